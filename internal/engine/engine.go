@@ -1,0 +1,95 @@
+// Package engine is the contract between the gateway and an inference engine.
+// There are two kinds, because they want opposite directions of control: a
+// Tokens engine is handed ids and pushes ids back; a Relay is handed the
+// caller's own bytes and its answer is pulled. One adapter package per wire
+// implements one of them.
+package engine
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Sink receives the deltas of one attempt. Offer never blocks and never
+// fails: what is wrong with a delta is the reader's to find. It is called from
+// one goroutine at a time, in order.
+type Sink interface {
+	Offer(d *infer.Delta)
+}
+
+// Tokens is an engine that takes and gives ids.
+//
+// Generate hands req to the engine and returns once the engine confirmed that
+// it has the request, or with an *infer.Error. After a nil error the sink gets
+// the deltas of the attempt and, last, exactly one with Finish set for each
+// choice; that also holds when the connection to the engine is lost and after
+// Abort. After an error the sink gets nothing more. Deltas may reach the sink
+// before Generate returns. ctx bounds only the hand-over; ending it later does
+// nothing.
+//
+// The adapter fills leg's stamps up to Acked before it returns; the engine's
+// own stamps travel with the deltas.
+type Tokens interface {
+	Generate(ctx context.Context, req *infer.Request, attempt uint32, sink Sink, leg *trace.Leg) (Generation, error)
+}
+
+// Generation is an accepted request.
+type Generation interface {
+	// Abort tells the engine to stop. It does not wait, may be called more than
+	// once and after the end, and costs nothing then. Deltas in flight still
+	// reach the sink.
+	Abort()
+}
+
+// Relay is an engine that takes the caller's request as it is.
+//
+// Forward sends it and returns when the engine's response head was read, or
+// with an *infer.Error. The caller closes Response.Body, which abandons what
+// was not read and thereby tells the engine that nobody listens.
+type Relay interface {
+	Forward(ctx context.Context, req *RelayRequest, leg *trace.Leg) (*RelayResponse, error)
+}
+
+// RelayRequest is what the caller sent.
+type RelayRequest struct {
+	Method string
+	Path   string      // with the query, "/v1/chat/completions"
+	Header http.Header // end-to-end headers only
+	Body   []byte
+}
+
+// RelayResponse is what the engine answered.
+type RelayResponse struct {
+	Status int
+	Header http.Header // end-to-end headers only
+	Body   io.ReadCloser
+}
+
+// Facts is what an engine says about itself when it joins.
+type Facts struct {
+	Models        []string // names it serves; a relay may serve several
+	ContextLength int      // 0 when unknown
+	MaxRunning    int      // 0 when unknown
+	Software      string   // name and version, when it tells
+	Instance      string   // changes when the engine restarts
+}
+
+// State is what an adapter reports whenever it changes: whether requests can
+// be handed to the engine now, and why not.
+type State struct {
+	Ready bool
+	Facts Facts
+	Err   error // why not ready
+}
+
+// Adapter is a connection to one engine, of either kind. Run serves it until
+// ctx ends: it connects, reads the facts, reports each change of state, and
+// reconnects after a loss. Every goroutine the adapter starts has ended when
+// Run returns, and every generation has had its terminal delta.
+type Adapter interface {
+	Run(ctx context.Context, report func(State))
+}

@@ -1,0 +1,108 @@
+// Package infer is the vocabulary of weir: a generation request, the deltas an
+// engine answers with, how a generation ends, and the closed set of coded
+// errors. Every other package may import it; it imports none of them.
+package infer
+
+import "fmt"
+
+// Request is one generation as a token engine receives it: ids in, ids out.
+// It is immutable once built; an engine adapter may keep a reference to it
+// until the generation's terminal delta.
+type Request struct {
+	// ID names this attempt on the engine's wire. It is unique per attempt and
+	// of fixed length, because some engines match aborts by prefix.
+	ID string
+	// Model is the name the engine knows the model by.
+	Model string
+	// Prompt holds the ids of the whole prompt. Never empty.
+	Prompt []uint32
+	// MaxTokens bounds the ids generated. Always positive.
+	MaxTokens int
+	// MinTokens forbids an end id before this many ids.
+	MinTokens int
+	// IgnoreEOS generates to MaxTokens regardless of end ids.
+	IgnoreEOS bool
+	// StopIDs end the generation in addition to the model's end ids.
+	StopIDs []uint32
+	// Sampling says how the next id is drawn.
+	Sampling Sampling
+}
+
+// Sampling holds the sampling parameters that every token engine carries. A
+// nil pointer means the caller did not say and the engine's default holds.
+type Sampling struct {
+	Temperature *float64
+	TopP        *float64
+	TopK        *int
+	Seed        *int64
+}
+
+// Delta is what an engine reports of one choice of one attempt between two of
+// its messages. Deltas of a choice are ordered; concatenating their IDs gives
+// exactly what the engine generated.
+type Delta struct {
+	// Attempt is the attempt the ids belong to, counted from 1 within a
+	// request. A delta of an abandoned attempt is fenced off by it.
+	Attempt uint32
+	// Choice is the index among the n choices of the request.
+	Choice uint32
+	// IDs are the new ids; the receiver copies what it keeps.
+	IDs []uint32
+	// Total is the engine's own cumulative count for this choice, this delta
+	// included, after the adapter has applied its wire's counting rule. It must
+	// equal the ids received; anything else is an integrity failure.
+	Total int
+	// Received is the gateway's clock when the frame holding the delta was read.
+	Received int64
+	// Stamps are the engine's own stamps, when this delta brought any.
+	Stamps *Stamps
+	// Finish is set once, on the terminal delta of the choice.
+	Finish *Finish
+}
+
+// Stamps are an engine's own stamps of one request, nanoseconds on the
+// gateway's clock (the adapter has applied the clock offset). Zero means the
+// engine did not say. Field names follow the timeline's names.
+type Stamps struct {
+	ServerCreated  int64 // request read by the engine
+	QueueStart     int64 // entered the waiting queue
+	QueueEnd       int64 // first placed in a batch
+	PrefillStart   int64 // first prefill chunk began
+	PrefillEnd     int64 // last prefill chunk ended
+	FirstToken     int64 // first token generated
+	FirstOutput    int64 // first token sent to the gateway
+	ClockUncertain int64 // half-width of the clock offset's error; 0 on one clock
+}
+
+// Reason says why a choice ended, in the word the OpenAI API uses.
+type Reason string
+
+// The reasons a choice ends for.
+const (
+	ReasonStop   Reason = "stop"   // an end id, a stop id or a stop string
+	ReasonLength Reason = "length" // the token limit
+	ReasonAbort  Reason = "abort"  // ended by an abort of ours
+	ReasonError  Reason = "error"  // Err says what
+)
+
+// Finish ends one choice.
+type Finish struct {
+	Reason Reason
+	// PromptTokens and CachedTokens are the engine's counts, -1 when unknown.
+	PromptTokens, CachedTokens int
+	// Err is set with ReasonError.
+	Err *Error
+}
+
+// Usage is what a request consumed, as reported to the client.
+type Usage struct {
+	PromptTokens, CompletionTokens, CachedTokens int
+}
+
+// String is for logs and test failures.
+func (f Finish) String() string {
+	if f.Err != nil {
+		return fmt.Sprintf("%s: %v", f.Reason, f.Err)
+	}
+	return string(f.Reason)
+}

@@ -1,0 +1,76 @@
+package trace
+
+import "weir/internal/infer"
+
+// Record is the timeline of one request: one per request, exactly once. Stamps
+// are nanoseconds of the timeline's clock; zero means the moment never came.
+type Record struct {
+	RequestID string
+	Endpoint  string // path of the API called
+	Model     string
+	Stream    bool
+	Outcome   infer.Outcome
+	Code      string // infer.Code of the error, empty when finished
+	Message   string // the error's message
+	Status    int    // HTTP status sent, 0 when none was
+
+	PromptTokens, CompletionTokens, CachedTokens int
+	Flushes                                      int // writes that carried output
+	BytesIn, BytesOut                            int64
+
+	Arrival, Received, Decoded, Rendered int64
+	TokenizeStart, TokenizeEnd           int64
+	Queued, Routed                       int64
+	FirstReceived, FirstFlushed          int64
+	Finished                             int64
+
+	Ledger   Ledger
+	Attempts []Attempt
+
+	// Live streams and merges pending across the gateway, so that lateness can
+	// be plotted against backlog.
+	LiveAtArrival, LiveAtFirstToken       int
+	PendingAtArrival, PendingAtFirstToken int
+}
+
+// Attempt is one try at one engine, or one prefill/decode pair.
+type Attempt struct {
+	Legs []Leg
+}
+
+// Leg is one engine's part of an attempt.
+type Leg struct {
+	Role    string // "full", later "prefill" or "decode"
+	Engine  string
+	DPRank  int // -1 when the engine has none
+	Outcome string
+	// ToServer and Acked are the gateway's: request written, and confirmed.
+	ToServer, Acked int64
+	// Stamps are the engine's own, on the gateway's clock.
+	Stamps infer.Stamps
+}
+
+// Leg gives the leg that served the client, or nil when nothing was
+// dispatched.
+func (r *Record) Leg() *Leg {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	legs := r.Attempts[len(r.Attempts)-1].Legs
+	if len(legs) == 0 {
+		return nil
+	}
+	return &legs[len(legs)-1]
+}
+
+// Total is the time from arrival to finish.
+func (r *Record) Total() int64 { return r.Finished - r.Arrival }
+
+// Residual is what the stages do not explain of the total.
+func (r *Record) Residual() int64 {
+	left := r.Total()
+	for _, ns := range r.Ledger.Spent {
+		left -= ns
+	}
+	return left
+}

@@ -1,0 +1,80 @@
+package trace
+
+import "fmt"
+
+// Stage is a part of a request's time in the gateway. The stages partition the
+// time from arrival to finish: the handler is in exactly one at any moment.
+// The same word names a stage in code, timeline, metric and document.
+type Stage uint8
+
+// The stages in the order a request meets them. Engine is not weir's own: it
+// is the time the handler waited with nothing to do because the engine had
+// sent nothing yet. From Receive on they recur for every merged delta.
+const (
+	Read       Stage = iota // request line to the end of the body
+	Decode                  // JSON to request, validated
+	Gate                    // cheap refusals
+	Render                  // chat template
+	PoolWait                // waiting for the tokenizing pool
+	Tokenize                // text to ids
+	Queue                   // dispatch queue of the model
+	Route                   // choosing an engine
+	Dispatch                // sending, until the engine acknowledged
+	Engine                  // waiting for the engine
+	Receive                 // from a frame read off the engine's socket to its taking
+	Merge                   // taking all that is pending as one
+	Detokenize              // ids to text
+	Parse                   // reasoning and tool calls
+	Encode                  // text to response bytes
+	Flush                   // one write to the client
+	Finish                  // usage, integrity, release
+	NumStages
+)
+
+var stageNames = [NumStages]string{
+	"read", "decode", "gate", "render", "pool_wait", "tokenize", "queue",
+	"route", "dispatch", "engine", "receive", "merge", "detokenize", "parse",
+	"encode", "flush", "finish",
+}
+
+// String gives the stage's name.
+func (s Stage) String() string { return stageNames[s] }
+
+// ParseStage is the inverse of String.
+func ParseStage(name string) (Stage, error) {
+	for i, n := range stageNames {
+		if n == name {
+			return Stage(i), nil
+		}
+	}
+	return 0, fmt.Errorf("no stage %q; the stages are %v", name, stageNames)
+}
+
+// Ledger attributes the handler's time to stages. It is driven by the one
+// goroutine that serves the request and takes the clock as input.
+type Ledger struct {
+	Spent [NumStages]int64
+	at    int64
+	cur   Stage
+}
+
+// Start opens the ledger at a stage.
+func (l *Ledger) Start(s Stage, now int64) { l.cur, l.at = s, now }
+
+// Enter closes the current stage at now and opens s.
+func (l *Ledger) Enter(s Stage, now int64) {
+	l.Spent[l.cur] += now - l.at
+	l.cur, l.at = s, now
+}
+
+// Split closes the current stage at an earlier moment t (clamped to the
+// stage's own extent) and attributes the rest up to now to s, which becomes
+// current. It serves a wait whose end is only known afterwards.
+func (l *Ledger) Split(t int64, s Stage, now int64) {
+	t = min(max(t, l.at), now)
+	l.Enter(s, t)
+	l.Enter(s, now)
+}
+
+// Current gives the open stage.
+func (l *Ledger) Current() Stage { return l.cur }
