@@ -1,0 +1,208 @@
+// Package stream holds the mailbox between an engine's reader, which must never
+// wait, and the one goroutine that serves a client, which may have to.
+package stream
+
+import (
+	"sync"
+
+	"weir/internal/infer"
+)
+
+// Cell is what is pending of one choice of one attempt: every delta offered
+// since the last Take, concatenated.
+type Cell struct {
+	Attempt, Choice uint32
+	IDs             []uint32
+	// Total is the count of ids of the choice so far, this cell included.
+	Total int
+	// Received is when the oldest delta in the cell was read off the wire.
+	Received int64
+	// Deltas counts the deltas merged in the cell.
+	Deltas int
+	Stamps *infer.Stamps
+	// Finish is set once per choice, in its last cell.
+	Finish *infer.Finish
+}
+
+// Mailbox carries deltas from an engine's reader to the goroutine that serves
+// the client, losing none.
+//
+// Goal: thousands of mailboxes are filled by one reader per engine, step after
+// step, and a slow client must not delay that reader nor any other client. So
+// Offer never blocks: it takes a short lock, appends, and wakes the other side
+// only if that side said it went to sleep.
+//
+// What must hold: ids come out exactly as they went in, in order, once. What
+// is pending merges by concatenation, never "the latest wins". A delta whose
+// count does not add up ends the stream with an integrity error, as does one
+// after the end or one beyond the limit. Deltas of an abandoned attempt are
+// dropped and counted.
+//
+// The obvious way, a channel of deltas per stream, either blocks the reader
+// when full or grows without bound, costs a wake-up per delta, and hands over
+// one delta at a time where merging is what makes a backlog cheap.
+type Mailbox struct {
+	wake chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	asleep  bool
+	failed  bool // an integrity error is pending or taken; nothing more enters
+	attempt uint32
+	limit   int
+	pending []Cell
+	choices []choice
+	late    int
+}
+
+type choice struct {
+	total    int
+	finished bool
+}
+
+// New makes a mailbox for n choices of at most limit ids each. It accepts
+// nothing until the first NextAttempt.
+func New(n, limit int) *Mailbox {
+	return &Mailbox{
+		wake:    make(chan struct{}, 1),
+		limit:   limit,
+		choices: make([]choice, n),
+	}
+}
+
+// NextAttempt abandons the current attempt, with all that is pending, and
+// returns the number of the next one. Deltas of earlier attempts are dropped
+// from now on.
+func (m *Mailbox) NextAttempt() uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.attempt++
+	m.failed = false
+	m.pending = m.pending[:0]
+	clear(m.choices)
+	return m.attempt
+}
+
+// Offer takes a delta in. It implements engine.Sink: it never blocks, and
+// copies what it keeps.
+func (m *Mailbox) Offer(d *infer.Delta) {
+	m.mu.Lock()
+	if d.Attempt != m.attempt || m.failed {
+		m.late++
+		m.mu.Unlock()
+		return
+	}
+	if err := m.check(d); err != nil {
+		m.failed = true
+		c := m.cell(0)
+		c.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err}
+		if c.Received == 0 {
+			c.Received = d.Received
+		}
+	} else {
+		m.append(d)
+	}
+	wake := m.asleep
+	m.asleep = false
+	m.mu.Unlock()
+	if wake {
+		select {
+		case m.wake <- struct{}{}:
+		default: // an earlier wake-up was not consumed; it will do
+		}
+	}
+}
+
+func (m *Mailbox) check(d *infer.Delta) *infer.Error {
+	if int(d.Choice) >= len(m.choices) {
+		return infer.Errorf(infer.CodeIntegrity, "the engine sent choice %d of a request for %d", d.Choice, len(m.choices))
+	}
+	c := &m.choices[d.Choice]
+	switch got := c.total + len(d.IDs); {
+	case c.finished:
+		return infer.Errorf(infer.CodeIntegrity, "the engine sent %d tokens after the end of the stream", len(d.IDs))
+	case got != d.Total:
+		return infer.Errorf(infer.CodeIntegrity, "the engine counts %d tokens where %d were received", d.Total, got)
+	case got > m.limit:
+		return infer.Errorf(infer.CodeIntegrity, "the engine sent %d tokens of at most %d", got, m.limit)
+	}
+	return nil
+}
+
+func (m *Mailbox) append(d *infer.Delta) {
+	c := m.cell(d.Choice)
+	c.IDs = append(c.IDs, d.IDs...)
+	c.Total = d.Total
+	c.Deltas++
+	if c.Received == 0 {
+		c.Received = d.Received
+	}
+	if d.Stamps != nil {
+		s := *d.Stamps
+		c.Stamps = &s
+	}
+	st := &m.choices[d.Choice]
+	st.total = d.Total
+	if d.Finish != nil {
+		f := *d.Finish
+		c.Finish = &f
+		st.finished = true
+	}
+}
+
+// cell finds or opens the pending cell of a choice.
+func (m *Mailbox) cell(choice uint32) *Cell {
+	for i := range m.pending {
+		if m.pending[i].Choice == choice {
+			return &m.pending[i]
+		}
+	}
+	n := len(m.pending)
+	if n < cap(m.pending) {
+		m.pending = m.pending[:n+1]
+		ids := m.pending[n].IDs[:0]
+		m.pending[n] = Cell{IDs: ids}
+	} else {
+		m.pending = append(m.pending, Cell{})
+	}
+	c := &m.pending[n]
+	c.Attempt, c.Choice = m.attempt, choice
+	return c
+}
+
+// Take hands over all that is pending and takes the cells of the Take before
+// back for reuse: what an earlier Take returned must not be used any more.
+// When nothing is pending it returns none, and the next Offer will make Ready
+// readable. A wake-up may be spurious: Take again.
+func (m *Mailbox) Take(used []Cell) []Cell {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.pending) == 0 {
+		m.asleep = true
+		return nil
+	}
+	cells := m.pending
+	m.pending = used[:0]
+	return cells
+}
+
+// Ready is readable after an Offer that followed an empty Take.
+func (m *Mailbox) Ready() <-chan struct{} { return m.wake }
+
+// Pending tells how many deltas wait to be taken.
+func (m *Mailbox) Pending() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for i := range m.pending {
+		n += m.pending[i].Deltas
+	}
+	return n
+}
+
+// Late tells how many deltas were dropped because their attempt was abandoned
+// or had failed.
+func (m *Mailbox) Late() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.late
+}
