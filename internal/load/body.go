@@ -1,0 +1,201 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// errFraming says that a response's HTTP framing is broken.
+var errFraming = errors.New("malformed HTTP framing")
+
+// buffer is a connection's read buffer. Unlike bufio.Reader it hands out what
+// it holds in place and reads once at a time, so that the caller knows when
+// each byte arrived.
+type buffer struct {
+	src        io.Reader
+	data       []byte
+	start, end int
+	reads      int // reads that brought bytes
+}
+
+// errFull says that a line is longer than the buffer.
+var errFull = errors.New("line longer than the read buffer")
+
+// fill reads once; what is held stays, but may move.
+func (b *buffer) fill() error {
+	if b.start > 0 {
+		copy(b.data, b.data[b.start:b.end])
+		b.start, b.end = 0, b.end-b.start
+	}
+	if b.end == len(b.data) {
+		return errFull
+	}
+	n, err := b.src.Read(b.data[b.end:])
+	b.end += n
+	if n > 0 {
+		b.reads++
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// held is what was read and not yet taken.
+func (b *buffer) held() []byte { return b.data[b.start:b.end] }
+
+// take gives the next n bytes held; they stay valid until the next fill.
+func (b *buffer) take(n int) []byte {
+	p := b.data[b.start : b.start+n]
+	b.start += n
+	return p
+}
+
+// line reads up to and including the next newline, and gives the line without
+// its line end.
+func (b *buffer) line() ([]byte, error) {
+	for seen := 0; ; {
+		if i := bytes.IndexByte(b.held()[seen:], '\n'); i >= 0 {
+			return bytes.TrimSuffix(b.take(seen + i + 1)[:seen+i], []byte("\r")), nil
+		}
+		seen = b.end - b.start
+		if err := b.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Read implements io.Reader, for net/http's parser of the response head.
+func (b *buffer) Read(p []byte) (int, error) {
+	if b.start == b.end {
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+	return copy(p, b.take(min(len(p), b.end-b.start))), nil
+}
+
+// framing is how a body's end is told.
+type framing uint8
+
+const (
+	framedByChunks framing = iota
+	framedByLength
+	framedByClose
+)
+
+// body reads one response body from a buffer, in place.
+type body struct {
+	src     *buffer
+	framing framing
+	left    int64 // bytes left of the chunk or of the length
+	inChunk bool  // a chunk's closing line end is due
+	frames  int   // chunks seen: what the server flushed apart
+}
+
+// next gives the next bytes of the body as far as they have arrived; they hold
+// until the next call. io.EOF is the body's proper end, io.ErrUnexpectedEOF a
+// connection that was closed before it.
+func (b *body) next() ([]byte, error) {
+	switch b.framing {
+	case framedByLength:
+		if b.left == 0 {
+			return nil, io.EOF
+		}
+	case framedByChunks:
+		if err := b.chunk(); err != nil {
+			return nil, unexpected(err)
+		}
+		if b.left == 0 {
+			return nil, io.EOF
+		}
+	case framedByClose:
+		b.left = int64(len(b.src.data))
+	}
+	if b.src.start == b.src.end {
+		if err := b.src.fill(); err != nil {
+			if b.framing == framedByClose {
+				return nil, err
+			}
+			return nil, unexpected(err)
+		}
+	}
+	p := b.src.take(int(min(b.left, int64(b.src.end-b.src.start))))
+	b.left -= int64(len(p))
+	return p, nil
+}
+
+// unexpected makes an end of the connection the early end that it is here.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	if errors.Is(err, errFull) {
+		return errFraming
+	}
+	return err
+}
+
+// chunk reads up to the beginning of the next chunk's bytes; left is 0 after
+// the last chunk and its trailers.
+func (b *body) chunk() error {
+	if b.left > 0 {
+		return nil
+	}
+	if b.inChunk {
+		line, err := b.src.line()
+		if err != nil {
+			return err
+		}
+		if len(line) != 0 {
+			return errFraming
+		}
+		b.inChunk = false
+	}
+	line, err := b.src.line()
+	if err != nil {
+		return err
+	}
+	if b.left, err = chunkSize(line); err != nil {
+		return err
+	}
+	if b.left > 0 {
+		b.frames++
+		b.inChunk = true
+		return nil
+	}
+	for { // trailers
+		line, err := b.src.line()
+		if err != nil || len(line) == 0 {
+			return err
+		}
+	}
+}
+
+// chunkSize reads the line before a chunk.
+func chunkSize(line []byte) (int64, error) {
+	if i := bytes.IndexByte(line, ';'); i >= 0 {
+		line = line[:i] // extensions say nothing about the size
+	}
+	line = bytes.TrimRight(line, " \t")
+	if len(line) == 0 || len(line) > 12 {
+		return 0, errFraming
+	}
+	var n int64
+	for _, d := range line {
+		switch {
+		case '0' <= d && d <= '9':
+			d -= '0'
+		case 'a' <= d && d <= 'f':
+			d -= 'a' - 10
+		case 'A' <= d && d <= 'F':
+			d -= 'A' - 10
+		default:
+			return 0, errFraming
+		}
+		n = n<<4 | int64(d)
+	}
+	return n, nil
+}

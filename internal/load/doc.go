@@ -1,0 +1,43 @@
+// Package load is a verifying load generator for servers that speak OpenAI's
+// HTTP API. It is a black box's other half: it knows nothing of the server but
+// what arrives on the socket, so it measures any of them alike.
+//
+// A [Plan] says what to send: which API, how many requests, in a closed loop
+// of N workers or on an open-loop schedule. [Run] carries it out and returns a
+// [Report]. [Bench] does both for a command line.
+//
+// # What counts as success
+//
+// Load generators commonly count a 200 as a success and stop reading at the
+// end of the connection. Here a stream is complete only when all of this held:
+// status 200; the HTTP framing and the event framing intact to the last byte;
+// every event an OpenAI chunk; one finish_reason and nothing for the choice
+// after it; usage present when asked for and equal to the words counted; the
+// text's own check chain valid (when [Plan.Verify] is set); and [DONE] last
+// with nothing after it. Every request ends in exactly one [Outcome]:
+//
+//   - Complete: all of the above.
+//   - Corrupt: the server ended the stream as if it were complete, but the
+//     text or the counts are wrong. Tokens missing here are the ones reported
+//     as lost: nobody was told.
+//   - Errored: the request failed and the client could see it: no connection,
+//     another status, an error event, a broken or unfinished stream.
+//   - Abandoned: the plan made this client hang up.
+//   - Unfinished: the run was cancelled with the request in flight.
+//
+// # Clock and origin
+//
+// Stamps are nanoseconds of [trace.Now]. Latencies are measured from the
+// intended time first: the moment the arrival process wanted the request sent,
+// whatever kept the generator or the server from it. The twins measured from
+// the moment of sending are beside them. In a closed loop both differ only by
+// the time to connect. Percentiles are over complete streams; the share of the
+// others is always printed with them.
+//
+// # Cost
+//
+// A stream costs one goroutine, which writes the request and reads the
+// response from its own connection through its own buffer; events are parsed
+// where they lie in that buffer. net/http's transport would cost two more
+// goroutines and a pipe for each connection.
+package load

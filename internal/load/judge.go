@@ -1,0 +1,263 @@
+package load
+
+import (
+	"fmt"
+	"strconv"
+
+	"weir/internal/content"
+	"weir/internal/sse"
+)
+
+// judge decides whether one response is what a complete response must be. It
+// is fed the events in order and told how the body ended; it knows no socket
+// and no clock.
+type judge struct {
+	sample    *Sample
+	words     *content.Words // nil when the text is not verified
+	trust     bool           // the first word may follow one of the prompt's
+	usage     bool           // usage was asked for
+	maxTokens int            // asked for; 0 when the server chooses
+
+	check *content.Verifier
+
+	chunk    chunk
+	finished bool
+	fault    fault // the first of the event's faults
+}
+
+// fault is what was wrong, and the detail for a person.
+type fault struct {
+	kind   Kind
+	detail string
+}
+
+// reset makes the judge ready for another response.
+func (j *judge) reset() {
+	j.finished, j.fault = false, fault{}
+	if j.words != nil {
+		j.check = j.words.Verifier()
+		if j.trust {
+			j.check.Trust()
+		}
+	}
+}
+
+// blame keeps the first fault. An error event outranks the others: it is the
+// server's own word for what went wrong.
+func (j *judge) blame(kind Kind, format string, args ...any) {
+	if j.fault.kind == "" || (kind == KindErrorEvent && j.fault.kind != KindErrorEvent) {
+		j.fault = fault{kind, fmt.Sprintf(format, args...)}
+	}
+}
+
+// event takes one event or comment, received at now.
+func (j *judge) event(ev sse.Event, now int64) {
+	s, data := j.sample, ev.Data
+	if s.Done {
+		j.blame(KindAfterDone, "after [DONE]: %.80q", data)
+	}
+	if ev.Comment {
+		return
+	}
+	s.Events++
+	if string(data) == sse.DoneMarker {
+		s.Done = true
+		return
+	}
+	if string(ev.Name) == "error" {
+		j.blame(KindErrorEvent, "%.200s", data)
+		return
+	}
+	c := &j.chunk
+	if err := c.parse(data); err != nil {
+		j.blame(KindBadEvent, "event %d: %v: %.80q", s.Events, err, data)
+		return
+	}
+	j.take(now)
+	if c.failure == nil && c.choices == 0 && !c.usage {
+		j.blame(KindBadEvent, "event %d has neither choices nor usage nor an error: %.80q", s.Events, data)
+	}
+}
+
+// whole takes the body of a response that is not a stream.
+func (j *judge) whole(data []byte, now int64) {
+	j.sample.Events = 1
+	if err := j.chunk.parse(data); err != nil {
+		j.blame(KindBadEvent, "the body: %v: %.80q", err, data)
+		return
+	}
+	j.take(now)
+	j.sample.Done = true // a whole body needs no end marker
+	if j.chunk.failure == nil && j.chunk.choices == 0 {
+		j.blame(KindBadEvent, "the body has no choices: %.80q", data)
+	}
+}
+
+// take books what the parsed chunk says.
+func (j *judge) take(now int64) {
+	s, c := j.sample, &j.chunk
+	if c.failure != nil {
+		j.blame(KindErrorEvent, "%s", describe(c))
+		return
+	}
+	if c.usage {
+		s.HasUsage, s.PromptTokens, s.CompletionTokens = true, c.promptTokens, c.completedTokens
+	}
+	if c.index > 0 || c.choices > 1 {
+		j.blame(KindBadEvent, "a second choice, which was not asked for")
+		return
+	}
+	if len(c.text) > 0 {
+		if j.finished {
+			j.blame(KindAfterFinish, "text after finish_reason %q: %.40q", s.FinishReason, c.text)
+		}
+		j.text(now)
+	}
+	if len(c.finish) > 0 {
+		if j.finished {
+			j.blame(KindAfterFinish, "a second finish_reason %q", c.finish)
+		}
+		j.finished, s.FinishReason = true, reasonName(c.finish)
+	}
+}
+
+// text books answer text received at now.
+func (j *judge) text(now int64) {
+	s := j.sample
+	s.TextEvents++
+	if s.FirstToken == 0 {
+		s.FirstToken = now
+	} else {
+		s.gaps = append(s.gaps, now-s.LastToken)
+	}
+	s.LastToken = now
+	if j.check == nil {
+		s.Tokens++
+		return
+	}
+	// A mismatch is judged at the end, together with the counts that tell why.
+	_, _ = j.check.Write(j.chunk.text)
+	s.Tokens = j.check.Words() + 1 // the last word is open until the next begins
+}
+
+// reasonName gives a finish_reason as a string without allocating for those
+// there usually are.
+func reasonName(b []byte) string {
+	switch string(b) {
+	case "stop":
+		return "stop"
+	case "length":
+		return "length"
+	}
+	return string(b)
+}
+
+// describe gives an error object in words.
+func describe(c *chunk) string {
+	if len(c.message) == 0 {
+		return fmt.Sprintf("%.200s", c.failure)
+	}
+	if len(c.code) > 0 {
+		return fmt.Sprintf("%s: %.200s", c.code, c.message)
+	}
+	return fmt.Sprintf("%.200s", c.message)
+}
+
+// end gives the verdict on a body that reached its proper end; partial says
+// that it did so inside an event.
+func (j *judge) end(partial bool) {
+	s := j.sample
+	var broken error
+	if j.check != nil {
+		broken = j.check.Close()
+		s.Tokens = j.check.Words()
+	}
+	switch {
+	case partial && s.Done:
+		j.blame(KindAfterDone, "after [DONE]: an event that is not whole")
+	case partial:
+		j.blame(KindPartialEvent, "the body ended inside an event")
+	}
+	if k := j.fault.kind; k == KindErrorEvent || k == KindBadEvent || k == KindPartialEvent {
+		s.fail(k, j.fault.detail)
+		return
+	}
+	if !s.Done {
+		s.fail(KindNoDone, fmt.Sprintf("the body ended after %d events without [DONE]", s.Events))
+		return
+	}
+	// From here on the caller was told that the answer is complete.
+	if !j.finished {
+		j.blame(KindNoFinish, "no finish_reason")
+	}
+	if j.usage && !s.HasUsage {
+		j.blame(KindNoUsage, "usage was asked for and did not come")
+	}
+	if j.check != nil {
+		j.count(s.Tokens, broken)
+	}
+	if j.fault.kind == "" {
+		s.Outcome = Complete
+		return
+	}
+	s.Outcome, s.Kind, s.Detail = Corrupt, j.fault.kind, j.fault.detail
+}
+
+// count compares the words of verified text with what they should be, and
+// tells apart why they differ.
+func (j *judge) count(words int, broken error) {
+	s := j.sample
+	full := 0 // what an answer that ended for its length must have
+	if s.FinishReason == "length" {
+		full = j.maxTokens
+	}
+	expected := full
+	if s.HasUsage {
+		expected = s.CompletionTokens
+	}
+	if expected == 0 && !s.HasUsage {
+		if broken != nil {
+			j.blame(KindText, "%v", broken)
+		}
+		return
+	}
+	// A sound text of the full length contradicts a usage that says otherwise;
+	// a usage that agrees with a text short of it only shows that the loss
+	// happened before the counting.
+	if broken == nil && full > 0 && words == full && words != expected {
+		j.blame(KindUsage, "usage says %d tokens, the text has %d as asked", expected, words)
+		return
+	}
+	expected = max(expected, full)
+	// Some engines count the end id, which has no text.
+	if s.FinishReason == "stop" && broken == nil && words == expected-1 {
+		return
+	}
+	switch {
+	case words < expected:
+		s.Lost = expected - words
+		j.blame(KindLost, "%d of %d tokens missing%s", s.Lost, expected, because(broken))
+	case words > expected && broken != nil:
+		j.blame(KindDuplicated, "%d tokens where %d were generated%s", words, expected, because(broken))
+	case words > expected:
+		j.blame(KindUsage, "usage says %d tokens, the text has %d", expected, words)
+	case broken != nil:
+		j.blame(KindOrder, "%v", broken)
+	}
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// refuse gives the verdict on a response with another status than 200.
+func (j *judge) refuse(status int, body []byte) {
+	detail := fmt.Sprintf("%.200q", body)
+	if j.chunk.parse(body) == nil && j.chunk.failure != nil {
+		detail = describe(&j.chunk)
+	}
+	j.sample.fail(KindStatus+Kind("_"+strconv.Itoa(status)), detail)
+}

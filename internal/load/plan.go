@@ -1,0 +1,227 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir/internal/content"
+)
+
+// API names the operation that is called.
+type API string
+
+// The APIs.
+const (
+	Chat        API = "openai-chat"        // POST /v1/chat/completions; the default
+	Completions API = "openai-completions" // POST /v1/completions
+)
+
+// Plan says what to send. URL and either Requests or Duration are needed; the
+// rest may be left at its zero value.
+type Plan struct {
+	// URL is the server's base, with or without "/v1": "http://127.0.0.1:8000".
+	URL string
+	// API is the operation; empty means Chat.
+	API API
+	// Model is the name sent; empty asks GET /v1/models for the first one.
+	Model string
+
+	// Concurrency runs a closed loop of that many workers, each sending its next
+	// request when its last one ended. It is 1 when Rate is zero too.
+	Concurrency int
+	// Rate runs an open loop of that many requests per second, however many are
+	// in flight.
+	Rate float64
+	// Arrival is the open loop's process; empty means Poisson.
+	Arrival Arrival
+
+	// Requests bounds the number sent.
+	Requests int
+	// Duration bounds the time in which requests are begun; those in flight
+	// then are waited for.
+	Duration time.Duration
+	// Timeout bounds one request from sending to its last byte; zero means 10
+	// minutes.
+	Timeout time.Duration
+
+	// Prompt is sent to all; empty generates InputTokens words for each request.
+	Prompt string
+	// InputTokens is the approximate length of generated prompts, in words of
+	// about one token; zero means 32.
+	InputTokens int
+	// OutputTokens is sent as max_tokens; zero leaves the length to the server.
+	OutputTokens int
+	// Seed determines prompts and arrivals.
+	Seed uint64
+
+	// NoStream asks for whole responses instead of streams.
+	NoStream bool
+	// NoUsage does not ask for usage on a stream, and does not require it.
+	NoUsage bool
+	// Header is added to every request; Host is honoured.
+	Header map[string]string
+	// Body holds further fields of the request, such as ignore_eos.
+	Body map[string]any
+
+	// Verify, when set, checks each text word by word: weir's simulated engines
+	// say only words of this list, each of which checks the one before it. Other
+	// servers' text has no such check, and their tokens are not words.
+	Verify *content.Words
+
+	// HangUpAfter closes the connection once that many tokens arrived.
+	HangUpAfter int
+	// StopReadingAfter stops reading once that many tokens arrived, without
+	// closing the connection, for StopReadingFor; then the rest is read. When
+	// StopReadingFor is zero, the connection is held until the Timeout or the
+	// end of the run, and the request is abandoned.
+	StopReadingAfter int
+	StopReadingFor   time.Duration
+	// ReadRate bounds how fast a response is read, in bytes per second.
+	ReadRate int
+	// ReceiveBuffer sets the sockets' receive buffer in bytes, so that a slow
+	// reader is felt by the server soon; zero leaves the system's.
+	ReceiveBuffer int
+
+	// OnSample, when set, is given each request's record as it ends, from the
+	// request's own goroutine. The sample is reused after the call returns.
+	OnSample func(*Sample)
+	// KeepChunks records the receive time of every text event in the sample.
+	KeepChunks bool
+}
+
+const (
+	defaultTimeout     = 10 * time.Minute
+	defaultInputTokens = 32
+)
+
+// target is a plan's URL taken apart.
+type target struct {
+	tls    bool
+	addr   string // host:port to dial
+	host   string // Host header
+	server string // name for TLS
+	path   string // of the operation, with the base's prefix
+	models string // path of the model list
+}
+
+// reserved are the body fields that the plan itself sets.
+var reserved = []string{"model", "messages", "prompt", "stream", "stream_options", "max_tokens"}
+
+// normalize checks the plan, fills in its defaults and takes its URL apart.
+func (p *Plan) normalize() (*target, error) {
+	if p.API == "" {
+		p.API = Chat
+	}
+	if p.Timeout == 0 {
+		p.Timeout = defaultTimeout
+	}
+	if p.InputTokens == 0 {
+		p.InputTokens = defaultInputTokens
+	}
+	if p.Rate == 0 && p.Concurrency == 0 {
+		p.Concurrency = 1
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return p.target()
+}
+
+// check refuses what cannot be carried out.
+func (p *Plan) check() error {
+	if p.API != Chat && p.API != Completions {
+		return fmt.Errorf("api %q: must be %q or %q", p.API, Chat, Completions)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"concurrency", p.Concurrency}, {"requests", p.Requests}, {"input-tokens", p.InputTokens},
+		{"output-tokens", p.OutputTokens}, {"hang-up-after", p.HangUpAfter},
+		{"stop-reading-after", p.StopReadingAfter}, {"read-rate", p.ReadRate},
+		{"receive-buffer", p.ReceiveBuffer}, {"duration", int(p.Duration)}, {"timeout", int(p.Timeout)},
+		{"stop-reading-for", int(p.StopReadingFor)},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("%s: must not be negative", f.name)
+		}
+	}
+	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
+		return fmt.Errorf("rate %v: must be a positive number of requests per second", p.Rate)
+	}
+	if p.Rate > 0 && p.Concurrency > 0 {
+		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
+	}
+	if p.Requests == 0 && p.Duration == 0 {
+		return fmt.Errorf("requests or duration: give at least one")
+	}
+	if p.NoStream && (p.HangUpAfter > 0 || p.StopReadingAfter > 0) {
+		return fmt.Errorf("hang-up-after and stop-reading-after count a stream's tokens: they need streaming")
+	}
+	for _, name := range reserved {
+		if _, ok := p.Body[name]; ok {
+			return fmt.Errorf("body field %q: the plan sets it itself", name)
+		}
+	}
+	for name, value := range p.Header {
+		if strings.ContainsAny(name, " :\r\n\t") || name == "" || strings.ContainsAny(value, "\r\n") {
+			return fmt.Errorf("header %q: not a header", name)
+		}
+	}
+	return nil
+}
+
+// target takes the URL apart.
+func (p *Plan) target() (*target, error) {
+	u, err := url.Parse(p.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("url %q: must be http://HOST[:PORT] or https://HOST[:PORT]", p.URL)
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("url %q: must be a base without user, query and fragment", p.URL)
+	}
+	t := &target{tls: u.Scheme == "https", host: u.Host, server: u.Hostname()}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+		if t.tls {
+			port = "443"
+		}
+	}
+	t.addr = joinHostPort(u.Hostname(), port)
+	base := strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/v1")
+	t.models = base + "/v1/models"
+	t.path = base + "/v1/chat/completions"
+	if p.API == Completions {
+		t.path = base + "/v1/completions"
+	}
+	for name, value := range p.Header {
+		if strings.EqualFold(name, "host") {
+			t.host = value
+		}
+	}
+	return t, nil
+}
+
+func joinHostPort(host, port string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]:" + port
+	}
+	return host + ":" + port
+}
+
+// marshal gives a value's JSON; what the plan's own fields hold cannot fail.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("load: marshal %T: %v", v, err))
+	}
+	return b
+}

@@ -1,0 +1,184 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Report is what a run measured. Its JSON form is one object; latencies are in
+// milliseconds, over complete streams.
+type Report struct {
+	URL         string    `json:"url"`
+	API         API       `json:"api"`
+	Model       string    `json:"model"`
+	Stream      bool      `json:"stream"`
+	Verified    bool      `json:"verified"` // texts were checked word by word
+	Concurrency int       `json:"concurrency,omitempty"`
+	Rate        float64   `json:"rate,omitempty"`
+	Arrival     Arrival   `json:"arrival,omitempty"`
+	Seed        uint64    `json:"seed"`
+	Started     time.Time `json:"started"`
+	// Elapsed is from the first intended time to the last byte, in seconds.
+	Elapsed float64 `json:"elapsed_seconds"`
+	// Interrupted says that the run was cancelled before its plan was done.
+	Interrupted bool `json:"interrupted"`
+
+	// Requests is the sum of the five outcomes.
+	Requests   int `json:"requests"`
+	Complete   int `json:"complete"`
+	Corrupt    int `json:"corrupt"`
+	Errored    int `json:"errored"`
+	Abandoned  int `json:"abandoned"`
+	Unfinished int `json:"unfinished"`
+
+	// Lost counts tokens missing from streams that were ended as complete.
+	Lost int `json:"lost"`
+	// ErroredShare is errored / (requests - abandoned - unfinished).
+	ErroredShare float64 `json:"errored_share"`
+	// Errors counts corrupt and errored requests by kind; Examples has one
+	// detail of each.
+	Errors   map[Kind]int    `json:"errors"`
+	Examples map[Kind]string `json:"examples"`
+
+	// Tokens counts answer tokens received, of all requests: words where texts
+	// are verified, otherwise the server's usage, otherwise events with text.
+	Tokens       int64 `json:"tokens"`
+	PromptTokens int64 `json:"prompt_tokens"` // by the server's usage
+	Events       int64 `json:"events"`
+	TextEvents   int64 `json:"text_events"`
+	Frames       int64 `json:"frames"` // chunks of the HTTP framing
+	Reads        int64 `json:"reads"`  // reads of a socket
+	Bytes        int64 `json:"bytes"`  // of response bodies
+
+	TokensPerSecond   float64 `json:"tokens_per_second"`
+	RequestsPerSecond float64 `json:"requests_per_second"` // complete ones
+	// EventsPerToken falls below 1 where the server merged tokens.
+	EventsPerToken float64 `json:"events_per_token"`
+	FramesPerToken float64 `json:"frames_per_token"`
+
+	// TTFT is from the intended time to the first answer text; TPOT the mean
+	// time per token after the first, of each request; ITL the gap between
+	// events with text; E2E from the intended time to the last byte.
+	TTFT Latency `json:"ttft_ms"`
+	TPOT Latency `json:"tpot_ms"`
+	ITL  Latency `json:"itl_ms"`
+	E2E  Latency `json:"e2e_ms"`
+	// The twins from the time of sending.
+	TTFTSent Latency `json:"ttft_sent_ms"`
+	E2ESent  Latency `json:"e2e_sent_ms"`
+	// Slip is how much later than intended the generator took requests up;
+	// Connect how long it then took to have a connection.
+	Slip    Latency `json:"slip_ms"`
+	Connect Latency `json:"connect_ms"`
+
+	// Realised is the arrival process as it was intended by the schedule.
+	Realised Process `json:"realised"`
+	// CPUSeconds is the CPU time of this process during the run, user and
+	// system, whatever else runs in it included.
+	CPUSeconds float64 `json:"cpu_seconds"`
+	// CPUPerEvent is that in microseconds per event.
+	CPUPerEvent float64 `json:"cpu_us_per_event"`
+}
+
+// Clean says that every request that was to complete did.
+func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
+
+// JSON writes the report as one object.
+func (r *Report) JSON(w io.Writer) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// Text writes the report for a person.
+func (r *Report) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s, model %s, %s\n", r.API, r.URL, r.Model, r.mode())
+	fmt.Fprintf(&b, "\nrequests    %d in %s: %d complete, %d corrupt, %d errored",
+		r.Requests, seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored)
+	if r.Abandoned > 0 {
+		fmt.Fprintf(&b, ", %d abandoned as planned", r.Abandoned)
+	}
+	if r.Unfinished > 0 {
+		fmt.Fprintf(&b, ", %d unfinished", r.Unfinished)
+	}
+	if r.Interrupted {
+		b.WriteString(" (interrupted)")
+	}
+	fmt.Fprintf(&b, "\nerrored     %.4f %%\n", 100*r.ErroredShare)
+	if r.Verified {
+		fmt.Fprintf(&b, "lost        %d tokens (every word checked)\n", r.Lost)
+	} else {
+		b.WriteString("lost        not known: texts were not verified\n")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
+		fmt.Fprintf(&b, "  %-14s %6d  e.g. %s\n", kind, r.Errors[kind], r.Examples[kind])
+	}
+	fmt.Fprintf(&b, "tokens      %d out, %d prompt\n", r.Tokens, r.PromptTokens)
+	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.2f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
+	if r.Stream {
+		fmt.Fprintf(&b, "events      %d, %.3f per token; %.3f HTTP chunks per token\n",
+			r.Events, r.EventsPerToken, r.FramesPerToken)
+	}
+	if r.Rate > 0 && r.Realised.Rate > 0 {
+		fmt.Fprintf(&b, "arrivals    %.3f/s realised, gap CV %.3f, lag-1 %.3f\n",
+			r.Realised.Rate, r.Realised.CV, r.Realised.Lag1)
+	}
+	fmt.Fprintf(&b, "cpu         %.2f s of this process, %.2f us per event\n\n", r.CPUSeconds, r.CPUPerEvent)
+	r.table(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// table writes the latencies, leaving out those without a value.
+func (r *Report) table(b *strings.Builder) {
+	fmt.Fprintf(b, "%-14s %9s %9s %9s %9s %9s %9s %9s\n",
+		"ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max")
+	for _, row := range []struct {
+		name string
+		l    Latency
+	}{
+		{"ttft", r.TTFT}, {"  from sent", r.TTFTSent}, {"tpot", r.TPOT}, {"itl", r.ITL},
+		{"e2e", r.E2E}, {"  from sent", r.E2ESent}, {"slip", r.Slip}, {"connect", r.Connect},
+	} {
+		if row.l.Count == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s %9s\n", row.name, row.l.Count,
+			millis(row.l.Mean), millis(row.l.P50), millis(row.l.P90), millis(row.l.P99),
+			millis(row.l.P999), millis(row.l.Max))
+	}
+}
+
+// mode describes how requests were sent.
+func (r *Report) mode() string {
+	kind := "streaming"
+	if !r.Stream {
+		kind = "not streaming"
+	}
+	if r.Rate > 0 {
+		return fmt.Sprintf("%s, open loop %g/s %s, seed %d", kind, r.Rate, r.Arrival, r.Seed)
+	}
+	return fmt.Sprintf("%s, closed loop of %d, seed %d", kind, r.Concurrency, r.Seed)
+}
+
+// millis gives milliseconds at a useful precision.
+func millis(ms float64) string {
+	if ms >= 1000 {
+		return strconv.FormatFloat(ms, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(ms, 'f', 3, 64)
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}

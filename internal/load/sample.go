@@ -1,0 +1,113 @@
+package load
+
+// Outcome is how a request ended; the package documentation defines each.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Complete Outcome = iota
+	Corrupt
+	Errored
+	Abandoned
+	Unfinished
+)
+
+var outcomeNames = [...]string{"complete", "corrupt", "errored", "abandoned", "unfinished"}
+
+// String gives the outcome's name in reports.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Kind is what was wrong with a request that is corrupt or errored.
+type Kind string
+
+// The kinds of an errored request: the client could see that it failed.
+const (
+	KindConnect      Kind = "connect"       // no connection
+	KindSend         Kind = "send"          // the request could not be written
+	KindNoResponse   Kind = "no_response"   // the connection ended before the response's head
+	KindStatus       Kind = "status"        // another status than 200; the status follows: "status_503"
+	KindContentType  Kind = "content_type"  // 200, but neither a stream nor JSON as asked
+	KindFraming      Kind = "framing"       // malformed HTTP
+	KindCut          Kind = "cut"           // the connection was closed before the body's end
+	KindReset        Kind = "reset"         // the connection was reset
+	KindTimeout      Kind = "timeout"       // the plan's timeout ran out
+	KindIO           Kind = "io"            // reading failed in another way
+	KindErrorEvent   Kind = "error_event"   // an error after status 200
+	KindPartialEvent Kind = "partial_event" // the body ended inside an event
+	KindBadEvent     Kind = "bad_event"     // an event that is not an OpenAI chunk
+	KindNoDone       Kind = "no_done"       // the body ended without [DONE]
+)
+
+// The kinds of a corrupt request: it was ended as if it were complete.
+const (
+	KindLost        Kind = "lost"         // fewer tokens than the server counted
+	KindDuplicated  Kind = "duplicated"   // more tokens than the server counted, and the text does not follow
+	KindOrder       Kind = "order"        // as many as counted, but the text does not follow
+	KindText        Kind = "text"         // the text does not follow, and there is no count to say why
+	KindUsage       Kind = "usage"        // sound text, but another count
+	KindNoUsage     Kind = "no_usage"     // usage was asked for and never came
+	KindNoFinish    Kind = "no_finish"    // no finish_reason
+	KindAfterFinish Kind = "after_finish" // text or another finish_reason after the finish_reason
+	KindAfterDone   Kind = "after_done"   // anything after [DONE]
+)
+
+// Sample is the record of one request. Stamps are nanoseconds of trace.Now;
+// zero means the moment never came.
+type Sample struct {
+	// Index counts the run's requests from 0.
+	Index int
+	// RequestID is the response's X-Request-Id.
+	RequestID string
+
+	Intended   int64 // when the arrival process wanted it sent
+	Started    int64 // when the generator took it up
+	Sent       int64 // connected, right before writing
+	FirstByte  int64 // first byte of the response read
+	FirstToken int64 // first answer text read
+	LastToken  int64 // last answer text read
+	LastByte   int64 // last byte read
+
+	Status       int   // HTTP status, 0 when no head was read
+	Events       int   // events with data, [DONE] included
+	TextEvents   int   // events with answer text
+	Frames       int   // chunks of the HTTP framing
+	Reads        int   // reads of the socket that brought bytes
+	Bytes        int64 // of the body
+	Reused       bool  // an earlier request's connection was used
+	FinishReason string
+	Done         bool // [DONE] was seen
+
+	// Tokens is the number of answer tokens received: the words counted when
+	// the text is verified, otherwise the events with text.
+	Tokens int
+	// HasUsage says that usage came; the counts are the server's.
+	HasUsage                       bool
+	PromptTokens, CompletionTokens int
+
+	Outcome Outcome
+	Kind    Kind   // empty when complete, abandoned or unfinished
+	Detail  string // what exactly, for a person
+	// Lost is the number of tokens missing from a stream that was ended as
+	// complete.
+	Lost int
+
+	// Chunks holds the receive time of each event with text, when the plan
+	// keeps them.
+	Chunks []int64
+
+	gaps  []int64 // ns between events with text
+	whole bool    // not a stream: its text has no times of its own
+}
+
+// reset makes the sample ready for another request and keeps its storage.
+func (s *Sample) reset(index int, intended int64) {
+	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], whole: s.whole}
+}
+
+// fail settles the outcome as errored.
+func (s *Sample) fail(kind Kind, detail string) {
+	s.Outcome, s.Kind, s.Detail = Errored, kind, detail
+}
