@@ -1,0 +1,67 @@
+package sim
+
+import "time"
+
+// Batch is what one step computes.
+type Batch struct {
+	// Prefill is the number of prompt tokens, and Chunks that of the requests
+	// they belong to.
+	Prefill, Chunks int
+	// Attended is the sum over the chunks of end² - start², where start and end
+	// are the chunk's bounds in its prompt: the share of the quadratic cost
+	// that falls to this step. The chunks of one prompt of t tokens sum to t².
+	Attended int64
+	// Decode is the number of requests that get their next token.
+	Decode int
+}
+
+// CostModel says how long a step takes. It must be a function of the batch
+// alone and may be called from any goroutine.
+type CostModel interface {
+	StepTime(b Batch) time.Duration
+}
+
+// Constant takes Prefill for the prompt part of a step, whatever its size, and
+// Decode for the decode part.
+type Constant struct {
+	Prefill, Decode time.Duration
+}
+
+// StepTime implements CostModel.
+func (c Constant) StepTime(b Batch) time.Duration {
+	var d time.Duration
+	if b.Prefill > 0 {
+		d += c.Prefill
+	}
+	if b.Decode > 0 {
+		d += c.Decode
+	}
+	return d
+}
+
+// PerBatch is quadratic in the prompt and linear in the decode batch:
+// prefill = Square t² + Linear t + PrefillBase, decode = DecodeBase + Each n.
+// A mixed step takes the sum of both parts. The zero value has the coefficients
+// fitted to a real engine that are published with the cost model: prefill ms =
+// 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6.0 + 0.35 n.
+type PerBatch struct {
+	// Milliseconds, per token², per token, and per step with prefill.
+	Square, Linear, PrefillBase float64
+	// Milliseconds, per step with decode and per request in it.
+	DecodeBase, Each float64
+}
+
+// StepTime implements CostModel.
+func (c PerBatch) StepTime(b Batch) time.Duration {
+	if c == (PerBatch{}) {
+		c = PerBatch{Square: 4.21e-7, Linear: 0.0152, PrefillBase: 16.5, DecodeBase: 6.0, Each: 0.35}
+	}
+	var ms float64
+	if b.Prefill > 0 {
+		ms += c.Square*float64(b.Attended) + c.Linear*float64(b.Prefill) + c.PrefillBase
+	}
+	if b.Decode > 0 {
+		ms += c.DecodeBase + c.Each*float64(b.Decode)
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"time"
+
+	"weir/internal/infer"
+)
+
+// Ref names a request inside the engine. It is valid from Submit until its
+// Done was returned, and is given again afterwards.
+type Ref uint32
+
+// Step is the result of one engine step, as columns: request Ref[i] got ID[i],
+// its Total[i]-th. It is valid until the next call of Advance.
+type Step struct {
+	Start, End int64 // ns
+	Batch      Batch
+
+	Ref   []Ref
+	ID    []uint32
+	Total []uint32
+
+	First []First // of requests that got their first id in this step
+	Done  []Done  // of requests that ended, after their last id
+
+	Running, Waiting int // after the step
+}
+
+// First tells a request's stamps, with its first id.
+type First struct {
+	Ref    Ref
+	Stamps infer.Stamps
+}
+
+// Done is the last word on a request. Its Ref is free.
+type Done struct {
+	Ref          Ref
+	Reason       infer.Reason // stop, length or abort
+	PromptTokens int
+	Completion   int // ids generated
+}
+
+func (s *Step) reset() {
+	*s = Step{Ref: s.Ref[:0], ID: s.ID[:0], Total: s.Total[:0], First: s.First[:0], Done: s.Done[:0]}
+}
+
+// Counts are totals since the engine started. At any moment received =
+// finished + aborted + rejected + running + waiting.
+type Counts struct {
+	Received, Finished, Aborted, Rejected uint64
+	Prefilled, Generated                  uint64 // ids
+	Steps                                 uint64
+	Running, Waiting                      int
+	// Lost is schedule time given up because the engine was driven too late.
+	Lost time.Duration
+}
