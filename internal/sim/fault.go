@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// FaultKind is a way in which an engine fails. Its word is the same in the
+// flag, in the admin call and in the documents.
+type FaultKind uint8
+
+// The kinds. "The result" is the token event over HTTP and the step over the
+// plane; over the plane a broken connection is the gateway's whole session.
+const (
+	Refuse      FaultKind = iota // a connection is closed as soon as it is accepted
+	Unavailable                  // the request is answered 503, or UNAVAILABLE
+	Hang                         // the request is read and never answered
+	Slow                         // the answer's head, or the acknowledgement, comes Delay late
+	Stall                        // after After tokens nothing more comes, the connection stays
+	Cut                          // after After tokens the connection ends (FIN), nothing terminates the answer
+	Truncate                     // after After tokens the answer ends cleanly but incomplete
+	Reset                        // after After tokens the connection is reset (RST)
+	Miscount                     // the token count reported at the end is one too high
+	Skip                         // the result that follows After tokens is never sent
+	Repeat                       // the result that follows After tokens is sent twice
+	numFaultKinds
+)
+
+var faultNames = [numFaultKinds]string{
+	"refuse", "unavailable", "hang", "slow", "stall", "cut", "truncate", "reset", "miscount", "skip", "repeat",
+}
+
+// String gives the kind's word.
+func (k FaultKind) String() string { return faultNames[k] }
+
+// defaultDelay is how late Slow is when nobody says.
+const defaultDelay = time.Second
+
+// Fault is one instruction to fail. A request must match every selector that
+// is set; without any, all requests match.
+type Fault struct {
+	Kind  FaultKind
+	After int           // tokens, for the kinds that count them
+	Delay time.Duration // for Slow
+
+	Rate   float64 // share of requests, drawn by ordinal; 0 is all
+	Nth    uint64  // the ordinal, counted from 1; 0 is any
+	ID     string  // a part of the request id
+	Marker string  // a part of the prompt's text
+	Times  uint64  // how often it strikes at most; 0 is no bound
+}
+
+// ParseFault reads a fault as flags and the admin call write it: the kind's
+// word and settings, as in "cut,after=20,rate=0.01". The settings are after,
+// delay, rate, nth, id, marker and times.
+func ParseFault(text string) (Fault, error) {
+	word, rest, more := strings.Cut(text, ",")
+	f := Fault{Kind: numFaultKinds}
+	for k, name := range faultNames {
+		if name == word {
+			f.Kind = FaultKind(k)
+		}
+	}
+	if f.Kind == numFaultKinds {
+		return Fault{}, fmt.Errorf("no fault %q; the faults are %s", word, strings.Join(faultNames[:], ", "))
+	}
+	for more {
+		var setting string
+		setting, rest, more = strings.Cut(rest, ",")
+		if err := f.set(setting); err != nil {
+			return Fault{}, fmt.Errorf("fault %s: %w", word, err)
+		}
+	}
+	return f, f.check()
+}
+
+func (f *Fault) set(setting string) (err error) {
+	key, value, _ := strings.Cut(setting, "=")
+	switch key {
+	case "after":
+		f.After, err = strconv.Atoi(value)
+	case "delay":
+		f.Delay, err = time.ParseDuration(value)
+	case "rate":
+		f.Rate, err = strconv.ParseFloat(value, 64)
+	case "nth":
+		f.Nth, err = strconv.ParseUint(value, 10, 64)
+	case "times":
+		f.Times, err = strconv.ParseUint(value, 10, 64)
+	case "id":
+		f.ID = value
+	case "marker":
+		f.Marker = value
+	default:
+		return fmt.Errorf("no setting %q; the settings are after, delay, rate, nth, id, marker, times", key)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+func (f *Fault) check() error {
+	switch {
+	case f.After < 0 || f.Delay < 0:
+		return fmt.Errorf("fault %s: after and delay must not be negative", f.Kind)
+	case !(f.Rate >= 0 && f.Rate <= 1):
+		return fmt.Errorf("fault %s: rate %v is not between 0 and 1", f.Kind, f.Rate)
+	case f.After > 0 && !f.Kind.counts():
+		return fmt.Errorf("fault %s: it counts no tokens, leave after out", f.Kind)
+	case f.Delay > 0 && f.Kind != Slow:
+		return fmt.Errorf("fault %s: only slow has a delay", f.Kind)
+	case f.Kind == Refuse && (f.ID != "" || f.Marker != ""):
+		return fmt.Errorf("fault refuse: it strikes before a request is read, leave id and marker out")
+	}
+	return nil
+}
+
+// counts says whether the kind strikes after a number of tokens.
+func (k FaultKind) counts() bool {
+	switch k {
+	case Stall, Cut, Truncate, Reset, Skip, Repeat:
+		return true
+	}
+	return false
+}
+
+// String is the inverse of ParseFault.
+func (f Fault) String() string {
+	b := []byte(f.Kind.String())
+	if f.After > 0 {
+		b = fmt.Appendf(b, ",after=%d", f.After)
+	}
+	if f.Delay > 0 {
+		b = fmt.Appendf(b, ",delay=%v", f.Delay)
+	}
+	if f.Rate > 0 {
+		b = fmt.Appendf(b, ",rate=%v", f.Rate)
+	}
+	if f.Nth > 0 {
+		b = fmt.Appendf(b, ",nth=%d", f.Nth)
+	}
+	if f.ID != "" {
+		b = fmt.Appendf(b, ",id=%s", f.ID)
+	}
+	if f.Marker != "" {
+		b = fmt.Appendf(b, ",marker=%s", f.Marker)
+	}
+	if f.Times > 0 {
+		b = fmt.Appendf(b, ",times=%d", f.Times)
+	}
+	return string(b)
+}
+
+// Target is what a fault may strike.
+type Target struct {
+	ID string
+	// Prompt gives the text of the prompt; it is called only when a fault has a
+	// marker.
+	Prompt func() []byte
+}
+
+// Faults is the set of faults of an engine, and how often each struck. It
+// belongs to whoever guards it.
+type Faults struct {
+	list    []Fault
+	struck  []uint64
+	request uint64 // requests drawn for
+	conn    uint64 // connections drawn for
+}
+
+// NewFaults gives a set. Ordinals count from its making.
+func NewFaults(list []Fault) (*Faults, error) {
+	for i := range list {
+		if err := list[i].check(); err != nil {
+			return nil, err
+		}
+	}
+	return &Faults{list: list, struck: make([]uint64, len(list))}, nil
+}
+
+// Request draws for the next request. The first fault that matches strikes.
+func (f *Faults) Request(t Target) (Fault, bool) {
+	f.request++
+	return f.draw(f.request, t, false)
+}
+
+// Connection draws for the next connection: whether it is refused.
+func (f *Faults) Connection() bool {
+	f.conn++
+	_, hit := f.draw(f.conn, Target{}, true)
+	return hit
+}
+
+func (f *Faults) draw(ordinal uint64, t Target, conn bool) (Fault, bool) {
+	for i, x := range f.list {
+		if (x.Kind == Refuse) != conn || !x.matches(ordinal, uint64(i), t) || (x.Times > 0 && f.struck[i] >= x.Times) {
+			continue
+		}
+		f.struck[i]++
+		if x.Kind == Slow && x.Delay == 0 {
+			x.Delay = defaultDelay
+		}
+		return x, true
+	}
+	return Fault{}, false
+}
+
+func (f *Fault) matches(ordinal, salt uint64, t Target) bool {
+	switch {
+	case f.Nth > 0 && f.Nth != ordinal,
+		f.ID != "" && !strings.Contains(t.ID, f.ID),
+		f.Rate > 0 && share(ordinal, salt) >= f.Rate:
+		return false
+	case f.Marker != "":
+		return t.Prompt != nil && bytes.Contains(t.Prompt(), []byte(f.Marker))
+	}
+	return true
+}
+
+// share gives an even draw from [0, 1) for an ordinal (splitmix64), the same
+// in every run.
+func share(ordinal, salt uint64) float64 {
+	z := (ordinal + salt<<32) * 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+// Struck is how often each fault struck.
+type Struck struct {
+	Fault string `json:"fault"`
+	Times uint64 `json:"times"`
+}
+
+// Report lists the faults in their order.
+func (f *Faults) Report() []Struck {
+	out := make([]Struck, len(f.list))
+	for i, x := range f.list {
+		out[i] = Struck{Fault: x.String(), Times: f.struck[i]}
+	}
+	return out
+}
