@@ -1,0 +1,216 @@
+// Package relay is the adapter for engines that speak an OpenAI-compatible API
+// themselves. It hands the caller's bytes on as they are and gives the answer's
+// bytes back; it never parses either.
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Options configure one engine. Name and URL are needed.
+type Options struct {
+	Name string
+	URL  *url.URL // scheme, host and an optional base path without "/v1"
+	// Model is the name given by the operator; it spares an engine without
+	// /v1/models from having to tell.
+	Model string
+	// ConnectTimeout bounds connecting; 0 means 5 s.
+	ConnectTimeout time.Duration
+	// FirstByteTimeout bounds the wait for the response head, which for an
+	// answer that is not streamed is the whole generation; 0 means 10 min.
+	FirstByteTimeout time.Duration
+	// ProbeInterval is the time between two readings of the model list;
+	// 0 means 10 s.
+	ProbeInterval time.Duration
+}
+
+// Engine is a connection pool to one engine. It implements engine.Relay and
+// engine.Adapter.
+type Engine struct {
+	opts      Options
+	transport *http.Transport
+}
+
+var (
+	_ engine.Relay   = (*Engine)(nil)
+	_ engine.Adapter = (*Engine)(nil)
+)
+
+// New makes the adapter; it connects when first used.
+func New(opts Options) *Engine {
+	if opts.ConnectTimeout == 0 {
+		opts.ConnectTimeout = 5 * time.Second
+	}
+	if opts.FirstByteTimeout == 0 {
+		opts.FirstByteTimeout = 10 * time.Minute
+	}
+	if opts.ProbeInterval == 0 {
+		opts.ProbeInterval = 10 * time.Second
+	}
+	dialer := &net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second}
+	return &Engine{opts: opts, transport: &http.Transport{
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   opts.ConnectTimeout,
+		ResponseHeaderTimeout: opts.FirstByteTimeout,
+		IdleConnTimeout:       90 * time.Second,
+		// Every live stream holds a connection; when a burst ends they are worth
+		// keeping for the next one.
+		MaxIdleConnsPerHost: 4096,
+		// Bytes pass as the engine wrote them.
+		DisableCompression: true,
+		WriteBufferSize:    16 << 10,
+		ReadBufferSize:     16 << 10,
+	}}
+}
+
+// hopByHop headers belong to one connection and are not handed on (RFC 9110,
+// section 7.6.1).
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// EndToEnd copies the headers that concern the two ends.
+func EndToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, field := range h["Connection"] {
+		for name := range strings.SplitSeq(field, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	return out
+}
+
+// Forward implements engine.Relay.
+func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
+	// The transport stamps from its own goroutines, possibly after Forward has
+	// returned with an error, so the leg is filled here.
+	var toServer, acked atomic.Int64
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest:         func(httptrace.WroteRequestInfo) { toServer.Store(trace.Now()) },
+		GotFirstResponseByte: func() { acked.Store(trace.Now()) },
+	})
+	u := *e.opts.URL
+	path, query, _ := strings.Cut(req.Path, "?")
+	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/")+path, query
+	out, err := http.NewRequestWithContext(ctx, req.Method, u.String(), bytes.NewReader(req.Body))
+	if err != nil {
+		return nil, &infer.Error{Code: infer.CodeInternal, Message: "cannot build the engine's request", Engine: e.opts.Name, Cause: err}
+	}
+	out.Header = req.Header.Clone()
+	out.Header.Set("Accept-Encoding", "identity")
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // the transport would name itself
+	}
+	resp, err := e.transport.RoundTrip(out)
+	leg.ToServer, leg.Acked = toServer.Load(), acked.Load()
+	if err != nil {
+		return nil, e.fault(err)
+	}
+	return &engine.RelayResponse{Status: resp.StatusCode, Header: EndToEnd(resp.Header), Body: &body{resp.Body, e}}, nil
+}
+
+// body gives every read error its code.
+type body struct {
+	io.ReadCloser
+	e *Engine
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.e.fault(err)
+	}
+	return n, err
+}
+
+// fault gives a transport error its code. All are retryable as long as nothing
+// reached the client, which the gateway knows: the answer is lost, so asking
+// another engine cannot repeat anything the client has seen.
+func (e *Engine) fault(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return infer.AsError(err)
+	}
+	f := &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true, Cause: err,
+		Message: "the engine broke the connection before its answer was complete"}
+	var op *net.OpError
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &op) && op.Op == "dial":
+		f.Code, f.Message = infer.CodeUnavailable, "the engine cannot be reached"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		f.Code, f.Message = infer.CodeDeadline, "the engine did not answer in time"
+	}
+	return f
+}
+
+// Run implements engine.Adapter: it reads the model list until the engine
+// answers, and again at every interval. An engine that once answered counts as
+// ready until it refuses connections three times in a row: a slow or failing
+// model list is no proof that it cannot serve.
+func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
+	defer e.transport.CloseIdleConnections()
+	var state engine.State
+	refused := 0
+	wait := 100 * time.Millisecond
+	for ctx.Err() == nil {
+		facts, err := e.probe(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			refused, wait = 0, e.opts.ProbeInterval
+			if !state.Ready || !slices.Equal(facts.Models, state.Facts.Models) || facts.ContextLength != state.Facts.ContextLength {
+				state = engine.State{Ready: true, Facts: facts}
+				report(state)
+			}
+		case !state.Ready:
+			if state.Err == nil || state.Err.Error() != err.Error() {
+				state.Err = err
+				report(state)
+			}
+			wait = min(2*wait, 2*time.Second)
+		default:
+			wait = e.opts.ProbeInterval
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				break
+			}
+			if refused++; refused >= 3 {
+				state.Ready, state.Err = false, err
+				report(state)
+				wait = 100 * time.Millisecond
+			} else {
+				wait = time.Second
+			}
+		}
+		sleep(ctx, wait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,180 @@
+// Package fleet owns the connections to the engines and publishes, as an
+// immutable snapshot, which engine serves which model. Its control side is one
+// goroutine that takes every adapter's reports in turn; the data side reads the
+// latest snapshot through an atomic pointer and never waits.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/engine"
+	"weir/internal/route"
+)
+
+// Member is one engine to connect to. Adapter must also implement either
+// engine.Tokens or engine.Relay.
+type Member struct {
+	Name    string // unique, in metrics and records
+	Kind    string
+	Model   string // the name to serve it under; empty: the engine's own names
+	Adapter engine.Adapter
+}
+
+// Options are what the fleet needs to know. Members and Folders are fixed for
+// its lifetime.
+type Options struct {
+	Members []Member
+	// Folders maps each model name that has a model folder to its aliases. A
+	// token engine can only serve these.
+	Folders map[string][]string
+}
+
+// Fleet is the set of engines.
+type Fleet struct {
+	opts     Options
+	snapshot atomic.Pointer[route.Snapshot]
+	policies map[string]route.Policy // by model; kept over snapshots
+	reports  chan report
+	changed  chan struct{} // of the published snapshot
+}
+
+type report struct {
+	member int
+	state  engine.State
+}
+
+// New checks the members and publishes a first snapshot in which none is
+// ready.
+func New(opts Options) (*Fleet, error) {
+	f := &Fleet{opts: opts, policies: map[string]route.Policy{}, reports: make(chan report)}
+	seen := map[string]bool{}
+	for _, m := range opts.Members {
+		if seen[m.Name] {
+			return nil, fmt.Errorf("fleet: two engines are named %q", m.Name)
+		}
+		seen[m.Name] = true
+		_, tokens := m.Adapter.(engine.Tokens)
+		_, relay := m.Adapter.(engine.Relay)
+		if tokens == relay {
+			return nil, fmt.Errorf("fleet: engine %q must be either a token engine or a relay", m.Name)
+		}
+	}
+	f.publish(make([]engine.State, len(opts.Members)))
+	return f, nil
+}
+
+// Snapshot gives the fleet as it is now.
+func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
+
+// Run serves the engines until ctx ends, and returns when every adapter has
+// returned.
+func (f *Fleet) Run(ctx context.Context) {
+	var adapters sync.WaitGroup
+	for i, m := range f.opts.Members {
+		adapters.Go(func() {
+			m.Adapter.Run(ctx, func(s engine.State) {
+				select {
+				case f.reports <- report{i, s}:
+				case <-ctx.Done():
+				}
+			})
+		})
+	}
+	states := make([]engine.State, len(f.opts.Members))
+	for {
+		select {
+		case r := <-f.reports:
+			states[r.member] = r.state
+			f.publish(states)
+		case <-ctx.Done():
+			adapters.Wait()
+			return
+		}
+	}
+}
+
+// publish builds the snapshot for the states and swaps it in.
+func (f *Fleet) publish(states []engine.State) {
+	changed := make(chan struct{})
+	snap := &route.Snapshot{Models: map[string]*route.Model{}, Changed: changed}
+	for name := range f.opts.Folders {
+		f.model(snap, name)
+	}
+	for i, m := range f.opts.Members {
+		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: states[i].Ready, Facts: states[i].Facts, Err: states[i].Err}
+		e.Tokens, _ = m.Adapter.(engine.Tokens)
+		e.Relay, _ = m.Adapter.(engine.Relay)
+		snap.Engines = append(snap.Engines, e)
+		f.place(snap, m, e)
+	}
+	for name, aliases := range f.opts.Folders {
+		for _, alias := range aliases {
+			snap.Models[alias] = snap.Models[name]
+		}
+	}
+	f.snapshot.Store(snap)
+	if f.changed != nil {
+		close(f.changed)
+	}
+	f.changed = changed
+}
+
+// place enters an engine under every model name it serves.
+func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
+	names := e.Facts.Models
+	if m.Model != "" {
+		// The model is known by name even before the engine has answered.
+		names = []string{m.Model}
+	}
+	for _, name := range names {
+		model := f.model(snap, name)
+		upstream := name
+		if m.Model != "" && len(e.Facts.Models) > 0 && !slices.Contains(e.Facts.Models, name) {
+			if len(e.Facts.Models) > 1 {
+				e.Err = fmt.Errorf("model=%s is not among the models it serves: %q", name, e.Facts.Models)
+				e.Ready = false
+				continue
+			}
+			upstream = e.Facts.Models[0]
+		}
+		if e.Tokens != nil {
+			if _, ok := f.opts.Folders[name]; !ok {
+				e.Err = fmt.Errorf("serves model %q, whose folder is not known: add --model %s=DIR", name, name)
+				model.Fault = e.Err.Error()
+				e.Ready = false
+				continue
+			}
+		}
+		if model.Kind != "" && model.Relayed != (e.Relay != nil) {
+			e.Err = fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
+			e.Ready = false
+			continue
+		}
+		model.Kind, model.Relayed = m.Kind, e.Relay != nil
+		if !e.Ready {
+			continue
+		}
+		model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+		if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
+			model.ContextLength = n
+		}
+	}
+}
+
+func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
+	m := snap.Models[name]
+	if m == nil {
+		policy := f.policies[name]
+		if policy == nil {
+			policy = &route.RoundRobin{}
+			f.policies[name] = policy
+		}
+		m = &route.Model{Name: name, Policy: policy}
+		snap.Models[name] = m
+	}
+	return m
+}

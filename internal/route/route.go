@@ -1,0 +1,106 @@
+// Package route chooses the engine for a request. It is pure: it reads an
+// immutable snapshot of the fleet, published by package fleet, and never locks,
+// waits or talks to anyone.
+package route
+
+import (
+	"sort"
+	"sync/atomic"
+
+	"weir/internal/engine"
+)
+
+// Engine is one engine as the data side sees it. Exactly one of Tokens and
+// Relay is set.
+type Engine struct {
+	Name   string
+	Kind   string // as in --engine KIND=URL
+	Tokens engine.Tokens
+	Relay  engine.Relay
+	Ready  bool
+	Facts  engine.Facts
+	Err    error // why it is not ready
+}
+
+// Target is an engine together with the name it knows the model by.
+type Target struct {
+	*Engine
+	Model string
+}
+
+// Model is the set of engines that serve one model name. All are of one kind.
+type Model struct {
+	Name    string
+	Targets []Target // ready ones only
+	Policy  Policy
+	// Kind is that of its engines, empty while none is known. Relayed says that
+	// they take the caller's own bytes.
+	Kind    string
+	Relayed bool
+	// ContextLength is the smallest that any engine states, 0 when none does.
+	ContextLength int
+	// Fault says why the model cannot be served, whatever the engines' state.
+	Fault string
+}
+
+// Snapshot is the fleet at one moment. It is never changed after publication;
+// Changed is closed when a newer one replaced it, which wakes every waiter.
+type Snapshot struct {
+	Models  map[string]*Model
+	Engines []*Engine
+	Changed <-chan struct{}
+}
+
+// Names lists the models in alphabetical order.
+func (s *Snapshot) Names() []string {
+	names := make([]string, 0, len(s.Models))
+	for name := range s.Models {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Policy picks one of a model's targets. targets is never empty. A policy is
+// called concurrently and serializes nothing.
+type Policy interface {
+	Pick(targets []Target) Target
+}
+
+// RoundRobin takes the targets in turn.
+type RoundRobin struct{ next atomic.Uint64 }
+
+// Pick implements Policy.
+func (p *RoundRobin) Pick(targets []Target) Target {
+	return targets[(p.next.Add(1)-1)%uint64(len(targets))]
+}
+
+// Pick chooses a ready target that is not among the tried ones. When all were
+// tried there is none: what failed a moment ago is not asked again.
+func (m *Model) Pick(tried []*Engine) (Target, bool) {
+	if len(tried) == 0 {
+		if len(m.Targets) == 0 {
+			return Target{}, false
+		}
+		return m.Policy.Pick(m.Targets), true
+	}
+	left := make([]Target, 0, len(m.Targets))
+	for _, t := range m.Targets {
+		if !contains(tried, t.Name) {
+			left = append(left, t)
+		}
+	}
+	if len(left) == 0 {
+		return Target{}, false
+	}
+	return m.Policy.Pick(left), true
+}
+
+func contains(engines []*Engine, name string) bool {
+	for _, e := range engines {
+		if e.Name == name {
+			return true
+		}
+	}
+	return false
+}
