@@ -1,0 +1,135 @@
+package sse
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// DefaultMaxEvent bounds what a Parser keeps of one event, in bytes.
+const DefaultMaxEvent = 16 << 20
+
+// Event is one event or one comment.
+type Event struct {
+	// Comment says that Data is the text of a comment line and not an event.
+	// Comments come when their line ends, also those inside an event, which
+	// comes after them.
+	Comment bool
+	// Name is the event's "event" field, empty when it has none.
+	Name []byte
+	// Data holds the values of the event's data lines, joined by LF.
+	Data []byte
+}
+
+// Parser takes a stream of events apart.
+//
+//	p.Feed(chunk)
+//	for ev, ok := p.Next(); ok; ev, ok = p.Next() {
+//		...
+//	}
+//	err := p.Err()
+//
+// The fields id and retry, and unknown ones, are read over; a block without
+// data is no event. The zero value is ready to use.
+type Parser struct {
+	// Max bounds one line, and one event's data, in bytes; 0 means
+	// DefaultMaxEvent.
+	Max int
+
+	lines   lines
+	started bool
+	given   bool   // the event under way has been given to the caller
+	line    []byte // begun in an earlier chunk
+	partial bool   // the stream stands inside a line or a block
+	name    []byte
+	data    []byte
+	count   int // data lines of the event under way
+	err     error
+}
+
+// Feed hands over the next chunk of the stream. It must stay unchanged until
+// Next has returned false, and Next must have done so for the chunk before.
+func (p *Parser) Feed(chunk []byte) { p.lines.feed(chunk) }
+
+// Next gives the next event or comment of the chunk; ok is false when the
+// chunk is used up or the stream is broken (see Err). The event's slices are
+// valid until the next call.
+func (p *Parser) Next() (ev Event, ok bool) {
+	if p.given {
+		p.given, p.name, p.data, p.count = false, p.name[:0], p.data[:0], 0
+	}
+	for p.err == nil && p.lines.pos < len(p.lines.chunk) {
+		line, ended := p.lines.next()
+		if p.tooLarge(len(p.line) + len(line)) {
+			break
+		}
+		p.partial = true
+		if !ended {
+			p.line = append(p.line, line...)
+			break
+		}
+		if len(p.line) > 0 {
+			p.line = append(p.line, line...)
+			line = p.line
+			p.line = p.line[:0]
+		}
+		if ev, ok := p.take(line); ok {
+			return ev, true
+		}
+	}
+	return Event{}, false
+}
+
+// take adds a whole line to the event under way and gives what it completes.
+func (p *Parser) take(line []byte) (Event, bool) {
+	if !p.started {
+		p.started = true
+		line = bytes.TrimPrefix(line, []byte(bom))
+	}
+	if len(line) == 0 {
+		p.partial = false
+		if p.count == 0 {
+			p.name = p.name[:0]
+			return Event{}, false
+		}
+		p.given = true
+		return Event{Name: p.name, Data: p.data}, true
+	}
+	field, value, _ := bytes.Cut(line, []byte{':'})
+	if len(value) > 0 && value[0] == ' ' {
+		value = value[1:]
+	}
+	switch string(field) {
+	case "":
+		return Event{Comment: true, Data: value}, true
+	case "event":
+		p.name = append(p.name[:0], value...)
+	case "data":
+		if p.tooLarge(len(p.data) + 1 + len(value)) {
+			break
+		}
+		if p.count > 0 {
+			p.data = append(p.data, '\n')
+		}
+		p.data = append(p.data, value...)
+		p.count++
+	}
+	return Event{}, false
+}
+
+func (p *Parser) tooLarge(n int) bool {
+	limit := p.Max
+	if limit <= 0 {
+		limit = DefaultMaxEvent
+	}
+	if n > limit {
+		p.err = fmt.Errorf("parse event: larger than %d bytes", limit)
+	}
+	return p.err != nil
+}
+
+// Err says why the stream cannot be parsed further.
+func (p *Parser) Err() error { return p.err }
+
+// Partial says that the stream stands inside a line or a block: if it ends
+// here, it was cut.
+func (p *Parser) Partial() bool { return p.partial }
