@@ -35,7 +35,7 @@ type Core struct {
 	prefill []Ref // admitted, prompt not complete, in the order of admission
 	decode  []Ref // generating, in the order of their first id
 	stalled int   // of decode, those held by a stall
-	aborts  int   // requests marked aborted and not yet reaped
+	ended   int   // requests aborted or stopped and not yet reaped
 
 	busy       bool // a step is under way
 	start, end int64
@@ -60,8 +60,8 @@ const (
 type request struct {
 	Request
 	phase     phase
-	aborted   bool
-	held      bool // stalled
+	ended     infer.Reason // set by Abort and Stop
+	held      bool         // stalled
 	prefilled int
 	chunk     int // prompt tokens in the step under way
 	generated int
@@ -105,16 +105,22 @@ func (c *Core) alloc() Ref {
 	return Ref(len(c.requests) - 1)
 }
 
-// Abort ends a request. It takes effect at the end of the step under way: the
-// request gets no more ids, and its Done comes with that step. Aborting twice
-// is as aborting once.
-func (c *Core) Abort(now int64, ref Ref) {
+// Abort ends a request because nobody wants it any more. It takes effect at the
+// end of the step under way: the request gets no more ids, and its Done comes
+// with that step. Aborting twice is as aborting once.
+func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, infer.ReasonAbort) }
+
+// Stop ends a request as Abort does, because its face found a stop string in
+// its text: it counts as finished.
+func (c *Core) Stop(now int64, ref Ref) { c.conclude(now, ref, infer.ReasonStop) }
+
+func (c *Core) conclude(now int64, ref Ref, reason infer.Reason) {
 	r := &c.requests[ref]
-	if r.phase == phaseFree || r.aborted {
+	if r.phase == phaseFree || r.ended != "" {
 		return
 	}
-	r.aborted = true
-	c.aborts++
+	r.ended = reason
+	c.ended++
 	c.rouse(now)
 }
 
@@ -159,7 +165,7 @@ func (c *Core) Advance(now int64) *Step {
 		c.finishDecode(out)
 		c.finishPrefill(out)
 		c.counts.Steps++
-	} else if c.aborts > 0 {
+	} else if c.ended > 0 {
 		c.reapRunning(out)
 	}
 	c.reapWaiting(out)
@@ -233,8 +239,8 @@ func (c *Core) finishDecode(out *Step) {
 	for _, ref := range c.decode {
 		r := &c.requests[ref]
 		switch {
-		case r.aborted:
-			c.finish(ref, infer.ReasonAbort, out)
+		case r.ended != "":
+			c.finish(ref, r.ended, out)
 			continue
 		case r.held:
 		default:
@@ -254,8 +260,8 @@ func (c *Core) finishPrefill(out *Step) {
 	kept := c.prefill[:0]
 	for _, ref := range c.prefill {
 		r := &c.requests[ref]
-		if r.aborted {
-			c.finish(ref, infer.ReasonAbort, out)
+		if r.ended != "" {
+			c.finish(ref, r.ended, out)
 			continue
 		}
 		r.prefilled += r.chunk
@@ -320,8 +326,8 @@ func (c *Core) finish(ref Ref, reason infer.Reason, out *Step) {
 	} else {
 		c.counts.Finished++
 	}
-	if r.aborted {
-		c.aborts--
+	if r.ended != "" {
+		c.ended--
 	}
 	if r.held {
 		c.stalled--
@@ -330,28 +336,30 @@ func (c *Core) finish(ref Ref, reason infer.Reason, out *Step) {
 	c.free = append(c.free, ref)
 }
 
-// reapRunning ends aborted requests of an engine that has no step under way,
+// reapRunning ends requests that were aborted in an engine that has no step under way,
 // because all that runs is stalled.
 func (c *Core) reapRunning(out *Step) {
 	c.decode = slices.DeleteFunc(c.decode, func(ref Ref) bool {
-		if !c.requests[ref].aborted {
+		reason := c.requests[ref].ended
+		if reason == "" {
 			return false
 		}
-		c.finish(ref, infer.ReasonAbort, out)
+		c.finish(ref, reason, out)
 		return true
 	})
 }
 
-// reapWaiting ends aborted requests that were never admitted.
+// reapWaiting ends requests that were aborted before they were admitted.
 func (c *Core) reapWaiting(out *Step) {
-	if c.aborts == 0 {
+	if c.ended == 0 {
 		return
 	}
 	c.waiting.keep(func(ref Ref) bool {
-		if !c.requests[ref].aborted {
+		reason := c.requests[ref].ended
+		if reason == "" {
 			return true
 		}
-		c.finish(ref, infer.ReasonAbort, out)
+		c.finish(ref, reason, out)
 		return false
 	})
 }

@@ -54,6 +54,7 @@ type ledger struct {
 	stream content.Stream
 	total  uint32
 	first  bool
+	ended  infer.Reason // what the client asked for
 }
 
 // TestConservation drives the core with random events and checks after each
@@ -125,10 +126,15 @@ func TestConservation(t *testing.T) {
 					t.Fatalf("done %+v, seen %+v", d, l)
 				}
 				switch {
+				case l.ended != "" && d.Reason != l.ended:
+					t.Fatalf("done %+v, asked for %s", d, l.ended)
+				case l.ended != "":
+				case d.Reason == infer.ReasonAbort:
+					t.Fatalf("aborted by nobody: %+v", d)
 				case d.Reason == infer.ReasonLength && d.Completion != l.params.MaxTokens,
 					d.Reason == infer.ReasonStop && (d.Completion <= l.params.MinTokens || l.params.IgnoreEOS),
 					d.Completion > l.params.MaxTokens,
-					l.params.Stall && (d.Reason != infer.ReasonAbort && d.Completion >= max(1, l.params.StallAfter+1)):
+					l.params.Stall && d.Completion > l.params.StallAfter:
 					t.Fatalf("done %+v, params %+v", d, l.params)
 				}
 				prompts += uint64(len(l.params.Prompt))
@@ -187,8 +193,20 @@ func TestConservation(t *testing.T) {
 				live[ref] = &ledger{params: p, stream: words.Start(p.Prompt, 0)}
 			},
 			"abort": func(t *rapid.T) {
-				for ref := range live {
+				for ref, l := range live {
 					c.Abort(now, ref)
+					if l.ended == "" {
+						l.ended = infer.ReasonAbort
+					}
+					break
+				}
+			},
+			"stop": func(t *rapid.T) {
+				for ref, l := range live {
+					c.Stop(now, ref)
+					if l.ended == "" {
+						l.ended = infer.ReasonStop
+					}
 					break
 				}
 			},
@@ -200,8 +218,11 @@ func TestConservation(t *testing.T) {
 		// At rest everything was accounted for; only stalled requests remain, and
 		// those that wait behind them.
 		runTo(now + int64(time.Hour))
-		for ref := range live {
+		for ref, l := range live {
 			c.Abort(now, ref)
+			if l.ended == "" {
+				l.ended = infer.ReasonAbort
+			}
 		}
 		runTo(now + int64(time.Hour))
 		if len(live) != 0 || done != accepted || c.Counts().Running != 0 || c.Counts().Waiting != 0 {
