@@ -1,0 +1,388 @@
+// Package enginetest holds the conformance suite of engine.Tokens: what every
+// adapter must do whatever its wire. An adapter's test scripts the engine's
+// end of its wire as a Peer and calls Run:
+//
+//	func TestConformance(t *testing.T) {
+//		enginetest.Run(t, func(t *testing.T) enginetest.Rig { ... })
+//	}
+//
+// The suite never sleeps. Where it must show that something does not happen,
+// it sends something else after it over the same wire and waits for that.
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Patience bounds every wait of the suite; only a failing test waits so long.
+const Patience = 20 * time.Second
+
+// Rig is an adapter not yet running and the engine that it will connect to.
+type Rig struct {
+	Engine Adapter
+	Peer   Peer
+	// Clock says that the wire carries engine stamps.
+	Clock bool
+}
+
+// Adapter is what the suite tests.
+type Adapter interface {
+	engine.Tokens
+	engine.Adapter
+}
+
+// Out is what a step brings for one request: ids, then, when Finish is set,
+// the end. ReasonError stands for a failure of the engine.
+type Out struct {
+	ID     string
+	IDs    []uint32
+	Finish infer.Reason
+}
+
+// Peer is the engine's end of the wire, as the suite drives it. Requests are
+// confirmed at once unless Hold or Refuse says otherwise.
+type Peer interface {
+	// Hold leaves the requests that arrive from now on unconfirmed.
+	Hold()
+	// Confirm confirms a request that was held.
+	Confirm(id string)
+	// Refuse has the next request refused in the wire's own way for a code:
+	// CodeInvalid, CodeOverloaded or CodeUnavailable.
+	Refuse(code infer.Code)
+	// Arrived waits until the engine has read a request.
+	Arrived(ctx context.Context, id string) error
+	// Aborted waits until the engine was told to stop a request. It does not
+	// end the request; a Step with ReasonAbort does.
+	Aborted(ctx context.Context, id string) error
+	// Step sends output, in one message if the wire carries several requests in
+	// one. A request may be held still.
+	Step(out ...Out)
+	// Miscount sends a step whose cumulative count for a request is one more
+	// than its ids.
+	Miscount(id string, ids ...uint32)
+	// Cut breaks the connection and takes no new one until Restore.
+	Cut()
+	Restore()
+}
+
+// Recorder is a Sink that keeps what it is offered and notes each breach of
+// the Sink's contract.
+type Recorder struct {
+	attempt uint32
+
+	mu      sync.Mutex
+	busy    bool
+	sealed  bool
+	ids     []uint32
+	deltas  int
+	stamps  *infer.Stamps
+	finish  *infer.Finish
+	faults  []string
+	changed chan struct{} // closed and replaced at each change
+}
+
+// NewRecorder makes a Recorder for the deltas of an attempt.
+func NewRecorder(attempt uint32) *Recorder {
+	return &Recorder{attempt: attempt, changed: make(chan struct{})}
+}
+
+// Offer implements engine.Sink.
+func (r *Recorder) Offer(d *infer.Delta) {
+	r.mu.Lock()
+	if r.busy {
+		r.faultf("two Offers at once")
+	}
+	r.busy = true
+	r.mu.Unlock()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy = false
+	switch {
+	case r.sealed:
+		r.faultf("a delta with %d ids after Generate had failed", len(d.IDs))
+	case r.finish != nil:
+		r.faultf("a delta with %d ids, finish %v, after the terminal one", len(d.IDs), d.Finish)
+	case d.Attempt != r.attempt:
+		r.faultf("attempt %d, want %d", d.Attempt, r.attempt)
+	case d.Choice != 0:
+		r.faultf("choice %d of one", d.Choice)
+	case d.Total != len(r.ids)+len(d.IDs):
+		r.faultf("total %d after %d and %d ids", d.Total, len(r.ids), len(d.IDs))
+	case d.Received == 0:
+		r.faultf("a delta without the time it was received")
+	}
+	r.deltas++
+	r.ids = append(r.ids, d.IDs...)
+	if d.Stamps != nil {
+		s := *d.Stamps
+		r.stamps = &s
+	}
+	if d.Finish != nil {
+		f := *d.Finish
+		r.finish = &f
+		if (f.Reason == infer.ReasonError) != (f.Err != nil) {
+			r.faultf("reason %q with error %v", f.Reason, f.Err)
+		}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *Recorder) faultf(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+}
+
+// Seal says that Generate has failed: any delta from now on is a breach.
+func (r *Recorder) Seal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealed = true
+}
+
+// IDs gives the ids received so far.
+func (r *Recorder) IDs() []uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]uint32(nil), r.ids...)
+}
+
+// Deltas counts the deltas received so far.
+func (r *Recorder) Deltas() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deltas
+}
+
+// Stamps gives the engine's stamps, or nil when none came.
+func (r *Recorder) Stamps() *infer.Stamps {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stamps
+}
+
+// Faults lists the breaches so far.
+func (r *Recorder) Faults() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.faults...)
+}
+
+// WaitIDs waits until n ids have come.
+func (r *Recorder) WaitIDs(ctx context.Context, n int) error {
+	return r.wait(ctx, fmt.Sprintf("%d ids", n), func() bool { return len(r.ids) >= n })
+}
+
+// WaitFinish waits for the terminal delta.
+func (r *Recorder) WaitFinish(ctx context.Context) (*infer.Finish, error) {
+	err := r.wait(ctx, "the terminal delta", func() bool { return r.finish != nil })
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.finish, nil
+}
+
+func (r *Recorder) wait(ctx context.Context, what string, done func() bool) error {
+	for {
+		r.mu.Lock()
+		ok, changed := done(), r.changed
+		r.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waited for %s, have %d ids", what, len(r.IDs()))
+		}
+	}
+}
+
+// Bench is a rig whose adapter runs, with what a test needs around it.
+type Bench struct {
+	T    testing.TB
+	Rig  Rig
+	Ctx  context.Context // ends after Patience
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu      sync.Mutex
+	states  []engine.State
+	changed chan struct{}
+	next    int
+	sinks   []*Recorder
+}
+
+// Start runs the rig's adapter and waits until it is ready. The test's end
+// stops it and checks every sink that NewSink gave out.
+func Start(t testing.TB, rig Rig) *Bench {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	b := &Bench{T: t, Rig: rig, Ctx: ctx, done: make(chan struct{}), changed: make(chan struct{})}
+	var run context.Context
+	run, b.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(b.done)
+		rig.Engine.Run(run, b.report)
+	}()
+	t.Cleanup(func() {
+		b.Stop()
+		cancel()
+		b.mu.Lock()
+		sinks := b.sinks
+		b.mu.Unlock()
+		for i, s := range sinks {
+			for _, f := range s.Faults() {
+				t.Errorf("sink %d: %s", i, f)
+			}
+		}
+	})
+	b.WaitReady(true)
+	return b
+}
+
+func (b *Bench) report(s engine.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.states = append(b.states, s)
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Stop ends Run and waits for it.
+func (b *Bench) Stop() {
+	b.stop()
+	select {
+	case <-b.done:
+	case <-time.After(Patience):
+		b.T.Error("Run did not return after its context ended")
+	}
+}
+
+// WaitReady waits until the adapter's last report is ready, or is not, and
+// returns it.
+func (b *Bench) WaitReady(ready bool) engine.State {
+	b.T.Helper()
+	for {
+		b.mu.Lock()
+		n, changed := len(b.states), b.changed
+		var last engine.State
+		if n > 0 {
+			last = b.states[n-1]
+		}
+		b.mu.Unlock()
+		if n > 0 && last.Ready == ready {
+			return last
+		}
+		select {
+		case <-changed:
+		case <-b.Ctx.Done():
+			b.T.Fatalf("waited for ready=%v, last of %d reports: %+v", ready, n, last)
+		}
+	}
+}
+
+// Request makes a request with an id of its own.
+func (b *Bench) Request(maxTokens int) *infer.Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	return &infer.Request{
+		ID:        fmt.Sprintf("conformance-%08d", b.next),
+		Model:     "test",
+		Prompt:    []uint32{1, 2, 3},
+		MaxTokens: maxTokens,
+	}
+}
+
+// NewSink makes a Recorder whose faults fail the test.
+func (b *Bench) NewSink(attempt uint32) *Recorder {
+	r := NewRecorder(attempt)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sinks = append(b.sinks, r)
+	return r
+}
+
+// Call is one Generate and what came of it.
+type Call struct {
+	Request *infer.Request
+	Sink    *Recorder
+	Leg     trace.Leg
+	Gen     engine.Generation
+	Err     error
+	done    chan struct{}
+}
+
+// Go starts a Generate without waiting for it.
+func (b *Bench) Go(ctx context.Context, maxTokens int) *Call {
+	c := &Call{Request: b.Request(maxTokens), Sink: b.NewSink(1), done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.Gen, c.Err = b.Rig.Engine.Generate(ctx, c.Request, 1, c.Sink, &c.Leg)
+		if c.Err != nil {
+			c.Sink.Seal()
+		}
+	}()
+	return c
+}
+
+// Wait waits for the Generate of c to return.
+func (b *Bench) Wait(c *Call) {
+	b.T.Helper()
+	select {
+	case <-c.done:
+	case <-b.Ctx.Done():
+		b.T.Fatal("Generate did not return")
+	}
+}
+
+// Accept is a Generate that must succeed.
+func (b *Bench) Accept(maxTokens int) *Call {
+	b.T.Helper()
+	c := b.Go(b.Ctx, maxTokens)
+	b.Wait(c)
+	if c.Err != nil {
+		b.T.Fatalf("Generate: %v", c.Err)
+	}
+	return c
+}
+
+// Barrier shows that everything the peer has sent before was dispatched: it
+// passes another request through after it.
+func (b *Bench) Barrier() {
+	b.T.Helper()
+	c := b.Accept(1)
+	b.Rig.Peer.Step(Out{ID: c.Request.ID, IDs: []uint32{7}, Finish: infer.ReasonStop})
+	b.WantFinish(c, infer.ReasonStop)
+}
+
+// WantFinish waits for the end of c and checks its reason.
+func (b *Bench) WantFinish(c *Call, want infer.Reason) *infer.Finish {
+	b.T.Helper()
+	f, err := c.Sink.WaitFinish(b.Ctx)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	if f.Reason != want {
+		b.T.Fatalf("finished with %v, want %s", f, want)
+	}
+	return f
+}
+
+// Must fails the test when a wait of the peer's failed.
+func (b *Bench) Must(err error) {
+	b.T.Helper()
+	if err != nil {
+		b.T.Fatal(err)
+	}
+}

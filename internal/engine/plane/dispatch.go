@@ -1,0 +1,294 @@
+package plane
+
+import (
+	"fmt"
+	"slices"
+
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
+)
+
+// dispatcher hands the deltas of each step to their sinks and checks that what
+// the engine says adds up. It belongs to the reader: no method may be called
+// concurrently.
+type dispatcher struct {
+	engine   string
+	vocab    uint32 // ids are below it; 0: not known
+	table    *table
+	offset   func() offset
+	next     uint64 // sequence expected
+	evidence evidence
+	meters   *meters
+	delta    infer.Delta // the one that is offered, reused
+}
+
+// open takes in the first step, which says only that the session exists.
+func (d *dispatcher) open(f *frame) *Fault {
+	d.evidence.add(f)
+	if f.err != nil {
+		return d.fault(FaultMalformed, f.err.Error())
+	}
+	if f.sequence != 0 || len(f.slot) > 0 || len(f.id) > 0 || len(f.notices) > 0 {
+		return d.fault(FaultOpening, fmt.Sprintf("sequence %d with %d slots, %d ids, %d notices",
+			f.sequence, len(f.slot), len(f.id), len(f.notices)))
+	}
+	d.next = 1
+	return nil
+}
+
+// step takes in one step. A fault is the session's: nothing that follows can
+// be trusted. What is wrong with one generation ends that generation only.
+func (d *dispatcher) step(f *frame) *Fault {
+	d.evidence.add(f)
+	if f.err != nil {
+		return d.fault(FaultMalformed, f.err.Error())
+	}
+	if f.sequence != d.next {
+		return d.fault(FaultSequence, fmt.Sprintf("step %d where %d was expected", f.sequence, d.next))
+	}
+	d.next++
+	if err := f.check(); err != nil {
+		return d.fault(FaultColumns, err.Error())
+	}
+	d.meters.step(f)
+	d.delta.Received = f.received
+
+	if fault := d.announce(f); fault != nil {
+		return fault
+	}
+	off := 0
+	for i, slot := range f.slot {
+		n := 1
+		if len(f.count) > 0 {
+			n = int(f.count[i])
+		}
+		ids := f.id[off : off+n]
+		off += n
+		g := d.table.get(slot)
+		if g == nil {
+			return d.unknown(slot)
+		}
+		if g.noticed && g.last == i {
+			d.withNotice(g, f, ids, f.total[i])
+			continue
+		}
+		d.entry(g, ids, f.total[i], nil, nil)
+	}
+	for _, n := range f.notices {
+		// A slot without ids in this step. Those with ids are through.
+		if g := d.table.get(n.GetSlot()); g != nil && g.noticed {
+			d.withNotice(g, f, nil, uint32(g.total))
+		}
+	}
+	return nil
+}
+
+// announce notes at the generations what this step's notices say of them.
+func (d *dispatcher) announce(f *frame) *Fault {
+	if len(f.notices) == 0 {
+		return nil
+	}
+	for _, n := range f.notices {
+		g := d.table.get(n.GetSlot())
+		if g == nil {
+			return d.unknown(n.GetSlot())
+		}
+		if !g.noticed {
+			g.noticed, g.stamps, g.finish, g.last = true, nil, nil, -1
+		}
+		if s := n.GetStamps(); s != nil {
+			g.stamps = s
+		}
+		if fin := n.GetFinish(); fin != nil {
+			if g.finish != nil {
+				return d.fault(FaultTwice, fmt.Sprintf("slot %d", n.GetSlot()))
+			}
+			g.finish = fin
+		}
+	}
+	for i, slot := range f.slot {
+		if g := d.table.get(slot); g != nil && g.noticed {
+			g.last = i
+		}
+	}
+	return nil
+}
+
+func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uint32) {
+	stamps, finish := g.stamps, g.finish
+	g.noticed, g.stamps, g.finish = false, nil, nil
+	d.entry(g, ids, total, d.stamps(stamps, f), finish)
+}
+
+// entry takes in what one step says of one slot.
+func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *infer.Stamps, fin *planepb.Finish) {
+	if fin != nil {
+		// Whatever is wrong with the entry, the slot is free afterwards.
+		defer d.table.release(g)
+	}
+	if g.ended || phase(g.phase.Load()) == abandoned {
+		d.drop(g, fin != nil)
+		return
+	}
+	want := g.total + len(ids)
+	if reason, detail := d.wrong(g, ids, want, total, fin); reason != "" {
+		d.fail(g, reason, detail)
+		if fin == nil {
+			g.Abort()
+		}
+		return
+	}
+	g.total = want
+	if len(ids) == 0 && stamps == nil && fin == nil {
+		return
+	}
+	x := &d.delta
+	x.Attempt, x.IDs, x.Total, x.Stamps, x.Finish = g.attempt, ids, want, stamps, nil
+	if fin != nil {
+		x.Finish = d.finish(g, fin)
+	}
+	if !g.deliver(x) {
+		d.drop(g, fin != nil)
+	}
+}
+
+// drop counts what came too late. The first time it also repeats the abort,
+// because the one sent when the hand-over failed may have overtaken the
+// request, and then the engine ignored it; now it is known to have it.
+func (d *dispatcher) drop(g *generation, last bool) {
+	d.meters.late.Add(1)
+	if !last && !g.reaborted {
+		g.reaborted = true
+		g.aborting.Store(false)
+		g.Abort()
+	}
+}
+
+// wrong names what does not add up in an entry; an empty reason is none.
+func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, fin *planepb.Finish) (FaultReason, string) {
+	switch {
+	case int(total) < g.total:
+		return FaultBackwards, fmt.Sprintf("the engine counts %d ids after %d", total, g.total)
+	case int(total) != want:
+		return FaultTotal, fmt.Sprintf("the engine counts %d ids where %d were received", total, want)
+	case want > g.limit:
+		return FaultLimit, fmt.Sprintf("%d ids of at most %d", want, g.limit)
+	}
+	if d.vocab > 0 {
+		for _, id := range ids {
+			if id >= d.vocab {
+				return FaultVocabulary, fmt.Sprintf("id %d of a vocabulary of %d", id, d.vocab)
+			}
+		}
+	}
+	if fin == nil {
+		return "", ""
+	}
+	// An engine that failed need not count right: its ids are delivered with an
+	// error after them either way.
+	if int(fin.GetCompletionTokens()) != want && fin.GetReason() != planepb.Finish_REASON_ERROR {
+		return FaultCompletion, fmt.Sprintf("the engine finished with %d ids where %d were received",
+			fin.GetCompletionTokens(), want)
+	}
+	switch fin.GetReason() {
+	case planepb.Finish_REASON_STOP, planepb.Finish_REASON_LENGTH, planepb.Finish_REASON_ERROR:
+	case planepb.Finish_REASON_ABORT:
+		if !g.aborting.Load() {
+			return FaultReasonWord, "the engine ended the request by an abort that was not asked for"
+		}
+	default:
+		return FaultReasonWord, fmt.Sprintf("the engine ended the request for reason %d", fin.GetReason())
+	}
+	return "", ""
+}
+
+// fail ends one generation with an integrity error of its own.
+func (d *dispatcher) fail(g *generation, reason FaultReason, detail string) {
+	d.meters.broken.Add(1)
+	fault := d.fault(reason, detail)
+	fault.Slot, fault.RequestID = g.slot, g.id
+	d.end(g, &infer.Error{
+		Code:      infer.CodeIntegrity,
+		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
+		Engine:    d.engine,
+		Retryable: g.total == 0,
+		Cause:     fault,
+	})
+}
+
+// end offers the terminal delta of a generation that the engine did not
+// finish itself.
+func (d *dispatcher) end(g *generation, err *infer.Error) {
+	x := &d.delta
+	x.Attempt, x.IDs, x.Total, x.Stamps = g.attempt, nil, g.total, nil
+	x.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err}
+	g.deliver(x)
+}
+
+// close ends every generation of the session with err. The sinks of those that
+// had no output yet are told that another engine may do better.
+func (d *dispatcher) close(err *infer.Error, now int64) {
+	d.delta.Received = now
+	early := *err
+	early.Retryable = true
+	for _, g := range d.table.close() {
+		if !g.lose() && !g.ended {
+			if g.total == 0 {
+				d.end(g, &early)
+			} else {
+				d.end(g, err)
+			}
+		}
+		d.table.release(g)
+	}
+}
+
+func (d *dispatcher) finish(g *generation, fin *planepb.Finish) *infer.Finish {
+	out := &infer.Finish{PromptTokens: int(fin.GetPromptTokens()), CachedTokens: int(fin.GetCachedTokens())}
+	switch fin.GetReason() {
+	case planepb.Finish_REASON_STOP:
+		out.Reason = infer.ReasonStop
+	case planepb.Finish_REASON_LENGTH:
+		out.Reason = infer.ReasonLength
+	case planepb.Finish_REASON_ABORT:
+		out.Reason = infer.ReasonAbort
+	default:
+		out.Reason = infer.ReasonError
+		out.Err = &infer.Error{
+			Code:      infer.CodeEngine,
+			Message:   "the engine failed while it worked on the request; send it again",
+			Engine:    d.engine,
+			Retryable: g.total == 0,
+			Cause:     fmt.Errorf("engine's words: %q", fin.GetMessage()),
+		}
+	}
+	return out
+}
+
+func (d *dispatcher) stamps(s *planepb.Stamps, f *frame) *infer.Stamps {
+	if s == nil {
+		return nil
+	}
+	o := d.offset()
+	if !o.known {
+		return nil
+	}
+	return &infer.Stamps{
+		ServerCreated:  o.toGateway(s.GetServerCreated()),
+		QueueStart:     o.toGateway(s.GetQueueStart()),
+		QueueEnd:       o.toGateway(s.GetQueueEnd()),
+		PrefillStart:   o.toGateway(s.GetPrefillStart()),
+		PrefillEnd:     o.toGateway(s.GetPrefillEnd()),
+		FirstToken:     o.toGateway(s.GetFirstToken()),
+		FirstOutput:    o.toGateway(uint64(f.sendTime)),
+		ClockUncertain: o.uncertain,
+	}
+}
+
+func (d *dispatcher) unknown(slot uint32) *Fault {
+	return d.fault(FaultSlot, fmt.Sprintf("slot %d holds no request", slot))
+}
+
+func (d *dispatcher) fault(reason FaultReason, detail string) *Fault {
+	return &Fault{Reason: reason, Detail: detail, Frames: slices.Clip(d.evidence.last())}
+}

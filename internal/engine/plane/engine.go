@@ -1,0 +1,145 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"weir/internal/engine"
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/trace"
+)
+
+// Engine is one engine reached over the weir plane. It implements
+// engine.Tokens and engine.Adapter.
+type Engine struct {
+	opts    Options
+	bootID  string
+	meters  meters
+	current atomic.Pointer[session] // nil while there is none
+}
+
+var (
+	_ engine.Tokens  = (*Engine)(nil)
+	_ engine.Adapter = (*Engine)(nil)
+)
+
+// New makes an Engine. Until Run has a session, Generate fails.
+func New(o Options) *Engine {
+	return &Engine{opts: o.withDefaults(), bootID: trace.BootID()}
+}
+
+// Name gives the engine's name.
+func (e *Engine) Name() string { return e.opts.Name }
+
+// Run implements engine.Adapter. It may be called once. report is called from
+// Run's own goroutine, which is also the reader: it must not block.
+func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
+	r := reporter{report: report}
+	b := retry{min: e.opts.BackoffMin, max: e.opts.BackoffMax}
+	for {
+		began := time.Now()
+		e.serve(ctx, &r)
+		wait := time.NewTimer(b.wait(time.Since(began)))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+	}
+}
+
+// serve connects and runs one session to its end.
+func (e *Engine) serve(ctx context.Context, r *reporter) {
+	s, err := e.connect(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.meters.connectFailures.Add(1)
+		}
+		r.down(fmt.Errorf("plane: connect to %s at %s: %w", e.opts.Name, e.opts.Addr, err))
+		return
+	}
+	e.meters.sessions.Add(1)
+	e.current.Store(s)
+	r.up(s.facts)
+	end := s.run()
+	// No new request comes in, the router looks elsewhere, and only then do
+	// those that ended here look for another engine.
+	e.current.Store(nil)
+	e.meters.lost[end.why].Add(1)
+	e.meters.running.Store(0)
+	e.meters.waiting.Store(0)
+	r.down(fmt.Errorf("plane: %s at %s: %w", e.opts.Name, e.opts.Addr, end))
+	s.close(end)
+}
+
+// The windows let a step of any usual size arrive without a round trip, and a
+// prompt leave so. Set by hand, they also switch off gRPC's estimation of the
+// bandwidth, whose pings would wake us for nothing.
+const (
+	streamWindow = 16 << 20
+	connWindow   = 64 << 20
+	readBuffer   = 256 << 10
+	writeBuffer  = 64 << 10
+)
+
+// dial prepares a connection; it is made by the first call on it. There is one
+// per session, so that nothing but Run ever reconnects.
+func (e *Engine) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+e.opts.Addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(e.opts.Dial),
+		grpc.WithNoProxy(),
+		grpc.WithUserAgent("weir"),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
+		grpc.WithReadBufferSize(readBuffer),
+		grpc.WithWriteBufferSize(writeBuffer),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: e.opts.ConnectTimeout}),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(e.opts.MaxStep),
+			grpc.MaxCallSendMsgSize(e.opts.MaxSubmit)),
+	)
+}
+
+const protocolVersion = 1
+
+func factsOf(f *planepb.Facts) engine.Facts {
+	return engine.Facts{
+		Models:        []string{f.GetModel()},
+		ContextLength: int(f.GetContextLength()),
+		MaxRunning:    int(f.GetMaxRunning()),
+		Software:      f.GetSoftware(),
+		Instance:      f.GetInstance(),
+	}
+}
+
+// reporter reports changes of state, and nothing when there is none.
+type reporter struct {
+	report func(engine.State)
+	ready  bool
+	last   string
+}
+
+func (r *reporter) up(f engine.Facts) {
+	r.ready, r.last = true, ""
+	r.report(engine.State{Ready: true, Facts: f})
+}
+
+func (r *reporter) down(err error) {
+	if !r.ready && r.last == err.Error() {
+		return
+	}
+	r.ready, r.last = false, err.Error()
+	r.report(engine.State{Err: err})
+}

@@ -1,0 +1,132 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"weir/internal/engine"
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Generate implements engine.Tokens. The sink is seated before the request
+// leaves, because its first ids may arrive before the engine's reply.
+//
+// When ctx ends, or the connection breaks, before the reply, nobody knows
+// whether the engine has the request. Then it is aborted, its slot stays
+// occupied until the engine's last word about it (or the session's end), and
+// nothing more reaches the sink. If ids of it have arrived already, that is
+// the engine's confirmation, and Generate succeeds without the reply.
+func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
+	leg.Engine, leg.DPRank = e.opts.Name, -1
+	if err := ctx.Err(); err != nil {
+		return nil, infer.AsError(err)
+	}
+	s := e.current.Load()
+	if s == nil {
+		return nil, unavailable(e.opts.Name, nil)
+	}
+	wire, bad := submitRequest(req)
+	if bad != nil {
+		return nil, bad
+	}
+	g := &generation{sink: sink, id: req.ID, attempt: attempt, limit: req.MaxTokens, aborts: s.out}
+	switch s.table.seat(g) {
+	case tableClosed:
+		return nil, unavailable(e.opts.Name, context.Cause(s.ctx))
+	case tableFull:
+		return nil, s.full()
+	}
+	wire.Session, wire.Slot = s.id, g.slot
+
+	e.meters.submitted.Add(1)
+	leg.ToServer = trace.Now()
+	var header, trailer metadata.MD
+	reply, err := s.client.Submit(ctx, wire, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil {
+		// What the engine itself answered has a header or a trailer; what our
+		// end of the connection made up has neither.
+		return s.settle(g, judge(ctx, e.opts.Name, err, len(header)+len(trailer) > 0), leg)
+	}
+	if !g.accept() {
+		return nil, unavailable(e.opts.Name, context.Cause(s.ctx))
+	}
+	e.meters.accepted.Add(1)
+	leg.Acked = trace.Now()
+	leg.Stamps.ServerCreated = s.offset().toGateway(reply.GetServerCreated())
+	return g, nil
+}
+
+// settle ends a hand-over that got no good reply.
+func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Generation, error) {
+	heard, kept := g.abandon(v.refused || v.occupied)
+	switch {
+	case kept:
+		s.meters.accepted.Add(1)
+		leg.Acked = heard
+		return g, nil
+	case heard != 0:
+		v.err.Code, v.err.Retryable = infer.CodeIntegrity, false
+		v.err.Message = "what the engine sent does not add up; send the request again"
+		v.err.Cause = errors.Join(&Fault{
+			Reason: FaultRefused, Detail: "ids arrived for a request that was then refused", Slot: g.slot, RequestID: g.id,
+		}, v.err.Cause)
+		g.Abort()
+	case v.refused:
+		s.table.release(g)
+	case !v.occupied:
+		g.Abort()
+	}
+	if v.forgotten {
+		s.end(LossForgotten, v.err.Cause)
+	}
+	return nil, v.err
+}
+
+// full is what a request is told for which there is no slot. When the slots
+// are mostly held by requests whose fate is unknown, they will not come free
+// by themselves, and a new session is the only remedy.
+func (s *session) full() *infer.Error {
+	if s.table.abandoned() > maxSlots/2 {
+		s.end(LossSlots, nil)
+	}
+	return &infer.Error{
+		Code: infer.CodeOverloaded, Message: "too many requests at once on the engine; try again later",
+		Engine: s.opts.Name, Retryable: true,
+	}
+}
+
+// submitRequest says req in the wire's words; the session and slot are the
+// caller's to fill in.
+func submitRequest(req *infer.Request) (*planepb.SubmitRequest, *infer.Error) {
+	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
+		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
+	}
+	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
+		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
+	}
+	wire := &planepb.SubmitRequest{
+		RequestId:   req.ID,
+		Prompt:      req.Prompt,
+		MaxTokens:   uint32(req.MaxTokens),
+		MinTokens:   uint32(req.MinTokens),
+		IgnoreEos:   req.IgnoreEOS,
+		StopIds:     req.StopIDs,
+		Temperature: req.Sampling.Temperature,
+		TopP:        req.Sampling.TopP,
+		Seed:        req.Sampling.Seed,
+	}
+	if k := req.Sampling.TopK; k != nil {
+		if int64(*k) < math.MinInt32 || int64(*k) > math.MaxInt32 {
+			return nil, infer.Invalid("top_k", "must fit 32 bits")
+		}
+		narrow := int32(*k)
+		wire.TopK = &narrow
+	}
+	return wire, nil
+}
