@@ -53,12 +53,25 @@ func (b *buffer) take(n int) []byte {
 	return p
 }
 
-// line reads up to and including the next newline, and gives the line without
-// its line end.
+// crlf reads a line that must end with CRLF, and gives it without. Chunked
+// framing allows nothing else: a reader that did would disagree with others on
+// where a body ends.
+func (b *buffer) crlf() ([]byte, error) {
+	line, err := b.line()
+	if err != nil {
+		return nil, err
+	}
+	if len(line) == 0 || line[len(line)-1] != '\r' {
+		return nil, errFraming
+	}
+	return line[:len(line)-1], nil
+}
+
+// line reads up to and including the next LF, and gives the line without it.
 func (b *buffer) line() ([]byte, error) {
 	for seen := 0; ; {
 		if i := bytes.IndexByte(b.held()[seen:], '\n'); i >= 0 {
-			return bytes.TrimSuffix(b.take(seen + i + 1)[:seen+i], []byte("\r")), nil
+			return b.take(seen + i + 1)[:seen+i], nil
 		}
 		seen = b.end - b.start
 		if err := b.fill(); err != nil {
@@ -145,7 +158,7 @@ func (b *body) chunk() error {
 		return nil
 	}
 	if b.inChunk {
-		line, err := b.src.line()
+		line, err := b.src.crlf()
 		if err != nil {
 			return err
 		}
@@ -154,7 +167,7 @@ func (b *body) chunk() error {
 		}
 		b.inChunk = false
 	}
-	line, err := b.src.line()
+	line, err := b.src.crlf()
 	if err != nil {
 		return err
 	}
@@ -167,7 +180,7 @@ func (b *body) chunk() error {
 		return nil
 	}
 	for { // trailers
-		line, err := b.src.line()
+		line, err := b.src.crlf()
 		if err != nil || len(line) == 0 {
 			return err
 		}

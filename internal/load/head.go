@@ -30,7 +30,7 @@ func readHead(b *buffer) (head, error) {
 
 func readOneHead(b *buffer) (head, error) {
 	h := head{length: -1}
-	line, err := b.line()
+	line, err := b.crlf()
 	if err != nil {
 		return h, err
 	}
@@ -44,7 +44,7 @@ func readOneHead(b *buffer) (head, error) {
 	}
 	h.keep = line[7] != '0'
 	for range maxHeadLines {
-		line, err := b.line()
+		line, err := b.crlf()
 		if err != nil {
 			return h, unexpected(err)
 		}

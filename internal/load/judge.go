@@ -171,6 +171,8 @@ func (j *judge) end(partial bool) {
 	if j.check != nil {
 		broken = j.check.Close()
 		s.Tokens = j.check.Words()
+	} else if s.HasUsage {
+		s.Tokens = s.CompletionTokens
 	}
 	switch {
 	case partial && s.Done:

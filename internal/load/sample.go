@@ -81,7 +81,8 @@ type Sample struct {
 	Done         bool // [DONE] was seen
 
 	// Tokens is the number of answer tokens received: the words counted when
-	// the text is verified, otherwise the events with text.
+	// the text is verified, otherwise the server's count, and the events with
+	// text where it gave none.
 	Tokens int
 	// HasUsage says that usage came; the counts are the server's.
 	HasUsage                       bool

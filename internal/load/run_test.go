@@ -1,0 +1,355 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/content"
+)
+
+// engine is a well-behaved server: it answers with max_tokens words.
+type engine struct {
+	vocab    *content.Words
+	pause    time.Duration // before each word
+	running  atomic.Int64
+	most     atomic.Int64
+	conns    atomic.Int64
+	gone     atomic.Int64 // clients that hung up
+	mu       sync.Mutex
+	requests []map[string]any
+	headers  []http.Header
+}
+
+func (e *engine) start(t testing.TB) string {
+	s := httptest.NewUnstartedServer(e)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			e.conns.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/models" {
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"tiny","object":"model"}]}`)
+		return
+	}
+	e.most.Store(max(e.most.Load(), e.running.Add(1)))
+	defer e.running.Add(-1)
+	var req map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	e.mu.Lock()
+	e.requests = append(e.requests, req)
+	e.headers = append(e.headers, r.Header)
+	e.mu.Unlock()
+	n := int(req["max_tokens"].(float64))
+	s := e.vocab.Start([]uint32{1 << 20}, uint64(n))
+	reply := whole(nil)
+	_, reply.chat = req["messages"]
+	next := func() string {
+		id := e.vocab.Next(&s)
+		e.vocab.Push(&s, id)
+		text, _ := e.vocab.Text(id)
+		return text
+	}
+	if req["stream"] != true {
+		var text strings.Builder
+		for range n {
+			text.WriteString(next())
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, wholeBody([]string{text.String()}, n))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	rc := http.NewResponseController(w)
+	for range n {
+		if e.pause > 0 {
+			select {
+			case <-r.Context().Done():
+			case <-time.After(e.pause):
+			}
+		}
+		if r.Context().Err() != nil {
+			e.gone.Add(1)
+			return
+		}
+		fmt.Fprintf(w, "data: %s\n\n", reply.text(next()))
+		if err := rc.Flush(); err != nil {
+			e.gone.Add(1)
+			return
+		}
+	}
+	fmt.Fprintf(w, "data: %s\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":%d}}\n\ndata: [DONE]\n\n", reply.end(), n)
+}
+
+func TestClosedLoop(t *testing.T) {
+	for _, api := range []API{Chat, Completions} {
+		for _, noStream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/stream=%v", api, !noStream), func(t *testing.T) {
+				e := &engine{vocab: vocabulary(t)}
+				url := e.start(t)
+				r, err := Run(t.Context(), Plan{
+					URL: url + "/v1/", API: api, Concurrency: 8, Requests: 40, InputTokens: 20, OutputTokens: 25,
+					NoStream: noStream, Verify: e.vocab, Seed: 3, Timeout: 20 * time.Second,
+					Header: map[string]string{"X-Test": "yes"}, Body: map[string]any{"ignore_eos": true},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Requests != 40 || r.Complete != 40 || !r.Clean() || r.Tokens != 40*25 || r.Lost != 0 || r.Model != "tiny" {
+					t.Errorf("report %+v", r)
+				}
+				if got := e.conns.Load(); got > 9 {
+					t.Errorf("%d connections for 8 workers and the model list", got)
+				}
+				if !noStream && (r.TTFT.Count != 40 || r.TPOT.Count != 40 || r.ITL.Count != 40*24 || r.EventsPerToken != 1) {
+					t.Errorf("latencies %+v %+v %+v, %v events per token", r.TTFT, r.TPOT, r.ITL, r.EventsPerToken)
+				}
+				if r.E2E.Count != 40 || r.E2E.Max < r.E2E.P50 || r.E2E.P50 <= 0 || r.E2E.Mean > r.E2E.Max {
+					t.Errorf("e2e %+v", r.E2E)
+				}
+				for i, req := range e.requests {
+					if req["ignore_eos"] != true || req["model"] != "tiny" || e.headers[i].Get("X-Test") != "yes" {
+						t.Fatalf("request %v, header %v", req, e.headers[i])
+					}
+					if _, asked := req["stream_options"]; asked == noStream {
+						t.Errorf("stream_options %v where stream is %v", req["stream_options"], !noStream)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOpenLoop(t *testing.T) {
+	e := &engine{vocab: vocabulary(t), pause: 5 * time.Millisecond}
+	r, err := Run(t.Context(), Plan{
+		URL: e.start(t), Model: "m", Rate: 400, Duration: 500 * time.Millisecond, OutputTokens: 10,
+		Verify: e.vocab, Seed: 5, Timeout: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSchedule(Poisson, 400, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for s.Next() < 500*time.Millisecond {
+		want++
+	}
+	if r.Requests != want || r.Complete != want {
+		t.Errorf("%d requests, %d complete; the schedule has %d", r.Requests, r.Complete, want)
+	}
+	// At 400/s and 50 ms each, a closed loop could not keep up with fewer.
+	if e.most.Load() < 8 {
+		t.Errorf("at most %d in flight", e.most.Load())
+	}
+	if r.Realised.Rate < 300 || r.Realised.Rate > 500 || r.Realised.CV < 0.7 || r.Realised.CV > 1.3 {
+		t.Errorf("realised %+v", r.Realised)
+	}
+	if r.TTFT.Mean < r.TTFTSent.Mean {
+		t.Errorf("TTFT from intended %v is less than from sent %v", r.TTFT.Mean, r.TTFTSent.Mean)
+	}
+}
+
+// TestHangUp holds that the client leaves after k tokens and that the server
+// feels it.
+func TestHangUp(t *testing.T) {
+	e := &engine{vocab: vocabulary(t), pause: time.Millisecond}
+	r, err := Run(t.Context(), Plan{
+		URL: e.start(t), Model: "m", Concurrency: 4, Requests: 8, OutputTokens: 10000,
+		HangUpAfter: 5, Verify: e.vocab, Timeout: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Abandoned != 8 || r.Errored != 0 || r.Tokens < 8*5 || r.Tokens > 8*50 {
+		t.Errorf("report %+v", r)
+	}
+	for deadline := time.Now().Add(10 * time.Second); e.gone.Load() < 8; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server noticed %d of 8", e.gone.Load())
+		}
+	}
+}
+
+// TestStopReading holds that a pause in reading delays the rest and loses
+// nothing, and that a pause without end is the plan's own doing.
+func TestStopReading(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	url := e.start(t)
+	const pause = 200 * time.Millisecond
+	plan := Plan{URL: url, OutputTokens: 500, StopReadingAfter: 10, StopReadingFor: pause, ReceiveBuffer: 4096, Verify: e.vocab}
+	_, s := once(t, t.Context(), plan)
+	if s.Outcome != Complete || s.LastByte-s.FirstByte < int64(pause) {
+		t.Errorf("%v %q after %v", s.Outcome, s.Kind, time.Duration(s.LastByte-s.FirstByte))
+	}
+	plan.StopReadingFor, plan.Timeout = 0, 100*time.Millisecond
+	if _, s := once(t, t.Context(), plan); s.Outcome != Abandoned {
+		t.Errorf("%v %q", s.Outcome, s.Kind)
+	}
+}
+
+func TestReadRate(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	const rate = 50_000
+	_, s := once(t, t.Context(), Plan{URL: e.start(t), OutputTokens: 100, ReadRate: rate, Verify: e.vocab})
+	took := time.Duration(s.LastByte - s.FirstByte)
+	least := time.Duration(s.Bytes) * time.Second / rate * 7 / 10
+	if s.Outcome != Complete || took < least {
+		t.Errorf("%v %q: %d bytes in %v, want at least %v", s.Outcome, s.Kind, s.Bytes, took, least)
+	}
+}
+
+// TestInterrupted holds that what was measured before ^C is reported.
+func TestInterrupted(t *testing.T) {
+	e := &engine{vocab: vocabulary(t), pause: time.Millisecond}
+	for _, p := range []Plan{{Concurrency: 4}, {Rate: 200}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var n atomic.Int64
+		p.URL, p.Model, p.Duration, p.OutputTokens, p.Verify = e.start(t), "m", time.Hour, 5, e.vocab
+		p.OnSample = func(*Sample) {
+			if n.Add(1) == 10 {
+				cancel()
+			}
+		}
+		var out bytes.Buffer
+		code, err := Bench(ctx, p, Output{}, &out)
+		cancel()
+		if err != nil || code != ExitClean {
+			t.Errorf("code %d, %v", code, err)
+		}
+		for _, want := range []string{"interrupted", "ttft", "lost        0 tokens"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("no %q in:\n%s", want, &out)
+			}
+		}
+	}
+}
+
+func TestBenchJSON(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	file := filepath.Join(t.TempDir(), "report.json")
+	plan := Plan{URL: e.start(t), Requests: 5, OutputTokens: 3, Verify: e.vocab}
+	var out bytes.Buffer
+	if code, err := Bench(t.Context(), plan, Output{JSON: true, JSONFile: file}, &out); code != ExitClean || err != nil {
+		t.Fatal(code, err)
+	}
+	saved, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(saved, out.Bytes()) {
+		t.Errorf("file %q (%v), terminal %q", saved, err, &out)
+	}
+	var report map[string]any
+	if err := json.Unmarshal(saved, &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "ttft_sent_ms", "e2e_sent_ms"} {
+		l, ok := report[name].(map[string]any)
+		for _, figure := range []string{"mean", "p50", "p90", "p99", "p999", "max"} {
+			if v, has := l[figure].(float64); !ok || !has || v < 0 {
+				t.Errorf("%s.%s is %v", name, figure, l[figure])
+			}
+		}
+	}
+	if _, err := Bench(t.Context(), plan, Output{JSONFile: t.TempDir()}, io.Discard); err == nil {
+		t.Error("a directory was taken as the file")
+	}
+	plan.URL = serveText(t, jsonReply(503, "{}"))
+	plan.Model = "m"
+	if code, err := Bench(t.Context(), plan, Output{}, io.Discard); code != ExitFailed || err != nil {
+		t.Errorf("refused requests: code %d, %v", code, err)
+	}
+}
+
+func TestPlanRefused(t *testing.T) {
+	ok := Plan{URL: "http://127.0.0.1:1", Model: "m", Requests: 1}
+	for name, edit := range map[string]func(p *Plan){
+		"url":          func(p *Plan) { p.URL = "127.0.0.1:8000" },
+		"query":        func(p *Plan) { p.URL += "/?x=1" },
+		"api":          func(p *Plan) { p.API = "openai" },
+		"no bound":     func(p *Plan) { p.Requests = 0 },
+		"both loops":   func(p *Plan) { p.Rate, p.Concurrency = 1, 1 },
+		"rate":         func(p *Plan) { p.Rate = -1 },
+		"arrival":      func(p *Plan) { p.Rate, p.Arrival = 1, "uniform" },
+		"negative":     func(p *Plan) { p.OutputTokens = -1 },
+		"reserved":     func(p *Plan) { p.Body = map[string]any{"stream": true} },
+		"unmarshaled":  func(p *Plan) { p.Body = map[string]any{"x": func() {}} },
+		"header":       func(p *Plan) { p.Header = map[string]string{"X": "a\r\nb: c"} },
+		"hang up what": func(p *Plan) { p.NoStream, p.HangUpAfter = true, 1 },
+	} {
+		p := ok
+		edit(&p)
+		if r, err := Run(t.Context(), p); err == nil {
+			t.Errorf("%s: accepted, report %+v", name, r)
+		}
+	}
+	ok.Model = ""
+	if _, err := Run(t.Context(), ok); err == nil || !strings.Contains(err.Error(), "model") {
+		t.Errorf("no model, no server: %v", err)
+	}
+}
+
+// TestReuse holds that a connection the server closed while idle is not used,
+// so that its loss is not counted against a request.
+func TestReuse(t *testing.T) {
+	vocab := vocabulary(t)
+	wire := whole(answer(t, vocab, 3)).wire()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for range 2 {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if err := readRequest(bufio.NewReader(c)); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(c, wire)
+			_ = c.Close()
+			closed <- struct{}{}
+		}
+	}()
+	reused := 0
+	r, err := Run(t.Context(), Plan{
+		URL: "http://" + l.Addr().String(), Model: "m", Requests: 2, Verify: vocab, Timeout: 20 * time.Second,
+		OnSample: func(s *Sample) {
+			<-closed
+			if s.Reused {
+				reused++
+			}
+		},
+	})
+	if err != nil || r.Complete != 2 || reused != 0 {
+		t.Errorf("%+v, %v, %d reused", r, err, reused)
+	}
+	<-served
+	_ = l.Close()
+}
