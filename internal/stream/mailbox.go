@@ -4,6 +4,7 @@ package stream
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"weir/internal/infer"
 )
@@ -52,6 +53,7 @@ type Mailbox struct {
 	pending []Cell
 	choices []choice
 	late    int
+	waiting *atomic.Int64
 }
 
 type choice struct {
@@ -60,12 +62,17 @@ type choice struct {
 }
 
 // New makes a mailbox for n choices of at most limit ids each. It accepts
-// nothing until the first NextAttempt.
-func New(n, limit int) *Mailbox {
+// nothing until the first NextAttempt. waiting, when not nil, is a gauge shared
+// by many mailboxes of how many have something pending.
+func New(n, limit int, waiting *atomic.Int64) *Mailbox {
+	if waiting == nil {
+		waiting = new(atomic.Int64)
+	}
 	return &Mailbox{
 		wake:    make(chan struct{}, 1),
 		limit:   limit,
 		choices: make([]choice, n),
+		waiting: waiting,
 	}
 }
 
@@ -77,9 +84,24 @@ func (m *Mailbox) NextAttempt() uint32 {
 	defer m.mu.Unlock()
 	m.attempt++
 	m.failed = false
-	m.pending = m.pending[:0]
+	m.discard()
 	clear(m.choices)
 	return m.attempt
+}
+
+// Close abandons the last attempt: nothing enters any more.
+func (m *Mailbox) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = true
+	m.discard()
+}
+
+func (m *Mailbox) discard() {
+	if len(m.pending) > 0 {
+		m.waiting.Add(-1)
+	}
+	m.pending = m.pending[:0]
 }
 
 // Offer takes a delta in. It implements engine.Sink: it never blocks, and
@@ -157,6 +179,9 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 		}
 	}
 	n := len(m.pending)
+	if n == 0 {
+		m.waiting.Add(1)
+	}
 	if n < cap(m.pending) {
 		m.pending = m.pending[:n+1]
 		ids := m.pending[n].IDs[:0]
@@ -180,6 +205,7 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 		m.asleep = true
 		return nil
 	}
+	m.waiting.Add(-1)
 	cells := m.pending
 	m.pending = used[:0]
 	return cells
@@ -187,17 +213,6 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 
 // Ready is readable after an Offer that followed an empty Take.
 func (m *Mailbox) Ready() <-chan struct{} { return m.wake }
-
-// Pending tells how many deltas wait to be taken.
-func (m *Mailbox) Pending() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := 0
-	for i := range m.pending {
-		n += m.pending[i].Deltas
-	}
-	return n
-}
 
 // Late tells how many deltas were dropped because their attempt was abandoned
 // or had failed.

@@ -17,7 +17,7 @@ func delta(attempt uint32, total int, ids ...uint32) *infer.Delta {
 // ids of the last attempt, in order.
 func TestMailboxIsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := New(1, 1<<20)
+		m := New(1, 1<<20, nil)
 		var want, got []uint32
 		var used []Cell
 		var finished bool
@@ -81,7 +81,7 @@ func TestMailboxRefusesWhatDoesNotAddUp(t *testing.T) {
 		"wrong final": {delta(1, 1, 5), {Attempt: 1, Total: 2, Finish: end}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := New(1, 4)
+			m := New(1, 4, nil)
 			m.NextAttempt()
 			for _, d := range offers {
 				m.Offer(d)
@@ -98,7 +98,7 @@ func TestMailboxRefusesWhatDoesNotAddUp(t *testing.T) {
 
 // A sleeper is woken exactly by the offer that follows its empty Take.
 func TestMailboxWakes(t *testing.T) {
-	m := New(1, 100)
+	m := New(1, 100, nil)
 	m.NextAttempt()
 	m.Offer(delta(1, 1, 1))
 	select {
@@ -123,7 +123,7 @@ func TestMailboxWakes(t *testing.T) {
 }
 
 func TestMailboxAllocatesNothingPerToken(t *testing.T) {
-	m := New(1, 1<<30)
+	m := New(1, 1<<30, nil)
 	m.NextAttempt()
 	var used []Cell
 	d := delta(1, 0, 42)
@@ -137,7 +137,7 @@ func TestMailboxAllocatesNothingPerToken(t *testing.T) {
 }
 
 func BenchmarkOfferTake(b *testing.B) {
-	m := New(1, 1<<40)
+	m := New(1, 1<<40, nil)
 	m.NextAttempt()
 	var used []Cell
 	d := delta(1, 0, 42)

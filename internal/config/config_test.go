@@ -1,0 +1,111 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var flags = []string{"listen", "engine", "model", "max-body", "drain-timeout"}
+
+func TestFileSetsWhatFlagsSet(t *testing.T) {
+	f, err := parse([]byte(`
+# a comment
+listen: 127.0.0.1:9000
+max-body: 1048576
+engine:
+  - openai=http://127.0.0.1:30000,model=m
+  - kind: weir
+    url: 127.0.0.1:9001
+    name: left
+model:
+  - {name: m, dir: /models/m, alias: [a, b]}
+  - /models/n
+drain-timeout: 5s
+`), flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"listen":        {"127.0.0.1:9000"},
+		"max-body":      {"1048576"},
+		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left"},
+		"model":         {"m=/models/m,alias=a,alias=b", "/models/n"},
+		"drain-timeout": {"5s"},
+	}
+	if d := cmp.Diff(want, f.Values); d != "" {
+		t.Fatal(d)
+	}
+}
+
+func TestFileErrorsNameLineAndFix(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"listen: a\nlisten_admin: b\n", `line 2: unknown key "listen_admin" (did you mean "listen"?)`},
+		{"engin:\n- x\n", `line 1: unknown key "engin" (did you mean "engine"?)`},
+		{"listen: a\nlisten: b\n", "listen"},
+		{"listen:\n", `key "listen" has no value`},
+		{"- listen\n", "line 1: want keys"},
+		{"engine:\n- kind: weir\n  adress: x\n", `line 3: unknown key "adress"`},
+		{"engine:\n- kind: weir\n", "needs kind and url"},
+		{"listen: {a: b}\n", `key "listen" does not take a mapping`},
+		{"listen: [a\n", "1"},
+	} {
+		_, err := parse([]byte(c.file), flags)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v, want %q in it", c.file, err, c.want)
+		}
+	}
+}
+
+func TestParseEngine(t *testing.T) {
+	e, err := ParseEngine("openai=http://host:1234/base/v1/,model=m,name=n")
+	if err != nil || e.URL.String() != "http://host:1234/base" || e.Model != "m" || e.Name != "n" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if e, err = ParseEngine("openai=host:1234"); err != nil || e.URL.String() != "http://host:1234" || e.Name != "host:1234" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	for s, want := range map[string]string{
+		"":                        "want KIND=URL",
+		"http://x":                "want KIND=URL",
+		"opnai=http://x":          `did you mean "openai"?`,
+		"weir=localhost":          "want HOST:PORT",
+		"openai=ftp://x":          "want http or https",
+		"openai=http://x,modle=m": `did you mean "model"?`,
+		"openai=http://x,model":   "wants a value",
+	} {
+		if _, err := ParseEngine(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q in it", s, err, want)
+		}
+	}
+}
+
+func TestParseModel(t *testing.T) {
+	for s, want := range map[string]Model{
+		"/a/b":                {Name: "b", Dir: "/a/b"},
+		"/a/b/":               {Name: "b", Dir: "/a/b/"},
+		"x/y=/a/b":            {Name: "x/y", Dir: "/a/b"},
+		"n=d,alias=p":         {Name: "n", Dir: "d", Aliases: []string{"p"}},
+		"n=d,alias=p,alias=q": {Name: "n", Dir: "d", Aliases: []string{"p", "q"}},
+	} {
+		got, err := ParseModel(s)
+		if err != nil || cmp.Diff(want, got) != "" {
+			t.Errorf("%q: %+v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y"} {
+		if m, err := ParseModel(s); err == nil {
+			t.Errorf("%q: accepted as %+v", s, m)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte("listen: a\nengine:\n- kind: weir\n  url: x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if file, err := parse(data, flags); err == nil && file == nil {
+			t.Fatal("neither file nor error")
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// File is a configuration file: for each flag it sets, the flag's values in the
+// words of the command line.
+type File struct {
+	Path   string
+	Values map[string][]string
+}
+
+// ReadFile reads a YAML file whose top-level keys are flag names without their
+// dashes. A repeatable flag takes a list; engines and models may be written as
+// mappings instead of the command line's one-line form. Unknown keys are errors
+// that name the line and the nearest known key.
+func ReadFile(path string, flags []string) (*File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	f, err := parse(data, flags)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", path, err)
+	}
+	f.Path = path
+	return f, nil
+}
+
+func parse(data []byte, flags []string) (*File, error) {
+	tree, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, true))
+	}
+	f := &File{Values: map[string][]string{}}
+	for _, doc := range tree.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		for _, entry := range entries(doc.Body) {
+			if err := f.set(entry, flags); err != nil {
+				return nil, err
+			}
+		}
+		if _, ok := doc.Body.(ast.MapNode); !ok && doc.Body.Type() != ast.NullType && doc.Body.Type() != ast.CommentType {
+			return nil, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(doc.Body))
+		}
+	}
+	return f, nil
+}
+
+func entries(n ast.Node) []*ast.MappingValueNode {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}
+	}
+	return nil
+}
+
+func line(n ast.Node) int { return n.GetToken().Position.Line }
+
+func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
+	key := entry.Key.String()
+	if !isKnown(key, flags) {
+		sorted := append([]string(nil), flags...)
+		sort.Strings(sorted)
+		return fmt.Errorf("line %d: unknown key %q%s; the keys are %s", line(entry.Key), key, suggest(key, sorted), strings.Join(sorted, ", "))
+	}
+	if _, twice := f.Values[key]; twice {
+		return fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)
+	}
+	items := []ast.Node{entry.Value}
+	if list, ok := entry.Value.(*ast.SequenceNode); ok {
+		items = list.Values
+	}
+	f.Values[key] = []string{}
+	for _, item := range items {
+		value, err := flagValue(key, item)
+		if err != nil {
+			return err
+		}
+		f.Values[key] = append(f.Values[key], value)
+	}
+	return nil
+}
+
+// flagValue turns a value into the words of the command line.
+func flagValue(key string, n ast.Node) (string, error) {
+	switch n := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return mappingValue(key, n)
+	case *ast.SequenceNode:
+		return "", fmt.Errorf("line %d: %q does not take a list of lists", line(n), key)
+	case *ast.NullNode:
+		return "", fmt.Errorf("line %d: key %q has no value", line(n), key)
+	case *ast.StringNode:
+		return n.Value, nil
+	case ast.ScalarNode:
+		return n.GetToken().Value, nil
+	}
+	return "", fmt.Errorf("line %d: key %q takes a plain value", line(n), key)
+}
+
+// mappingValue writes an engine or a model that is given as a mapping in its
+// one-line form.
+func mappingValue(key string, n ast.Node) (string, error) {
+	fields := map[string][]string{}
+	known := map[string][]string{
+		"engine": {"kind", "url", "model", "name"},
+		"model":  {"name", "dir", "alias"},
+	}[key]
+	if known == nil {
+		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
+	}
+	inner := &File{Values: fields}
+	for _, entry := range entries(n) {
+		if err := inner.set(entry, known); err != nil {
+			return "", err
+		}
+	}
+	first := func(field string) string {
+		if v := fields[field]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	var b strings.Builder
+	if key == "engine" {
+		if first("kind") == "" || first("url") == "" {
+			return "", fmt.Errorf("line %d: an engine needs kind and url", line(n))
+		}
+		b.WriteString(first("kind") + "=" + first("url"))
+		for _, field := range []string{"model", "name"} {
+			if v := first(field); v != "" {
+				b.WriteString("," + field + "=" + v)
+			}
+		}
+		return b.String(), nil
+	}
+	if first("dir") == "" {
+		return "", fmt.Errorf("line %d: a model needs dir", line(n))
+	}
+	if name := first("name"); name != "" {
+		b.WriteString(name + "=")
+	}
+	b.WriteString(first("dir"))
+	for _, alias := range fields["alias"] {
+		b.WriteString(",alias=" + alias)
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,177 @@
+// Package config reads what an operator writes: the specifications of engines
+// and models, and the configuration file, whose keys are the names of the
+// flags.
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Engine is one --engine KIND=URL[,model=NAME][,name=NAME].
+type Engine struct {
+	Kind  string
+	URL   *url.URL // of an openai engine
+	Addr  string   // host:port of a weir engine
+	Model string   // the name to serve it under; empty: its own names
+	Name  string   // in metrics and records; defaults to host:port
+}
+
+// Kinds are the engine kinds that can be given.
+var kinds = []string{"openai", "weir"}
+
+// ParseEngine reads an engine's specification.
+func ParseEngine(s string) (Engine, error) {
+	head, rest, more := strings.Cut(s, ",")
+	kind, target, ok := strings.Cut(head, "=")
+	if !ok || target == "" {
+		return Engine{}, fmt.Errorf("engine %q: want KIND=URL, for example openai=http://127.0.0.1:30000 or weir=127.0.0.1:9000", s)
+	}
+	e := Engine{Kind: kind}
+	var err error
+	switch kind {
+	case "openai":
+		err = e.parseURL(target)
+	case "weir":
+		e.Addr = target
+		if _, _, splitErr := net.SplitHostPort(target); splitErr != nil {
+			err = fmt.Errorf("want HOST:PORT after weir=, got %q", target)
+		}
+		e.Name = target
+	default:
+		err = fmt.Errorf("unknown kind %q%s; the kinds are %s", kind, suggest(kind, kinds), strings.Join(kinds, ", "))
+	}
+	if err != nil {
+		return Engine{}, fmt.Errorf("engine %q: %w", s, err)
+	}
+	if !more {
+		return e, nil
+	}
+	for option := range strings.SplitSeq(rest, ",") {
+		key, value, ok := strings.Cut(option, "=")
+		switch {
+		case !ok || value == "":
+			return Engine{}, fmt.Errorf("engine %q: option %q wants a value, as in model=NAME", s, option)
+		case key == "model":
+			e.Model = value
+		case key == "name":
+			e.Name = value
+		default:
+			known := []string{"model", "name"}
+			return Engine{}, fmt.Errorf("engine %q: unknown option %q%s; the options are %s",
+				s, key, suggest(key, known), strings.Join(known, ", "))
+		}
+	}
+	return e, nil
+}
+
+func (e *Engine) parseURL(s string) error {
+	if !strings.Contains(s, "://") {
+		s = "http://" + s
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return err
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("the URL's scheme is %q; want http or https", u.Scheme)
+	case u.Host == "":
+		return fmt.Errorf("the URL has no host")
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("the URL must end with its path")
+	}
+	// Clients' base URLs end in /v1; the paths relayed begin with it.
+	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
+	e.URL, e.Name = u, u.Host
+	return nil
+}
+
+// Model is one --model [NAME=]DIR[,alias=NAME]...
+type Model struct {
+	Name    string
+	Dir     string
+	Aliases []string
+}
+
+// ParseModel reads a model's specification. Without a name, the folder's name
+// is the model's.
+func ParseModel(s string) (Model, error) {
+	head, rest, more := strings.Cut(s, ",")
+	name, dir, named := strings.Cut(head, "=")
+	if !named {
+		dir = name
+		trimmed := strings.TrimRight(dir, "/")
+		name = trimmed[strings.LastIndexByte(trimmed, '/')+1:]
+	}
+	if dir == "" || name == "" || name == "." || name == ".." {
+		return Model{}, fmt.Errorf("model %q: want NAME=DIR, where DIR is a model folder with a tokenizer.json", s)
+	}
+	m := Model{Name: name, Dir: dir}
+	if !more {
+		return m, nil
+	}
+	for option := range strings.SplitSeq(rest, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		if key != "alias" || value == "" {
+			return Model{}, fmt.Errorf("model %q: unknown option %q; the option is alias=NAME", s, option)
+		}
+		m.Aliases = append(m.Aliases, value)
+	}
+	return m, nil
+}
+
+// Unique gives engines that share a name a number each, in their order.
+func Unique(engines []Engine) {
+	count := map[string]int{}
+	for _, e := range engines {
+		count[e.Name]++
+	}
+	next := map[string]int{}
+	for i, e := range engines {
+		if count[e.Name] > 1 {
+			next[e.Name]++
+			engines[i].Name = e.Name + "#" + strconv.Itoa(next[e.Name])
+		}
+	}
+}
+
+// suggest names the known word nearest to a mistyped one, as a phrase to put
+// behind it, or nothing when none is near.
+func suggest(word string, known []string) string {
+	best, distance := "", len(word)/2+1
+	for _, k := range known {
+		if d := editDistance(word, k); d < distance {
+			best, distance = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := previous
+			if a[i] != b[j] {
+				d = 1 + min(previous, row[j], row[j+1])
+			}
+			previous, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}
+
+// known reports whether a key is among the known ones.
+func isKnown(key string, keys []string) bool { return slices.Contains(keys, key) }

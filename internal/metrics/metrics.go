@@ -1,0 +1,160 @@
+// Package metrics is the Prometheus view of the gateway: what a request's
+// record says, counted. The request path calls it once per request and once
+// per write, never per token.
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/internal/infer"
+	"weir/internal/route"
+	"weir/internal/trace"
+)
+
+// Metrics are the gateway's counters. They hold the accounting identity: at
+// rest, weir_requests_received_total is the sum of weir_requests_total over its
+// outcomes.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	received *prometheus.CounterVec
+	ended    *prometheus.CounterVec
+	live     prometheus.Gauge
+	retries  *prometheus.CounterVec
+	tokens   *prometheus.CounterVec
+	prompt   *prometheus.CounterVec
+	writes   prometheus.Counter
+	bytes    prometheus.Counter
+	faults   *prometheus.CounterVec
+
+	stage    [trace.NumStages]prometheus.Observer
+	residual prometheus.Observer
+	ttft     *prometheus.HistogramVec
+	total    *prometheus.HistogramVec
+	output   prometheus.Observer
+}
+
+// durations spans from tens of microseconds, a stage at rest, to minutes, a
+// long generation.
+var durations = []float64{
+	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25,
+	.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
+}
+
+// New makes the metrics and registers Go's own and the process's beside them.
+func New() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.received = counter("weir_requests_received_total", "Requests received.", "endpoint")
+	m.ended = counter("weir_requests_total", "Requests ended, by outcome and error code (empty when finished).", "outcome", "code")
+	m.retries = counter("weir_retries_total", "Attempts that were repeated on another engine, by the engine that failed.", "engine")
+	m.tokens = counter("weir_output_tokens_total", "Tokens written to clients, by model. Relayed answers count by the usage they state.", "model")
+	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
+	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
+	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
+	m.bytes = counter("weir_output_bytes_total", "Bytes of response bodies written.").WithLabelValues()
+	m.live = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_requests_in_flight", Help: "Requests that have been received and have not ended."})
+	m.registry.MustRegister(m.live)
+
+	stages := histogram("weir_stage_seconds", "Time a request spent in each stage, summed over the stage's occurrences.", "stage")
+	for s := range m.stage {
+		m.stage[s] = stages.WithLabelValues(trace.Stage(s).String())
+	}
+	m.residual = histogram("weir_residual_seconds", "Time between arrival and finish that no stage explains.").WithLabelValues()
+	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written.", "model")
+	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
+	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves /metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// Registry is for figures that other parts own and a collector reads.
+func (m *Metrics) Registry() prometheus.Registerer { return m.registry }
+
+// Received counts a request in.
+func (m *Metrics) Received(endpoint string) {
+	m.received.WithLabelValues(endpoint).Inc()
+	m.live.Inc()
+}
+
+// Retry counts an attempt that will be repeated elsewhere.
+func (m *Metrics) Retry(engine string) { m.retries.WithLabelValues(engine).Inc() }
+
+// EngineFault counts an attempt that ended with an error.
+func (m *Metrics) EngineFault(engine string, code infer.Code) {
+	m.faults.WithLabelValues(engine, code.String()).Inc()
+}
+
+// Wrote counts one write of n bytes.
+func (m *Metrics) Wrote(n int) {
+	m.writes.Inc()
+	m.bytes.Add(float64(n))
+}
+
+// Ended counts a request out and its record into the histograms.
+func (m *Metrics) Ended(r *trace.Record) {
+	m.live.Dec()
+	m.ended.WithLabelValues(r.Outcome.String(), r.Code).Inc()
+	for s, ns := range r.Ledger.Spent {
+		if ns > 0 {
+			m.stage[s].Observe(seconds(ns))
+		}
+	}
+	m.residual.Observe(seconds(max(r.Residual(), 0)))
+	m.total.WithLabelValues(r.Model, r.Outcome.String()).Observe(seconds(r.Total()))
+	if r.PromptTokens > 0 && len(r.Attempts) > 0 {
+		m.prompt.WithLabelValues(r.Model).Add(float64(r.PromptTokens))
+	}
+	if r.CompletionTokens > 0 {
+		m.tokens.WithLabelValues(r.Model).Add(float64(r.CompletionTokens))
+	}
+	if r.FirstFlushed > 0 {
+		m.ttft.WithLabelValues(r.Model).Observe(seconds(r.FirstFlushed - r.Arrival))
+		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
+			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
+		}
+	}
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// Fleet reports the engines' readiness from the snapshot at scrape time.
+func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
+	m.registry.MustRegister(&fleetCollector{snapshot, prometheus.NewDesc("weir_engine_ready",
+		"1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)})
+}
+
+type fleetCollector struct {
+	snapshot func() *route.Snapshot
+	ready    *prometheus.Desc
+}
+
+func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.ready }
+
+func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, e := range c.snapshot().Engines {
+		v := 0.0
+		if e.Ready {
+			v = 1
+		}
+		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, v, e.Name, e.Kind)
+	}
+}

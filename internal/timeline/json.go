@@ -1,0 +1,183 @@
+package timeline
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/trace"
+)
+
+// Append appends the record as one JSON object without a newline. All times
+// are nanoseconds: stamps on CLOCK_MONOTONIC of the boot that boot_id names,
+// and the rest durations. A moment that never came, or that an engine did not
+// stamp, is left out.
+func Append(dst []byte, r *trace.Record, bootID string) []byte {
+	o := object{dst: append(dst, '{'), first: true}
+	o.str("request_id", r.RequestID)
+	o.str("wall_time", trace.Wall(r.Arrival).UTC().Format(time.RFC3339Nano))
+	o.str("boot_id", bootID)
+	o.str("endpoint", r.Endpoint)
+	o.str("model", r.Model)
+	o.bool("stream", r.Stream)
+	o.str("outcome", r.Outcome.String())
+	if r.Code != "" {
+		o.str("code", r.Code)
+		o.str("error", r.Message)
+	}
+	o.int("status", int64(r.Status))
+	o.int("prompt_tokens", int64(r.PromptTokens))
+	o.int("completion_tokens", int64(r.CompletionTokens))
+	o.int("cached_tokens", int64(r.CachedTokens))
+	o.int("writes", int64(r.Flushes))
+	o.int("bytes_in", r.BytesIn)
+	o.int("bytes_out", r.BytesOut)
+	o.int("live_at_arrival", int64(r.LiveAtArrival))
+	o.int("live_at_first_token", int64(r.LiveAtFirstToken))
+	o.int("pending_at_arrival", int64(r.PendingAtArrival))
+	o.int("pending_at_first_token", int64(r.PendingAtFirstToken))
+
+	for _, s := range [...]struct {
+		name  string
+		stamp int64
+	}{
+		{"arrival_time", r.Arrival}, {"received_time", r.Received}, {"decoded_time", r.Decoded},
+		{"rendered_time", r.Rendered}, {"tokenize_start_time", r.TokenizeStart}, {"tokenize_end_time", r.TokenizeEnd},
+		{"queued_time", r.Queued}, {"routed_time", r.Routed}, {"first_received_time", r.FirstReceived},
+		{"first_flushed_time", r.FirstFlushed}, {"finish_time", r.Finished},
+	} {
+		o.stamp(s.name, s.stamp)
+	}
+	o.derived(r)
+	o.key("stages")
+	o.open('{')
+	for s, ns := range r.Ledger.Spent {
+		if ns != 0 {
+			o.int(trace.Stage(s).String(), ns)
+		}
+	}
+	o.close('}')
+	o.int("residual", r.Residual())
+	o.key("attempts")
+	o.open('[')
+	for i := range r.Attempts {
+		o.attempt(&r.Attempts[i])
+	}
+	o.close(']')
+	return append(o.dst, '}')
+}
+
+// derived writes the durations of the design, under its names, as far as their
+// two ends are known.
+func (o *object) derived(r *trace.Record) {
+	o.between("tokenize_wait", r.Rendered, r.TokenizeStart)
+	o.between("tokenize_duration", r.TokenizeStart, r.TokenizeEnd)
+	o.between("ttft", r.Arrival, r.FirstFlushed)
+	o.between("total_latency", r.Arrival, r.Finished)
+	leg := r.Leg()
+	if leg == nil {
+		return
+	}
+	s := &leg.Stamps
+	o.between("queue_time_in_router", r.Arrival, leg.ToServer)
+	o.between("queue_time_in_server", leg.ToServer, s.QueueEnd)
+	o.between("pure_queue_time", s.QueueStart, s.QueueEnd)
+	o.between("schedule_overhead", r.TokenizeEnd, s.QueueStart)
+	o.between("prefill_duration", s.PrefillStart, s.FirstToken)
+	o.between("output_path_delay", s.FirstOutput, r.FirstFlushed)
+	o.between("server_latency", leg.ToServer, r.Finished)
+}
+
+func (o *object) attempt(a *trace.Attempt) {
+	o.open('{')
+	o.key("legs")
+	o.open('[')
+	for i := range a.Legs {
+		leg := &a.Legs[i]
+		o.open('{')
+		o.str("role", leg.Role)
+		o.str("engine", leg.Engine)
+		if leg.DPRank >= 0 {
+			o.int("dp_rank", int64(leg.DPRank))
+		}
+		o.str("outcome", leg.Outcome)
+		s := &leg.Stamps
+		for _, x := range [...]struct {
+			name  string
+			stamp int64
+		}{
+			{"to_server_time", leg.ToServer}, {"acked_time", leg.Acked},
+			{"server_created_time", s.ServerCreated}, {"queue_time_start", s.QueueStart},
+			{"queue_time_end", s.QueueEnd}, {"server_start_time", s.QueueEnd},
+			{"prefill_start_time", s.PrefillStart}, {"prefill_end_time", s.PrefillEnd},
+			{"server_first_token_time", s.FirstToken}, {"first_output_time", s.FirstOutput},
+			{"clock_uncertainty", s.ClockUncertain},
+		} {
+			o.stamp(x.name, x.stamp)
+		}
+		o.close('}')
+	}
+	o.close(']')
+	o.close('}')
+}
+
+// object appends JSON with commas where they belong.
+type object struct {
+	dst   []byte
+	first bool
+}
+
+func (o *object) comma() {
+	if !o.first {
+		o.dst = append(o.dst, ',')
+	}
+	o.first = false
+}
+
+func (o *object) open(b byte) {
+	// After a key the comma was written; within an array it is due.
+	if n := len(o.dst); o.dst[n-1] != ':' {
+		o.comma()
+	}
+	o.dst = append(o.dst, b)
+	o.first = true
+}
+
+func (o *object) close(b byte) {
+	o.dst = append(o.dst, b)
+	o.first = false
+}
+
+func (o *object) key(name string) {
+	o.comma()
+	o.dst = append(append(append(o.dst, '"'), name...), `":`...)
+}
+
+func (o *object) int(name string, v int64) {
+	o.key(name)
+	o.dst = strconv.AppendInt(o.dst, v, 10)
+}
+
+func (o *object) bool(name string, v bool) {
+	o.key(name)
+	o.dst = strconv.AppendBool(o.dst, v)
+}
+
+// str writes any string, replacing what is not UTF-8.
+func (o *object) str(name, v string) {
+	o.key(name)
+	o.dst, _ = jsontext.AppendQuote(o.dst, v) // fails on invalid UTF-8 only, which it replaces
+}
+
+func (o *object) stamp(name string, v int64) {
+	if v != 0 {
+		o.int(name, v)
+	}
+}
+
+func (o *object) between(name string, from, to int64) {
+	if from != 0 && to != 0 {
+		o.int(name, to-from)
+	}
+}
