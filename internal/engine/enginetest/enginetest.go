@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,10 +77,10 @@ type Peer interface {
 // Recorder is a Sink that keeps what it is offered and notes each breach of
 // the Sink's contract.
 type Recorder struct {
-	attempt uint32
+	attempt  uint32
+	offering atomic.Int32
 
 	mu      sync.Mutex
-	busy    bool
 	sealed  bool
 	ids     []uint32
 	deltas  int
@@ -96,17 +97,13 @@ func NewRecorder(attempt uint32) *Recorder {
 
 // Offer implements engine.Sink.
 func (r *Recorder) Offer(d *infer.Delta) {
-	r.mu.Lock()
-	if r.busy {
-		r.faultf("two Offers at once")
-	}
-	r.busy = true
-	r.mu.Unlock()
-
+	alone := r.offering.Add(1) == 1
+	defer r.offering.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.busy = false
 	switch {
+	case !alone:
+		r.faultf("two Offers at once")
 	case r.sealed:
 		r.faultf("a delta with %d ids after Generate had failed", len(d.IDs))
 	case r.finish != nil:

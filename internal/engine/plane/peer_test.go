@@ -1,0 +1,340 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"weir/internal/engine/enginetest"
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// peer is a scripted engine on the other end of the plane. It implements
+// enginetest.Peer and lets tests break the protocol as well.
+type peer struct {
+	planepb.UnimplementedPlaneServer
+
+	network string // "bufconn" or "tcp"
+	addr    string // of tcp, kept over Cut
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	facts    *planepb.Facts
+	server   *grpc.Server
+	lis      net.Listener
+	session  *peerSession // the last one
+	requests map[string]*peerRequest
+	hold     bool
+	refuse   codes.Code
+	mute     bool // pings are not answered
+	skew     int64
+	aborts   int // aborts seen
+	opening  *planepb.Step
+}
+
+type peerSession struct {
+	id   uint64
+	out  chan any // *planepb.Step or raw
+	end  chan struct{}
+	next uint64
+	stop sync.Once
+}
+
+type peerRequest struct {
+	session *peerSession
+	slot    uint32
+	total   int
+	first   bool
+	aborted bool
+	confirm chan struct{}
+}
+
+// raw is a message sent as these very bytes.
+type raw []byte
+
+type rawCodec struct{ encoding.CodecV2 }
+
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(raw); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+func newPeer(t testing.TB, network string) *peer {
+	p := &peer{
+		network:  network,
+		addr:     "127.0.0.1:0",
+		changed:  make(chan struct{}),
+		requests: make(map[string]*peerRequest),
+		facts: &planepb.Facts{
+			Protocol: 1, Instance: "one", Software: "peer 1", BootId: trace.BootID(), Model: "test",
+			ContextLength: 4096, VocabSize: 100_000, MaxRunning: 4096,
+		},
+	}
+	p.Restore()
+	t.Cleanup(p.Cut)
+	return p
+}
+
+// options gives Options that reach the peer.
+func (p *peer) options() Options {
+	return Options{Name: "e1", Addr: "peer", Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		p.mu.Lock()
+		lis, addr := p.lis, p.addr
+		p.mu.Unlock()
+		if lis == nil {
+			return nil, errors.New("nobody listens")
+		}
+		if b, ok := lis.(*bufconn.Listener); ok {
+			return b.DialContext(ctx)
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	}}
+}
+
+func (p *peer) Restore() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lis != nil {
+		return
+	}
+	if p.network == "tcp" {
+		lis, err := net.Listen("tcp", p.addr)
+		if err != nil {
+			panic(err)
+		}
+		p.lis, p.addr = lis, lis.Addr().String()
+	} else {
+		p.lis = bufconn.Listen(1 << 20)
+	}
+	p.server = grpc.NewServer(
+		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
+		grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(64<<20))
+	planepb.RegisterPlaneServer(p.server, p)
+	go p.server.Serve(p.lis)
+}
+
+func (p *peer) Cut() {
+	p.mu.Lock()
+	srv := p.server
+	p.server, p.lis = nil, nil
+	p.mu.Unlock()
+	if srv != nil {
+		srv.Stop()
+	}
+}
+
+// update changes the peer's state and wakes those who wait for a change.
+func (p *peer) update(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
+	for {
+		p.mu.Lock()
+		yes, changed := ok(), p.changed
+		p.mu.Unlock()
+		if yes {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("peer waited for %s", what)
+		}
+	}
+}
+
+func (p *peer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.facts, nil
+}
+
+func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
+	s := &peerSession{id: req.GetSession(), out: make(chan any, 64), end: make(chan struct{}), next: 1}
+	p.mu.Lock()
+	opening := p.opening
+	p.mu.Unlock()
+	if opening == nil {
+		opening = &planepb.Step{}
+	}
+	if err := stream.Send(opening); err != nil {
+		return err
+	}
+	p.update(func() { p.session = s })
+	for {
+		select {
+		case <-stream.Context().Done():
+			s.stop.Do(func() { close(s.end) })
+			return stream.Context().Err()
+		case <-s.end:
+			return nil
+		case m := <-s.out:
+			if err := stream.SendMsg(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *peer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
+	p.mu.Lock()
+	code, hold, s := p.refuse, p.hold, p.session
+	p.refuse = codes.OK
+	p.mu.Unlock()
+	if code != codes.OK {
+		return nil, status.Error(code, "scripted refusal")
+	}
+	if s == nil || s.id != req.GetSession() {
+		return nil, status.Error(codes.FailedPrecondition, "no such session")
+	}
+	r := &peerRequest{session: s, slot: req.GetSlot(), confirm: make(chan struct{})}
+	p.update(func() { p.requests[req.GetRequestId()] = r })
+	if hold {
+		select {
+		case <-r.confirm:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &planepb.SubmitReply{ServerCreated: uint64(p.now())}, nil
+}
+
+// now is the peer's clock.
+func (p *peer) now() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return trace.Now() + p.skew
+}
+
+func (p *peer) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, planepb.ControlReply]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		p.update(func() {
+			p.aborts += len(req.GetAbort())
+			for _, a := range req.GetAbort() {
+				if r := p.requests[a.GetRequestId()]; r != nil && r.slot == a.GetSlot() {
+					r.aborted = true
+				}
+			}
+		})
+		p.mu.Lock()
+		mute := p.mute
+		p.mu.Unlock()
+		if ping := req.GetPing(); ping != nil && !mute {
+			reply := &planepb.ControlReply{GatewayTime: ping.GetGatewayTime(), EngineTime: uint64(p.now())}
+			if err := stream.Send(reply); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *peer) Hold() { p.update(func() { p.hold = true }) }
+
+func (p *peer) Confirm(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.requests[id].confirm)
+}
+
+func (p *peer) Refuse(code infer.Code) {
+	c := map[infer.Code]codes.Code{
+		infer.CodeInvalid:     codes.InvalidArgument,
+		infer.CodeOverloaded:  codes.ResourceExhausted,
+		infer.CodeUnavailable: codes.Unavailable,
+	}[code]
+	p.update(func() { p.refuse = c })
+}
+
+func (p *peer) Arrived(ctx context.Context, id string) error {
+	return p.await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+}
+
+func (p *peer) Aborted(ctx context.Context, id string) error {
+	return p.await(ctx, "abort of "+id, func() bool { r := p.requests[id]; return r != nil && r.aborted })
+}
+
+var wireReasons = map[infer.Reason]planepb.Finish_Reason{
+	infer.ReasonStop:   planepb.Finish_REASON_STOP,
+	infer.ReasonLength: planepb.Finish_REASON_LENGTH,
+	infer.ReasonAbort:  planepb.Finish_REASON_ABORT,
+	infer.ReasonError:  planepb.Finish_REASON_ERROR,
+}
+
+// build makes the wire's step of some output, with the session's next
+// sequence.
+func (p *peer) build(outs ...enginetest.Out) (*peerSession, *planepb.Step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := trace.Now() + p.skew
+	step := &planepb.Step{SendTime: uint64(now)}
+	var s *peerSession
+	for _, o := range outs {
+		r := p.requests[o.ID]
+		s = r.session
+		n := &planepb.Notice{Slot: r.slot}
+		if len(o.IDs) > 0 {
+			r.total += len(o.IDs)
+			step.Slot = append(step.Slot, r.slot)
+			step.Count = append(step.Count, uint32(len(o.IDs)))
+			step.Total = append(step.Total, uint32(r.total))
+			step.Id = append(step.Id, o.IDs...)
+			if !r.first {
+				r.first = true
+				n.Stamps = &planepb.Stamps{ServerCreated: uint64(now - 5), FirstToken: uint64(now - 1)}
+			}
+		}
+		if o.Finish != "" {
+			n.Finish = &planepb.Finish{
+				Reason: wireReasons[o.Finish], PromptTokens: 3, CompletionTokens: uint32(r.total), Message: "scripted",
+			}
+		}
+		if n.Stamps != nil || n.Finish != nil {
+			step.Notice = append(step.Notice, n)
+		}
+	}
+	step.Sequence = s.next
+	s.next++
+	return s, step
+}
+
+func (p *peer) Step(outs ...enginetest.Out) {
+	s, step := p.build(outs...)
+	s.send(step)
+}
+
+func (p *peer) Miscount(id string, ids ...uint32) {
+	s, step := p.build(enginetest.Out{ID: id, IDs: ids})
+	step.Total[0]++
+	s.send(step)
+}
+
+func (s *peerSession) send(m any) {
+	select {
+	case s.out <- m:
+	case <-s.end:
+	}
+}
