@@ -1,0 +1,144 @@
+package plane
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"weir/internal/engine/plane/planepb"
+)
+
+// sameAsGenerated compares a frame with what the generated decoder made of the
+// same bytes.
+func sameAsGenerated(t interface{ Fatalf(string, ...any) }, f *frame, want *planepb.Step) {
+	switch {
+	case f.sequence != want.GetSequence(),
+		uint64(f.sendTime) != want.GetSendTime(),
+		f.running != want.GetRunning(),
+		f.waiting != want.GetWaiting(),
+		!slices.Equal(f.slot, want.GetSlot()),
+		!slices.Equal(f.count, want.GetCount()),
+		!slices.Equal(f.total, want.GetTotal()),
+		!slices.Equal(f.id, want.GetId()),
+		!slices.EqualFunc(f.notices, want.GetNotice(), func(a, b *planepb.Notice) bool { return proto.Equal(a, b) }):
+		t.Fatalf("frame %+v, generated decoder %v", f, want)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	step := &planepb.Step{
+		Sequence: 300, SendTime: 1 << 40, Slot: []uint32{0, 127, 128, 70000}, Count: []uint32{1, 2, 0, 1},
+		Total: []uint32{1, 200, 20000, 1 << 31}, Id: []uint32{1, 1 << 14, 1<<21 - 1, 1<<32 - 1},
+		Notice: []*planepb.Notice{
+			{Slot: 3, Stamps: &planepb.Stamps{QueueStart: 5}},
+			{Slot: 4, Finish: &planepb.Finish{Reason: planepb.Finish_REASON_ERROR, Message: "é"}},
+		}, Running: 5, Waiting: 6,
+	}
+	whole, err := proto.Marshal(step)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte(nil))
+	for _, n := range []int{1, 5, 11, 20, len(whole) - 1} {
+		f.Add(whole[:n])
+	}
+	// Unpacked columns, a column in two parts, an unknown field, an unknown
+	// group, a known field of the wrong type, an overlong number.
+	b := protowire.AppendTag(nil, fieldSlot, protowire.VarintType)
+	b = protowire.AppendVarint(b, 77)
+	f.Add(slices.Concat(whole, b))
+	f.Add(slices.Concat(whole, whole))
+	b = protowire.AppendTag(nil, 15, protowire.BytesType)
+	f.Add(protowire.AppendBytes(b, []byte("later")))
+	f.Add([]byte{15<<3 | 3, 8, 1, 15<<3 | 4})
+	f.Add([]byte{fieldSequence<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add([]byte{fieldID<<3 | 2, 11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01})
+	f.Add([]byte{fieldID<<3 | 2, 2, 0x80, 0x80})
+
+	var reused frame
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kept := bytes.Clone(b)
+		err := reused.decode(b)
+		var want planepb.Step
+		wantErr := proto.Unmarshal(b, &want)
+		if (err != nil) != (wantErr != nil) {
+			t.Fatalf("decode: %v, generated decoder: %v", err, wantErr)
+		}
+		if !bytes.Equal(b, kept) {
+			t.Fatal("decode wrote into its input")
+		}
+		if err == nil {
+			sameAsGenerated(t, &reused, &want)
+			_ = reused.check()
+		}
+	})
+}
+
+func TestDecodeAnyStep(t *testing.T) {
+	var f frame
+	rapid.Check(t, func(t *rapid.T) {
+		column := rapid.SliceOfN(rapid.Uint32(), 0, 40)
+		step := &planepb.Step{
+			Sequence: rapid.Uint64().Draw(t, "sequence"), SendTime: rapid.Uint64().Draw(t, "send"),
+			Slot: column.Draw(t, "slot"), Count: column.Draw(t, "count"),
+			Total: column.Draw(t, "total"), Id: column.Draw(t, "id"),
+			Running: rapid.Uint32().Draw(t, "running"),
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "notices") {
+			step.Notice = append(step.Notice, &planepb.Notice{
+				Slot:   rapid.Uint32().Draw(t, "slot"),
+				Finish: &planepb.Finish{Message: rapid.String().Draw(t, "message")},
+			})
+		}
+		b, err := proto.Marshal(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// However the bytes arrive in pieces.
+		var pieces mem.BufferSlice
+		for rest := b; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+			pieces = append(pieces, mem.SliceBuffer(rest[:n]))
+			rest = rest[n:]
+		}
+		if err := newStepCodec().Unmarshal(pieces, &f); err != nil || f.err != nil {
+			t.Fatal(err, f.err)
+		}
+		if f.size != len(b) || f.received == 0 {
+			t.Fatalf("size %d of %d, received %d", f.size, len(b), f.received)
+		}
+		sameAsGenerated(t, &f, step)
+	})
+}
+
+func TestCheckColumns(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		f    frame
+		ok   bool
+	}{
+		{"empty", frame{}, true},
+		{"one each", frame{slot: []uint32{1, 2}, total: []uint32{1, 1}, id: []uint32{5, 6}}, true},
+		{"counted", frame{slot: []uint32{1, 2}, count: []uint32{0, 2}, total: []uint32{1, 2}, id: []uint32{5, 6}}, true},
+		{"total missing", frame{slot: []uint32{1, 2}, total: []uint32{1}, id: []uint32{5, 6}}, false},
+		{"total too many", frame{total: []uint32{1}}, false},
+		{"id missing", frame{slot: []uint32{1, 2}, total: []uint32{1, 1}, id: []uint32{5}}, false},
+		{"ids without slots", frame{id: []uint32{5}}, false},
+		{"counts without slots", frame{count: []uint32{0}}, false},
+		{"count missing", frame{slot: []uint32{1, 2}, count: []uint32{2}, total: []uint32{1, 1}, id: []uint32{5, 6}}, false},
+		{"counts too high", frame{slot: []uint32{1}, count: []uint32{3}, total: []uint32{3}, id: []uint32{5, 6}}, false},
+		{"counts wrap around 32 bits", frame{
+			slot: []uint32{1, 2}, count: []uint32{1<<32 - 1, 3}, total: []uint32{1, 1}, id: []uint32{5, 6},
+		}, false},
+	} {
+		if err := c.f.check(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
