@@ -12,8 +12,10 @@ import (
 // flag, in the admin call and in the documents.
 type FaultKind uint8
 
-// The kinds. "The result" is the token event over HTTP and the step over the
-// plane; over the plane a broken connection is the gateway's whole session.
+// The kinds. A result is a token's event over HTTP and a step over the plane;
+// what breaks a connection breaks the gateway's whole session over the plane.
+// "After After tokens" is when the next one would be sent: a request that has
+// no next one is spared.
 const (
 	Refuse      FaultKind = iota // a connection is closed as soon as it is accepted
 	Unavailable                  // the request is answered 503, or UNAVAILABLE

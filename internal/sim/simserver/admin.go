@@ -1,0 +1,69 @@
+package simserver
+
+import (
+	"context"
+	"net"
+	"net/http"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// faultsBody is what the admin call takes and gives.
+type faultsBody struct {
+	Faults []string `json:"faults"`
+}
+
+// AdminHandler serves the engine's introspection: GET /admin/state gives the
+// State; POST /admin/faults replaces the faults by those of its body,
+// {"faults": ["cut,after=20,rate=0.01"]}, and GET gives them and how often each
+// struck.
+func (e *Engine) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /admin/state", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, e.State())
+	})
+	mux.HandleFunc("GET /admin/faults", func(w http.ResponseWriter, _ *http.Request) {
+		e.writeFaults(w)
+	})
+	mux.HandleFunc("POST /admin/faults", func(w http.ResponseWriter, r *http.Request) {
+		if err := e.postFaults(w, r); err != nil {
+			writeError(w, err)
+			return
+		}
+		e.writeFaults(w)
+	})
+	return mux
+}
+
+func (e *Engine) writeFaults(w http.ResponseWriter) {
+	writeJSON(w, http.StatusOK, struct {
+		Faults []sim.Struck `json:"faults"`
+	}{e.State().Faults})
+}
+
+func (e *Engine) postFaults(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var req faultsBody
+	if err := decode(body, &req); err != nil {
+		return err
+	}
+	var list []sim.Fault
+	for _, text := range req.Faults {
+		f, err := sim.ParseFault(text)
+		if err != nil {
+			return infer.Invalid("faults", "%v", err)
+		}
+		list = append(list, f)
+	}
+	return e.SetFaults(list)
+}
+
+// ServeAdmin serves the admin calls alone, for an engine without an HTTP face,
+// on l until ctx ends. Faults do not touch it.
+func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
+	return e.serveHTTP(ctx, l, e.AdminHandler())
+}

@@ -1,0 +1,95 @@
+package simserver
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// embeddingsRequest asks for vectors; what else it says is accepted.
+type embeddingsRequest struct {
+	Model      string         `json:"model"`
+	Input      jsontext.Value `json:"input"`
+	Dimensions int            `json:"dimensions"`
+}
+
+// Bounds of a vector's length.
+const (
+	defaultDimensions = 64
+	maxDimensions     = 4096
+)
+
+type embedding struct {
+	Object    string    `json:"object"`
+	Index     int       `json:"index"`
+	Embedding []float64 `json:"embedding"`
+}
+
+type embeddingsAnswer struct {
+	Object string      `json:"object"`
+	Data   []embedding `json:"data"`
+	Model  string      `json:"model"`
+	Usage  struct {
+		PromptTokens int `json:"prompt_tokens"`
+		TotalTokens  int `json:"total_tokens"`
+	} `json:"usage"`
+}
+
+// embeddings answers at once, with vectors of length 1 that are a function of
+// the input's ids. It does not go through the engine's queue.
+func (e *Engine) embeddings(w http.ResponseWriter, r *http.Request) {
+	answer, err := e.embed(w, r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswer, error) {
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	req := embeddingsRequest{Dimensions: defaultDimensions}
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	if err := e.checkModel(req.Model); err != nil {
+		return nil, err
+	}
+	if req.Dimensions < 1 || req.Dimensions > maxDimensions {
+		return nil, infer.Invalid("dimensions", "dimensions is %d; it must be between 1 and %d", req.Dimensions, maxDimensions)
+	}
+	inputs, err := e.textPrompts("input", req.Input)
+	if err != nil {
+		return nil, err
+	}
+	answer := &embeddingsAnswer{Object: "list", Model: e.prepare.Model, Data: []embedding{}}
+	for i, ids := range inputs {
+		answer.Data = append(answer.Data, embedding{Object: "embedding", Index: i, Embedding: e.vector(ids, req.Dimensions)})
+		answer.Usage.PromptTokens += len(ids)
+	}
+	answer.Usage.TotalTokens = answer.Usage.PromptTokens
+	return answer, nil
+}
+
+// vector draws a vector from the content that would follow ids.
+func (e *Engine) vector(ids []uint32, n int) []float64 {
+	const levels = 1 << 16
+	v := make([]float64, n)
+	stream := e.prepare.Words.Start(ids, 0)
+	var square float64
+	for i := range v {
+		v[i] = (float64(stream.Pick(levels)) + 0.5 - levels/2) / levels
+		square += v[i] * v[i]
+		e.prepare.Words.Push(&stream, uint32(i))
+	}
+	for i := range v {
+		v[i] /= math.Sqrt(square)
+	}
+	return v
+}

@@ -1,0 +1,258 @@
+// Package simserver runs a simulated engine: it drives the core of package sim
+// against the real clock and puts wires on it, the batched plane of weir and
+// an OpenAI-compatible HTTP API, and makes it fail where told to.
+//
+// Goroutines: Run's, which owns the core and is the only one that touches it;
+// and those of each face's server, one per HTTP request or gRPC call. They
+// meet in two places. Requests and aborts go to the core through an inbox, with
+// the time they arrived at; results come back through one outbox per
+// connection of a client (a plane session, an HTTP answer), to which Run
+// appends without ever waiting. All end when their context does.
+package simserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// Software is what the engine calls itself.
+const Software = "weir-sim 0.1"
+
+// Tokenizer turns text into ids and back. It is called from many goroutines.
+type Tokenizer interface {
+	// Encode gives the ids of a text, special tokens recognised.
+	Encode(text string) ([]uint32, error)
+	// Text gives the bytes of an id.
+	Text(id uint32) []byte
+	// Render gives the prompt's text of a chat; messages is its JSON array.
+	Render(messages []byte) (string, error)
+}
+
+// Options describe an engine and how it is served.
+type Options struct {
+	Sim sim.Options
+	// Tokenizer is needed by the OpenAI face, and by faults with a marker on the
+	// plane.
+	Tokenizer Tokenizer
+	// Faults hold from the start; the admin call replaces them.
+	Faults []sim.Fault
+	// MaxPending bounds the ids held for a gateway that does not read its
+	// steps; beyond it the gateway's session is broken. Default 4 Mi ids.
+	MaxPending int
+}
+
+// Engine is a simulated engine.
+type Engine struct {
+	opts      Options
+	core      *sim.Core // Run's
+	prepare   *sim.Options
+	tokenizer Tokenizer
+	instance  string
+
+	faultsMu sync.Mutex
+	faults   *sim.Faults
+
+	inbox inbox
+	done  chan struct{} // closed when Run has returned
+
+	jobs    []*job // by ref; Run's
+	touched []*outbox
+	late    lateness
+
+	refused  atomic.Uint64 // by a face, before the core saw them
+	sessions sessions
+
+	stateMu sync.Mutex
+	counts  sim.Counts
+	lateNow lateness
+}
+
+// New makes an engine that stands still until Run.
+func New(o Options) (*Engine, error) {
+	core, err := sim.New(o.Sim)
+	if err != nil {
+		return nil, err
+	}
+	faults, err := sim.NewFaults(o.Faults)
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxPending == 0 {
+		o.MaxPending = 4 << 20
+	}
+	var id [8]byte
+	rand.Read(id[:]) // it never fails
+	return &Engine{
+		opts:      o,
+		core:      core,
+		prepare:   core.Options(),
+		tokenizer: o.Tokenizer,
+		instance:  hex.EncodeToString(id[:]),
+		faults:    faults,
+		inbox:     inbox{wake: make(chan struct{}, 1)},
+		done:      make(chan struct{}),
+		sessions:  sessions{byID: map[uint64]*session{}},
+	}, nil
+}
+
+// job is a request on its way through the engine.
+type job struct {
+	box  *outbox
+	slot uint32 // the box's name for it
+
+	// Run's:
+	ref   sim.Ref
+	live  bool         // the core has it
+	ended infer.Reason // set when it ended before the core had it
+}
+
+// Run drives the engine until ctx ends. It is called once. Requests handed in
+// earlier wait for it; those left when it ends are answered with an error.
+func (e *Engine) Run(ctx context.Context) {
+	defer close(e.done)
+	defer e.inbox.close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var ops []op
+	for {
+		ops = e.inbox.take(ops)
+		for i := range ops {
+			// What was due before the event happens before it.
+			e.advance(ops[i].at)
+			e.apply(&ops[i])
+		}
+		clear(ops)
+		e.advance(trace.Now())
+		e.publish()
+
+		var tick <-chan time.Time
+		if due, ok := e.core.Due(); ok {
+			timer.Reset(time.Duration(due - trace.Now()))
+			tick = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.inbox.wake:
+		case <-tick:
+		}
+	}
+}
+
+func (e *Engine) apply(o *op) {
+	j := o.job
+	switch {
+	case o.reply == nil && !j.live:
+		// Before its submission, or after its end, which is as good as never.
+		j.ended = o.reason
+	case o.reply == nil && o.reason == infer.ReasonStop:
+		e.core.Stop(o.at, j.ref)
+	case o.reply == nil:
+		e.core.Abort(o.at, j.ref)
+	default:
+		ref, err := e.core.Submit(o.at, o.created, o.request)
+		if err == nil {
+			j.ref, j.live = ref, true
+			for int(ref) >= len(e.jobs) {
+				e.jobs = append(e.jobs, nil)
+			}
+			e.jobs[ref] = j
+			if j.ended != "" {
+				e.core.Abort(o.at, ref)
+			}
+		}
+		o.reply <- err
+	}
+}
+
+func (e *Engine) advance(now int64) {
+	for s := e.core.Advance(now); s != nil; s = e.core.Advance(now) {
+		e.late.add(time.Duration(now - s.End))
+		e.deliver(s)
+	}
+}
+
+// deliver hands a step's results to their boxes: columns first, then one
+// flush per box.
+func (e *Engine) deliver(s *sim.Step) {
+	for i, ref := range s.Ref {
+		j := e.jobs[ref]
+		e.touch(j.box)
+		j.box.building.add(j.slot, s.ID[i], s.Total[i])
+	}
+	for _, f := range s.First {
+		j := e.jobs[f.Ref]
+		j.box.building.first = append(j.box.building.first, first{slot: j.slot, stamps: f.Stamps})
+	}
+	for _, d := range s.Done {
+		j := e.jobs[d.Ref]
+		e.touch(j.box)
+		j.box.building.done = append(j.box.building.done, done{slot: j.slot, Done: d})
+		j.live = false
+		e.jobs[d.Ref] = nil
+	}
+	for i, b := range e.touched {
+		b.flush(s.Running, s.Waiting)
+		e.touched[i] = nil
+	}
+	e.touched = e.touched[:0]
+}
+
+func (e *Engine) touch(b *outbox) {
+	if !b.touched {
+		b.touched = true
+		e.touched = append(e.touched, b)
+	}
+}
+
+// submit hands a request to the core and says whether it was queued. An error
+// of ctx leaves the request aborted.
+func (e *Engine) submit(ctx context.Context, j *job, created int64, r sim.Request) error {
+	reply := make(chan error, 1)
+	if !e.inbox.put(op{job: j, created: created, request: r, reply: reply}) {
+		return errStopped()
+	}
+	select {
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
+		e.end(j, infer.ReasonAbort)
+		return ctx.Err()
+	}
+}
+
+// end aborts or stops a request; it does not wait.
+func (e *Engine) end(j *job, reason infer.Reason) {
+	e.inbox.put(op{job: j, reason: reason})
+}
+
+func errStopped() error {
+	return infer.Errorf(infer.CodeUnavailable, "the engine is shutting down")
+}
+
+// fault draws the fault that strikes the next request, if one does.
+func (e *Engine) fault(id string, prompt func() []byte) (sim.Fault, bool) {
+	e.faultsMu.Lock()
+	defer e.faultsMu.Unlock()
+	return e.faults.Request(sim.Target{ID: id, Prompt: prompt})
+}
+
+// promptText gives the text of a prompt, for faults with a marker.
+func (e *Engine) promptText(prompt []uint32) []byte {
+	if e.tokenizer == nil {
+		return nil
+	}
+	var b []byte
+	for _, id := range prompt {
+		b = append(b, e.tokenizer.Text(id)...)
+	}
+	return b
+}

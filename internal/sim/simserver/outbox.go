@@ -1,0 +1,93 @@
+package simserver
+
+import (
+	"sync"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// batch is the results of one or more steps for one client, as columns in the
+// order they were generated.
+type batch struct {
+	slot, id, total  []uint32
+	first            []first
+	done             []done
+	steps            int
+	running, waiting int
+}
+
+type first struct {
+	slot   uint32
+	stamps infer.Stamps
+}
+
+type done struct {
+	slot uint32
+	sim.Done
+}
+
+func (b *batch) add(slot, id, total uint32) {
+	b.slot = append(b.slot, slot)
+	b.id = append(b.id, id)
+	b.total = append(b.total, total)
+}
+
+func (b *batch) reset() {
+	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], first: b.first[:0], done: b.done[:0]}
+}
+
+// outbox carries results from Run to the goroutine that writes them to one
+// client. Run never waits: what the client does not take in time is merged,
+// losing nothing. It holds at most limit ids; with one more it bursts, which
+// is to break the client's connection.
+type outbox struct {
+	building batch // Run's, of the step at hand
+	touched  bool  // Run's
+
+	mu      sync.Mutex
+	pending batch
+	limit   int    // 0 where the client's requests bound it
+	burst   func() // called once, by Run; must not wait
+
+	wake chan struct{} // of capacity 1; signalled after each flush
+}
+
+// flush makes the step at hand visible to the writer.
+func (b *outbox) flush(running, waiting int) {
+	b.touched = false
+	b.mu.Lock()
+	p, s := &b.pending, &b.building
+	if p.steps == 0 {
+		// The usual case: the writer kept up, and the buffers change places.
+		*p, *s = *s, *p
+	} else {
+		p.slot = append(p.slot, s.slot...)
+		p.id = append(p.id, s.id...)
+		p.total = append(p.total, s.total...)
+		p.first = append(p.first, s.first...)
+		p.done = append(p.done, s.done...)
+	}
+	p.steps++
+	p.running, p.waiting = running, waiting
+	var burst func()
+	if b.limit > 0 && len(p.id) > b.limit {
+		burst, b.burst = b.burst, nil
+	}
+	b.mu.Unlock()
+	s.reset()
+	if burst != nil {
+		burst()
+	}
+	signal(b.wake)
+}
+
+// take moves all that is pending to into, whose buffers it reuses. It is false
+// when nothing is.
+func (b *outbox) take(into *batch) bool {
+	into.reset()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending, *into = *into, b.pending
+	return into.steps > 0
+}

@@ -1,0 +1,219 @@
+package simserver
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// The plane's limits: a prompt of some millions of ids fits a message, and a
+// burst of prompts fits the window.
+const (
+	maxMessage = 64 << 20
+	window     = 64 << 20
+)
+
+// planeServer serves the batched plane on one listener.
+type planeServer struct {
+	planepb.UnimplementedPlaneServer
+	e    *Engine
+	l    *listener
+	stop <-chan struct{} // the face is shutting down
+}
+
+// ServePlane serves the weir plane on l until ctx ends; every call has
+// returned then. It closes l.
+func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
+	srv := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.ReadBufferSize(128<<10), grpc.WriteBufferSize(128<<10),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	tracked := e.listen(l)
+	planepb.RegisterPlaneServer(srv, &planeServer{e: e, l: tracked, stop: ctx.Done()})
+	stopped := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		srv.Stop()
+	})
+	err := srv.Serve(tracked)
+	if !unhook() {
+		<-stopped
+		return nil
+	}
+	srv.Stop()
+	return err
+}
+
+// Describe implements the plane.
+func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
+	o := p.e.prepare
+	return &planepb.Facts{
+		Protocol:      1,
+		Instance:      p.e.instance,
+		Software:      Software,
+		BootId:        trace.BootID(),
+		Model:         o.Model,
+		ContextLength: uint32(o.ContextLength),
+		VocabSize:     uint32(o.VocabSize),
+		MaxRunning:    uint32(o.MaxRunning),
+		EosIds:        o.EOS,
+	}, nil
+}
+
+// Steps implements the plane: it opens a session and writes its results until
+// the gateway leaves, the engine stops, or a fault breaks it.
+func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
+	s, err := p.e.sessions.open(req.Session, p.e.opts.MaxPending, p.callerConn(stream.Context()))
+	if err != nil {
+		return err
+	}
+	defer s.close(p.e)
+	state := p.e.State()
+	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now()), Running: uint32(state.Running), Waiting: uint32(state.Waiting)}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-p.stop:
+			return asStatus(errStopped())
+		case <-p.e.done:
+			return asStatus(errStopped())
+		case <-s.box.wake:
+		}
+		if over, err := s.write(stream); over {
+			return err
+		}
+	}
+}
+
+func (p *planeServer) callerConn(ctx context.Context) *conn {
+	if from, ok := peer.FromContext(ctx); ok {
+		return p.l.conn(from.Addr.String())
+	}
+	return nil
+}
+
+// Submit implements the plane.
+func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
+	created := trace.Now()
+	s := p.e.sessions.get(req.Session)
+	if s == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "no session %x; open it with Steps first", req.Session)
+	}
+	fault, faulty := p.e.fault(req.RequestId, func() []byte { return p.e.promptText(req.Prompt) })
+	if faulty {
+		if err := p.delay(ctx, fault); err != nil {
+			p.e.refused.Add(1)
+			return nil, err
+		}
+	}
+	params := sim.Params{
+		Prompt: req.Prompt, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
+		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()),
+		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
+	}
+	prepared, err := p.e.prepare.Prepare(params)
+	if err != nil {
+		p.e.refused.Add(1)
+		return nil, asStatus(err)
+	}
+	j, err := s.reserve(req.Slot, req.RequestId, fault, faulty)
+	if err != nil {
+		p.e.refused.Add(1)
+		return nil, err
+	}
+	// The gateway's deadline does not count from here on: the answer is certain
+	// and near, and a request that was accepted must not be reported as lost.
+	if err := p.e.submit(context.WithoutCancel(ctx), &j.job, created, prepared); err != nil {
+		s.release(j)
+		return nil, asStatus(err)
+	}
+	return &planepb.SubmitReply{ServerCreated: uint64(created)}, nil
+}
+
+// delay is what the faults do to a Submit before the engine has it.
+func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
+	switch f.Kind {
+	case sim.Unavailable:
+		return status.Error(codes.Unavailable, "unavailable by fault")
+	case sim.Hang:
+		select {
+		case <-ctx.Done():
+		case <-p.stop:
+		}
+		return status.Error(codes.Canceled, "hung by fault until the caller left")
+	case sim.Slow:
+		return p.wait(ctx, f.Delay)
+	}
+	return nil
+}
+
+func (p *planeServer) wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-p.stop:
+		return asStatus(errStopped())
+	}
+}
+
+// Control implements the plane.
+func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, planepb.ControlReply]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			// The gateway closed its side, or is gone: both are a fine end.
+			return nil
+		}
+		if s := p.e.sessions.get(req.Session); s != nil {
+			for _, a := range req.Abort {
+				if j := s.find(a.Slot, a.RequestId); j != nil {
+					p.e.end(&j.job, infer.ReasonAbort)
+				}
+			}
+		}
+		if req.Ping != nil {
+			reply := &planepb.ControlReply{GatewayTime: req.Ping.GatewayTime, EngineTime: uint64(trace.Now())}
+			if err := stream.Send(reply); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// asStatus gives an error the status that the protocol documents.
+func asStatus(err error) error {
+	e := infer.AsError(err)
+	code := codes.Internal
+	switch e.Code {
+	case infer.CodeInvalid, infer.CodeContext:
+		code = codes.InvalidArgument
+	case infer.CodeOverloaded:
+		code = codes.ResourceExhausted
+	case infer.CodeUnavailable:
+		code = codes.Unavailable
+	case infer.CodeCancelled:
+		code = codes.Canceled
+	}
+	return status.Error(code, e.Message)
+}

@@ -1,0 +1,325 @@
+package simserver
+
+import (
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// sessions are the open sessions of the plane.
+type sessions struct {
+	mu   sync.Mutex
+	byID map[uint64]*session
+}
+
+func (t *sessions) open(id uint64, limit int, c *conn) (*session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[id] != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "session %x is open; choose another id", id)
+	}
+	s := &session{id: id, conn: c, slots: map[uint32]*slotJob{}}
+	s.box = outbox{wake: make(chan struct{}, 1), limit: limit, burst: s.breakConn}
+	t.byID[id] = s
+	return s, nil
+}
+
+func (t *sessions) get(id uint64) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[id]
+}
+
+func (t *sessions) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byID)
+}
+
+// session is one gateway's Steps stream and all that was submitted under it.
+//
+// Its writer is the goroutine of the Steps call. A gateway that reads slower
+// than the engine steps gets the results of several steps merged into one
+// message, a slot's ids in one run; one that does not read at all fills the
+// outbox to its limit, and then its connection is reset, because a write that
+// flow control holds cannot be ended otherwise.
+type session struct {
+	id   uint64
+	conn *conn // nil where the transport hides it
+	box  outbox
+
+	mu      sync.Mutex
+	closed  bool
+	slots   map[uint32]*slotJob // by the gateway's slot
+	byIndex []*slotJob          // by the box's slot
+	free    []uint32            // unused places of byIndex
+	faulty  int                 // of slots, those a fault was drawn for
+
+	// The writer's.
+	sequence uint64
+	taken    batch
+	step     planepb.Step
+	group    grouping
+}
+
+// slotJob is a request of a session.
+type slotJob struct {
+	job
+	wire   uint32 // the gateway's slot
+	id     string
+	fault  sim.Fault
+	faulty bool
+}
+
+// reserve takes a slot for a request.
+func (s *session) reserve(wire uint32, id string, f sim.Fault, faulty bool) (*slotJob, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, status.Errorf(codes.FailedPrecondition, "session %x has ended", s.id)
+	}
+	if s.slots[wire] != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
+	}
+	j := &slotJob{job: job{box: &s.box}, wire: wire, id: id, fault: f, faulty: faulty}
+	if n := len(s.free); n > 0 {
+		j.slot = s.free[n-1]
+		s.free = s.free[:n-1]
+		s.byIndex[j.slot] = j
+	} else {
+		j.slot = uint32(len(s.byIndex))
+		s.byIndex = append(s.byIndex, j)
+	}
+	s.slots[wire] = j
+	if faulty {
+		s.faulty++
+	}
+	return j, nil
+}
+
+// release frees a request's slot.
+func (s *session) release(j *slotJob) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.releaseLocked(j)
+}
+
+func (s *session) releaseLocked(j *slotJob) {
+	delete(s.slots, j.wire)
+	s.byIndex[j.slot] = nil
+	s.free = append(s.free, j.slot)
+	if j.faulty {
+		s.faulty--
+	}
+}
+
+// find gives the request of a slot if it is the one meant.
+func (s *session) find(wire uint32, id string) *slotJob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.slots[wire]; j != nil && j.id == id {
+		return j
+	}
+	return nil
+}
+
+// close ends the session and aborts what is left of it.
+func (s *session) close(e *Engine) {
+	e.sessions.mu.Lock()
+	delete(e.sessions.byID, s.id)
+	e.sessions.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, j := range s.slots {
+		e.end(&j.job, infer.ReasonAbort)
+	}
+}
+
+// breakConn resets the gateway's connection.
+func (s *session) breakConn() {
+	if s.conn != nil {
+		s.conn.reset()
+	}
+}
+
+// write sends what is pending. over says that the session ends, err how.
+func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over bool, err error) {
+	if !s.box.take(&s.taken) {
+		return false, nil
+	}
+	s.mu.Lock()
+	broken := s.encode()
+	s.mu.Unlock()
+
+	s.sequence++
+	s.step.Sequence = s.sequence
+	s.step.SendTime = uint64(trace.Now())
+	switch broken {
+	case sim.Truncate:
+		return true, nil
+	case sim.Cut:
+		if s.conn != nil {
+			s.conn.Close()
+		}
+		return true, status.Error(codes.Unavailable, "cut by fault")
+	case sim.Reset:
+		s.breakConn()
+		return true, status.Error(codes.Unavailable, "reset by fault")
+	case sim.Skip:
+		return false, nil
+	case sim.Repeat:
+		if err := stream.Send(&s.step); err != nil {
+			return true, err
+		}
+	}
+	// Send has marshalled the message when it returns, so that the next round
+	// may reuse it: no stats handler is installed that would keep it.
+	if err := stream.Send(&s.step); err != nil {
+		return true, err
+	}
+	return false, nil
+}
+
+// noFault is encode's answer when nothing strikes.
+const noFault = sim.Refuse // which never reaches a session
+
+// encode turns what was taken into the step message, frees the slots that
+// finished, and says which fault strikes the session with this message.
+func (s *session) encode() (broken sim.FaultKind) {
+	t, m := &s.taken, &s.step
+	broken = noFault
+	if s.faulty > 0 {
+		broken = s.strike(t)
+	}
+	m.Slot, m.Count, m.Notice = m.Slot[:0], m.Count[:0], m.Notice[:0]
+	if t.steps == 1 {
+		// One id per slot: the columns go out as they are.
+		for _, i := range t.slot {
+			m.Slot = append(m.Slot, s.byIndex[i].wire)
+		}
+		m.Id = append(m.Id[:0], t.id...)
+		m.Total = append(m.Total[:0], t.total...)
+	} else {
+		s.group.merge(t, len(s.byIndex), m)
+		for i, index := range m.Slot {
+			m.Slot[i] = s.byIndex[index].wire
+		}
+	}
+	for _, f := range t.first {
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, Stamps: &planepb.Stamps{
+			ServerCreated: uint64(f.stamps.ServerCreated),
+			QueueStart:    uint64(f.stamps.QueueStart),
+			QueueEnd:      uint64(f.stamps.QueueEnd),
+			PrefillStart:  uint64(f.stamps.PrefillStart),
+			PrefillEnd:    uint64(f.stamps.PrefillEnd),
+			FirstToken:    uint64(f.stamps.FirstToken),
+		}})
+	}
+	for _, d := range t.done {
+		j := s.byIndex[d.slot]
+		count := d.Completion
+		if j.faulty && j.fault.Kind == sim.Miscount {
+			count++
+		}
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
+			Reason:           finishReason(d.Reason),
+			PromptTokens:     uint32(d.PromptTokens),
+			CompletionTokens: uint32(count),
+		}})
+		s.releaseLocked(j)
+	}
+	m.Running, m.Waiting = uint32(t.running), uint32(t.waiting)
+	return broken
+}
+
+// strike says which fault strikes a batch: that of the first slot which gets an
+// id beyond the fault's count. A fault strikes once.
+func (s *session) strike(t *batch) sim.FaultKind {
+	for i, index := range t.slot {
+		j := s.byIndex[index]
+		if !j.faulty || int(t.total[i]) <= j.fault.After {
+			continue
+		}
+		switch j.fault.Kind {
+		case sim.Skip, sim.Repeat, sim.Cut, sim.Truncate, sim.Reset:
+			j.faulty = false
+			s.faulty--
+			return j.fault.Kind
+		}
+	}
+	return noFault
+}
+
+func finishReason(r infer.Reason) planepb.Finish_Reason {
+	switch r {
+	case infer.ReasonStop:
+		return planepb.Finish_REASON_STOP
+	case infer.ReasonLength:
+		return planepb.Finish_REASON_LENGTH
+	case infer.ReasonAbort:
+		return planepb.Finish_REASON_ABORT
+	}
+	return planepb.Finish_REASON_ERROR
+}
+
+// grouping merges several steps into one message, each slot once with its ids
+// in their order. Its buffers are reused.
+type grouping struct {
+	count []uint32 // by the box's slot; zero between merges
+	next  []uint32 // by the box's slot: where its next id goes
+	order []uint32 // the box's slots in the order of their first id
+}
+
+// merge fills the columns of m; its slots are still the box's.
+func (g *grouping) merge(t *batch, slots int, m *planepb.Step) {
+	for len(g.count) < slots {
+		g.count = append(g.count, 0)
+		g.next = append(g.next, 0)
+	}
+	g.order = g.order[:0]
+	for _, i := range t.slot {
+		if g.count[i] == 0 {
+			g.order = append(g.order, i)
+		}
+		g.count[i]++
+	}
+	at := uint32(0)
+	for _, i := range g.order {
+		g.next[i] = at
+		at += g.count[i]
+	}
+	m.Id = grow(m.Id, len(t.id))
+	m.Total = m.Total[:0]
+	for k, i := range t.slot {
+		m.Id[g.next[i]] = t.id[k]
+		g.next[i]++
+	}
+	for _, i := range g.order {
+		m.Slot = append(m.Slot, i)
+		m.Count = append(m.Count, g.count[i])
+	}
+	m.Total = grow(m.Total, len(g.order))
+	for k, i := range t.slot {
+		g.count[i] = t.total[k] // the last one stays
+	}
+	for k, i := range g.order {
+		m.Total[k] = g.count[i]
+		g.count[i] = 0
+	}
+}
+
+// grow gives s the length n.
+func grow(s []uint32, n int) []uint32 {
+	if cap(s) < n {
+		return make([]uint32, n, n+n/4)
+	}
+	return s[:n]
+}

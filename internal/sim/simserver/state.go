@@ -1,0 +1,105 @@
+package simserver
+
+import (
+	"math/bits"
+	"time"
+
+	"weir/internal/sim"
+)
+
+// State is what the engine says of itself. Received = finished + aborted +
+// rejected + running + waiting.
+type State struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	Instance string `json:"instance"`
+
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+
+	Received uint64 `json:"received"`
+	Finished uint64 `json:"finished"`
+	Aborted  uint64 `json:"aborted"`
+	Rejected uint64 `json:"rejected"`
+
+	PromptTokens    uint64 `json:"prompt_tokens"`    // computed
+	GeneratedTokens uint64 `json:"generated_tokens"` // by the core
+	Steps           uint64 `json:"steps"`
+	Sessions        int    `json:"sessions"` // of the plane
+
+	// Lateness of the steps' results against their deadlines, and schedule time
+	// given up, in milliseconds. Percentiles are upper bounds within a factor of
+	// two.
+	LateP50  float64 `json:"late_p50_ms"`
+	LateP99  float64 `json:"late_p99_ms"`
+	LateMax  float64 `json:"late_max_ms"`
+	LostTime float64 `json:"lost_ms"`
+
+	Faults []sim.Struck `json:"faults"`
+}
+
+// State reads the engine's state.
+func (e *Engine) State() State {
+	e.stateMu.Lock()
+	n, late := e.counts, e.lateNow
+	e.stateMu.Unlock()
+	refused := e.refused.Load()
+	e.faultsMu.Lock()
+	faults := e.faults.Report()
+	e.faultsMu.Unlock()
+	return State{
+		Name: e.prepare.Name, Model: e.prepare.Model, Instance: e.instance,
+		Running: n.Running, Waiting: n.Waiting,
+		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
+		PromptTokens: n.Prefilled, GeneratedTokens: n.Generated, Steps: n.Steps,
+		Sessions: e.sessions.len(),
+		LateP50:  ms(late.quantile(0.50)), LateP99: ms(late.quantile(0.99)), LateMax: ms(late.max), LostTime: ms(n.Lost),
+		Faults: faults,
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// publish makes Run's counts visible to State.
+func (e *Engine) publish() {
+	e.stateMu.Lock()
+	e.counts, e.lateNow = e.core.Counts(), e.late
+	e.stateMu.Unlock()
+}
+
+// SetFaults replaces the engine's faults; ordinals count anew.
+func (e *Engine) SetFaults(list []sim.Fault) error {
+	f, err := sim.NewFaults(list)
+	if err != nil {
+		return err
+	}
+	e.faultsMu.Lock()
+	defer e.faultsMu.Unlock()
+	e.faults = f
+	return nil
+}
+
+// lateness is a histogram by powers of two of a microsecond.
+type lateness struct {
+	bucket [32]uint64
+	n      uint64
+	max    time.Duration
+}
+
+func (l *lateness) add(d time.Duration) {
+	l.bucket[min(bits.Len64(uint64(d.Microseconds())), len(l.bucket)-1)]++
+	l.n++
+	l.max = max(l.max, d)
+}
+
+// quantile gives the upper bound of the bucket that holds the quantile.
+func (l *lateness) quantile(q float64) time.Duration {
+	rank := uint64(q * float64(l.n))
+	for i, n := range l.bucket {
+		if rank < n {
+			return min(time.Duration(1<<i)*time.Microsecond, l.max)
+		}
+		rank -= n
+	}
+	return l.max
+}

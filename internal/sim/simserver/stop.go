@@ -1,0 +1,46 @@
+package simserver
+
+import "strings"
+
+// stopScanner finds the first stop string in a text that comes in pieces. It
+// holds back what may be the beginning of one.
+type stopScanner struct {
+	list []string
+	held string
+}
+
+// push adds a piece and gives what may be shown. stopped says that a stop
+// string was found; what is shown ends before it.
+func (s *stopScanner) push(piece string) (shown string, stopped bool) {
+	if len(s.list) == 0 {
+		return piece, false
+	}
+	s.held += piece
+	at := -1
+	for _, stop := range s.list {
+		if i := strings.Index(s.held, stop); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		shown, s.held = s.held[:at], ""
+		return shown, true
+	}
+	keep := 0
+	for _, stop := range s.list {
+		for n := min(len(stop)-1, len(s.held)); n > keep; n-- {
+			if strings.HasSuffix(s.held, stop[:n]) {
+				keep = n
+			}
+		}
+	}
+	shown, s.held = s.held[:len(s.held)-keep], s.held[len(s.held)-keep:]
+	return shown, false
+}
+
+// rest gives what was held back, at the end of the text.
+func (s *stopScanner) rest() string {
+	rest := s.held
+	s.held = ""
+	return rest
+}
