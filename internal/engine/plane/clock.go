@@ -51,7 +51,7 @@ func (c *clock) add(sent, engine, received int64) bool {
 	c.samples[c.n%clockSamples] = clockSample{
 		offset: engine - (sent + rtt/2),
 		half:   rtt/2 + 1,
-		at:     received,
+		at:     sent, // the stamp may be that old already
 	}
 	c.n++
 	return true

@@ -42,6 +42,7 @@ type peer struct {
 	skew     int64
 	aborts   int // aborts seen
 	opening  *planepb.Step
+	describe chan struct{} // Describe waits for it when not nil
 }
 
 type peerSession struct {
@@ -165,8 +166,12 @@ func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
 
 func (p *peer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.facts, nil
+	facts, wait := p.facts, p.describe
+	p.mu.Unlock()
+	if wait != nil {
+		<-wait
+	}
+	return facts, nil
 }
 
 func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
