@@ -1,0 +1,94 @@
+# weir: build, run and prove. "make help" lists the targets.
+
+GO      ?= go
+VENV    ?= .venv
+PYTHON  := $(VENV)/bin/python
+TOOL    := $(GO) tool -modfile=tools/go.mod
+SOURCES := $(shell git ls-files '*.go' 2>/dev/null)
+# The race detector needs a C compiler; where there is none, and none can be
+# installed, tests run without it and say so.
+RACE     = $(shell command -v gcc >/dev/null 2>&1 && echo -race)
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/weir
+	$(GO) build -trimpath -o bin/weir ./cmd/weir
+
+.PHONY: run
+run: build ## build and start a gateway with two simulated engines (Ctrl-C stops it)
+	@exec bin/weir up $(ARGS)
+
+.PHONY: test
+test: toolchain ## run every test, with the race detector
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 20m ./...
+
+.PHONY: toolchain
+toolchain:
+	@if [ -z "$(RACE)" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; \
+	  else \
+	    echo "no C compiler: the tests run without the race detector (install gcc for it)"; \
+	  fi; \
+	fi
+
+.PHONY: check
+check: format vet staticcheck test ## format, vet, staticcheck and tests
+
+.PHONY: format
+format: ## fail on files that gofmt would change
+	@bad=$$(gofmt -l $(SOURCES)); if [ -n "$$bad" ]; then echo "gofmt these:"; echo "$$bad"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+	$(GO) vet -tags interop ./interop/...
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck, as configured in staticcheck.conf
+	$(TOOL) staticcheck ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (10s) each
+	@set -e; for dir in $$($(GO) list -f '{{.Dir}}' ./...); do \
+	  for target in $$(grep -ho 'func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go 2>/dev/null | sed 's/func //'); do \
+	    echo "$$dir $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),10s) $$dir; \
+	  done; done
+
+.PHONY: bench
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: generate
+generate: ## regenerate the plane's Go code from its protocol
+	$(TOOL) buf lint
+	$(TOOL) buf generate --template tools/buf.gen.yaml
+
+$(VENV)/.done: interop/requirements.txt
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt
+	@touch $@
+
+interop/clients/node_modules/.done: interop/clients/package-lock.json
+	cd interop/clients && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: interop-setup
+interop-setup:
+	@command -v python3 >/dev/null && command -v npm >/dev/null && python3 -c 'import venv, ensurepip' || { \
+	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
+
+.PHONY: interop
+interop: interop-setup $(VENV)/.done interop/clients/node_modules/.done ## test against official clients and reference libraries
+	WEIR_PYTHON=$(abspath $(PYTHON)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
+
+.PHONY: clean
+clean: ## remove what was built or set up
+	rm -rf bin $(VENV) interop/clients/node_modules

@@ -1,0 +1,116 @@
+// Package weir_test holds what is true of the whole module.
+package weir_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// directions says which packages of weir a package may import. Imports point
+// from the process down to the vocabulary; data flows through gateway, not
+// through imports. Pure stages do not see each other. The simulated engine and
+// the load generator meet the gateway over a wire only.
+const directions = `
+	# vocabulary
+	internal/infer:
+	internal/sse:
+	internal/trace: internal/infer
+	internal/content:
+	models:
+
+	# pure stages
+	internal/openai: internal/infer
+	internal/chat/jinja:
+	internal/chat: internal/infer internal/chat/jinja
+	internal/tokenizer: internal/infer
+	internal/stream: internal/infer
+	internal/admit: internal/infer
+	internal/pool: internal/infer internal/trace
+
+	# engines: the contract, its suite, an adapter per wire
+	internal/engine: internal/infer internal/trace
+	internal/engine/enginetest: internal/engine internal/infer internal/trace
+	internal/engine/plane/planepb:
+	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/trace
+	internal/engine/relay: internal/engine internal/infer internal/trace
+	internal/route: internal/engine
+	internal/fleet: internal/engine internal/route
+
+	# views
+	internal/timeline: internal/trace
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/engine/plane
+
+	# the request path
+	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/metrics internal/openai internal/pool internal/route internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+
+	# beyond the wire
+	internal/sim: internal/content internal/infer
+	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
+	internal/load: internal/content internal/sse internal/trace
+
+	# the process
+	internal/config:
+	internal/cli: internal/admit internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/load internal/metrics internal/pool internal/sim internal/sim/simserver internal/timeline internal/trace models
+	cmd/weir: internal/cli
+`
+
+func TestImportDirections(t *testing.T) {
+	allowed := map[string][]string{}
+	for line := range strings.Lines(directions) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, imports, ok := strings.Cut(line, ":")
+		if !ok {
+			t.Fatalf("directions: %q has no colon", line)
+		}
+		allowed[name] = strings.Fields(imports)
+	}
+	seen := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"node_modules", "testdata", "interop", "bench", "tools"}, d.Name())) {
+			return filepath.SkipDir
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		seen[dir] = true
+		may, ok := allowed[dir]
+		if !ok {
+			t.Errorf("%s is not in the directions", dir)
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			full, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if name, ours := strings.CutPrefix(full, "weir/"); ours && !slices.Contains(may, name) {
+				t.Errorf("%s imports %s, which the directions do not allow", path, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range allowed {
+		if !seen[name] {
+			t.Errorf("the directions name %s, which does not exist", name)
+		}
+	}
+}
