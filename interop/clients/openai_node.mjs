@@ -1,0 +1,405 @@
+// The official OpenAI Node client against an OpenAI-compatible server.
+//
+// Prints one JSON object per check, {"check": NAME, "ok": BOOL, "detail":
+// TEXT}, and last {"checks": COUNT}; exits with 1 when any check failed. By
+// hand:
+//
+//	node openai_node.mjs --base-url http://127.0.0.1:8000 \
+//	    --admin-url http://127.0.0.1:8001 --idle-metric weir_requests_in_flight FILE ...
+//
+// The FILEs are prompts of real text. The server's own extension ignore_eos is
+// used to make lengths certain.
+
+import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
+import { readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import OpenAI from 'openai';
+
+const { values: args, positionals: files } = parseArgs({
+  allowPositionals: true,
+  options: {
+    'base-url': { type: 'string' },
+    'admin-url': { type: 'string' },
+    'idle-metric': { type: 'string', multiple: true, default: [] },
+    'overlong-words': { type: 'string', default: '150000' },
+    only: { type: 'string' },
+  },
+});
+if (!args['base-url'] || !args['admin-url']) {
+  console.error('--base-url and --admin-url are needed');
+  process.exit(2);
+}
+
+const ROOM = 16; // tokens of most answers
+const SAY = [{ role: 'user', content: 'Tell me about low dams.' }];
+const USAGE = { stream: true, stream_options: { include_usage: true } };
+const base = args['base-url'].replace(/\/+$/, '');
+const client = new OpenAI({ baseURL: base + '/v1', apiKey: 'none', maxRetries: 0, timeout: 120_000 });
+const model = (await client.models.list()).data[0].id;
+
+const want = (condition, ...what) => {
+  if (!condition) throw new Error(what.join(' ') || 'failed');
+};
+const same = (got, expected, what) =>
+  want(isDeepStrictEqual(got, expected), `${what}: got ${JSON.stringify(got)}, want ${JSON.stringify(expected)}`);
+
+// Requests with this suite's defaults.
+const defaults = { model, max_tokens: ROOM, seed: 7, ignore_eos: true };
+const chat = (fields = {}, options) =>
+  client.chat.completions.create({ ...defaults, messages: SAY, ...fields }, options);
+const complete = (fields = {}, options) =>
+  client.completions.create({ ...defaults, prompt: 'Low dams', ...fields }, options);
+
+// Sends bytes that no client library would send.
+async function post(path, body, contentType = 'application/json') {
+  const r = await fetch(base + path, { method: 'POST', body, headers: { 'content-type': contentType } });
+  return { status: r.status, body: await r.json() };
+}
+
+// The sum of a metric's series; the metric must exist.
+async function gauge(name) {
+  const r = await fetch(args['admin-url'].replace(/\/+$/, '') + '/metrics');
+  const values = (await r.text())
+    .split('\n')
+    .filter((line) => line.startsWith(name + '{') || line.startsWith(name + ' '))
+    .map((line) => Number(line.slice(line.lastIndexOf(' '))));
+  want(values.length > 0, `/metrics has no ${name}`);
+  return values.reduce((a, b) => a + b);
+}
+
+// Waits until nothing runs any more.
+async function idle(seconds = 10) {
+  for (const name of args['idle-metric']) {
+    const end = Date.now() + seconds * 1000;
+    for (let value; (value = await gauge(name)) !== 0; await sleep(20)) {
+      want(Date.now() < end, `${name} is ${value} after ${seconds} s`);
+    }
+  }
+}
+
+// Reads a stream strictly; gives text, finish_reason and usage.
+async function read(stream, asked) {
+  let text = '';
+  let id;
+  let finish = null;
+  let usage = null;
+  let isChat;
+  for await (const chunk of await stream) {
+    if (id === undefined) {
+      id = chunk.id;
+      want(id, 'the chunk has no id');
+      isChat = chunk.object === 'chat.completion.chunk';
+      if (isChat) same(chunk.choices[0].delta.role, 'assistant', "first chunk's role");
+    }
+    same(chunk.id, id, "chunk's id");
+    same(chunk.object, isChat ? 'chat.completion.chunk' : 'text_completion', "chunk's object");
+    want(!usage, 'a chunk after usage');
+    if (chunk.choices.length === 0) {
+      want(asked, 'usage that was not asked for');
+      want(finish, 'usage before finish_reason');
+      usage = chunk.usage;
+      want(usage, 'a chunk without choices and usage');
+      continue;
+    }
+    want(!chunk.usage, 'usage beside choices');
+    same(chunk.choices.length, 1, 'choices');
+    const [choice] = chunk.choices;
+    same(choice.index, 0, "choice's index");
+    want(!finish, 'a chunk of the choice after its finish_reason');
+    text += (isChat ? choice.delta.content : choice.text) ?? '';
+    finish = choice.finish_reason;
+  }
+  want(finish, 'no finish_reason');
+  same(Boolean(usage), asked, 'usage present');
+  return { text, finish, usage };
+}
+
+const textOf = (r) => r.choices[0].message?.content ?? r.choices[0].text;
+
+function sameUsage(got, expected) {
+  for (const name of ['prompt_tokens', 'completion_tokens', 'total_tokens']) {
+    same(got[name], expected[name], 'usage.' + name);
+  }
+  same(got.total_tokens, got.prompt_tokens + got.completion_tokens, 'total_tokens');
+  want(got.prompt_tokens > 0, 'no prompt tokens');
+}
+
+// Runs f over items, some at a time.
+async function pool(items, width, f) {
+  let next = 0;
+  const worker = async () => {
+    while (next < items.length) {
+      const i = next++;
+      await f(items[i], i);
+    }
+  };
+  await Promise.all(Array.from({ length: width }, worker));
+}
+
+// An error must be the class that the client maps it to, name the field, and
+// carry what the client shows its user.
+async function fails(kind, status, param, make, { code, says = [] } = {}) {
+  let made;
+  try {
+    made = await make();
+  } catch (e) {
+    if (!(e instanceof OpenAI.APIError)) throw e;
+    same(e.constructor.name, kind.name, `class of ${e}`);
+    same(e.status, status, 'status');
+    if (param !== null) same(e.param, param, `param of ${e.message}`);
+    if (code !== undefined) same(e.code, code, 'code');
+    want(e.type, 'the error has no type');
+    want(e.error?.message, 'the error has no message');
+    want(e.requestID, 'the error has no request id');
+    for (const word of says) want(e.error.message.includes(word), `${e.error.message} does not say ${word}`);
+    return;
+  }
+  made.controller?.abort();
+  throw new Error(`accepted; want ${kind.name} about ${param}`);
+}
+
+const { BadRequestError, NotFoundError } = OpenAI;
+
+const checks = {
+  async models() {
+    const ids = [];
+    for await (const m of client.models.list()) {
+      same(m.object, 'model', 'object');
+      ids.push(m.id);
+    }
+    want(ids.length > 0 && new Set(ids).size === ids.length, 'models', ids);
+  },
+
+  async chat() {
+    const r = await chat();
+    same([r.object, r.model, r.choices.length], ['chat.completion', model, 1], 'head');
+    want(r.id && Math.abs(r.created - Date.now() / 1000) < 60, 'id', r.id, 'created', r.created);
+    const [choice] = r.choices;
+    same([choice.index, choice.message.role, choice.finish_reason], [0, 'assistant', 'length'], 'choice');
+    want(choice.message.content.trim(), 'no text');
+    same(r.usage.completion_tokens, ROOM, 'completion_tokens');
+    sameUsage(r.usage, r.usage);
+  },
+
+  async chat_stream() {
+    const whole = await chat();
+    const got = await read(chat(USAGE), true);
+    same([got.text, got.finish], [textOf(whole), 'length'], 'answer');
+    sameUsage(got.usage, whole.usage);
+  },
+
+  async chat_stream_without_usage() {
+    const got = await read(chat({ stream: true }), false);
+    same([got.text, got.finish], [textOf(await chat()), 'length'], 'answer');
+  },
+
+  async chat_stream_helper() {
+    const runner = client.chat.completions.stream({ ...defaults, messages: SAY });
+    let text = '';
+    runner.on('content', (delta) => (text += delta));
+    const final = await runner.finalChatCompletion();
+    same(text, textOf(await chat()), 'text of events');
+    same(textOf(final), text, 'final text');
+    same(final.choices[0].finish_reason, 'length', 'finish_reason');
+  },
+
+  async completion() {
+    const r = await complete();
+    same([r.object, r.model, r.choices.length], ['text_completion', model, 1], 'head');
+    same([r.choices[0].index, r.choices[0].finish_reason], [0, 'length'], 'choice');
+    same(r.usage.completion_tokens, ROOM, 'completion_tokens');
+    sameUsage(r.usage, r.usage);
+  },
+
+  async completion_stream() {
+    const whole = await complete();
+    const got = await read(complete(USAGE), true);
+    same([got.text, got.finish], [textOf(whole), 'length'], 'answer');
+    sameUsage(got.usage, whole.usage);
+  },
+
+  async prompt_of_ids() {
+    const prompt = Array.from({ length: 40 }, (_, i) => 300 + i);
+    const whole = await complete({ prompt });
+    same(whole.usage.prompt_tokens, 40, 'prompt_tokens');
+    const got = await read(complete({ prompt, ...USAGE }), true);
+    same(got.text, textOf(whole), 'text');
+    sameUsage(got.usage, whole.usage);
+  },
+
+  async max_tokens() {
+    for (const n of [1, 2, 33]) {
+      for (const r of [
+        await chat({ max_tokens: n }),
+        await chat({ max_tokens: undefined, max_completion_tokens: n }),
+        await complete({ max_tokens: n }),
+      ]) {
+        same([r.usage.completion_tokens, r.choices[0].finish_reason], [n, 'length'], `max_tokens ${n}`);
+      }
+    }
+  },
+
+  async seed() {
+    const texts = [];
+    for (const seed of [1, 1, 2]) texts.push(textOf(await chat({ seed })));
+    same(texts[0], texts[1], 'the same seed twice');
+    want(texts[0] !== texts[2], 'another seed, the same answer');
+  },
+
+  async stop_string() {
+    const text = textOf(await chat({ max_tokens: 64 }));
+    for (const stop of [text.slice(20, 26), text.slice(31, 50), text.slice(0, 3)]) {
+      const before = text.slice(0, text.indexOf(stop));
+      const r = await chat({ max_tokens: 64, stop });
+      same([textOf(r), r.choices[0].finish_reason], [before, 'stop'], `stop ${stop}`);
+      const got = await read(chat({ max_tokens: 64, stop: [stop], ...USAGE }), true);
+      same([got.text, got.finish], [before, 'stop'], `streamed, stop ${stop}`);
+      sameUsage(got.usage, r.usage);
+    }
+  },
+
+  async request_id() {
+    const { response, request_id: id } = await chat({ max_tokens: 1 }, { headers: { 'X-Request-Id': 'interop-43' } }).withResponse();
+    same([id, response.headers.get('x-request-id')], ['interop-43', 'interop-43'], 'given id');
+  },
+
+  async long_prompt() {
+    const words = 'a low dam holds nothing back and shows how high the water stands '.split(' ');
+    const content = Array.from({ length: 8000 }, (_, i) => words[(i * 7) % words.length]).join(' ').slice(0, 30000);
+    same(content.length, 30000, 'characters');
+    const messages = [{ role: 'user', content }];
+    const whole = await chat({ messages });
+    want(whole.usage.prompt_tokens > 3000, 'prompt_tokens', whole.usage.prompt_tokens);
+    const got = await read(chat({ messages, ...USAGE }), true);
+    same(got.text, textOf(whole), 'text');
+    sameUsage(got.usage, whole.usage);
+  },
+
+  // Every file as a prompt, eight at a time, streamed and whole.
+  async real_texts() {
+    want(files.length >= 24, `only ${files.length} files of text`);
+    await pool(files, 8, async (name, n) => {
+      const prompt = (await readFile(name, 'utf8')).slice(0, 20000);
+      const make = (more) =>
+        n % 2 ? complete({ prompt, seed: n, ...more }) : chat({ messages: [{ role: 'user', content: prompt }], seed: n, ...more });
+      const got = await read(make(USAGE), true);
+      const whole = await make({});
+      same([got.text, got.finish], [textOf(whole), 'length'], name);
+      same(got.usage.completion_tokens, ROOM, name);
+      sameUsage(got.usage, whole.usage);
+    });
+  },
+
+  // 64 streams at once say what each says alone.
+  async many_streams() {
+    const alone = [];
+    for (let seed = 0; seed < 4; seed++) alone.push(textOf(await chat({ seed })));
+    await pool(Array.from({ length: 64 }), 64, async (_, n) => {
+      const got = await read(chat({ seed: n % 4, ...USAGE }), true);
+      same(got.text, alone[n % 4], `stream ${n}`);
+    });
+  },
+
+  async abort_in_mid_stream() {
+    for (const make of [chat, complete]) {
+      for (const leave of ['break', 'signal']) {
+        const controller = new AbortController();
+        const stream = await make({ max_tokens: 2000, stream: true }, { signal: controller.signal });
+        let seen = 0;
+        try {
+          for await (const _ of stream) {
+            if (++seen < 5) continue;
+            if (leave === 'break') break;
+            controller.abort();
+          }
+        } catch (e) {
+          if (!(e instanceof OpenAI.APIUserAbortError)) throw e;
+        }
+        want(seen >= 5 && seen < 1000, `${seen} chunks before the abort`);
+        await idle();
+      }
+    }
+  },
+
+  async malformed_fields() {
+    for (const stream of [false, true]) {
+      for (const [param, value] of [
+        ['max_tokens', -1], ['max_tokens', 0], ['max_tokens', 'many'], ['max_tokens', 1.5],
+        ['temperature', -1], ['top_p', 2], ['seed', 'x'], ['stop', 7],
+      ]) {
+        await fails(BadRequestError, 400, param, () => chat({ [param]: value, stream }), { says: [param] });
+        await fails(BadRequestError, 400, param, () => complete({ [param]: value, stream }), { says: [param] });
+      }
+    }
+    await fails(BadRequestError, 400, 'messages', () => chat({ messages: [] }));
+    await fails(BadRequestError, 400, 'messages', () => chat({ messages: undefined }));
+    await fails(BadRequestError, 400, 'messages[0].content', () => chat({ messages: [{ role: 'user', content: 7 }] }));
+    await fails(BadRequestError, 400, 'prompt', () => complete({ prompt: '' }));
+    await fails(BadRequestError, 400, 'prompt', () => complete({ prompt: undefined }));
+    await fails(BadRequestError, 400, 'stream', () => chat({ stream: 'yes' }));
+  },
+
+  async malformed_json() {
+    const { status, body } = await post('/v1/chat/completions', '{\n  "model": "x",\n  "messages": [}');
+    same(status, 400, 'status');
+    want(/line 3/.test(body.error.message) && /column/.test(body.error.message), body.error.message);
+  },
+
+  async wrong_content_type() {
+    const { status, body } = await post('/v1/chat/completions', JSON.stringify({ model, messages: SAY }), 'text/plain');
+    same(status, 415, 'status');
+    want(body.error.message.includes('application/json'), body.error.message);
+  },
+
+  async unknown_model() {
+    for (const make of [chat, complete]) {
+      for (const stream of [false, true]) {
+        await fails(NotFoundError, 404, 'model', () => make({ model: 'no-such-model', stream }), {
+          code: 'model_not_found', says: ['no-such-model', model],
+        });
+      }
+    }
+  },
+
+  async unsupported_fields() {
+    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'object' } } };
+    for (const fields of [{ tools }, { response_format }, { n: 2 }, { logprobs: true }, { logit_bias: { 50: 1 } }, { frobnicate: 1 }]) {
+      const [param] = Object.keys(fields);
+      for (const stream of [false, true]) {
+        await fails(BadRequestError, 400, param, () => chat({ ...fields, stream }), { says: [param] });
+      }
+    }
+    for (const fields of [{ n: 2 }, { logprobs: 1 }, { echo: true }, { best_of: 2 }, { suffix: 'x' }]) {
+      const [param] = Object.keys(fields);
+      await fails(BadRequestError, 400, param, () => complete(fields), { says: [param] });
+    }
+  },
+
+  async over_long_prompt() {
+    const text = 'weir '.repeat(Number(args['overlong-words']));
+    const long = { code: 'context_length_exceeded', says: ['tokens'] };
+    for (const stream of [false, true]) {
+      await fails(BadRequestError, 400, 'messages', () => chat({ messages: [{ role: 'user', content: text }], stream }), long);
+    }
+    await fails(BadRequestError, 400, 'prompt', () => complete({ prompt: text }), long);
+  },
+
+  at_rest: () => idle(),
+};
+
+let failed = 0;
+const chosen = Object.entries(checks).filter(([name]) => !args.only || args.only === name);
+for (const [check, f] of chosen) {
+  let detail = '';
+  try {
+    await f();
+  } catch (e) {
+    // A failed check is reported, whatever it threw.
+    failed++;
+    detail = e.constructor === Error ? e.message : String(e.stack) + (e.cause ? `\ncause: ${inspect(e.cause)}` : '');
+  }
+  console.log(JSON.stringify({ check, ok: !detail, detail }));
+}
+console.log(JSON.stringify({ checks: chosen.length }));
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,551 @@
+"""The official OpenAI Python client against an OpenAI-compatible server.
+
+Prints one JSON object per check, {"check": NAME, "ok": BOOL, "detail": TEXT},
+and last {"checks": COUNT}; exits with 1 when any check failed. By hand:
+
+    python openai_python.py --base-url http://127.0.0.1:8000 \
+        --admin-url http://127.0.0.1:8001 --idle-metric weir_requests_in_flight FILE ...
+
+The FILEs are prompts of real text. The server's own extension ignore_eos is
+used to make lengths certain.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import traceback
+import urllib.error
+import urllib.request
+
+import openai
+
+ROOM = 16  # tokens of most answers
+SAY = [{"role": "user", "content": "Tell me about low dams."}]
+EXACT = {"ignore_eos": True}
+CHECKS = []
+
+
+def check(f):
+    """Registers a check; they run in the order in which they are written."""
+    CHECKS.append(f)
+    return f
+
+
+def want(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(str(w) for w in what) or "failed")
+
+
+def same(got, expected, what):
+    want(got == expected, f"{what}: got {got!r}, want {expected!r}")
+
+
+class Suite:
+    def __init__(self, args):
+        self.args = args
+        self.base = args.base_url.rstrip("/")
+        options = dict(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.client = openai.OpenAI(**options)
+        self.async_options = options
+        self.model = self.client.models.list().data[0].id
+
+    # Requests with this suite's defaults.
+
+    def chat(self, messages=SAY, **kw):
+        kw.setdefault("max_tokens", ROOM)
+        kw.setdefault("seed", 7)
+        kw.setdefault("extra_body", EXACT)
+        return self.client.chat.completions.create(model=kw.pop("model", self.model), messages=messages, **kw)
+
+    def complete(self, prompt="Low dams", **kw):
+        kw.setdefault("max_tokens", ROOM)
+        kw.setdefault("seed", 7)
+        kw.setdefault("extra_body", EXACT)
+        return self.client.completions.create(model=kw.pop("model", self.model), prompt=prompt, **kw)
+
+    def post(self, path, data, content_type="application/json"):
+        """Sends bytes that no client library would send."""
+        request = urllib.request.Request(self.base + path, data=data, method="POST",
+                                         headers={"Content-Type": content_type})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as r:
+                return r.status, json.load(r)
+        except urllib.error.HTTPError as e:
+            return e.code, json.load(e)
+
+    def gauge(self, name):
+        """The sum of a metric's series; the metric must exist."""
+        with urllib.request.urlopen(self.args.admin_url.rstrip("/") + "/metrics", timeout=10) as r:
+            lines = r.read().decode().splitlines()
+        values = [float(line.rsplit(" ", 1)[1]) for line in lines
+                  if line.startswith(name + "{") or line.startswith(name + " ")]
+        want(values, f"/metrics has no {name}")
+        return sum(values)
+
+    def idle(self, seconds=10):
+        """Waits until nothing runs any more."""
+        for name in self.args.idle_metric:
+            end = time.monotonic() + seconds
+            while (value := self.gauge(name)) != 0:
+                want(time.monotonic() < end, f"{name} is {value:g} after {seconds} s")
+                time.sleep(0.02)
+
+
+def read_chat(stream, usage):
+    """Reads a chat stream strictly; gives text, finish_reason and usage."""
+    return read(stream, usage, "chat.completion.chunk", lambda c: c.delta.content)
+
+
+def read_completion(stream, usage):
+    return read(stream, usage, "text_completion", lambda c: c.text)
+
+
+def read(stream, usage, kind, text_of):
+    reader = Reader(usage, kind, text_of)
+    for chunk in stream:
+        reader.take(chunk)
+    return reader.end()
+
+
+class Reader:
+    def __init__(self, usage, kind, text_of):
+        self.asked, self.kind, self.text_of = usage, kind, text_of
+        self.text, self.finish, self.usage, self.id = [], None, None, None
+
+    def take(self, chunk):
+        same(chunk.object, self.kind, "chunk's object")
+        if self.id is None:
+            self.id = chunk.id
+            want(self.id, "the chunk has no id")
+            if self.kind == "chat.completion.chunk":
+                same(chunk.choices[0].delta.role, "assistant", "first chunk's role")
+        same(chunk.id, self.id, "chunk's id")
+        want(self.usage is None, "a chunk after usage")
+        if not chunk.choices:
+            want(self.asked, "usage that was not asked for")
+            want(self.finish is not None, "usage before finish_reason")
+            self.usage = chunk.usage
+            want(self.usage is not None, "a chunk without choices and usage")
+            return
+        want(chunk.usage is None, "usage beside choices")
+        same(len(chunk.choices), 1, "choices")
+        choice = chunk.choices[0]
+        same(choice.index, 0, "choice's index")
+        want(self.finish is None, "a chunk of the choice after its finish_reason")
+        self.text.append(self.text_of(choice) or "")
+        self.finish = choice.finish_reason
+
+    def end(self):
+        want(self.finish is not None, "no finish_reason")
+        same(self.usage is not None, self.asked, "usage present")
+        return "".join(self.text), self.finish, self.usage
+
+
+def same_usage(got, expected):
+    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        same(getattr(got, name), getattr(expected, name), "usage." + name)
+    same(got.total_tokens, got.prompt_tokens + got.completion_tokens, "total_tokens")
+    want(got.prompt_tokens > 0, "no prompt tokens")
+
+
+USAGE = {"stream_options": {"include_usage": True}}
+
+
+@check
+def models(s):
+    page = s.client.models.list()
+    ids = [m.id for m in page.data]
+    want(ids and len(set(ids)) == len(ids), "models", ids)
+    for m in page.data:
+        same(m.object, "model", "object")
+
+
+@check
+def chat(s):
+    r = s.chat()
+    same(r.object, "chat.completion", "object")
+    same(r.model, s.model, "model")
+    want(r.id and abs(r.created - time.time()) < 60, "id", r.id, "created", r.created)
+    same(len(r.choices), 1, "choices")
+    choice = r.choices[0]
+    same((choice.index, choice.message.role, choice.finish_reason), (0, "assistant", "length"), "choice")
+    want(choice.message.content.strip(), "no text")
+    same(r.usage.completion_tokens, ROOM, "completion_tokens")
+    same_usage(r.usage, r.usage)
+
+
+@check
+def chat_stream(s):
+    whole = s.chat()
+    text, finish, usage = read_chat(s.chat(stream=True, **USAGE), True)
+    same(text, whole.choices[0].message.content, "text")
+    same(finish, "length", "finish_reason")
+    same_usage(usage, whole.usage)
+
+
+@check
+def chat_stream_without_usage(s):
+    text, finish, _ = read_chat(s.chat(stream=True), False)
+    same(text, s.chat().choices[0].message.content, "text")
+    same(finish, "length", "finish_reason")
+
+
+@check
+def chat_parts_and_roles(s):
+    turns = [
+        {"role": "system", "content": "You are brief."},
+        {"role": "user", "content": "One."},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": [{"type": "text", "text": "Three"}, {"type": "text", "text": " and four."}]},
+    ]
+    short = s.chat(turns[:2])
+    long = s.chat(turns)
+    want(long.usage.prompt_tokens > short.usage.prompt_tokens, "more turns, not more prompt tokens")
+
+
+@check
+def completion(s):
+    r = s.complete()
+    same((r.object, r.model, len(r.choices)), ("text_completion", s.model, 1), "head")
+    same((r.choices[0].index, r.choices[0].finish_reason), (0, "length"), "choice")
+    want(r.choices[0].text.strip(), "no text")
+    same(r.usage.completion_tokens, ROOM, "completion_tokens")
+    same_usage(r.usage, r.usage)
+
+
+@check
+def completion_stream(s):
+    whole = s.complete()
+    text, finish, usage = read_completion(s.complete(stream=True, **USAGE), True)
+    same((text, finish), (whole.choices[0].text, "length"), "answer")
+    same_usage(usage, whole.usage)
+
+
+@check
+def prompt_of_ids(s):
+    ids = list(range(300, 340))
+    r = s.complete(ids)
+    same(r.usage.prompt_tokens, len(ids), "prompt_tokens")
+    text, _, usage = read_completion(s.complete(ids, stream=True, **USAGE), True)
+    same(text, r.choices[0].text, "text")
+    same_usage(usage, r.usage)
+    want(s.complete(ids[::-1]).choices[0].text != text, "another prompt, the same answer")
+
+
+@check
+def prompt_of_one_text_in_a_list(s):
+    same(s.complete(["Low dams"]).choices[0].text, s.complete("Low dams").choices[0].text, "text")
+
+
+@check
+def max_tokens(s):
+    for n in (1, 2, 33):
+        r = s.chat(max_tokens=n)
+        same((r.usage.completion_tokens, r.choices[0].finish_reason), (n, "length"), f"max_tokens {n}")
+        r = s.chat(max_tokens=openai.NOT_GIVEN, max_completion_tokens=n)
+        same((r.usage.completion_tokens, r.choices[0].finish_reason), (n, "length"), f"max_completion_tokens {n}")
+        r = s.complete(max_tokens=n)
+        same((r.usage.completion_tokens, r.choices[0].finish_reason), (n, "length"), f"completions {n}")
+
+
+@check
+def seed(s):
+    texts = [s.chat(seed=n).choices[0].message.content for n in (1, 1, 2, 9007199254740993, 9007199254740992)]
+    same(texts[0], texts[1], "the same seed twice")
+    same(len(set(texts)), 4, "different answers of four seeds")
+
+
+@check
+def sampling(s):
+    want(s.chat(temperature=0, top_p=0.5).choices[0].message.content, "no text")
+    want(s.complete(temperature=2, top_p=1).choices[0].text, "no text")
+
+
+@check
+def ignored_fields(s):
+    r = s.chat(user="someone", metadata={"a": "b"}, store=False)
+    same(r.choices[0].message.content, s.chat().choices[0].message.content, "text")
+
+
+@check
+def stop_string(s):
+    full = s.chat(max_tokens=64)
+    text = full.choices[0].message.content
+    for stop in (text[20:26], text[31:32] + text[32:50], text[:3]):
+        at = text.index(stop)
+        r = s.chat(max_tokens=64, stop=stop)
+        same((r.choices[0].message.content, r.choices[0].finish_reason), (text[:at], "stop"), f"stop {stop!r}")
+        want(r.usage.completion_tokens < 64, "usage counts what is behind the stop string")
+        got, finish, usage = read_chat(s.chat(max_tokens=64, stop=[stop], stream=True, **USAGE), True)
+        same((got, finish), (text[:at], "stop"), f"streamed, stop {stop!r}")
+        same_usage(usage, r.usage)
+
+
+@check
+def stop_strings(s):
+    text = s.complete(max_tokens=64).choices[0].text
+    stops = [text[40:46], text[25:31], "\u0000never", "\u00e9\u00e8"]
+    r = s.complete(max_tokens=64, stop=stops)
+    at = min(text.index(x) for x in stops[:2])
+    same((r.choices[0].text, r.choices[0].finish_reason), (text[:at], "stop"), "first of several")
+    r = s.complete(max_tokens=64, stop=stops[2:])
+    same((r.choices[0].text, r.choices[0].finish_reason), (text, "length"), "none matches")
+
+
+@check
+def request_id(s):
+    r = s.client.chat.completions.with_raw_response.create(
+        model=s.model, messages=SAY, max_tokens=1, extra_headers={"X-Request-Id": "interop-42"})
+    same(r.headers["x-request-id"], "interop-42", "given id")
+    first, second = s.chat(max_tokens=1), s.chat(max_tokens=1)
+    want(first._request_id and first._request_id != second._request_id, "made ids", first._request_id)
+
+
+@check
+def content_types(s):
+    make = s.client.chat.completions.with_raw_response.create
+    r = make(model=s.model, messages=SAY, max_tokens=1)
+    want(r.headers["content-type"].startswith("application/json"), r.headers["content-type"])
+    r = make(model=s.model, messages=SAY, max_tokens=1, stream=True)
+    want(r.headers["content-type"].startswith("text/event-stream"), r.headers["content-type"])
+    for _ in r.parse():
+        pass
+
+
+@check
+def long_prompt(s):
+    words = "a low dam holds nothing back and shows how high the water stands ".split()
+    text = " ".join(words[i * 7 % len(words)] for i in range(8000))[:30000]
+    same(len(text), 30000, "characters")
+    whole = s.chat([{"role": "user", "content": text}])
+    want(whole.usage.prompt_tokens > 3000, "prompt_tokens", whole.usage.prompt_tokens)
+    got, _, usage = read_chat(s.chat([{"role": "user", "content": text}], stream=True, **USAGE), True)
+    same(got, whole.choices[0].message.content, "text")
+    same_usage(usage, whole.usage)
+
+
+@check
+def real_texts(s):
+    """Every file as a prompt, eight at a time, streamed and whole."""
+    want(len(s.args.files) >= 24, "only", len(s.args.files), "files of text")
+    texts = []
+    for name in s.args.files:
+        with open(name, encoding="utf-8", newline="") as f:
+            texts.append((name, f.read()[:20000]))
+
+    async def one(client, gate, name, text, n):
+        async with gate:
+            if n % 2:
+                make = lambda **kw: client.completions.create(model=s.model, prompt=text, **kw)
+                reader = Reader(True, "text_completion", lambda c: c.text)
+            else:
+                message = [{"role": "user", "content": text}]
+                make = lambda **kw: client.chat.completions.create(model=s.model, messages=message, **kw)
+                reader = Reader(True, "chat.completion.chunk", lambda c: c.delta.content)
+            fixed = dict(max_tokens=ROOM, seed=n, extra_body=EXACT)
+            async for chunk in await make(stream=True, **USAGE, **fixed):
+                reader.take(chunk)
+            got, finish, usage = reader.end()
+            whole = await make(**fixed)
+            choice = whole.choices[0]
+            same(got, choice.text if n % 2 else choice.message.content, name)
+            same((finish, choice.finish_reason, usage.completion_tokens), ("length", "length", ROOM), name)
+            same_usage(usage, whole.usage)
+
+    async def all_of_them():
+        gate = asyncio.Semaphore(8)
+        async with openai.AsyncOpenAI(**s.async_options) as client:
+            await asyncio.gather(*(one(client, gate, name, text, n) for n, (name, text) in enumerate(texts)))
+
+    asyncio.run(all_of_them())
+
+
+@check
+def many_streams(s):
+    """64 streams at once say what each says alone."""
+    alone = [s.chat(seed=n).choices[0].message.content for n in range(4)]
+
+    async def one(client, n):
+        reader = Reader(True, "chat.completion.chunk", lambda c: c.delta.content)
+        async for chunk in await client.chat.completions.create(
+                model=s.model, messages=SAY, max_tokens=ROOM, seed=n % 4, stream=True, extra_body=EXACT, **USAGE):
+            reader.take(chunk)
+        same(reader.end()[0], alone[n % 4], f"stream {n}")
+
+    async def all_of_them():
+        async with openai.AsyncOpenAI(**s.async_options) as client:
+            await asyncio.gather(*(one(client, n) for n in range(64)))
+
+    asyncio.run(all_of_them())
+
+
+@check
+def abort_in_mid_stream(s):
+    for make in (s.chat, s.complete):
+        stream = make(max_tokens=2000, stream=True)
+        seen = 0
+        for _ in stream:
+            seen += 1
+            if seen == 5:
+                break
+        same(seen, 5, "chunks before the abort")
+        stream.close()
+        s.idle()
+
+
+# Errors. Each must be the class that the client maps it to, name the field,
+# and carry what the client shows its user.
+
+
+def fails(kind, status, param, make, code=None, says=()):
+    try:
+        made = make()
+    except openai.APIStatusError as e:
+        same(type(e), kind, f"class of {e}")
+        same(e.status_code, status, "status")
+        if param is not None:
+            same(e.param, param, f"param of {e.message!r}")
+        if code is not None:
+            same(e.code, code, "code")
+        want(e.type, "the error has no type")
+        want(e.body.get("message"), "the error has no message")
+        want(e.request_id, "the error has no request id")
+        for word in says:
+            want(word in e.body["message"], f"{e.body['message']!r} does not say {word!r}")
+        return
+    if hasattr(made, "close"):
+        made.close()
+    raise AssertionError(f"accepted; want {kind.__name__} about {param}")
+
+
+@check
+def malformed_fields(s):
+    bad = openai.BadRequestError
+    for stream in (False, True):
+        for param, value in (
+            ("max_tokens", -1), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1.5),
+            ("temperature", -1), ("temperature", "hot"), ("top_p", 2), ("seed", "x"), ("stop", 7),
+            ("stop", ["a", "b", "c", "d", "e"]), ("stream_options", "yes"),
+        ):
+            extra = {"extra_body": {param: value, "stream": stream}}
+            fails(bad, 400, param, lambda: s.chat(max_tokens=openai.NOT_GIVEN, seed=openai.NOT_GIVEN, **extra), says=(param,))
+            fails(bad, 400, param, lambda: s.complete(max_tokens=openai.NOT_GIVEN, seed=openai.NOT_GIVEN, **extra), says=(param,))
+    fails(bad, 400, "messages", lambda: s.chat([]))
+    fails(bad, 400, "messages[0].content", lambda: s.chat([{"role": "user", "content": 7}]))
+    fails(bad, 400, "messages[1].role", lambda: s.chat([SAY[0], {"role": "wizard", "content": "x"}]))
+    fails(bad, 400, "messages", lambda: s.chat("hello"))
+    fails(bad, 400, "prompt", lambda: s.complete(""))
+    fails(bad, 400, "prompt", lambda: s.complete([]))
+    fails(bad, 400, "prompt[1]", lambda: s.complete([5, 4294967295]))
+    fails(bad, 400, "stream", lambda: s.chat(extra_body={"stream": "yes"}))
+
+
+@check
+def missing_fields(s):
+    for path, body, param in (
+        ("/v1/chat/completions", {"model": s.model}, "messages"),
+        ("/v1/completions", {"model": s.model}, "prompt"),
+        ("/v1/chat/completions", {"messages": SAY}, "model"),
+    ):
+        status, answer = s.post(path, json.dumps(body).encode())
+        same((status, answer["error"]["param"]), (400, param), path)
+
+
+@check
+def malformed_json(s):
+    status, answer = s.post("/v1/chat/completions", b'{\n  "model": "x",\n  "messages": [}')
+    same(status, 400, "status")
+    message = answer["error"]["message"]
+    want("line 3" in message and "column" in message, "no place in", message)
+    for body in (b"", b"[]", b"null", b'{"model":"x"} {}', b'{"model":"\xff","messages":[]}',
+                 b'{"model":"x","model":"y","messages":[]}'):
+        status, answer = s.post("/v1/chat/completions", body)
+        same(status, 400, f"status of {body!r}")
+        want(answer["error"]["message"], body)
+
+
+@check
+def wrong_content_type(s):
+    body = json.dumps({"model": s.model, "messages": SAY, "max_tokens": 1}).encode()
+    status, answer = s.post("/v1/chat/completions", body, "text/plain")
+    same(status, 415, "status")
+    want("application/json" in answer["error"]["message"], answer)
+    status, _ = s.post("/v1/chat/completions", body, "application/json; charset=utf-8")
+    same(status, 200, "status with a charset")
+
+
+@check
+def unknown_model(s):
+    for make in (s.chat, s.complete):
+        for stream in (False, True):
+            fails(openai.NotFoundError, 404, "model", lambda: make(model="no-such-model", stream=stream),
+                  code="model_not_found", says=("no-such-model", s.model))
+
+
+@check
+def unknown_path(s):
+    try:
+        s.client.get("/nothing-here", cast_to=object)
+    except openai.NotFoundError:
+        return
+    raise AssertionError("a path that does not exist was found")
+
+
+@check
+def unsupported_fields(s):
+    bad = openai.BadRequestError
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    for param, kw in (
+        ("tools", dict(tools=[tool])), ("response_format", dict(response_format=schema)), ("n", dict(n=2)),
+        ("logprobs", dict(logprobs=True)), ("logit_bias", dict(logit_bias={"50": 1})),
+        ("frobnicate", dict(extra_body={"frobnicate": 1})),
+    ):
+        for stream in (False, True):
+            fails(bad, 400, param, lambda: s.chat(stream=stream, **kw), says=(param,))
+    for param, kw in (("n", dict(n=2)), ("logprobs", dict(logprobs=1)), ("echo", dict(echo=True)),
+                      ("best_of", dict(best_of=2)), ("suffix", dict(suffix="x"))):
+        fails(bad, 400, param, lambda: s.complete(**kw), says=(param,))
+
+
+@check
+def over_long_prompt(s):
+    text = "weir " * s.args.overlong_words
+    for stream in (False, True):
+        fails(openai.BadRequestError, 400, "messages", code="context_length_exceeded", says=("tokens",),
+              make=lambda: s.chat([{"role": "user", "content": text}], stream=stream))
+    fails(openai.BadRequestError, 400, "prompt", lambda: s.complete(text), code="context_length_exceeded")
+
+
+@check
+def at_rest(s):
+    s.idle()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--base-url", required=True)
+    p.add_argument("--admin-url", required=True)
+    p.add_argument("--idle-metric", action="append", default=[], help="must be 0 when nothing runs; repeatable")
+    p.add_argument("--overlong-words", type=int, default=150_000)
+    p.add_argument("--only", help="run this check alone")
+    p.add_argument("files", nargs="*")
+    suite = Suite(p.parse_args())
+    failed = 0
+    checks = [f for f in CHECKS if suite.args.only in (None, f.__name__)]
+    for f in checks:
+        ok, detail = True, ""
+        try:
+            f(suite)
+        except Exception as e:  # a failed check is reported, whatever it threw
+            ok, failed = False, failed + 1
+            detail = str(e) if isinstance(e, AssertionError) else traceback.format_exc()
+        print(json.dumps({"check": f.__name__, "ok": ok, "detail": detail}), flush=True)
+    print(json.dumps({"checks": len(checks)}))
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
