@@ -1,0 +1,61 @@
+// Package openai is the OpenAI API as weir speaks it: what a request body
+// asks for, and the bytes that answer it. It holds no connection and starts
+// nothing.
+//
+// A body is read in two steps, because which engines a model has is known only
+// once its name is:
+//
+//   - [ParseHead] passes over the JSON once, notes where each top-level field
+//     stands and reads the few that steer the gateway. A relayed request needs
+//     no more: its bytes go on as they came, with at most the model's name
+//     spliced in ([Head.Splice]).
+//   - [Head.Request] decodes every field for an engine that takes ids. What such
+//     an engine cannot carry is refused by name and never ignored; [Fields]
+//     lists how each field is treated.
+//
+// What a body must be, for both: one JSON object in UTF-8. Bytes that are not
+// UTF-8 are refused, since no engine can read them either. A relay passes names
+// that occur twice, except those that weir itself acts on (model, stream, n,
+// stream_options), and an escape that is half a surrogate pair: both are JSON,
+// and judging them is the engine's business. For an engine that takes ids weir
+// is the judge, and both are refused wherever they stand.
+//
+// Answers are appended to the caller's buffer: [Stream] for chunks,
+// [AppendResponse] for a whole answer, [AppendError] for a refusal. Appending a
+// chunk allocates nothing.
+package openai
+
+// Endpoint is a path of the API.
+type Endpoint uint8
+
+// The endpoints. Those that weir can only relay are all Other.
+const (
+	Other Endpoint = iota
+	Chat
+	Completions
+	numEndpoints
+)
+
+var endpointPaths = [numEndpoints]string{"other", "/v1/chat/completions", "/v1/completions"}
+
+// EndpointOf gives the endpoint of a request's path.
+func EndpointOf(path string) Endpoint {
+	for e := Chat; e < numEndpoints; e++ {
+		if endpointPaths[e] == path {
+			return e
+		}
+	}
+	return Other
+}
+
+// String gives the endpoint's path, and "other" for Other.
+func (e Endpoint) String() string { return endpointPaths[e] }
+
+// ObjectID gives the id of the answer to a request: the endpoint's prefix and
+// the request's own id.
+func (e Endpoint) ObjectID(requestID string) string {
+	if e == Completions {
+		return "cmpl-" + requestID
+	}
+	return "chatcmpl-" + requestID
+}

@@ -1,0 +1,241 @@
+package openai
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Treatment says what weir does with a field on the way to an engine that
+// takes ids. Relays carry every field.
+type Treatment uint8
+
+// The treatments.
+const (
+	Carried Treatment = iota // read, checked and acted on
+	Refused                  // refused, except for values that ask for nothing
+	Ignored                  // accepted with any value, has no effect
+)
+
+// String gives the word used in documents.
+func (t Treatment) String() string { return [...]string{"carried", "refused", "ignored"}[t] }
+
+// FieldInfo describes a field of a request body.
+type FieldInfo struct {
+	// Name is the field's path: "stop", "messages[].role".
+	Name string
+	// Chat and Completions say which endpoints have the field.
+	Chat, Completions bool
+	Treatment         Treatment
+	// Defaults are the JSON values besides null that a refused field may have,
+	// because they ask for what happens anyway.
+	Defaults []string
+	// Accepts says what a carried field may be.
+	Accepts string
+}
+
+// Fields lists every field that weir knows by name, in a fixed order. Any other
+// is refused.
+func Fields() []FieldInfo {
+	var out []FieldInfo
+	for _, f := range fields {
+		info := f.FieldInfo
+		info.Defaults = slices.Clone(info.Defaults)
+		out = append(out, info)
+	}
+	for _, f := range slices.Concat(messageFields, partFields) {
+		f.Defaults = slices.Clone(f.Defaults)
+		out = append(out, f)
+	}
+	return out
+}
+
+// field is a top-level field; take decodes it when it is carried and not null.
+type field struct {
+	FieldInfo
+	take func(d *decoding, raw []byte) error
+}
+
+// on says whether an endpoint has the field.
+func (f *FieldInfo) on(e Endpoint) bool {
+	return e == Chat && f.Chat || e == Completions && f.Completions
+}
+
+// asksForNothing says whether a value of a refused field may pass.
+func (f *FieldInfo) asksForNothing(raw []byte) bool {
+	if kindOf(raw) == 'n' {
+		return true
+	}
+	const longest = 256 // of the defaults, with room for white space
+	if len(f.Defaults) == 0 || len(raw) > longest {
+		return false
+	}
+	value := jsontext.Value(bytes.Clone(raw))
+	if value.Canonicalize() != nil {
+		return false
+	}
+	return slices.Contains(f.Defaults, string(value))
+}
+
+func carry(on ends, name, accepts string, take func(*decoding, []byte) error) field {
+	return field{FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Accepts: accepts}, take}
+}
+
+func refuse(on ends, name string, defaults ...string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Treatment: Refused, Defaults: defaults}}
+}
+
+func ignore(name string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Chat: true, Completions: true, Treatment: Ignored}}
+}
+
+type ends struct{ chat, completions bool }
+
+var (
+	onBoth        = ends{true, true}
+	onChat        = ends{chat: true}
+	onCompletions = ends{completions: true}
+)
+
+// fields are the top-level fields. Defaults are in canonical JSON (RFC 8785).
+// A field that some engines have as an extension is listed when clients are
+// known to send it with a value that asks for nothing, and for a clear word
+// when it asks for something.
+var fields = []field{
+	carry(onBoth, "model", "a string", nothing),
+	carry(onBoth, "stream", "a boolean", nothing),
+	carry(onBoth, "stream_options", "an object, with stream: true", takeStreamOptions),
+	carry(onChat, "messages", "a non-empty array of messages", takeMessages),
+	carry(onCompletions, "prompt", "a string, an array of token ids, or an array with one of these", takePrompt),
+	carry(onBoth, "max_tokens", "an integer from 1", takeMaxTokens),
+	carry(onChat, "max_completion_tokens", "an integer from 1, equal to max_tokens if both are given", takeMaxCompletionTokens),
+	carry(onBoth, "temperature", "a number from 0 to 2", takeTemperature),
+	carry(onBoth, "top_p", "a number above 0, at most 1", takeTopP),
+	carry(onBoth, "top_k", "an integer from 1, or -1 or 0 for no limit", takeTopK),
+	carry(onBoth, "seed", "a 64-bit integer", takeSeed),
+	carry(onBoth, "stop", "a string, or an array of up to 16 strings, none empty", takeStop),
+	carry(onBoth, "stop_token_ids", "an array of up to 1024 token ids", takeStopIDs),
+	carry(onBoth, "min_tokens", "an integer from 0, at most max_tokens", takeMinTokens),
+	carry(onBoth, "ignore_eos", "a boolean", takeIgnoreEOS),
+	carry(onChat, "chat_template_kwargs", "an object, handed to the chat template", takeTemplateKwargs),
+	carry(onChat, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
+	carry(onChat, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
+
+	refuse(onBoth, "n", "1"),
+	refuse(onBoth, "logit_bias", "{}"),
+	refuse(onBoth, "presence_penalty", "0"),
+	refuse(onBoth, "frequency_penalty", "0"),
+	refuse(onBoth, "repetition_penalty", "1"),
+	refuse(onBoth, "length_penalty", "1"),
+	refuse(onBoth, "min_p", "0"),
+	refuse(onBoth, "response_format", `{"type":"text"}`),
+	refuse(onBoth, "echo", "false"),
+	refuse(onBoth, "use_beam_search", "false"),
+	refuse(onBoth, "include_stop_str_in_output", "false"),
+	refuse(onBoth, "skip_special_tokens", "true"),
+	refuse(onBoth, "spaces_between_special_tokens", "true"),
+	refuse(onBoth, "bad_words", "[]"),
+	refuse(onBoth, "allowed_token_ids"),
+	refuse(onBoth, "prompt_logprobs"),
+	refuse(onBoth, "truncate_prompt_tokens"),
+	refuse(onBoth, "return_token_ids", "false"),
+	refuse(onBoth, "guided_json"),
+	refuse(onBoth, "guided_regex"),
+	refuse(onBoth, "guided_choice"),
+	refuse(onBoth, "guided_grammar"),
+	refuse(onBoth, "structured_outputs"),
+	refuse(onBoth, "regex"),
+	refuse(onBoth, "ebnf"),
+	refuse(onBoth, "json_schema"),
+	refuse(onBoth, "lora_path"),
+	refuse(onBoth, "priority", "0"),
+	refuse(onBoth, "kv_transfer_params"),
+
+	refuse(onChat, "logprobs", "false"),
+	refuse(onChat, "top_logprobs", "0"),
+	refuse(onChat, "tools", "[]"),
+	refuse(onChat, "tool_choice", `"auto"`, `"none"`),
+	refuse(onChat, "parallel_tool_calls", "true", "false"),
+	refuse(onChat, "functions", "[]"),
+	refuse(onChat, "function_call", `"auto"`, `"none"`),
+	refuse(onChat, "modalities", `["text"]`),
+	refuse(onChat, "audio"),
+	refuse(onChat, "prediction"),
+	refuse(onChat, "reasoning_effort"),
+	refuse(onChat, "verbosity", `"medium"`),
+	refuse(onChat, "web_search_options"),
+	refuse(onChat, "chat_template"),
+	refuse(onChat, "documents", "[]"),
+
+	refuse(onCompletions, "logprobs"),
+	refuse(onCompletions, "best_of", "1"),
+	refuse(onCompletions, "suffix", `""`),
+
+	ignore("user"),
+	ignore("metadata"),
+	ignore("store"),
+	ignore("service_tier"),
+	ignore("safety_identifier"),
+	ignore("prompt_cache_key"),
+	ignore("prompt_cache_retention"),
+}
+
+// maxKnown is at least the number of fields.
+const maxKnown = 128
+
+// tables find the position in fields of an endpoint's field by its name. For
+// Other they hold the fields that steer the gateway.
+var tables = [numEndpoints]map[string]int{
+	Other:       tableOf(func(f *FieldInfo) bool { return steers(f.Name) }),
+	Chat:        tableOf(func(f *FieldInfo) bool { return f.Chat }),
+	Completions: tableOf(func(f *FieldInfo) bool { return f.Completions }),
+}
+
+func tableOf(has func(*FieldInfo) bool) map[string]int {
+	table := make(map[string]int)
+	for i := range fields {
+		if has(&fields[i].FieldInfo) {
+			table[fields[i].Name] = i
+		}
+	}
+	return table
+}
+
+// nearest gives the known field of an endpoint that a name was probably meant
+// to be, or "".
+func nearest(e Endpoint, name string) string {
+	best, least := "", 1+min(2, len(name)/3)
+	if len(name) > 64 {
+		return ""
+	}
+	for i := range fields {
+		if f := &fields[i]; f.on(e) {
+			if d := distance(name, f.Name); d < least {
+				best, least = f.Name, d
+			}
+		}
+	}
+	return best
+}
+
+// distance counts the single-byte edits that turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,148 @@
+package openai
+
+import (
+	"strconv"
+
+	"weir/internal/infer"
+)
+
+// StreamOptions describe an answer, streamed or whole.
+type StreamOptions struct {
+	Endpoint Endpoint
+	// ID is the request's id; the endpoint's prefix is put before it.
+	ID string
+	// Created is in seconds since 1970.
+	Created int64
+	// Model is the name the caller used.
+	Model string
+	// IncludeUsage says that a chunk with the usage comes last, which the
+	// chunks before it announce with a null. It has no effect on a whole answer.
+	IncludeUsage bool
+}
+
+// Stream appends the events of one streamed answer. All that does not change
+// from chunk to chunk is put together once; appending a chunk copies it and
+// allocates nothing.
+type Stream struct {
+	chat bool
+	head []byte // from "data: " to the index of the choice
+	text []byte // head, choice 0, and on to the text of a chunk
+	tail []byte // from a chunk's text to its end
+	end  string // from a chunk's finish_reason to its end
+}
+
+// The parts of a chunk between its choice's index and its text, and from there
+// to its finish_reason.
+const (
+	chatOpen        = `,"delta":{"content":"`
+	chatClose       = `"},"logprobs":null,"finish_reason":`
+	completionOpen  = `,"text":"`
+	completionClose = `","logprobs":null,"finish_reason":`
+)
+
+// NewStream prepares a stream's events.
+func NewStream(o StreamOptions) *Stream {
+	s := &Stream{chat: o.Endpoint != Completions, end: "}]}\n\n"}
+	if o.IncludeUsage {
+		s.end = "}],\"usage\":null}\n\n"
+	}
+	object, open, shut := "chat.completion.chunk", chatOpen, chatClose
+	if !s.chat {
+		object, open, shut = "text_completion", completionOpen, completionClose
+	}
+	b := append(make([]byte, 0, 256), "data: "...)
+	b = appendObjectHead(b, o, object)
+	b = append(b, `,"choices":[`...)
+	s.head = append(b, `{"index":`...)
+	s.text = append(append(append(s.text, s.head...), '0'), open...)
+	s.tail = append(append(append(s.tail, shut...), "null"...), s.end...)
+	return s
+}
+
+// appendObjectHead opens an answer's object, up to its model.
+func appendObjectHead(dst []byte, o StreamOptions, object string) []byte {
+	dst = append(dst, `{"id":`...)
+	dst = appendString(dst, o.Endpoint.ObjectID(o.ID))
+	dst = append(dst, `,"object":"`...)
+	dst = append(dst, object...)
+	dst = append(dst, `","created":`...)
+	dst = strconv.AppendInt(dst, o.Created, 10)
+	dst = append(dst, `,"model":`...)
+	return appendString(dst, o.Model)
+}
+
+// AppendStart appends what comes before a choice's text: in a chat, the chunk
+// that names the role.
+func (s *Stream) AppendStart(dst []byte, choice int) []byte {
+	if !s.chat {
+		return dst
+	}
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
+	return append(dst, s.end...)
+}
+
+// AppendText appends a chunk with the next part of a choice's text, which is
+// whole UTF-8.
+func (s *Stream) AppendText(dst []byte, choice int, text []byte) []byte {
+	if choice == 0 {
+		dst = append(dst, s.text...)
+	} else {
+		dst = append(dst, s.head...)
+		dst = strconv.AppendInt(dst, int64(choice), 10)
+		if s.chat {
+			dst = append(dst, chatOpen...)
+		} else {
+			dst = append(dst, completionOpen...)
+		}
+	}
+	dst = appendEscaped(dst, text)
+	return append(dst, s.tail...)
+}
+
+// AppendFinish appends the chunk that ends a choice. The reason is stop or
+// length: a choice that ended any other way has no such chunk but an error
+// event (AppendErrorEvent).
+func (s *Stream) AppendFinish(dst []byte, choice int, reason infer.Reason) []byte {
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	if s.chat {
+		dst = append(dst, `,"delta":{},"logprobs":null,"finish_reason":"`...)
+	} else {
+		dst = append(dst, `,"text":"","logprobs":null,"finish_reason":"`...)
+	}
+	dst = append(dst, reason...)
+	dst = append(dst, '"')
+	return append(dst, s.end...)
+}
+
+// AppendUsage appends the chunk with the usage, which has no choices.
+func (s *Stream) AppendUsage(dst []byte, u infer.Usage) []byte {
+	dst = append(dst, s.head[:len(s.head)-len(`{"index":`)]...)
+	dst = append(dst, `],`...)
+	dst = appendUsage(dst, u)
+	return append(dst, "}\n\n"...)
+}
+
+// AppendDone appends the marker that ends a stream that is complete.
+func (s *Stream) AppendDone(dst []byte) []byte {
+	return append(dst, "data: [DONE]\n\n"...)
+}
+
+// appendUsage appends the usage member. A negative count of cached tokens is
+// not known and left out.
+func appendUsage(dst []byte, u infer.Usage) []byte {
+	dst = append(dst, `"usage":{"prompt_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.PromptTokens), 10)
+	dst = append(dst, `,"completion_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.CompletionTokens), 10)
+	dst = append(dst, `,"total_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.PromptTokens)+int64(u.CompletionTokens), 10)
+	if u.CachedTokens >= 0 {
+		dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
+		dst = strconv.AppendInt(dst, int64(u.CachedTokens), 10)
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
+}
