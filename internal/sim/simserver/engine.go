@@ -131,7 +131,6 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 		clear(ops)
 		e.advance(trace.Now())
-		e.publish()
 
 		var tick <-chan time.Time
 		if due, ok := e.core.Due(); ok {
@@ -169,6 +168,7 @@ func (e *Engine) apply(o *op) {
 				e.core.Abort(o.at, ref)
 			}
 		}
+		e.publish()
 		o.reply <- err
 	}
 }
@@ -176,6 +176,8 @@ func (e *Engine) apply(o *op) {
 func (e *Engine) advance(now int64) {
 	for s := e.core.Advance(now); s != nil; s = e.core.Advance(now) {
 		e.late.add(time.Duration(now - s.End))
+		// Before it is delivered: a client that has its end finds it counted.
+		e.publish()
 		e.deliver(s)
 	}
 }
