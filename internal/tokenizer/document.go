@@ -1,0 +1,202 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The files of a model folder that are read.
+const (
+	fileTokenizer  = "tokenizer.json"
+	fileTokConfig  = "tokenizer_config.json"
+	fileGeneration = "generation_config.json"
+	fileConfig     = "config.json"
+	fileTemplate   = "chat_template.jinja"
+	dirTemplates   = "additional_chat_templates"
+)
+
+// node is a value of a JSON file with its place, so that every error can name
+// both.
+type node struct {
+	file  string
+	path  string // JSON pointer
+	value jsontext.Value
+}
+
+// errorf makes an error about the node.
+func (n node) errorf(format string, args ...any) error {
+	path := n.path
+	if path == "" {
+		path = "/"
+	}
+	return fmt.Errorf("%s: %s: %s", n.file, path, fmt.Sprintf(format, args...))
+}
+
+// unsupported makes the error of something known to exist and not built.
+func (n node) unsupported(what string) error {
+	return n.errorf("%s is not supported, and loading without it would give other ids", what)
+}
+
+// at gives the node of a member.
+func (n node) at(path string, value jsontext.Value) node {
+	return node{n.file, n.path + path, value}
+}
+
+// null says whether the value is absent or null.
+func (n node) null() bool { return len(n.value) == 0 || n.value.Kind() == 'n' }
+
+// decode reads the value; members that into has no field for are errors.
+func (n node) decode(into any) error {
+	return n.read(into, json.RejectUnknownMembers(true))
+}
+
+// scan reads what into has fields for.
+func (n node) scan(into any) error { return n.read(into) }
+
+func (n node) read(into any, opts ...json.Options) error {
+	err := json.Unmarshal(n.value, into, opts...)
+	if err == nil {
+		return nil
+	}
+	var semantic *json.SemanticError
+	var syntactic *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &semantic):
+		n.path += string(semantic.JSONPointer)
+		if errors.Is(err, json.ErrUnknownName) {
+			return n.unsupported("this setting")
+		}
+		if semantic.Err != nil {
+			return n.errorf("%v", semantic.Err)
+		}
+		return n.errorf("unexpected JSON %v", semantic.JSONKind)
+	case errors.As(err, &syntactic):
+		n.path += string(syntactic.JSONPointer)
+		return n.errorf("%v at byte %d", syntactic.Err, syntactic.ByteOffset)
+	}
+	return n.errorf("%v", err)
+}
+
+// kind reads the "type" member of a component.
+func (n node) kind() (string, error) {
+	var t struct {
+		Type string `json:"type"`
+	}
+	err := n.scan(&t)
+	return t.Type, err
+}
+
+// document is tokenizer.json.
+type document struct {
+	Version string `json:"version"`
+	// Truncation and padding are settings of a training run; serving applies
+	// neither.
+	Truncation    jsontext.Value `json:"truncation"`
+	Padding       jsontext.Value `json:"padding"`
+	AddedTokens   []addedEntry   `json:"added_tokens"`
+	Normalizer    jsontext.Value `json:"normalizer"`
+	PreTokenizer  jsontext.Value `json:"pre_tokenizer"`
+	PostProcessor jsontext.Value `json:"post_processor"`
+	Decoder       jsontext.Value `json:"decoder"`
+	Model         jsontext.Value `json:"model"`
+}
+
+type addedEntry struct {
+	ID         uint32 `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// bpeModel is the model member for byte pair encoding.
+type bpeModel struct {
+	Type         string            `json:"type"`
+	Dropout      *float64          `json:"dropout"`
+	UnkToken     *string           `json:"unk_token"`
+	Prefix       *string           `json:"continuing_subword_prefix"`
+	Suffix       *string           `json:"end_of_word_suffix"`
+	FuseUnk      bool              `json:"fuse_unk"`
+	ByteFallback bool              `json:"byte_fallback"`
+	IgnoreMerges bool              `json:"ignore_merges"`
+	Vocab        map[string]uint32 `json:"vocab"`
+	Merges       mergeList         `json:"merges"`
+}
+
+// mergeList is the merges in either of their spellings: ["a","b"], or "a b".
+type mergeList [][2]string
+
+// UnmarshalJSONFrom reads the list.
+func (l *mergeList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if tok, err := d.ReadToken(); err != nil {
+		return err
+	} else if tok.Kind() != '[' {
+		return errors.New("merges must be a list")
+	}
+	for d.PeekKind() != ']' {
+		var pair [2]string
+		if d.PeekKind() == '"' {
+			tok, err := d.ReadToken()
+			if err != nil {
+				return err
+			}
+			a, b, ok := strings.Cut(tok.String(), " ")
+			if !ok || strings.Contains(b, " ") {
+				return fmt.Errorf("merge %q is not two tokens with a space between", tok.String())
+			}
+			pair = [2]string{a, b}
+		} else if err := json.UnmarshalDecode(d, &pair); err != nil {
+			return err
+		}
+		*l = append(*l, pair)
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// splitPart is a pre-tokenizer of type Split.
+type splitPart struct {
+	Type    string `json:"type"`
+	Pattern struct {
+		Regex  *string `json:"Regex"`
+		String *string `json:"String"`
+	} `json:"pattern"`
+	Behavior string `json:"behavior"`
+	Invert   bool   `json:"invert"`
+}
+
+// byteLevelPart is ByteLevel as pre-tokenizer, post-processor and decoder.
+type byteLevelPart struct {
+	Type           string `json:"type"`
+	AddPrefixSpace bool   `json:"add_prefix_space"`
+	TrimOffsets    bool   `json:"trim_offsets"`
+	UseRegex       *bool  `json:"use_regex"`
+}
+
+// templatePart is the post-processor TemplateProcessing.
+type templatePart struct {
+	Type          string          `json:"type"`
+	Single        []templatePiece `json:"single"`
+	Pair          jsontext.Value  `json:"pair"`
+	SpecialTokens map[string]struct {
+		ID     string   `json:"id"`
+		IDs    []uint32 `json:"ids"`
+		Tokens []string `json:"tokens"`
+	} `json:"special_tokens"`
+}
+
+type templatePiece struct {
+	SpecialToken *templateRef `json:"SpecialToken"`
+	Sequence     *templateRef `json:"Sequence"`
+}
+
+type templateRef struct {
+	ID     string `json:"id"`
+	TypeID int    `json:"type_id"`
+}

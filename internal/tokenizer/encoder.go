@@ -1,0 +1,244 @@
+package tokenizer
+
+import (
+	"context"
+	"runtime"
+	"unicode/utf8"
+	"unsafe"
+
+	"weir/internal/infer"
+)
+
+// Work is counted in units of about 20 ns so that a pause comes about every
+// 250 us, however hard the text is.
+const (
+	pauseBytes = 4096 // bytes of text found in a table or cache
+	missFactor = 12   // how many times that a byte costs that must be merged
+	pauseSteps = 2048 // steps of a loop over single symbols
+)
+
+// EncodeOptions say how to encode. The zero value encodes text as it is.
+type EncodeOptions struct {
+	// AddSpecial adds what the post-processor puts around a text, such as a
+	// beginning-of-sequence token. A rendered chat template has it already.
+	AddSpecial bool
+	// PlainText takes special tokens in the text for ordinary text.
+	PlainText bool
+}
+
+// Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
+// about a megabyte, and serves one goroutine at a time.
+type Encoder struct {
+	t     *Tokenizer
+	cache *pieceCache
+	merge merger
+	norm  normalizer
+	ctx   context.Context // of the Encode under way
+	work  int             // until the next pause
+	// yield is runtime.Gosched; tests count its calls.
+	yield func()
+}
+
+// NewEncoder makes an encoder.
+func (t *Tokenizer) NewEncoder() *Encoder {
+	return &Encoder{t: t, cache: newPieceCache(), yield: runtime.Gosched}
+}
+
+// Encode appends the ids of text to dst. It lets other goroutines run at least
+// about every 250 us; once ctx is done it stops with ctx's error. Text that is
+// not valid UTF-8 is refused with an infer.CodeInvalid error that says where.
+// After an error dst holds nothing of use.
+func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o EncodeOptions) ([]uint32, error) {
+	if err := ctx.Err(); err != nil {
+		return dst, err
+	}
+	if at := invalidUTF8(text); at >= 0 {
+		return dst, infer.Invalid("", "the text is not valid UTF-8 at byte %d: send text as UTF-8", at)
+	}
+	e.ctx, e.work = ctx, pauseBytes
+	defer func() { e.ctx = nil }()
+	if o.AddSpecial {
+		dst = append(dst, e.t.prefix...)
+	}
+	dst, err := e.raw(dst, text, o)
+	if err != nil {
+		return dst, err
+	}
+	if o.AddSpecial {
+		dst = append(dst, e.t.suffix...)
+	}
+	return dst, nil
+}
+
+// EncodeBytes is Encode of bytes, which must not change meanwhile.
+func (e *Encoder) EncodeBytes(ctx context.Context, dst []uint32, text []byte, o EncodeOptions) ([]uint32, error) {
+	return e.Encode(ctx, dst, unsafe.String(unsafe.SliceData(text), len(text)), o)
+}
+
+// invalidUTF8 gives the offset of the first byte that is not valid, or -1.
+func invalidUTF8(s string) int {
+	if utf8.ValidString(s) {
+		return -1
+	}
+	for i := 0; ; {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size <= 1 {
+			return i
+		}
+		i += size
+	}
+}
+
+// pause lets others run and says whether to go on.
+func (e *Encoder) pause() error {
+	e.work = pauseBytes
+	e.yield()
+	return e.ctx.Err()
+}
+
+// raw cuts at the added tokens that are looked for in the text as it came,
+// normalizes what is between, cuts again at those looked for in normalized
+// text, and encodes the segments that remain.
+func (e *Encoder) raw(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
+	return e.cut(dst, s, o, e.t.rawTokens, false)
+}
+
+// between goes on with what lies between two added tokens.
+func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal bool) ([]uint32, error) {
+	if normal {
+		return e.segment(dst, s, 0)
+	}
+	if e.t.nfc {
+		var err error
+		if s, err = e.norm.nfc(s, e); err != nil {
+			return dst, err
+		}
+	}
+	return e.cut(dst, s, o, e.t.normalTokens, true)
+}
+
+// cut appends the ids of the tokens f finds, and goes on with what is between.
+func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal bool) ([]uint32, error) {
+	var err error
+	done, from := 0, 0
+	for f != nil {
+		m, ok := f.find(s, from, done)
+		if !ok {
+			break
+		}
+		from = m.resume
+		if o.PlainText && m.token.Special {
+			continue
+		}
+		if m.start > done {
+			if dst, err = e.between(dst, s[done:m.start], o, normal); err != nil {
+				return dst, err
+			}
+		}
+		dst = append(dst, m.token.ID)
+		done = m.end
+		if e.work -= pauseBytes / 64; e.work <= 0 {
+			if err := e.pause(); err != nil {
+				return dst, err
+			}
+		}
+	}
+	if done < len(s) {
+		return e.between(dst, s[done:], o, normal)
+	}
+	return dst, nil
+}
+
+// segment encodes text that has no added tokens. Each scanner of a chain but
+// the last cuts segments for the next.
+func (e *Encoder) segment(dst []uint32, s string, stage int) ([]uint32, error) {
+	scan := e.t.scan[stage]
+	if stage == len(e.t.scan)-1 {
+		return e.pieces(dst, s, scan)
+	}
+	for i := 0; i < len(s); {
+		end := scan.next(s, i)
+		var err error
+		if dst, err = e.segment(dst, s[i:end], stage+1); err != nil {
+			return dst, err
+		}
+		i = end
+	}
+	return dst, nil
+}
+
+// pieces encodes what scan cuts.
+func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error) {
+	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
+	v := &e.t.vocab
+	for i := 0; i < len(s); {
+		end := scan.next(s, i)
+		n := end - i
+		if n <= shortPiece {
+			k := keyOf(b, i, end)
+			hash := k.hash(n)
+			if id, ok := v.whole.find(k, hash, n); ok {
+				dst = append(dst, id)
+			} else if dst, ok = e.cache.getShort(dst, k, hash, n); !ok {
+				dst = e.short(dst, b[i:end], k, hash)
+			}
+		} else {
+			var err error
+			if dst, err = e.long(dst, b[i:end]); err != nil {
+				return dst, err
+			}
+		}
+		i = end
+		if e.work -= n; e.work <= 0 {
+			if err := e.pause(); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return dst, nil
+}
+
+// short encodes a short piece that neither the vocabulary nor the cache of
+// short pieces has.
+func (e *Encoder) short(dst []uint32, piece []byte, k pieceKey, hash uint64) []uint32 {
+	dst, longHash, ok := e.cache.getLong(dst, piece)
+	if ok {
+		return dst
+	}
+	from := len(dst)
+	dst = e.t.vocab.mergeShort(dst, piece)
+	e.work -= missFactor * len(piece)
+	if !e.cache.putShort(k, hash, len(piece), dst[from:]) {
+		e.cache.putLong(piece, longHash, dst[from:])
+	}
+	return dst
+}
+
+// long encodes a piece that is longer than shortPiece.
+func (e *Encoder) long(dst []uint32, piece []byte) ([]uint32, error) {
+	v := &e.t.vocab
+	if len(piece) <= v.longest {
+		if id, ok := v.wholeLong[string(piece)]; ok {
+			return append(dst, id), nil
+		}
+	}
+	if len(piece) > cachePiece {
+		return e.merge.merge(v, dst, piece, e)
+	}
+	dst, hash, ok := e.cache.getLong(dst, piece)
+	if ok {
+		return dst, nil
+	}
+	from := len(dst)
+	e.work -= missFactor * len(piece)
+	if len(piece) <= shortMerge {
+		dst = v.mergeShort(dst, piece)
+	} else {
+		var err error
+		if dst, err = e.merge.merge(v, dst, piece, e); err != nil {
+			return dst, err
+		}
+	}
+	e.cache.putLong(piece, hash, dst[from:])
+	return dst, nil
+}

@@ -1,0 +1,265 @@
+package tokenizer
+
+// shortMerge is the longest piece that mergeShort takes: above it the square
+// of the length costs more than a queue.
+const shortMerge = 64
+
+// mergeShort appends the ids of a piece of at most shortMerge bytes. Again and
+// again the leftmost pair of the lowest rank is merged.
+func (v *vocab) mergeShort(dst []uint32, piece []byte) []uint32 {
+	var idBuf [shortMerge]uint32
+	var valueBuf [shortMerge]uint64
+	n := len(piece)
+	ids, values := idBuf[:n], valueBuf[:n]
+	for i, b := range piece {
+		ids[i] = v.byteIDs[b]
+	}
+	// values[i] is that of the pair ids[i], ids[i+1].
+	for i := range n - 1 {
+		values[i] = v.merges.find(ids[i], ids[i+1])
+	}
+	values[n-1] = noMerge
+	for n > 1 {
+		best, at := noMerge, 0
+		for i, value := range values[:n-1] {
+			if value < best {
+				best, at = value, i
+			}
+		}
+		if best == noMerge {
+			break
+		}
+		ids[at] = uint32(best)
+		copy(ids[at+1:n-1], ids[at+2:n])
+		copy(values[at+1:n-1], values[at+2:n])
+		n--
+		if at+1 < n {
+			values[at] = v.merges.find(ids[at], ids[at+1])
+		} else {
+			values[at] = noMerge
+		}
+		if at > 0 {
+			values[at-1] = v.merges.find(ids[at-1], ids[at])
+		}
+	}
+	return append(dst, ids[:n]...)
+}
+
+// pauser lets others run, and says with an error to stop.
+type pauser interface {
+	pause() error
+}
+
+// merger merges long pieces. Its memory is reused from piece to piece.
+//
+// The goal is a queue of (rank, position) from which a megabyte of one letter
+// is merged in well under 100 ms; one binary heap of a million entries misses
+// the cache at every level and takes several times that. But entries of one
+// rank nearly always arrive with rising positions, because merging runs from
+// left to right. So each rank has a run, a list that is appended to and read
+// from its head; a small heap holds the ranks whose runs are not empty; and
+// the few entries that come out of order go to a heap of their own, the
+// strays. The next entry is the smaller of the first run's head and the first
+// stray, which is the exact order. An entry is stale, and skipped, when its
+// position's pair no longer has its rank: a position's symbol only grows, so
+// a pair that is gone never returns.
+type merger struct {
+	ids        []uint32
+	prev, next []int32
+	values     []uint64 // of the pair that begins at a position
+
+	runOf  []int32 // by rank: index in runs plus 1, or 0
+	runs   []rankRun
+	free   []int32 // runs to reuse
+	ranks  []uint32
+	strays []uint64
+}
+
+type rankRun struct {
+	positions []int32
+	head      int
+}
+
+// merge appends the ids of a piece. It pauses every few thousand steps and
+// gives up when that says so.
+func (m *merger) merge(v *vocab, dst []uint32, piece []byte, p pauser) ([]uint32, error) {
+	if err := m.fill(v, piece, p); err != nil {
+		return dst, err
+	}
+	defer m.clear()
+	for step := 1; ; step++ {
+		if step%pauseSteps == 0 {
+			if err := p.pause(); err != nil {
+				return dst, err
+			}
+		}
+		rank, at, ok := m.pop()
+		if !ok {
+			break
+		}
+		value := m.values[at]
+		if value == noMerge || uint32(value>>32) != rank {
+			continue
+		}
+		second := m.next[at]
+		third := m.next[second]
+		m.ids[at] = uint32(value)
+		m.next[at] = third
+		m.values[second] = noMerge
+		m.values[at] = noMerge
+		if third < int32(len(piece)) {
+			m.prev[third] = at
+			m.offer(v, at, third)
+		}
+		if before := m.prev[at]; before >= 0 {
+			m.offer(v, before, at)
+		}
+	}
+	for i := int32(0); i < int32(len(piece)); i = m.next[i] {
+		dst = append(dst, m.ids[i])
+	}
+	return dst, nil
+}
+
+// offer queues the pair of two neighbours.
+func (m *merger) offer(v *vocab, at, next int32) {
+	value := v.merges.find(m.ids[at], m.ids[next])
+	m.values[at] = value
+	if value != noMerge {
+		m.push(uint32(value>>32), at)
+	}
+}
+
+// fill sets up the symbols of a piece, one a byte.
+func (m *merger) fill(v *vocab, piece []byte, p pauser) error {
+	n := len(piece)
+	if cap(m.ids) < n {
+		m.ids, m.values = make([]uint32, n), make([]uint64, n)
+		m.prev, m.next = make([]int32, n), make([]int32, n)
+	}
+	m.ids, m.values, m.prev, m.next = m.ids[:n], m.values[:n], m.prev[:n], m.next[:n]
+	if len(m.runOf) < v.ranks {
+		m.runOf = make([]int32, v.ranks)
+	}
+	for i, b := range piece {
+		m.ids[i], m.prev[i], m.next[i] = v.byteIDs[b], int32(i-1), int32(i+1)
+	}
+	m.values[n-1] = noMerge
+	for i := range int32(n - 1) {
+		if i%pauseSteps == pauseSteps-1 {
+			if err := p.pause(); err != nil {
+				m.clear()
+				return err
+			}
+		}
+		m.offer(v, i, i+1)
+	}
+	return nil
+}
+
+// clear empties the queue; an interrupted merge leaves entries in it.
+func (m *merger) clear() {
+	for _, rank := range m.ranks {
+		m.release(rank)
+	}
+	m.ranks, m.strays = m.ranks[:0], m.strays[:0]
+	if cap(m.ids) > keepSymbols {
+		*m = merger{runOf: m.runOf}
+	}
+}
+
+// keepSymbols bounds the memory an idle merger holds, in symbols of 20 bytes.
+const keepSymbols = 1 << 16
+
+func (m *merger) push(rank uint32, at int32) {
+	slot := m.runOf[rank]
+	if slot == 0 {
+		if k := len(m.free); k > 0 {
+			slot, m.free = m.free[k-1], m.free[:k-1]
+		} else {
+			m.runs = append(m.runs, rankRun{})
+			slot = int32(len(m.runs))
+		}
+		m.runOf[rank] = slot
+		m.ranks = heapPush(m.ranks, rank)
+	}
+	r := &m.runs[slot-1]
+	if k := len(r.positions); k > 0 && r.positions[k-1] > at {
+		m.strays = heapPush(m.strays, uint64(rank)<<32|uint64(at))
+		return
+	}
+	r.positions = append(r.positions, at)
+}
+
+func (m *merger) pop() (rank uint32, at int32, ok bool) {
+	stray := noMerge
+	if len(m.strays) > 0 {
+		stray = m.strays[0]
+	}
+	if len(m.ranks) > 0 {
+		rank = m.ranks[0]
+		r := &m.runs[m.runOf[rank]-1]
+		at = r.positions[r.head]
+		if uint64(rank)<<32|uint64(at) <= stray {
+			if r.head++; r.head == len(r.positions) {
+				m.release(rank)
+				m.ranks = heapPop(m.ranks)
+			}
+			return rank, at, true
+		}
+	}
+	if stray == noMerge {
+		return 0, 0, false
+	}
+	m.strays = heapPop(m.strays)
+	return uint32(stray >> 32), int32(uint32(stray)), true
+}
+
+// release gives a rank's run back.
+func (m *merger) release(rank uint32) {
+	slot := m.runOf[rank]
+	r := &m.runs[slot-1]
+	r.positions, r.head = r.positions[:0], 0
+	m.free = append(m.free, slot)
+	m.runOf[rank] = 0
+}
+
+// heapPush and heapPop keep the smallest number of a slice first.
+
+func heapPush[T uint32 | uint64](h []T, x T) []T {
+	h = append(h, x)
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if h[up] <= x {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = x
+	return h
+}
+
+func heapPop[T uint32 | uint64](h []T) []T {
+	n := len(h) - 1
+	x := h[n]
+	h = h[:n]
+	if n == 0 {
+		return h
+	}
+	i := 0
+	for i < n/2 {
+		down := 2*i + 1
+		if down+1 < n && h[down+1] < h[down] {
+			down++
+		}
+		if x <= h[down] {
+			break
+		}
+		h[i] = h[down]
+		i = down
+	}
+	h[i] = x
+	return h
+}

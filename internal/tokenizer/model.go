@@ -1,0 +1,137 @@
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxIDs bounds the ids of a vocabulary; far above any real one.
+const maxIDs = 1 << 24
+
+// readModel takes the vocabulary and the merges.
+func (t *Tokenizer) readModel(n node) error {
+	if n.null() {
+		return n.errorf("there is no model")
+	}
+	if kind, err := n.kind(); err != nil {
+		return err
+	} else if kind != "BPE" && kind != "" {
+		return n.at("/type", nil).unsupported(fmt.Sprintf("model %q", kind))
+	}
+	var m bpeModel
+	if err := n.decode(&m); err != nil {
+		return err
+	}
+	switch {
+	case m.Dropout != nil && *m.Dropout != 0:
+		return n.at("/dropout", nil).unsupported("dropout")
+	case m.ByteFallback:
+		return n.at("/byte_fallback", nil).unsupported("byte fallback")
+	case m.Prefix != nil && *m.Prefix != "":
+		return n.at("/continuing_subword_prefix", nil).unsupported("a subword prefix")
+	case m.Suffix != nil && *m.Suffix != "":
+		return n.at("/end_of_word_suffix", nil).unsupported("an end-of-word suffix")
+	}
+	t.ids = m.Vocab
+	if err := t.checkIDs(n); err != nil {
+		return err
+	}
+	if err := t.readMerges(n, m.Merges); err != nil {
+		return err
+	}
+	t.findWhole(m.IgnoreMerges)
+	return nil
+}
+
+// checkIDs checks that ids are tokens' one by one and that every byte that
+// valid text can hold is a token.
+func (t *Tokenizer) checkIDs(n node) error {
+	owner := make(map[uint32]string, len(t.ids))
+	for token, id := range t.ids {
+		at := n.at("/vocab/"+token, nil)
+		if id >= maxIDs {
+			return at.errorf("id %d is not below %d", id, maxIDs)
+		}
+		if other, taken := owner[id]; taken {
+			return at.errorf("id %d is also that of %q", id, max(other, token))
+		}
+		owner[id] = token
+	}
+	for b := range 256 {
+		never := b == 0xc0 || b == 0xc1 || b >= 0xf5 // in no valid UTF-8
+		id, ok := t.ids[toByteAlphabet(string([]byte{byte(b)}))]
+		if !ok && !never {
+			return n.at("/vocab", nil).unsupported(fmt.Sprintf("a vocabulary without a token for byte 0x%02x", b))
+		}
+		t.vocab.byteIDs[b] = id
+	}
+	return nil
+}
+
+func (t *Tokenizer) readMerges(n node, merges mergeList) error {
+	t.vocab.merges = newMergeTable(len(merges))
+	t.vocab.ranks = len(merges)
+	for rank, pair := range merges {
+		at := n.at(fmt.Sprintf("/merges/%d", rank), nil)
+		var ids [3]uint32
+		for i, token := range []string{pair[0], pair[1], pair[0] + pair[1]} {
+			id, ok := t.ids[token]
+			if !ok {
+				return at.errorf("token %q is not in the vocabulary", token)
+			}
+			ids[i] = id
+		}
+		if pair[0] == "" || pair[1] == "" {
+			return at.errorf("a merge with an empty token")
+		}
+		t.vocab.merges.insert(ids[0], ids[1], uint64(rank)<<32|uint64(ids[2]))
+	}
+	return nil
+}
+
+// findWhole collects the tokens that their own bytes encode to; with all, the
+// tokens that are found whole whatever their bytes would merge to.
+func (t *Tokenizer) findWhole(all bool) {
+	type entry struct {
+		text []byte
+		id   uint32
+	}
+	entries := make([]entry, 0, len(t.ids))
+	var ids []uint32
+	var m merger
+	for token, id := range t.ids {
+		text, ok := fromByteAlphabet(token)
+		if !ok || len(text) == 0 {
+			continue
+		}
+		if !all {
+			if len(text) <= shortMerge {
+				ids = t.vocab.mergeShort(ids[:0], text)
+			} else {
+				ids, _ = m.merge(&t.vocab, ids[:0], text, neverPause{})
+			}
+			if len(ids) != 1 || ids[0] != id {
+				continue
+			}
+		}
+		entries = append(entries, entry{text, id})
+	}
+	// Tokens of small ids are the frequent ones: first come, nearest found.
+	slices.SortFunc(entries, func(a, b entry) int { return int(a.id) - int(b.id) })
+	short := 0
+	for _, e := range entries {
+		if len(e.text) <= shortPiece {
+			short++
+		}
+	}
+	t.vocab.whole = newPieceTable(short)
+	t.vocab.wholeLong = make(map[string]uint32, len(entries)-short)
+	for _, e := range entries {
+		if len(e.text) <= shortPiece {
+			t.vocab.whole.insert(e.text, e.id)
+			continue
+		}
+		t.vocab.wholeLong[string(e.text)] = e.id
+		t.vocab.longest = max(t.vocab.longest, len(e.text))
+	}
+}

@@ -1,0 +1,148 @@
+//go:build interop
+
+package tokenizer_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// python gives the interpreter that has the packages of
+// interop/requirements.txt.
+func python(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("WEIR_PYTHON")
+	if path == "" {
+		t.Fatal("WEIR_PYTHON is not set: it names a Python that has the packages of interop/requirements.txt")
+	}
+	return path
+}
+
+// addedToken is an added token as the reference's constructor takes it.
+type addedToken struct {
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word,omitempty"`
+	LStrip     bool   `json:"lstrip,omitempty"`
+	RStrip     bool   `json:"rstrip,omitempty"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special,omitempty"`
+}
+
+// spec says what tokenizer to train.
+type spec struct {
+	Patterns     []string     `json:"patterns"` // none is ByteLevel's own
+	Size         int          `json:"size"`
+	NFC          bool         `json:"nfc,omitempty"`
+	IgnoreMerges bool         `json:"ignore_merges,omitempty"`
+	MaxToken     *int         `json:"max_token_length"`
+	Added        []addedToken `json:"added"`
+	BOS          string       `json:"bos,omitempty"`
+	Files        []string     `json:"files"`
+}
+
+// train has the reference train a tokenizer and gives its folder.
+func train(t testing.TB, s spec) string {
+	t.Helper()
+	dir := t.TempDir()
+	in, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python(t), "reference.py", "train", dir)
+	cmd.Stdin = bytes.NewReader(in)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("training: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// reference is a running reference.py serve.
+type reference struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startReference(t testing.TB, dir string) *reference {
+	t.Helper()
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, python(t), "reference.py", "serve", abs)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("reference.py: %v", err)
+		}
+		cancel()
+	})
+	return &reference{in: in, out: bufio.NewReaderSize(out, 1<<20)}
+}
+
+// ask sends one request and gives the count and bytes of the answer, whose
+// units are unit bytes.
+func (r *reference) ask(t testing.TB, operation byte, body []byte, unit int) []byte {
+	t.Helper()
+	head := binary.LittleEndian.AppendUint32([]byte{operation}, uint32(len(body)))
+	if _, err := r.in.Write(append(head, body...)); err != nil {
+		t.Fatalf("reference: %v", err)
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(r.out, size[:]); err != nil {
+		t.Fatalf("reference: %v", err)
+	}
+	answer := make([]byte, unit*int(binary.LittleEndian.Uint32(size[:])))
+	if _, err := io.ReadFull(r.out, answer); err != nil {
+		t.Fatalf("reference: %v", err)
+	}
+	return answer
+}
+
+func (r *reference) encode(t testing.TB, text string, addSpecial bool) []uint32 {
+	t.Helper()
+	operation := byte('e')
+	if addSpecial {
+		operation = 'E'
+	}
+	answer := r.ask(t, operation, []byte(text), 4)
+	ids := make([]uint32, len(answer)/4)
+	for i := range ids {
+		ids[i] = binary.LittleEndian.Uint32(answer[4*i:])
+	}
+	return ids
+}
+
+func (r *reference) decode(t testing.TB, ids []uint32, skipSpecial bool) string {
+	t.Helper()
+	operation := byte('d')
+	if skipSpecial {
+		operation = 'D'
+	}
+	var body []byte
+	for _, id := range ids {
+		body = binary.LittleEndian.AppendUint32(body, id)
+	}
+	return string(r.ask(t, operation, body, 1))
+}
