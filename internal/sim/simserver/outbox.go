@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"slices"
 	"sync"
 
 	"weir/internal/infer"
@@ -31,6 +32,14 @@ func (b *batch) add(slot, id, total uint32) {
 	b.slot = append(b.slot, slot)
 	b.id = append(b.id, id)
 	b.total = append(b.total, total)
+}
+
+// keep cuts the batch to its first n ids; ends are dropped, as nobody knows any
+// more which of them came before.
+func (b *batch) keep(n int) {
+	b.slot, b.id, b.total = b.slot[:n], b.id[:n], b.total[:n]
+	b.first = slices.DeleteFunc(b.first, func(f first) bool { return !slices.Contains(b.slot, f.slot) })
+	b.done = b.done[:0]
 }
 
 func (b *batch) reset() {

@@ -155,9 +155,10 @@ func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 	case sim.Hang:
 		select {
 		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
 		case <-p.stop:
+			return asStatus(errStopped())
 		}
-		return status.Error(codes.Canceled, "hung by fault until the caller left")
 	case sim.Slow:
 		return p.wait(ctx, f.Delay)
 	}

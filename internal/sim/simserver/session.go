@@ -161,7 +161,25 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 
 	s.sequence++
 	s.step.Sequence = s.sequence
+	sends := 1
+	switch broken {
+	case sim.Skip:
+		sends = 0
+	case sim.Repeat:
+		sends = 2
+	case sim.Cut, sim.Truncate, sim.Reset:
+		if len(s.taken.slot) == 0 {
+			sends = 0
+		}
+	}
 	s.step.SendTime = uint64(trace.Now())
+	for range sends {
+		// Send has marshalled the message when it returns, so that the next
+		// round may reuse it: no stats handler is installed that would keep it.
+		if err := stream.Send(&s.step); err != nil {
+			return true, err
+		}
+	}
 	switch broken {
 	case sim.Truncate:
 		return true, nil
@@ -173,17 +191,6 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 	case sim.Reset:
 		s.breakConn()
 		return true, status.Error(codes.Unavailable, "reset by fault")
-	case sim.Skip:
-		return false, nil
-	case sim.Repeat:
-		if err := stream.Send(&s.step); err != nil {
-			return true, err
-		}
-	}
-	// Send has marshalled the message when it returns, so that the next round
-	// may reuse it: no stats handler is installed that would keep it.
-	if err := stream.Send(&s.step); err != nil {
-		return true, err
 	}
 	return false, nil
 }
@@ -241,7 +248,9 @@ func (s *session) encode() (broken sim.FaultKind) {
 }
 
 // strike says which fault strikes a batch: that of the first slot which gets an
-// id beyond the fault's count. A fault strikes once.
+// id beyond the fault's count. A fault strikes once. One that ends the session
+// leaves in the batch what comes before that id; with a broken connection some
+// of it may still be lost on the way.
 func (s *session) strike(t *batch) sim.FaultKind {
 	for i, index := range t.slot {
 		j := s.byIndex[index]
@@ -249,11 +258,15 @@ func (s *session) strike(t *batch) sim.FaultKind {
 			continue
 		}
 		switch j.fault.Kind {
-		case sim.Skip, sim.Repeat, sim.Cut, sim.Truncate, sim.Reset:
-			j.faulty = false
-			s.faulty--
-			return j.fault.Kind
+		case sim.Skip, sim.Repeat:
+		case sim.Cut, sim.Truncate, sim.Reset:
+			t.keep(i)
+		default:
+			continue
 		}
+		j.faulty = false
+		s.faulty--
+		return j.fault.Kind
 	}
 	return noFault
 }
