@@ -209,6 +209,8 @@ func (x *exchange) broken(ctx context.Context, kind Kind, err error) {
 		s.Outcome = Unfinished
 	case x.judge.fault.kind == KindErrorEvent:
 		s.fail(KindErrorEvent, x.judge.fault.detail+"; then "+string(kind))
+	case s.Events > 0:
+		s.fail(kind, fmt.Sprintf("%v after %d tokens", err, s.Tokens))
 	default:
 		s.fail(kind, err.Error())
 	}

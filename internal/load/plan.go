@@ -162,6 +162,9 @@ func (p *Plan) check() error {
 	if p.NoStream && (p.HangUpAfter > 0 || p.StopReadingAfter > 0) {
 		return fmt.Errorf("hang-up-after and stop-reading-after count a stream's tokens: they need streaming")
 	}
+	if _, ok := p.Body["stop"]; ok && p.Verify != nil {
+		return fmt.Errorf("body field \"stop\": a text cut at a stop string cannot be verified to its end")
+	}
 	for _, name := range reserved {
 		if _, ok := p.Body[name]; ok {
 			return fmt.Errorf("body field %q: the plan sets it itself", name)

@@ -64,7 +64,7 @@ type Report struct {
 
 	// TTFT is from the intended time to the first answer text; TPOT the mean
 	// time per token after the first, of each request; ITL the gap between
-	// events with text; E2E from the intended time to the last byte.
+	// events with text, 0 for those that one read brought together; E2E from the intended time to the last byte.
 	TTFT Latency `json:"ttft_ms"`
 	TPOT Latency `json:"tpot_ms"`
 	ITL  Latency `json:"itl_ms"`

@@ -296,6 +296,7 @@ func TestPlanRefused(t *testing.T) {
 		"negative":     func(p *Plan) { p.OutputTokens = -1 },
 		"reserved":     func(p *Plan) { p.Body = map[string]any{"stream": true} },
 		"unmarshaled":  func(p *Plan) { p.Body = map[string]any{"x": func() {}} },
+		"verify cut":   func(p *Plan) { p.Verify, p.Body = new(content.Words), map[string]any{"stop": "x"} },
 		"header":       func(p *Plan) { p.Header = map[string]string{"X": "a\r\nb: c"} },
 		"hang up what": func(p *Plan) { p.NoStream, p.HangUpAfter = true, 1 },
 	} {
