@@ -1,0 +1,92 @@
+package simserver
+
+import (
+	"strings"
+	"testing"
+
+	"weir/internal/content"
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// FuzzDecode reads any body as a completion: it is refused with an error for
+// the caller or gives prompts, never anything else.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"prompt":[[1,2],"a"],"stop":["x","y"],"n":2,"max_tokens":3,"unknown":{"a":null}}`))
+	f.Add([]byte(`{"messages":[{"role":"user","content":"hi"}],"stop":"x","max_completion_tokens":null}`))
+	f.Add([]byte(`{"prompt":null,"stop":null}`))
+	tok := newToyTokenizer()
+	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
+	if err != nil {
+		f.Fatal(err)
+	}
+	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		forCaller := func(err error) {
+			if err != nil && infer.AsError(err).Code != infer.CodeInvalid {
+				t.Fatalf("%q: %v is not the caller's", body, err)
+			}
+		}
+		var req completionRequest
+		if err := decode(body, &req); err != nil {
+			forCaller(err)
+			return
+		}
+		n, err := req.limit()
+		forCaller(err)
+		if err == nil && n < 0 {
+			t.Fatalf("%q: limit %d", body, n)
+		}
+		stops, err := req.stops()
+		forCaller(err)
+		for _, s := range stops {
+			if s == "" {
+				t.Fatalf("%q: an empty stop string", body)
+			}
+		}
+		_, err = e.prompts(textDialect, &req)
+		forCaller(err)
+		_, err = e.prompts(chatDialect, &req)
+		forCaller(err)
+	})
+}
+
+// FuzzStopScanner compares the scanner on pieces with a search in the whole.
+func FuzzStopScanner(f *testing.F) {
+	f.Add("hello world", "lo w", "or", 3)
+	f.Add("aaab", "aab", "b", 1)
+	f.Fuzz(func(t *testing.T, text, one, two string, size int) {
+		if one == "" || two == "" {
+			return
+		}
+		size = max(1, min(size, len(text)))
+		s := stopScanner{list: []string{one, two}}
+		var got strings.Builder
+		found := false
+		for rest := text; rest != "" && !found; rest = rest[min(size, len(rest)):] {
+			var shown string
+			shown, found = s.push(rest[:min(size, len(rest))])
+			got.WriteString(shown)
+		}
+		got.WriteString(s.rest())
+		// The first to be complete wins; of those complete in one piece, the one
+		// that begins first.
+		want, stopped := text, false
+		for end := min(size, len(text)); !stopped && text != ""; end = min(end+size, len(text)) {
+			for _, stop := range s.list {
+				if i := strings.Index(text[:end], stop); i >= 0 && (!stopped || i < len(want)) {
+					want, stopped = text[:i], true
+				}
+			}
+			if end == len(text) {
+				break
+			}
+		}
+		if got.String() != want || found != stopped {
+			t.Fatalf("%q in pieces of %d, stops %q: %q %v, want %q %v", text, size, s.list, got.String(), found, want, stopped)
+		}
+	})
+}
