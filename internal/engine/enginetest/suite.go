@@ -32,6 +32,7 @@ func Run(t *testing.T, start func(t *testing.T) Rig) {
 		{"loss during the hand-over", lossDuringHandover},
 		{"not connected", notConnected},
 		{"end of Run ends all", endOfRun},
+		{"end of Run during the hand-over", endDuringHandover},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := Start(t, start(t))
@@ -328,4 +329,13 @@ func endOfRun(b *Bench) {
 	late := b.Go(b.Ctx, 4)
 	b.Wait(late)
 	wantError(b, late.Err, true, infer.CodeUnavailable)
+}
+
+func endDuringHandover(b *Bench) {
+	b.Rig.Peer.Hold()
+	c := b.Go(b.Ctx, 4)
+	b.Must(b.Rig.Peer.Arrived(b.Ctx, c.Request.ID))
+	b.Stop()
+	b.Wait(c)
+	wantError(b, c.Err, true, infer.CodeEngine, infer.CodeUnavailable)
 }

@@ -9,8 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
+	"weir/internal/trace"
 )
 
 const benchSlots = 4096
@@ -153,5 +155,56 @@ func TestDispatchDoesNotAllocate(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations for %d ids", n, len(steps)*benchSlots*3)
+	}
+}
+
+// BenchmarkWire is the same step over loopback TCP, gRPC on both ends
+// included; what the peer's end costs is in the figures too, but the step is
+// encoded beforehand.
+func BenchmarkWire(b *testing.B) {
+	p := newPeer(b, "tcp")
+	p.facts.VocabSize = 128_000
+	bench := enginetest.Start(b, enginetest.Rig{Engine: New(p.options()), Peer: p})
+	e := bench.Rig.Engine.(*Engine)
+	last := new(waitSink)
+	last.done = make(chan struct{})
+	for i := range benchSlots {
+		var sink engine.Sink = new(copySink)
+		if i == benchSlots-1 {
+			last.want = b.N
+			sink = last
+		}
+		req := bench.Request(1 << 30)
+		if _, err := e.Generate(bench.Ctx, req, 1, sink, new(trace.Leg)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	steps := benchSteps(b, benchSlots, 1, b.N)
+	s := p.last()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, step := range steps {
+		s.send(raw(step))
+	}
+	select {
+	case <-last.done:
+	case <-bench.Ctx.Done():
+		b.Fatal("the steps did not arrive")
+	}
+	b.StopTimer()
+	f := e.Figures()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchSlots, "ns/token")
+	b.ReportMetric(float64(f.DispatchSum.Nanoseconds())/float64(f.IDs), "dispatch-ns/token")
+}
+
+// waitSink says when it has had a number of deltas.
+type waitSink struct {
+	n, want int
+	done    chan struct{}
+}
+
+func (s *waitSink) Offer(d *infer.Delta) {
+	if s.n++; s.n == s.want {
+		close(s.done)
 	}
 }

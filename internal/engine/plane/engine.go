@@ -2,7 +2,9 @@ package plane
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -89,12 +91,23 @@ const (
 	writeBuffer  = 64 << 10
 )
 
+var errOnce = errors.New("the session's connection is gone")
+
 // dial prepares a connection; it is made by the first call on it. There is one
-// per session, so that nothing but Run ever reconnects.
+// per session, and it dials once: gRPC would make a new one by itself when the
+// engine asks for that, and a request would go to an engine that does not know
+// its session. Only Run reconnects.
 func (e *Engine) dial() (*grpc.ClientConn, error) {
+	var dialed atomic.Bool
+	once := func(ctx context.Context, addr string) (net.Conn, error) {
+		if dialed.Swap(true) {
+			return nil, errOnce
+		}
+		return e.opts.Dial(ctx, addr)
+	}
 	return grpc.NewClient("passthrough:///"+e.opts.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(e.opts.Dial),
+		grpc.WithContextDialer(once),
 		grpc.WithNoProxy(),
 		grpc.WithUserAgent("weir"),
 		grpc.WithInitialWindowSize(streamWindow),

@@ -47,7 +47,10 @@ const (
 	fieldWaiting  = 9
 )
 
-var errShortPacked = errors.New("packed column ends inside a number")
+var (
+	errShortPacked = errors.New("packed column ends inside a number")
+	errFieldNumber = errors.New("decode step: field number out of range")
+)
 
 func (f *frame) reset() {
 	f.sequence, f.sendTime, f.running, f.waiting = 0, 0, 0, 0
@@ -64,6 +67,9 @@ func (f *frame) decode(b []byte) error {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return fmt.Errorf("decode step: tag: %w", protowire.ParseError(n))
+		}
+		if num > protowire.MaxValidNumber {
+			return errFieldNumber
 		}
 		b = b[n:]
 		var err error

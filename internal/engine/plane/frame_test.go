@@ -60,6 +60,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{fieldSequence<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{fieldID<<3 | 2, 11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01})
 	f.Add([]byte{fieldID<<3 | 2, 2, 0x80, 0x80})
+	f.Add([]byte("\x80\x80\x80\x8000")) // a field number that only protobuf's own check refuses
 
 	var reused frame
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -182,10 +182,10 @@ func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServe
 	if opening == nil {
 		opening = &planepb.Step{}
 	}
+	p.update(func() { p.session = s })
 	if err := stream.Send(opening); err != nil {
 		return err
 	}
-	p.update(func() { p.session = s })
 	for {
 		select {
 		case <-stream.Context().Done():
