@@ -1,0 +1,353 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary is the built program that these tests run, over real sockets.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "weir")
+	args := []string{"build", "-o", binary}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	code := 1
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+	} else {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// weir is a running process of the binary.
+type weir struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when err is set
+	err    error
+	stderr bytes.Buffer
+
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{} // closed and replaced with every line
+}
+
+// start runs the binary; the test's end stops it.
+func start(t *testing.T, args ...string) *weir {
+	t.Helper()
+	p := &weir{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{}), more: make(chan struct{})}
+	p.cmd.Stderr = &p.stderr
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.mu.Lock()
+			p.lines = append(p.lines, s.Text())
+			close(p.more)
+			p.more = make(chan struct{})
+			p.mu.Unlock()
+		}
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		select {
+		case <-p.exited:
+		default:
+			_ = p.cmd.Process.Kill()
+			<-p.exited
+		}
+		if t.Failed() {
+			t.Logf("%v printed:\n%s\n%s", args, strings.Join(p.lines, "\n"), p.stderr.String())
+		}
+	})
+	return p
+}
+
+// line waits for a line that begins so and gives its next word.
+func (p *weir) line(prefix string) string {
+	p.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		p.mu.Lock()
+		for _, l := range p.lines {
+			if rest, ok := strings.CutPrefix(l, prefix); ok {
+				p.mu.Unlock()
+				word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+				return word
+			}
+		}
+		more := p.more
+		p.mu.Unlock()
+		select {
+		case <-more:
+		case <-p.exited:
+			p.t.Fatalf("exited (%v) before it printed %q:\n%s", p.err, prefix, p.stderr.String())
+		case <-deadline:
+			p.t.Fatalf("never printed %q", prefix)
+		}
+	}
+}
+
+// interrupt sends SIGINT and wants the process to exit with 0.
+func (p *weir) interrupt() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		p.t.Fatal(err)
+	}
+	p.exits(0)
+}
+
+func (p *weir) exits(code int) {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(60 * time.Second):
+		p.t.Fatal("still running")
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.t.Fatalf("exit code %d, want %d\n%s", got, code, p.stderr.String())
+	}
+}
+
+// gateway is a running gateway.
+type gateway struct {
+	*weir
+	url, admin string
+	timeline   string
+}
+
+var anyPort = []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+
+// startGateway runs up or serve on free ports with a timeline file, and waits
+// until it is ready.
+func startGateway(t *testing.T, args ...string) *gateway {
+	t.Helper()
+	g := startUnready(t, args...)
+	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
+	return g
+}
+
+func startUnready(t *testing.T, args ...string) *gateway {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "timeline.jsonl")
+	args = append(append(args[:1:1], append(anyPort, "--timeline", file)...), args[1:]...)
+	p := start(t, args...)
+	return &gateway{p, p.line("gateway"), p.line("admin"), file}
+}
+
+// sim is a running simulated engine.
+type sim struct {
+	*weir
+	openai string // base URL
+	plane  string // host:port
+	admin  string
+}
+
+func startSim(t *testing.T, args ...string) *sim {
+	t.Helper()
+	p := start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	return &sim{p, p.line("openai"), p.line("weir"), p.line("admin")}
+}
+
+// state is what a simulated engine counts itself.
+type state struct {
+	Running, Waiting                      int
+	Received, Finished, Aborted, Rejected int
+}
+
+func engineState(t *testing.T, admin string) state {
+	t.Helper()
+	var s state
+	if err := json.Unmarshal(get(t, admin+"/admin/state").body, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// answer is an HTTP response read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	err    error // of reading the body
+}
+
+func get(t *testing.T, url string) answer {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(resp)
+}
+
+func post(t *testing.T, url, body string, headers ...string) answer {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(resp)
+}
+
+func read(resp *http.Response) answer {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, body, err}
+}
+
+// apiError is the OpenAI error shape.
+type apiError struct {
+	Error struct {
+		Message string
+		Type    string
+		Param   *string
+		Code    *string
+	}
+}
+
+// eventually polls until a condition holds that another process brings about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+// metric sums the samples of a metric whose labels contain all that is given.
+func metric(t *testing.T, admin, name string, labels ...string) float64 {
+	t.Helper()
+	sum := 0.0
+	for line := range strings.Lines(string(get(t, admin+"/metrics").body)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		matches := true
+		for _, l := range labels {
+			matches = matches && strings.Contains(rest, l)
+		}
+		if !matches {
+			continue
+		}
+		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
+		v, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			t.Fatalf("metric %s: %v", line, err)
+		}
+		sum += v
+	}
+	return sum
+}
+
+// balanced checks the accounting identity at rest: everything received has
+// ended.
+func (g *gateway) balanced() map[string]int {
+	g.t.Helper()
+	eventually(g.t, "at rest", func() bool { return metric(g.t, g.admin, "weir_requests_in_flight") == 0 })
+	ended := map[string]int{}
+	sum := 0
+	for _, outcome := range []string{"finished", "cancelled", "rejected", "failed"} {
+		ended[outcome] = int(metric(g.t, g.admin, "weir_requests_total", `outcome="`+outcome+`"`))
+		sum += ended[outcome]
+	}
+	ended["received"] = int(metric(g.t, g.admin, "weir_requests_received_total"))
+	if ended["received"] != sum {
+		g.t.Errorf("received %d, ended %d: %v", ended["received"], sum, ended)
+	}
+	return ended
+}
+
+// record is a line of the timeline.
+type record struct {
+	RequestID string `json:"request_id"`
+	Outcome   string
+	Code      string
+	Status    int
+	Residual  int64
+	Stages    map[string]int64
+	Total     int64 `json:"total_latency"`
+	TTFT      int64 `json:"ttft"`
+	Attempts  []struct {
+		Legs []map[string]any
+	}
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+}
+
+// records reads the timeline file after the gateway has ended.
+func (g *gateway) records() []record {
+	g.t.Helper()
+	f, err := os.Open(g.timeline)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer f.Close()
+	var all []record
+	dec := json.NewDecoder(f)
+	for {
+		var r record
+		err := dec.Decode(&r)
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/content"
+	"weir/internal/load"
+	"weir/internal/tokenizer"
+	"weir/models"
+)
+
+// words is the simulated engine's word list.
+func words(t *testing.T) *content.Words {
+	t.Helper()
+	m, err := tokenizer.Load(models.Sim())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := content.New(m.VocabSize, func(id uint32) ([]byte, bool) {
+		return m.Tokenizer.TokenBytes(id), m.Tokenizer.Known(id) && !m.Tokenizer.Special(id)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// run carries out a plan with every stream verified.
+func run(t *testing.T, plan load.Plan) *load.Report {
+	t.Helper()
+	plan.Model = models.SimName
+	plan.Verify = words(t)
+	plan.Timeout = time.Minute
+	report, err := load.Run(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func wantClean(t *testing.T, r *load.Report, requests, tokens int) {
+	t.Helper()
+	if r.Complete != requests || r.Lost != 0 || r.ErroredShare != 0 || int(r.Tokens) != requests*tokens {
+		t.Errorf("%d of %d complete, %d lost, %.1f %% errored, %d tokens of %d; %v %v",
+			r.Complete, requests, r.Lost, 100*r.ErroredShare, r.Tokens, requests*tokens, r.Errors, r.Examples)
+	}
+}
+
+var fast = []string{"--cost", "constant", "--prefill-cost", "2ms", "--decode-cost", "10ms", "--max-running-requests", "1024"}
+
+// 512 streams at once, on both paths, every token verified; afterwards the
+// gateway's, the client's and the engines' own counts agree.
+func Test512Streams(t *testing.T) {
+	const streams, requests, tokens = 512, 1024, 32
+	plan := load.Plan{Concurrency: streams, Requests: requests, OutputTokens: tokens, Body: map[string]any{"ignore_eos": true}}
+
+	t.Run("plane", func(t *testing.T) {
+		g := startGateway(t, append([]string{"up"}, fast...)...)
+		plan.URL = g.url
+		wantClean(t, run(t, plan), requests, tokens)
+		ended := g.balanced()
+		if ended["finished"] != requests {
+			t.Errorf("ended %v", ended)
+		}
+		received := 0
+		for _, engine := range g.engines() {
+			s := engineState(t, engine)
+			if s.Running != 0 || s.Waiting != 0 || s.Finished != s.Received {
+				t.Errorf("engine state %+v", s)
+			}
+			received += s.Received
+		}
+		if received != requests {
+			t.Errorf("the engines received %d requests, want %d", received, requests)
+		}
+		if out := metric(t, g.admin, "weir_output_tokens_total"); out != requests*tokens {
+			t.Errorf("weir_output_tokens_total %v, want %d", out, requests*tokens)
+		}
+		g.interrupt()
+		if n := len(g.records()); n != requests {
+			t.Errorf("%d timeline records, want %d", n, requests)
+		}
+	})
+	t.Run("relay", func(t *testing.T) {
+		a, b := startSim(t, fast...), startSim(t, fast...)
+		g := startGateway(t, "serve", "--engine", "openai="+a.openai, "--engine", "openai="+b.openai)
+		plan.URL = g.url
+		wantClean(t, run(t, plan), requests, tokens)
+		if ended := g.balanced(); ended["finished"] != requests {
+			t.Errorf("ended %v", ended)
+		}
+		sa, sb := engineState(t, a.admin), engineState(t, b.admin)
+		if sa.Finished+sb.Finished != requests || sa.Running+sb.Running != 0 || sa.Finished != sb.Finished {
+			t.Errorf("engine states %+v %+v, want %d finished, half each", sa, sb, requests)
+		}
+		g.interrupt()
+	})
+}
+
+// engines gives the admin URLs of up's simulated engines.
+func (g *gateway) engines() []string {
+	var urls []string
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.lines {
+		if _, rest, ok := strings.Cut(l, "state "); ok && strings.HasPrefix(l, "engine") {
+			urls = append(urls, strings.TrimSuffix(rest, "/admin/state"))
+		}
+	}
+	return urls
+}
+
+// Without streaming, and through completions with a prompt of ids.
+func TestWholeAnswers(t *testing.T) {
+	g := startGateway(t, append([]string{"up"}, fast...)...)
+	for _, api := range []load.API{load.Chat, load.Completions} {
+		wantClean(t, run(t, load.Plan{URL: g.url, API: api, Concurrency: 4, Requests: 16, OutputTokens: 20, NoStream: true,
+			Body: map[string]any{"ignore_eos": true}}), 16, 20)
+	}
+	text := post(t, g.url+"/v1/completions", `{"model":"weir-sim","prompt":"the same","max_tokens":8,"seed":5,"stop":[" zzz"]}`)
+	again := post(t, g.url+"/v1/completions", `{"model":"weir-sim","prompt":["the same"],"max_tokens":8,"seed":5}`)
+	cut := func(b []byte) string {
+		_, rest, _ := strings.Cut(string(b), `"choices"`)
+		return rest
+	}
+	if text.status != 200 || cut(text.body) != cut(again.body) {
+		t.Errorf("one seed, two answers:\n%s\n%s", text.body, again.body)
+	}
+	g.interrupt()
+}
+
+// A client that hangs up frees its engine, whatever it was waiting for.
+func TestHangUpFreesTheEngine(t *testing.T) {
+	for _, path := range []string{"plane", "relay"} {
+		t.Run(path, func(t *testing.T) {
+			s := startSim(t, "--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2")
+			spec := "openai=" + s.openai
+			if path == "plane" {
+				spec = "weir=" + s.plane
+			}
+			g := startGateway(t, "serve", "--engine", spec)
+			// Two stream, two wait in the engine's queue.
+			var conns []net.Conn
+			for range 4 {
+				conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":5000,"messages":[{"role":"user","content":"go on"}]}`
+				fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				conns = append(conns, conn)
+			}
+			eventually(t, "2 running and 2 waiting", func() bool {
+				st := engineState(t, s.admin)
+				return st.Running == 2 && st.Waiting == 2
+			})
+			for _, c := range conns {
+				c.Close()
+			}
+			eventually(t, "free", func() bool {
+				st := engineState(t, s.admin)
+				return st.Running == 0 && st.Waiting == 0
+			})
+			if ended := g.balanced(); ended["cancelled"] != 4 {
+				t.Errorf("ended %v, want 4 cancelled", ended)
+			}
+			g.interrupt()
+		})
+	}
+}
+
+// A client that does not read is given up after the write deadline; nobody else
+// is disturbed.
+func TestSlowClient(t *testing.T) {
+	for _, path := range []string{"plane", "relay"} {
+		t.Run(path, func(t *testing.T) {
+			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+			spec := "openai=" + s.openai
+			if path == "plane" {
+				spec = "weir=" + s.plane
+			}
+			g := startGateway(t, "serve", "--engine", spec, "--write-timeout", "1s")
+			conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+			body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
+			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			eventually(t, "streaming", func() bool { return engineState(t, s.admin).Running == 1 })
+			wantClean(t, run(t, load.Plan{URL: g.url, Concurrency: 8, Requests: 64, OutputTokens: 50, Body: map[string]any{"ignore_eos": true}}), 64, 50)
+			eventually(t, "free", func() bool { return engineState(t, s.admin).Running == 0 })
+			g.balanced()
+			if n := metric(t, g.admin, "weir_requests_total", `code="slow_client"`); n != 1 {
+				t.Errorf("%v requests ended for their slow client, want 1", n)
+			}
+			g.interrupt()
+		})
+	}
+}
+
+// Ctrl-C lets what is in flight end, refuses what comes after, and exits 0.
+func TestDrain(t *testing.T) {
+	g := startGateway(t, "up", "--cost", "constant", "--decode-cost", "20ms")
+	resp, err := http.Post(g.url+"/v1/chat/completions", "application/json", strings.NewReader(
+		`{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":50,"messages":[{"role":"user","content":"x"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := bufio.NewReader(resp.Body)
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	g.interrupt()
+	rest, err := io.ReadAll(r)
+	if err != nil || !bytes.HasSuffix(rest, []byte("data: [DONE]\n\n")) {
+		t.Errorf("the stream in flight ended with %v and %.100q", err, rest[max(0, len(rest)-100):])
+	}
+	if records := g.records(); len(records) != 1 || records[0].Outcome != "finished" || records[0].CompletionTokens != 50 {
+		t.Errorf("records %+v", records)
+	}
+}
+
+// The stages explain the whole of a request's time, and a delay put into one
+// shows in that one and in no other.
+func TestTimeline(t *testing.T) {
+	t.Run("residual", func(t *testing.T) {
+		g := startGateway(t, append([]string{"up"}, fast...)...)
+		run(t, load.Plan{URL: g.url, Concurrency: 32, Requests: 400, OutputTokens: 16})
+		g.interrupt()
+		var residuals []int64
+		for _, r := range g.records() {
+			residuals = append(residuals, max(r.Residual, -r.Residual))
+		}
+		slices.Sort(residuals)
+		if p99 := time.Duration(residuals[len(residuals)*99/100]); len(residuals) != 400 || p99 > time.Millisecond {
+			t.Errorf("residual p99 of %d records is %v, want at most 1 ms", len(residuals), p99)
+		}
+	})
+
+	const delay = 50 * time.Millisecond
+	stages := []string{"read", "decode", "gate", "render", "pool_wait", "tokenize", "queue", "route",
+		"dispatch", "receive", "merge", "detokenize", "parse", "encode", "flush", "finish"}
+	measure := func(args ...string) map[string]int64 {
+		g := startGateway(t, append([]string{"up", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}, args...)...)
+		for range 5 {
+			if a := post(t, g.url+"/v1/chat/completions",
+				`{"model":"weir-sim","stream":true,"max_tokens":3,"messages":[{"role":"user","content":"where is the time?"}]}`); a.status != 200 {
+				t.Fatalf("status %d: %s", a.status, a.body)
+			}
+		}
+		g.interrupt()
+		median := map[string]int64{}
+		all := map[string][]int64{}
+		for _, r := range g.records() {
+			for _, s := range append(stages, "engine") {
+				all[s] = append(all[s], r.Stages[s])
+			}
+		}
+		for s, v := range all {
+			slices.Sort(v)
+			median[s] = v[len(v)/2]
+		}
+		return median
+	}
+	for _, delayed := range append(stages, "engine") {
+		t.Run(delayed, func(t *testing.T) {
+			args := []string{"--debug-stage-delay", delayed + "=" + delay.String()}
+			if delayed == "engine" {
+				args = []string{"--prefill-cost", (delay + time.Millisecond).String()}
+			}
+			for stage, ns := range measure(args...) {
+				got := time.Duration(ns)
+				switch {
+				case stage == delayed && (got < delay || got > delay+25*time.Millisecond):
+					t.Errorf("stage %s took %v, want the %v that were put in", stage, got, delay)
+				case stage != delayed && got > 25*time.Millisecond:
+					t.Errorf("stage %s took %v although the delay was in %s", stage, got, delayed)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// adminHandler serves the operator's listener.
+func (p *process) adminHandler(stopping context.Context) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", p.metrics.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
+	mux.HandleFunc("GET /engines", p.engines)
+	mux.HandleFunc("GET /timeline/{id}", p.request)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// ready says whether requests should be sent here, and if not, why.
+func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
+	if stopping.Err() != nil {
+		http.Error(w, "shutting down", http.StatusServiceUnavailable)
+		return
+	}
+	snap := p.fleet.Snapshot()
+	ready := 0
+	for _, e := range snap.Engines {
+		if e.Ready {
+			ready++
+		}
+	}
+	if ready > 0 {
+		fmt.Fprintf(w, "ready: %d of %d engines\n", ready, len(snap.Engines))
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintln(w, "no engine is ready")
+	for _, e := range snap.Engines {
+		fmt.Fprintf(w, "%s %s: %v\n", e.Kind, e.Name, e.Err)
+	}
+}
+
+// engineView is an engine as /engines shows it.
+type engineView struct {
+	Name          string   `json:"name"`
+	Kind          string   `json:"kind"`
+	Ready         bool     `json:"ready"`
+	Error         string   `json:"error,omitzero"`
+	Models        []string `json:"models"`
+	ContextLength int      `json:"context_length,omitzero"`
+	MaxRunning    int      `json:"max_running,omitzero"`
+	Software      string   `json:"software,omitzero"`
+	Instance      string   `json:"instance,omitzero"`
+}
+
+func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
+	views := []engineView{}
+	for _, e := range p.fleet.Snapshot().Engines {
+		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Models: e.Facts.Models,
+			ContextLength: e.Facts.ContextLength, MaxRunning: e.Facts.MaxRunning,
+			Software: e.Facts.Software, Instance: e.Facts.Instance}
+		if e.Err != nil {
+			v.Error = e.Err.Error()
+		}
+		views = append(views, v)
+	}
+	body, err := json.Marshal(views, jsontext.Multiline(true))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, "%s\n", body)
+}
+
+// request shows the record of a request that has ended, by its id.
+func (p *process) request(w http.ResponseWriter, r *http.Request) {
+	record, ok := p.timeline.Find(r.PathValue("id"))
+	if !ok {
+		http.Error(w, "no request with that id has ended lately; --timeline FILE keeps them all", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, "%s\n", record)
+}

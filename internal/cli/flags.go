@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"weir/internal/admit"
+	"weir/internal/gateway"
+	"weir/internal/pool"
+	"weir/internal/trace"
+)
+
+// gatewayFlags are the gateway's flags, the same in up and serve.
+type gatewayFlags struct {
+	Listen      string `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
+	AdminListen string `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline and /debug/pprof (${default})."`
+	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went."`
+
+	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
+	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
+	MaxInflightTokens int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
+	TokenizeWorkers   int   `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
+
+	EngineTimeout time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
+	SubmitTimeout time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
+	IdleTimeout   time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
+	BodyTimeout   time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
+	WriteTimeout  time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+
+	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
+}
+
+// logger logs to w.
+func (f *gatewayFlags) logger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.LogLevel}))
+}
+
+// options turns the flags into the gateway's options.
+func (f *gatewayFlags) options() (gateway.Options, error) {
+	for _, positive := range []struct {
+		flag  string
+		value int64
+	}{
+		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
+		{"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
+	} {
+		if positive.value <= 0 {
+			return gateway.Options{}, fmt.Errorf("%s must be positive", positive.flag)
+		}
+	}
+	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 {
+		return gateway.Options{}, fmt.Errorf("--max-requests, --max-inflight-tokens, --tokenize-workers and --drain-timeout must not be negative")
+	}
+	o := gateway.Options{
+		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
+		Pool:          pool.Options{Workers: f.TokenizeWorkers},
+		MaxBody:       f.MaxBody,
+		EngineTimeout: f.EngineTimeout,
+		SubmitTimeout: f.SubmitTimeout,
+		IdleTimeout:   f.IdleTimeout,
+		BodyTimeout:   f.BodyTimeout,
+		WriteTimeout:  f.WriteTimeout,
+	}
+	if len(f.DebugStageDelay) > 0 {
+		o.StageDelay = map[trace.Stage]time.Duration{}
+	}
+	for name, d := range f.DebugStageDelay {
+		stage, err := trace.ParseStage(name)
+		if err != nil {
+			return gateway.Options{}, fmt.Errorf("--debug-stage-delay: %w", err)
+		}
+		if stage == trace.Engine {
+			return gateway.Options{}, fmt.Errorf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
+		}
+		o.StageDelay[stage] = d
+	}
+	return o, nil
+}

@@ -1,0 +1,172 @@
+// Package cli is the command line: it turns flags, environment and file into
+// the parts of a process, runs them, and stops them in order.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"weir/internal/config"
+)
+
+// commands is the whole command line.
+type commands struct {
+	Up      upCommand      `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
+	Serve   serveCommand   `cmd:"" help:"Run the gateway in front of engines."`
+	Engine  engineCommand  `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
+	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// streams are the process's outputs, handed to every command.
+type streams struct{ out, err io.Writer }
+
+const description = `A gateway for LLM inference: it stands between clients and engines, carries their token streams without losing a token, and says where each millisecond went.
+
+Every flag can also be set in a YAML file (--config) under its own name, and by an environment variable WEIR_..., such as WEIR_LISTEN for --listen. The command line wins over the environment, and that over the file.`
+
+// Main runs the command line and gives the process's exit code: 0 after a clean
+// end, 1 when the work failed, 2 when the command line is wrong.
+func Main(args []string, stdout, stderr io.Writer) int {
+	var c commands
+	var file fileResolver
+	exited, code := false, 0
+	parser, err := kong.New(&c,
+		kong.Name("weir"),
+		kong.Description(description),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(n int) { exited, code = true, n }),
+		kong.DefaultEnvars("WEIR"),
+		kong.Resolvers(&file),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": version()},
+	)
+	if err != nil {
+		fmt.Fprintln(stderr, "weir:", err)
+		return 2
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	if err := file.read(parser, args); err != nil {
+		fmt.Fprintln(stderr, "weir:", err)
+		return 2
+	}
+	ctx, err := parser.Parse(args)
+	if exited {
+		return code
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "weir:", err)
+		fmt.Fprintln(stderr, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
+		return 2
+	}
+	if err := ctx.Run(&streams{stdout, stderr}); err != nil {
+		var status exitStatus
+		if errors.As(err, &status) {
+			return int(status)
+		}
+		fmt.Fprintln(stderr, "weir:", err)
+		return 1
+	}
+	return 0
+}
+
+// exitStatus ends the process with a code and no message.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// fileResolver makes the values of a configuration file the flags' defaults.
+type fileResolver struct{ file *config.File }
+
+// read finds --config in the arguments or the environment, before kong parses
+// them, and reads the file.
+func (r *fileResolver) read(parser *kong.Kong, args []string) (err error) {
+	path := os.Getenv("WEIR_CONFIG")
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--config="); ok {
+			path = value
+		} else if arg == "--config" && i+1 < len(args) {
+			path = args[i+1]
+		}
+	}
+	if path != "" {
+		r.file, err = config.ReadFile(path, serveFlags(parser))
+	}
+	return err
+}
+
+// Validate implements kong.Resolver: the file was checked when it was read.
+func (r *fileResolver) Validate(*kong.Application) error { return nil }
+
+// Resolve implements kong.Resolver. The environment, which kong takes for a
+// default as well, wins over the file.
+func (r *fileResolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if r.file == nil {
+		return nil, nil
+	}
+	values, ok := r.file.Values[flag.Name]
+	if !ok || slices.ContainsFunc(flag.Envs, func(env string) bool { return os.Getenv(env) != "" }) {
+		return nil, nil
+	}
+	if flag.IsSlice() || flag.IsMap() {
+		return strings.Join(values, separator), nil
+	}
+	if len(values) != 1 {
+		return nil, fmt.Errorf("config %s: %q takes one value, not %d", r.file.Path, flag.Name, len(values))
+	}
+	return values[0], nil
+}
+
+// serveFlags lists the flags that a file may set: those of weir serve.
+func serveFlags(parser *kong.Kong) []string {
+	var names []string
+	for _, command := range parser.Model.Children {
+		if command.Name != "serve" {
+			continue
+		}
+		for _, flag := range command.Flags {
+			if flag.Name != "config" && flag.Name != "help" {
+				names = append(names, flag.Name)
+			}
+		}
+	}
+	return names
+}
+
+// separator stands between the values of a repeatable flag where they come as
+// one string: in the environment and from the file.
+const separator = ";"
+
+type versionCommand struct{}
+
+// Run implements the command.
+func (versionCommand) Run(s *streams) error {
+	_, err := fmt.Fprintln(s.out, "weir", version())
+	return err
+}
+
+// version is the module's, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return "devel"
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/fleet"
+	"weir/internal/gateway"
+	"weir/internal/metrics"
+	"weir/internal/timeline"
+)
+
+// interrupt gives a context that the first SIGINT or SIGTERM ends, and a
+// channel that the second one closes: the operator does not want to wait.
+func interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	second := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(second)
+		for range 2 {
+			select {
+			case <-signals:
+				cancel()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, second, func() {
+		signal.Stop(signals)
+		cancel()
+		close(done)
+		<-second
+	}
+}
+
+// listen binds an address; its error says which flag to change.
+func listen(flag, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use by another program; choose another with %s (port 0 takes a free one)", addr, flag)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return l, nil
+}
+
+// process is a gateway with all it needs, ready to serve.
+type process struct {
+	log      *slog.Logger
+	gateway  *gateway.Gateway
+	fleet    *fleet.Fleet
+	timeline *timeline.Recorder
+	metrics  *metrics.Metrics
+	listener net.Listener // of the API
+	admin    net.Listener
+	drain    time.Duration
+	say      func(format string, args ...any)
+}
+
+// serve runs the process until stopping ends, then drains it: new requests are
+// refused, those in flight may end within the drain time, and what is left
+// after that, or at the second signal, is cut. It returns when everything has
+// ended.
+func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
+	running, stopFleet := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	tasks.Go(func() { p.fleet.Run(running) })
+
+	api := p.gateway.Server()
+	api.ErrorLog = slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)
+	admin := &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 2)
+	for _, s := range []struct {
+		server   *http.Server
+		listener net.Listener
+	}{{api, gateway.Listener(p.listener)}, {admin, p.admin}} {
+		tasks.Go(func() {
+			if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
+			}
+		})
+	}
+
+	var err error
+	select {
+	case <-stopping.Done():
+	case err = <-failed:
+	}
+	p.shutDown(api, now)
+	admin.Close()
+	stopFleet()
+	tasks.Wait()
+	p.gateway.Close()
+	return errors.Join(err, p.timeline.Close())
+}
+
+// shutDown drains the API's server.
+func (p *process) shutDown(api *http.Server, now <-chan struct{}) {
+	p.gateway.Drain()
+	if n := p.gateway.Live(); n > 0 {
+		p.say("draining: %d requests in flight, up to %v; press Ctrl-C again to cut them", n, p.drain)
+	}
+	patience, cancel := context.WithTimeout(context.Background(), p.drain)
+	defer cancel()
+	go func() {
+		select {
+		case <-now:
+			cancel()
+		case <-patience.Done():
+		}
+	}()
+	if err := api.Shutdown(patience); err != nil {
+		p.say("cutting %d requests", p.gateway.Live())
+		api.Close()
+		p.awaitHandlers()
+	}
+}
+
+// awaitHandlers waits until the handlers of cut connections have noticed and
+// closed their records, which http.Server.Close does not do.
+func (p *process) awaitHandlers() {
+	deadline := time.NewTimer(5 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for p.gateway.Live() > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}

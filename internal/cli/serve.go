@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"weir/internal/config"
+	"weir/internal/engine"
+	"weir/internal/engine/plane"
+	"weir/internal/engine/relay"
+	"weir/internal/fleet"
+	"weir/internal/gateway"
+	"weir/internal/metrics"
+	"weir/internal/timeline"
+	"weir/models"
+)
+
+type serveCommand struct {
+	gatewayFlags
+	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir engine. Repeatable; weir-sim is built in."`
+	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
+}
+
+// Help implements kong's extended help.
+func (serveCommand) Help() string {
+	return `Examples:
+  weir serve --engine openai=http://127.0.0.1:30000
+  weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
+  weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
+  weir serve --config weir.yaml`
+}
+
+// Run implements the command.
+func (c *serveCommand) Run(s *streams) error {
+	if len(c.Engine) == 0 {
+		return errors.New("no engine was given; add --engine openai=http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
+	}
+	ctx, now, stop := interrupt()
+	defer stop()
+	p, err := newProcess(&c.gatewayFlags, c.Engine, c.Model, s)
+	if err != nil {
+		return err
+	}
+	p.say("gateway   http://%s", p.listener.Addr())
+	p.say("admin     http://%s", p.admin.Addr())
+	for _, e := range p.fleet.Snapshot().Engines {
+		p.say("engine    %s (%s)", e.Name, e.Kind)
+	}
+	return p.serve(ctx, now)
+}
+
+// newProcess assembles a gateway. The listeners are bound last, so that an
+// address that answers belongs to a gateway that works.
+func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*process, error) {
+	opts, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	opts.Log = f.logger(s.err)
+	opts.Models, err = loadModels(folders)
+	if err != nil {
+		return nil, err
+	}
+	fl, planes, err := newFleet(engines, opts.Models)
+	if err != nil {
+		return nil, err
+	}
+	opts.Snapshot = fl.Snapshot
+	opts.Metrics = metrics.New()
+	opts.Metrics.Fleet(fl.Snapshot)
+	opts.Metrics.Planes(planes)
+	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
+	if err != nil {
+		return nil, err
+	}
+	opts.Metrics.Timeline(opts.Timeline)
+	p := &process{log: opts.Log, metrics: opts.Metrics, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
+		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
+	if p.listener, err = listen("--listen", f.Listen); err != nil {
+		return nil, err
+	}
+	if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
+		p.listener.Close()
+		return nil, err
+	}
+	p.gateway = gateway.New(opts)
+	return p, nil
+}
+
+func sayLine(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, format+"\n", args...) // a closed terminal is no reason to stop
+}
+
+// loadModels reads the model folders, and the built-in one beside them.
+func loadModels(specs []string) (map[string]*gateway.Model, error) {
+	loaded := map[string]*gateway.Model{}
+	taken := map[string]string{}
+	add := func(m config.Model, dir fs.FS) error {
+		for _, name := range append([]string{m.Name}, m.Aliases...) {
+			if by, ok := taken[name]; ok {
+				return fmt.Errorf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
+			}
+			taken[name] = m.Dir
+		}
+		model, err := gateway.LoadModel(m.Name, m.Aliases, dir)
+		if err != nil {
+			return fmt.Errorf("--model %s: %w", m.Dir, err)
+		}
+		loaded[m.Name] = model
+		return nil
+	}
+	for _, spec := range specs {
+		m, err := config.ParseModel(spec)
+		if err != nil {
+			return nil, fmt.Errorf("--model: %w", err)
+		}
+		if info, err := os.Stat(m.Dir); err != nil {
+			return nil, fmt.Errorf("--model: %w", err)
+		} else if !info.IsDir() {
+			return nil, fmt.Errorf("--model: %s is a file; give the folder that holds tokenizer.json", m.Dir)
+		}
+		if err := add(m, os.DirFS(m.Dir)); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := taken[models.SimName]; !ok {
+		if err := add(config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim()); err != nil {
+			return nil, err
+		}
+	}
+	return loaded, nil
+}
+
+// newFleet makes an adapter for each engine.
+func newFleet(specs []string, folders map[string]*gateway.Model) (*fleet.Fleet, []*plane.Engine, error) {
+	engines := make([]config.Engine, 0, len(specs))
+	for _, spec := range specs {
+		e, err := config.ParseEngine(spec)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--engine: %w", err)
+		}
+		engines = append(engines, e)
+	}
+	config.Unique(engines)
+	o := fleet.Options{Folders: map[string][]string{}}
+	var planes []*plane.Engine
+	for _, e := range engines {
+		var adapter engine.Adapter
+		switch e.Kind {
+		case "openai":
+			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model})
+		case "weir":
+			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr})
+			planes = append(planes, p)
+			adapter = p
+		}
+		o.Members = append(o.Members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
+	}
+	for name, m := range folders {
+		o.Folders[name] = m.Aliases
+	}
+	f, err := fleet.New(o)
+	return f, planes, err
+}

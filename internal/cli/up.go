@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"weir/models"
+)
+
+type upCommand struct {
+	gatewayFlags
+	Engines int `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
+	simFlags
+}
+
+// Help implements kong's extended help.
+func (upCommand) Help() string {
+	return `Examples:
+  weir up
+  weir up --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --timeline timeline.jsonl
+  weir up --engines 4 --cost constant --decode-cost 10ms`
+}
+
+// Run implements the command: the engines run in this process, but the gateway
+// reaches them over their real wire.
+func (c *upCommand) Run(s *streams) error {
+	if c.Engines < 1 {
+		return fmt.Errorf("--engines must be at least 1")
+	}
+	ctx, now, stop := interrupt()
+	defer stop()
+
+	folders, err := loadModels(nil)
+	if err != nil {
+		return err
+	}
+	var sims []simProcess
+	defer func() {
+		for _, p := range sims {
+			p.close()
+		}
+	}()
+	running, stopSims := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer stopSims()
+	var specs []string
+	for i := range c.Engines {
+		name := fmt.Sprintf("sim-%d", i+1)
+		e, err := newSim(&c.simFlags, name, folders[models.SimName])
+		if err != nil {
+			return err
+		}
+		var p simProcess
+		for _, kind := range []string{"weir", "admin"} {
+			if err := p.listen(kind, "--engines", "127.0.0.1:0"); err != nil {
+				p.close()
+				return err
+			}
+		}
+		sims = append(sims, p)
+		specs = append(specs, fmt.Sprintf("weir=%s,name=%s", p.faces[0].l.Addr(), name))
+		tasks.Go(func() {
+			if err := p.serve(running, e); err != nil {
+				sayLine(s.err, "weir: engine %s: %v", name, err)
+			}
+		})
+	}
+	p, err := newProcess(&c.gatewayFlags, specs, nil, s)
+	if err != nil {
+		return err
+	}
+	c.announce(p, sims)
+	return p.serve(ctx, now)
+}
+
+// announce prints what runs where, and how to try it.
+func (c *upCommand) announce(p *process, sims []simProcess) {
+	p.say("gateway   http://%s", p.listener.Addr())
+	p.say("admin     http://%s    /metrics /healthz /readyz /engines /timeline/ID /debug/pprof/", p.admin.Addr())
+	for i, sim := range sims {
+		p.say("engine    sim-%d on %s (weir plane), model %s, state http://%s/admin/state",
+			i+1, sim.faces[0].l.Addr(), models.SimName, sim.faces[1].l.Addr())
+	}
+	host := p.listener.Addr().String()
+	if _, port, err := net.SplitHostPort(host); err == nil {
+		host = "127.0.0.1:" + port
+	}
+	p.say("\nTry it:\n")
+	p.say(`  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"model": "%s", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}'`, host, models.SimName)
+	p.say("\nCtrl-C drains and stops.")
+}

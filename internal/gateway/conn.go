@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"weir/internal/trace"
+)
+
+// Listener wraps a listener so that each connection knows when the first byte
+// of a request was read, which net/http does not tell. Use it together with
+// ConnContext.
+func Listener(l net.Listener) net.Listener { return listener{l} }
+
+type listener struct{ net.Listener }
+
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c}, nil
+}
+
+// conn stamps the first read after a request was taken. It is armed anew by
+// the next request's end, so that reads of a body do not count; a pipelined
+// request, already read by then, has no stamp of its own.
+type conn struct {
+	net.Conn
+	first atomic.Int64 // 0: armed
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.first.Load() == 0 {
+		c.first.Store(trace.Now())
+	}
+	return n, err
+}
+
+type connKey struct{}
+
+// ConnContext is for http.Server.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if wrapped, ok := c.(*conn); ok {
+		return context.WithValue(ctx, connKey{}, wrapped)
+	}
+	return ctx
+}
+
+// arrival is the stamp of the request's first byte, or now when the connection
+// does not know.
+func arrival(ctx context.Context) int64 {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return trace.Now()
+	}
+	if at := c.first.Load(); at != 0 {
+		return at
+	}
+	return trace.Now()
+}
+
+// rearm makes the connection stamp its next read: the request is over.
+func rearm(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.first.Store(0)
+	}
+}
+
+// Server gives an http.Server for the gateway with its bounds set.
+func (g *Gateway) Server() *http.Server {
+	return &http.Server{
+		Handler:           g.Handler(),
+		ConnContext:       ConnContext,
+		ReadHeaderTimeout: g.opts.BodyTimeout,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          nil,
+	}
+}

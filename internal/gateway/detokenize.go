@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"weir/internal/stream"
+	"weir/internal/tokenizer"
+	"weir/internal/trace"
+)
+
+// startOutput resets the output path for an attempt: nothing of an abandoned
+// one has reached the client.
+func (x *exchange) startOutput() {
+	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
+		StopStrings: x.req.Stop, SkipSpecial: true,
+	})
+	x.out, x.answer, x.tokens, x.started = x.out[:0], x.answer[:0], 0, false
+	x.rec.FirstReceived = 0
+}
+
+// detokenize is stage 10: ids to text, never splitting a rune, cut before a
+// stop string. It reports whether the choice has ended. After a stop string the
+// engine is told to stop, and what it still sends is dropped with the mailbox.
+func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
+	x.enter(trace.Detokenize)
+	var used int
+	var stopped bool
+	x.piece, used, stopped = x.detok.Append(x.piece[:0], c.IDs)
+	x.tokens += used
+	if !stopped && c.Finish != nil && c.Finish.Err == nil {
+		x.piece, stopped = x.detok.Finish(x.piece)
+	}
+	if stopped {
+		x.mailbox.Close()
+		if c.Finish == nil {
+			x.generation.Abort()
+		}
+		c.Finish = nil
+	}
+	return stopped || c.Finish != nil
+}

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/relay"
+	"weir/internal/infer"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// maxAttempts is the first try and one elsewhere. More would turn one
+// failing engine's load into a storm on the others.
+const maxAttempts = 2
+
+// dispatch is stage 7: it hands the request to the chosen engine and returns
+// once the engine confirmed that it has it.
+func (x *exchange) dispatch() error {
+	x.enter(trace.Dispatch)
+	if x.relayed {
+		return x.forward()
+	}
+	return x.submit()
+}
+
+func (x *exchange) submit() error {
+	if x.mailbox == nil {
+		x.mailbox = stream.New(1, x.req.MaxTokens, &x.g.waiting)
+	}
+	attempt := x.mailbox.NextAttempt()
+	x.startOutput()
+	req := &infer.Request{
+		ID:        x.g.ids.next(),
+		Model:     x.target.Model,
+		Prompt:    x.ids,
+		MaxTokens: x.req.MaxTokens,
+		MinTokens: x.req.MinTokens,
+		IgnoreEOS: x.req.IgnoreEOS,
+		StopIDs:   x.req.StopIDs,
+		Sampling:  x.req.Sampling,
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, x.g.opts.SubmitTimeout)
+	defer cancel()
+	generation, err := x.target.Tokens.Generate(ctx, req, attempt, x.sink(), x.leg())
+	if err != nil {
+		return err
+	}
+	x.generation = generation
+	x.idle, x.lastOutput = time.NewTimer(x.g.opts.IdleTimeout), trace.Now()
+	return nil
+}
+
+// sink is the mailbox, behind the receive stage's injected delay if there is
+// one.
+func (x *exchange) sink() engine.Sink {
+	if d := x.g.opts.StageDelay[trace.Receive]; d > 0 && !x.delayed[trace.Receive] {
+		x.delayed[trace.Receive] = true
+		return &delaySink{Sink: x.mailbox, delay: d}
+	}
+	return x.mailbox
+}
+
+type delaySink struct {
+	engine.Sink
+	delay time.Duration
+}
+
+func (s *delaySink) Offer(d *infer.Delta) {
+	time.Sleep(s.delay)
+	s.delay = 0
+	s.Sink.Offer(d)
+}
+
+func (x *exchange) forward() error {
+	body := x.body
+	if x.target.Model != x.head.Model {
+		body = x.head.Splice(x.target.Model)
+	}
+	header := relay.EndToEnd(x.r.Header)
+	header.Del("Content-Length")
+	header.Del("Accept-Encoding")
+	header.Set("X-Request-Id", x.rec.RequestID)
+	x.attempt, x.abandon = context.WithCancelCause(x.ctx)
+	resp, err := x.target.Relay.Forward(x.attempt, &engine.RelayRequest{
+		Method: x.r.Method, Path: x.r.URL.RequestURI(), Header: header, Body: body,
+	}, x.leg())
+	if err != nil {
+		return err
+	}
+	x.response = resp
+	return nil
+}
+
+// settle closes an attempt: it is aborted unless it ended by itself, and its
+// outcome goes into its leg.
+func (x *exchange) settle(err error) error {
+	leg := x.leg()
+	if x.generation != nil {
+		if !x.complete {
+			x.generation.Abort()
+		}
+		x.generation = nil
+	}
+	if x.response != nil {
+		x.response.Body.Close()
+		x.response = nil
+	}
+	if x.abandon != nil {
+		x.abandon(nil)
+	}
+	if x.idle != nil {
+		x.idle.Stop()
+		x.idle = nil
+	}
+	if err == nil {
+		leg.Outcome = infer.Finished.String()
+		return nil
+	}
+	e := infer.AsError(err)
+	leg.Outcome = e.Code.String()
+	if e.Engine != "" {
+		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
+	}
+	return e
+}
+
+// couldRetry says whether there is another engine to go to, and nothing has
+// reached the client yet.
+func (x *exchange) couldRetry() bool {
+	if x.committed || x.ctx.Err() != nil || len(x.rec.Attempts) >= maxAttempts {
+		return false
+	}
+	_, ok := x.model.Pick(append(x.tried[:len(x.tried):len(x.tried)], x.target.Engine))
+	return ok
+}
+
+// again says whether the request goes to another engine: only while nothing
+// reached the client, only after a failure that another engine may not share,
+// and once.
+func (x *exchange) again(err error) bool {
+	var e *infer.Error
+	if err == nil || !errors.As(err, &e) || !e.Retryable || !x.couldRetry() {
+		return false
+	}
+	x.tried = append(x.tried, x.target.Engine)
+	x.g.opts.Metrics.Retry(x.target.Name)
+	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Name, "error", e.Error())
+	return true
+}

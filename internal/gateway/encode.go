@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// encode is stage 12: text into response bytes, an event for each merged delta
+// of a stream, or one object at the end. It returns the engine's error if the
+// choice ended with one; what came before it is encoded all the same.
+func (x *exchange) encode(c *stream.Cell, ended bool) error {
+	x.enter(trace.Encode)
+	if x.req.Stream {
+		if x.enc == nil {
+			x.enc = openai.NewStream(x.answerOptions())
+		}
+		if !x.started {
+			x.started = true
+			x.out = x.enc.AppendStart(x.out, int(c.Choice))
+		}
+		if len(x.piece) > 0 {
+			x.out = x.enc.AppendText(x.out, int(c.Choice), x.piece)
+		}
+	} else {
+		x.answer = append(x.answer, x.piece...)
+	}
+	if !ended {
+		return nil
+	}
+	reason := infer.ReasonStop
+	if c.Finish != nil {
+		if err := c.Finish.Err; err != nil {
+			if err.Engine == "" {
+				err.Engine = x.target.Name
+			}
+			return err
+		}
+		reason = c.Finish.Reason
+	}
+	x.end(c, reason)
+	return nil
+}
+
+// end encodes what follows the last text.
+func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
+	usage := infer.Usage{PromptTokens: len(x.ids), CompletionTokens: x.tokens, CachedTokens: -1}
+	if c.Finish != nil {
+		usage.CachedTokens = c.Finish.CachedTokens
+	}
+	x.rec.CompletionTokens, x.rec.CachedTokens = x.tokens, max(usage.CachedTokens, 0)
+	if x.req.Stream {
+		x.out = x.enc.AppendFinish(x.out, int(c.Choice), reason)
+		if x.req.IncludeUsage {
+			x.out = x.enc.AppendUsage(x.out, usage)
+		}
+		x.out = x.enc.AppendDone(x.out)
+	} else {
+		x.out = openai.AppendResponse(x.out, x.answerOptions(), x.answer, reason, usage)
+	}
+	x.complete = true
+}
+
+func (x *exchange) answerOptions() openai.StreamOptions {
+	return openai.StreamOptions{
+		Endpoint: x.endpoint, ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(),
+		Model: x.head.Model, IncludeUsage: x.req.IncludeUsage,
+	}
+}

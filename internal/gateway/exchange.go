@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/admit"
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/route"
+	"weir/internal/stream"
+	"weir/internal/tokenizer"
+	"weir/internal/trace"
+)
+
+// exchange is one request on its way through the stages. It belongs to the one
+// goroutine that serves the request; only the mailbox is shared.
+type exchange struct {
+	g   *Gateway
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	r   *http.Request
+	ctx context.Context // ends when the client hangs up
+	rec *trace.Record
+	err *infer.Error // how the request ended
+
+	// From decode and gate.
+	body        []byte
+	head        *openai.Head
+	endpoint    openai.Endpoint
+	req         *openai.Request // token engines only
+	reservation *admit.Reservation
+	fleet       *route.Snapshot
+	model       *route.Model
+	relayed     bool
+	folder      *Model // token engines only
+
+	// From render and tokenize.
+	text []byte // the rendered prompt
+	ids  []uint32
+
+	// Of the attempts.
+	target     route.Target
+	tried      []*route.Engine
+	mailbox    *stream.Mailbox
+	generation engine.Generation
+	response   *engine.RelayResponse
+	attempt    context.Context // of a relayed attempt
+	abandon    context.CancelCauseFunc
+	idle       *time.Timer // bounds the wait for the engine's next output
+	lastOutput int64
+
+	// Of the output.
+	cells         []stream.Cell
+	detok         *tokenizer.Detokenizer
+	enc           *openai.Stream
+	piece         []byte // text of the cell at hand
+	answer        []byte // the whole text, when not streamed
+	out           []byte // encoded, not yet written
+	tokens        int    // ids consumed of the current attempt
+	started       bool   // the stream's first event is encoded
+	complete      bool   // the whole answer is encoded
+	committed     bool   // the response head was written
+	carriesSSE    bool   // the response is a stream of events
+	relayedStatus bool   // the engine's own refusal was passed on
+	writeDeadline time.Time
+
+	delayed [trace.NumStages]bool
+}
+
+// begin opens the exchange and its record.
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{
+		g: g, w: w, r: r,
+		rc:  http.NewResponseController(w),
+		ctx: r.Context(),
+		rec: &trace.Record{
+			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
+			Endpoint:         r.URL.Path,
+			Arrival:          arrival(r.Context()),
+			LiveAtArrival:    int(g.live.Add(1)) - 1,
+			PendingAtArrival: int(g.waiting.Load()),
+		},
+	}
+	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
+	w.Header().Set("X-Request-Id", x.rec.RequestID)
+	g.opts.Metrics.Received(endpointLabel(r.URL.Path))
+	x.delay(trace.Read)
+	return x
+}
+
+// endpointLabel keeps the label's values few, whatever clients ask for.
+func endpointLabel(path string) string {
+	switch path {
+	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
+		return path
+	}
+	return "other"
+}
+
+// attempt gives the record of the attempt at hand.
+func (x *exchange) leg() *trace.Leg { return x.rec.Leg() }
+
+// delay injects the configured delay of a stage, once per request.
+func (x *exchange) delay(s trace.Stage) {
+	d := x.g.opts.StageDelay[s]
+	if d == 0 || x.delayed[s] {
+		return
+	}
+	x.delayed[s] = true
+	time.Sleep(d)
+}
+
+// requestIDs makes ids that are unique over gateways and restarts and all of
+// one length, because some engines match aborts by prefix.
+type requestIDs struct {
+	instance string
+	count    atomic.Uint64
+}
+
+func newRequestIDs() *requestIDs {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return &requestIDs{instance: hex.EncodeToString(b[:])}
+}
+
+func (ids *requestIDs) next() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], ids.count.Add(1))
+	return ids.instance + hex.EncodeToString(b[2:])
+}
+
+// requestID takes the client's id over when it can go into headers and logs as
+// it is, and makes one otherwise.
+func requestID(given string, ids *requestIDs) string {
+	if given == "" || len(given) > 128 {
+		return "req-" + ids.next()
+	}
+	for _, c := range []byte(given) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
+			c == '-', c == '_', c == '.', c == ':':
+		default:
+			return "req-" + ids.next()
+		}
+	}
+	return given
+}

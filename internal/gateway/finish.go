@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/trace"
+)
+
+// finish is stage 14: it tells the client about an error, gives back what the
+// request held, and closes its one record. It also runs after a panic.
+func (x *exchange) finish() {
+	if p := recover(); p != nil {
+		x.err = infer.Errorf(infer.CodeInternal, "internal error")
+		x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID,
+			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+	x.enter(trace.Finish)
+	x.release()
+	broken := x.err != nil && !x.relayedStatus && x.fail()
+	x.record()
+	if broken {
+		// Ends the connection without the terminating chunk: a cut stream never
+		// looks like a complete one.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// release gives back what the request holds.
+func (x *exchange) release() {
+	if x.generation != nil || x.response != nil {
+		_ = x.settle(x.err)
+	}
+	if x.idle != nil {
+		x.idle.Stop()
+	}
+	if x.mailbox != nil {
+		x.mailbox.Close()
+	}
+	if x.reservation != nil {
+		x.reservation.Leave()
+	}
+}
+
+// fail tells the client what went wrong, as far as it can still be told. It
+// reports whether the connection must be broken.
+func (x *exchange) fail() (broken bool) {
+	if !x.committed {
+		if x.err.Code != infer.CodeCancelled {
+			x.rec.Status = openai.Status(x.err)
+			x.extendDeadline()
+			x.rec.BytesOut += int64(writeError(x.w, x.err))
+		}
+		return x.err.Code == infer.CodeCancelled
+	}
+	if x.carriesSSE && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
+		x.out = openai.AppendErrorEvent(x.out, x.err)
+		_ = x.write(x.out) // the client may be gone by now, which changes nothing
+	}
+	return true
+}
+
+// record closes the request's record and hands it to the views.
+func (x *exchange) record() {
+	rec := x.rec
+	rec.Outcome = x.err.Outcome()
+	if x.err != nil {
+		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
+		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
+			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "error", x.err.Error())
+		}
+		if !x.relayed && rec.CompletionTokens == 0 {
+			rec.CompletionTokens = x.tokens
+		}
+	}
+	rec.Finished = trace.Now()
+	rec.Ledger.Enter(trace.Finish, rec.Finished)
+	x.g.live.Add(-1)
+	x.g.opts.Metrics.Ended(rec)
+	if x.g.opts.Timeline != nil {
+		x.g.opts.Timeline.Add(rec)
+	}
+	rearm(x.r.Context())
+}
+
+// writeError answers with an error in the API's shape and gives the size of
+// the body.
+func writeError(w http.ResponseWriter, err *infer.Error) int {
+	body := openai.AppendError(nil, err)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if err.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))
+	}
+	w.WriteHeader(openai.Status(err))
+	n, _ := w.Write(body) // nobody is left to be told
+	return n
+}

@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// flush is stage 13: one write to the client of all that is encoded. A client
+// that does not read within the write deadline is given up; only its own
+// stream waits for it.
+func (x *exchange) flush() error {
+	x.enter(trace.Flush)
+	if len(x.out) == 0 {
+		return nil
+	}
+	if !x.committed {
+		h := x.w.Header()
+		if x.req.Stream {
+			h.Set("Content-Type", "text/event-stream")
+			h.Set("Cache-Control", "no-cache")
+			x.carriesSSE = true
+		} else {
+			h.Set("Content-Type", "application/json")
+			h.Set("Content-Length", strconv.Itoa(len(x.out)))
+		}
+		x.commit(http.StatusOK)
+	}
+	err := x.write(x.out)
+	x.out = x.out[:0]
+	return err
+}
+
+// commit writes the response head. From here on the request cannot be retried.
+func (x *exchange) commit(status int) {
+	x.committed = true
+	x.rec.Status = status
+	x.w.WriteHeader(status)
+}
+
+// write writes and flushes.
+func (x *exchange) write(b []byte) error {
+	x.extendDeadline()
+	_, err := x.w.Write(b)
+	if err == nil {
+		err = x.rc.Flush()
+	}
+	if err != nil {
+		return x.writeError(err)
+	}
+	x.rec.Flushes++
+	x.rec.BytesOut += int64(len(b))
+	x.g.opts.Metrics.Wrote(len(b))
+	if x.rec.FirstFlushed == 0 {
+		x.rec.FirstFlushed = trace.Now()
+	}
+	return nil
+}
+
+// extendDeadline keeps the write deadline between one and one and a half
+// timeouts ahead, so that it is not set for every write.
+func (x *exchange) extendDeadline() {
+	now := time.Now()
+	timeout := x.g.opts.WriteTimeout
+	if x.writeDeadline.Sub(now) >= timeout {
+		return
+	}
+	x.writeDeadline = now.Add(timeout + timeout/2)
+	_ = x.rc.SetWriteDeadline(x.writeDeadline) // a writer without deadlines cannot block for ever either
+}
+
+func (x *exchange) writeError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &infer.Error{Code: infer.CodeSlowClient, Cause: err,
+			Message: "the client did not read for " + x.g.opts.WriteTimeout.String()}
+	}
+	return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection", Cause: err}
+}

@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"strings"
+
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/trace"
+)
+
+// gate is stage 2, the refusals that cost nothing: unknown model, a field the
+// engine kind cannot carry, too much in flight. What it reserves is an estimate
+// that tokenize settles.
+func (x *exchange) gate() error {
+	x.enter(trace.Gate)
+	if err := x.findModel(); err != nil {
+		return err
+	}
+	estimate := int64(len(x.body) / 4)
+	if !x.relayed {
+		req, err := x.head.Request(x.model.Kind)
+		if err != nil {
+			return err
+		}
+		x.req = req
+		estimate += int64(req.MaxTokens)
+	}
+	reservation, err := x.g.gate.Enter(estimate)
+	if err != nil {
+		return err
+	}
+	x.reservation = reservation
+	return nil
+}
+
+// findModel looks the model up in the fleet of this moment.
+func (x *exchange) findModel() error {
+	x.fleet = x.g.opts.Snapshot()
+	model := x.fleet.Models[x.head.Model]
+	if model == nil {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", x.head.Model, servedModels(x.fleet.Names()))
+		e.Param = "model"
+		return e
+	}
+	x.model = model
+	x.rec.Model = model.Name
+	if model.Fault != "" {
+		return infer.Errorf(infer.CodeUnavailable, "model %q cannot be served: its engine %s", model.Name, model.Fault)
+	}
+	x.folder = x.g.opts.Models[model.Name]
+	x.relayed = model.Relayed || x.folder == nil
+	if x.endpoint == openai.Other && !x.relayed {
+		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions and /v1/completions",
+			x.r.URL.Path, x.model.Kind)
+	}
+	return nil
+}
+
+func servedModels(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "no engine has joined yet"
+	case len(names) > 20:
+		names = append(names[:20:20], "...")
+	}
+	return "the models here are " + strings.Join(names, ", ")
+}

@@ -1,0 +1,131 @@
+// Package gateway is the request path: it takes a client's request through the
+// stages in their order and is the only package that knows that order.
+//
+// To follow a request, read the files in the order of the stages: serve.go is
+// the spine; decode.go, gate.go, render.go, tokenize.go, queue.go, route.go and
+// dispatch.go lead to the engine. There the path forks. Token engines push ids
+// into a mailbox, and generate.go loops over receive, merge, detokenize, parse,
+// encode and flush. Relay engines are pulled by relay.go. finish.go ends both.
+package gateway
+
+import (
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/admit"
+	"weir/internal/infer"
+	"weir/internal/metrics"
+	"weir/internal/pool"
+	"weir/internal/route"
+	"weir/internal/timeline"
+	"weir/internal/trace"
+)
+
+// Options configure a Gateway. Snapshot is needed; everything else has a
+// working zero value.
+type Options struct {
+	// Snapshot gives the fleet as it is now.
+	Snapshot func() *route.Snapshot
+	// Models are the model folders, by canonical name.
+	Models map[string]*Model
+	// Timeline takes the records of ended requests; nil keeps none.
+	Timeline *timeline.Recorder
+	Metrics  *metrics.Metrics
+	Log      *slog.Logger
+	Limits   admit.Limits
+	Pool     pool.Options
+
+	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
+	MaxBody int64
+	// BodyTimeout bounds the wait for a body's next bytes; 0 means 30 s.
+	BodyTimeout time.Duration
+	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
+	WriteTimeout time.Duration
+	// EngineTimeout bounds the wait for any engine to be ready; 0 means 5 s.
+	EngineTimeout time.Duration
+	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
+	SubmitTimeout time.Duration
+	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
+	IdleTimeout time.Duration
+	// StageDelay adds a delay to a stage, once per request. It exists to prove
+	// that dashboards and alerts built on the stages point where they should.
+	StageDelay map[trace.Stage]time.Duration
+}
+
+func (o *Options) defaults() {
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 32 << 20
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.BodyTimeout, 30 * time.Second},
+		{&o.WriteTimeout, 30 * time.Second},
+		{&o.EngineTimeout, 5 * time.Second},
+		{&o.SubmitTimeout, 10 * time.Second},
+		{&o.IdleTimeout, 5 * time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+}
+
+// Gateway serves the API. It owns the tokenizing pool; the goroutines of
+// requests belong to the HTTP server.
+type Gateway struct {
+	opts    Options
+	gate    *admit.Gate
+	pool    *pool.Pool
+	ids     *requestIDs
+	started int64        // Unix seconds, the models' creation time
+	live    atomic.Int64 // requests between arrival and finish
+	waiting atomic.Int64 // mailboxes with output pending
+}
+
+// New makes a gateway. Close must be called after the HTTP server has ended.
+func New(opts Options) *Gateway {
+	opts.defaults()
+	g := &Gateway{
+		opts:    opts,
+		gate:    admit.NewGate(opts.Limits),
+		pool:    pool.New(opts.Pool),
+		ids:     newRequestIDs(),
+		started: time.Now().Unix(),
+	}
+	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
+	return g
+}
+
+// Drain refuses new requests; those in flight go on.
+func (g *Gateway) Drain() { g.gate.Drain() }
+
+// Live tells how many requests are in flight.
+func (g *Gateway) Live() int { return int(g.live.Load()) }
+
+// Close ends the pool's workers.
+func (g *Gateway) Close() { g.pool.Close() }
+
+// Handler serves the API's paths.
+func (g *Gateway) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", g.listModels)
+	mux.HandleFunc("GET /v1/models/{id...}", g.getModel)
+	mux.HandleFunc("/v1/", g.handle)
+	mux.HandleFunc("/", g.notFound)
+	return mux
+}
+
+func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
+	writeError(w, infer.Errorf(infer.CodeNotFound,
+		"there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", r.URL.Path))
+}

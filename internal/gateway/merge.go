@@ -1,0 +1,29 @@
+package gateway
+
+import "weir/internal/trace"
+
+// merge is stage 9: it takes all that is pending as one, and reports whether
+// there was anything.
+func (x *exchange) merge() bool {
+	x.cells = x.mailbox.Take(x.cells)
+	if len(x.cells) == 0 {
+		return false
+	}
+	now := trace.Now()
+	read := x.cells[0].Received
+	x.rec.Ledger.Split(read, trace.Receive, now)
+	x.enter(trace.Merge)
+	x.lastOutput = now
+	for i := range x.cells {
+		c := &x.cells[i]
+		if c.Stamps != nil {
+			x.leg().Stamps = *c.Stamps
+		}
+		if x.rec.FirstReceived == 0 && len(c.IDs) > 0 {
+			x.rec.FirstReceived = read
+			x.rec.LiveAtFirstToken = int(x.g.live.Load())
+			x.rec.PendingAtFirstToken = int(x.g.waiting.Load())
+		}
+	}
+	return true
+}

@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/chat"
+	"weir/internal/content"
+	"weir/internal/tokenizer"
+)
+
+// Model is a model folder ready to serve: how its prompts are rendered, and its
+// text turned into ids and back.
+type Model struct {
+	Name    string
+	Aliases []string
+	*tokenizer.Model
+	Templates *chat.Set // nil: the model takes completions only
+
+	encoders sync.Pool // of *tokenizer.Encoder
+}
+
+// LoadModel reads a model folder. Its errors name the file and the place in it.
+func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
+	folder, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	var sources []chat.Named
+	for _, name := range slices.Sorted(maps.Keys(folder.ChatTemplates)) {
+		sources = append(sources, chat.Named{Name: name, Source: folder.ChatTemplates[name]})
+	}
+	templates, err := chat.ParseSet(sources, chat.Options{})
+	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
+		return nil, err
+	}
+	return &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}, nil
+}
+
+// tokens encodes a text on the calling goroutine.
+func (m *Model) tokens(ctx context.Context, text []byte, o tokenizer.EncodeOptions) ([]uint32, error) {
+	enc, _ := m.encoders.Get().(*tokenizer.Encoder)
+	if enc == nil {
+		enc = m.Tokenizer.NewEncoder()
+	}
+	defer m.encoders.Put(enc)
+	return enc.EncodeBytes(ctx, make([]uint32, 0, len(text)/4+8), text, o)
+}
+
+// Encode gives the ids of a rendered prompt.
+func (m *Model) Encode(text string) ([]uint32, error) {
+	return m.tokens(context.Background(), []byte(text), tokenizer.EncodeOptions{})
+}
+
+// Text gives the bytes of an id.
+func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
+
+// Render gives the prompt of a chat whose messages are the JSON array given.
+func (m *Model) Render(messages []byte) (string, error) {
+	text, err := m.render(context.Background(), &chat.Input{Messages: messages, AddGenerationPrompt: true})
+	return string(text), err
+}
+
+// render applies the model's chat template.
+func (m *Model) render(ctx context.Context, in *chat.Input) ([]byte, error) {
+	template, err := m.Templates.Select("", len(in.Tools) > 0)
+	if err != nil {
+		return nil, err
+	}
+	in.SpecialTokens, in.Now = m.SpecialTokens, time.Now()
+	return template.Render(ctx, nil, in)
+}
+
+// Words is the list that simulated engines make their output of and verifying
+// clients check it with.
+func (m *Model) Words() (*content.Words, error) {
+	w, err := content.New(m.VocabSize, func(id uint32) ([]byte, bool) {
+		return m.Tokenizer.TokenBytes(id), m.Tokenizer.Known(id) && !m.Tokenizer.Special(id)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return w, nil
+}

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/route"
+)
+
+// listModels answers GET /v1/models with every name that can be asked for.
+func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
+	snap := g.opts.Snapshot()
+	var list []openai.ModelInfo
+	for _, name := range snap.Names() {
+		if m := snap.Models[name]; len(m.Targets) > 0 {
+			list = append(list, g.modelInfo(name, m))
+		}
+	}
+	writeJSON(w, openai.AppendModels(nil, list))
+}
+
+// getModel answers GET /v1/models/{id}; an id may contain slashes.
+func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
+	snap := g.opts.Snapshot()
+	name := r.PathValue("id")
+	m := snap.Models[name]
+	if m == nil {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap.Names()))
+		e.Param = "model"
+		writeError(w, e)
+		return
+	}
+	writeJSON(w, openai.AppendModel(nil, g.modelInfo(name, m)))
+}
+
+func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
+	info := openai.ModelInfo{ID: name, Created: g.started, OwnedBy: "weir", MaxModelLen: m.ContextLength}
+	if folder := g.opts.Models[m.Name]; info.MaxModelLen == 0 && folder != nil {
+		info.MaxModelLen = folder.ContextLength
+	}
+	return info
+}
+
+func writeJSON(w http.ResponseWriter, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // the client may be gone, and then nobody is left to be told
+}

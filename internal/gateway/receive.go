@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// receive is stage 8 as the handler sees it: it waits until the engine's
+// reader has put something into the mailbox, and takes it. The wait is the
+// engine's time until the frame was read, and weir's own from there on.
+func (x *exchange) receive() error {
+	x.enter(trace.Engine)
+	for !x.merge() {
+		select {
+		case <-x.mailbox.Ready():
+		case <-x.ctx.Done():
+			return infer.AsError(x.ctx.Err())
+		case <-x.idle.C:
+			if err := x.checkIdle(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkIdle is called when the idle timer fires. The timer is not touched per
+// token: it is set again for what is left since the last output.
+func (x *exchange) checkIdle() error {
+	left := x.g.opts.IdleTimeout - time.Duration(trace.Now()-x.lastOutput)
+	if left > 0 {
+		x.idle.Reset(left)
+		return nil
+	}
+	return &infer.Error{Code: infer.CodeDeadline, Engine: x.target.Name, Retryable: true,
+		Message: "the engine sent nothing for " + x.g.opts.IdleTimeout.String()}
+}

@@ -1,0 +1,221 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/sse"
+	"weir/internal/trace"
+)
+
+// A relay's buffer begins small, because thousands of streams may be idle, and
+// grows up to one held tail and one read.
+const (
+	relayBufferMin = 4 << 10
+	relayBufferMax = sse.DefaultMax + 16<<10
+)
+
+// relay is the output path of a relay engine: it reads from the engine and
+// writes to the client, byte for byte. Of a stream of events it only forwards
+// whole ones, so that an error event of weir's own never lands inside one.
+func (x *exchange) relay() error {
+	if err := x.elsewhere(); err != nil {
+		return err
+	}
+	resp := x.response
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	x.carriesSSE = kind == "text/event-stream"
+	x.startIdle()
+	p := &pull{x: x, buf: make([]byte, relayBufferMin), wantDone: x.endpoint != openai.Other}
+	err := p.copy()
+	p.recordUsage()
+	if err != nil {
+		return err
+	}
+	x.complete = true
+	if resp.Status >= 400 {
+		return x.statusError(resp.Status)
+	}
+	return nil
+}
+
+// elsewhere turns an overloaded engine's refusal into a retryable error when
+// another engine could take the request. Otherwise the refusal is passed on as
+// the engine wrote it.
+func (x *exchange) elsewhere() error {
+	status := x.response.Status
+	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || !x.couldRetry() {
+		return nil
+	}
+	return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true,
+		Message: "the engine is overloaded"}
+}
+
+// statusError records a refusal that the engine wrote and the client has read.
+func (x *exchange) statusError(status int) error {
+	x.relayedStatus = true
+	e := infer.Errorf(infer.CodeInvalid, "the engine answered with status %d", status)
+	switch {
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
+		e.Code = infer.CodeOverloaded
+	case status >= 500:
+		e.Code, e.Engine = infer.CodeEngine, x.target.Name
+	}
+	return e
+}
+
+// startIdle bounds the wait for the engine's next bytes.
+func (x *exchange) startIdle() {
+	cancel, engine, timeout := x.abandon, x.target.Name, x.g.opts.IdleTimeout
+	x.idle = time.AfterFunc(timeout, func() {
+		cancel(&infer.Error{Code: infer.CodeDeadline, Engine: engine, Retryable: true,
+			Message: "the engine sent nothing for " + timeout.String()})
+	})
+}
+
+// pull moves one answer. buf[:held] is what was read and not yet forwarded.
+type pull struct {
+	x        *exchange
+	buf      []byte
+	held     int
+	splitter sse.Splitter
+	wantDone bool // a complete stream of this endpoint ends with [DONE]
+	done     bool
+	usage    []byte // the beginning of the latest usage object
+	open     bool   // the last write ended inside an event too large to hold
+}
+
+func (p *pull) copy() error {
+	x := p.x
+	for {
+		x.enter(trace.Engine)
+		p.grow()
+		n, err := x.response.Body.Read(p.buf[p.held:])
+		x.enter(trace.Receive)
+		if n > 0 {
+			x.idle.Reset(x.g.opts.IdleTimeout)
+			if x.rec.FirstReceived == 0 {
+				x.rec.FirstReceived = trace.Now()
+				x.rec.LiveAtFirstToken = int(x.g.live.Load())
+			}
+			if werr := p.forward(n); werr != nil {
+				return werr
+			}
+		}
+		if err == io.EOF {
+			return p.finish()
+		}
+		if err != nil {
+			return p.readError(err)
+		}
+	}
+}
+
+// grow makes room for a read.
+func (p *pull) grow() {
+	if p.held < len(p.buf) {
+		return
+	}
+	buf := make([]byte, min(2*len(p.buf), relayBufferMax))
+	copy(buf, p.buf[:p.held])
+	p.buf = buf
+}
+
+// forward writes as much of what is held as may be written.
+func (p *pull) forward(n int) error {
+	x := p.x
+	whole := p.held + n
+	if x.carriesSSE {
+		r := p.splitter.Feed(p.buf[p.held:whole])
+		whole, p.open = r.Len, r.Open
+		p.done = r.Done
+	}
+	p.noteUsage(p.buf[:whole])
+	p.held += n
+	if whole == 0 {
+		return nil
+	}
+	x.enter(trace.Flush)
+	if !x.committed {
+		p.head()
+	}
+	if err := x.write(p.buf[:whole]); err != nil {
+		return err
+	}
+	p.held = copy(p.buf, p.buf[whole:p.held])
+	return nil
+}
+
+// head passes the engine's response head on, with the request's id in it.
+func (p *pull) head() {
+	h := p.x.w.Header()
+	id := h.Get("X-Request-Id")
+	for name, values := range p.x.response.Header {
+		h[name] = values
+	}
+	h.Set("X-Request-Id", id)
+	p.x.commit(p.x.response.Status)
+}
+
+// finish judges the end of the engine's answer.
+func (p *pull) finish() error {
+	x := p.x
+	if x.carriesSSE {
+		if p.held > 0 || p.open || p.wantDone && !p.done && x.response.Status < 400 {
+			return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true,
+				Message: "the engine's stream ended before it was complete"}
+		}
+	}
+	if !x.committed {
+		x.enter(trace.Flush)
+		p.head()
+		if err := x.write(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readError says why the engine's answer could not be read to its end. An
+// abandoned attempt carries its cause.
+func (p *pull) readError(err error) error {
+	x := p.x
+	if x.ctx.Err() != nil {
+		return infer.AsError(context.Canceled)
+	}
+	var idle *infer.Error
+	if errors.As(context.Cause(x.attempt), &idle) {
+		return idle
+	}
+	return err
+}
+
+// usageMark begins the object that a stream's last events carry.
+var usageMark = []byte(`"usage":{`)
+
+// usageMax bounds what is kept of a usage object.
+const usageMax = 1 << 10
+
+// noteUsage keeps the latest usage object that the engine sends, for the
+// record; it is read once, at the end.
+func (p *pull) noteUsage(events []byte) {
+	if i := bytes.LastIndex(events, usageMark); i >= 0 {
+		from := i + len(usageMark) - 1
+		p.usage = append(p.usage[:0], events[from:min(len(events), from+usageMax)]...)
+	}
+}
+
+// recordUsage puts the token counts that the engine stated into the record.
+func (p *pull) recordUsage() {
+	if u, ok := openai.ParseUsage(p.usage); ok {
+		rec := p.x.rec
+		rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
+	}
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/tokenizer"
+	"weir/internal/trace"
+)
+
+// tokenize is stage 4: text to ids in the bounded pool, so that no amount of
+// prompts keeps I/O from a core. It then knows what the gate could only
+// estimate: whether the prompt fits, and how much is reserved.
+func (x *exchange) tokenize() error {
+	x.enter(trace.PoolWait)
+	if x.req.PromptIDs != nil {
+		x.ids = x.req.PromptIDs
+		if err := x.checkIDs(); err != nil {
+			return err
+		}
+	} else if err := x.inPool(trace.Tokenize, len(x.text), x.encodeText); err != nil {
+		return err
+	}
+	x.rec.PromptTokens = len(x.ids)
+	if err := x.fit(); err != nil {
+		return err
+	}
+	x.reservation.Settle(int64(len(x.ids) + x.req.MaxTokens))
+	return nil
+}
+
+// encodeText runs on a worker of the pool. A rendered chat has its special
+// tokens from the template; a completion's prompt gets those that the model's
+// post-processor adds.
+func (x *exchange) encodeText() (err error) {
+	x.ids, err = x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{AddSpecial: x.endpoint == openai.Completions})
+	return err
+}
+
+// inPool runs work in the pool: the wait for a worker is pool_wait, and the
+// work itself the stage's.
+func (x *exchange) inPool(s trace.Stage, cost int, work func() error) error {
+	x.enter(trace.PoolWait)
+	var failed error
+	times, err := x.g.pool.Run(x.ctx, cost, func() {
+		x.delay(s)
+		failed = work()
+	})
+	now := trace.Now()
+	x.rec.Ledger.Split(times.Start, s, now)
+	if err != nil {
+		return err
+	}
+	if s == trace.Tokenize {
+		x.rec.TokenizeStart, x.rec.TokenizeEnd = times.Start, times.End
+	}
+	return failed
+}
+
+// checkIDs refuses ids that the model does not have.
+func (x *exchange) checkIDs() error {
+	for i, id := range x.ids {
+		if int(id) >= x.folder.VocabSize {
+			return infer.Invalid("prompt", "prompt[%d] is %d; the model's ids are 0 to %d", i, id, x.folder.VocabSize-1)
+		}
+	}
+	return nil
+}
+
+// fit checks prompt and output against the context length, and gives a request
+// without a limit all that is left of it.
+func (x *exchange) fit() error {
+	if len(x.ids) == 0 {
+		return infer.Invalid(x.promptField(), "the prompt is empty: it has no tokens")
+	}
+	limit := x.folder.ContextLength
+	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
+		limit = n
+	}
+	left := limit - len(x.ids)
+	switch {
+	case limit == 0:
+		if x.req.MaxTokens == 0 {
+			return infer.Invalid("max_tokens", "max_tokens is required: the context length of model %s is not known", x.model.Name)
+		}
+	case left <= 0:
+		return x.tooLong(x.promptField(), "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
+			len(x.ids), x.model.Name, limit)
+	case x.req.MaxTokens == 0:
+		x.req.MaxTokens = left
+	case x.req.MaxTokens > left:
+		return x.tooLong("max_tokens", "max_tokens is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
+			x.req.MaxTokens, len(x.ids), x.model.Name, limit, left)
+	}
+	if x.req.MinTokens > x.req.MaxTokens {
+		return infer.Invalid("min_tokens", "min_tokens is %d, which is more than the %d tokens of the answer", x.req.MinTokens, x.req.MaxTokens)
+	}
+	return nil
+}
+
+func (x *exchange) tooLong(param, format string, args ...any) error {
+	e := infer.Errorf(infer.CodeContext, format, args...)
+	e.Param = param
+	return e
+}
+
+func (x *exchange) promptField() string {
+	if x.endpoint == openai.Completions {
+		return "prompt"
+	}
+	return "messages"
+}
