@@ -38,6 +38,9 @@ type Model struct {
 	// SpecialTokens are the token strings that tokenizer_config.json names
 	// ("bos_token", "eos_token", "pad_token"...), as chat templates see them.
 	SpecialTokens map[string]string
+	// BOSToken and EOSToken are the two that nearly every template writes;
+	// empty if there is none.
+	BOSToken, EOSToken string
 	// ChatTemplates are the sources of the chat templates by name; most models
 	// have DefaultTemplate alone or none.
 	ChatTemplates map[string]string
@@ -45,12 +48,6 @@ type Model struct {
 	// equal ids for equal text.
 	Fingerprint string
 }
-
-// BOS is the beginning-of-sequence token, or empty.
-func (m *Model) BOS() string { return m.SpecialTokens["bos_token"] }
-
-// EOSToken is the end token that chat templates write, or empty.
-func (m *Model) EOSToken() string { return m.SpecialTokens["eos_token"] }
 
 // Load reads a Hugging Face model folder. Only tokenizer.json must be there.
 // An error names the file and the place in it.
@@ -138,6 +135,7 @@ func (m *Model) readTokenizerConfig(folder fs.FS) (limit int, err error) {
 			return 0, err
 		}
 	}
+	m.BOSToken, m.EOSToken = m.SpecialTokens["bos_token"], m.SpecialTokens["eos_token"]
 	return limit, nil
 }
 
@@ -258,7 +256,7 @@ func (m *Model) readConfigs(folder fs.FS, limit int) error {
 			}
 		}
 	}
-	if id, ok := m.Tokenizer.ID(m.EOSToken()); ok {
+	if id, ok := m.Tokenizer.ID(m.EOSToken); ok {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)

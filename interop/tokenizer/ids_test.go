@@ -48,7 +48,7 @@ func TestGrammars(t *testing.T) {
 		pattern[g.Name] = g.Pattern
 	}
 	cases := map[string]spec{
-		"byte level":    {},
+		"byte level":    {Patterns: []string{}},
 		"llama3":        {Patterns: []string{pattern["llama3"]}, IgnoreMerges: true},
 		"qwen2":         {Patterns: []string{pattern["qwen2"]}, NFC: true},
 		"qwen3.5":       {Patterns: []string{pattern["qwen3.5"]}, NFC: true},

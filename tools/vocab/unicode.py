@@ -56,9 +56,9 @@ def combining_classes(nfd):
         while lo < hi:
             mid = (lo + hi) // 2
             if swaps(mark, groups[mid][0]):
-                hi = mid
-            elif swaps(groups[mid][0], mark):
                 lo = mid + 1
+            elif swaps(groups[mid][0], mark):
+                hi = mid
             else:
                 groups[mid].append(mark)
                 break
