@@ -18,7 +18,7 @@
 // that occur twice, except those that weir itself acts on (model, stream, n,
 // stream_options), and an escape that is half a surrogate pair: both are JSON,
 // and judging them is the engine's business. For an engine that takes ids weir
-// is the judge, and both are refused wherever they stand.
+// is the judge, and both are refused in every field that it reads.
 //
 // Answers are appended to the caller's buffer: [Stream] for chunks,
 // [AppendResponse] for a whole answer, [AppendError] for a refusal. Appending a

@@ -33,13 +33,16 @@ func appendEscaped(dst, text []byte) []byte {
 		}
 		c := text[i]
 		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRune(text[i:])
-			if r == utf8.RuneError && size == 1 {
-				dst = append(dst, text[start:i]...)
-				dst = append(dst, "\uFFFD"...)
-				start = i + 1
+			// Text that is not ASCII comes in runs.
+			for i < len(text) && text[i] >= utf8.RuneSelf {
+				r, size := utf8.DecodeRune(text[i:])
+				if r == utf8.RuneError && size == 1 {
+					dst = append(dst, text[start:i]...)
+					dst = append(dst, "\uFFFD"...)
+					start = i + 1
+				}
+				i += size
 			}
-			i += size
 			continue
 		}
 		if c < ' ' || c == '"' || c == '\\' {

@@ -84,7 +84,7 @@ func (h *Head) scan(dec *jsontext.Decoder) error {
 		}
 		raw, err := dec.ReadValue()
 		if err != nil {
-			return nameError(h.Body, err)
+			return nameError(h.Body, len(h.Fields) == 0, err)
 		}
 		var name string
 		word := spelled(raw)

@@ -39,7 +39,11 @@ func strictError(field string, err error) error {
 	if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
 		return infer.Invalid(path, "%s is given twice; give it once", path)
 	}
-	return infer.Invalid(path, "%s: %v; both halves of a surrogate pair are needed", path, syn.Err)
+	return halfPair(path)
+}
+
+func halfPair(path string) error {
+	return infer.Invalid(path, "%s holds half a surrogate pair; both halves are needed", path)
 }
 
 // checkStrict applies the strict rules to a whole value.
@@ -81,21 +85,20 @@ func syntaxError(body []byte, err error) error {
 	return syntaxAt(body, offset, "%s", what)
 }
 
-// nameError is syntaxError where the name of a top-level field was expected,
-// which the decoder does not say.
-func nameError(body []byte, err error) error {
+// nameError is syntaxError where a top-level field's name was expected. The
+// decoder speaks of a value there, and points at the comma that no name
+// follows.
+func nameError(body []byte, first bool, err error) error {
 	var syn *jsontext.SyntacticError
-	if !errors.As(err, &syn) || errors.Is(syn.Err, io.ErrUnexpectedEOF) {
+	if !errors.As(err, &syn) || int(syn.ByteOffset) >= len(body) || !strings.HasSuffix(syn.Err.Error(), "at start of value") {
 		return syntaxError(body, err)
 	}
-	at := min(int(syn.ByteOffset), len(body))
-	if at < len(body) && body[at] == ',' {
-		// The decoder points at the comma that wants a name after it.
-		rest := bytes.TrimLeft(body[at+1:], " \t\r\n")
-		at = len(body) - len(rest)
+	at := int(syn.ByteOffset)
+	if !first && body[at] == ',' {
+		at = len(body) - len(bytes.TrimLeft(body[at+1:], " \t\r\n"))
 	}
 	r, _ := utf8.DecodeRune(body[at:])
-	if at == len(body) || r == '"' {
+	if at == len(body) {
 		return syntaxError(body, err)
 	}
 	return syntaxAt(body, at, "invalid character %q (expecting a field name in double quotes)", r)
@@ -196,7 +199,7 @@ func stringOf(field string, raw []byte) (string, error) {
 	}
 	b, err := jsontext.AppendUnquote(nil, raw)
 	if err != nil {
-		return "", infer.Invalid(field, "%s holds half a surrogate pair; both halves are needed", field)
+		return "", halfPair(field)
 	}
 	return string(b), nil
 }

@@ -1,0 +1,344 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/infer"
+)
+
+// decode reads a body for an engine kind named "weir".
+func decode(endpoint Endpoint, body string) (*Request, error) {
+	h, err := ParseHead([]byte(body), endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return h.Request("weir")
+}
+
+// chatBody and completionBody put fields beside what each endpoint requires.
+func chatBody(fields string) string {
+	return `{"model":"m","messages":[{"role":"user","content":"hi"}]` + comma(fields) + `}`
+}
+
+func completionBody(fields string) string { return `{"model":"m","prompt":"hi"` + comma(fields) + `}` }
+
+func comma(fields string) string {
+	if fields == "" {
+		return ""
+	}
+	return "," + fields
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestRequestAccepts(t *testing.T) {
+	const messages = `[{"role":"user","content":"hi"}]`
+	chat := Request{Endpoint: Chat, Model: "m", Messages: []byte(messages), AddGenerationPrompt: true}
+	completion := Request{Endpoint: Completions, Model: "m", Prompt: "hi"}
+	for _, test := range []struct {
+		endpoint Endpoint
+		body     string
+		want     func(chat, completion Request) Request
+	}{
+		{Chat, chatBody(""), func(r, _ Request) Request { return r }},
+		{Completions, completionBody(""), func(_, r Request) Request { return r }},
+		{Chat, chatBody(`"max_tokens":5,"max_completion_tokens":5.0,"min_tokens":5,"temperature":0,"top_p":1,"top_k":0,"seed":-9223372036854775808`),
+			func(r, _ Request) Request {
+				r.MaxTokens, r.MinTokens = 5, 5
+				r.Sampling = infer.Sampling{Temperature: ptr(0.0), TopP: ptr(1.0), TopK: ptr(-1), Seed: ptr(int64(-1 << 63))}
+				return r
+			}},
+		{Chat, chatBody(`"max_completion_tokens":2147483647,"temperature":2,"top_p":1e-9,"top_k":40,"seed":9007199254740993`),
+			func(r, _ Request) Request {
+				r.MaxTokens = 1<<31 - 1
+				r.Sampling = infer.Sampling{Temperature: ptr(2.0), TopP: ptr(1e-9), TopK: ptr(40), Seed: ptr(int64(9007199254740993))}
+				return r
+			}},
+		{Completions, completionBody(`"stop":"a\nb","stop_token_ids":[0, 4294967295 ],"ignore_eos":true`),
+			func(_, r Request) Request {
+				r.Stop, r.StopIDs, r.IgnoreEOS = []string{"a\nb"}, []uint32{0, 1<<32 - 1}, true
+				return r
+			}},
+		{Completions, completionBody(`"stop":["a","\ud83d\ude00"],"stop_token_ids":[]`),
+			func(_, r Request) Request { r.Stop, r.StopIDs = []string{"a", "😀"}, []uint32{}; return r }},
+		{Completions, completionBody(`"stop":[],"max_tokens":null,"min_tokens":null,"temperature":null,"top_p":null,"top_k":null,"seed":null,"stop_token_ids":null,"ignore_eos":null,"stream":null,"stream_options":null`),
+			func(_, r Request) Request { return r }},
+		{Chat, chatBody(`"stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false,"continuous_usage_stats":null}`),
+			func(r, _ Request) Request { r.Stream, r.IncludeUsage = true, true; return r }},
+		{Chat, chatBody(`"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false`),
+			func(r, _ Request) Request {
+				r.ChatTemplateKwargs, r.AddGenerationPrompt = []byte(`{"enable_thinking":false}`), false
+				return r
+			}},
+		{Chat, chatBody(`"continue_final_message":true`),
+			func(r, _ Request) Request { r.ContinueFinalMessage, r.AddGenerationPrompt = true, false; return r }},
+		{Completions, `{"model":"m","prompt":["h\u0069"]}`, func(_, r Request) Request { return r }},
+		{Completions, `{"model":"m","prompt":[ 1 ,2,4294967295]}`,
+			func(_, r Request) Request { r.Prompt, r.PromptIDs = "", []uint32{1, 2, 1<<32 - 1}; return r }},
+		{Completions, "{\"model\":\"m\",\"prompt\":[\n[0]\r\n]}",
+			func(_, r Request) Request { r.Prompt, r.PromptIDs = "", []uint32{0}; return r }},
+	} {
+		got, err := decode(test.endpoint, test.body)
+		if err != nil {
+			t.Errorf("%s: %v", test.body, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want(chat, completion), *got); diff != "" {
+			t.Errorf("%s: %s", test.body, diff)
+		}
+	}
+}
+
+func TestMessagesAccepted(t *testing.T) {
+	for _, messages := range []string{
+		`[{"content":"x","role":"system"},{"role":"developer","content":""},{"role":"user","content":[{"type":"text","text":"a"},{"text":"b","type":"t\u0065xt"}],"name":"ann"}]`,
+		`[{"role":"assistant"},{"role":"assistant","content":null}]`,
+		`[{"role":"assistant","content":"x","refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":null,"reasoning_content":"why","reasoning":null}]`,
+		`[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"4"}]`,
+		`[{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"4"}]`,
+		"[\n { \"r\\u006fle\" : \"user\" , \"content\" : \"\\ud83d\\ude00 \\u0000\" } ]",
+	} {
+		r, err := decode(Chat, `{"model":"m","messages":`+messages+`}`)
+		if err != nil {
+			t.Errorf("%s: %v", messages, err)
+		} else if string(r.Messages) != messages {
+			t.Errorf("%s became %s", messages, r.Messages)
+		}
+	}
+}
+
+func TestMessagesRefused(t *testing.T) {
+	for _, test := range []struct {
+		messages string
+		code     infer.Code
+		param    string
+		message  string
+	}{
+		{`null`, infer.CodeInvalid, "messages", "messages must be an array of messages, found null"},
+		{`"hi"`, infer.CodeInvalid, "messages", "messages must be an array of messages, found a string"},
+		{`[]`, infer.CodeInvalid, "messages", "messages is empty; send at least one message"},
+		{`["hi"]`, infer.CodeInvalid, "messages[0]", "messages[0] must be an object, found a string"},
+		{`[{"role":"user","content":"a"},7]`, infer.CodeInvalid, "messages[1]", "messages[1] must be an object, found a number"},
+		{`[{"content":"a"}]`, infer.CodeInvalid, "messages[0].role", "messages[0].role is required"},
+		{`[{"role":null,"content":"a"}]`, infer.CodeInvalid, "messages[0].role", "messages[0].role must be a string, found null"},
+		{`[{"role":"bot","content":"a"}]`, infer.CodeInvalid, "messages[0].role", `messages[0].role must be system, user, assistant, tool, developer or function, found "bot"`},
+		{`[{"role":"text","content":"a"}]`, infer.CodeInvalid, "messages[0].role", `messages[0].role must be system, user, assistant, tool, developer or function, found "text"`},
+		{`[{"role":"user"}]`, infer.CodeInvalid, "messages[0].content", "messages[0].content is required"},
+		{`[{"role":"user","content":null}]`, infer.CodeInvalid, "messages[0].content", "messages[0].content must be a string or an array of parts, found null; only an assistant message may have none"},
+		{`[{"role":"user","content":{}}]`, infer.CodeInvalid, "messages[0].content", "messages[0].content must be a string or an array of parts, found an object"},
+		{`[{"role":"user","content":3}]`, infer.CodeInvalid, "messages[0].content", "messages[0].content must be a string or an array of parts, found a number"},
+		{`[{"role":"user","content":[]}]`, infer.CodeInvalid, "messages[0].content", "messages[0].content is an empty array; send at least one part"},
+		{`[{"role":"user","content":["a"]}]`, infer.CodeInvalid, "messages[0].content[0]", "messages[0].content[0] must be an object, found a string"},
+		{`[{"role":"user","content":[{"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type is required"},
+		{`[{"role":"user","content":[{"type":1,"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type must be a string, found a number"},
+		{`[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"x"},"type":"image_url"}]}]`, infer.CodeUnsupported, "messages[0].content[1].type", `messages[0].content[1].type "image_url" is not supported by engine kind "weir"; only parts of type "text" are`},
+		{`[{"role":"user","content":[{"type":"text"}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text is required"},
+		{`[{"role":"user","content":[{"type":"text","text":null}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text must be a string, found null"},
+		{`[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}]}]`, infer.CodeUnsupported, "messages[0].content[0].cache_control", `messages[0].content[0].cache_control is not supported by engine kind "weir"; leave it out`},
+		{`[{"role":"user","content":"a","weight":0}]`, infer.CodeUnsupported, "messages[0].weight", `messages[0].weight is not supported by engine kind "weir"; leave it out`},
+		{`[{"role":"assistant","content":"a","refusal":"no"}]`, infer.CodeUnsupported, "messages[0].refusal", `messages[0].refusal is not supported by engine kind "weir"; leave it out`},
+		{`[{"role":"assistant","content":"a","annotations":[1]}]`, infer.CodeUnsupported, "messages[0].annotations", `messages[0].annotations is not supported by engine kind "weir"; leave it out or send []`},
+		{`[{"role":"user","content":"a","name":1}]`, infer.CodeInvalid, "messages[0].name", "messages[0].name must be a string, found a number"},
+		{`[{"role":"assistant","tool_calls":{}}]`, infer.CodeInvalid, "messages[0].tool_calls", "messages[0].tool_calls must be an array, found an object"},
+		{`[{"role":"assistant","function_call":"f"}]`, infer.CodeInvalid, "messages[0].function_call", "messages[0].function_call must be an object, found a string"},
+		{`[{"role":"user","content":"a","tool_calls":[]}]`, infer.CodeInvalid, "messages[0].tool_calls", "messages[0].tool_calls belongs in an assistant message, found in a user message"},
+		{`[{"role":"user","role":"user","content":"a"}]`, infer.CodeInvalid, "messages[0].role", "messages[0].role is given twice; give it once"},
+		{`[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text is given twice; give it once"},
+		{`[{"role":"user","content":"a"},{"role":"user","content":"\ud83d!"}]`, infer.CodeInvalid, "messages[1].content", "messages[1].content holds half a surrogate pair; both halves are needed"},
+	} {
+		_, err := decode(Chat, `{"model":"m","messages":`+test.messages+`}`)
+		t.Run(test.messages, func(t *testing.T) { wantError(t, err, test.code, test.param, test.message) })
+	}
+}
+
+func TestFieldsRefused(t *testing.T) {
+	const invalid, unsupported = infer.CodeInvalid, infer.CodeUnsupported
+	seventeen := "[" + strings.TrimSuffix(strings.Repeat(`"a",`, 17), ",") + "]"
+	for _, test := range []struct {
+		fields  string
+		code    infer.Code
+		param   string
+		message string
+	}{
+		{`"temperature":"hot"`, invalid, "temperature", "temperature must be a number, found a string"},
+		{`"temperature":2.01`, invalid, "temperature", "temperature must be between 0 and 2, found 2.01"},
+		{`"temperature":-0.1`, invalid, "temperature", "temperature must be between 0 and 2, found -0.1"},
+		{`"temperature":1e999`, invalid, "temperature", "temperature must be between 0 and 2, found 1e999"},
+		{`"top_p":0`, invalid, "top_p", "top_p must be above 0 and at most 1, found 0"},
+		{`"top_p":1.1`, invalid, "top_p", "top_p must be above 0 and at most 1, found 1.1"},
+		{`"top_k":-2`, invalid, "top_k", "top_k must be between -1 and 2147483647, found -2"},
+		{`"top_k":1.5`, invalid, "top_k", "top_k must be an integer, found 1.5"},
+		{`"seed":9223372036854775808`, invalid, "seed", "seed must be between -9223372036854775808 and 9223372036854775807, found 9223372036854775808"},
+		{`"seed":true`, invalid, "seed", "seed must be an integer, found a boolean"},
+		{`"max_tokens":0`, invalid, "max_tokens", "max_tokens must be between 1 and 2147483647, found 0"},
+		{`"max_tokens":-5`, invalid, "max_tokens", "max_tokens must be between 1 and 2147483647, found -5"},
+		{`"max_tokens":1e12`, invalid, "max_tokens", "max_tokens must be between 1 and 2147483647, found 1e12"},
+		{`"max_tokens":10000000000000000000000000000000000000000`, invalid, "max_tokens", "max_tokens must be between 1 and 2147483647, found 10000000000000000000000000000000..."},
+		{`"max_tokens":"5"`, invalid, "max_tokens", "max_tokens must be an integer, found a string"},
+		{`"max_tokens":5,"max_tokens":5`, invalid, "max_tokens", "max_tokens is given twice; give it once"},
+		{`"max_tokens":5,"min_tokens":6`, invalid, "min_tokens", "min_tokens is 6, above the limit of 5 tokens"},
+		{`"min_tokens":-1`, invalid, "min_tokens", "min_tokens must be between 0 and 2147483647, found -1"},
+		{`"ignore_eos":1`, invalid, "ignore_eos", "ignore_eos must be true or false, found a number"},
+		{`"stop":5`, invalid, "stop", "stop must be a string or an array of strings, found a number"},
+		{`"stop":""`, invalid, "stop", "stop is empty; every text would end at once"},
+		{`"stop":["a",""]`, invalid, "stop[1]", "stop[1] is empty; every text would end at once"},
+		{`"stop":["a",null]`, invalid, "stop[1]", "stop[1] must be a string, found null"},
+		{`"stop":["\udc00"]`, invalid, "stop[0]", "stop[0] holds half a surrogate pair; both halves are needed"},
+		{`"stop":` + seventeen, invalid, "stop", "stop may hold at most 16 strings"},
+		{`"stop_token_ids":5`, invalid, "stop_token_ids", "stop_token_ids must be an array of token ids, found a number"},
+		{`"stop_token_ids":[1,-1]`, invalid, "stop_token_ids[1]", "stop_token_ids[1] must be a token id (an integer from 0 to 4294967295), found -1"},
+		{`"stop_token_ids":[` + strings.Repeat("1,", 1024) + `1]`, invalid, "stop_token_ids", "stop_token_ids may hold at most 1024 ids, found 1025"},
+		{`"stream_options":{}`, invalid, "stream_options", "stream_options needs stream to be true"},
+		{`"stream":true,"stream_options":{"include_usage":true,"include_usage":false}`, invalid, "stream_options.include_usage", "stream_options.include_usage is given twice; give it once"},
+		{`"stream":true,"stream_options":{"include_obfuscation":true}`, unsupported, "stream_options.include_obfuscation", `stream_options.include_obfuscation is not supported by engine kind "weir"; leave it out or send false`},
+		{`"stream":true,"stream_options":{"x":null}`, unsupported, "stream_options.x", `stream_options.x is not supported by engine kind "weir"; leave it out`},
+		{`"n":2`, unsupported, "n", `n is not supported by engine kind "weir"; leave it out or send 1`},
+		{`"response_format":{"type":"json_object"}`, unsupported, "response_format", `response_format is not supported by engine kind "weir"; leave it out or send {"type":"text"}`},
+		{`"logit_bias":{"5":1}`, unsupported, "logit_bias", `logit_bias is not supported by engine kind "weir"; leave it out or send {}`},
+		{`"guided_json":{}`, unsupported, "guided_json", `guided_json is not supported by engine kind "weir"; leave it out`},
+		{`"max_token":5`, unsupported, "max_token", `there is no field "max_token"; did you mean max_tokens?`},
+		{`"Temperature":1`, unsupported, "Temperature", `there is no field "Temperature"; did you mean temperature?`},
+		{`"xyzzy":null`, unsupported, "xyzzy", `there is no field "xyzzy" that engine kind "weir" can carry; leave it out`},
+		{`"` + strings.Repeat("é", 100) + `":1`, unsupported, strings.Repeat("é", 32) + "...", `there is no field "` + strings.Repeat("é", 32) + `..." that engine kind "weir" can carry; leave it out`},
+	} {
+		for endpoint, body := range map[Endpoint]string{Chat: chatBody(test.fields), Completions: completionBody(test.fields)} {
+			_, err := decode(endpoint, body)
+			t.Run(test.fields, func(t *testing.T) { wantError(t, err, test.code, test.param, test.message) })
+		}
+	}
+}
+
+func TestEndpointFieldsRefused(t *testing.T) {
+	const invalid, unsupported = infer.CodeInvalid, infer.CodeUnsupported
+	for _, test := range []struct {
+		endpoint Endpoint
+		body     string
+		code     infer.Code
+		param    string
+		message  string
+	}{
+		{Chat, `{"model":"m"}`, invalid, "messages", "messages is required: send an array with at least one message"},
+		{Chat, chatBody(`"max_tokens":5,"max_completion_tokens":6`), invalid, "max_completion_tokens", "max_completion_tokens is 6 and max_tokens is 5; give one of them"},
+		{Chat, chatBody(`"max_completion_tokens":0`), invalid, "max_completion_tokens", "max_completion_tokens must be between 1 and 2147483647, found 0"},
+		{Chat, chatBody(`"tools":[{"type":"function"}]`), unsupported, "tools", `tools is not supported by engine kind "weir"; leave it out or send []`},
+		{Chat, chatBody(`"tool_choice":"required"`), unsupported, "tool_choice", `tool_choice is not supported by engine kind "weir"; leave it out or send "auto"`},
+		{Chat, chatBody(`"logprobs":true`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out or send false`},
+		{Chat, chatBody(`"prompt":"x"`), unsupported, "prompt", "prompt is a field of /v1/completions, not of /v1/chat/completions; leave it out"},
+		{Chat, chatBody(`"chat_template_kwargs":[]`), invalid, "chat_template_kwargs", "chat_template_kwargs must be an object, found an array"},
+		{Chat, chatBody(`"chat_template_kwargs":{"a":{"b":1,"b":1}}`), invalid, "chat_template_kwargs.a.b", "chat_template_kwargs.a.b is given twice; give it once"},
+		{Chat, chatBody(`"add_generation_prompt":"no"`), invalid, "add_generation_prompt", "add_generation_prompt must be true or false, found a string"},
+		{Chat, chatBody(`"add_generation_prompt":true,"continue_final_message":true`), invalid, "continue_final_message", "continue_final_message and add_generation_prompt cannot both be true"},
+		{Completions, `{"model":"m"}`, invalid, "prompt", "prompt is required: send a string or an array of token ids"},
+		{Completions, completionBody(`"logprobs":0`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out`},
+		{Completions, completionBody(`"max_completion_tokens":5`), unsupported, "max_completion_tokens", "max_completion_tokens is a field of /v1/chat/completions, not of /v1/completions; leave it out"},
+		{Other, `{"model":"m"}`, unsupported, "", `engine kind "weir" serves /v1/chat/completions and /v1/completions only`},
+	} {
+		_, err := decode(test.endpoint, test.body)
+		t.Run(test.body, func(t *testing.T) { wantError(t, err, test.code, test.param, test.message) })
+	}
+}
+
+func TestPromptRefused(t *testing.T) {
+	const invalid, unsupported = infer.CodeInvalid, infer.CodeUnsupported
+	for _, test := range []struct {
+		prompt  string
+		code    infer.Code
+		param   string
+		message string
+	}{
+		{`null`, invalid, "prompt", "prompt must be a string or an array of token ids, found null"},
+		{`7`, invalid, "prompt", "prompt must be a string or an array of token ids, found a number"},
+		{`{}`, invalid, "prompt", "prompt must be a string or an array of token ids, found an object"},
+		{`""`, invalid, "prompt", "prompt is empty; there must be at least one token to go on from"},
+		{`[]`, invalid, "prompt", "prompt is empty; there must be at least one token to go on from"},
+		{`[""]`, invalid, "prompt[0]", "prompt[0] is empty; there must be at least one token to go on from"},
+		{`[[ ]]`, invalid, "prompt[0]", "prompt[0] is empty; there must be at least one token to go on from"},
+		{`[null]`, invalid, "prompt[0]", "prompt[0] must be a string or an array of token ids, found null"},
+		{`["a","b","c"]`, unsupported, "prompt", `prompt holds 3 prompts; engine kind "weir" takes one per request: send a request for each`},
+		{`[[1],[2]]`, unsupported, "prompt", `prompt holds 2 prompts; engine kind "weir" takes one per request: send a request for each`},
+		{`[1,"a"]`, invalid, "prompt[1]", "prompt[1] must be a token id, found a string"},
+		{`[1,[2]]`, invalid, "prompt[1]", "prompt[1] must be a token id, found an array"},
+		{`[1.5]`, invalid, "prompt[0]", "prompt[0] must be a token id (an integer from 0 to 4294967295), found 1.5"},
+		{`[1e3 ,2]`, invalid, "prompt[0]", "prompt[0] must be a token id (an integer from 0 to 4294967295), found 1e3"},
+		{`[0,4294967296]`, invalid, "prompt[1]", "prompt[1] must be a token id (an integer from 0 to 4294967295), found 4294967296"},
+		{`[[3,-1]]`, invalid, "prompt[0][1]", "prompt[0][1] must be a token id (an integer from 0 to 4294967295), found -1"},
+		{`"\ud800"`, invalid, "prompt", "prompt holds half a surrogate pair; both halves are needed"},
+	} {
+		_, err := decode(Completions, `{"model":"m","prompt":`+test.prompt+`}`)
+		t.Run(test.prompt, func(t *testing.T) { wantError(t, err, test.code, test.param, test.message) })
+	}
+}
+
+// TestFieldTable holds the published table against what is done.
+func TestFieldTable(t *testing.T) {
+	top := make(map[string]bool)
+	for _, f := range Fields() {
+		if strings.Contains(f.Name, "[].") {
+			continue // messages: TestMessages...
+		}
+		if (f.Treatment == Carried) != (f.Accepts != "") || !f.Chat && !f.Completions {
+			t.Errorf("%s is not described", f.Name)
+		}
+		for endpoint, body := range map[Endpoint]func(string) string{Chat: chatBody, Completions: completionBody} {
+			if !f.on(endpoint) {
+				continue
+			}
+			key := fmt.Sprint(endpoint, f.Name)
+			if top[key] {
+				t.Errorf("%s is there twice", key)
+			}
+			top[key] = true
+			try := func(value string) error {
+				_, err := decode(endpoint, body(fmt.Sprintf("%q:%s", f.Name, value)))
+				return err
+			}
+			switch f.Treatment {
+			case Refused:
+				for _, value := range append(f.Defaults, "null") {
+					if err := try(value); err != nil {
+						t.Errorf("%s: %s: %v", key, value, err)
+					}
+				}
+				var e *infer.Error
+				odd := `{"odd":[7]}`
+				if f.Name == "n" {
+					odd = "7"
+				}
+				if err := try(odd); !errors.As(err, &e) || e.Code != infer.CodeUnsupported || e.Param != f.Name {
+					t.Errorf("%s: %v", key, err)
+				}
+			case Ignored:
+				for _, value := range []string{"null", "1", `{"odd":"\ud800"}`} {
+					if err := try(value); err != nil {
+						t.Errorf("%s: %s: %v", key, value, err)
+					}
+				}
+			case Carried:
+				if f.Name == "model" || f.Name == "messages" || f.Name == "prompt" {
+					continue
+				}
+				if err := try("null"); err != nil {
+					t.Errorf("%s: null: %v", key, err)
+				}
+				var e *infer.Error
+				if err := try(`[["odd"]]`); !errors.As(err, &e) || e.Code != infer.CodeInvalid || !strings.HasPrefix(e.Param, f.Name) {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+		}
+	}
+	if len(fields) > maxKnown {
+		t.Errorf("%d fields, room for %d", len(fields), maxKnown)
+	}
+	// A neutral value counts by what it means, not by how it is written.
+	for _, fields := range []string{`"presence_penalty":-0.0`, `"n":1.0`, "\"response_format\":{ \"type\" :\n\"te\\u0078t\" }", `"logit_bias":{ }`} {
+		if _, err := decode(Chat, chatBody(fields)); err != nil {
+			t.Errorf("%s: %v", fields, err)
+		}
+	}
+}

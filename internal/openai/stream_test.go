@@ -1,0 +1,169 @@
+package openai
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/infer"
+	"weir/internal/sse"
+)
+
+func TestStream(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options StreamOptions
+		want    []string
+	}{
+		{"chat", StreamOptions{Endpoint: Chat, ID: "1", Created: 1700000000, Model: `a/"b"`}, []string{
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`,
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{"content":"héllo \"wörld\"\n"},"logprobs":null,"finish_reason":null}]}`,
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":12,"delta":{"content":"x"},"logprobs":null,"finish_reason":null}]}`,
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}]}`,
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}}`,
+			`[DONE]`,
+		}},
+		{"completions with usage", StreamOptions{Endpoint: Completions, ID: "2", Created: 5, Model: "m", IncludeUsage: true}, []string{
+			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"héllo \"wörld\"\n","logprobs":null,"finish_reason":null}],"usage":null}`,
+			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":12,"text":"x","logprobs":null,"finish_reason":null}],"usage":null}`,
+			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}],"usage":null}`,
+			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}}`,
+			`[DONE]`,
+		}},
+	} {
+		s := NewStream(test.options)
+		out := s.AppendStart(nil, 0)
+		out = s.AppendText(out, 0, []byte("héllo \"wörld\"\n"))
+		out = s.AppendText(out, 12, []byte("x"))
+		out = s.AppendFinish(out, 0, infer.ReasonLength)
+		out = s.AppendUsage(out, infer.Usage{PromptTokens: 3, CompletionTokens: 4})
+		out = s.AppendDone(out)
+		if diff := cmp.Diff(test.want, dataOf(t, out)); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+// dataOf takes events apart and checks that each is JSON or the marker, and
+// that the last one is whole.
+func dataOf(t *testing.T, stream []byte) (data []string) {
+	t.Helper()
+	var p sse.Parser
+	p.Feed(stream)
+	for ev, ok := p.Next(); ok; ev, ok = p.Next() {
+		if string(ev.Data) != sse.DoneMarker && !json.Valid(ev.Data) {
+			t.Errorf("%q is not JSON", ev.Data)
+		}
+		data = append(data, string(ev.Data))
+	}
+	if p.Partial() || p.Err() != nil {
+		t.Errorf("%q is not whole: %v", stream, p.Err())
+	}
+	return data
+}
+
+func TestUnknownCachedTokens(t *testing.T) {
+	s := NewStream(StreamOptions{Endpoint: Completions, ID: "1", Model: "m"})
+	want := []string{`{"id":"cmpl-1","object":"text_completion","created":0,"model":"m","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`}
+	got := dataOf(t, s.AppendUsage(nil, infer.Usage{PromptTokens: 1, CompletionTokens: 2, CachedTokens: -1}))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResponse(t *testing.T) {
+	usage := infer.Usage{PromptTokens: 3, CompletionTokens: 4, CachedTokens: 2}
+	const details = `"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}}`
+	for endpoint, want := range map[Endpoint]string{
+		Chat:        `{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a\tb","refusal":null},"logprobs":null,"finish_reason":"stop"}],` + details,
+		Completions: `{"id":"cmpl-1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a\tb","logprobs":null,"finish_reason":"stop"}],` + details,
+	} {
+		o := StreamOptions{Endpoint: endpoint, ID: "1", Created: 5, Model: "m", IncludeUsage: true}
+		got := AppendResponse(nil, o, []byte("a\tb"), infer.ReasonStop, usage)
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%v: %s", endpoint, diff)
+		}
+		if !json.Valid(got) {
+			t.Errorf("%s is not JSON", got)
+		}
+	}
+}
+
+func TestModels(t *testing.T) {
+	models := []ModelInfo{{ID: "a\"", Created: 5, OwnedBy: "weir"}, {ID: "b", OwnedBy: "weir", MaxModelLen: 4096}}
+	want := `{"object":"list","data":[` +
+		`{"id":"a\"","object":"model","created":5,"owned_by":"weir"},` +
+		`{"id":"b","object":"model","created":0,"owned_by":"weir","max_model_len":4096}]}`
+	if got := string(AppendModels(nil, models)); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got, want := string(AppendModels(nil, nil)), `{"object":"list","data":[]}`; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, text := range []string{
+		"", "plain", "exactly8", `"\`, "1234567\"", "12345678\\", "\x00\x1f\x20\x7f\x80", "\b\f\n\r\t", "héllo 世界 😀",
+		"bad \xff\xc3( \xed\xa0\x80", "<>&\u2028\uFFFD", "\x1f\x20\x20\x20\x20\x20\x20\x21",
+	} {
+		f.Add(text, 0)
+	}
+	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m"})
+	f.Fuzz(func(t *testing.T, text string, choice int) {
+		data := dataOf(t, s.AppendText(nil, choice, []byte(text)))
+		var chunk struct {
+			Choices []struct {
+				Index int
+				Delta struct{ Content string }
+			}
+		}
+		if err := json.Unmarshal([]byte(data[0]), &chunk); err != nil {
+			t.Fatal(err)
+		}
+		// Each byte that is not UTF-8 becomes one U+FFFD.
+		if got, want := chunk.Choices[0].Delta.Content, string([]rune(text)); got != want || chunk.Choices[0].Index != choice {
+			t.Fatalf("%q, index %d, want %q, index %d", got, chunk.Choices[0].Index, want, choice)
+		}
+		if !strings.Contains(data[0], string(appendEscaped(nil, []byte(text)))) {
+			t.Fatalf("%q is not in %q", text, data[0])
+		}
+	})
+}
+
+// TestEscapeEveryByte puts each byte at each place of a word of eight.
+func TestEscapeEveryByte(t *testing.T) {
+	for c := range 256 {
+		for at := range 9 {
+			text := []byte("abcdefghi")
+			text[at] = byte(c)
+			var got string
+			out := appendString(nil, string(text))
+			if err := json.Unmarshal(out, &got); err != nil {
+				t.Fatalf("%q: %v", out, err)
+			}
+			if want := string([]rune(string(text))); got != want {
+				t.Fatalf("%q became %q", want, got)
+			}
+		}
+	}
+}
+
+func TestChunkAllocatesNothing(t *testing.T) {
+	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m", IncludeUsage: true})
+	buf := make([]byte, 0, 4096)
+	text := []byte("tök\"n")
+	n := testing.AllocsPerRun(100, func() {
+		b := s.AppendStart(buf, 1)
+		b = s.AppendText(b, 0, text)
+		b = s.AppendText(b, 1, text)
+		b = s.AppendFinish(b, 1, infer.ReasonStop)
+		b = s.AppendUsage(b, infer.Usage{PromptTokens: 1})
+		s.AppendDone(b)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
