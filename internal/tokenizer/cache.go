@@ -20,6 +20,8 @@ type pieceCache struct {
 	long  []longEntry
 	text  []byte
 	ids   []uint32
+	// age is that of the entries that count; others are of before a clear.
+	age uint16
 }
 
 type shortEntry struct {
@@ -27,6 +29,7 @@ type shortEntry struct {
 	ids [cacheInline]uint32
 	n   uint8 // length of the piece; 0 is an empty slot
 	k   uint8 // number of ids
+	age uint16
 }
 
 type longEntry struct {
@@ -34,6 +37,7 @@ type longEntry struct {
 	text     uint32 // offsets
 	ids      uint32
 	n, count uint16 // n is 0 in an empty slot
+	age      uint16
 }
 
 func newPieceCache() *pieceCache {
@@ -43,10 +47,18 @@ func newPieceCache() *pieceCache {
 	}
 }
 
+func (c *pieceCache) clear() {
+	if c.age++; c.age == 0 { // ages would repeat
+		clear(c.short)
+		clear(c.long)
+	}
+	c.text, c.ids = c.text[:0], c.ids[:0]
+}
+
 // getShort appends what a short piece became.
 func (c *pieceCache) getShort(dst []uint32, k pieceKey, hash uint64, n int) ([]uint32, bool) {
 	e := &c.short[hash>>(64-cacheWidth)]
-	if e.key != k || int(e.n) != n {
+	if e.key != k || int(e.n) != n || e.age != c.age {
 		return dst, false
 	}
 	if e.k == 2 {
@@ -61,7 +73,7 @@ func (c *pieceCache) putShort(k pieceKey, hash uint64, n int, ids []uint32) bool
 		return false
 	}
 	e := &c.short[hash>>(64-cacheWidth)]
-	e.key, e.n, e.k = k, uint8(n), uint8(len(ids))
+	e.key, e.n, e.k, e.age = k, uint8(n), uint8(len(ids)), c.age
 	copy(e.ids[:], ids)
 	return true
 }
@@ -70,7 +82,7 @@ func (c *pieceCache) putShort(k pieceKey, hash uint64, n int, ids []uint32) bool
 func (c *pieceCache) getLong(dst []uint32, piece []byte) (ids []uint32, hash uint64, ok bool) {
 	hash = xxh3.Hash(piece)
 	e := &c.long[hash>>(64-cacheWidth)]
-	if e.hash != hash || int(e.n) != len(piece) || string(c.text[e.text:int(e.text)+len(piece)]) != string(piece) {
+	if e.hash != hash || int(e.n) != len(piece) || e.age != c.age || string(c.text[e.text:int(e.text)+len(piece)]) != string(piece) {
 		return dst, hash, false
 	}
 	return append(dst, c.ids[e.ids:int(e.ids)+int(e.count)]...), hash, true
@@ -79,12 +91,11 @@ func (c *pieceCache) getLong(dst []uint32, piece []byte) (ids []uint32, hash uin
 // putLong remembers a piece of at most cachePiece bytes.
 func (c *pieceCache) putLong(piece []byte, hash uint64, ids []uint32) {
 	if len(c.text)+len(piece) > cacheBytes {
-		clear(c.long)
-		c.text, c.ids = c.text[:0], c.ids[:0]
+		c.clear()
 	}
 	c.long[hash>>(64-cacheWidth)] = longEntry{
 		hash: hash, text: uint32(len(c.text)), ids: uint32(len(c.ids)),
-		n: uint16(len(piece)), count: uint16(len(ids)),
+		n: uint16(len(piece)), count: uint16(len(ids)), age: c.age,
 	}
 	c.text = append(c.text, piece...)
 	c.ids = append(c.ids, ids...)

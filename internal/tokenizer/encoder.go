@@ -24,6 +24,9 @@ type EncodeOptions struct {
 	AddSpecial bool
 	// PlainText takes special tokens in the text for ordinary text.
 	PlainText bool
+	// Yield is called about every 250 us, to let others run. Nil is
+	// runtime.Gosched.
+	Yield func()
 }
 
 // Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
@@ -35,14 +38,16 @@ type Encoder struct {
 	norm  normalizer
 	ctx   context.Context // of the Encode under way
 	work  int             // until the next pause
-	// yield is runtime.Gosched; tests count its calls.
 	yield func()
 }
 
 // NewEncoder makes an encoder.
 func (t *Tokenizer) NewEncoder() *Encoder {
-	return &Encoder{t: t, cache: newPieceCache(), yield: runtime.Gosched}
+	return &Encoder{t: t, cache: newPieceCache()}
 }
+
+// Forget empties the cache, so that nothing of earlier texts is kept.
+func (e *Encoder) Forget() { e.cache.clear() }
 
 // Encode appends the ids of text to dst. It lets other goroutines run at least
 // about every 250 us; once ctx is done it stops with ctx's error. Text that is
@@ -55,8 +60,11 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 	if at := invalidUTF8(text); at >= 0 {
 		return dst, infer.Invalid("", "the text is not valid UTF-8 at byte %d: send text as UTF-8", at)
 	}
-	e.ctx, e.work = ctx, pauseBytes
-	defer func() { e.ctx = nil }()
+	e.ctx, e.yield, e.work = ctx, o.Yield, pauseBytes
+	if e.yield == nil {
+		e.yield = runtime.Gosched
+	}
+	defer func() { e.ctx, e.yield = nil, nil }()
 	if o.AddSpecial {
 		dst = append(dst, e.t.prefix...)
 	}
