@@ -123,8 +123,9 @@ func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uin
 // entry takes in what one step says of one slot.
 func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *infer.Stamps, fin *planepb.Finish) {
 	if fin != nil {
-		// Whatever is wrong with the entry, the slot is free afterwards.
-		defer d.table.release(g)
+		// Whatever is wrong with the entry, the slot is free; and it is so before
+		// anyone can see that the generation ended.
+		d.table.release(g)
 	}
 	if g.ended || phase(g.phase.Load()) == abandoned {
 		d.drop(g, fin != nil)

@@ -12,7 +12,7 @@ type Loss uint8
 const (
 	LossClosed     Loss = iota // Run's context ended
 	LossEngine                 // the engine ended it
-	LossConnection             // the connection broke
+	LossConnection             // the connection broke, or the engine said UNAVAILABLE
 	LossSilent                 // nothing was heard for PingTimeout
 	LossIntegrity              // a step did not add up
 	LossForgotten              // the engine no longer knows the session

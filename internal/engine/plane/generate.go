@@ -50,7 +50,8 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	reply, err := s.client.Submit(ctx, wire, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
 		// What the engine itself answered has a header or a trailer; what our
-		// end of the connection made up has neither.
+		// end of the connection made up has neither. (A connection that breaks
+		// between the two takes the session with it.)
 		return s.settle(g, judge(ctx, e.opts.Name, err, len(header)+len(trailer) > 0), leg)
 	}
 	if !g.accept() {

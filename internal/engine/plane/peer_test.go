@@ -51,6 +51,8 @@ type peerSession struct {
 	end  chan struct{}
 	next uint64
 	stop sync.Once
+
+	endWith error // what Steps returns after end
 }
 
 type peerRequest struct {
@@ -192,7 +194,7 @@ func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServe
 			s.stop.Do(func() { close(s.end) })
 			return stream.Context().Err()
 		case <-s.end:
-			return nil
+			return s.endWith
 		case m := <-s.out:
 			if err := stream.SendMsg(m); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,21 +152,26 @@ func (s *session) read() {
 	}
 }
 
-// endRecv ends the session because a stream gave no more messages.
+// endRecv ends the session because a stream gave no more messages. A status of
+// UNAVAILABLE may be the engine's word or that of our end of a broken
+// connection; nothing in it tells which.
 func (s *session) endRecv(err error, stream grpc.ClientStream) {
-	answered := len(stream.Trailer()) > 0
+	st := status.Convert(err)
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(LossEngine, errors.New("the engine closed the stream"))
-	case answered:
-		s.end(LossEngine, err)
-	case status.Code(err) == codes.ResourceExhausted:
-		// Made up by our end of the stream: the message is over the limit.
-		s.end(LossIntegrity, &Fault{Reason: FaultOversized, Detail: err.Error(), Frames: s.lastFrames(stream)})
-	default:
+	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), oversizedPrefix):
+		s.end(LossIntegrity, &Fault{Reason: FaultOversized, Detail: st.Message(), Frames: s.lastFrames(stream)})
+	case st.Code() == codes.Unavailable || st.Code() == codes.Canceled:
 		s.end(LossConnection, err)
+	default:
+		s.end(LossEngine, err)
 	}
 }
+
+// oversizedPrefix is how gRPC's receiving end words a message over the limit,
+// which has no code of its own. A test holds it.
+const oversizedPrefix = "grpc: received message"
 
 // lastFrames gives the evidence, to the reader only: it is the reader's.
 func (s *session) lastFrames(stream grpc.ClientStream) []FrameSummary {

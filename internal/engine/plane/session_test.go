@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"weir/internal/engine"
@@ -132,16 +133,24 @@ func TestComesBackAfterIntegrityLoss(t *testing.T) {
 }
 
 func TestEngineEndsSession(t *testing.T) {
-	p := newPeer(t, "bufconn")
-	b, e := start(t, p, p.options())
-	call := b.Accept(10)
-	s := p.last()
-	s.stop.Do(func() { close(s.end) })
-	if end := b.WantFinish(call, infer.ReasonError); end.Err.Code != infer.CodeEngine {
-		t.Fatalf("finish %v", end)
-	}
-	if n := e.Figures().Lost[LossEngine]; n != 1 {
-		t.Fatalf("figures %+v", e.Figures())
+	for code, why := range map[codes.Code]Loss{
+		codes.OK: LossEngine, codes.Internal: LossEngine, codes.ResourceExhausted: LossEngine,
+		codes.Unavailable: LossConnection,
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			p := newPeer(t, "bufconn")
+			b, e := start(t, p, p.options())
+			call := b.Accept(10)
+			s := p.last()
+			s.endWith = status.Error(code, "scripted") // nil for OK
+			s.stop.Do(func() { close(s.end) })
+			if end := b.WantFinish(call, infer.ReasonError); end.Err.Code != infer.CodeEngine {
+				t.Fatalf("finish %v", end)
+			}
+			if f := e.Figures(); f.Lost[why] != 1 {
+				t.Fatalf("figures %+v", f)
+			}
+		})
 	}
 }
 
