@@ -103,7 +103,7 @@ func TestEngineRefusals(t *testing.T) {
 		if a := post(t, g.url+"/v1/chat/completions", askStream); a.status != 503 {
 			t.Errorf("status %d: %s", a.status, a.body)
 		}
-		if a := post(t, s.admin+"/admin/faults", "[]"); a.status/100 != 2 {
+		if a := post(t, s.admin+"/admin/faults", `{"faults":[]}`); a.status/100 != 2 {
 			t.Fatalf("faults: %d %s", a.status, a.body)
 		}
 		eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == 200 })

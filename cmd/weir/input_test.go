@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 		{"n", chat, ask(`,"n":2`), 400, "n", []string{"weir"}},
 		{"logprobs", chat, ask(`,"logprobs":true`), 400, "logprobs", []string{"weir"}},
 		{"logit_bias", chat, ask(`,"logit_bias":{"5":1}`), 400, "logit_bias", []string{"weir"}},
-		{"unknown field", chat, ask(`,"temprature":1`), 400, "temprature", []string{"weir"}},
+		{"unknown field", chat, ask(`,"temprature":1`), 400, "temprature", []string{"temprature", "did you mean", "weir"}},
 		{"empty prompt", complete, `{"model":"weir-sim","prompt":""}`, 400, "prompt", []string{"empty"}},
 		{"prompt of no ids", complete, `{"model":"weir-sim","prompt":[]}`, 400, "prompt", []string{"empty"}},
 		{"prompt id too high", complete, `{"model":"weir-sim","prompt":[1,99999999]}`, 400, "prompt", []string{"99999999"}},

@@ -95,7 +95,7 @@ func tooLarge(limit int64) error {
 func (x *exchange) bodyError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return infer.Errorf(infer.CodeDeadline, "the request body did not arrive within %v", x.g.opts.BodyTimeout)
+		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v", x.g.opts.BodyTimeout)
 	case errors.Is(err, io.ErrUnexpectedEOF), x.ctx.Err() != nil:
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}

@@ -133,8 +133,7 @@ func (x *exchange) couldRetry() bool {
 	if x.committed || x.ctx.Err() != nil || len(x.rec.Attempts) >= maxAttempts {
 		return false
 	}
-	_, ok := x.model.Pick(append(x.tried[:len(x.tried):len(x.tried)], x.target.Engine))
-	return ok
+	return x.model.Has(append(x.tried[:len(x.tried):len(x.tried)], x.target.Engine))
 }
 
 // again says whether the request goes to another engine: only while nothing

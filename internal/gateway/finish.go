@@ -79,12 +79,12 @@ func (x *exchange) record() {
 	}
 	rec.Finished = trace.Now()
 	rec.Ledger.Enter(trace.Finish, rec.Finished)
-	x.g.live.Add(-1)
 	x.g.opts.Metrics.Ended(rec)
 	if x.g.opts.Timeline != nil {
 		x.g.opts.Timeline.Add(rec)
 	}
 	rearm(x.r.Context())
+	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 
 // writeError answers with an error in the API's shape and gives the size of

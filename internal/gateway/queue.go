@@ -14,7 +14,7 @@ func (x *exchange) queue() error {
 	x.rec.Queued = trace.Now()
 	var deadline *time.Timer
 	for {
-		if _, ok := x.model.Pick(x.tried); ok {
+		if x.model.Has(x.tried) {
 			return nil
 		}
 		if len(x.tried) > 0 {

@@ -21,6 +21,7 @@ const (
 	CodeNotFound                 // unknown model or path
 	CodeMethod                   // the path exists, the HTTP method does not
 	CodeTooLarge                 // the body is over the limit
+	CodeBodyTimeout              // the body did not arrive in time
 	CodeMediaType                // the body is not JSON
 	CodeContext                  // the prompt does not fit the model
 	CodeUnauthorized             // a key is missing or wrong
@@ -36,7 +37,7 @@ const (
 
 var codeNames = [numCodes]string{
 	"internal", "invalid", "unsupported", "not_found", "method", "too_large",
-	"media_type", "context_length", "unauthorized", "overloaded", "deadline",
+	"body_timeout", "media_type", "context_length", "unauthorized", "overloaded", "deadline",
 	"unavailable", "engine", "integrity", "slow_client", "cancelled",
 }
 

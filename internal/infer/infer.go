@@ -94,7 +94,8 @@ type Finish struct {
 	Err *Error
 }
 
-// Usage is what a request consumed, as reported to the client.
+// Usage is what a request consumed, as reported to the client. CachedTokens is
+// -1 when the engine does not say.
 type Usage struct {
 	PromptTokens, CompletionTokens, CachedTokens int
 }

@@ -35,6 +35,7 @@ const (
 //	not_found       404     invalid_request_error  model_not_found for the field model, else unknown_url
 //	method          405     invalid_request_error  method_not_supported
 //	too_large       413     invalid_request_error  request_too_large
+//	body_timeout    408     invalid_request_error  request_timeout
 //	media_type      415     invalid_request_error  unsupported_content_type
 //	overloaded      429     rate_limit_error       rate_limit_exceeded
 //	cancelled       499     invalid_request_error  request_cancelled
@@ -66,6 +67,8 @@ func ClassOf(e *infer.Error) Class {
 		return Class{http.StatusMethodNotAllowed, typeRequest, "method_not_supported"}
 	case infer.CodeTooLarge:
 		return Class{http.StatusRequestEntityTooLarge, typeRequest, "request_too_large"}
+	case infer.CodeBodyTimeout:
+		return Class{http.StatusRequestTimeout, typeRequest, "request_timeout"}
 	case infer.CodeMediaType:
 		return Class{http.StatusUnsupportedMediaType, typeRequest, "unsupported_content_type"}
 	case infer.CodeOverloaded:

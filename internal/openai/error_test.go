@@ -23,6 +23,7 @@ func TestErrors(t *testing.T) {
 		{infer.Error{Code: infer.CodeNotFound}, 404, `"type":"invalid_request_error","param":null,"code":"unknown_url"`},
 		{infer.Error{Code: infer.CodeMethod}, 405, `"type":"invalid_request_error","param":null,"code":"method_not_supported"`},
 		{infer.Error{Code: infer.CodeTooLarge}, 413, `"type":"invalid_request_error","param":null,"code":"request_too_large"`},
+		{infer.Error{Code: infer.CodeBodyTimeout}, 408, `"type":"invalid_request_error","param":null,"code":"request_timeout"`},
 		{infer.Error{Code: infer.CodeMediaType}, 415, `"type":"invalid_request_error","param":null,"code":"unsupported_content_type"`},
 		{infer.Error{Code: infer.CodeContext, Param: "messages"}, 400, `"type":"invalid_request_error","param":"messages","code":"context_length_exceeded"`},
 		{infer.Error{Code: infer.CodeUnauthorized}, 401, `"type":"invalid_request_error","param":null,"code":"invalid_api_key"`},

@@ -127,7 +127,7 @@ func (d *decoding) unknown(name string) error {
 	case elsewhere:
 		e.Message = fmt.Sprintf("%s is a field of %s, not of %s; leave it out", name, other, d.Endpoint)
 	case nearest(d.Endpoint, name) != "":
-		e.Message = fmt.Sprintf("there is no field %q; did you mean %s?", e.Param, nearest(d.Endpoint, name))
+		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; did you mean %s?", e.Param, d.kind, nearest(d.Endpoint, name))
 	default:
 		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; leave it out", e.Param, d.kind)
 	}

@@ -201,8 +201,8 @@ func TestFieldsRefused(t *testing.T) {
 		{`"response_format":{"type":"json_object"}`, unsupported, "response_format", `response_format is not supported by engine kind "weir"; leave it out or send {"type":"text"}`},
 		{`"logit_bias":{"5":1}`, unsupported, "logit_bias", `logit_bias is not supported by engine kind "weir"; leave it out or send {}`},
 		{`"guided_json":{}`, unsupported, "guided_json", `guided_json is not supported by engine kind "weir"; leave it out`},
-		{`"max_token":5`, unsupported, "max_token", `there is no field "max_token"; did you mean max_tokens?`},
-		{`"Temperature":1`, unsupported, "Temperature", `there is no field "Temperature"; did you mean temperature?`},
+		{`"max_token":5`, unsupported, "max_token", `there is no field "max_token" that engine kind "weir" can carry; did you mean max_tokens?`},
+		{`"Temperature":1`, unsupported, "Temperature", `there is no field "Temperature" that engine kind "weir" can carry; did you mean temperature?`},
 		{`"xyzzy":null`, unsupported, "xyzzy", `there is no field "xyzzy" that engine kind "weir" can carry; leave it out`},
 		{`"` + strings.Repeat("é", 100) + `":1`, unsupported, strings.Repeat("é", 32) + "...", `there is no field "` + strings.Repeat("é", 32) + `..." that engine kind "weir" can carry; leave it out`},
 	} {

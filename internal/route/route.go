@@ -4,7 +4,7 @@
 package route
 
 import (
-	"sort"
+	"slices"
 	"sync/atomic"
 
 	"weir/internal/engine"
@@ -57,7 +57,7 @@ func (s *Snapshot) Names() []string {
 	for name := range s.Models {
 		names = append(names, name)
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
 
@@ -75,32 +75,35 @@ func (p *RoundRobin) Pick(targets []Target) Target {
 	return targets[(p.next.Add(1)-1)%uint64(len(targets))]
 }
 
-// Pick chooses a ready target that is not among the tried ones. When all were
-// tried there is none: what failed a moment ago is not asked again.
-func (m *Model) Pick(tried []*Engine) (Target, bool) {
-	if len(tried) == 0 {
-		if len(m.Targets) == 0 {
-			return Target{}, false
-		}
-		return m.Policy.Pick(m.Targets), true
-	}
-	left := make([]Target, 0, len(m.Targets))
+// Has says whether there is a ready target that is not among the tried ones.
+// Unlike Pick it is no turn of the policy.
+func (m *Model) Has(tried []*Engine) bool {
 	for _, t := range m.Targets {
 		if !contains(tried, t.Name) {
-			left = append(left, t)
-		}
-	}
-	if len(left) == 0 {
-		return Target{}, false
-	}
-	return m.Policy.Pick(left), true
-}
-
-func contains(engines []*Engine, name string) bool {
-	for _, e := range engines {
-		if e.Name == name {
 			return true
 		}
 	}
 	return false
+}
+
+// Pick chooses a ready target that is not among the tried ones. When all were
+// tried there is none: what failed a moment ago is not asked again.
+func (m *Model) Pick(tried []*Engine) (Target, bool) {
+	targets := m.Targets
+	if len(tried) > 0 {
+		targets = make([]Target, 0, len(m.Targets))
+		for _, t := range m.Targets {
+			if !contains(tried, t.Name) {
+				targets = append(targets, t)
+			}
+		}
+	}
+	if len(targets) == 0 {
+		return Target{}, false
+	}
+	return m.Policy.Pick(targets), true
+}
+
+func contains(engines []*Engine, name string) bool {
+	return slices.ContainsFunc(engines, func(e *Engine) bool { return e.Name == name })
 }

@@ -1,0 +1,131 @@
+package timeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func sample(id string) *trace.Record {
+	r := &trace.Record{
+		RequestID: id, Endpoint: "/v1/completions", Model: "m", Stream: true, Outcome: infer.Failed,
+		Code: "engine", Message: "it \"broke\"\n\xff", Status: 502, PromptTokens: 3,
+		Arrival: 1000, Received: 1100, Decoded: 1200, TokenizeStart: 1300, TokenizeEnd: 1350, FirstFlushed: 1900, Finished: 2000,
+		Attempts: []trace.Attempt{
+			{Legs: []trace.Leg{{Role: "full", Engine: "a", DPRank: -1, Outcome: "unavailable"}}},
+			{Legs: []trace.Leg{{Role: "full", Engine: "b", DPRank: 2, Outcome: "engine", ToServer: 1400, Acked: 1450,
+				Stamps: infer.Stamps{QueueStart: 1460, QueueEnd: 1500, PrefillStart: 1500, FirstToken: 1700, FirstOutput: 1750}}}},
+		},
+	}
+	r.Ledger.Start(trace.Read, 1000)
+	r.Ledger.Enter(trace.Engine, 1400)
+	r.Ledger.Enter(trace.Finish, 1990)
+	r.Ledger.Enter(trace.Finish, 2000)
+	return r
+}
+
+// A record becomes one JSON object with the design's names; what was never
+// stamped is left out.
+func TestAppend(t *testing.T) {
+	line := Append(nil, sample("x"), "boot")
+	if bytes.ContainsRune(line, '\n') {
+		t.Fatalf("not one line: %s", line)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatalf("%v: %s", err, line)
+	}
+	for key, want := range map[string]any{
+		"request_id": "x", "boot_id": "boot", "outcome": "failed", "code": "engine", "error": "it \"broke\"\n\ufffd",
+		"arrival_time": 1000.0, "total_latency": 1000.0, "ttft": 900.0, "residual": 0.0,
+		"queue_time_in_router": 400.0, "queue_time_in_server": 100.0, "pure_queue_time": 40.0,
+		"schedule_overhead": 110.0, "prefill_duration": 200.0, "output_path_delay": 150.0, "server_latency": 600.0,
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %v, want %v", key, got[key], want)
+		}
+	}
+	for _, key := range []string{"rendered_time", "tokenize_wait"} {
+		if v, ok := got[key]; ok {
+			t.Errorf("%s is %v, although it was never stamped", key, v)
+		}
+	}
+	legs := got["attempts"].([]any)[1].(map[string]any)["legs"].([]any)[0].(map[string]any)
+	if legs["engine"] != "b" || legs["dp_rank"] != 2.0 || legs["acked_time"] != 1450.0 || legs["prefill_end_time"] != nil {
+		t.Errorf("leg %v", legs)
+	}
+}
+
+// Whatever the strings hold, the line is valid JSON.
+func TestAppendIsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := sample(string(rapid.SliceOf(rapid.Byte()).Draw(t, "id")))
+		r.Model = rapid.String().Draw(t, "model")
+		r.Attempts = r.Attempts[:rapid.IntRange(0, 2).Draw(t, "attempts")]
+		if line := Append(nil, r, ""); !json.Valid(line) {
+			t.Fatalf("%s", line)
+		}
+	})
+}
+
+func TestRecorder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "t.jsonl")
+	r, err := New(Options{File: file, Keep: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		r.Add(sample(fmt.Sprint(i)))
+	}
+	for i := range 10 {
+		if _, ok := r.Find(fmt.Sprint(i)); ok != (i >= 7) {
+			t.Errorf("record %d kept: %t", i, ok)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(data, []byte("\n")); n != 10 || r.Written() != 10 || r.Dropped() != 0 {
+		t.Errorf("%d lines, %d written, %d dropped", n, r.Written(), r.Dropped())
+	}
+	// After Close nothing is written, and that is counted.
+	r.Add(sample("late"))
+	if r.Dropped() != 1 {
+		t.Errorf("dropped %d, want 1", r.Dropped())
+	}
+}
+
+// A full disk loses records but not silently.
+func TestRecorderCountsWhatItCannotWrite(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Fatal("this test needs /dev/full")
+	}
+	r, err := New(Options{File: "/dev/full"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		r.Add(sample(fmt.Sprint(i)))
+	}
+	if err := r.Close(); err == nil {
+		t.Error("no error from a full disk")
+	}
+	if r.Dropped() == 0 {
+		t.Error("nothing counted as dropped")
+	}
+}
