@@ -18,6 +18,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -59,12 +60,18 @@ func getenv(name, otherwise string) string {
 // checks is a subtest.
 func runSuite(t *testing.T, interpreter, script string) {
 	files := realTexts(t)
-	url, admin := startWeir(t)
+	at := startWeir(t)
+	if os.Getenv("WEIR_URL") == "" && len(at.engines) == 0 {
+		t.Error("weir up named no engine's state")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
-	args := []string{script, "--base-url", url, "--admin-url", admin}
+	args := []string{script, "--base-url", at.gateway, "--admin-url", at.admin}
 	for _, m := range idleMetrics {
 		args = append(args, "--idle-metric", m)
+	}
+	for _, url := range at.engines {
+		args = append(args, "--engine-state", url)
 	}
 	cmd := exec.CommandContext(ctx, interpreter, append(args, files...)...)
 	var complaints strings.Builder
@@ -102,12 +109,18 @@ func runSuite(t *testing.T, interpreter, script string) {
 	}
 }
 
-// startWeir builds and starts weir up, and gives its two addresses. At the end
-// of the test it is interrupted and must exit with 0.
-func startWeir(t *testing.T) (gateway, admin string) {
+// addresses are where a running weir is.
+type addresses struct {
+	gateway, admin string
+	engines        []string // URLs of the embedded engines' states
+}
+
+// startWeir builds and starts weir up, and gives its addresses. At the end of
+// the test it is interrupted and must exit with 0.
+func startWeir(t *testing.T) addresses {
 	t.Helper()
 	if url := os.Getenv("WEIR_URL"); url != "" {
-		return url, os.Getenv("WEIR_ADMIN_URL")
+		return addresses{gateway: url, admin: os.Getenv("WEIR_ADMIN_URL")}
 	}
 	bin := filepath.Join(t.TempDir(), "weir")
 	build := exec.Command("go", "build", "-o", bin, "weir/cmd/weir")
@@ -125,48 +138,56 @@ func startWeir(t *testing.T) (gateway, admin string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	addresses := make(chan [2]string, 1)
-	read := make(chan struct{})
+	started := make(chan addresses, 1)
+	ended := make(chan struct{})
 	go func() {
-		defer close(read)
-		var got [2]string
-		for scan := bufio.NewScanner(stdout); scan.Scan(); {
-			switch f := strings.Fields(scan.Text()); {
-			case len(f) >= 2 && f[0] == "gateway":
-				got[0] = f[1]
-			case len(f) >= 2 && f[0] == "admin":
-				got[1] = f[1]
-			}
-			if got[0] != "" && got[1] != "" {
-				select {
-				case addresses <- got:
-				default:
-				}
-			}
-		}
+		defer close(ended)
+		readAddresses(stdout, started)
 	}()
-	t.Cleanup(func() { stopWeir(t, cmd, read, &logs) })
+	t.Cleanup(func() { stopWeir(t, cmd, ended, &logs) })
 	select {
-	case got := <-addresses:
-		return got[0], got[1]
-	case <-read:
+	case at := <-started:
+		return at
+	case <-ended:
 		t.Fatal("weir up ended before it printed its addresses")
 	case <-time.After(startTimeout):
 		t.Fatalf("weir up printed no addresses within %v", startTimeout)
 	}
-	return "", ""
+	return addresses{}
 }
 
-func stopWeir(t *testing.T, cmd *exec.Cmd, read <-chan struct{}, logs *strings.Builder) {
+// readAddresses reads what weir up prints to its end, and sends the addresses
+// once the blank line behind them came.
+func readAddresses(stdout io.Reader, started chan<- addresses) {
+	var at addresses
+	for scan := bufio.NewScanner(stdout); scan.Scan(); {
+		f := strings.Fields(scan.Text())
+		switch {
+		case len(f) == 0 && at.gateway != "" && at.admin != "":
+			select {
+			case started <- at:
+			default: // sent at an earlier blank line
+			}
+		case len(f) >= 2 && f[0] == "gateway":
+			at.gateway = f[1]
+		case len(f) >= 2 && f[0] == "admin":
+			at.admin = f[1]
+		case len(f) >= 2 && f[0] == "engine" && f[len(f)-2] == "state":
+			at.engines = append(at.engines, f[len(f)-1])
+		}
+	}
+}
+
+func stopWeir(t *testing.T, cmd *exec.Cmd, ended <-chan struct{}, logs *strings.Builder) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Errorf("interrupt: %v", err)
 	}
 	select {
-	case <-read:
+	case <-ended:
 	case <-time.After(stopTimeout):
 		t.Errorf("weir up did not end within %v of an interrupt", stopTimeout)
 		_ = cmd.Process.Kill()
-		<-read
+		<-ended
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("weir up: %v", err)

@@ -22,6 +22,7 @@ const { values: args, positionals: files } = parseArgs({
     'base-url': { type: 'string' },
     'admin-url': { type: 'string' },
     'idle-metric': { type: 'string', multiple: true, default: [] },
+    'engine-state': { type: 'string', multiple: true, default: [] },
     'overlong-words': { type: 'string', default: '150000' },
     only: { type: 'string' },
   },
@@ -68,11 +69,21 @@ async function gauge(name) {
   return values.reduce((a, b) => a + b);
 }
 
-// Waits until nothing runs any more.
+// What an engine itself says it has.
+async function engine(url) {
+  const state = await (await fetch(url)).json();
+  return state.running + state.waiting;
+}
+
+// Waits until nothing runs any more, in the gateway and in the engines.
 async function idle(seconds = 10) {
-  for (const name of args['idle-metric']) {
+  const counts = [
+    ...args['idle-metric'].map((name) => [name, () => gauge(name)]),
+    ...args['engine-state'].map((url) => [url, () => engine(url)]),
+  ];
+  for (const [name, count] of counts) {
     const end = Date.now() + seconds * 1000;
-    for (let value; (value = await gauge(name)) !== 0; await sleep(20)) {
+    for (let value; (value = await count()) !== 0; await sleep(20)) {
       want(Date.now() < end, `${name} is ${value} after ${seconds} s`);
     }
   }
