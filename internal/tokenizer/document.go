@@ -151,13 +151,33 @@ func (l *mergeList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 				return fmt.Errorf("merge %q is not two tokens with a space between", tok.String())
 			}
 			pair = [2]string{a, b}
-		} else if err := json.UnmarshalDecode(d, &pair); err != nil {
+		} else if err := readPair(d, &pair); err != nil {
 			return err
 		}
 		*l = append(*l, pair)
 	}
 	_, err := d.ReadToken()
 	return err
+}
+
+// readPair reads a list of two strings.
+func readPair(d *jsontext.Decoder, pair *[2]string) error {
+	for _, want := range []struct {
+		kind jsontext.Kind
+		into *string
+	}{{'[', nil}, {'"', &pair[0]}, {'"', &pair[1]}, {']', nil}} {
+		tok, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if tok.Kind() != want.kind {
+			return errors.New("a merge must be a list of two tokens")
+		}
+		if want.into != nil {
+			*want.into = tok.String()
+		}
+	}
+	return nil
 }
 
 // splitPart is a pre-tokenizer of type Split.

@@ -13,16 +13,17 @@ func (t *Tokenizer) readModel(n node) error {
 	if n.null() {
 		return n.errorf("there is no model")
 	}
-	if kind, err := n.kind(); err != nil {
-		return err
-	} else if kind != "BPE" && kind != "" {
-		return n.at("/type", nil).unsupported(fmt.Sprintf("model %q", kind))
-	}
 	var m bpeModel
 	if err := n.decode(&m); err != nil {
+		// Another model's members are no explanation; its type is.
+		if kind, other := n.kind(); other == nil && kind != "" && kind != "BPE" {
+			return n.at("/type", nil).unsupported(fmt.Sprintf("model %q", kind))
+		}
 		return err
 	}
 	switch {
+	case m.Type != "" && m.Type != "BPE":
+		return n.at("/type", nil).unsupported(fmt.Sprintf("model %q", m.Type))
 	case m.Dropout != nil && *m.Dropout != 0:
 		return n.at("/dropout", nil).unsupported("dropout")
 	case m.ByteFallback:
@@ -48,12 +49,11 @@ func (t *Tokenizer) readModel(n node) error {
 func (t *Tokenizer) checkIDs(n node) error {
 	owner := make(map[uint32]string, len(t.ids))
 	for token, id := range t.ids {
-		at := n.at("/vocab/"+token, nil)
 		if id >= maxIDs {
-			return at.errorf("id %d is not below %d", id, maxIDs)
+			return n.at("/vocab/"+token, nil).errorf("id %d is not below %d", id, maxIDs)
 		}
 		if other, taken := owner[id]; taken {
-			return at.errorf("id %d is also that of %q", id, max(other, token))
+			return n.at("/vocab/"+token, nil).errorf("id %d is also that of %q", id, other)
 		}
 		owner[id] = token
 	}
@@ -72,17 +72,16 @@ func (t *Tokenizer) readMerges(n node, merges mergeList) error {
 	t.vocab.merges = newMergeTable(len(merges))
 	t.vocab.ranks = len(merges)
 	for rank, pair := range merges {
-		at := n.at(fmt.Sprintf("/merges/%d", rank), nil)
+		if pair[0] == "" || pair[1] == "" {
+			return n.at(fmt.Sprintf("/merges/%d", rank), nil).errorf("a merge with an empty token")
+		}
 		var ids [3]uint32
-		for i, token := range []string{pair[0], pair[1], pair[0] + pair[1]} {
+		for i, token := range [...]string{pair[0], pair[1], pair[0] + pair[1]} {
 			id, ok := t.ids[token]
 			if !ok {
-				return at.errorf("token %q is not in the vocabulary", token)
+				return n.at(fmt.Sprintf("/merges/%d", rank), nil).errorf("token %q is not in the vocabulary", token)
 			}
 			ids[i] = id
-		}
-		if pair[0] == "" || pair[1] == "" {
-			return at.errorf("a merge with an empty token")
 		}
 		t.vocab.merges.insert(ids[0], ids[1], uint64(rank)<<32|uint64(ids[2]))
 	}
