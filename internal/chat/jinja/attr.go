@@ -270,13 +270,12 @@ func unsafeAttr(obj Value, name string) Value {
 
 // attribute gives an attribute of obj's own type, nil where it has none such.
 func attribute(st *state, obj Value, name string) (Value, error) {
-	if u, ok := obj.(*Undefined); ok {
-		return nil, u.fail()
-	}
-	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") && isDunder(name) {
+	if strings.HasPrefix(name, "__") && isDunder(name) {
 		return unsafeAttr(obj, name), nil
 	}
 	switch o := obj.(type) {
+	case *Undefined:
+		return nil, o.fail()
 	case Str, Markup:
 		return stringMethod(obj, name)
 	case *Dict:
@@ -308,6 +307,12 @@ func attribute(st *state, obj Value, name string) (Value, error) {
 			return Int(o.stop), nil
 		case "step":
 			return Int(o.step), nil
+		case "count", "index":
+			items, err := list(st, o)
+			if err != nil {
+				return nil, err
+			}
+			return sequenceMethod(obj, items, name)
 		}
 	case *Namespace:
 		if v, ok := o.d.Get(name); ok {

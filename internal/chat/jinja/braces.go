@@ -303,9 +303,6 @@ func formatSpec(st *state, v Value, s string) (string, error) {
 		return p.pad("", t), nil
 	}
 	n, ok := asNumber(v)
-	if _, isBool := v.(Bool); isBool && p.verb == 0 && p.width == 0 {
-		return text(st, v)
-	}
 	if !ok {
 		return "", typeErrorf("unsupported format string passed to %s.__format__", v.typeName())
 	}

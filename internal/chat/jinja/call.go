@@ -81,9 +81,6 @@ func (a args) bindPos(fn string, need, most int) ([]Value, error) {
 func asIndex(v Value) (int, error) {
 	n, ok := asNumber(v)
 	if !ok || n.float {
-		if u, isUndef := v.(*Undefined); isUndef {
-			return 0, u.fail()
-		}
 		return 0, typeErrorf("'%s' object cannot be interpreted as an integer", v.typeName())
 	}
 	if !n.small || n.i > math.MaxInt || n.i < math.MinInt {

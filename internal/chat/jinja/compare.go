@@ -69,6 +69,8 @@ func equal(st *state, a, b Value, depth int) (bool, error) {
 			}
 		}
 		return true, nil
+	case *View:
+		return equalViews(st, x, b, depth)
 	case *Range:
 		y, ok := b.(*Range)
 		if !ok || x.n != y.n {
@@ -77,6 +79,27 @@ func equal(st *state, a, b Value, depth int) (bool, error) {
 		return x.n == 0 || x.start == y.start && (x.n == 1 || x.step == y.step), nil
 	}
 	return a == b, nil
+}
+
+// equalViews compares keys or items as the sets they are; values are equal
+// only to themselves.
+func equalViews(st *state, x *View, b Value, depth int) (bool, error) {
+	y, ok := b.(*View)
+	if !ok || x.kind == viewValues || y.kind == viewValues {
+		return x == b, nil
+	}
+	if x.d.Len() != y.d.Len() {
+		return false, nil
+	}
+	if x.kind == y.kind && x.kind == viewItems {
+		return equal(st, x.d, y.d, depth)
+	}
+	for i := range x.d.Len() {
+		if in, err := contains(st, y, x.at(i)); err != nil || !in {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func equalItems(st *state, a, b []Value) (bool, error) {
@@ -126,6 +149,9 @@ func order(st *state, op string, a, b Value, depth int) (bool, error) {
 		if y, ok := b.(*Tuple); ok {
 			return orderItems(st, op, x.Items, y.Items, depth)
 		}
+	}
+	if _, ok := a.(*View); ok {
+		return false, errorf(KindUnsupported, "ordering '%s' objects is not supported", a.typeName())
 	}
 	return false, typeErrorf("'%s' not supported between instances of '%s' and '%s'", op, a.typeName(), b.typeName())
 }

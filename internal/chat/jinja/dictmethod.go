@@ -80,6 +80,8 @@ func newDict(st *state, a args) (Value, error) {
 		switch src := a.pos[0].(type) {
 		case *Dict:
 			d = src.Clone()
+		case *Undefined:
+			return nil, src.fail()
 		default:
 			pairs, err := list(st, src)
 			if err != nil {

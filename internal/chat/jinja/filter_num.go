@@ -244,7 +244,7 @@ func toInt(v Value, base int) (Value, error) {
 	return bigValue(n.big()), nil
 }
 
-func filterRound(_ *state, v Value, a args) (Value, error) {
+func filterRound(st *state, v Value, a args) (Value, error) {
 	p, err := a.bind("round", 0, "precision", "method")
 	if err != nil {
 		return nil, err
@@ -275,23 +275,26 @@ func filterRound(_ *state, v Value, a args) (Value, error) {
 	if prec > 300 || prec < -300 {
 		return nil, errorf(KindLimit, "round: a precision beyond 300")
 	}
-	f, err := n.toFloat()
+	scale, err := arith(st, "**", Int(10), Int(prec))
 	if err != nil {
 		return nil, err
 	}
-	scale := 1.0
-	for range max(prec, -prec) {
-		scale *= 10
+	scaled, err := arith(st, "*", v, scale)
+	if err != nil {
+		return nil, err
 	}
-	if prec < 0 {
-		scale = math.Pow(10, float64(prec))
+	if f, ok := scaled.(Float); ok {
+		whole := math.Floor(float64(f))
+		if method == "ceil" {
+			whole = math.Ceil(float64(f))
+		}
+		b, err := truncate(whole)
+		if err != nil {
+			return nil, err
+		}
+		scaled = bigValue(b)
 	}
-	if method == "ceil" {
-		f = math.Ceil(f * scale)
-	} else {
-		f = math.Floor(f * scale)
-	}
-	return Float(f / scale), nil
+	return arith(st, "/", scaled, scale)
 }
 
 // roundNumber is Python's round(): half to even, on the exact decimal value.

@@ -154,20 +154,22 @@ func filterJoin(st *state, v Value, a args) (Value, error) {
 // titleWords is the filter title, which other than the method starts a word
 // only after white space, a hyphen or an opening bracket.
 func titleWords(s string) string {
+	between := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
 	var b strings.Builder
-	start := true
-	for i, r := range s {
-		if isSpace(r) || strings.ContainsRune("-({[<", r) {
-			start = true
-			b.WriteRune(r)
+	for s != "" {
+		if r, n := utf8.DecodeRuneInString(s); between(r) {
+			b.WriteString(s[:n])
+			s = s[n:]
 			continue
 		}
-		if start {
-			b.WriteString(upper(string(r)))
-		} else {
-			writeLower(&b, s, i, r)
+		word := s
+		if i := strings.IndexFunc(s, between); i >= 0 {
+			word = s[:i]
 		}
-		start = false
+		_, n := utf8.DecodeRuneInString(word)
+		b.WriteString(upper(word[:n]))
+		b.WriteString(lower(word[n:]))
+		s = s[len(word):]
 	}
 	return b.String()
 }
@@ -205,7 +207,7 @@ func filterIndent(st *state, v Value, a args) (Value, error) {
 		if u, isUndef := v.(*Undefined); isUndef {
 			return nil, u.fail()
 		}
-		return nil, typeErrorf("unsupported operand type(s) for +=: '%s' and 'str'", v.typeName())
+		return nil, errorf(KindRuntime, "can only indent a string, not '%s'", v.typeName())
 	}
 	pad := "    "
 	if p[0] != nil {

@@ -42,6 +42,11 @@ func (n number) big() *big.Int {
 	return n.b
 }
 
+// exactFloat says that an integer is a float without rounding.
+func (n number) exactFloat() bool {
+	return n.small && n.i <= 1<<53 && n.i >= -1<<53
+}
+
 func (n number) zero() bool {
 	if n.float {
 		return n.f == 0
@@ -226,7 +231,7 @@ func floatArith(op string, x, y number) (Value, error) {
 		if y.zero() {
 			return nil, errorf(KindRuntime, "division by zero")
 		}
-		if !x.small || !y.small {
+		if !x.exactFloat() || !y.exactFloat() {
 			f, _ := new(big.Rat).SetFrac(x.big(), y.big()).Float64()
 			if math.IsInf(f, 0) {
 				return nil, errorf(KindRuntime, "integer division result too large for a float")
@@ -321,11 +326,44 @@ func power(x, y number) (Value, error) {
 	if a < 0 && b != math.Trunc(b) && !math.IsInf(b, 0) && !math.IsInf(a, 0) {
 		return nil, errorf(KindUnsupported, "complex numbers are not supported")
 	}
-	f := math.Pow(a, b)
+	f, ok := exactPower(a, b)
+	if !ok {
+		return nil, errorf(KindUnsupported, "the power %v ** %v is not supported: only exponents that are halves up to 64", a, b)
+	}
 	if math.IsInf(f, 0) && !math.IsInf(a, 0) && !math.IsInf(b, 0) {
 		return nil, errorf(KindRuntime, "(34, 'Numerical result out of range')")
 	}
 	return Float(f), nil
+}
+
+// exactPower is a ** b rounded once, for exponents that are whole or half and
+// small: math.Pow is not exact in the last digit, which a template may print.
+func exactPower(a, b float64) (float64, bool) {
+	twice := 2 * b
+	if a == 0 || a == 1 || b == 0 || b == 1 || math.IsInf(a, 0) || math.IsNaN(a) || math.IsInf(b, 0) || math.IsNaN(b) {
+		return math.Pow(a, b), true
+	}
+	if twice != math.Trunc(twice) || math.Abs(twice) > 128 {
+		return 0, false
+	}
+	const prec = 8192 // 129 factors of 53 bits each
+	p := new(big.Float).SetPrec(prec).SetInt64(1)
+	x := new(big.Float).SetPrec(prec).SetFloat64(a)
+	if half := math.Trunc(b) != b; half {
+		for range int(math.Abs(twice)) {
+			p.Mul(p, x)
+		}
+		p.Sqrt(p)
+	} else {
+		for range int(math.Abs(b)) {
+			p.Mul(p, x)
+		}
+	}
+	if b < 0 {
+		p.Quo(new(big.Float).SetPrec(prec).SetInt64(1), p)
+	}
+	f, _ := p.Float64()
+	return f, true
 }
 
 // sign is the unary plus or minus.

@@ -84,6 +84,9 @@ func (p *percentArgs) conversion(st *state, b *[]byte, s string) (string, error)
 		if depth > 0 {
 			return "", valueErrorf("incomplete format key")
 		}
+		if u, ok := p.operand.(*Undefined); ok {
+			return "", u.fail()
+		}
 		d, ok := p.operand.(*Dict)
 		if !ok {
 			return "", typeErrorf("format requires a mapping")
@@ -238,7 +241,7 @@ func (c *percent) format(st *state, v Value) (string, error) {
 func (c *percent) integer(v Value) (string, error) {
 	n, ok := asNumber(v)
 	if !ok || n.float && c.verb != 'd' && c.verb != 'i' && c.verb != 'u' {
-		if u, isUndef := v.(*Undefined); isUndef {
+		if u, isUndef := v.(*Undefined); isUndef && c.verb|32 != 'x' && c.verb != 'o' {
 			return "", u.fail()
 		}
 		if !ok && (c.verb == 'd' || c.verb == 'i' || c.verb == 'u') {

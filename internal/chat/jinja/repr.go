@@ -110,8 +110,7 @@ func appendRepr(st *state, b []byte, v Value, depth int) ([]byte, error) {
 		return append(strconv.AppendInt(append(b, '/'), int64(n), 10), '>'), err
 	}
 	// Python prints an address here, which no template can rely on.
-	b = append(append(b, '<'), v.typeName()...)
-	return append(b, " object>"...), nil
+	return nil, errorf(KindUnsupported, "printing a '%s' object is not supported", v.typeName())
 }
 
 func appendItems(st *state, b []byte, items []Value, open, end string, depth int) ([]byte, error) {
