@@ -152,10 +152,15 @@ func (f *finder) find(s string, from, floor int) (match, bool) {
 		}
 		m := match{token: t, start: i, end: end, resume: end}
 		if t.LStrip {
-			m.start = max(floor, trimSpaceRight(s, i))
+			m.start = trimSpaceRight(s, i, min(floor, i))
 		}
 		if t.RStrip {
-			m.end = trimSpaceLeft(s, end)
+			// Inside white space that the match before swallowed, the end is known:
+			// looking again each time would cost the square of a run's length.
+			m.end = max(end, floor)
+			if end >= floor {
+				m.end = trimSpaceLeft(s, end)
+			}
 		}
 		return m, true
 	}
@@ -178,10 +183,11 @@ func wordAfter(s string, i int) bool {
 	return class(r)&bitWord != 0
 }
 
-// trimSpaceRight gives where the white space that ends at i begins.
-func trimSpaceRight(s string, i int) int {
-	for i > 0 {
-		r, size := utf8.DecodeLastRuneInString(s[:i])
+// trimSpaceRight gives where the white space that ends at i begins, at floor
+// or after.
+func trimSpaceRight(s string, i, floor int) int {
+	for i > floor {
+		r, size := utf8.DecodeLastRuneInString(s[floor:i])
 		if class(r)&bitSpace == 0 {
 			break
 		}

@@ -1,0 +1,266 @@
+package tokenizer
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/go-json-experiment/json"
+)
+
+// object is a JSON object of a test.
+type object = map[string]any
+
+// smallModel gives a tokenizer.json of the byte alphabet and a few merges, to
+// be bent by tests.
+func smallModel() object {
+	vocab := object{}
+	for b := range 256 {
+		vocab[toByteAlphabet(string([]byte{byte(b)}))] = b
+	}
+	merges := []any{}
+	for _, m := range [][2]string{{"a", "b"}, {"Ġ", "ab"}, {"ab", "ab"}, {"é"[:1], ""}} {
+		if m[1] != "" {
+			vocab[m[0]+m[1]] = len(vocab)
+			merges = append(merges, []any{m[0], m[1]})
+		}
+	}
+	return object{
+		"version":        "1.0",
+		"truncation":     nil,
+		"padding":        nil,
+		"added_tokens":   []any{addedTokenJSON(len(vocab), "<s>", nil), addedTokenJSON(len(vocab)+1, "</s>", nil)},
+		"normalizer":     nil,
+		"pre_tokenizer":  object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+		"post_processor": nil,
+		"decoder":        object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+		"model":          object{"type": "BPE", "dropout": nil, "unk_token": nil, "vocab": vocab, "merges": merges},
+	}
+}
+
+func addedTokenJSON(id int, content string, flags object) object {
+	o := object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}
+	maps.Copy(o, flags)
+	return o
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func folder(t testing.TB, doc any, files map[string]string) fs.FS {
+	t.Helper()
+	out := fstest.MapFS{fileTokenizer: {Data: marshal(t, doc)}}
+	for name, text := range files {
+		out[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return out
+}
+
+// encodeWith loads doc and encodes s.
+func encodeWith(t *testing.T, doc object, s string, o EncodeOptions) []string {
+	t.Helper()
+	m, err := Load(folder(t, doc, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := m.Tokenizer.NewEncoder().Encode(t.Context(), nil, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, id := range ids {
+		out = append(out, string(m.Tokenizer.TokenBytes(id)))
+	}
+	return out
+}
+
+// TestRefusals checks that what cannot be loaded exactly is refused, with the
+// file and the place named.
+func TestRefusals(t *testing.T) {
+	model := func(name string, value any) func(object) {
+		return func(d object) { d["model"].(object)[name] = value }
+	}
+	top := func(name string, value any) func(object) {
+		return func(d object) { d[name] = value }
+	}
+	split := func(pattern any, behavior string) object {
+		return object{"type": "Sequence", "pretokenizers": []any{
+			object{"type": "Split", "pattern": pattern, "behavior": behavior, "invert": false},
+			object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+		}}
+	}
+	for _, c := range []struct {
+		name string
+		bend func(object)
+		want string
+	}{
+		{"version", top("version", "2.0"), `tokenizer.json: /version: version "2.0" is not known`},
+		{"unknown setting", top("speed", 1), "tokenizer.json: /speed: this setting is not supported"},
+		{"normalizer", top("normalizer", object{"type": "Lowercase"}), `tokenizer.json: /normalizer: normalizer "Lowercase" is not supported`},
+		{"nested normalizer", top("normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}, object{"type": "Strip"}}}),
+			`/normalizer/normalizers/1: normalizer "Strip"`},
+		{"no pre-tokenizer", top("pre_tokenizer", nil), "tokenizer.json: /pre_tokenizer: a vocabulary without pre-tokenizer"},
+		{"metaspace", top("pre_tokenizer", object{"type": "Metaspace"}), `/pre_tokenizer: pre-tokenizer "Metaspace"`},
+		{"prefix space", top("pre_tokenizer", object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}), "/pre_tokenizer/add_prefix_space: a prefix space"},
+		{"no regex", top("pre_tokenizer", object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}), "does not split"},
+		{"pattern", top("pre_tokenizer", split(object{"Regex": `(a+)+$`}, "Isolated")), `/pre_tokenizer/pretokenizers/0/pattern/Regex: the split pattern "(a+)+$" is not`},
+		{"plain pattern", top("pre_tokenizer", split(object{"String": " "}, "Isolated")), "/pretokenizers/0/pattern: splitting at a plain string"},
+		{"behavior", top("pre_tokenizer", split(object{"Regex": patternLlama3}, "MergedWithNext")), `/pretokenizers/0/behavior: behavior "MergedWithNext"`},
+		{"decoder", top("decoder", object{"type": "WordPiece"}), `/decoder: decoder "WordPiece"`},
+		{"no decoder", top("decoder", nil), "/decoder: a vocabulary without decoder"},
+		{"post-processor", top("post_processor", object{"type": "BertProcessing"}), `/post_processor: post-processor "BertProcessing"`},
+		{"template without text", top("post_processor", object{"type": "TemplateProcessing", "single": []any{}, "pair": nil, "special_tokens": object{}}),
+			"/post_processor/single: a template that does not have the text once"},
+		{"template of an unknown token", top("post_processor", object{"type": "TemplateProcessing",
+			"single": []any{object{"SpecialToken": object{"id": "<x>", "type_id": 0}}}, "special_tokens": object{}}),
+			`/post_processor/single/0: token "<x>" is not in special_tokens`},
+		{"template of an unknown id", top("post_processor", object{"type": "TemplateProcessing",
+			"single":         []any{object{"SpecialToken": object{"id": "<x>", "type_id": 0}}},
+			"special_tokens": object{"<x>": object{"id": "<x>", "ids": []any{999}, "tokens": []any{"<x>"}}}}),
+			`/post_processor/single/0: token "<x>" has id 999, which is no token`},
+		{"no model", top("model", nil), "tokenizer.json: /model: there is no model"},
+		{"unigram", top("model", object{"type": "Unigram", "unk_id": 0, "vocab": []any{[]any{"a", -1.5}}}), `tokenizer.json: /model/type: model "Unigram"`},
+		{"dropout", model("dropout", 0.1), "/model/dropout: dropout"},
+		{"byte fallback", model("byte_fallback", true), "/model/byte_fallback: byte fallback"},
+		{"subword prefix", model("continuing_subword_prefix", "##"), "/model/continuing_subword_prefix"},
+		{"word suffix", model("end_of_word_suffix", "</w>"), "/model/end_of_word_suffix"},
+		{"merge of an absent token", model("merges", []any{[]any{"a", "b"}, []any{"x", "y"}}), `/model/merges/1: token "xy" is not in the vocabulary`},
+		{"merge of three", model("merges", []any{[]any{"a", "b", "c"}}), "a merge must be a list of two tokens"},
+		{"merge spelled wrong", model("merges", []any{"a b c"}), `merge "a b c" is not two tokens`},
+		{"empty merge", model("merges", []any{[]any{"a", ""}}), "/model/merges/0: a merge with an empty token"},
+		{"bytes missing", func(d object) { delete(d["model"].(object)["vocab"].(object), "Ā") }, "/model/vocab: a vocabulary without a token for byte 0x00"},
+		{"same id twice", func(d object) { d["model"].(object)["vocab"].(object)["b"] = 97 }, "id 97 is also that of"},
+		{"id too large", func(d object) { d["model"].(object)["vocab"].(object)["zz"] = 1 << 30 }, "/model/vocab/zz: id 1073741824 is not below"},
+		{"negative id", func(d object) { d["model"].(object)["vocab"].(object)["zz"] = -1 }, "/model/vocab/zz"},
+		{"added id", top("added_tokens", []any{addedTokenJSON(1000, "<x>", nil)}), `/added_tokens/0/id: token "<x>" has id 1000, but in this place it is 259`},
+		{"added empty", top("added_tokens", []any{addedTokenJSON(259, "", nil)}), "/added_tokens/0: content is empty"},
+		{"added twice", top("added_tokens", []any{addedTokenJSON(259, "<x>", nil), addedTokenJSON(260, "<x>", nil)}), `/added_tokens/1: token "<x>" is added twice`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			doc := smallModel()
+			c.bend(doc)
+			_, err := Load(folder(t, doc, nil))
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "tokenizer.json: ") {
+				t.Fatalf("got %v, want tokenizer.json: ... %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestBroken checks files that are no tokenizer.json at all.
+func TestBroken(t *testing.T) {
+	whole := marshal(t, smallModel())
+	for name, data := range map[string][]byte{
+		"empty":     {},
+		"truncated": whole[:len(whole)/2],
+		"trailing":  append(slices.Clone(whole), '}'),
+		"no object": []byte(`[1]`),
+		"bad UTF-8": bytes.Replace(whole, []byte("</s>"), []byte("</\xff>"), 1),
+		"twice":     bytes.Replace(whole, []byte(`"version"`), []byte(`"version":"1.0","version"`), 1),
+	} {
+		if _, err := Load(fstest.MapFS{fileTokenizer: {Data: data}}); err == nil || !strings.Contains(err.Error(), fileTokenizer) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := Load(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "tokenizer.json: there is none") {
+		t.Errorf("no file: got %v", err)
+	}
+	if _, err := Load(fstest.MapFS{fileTokenizer: {Data: make([]byte, maxFile+1)}}); err == nil || !strings.Contains(err.Error(), "larger than 128 MiB") {
+		t.Errorf("huge file: got %v", err)
+	}
+}
+
+// FuzzLoad checks that no file makes loading panic.
+func FuzzLoad(f *testing.F) {
+	whole := marshal(f, smallModel())
+	f.Add(whole)
+	f.Add(whole[:100])
+	f.Add(bytes.Replace(whole, []byte(`"ByteLevel"`), []byte(`"Sequence"`), 1))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Load(fstest.MapFS{fileTokenizer: {Data: data}})
+		if err != nil {
+			return
+		}
+		const s = "ab abab <s> é\n\n"
+		ids, err := m.Tokenizer.NewEncoder().Encode(t.Context(), nil, s, EncodeOptions{AddSpecial: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Tokenizer.Decode(ids, true)
+	})
+}
+
+func TestFolder(t *testing.T) {
+	doc := smallModel()
+	m, err := Load(folder(t, doc, map[string]string{
+		fileTokConfig: `{"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "unk_token": null, "add_bos_token": true,
+			"model_max_length": 1000000000000000019884624838656, "chat_template": [{"name": "default", "template": "old"}, {"name": "rag", "template": "R"}],
+			"added_tokens_decoder": {"259": {"content": "<s>"}}}`,
+		fileGeneration:                      `{"eos_token_id": [97, 5], "temperature": 0.6}`,
+		fileConfig:                          `{"text_config": {"max_position_embeddings": 4096, "vocab_size": 300}, "eos_token_id": 9}`,
+		fileTemplate:                        "new",
+		"additional_chat_templates/t.jinja": "T",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint32{5, 97, 260}; !slices.Equal(m.EOS, want) {
+		t.Errorf("EOS %v, want %v", m.EOS, want)
+	}
+	if m.ContextLength != 4096 || m.VocabSize != 300 || m.BOSToken != "<s>" || m.EOSToken != "</s>" {
+		t.Errorf("context %d, vocabulary %d, tokens %q %q", m.ContextLength, m.VocabSize, m.BOSToken, m.EOSToken)
+	}
+	if want := map[string]string{"default": "new", "rag": "R", "t": "T"}; !maps.Equal(m.ChatTemplates, want) {
+		t.Errorf("templates %v, want %v", m.ChatTemplates, want)
+	}
+	if len(m.SpecialTokens) != 2 {
+		t.Errorf("special tokens %v", m.SpecialTokens)
+	}
+
+	for _, c := range []struct{ file, text, want string }{
+		{fileTokConfig, `{"bos_token": {"content": 5}}`, "tokenizer_config.json: /bos_token/content"},
+		{fileTokConfig, `{"added_tokens_decoder": {"900": {"content": "<new>"}}}`, `tokenizer_config.json: /added_tokens_decoder/900: adding token "<new>"`},
+		{fileTokConfig, `{"model_max_length": -5}`, "tokenizer_config.json: /model_max_length: want a positive whole number, have -5"},
+		{fileTokConfig, `{`, "tokenizer_config.json: /"},
+		{fileTokConfig, `{"chat_template": 5}`, "tokenizer_config.json: /chat_template"},
+		{fileConfig, `{"max_position_embeddings": 1.5}`, "config.json: /max_position_embeddings: want a positive whole number"},
+		{fileConfig, `{"text_config": {"vocab_size": "big"}}`, "config.json: /text_config/vocab_size"},
+		{fileGeneration, `{"eos_token_id": "x"}`, "generation_config.json: /eos_token_id"},
+		{fileGeneration, `{"eos_token_id": 70000}`, "generation_config.json: /eos_token_id: id 70000 is not below"},
+	} {
+		if _, err := Load(folder(t, doc, map[string]string{c.file: c.text})); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.text, err, c.want)
+		}
+	}
+	// The shorter of two context lengths holds.
+	m, err = Load(folder(t, doc, map[string]string{fileTokConfig: `{"model_max_length": 512}`, fileConfig: `{"max_position_embeddings": 4096}`}))
+	if err != nil || m.ContextLength != 512 {
+		t.Errorf("context %d, %v", m.ContextLength, err)
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	doc := smallModel()
+	a, err := Load(folder(t, doc, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc["model"].(object)["ignore_merges"] = true
+	b, err := Load(folder(t, doc, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Fingerprint == b.Fingerprint || len(a.Fingerprint) != 32 {
+		t.Errorf("fingerprints %q and %q", a.Fingerprint, b.Fingerprint)
+	}
+}
