@@ -22,6 +22,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -154,7 +155,7 @@ func (p *Pool) RunYielding(ctx context.Context, cost int, fn func(yield func()))
 	case <-j.done:
 	case <-ctx.Done():
 		if p.withdraw(j) {
-			return j.times, infer.AsError(context.Cause(ctx))
+			return j.times, ended(ctx)
 		}
 		<-j.done // it runs, or was refused
 	}
@@ -167,10 +168,20 @@ func (p *Pool) RunYielding(ctx context.Context, cost int, fn func(yield func()))
 	return j.times, nil
 }
 
+// ended says why a context ended: with the coded error it was cancelled with,
+// where there is one.
+func ended(ctx context.Context) *infer.Error {
+	var e *infer.Error
+	if errors.As(context.Cause(ctx), &e) {
+		return e
+	}
+	return infer.AsError(ctx.Err())
+}
+
 // enqueue admits a job or refuses it.
 func (p *Pool) enqueue(ctx context.Context, j *job) error {
-	if err := ctx.Err(); err != nil {
-		return infer.AsError(err)
+	if ctx.Err() != nil {
+		return ended(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
