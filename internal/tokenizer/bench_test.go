@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -25,8 +25,13 @@ func sim(t testing.TB) *tokenizer.Model {
 // goText is Go's documentation and sources, as prompts.
 func goText(t testing.TB, size int, suffixes ...string) string {
 	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := strings.TrimSpace(string(out))
 	var b strings.Builder
-	err := filepath.WalkDir(runtime.GOROOT(), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || b.Len() >= size || !d.Type().IsRegular() {
 			return err
 		}
@@ -41,7 +46,7 @@ func goText(t testing.TB, size int, suffixes ...string) string {
 		return nil
 	})
 	if err != nil || b.Len() < size {
-		t.Fatalf("only %d bytes of %v in %s: %v", b.Len(), suffixes, runtime.GOROOT(), err)
+		t.Fatalf("only %d bytes of %v in %s: %v", b.Len(), suffixes, root, err)
 	}
 	return strings.ToValidUTF8(b.String()[:size], "")
 }

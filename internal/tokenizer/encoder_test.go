@@ -73,6 +73,17 @@ func TestEncodeInvalidUTF8(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != infer.CodeInvalid || !strings.Contains(e.Message, "at byte 5") {
 		t.Fatalf("got %v", err)
 	}
+	// Text is checked in parts; a rune across two of them is whole.
+	for lead := range 4 {
+		text := strings.Repeat("x", lead) + strings.Repeat("💡", 40_000)
+		if _, err := enc.Encode(t.Context(), nil, text, EncodeOptions{}); err != nil {
+			t.Fatalf("after %d bytes: %v", lead, err)
+		}
+		_, err := enc.Encode(t.Context(), nil, text[:len(text)-1], EncodeOptions{})
+		if want := fmt.Sprintf("at byte %d:", len(text)-4); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("got %v, want %s", err, want)
+		}
+	}
 }
 
 // hardTexts cost the most work for their length.

@@ -115,7 +115,13 @@ func (m *merger) merge(v *vocab, dst []uint32, piece []byte, p pauser) ([]uint32
 			m.offer(v, before, at)
 		}
 	}
+	step := 0
 	for i := int32(0); i < int32(len(piece)); i = m.next[i] {
+		if step++; step%(8*pauseSteps) == 0 {
+			if err := p.pause(); err != nil {
+				return dst, err
+			}
+		}
 		dst = append(dst, m.ids[i])
 	}
 	return dst, nil
@@ -141,11 +147,11 @@ func (m *merger) fill(v *vocab, piece []byte, p pauser) error {
 	if len(m.runOf) < v.ranks {
 		m.runOf = make([]int32, v.ranks)
 	}
-	for i, b := range piece {
-		m.ids[i], m.prev[i], m.next[i] = v.byteIDs[b], int32(i-1), int32(i+1)
-	}
+	// The symbols of a piece are set up a step ahead of their pairs.
+	m.ids[0], m.prev[0], m.next[0] = v.byteIDs[piece[0]], -1, 1
 	m.values[n-1] = noMerge
 	for i := range int32(n - 1) {
+		m.ids[i+1], m.prev[i+1], m.next[i+1] = v.byteIDs[piece[i+1]], i, i+2
 		if i%pauseSteps == pauseSteps-1 {
 			if err := p.pause(); err != nil {
 				m.clear()

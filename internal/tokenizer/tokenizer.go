@@ -294,7 +294,7 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 		}
 		next = max(next, want+1)
 		model[e.Content] = want
-		token := AddedToken{e.ID, e.Content, e.SingleWord, e.LStrip, e.RStrip, e.Normalized, e.Special}
+		token := AddedToken(e)
 		t.added[e.ID] = token
 		if !e.Normalized {
 			raw, rawText = append(raw, token), append(rawText, e.Content)
