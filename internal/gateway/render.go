@@ -22,7 +22,7 @@ func (x *exchange) render() error {
 	case len(x.req.Messages) <= renderInline:
 		err = x.renderChat()
 	default:
-		err = x.inPool(trace.Render, len(x.req.Messages)/8, x.renderChat)
+		err = x.inPool(trace.Render, len(x.req.Messages)/8, func(func()) error { return x.renderChat() })
 	}
 	x.rec.Rendered = trace.Now()
 	return err

@@ -31,25 +31,26 @@ func (x *exchange) tokenize() error {
 // encodeText runs on a worker of the pool. A rendered chat has its special
 // tokens from the template; a completion's prompt gets those that the model's
 // post-processor adds.
-func (x *exchange) encodeText() (err error) {
-	x.ids, err = x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{AddSpecial: x.endpoint == openai.Completions})
+func (x *exchange) encodeText(yield func()) (err error) {
+	x.ids, err = x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
+		AddSpecial: x.endpoint == openai.Completions, Yield: yield,
+	})
 	return err
 }
 
 // inPool runs work in the pool: the wait for a worker is pool_wait, and the
 // work itself the stage's.
-func (x *exchange) inPool(s trace.Stage, cost int, work func() error) error {
+func (x *exchange) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
 	x.enter(trace.PoolWait)
 	var failed error
-	times, err := x.g.pool.Run(x.ctx, cost, func() {
+	times, err := x.g.pool.RunYielding(x.ctx, cost, func(yield func()) {
 		x.delay(s)
-		failed = work()
+		failed = work(yield)
 	})
-	now := trace.Now()
-	x.rec.Ledger.Split(times.Start, s, now)
 	if err != nil {
 		return err
 	}
+	x.rec.Ledger.Split(times.Start, s, trace.Now())
 	if s == trace.Tokenize {
 		x.rec.TokenizeStart, x.rec.TokenizeEnd = times.Start, times.End
 	}

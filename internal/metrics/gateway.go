@@ -9,7 +9,24 @@ import (
 // Gateway reports the pool's state and the streams with output pending at
 // scrape time.
 func (m *Metrics) Gateway(p *pool.Pool, waiting func() int64) {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	counter := func(name, help string, value func(pool.Stats) float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return value(p.Stats()) })
+	}
 	m.registry.MustRegister(
+		gauge("weir_pool_workers", "Jobs that can run at once.", func() float64 { return float64(p.Workers()) }),
+		gauge("weir_pool_running", "Jobs that run.", func() float64 { return float64(p.Running()) }),
+		gauge("weir_pool_waiting", "Jobs that wait.", func() float64 { return float64(p.Waiting()) }),
+		gauge("weir_pool_waiting_bytes", "Text of the jobs that wait.", func() float64 { return float64(p.WaitingCost()) }),
+		gauge("weir_pool_oldest_wait_seconds", "How long the job has waited that waits longest.", func() float64 { return p.OldestWait().Seconds() }),
+		counter("weir_pool_completed_total", "Jobs that ran to their end.", func(s pool.Stats) float64 { return float64(s.Completed) }),
+		counter("weir_pool_refused_total", "Jobs refused for load or deadline.", func(s pool.Stats) float64 { return float64(s.Refused) }),
+		counter("weir_pool_cancelled_total", "Jobs whose client left while they waited.", func(s pool.Stats) float64 { return float64(s.Cancelled) }),
+		counter("weir_pool_let_by_total", "Small jobs that ran while a large one let them by.", func(s pool.Stats) float64 { return float64(s.LetBy) }),
+		counter("weir_pool_wait_seconds_total", "What completed jobs waited.", func(s pool.Stats) float64 { return s.Wait.Seconds() }),
+		counter("weir_pool_work_seconds_total", "What completed jobs took.", func(s pool.Stats) float64 { return s.Work.Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_streams_pending",
 			Help: "Streams that have output pending which their handler has not taken yet."},
 			func() float64 { return float64(waiting()) }),
