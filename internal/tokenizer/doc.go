@@ -14,7 +14,9 @@
 // sequence of Split and ByteLevel whose patterns are known (see [Grammars]);
 // post-processors ByteLevel and TemplateProcessing; added tokens with all
 // their flags; ignore_merges. Truncation and padding settings are not applied:
-// serving never cuts or pads a prompt.
+// serving never cuts or pads a prompt. Nor is clean_up_tokenization_spaces,
+// which changes decoded text behind the model's back and which engines leave
+// out of their streams.
 //
 // # Encoding
 //

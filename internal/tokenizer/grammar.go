@@ -1,7 +1,7 @@
 package tokenizer
 
-// llama3 and its kin are split patterns as tokenizer.json files spell them. A
-// pattern is known only if it is spelled exactly so.
+// Split patterns as tokenizer.json files spell them. A pattern is known only if
+// it is spelled exactly so.
 const (
 	patternLlama3  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`

@@ -1,5 +1,13 @@
 //go:build interop
 
+// Package tokenizer_test compares weir's tokenizer with the reference library
+// over megabytes of text, for the embedded vocabulary and for a vocabulary
+// trained here under each grammar that is supported:
+//
+//	.venv/bin/pip install -r interop/requirements.txt
+//	WEIR_PYTHON=$PWD/.venv/bin/python go test -tags interop ./interop/tokenizer/
+//
+// It takes about three minutes, nearly all of them the reference's.
 package tokenizer_test
 
 import (
