@@ -31,6 +31,14 @@ func getAttr(st *state, obj Value, name string) (Value, error) {
 
 // getItem is `obj[arg]`: the item if there is one, else the attribute.
 func getItem(st *state, obj, arg Value) (Value, error) {
+	for _, v := range [2]Value{obj, arg} {
+		if s, ok := v.(Str); ok {
+			// A subscript counts code points, a key is hashed.
+			if err := st.scan(string(s)); err != nil {
+				return nil, err
+			}
+		}
+	}
 	switch o := obj.(type) {
 	case *Dict:
 		v, ok, err := o.get(arg)
@@ -120,7 +128,10 @@ func slice(st *state, obj, start, stop, step Value) (Value, error) {
 	n := 0
 	switch obj.(type) {
 	case Str, Markup, *List, *Tuple, *Range:
-		n, _ = length(st, obj)
+		var err error
+		if n, err = length(st, obj); err != nil {
+			return nil, err
+		}
 	case *Dict:
 		return nil, typeErrorf("unhashable type: 'slice'")
 	default:

@@ -27,7 +27,7 @@ func equal(st *state, a, b Value, depth int) (bool, error) {
 	case Str, Markup:
 		s, _ := asText(a)
 		t, ok := asText(b)
-		return ok && s == t, nil
+		return ok && s == t, st.scan(s)
 	case Bool, Int, Float, *Big:
 		n, _ := asNumber(a)
 		m, ok := asNumber(b)
@@ -137,7 +137,7 @@ func order(st *state, op string, a, b Value, depth int) (bool, error) {
 	if s, ok := asText(a); ok {
 		if t, ok := asText(b); ok {
 			// UTF-8 sorts as code points do.
-			return holds(op, strings.Compare(s, t)), nil
+			return holds(op, strings.Compare(s, t)), st.scan(s)
 		}
 	}
 	if x, ok := a.(*List); ok {
@@ -193,8 +193,13 @@ func contains(st *state, seq, v Value) (bool, error) {
 		if !ok {
 			return false, typeErrorf("'in <string>' requires string as left operand, not %s", v.typeName())
 		}
-		return strings.Contains(t, sub), nil
+		return strings.Contains(t, sub), st.scan(t)
 	case *Dict:
+		if k, ok := v.(Str); ok {
+			if err := st.scan(string(k)); err != nil {
+				return false, err
+			}
+		}
 		_, ok, err := s.get(v)
 		return ok, err
 	case *View:

@@ -53,6 +53,21 @@ type compiler struct {
 	// template refers to them by index.
 	globals map[string]int
 	names   []string
+	body    []node
+}
+
+// lineOf gives the line where a name is first mentioned.
+func (c *compiler) lineOf(name string) int {
+	line := 0
+	for _, n := range c.body {
+		walk(n, func(n node) bool {
+			if n, ok := n.(*nameNode); ok && n.name == name && line == 0 {
+				line = n.pos()
+			}
+			return line == 0
+		})
+	}
+	return line
 }
 
 func (c *compiler) global(name string) int {
@@ -92,7 +107,7 @@ func (c *compiler) enter(f frame) (func(st *state, sc *scope), error) {
 			s.hops, s.from = f.variable(l.from)
 		case loadResolve:
 			if l.name == "lipsum" || l.name == "self" {
-				return nil, unsupportedf(0, "the global '%s' is not supported in chat templates", l.name)
+				return nil, unsupportedf(c.lineOf(l.name), "the global '%s' is not supported in chat templates", l.name)
 			}
 			s.from = c.global(l.name)
 		}

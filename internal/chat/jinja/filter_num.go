@@ -170,10 +170,15 @@ func toFloat(v Value) (Value, error) {
 	return Float(f), err
 }
 
-func filterFloat(_ *state, v Value, a args) (Value, error) {
+func filterFloat(st *state, v Value, a args) (Value, error) {
 	p, err := a.bind("float", 0, "default")
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := asText(v); ok {
+		if err := st.scan(s); err != nil {
+			return nil, err
+		}
 	}
 	f, err := toFloat(v)
 	if isKind(err, KindType, KindValue) {
@@ -185,10 +190,15 @@ func filterFloat(_ *state, v Value, a args) (Value, error) {
 	return f, err
 }
 
-func filterInt(_ *state, v Value, a args) (Value, error) {
+func filterInt(st *state, v Value, a args) (Value, error) {
 	p, err := a.bind("int", 0, "default", "base")
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := asText(v); ok {
+		if err := st.scan(s); err != nil {
+			return nil, err
+		}
 	}
 	var def Value = Int(0)
 	if p[0] != nil {

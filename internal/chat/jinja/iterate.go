@@ -138,9 +138,9 @@ func collect(st *state, it iterator) ([]Value, error) {
 func length(st *state, v Value) (int, error) {
 	switch v := v.(type) {
 	case Str:
-		return utf8.RuneCountInString(string(v)), nil
+		return utf8.RuneCountInString(string(v)), st.scan(string(v))
 	case Markup:
-		return utf8.RuneCountInString(string(v)), nil
+		return utf8.RuneCountInString(string(v)), st.scan(string(v))
 	case *List:
 		return len(v.Items), nil
 	case *Tuple:

@@ -36,7 +36,8 @@ func appendStr(st *state, b []byte, v Value) ([]byte, error) {
 // text is Python's str() of v.
 func text(st *state, v Value) (string, error) {
 	if s, ok := asText(v); ok {
-		return s, nil
+		// The caller is about to read it.
+		return s, st.scan(s)
 	}
 	b, err := appendStr(st, nil, v)
 	if err != nil {

@@ -22,12 +22,20 @@ func stringMethod(obj Value, name string) (Value, error) {
 	}
 	s, _ := asText(obj)
 	if _, ok := obj.(Markup); !ok {
-		return &Func{name, func(st *state, a args) (Value, error) { return fn(st, s, a) }}, nil
+		return &Func{name, func(st *state, a args) (Value, error) {
+			if err := st.scan(s); err != nil {
+				return nil, err
+			}
+			return fn(st, s, a)
+		}}, nil
 	}
 	if name == "format" || name == "format_map" {
 		return nil, errorf(KindUnsupported, "formatting a string marked safe is not supported")
 	}
 	return &Func{name, func(st *state, a args) (Value, error) {
+		if err := st.scan(s); err != nil {
+			return nil, err
+		}
 		safe := args{kw: a.kw}
 		for _, v := range a.pos {
 			safe.pos = append(safe.pos, escapeArg(v))
