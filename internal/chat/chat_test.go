@@ -1,0 +1,189 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"weir/internal/infer"
+)
+
+func mustParse(t *testing.T, source string) *Template {
+	t.Helper()
+	tmpl, err := Parse(source, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
+func render(t *testing.T, source string, in *Input) (string, error) {
+	t.Helper()
+	out, err := mustParse(t, source).Render(context.Background(), []byte("kept"), in)
+	if err != nil {
+		return "", err
+	}
+	s, ok := strings.CutPrefix(string(out), "kept")
+	if !ok {
+		t.Errorf("what stood in dst is gone: %q", out)
+	}
+	return s, nil
+}
+
+const plain = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+
+func TestVariables(t *testing.T) {
+	for name, c := range map[string]struct {
+		source string
+		in     Input
+		want   string
+	}{
+		"no tools is None":        {"{{ tools is none }}{{ documents is none }}", Input{Messages: []byte("[]")}, "TrueTrue"},
+		"null tools is None":      {"{{ tools is none }}", Input{Messages: []byte("[]"), Tools: []byte("null")}, "True"},
+		"kwargs":                  {"{{ enable_thinking }}{{ x }}", Input{Messages: []byte("[]"), Kwargs: []byte(`{"enable_thinking":false,"x":[1]}`)}, "False[1]"},
+		"kwargs before tokens":    {"{{ bos_token }}", Input{Messages: []byte("[]"), Kwargs: []byte(`{"bos_token":"k"}`), SpecialTokens: map[string]string{"bos_token": "t"}}, "k"},
+		"an empty token is unset": {"{{ pad_token is defined }}", Input{Messages: []byte("[]"), SpecialTokens: map[string]string{"pad_token": ""}}, "False"},
+		"integers stay exact":     {"{{ messages[0].n|tojson }}", Input{Messages: []byte(`[{"n":9007199254740993000000001}]`)}, "9007199254740993000000001"},
+		"key order stays":         {"{{ messages[0]|tojson }}", Input{Messages: []byte(`[{"z":1,"a":{"y":1,"b":2.0}}]`)}, `{"z": 1, "a": {"y": 1, "b": 2.0}}`},
+		"generation prompt":       {plain, Input{Messages: []byte(`[{"role":"user","content":"q"}]`), AddGenerationPrompt: true}, "[user]q>"},
+		"arguments as sent": {"{{ messages[0].tool_calls[0].function.arguments }}",
+			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"{\"a\": 1}"}}]}]`)}, `{"a": 1}`},
+		"arguments decoded": {"{{ messages[0].tool_calls[0].function.arguments }}",
+			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"{\"a\": 1}"}}]}]`), DecodeArguments: true}, `{'a': 1}`},
+		"arguments that are no object": {"{{ messages[0].tool_calls[0].function.arguments }}",
+			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"[1"}}]}]`), DecodeArguments: true}, `[1`},
+		"reasoning under its other names": {"{{ messages[0].reasoning_content }}{{ messages[0].thinking }}",
+			Input{Messages: []byte(`[{"role":"assistant","reasoning":"r"}]`)}, "rr"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := render(t, c.source, &c.in)
+			if err != nil || got != c.want {
+				t.Errorf("got %q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	for name, c := range map[string]struct {
+		source, param, says string
+		in                  Input
+	}{
+		"no messages":               {plain, "messages", "required", Input{}},
+		"messages of another type":  {plain, "messages", "array", Input{Messages: []byte(`{}`)}},
+		"a message of another type": {plain, "messages[1]", "object", Input{Messages: []byte(`[{}, "x"]`)}},
+		"broken JSON":               {plain, "messages", "not valid JSON", Input{Messages: []byte(`[{]`)}},
+		"two values":                {plain, "messages", "not valid JSON", Input{Messages: []byte(`[] []`)}},
+		"a lone surrogate":          {plain, "messages", "not valid JSON", Input{Messages: []byte(`[{"content":"\ud800"}]`)}},
+		"tools":                     {plain, "tools[0]", "object", Input{Messages: []byte("[]"), Tools: []byte("[1]")}},
+		"kwargs of another type":    {plain, "chat_template_kwargs", "object", Input{Messages: []byte("[]"), Kwargs: []byte("[1]")}},
+		"kwargs set messages":       {plain, "chat_template_kwargs.messages", "field", Input{Messages: []byte("[]"), Kwargs: []byte(`{"messages":[]}`)}},
+		"the template raises":       {"{{ raise_exception('no system role') }}", "messages", "no system role", Input{Messages: []byte("[]")}},
+		"the template fails":        {"\n{{ messages[0].content.x.y }}", "messages", "line 2", Input{Messages: []byte("[]")}},
+		"the template is endless": {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", "messages", "bounds",
+			Input{Messages: []byte("[]")}},
+		"continue and generate": {plain, "continue_final_message", "both",
+			Input{Messages: []byte(`[{"content":"x"}]`), ContinueFinalMessage: true, AddGenerationPrompt: true}},
+		"continue nothing":    {plain, "continue_final_message", "empty", Input{Messages: []byte("[]"), ContinueFinalMessage: true}},
+		"continue no content": {plain, "continue_final_message", "no content", Input{Messages: []byte(`[{"role":"assistant"}]`), ContinueFinalMessage: true}},
+		"continue parts without text": {plain, "continue_final_message", "no text part",
+			Input{Messages: []byte(`[{"content":[{"type":"image"}]}]`), ContinueFinalMessage: true}},
+		"the template ignores content": {"x", "continue_final_message", "does not use content",
+			Input{Messages: []byte(`[{"content":"x"}]`), ContinueFinalMessage: true}},
+		"the template drops the end": {"{{ messages[0].content[:2] }}", "continue_final_message", "drops the end",
+			Input{Messages: []byte(`[{"content":"long"}]`), ContinueFinalMessage: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := render(t, c.source, &c.in)
+			var e *infer.Error
+			if !errors.As(err, &e) || e.Code != infer.CodeInvalid || e.Param != c.param || !strings.Contains(e.Message, c.says) {
+				t.Errorf("got %v (param %q), want an invalid %s that says %q", err, e.Param, c.param, c.says)
+			}
+		})
+	}
+}
+
+func TestContinue(t *testing.T) {
+	for name, c := range map[string]struct{ source, messages, want string }{
+		"spacing kept":    {plain + "<end>", `[{"role":"a","content":"Roses "}]`, "[a]Roses "},
+		"spacing trimmed": {"{% for m in messages %}{{ m.content|trim }}{% endfor %}<end>", `[{"content":"x"},{"content":" Roses "}]`, "xRoses"},
+		"the last text part": {"{% for m in messages %}{% for p in m.content %}{{ p.text or '#' }}{% endfor %}<end>{% endfor %}",
+			`[{"content":[{"text":"a"},{"text":"b "},{"image":1}]}]`, "ab "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := render(t, c.source, &Input{Messages: []byte(c.messages), ContinueFinalMessage: true})
+			if err != nil || got != c.want {
+				t.Errorf("got %q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := mustParse(t, plain).Render(ctx, nil, &Input{Messages: []byte("[]")})
+	var e *infer.Error
+	if !errors.As(err, &e) || e.Code != infer.CodeCancelled {
+		t.Errorf("got %v, want cancelled", err)
+	}
+}
+
+func TestSet(t *testing.T) {
+	named, err := ParseConfig([]byte(`[{"name":"default","template":"d"},{"name":"tool_use","template":"t"},{"name":"rag","template":"r"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ParseSet(named, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		tools bool
+		want  string
+	}{{"", false, "d"}, {"", true, "t"}, {"rag", true, "r"}, {"default", true, "d"}} {
+		tmpl, err := s.Select(c.name, c.tools)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(context.Background(), nil, &Input{Messages: []byte("[]")}); err != nil || string(got) != c.want {
+			t.Errorf("%q, tools %v: got %q, %v; want %q", c.name, c.tools, got, err, c.want)
+		}
+	}
+	if _, err := s.Select("none such", false); err == nil || !strings.Contains(err.Error(), "default, rag, tool_use") {
+		t.Errorf("got %v, want the names there are", err)
+	}
+	if named, err = ParseConfig([]byte(`"one"`)); err != nil || len(named) != 1 || named[0] != (Named{"default", "one"}) {
+		t.Errorf("a single template: %v, %v", named, err)
+	}
+	for _, bad := range []string{"1", `[1]`, `[{"name":"x"}]`, `{`} {
+		if _, err := ParseConfig([]byte(bad)); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+	if _, err := ParseSet([]Named{{"x", "{% if %}"}}, Options{}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+		t.Errorf("got %v, want it to name the template", err)
+	}
+	if _, err := ParseSet([]Named{{"x", ""}, {"x", ""}}, Options{}); err == nil {
+		t.Error("a name given twice: no error")
+	}
+}
+
+// TestNoTemplate: a model without a template is an error that says so.
+func TestNoTemplate(t *testing.T) {
+	named, err := ParseConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ParseSet(named, Options{})
+	if !errors.Is(err, ErrNoTemplate) {
+		t.Errorf("got %v, want ErrNoTemplate", err)
+	}
+	_, err = s.Select("", false)
+	var e *infer.Error
+	if !errors.Is(err, ErrNoTemplate) || !errors.As(err, &e) || e.Code != infer.CodeInvalid {
+		t.Errorf("got %v, want an invalid request for ErrNoTemplate", err)
+	}
+}
