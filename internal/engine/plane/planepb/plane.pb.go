@@ -282,7 +282,8 @@ func (x *StepsRequest) GetGateway() string {
 
 // Step is what one engine step produced for this session. Columns keep the
 // cost per stream to a few bytes and no allocation: slot[i] received count[i]
-// ids, the next count[i] of id, and now has total[i] in all.
+// ids, the next count[i] of id, and now has total[i] in all. A slot may stand in
+// a step more than once, as when an engine merges steps for a slow gateway.
 type Step struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -542,7 +543,7 @@ type Finish struct {
 	Reason           Finish_Reason          `protobuf:"varint,1,opt,name=reason,proto3,enum=weir.plane.v1.Finish_Reason" json:"reason,omitempty"`
 	PromptTokens     uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	CachedTokens     uint32                 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	CompletionTokens uint32                 `protobuf:"varint,4,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"` // must equal the slot's last total
+	CompletionTokens uint32                 `protobuf:"varint,4,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"` // must equal the slot's last total, unless REASON_ERROR
 	Message          string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`                                            // with REASON_ERROR
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
