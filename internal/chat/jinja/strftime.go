@@ -46,37 +46,24 @@ func directive(t time.Time, c, flag byte) (string, bool) {
 		}
 		return fmt.Sprintf("%0*d", width, n), true
 	}
-	word := func(s string) (string, bool) {
+	if l := layout(c); l != "" {
+		text := t.Format(l)
 		if flag == '^' {
-			s = strings.ToUpper(s)
+			text = strings.ToUpper(text)
 		}
-		return s, true
+		return text, true
 	}
 	hour12 := (t.Hour()+11)%12 + 1
 	isoYear, isoWeek := t.ISOWeek()
 	switch c {
-	case 'a':
-		return word(t.Format("Mon"))
-	case 'A':
-		return word(t.Format("Monday"))
-	case 'b', 'h':
-		return word(t.Format("Jan"))
-	case 'B':
-		return word(t.Format("January"))
-	case 'c':
-		return word(t.Format("Mon Jan _2 15:04:05 2006"))
 	case 'C':
 		return num(t.Year()/100, 2, '0')
 	case 'd':
 		return num(t.Day(), 2, '0')
-	case 'D', 'x':
-		return t.Format("01/02/06"), true
 	case 'e':
 		return num(t.Day(), 2, ' ')
 	case 'f':
 		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
-	case 'F':
-		return t.Format("2006-01-02"), true
 	case 'G':
 		return num(isoYear, 4, '0')
 	case 'g':
@@ -97,20 +84,10 @@ func directive(t time.Time, c, flag byte) (string, bool) {
 		return num(t.Minute(), 2, '0')
 	case 'n':
 		return "\n", true
-	case 'p':
-		return word(t.Format("PM"))
-	case 'P':
-		return t.Format("pm"), true
-	case 'r':
-		return t.Format("03:04:05 PM"), true
-	case 'R':
-		return t.Format("15:04"), true
 	case 'S':
 		return num(t.Second(), 2, '0')
 	case 't':
 		return "\t", true
-	case 'T', 'X':
-		return t.Format("15:04:05"), true
 	case 'u':
 		return num((int(t.Weekday())+6)%7+1, 1, '0')
 	case 'U':
@@ -133,4 +110,35 @@ func directive(t time.Time, c, flag byte) (string, bool) {
 		return "%", true
 	}
 	return "", false
+}
+
+// layout gives the directives that are one of Go's time layouts.
+func layout(c byte) string {
+	switch c {
+	case 'a':
+		return "Mon"
+	case 'A':
+		return "Monday"
+	case 'b', 'h':
+		return "Jan"
+	case 'B':
+		return "January"
+	case 'c':
+		return "Mon Jan _2 15:04:05 2006"
+	case 'D', 'x':
+		return "01/02/06"
+	case 'F':
+		return "2006-01-02"
+	case 'p':
+		return "PM"
+	case 'P':
+		return "pm"
+	case 'r':
+		return "03:04:05 PM"
+	case 'R':
+		return "15:04"
+	case 'T', 'X':
+		return "15:04:05"
+	}
+	return ""
 }
