@@ -203,9 +203,12 @@ type answer struct {
 	err    error // of reading the body
 }
 
+// client bounds a request, so that a hang fails its own test.
+var client = &http.Client{Timeout: 30 * time.Second}
+
 func get(t *testing.T, url string) answer {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +225,7 @@ func post(t *testing.T, url, body string, headers ...string) answer {
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

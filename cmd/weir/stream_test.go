@@ -184,7 +184,7 @@ func TestHangUpFreesTheEngine(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	for _, path := range []string{"plane", "relay"} {
 		t.Run(path, func(t *testing.T) {
-			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "500us")
 			spec := "openai=" + s.openai
 			if path == "plane" {
 				spec = "weir=" + s.plane

@@ -25,6 +25,7 @@ type gatewayFlags struct {
 
 	EngineTimeout time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
 	SubmitTimeout time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
+	FirstTimeout  time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
 	IdleTimeout   time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
 	BodyTimeout   time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
 	WriteTimeout  time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
@@ -46,7 +47,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		value int64
 	}{
 		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
-		{"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
+		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {
 			return gateway.Options{}, fmt.Errorf("%s must be positive", positive.flag)
@@ -61,6 +62,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		MaxBody:       f.MaxBody,
 		EngineTimeout: f.EngineTimeout,
 		SubmitTimeout: f.SubmitTimeout,
+		FirstTimeout:  f.FirstTimeout,
 		IdleTimeout:   f.IdleTimeout,
 		BodyTimeout:   f.BodyTimeout,
 		WriteTimeout:  f.WriteTimeout,

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"weir/internal/config"
 	"weir/internal/engine"
@@ -65,7 +66,7 @@ func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*proces
 	if err != nil {
 		return nil, err
 	}
-	fl, planes, err := newFleet(engines, opts.Models)
+	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 }
 
 // newFleet makes an adapter for each engine.
-func newFleet(specs []string, folders map[string]*gateway.Model) (*fleet.Fleet, []*plane.Engine, error) {
+func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration) (*fleet.Fleet, []*plane.Engine, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -152,7 +153,7 @@ func newFleet(specs []string, folders map[string]*gateway.Model) (*fleet.Fleet, 
 		var adapter engine.Adapter
 		switch e.Kind {
 		case "openai":
-			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model})
+			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr})
 			planes = append(planes, p)

@@ -49,7 +49,7 @@ func (x *exchange) submit() error {
 		return err
 	}
 	x.generation = generation
-	x.idle, x.lastOutput = time.NewTimer(x.g.opts.IdleTimeout), trace.Now()
+	x.idle, x.lastOutput = time.NewTimer(min(x.g.opts.FirstTimeout, x.g.opts.IdleTimeout)), trace.Now()
 	return nil
 }
 

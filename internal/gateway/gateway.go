@@ -47,6 +47,8 @@ type Options struct {
 	EngineTimeout time.Duration
 	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
 	SubmitTimeout time.Duration
+	// FirstTimeout bounds the wait for an engine's first output; 0 means 10 min.
+	FirstTimeout time.Duration
 	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
 	IdleTimeout time.Duration
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
@@ -72,6 +74,7 @@ func (o *Options) defaults() {
 		{&o.WriteTimeout, 30 * time.Second},
 		{&o.EngineTimeout, 5 * time.Second},
 		{&o.SubmitTimeout, 10 * time.Second},
+		{&o.FirstTimeout, 10 * time.Minute},
 		{&o.IdleTimeout, 5 * time.Minute},
 	} {
 		if *d.field == 0 {

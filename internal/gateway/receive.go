@@ -29,11 +29,20 @@ func (x *exchange) receive() error {
 // checkIdle is called when the idle timer fires. The timer is not touched per
 // token: it is set again for what is left since the last output.
 func (x *exchange) checkIdle() error {
-	left := x.g.opts.IdleTimeout - time.Duration(trace.Now()-x.lastOutput)
+	limit := x.outputTimeout()
+	left := limit - time.Duration(trace.Now()-x.lastOutput)
 	if left > 0 {
 		x.idle.Reset(left)
 		return nil
 	}
 	return &infer.Error{Code: infer.CodeDeadline, Engine: x.target.Name, Retryable: true,
-		Message: "the engine sent nothing for " + x.g.opts.IdleTimeout.String()}
+		Message: "the engine sent nothing for " + limit.String()}
+}
+
+// outputTimeout bounds the wait at hand.
+func (x *exchange) outputTimeout() time.Duration {
+	if x.rec.FirstReceived == 0 {
+		return x.g.opts.FirstTimeout
+	}
+	return x.g.opts.IdleTimeout
 }
