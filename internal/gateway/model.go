@@ -63,7 +63,7 @@ func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 
 // Render gives the prompt of a chat whose messages are the JSON array given.
 func (m *Model) Render(messages []byte) (string, error) {
-	text, err := m.render(context.Background(), &chat.Input{Messages: messages, AddGenerationPrompt: true})
+	text, err := m.render(context.Background(), &chat.Input{Messages: messages, AddGenerationPrompt: true, DecodeArguments: true})
 	return string(text), err
 }
 

@@ -35,6 +35,7 @@ func (x *exchange) renderChat() error {
 		Kwargs:               x.req.ChatTemplateKwargs,
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
+		DecodeArguments:      true,
 	})
 	return err
 }
