@@ -1,0 +1,211 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"weir/internal/engine/plane/planepb"
+)
+
+// runReverseProxy is the standard library's proxy as people deploy it.
+func runReverseProxy(c *Cell) error {
+	target := &url.URL{Scheme: "http", Host: c.Engine}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		FlushInterval: -1,
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 1 << 14, DisableCompression: true},
+	}
+	return http.ListenAndServe(c.Gateway, proxy)
+}
+
+// control is a gateway that reads the plane as weir does and hands the tokens
+// on in a way that is known to be wrong. It shows that the benchmark sees what
+// it is there to see.
+type control struct {
+	latest  bool // keep only the last step's ids of a stream; otherwise one write per token
+	words   *words
+	client  planepb.PlaneClient
+	session uint64
+	slots   slotTable
+}
+
+// slotTable gives out slots.
+type slotTable struct {
+	mu     sync.RWMutex
+	bySlot []*waiting
+	free   []uint32
+}
+
+// waiting is a stream as its reader leaves it for its writer.
+type waiting struct {
+	wake chan struct{}
+	mu   sync.Mutex
+	ids  []uint32
+	fin  *planepb.Finish
+}
+
+func runControl(c *Cell, latest bool) error {
+	w, err := loadWords()
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.Engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(planeWindow), grpc.WithInitialConnWindowSize(planeWindow),
+		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(planeWindow)))
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	defer conn.Close()
+	g := &control{latest: latest, words: w, client: planepb.NewPlaneClient(conn), session: 1}
+	steps, err := g.client.Steps(context.Background(), &planepb.StepsRequest{Session: g.session}, grpc.WaitForReady(true))
+	if err != nil {
+		return fmt.Errorf("steps: %w", err)
+	}
+	if _, err := steps.Recv(); err != nil {
+		return fmt.Errorf("steps: %w", err)
+	}
+	l, err := net.Listen("tcp", c.Gateway)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- g.read(steps) }()
+	go func() { failed <- http.Serve(l, g) }()
+	return <-failed
+}
+
+// read hands the steps' ids to their streams.
+func (g *control) read(steps grpc.ServerStreamingClient[planepb.Step]) error {
+	text := planepb.Step{}
+	for {
+		if err := steps.RecvMsg(&text); err != nil {
+			return fmt.Errorf("steps: %w", err)
+		}
+		g.slots.mu.RLock()
+		for i, slot := range text.Slot {
+			s := g.slots.bySlot[slot]
+			s.mu.Lock()
+			if g.latest {
+				s.ids = s.ids[:0]
+			}
+			s.ids = append(s.ids, text.Id[i])
+			s.mu.Unlock()
+			s.notify()
+		}
+		for _, n := range text.Notice {
+			if n.Finish != nil {
+				s := g.slots.bySlot[n.Slot]
+				s.mu.Lock()
+				s.fin = n.Finish
+				s.mu.Unlock()
+				s.notify()
+			}
+		}
+		g.slots.mu.RUnlock()
+	}
+}
+
+func (s *waiting) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take hands over what is pending; ids is a buffer to swap with.
+func (s *waiting) take(ids []uint32) ([]uint32, *planepb.Finish) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.ids
+	s.ids = ids[:0]
+	return taken, s.fin
+}
+
+func (t *slotTable) seat(s *waiting) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.free); n > 0 {
+		slot := t.free[n-1]
+		t.free = t.free[:n-1]
+		t.bySlot[slot] = s
+		return slot
+	}
+	t.bySlot = append(t.bySlot, s)
+	return uint32(len(t.bySlot) - 1)
+}
+
+func (t *slotTable) release(slot uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, slot)
+}
+
+var requests atomic.Uint64
+
+// ServeHTTP serves one stream.
+func (g *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		return // ready
+	}
+	var body struct {
+		Seed      int64  `json:"seed"`
+		MaxTokens uint32 `json:"max_tokens"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s := &waiting{wake: make(chan struct{}, 1)}
+	slot := g.slots.seat(s)
+	if _, err := g.client.Submit(r.Context(), &planepb.SubmitRequest{
+		Session: g.session, Slot: slot, RequestId: r.Header.Get("X-Request-Id"),
+		Prompt: []uint32{1, 2, 3, 4}, MaxTokens: body.MaxTokens, Seed: &body.Seed,
+	}); err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	var ids []uint32
+	var fin *planepb.Finish
+	var out []byte
+	for fin == nil {
+		select {
+		case <-s.wake:
+		case <-r.Context().Done():
+			return
+		}
+		ids, fin = s.take(ids)
+		for _, id := range ids {
+			out = g.appendEvent(out[:0], id)
+			if _, err := w.Write(out); err != nil {
+				return
+			}
+			if err := flush.Flush(); err != nil {
+				return
+			}
+		}
+	}
+	g.slots.release(slot)
+	fmt.Fprintf(w, `data: {"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}`+"\n\n"+
+		`data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", fin.CompletionTokens)
+}
+
+// appendEvent appends a chunk of the length that weir's have.
+func (g *control) appendEvent(b []byte, id uint32) []byte {
+	b = append(b, `data: {"id":"chatcmpl-00000000","object":"chat.completion.chunk","created":1767225600,"model":"weir-sim","choices":[{"index":0,"delta":{"content":"`...)
+	b = append(b, g.words.byID(id)...)
+	return append(b, `"},"logprobs":null,"finish_reason":null}],"usage":null}`+"\n\n"...)
+}

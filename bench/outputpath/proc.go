@@ -1,0 +1,135 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Usage is what processes have used so far.
+type Usage struct {
+	CPU      float64 // seconds, user + system
+	Resident int64   // bytes
+	Writes   int64   // system calls that write
+}
+
+// clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
+const clockTicks = 100
+
+// usage adds up the use of processes.
+func usage(pids []int) (Usage, error) {
+	var sum Usage
+	for _, pid := range pids {
+		dir := fmt.Sprintf("/proc/%d/", pid)
+		stat, err := os.ReadFile(dir + "stat")
+		if err != nil {
+			return sum, fmt.Errorf("the process ended: %w", err)
+		}
+		ticks, err := cpuTicks(stat)
+		if err != nil {
+			return sum, err
+		}
+		sum.CPU += float64(ticks) / clockTicks
+		status, err := os.ReadFile(dir + "status")
+		if err != nil {
+			return sum, err
+		}
+		sum.Resident += field(status, "VmRSS:") << 10
+		if io, err := os.ReadFile(dir + "io"); err == nil {
+			sum.Writes += field(io, "syscw:")
+		}
+	}
+	return sum, nil
+}
+
+// cpuTicks reads utime + stime. The process's name may hold anything, so the
+// fields count from the last parenthesis.
+func cpuTicks(stat []byte) (int64, error) {
+	i := bytes.LastIndexByte(stat, ')')
+	fields := strings.Fields(string(stat[i+1:]))
+	if i < 0 || len(fields) < 13 {
+		return 0, fmt.Errorf("stat: %q", stat)
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	if err1 != nil || err2 != nil {
+		return 0, fmt.Errorf("stat: %q", stat)
+	}
+	return user + system, nil
+}
+
+// field reads the number of a named line, 0 when it is not there.
+func field(b []byte, name string) int64 {
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// children gives the processes whose parent is pid.
+func children(pid int) []int {
+	var pids []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// window is what was used within the measured window.
+type window struct {
+	gateway  Usage // CPU and writes within it, resident at its end
+	engine   float64
+	client   float64
+	sent     int64 // by the engine
+	err      error
+	boundary int64
+}
+
+// sampleWindow samples at the window's two ends.
+func sampleWindow(c *Cell, from, to int64) *window {
+	w := &window{}
+	b, err := openBoard(c.Board, c.capacity(), c.tokens())
+	if err != nil {
+		w.err = err
+		return w
+	}
+	defer b.close()
+	var gateway [2]Usage
+	var engine, client [2]Usage
+	var sent [2]int64
+	for i, at := range []int64{from, to} {
+		sleepUntil(at)
+		for _, x := range []struct {
+			pids []int
+			into *Usage
+		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}} {
+			if *x.into, w.err = usage(x.pids); w.err != nil {
+				return w
+			}
+		}
+		sent[i] = b.field(boardSent).Load()
+	}
+	w.gateway = Usage{CPU: gateway[1].CPU - gateway[0].CPU, Writes: gateway[1].Writes - gateway[0].Writes, Resident: gateway[1].Resident}
+	w.engine, w.client = engine[1].CPU-engine[0].CPU, client[1].CPU-client[0].CPU
+	w.sent = sent[1] - sent[0]
+	return w
+}

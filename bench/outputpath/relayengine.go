@@ -1,0 +1,395 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// relayEngine is an OpenAI-compatible engine that costs next to nothing: one
+// thread, raw sockets, prepared bytes, one write per event. Pending writes of a
+// stream whose connection is full are owed, and written one by one when it has
+// room again.
+type relayEngine struct {
+	cell     *Cell
+	board    *board
+	sched    schedule
+	template *eventTemplate
+	epoll    int
+	listener int
+	conns    map[int32]*engineConn
+	streams  []*engineConn // by stream
+	late     []*engineConn // probes, which keep their own time
+	cursor   int           // the next token of the schedule
+	taken    int64
+}
+
+// engineConn is a connection and the stream on it, if any.
+type engineConn struct {
+	fd      int
+	in      []byte // of a request not yet whole
+	stream  int    // -1: none
+	sent    int    // tokens
+	owed    int    // tokens due and not sent
+	limit   int
+	begins  int64 // of a probe: when its first token is due, after the start
+	rest    []byte
+	blocked bool
+	ending  bool // the end is due
+}
+
+// runRelayEngine serves until it is killed.
+func runRelayEngine(c *Cell) error {
+	runtime.LockOSThread()
+	b, err := openBoard(c.Board, c.capacity(), c.tokens())
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	e := &relayEngine{cell: c, board: b, template: newEventTemplate(), conns: map[int32]*engineConn{},
+		streams: make([]*engineConn, c.capacity())}
+	if c.Load.Rate > 0 || c.Load.Idle {
+		e.sched = newSchedule(c.Load, c.Times)
+	}
+	if err := e.listen(); err != nil {
+		return err
+	}
+	return e.run()
+}
+
+func (e *relayEngine) listen() error {
+	addr, err := net.ResolveTCPAddr("tcp4", e.cell.Engine)
+	if err != nil {
+		return err
+	}
+	if e.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	_ = unix.SetsockoptInt(e.listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	sa := &unix.SockaddrInet4{Port: addr.Port}
+	copy(sa.Addr[:], addr.IP.To4())
+	if err := unix.Bind(e.listener, sa); err != nil {
+		return fmt.Errorf("bind %s: %w", e.cell.Engine, err)
+	}
+	if err := unix.Listen(e.listener, 16384); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, e.listener, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(e.listener)})
+}
+
+// run is the engine's loop: read what came, send what is due, sleep to the
+// next tick. Ticks are absolute, so a late one is caught up.
+func (e *relayEngine) run() error {
+	events := make([]unix.EpollEvent, 1024)
+	var start, next int64
+	for {
+		wait := 0
+		if start == 0 {
+			wait = 1
+		}
+		for {
+			n, err := unix.EpollWait(e.epoll, events, wait)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("epoll: %w", err)
+			}
+			for _, ev := range events[:max(n, 0)] {
+				e.ready(ev)
+			}
+			if n < len(events) {
+				break
+			}
+		}
+		if start == 0 {
+			at, ok := e.board.started()
+			if !ok {
+				continue
+			}
+			start, next = at, at
+			sleepUntil(start)
+		}
+		wrote := e.emit(now() - start)
+		if e.cell.Load.Rate == 0 && !e.cell.Load.Idle && wrote {
+			continue
+		}
+		next += int64(tick)
+		if t := now(); next < t-int64(tick) {
+			next = t // ticks that were missed are one: all that is due goes out at once
+		}
+		sleepUntil(next)
+	}
+}
+
+// emit sends what is due at a moment after the start, and says whether it
+// wrote anything.
+func (e *relayEngine) emit(at int64) bool {
+	wrote := false
+	if e.sched.streams > 0 {
+		for e.cursor < e.sched.total() && e.sched.due(e.cursor) <= at {
+			if c := e.streams[e.cursor%e.sched.streams]; c != nil {
+				c.owed++
+				wrote = e.push(c, at) || wrote
+			}
+			e.cursor++
+		}
+	} else {
+		for _, c := range e.streams[:e.cell.Load.Streams] {
+			if c != nil && !c.blocked {
+				c.owed = 1
+				wrote = e.push(c, at) || wrote
+			}
+		}
+	}
+	if e.cell.Load.Idle && at >= int64(e.cell.Times.end()) {
+		for _, c := range e.streams {
+			if c != nil {
+				e.push(c, at)
+			}
+		}
+	}
+	e.emitLate(at)
+	return wrote
+}
+
+// emitLate does the same for the probes.
+func (e *relayEngine) emitLate(at int64) {
+	kept := e.late[:0]
+	for _, c := range e.late {
+		due := 0
+		if at >= c.begins {
+			due = 1
+			if e.sched.period > 0 {
+				due += int((at - c.begins) / e.sched.period)
+			}
+		}
+		if c.owed = min(due, c.limit) - c.sent; c.owed > 0 {
+			e.push(c, at)
+		}
+		if c.stream >= 0 && c.sent < c.limit {
+			kept = append(kept, c)
+		}
+	}
+	e.late = kept
+}
+
+// push writes what a stream is owed, as far as its connection takes it.
+func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
+	if c.blocked {
+		return false
+	}
+	for c.stream >= 0 {
+		if len(c.rest) > 0 {
+			n, ok := e.write(c, c.rest)
+			c.rest = c.rest[n:]
+			if !ok {
+				return wrote
+			}
+			continue
+		}
+		if c.ending {
+			e.finish(c)
+			return true
+		}
+		if c.limit > 0 && c.sent >= c.limit || c.limit == 0 && at >= int64(e.cell.Times.end()) {
+			if e.cell.Load.Idle && at < int64(e.cell.Times.end()) {
+				return wrote
+			}
+			c.rest = ending(c.stream, c.sent)
+			c.ending = true
+			continue
+		}
+		if c.owed == 0 {
+			return wrote
+		}
+		b := e.template.fill(c.stream, c.sent, now())
+		n, ok := e.write(c, b)
+		if n == 0 && !ok {
+			return wrote
+		}
+		wrote = true
+		if n < len(b) {
+			c.rest = append([]byte(nil), b[n:]...)
+		}
+		c.sent++
+		c.owed--
+		e.board.field(boardSent).Add(1)
+	}
+	return wrote
+}
+
+// write writes once. ok is false when the connection takes no more.
+func (e *relayEngine) write(c *engineConn, b []byte) (n int, ok bool) {
+	n, err := unix.Write(c.fd, b)
+	if n < 0 {
+		n = 0
+	}
+	switch {
+	case err == nil:
+		return n, true
+	case errors.Is(err, unix.EAGAIN):
+		c.blocked = true
+	case errors.Is(err, unix.EINTR):
+		return n, true
+	default:
+		e.drop(c)
+	}
+	return n, false
+}
+
+// finish frees the connection for its next request.
+func (e *relayEngine) finish(c *engineConn) {
+	e.streams[c.stream] = nil
+	c.stream, c.ending, c.sent, c.owed = -1, false, 0, 0
+	e.request(c)
+}
+
+func (e *relayEngine) drop(c *engineConn) {
+	if c.stream >= 0 {
+		e.streams[c.stream] = nil
+		c.stream = -1
+	}
+	delete(e.conns, int32(c.fd))
+	unix.Close(c.fd)
+}
+
+// ready serves one readiness of the listener or a connection.
+func (e *relayEngine) ready(ev unix.EpollEvent) {
+	if int(ev.Fd) == e.listener {
+		e.accept()
+		return
+	}
+	c := e.conns[ev.Fd]
+	if c == nil {
+		return
+	}
+	if ev.Events&unix.EPOLLOUT != 0 && c.blocked {
+		c.blocked = false
+		if at, ok := e.board.started(); ok {
+			e.push(c, now()-at)
+		}
+	}
+	if ev.Events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR) != 0 && e.conns[ev.Fd] != nil {
+		e.read(c)
+	}
+}
+
+func (e *relayEngine) accept() {
+	for {
+		fd, _, err := unix.Accept4(e.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		if e.cell.Load.Rate == 0 {
+			// An engine that never pauses must not fill megabytes per stream.
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 32<<10)
+		}
+		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)}
+		if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+			unix.Close(fd)
+			continue
+		}
+		e.conns[int32(fd)] = &engineConn{fd: fd, stream: -1}
+	}
+}
+
+// read reads to the end of what is there, because readiness is told once.
+func (e *relayEngine) read(c *engineConn) {
+	var b [4096]byte
+	for {
+		n, err := unix.Read(c.fd, b[:])
+		switch {
+		case n > 0:
+			c.in = append(c.in, b[:n]...)
+			if len(c.in) > 1<<20 {
+				e.drop(c)
+				return
+			}
+			continue
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EAGAIN):
+			e.drop(c)
+			return
+		}
+		break
+	}
+	if c.stream < 0 {
+		e.request(c)
+	}
+}
+
+const responseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+// request takes a whole request out of what was read, if it is there.
+func (e *relayEngine) request(c *engineConn) {
+	end := bytes.Index(c.in, []byte("\r\n\r\n"))
+	if end < 0 {
+		return
+	}
+	head := c.in[:end+4]
+	length := 0
+	if i := bytes.Index(bytes.ToLower(head), []byte("content-length:")); i >= 0 {
+		length = number(head[i+len("content-length:"):])
+	}
+	if len(c.in) < len(head)+length {
+		return
+	}
+	get := bytes.HasPrefix(head, []byte("GET "))
+	stream := member(c.in[len(head):len(head)+length], `"seed":`)
+	c.in = append(c.in[:0], c.in[len(head)+length:]...)
+	if get {
+		const models = `{"object":"list","data":[{"id":"bench","object":"model","created":1767225600,"owned_by":"bench"}]}`
+		fmt := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(models)) + "\r\n\r\n" + models
+		e.write(c, []byte(fmt))
+		return
+	}
+	if stream < 0 || stream >= len(e.streams) || e.streams[stream] != nil {
+		e.write(c, []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
+		return
+	}
+	if n, _ := e.write(c, []byte(responseHead)); n < len(responseHead) {
+		e.drop(c)
+		return
+	}
+	c.stream, c.limit = stream, e.cell.limit(stream)
+	e.streams[stream] = c
+	e.taken++
+	e.board.field(boardStreams).Store(e.taken)
+	if stream >= e.cell.Load.Streams {
+		at, _ := e.board.started()
+		c.begins = e.sched.nextStep(now() - at)
+		e.late = append(e.late, c)
+	}
+}
+
+// member reads the number behind a mark, -1 when it is not there.
+func member(b []byte, mark string) int {
+	i := bytes.Index(b, []byte(mark))
+	if i < 0 {
+		return -1
+	}
+	return number(b[i+len(mark):])
+}
+
+// number reads a number after spaces, up to what is none.
+func number(b []byte) int {
+	b = bytes.TrimLeft(b, " ")
+	n := 0
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n
+}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+
+	"weir/internal/tokenizer"
+	"weir/models"
+)
+
+// words is what streams of the plane say: stream s says word s*stride as its
+// token 0, the next word as its token 1, and so on around the list. So a reader
+// knows every word it must see, and any one that it sees tells which token it
+// is, up to a whole turn of the list.
+type words struct {
+	id     []uint32
+	text   []string       // with a space in front
+	number map[string]int // by text
+	ofID   map[uint32]string
+}
+
+const stride = 7919 // a prime, so that neighbours say different words
+
+// loadWords takes the words of the built-in model: tokens of a space and two
+// or more lower-case letters.
+func loadWords() (*words, error) {
+	folder, err := tokenizer.Load(models.Sim())
+	if err != nil {
+		return nil, fmt.Errorf("words: %w", err)
+	}
+	w := &words{number: map[string]int{}, ofID: map[uint32]string{}}
+	for id := range uint32(folder.VocabSize) {
+		if !folder.Tokenizer.Known(id) || folder.Tokenizer.Special(id) {
+			continue
+		}
+		text := string(folder.Tokenizer.TokenBytes(id))
+		if _, twice := w.number[text]; twice || !isWord(text) {
+			continue
+		}
+		w.number[text] = len(w.id)
+		w.ofID[id] = text
+		w.id = append(w.id, id)
+		w.text = append(w.text, text)
+	}
+	if len(w.id) < 256 {
+		return nil, fmt.Errorf("words: the built-in model has only %d", len(w.id))
+	}
+	return w, nil
+}
+
+func isWord(text string) bool {
+	if len(text) < 3 || text[0] != ' ' {
+		return false
+	}
+	for _, c := range []byte(text[1:]) {
+		if c < 'a' || c > 'z' {
+			return false
+		}
+	}
+	return true
+}
+
+// at gives the number of the word that is a stream's token.
+func (w *words) at(stream, token int) int { return (stream*stride + token) % len(w.id) }
+
+// byID gives the text of an id.
+func (w *words) byID(id uint32) string { return w.ofID[id] }
