@@ -83,11 +83,11 @@ func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
 	api := p.gateway.Server()
 	api.ErrorLog = slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)
 	admin := &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second}
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	for _, s := range []struct {
 		server   *http.Server
 		listener net.Listener
-	}{{api, gateway.Listener(p.listener)}, {admin, p.admin}} {
+	}{{api, gateway.Listener(p.listener)}, {api, p.gateway.Returned()}, {admin, p.admin}} {
 		tasks.Go(func() {
 			if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
@@ -123,25 +123,29 @@ func (p *process) shutDown(api *http.Server, now <-chan struct{}) {
 		case <-patience.Done():
 		}
 	}()
-	if err := api.Shutdown(patience); err != nil {
-		p.say("cutting %d requests", p.gateway.Live())
-		api.Close()
-		p.awaitHandlers()
+	// The server does not know of streams that have left net/http.
+	if api.Shutdown(patience) == nil && p.atRest(patience) {
+		return
 	}
+	p.say("cutting %d requests", p.gateway.Live())
+	p.gateway.Cut()
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	p.atRest(last)
+	api.Close()
+	p.atRest(last)
 }
 
-// awaitHandlers waits until the handlers of cut connections have noticed and
-// closed their records, which http.Server.Close does not do.
-func (p *process) awaitHandlers() {
-	deadline := time.NewTimer(5 * time.Second)
-	defer deadline.Stop()
+// atRest waits until no request is in flight; false when ctx ended before.
+func (p *process) atRest(ctx context.Context) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for p.gateway.Live() > 0 {
 		select {
 		case <-tick.C:
-		case <-deadline.C:
-			return
+		case <-ctx.Done():
+			return false
 		}
 	}
+	return true
 }

@@ -30,14 +30,46 @@ func (l listener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 	first atomic.Int64 // 0: armed
+	ahead []byte       // sent ahead of a detached stream's end; read first
+	// returned is set while the connection waits for the request after a
+	// detached stream.
+	returned atomic.Pointer[returnedConns]
+}
+
+func (c *conn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
+
+// leave ends the wait for the next request.
+func (c *conn) leave() {
+	if c.returned.Load() == nil {
+		return // nearly always: one of many reads
+	}
+	if r := c.returned.Swap(nil); r != nil {
+		r.busy(c)
+	}
 }
 
 func (c *conn) Read(p []byte) (int, error) {
+	if len(c.ahead) > 0 && len(p) > 0 {
+		n := copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+		c.stamp()
+		return n, nil
+	}
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.first.Load() == 0 {
-		c.first.Store(trace.Now())
+	if n > 0 {
+		c.stamp()
 	}
 	return n, err
+}
+
+func (c *conn) stamp() {
+	c.leave()
+	if c.first.Load() == 0 {
+		c.first.Store(trace.Now())
+	}
 }
 
 type connKey struct{}
@@ -70,13 +102,17 @@ func rearm(ctx context.Context) {
 	}
 }
 
-// Server gives an http.Server for the gateway with its bounds set.
+// Server gives an http.Server for the gateway with its bounds set. It must
+// serve Returned beside its listeners, or streams stay with net/http.
 func (g *Gateway) Server() *http.Server {
 	return &http.Server{
 		Handler:           g.Handler(),
 		ConnContext:       ConnContext,
 		ReadHeaderTimeout: g.opts.BodyTimeout,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          nil,
 	}
 }
+
+// Returned is the listener of connections whose streams left net/http and have
+// ended.
+func (g *Gateway) Returned() net.Listener { return g.returned }

@@ -26,9 +26,15 @@ type exchange struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 	r   *http.Request
-	ctx context.Context // ends when the client hangs up
 	rec *trace.Record
 	err *infer.Error // how the request ended
+
+	ctx           context.Context // ends when the client hangs up, or at Cut
+	cancel        context.CancelCauseFunc
+	stopFollowing func() bool // net/http's own notice of the hang-up
+	client        client
+	detached      bool // the stream has left net/http
+	resumed       bool // and this is the goroutine that serves the rest
 
 	// From decode and gate.
 	body        []byte
@@ -51,6 +57,7 @@ type exchange struct {
 	mailbox    *stream.Mailbox
 	generation engine.Generation
 	response   *engine.RelayResponse
+	pull       *pull           // moves the response
 	attempt    context.Context // of a relayed attempt
 	abandon    context.CancelCauseFunc
 	idle       *time.Timer // bounds the wait for the engine's next output
@@ -78,8 +85,7 @@ type exchange struct {
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		g: g, w: w, r: r,
-		rc:  http.NewResponseController(w),
-		ctx: r.Context(),
+		rc: http.NewResponseController(w),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
@@ -88,6 +94,9 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 			PendingAtArrival: int(g.waiting.Load()),
 		},
 	}
+	x.client = httpClient{w, x.rc}
+	x.ctx, x.cancel = context.WithCancelCause(g.base)
+	x.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	w.Header().Set("X-Request-Id", x.rec.RequestID)
 	g.opts.Metrics.Received(endpointLabel(r.URL.Path))
@@ -104,7 +113,10 @@ func endpointLabel(path string) string {
 	return "other"
 }
 
-// attempt gives the record of the attempt at hand.
+// gone is why the request's context has ended.
+func (x *exchange) gone() error { return infer.AsError(context.Cause(x.ctx)) }
+
+// leg gives the record of the attempt at hand.
 func (x *exchange) leg() *trace.Leg { return x.rec.Leg() }
 
 // delay injects the configured delay of a stage, once per request.

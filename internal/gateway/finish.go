@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 
 	"weir/internal/infer"
@@ -14,20 +12,13 @@ import (
 // finish is stage 14: it tells the client about an error, gives back what the
 // request held, and closes its one record. It also runs after a panic.
 func (x *exchange) finish() {
-	if p := recover(); p != nil {
-		x.err = infer.Errorf(infer.CodeInternal, "internal error")
-		x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID,
-			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	}
 	x.enter(trace.Finish)
 	x.release()
 	broken := x.err != nil && !x.relayedStatus && x.fail()
+	x.stopFollowing()
+	x.cancel(nil)
 	x.record()
-	if broken {
-		// Ends the connection without the terminating chunk: a cut stream never
-		// looks like a complete one.
-		panic(http.ErrAbortHandler)
-	}
+	x.client.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
 }
 
 // release gives back what the request holds.
@@ -59,7 +50,7 @@ func (x *exchange) fail() (broken bool) {
 	}
 	if x.carriesSSE && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
 		x.out = openai.AppendErrorEvent(x.out, x.err)
-		_ = x.write(x.out) // the client may be gone by now, which changes nothing
+		_ = x.write(x.out, false) // the client may be gone by now, which changes nothing
 	}
 	return true
 }
@@ -67,6 +58,9 @@ func (x *exchange) fail() (broken bool) {
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
 	rec := x.rec
+	if x.pull != nil {
+		x.pull.recordUsage()
+	}
 	rec.Outcome = x.err.Outcome()
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message

@@ -29,28 +29,29 @@ func (x *exchange) flush() error {
 			h.Set("Content-Type", "application/json")
 			h.Set("Content-Length", strconv.Itoa(len(x.out)))
 		}
-		x.commit(http.StatusOK)
+		if x.commit(http.StatusOK); x.detached {
+			return nil // resume flushes
+		}
 	}
-	err := x.write(x.out)
+	err := x.write(x.out, x.complete)
 	x.out = x.out[:0]
 	return err
 }
 
-// commit writes the response head. From here on the request cannot be retried.
+// commit decides on the response head and the way it goes. From here on the
+// request cannot be retried.
 func (x *exchange) commit(status int) {
 	x.committed = true
 	x.rec.Status = status
-	x.w.WriteHeader(status)
+	if !x.detach() {
+		x.w.WriteHeader(status)
+	}
 }
 
-// write writes and flushes.
-func (x *exchange) write(b []byte) error {
+// write writes b at once; last says that the response is complete with it.
+func (x *exchange) write(b []byte, last bool) error {
 	x.extendDeadline()
-	_, err := x.w.Write(b)
-	if err == nil {
-		err = x.rc.Flush()
-	}
-	if err != nil {
+	if err := x.client.write(b, last); err != nil {
 		return x.writeError(err)
 	}
 	x.rec.Flushes++
@@ -71,7 +72,7 @@ func (x *exchange) extendDeadline() {
 		return
 	}
 	x.writeDeadline = now.Add(timeout + timeout/2)
-	_ = x.rc.SetWriteDeadline(x.writeDeadline) // a writer without deadlines cannot block for ever either
+	x.client.setDeadline(x.writeDeadline)
 }
 
 func (x *exchange) writeError(err error) error {

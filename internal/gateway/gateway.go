@@ -9,8 +9,10 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,8 +85,9 @@ func (o *Options) defaults() {
 	}
 }
 
-// Gateway serves the API. It owns the tokenizing pool; the goroutines of
-// requests belong to the HTTP server.
+// Gateway serves the API. It owns the tokenizing pool, and the goroutines of
+// the streams that have left net/http; those of other requests belong to the
+// HTTP server.
 type Gateway struct {
 	opts    Options
 	gate    *admit.Gate
@@ -93,6 +96,14 @@ type Gateway struct {
 	started int64        // Unix seconds, the models' creation time
 	live    atomic.Int64 // requests between arrival and finish
 	waiting atomic.Int64 // mailboxes with output pending
+
+	// Of streams that have left net/http.
+	hangups  *hangups // nil where the system has no epoll
+	returned *returnedConns
+	frames   sync.Pool
+	streams  sync.WaitGroup
+	base     context.Context // of every request; Cut ends it
+	cut      context.CancelCauseFunc
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -104,6 +115,14 @@ func New(opts Options) *Gateway {
 		pool:    pool.New(opts.Pool),
 		ids:     newRequestIDs(),
 		started: time.Now().Unix(),
+
+		returned: newReturnedConns(),
+	}
+	g.base, g.cut = context.WithCancelCause(context.Background())
+	if h, err := newHangups(); err == nil {
+		g.hangups = h
+	} else {
+		opts.Log.Info("streams stay with net/http", "reason", err)
 	}
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	return g
@@ -115,8 +134,22 @@ func (g *Gateway) Drain() { g.gate.Drain() }
 // Live tells how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }
 
-// Close ends the pool's workers.
-func (g *Gateway) Close() { g.pool.Close() }
+// Cut ends every request in flight with an error that says so.
+func (g *Gateway) Cut() {
+	g.cut(infer.Errorf(infer.CodeShutdown, "the gateway was shut down before the answer was complete"))
+}
+
+// Close cuts what is left, waits for the streams that have left net/http, and
+// ends the pool's workers.
+func (g *Gateway) Close() {
+	g.Cut()
+	g.returned.Close()
+	g.streams.Wait()
+	if g.hangups != nil {
+		g.hangups.close()
+	}
+	g.pool.Close()
+}
 
 // Handler serves the API's paths.
 func (g *Gateway) Handler() http.Handler {

@@ -32,7 +32,7 @@ func (x *exchange) queue() error {
 		case <-deadline.C:
 			return x.noEngine()
 		case <-x.ctx.Done():
-			return infer.AsError(x.ctx.Err())
+			return x.gone()
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (x *exchange) receive() error {
 		select {
 		case <-x.mailbox.Ready():
 		case <-x.ctx.Done():
-			return infer.AsError(x.ctx.Err())
+			return x.gone()
 		case <-x.idle.C:
 			if err := x.checkIdle(); err != nil {
 				return err

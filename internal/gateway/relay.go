@@ -33,17 +33,8 @@ func (x *exchange) relay() error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	x.carriesSSE = kind == "text/event-stream"
 	x.startIdle()
-	p := &pull{x: x, buf: make([]byte, relayBufferMin), wantDone: x.endpoint != openai.Other}
-	err := p.copy()
-	p.recordUsage()
-	if err != nil {
-		return err
-	}
-	x.complete = true
-	if resp.Status >= 400 {
-		return x.statusError(resp.Status)
-	}
-	return nil
+	x.pull = &pull{x: x, buf: make([]byte, relayBufferMin), wantDone: x.endpoint != openai.Other}
+	return x.pull.copy()
 }
 
 // elsewhere turns an overloaded engine's refusal into a retryable error when
@@ -85,6 +76,8 @@ type pull struct {
 	x        *exchange
 	buf      []byte
 	held     int
+	whole    int  // of it, what may be forwarded
+	ended    bool // the engine's answer was read to its end
 	splitter sse.Splitter
 	wantDone bool // a complete stream of this endpoint ends with [DONE]
 	done     bool
@@ -92,6 +85,19 @@ type pull struct {
 	open     bool   // the last write ended inside an event too large to hold
 }
 
+// resume goes on with a stream that has left net/http.
+func (p *pull) resume() error {
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if p.ended {
+		return p.finish()
+	}
+	return p.copy()
+}
+
+// copy moves the answer to its end, or until the stream leaves net/http with
+// its first output, which is still to be flushed then.
 func (p *pull) copy() error {
 	x := p.x
 	for {
@@ -109,7 +115,11 @@ func (p *pull) copy() error {
 				return werr
 			}
 		}
-		if err == io.EOF {
+		p.ended = err == io.EOF
+		if x.detached && !x.resumed {
+			return nil
+		}
+		if p.ended {
 			return p.finish()
 		}
 		if err != nil {
@@ -139,17 +149,26 @@ func (p *pull) forward(n int) error {
 	}
 	p.noteUsage(p.buf[:whole])
 	p.held += n
+	p.whole = whole
 	if whole == 0 {
 		return nil
 	}
-	x.enter(trace.Flush)
 	if !x.committed {
-		p.head()
+		if p.head(); x.detached {
+			return nil // resume flushes
+		}
 	}
-	if err := x.write(p.buf[:whole]); err != nil {
+	return p.flush()
+}
+
+// flush writes what may be written.
+func (p *pull) flush() error {
+	p.x.enter(trace.Flush)
+	if err := p.x.write(p.buf[:p.whole], false); err != nil {
 		return err
 	}
-	p.held = copy(p.buf, p.buf[whole:p.held])
+	p.held = copy(p.buf, p.buf[p.whole:p.held])
+	p.whole = 0
 	return nil
 }
 
@@ -173,12 +192,17 @@ func (p *pull) finish() error {
 				Message: "the engine's stream ended before it was complete"}
 		}
 	}
+	x.enter(trace.Flush)
 	if !x.committed {
-		x.enter(trace.Flush)
+		x.carriesSSE = false // an empty answer is no stream to leave net/http for
 		p.head()
-		if err := x.write(nil); err != nil {
-			return err
-		}
+	}
+	if err := x.write(nil, true); err != nil {
+		return err
+	}
+	x.complete = true
+	if x.response.Status >= 400 {
+		return x.statusError(x.response.Status)
 	}
 	return nil
 }
@@ -188,7 +212,7 @@ func (p *pull) finish() error {
 func (p *pull) readError(err error) error {
 	x := p.x
 	if x.ctx.Err() != nil {
-		return infer.AsError(context.Canceled)
+		return x.gone()
 	}
 	var idle *infer.Error
 	if errors.As(context.Cause(x.attempt), &idle) {

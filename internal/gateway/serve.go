@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
+	"runtime/debug"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -10,8 +12,37 @@ import (
 // handle serves one request of the API from its arrival to its one record.
 func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 	x := g.begin(w, r)
-	defer x.finish()
-	x.err = infer.AsError(x.serve())
+	x.run(x.serve)
+	if x.detached && x.err == nil {
+		g.streams.Go(func() {
+			x.run(x.resume)
+			x.finish()
+		})
+		return
+	}
+	x.finish()
+}
+
+// run takes the request through a part of its way. A panic there is the
+// request's failure and nobody else's.
+func (x *exchange) run(part func() error) {
+	defer func() {
+		if p := recover(); p != nil {
+			x.err = infer.Errorf(infer.CodeInternal, "internal error")
+			x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	x.err = infer.AsError(part())
+}
+
+// resume serves the rest of a stream that has left net/http.
+func (x *exchange) resume() error {
+	x.resumed = true
+	if x.relayed {
+		return x.settle(x.pull.resume())
+	}
+	return x.settle(x.generate())
 }
 
 // serve takes the request through the stages in their order. What it returns
@@ -46,6 +77,9 @@ func (x *exchange) serve() error {
 		default:
 			err = x.generate()
 		}
+		if x.detached {
+			return nil // resume goes on, on a goroutine of its own
+		}
 		if err = x.settle(err); !x.again(err) {
 			return err
 		}
@@ -53,9 +87,13 @@ func (x *exchange) serve() error {
 }
 
 // generate is the output path of a token engine, a turn of the loop for each
-// merged delta.
+// merged delta. It returns early when the stream leaves net/http with its first
+// output, which is still to be flushed then.
 func (x *exchange) generate() error {
 	for {
+		if err := x.flush(); err != nil || x.complete || x.detached && !x.resumed {
+			return err
+		}
 		if err := x.receive(); err != nil {
 			return err
 		}
@@ -66,12 +104,6 @@ func (x *exchange) generate() error {
 			if err := x.encode(cell, ended); err != nil {
 				return err
 			}
-		}
-		if err := x.flush(); err != nil {
-			return err
-		}
-		if x.complete {
-			return nil
 		}
 	}
 }

@@ -32,13 +32,14 @@ const (
 	CodeIntegrity                // what the engine sent does not add up
 	CodeSlowClient               // the client did not read within the write deadline
 	CodeCancelled                // the client hung up
+	CodeShutdown                 // the gateway's own shutdown cut it
 	numCodes
 )
 
 var codeNames = [numCodes]string{
 	"internal", "invalid", "unsupported", "not_found", "method", "too_large",
 	"body_timeout", "media_type", "context_length", "unauthorized", "overloaded", "deadline",
-	"unavailable", "engine", "integrity", "slow_client", "cancelled",
+	"unavailable", "engine", "integrity", "slow_client", "cancelled", "shutdown",
 }
 
 // String gives the code's name in metrics and records.
@@ -140,7 +141,7 @@ func (e *Error) Outcome() Outcome {
 	switch e.Code {
 	case CodeCancelled:
 		return Cancelled
-	case CodeInternal, CodeEngine, CodeIntegrity, CodeSlowClient:
+	case CodeInternal, CodeEngine, CodeIntegrity, CodeSlowClient, CodeShutdown:
 		return Failed
 	case CodeUnavailable, CodeDeadline:
 		if e.Engine != "" {

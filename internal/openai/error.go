@@ -44,6 +44,7 @@ const (
 //	engine          502     server_error           engine_error
 //	integrity       502     server_error           integrity_error
 //	unavailable     503     server_error           service_unavailable
+//	shutdown        503     server_error           service_unavailable
 //	deadline        503     server_error           deadline_exceeded, 504 when an engine took too long
 func ClassOf(e *infer.Error) Class {
 	switch e.Code {
@@ -81,7 +82,7 @@ func ClassOf(e *infer.Error) Class {
 		return Class{http.StatusBadGateway, typeServer, "engine_error"}
 	case infer.CodeIntegrity:
 		return Class{http.StatusBadGateway, typeServer, "integrity_error"}
-	case infer.CodeUnavailable:
+	case infer.CodeUnavailable, infer.CodeShutdown:
 		return Class{http.StatusServiceUnavailable, typeServer, "service_unavailable"}
 	case infer.CodeDeadline:
 		if e.Engine != "" {

@@ -1,0 +1,276 @@
+package gateway
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// client is the way back to the caller. There are two. Every response begins
+// on net/http's; a stream of events over plain HTTP/1.1 leaves it with its
+// first output and goes on over the bare connection (see detach), where a write
+// is one system call and nothing of net/http's is held for as long as the
+// stream lives.
+type client interface {
+	// write sends b at once, before it the response head if that is still due.
+	// last says that the response is complete with it.
+	write(b []byte, last bool) error
+	// setDeadline bounds writes.
+	setDeadline(time.Time)
+	// end is called once after the response. Unless it was whole, its
+	// connection is broken, so that it never looks complete. unread says that
+	// the client may not have read all that was written, and still may.
+	end(whole, unread bool)
+}
+
+// httpClient answers through net/http, whose server owns the connection.
+type httpClient struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func (c httpClient) write(b []byte, _ bool) error {
+	if _, err := c.w.Write(b); err != nil {
+		return err
+	}
+	return c.rc.Flush()
+}
+
+// setDeadline cannot do more than try: a writer that has no deadlines is not a
+// socket, and does not block for ever.
+func (c httpClient) setDeadline(t time.Time) { _ = c.rc.SetWriteDeadline(t) }
+
+func (c httpClient) end(whole, _ bool) {
+	if !whole {
+		panic(http.ErrAbortHandler) // net/http breaks the connection and says nothing
+	}
+}
+
+// bareClient answers over a connection taken over from net/http, in chunks.
+type bareClient struct {
+	conn      *conn
+	head      []byte // due before the first chunk
+	keepAlive bool
+	watched   watched
+	returned  *returnedConns
+	// frames are the buffers in which a chunk is put together, held for the time
+	// of a write only.
+	frames *sync.Pool // of *[]byte
+}
+
+// maxFrame is the size above which a buffer is not kept.
+const maxFrame = 32 << 10
+
+func (c *bareClient) write(b []byte, last bool) error {
+	frame, _ := c.frames.Get().(*[]byte)
+	if frame == nil {
+		frame = new([]byte)
+	}
+	out := append((*frame)[:0], c.head...)
+	c.head = nil
+	if len(b) > 0 {
+		out = strconv.AppendInt(out, int64(len(b)), 16)
+		out = append(out, "\r\n"...)
+		out = append(out, b...)
+		out = append(out, "\r\n"...)
+	}
+	if last {
+		out = append(out, "0\r\n\r\n"...)
+	}
+	_, err := c.conn.Write(out)
+	if cap(out) <= maxFrame {
+		*frame = out
+		c.frames.Put(frame)
+	}
+	return err
+}
+
+func (c *bareClient) setDeadline(t time.Time) { _ = c.conn.SetWriteDeadline(t) } // fails only on a closed connection, as writes will
+
+func (c *bareClient) end(whole, unread bool) {
+	c.watched.stop()
+	switch {
+	case whole && c.keepAlive:
+		if c.conn.SetDeadline(time.Time{}) == nil && c.returned.give(c.conn) {
+			return
+		}
+		c.conn.Close()
+	case whole || unread:
+		c.linger()
+	default:
+		// Nobody reads: what is in the socket's buffer is dropped, not held for
+		// minutes by the kernel.
+		if tcp, ok := c.conn.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		c.conn.Close()
+	}
+}
+
+// The time and bytes that a closed connection is read on for.
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// linger ends our side and reads on for a moment before it closes: closing
+// with unread bytes in the socket would reset the connection, and the reset
+// would overtake the last event.
+func (c *bareClient) linger() {
+	if tcp, ok := c.conn.Conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
+		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.conn, lingerBytes) // however it ends, the connection is closed
+	}
+	c.conn.Close()
+}
+
+// detach takes the stream off net/http with its first output: the rest is
+// served by a goroutine of its own (see resume) over the bare connection. What
+// net/http held for the request, buffers of 10 KB and two goroutines, is free
+// while the stream lives. It leaves streams where they are that it cannot
+// serve: HTTP/2, HTTP/1.0, TLS, and systems without epoll.
+//
+// What net/http did is weir's from here on: noticing the hang-up (hangups),
+// serving the connection's next request (returnedConns gives it back, with what
+// the client sent ahead), ending on shutdown (the gateway waits for live
+// requests, and Cut), and closing so that a last event arrives (linger).
+func (x *exchange) detach() bool {
+	g := x.g
+	if !x.carriesSSE || x.r.ProtoMajor != 1 || x.r.ProtoMinor < 1 || x.r.TLS != nil || g.hangups == nil || !g.returned.serving.Load() {
+		return false
+	}
+	c, ok := x.r.Context().Value(connKey{}).(*conn)
+	if !ok {
+		return false
+	}
+	sys, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sys.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_, rw, err := x.rc.Hijack()
+	if err != nil {
+		return false
+	}
+	if n := rw.Reader.Buffered(); n > 0 {
+		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
+		c.ahead = bytes.Clone(ahead)
+	}
+	x.stopFollowing()
+	bare := &bareClient{conn: c, keepAlive: !x.r.Close, returned: g.returned, frames: &g.frames}
+	bare.head = x.responseHead(bare.keepAlive)
+	if bare.watched, err = g.hangups.watch(raw, func() { x.cancel(nil) }); err != nil {
+		// Too many watches for the system: the stream goes on, and its hang-up
+		// will be noticed by the next write.
+		g.opts.Log.Warn("a stream's hang-up cannot be watched for", "error", err)
+	}
+	x.client, x.detached = bare, true
+	return true
+}
+
+// responseHead is the head that net/http would have written.
+func (x *exchange) responseHead(keepAlive bool) []byte {
+	h := x.w.Header()
+	h.Del("Content-Length")
+	var b bytes.Buffer
+	b.WriteString("HTTP/1.1 ")
+	b.WriteString(strconv.Itoa(x.rec.Status))
+	b.WriteByte(' ')
+	b.WriteString(http.StatusText(x.rec.Status))
+	b.WriteString("\r\n")
+	_ = h.Write(&b) // a buffer does not fail
+	if h.Get("Date") == "" {
+		b.WriteString("Date: " + time.Now().UTC().Format(http.TimeFormat) + "\r\n")
+	}
+	if !keepAlive {
+		b.WriteString("Connection: close\r\n")
+	}
+	b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
+	return b.Bytes()
+}
+
+// returnedConns is a listener whose connections come from detached streams
+// that have ended: the HTTP server serves their next requests. Until the next
+// one's first byte the server takes such a connection for a new one, which its
+// Shutdown would wait for; so those are closed with the listener.
+type returnedConns struct {
+	conns   chan net.Conn
+	closed  chan struct{}
+	serving atomic.Bool // somebody accepts
+
+	mu   sync.Mutex
+	idle map[*conn]struct{} // nil once closed
+}
+
+func newReturnedConns() *returnedConns {
+	return &returnedConns{conns: make(chan net.Conn), closed: make(chan struct{}), idle: map[*conn]struct{}{}}
+}
+
+// give hands a connection over; false when nobody takes it any more.
+func (r *returnedConns) give(c *conn) bool {
+	r.mu.Lock()
+	if r.idle == nil {
+		r.mu.Unlock()
+		return false
+	}
+	r.idle[c] = struct{}{}
+	c.returned.Store(r)
+	r.mu.Unlock()
+	select {
+	case r.conns <- c:
+		return true
+	case <-r.closed:
+		return false
+	}
+}
+
+// busy says that a connection has its next request, or has ended.
+func (r *returnedConns) busy(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.idle, c)
+}
+
+// Accept implements net.Listener.
+func (r *returnedConns) Accept() (net.Conn, error) {
+	r.serving.Store(true)
+	select {
+	case c := <-r.conns:
+		return c, nil
+	case <-r.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (r *returnedConns) Close() error {
+	r.mu.Lock()
+	idle := r.idle
+	r.idle = nil
+	r.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	close(r.closed)
+	for c := range idle {
+		c.Conn.Close()
+	}
+	return nil
+}
+
+// Addr implements net.Listener.
+func (r *returnedConns) Addr() net.Addr { return returnedAddr{} }
+
+type returnedAddr struct{}
+
+func (returnedAddr) Network() string { return "internal" }
+func (returnedAddr) String() string  { return "returned connections" }
