@@ -22,6 +22,7 @@ const directions = `
 	internal/sse:
 	internal/trace: internal/infer
 	internal/content:
+	internal/http1:
 	models:
 
 	# pure stages
@@ -38,7 +39,7 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/trace
-	internal/engine/relay: internal/engine internal/infer internal/trace
+	internal/engine/relay: internal/engine internal/http1 internal/infer internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 

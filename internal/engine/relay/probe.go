@@ -5,45 +5,43 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/engine"
+	"weir/internal/trace"
 )
 
 const maxProbeBody = 4 << 20
+
+var probeHeader = http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
 
 // probe reads /v1/models.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	u := *e.opts.URL
-	u.Path = strings.TrimSuffix(u.Path, "/") + "/v1/models"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	const path = "/v1/models"
+	at := e.client.url(path)
+	resp, err := e.client.do(ctx, &request{method: http.MethodGet, path: path, header: probeHeader, leg: &trace.Leg{}})
 	if err != nil {
-		return engine.Facts{}, fmt.Errorf("probe: %w", err)
+		return engine.Facts{}, fmt.Errorf("probe %s: %w", at, err)
 	}
-	resp, err := e.transport.RoundTrip(req)
+	defer resp.body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.body, maxProbeBody))
 	if err != nil {
-		return engine.Facts{}, fmt.Errorf("probe %s: %w", u.String(), err)
+		return engine.Facts{}, fmt.Errorf("probe %s: %w", at, err)
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProbeBody))
-	if err != nil {
-		return engine.Facts{}, fmt.Errorf("probe %s: %w", u.String(), err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		if e.opts.Model != "" && resp.StatusCode < 500 {
+	if resp.Status != http.StatusOK {
+		if e.opts.Model != "" && resp.Status < 500 {
 			return engine.Facts{Models: []string{e.opts.Model}}, nil
 		}
 		return engine.Facts{}, fmt.Errorf("probe %s: status %d; if the engine has no model list, name its model with model=NAME",
-			u.String(), resp.StatusCode)
+			at, resp.Status)
 	}
 	facts, err := parseModels(data)
 	if err != nil {
-		return engine.Facts{}, fmt.Errorf("probe %s: %w", u.String(), err)
+		return engine.Facts{}, fmt.Errorf("probe %s: %w", at, err)
 	}
 	facts.Software = resp.Header.Get("Server")
 	return facts, nil

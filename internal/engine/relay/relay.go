@@ -4,21 +4,21 @@
 package relay
 
 import (
-	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/http1"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -38,13 +38,15 @@ type Options struct {
 	// ProbeInterval is the time between two readings of the model list;
 	// 0 means 10 s.
 	ProbeInterval time.Duration
+	// TLS configures an https engine; nil trusts the system's roots.
+	TLS *tls.Config
 }
 
 // Engine is a connection pool to one engine. It implements engine.Relay and
 // engine.Adapter.
 type Engine struct {
-	opts      Options
-	transport *http.Transport
+	opts   Options
+	client *client
 }
 
 var (
@@ -63,20 +65,7 @@ func New(opts Options) *Engine {
 	if opts.ProbeInterval == 0 {
 		opts.ProbeInterval = 10 * time.Second
 	}
-	dialer := &net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second}
-	return &Engine{opts: opts, transport: &http.Transport{
-		DialContext:           dialer.DialContext,
-		TLSHandshakeTimeout:   opts.ConnectTimeout,
-		ResponseHeaderTimeout: opts.FirstByteTimeout,
-		IdleConnTimeout:       90 * time.Second,
-		// Every live stream holds a connection; when a burst ends they are worth
-		// keeping for the next one.
-		MaxIdleConnsPerHost: 4096,
-		// Bytes pass as the engine wrote them.
-		DisableCompression: true,
-		WriteBufferSize:    16 << 10,
-		ReadBufferSize:     16 << 10,
-	}}
+	return &Engine{opts: opts, client: newClient(&opts)}
 }
 
 // hopByHop headers belong to one connection and are not handed on (RFC 9110,
@@ -89,54 +78,48 @@ var hopByHop = []string{
 // EndToEnd copies the headers that concern the two ends.
 func EndToEnd(h http.Header) http.Header {
 	out := h.Clone()
+	stripHops(out)
+	return out
+}
+
+func stripHops(h http.Header) {
 	for _, field := range h["Connection"] {
 		for name := range strings.SplitSeq(field, ",") {
-			out.Del(strings.TrimSpace(name))
+			h.Del(strings.TrimSpace(name))
 		}
 	}
 	for _, name := range hopByHop {
-		out.Del(name)
+		delete(h, name)
 	}
-	return out
 }
 
 // Forward implements engine.Relay.
 func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	// The transport stamps from its own goroutines, possibly after Forward has
-	// returned with an error, so the leg is filled here.
-	var toServer, acked atomic.Int64
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest:         func(httptrace.WroteRequestInfo) { toServer.Store(trace.Now()) },
-		GotFirstResponseByte: func() { acked.Store(trace.Now()) },
-	})
-	u := *e.opts.URL
-	path, query, _ := strings.Cut(req.Path, "?")
-	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/")+path, query
-	out, err := http.NewRequestWithContext(ctx, req.Method, u.String(), bytes.NewReader(req.Body))
-	if err != nil {
-		return nil, &infer.Error{Code: infer.CodeInternal, Message: "cannot build the engine's request", Engine: e.opts.Name, Cause: err}
+	header := req.Header
+	if got := header["Accept-Encoding"]; len(got) != 1 || got[0] != "identity" {
+		// The bytes must be such as can be looked into.
+		header = maps.Clone(header)
+		if header == nil {
+			header = http.Header{}
+		}
+		header["Accept-Encoding"] = []string{"identity"}
 	}
-	out.Header = req.Header.Clone()
-	out.Header.Set("Accept-Encoding", "identity")
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // the transport would name itself
-	}
-	resp, err := e.transport.RoundTrip(out)
-	leg.ToServer, leg.Acked = toServer.Load(), acked.Load()
+	resp, err := e.client.do(ctx, &request{method: req.Method, path: req.Path, header: header, body: req.Body, leg: leg})
 	if err != nil {
 		return nil, e.fault(err)
 	}
-	return &engine.RelayResponse{Status: resp.StatusCode, Header: EndToEnd(resp.Header), Body: &body{resp.Body, e}}, nil
+	stripHops(resp.Header)
+	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Body: &coded{resp.body, e}}, nil
 }
 
-// body gives every read error its code.
-type body struct {
-	io.ReadCloser
+// coded gives every error of a body its code.
+type coded struct {
+	*body
 	e *Engine
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+func (b *coded) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
 	if err != nil && err != io.EOF {
 		err = b.e.fault(err)
 	}
@@ -147,17 +130,20 @@ func (b *body) Read(p []byte) (int, error) {
 // reached the client, which the gateway knows: the answer is lost, so asking
 // another engine cannot repeat anything the client has seen.
 func (e *Engine) fault(err error) error {
-	if errors.Is(err, context.Canceled) {
+	var coded *infer.Error
+	if errors.As(err, &coded) || errors.Is(err, context.Canceled) {
 		return infer.AsError(err)
 	}
 	f := &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true, Cause: err,
 		Message: "the engine broke the connection before its answer was complete"}
 	var op *net.OpError
-	var timeout interface{ Timeout() bool }
+	var wire *http1.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &op) && op.Op == "dial":
 		f.Code, f.Message = infer.CodeUnavailable, "the engine cannot be reached"
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(err, &wire):
+		f.Message = "the engine's answer is not valid HTTP"
+	case timedOut(err):
 		f.Code, f.Message = infer.CodeDeadline, "the engine did not answer in time"
 	}
 	return f
@@ -168,7 +154,7 @@ func (e *Engine) fault(err error) error {
 // ready until it refuses connections three times in a row: a slow or failing
 // model list is no proof that it cannot serve.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
-	defer e.transport.CloseIdleConnections()
+	defer e.client.pool.closeIdle()
 	var state engine.State
 	refused := 0
 	wait := 100 * time.Millisecond

@@ -1,0 +1,140 @@
+package relay
+
+import (
+	"context"
+	"io"
+
+	"weir/internal/http1"
+)
+
+// body is the decoded body of one answer. It is read straight from the
+// connection into the reader's own memory, where chunked coding is taken out
+// in place; nothing is held in between. One goroutine reads and closes it.
+type body struct {
+	ctx      context.Context
+	client   *client
+	in       reader // of it, what came with the head is left
+	up       *upload
+	stop     func() bool
+	framing  http1.Framing
+	left     int64 // of a sized body
+	chunks   http1.Chunks
+	reusable bool  // the connection is good for another exchange
+	ended    bool  // the body was read to its end
+	err      error // what Read ends with
+	closed   bool
+}
+
+// Read implements io.Reader. Together with the last bytes it gives io.EOF,
+// which it gives only where the answer's framing says that it is complete.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
+	}
+	if b.framing == http1.Empty {
+		return 0, b.end(b.in.rest)
+	}
+	for {
+		var n int
+		var err error
+		if len(b.in.rest) > 0 {
+			n, err = b.take(p)
+		} else {
+			n, err = b.read(p)
+		}
+		if err != nil && err != io.EOF {
+			err = ended(b.ctx, err)
+		}
+		b.err = err
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// take decodes what came with the head.
+func (b *body) take(p []byte) (int, error) {
+	n, used, err := b.decode(p, b.in.rest)
+	b.in.rest = b.in.rest[used:]
+	if err == io.EOF {
+		b.end(b.in.rest)
+	}
+	if len(b.in.rest) == 0 || err != nil {
+		b.in.release()
+	}
+	return n, err
+}
+
+// read reads from the connection and decodes in place.
+func (b *body) read(p []byte) (int, error) {
+	if b.framing == http1.Sized {
+		p = p[:min(int64(len(p)), b.left)]
+	}
+	got, err := b.in.conn.Read(p)
+	if got <= 0 {
+		switch {
+		case err == io.EOF && b.framing == http1.UntilClose:
+			return 0, b.end(nil)
+		case err == io.EOF, err == nil:
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, err
+	}
+	// An error that came along comes again.
+	n, used, err := b.decode(p, p[:got])
+	if err == io.EOF {
+		b.end(p[used:got])
+	}
+	return n, err
+}
+
+// decode takes the framing out of src. The error is io.EOF at the body's end.
+func (b *body) decode(dst, src []byte) (n, used int, err error) {
+	switch b.framing {
+	case http1.Chunked:
+		if n, used, err = b.chunks.Decode(dst, src); err == nil && b.chunks.Done() {
+			err = io.EOF
+		}
+		return n, used, err
+	case http1.Sized:
+		n = copy(dst, src[:min(int64(len(src)), b.left)])
+		if b.left -= int64(n); b.left == 0 {
+			err = io.EOF
+		}
+	default:
+		n = copy(dst, src)
+	}
+	return n, n, err
+}
+
+// end notes that the body is complete. Bytes behind it belong to no exchange,
+// and nobody knows what the engine takes them for.
+func (b *body) end(behind []byte) error {
+	b.ended = true
+	if len(behind) > 0 {
+		b.reusable = false
+	}
+	return io.EOF
+}
+
+// Close gives the connection back when the answer was read to its end, and
+// closes it otherwise, which tells the engine that nobody listens.
+func (b *body) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	// An answer without a body is complete as it stands.
+	whole := b.ended || b.framing == http1.Empty && len(b.in.rest) == 0
+	untouched := b.stop()
+	b.err = io.ErrClosedPipe
+	b.in.release()
+	if whole && b.reusable && untouched && !b.up.pending() {
+		b.in.conn.fresh = false
+		b.client.pool.give(b.in.conn)
+		return nil
+	}
+	b.in.conn.abort()
+	b.up.wait()
+	return nil
+}

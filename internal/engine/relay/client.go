@@ -1,0 +1,328 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir/internal/http1"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// client is the HTTP/1.1 client of one engine. An exchange runs in its
+// caller's goroutine alone, down to the read from the socket, because
+// thousands of them are open at once and each token passes here: a second
+// goroutine would cost a wake-up per event, and a buffer per stream more
+// memory than all else. Two moments are left to others: context.AfterFunc
+// closes the connection when the caller gives up, and what an engine does not
+// take of a large body at once is written by a goroutine that the response's
+// body waits for.
+type client struct {
+	network, addr  string
+	host           string // as the engine is addressed
+	prefix         string // of every path
+	tls            *tls.Config
+	dialer         net.Dialer
+	connectTimeout time.Duration
+	headTimeout    time.Duration
+	pool           pool
+	spare          buffers
+}
+
+// idleTime is how long a connection is kept for the next request. Python's
+// HTTP servers close theirs after 5 s; to be first spares requests that cross
+// with the closing.
+const idleTime = 4 * time.Second
+
+// maxIdle bounds the connections kept. Every live stream holds one; when a
+// burst ends they are worth keeping for the next.
+const maxIdle = 4096
+
+func newClient(opts *Options) *client {
+	u := opts.URL
+	c := &client{
+		network: "tcp", addr: address(u), host: authority(u),
+		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
+		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second},
+		connectTimeout: opts.ConnectTimeout,
+		headTimeout:    opts.FirstByteTimeout,
+		pool:           pool{max: maxIdle, keep: idleTime},
+	}
+	if u.Scheme == "https" {
+		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+		if opts.TLS != nil {
+			c.tls = opts.TLS.Clone()
+		}
+		if c.tls.ServerName == "" {
+			c.tls.ServerName = u.Hostname()
+		}
+		c.tls.NextProtos = []string{"http/1.1"}
+		if c.tls.ClientSessionCache == nil {
+			c.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		}
+	}
+	return c
+}
+
+// address gives what to dial for a URL.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "80"
+		if u.Scheme == "https" {
+			port = "443"
+		}
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// authority gives the Host field for a URL. The zone of an IPv6 address means
+// nothing to the other side (RFC 6874).
+func authority(u *url.URL) string {
+	if from := strings.IndexByte(u.Host, '%'); from >= 0 {
+		if to := strings.LastIndexByte(u.Host, ']'); to > from {
+			return u.Host[:from] + u.Host[to:]
+		}
+	}
+	return u.Host
+}
+
+// url gives the whole address of a path, for messages.
+func (c *client) url(path string) string {
+	scheme := "http"
+	if c.tls != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + c.host + c.prefix + path
+}
+
+// request is one to send. Its leg takes the stamps.
+type request struct {
+	method, path string
+	header       http.Header
+	body         []byte
+	leg          *trace.Leg
+}
+
+// response is an answer whose head was read. Body must be closed.
+type response struct {
+	http1.Response
+	body *body
+}
+
+// errUnused is behind the errors of a reused connection that turned out to be
+// closed before the engine said anything on it.
+var errUnused = errors.New("the connection was closed before it was used again")
+
+// do sends a request and waits for the head of its answer. Between two
+// requests an engine may close a connection at the moment the second one is
+// sent; that is no failure of the engine, and such a request is sent once
+// more, on a connection of its own.
+func (c *client) do(ctx context.Context, req *request) (*response, error) {
+	b := c.spare.take()
+	defer c.spare.give(b)
+	head := http1.Request{Method: req.method, Target: c.prefix + req.path, Host: c.host,
+		Header: req.header, Length: int64(len(req.body))}
+	bytes, err := head.Append(b.data[:0])
+	if err != nil {
+		return nil, &infer.Error{Code: infer.CodeInvalid, Message: "the request cannot be passed on to an engine: a header or the path holds what HTTP does not allow", Cause: err}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if cn := c.pool.take(); cn != nil {
+		resp, err := c.exchange(ctx, cn, bytes, req)
+		if !errors.Is(err, errUnused) {
+			return resp, err
+		}
+	}
+	cn, err := c.dial(ctx)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	return c.exchange(ctx, cn, bytes, req)
+}
+
+// dial makes a connection.
+func (c *client) dial(ctx context.Context) (*conn, error) {
+	sock, err := c.dialer.DialContext(ctx, c.network, c.addr)
+	if err != nil {
+		return nil, err
+	}
+	cn, err := newConn(sock)
+	if err == nil && c.tls != nil {
+		ctx, cancel := context.WithTimeout(ctx, c.connectTimeout)
+		defer cancel()
+		err = cn.handshake(ctx, c.tls)
+	}
+	if err != nil {
+		_ = sock.Close()
+		return nil, err
+	}
+	cn.fresh = true
+	return cn, nil
+}
+
+// exchange sends a request on a connection and reads the head of its answer.
+// The connection is the response's, or closed.
+func (c *client) exchange(ctx context.Context, cn *conn, head []byte, req *request) (*response, error) {
+	stop := context.AfterFunc(ctx, cn.abort)
+	up := cn.send(head, req.body)
+	req.leg.ToServer = up.written.Load()
+	timeout := c.headTimeout
+	if up.err != nil {
+		// The engine closed. It may have said why before it did.
+		timeout = time.Second
+	}
+	in := reader{conn: cn, spare: &c.spare}
+	err := cn.bound(time.Now().Add(timeout))
+	var resp http1.Response
+	if err == nil {
+		resp, err = in.head()
+	}
+	if err == nil {
+		err = cn.bound(time.Time{})
+	}
+	req.leg.Acked = in.first
+	if err != nil {
+		stop()
+		cn.abort()
+		up.wait()
+		in.release()
+		if up.err != nil && in.first == 0 {
+			err = up.err
+		}
+		if !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err) {
+			err = fmt.Errorf("%w: %w", errUnused, err)
+		}
+		return nil, ended(ctx, err)
+	}
+	if req.leg.ToServer == 0 {
+		req.leg.ToServer = up.written.Load()
+	}
+	b := &body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
+		reusable: !resp.Close && up.err == nil}
+	return &response{resp, b}, nil
+}
+
+// ended gives the reason why a caller gave up, where that is what failed.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func timedOut(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// reader reads from a connection what is there. It holds a buffer only while
+// there are bytes in it that nobody has taken yet.
+type reader struct {
+	conn  *conn
+	spare *buffers
+	buf   *buffer
+	rest  []byte // of buf, not taken yet
+	first int64  // when the answer's first byte was read
+}
+
+func (r *reader) release() {
+	if r.buf != nil {
+		r.spare.give(r.buf)
+		r.buf, r.rest = nil, nil
+	}
+}
+
+// more reads on, behind the rest.
+func (r *reader) more() error {
+	if r.buf == nil {
+		b, n, err := r.conn.await(r.spare)
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		if r.first == 0 {
+			r.first = trace.Now()
+		}
+		r.buf, r.rest = b, b.data[:n]
+		return nil
+	}
+	n := len(r.rest)
+	if n == len(r.buf.data) {
+		larger := &buffer{make([]byte, min(2*n, http1.MaxHead))}
+		copy(larger.data, r.rest)
+		r.spare.give(r.buf)
+		r.buf = larger
+	} else {
+		copy(r.buf.data, r.rest)
+	}
+	k, err := r.conn.Read(r.buf.data[n:])
+	r.rest = r.buf.data[:n+k]
+	if k > 0 {
+		return nil // an error comes again
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+var (
+	errLargeHead = &http1.Error{What: "the response head is too large"}
+	errSwitch    = &http1.Error{What: "the answer switches to a protocol nobody asked for"}
+)
+
+// head reads the head of the answer, past informational ones.
+func (r *reader) head() (http1.Response, error) {
+	budget, seen := http1.MaxHead, 0
+	for {
+		if len(r.rest) == seen {
+			if seen >= budget {
+				return http1.Response{}, errLargeHead
+			}
+			if seen == 0 {
+				r.release()
+			}
+			if err := r.more(); err != nil {
+				return http1.Response{}, err
+			}
+		}
+		n, err := http1.HeadLen(r.rest, seen)
+		if err != nil {
+			return http1.Response{}, err
+		}
+		if n > budget {
+			return http1.Response{}, errLargeHead
+		}
+		if n == 0 {
+			seen = len(r.rest)
+			continue
+		}
+		resp, err := http1.ParseResponse(r.rest[:n])
+		if err != nil {
+			return http1.Response{}, err
+		}
+		r.rest, seen, budget = r.rest[n:], 0, budget-n
+		if !resp.Informational() {
+			if len(r.rest) == 0 {
+				r.release()
+			}
+			return resp, nil
+		}
+		if resp.Status == http.StatusSwitchingProtocols {
+			return http1.Response{}, errSwitch
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/trace"
+)
+
+// conn is one connection to the engine. It belongs to one exchange or to the
+// pool. Only abort may be called from elsewhere.
+type conn struct {
+	net.Conn // what is read and written: sock itself, or TLS over it
+	sock     net.Conn
+	raw      syscall.RawConn // of sock
+	secure   bool
+	fresh    bool      // it has not been in the pool yet
+	idle     time.Time // since when it is in the pool
+}
+
+func newConn(sock net.Conn) (*conn, error) {
+	c := &conn{Conn: sock, sock: sock}
+	sc, ok := sock.(syscall.Conn)
+	if !ok {
+		return nil, os.ErrInvalid
+	}
+	var err error
+	c.raw, err = sc.SyscallConn()
+	return c, err
+}
+
+// handshake puts TLS over the connection.
+func (c *conn) handshake(ctx context.Context, config *tls.Config) error {
+	secure := tls.Client(c.sock, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	c.Conn, c.secure = secure, true
+	return nil
+}
+
+// abort ends the connection at once: what is blocked in it returns, and the
+// engine learns that nobody listens. It does not wait for TLS to say goodbye.
+func (c *conn) abort() { _ = c.sock.Close() } // its errors change nothing
+
+// close ends a connection that nothing is going on on.
+func (c *conn) close() { _ = c.Conn.Close() }
+
+// bound sets when waiting for the engine's answer ends; zero removes the
+// bound. TLS has to bound its writing too, the rest of a plain one is bounded
+// by the reading.
+func (c *conn) bound(t time.Time) error {
+	if c.secure {
+		return c.SetDeadline(t)
+	}
+	return c.SetReadDeadline(t)
+}
+
+// usable says whether an idle connection can carry another exchange: that the
+// engine has neither closed it nor sent anything nobody asked for. It does not
+// wait.
+func (c *conn) usable() bool {
+	ok := false
+	err := c.raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ok = err == unix.EAGAIN || err == unix.EINTR
+		return true
+	})
+	return err == nil && ok
+}
+
+// buffer is borrowed while bytes are at hand and given back before a wait.
+type buffer struct{ data []byte }
+
+const bufferSize = 16 << 10
+
+// buffers are an engine's spare ones.
+type buffers struct{ pool sync.Pool }
+
+func (p *buffers) take() *buffer {
+	if b, ok := p.pool.Get().(*buffer); ok {
+		return b
+	}
+	return &buffer{make([]byte, bufferSize)}
+}
+
+func (p *buffers) give(b *buffer) {
+	if len(b.data) == bufferSize {
+		p.pool.Put(b)
+	}
+}
+
+// await waits for the engine's next bytes and reads them into a buffer, which
+// it takes only when they are there: a request that waits for its engine holds
+// none.
+func (c *conn) await(spare *buffers) (*buffer, int, error) {
+	if c.secure {
+		return c.awaitSecure(spare)
+	}
+	var (
+		b   *buffer
+		n   int
+		got error
+	)
+	err := c.raw.Read(func(fd uintptr) bool {
+		b = spare.take()
+		for {
+			if n, got = syscall.Read(int(fd), b.data); got != syscall.EINTR {
+				break
+			}
+		}
+		if got != syscall.EAGAIN {
+			return true
+		}
+		spare.give(b)
+		b = nil
+		return false
+	})
+	switch {
+	case err != nil:
+	case got != nil:
+		err = &net.OpError{Op: "read", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("read", got)}
+	case n <= 0:
+		err = io.EOF
+	default:
+		return b, n, nil
+	}
+	if b != nil {
+		spare.give(b)
+	}
+	return nil, 0, err
+}
+
+// awaitSecure waits with room for one byte; the rest of its record is then in
+// TLS's own buffer.
+func (c *conn) awaitSecure(spare *buffers) (*buffer, int, error) {
+	var one [1]byte
+	n, err := c.Read(one[:])
+	if n == 0 {
+		if err == nil {
+			err = io.ErrNoProgress
+		}
+		return nil, 0, err
+	}
+	b := spare.take()
+	b.data[0] = one[0]
+	return b, 1, nil
+}
+
+// upload is a request on its way to the engine.
+type upload struct {
+	written atomic.Int64  // when its last byte was handed to the socket, 0 before
+	err     error         // why it failed, when it was not left to a goroutine
+	done    chan struct{} // closed by the goroutine; nil when there is none
+}
+
+// pending says that the request's body is still being written.
+func (u *upload) pending() bool {
+	if u.done == nil {
+		return false
+	}
+	select {
+	case <-u.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait returns once nothing of the request is touched any more. The connection
+// must have been aborted or the upload have ended.
+func (u *upload) wait() {
+	if u.done != nil {
+		<-u.done
+	}
+}
+
+// inline is what TLS may write without a goroutine: it fits into what the
+// socket of an idle connection takes without waiting.
+const inline = bufferSize
+
+// send writes a request that begins with head and goes on with body. What the
+// socket takes at once, which is nearly always everything, it writes here.
+// Only when the engine does not read as fast is the rest left to a goroutine,
+// so that an answer given before the request was read to its end is seen: an
+// engine that refuses a body as too large does that. The goroutine ends when
+// all is written or the connection is aborted; wait waits for it.
+func (c *conn) send(head, body []byte) *upload {
+	u := &upload{}
+	if c.secure {
+		if len(head)+len(body) > inline {
+			c.sendLater(u, append([]byte(nil), head...), body)
+			return u
+		}
+		_, u.err = c.Write(append(head, body...))
+	} else {
+		// One write for small requests, two for large ones.
+		fits := min(cap(head)-len(head), len(body))
+		head, body = append(head, body[:fits]...), body[fits:]
+		head = c.writeNow(u, head)
+		if len(head) == 0 && u.err == nil {
+			body = c.writeNow(u, body)
+		}
+		if u.err == nil && len(head)+len(body) > 0 {
+			// head's buffer is given back before the goroutine is done with it.
+			c.sendLater(u, append([]byte(nil), head...), body)
+			return u
+		}
+	}
+	if u.err == nil {
+		u.written.Store(trace.Now())
+	}
+	return u
+}
+
+// writeNow writes what the socket takes without waiting and gives the rest.
+func (c *conn) writeNow(u *upload, b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	err := c.raw.Write(func(fd uintptr) bool {
+		for len(b) > 0 {
+			n, err := syscall.Write(int(fd), b)
+			switch {
+			case err == syscall.EINTR:
+				continue
+			case err == syscall.EAGAIN:
+				return true
+			case err != nil:
+				u.err = &net.OpError{Op: "write", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", err)}
+				return true
+			}
+			b = b[n:]
+		}
+		return true
+	})
+	if err != nil && u.err == nil {
+		u.err = err
+	}
+	return b
+}
+
+func (c *conn) sendLater(u *upload, head, body []byte) {
+	u.done = make(chan struct{})
+	go func() {
+		defer close(u.done)
+		parts := net.Buffers{head, body}
+		if _, err := parts.WriteTo(c.Conn); err == nil {
+			u.written.Store(trace.Now())
+		}
+	}()
+}

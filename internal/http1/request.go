@@ -1,0 +1,96 @@
+package http1
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// Request is the head of a request. Its body has a known length.
+type Request struct {
+	Method string
+	Target string // origin form: path and query, escaped
+	Host   string
+	// Header holds the fields to send. Those that frame the message or belong
+	// to one connection are not taken from it.
+	Header http.Header
+	// Length of the body in bytes.
+	Length int64
+}
+
+// owned names the fields that are not the caller's to set: Append writes them
+// itself, or they would promise a behaviour that it does not have.
+func owned(name string) bool {
+	switch name {
+	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
+		"Proxy-Connection", "Trailer", "Te", "Upgrade", "Expect":
+		return true
+	}
+	return false
+}
+
+// Append appends the head of r, blank line included. What could break out of
+// its place in the head is an error, and then dst is as it was.
+func (r *Request) Append(dst []byte) ([]byte, error) {
+	b := dst
+	if !isToken(r.Method) {
+		return dst, malformed("the method is not a token")
+	}
+	if !validTarget(r.Target) {
+		return dst, malformed("the request target holds a space or a control character, or does not begin with a slash")
+	}
+	if !validHost(r.Host) {
+		return dst, malformed("the host is empty or holds a character that a host cannot have")
+	}
+	b = append(b, r.Method...)
+	b = append(b, ' ')
+	b = append(b, r.Target...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, r.Host...)
+	b = append(b, "\r\n"...)
+	for name, values := range r.Header {
+		if owned(http.CanonicalHeaderKey(name)) {
+			continue
+		}
+		if !isToken(name) {
+			return dst, malformed("the name of a request field is not a token")
+		}
+		for _, v := range values {
+			if !all(v, valueOctet) {
+				return dst, malformed("the request field " + name + " holds a control character")
+			}
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = append(b, trim(v)...)
+			b = append(b, "\r\n"...)
+		}
+	}
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, r.Length, 10)
+	return append(b, "\r\n\r\n"...), nil
+}
+
+func validTarget(s string) bool {
+	if s == "" || s[0] != '/' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// validHost takes what may stand in the authority of a URL without user info.
+func validHost(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '-', c == '.', c == '_', c == '~', c == ':', c == '[', c == ']', c == '%', c == '!',
+			c == '$', c == '&', c == '\'', c == '(', c == ')', c == '*', c == '+', c == ',', c == ';', c == '=':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
