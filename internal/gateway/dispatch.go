@@ -49,7 +49,7 @@ func (x *exchange) submit() error {
 		return err
 	}
 	x.generation = generation
-	x.idle, x.lastOutput = time.NewTimer(min(x.g.opts.FirstTimeout, x.g.opts.IdleTimeout)), trace.Now()
+	x.await()
 	return nil
 }
 
@@ -110,6 +110,10 @@ func (x *exchange) settle(err error) error {
 	}
 	if x.abandon != nil {
 		x.abandon(nil)
+	}
+	if x.stopAwaiting != nil {
+		x.stopAwaiting()
+		x.stopAwaiting = nil
 	}
 	if x.idle != nil {
 		x.idle.Stop()

@@ -61,7 +61,10 @@ type exchange struct {
 	attempt    context.Context // of a relayed attempt
 	abandon    context.CancelCauseFunc
 	idle       *time.Timer // bounds the wait for the engine's next output
+	expired    atomic.Bool // the idle timer has fired
 	lastOutput int64
+	// stopAwaiting ends the context's watch over the mailbox.
+	stopAwaiting func() bool
 
 	// Of the output.
 	cells         []stream.Cell

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"time"
 
 	"weir/internal/infer"
@@ -12,22 +13,34 @@ import (
 // engine's time until the frame was read, and weir's own from there on.
 func (x *exchange) receive() error {
 	x.enter(trace.Engine)
-	for !x.merge() {
-		select {
-		case <-x.mailbox.Ready():
-		case <-x.ctx.Done():
-			return x.gone()
-		case <-x.idle.C:
+	for x.ctx.Err() == nil {
+		if x.merge() {
+			return nil
+		}
+		if x.expired.Swap(false) {
 			if err := x.checkIdle(); err != nil {
 				return err
 			}
 		}
+		<-x.mailbox.Ready()
 	}
-	return nil
+	return x.gone()
 }
 
-// checkIdle is called when the idle timer fires. The timer is not touched per
-// token: it is set again for what is left since the last output.
+// await makes the ends of the wait, other than output, wake the handler: the
+// request's context and the idle timer.
+func (x *exchange) await() {
+	wake := x.mailbox.Wake
+	x.stopAwaiting = context.AfterFunc(x.ctx, wake)
+	x.lastOutput = trace.Now()
+	x.idle = time.AfterFunc(min(x.g.opts.FirstTimeout, x.g.opts.IdleTimeout), func() {
+		x.expired.Store(true)
+		wake()
+	})
+}
+
+// checkIdle ends a wait that took too long. The timer is not touched per
+// token: when it fires it is set again for what is left since the last output.
 func (x *exchange) checkIdle() error {
 	limit := x.outputTimeout()
 	left := limit - time.Duration(trace.Now()-x.lastOutput)

@@ -127,10 +127,7 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 	m.asleep = false
 	m.mu.Unlock()
 	if wake {
-		select {
-		case m.wake <- struct{}{}:
-		default: // an earlier wake-up was not consumed; it will do
-		}
+		m.Wake()
 	}
 }
 
@@ -211,8 +208,18 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 	return cells
 }
 
-// Ready is readable after an Offer that followed an empty Take.
+// Ready is readable after an Offer that followed an empty Take, and after Wake.
 func (m *Mailbox) Ready() <-chan struct{} { return m.wake }
+
+// Wake makes Ready readable, for whoever has something else to tell the
+// goroutine that waits on it: one channel to wait on is several hundred
+// nanoseconds a token cheaper than a select over three.
+func (m *Mailbox) Wake() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // it will wake anyway
+	}
+}
 
 // Late tells how many deltas were dropped because their attempt was abandoned
 // or had failed.
