@@ -293,3 +293,28 @@ func TestTimeline(t *testing.T) {
 		})
 	}
 }
+
+// With a flush interval writes merge, nothing is lost, and the first token is
+// not held.
+func TestFlushInterval(t *testing.T) {
+	for _, path := range []string{"plane", "relay"} {
+		t.Run(path, func(t *testing.T) {
+			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
+			spec := "openai=" + s.openai
+			if path == "plane" {
+				spec = "weir=" + s.plane
+			}
+			g := startGateway(t, "serve", "--engine", spec, "--flush-interval", "100ms")
+			r := run(t, load.Plan{URL: g.url, Concurrency: 4, Requests: 16, OutputTokens: 100, Body: map[string]any{"ignore_eos": true}})
+			wantClean(t, r, 16, 100)
+			// 100 tokens take 500 ms: a first write, some five more, and the end.
+			if writes := metric(t, g.admin, "weir_output_writes_total"); writes > 16*25 {
+				t.Errorf("%v writes for %d tokens", writes, r.Tokens)
+			}
+			if r.TTFT.P50 > 60 {
+				t.Errorf("the first token took %v ms", r.TTFT.P50)
+			}
+			g.interrupt()
+		})
+	}
+}

@@ -29,6 +29,7 @@ type gatewayFlags struct {
 	IdleTimeout   time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
 	BodyTimeout   time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
 	WriteTimeout  time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+	FlushInterval time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
 	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
@@ -53,8 +54,8 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 			return gateway.Options{}, fmt.Errorf("%s must be positive", positive.flag)
 		}
 	}
-	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 {
-		return gateway.Options{}, fmt.Errorf("--max-requests, --max-inflight-tokens, --tokenize-workers and --drain-timeout must not be negative")
+	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
+		return gateway.Options{}, fmt.Errorf("--max-requests, --max-inflight-tokens, --tokenize-workers, --drain-timeout and --flush-interval must not be negative")
 	}
 	o := gateway.Options{
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
@@ -66,6 +67,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		IdleTimeout:   f.IdleTimeout,
 		BodyTimeout:   f.BodyTimeout,
 		WriteTimeout:  f.WriteTimeout,
+		FlushInterval: f.FlushInterval,
 	}
 	if len(f.DebugStageDelay) > 0 {
 		o.StageDelay = map[trace.Stage]time.Duration{}

@@ -80,6 +80,8 @@ type exchange struct {
 	carriesSSE    bool   // the response is a stream of events
 	relayedStatus bool   // the engine's own refusal was passed on
 	writeDeadline time.Time
+	lastFlush     int64       // with a flush interval: when output was written last
+	holding       *time.Timer // and until when it gathers
 
 	delayed [trace.NumStages]bool
 }

@@ -29,6 +29,9 @@ func (x *exchange) release() {
 	if x.idle != nil {
 		x.idle.Stop()
 	}
+	if x.holding != nil {
+		x.holding.Stop()
+	}
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}

@@ -57,6 +57,9 @@ func (x *exchange) write(b []byte, last bool) error {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(len(b))
 	x.g.opts.Metrics.Wrote(len(b))
+	if x.g.opts.FlushInterval > 0 {
+		x.lastFlush = trace.Now()
+	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
 	}

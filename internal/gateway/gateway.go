@@ -53,6 +53,9 @@ type Options struct {
 	FirstTimeout time.Duration
 	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
 	IdleTimeout time.Duration
+	// FlushInterval is the least time between two writes of a stream; 0 writes
+	// output as it comes. A first token is never held.
+	FlushInterval time.Duration
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
 	// that dashboards and alerts built on the stages point where they should.
 	StageDelay map[trace.Stage]time.Duration

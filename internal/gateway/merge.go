@@ -1,6 +1,10 @@
 package gateway
 
-import "weir/internal/trace"
+import (
+	"time"
+
+	"weir/internal/trace"
+)
 
 // merge is stage 9: it takes all that is pending as one, and reports whether
 // there was anything.
@@ -26,4 +30,29 @@ func (x *exchange) merge() bool {
 		}
 	}
 	return true
+}
+
+// hold lets output gather until the flush interval since the last write is
+// over: fewer and larger writes, for a bounded delay. Without an interval, and
+// for the first output, it does nothing; what merges then merges because the
+// gateway or the client is busy.
+func (x *exchange) hold() {
+	interval := x.g.opts.FlushInterval
+	if interval == 0 || x.lastFlush == 0 {
+		return
+	}
+	left := interval - time.Duration(trace.Now()-x.lastFlush)
+	if left <= 0 {
+		return
+	}
+	x.enter(trace.Merge)
+	if x.holding == nil {
+		x.holding = time.NewTimer(left)
+	} else {
+		x.holding.Reset(left)
+	}
+	select {
+	case <-x.holding.C:
+	case <-x.ctx.Done():
+	}
 }

@@ -12,6 +12,7 @@ import (
 // reader has put something into the mailbox, and takes it. The wait is the
 // engine's time until the frame was read, and weir's own from there on.
 func (x *exchange) receive() error {
+	x.hold()
 	x.enter(trace.Engine)
 	for x.ctx.Err() == nil {
 		if x.merge() {

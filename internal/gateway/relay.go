@@ -101,6 +101,7 @@ func (p *pull) resume() error {
 func (p *pull) copy() error {
 	x := p.x
 	for {
+		x.hold()
 		x.enter(trace.Engine)
 		p.grow()
 		n, err := x.response.Body.Read(p.buf[p.held:])
