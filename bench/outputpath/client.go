@@ -16,23 +16,24 @@ import (
 
 // client opens the streams of a cell and reads them on one thread.
 type client struct {
-	cell     *Cell
-	board    *board
-	verify   verifier
-	epoll    int
-	addr     unix.SockaddrInet4
-	streams  []clientStream
-	byFD     map[int32]int
-	opened   int // streams opened so far
-	live     int
-	from, to int64 // the window
-	delays   *hdrhistogram.Histogram
-	first    *hdrhistogram.Histogram // of the probes
-	received int                     // tokens in the window
-	chunks   int                     // in the window
-	events   int
-	negative int
-	recv     receiver
+	cell      *Cell
+	board     *board
+	verify    verifier
+	epoll     int
+	addr      unix.SockaddrInet4
+	streams   []clientStream
+	byFD      map[int32]int
+	opened    int // streams opened so far
+	live      int
+	from, to  int64 // the window
+	delays    *hdrhistogram.Histogram
+	first     *hdrhistogram.Histogram // of the probes
+	received  int                     // tokens in the window
+	chunks    int                     // in the window
+	events    int
+	negative  int // delays below zero
+	unstamped int // reads
+	recv      receiver
 
 	// Of the read at hand.
 	reading int   // the stream
@@ -74,7 +75,24 @@ func runClient(c *Cell) (*Result, error) {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	k.recv.init(256 << 10)
+	if err := k.enableStamps(); err != nil {
+		return nil, err
+	}
 	return k.run()
+}
+
+// enableStamps makes the kernel stamp packets, which it begins to do some time
+// after the first socket asked for it, and stops doing when there is none.
+func (k *client) enableStamps() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return fmt.Errorf("SO_TIMESTAMPNS: %w", err)
+	}
+	time.Sleep(50 * time.Millisecond) // the socket stays open as long as the process
+	return nil
 }
 
 // newHistogram holds microseconds up to two minutes.
@@ -227,6 +245,11 @@ func (k *client) read(n int) {
 		k.end(s, nil)
 		return
 	}
+	if at == 0 {
+		// Without a stamp the time of reading is the best there is, and too late.
+		k.unstamped++
+		at = now()
+	}
 	k.reading, k.at = n, at
 	k.within = at >= k.from && at < k.to && k.from != 0
 	chunks, events := s.response.chunks, s.account.events
@@ -292,7 +315,8 @@ func (r *receiver) init(size int) {
 	r.msg.Control = &r.oob[0]
 }
 
-// receive reads once. at is CLOCK_REALTIME of the last segment read.
+// receive reads once. at is CLOCK_REALTIME of the last segment read, 0 where
+// the kernel gave no stamp.
 func (r *receiver) receive(fd int) (b []byte, at int64, err error) {
 	r.msg.SetControllen(len(r.oob))
 	// The socket does not block, so the scheduler need not know.
@@ -305,7 +329,7 @@ func (r *receiver) receive(fd int) (b []byte, at int64, err error) {
 	}
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&r.oob[0]))
 	if r.msg.Controllen < unix.SizeofCmsghdr || h.Level != unix.SOL_SOCKET || h.Type != unix.SO_TIMESTAMPNS {
-		return nil, 0, errors.New("the kernel gave no receive stamp")
+		return r.buf[:n], 0, nil
 	}
 	ts := (*unix.Timespec)(unsafe.Pointer(&r.oob[unix.CmsgLen(0)]))
 	return r.buf[:n], ts.Nano(), nil

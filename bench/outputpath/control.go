@@ -11,7 +11,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -88,23 +87,23 @@ func runControl(c *Cell, latest bool) error {
 
 // read hands the steps' ids to their streams.
 func (g *control) read(steps grpc.ServerStreamingClient[planepb.Step]) error {
-	text := planepb.Step{}
+	step := planepb.Step{}
 	for {
-		if err := steps.RecvMsg(&text); err != nil {
+		if err := steps.RecvMsg(&step); err != nil {
 			return fmt.Errorf("steps: %w", err)
 		}
 		g.slots.mu.RLock()
-		for i, slot := range text.Slot {
+		for i, slot := range step.Slot {
 			s := g.slots.bySlot[slot]
 			s.mu.Lock()
 			if g.latest {
 				s.ids = s.ids[:0]
 			}
-			s.ids = append(s.ids, text.Id[i])
+			s.ids = append(s.ids, step.Id[i])
 			s.mu.Unlock()
 			s.notify()
 		}
-		for _, n := range text.Notice {
+		for _, n := range step.Notice {
 			if n.Finish != nil {
 				s := g.slots.bySlot[n.Slot]
 				s.mu.Lock()
@@ -151,8 +150,6 @@ func (t *slotTable) release(slot uint32) {
 	defer t.mu.Unlock()
 	t.free = append(t.free, slot)
 }
-
-var requests atomic.Uint64
 
 // ServeHTTP serves one stream.
 func (g *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {

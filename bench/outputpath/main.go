@@ -89,8 +89,10 @@ func loads() []Load {
 
 // quick makes a load small enough for a smoke test of the benchmark itself.
 func quick(l Load) Load {
-	l.Streams /= 16
 	l.Probes /= 20
+	if l.Rate > 0 || l.Idle {
+		l.Streams /= 16
+	}
 	return l
 }
 
@@ -105,7 +107,7 @@ func forGateway(l Load, g Gateway) Load {
 	case l.Idle:
 		l.Streams = l.Streams * 10 / 9
 	case l.Rate == 0:
-		l.Rate = 500
+		l.Rate = 1000
 	}
 	return l
 }
@@ -114,7 +116,7 @@ func runAll(args []string) error {
 	flags := flag.NewFlagSet("outputpath", flag.ContinueOnError)
 	var (
 		repeats = flags.Int("n", 3, "repeats; the table shows medians")
-		small   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams, short windows, no repeats")
+		small   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams where they have a rate, short windows, no repeats")
 		measure = flags.Duration("measure", 10*time.Second, "measured window of each cell")
 		warm    = flags.Duration("warm", 3*time.Second, "time before the window")
 		only    = flags.String("loads", "", "loads to run, comma-separated; all unless given")
@@ -146,7 +148,7 @@ func runAll(args []string) error {
 	defer os.RemoveAll(b.dir)
 	results := b.runCells(run, *repeats)
 	medians := mediansOf(results)
-	printTables(os.Stdout, medians, *repeats)
+	printTables(os.Stdout, medians, *repeats, b.times.Measure)
 	if *out != "" {
 		data, err := json.MarshalIndent(results, "", "  ")
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -74,6 +75,49 @@ func field(b []byte, name string) int64 {
 	return 0
 }
 
+// machine describes where and what was measured.
+func machine() string {
+	model := "unknown CPU"
+	info, _ := os.ReadFile("/proc/cpuinfo") // without it the model stays unknown
+	for line := range strings.Lines(string(info)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%d CPUs, %s, Linux %s, %s", runtime.NumCPU(), model, strings.TrimSpace(string(release)), runtime.Version())
+}
+
+// machineCPU gives the CPU seconds that the machine spent on anything.
+func machineCPU() (float64, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return busySeconds(stat)
+}
+
+// busySeconds adds up the first line of /proc/stat but for idle and waiting.
+func busySeconds(stat []byte) (float64, error) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := strings.Fields(string(line))
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat: %q", line)
+	}
+	sum := int64(0)
+	for i, f := range fields[1:9] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %q", line)
+		}
+		if i != 3 && i != 4 {
+			sum += n
+		}
+	}
+	return float64(sum) / clockTicks, nil
+}
+
 // children gives the processes whose parent is pid.
 func children(pid int) []int {
 	var pids []int
@@ -96,12 +140,12 @@ func children(pid int) []int {
 
 // window is what was used within the measured window.
 type window struct {
-	gateway  Usage // CPU and writes within it, resident at its end
-	engine   float64
-	client   float64
-	sent     int64 // by the engine
-	err      error
-	boundary int64
+	gateway Usage // CPU and writes within it, resident at its end
+	engine  float64
+	client  float64
+	other   float64 // CPU seconds of everything else on the machine
+	sent    int64   // by the engine
+	err     error
 }
 
 // sampleWindow samples at the window's two ends.
@@ -116,6 +160,7 @@ func sampleWindow(c *Cell, from, to int64) *window {
 	var gateway [2]Usage
 	var engine, client [2]Usage
 	var sent [2]int64
+	var busy [2]float64
 	for i, at := range []int64{from, to} {
 		sleepUntil(at)
 		for _, x := range []struct {
@@ -127,9 +172,13 @@ func sampleWindow(c *Cell, from, to int64) *window {
 			}
 		}
 		sent[i] = b.field(boardSent).Load()
+		if busy[i], w.err = machineCPU(); w.err != nil {
+			return w
+		}
 	}
 	w.gateway = Usage{CPU: gateway[1].CPU - gateway[0].CPU, Writes: gateway[1].Writes - gateway[0].Writes, Resident: gateway[1].Resident}
 	w.engine, w.client = engine[1].CPU-engine[0].CPU, client[1].CPU-client[0].CPU
 	w.sent = sent[1] - sent[0]
+	w.other = busy[1] - busy[0] - w.gateway.CPU - w.engine - w.client
 	return w
 }

@@ -117,8 +117,7 @@ func (e *relayEngine) run() error {
 			start, next = at, at
 			sleepUntil(start)
 		}
-		wrote := e.emit(now() - start)
-		if e.cell.Load.Rate == 0 && !e.cell.Load.Idle && wrote {
+		if e.emit(now() - start) {
 			continue
 		}
 		next += int64(tick)
@@ -129,15 +128,23 @@ func (e *relayEngine) run() error {
 	}
 }
 
-// emit sends what is due at a moment after the start, and says whether it
-// wrote anything.
-func (e *relayEngine) emit(at int64) bool {
+// maxEmit bounds the tokens that are handled between two looks at the sockets,
+// or an engine that is behind would look away for longer and longer.
+const maxEmit = 1024
+
+// emit sends what is due at a moment after the start, and says whether to go
+// on without a pause: more is due, or the load has no pauses.
+func (e *relayEngine) emit(at int64) (more bool) {
 	wrote := false
 	if e.sched.streams > 0 {
-		for e.cursor < e.sched.total() && e.sched.due(e.cursor) <= at {
+		for n := 0; e.cursor < e.sched.total() && e.sched.due(e.cursor) <= at; n++ {
+			if n == maxEmit {
+				more = true
+				break
+			}
 			if c := e.streams[e.cursor%e.sched.streams]; c != nil {
 				c.owed++
-				wrote = e.push(c, at) || wrote
+				e.push(c, at)
 			}
 			e.cursor++
 		}
@@ -157,7 +164,7 @@ func (e *relayEngine) emit(at int64) bool {
 		}
 	}
 	e.emitLate(at)
-	return wrote
+	return more || wrote
 }
 
 // emitLate does the same for the probes.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 )
 
 // line is a result in one line.
@@ -15,7 +16,7 @@ func (r *Result) line() string {
 	}
 	s := fmt.Sprintf("%-9s %-20s %7.0f tok/s %5.1f%%  %6.2f CPU s/M  %5.2f tok/write  delay %.2f %.2f %.1f ms  %.0f MB  lost %d  errors %d",
 		r.Load, r.Gateway, r.Delivered, 100*r.Share, r.CPUPerMega, r.PerWrite, r.P50, r.P99, r.Max, r.Resident, r.Lost, r.Errors+r.Cut+r.Unfinished)
-	s += fmt.Sprintf("  (CPU s: gateway %.1f engine %.1f client %.1f)", r.CPU, r.EngineCPU, r.ClientCPU)
+	s += fmt.Sprintf("  (CPU s: gateway %.1f engine %.1f client %.1f others %.1f)", r.CPU, r.EngineCPU, r.ClientCPU, r.OtherCPU)
 	if r.FirstError != "" {
 		s += fmt.Sprintf("  first error: %.200s", r.FirstError)
 	}
@@ -61,6 +62,7 @@ func (r *Result) combine(of []*Result) {
 		func(r *Result) *float64 { return &r.CPUPerMega },
 		func(r *Result) *float64 { return &r.EngineCPU },
 		func(r *Result) *float64 { return &r.ClientCPU },
+		func(r *Result) *float64 { return &r.OtherCPU },
 		func(r *Result) *float64 { return &r.PerWrite },
 		func(r *Result) *float64 { return &r.PerSyscall },
 		func(r *Result) *float64 { return &r.PerEvent },
@@ -84,6 +86,7 @@ func (r *Result) combine(of []*Result) {
 		r.LostStreams += o.LostStreams
 		r.Wrong += o.Wrong
 		r.Negative += o.Negative
+		r.Unstamped += o.Unstamped
 		r.ProbeFirst.Count += o.ProbeFirst.Count
 		if r.FirstError == "" {
 			r.FirstError = o.FirstError
@@ -112,8 +115,9 @@ func median(of []*Result, figure func(*Result) *float64) float64 {
 }
 
 // printTables prints a table for each load, with ratios to nginx.
-func printTables(w io.Writer, medians []*Result, repeats int) {
-	fmt.Fprintf(w, "Medians of %d. In brackets: the ratio to nginx in the same run. CPU s/M: gateway's user + system seconds per million tokens delivered.\n", repeats)
+func printTables(w io.Writer, medians []*Result, repeats int, measure time.Duration) {
+	seconds := measure.Seconds()
+	fmt.Fprintf(w, "%s\n\nMedians of %d. In brackets: the ratio to nginx in the same run. CPU s/M: gateway's user + system seconds per million tokens delivered. others: CPU seconds per second of the window that the machine spent on anything else.\n", machine(), repeats)
 	load := ""
 	var base *Result
 	for _, r := range medians {
@@ -123,8 +127,8 @@ func printTables(w io.Writer, medians []*Result, repeats int) {
 				base = medians[i]
 			}
 			fmt.Fprintf(w, "\n### %s\n\n", load)
-			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | new: first token p99, max ms |")
-			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | others | new: first token p99, max ms |")
+			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 		}
 		if r.Failed != "" {
 			fmt.Fprintf(w, "| %s | not measured: %s |\n", r.Gateway, r.Failed)
@@ -147,11 +151,11 @@ func printTables(w io.Writer, medians []*Result, repeats int) {
 		if r.ProbeOwn != nil {
 			probes += fmt.Sprintf("; output_path_delay %.1f, %.1f (%d)", r.ProbeOwn.P99, r.ProbeOwn.Max, r.ProbeOwn.Count)
 		}
-		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %s |\n",
+		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %.2f | %s |\n",
 			r.Gateway, offered, r.Delivered, against(func(r *Result) float64 { return r.Delivered }), 100*r.Share,
 			r.CPUPerMega, against(func(r *Result) float64 { return r.CPUPerMega }), r.PerWrite,
 			r.P50, against(func(r *Result) float64 { return r.P50 }), r.P99, against(func(r *Result) float64 { return r.P99 }), r.Max,
-			r.Resident, r.KBPerStream, r.Lost, 100*ratio(float64(r.Errors+r.Cut+r.Unfinished), float64(r.Streams)), probes)
+			r.Resident, r.KBPerStream, r.Lost, 100*ratio(float64(r.Errors+r.Cut+r.Unfinished), float64(r.Streams)), r.OtherCPU/seconds, probes)
 	}
 	fmt.Fprintln(w)
 }

@@ -12,6 +12,8 @@ type Result struct {
 	Load, Gateway string
 	Failed        string `json:",omitempty"` // why the cell could not be measured
 
+	Again int // times it was measured anew because others disturbed it
+
 	Offered     float64 // tokens/s due by the schedule; 0: without bound
 	Sent        float64 // tokens/s the engine sent
 	Delivered   float64 // tokens/s received in the window
@@ -20,6 +22,7 @@ type Result struct {
 	CPUPerMega  float64 // seconds per million tokens delivered
 	EngineCPU   float64 // seconds in the window
 	ClientCPU   float64
+	OtherCPU    float64 // of everything else on the machine
 	PerWrite    float64 // tokens per HTTP chunk
 	PerSyscall  float64 // tokens per writing system call of the gateway
 	PerEvent    float64 // tokens per event
@@ -37,6 +40,7 @@ type Result struct {
 	Wrong                                      int    // tokens repeated, out of order or unreadable
 	FirstError                                 string `json:",omitempty"`
 	Negative                                   int    // delays below zero, of a clock that was set
+	Unstamped                                  int    // reads that the kernel did not stamp
 }
 
 // ProbeTimes are the delays of new requests' first tokens, in milliseconds.
@@ -51,9 +55,9 @@ func (k *client) result(idle Usage, w *window) *Result {
 	seconds := c.Times.Measure.Seconds()
 	r := &Result{
 		Load: c.Load.Name, Sent: float64(w.sent) / seconds, Delivered: float64(k.received) / seconds,
-		CPU: w.gateway.CPU, EngineCPU: w.engine, ClientCPU: w.client,
+		CPU: w.gateway.CPU, EngineCPU: w.engine, ClientCPU: w.client, OtherCPU: w.other,
 		P50: ms(k.delays, 50), P99: ms(k.delays, 99), Max: float64(k.delays.Max()) / 1000,
-		Resident: float64(w.gateway.Resident) / 1e6, Streams: k.opened, Negative: k.negative,
+		Resident: float64(w.gateway.Resident) / 1e6, Streams: k.opened, Negative: k.negative, Unstamped: k.unstamped,
 		ProbeFirst: ProbeTimes{Count: int(k.first.TotalCount()), P99: ms(k.first, 99), Max: float64(k.first.Max()) / 1000},
 	}
 	r.KBPerStream = float64(w.gateway.Resident-idle.Resident) / 1000 / float64(c.Load.Streams)

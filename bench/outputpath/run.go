@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -35,15 +36,38 @@ func (b *bench) selfArgs(role string, c *Cell) ([]string, error) {
 	return []string{b.self, role, string(config)}, nil
 }
 
+// A cell is disturbed when other processes took more than this share of one
+// CPU; it is then measured again, so often at most, and the least disturbed
+// measurement counts.
+const (
+	disturbance = 0.1
+	retries     = 2
+)
+
 // cell runs one gateway under one load. A cell that could not be measured is a
 // result that says why.
 func (b *bench) cell(l Load, g Gateway) *Result {
-	r, err := b.measure(l, g)
-	if err != nil {
-		r = &Result{Failed: err.Error()}
+	var best *Result
+	for try := range 1 + retries {
+		r, err := b.measure(l, g)
+		if err != nil {
+			r = &Result{Failed: err.Error()}
+		}
+		r.Load, r.Gateway, r.Again = l.Name, g.Name, try
+		// What went wrong in any try is never measured away.
+		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 {
+			return r
+		}
+		if best == nil || r.OtherCPU < best.OtherCPU {
+			best = r
+		}
+		best.Again = try
+		if best.OtherCPU <= disturbance*b.times.Measure.Seconds() {
+			break
+		}
+		fmt.Fprintf(b.log, "disturbed: %s\n", r.line())
 	}
-	r.Load, r.Gateway = l.Name, g.Name
-	return r
+	return best
 }
 
 func (b *bench) measure(l Load, g Gateway) (*Result, error) {
@@ -93,10 +117,15 @@ func (b *bench) measure(l Load, g Gateway) (*Result, error) {
 		}
 	}
 	c.PIDs, c.EnginePID = gateway.pids(), engine.cmd.Process.Pid
+	var profiling sync.WaitGroup
 	if isWeir && b.profile != "" {
-		go b.fetchProfile(c, g, admin)
+		profiling.Go(func() { b.fetchProfile(c, g, admin) })
 	}
 	r, err := b.client(c)
+	if err != nil {
+		gateway.stop() // no load will begin that a profile could wait for
+	}
+	profiling.Wait()
 	if err != nil {
 		return nil, fmt.Errorf("%w; gateway: %.300s; engine: %.300s", err, gateway.err, engine.err)
 	}
@@ -140,7 +169,12 @@ func (b *bench) fetchProfile(c *Cell, g Gateway, admin string) {
 			sleepUntil(at + int64(c.Times.Warm))
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		if resp, err := http.Get("http://" + admin + "/healthz"); err != nil {
+			return // the cell was given up
+		} else {
+			resp.Body.Close()
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	seconds := max(1, int(c.Times.Measure.Seconds())-1)
 	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, seconds))
