@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// peer is an engine whose connections a test plays by hand.
+type peer struct {
+	t        testing.TB
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// play starts a peer; serve plays its n-th connection, counted from 0, which
+// is closed when serve returns.
+func play(t testing.TB, serve func(n int, c *wire)) *peer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{t: t, listener: l}
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		for n := 0; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, c)
+			p.mu.Unlock()
+			p.wg.Add(1)
+			go func() {
+				defer p.wg.Done()
+				defer c.Close()
+				serve(n, &wire{c, bufio.NewReader(c)})
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		p.mu.Lock()
+		for _, c := range p.conns {
+			c.Close()
+		}
+		p.mu.Unlock()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// accepted counts the connections that were made.
+func (p *peer) accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+// engine gives an adapter for the peer.
+func (p *peer) engine(opts Options) *Engine {
+	opts.Name = "peer"
+	opts.URL = &url.URL{Scheme: "http", Host: p.listener.Addr().String(), Path: opts.path()}
+	e := New(opts)
+	p.t.Cleanup(e.client.pool.closeIdle)
+	return e
+}
+
+func (o *Options) path() string {
+	if o.URL != nil {
+		return o.URL.Path
+	}
+	return ""
+}
+
+// wire is the peer's end of a connection.
+type wire struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// request reads a whole request, or gives nil at the connection's end.
+func (w *wire) request() (*http.Request, []byte) {
+	r, err := http.ReadRequest(w.in)
+	if err != nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, nil
+	}
+	return r, body
+}
+
+func (w *wire) send(s string) { _, _ = io.WriteString(w, s) }
+
+// drain returns when the client has closed the connection.
+func (w *wire) drain() { _, _ = io.Copy(io.Discard, w.in) }
+
+func post(body string) *engine.RelayRequest {
+	return &engine.RelayRequest{Method: "POST", Path: "/v1/completions",
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
+}
+
+// bounded is a context for an exchange that must not hang.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// ask does one exchange to its end.
+func ask(t *testing.T, e *Engine, body string) (*engine.RelayResponse, string, error) {
+	t.Helper()
+	resp, err := e.Forward(bounded(t), post(body), &trace.Leg{})
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	return resp, string(got), err
+}
+
+func mustAsk(t *testing.T, e *Engine, body, want string) *engine.RelayResponse {
+	t.Helper()
+	resp, got, err := ask(t, e, body)
+	if err != nil || got != want {
+		t.Fatalf("got %q, %v; want %q", got, err, want)
+	}
+	return resp
+}
+
+// wantFault checks an error's code, and that it names the engine.
+func wantFault(t *testing.T, err error, code infer.Code) *infer.Error {
+	t.Helper()
+	var e *infer.Error
+	if !errors.As(err, &e) || e.Code != code || e.Engine != "peer" || !e.Retryable {
+		t.Fatalf("got %v, want a retryable %v of the engine", err, code)
+	}
+	return e
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -1,0 +1,396 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// What the caller sent arrives as it was, but for what belongs to a connection.
+func TestForward(t *testing.T) {
+	type seen struct {
+		method, uri, host string
+		header            http.Header
+		body              string
+	}
+	got := make(chan seen, 1)
+	p := play(t, func(_ int, w *wire) {
+		r, body := w.request()
+		if r == nil {
+			return
+		}
+		got <- seen{r.Method, r.RequestURI, r.Host, r.Header, string(body)}
+		w.send("HTTP/1.1 201 Created\r\nserver: uvicorn\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n" +
+			"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+		w.drain()
+	})
+	e := p.engine(Options{URL: &url.URL{Path: "/base/"}})
+	var leg trace.Leg
+	before := trace.Now()
+	resp, err := e.Forward(bounded(t), &engine.RelayRequest{Method: "POST", Path: "/v1/a%2Fb?c=%20d",
+		Header: http.Header{"X-A": {"1", "2"}, "Accept-Encoding": {"gzip"}, "Expect": {"100-continue"}},
+		Body:   []byte(`{"n":9007199254740993}`)}, &leg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	want := seen{"POST", "/base/v1/a%2Fb?c=%20d", p.listener.Addr().String(),
+		http.Header{"X-A": {"1", "2"}, "Accept-Encoding": {"identity"}, "Content-Length": {"22"}}, `{"n":9007199254740993}`}
+	if diff := cmp.Diff(want, <-got, cmp.AllowUnexported(seen{})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(http.Header{"Server": {"uvicorn"}}, resp.Header); diff != "" || resp.Status != 201 {
+		t.Errorf("status %d, header: %s", resp.Status, diff)
+	}
+	if body, err := io.ReadAll(resp.Body); string(body) != "abc" || err != nil {
+		t.Errorf("body %q, %v", body, err)
+	}
+	if !(before <= leg.ToServer && leg.ToServer <= leg.Acked && leg.Acked <= trace.Now()) {
+		t.Errorf("stamps %d, %d, %d", before, leg.ToServer, leg.Acked)
+	}
+}
+
+// Bodies of every size arrive whole, those that the socket takes at once and
+// those that it does not.
+func TestForwardBodies(t *testing.T) {
+	p := play(t, func(_ int, w *wire) {
+		for {
+			r, body := w.request()
+			if r == nil {
+				return
+			}
+			if strings.Trim(string(body), "x") != "" {
+				w.send("HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n")
+				return
+			}
+			w.send(ok)
+		}
+	})
+	e := p.engine(Options{})
+	for _, n := range []int{0, 1, 16<<10 - 200, 16 << 10, 100 << 10, 30 << 20} {
+		resp := mustAsk(t, e, strings.Repeat("x", n), "ok")
+		if resp.Status != 200 {
+			t.Errorf("%d bytes: status %d", n, resp.Status)
+		}
+	}
+	if n := p.accepted(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// The answers' framings, each read by large and by tiny reads.
+func TestBodies(t *testing.T) {
+	big := strings.Repeat("0123456789abcdef", 8<<10)
+	for name, c := range map[string]struct {
+		answer, want string
+		reused       bool
+	}{
+		"sized":            {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", true},
+		"no bytes":         {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", true},
+		"no content":       {"HTTP/1.1 204 No Content\r\n\r\n", "", true},
+		"not modified":     {"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", "", true},
+		"chunked":          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nhe\r\n3\r\nllo\r\n0\r\nX-T: y\r\n\r\n", "hello", true},
+		"chunked, big":     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n" + big + "\r\n0\r\n\r\n", big, true},
+		"sized, big":       {"HTTP/1.1 200 OK\r\nContent-Length: 131072\r\n\r\n" + big, big, true},
+		"asked to close":   {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello", "hello", false},
+		"version 1.0":      {"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", false},
+		"until close":      {"HTTP/1.1 200 OK\r\n\r\nhello", "hello", false},
+		"until close, big": {"HTTP/1.0 200 OK\r\n\r\n" + big, big, false},
+		"continue":         {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok, "ok", true},
+		"large head":       {"HTTP/1.1 200 OK\r\nX: " + big[:60_000] + "\r\nContent-Length: 5\r\n\r\nhello", "hello", true},
+		"bytes behind":     {ok + "more", "ok", false},
+		"chunks, behind":   {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nmore", "", false},
+		"empty, behind":    {"HTTP/1.1 204 No Content\r\n\r\nmore", "", false},
+		"204 with length":  {"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, tiny := range []bool{false, true} {
+				p := play(t, func(_ int, w *wire) {
+					for r, _ := w.request(); r != nil; r, _ = w.request() {
+						w.send(c.answer)
+						if strings.Contains(name, "until close") {
+							return
+						}
+					}
+				})
+				e := p.engine(Options{})
+				for range 2 {
+					resp, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var body io.Reader = resp.Body
+					if tiny {
+						body = iotest.OneByteReader(body)
+					}
+					got, err := io.ReadAll(body)
+					if err != nil || string(got) != c.want {
+						t.Fatalf("%d bytes, %v; want %d", len(got), err, len(c.want))
+					}
+					if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+						t.Errorf("behind the end: %d, %v", n, err)
+					}
+					if resp.Body.Close() != nil || resp.Body.Close() != nil {
+						t.Error("Close fails")
+					}
+				}
+				want := 2
+				if c.reused {
+					want = 1
+				}
+				if n := p.accepted(); n != want {
+					t.Errorf("%d connections, want %d", n, want)
+				}
+			}
+		})
+	}
+}
+
+// pieces is a connection whose reads end where it says.
+type pieces struct {
+	net.Conn
+	left []string
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	for len(p.left) > 0 && p.left[0] == "" {
+		p.left = p.left[1:]
+	}
+	if len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.left[0])
+	p.left[0] = p.left[0][n:]
+	return n, nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+// The answer's bytes may arrive cut anywhere, and be read by any amount.
+func TestAnswerAtEveryCut(t *testing.T) {
+	const answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
+	read := func(size int, cuts ...int) (string, error) {
+		fake := &pieces{}
+		from := 0
+		for _, to := range append(cuts, len(answer)) {
+			fake.left, from = append(fake.left, answer[from:to]), to
+		}
+		c := &client{}
+		cn := &conn{Conn: fake, sock: fake, secure: true}
+		b := body{ctx: t.Context(), client: c, in: reader{conn: cn, spare: &c.spare}, up: &upload{}, stop: func() bool { return true }}
+		resp, err := b.in.head()
+		if err != nil {
+			return "", err
+		}
+		b.framing = resp.Framing
+		defer b.Close()
+		var got []byte
+		for p := make([]byte, size); ; {
+			n, err := b.Read(p)
+			got = append(got, p[:n]...)
+			if err == io.EOF {
+				return string(got), nil
+			}
+			if err != nil {
+				return string(got), err
+			}
+		}
+	}
+	for _, size := range []int{1, 3, 4096} {
+		for one := range len(answer) {
+			for two := one; two < len(answer); two++ {
+				if got, err := read(size, one, two); got != "hello world" || err != nil {
+					t.Fatalf("cut at %d and %d, reads of %d: %q, %v", one, two, size, got, err)
+				}
+			}
+		}
+	}
+}
+
+// What breaks the protocol or the answer is an error that names the engine,
+// never an end.
+func TestBrokenAnswers(t *testing.T) {
+	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for name, answer := range map[string]string{
+		"nothing":               "",
+		"garbage":               "\x00\x01\x02garbage\r\n\r\n",
+		"TLS":                   "\x15\x03\x01\x00\x02\x02\x46",
+		"half a head":           "HTTP/1.1 200 OK\r\nContent-",
+		"half after continue":   "HTTP/1.1 100 Continue\r\n\r\n",
+		"endless head":          "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: 0123456789\r\n", 6000) + "\r\n",
+		"endless continues":     strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 3000),
+		"switching":             "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+		"folded":                "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+		"length and coding":     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"cut, sized":            "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello",
+		"cut, no byte":          "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n",
+		"cut before a chunk":    chunked,
+		"cut in a size":         chunked + "5\r\nhello\r\n1",
+		"cut in a chunk":        chunked + "5\r\nhel",
+		"cut behind a chunk":    chunked + "5\r\nhello\r\n",
+		"cut in the end":        chunked + "5\r\nhello\r\n0\r\n",
+		"cut in the last line":  chunked + "5\r\nhello\r\n0\r\n\r",
+		"cut in a trailer":      chunked + "0\r\nX: y\r\n",
+		"size is no number":     chunked + "hello\r\n",
+		"chunk longer":          chunked + "4\r\nhello\r\n0\r\n\r\n",
+		"chunk shorter":         chunked + "6\r\nhello\r\n0\r\n\r\n",
+		"event without framing": chunked + "data: {}\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, func(_ int, w *wire) {
+				w.request()
+				w.send(answer)
+			})
+			e := p.engine(Options{})
+			_, got, err := ask(t, e, "{}")
+			wantFault(t, err, infer.CodeEngine)
+			if !strings.HasPrefix("hello\r", got) {
+				t.Errorf("read %q", got)
+			}
+			if n := p.accepted(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+// A request that could not be one alone is not sent.
+func TestBadRequest(t *testing.T) {
+	p := play(t, func(int, *wire) {})
+	e := p.engine(Options{})
+	req := post("{}")
+	req.Header.Set("X-A", "b\r\nX-Evil: c")
+	_, err := e.Forward(bounded(t), req, &trace.Leg{})
+	var coded *infer.Error
+	if !errors.As(err, &coded) || coded.Code != infer.CodeInvalid {
+		t.Errorf("got %v", err)
+	}
+	if n := p.accepted(); n != 0 {
+		t.Errorf("%d connections, want none", n)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	p := play(t, func(int, *wire) {})
+	e := p.engine(Options{})
+	p.listener.Close()
+	_, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+	wantFault(t, err, infer.CodeUnavailable)
+}
+
+func TestHeadTimeout(t *testing.T) {
+	p := play(t, func(_ int, w *wire) { w.request(); w.send("HTTP/1.1 200 OK\r\n"); w.drain() })
+	e := p.engine(Options{FirstByteTimeout: 20 * time.Millisecond})
+	_, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+	wantFault(t, err, infer.CodeDeadline)
+}
+
+// The bound of the head is not one of the body.
+func TestHeadTimeoutEnds(t *testing.T) {
+	later := make(chan struct{})
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+		<-later
+		w.send("hello")
+	})
+	e := p.engine(Options{FirstByteTimeout: 200 * time.Millisecond})
+	resp, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.AfterFunc(300*time.Millisecond, func() { close(later) })
+	if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// A caller that gives up gets its own cause, at once, and the engine sees the
+// connection end.
+func TestCancel(t *testing.T) {
+	idle := &infer.Error{Code: infer.CodeDeadline, Message: "nothing came"}
+	for name, c := range map[string]struct {
+		answer string
+		cause  error
+		want   infer.Code
+	}{
+		"before the head":        {"", nil, infer.CodeCancelled},
+		"before the head, cause": {"", idle, infer.CodeDeadline},
+		"in the head":            {"HTTP/1.1 200 OK\r\nX: ", nil, infer.CodeCancelled},
+		"after the head":         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", nil, infer.CodeCancelled},
+		"after the head, cause":  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", idle, infer.CodeDeadline},
+		"in a chunk":             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe", nil, infer.CodeCancelled},
+		"until close":            {"HTTP/1.1 200 OK\r\n\r\nhe", nil, infer.CodeCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent, gone := make(chan struct{}), make(chan time.Time, 1)
+			p := play(t, func(_ int, w *wire) {
+				w.request()
+				w.send(c.answer)
+				close(sent)
+				w.drain()
+				gone <- time.Now()
+			})
+			e := p.engine(Options{})
+			ctx, cancel := context.WithCancelCause(bounded(t))
+			var at time.Time
+			go func() {
+				<-sent
+				at = time.Now()
+				cancel(c.cause)
+			}()
+			resp, err := e.Forward(ctx, post("{}"), &trace.Leg{})
+			if err == nil {
+				defer resp.Body.Close()
+				_, err = io.ReadAll(resp.Body)
+			}
+			var coded *infer.Error
+			if !errors.As(err, &coded) || coded.Code != c.want {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			// The engine sees it although nobody has closed the body yet.
+			if late := (<-gone).Sub(at); late > time.Second {
+				t.Errorf("the engine knew %v later", late)
+			}
+		})
+	}
+}
+
+// Closing an answer before its end ends the connection, and that is how the
+// engine learns that nobody listens.
+func TestCloseEarly(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+		w.drain()
+		gone <- struct{}{}
+	})
+	e := p.engine(Options{})
+	resp, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := resp.Body.Read(make([]byte, 100)); n != 5 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	resp.Body.Close()
+	<-gone
+	if n, err := resp.Body.Read(make([]byte, 100)); n != 0 || err == nil || err == io.EOF {
+		t.Errorf("after Close: %d, %v", n, err)
+	}
+}

@@ -1,0 +1,242 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// All requests of a quiet client use one connection.
+func TestReuse(t *testing.T) {
+	p := play(t, func(_ int, w *wire) {
+		for r, _ := w.request(); r != nil; r, _ = w.request() {
+			w.send(ok)
+		}
+	})
+	e := p.engine(Options{})
+	requests := 10_000
+	if testing.Short() {
+		requests = 500
+	}
+	for range requests {
+		mustAsk(t, e, "{}", "ok")
+	}
+	if n := p.accepted(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// A connection that the engine closed while it was idle is not used.
+func TestClosedWhileIdle(t *testing.T) {
+	answered, closed := make(chan struct{}), make(chan struct{}, 8)
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send(ok)
+		<-answered
+		w.Close()
+		closed <- struct{}{}
+	})
+	e := p.engine(Options{})
+	for range 5 {
+		mustAsk(t, e, "{}", "ok")
+		answered <- struct{}{}
+		<-closed
+	}
+	if n := p.accepted(); n != 5 {
+		t.Errorf("%d connections, want 5", n)
+	}
+}
+
+// A connection on which the engine said something nobody asked for is not used:
+// those bytes would be taken for the next answer.
+func TestSpokeWhileIdle(t *testing.T) {
+	answered, spoke := make(chan struct{}), make(chan struct{})
+	p := play(t, func(n int, w *wire) {
+		w.request()
+		w.send(ok)
+		if n == 0 {
+			<-answered
+			w.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+			close(spoke)
+		}
+		w.drain()
+	})
+	e := p.engine(Options{})
+	mustAsk(t, e, "{}", "ok")
+	close(answered)
+	<-spoke
+	mustAsk(t, e, "{}", "ok")
+	if n := p.accepted(); n != 2 {
+		t.Errorf("%d connections, want 2", n)
+	}
+}
+
+// A request that crosses with the closing of its connection is sent once more,
+// on a new one; it is sent no third time.
+func TestClosedAtReuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		reset    bool
+		answer   string // to the second request on the first connection
+		next     string // on the second connection
+		accepted int
+		fails    bool
+	}{
+		"closed":               {false, "", ok, 2, false},
+		"reset":                {true, "", ok, 2, false},
+		"closed twice":         {false, "", "", 2, true},
+		"after a byte":         {false, "H", ok, 1, true},
+		"after a bad answer":   {false, "nonsense", ok, 1, true},
+		"after half an answer": {true, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", ok, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, func(n int, w *wire) {
+				w.request()
+				if n > 0 {
+					w.send(c.next)
+					return
+				}
+				w.send(ok)
+				w.request()
+				w.send(c.answer)
+				if c.reset && c.answer == "" {
+					_ = w.Conn.(*net.TCPConn).SetLinger(0)
+				}
+			})
+			e := p.engine(Options{})
+			mustAsk(t, e, "first", "ok")
+			_, got, err := ask(t, e, "second")
+			if c.fails {
+				wantFault(t, err, infer.CodeEngine)
+			} else if err != nil || got != "ok" {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if n := p.accepted(); n != c.accepted {
+				t.Errorf("%d connections, want %d", n, c.accepted)
+			}
+		})
+	}
+}
+
+// Idle connections are closed when their time is over, the latest used is
+// taken first, and no more are kept than may be.
+func TestPool(t *testing.T) {
+	var closed sync.WaitGroup
+	p := play(t, func(_ int, w *wire) {
+		closed.Add(1)
+		defer closed.Done()
+		w.drain()
+	})
+	pl := pool{max: 2, keep: 50 * time.Millisecond}
+	var conns []*conn
+	for range 3 {
+		sock, err := net.Dial("tcp", p.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newConn(sock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for _, c := range conns {
+		pl.give(c)
+	}
+	if err := conns[2].SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("one too many was kept: %v", err)
+	}
+	if c := pl.take(); c != conns[1] {
+		t.Error("not the latest was taken")
+	} else {
+		pl.give(c)
+	}
+	closed.Wait() // by the timer alone
+	if c := pl.take(); c != nil {
+		t.Error("an old connection was taken")
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if pl.armed || len(pl.idle) > 0 {
+		t.Errorf("armed %v with %d idle", pl.armed, len(pl.idle))
+	}
+}
+
+// An engine may answer before it has read the request to its end. The answer
+// counts, whether the engine then closes or just stops reading.
+func TestEarlyAnswer(t *testing.T) {
+	const refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\nConnection: close\r\n\r\ntoo much"
+	for name, closes := range map[string]bool{"closes": true, "stops reading": false} {
+		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
+			defer close(over)
+			p := play(t, func(_ int, w *wire) {
+				if _, err := w.in.ReadString('\n'); err != nil {
+					return
+				}
+				w.send(refusal)
+				if !closes {
+					<-over
+				}
+			})
+			e := p.engine(Options{})
+			resp, got, err := ask(t, e, strings.Repeat("x", 64<<20))
+			if err != nil || got != "too much" || resp.Status != 413 {
+				t.Fatalf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// Many exchanges at once, some abandoned at any moment, never mix.
+func TestConcurrent(t *testing.T) {
+	p := play(t, func(_ int, w *wire) {
+		for {
+			r, body := w.request()
+			if r == nil {
+				return
+			}
+			w.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+			for range 20 {
+				w.send("8\r\n" + string(body) + "\r\n")
+			}
+			w.send("0\r\n\r\n")
+		}
+	})
+	e := p.engine(Options{})
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(g)))
+			for range 60 {
+				id := string([]byte{byte('A' + g)}) + "-234567"
+				resp, err := e.Forward(bounded(t), post(id), &trace.Leg{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if rng.IntN(4) == 0 {
+					_, err = io.CopyN(io.Discard, resp.Body, int64(rng.IntN(100)))
+				} else {
+					var got []byte
+					got, err = io.ReadAll(resp.Body)
+					if string(got) != strings.Repeat(id, 20) {
+						t.Errorf("got %q", got)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+}

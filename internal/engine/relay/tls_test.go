@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// secure starts an https engine.
+func secure(t *testing.T, h http.Handler) (e *Engine, conns *atomic.Int64) {
+	t.Helper()
+	conns = new(atomic.Int64)
+	s := httptest.NewUnstartedServer(h)
+	s.EnableHTTP2 = true // it would speak it, if it were asked to
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	e = New(Options{Name: "peer", URL: u, TLS: &tls.Config{RootCAs: roots}})
+	t.Cleanup(e.client.pool.closeIdle)
+	return e, conns
+}
+
+func TestTLS(t *testing.T) {
+	e, conns := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("spoke %s", r.Proto)
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil || n != r.ContentLength {
+			t.Errorf("read %d of %d bytes: %v", n, r.ContentLength, err)
+		}
+		for range 3 {
+			_, _ = io.WriteString(w, "data: x\n\n")
+			w.(http.Flusher).Flush()
+		}
+	}))
+	for _, size := range []int{2, 15 << 10, 5 << 20} {
+		for range 3 {
+			mustAsk(t, e, strings.Repeat("x", size), strings.Repeat("data: x\n\n", 3))
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestTLSUnknownRoot(t *testing.T) {
+	e, _ := secure(t, http.NotFoundHandler())
+	e.client.tls.RootCAs = x509.NewCertPool()
+	_, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
+	wantFault(t, err, infer.CodeEngine)
+}
+
+// A cut is no end under TLS either.
+func TestTLSCut(t *testing.T) {
+	e, _ := secure(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+		_ = c.(*tls.Conn).NetConn().Close()
+	}))
+	_, got, err := ask(t, e, "{}")
+	if wantFault(t, err, infer.CodeEngine); got != "half" {
+		t.Errorf("read %q", got)
+	}
+}
