@@ -68,10 +68,10 @@ func clients(b *testing.B, p *peer) map[string]opener {
 	transport := &http.Transport{DisableCompression: true, ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10}
 	b.Cleanup(transport.CloseIdleConnections)
 	addr := p.listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	b.Cleanup(cancel)
 	return map[string]opener{
 		"lean": func(b *testing.B, accepted func()) io.ReadCloser {
-			ctx, cancel := context.WithCancel(context.Background())
-			b.Cleanup(cancel)
 			resp, err := e.Forward(ctx, post("{}"), &trace.Leg{})
 			if err != nil {
 				b.Fatal(err)
@@ -80,8 +80,6 @@ func clients(b *testing.B, p *peer) map[string]opener {
 			return resp.Body
 		},
 		"nethttp": func(b *testing.B, accepted func()) io.ReadCloser {
-			ctx, cancel := context.WithCancel(context.Background())
-			b.Cleanup(cancel)
 			req := &http.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: addr, Path: "/v1/completions"},
 				Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2}
 			resp, err := transport.RoundTrip(req.WithContext(ctx))
@@ -200,6 +198,37 @@ func BenchmarkEvent(b *testing.B) {
 				c.Close()
 			}
 			wg.Wait()
+		})
+	}
+}
+
+// BenchmarkExchange is a whole short request: the cost around a stream.
+func BenchmarkExchange(b *testing.B) {
+	for _, name := range []string{"lean", "nethttp"} {
+		b.Run(name, func(b *testing.B) {
+			p := play(b, func(_ int, w *wire) {
+				buf := make([]byte, 4<<10)
+				for {
+					if _, err := w.Conn.Read(buf); err != nil {
+						return
+					}
+					w.send(ok)
+				}
+			})
+			open := clients(b, p)[name]
+			buf := make([]byte, 4<<10)
+			b.ReportAllocs()
+			before := cpu()
+			for b.Loop() {
+				body := open(b, func() {})
+				for {
+					if _, err := body.Read(buf); err != nil {
+						break
+					}
+				}
+				body.Close()
+			}
+			b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

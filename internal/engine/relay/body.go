@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"io"
+	"time"
 
 	"weir/internal/http1"
 )
@@ -117,6 +118,10 @@ func (b *body) end(behind []byte) error {
 	return io.EOF
 }
 
+// uploadGrace is how long an engine that has answered may take to read the rest
+// of the request before its connection is given up.
+const uploadGrace = 10 * time.Millisecond
+
 // Close gives the connection back when the answer was read to its end, and
 // closes it otherwise, which tells the engine that nobody listens.
 func (b *body) Close() error {
@@ -129,7 +134,7 @@ func (b *body) Close() error {
 	untouched := b.stop()
 	b.err = io.ErrClosedPipe
 	b.in.release()
-	if whole && b.reusable && untouched && !b.up.pending() {
+	if whole && b.reusable && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
 		b.in.conn.fresh = false
 		b.client.pool.give(b.in.conn)
 		return nil

@@ -205,7 +205,7 @@ func (c *client) exchange(ctx context.Context, cn *conn, head []byte, req *reque
 		}
 		return nil, ended(ctx, err)
 	}
-	if req.leg.ToServer == 0 {
+	if req.leg.ToServer == 0 && up.finished(time.Millisecond) {
 		req.leg.ToServer = up.written.Load()
 	}
 	b := &body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,

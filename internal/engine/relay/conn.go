@@ -164,16 +164,25 @@ type upload struct {
 	done    chan struct{} // closed by the goroutine; nil when there is none
 }
 
-// pending says that the request's body is still being written.
-func (u *upload) pending() bool {
+// finished waits at most d for the last byte to be handed to the socket. An
+// answer nearly always comes after that, but perhaps before the goroutine that
+// wrote it has run on.
+func (u *upload) finished(d time.Duration) bool {
 	if u.done == nil {
-		return false
+		return true
 	}
 	select {
 	case <-u.done:
-		return false
-	default:
 		return true
+	default:
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-u.done:
+		return true
+	case <-t.C:
+		return false
 	}
 }
 

@@ -128,11 +128,10 @@ func TestClosedAtReuse(t *testing.T) {
 // Idle connections are closed when their time is over, the latest used is
 // taken first, and no more are kept than may be.
 func TestPool(t *testing.T) {
-	var closed sync.WaitGroup
+	closed := make(chan struct{}, 3)
 	p := play(t, func(_ int, w *wire) {
-		closed.Add(1)
-		defer closed.Done()
 		w.drain()
+		closed <- struct{}{}
 	})
 	pl := pool{max: 2, keep: 50 * time.Millisecond}
 	var conns []*conn
@@ -158,7 +157,9 @@ func TestPool(t *testing.T) {
 	} else {
 		pl.give(c)
 	}
-	closed.Wait() // by the timer alone
+	for range 3 {
+		<-closed // the last two by the timer alone
+	}
 	if c := pl.take(); c != nil {
 		t.Error("an old connection was taken")
 	}

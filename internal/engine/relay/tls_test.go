@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ func secure(t *testing.T, h http.Handler) (e *Engine, conns *atomic.Int64) {
 			conns.Add(1)
 		}
 	}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
