@@ -1,0 +1,504 @@
+package openai
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"weir/internal/infer"
+)
+
+// maxChoices bounds the choices of one answer that an Inspector keeps apart. A
+// choice beyond it is a failure.
+const maxChoices = 1 << 16
+
+// Inspector checks a stream of chat or text completion events that passes from
+// an engine to a client untouched. It changes nothing and keeps no bytes: it
+// is shown each region of whole events, as cut by sse.Splitter, before the
+// region is forwarded, and says how much of it is good.
+//
+// What must hold of the stream:
+//
+//   - Every event's data is one JSON object, or exactly [DONE]. An event whose
+//     data is empty is a keep-alive, as is a comment.
+//   - [DONE] comes only after each choice had its finish_reason, unless the
+//     engine said by an error event that it failed. No event comes after it.
+//   - A choice that had its finish_reason gets neither text nor another one.
+//     Null and "" are no finish_reason: some engines send "" in every chunk.
+//   - A choice's index is below the number of choices asked for.
+//   - Usage, where present, holds non-negative integers, and its total is the
+//     sum of prompt and completion.
+//
+// Every event is checked to be JSON, in one pass (checkJSON) that also notes
+// whether the event could say more than "here is more text of a choice that is
+// still open". Only then is it read in full, which happens a few times a
+// stream. It could when
+//
+//   - a member named finish_reason, error or usage is not null, at any depth,
+//     or one named object begins like "error";
+//   - any member's name is spelled with an escape, and so might be one of these;
+//   - it may be about anything but exactly one open choice in range: it holds
+//     several objects where choices are, or one whose index is out of range, is
+//     no plain number, or is that of a choice that has finished, or that is new
+//     where their number is not known.
+//
+// An event that is none of this is not looked at further: that its choices are
+// an array, or that its text is a string, is not checked.
+//
+// An event too large for the splitter to hold passes unseen. It may have held
+// anything, so from then on a missing finish_reason is no failure any more; all
+// other rules hold on.
+//
+// An Inspector allocates nothing for an event that is one line and need not be
+// read in full. It is used by one goroutine, and not again after an error.
+type Inspector struct {
+	off   bool // nothing is known of this endpoint's streams
+	known bool // every choice below limit must come
+	limit int  // indexes are below it
+
+	started bool // a byte order mark is no longer expected
+	done    bool
+	failed  bool
+	partial bool // an event passed unseen
+	events  int  // data events so far
+
+	// The stream stands inside an event too large to hold; of its line under
+	// way there were bytes already; the last byte was a CR.
+	inside, midline, afterCR bool
+
+	seen, finished choiceSet
+	usage          infer.Usage
+	hasUsage       bool
+}
+
+// NewInspector gives the Inspector of an answer's stream. n is the number of
+// choices the answer must have; 0 says that it is not known (Head.Choices), and
+// then every choice of which anything came must finish, and one at least.
+// Streams of endpoints other than chat and completions are not looked at.
+func NewInspector(endpoint Endpoint, n int) Inspector {
+	in := Inspector{off: endpoint != Chat && endpoint != Completions, limit: maxChoices}
+	if n > 0 && n <= maxChoices {
+		in.known, in.limit = true, n
+	}
+	return in
+}
+
+// Choices gives how many choices an answer to the request must have, or 0 when
+// the head does not tell: a completion has n for each of its prompts, which the
+// head does not count.
+func (h *Head) Choices() int {
+	if h.Endpoint != Completions {
+		return h.N
+	}
+	for _, f := range h.Fields {
+		if f.Name != "prompt" && f.Name != "prompt_embeds" {
+			continue
+		}
+		value := h.Body[f.Start:f.End]
+		if kindOf(value) != '[' {
+			continue
+		}
+		// A list of ids is one prompt; one of anything else may be many.
+		if first := bytes.TrimLeft(value[1:], " \t\r\n"); kindOf(first) != '0' {
+			return 0
+		}
+	}
+	return h.N
+}
+
+// Failed says that the engine itself said that it failed, by an event with an
+// error in it.
+func (in *Inspector) Failed() bool { return in.failed }
+
+// Usage gives the latest usage that the engine stated. CachedTokens is -1 where
+// it did not say.
+func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
+
+// Events looks at the next region of the stream. good is the length of its
+// front that is in order: all of it, or, with an *infer.Error of CodeIntegrity
+// that names the event and what is wrong with it, the whole events before that
+// one.
+//
+// A region ends with the end of an event, or inside one that is too large to
+// hold, which is then not judged; so is the rest of it in the regions after.
+func (in *Inspector) Events(region []byte) (good int, err error) {
+	if in.off || len(region) == 0 {
+		return len(region), nil
+	}
+	at := 0
+	if !in.started {
+		in.started = true
+		if bytes.HasPrefix(region, []byte(bom)) {
+			at = len(bom)
+		}
+	}
+	if in.inside {
+		at = in.skip(region)
+	}
+	for at < len(region) {
+		next, err := in.line(region, at)
+		if next == 0 {
+			next, err = in.block(region, at)
+		}
+		if err != nil {
+			return at, infer.Errorf(infer.CodeIntegrity,
+				"event %d of the engine's stream %s; the output ends here, send the request again", in.events, err)
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// bom may stand once, at the beginning of a stream.
+const bom = "\xEF\xBB\xBF"
+
+// line judges the event at region[at:] if it is what nearly all are: a single
+// data line with an object and nothing around it. It gives the place after it,
+// and 0 when it is not such an event, of which nothing is noted then.
+func (in *Inspector) line(region []byte, at int) (next int, err error) {
+	const field = "data:"
+	if len(region)-at < len(field)+1 || string(region[at:at+len(field)]) != field {
+		return 0, nil
+	}
+	at += len(field)
+	if region[at] == ' ' {
+		at++
+	}
+	if at == len(region) || region[at] != '{' {
+		return 0, nil
+	}
+	end, n, ok := checkJSON(region, at)
+	if !ok || n.broken {
+		return 0, nil
+	}
+	switch rest := region[end:]; {
+	case len(rest) >= 2 && rest[0] == '\n' && rest[1] == '\n':
+		next = end + 2
+	case len(rest) >= 4 && string(rest[:4]) == "\r\n\r\n":
+		next = end + 4
+	default:
+		return 0, nil
+	}
+	in.events++
+	if in.done {
+		return next, errAfterDone
+	}
+	return next, in.object(region[at:end], n)
+}
+
+// block judges the block of lines at region[at:], whatever it is, and gives the
+// place after it.
+func (in *Inspector) block(region []byte, at int) (next int, err error) {
+	var data []byte
+	lines := 0
+	for start := at; ; {
+		end := bytes.IndexAny(region[start:], "\r\n")
+		if end < 0 {
+			break
+		}
+		line := region[start : start+end]
+		start += end + 1
+		if region[start-1] == '\r' && start < len(region) && region[start] == '\n' {
+			start++
+		}
+		if len(line) == 0 {
+			if lines == 0 {
+				return start, nil
+			}
+			return start, in.event(data, lines)
+		}
+		field, value, _ := bytes.Cut(line, []byte{':'})
+		if string(field) != "data" {
+			continue
+		}
+		if len(value) > 0 && value[0] == ' ' {
+			value = value[1:]
+		}
+		if lines++; lines == 1 {
+			data = value
+			continue
+		}
+		joined := append(make([]byte, 0, len(data)+1+len(value)), data...)
+		data = append(append(joined, '\n'), value...)
+	}
+	in.inside, in.partial = true, true
+	in.events++
+	last := region[len(region)-1]
+	in.afterCR = last == '\r'
+	in.midline = last != '\r' && last != '\n'
+	return len(region), nil
+}
+
+// skip passes over the rest of an event too large to hold, and gives the place
+// after it, or the region's end when it goes on.
+func (in *Inspector) skip(region []byte) int {
+	i := 0
+	if in.afterCR && region[0] == '\n' {
+		i = 1
+	}
+	in.afterCR = false
+	for i < len(region) {
+		end := bytes.IndexAny(region[i:], "\r\n")
+		if end < 0 {
+			in.midline = true
+			return len(region)
+		}
+		blank := end == 0 && !in.midline
+		in.midline = false
+		i += end + 1
+		if region[i-1] == '\r' && i < len(region) && region[i] == '\n' {
+			i++
+		}
+		if blank {
+			in.inside = false
+			return i
+		}
+	}
+	in.afterCR = region[len(region)-1] == '\r'
+	return len(region)
+}
+
+var errAfterDone = errors.New("comes after [DONE]")
+
+// event judges the data of one event, which came in so many lines.
+func (in *Inspector) event(data []byte, lines int) error {
+	in.events++
+	if in.done {
+		return errAfterDone
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if lines == 1 && string(data) == "[DONE]" {
+		in.done = true
+		return in.complete()
+	}
+	end, n, ok := checkJSON(data, 0)
+	if ok {
+		end = skipBlank(data, end, &n)
+	}
+	if !ok || end < len(data) {
+		return fmt.Errorf("is neither JSON nor the end marker, from byte %d of its data", end)
+	}
+	if kindOf(data) != '{' {
+		return fmt.Errorf("is %s where an object belongs", found(data))
+	}
+	return in.object(data, n)
+}
+
+// complete judges the moment of [DONE].
+func (in *Inspector) complete() error {
+	if in.failed || in.partial {
+		return nil
+	}
+	if !in.known && in.seen.count == 0 {
+		return errors.New("is [DONE], but no choice has a finish_reason")
+	}
+	want := &in.seen
+	if in.known {
+		want = nil
+	}
+	if choice := in.finished.lacks(want, in.limit); choice >= 0 {
+		return fmt.Errorf("is [DONE], but choice %d has no finish_reason", choice)
+	}
+	return nil
+}
+
+// object judges an event that is an object.
+func (in *Inspector) object(data []byte, n notes) error {
+	if !n.telling {
+		switch {
+		case n.objects == 0:
+			return nil
+		case n.objects == 1 && n.indexes <= 1 && n.index >= 0 && n.index < in.limit && !in.finished.has(n.index) &&
+			(in.known || in.seen.has(n.index)):
+			return nil
+		}
+	}
+	return in.read(data)
+}
+
+// read takes an event apart.
+func (in *Inspector) read(data []byte) error {
+	return eachMember(data, func(name string, value []byte) error {
+		switch name {
+		case "choices":
+			switch kindOf(value) {
+			case 'n':
+				return nil
+			case '[':
+				return eachItem(value, in.choice)
+			}
+			return fmt.Errorf("has %s for choices", found(value))
+		case "usage":
+			return in.takeUsage(value)
+		case "error":
+			in.failed = in.failed || filled(value)
+		case "object":
+			in.failed = in.failed || kindOf(value) == '"' && string(spelled(value)) == "error"
+		}
+		return nil
+	})
+}
+
+// choice judges one choice of an event.
+func (in *Inspector) choice(_ int, raw []byte) error {
+	if kindOf(raw) != '{' {
+		return fmt.Errorf("has %s for a choice", found(raw))
+	}
+	var index uint64
+	var output, finish bool
+	err := eachMember(raw, func(name string, value []byte) (err error) {
+		isNull := kindOf(value) == 'n'
+		switch {
+		case isNull:
+		case name == "index":
+			if index, err = strconv.ParseUint(string(value), 10, 62); err != nil {
+				return errors.New("has a choice whose index is no number of a choice")
+			}
+		case name == "finish_reason":
+			if kindOf(value) != '"' {
+				return fmt.Errorf("has %s for finish_reason", found(value))
+			}
+			finish = finish || filled(value)
+		case name == "text":
+			output = output || filled(value)
+		case name == "delta":
+			if kindOf(value) != '{' {
+				return fmt.Errorf("has %s for delta", found(value))
+			}
+			return eachMember(value, func(name string, value []byte) error {
+				switch name {
+				case "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call":
+					output = output || filled(value)
+				}
+				return nil
+			})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if index >= uint64(in.limit) {
+		return fmt.Errorf("has choice %d of %d", index, in.limit)
+	}
+	i := int(index)
+	switch ended := in.finished.has(i); {
+	case ended && output:
+		return fmt.Errorf("has output for choice %d after its finish_reason", i)
+	case ended && finish:
+		return fmt.Errorf("has a second finish_reason for choice %d", i)
+	case finish:
+		in.finished.add(i)
+	}
+	in.seen.add(i)
+	return nil
+}
+
+// takeUsage judges a usage object and keeps it.
+func (in *Inspector) takeUsage(raw []byte) error {
+	switch kindOf(raw) {
+	case 'n':
+		return nil
+	case '{':
+	default:
+		return fmt.Errorf("has %s for usage", found(raw))
+	}
+	var counts [3]uint64
+	var given [3]bool
+	err := eachMember(raw, func(name string, value []byte) (err error) {
+		i := 0
+		switch name {
+		case "prompt_tokens":
+		case "completion_tokens":
+			i = 1
+		case "total_tokens":
+			i = 2
+		default:
+			return nil
+		}
+		if kindOf(value) == 'n' {
+			return nil
+		}
+		if counts[i], err = strconv.ParseUint(string(value), 10, 62); err != nil {
+			return fmt.Errorf("has a usage whose %s is no count", name)
+		}
+		given[i] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if given == [3]bool{true, true, true} && counts[0]+counts[1] != counts[2] {
+		return fmt.Errorf("has a usage of %d and %d tokens, %d in all", counts[0], counts[1], counts[2])
+	}
+	if u, ok := ParseUsage(raw); ok {
+		in.usage, in.hasUsage = u, true
+	}
+	return nil
+}
+
+// filled says whether a value says anything: it is not null, false, nor an
+// empty string, array or object.
+func filled(raw []byte) bool {
+	switch kindOf(raw) {
+	case 'n', 'f':
+		return false
+	case '"':
+		return len(raw) > 2
+	case '[', '{':
+		return len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
+	}
+	return true
+}
+
+// choiceSet is a set of choices. Those of nearly all answers are in low.
+type choiceSet struct {
+	low   uint64
+	high  []uint64 // from choice 64 on
+	count int
+}
+
+func (s *choiceSet) has(choice int) bool {
+	if choice < 64 {
+		return s.low>>choice&1 != 0
+	}
+	word := choice/64 - 1
+	return word < len(s.high) && s.high[word]>>(choice%64)&1 != 0
+}
+
+func (s *choiceSet) add(choice int) {
+	if s.has(choice) {
+		return
+	}
+	s.count++
+	if choice < 64 {
+		s.low |= 1 << choice
+		return
+	}
+	word := choice/64 - 1
+	for len(s.high) <= word {
+		s.high = append(s.high, 0)
+	}
+	s.high[word] |= 1 << (choice % 64)
+}
+
+// lacks gives the first choice below limit that is not in s, of those in want
+// where want is given, or -1.
+func (s *choiceSet) lacks(want *choiceSet, limit int) int {
+	wanted := limit
+	if want != nil {
+		wanted = want.count
+	}
+	if s.count >= wanted {
+		return -1 // nothing is in s that is not wanted
+	}
+	for choice := range limit {
+		if (want == nil || want.has(choice)) && !s.has(choice) {
+			return choice
+		}
+	}
+	return -1
+}
