@@ -406,37 +406,45 @@ func (in *Inspector) takeUsage(raw []byte) error {
 	default:
 		return fmt.Errorf("has %s for usage", found(raw))
 	}
-	var counts [3]uint64
-	var given [3]bool
-	err := eachMember(raw, func(name string, value []byte) (err error) {
-		i := 0
+	const absent = -1
+	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
+	err := eachMember(raw, func(name string, value []byte) error {
+		var count *int
 		switch name {
 		case "prompt_tokens":
+			count = &u.PromptTokens
 		case "completion_tokens":
-			i = 1
+			count = &u.CompletionTokens
 		case "total_tokens":
-			i = 2
-		default:
+			count = &total
+		case "prompt_tokens_details":
+			if kindOf(value) == '{' {
+				return eachMember(value, func(name string, value []byte) error {
+					if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
+						u.CachedTokens = int(n)
+					}
+					return nil
+				})
+			}
+		}
+		if count == nil || kindOf(value) == 'n' {
 			return nil
 		}
-		if kindOf(value) == 'n' {
-			return nil
-		}
-		if counts[i], err = strconv.ParseUint(string(value), 10, 62); err != nil {
+		n, err := strconv.ParseUint(string(value), 10, 62)
+		if err != nil {
 			return fmt.Errorf("has a usage whose %s is no count", name)
 		}
-		given[i] = true
+		*count = int(n)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if given == [3]bool{true, true, true} && counts[0]+counts[1] != counts[2] {
-		return fmt.Errorf("has a usage of %d and %d tokens, %d in all", counts[0], counts[1], counts[2])
+	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
+		return fmt.Errorf("has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
 	}
-	if u, ok := ParseUsage(raw); ok {
-		in.usage, in.hasUsage = u, true
-	}
+	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
+	in.usage, in.hasUsage = u, true
 	return nil
 }
 

@@ -162,6 +162,7 @@ var inspected = []struct {
 	{"usage a word", 1, "", data(`{"usage":{"total_tokens":"9"}}`), "whose total_tokens is no count"},
 	{"usage huge", 1, "", data(`{"usage":{"total_tokens":99999999999999999999}}`), "whose total_tokens is no count"},
 	{"usage in part", 1, data(`{"usage":{"prompt_tokens":7,"completion_tokens":null,"total_tokens":9}}`), "", ""},
+	{"usage twice", 1, data(`{"usage":{"prompt_tokens":7,"prompt_tokens":8,"completion_tokens":1}}`), "", ""},
 	{"usage no object", 1, "", data(`{"usage":9}`), "has a number for usage"},
 
 	{"unknown number of choices", 0, data(text0, text1, stop1, stop0, done), "", ""},
@@ -192,6 +193,13 @@ func TestInspectorRemembers(t *testing.T) {
 	v := inspect(t, NewInspector(Chat, 1), 0, [][]byte{[]byte(data(text0, stop0, usage, failed, done))})
 	if !v.failed || v.prompt != 7 || !v.split || v.fault != "" {
 		t.Errorf("%+v", v)
+	}
+	in := NewInspector(Chat, 1)
+	if _, err := in.Events([]byte(data(usage, `{"usage":{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":2}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if u, ok := in.Usage(); !ok || u != (infer.Usage{PromptTokens: 3, CachedTokens: 2}) {
+		t.Errorf("%+v, %v", u, ok)
 	}
 	v = inspect(t, NewInspector(Chat, 1), 0, [][]byte{[]byte(data(text0, stop0, done))})
 	if v.failed || v.prompt != 0 {

@@ -200,12 +200,13 @@ const (
 func skipString(b []byte, i int) (end int, plain, ok bool) {
 	plain = true
 	for {
-		// The first byte that is a quote, a backslash or below 0x20: the lowest
-		// byte whose high bit is set in stop. Those above it may be set wrongly.
+		// The first byte that is a quote, a backslash or below 0x20 is the lowest
+		// byte whose high bit is set in stop; those above it may be set wrongly.
+		// Bytes from 0x80 on are none of these.
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			quote, slash := w^'"'*eachByte, w^'\\'*eachByte
-			stop := ((w-' '*eachByte)&^w | (quote-eachByte)&^quote | (slash-eachByte)&^slash) & highBits
+			stop := ((w - ' '*eachByte) | (quote - eachByte) | (slash - eachByte)) &^ w & highBits
 			if stop != 0 {
 				i += bits.TrailingZeros64(stop) >> 3
 				break
