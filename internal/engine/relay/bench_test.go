@@ -260,6 +260,40 @@ func BenchmarkIdleStream(b *testing.B) {
 	}
 }
 
+// BenchmarkWaitingRequest is the memory of a request whose answer has not
+// begun, its goroutine and its context included.
+func BenchmarkWaitingRequest(b *testing.B) {
+	const n = 2000
+	p := play(b, func(_ int, w *wire) {
+		w.in = nil
+		one := make([]byte, 1)
+		for {
+			if _, err := w.Conn.Read(one); err != nil {
+				return
+			}
+		}
+	})
+	e := p.engine(Options{})
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(b.Context())
+		before := resident()
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				if _, err := e.Forward(ctx, post("{}"), &trace.Leg{}); err == nil {
+					b.Error("answered")
+				}
+			})
+		}
+		for p.accepted() < n {
+			runtime.Gosched()
+		}
+		b.ReportMetric(float64(resident()-before)/n, "B/request")
+		cancel()
+		wg.Wait()
+	}
+}
+
 func cpu() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)

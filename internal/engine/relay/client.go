@@ -127,28 +127,44 @@ var errUnused = errors.New("the connection was closed before it was used again")
 // sent; that is no failure of the engine, and such a request is sent once
 // more, on a connection of its own.
 func (c *client) do(ctx context.Context, req *request) (*response, error) {
-	b := c.spare.take()
-	defer c.spare.give(b)
-	head := http1.Request{Method: req.method, Target: c.prefix + req.path, Host: c.host,
-		Header: req.header, Length: int64(len(req.body))}
-	bytes, err := head.Append(b.data[:0])
+	head, err := c.render(req)
 	if err != nil {
-		return nil, &infer.Error{Code: infer.CodeInvalid, Message: "the request cannot be passed on to an engine: a header or the path holds what HTTP does not allow", Cause: err}
+		return nil, err
 	}
 	if ctx.Err() != nil {
+		c.spare.give(head)
 		return nil, context.Cause(ctx)
 	}
 	if cn := c.pool.take(); cn != nil {
-		resp, err := c.exchange(ctx, cn, bytes, req)
+		resp, err := c.exchange(ctx, cn, head, req)
 		if !errors.Is(err, errUnused) {
 			return resp, err
+		}
+		if head, err = c.render(req); err != nil {
+			return nil, err
 		}
 	}
 	cn, err := c.dial(ctx)
 	if err != nil {
+		c.spare.give(head)
 		return nil, ended(ctx, err)
 	}
-	return c.exchange(ctx, cn, bytes, req)
+	return c.exchange(ctx, cn, head, req)
+}
+
+// render writes the request's head into a borrowed buffer.
+func (c *client) render(req *request) (*buffer, error) {
+	b := c.spare.take()
+	head := http1.Request{Method: req.method, Target: c.prefix + req.path, Host: c.host,
+		Header: req.header, Length: int64(len(req.body))}
+	text, err := head.Append(b.data[:0])
+	if err != nil {
+		c.spare.give(b)
+		return nil, &infer.Error{Code: infer.CodeInvalid, Cause: err,
+			Message: "the request cannot be passed on to an engine: a header or the path holds what HTTP does not allow"}
+	}
+	b.data = text
+	return b, nil
 }
 
 // dial makes a connection.
@@ -172,10 +188,12 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 }
 
 // exchange sends a request on a connection and reads the head of its answer.
-// The connection is the response's, or closed.
-func (c *client) exchange(ctx context.Context, cn *conn, head []byte, req *request) (*response, error) {
+// The connection is the response's, or closed. The head's buffer is given back
+// once it is sent.
+func (c *client) exchange(ctx context.Context, cn *conn, head *buffer, req *request) (*response, error) {
 	stop := context.AfterFunc(ctx, cn.abort)
-	up := cn.send(head, req.body)
+	up := cn.send(head.data, req.body)
+	c.spare.give(head)
 	req.leg.ToServer = up.written.Load()
 	timeout := c.headTimeout
 	if up.err != nil {

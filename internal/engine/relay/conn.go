@@ -95,7 +95,8 @@ func (p *buffers) take() *buffer {
 }
 
 func (p *buffers) give(b *buffer) {
-	if len(b.data) == bufferSize {
+	if cap(b.data) == bufferSize { // one that had to grow is not kept
+		b.data = b.data[:bufferSize]
 		p.pool.Put(b)
 	}
 }
