@@ -116,6 +116,7 @@ func runAll(args []string) error {
 	flags := flag.NewFlagSet("outputpath", flag.ContinueOnError)
 	var (
 		repeats = flags.Int("n", 3, "repeats; the table shows medians")
+		retries = flags.Int("retries", 2, "times a cell is measured anew when other processes took more than a tenth of a CPU")
 		small   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams where they have a rate, short windows, no repeats")
 		measure = flags.Duration("measure", 10*time.Second, "measured window of each cell")
 		warm    = flags.Duration("warm", 3*time.Second, "time before the window")
@@ -128,7 +129,7 @@ func runAll(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b := &bench{weir: *weir, profile: *profile, log: os.Stderr,
+	b := &bench{weir: *weir, profile: *profile, retries: *retries, log: os.Stderr,
 		times: Times{Warm: *warm, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}}
 	if *small {
 		*repeats, b.times = 1, Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}

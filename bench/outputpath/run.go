@@ -24,6 +24,7 @@ type bench struct {
 	dir     string // for the run's files
 	profile string // folder for CPU profiles of weir; empty: none
 	times   Times
+	retries int // of a disturbed cell
 	log     io.Writer
 }
 
@@ -37,18 +38,15 @@ func (b *bench) selfArgs(role string, c *Cell) ([]string, error) {
 }
 
 // A cell is disturbed when other processes took more than this share of one
-// CPU; it is then measured again, so often at most, and the least disturbed
-// measurement counts.
-const (
-	disturbance = 0.1
-	retries     = 2
-)
+// CPU; it may then be measured again, and the least disturbed measurement
+// counts.
+const disturbance = 0.1
 
 // cell runs one gateway under one load. A cell that could not be measured is a
 // result that says why.
 func (b *bench) cell(l Load, g Gateway) *Result {
 	var best *Result
-	for try := range 1 + retries {
+	for try := range 1 + b.retries {
 		r, err := b.measure(l, g)
 		if err != nil {
 			r = &Result{Failed: err.Error()}
