@@ -77,7 +77,7 @@ const (
 	failed = `{"error":{"message":"out of memory","code":500}}`
 )
 
-// streams are whole streams, each with the rule that it keeps or breaks: the
+// inspected are whole streams, each with the rule that it keeps or breaks: the
 // bytes that may go on, and a part of the fault's words, empty when all is well.
 var inspected = []struct {
 	name  string
@@ -207,7 +207,8 @@ func TestInspectorRemembers(t *testing.T) {
 	}
 }
 
-// cuts gives a stream in all pairs of cuts, or in three ways when it is long.
+// cuts gives a stream cut at every pair of places, or at every place when it is
+// long, and byte by byte.
 func cuts(stream string) [][][]byte {
 	b := []byte(stream)
 	single := make([][]byte, len(b))
@@ -215,7 +216,7 @@ func cuts(stream string) [][][]byte {
 		single[i] = b[i : i+1]
 	}
 	all := [][][]byte{{b}, single}
-	if len(b) > 400 {
+	if len(b) > 150 {
 		for i := range b {
 			all = append(all, [][]byte{b[:i], b[i:]})
 		}
