@@ -130,6 +130,7 @@ var inspected = []struct {
 	{"completion text after finish", 2, data(stop1), data(`{"choices":[{"index":1,"text":"b"}]}`), "output for choice 1"},
 	{"tool call after finish", 1, data(stop0), data(`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]}}]}`), "output for choice 0"},
 	{"text of both after one finish", 2, data(stop0), data(`{"choices":[{"index":1,"text":"b"},{"index":0,"text":"a"}]}`), "output for choice 0"},
+	{"text of one without index after its finish", 2, data(stop0), data(`{"choices":[{"index":1,"text":"b"},{"text":"a"}]}`), "output for choice 0"},
 	{"second finish", 1, data(stop0), data(stop0), "a second finish_reason for choice 0"},
 	{"empty delta after finish", 1, data(stop0, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`, done), "", ""},
 	{"the last text with the finish", 1, data(`{"choices":[{"index":0,"text":"end","finish_reason":"stop"}]}`, done), "", ""},
@@ -260,6 +261,9 @@ func TestInspectorOversized(t *testing.T) {
 			{big + end + end + "data: [DONE]" + end + end, 0},
 			{"data: {}" + end + end + big + "garbage" + end + "data: more" + end + ": x" + end + end + "data: [DONE]" + end + end, 0},
 			{big + end + end + "data: {}" + end + end + "data: !" + end + end, 3},
+			// It turns out too large at a line end, and one byte before.
+			{"data: " + strings.Repeat("x", limit-6) + end + "data: " + strings.Repeat("more", 20) + end + end + "data: [DONE]" + end + end, 0},
+			{"data: " + strings.Repeat("x", limit-5) + end + "data: " + strings.Repeat("more", 20) + end + end + "data: [DONE]" + end + end, 0},
 			{"data: !" + end + end + big + end + end, 1},
 		} {
 			b := []byte(c.stream)
