@@ -436,3 +436,22 @@ func BenchmarkInspector(b *testing.B) {
 		})
 	}
 }
+
+// A region that ends inside an event may end at any byte of it, also between
+// CR and LF; the rest belongs to the event all the same.
+func TestInspectorOpenRegions(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		event := "data: xx" + end + "data: yy" + end + end
+		for cut := 1; cut < len(event)-len(end); cut++ {
+			in := NewInspector(Chat, 1)
+			for _, region := range []string{event[:cut], event[cut:] + data(text0)} {
+				if good, err := in.Events([]byte(region)); err != nil || good != len(region) {
+					t.Fatalf("%q cut at %d: good %d of %q, %v", event, cut, good, region, err)
+				}
+			}
+			if good, err := in.Events([]byte(data("!"))); err == nil || good != 0 {
+				t.Fatalf("%q cut at %d: what follows is not judged", event, cut)
+			}
+		}
+	}
+}
