@@ -58,6 +58,10 @@ type bareClient struct {
 	head      []byte // due before the first chunk
 	keepAlive bool
 	watched   watched
+	raw       syscall.RawConn
+	pending   []byte // of tryWrite, not taken by the socket yet
+	try       func(fd uintptr) bool
+	tryErr    error
 	returned  *returnedConns
 	// frames are the buffers in which a chunk is put together, held for the time
 	// of a write only.
@@ -68,6 +72,14 @@ type bareClient struct {
 const maxFrame = 32 << 10
 
 func (c *bareClient) write(b []byte, last bool) error {
+	frame := c.frame(b, last)
+	_, err := c.conn.Write(*frame)
+	c.release(frame)
+	return err
+}
+
+// frame puts a chunk together in a borrowed buffer.
+func (c *bareClient) frame(b []byte, last bool) *[]byte {
 	frame, _ := c.frames.Get().(*[]byte)
 	if frame == nil {
 		frame = new([]byte)
@@ -83,11 +95,61 @@ func (c *bareClient) write(b []byte, last bool) error {
 	if last {
 		out = append(out, "0\r\n\r\n"...)
 	}
-	_, err := c.conn.Write(out)
-	if cap(out) <= maxFrame {
-		*frame = out
+	*frame = out
+	return frame
+}
+
+func (c *bareClient) release(frame *[]byte) {
+	if cap(*frame) <= maxFrame {
 		c.frames.Put(frame)
 	}
+}
+
+// tryWrite is write without waiting for the client. When the socket does not
+// take all of it, whole is false and the rest is kept for writeRest.
+func (c *bareClient) tryWrite(b []byte, last bool) (whole bool, err error) {
+	frame := c.frame(b, last)
+	c.pending = *frame
+	if c.try == nil {
+		c.try = c.tryOnce
+	}
+	if err = c.raw.Write(c.try); err == nil {
+		err = c.tryErr
+	}
+	whole = len(c.pending) == 0
+	if whole || err != nil {
+		c.pending = nil
+	} else {
+		c.pending = bytes.Clone(c.pending)
+	}
+	c.release(frame)
+	return whole, err
+}
+
+// tryOnce is called by the runtime's poller with the socket. It always says
+// that it is done, so that the poller never waits.
+func (c *bareClient) tryOnce(fd uintptr) bool {
+	for len(c.pending) > 0 {
+		n, err := syscall.Write(int(fd), c.pending)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			if err != syscall.EAGAIN {
+				c.tryErr = err
+			}
+			return true
+		}
+		c.pending = c.pending[n:]
+	}
+	return true
+}
+
+// writeRest waits for the client to take what tryWrite left.
+func (c *bareClient) writeRest() error {
+	rest := c.pending
+	c.pending = nil
+	_, err := c.conn.Write(rest)
 	return err
 }
 
@@ -166,13 +228,14 @@ func (x *exchange) detach() bool {
 		c.ahead = bytes.Clone(ahead)
 	}
 	x.stopFollowing()
-	bare := &bareClient{conn: c, keepAlive: !x.r.Close, returned: g.returned, frames: &g.frames}
+	bare := &bareClient{conn: c, raw: raw, keepAlive: !x.r.Close, returned: g.returned, frames: &g.frames}
 	bare.head = x.responseHead(bare.keepAlive)
 	if bare.watched, err = g.hangups.watch(raw, func() { x.cancel(nil) }); err != nil {
 		// Too many watches for the system: the stream goes on, and its hang-up
 		// will be noticed by the next write.
 		g.opts.Log.Warn("a stream's hang-up cannot be watched for", "error", err)
 	}
+	x.breakWrites(c)
 	x.client, x.detached = bare, true
 	return true
 }

@@ -35,6 +35,10 @@ type exchange struct {
 	client        client
 	detached      bool // the stream has left net/http
 	resumed       bool // and this is the goroutine that serves the rest
+	stopBreaking  func() bool
+	shard         *shard // the worker that drives the stream
+	state         atomic.Int32
+	blockedBytes  int // of the write that a slow client holds up
 
 	// From decode and gate.
 	body        []byte

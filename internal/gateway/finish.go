@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -14,6 +15,10 @@ import (
 func (x *exchange) finish() {
 	x.enter(trace.Finish)
 	x.release()
+	if x.stopBreaking != nil {
+		x.stopBreaking()
+		x.writeDeadline = time.Time{} // the context's end may have moved it
+	}
 	broken := x.err != nil && !x.relayedStatus && x.fail()
 	x.stopFollowing()
 	x.cancel(nil)

@@ -51,19 +51,27 @@ func (x *exchange) commit(status int) {
 // write writes b at once; last says that the response is complete with it.
 func (x *exchange) write(b []byte, last bool) error {
 	x.extendDeadline()
+	if x.ctx.Err() != nil && x.err == nil {
+		return x.gone() // else a deadline just set would undo breakWrites
+	}
 	if err := x.client.write(b, last); err != nil {
 		return x.writeError(err)
 	}
+	x.wrote(len(b))
+	return nil
+}
+
+// wrote counts a write of n bytes of output.
+func (x *exchange) wrote(n int) {
 	x.rec.Flushes++
-	x.rec.BytesOut += int64(len(b))
-	x.g.opts.Metrics.Wrote(len(b))
+	x.rec.BytesOut += int64(n)
+	x.g.opts.Metrics.Wrote(n)
 	if x.g.opts.FlushInterval > 0 {
 		x.lastFlush = trace.Now()
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
 	}
-	return nil
 }
 
 // extendDeadline keeps the write deadline between one and one and a half
@@ -79,6 +87,9 @@ func (x *exchange) extendDeadline() {
 }
 
 func (x *exchange) writeError(err error) error {
+	if x.ctx.Err() != nil {
+		return x.gone()
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &infer.Error{Code: infer.CodeSlowClient, Cause: err,
 			Message: "the client did not read for " + x.g.opts.WriteTimeout.String()}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,7 @@ type Gateway struct {
 	waiting atomic.Int64 // mailboxes with output pending
 
 	// Of streams that have left net/http.
+	outputs  *outputs
 	hangups  *hangups // nil where the system has no epoll
 	returned *returnedConns
 	frames   sync.Pool
@@ -121,6 +123,7 @@ func New(opts Options) *Gateway {
 
 		returned: newReturnedConns(),
 	}
+	g.outputs = newOutputs(runtime.GOMAXPROCS(0))
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	if h, err := newHangups(); err == nil {
 		g.hangups = h
@@ -148,6 +151,7 @@ func (g *Gateway) Close() {
 	g.Cut()
 	g.returned.Close()
 	g.streams.Wait()
+	g.outputs.close()
 	if g.hangups != nil {
 		g.hangups.close()
 	}

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
-	"runtime/debug"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -14,6 +12,10 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 	x := g.begin(w, r)
 	x.run(x.serve)
 	if x.detached && x.err == nil {
+		if x.drivable() {
+			x.drive()
+			return
+		}
 		g.streams.Go(func() {
 			x.run(x.resume)
 			x.finish()
@@ -28,9 +30,7 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) run(part func() error) {
 	defer func() {
 		if p := recover(); p != nil {
-			x.err = infer.Errorf(infer.CodeInternal, "internal error")
-			x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID,
-				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			x.panicked(p)
 		}
 	}()
 	x.err = infer.AsError(part())
@@ -97,15 +97,23 @@ func (x *exchange) generate() error {
 		if err := x.receive(); err != nil {
 			return err
 		}
-		for i := range x.cells {
-			cell := &x.cells[i]
-			ended := x.detokenize(cell)
-			x.parse()
-			if err := x.encode(cell, ended); err != nil {
-				return err
-			}
+		if err := x.process(); err != nil {
+			return err
 		}
 	}
+}
+
+// process turns what was taken from the mailbox into bytes to write.
+func (x *exchange) process() error {
+	for i := range x.cells {
+		cell := &x.cells[i]
+		ended := x.detokenize(cell)
+		x.parse()
+		if err := x.encode(cell, ended); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enter moves the request's clock to the next stage, and injects the delay

@@ -53,6 +53,7 @@ type Mailbox struct {
 	pending []Cell
 	choices []choice
 	late    int
+	notify  func()
 	waiting *atomic.Int64
 }
 
@@ -123,11 +124,11 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 	} else {
 		m.append(d)
 	}
-	wake := m.asleep
+	wake, notify := m.asleep, m.notify
 	m.asleep = false
 	m.mu.Unlock()
 	if wake {
-		m.Wake()
+		m.rouse(notify)
 	}
 }
 
@@ -215,6 +216,25 @@ func (m *Mailbox) Ready() <-chan struct{} { return m.wake }
 // goroutine that waits on it: one channel to wait on is several hundred
 // nanoseconds a token cheaper than a select over three.
 func (m *Mailbox) Wake() {
+	m.mu.Lock()
+	notify := m.notify
+	m.mu.Unlock()
+	m.rouse(notify)
+}
+
+// Notify has f called in place of making Ready readable, from the goroutine of
+// the Offer or Wake; f must not block. Nil goes back to Ready.
+func (m *Mailbox) Notify(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notify = f
+}
+
+func (m *Mailbox) rouse(notify func()) {
+	if notify != nil {
+		notify()
+		return
+	}
 	select {
 	case m.wake <- struct{}{}:
 	default: // it will wake anyway
