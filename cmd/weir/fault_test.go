@@ -174,7 +174,7 @@ func scripted(t *testing.T, pieces func(body []byte) (header http.Header, chunks
 func TestRelayTouchesNoByte(t *testing.T) {
 	const strange = "\r\n : not an event\r\n: a comment\n\n" +
 		"event: odd\r\ndata:  {\"seed\": 9007199254740993, \"x\": 1.0, \"y\": 1e400, \"z\": null, \"a\":\"<&>\\u0041\"}\r\n\r\n" +
-		"data: {\"b\":1,\ndata:  \"a\":2}\n\nid: 7\nretry: 10\n\ndata: \n\ndata: [DONE]\n\n"
+		"data: {\"b\":1,\ndata:  \"a\":2}\n\nid: 7\nretry: 10\n\ndata: \n\ndata: {\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
 	var got []byte
 	cut := 1
 	engine := scripted(t, func(body []byte) (http.Header, [][]byte) {
@@ -220,6 +220,7 @@ func TestRelayTouchesNoByte(t *testing.T) {
 // A relayed stream that does not end as it must never looks complete.
 func TestRelayCutStreams(t *testing.T) {
 	const event = "data: {\"x\":1}\n\n"
+	finish := "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
 	huge := "data: " + strings.Repeat("x", 200_000)
 	var answer string
 	engine := scripted(t, func([]byte) (http.Header, [][]byte) {
@@ -234,11 +235,14 @@ func TestRelayCutStreams(t *testing.T) {
 		{"inside an event", event + "data: {\"x\":", event},
 		{"inside a huge event", event + huge, ""},
 		{"before a blank line", event + "data: [DONE]\n", event},
+		{"garbage in an event", event + "data: {\"x\":\n\n" + event + finish + "data: [DONE]\n\n", event},
+		{"no finish_reason", event + "data: [DONE]\n\n", event},
+		{"token after the end", event + finish + "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n", event + finish},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			answer = c.answer
 			a := post(t, g.url+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[]}`)
-			if a.err == nil || bytes.Contains(a.body, []byte("[DONE]")) {
+			if a.err == nil || bytes.Contains(a.body, []byte("data: [DONE]")) {
 				t.Errorf("ended as complete: error %v, %d bytes", a.err, len(a.body))
 			}
 			if c.keeps != "" && !bytes.HasPrefix(a.body, []byte(c.keeps+`data: {"error":`)) {

@@ -197,7 +197,8 @@ func TestSlowClient(t *testing.T) {
 			defer conn.Close()
 			_ = conn.(*net.TCPConn).SetReadBuffer(4096)
 			body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
-			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				strings.Repeat("x", 128), len(body), body) // a long id makes large events
 			eventually(t, "streaming", func() bool { return engineState(t, s.admin).Running == 1 })
 			wantClean(t, run(t, load.Plan{URL: g.url, Concurrency: 8, Requests: 64, OutputTokens: 50, Body: map[string]any{"ignore_eos": true}}), 64, 50)
 			eventually(t, "free", func() bool { return engineState(t, s.admin).Running == 0 })

@@ -82,7 +82,7 @@ type exchange struct {
 	complete      bool   // the whole answer is encoded
 	committed     bool   // the response head was written
 	carriesSSE    bool   // the response is a stream of events
-	relayedStatus bool   // the engine's own refusal was passed on
+	relayedError  bool   // the engine's own word on its failure was passed on, whole
 	writeDeadline time.Time
 	lastFlush     int64       // with a flush interval: when output was written last
 	holding       *time.Timer // and until when it gathers

@@ -19,7 +19,7 @@ func (x *exchange) finish() {
 		x.stopBreaking()
 		x.writeDeadline = time.Time{} // the context's end may have moved it
 	}
-	broken := x.err != nil && !x.relayedStatus && x.fail()
+	broken := x.err != nil && !x.relayedError && x.fail()
 	x.stopFollowing()
 	x.cancel(nil)
 	x.record()
@@ -56,7 +56,8 @@ func (x *exchange) fail() (broken bool) {
 		}
 		return x.err.Code == infer.CodeCancelled
 	}
-	if x.carriesSSE && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
+	inside := x.pull != nil && x.pull.open // an event that is half sent
+	if x.carriesSSE && !inside && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
 		x.out = openai.AppendErrorEvent(x.out, x.err)
 		_ = x.write(x.out, false) // the client may be gone by now, which changes nothing
 	}

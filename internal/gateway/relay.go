@@ -33,7 +33,11 @@ func (x *exchange) relay() error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	x.carriesSSE = kind == "text/event-stream"
 	x.startIdle()
-	x.pull = &pull{x: x, buf: make([]byte, relayBufferMin), wantDone: x.endpoint != openai.Other}
+	x.pull = &pull{x: x, buf: make([]byte, relayBufferMin)}
+	if x.endpoint != openai.Other && resp.Status < 400 && x.carriesSSE {
+		x.pull.judged = true
+		x.pull.inspector = openai.NewInspector(x.endpoint, x.head.Choices())
+	}
 	return x.pull.copy()
 }
 
@@ -51,7 +55,7 @@ func (x *exchange) elsewhere() error {
 
 // statusError records a refusal that the engine wrote and the client has read.
 func (x *exchange) statusError(status int) error {
-	x.relayedStatus = true
+	x.relayedError = true
 	e := infer.Errorf(infer.CodeInvalid, "the engine answered with status %d", status)
 	switch {
 	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
@@ -79,15 +83,22 @@ type pull struct {
 	whole    int  // of it, what may be forwarded
 	ended    bool // the engine's answer was read to its end
 	splitter sse.Splitter
-	wantDone bool // a complete stream of this endpoint ends with [DONE]
 	done     bool
-	usage    []byte // the beginning of the latest usage object
-	open     bool   // the last write ended inside an event too large to hold
+	// judged streams are those whose rules are known (docs/integrity.md): their
+	// events are looked at, and a whole one ends with [DONE].
+	judged    bool
+	inspector openai.Inspector
+	fault     *infer.Error // what is wrong with what follows buf[:whole]
+	usage     []byte       // the beginning of the latest usage object
+	open      bool         // the last write ended inside an event too large to hold
 }
 
 // resume goes on with a stream that has left net/http.
 func (p *pull) resume() error {
 	if err := p.flush(); err != nil {
+		return err
+	}
+	if err := p.faulty(); err != nil {
 		return err
 	}
 	if p.ended {
@@ -148,18 +159,45 @@ func (p *pull) forward(n int) error {
 		whole, p.open = r.Len, r.Open
 		p.done = r.Done
 	}
-	p.noteUsage(p.buf[:whole])
+	if p.judged {
+		whole = p.judge(whole)
+	} else {
+		p.noteUsage(p.buf[:whole])
+	}
 	p.held += n
 	p.whole = whole
 	if whole == 0 {
-		return nil
+		return p.faulty()
 	}
 	if !x.committed {
 		if p.head(); x.detached {
 			return nil // resume flushes
 		}
 	}
-	return p.flush()
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return p.faulty()
+}
+
+// judge looks at the whole events that are due and gives the length of those
+// that may be forwarded.
+func (p *pull) judge(whole int) int {
+	good, err := p.inspector.Events(p.buf[:whole])
+	if err == nil {
+		return whole
+	}
+	p.fault, p.open = infer.AsError(err), false
+	p.fault.Engine = p.x.target.Name
+	p.fault.Retryable = good == 0 && !p.x.committed
+	return good
+}
+
+func (p *pull) faulty() error {
+	if p.fault != nil {
+		return p.fault
+	}
+	return nil
 }
 
 // flush writes what may be written.
@@ -188,7 +226,7 @@ func (p *pull) head() {
 func (p *pull) finish() error {
 	x := p.x
 	if x.carriesSSE {
-		if p.held > 0 || p.open || p.wantDone && !p.done && x.response.Status < 400 {
+		if p.held > 0 || p.open || p.judged && !p.done {
 			return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true,
 				Message: "the engine's stream ended before it was complete"}
 		}
@@ -202,8 +240,12 @@ func (p *pull) finish() error {
 		return err
 	}
 	x.complete = true
-	if x.response.Status >= 400 {
+	switch {
+	case x.response.Status >= 400:
 		return x.statusError(x.response.Status)
+	case p.judged && p.inspector.Failed():
+		x.relayedError = true
+		return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Message: "the engine ended the stream with an error of its own"}
 	}
 	return nil
 }
@@ -239,7 +281,11 @@ func (p *pull) noteUsage(events []byte) {
 
 // recordUsage puts the token counts that the engine stated into the record.
 func (p *pull) recordUsage() {
-	if u, ok := openai.ParseUsage(p.usage); ok {
+	u, ok := p.inspector.Usage()
+	if !p.judged {
+		u, ok = openai.ParseUsage(p.usage)
+	}
+	if ok {
 		rec := p.x.rec
 		rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
 	}
