@@ -59,9 +59,9 @@ func TestMedians(t *testing.T) {
 }
 
 func TestJudgeRun(t *testing.T) {
-	plane := &Result{Load: "founding", Gateway: namePlane, Delivered: 100, P99: 10}
-	lossy := &Result{Load: "founding", Gateway: nameLatest, Lost: 5}
-	late := &Result{Load: "founding", Gateway: nameSingle, Delivered: 80, P99: 900}
+	plane := &Result{Load: "flat out", Gateway: namePlane, Delivered: 100, P99: 10}
+	lossy := &Result{Load: "flat out", Gateway: nameLatest, Lost: 5}
+	late := &Result{Load: "flat out", Gateway: nameSingle, Delivered: 80, P99: 900}
 	for _, c := range []struct {
 		name    string
 		results []*Result
@@ -70,9 +70,9 @@ func TestJudgeRun(t *testing.T) {
 		{"as it must be", []*Result{plane, lossy, late}, ""},
 		{"a gateway loses", []*Result{plane, lossy, late, {Load: "burst", Gateway: nameNginx, Lost: 1}}, "1 tokens lost"},
 		{"a gateway repeats", []*Result{plane, lossy, late, {Load: "burst", Gateway: nameRelay, Wrong: 2}}, "2 repeated"},
-		{"the control loses nothing", []*Result{plane, {Load: "founding", Gateway: nameLatest}, late}, "cannot see a loss"},
-		{"the control keeps up", []*Result{plane, lossy, {Load: "founding", Gateway: nameSingle, Delivered: 100, P99: 11}}, "is no worse"},
-		{"not measured", []*Result{plane, {Load: "founding", Gateway: nameNginx, Failed: "nginx is not installed"}}, "not installed"},
+		{"the control loses nothing", []*Result{plane, {Load: "flat out", Gateway: nameLatest}, late}, "cannot see a loss"},
+		{"the control keeps up", []*Result{plane, lossy, {Load: "flat out", Gateway: nameSingle, Delivered: 100, P99: 11}}, "is no worse"},
+		{"not measured", []*Result{plane, {Load: "flat out", Gateway: nameNginx, Failed: "nginx is not installed"}}, "not installed"},
 		{"the clock was set", []*Result{{Load: "burst", Gateway: namePlane, Negative: 1}}, "the clock was set"},
 		{"no overload was run", []*Result{{Load: "spread", Gateway: namePlane}, {Load: "spread", Gateway: nameSingle}}, ""},
 	} {
