@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -57,15 +58,83 @@ type bareClient struct {
 	conn      *conn
 	head      []byte // due before the first chunk
 	keepAlive bool
-	watched   watched
-	raw       syscall.RawConn
+	unwatch   func()
+	socket    tryWriter
 	pending   []byte // of tryWrite, not taken by the socket yet
-	try       func(fd uintptr) bool
-	tryErr    error
 	returned  *returnedConns
 	// frames are the buffers in which a chunk is put together, held for the time
 	// of a write only.
 	frames *sync.Pool // of *[]byte
+}
+
+// tryWriter writes as much as a connection takes at once, without waiting. It
+// serves one goroutine at a time.
+type tryWriter interface {
+	tryWrite(p []byte) (n int, err error)
+}
+
+// tryWriterOf gives a connection's own, or that of its socket.
+func tryWriterOf(c net.Conn) (tryWriter, bool) {
+	if own, ok := c.(tryWriter); ok {
+		return own, true
+	}
+	sys, ok := c.(syscall.Conn)
+	if !ok {
+		return nil, false
+	}
+	raw, err := sys.SyscallConn()
+	if err != nil {
+		return nil, false
+	}
+	w := &socketWriter{raw: raw}
+	w.once = w.write
+	return w, true
+}
+
+// socketWriter is the tryWriter of a socket.
+type socketWriter struct {
+	raw  syscall.RawConn
+	once func(fd uintptr) bool // write, as a value made once
+	rest []byte
+	err  error
+}
+
+func (w *socketWriter) tryWrite(p []byte) (n int, err error) {
+	w.rest, w.err = p, nil
+	if err = w.raw.Write(w.once); err == nil {
+		err = w.err
+	}
+	n = len(p) - len(w.rest)
+	w.rest = nil
+	return n, err
+}
+
+// write is called by the runtime's poller with the socket. It always says that
+// it is done, so that the poller never waits.
+func (w *socketWriter) write(fd uintptr) bool {
+	for len(w.rest) > 0 {
+		n, err := syscall.Write(int(fd), w.rest)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			if err != syscall.EAGAIN {
+				w.err = err
+			}
+			return true
+		}
+		w.rest = w.rest[n:]
+	}
+	return true
+}
+
+// watcher notices that the peers of connections have hung up.
+type watcher interface {
+	// watch calls gone once when the peer has ended its side of the connection
+	// or broken it, also if it already has. gone must not block. stop ends the
+	// watch; it must be called before the connection is closed or handed on.
+	watch(c net.Conn, gone func()) (stop func(), err error)
+	close()
 }
 
 // maxFrame is the size above which a buffer is not kept.
@@ -109,40 +178,13 @@ func (c *bareClient) release(frame *[]byte) {
 // take all of it, whole is false and the rest is kept for writeRest.
 func (c *bareClient) tryWrite(b []byte, last bool) (whole bool, err error) {
 	frame := c.frame(b, last)
-	c.pending = *frame
-	if c.try == nil {
-		c.try = c.tryOnce
-	}
-	if err = c.raw.Write(c.try); err == nil {
-		err = c.tryErr
-	}
-	whole = len(c.pending) == 0
-	if whole || err != nil {
-		c.pending = nil
-	} else {
-		c.pending = bytes.Clone(c.pending)
+	n, err := c.socket.tryWrite(*frame)
+	whole = n == len(*frame)
+	if !whole && err == nil {
+		c.pending = bytes.Clone((*frame)[n:])
 	}
 	c.release(frame)
 	return whole, err
-}
-
-// tryOnce is called by the runtime's poller with the socket. It always says
-// that it is done, so that the poller never waits.
-func (c *bareClient) tryOnce(fd uintptr) bool {
-	for len(c.pending) > 0 {
-		n, err := syscall.Write(int(fd), c.pending)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil {
-			if err != syscall.EAGAIN {
-				c.tryErr = err
-			}
-			return true
-		}
-		c.pending = c.pending[n:]
-	}
-	return true
 }
 
 // writeRest waits for the client to take what tryWrite left.
@@ -156,7 +198,7 @@ func (c *bareClient) writeRest() error {
 func (c *bareClient) setDeadline(t time.Time) { _ = c.conn.SetWriteDeadline(t) } // fails only on a closed connection, as writes will
 
 func (c *bareClient) end(whole, unread bool) {
-	c.watched.stop()
+	c.unwatch()
 	switch {
 	case whole && c.keepAlive:
 		if c.conn.SetDeadline(time.Time{}) == nil && c.returned.give(c.conn) {
@@ -185,7 +227,7 @@ const (
 // with unread bytes in the socket would reset the connection, and the reset
 // would overtake the last event.
 func (c *bareClient) linger() {
-	if tcp, ok := c.conn.Conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
+	if half, ok := c.conn.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.conn, lingerBytes) // however it ends, the connection is closed
 	}
@@ -204,23 +246,27 @@ func (c *bareClient) linger() {
 // requests, and Cut), and closing so that a last event arrives (linger).
 func (x *exchange) detach() bool {
 	g := x.g
-	if !x.carriesSSE || x.r.ProtoMajor != 1 || x.r.ProtoMinor < 1 || x.r.TLS != nil || g.hangups == nil || !g.returned.serving.Load() {
+	if !x.carriesSSE || x.r.ProtoMajor != 1 || x.r.ProtoMinor < 1 || x.r.TLS != nil || !g.returned.serving.Load() {
 		return false
 	}
 	c, ok := x.r.Context().Value(connKey{}).(*conn)
 	if !ok {
 		return false
 	}
-	sys, ok := c.Conn.(syscall.Conn)
+	socket, ok := tryWriterOf(c.Conn)
 	if !ok {
 		return false
 	}
-	raw, err := sys.SyscallConn()
+	unwatch, err := g.hangups.watch(c.Conn, func() { x.cancel(nil) })
 	if err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			g.opts.Log.Warn("a stream stays with net/http", "error", err)
+		}
 		return false
 	}
 	_, rw, err := x.rc.Hijack()
 	if err != nil {
+		unwatch()
 		return false
 	}
 	if n := rw.Reader.Buffered(); n > 0 {
@@ -228,13 +274,8 @@ func (x *exchange) detach() bool {
 		c.ahead = bytes.Clone(ahead)
 	}
 	x.stopFollowing()
-	bare := &bareClient{conn: c, raw: raw, keepAlive: !x.r.Close, returned: g.returned, frames: &g.frames}
+	bare := &bareClient{conn: c, socket: socket, keepAlive: !x.r.Close, unwatch: unwatch, returned: g.returned, frames: &g.frames}
 	bare.head = x.responseHead(bare.keepAlive)
-	if bare.watched, err = g.hangups.watch(raw, func() { x.cancel(nil) }); err != nil {
-		// Too many watches for the system: the stream goes on, and its hang-up
-		// will be noticed by the next write.
-		g.opts.Log.Warn("a stream's hang-up cannot be watched for", "error", err)
-	}
 	x.breakWrites(c)
 	x.client, x.detached = bare, true
 	return true
@@ -266,16 +307,17 @@ func (x *exchange) responseHead(keepAlive bool) []byte {
 // one's first byte the server takes such a connection for a new one, which its
 // Shutdown would wait for; so those are closed with the listener.
 type returnedConns struct {
-	conns   chan net.Conn
-	closed  chan struct{}
-	serving atomic.Bool // somebody accepts
+	conns       chan net.Conn
+	closed      chan struct{}
+	serving     atomic.Bool   // somebody accepts
+	headTimeout time.Duration // of a request's head, once it has begun
 
 	mu   sync.Mutex
 	idle map[*conn]struct{} // nil once closed
 }
 
-func newReturnedConns() *returnedConns {
-	return &returnedConns{conns: make(chan net.Conn), closed: make(chan struct{}), idle: map[*conn]struct{}{}}
+func newReturnedConns(headTimeout time.Duration) *returnedConns {
+	return &returnedConns{headTimeout: headTimeout, conns: make(chan net.Conn), closed: make(chan struct{}), idle: map[*conn]struct{}{}}
 }
 
 // give hands a connection over; false when nobody takes it any more.

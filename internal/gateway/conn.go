@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/trace"
 )
@@ -65,8 +66,25 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// keepAliveTimeout bounds the wait of a kept connection for its next request.
+const keepAliveTimeout = 5 * time.Minute
+
+// SetReadDeadline implements net.Conn. A returned connection is new to
+// net/http, which bounds the wait for a request's head from the start. Until
+// the head's first byte it is idle like any kept connection, and bounded so.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if c.returned.Load() != nil && !t.IsZero() {
+		t = time.Now().Add(keepAliveTimeout)
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// stamp is called after a read that brought something.
 func (c *conn) stamp() {
-	c.leave()
+	if r := c.returned.Load(); r != nil {
+		c.leave()
+		_ = c.Conn.SetReadDeadline(time.Now().Add(r.headTimeout)) // fails only on a closed connection, as reads will
+	}
 	if c.first.Load() == 0 {
 		c.first.Store(trace.Now())
 	}
@@ -109,6 +127,7 @@ func (g *Gateway) Server() *http.Server {
 		Handler:           g.Handler(),
 		ConnContext:       ConnContext,
 		ReadHeaderTimeout: g.opts.BodyTimeout,
+		IdleTimeout:       keepAliveTimeout,
 		MaxHeaderBytes:    64 << 10,
 	}
 }

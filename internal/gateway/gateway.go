@@ -103,7 +103,7 @@ type Gateway struct {
 
 	// Of streams that have left net/http.
 	outputs  *outputs
-	hangups  *hangups // nil where the system has no epoll
+	hangups  watcher
 	returned *returnedConns
 	frames   sync.Pool
 	streams  sync.WaitGroup
@@ -121,15 +121,11 @@ func New(opts Options) *Gateway {
 		ids:     newRequestIDs(),
 		started: time.Now().Unix(),
 
-		returned: newReturnedConns(),
+		hangups:  newHangups(),
+		returned: newReturnedConns(opts.BodyTimeout),
 	}
 	g.outputs = newOutputs(runtime.GOMAXPROCS(0))
 	g.base, g.cut = context.WithCancelCause(context.Background())
-	if h, err := newHangups(); err == nil {
-		g.hangups = h
-	} else {
-		opts.Log.Info("streams stay with net/http", "reason", err)
-	}
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	return g
 }
@@ -152,23 +148,33 @@ func (g *Gateway) Close() {
 	g.returned.Close()
 	g.streams.Wait()
 	g.outputs.close()
-	if g.hangups != nil {
-		g.hangups.close()
-	}
+	g.hangups.close()
 	g.pool.Close()
 }
 
 // Handler serves the API's paths.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", g.listModels)
-	mux.HandleFunc("GET /v1/models/{id...}", g.getModel)
+	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
+	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
 	mux.HandleFunc("/v1/", g.handle)
-	mux.HandleFunc("/", g.notFound)
+	mux.HandleFunc("/", g.view(g.notFound))
 	return mux
 }
 
+// view serves what is no request to an engine: it has an id all the same, and
+// a write deadline of its own, because a kept connection still has that of its
+// last response.
+func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpClient
+		serve(w, r)
+	}
+}
+
+const nothingThere = "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions"
+
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, infer.Errorf(infer.CodeNotFound,
-		"there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", r.URL.Path))
+	writeError(w, infer.Errorf(infer.CodeNotFound, nothingThere, r.URL.Path))
 }

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"syscall"
 
@@ -17,9 +19,11 @@ import (
 // Only the end of the client's side is watched for, never its data, so that
 // what it sends ahead stays in the socket for its next request.
 type hangups struct {
+	open  sync.Once // with the first watch
+	err   error     // of opening
 	epoll int
-	wake  int // an eventfd that ends the wait
-	done  chan struct{}
+	wake  int           // an eventfd that ends the wait
+	done  chan struct{} // nil unless open
 
 	mu    sync.Mutex
 	next  uint64
@@ -29,24 +33,27 @@ type hangups struct {
 // wakeID is the eventfd's; streams count from 1.
 const wakeID = 0
 
-func newHangups() (*hangups, error) {
+func newHangups() *hangups { return &hangups{calls: map[uint64]func(){}} }
+
+// start opens the epoll instance and starts its goroutine.
+func (h *hangups) start() error {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+		return fmt.Errorf("epoll: %w", err)
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		unix.Close(epoll)
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return fmt.Errorf("eventfd: %w", err)
 	}
-	h := &hangups{epoll: epoll, wake: wake, done: make(chan struct{}), calls: map[uint64]func(){}}
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, event(unix.EPOLLIN, wakeID)); err != nil {
 		unix.Close(epoll)
 		unix.Close(wake)
-		return nil, fmt.Errorf("epoll: %w", err)
+		return fmt.Errorf("epoll: %w", err)
 	}
+	h.epoll, h.wake, h.done = epoll, wake, make(chan struct{})
 	go h.run()
-	return h, nil
+	return nil
 }
 
 // event carries an id in the 64 bits that the kernel hands back.
@@ -54,16 +61,26 @@ func event(events uint32, id uint64) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
 }
 
-// watch calls gone once when the peer has ended its side of the connection or
-// broken it, also if it already has. gone must not block.
-func (h *hangups) watch(c syscall.RawConn, gone func()) (watched, error) {
+// watch implements watcher.
+func (h *hangups) watch(conn net.Conn, gone func()) (stop func(), err error) {
+	sys, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	c, err := sys.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
+	}
+	if h.open.Do(func() { h.err = h.start() }); h.err != nil {
+		return nil, h.err
+	}
 	h.mu.Lock()
 	h.next++
 	id := h.next
 	h.calls[id] = gone
 	h.mu.Unlock()
 	var failed error
-	err := c.Control(func(fd uintptr) {
+	err = c.Control(func(fd uintptr) {
 		failed = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd), event(unix.EPOLLRDHUP|unix.EPOLLONESHOT, id))
 	})
 	if err == nil {
@@ -71,9 +88,9 @@ func (h *hangups) watch(c syscall.RawConn, gone func()) (watched, error) {
 	}
 	if err != nil {
 		h.forget(id)
-		return watched{}, fmt.Errorf("watch for a hang-up: %w", err)
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
 	}
-	return watched{h, c, id}, nil
+	return func() { h.stop(c, id) }, nil
 }
 
 func (h *hangups) forget(id uint64) func() {
@@ -84,19 +101,10 @@ func (h *hangups) forget(id uint64) func() {
 	return call
 }
 
-// watched is a connection under watch.
-type watched struct {
-	h  *hangups
-	c  syscall.RawConn
-	id uint64
-}
-
-// stop ends the watch; it must be called before the connection is closed or
-// handed on.
-func (w watched) stop() {
-	w.h.forget(w.id)
-	_ = w.c.Control(func(fd uintptr) {
-		_ = unix.EpollCtl(w.h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) // fails only if it is not there
+func (h *hangups) stop(c syscall.RawConn, id uint64) {
+	h.forget(id)
+	_ = c.Control(func(fd uintptr) {
+		_ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) // fails only if it is not there
 	})
 }
 
@@ -123,8 +131,12 @@ func (h *hangups) run() {
 	}
 }
 
-// close ends the goroutine and waits for it.
+// close ends the goroutine, if there is one, and waits for it.
 func (h *hangups) close() {
+	h.open.Do(func() { h.err = net.ErrClosed })
+	if h.done == nil {
+		return
+	}
 	_, _ = unix.Write(h.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail: it is ours and open
 	<-h.done
 	unix.Close(h.epoll)
