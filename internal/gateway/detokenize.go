@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"weir/internal/infer"
 	"weir/internal/stream"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
@@ -30,10 +31,14 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	}
 	if stopped {
 		x.mailbox.Close()
-		if c.Finish == nil {
+		switch {
+		case c.Finish == nil:
 			x.generation.Abort()
+		case c.Finish.Err == nil:
+			c.Finish.Reason = infer.ReasonStop
+		default:
+			c.Finish = nil // the answer is whole all the same
 		}
-		c.Finish = nil
 	}
 	return stopped || c.Finish != nil
 }

@@ -31,16 +31,30 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 	}
 	reason := infer.ReasonStop
 	if c.Finish != nil {
-		if err := c.Finish.Err; err != nil {
-			if err.Engine == "" {
-				err.Engine = x.target.Name
-			}
+		if err := x.engineError(c.Finish); err != nil {
 			return err
 		}
 		reason = c.Finish.Reason
 	}
 	x.end(c, reason)
 	return nil
+}
+
+// engineError is why the engine ended a generation that is not whole. What the
+// adapter gave may be the same for every generation of a lost connection, so it
+// is copied before it is changed.
+func (x *exchange) engineError(f *infer.Finish) error {
+	err := infer.Error{Code: infer.CodeEngine, Retryable: true, Message: "the engine gave up the request before its answer was complete"}
+	switch {
+	case f.Err != nil:
+		err = *f.Err
+	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength:
+		return nil
+	}
+	if err.Engine == "" {
+		err.Engine = x.target.Name
+	}
+	return &err
 }
 
 // end encodes what follows the last text.
