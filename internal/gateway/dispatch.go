@@ -84,6 +84,7 @@ func (x *exchange) forward() error {
 	header.Del("Accept-Encoding")
 	header.Set("X-Request-Id", x.rec.RequestID)
 	x.attempt, x.abandon = context.WithCancelCause(x.ctx)
+	x.rec.FirstReceived = 0
 	resp, err := x.target.Relay.Forward(x.attempt, &engine.RelayRequest{
 		Method: x.r.Method, Path: x.r.URL.RequestURI(), Header: header, Body: body,
 	}, x.leg())
@@ -118,6 +119,10 @@ func (x *exchange) settle(err error) error {
 	if x.idle != nil {
 		x.idle.Stop()
 		x.idle = nil
+	}
+	if x.silence != nil {
+		x.silence.end()
+		x.silence = nil
 	}
 	if err == nil {
 		leg.Outcome = infer.Finished.String()

@@ -62,6 +62,7 @@ type exchange struct {
 	generation engine.Generation
 	response   *engine.RelayResponse
 	pull       *pull           // moves the response
+	silence    *silence        // bounds the wait for its bytes
 	attempt    context.Context // of a relayed attempt
 	abandon    context.CancelCauseFunc
 	idle       *time.Timer // bounds the wait for the engine's next output
@@ -119,8 +120,11 @@ func endpointLabel(path string) string {
 	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
 		return path
 	}
-	return "other"
+	return otherEndpoint
 }
+
+// otherEndpoint is the label of paths that a relay may know and weir does not.
+const otherEndpoint = "other"
 
 // gone is why the request's context has ended.
 func (x *exchange) gone() error { return infer.AsError(context.Cause(x.ctx)) }

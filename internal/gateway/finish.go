@@ -31,6 +31,9 @@ func (x *exchange) release() {
 	if x.generation != nil || x.response != nil {
 		_ = x.settle(x.err)
 	}
+	if x.silence != nil {
+		x.silence.end()
+	}
 	if x.idle != nil {
 		x.idle.Stop()
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"time"
+	"strconv"
 
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -32,8 +32,8 @@ func (x *exchange) relay() error {
 	resp := x.response
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	x.carriesSSE = kind == "text/event-stream"
-	x.startIdle()
-	x.pull = &pull{x: x, buf: make([]byte, relayBufferMin)}
+	x.silence = x.bound()
+	x.pull = &pull{x: x, declared: declaredLength(resp.Header), buf: make([]byte, relayBufferMin)}
 	if x.endpoint != openai.Other && resp.Status < 400 && x.carriesSSE {
 		x.pull.judged = true
 		x.pull.inspector = openai.NewInspector(x.endpoint, x.head.Choices())
@@ -66,15 +66,6 @@ func (x *exchange) statusError(status int) error {
 	return e
 }
 
-// startIdle bounds the wait for the engine's next bytes.
-func (x *exchange) startIdle() {
-	cancel, engine, timeout := x.abandon, x.target.Name, x.g.opts.IdleTimeout
-	x.idle = time.AfterFunc(timeout, func() {
-		cancel(&infer.Error{Code: infer.CodeDeadline, Engine: engine, Retryable: true,
-			Message: "the engine sent nothing for " + timeout.String()})
-	})
-}
-
 // pull moves one answer. buf[:held] is what was read and not yet forwarded.
 type pull struct {
 	x        *exchange
@@ -82,6 +73,8 @@ type pull struct {
 	held     int
 	whole    int  // of it, what may be forwarded
 	ended    bool // the engine's answer was read to its end
+	read     int64
+	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
 	done     bool
 	// judged streams are those whose rules are known (docs/integrity.md): their
@@ -115,11 +108,13 @@ func (p *pull) copy() error {
 		x.hold()
 		x.enter(trace.Engine)
 		p.grow()
+		x.silence.begin()
 		n, err := x.response.Body.Read(p.buf[p.held:])
+		x.silence.pause()
 		x.enter(trace.Receive)
 		if n > 0 {
-			x.idle.Reset(x.g.opts.IdleTimeout)
 			if x.rec.FirstReceived == 0 {
+				x.silence.limitTo(x.g.opts.IdleTimeout)
 				x.rec.FirstReceived = trace.Now()
 				x.rec.LiveAtFirstToken = int(x.g.live.Load())
 			}
@@ -153,6 +148,10 @@ func (p *pull) grow() {
 // forward writes as much of what is held as may be written.
 func (p *pull) forward(n int) error {
 	x := p.x
+	p.read += int64(n)
+	if p.declared >= 0 && p.read > p.declared {
+		return p.engineFault("the engine's answer is longer than it declared")
+	}
 	whole := p.held + n
 	if x.carriesSSE {
 		r := p.splitter.Feed(p.buf[p.held:whole])
@@ -227,9 +226,11 @@ func (p *pull) finish() error {
 	x := p.x
 	if x.carriesSSE {
 		if p.held > 0 || p.open || p.judged && !p.done {
-			return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true,
-				Message: "the engine's stream ended before it was complete"}
+			return p.engineFault("the engine's stream ended before it was complete")
 		}
+	}
+	if p.declared >= 0 && p.read < p.declared {
+		return p.engineFault("the engine's answer is shorter than it declared")
 	}
 	x.enter(trace.Flush)
 	if !x.committed {
@@ -248,6 +249,20 @@ func (p *pull) finish() error {
 		return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Message: "the engine ended the stream with an error of its own"}
 	}
 	return nil
+}
+
+// engineFault is a failure of the engine's.
+func (p *pull) engineFault(message string) error {
+	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message}
+}
+
+// declaredLength is the length that an answer's head declares, or -1.
+func declaredLength(h http.Header) int64 {
+	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
 }
 
 // readError says why the engine's answer could not be read to its end. An
