@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -20,6 +21,9 @@ import (
 // keeps a relayed stream whole (golang/go#40747).
 func (x *exchange) decode() error {
 	if x.r.Method != http.MethodPost {
+		if endpointLabel(x.r.URL.Path) == otherEndpoint {
+			return infer.Errorf(infer.CodeNotFound, nothingThere, x.r.URL.Path)
+		}
 		x.w.Header().Set("Allow", http.MethodPost)
 		return infer.Errorf(infer.CodeMethod, "%s does not take %s; use POST", x.r.URL.Path, x.r.Method)
 	}
@@ -71,7 +75,9 @@ func (x *exchange) readBody() error {
 		if err := x.rc.SetReadDeadline(time.Now().Add(x.g.opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return infer.AsError(err)
 		}
-		_, err := io.CopyN(buf, x.r.Body, min(256<<10, limit+1-int64(buf.Len())))
+		buf.Grow(bytes.MinRead)
+		n, err := x.r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
+		buf.Write(buf.AvailableBuffer()[:n])
 		if int64(buf.Len()) > limit {
 			return tooLarge(limit)
 		}
@@ -93,10 +99,11 @@ func tooLarge(limit int64) error {
 }
 
 func (x *exchange) bodyError(err error) error {
+	var broken *net.OpError
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v", x.g.opts.BodyTimeout)
-	case errors.Is(err, io.ErrUnexpectedEOF), x.ctx.Err() != nil:
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), x.ctx.Err() != nil:
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}
 	return &infer.Error{Code: infer.CodeInvalid, Message: "the request body cannot be read", Cause: err}

@@ -31,11 +31,23 @@ func (x *exchange) tokenize() error {
 // encodeText runs on a worker of the pool. A rendered chat has its special
 // tokens from the template; a completion's prompt gets those that the model's
 // post-processor adds.
-func (x *exchange) encodeText(yield func()) (err error) {
-	x.ids, err = x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
+func (x *exchange) encodeText(yield func()) error {
+	ids, err := x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
 		AddSpecial: x.endpoint == openai.Completions, Yield: yield,
 	})
-	return err
+	if err == nil {
+		x.ids = ids
+		return nil
+	}
+	if x.ctx.Err() != nil {
+		return x.gone()
+	}
+	// The tokenizer does not know which field its text came from.
+	e := *infer.AsError(err)
+	if e.Code == infer.CodeInvalid && e.Param == "" {
+		e.Param = x.promptField()
+	}
+	return &e
 }
 
 // inPool runs work in the pool: the wait for a worker is pool_wait, and the
