@@ -1,0 +1,398 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"weir/internal/metrics"
+	"weir/internal/route"
+	"weir/internal/timeline"
+	"weir/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// simModel is the built-in model folder, read once.
+var simModel = sync.OnceValue(func() *Model {
+	m, err := LoadModel(models.SimName, nil, models.Sim())
+	if err != nil {
+		panic(err)
+	}
+	return m
+})
+
+// words are ids whose texts are distinct words with a space before them.
+var words = sync.OnceValue(func() []uint32 {
+	var ids []uint32
+	m := simModel()
+	for id := range uint32(m.VocabSize) {
+		if t := m.Text(id); len(t) == 4 && t[0] == ' ' && bytes.Trim(t[1:], "abcdefghijklmnopqrstuvwxyz") == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+})
+
+func text(ids ...uint32) string { return simModel().Tokenizer.Decode(ids, true) }
+
+// tokensOf gives ids whose texts are exactly the parts given.
+func tokensOf(t testing.TB, parts ...string) []uint32 {
+	t.Helper()
+	m := simModel()
+	var ids []uint32
+	for _, part := range parts {
+		found := false
+		for id := range uint32(m.VocabSize) {
+			if m.Tokenizer.Known(id) && !m.Tokenizer.Special(id) && string(m.Text(id)) == part {
+				ids, found = append(ids, id), true
+				break
+			}
+		}
+		if !found {
+			t.Fatalf("no token is %q", part)
+		}
+	}
+	return ids
+}
+
+// bench is a gateway behind its HTTP server on a network in memory, in front
+// of scripted engines, all in one bubble of virtual time.
+type bench struct {
+	t        testing.TB
+	g        *Gateway
+	metrics  *metrics.Metrics
+	timeline *timeline.Recorder
+	file     string
+	net      *memListener
+	snapshot atomic.Pointer[route.Snapshot]
+	changed  chan struct{}
+	stopped  bool
+	stop     func()
+	callers  []*caller
+	sent     map[string]int // requests whose arrival the gateway must account for, by id
+	nextID   int
+}
+
+// inBubble runs a test in virtual time against a gateway with the engines
+// given, once with streams that leave net/http and once with streams that
+// cannot. After it, whatever the test did, what must hold at rest is checked:
+// one record per request, the accounting identity, nothing reserved, pending
+// or running, and no goroutine left (the bubble would not end).
+func inBubble(t *testing.T, opts Options, engines []any, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	words()
+	for _, way := range []string{"bare", "net/http"} {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, dir, opts, engines, way == "bare")
+				defer b.end()
+				test(t, b)
+			})
+		})
+	}
+}
+
+// benchNumber names the timelines of a test that opens many benches.
+var benchNumber atomic.Uint64
+
+func newBench(t testing.TB, dir string, opts Options, engines []any, bare bool) *bench {
+	b := &bench{t: t, metrics: metrics.New(), net: newMemListener(), sent: map[string]int{}}
+	b.file = filepath.Join(dir, fmt.Sprintf("timeline-%d.jsonl", benchNumber.Add(1)))
+	recorder, err := timeline.New(timeline.Options{File: b.file, Keep: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.timeline = recorder
+	for _, e := range engines {
+		switch e := e.(type) {
+		case *tokenEngine:
+			e.calls = nil
+		case *relayEngine:
+			e.forwards = nil
+		}
+	}
+	b.publish(engines...)
+	opts.Snapshot = b.snapshot.Load
+	opts.Models = map[string]*Model{models.SimName: simModel()}
+	opts.Metrics, opts.Timeline = b.metrics, recorder
+	if opts.Pool.Workers == 0 {
+		opts.Pool.Workers = 1
+	}
+	b.g = New(opts)
+	b.g.hangups = memHangups{}
+	server := b.g.Server()
+	listeners := []net.Listener{Listener(b.net)}
+	if bare {
+		listeners = append(listeners, b.g.Returned())
+	}
+	var served sync.WaitGroup
+	for _, l := range listeners {
+		served.Go(func() { _ = server.Serve(l) }) // ends by Close
+	}
+	b.stop = func() {
+		server.Close()
+		served.Wait()
+	}
+	synctest.Wait()
+	return b
+}
+
+// publish puts a new fleet in place: token engines serve the built-in model,
+// relays the model "relayed".
+func (b *bench) publish(engines ...any) {
+	changed := make(chan struct{})
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}}
+	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: &route.RoundRobin{}}
+	snap := &route.Snapshot{Changed: changed, Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
+	for _, e := range engines {
+		switch e := e.(type) {
+		case *tokenEngine:
+			r := &route.Engine{Name: e.name, Kind: "weir", Tokens: e, Ready: true}
+			tokens.Targets = append(tokens.Targets, route.Target{Engine: r, Model: models.SimName})
+			snap.Engines = append(snap.Engines, r)
+		case *relayEngine:
+			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true}
+			upstream := e.model
+			if upstream == "" {
+				upstream = "relayed"
+			}
+			relayed.Targets = append(relayed.Targets, route.Target{Engine: r, Model: upstream})
+			snap.Engines = append(snap.Engines, r)
+		}
+	}
+	b.snapshot.Store(snap)
+	if b.changed != nil {
+		close(b.changed)
+	}
+	b.changed = changed
+}
+
+// end takes everything down and checks what must hold at rest.
+func (b *bench) end() {
+	b.halt()
+	t := b.t
+	t.Helper()
+	records := b.records()
+	byID := map[string]int{}
+	for _, r := range records {
+		byID[r.ID]++
+	}
+	for id, n := range b.sent {
+		if byID[id] != n {
+			t.Errorf("request %s has %d records, want %d", id, byID[id], n)
+		}
+		delete(byID, id)
+	}
+	for id, n := range byID {
+		t.Errorf("%d records of request %s, which nobody sent", n, id)
+	}
+	if requests, tokens := b.g.gate.Load(); requests != 0 || tokens != 0 {
+		t.Errorf("at rest the gate holds %d requests and %d tokens", requests, tokens)
+	}
+	if n := b.g.waiting.Load(); n != 0 {
+		t.Errorf("at rest %d mailboxes have output pending", n)
+	}
+	b.checkIdentity(records)
+}
+
+// checkIdentity compares metrics and timeline with each other.
+func (b *bench) checkIdentity(records []*record) {
+	t := b.t
+	t.Helper()
+	outcomes := map[string]float64{}
+	for _, r := range records {
+		outcomes[r.Outcome+" "+r.Code]++
+		if r.Residual != 0 {
+			t.Errorf("request %s: a residual of %d ns in virtual time", r.ID, r.Residual)
+		}
+		for stage, ns := range r.Stages {
+			if ns < 0 {
+				t.Errorf("request %s: stage %s took %d ns", r.ID, stage, ns)
+			}
+		}
+	}
+	received, inFlight := b.sum("weir_requests_received_total"), b.sum("weir_requests_in_flight")
+	if received != float64(len(records)) || inFlight != 0 {
+		t.Errorf("metrics: %v received, %v in flight; %d records", received, inFlight, len(records))
+	}
+	var ended float64
+	for _, m := range b.metric("weir_requests_total") {
+		ended += m.value
+		if key := m.labels["outcome"] + " " + m.labels["code"]; outcomes[key] != m.value {
+			t.Errorf("metrics: %v ended as %q; %v records", m.value, key, outcomes[key])
+		}
+	}
+	if ended != received {
+		t.Errorf("metrics: %v received, %v ended", received, ended)
+	}
+}
+
+// halt ends clients, server, gateway and timeline, in that order.
+func (b *bench) halt() {
+	if b.stopped {
+		return
+	}
+	b.stopped = true
+	for _, c := range b.callers {
+		c.conn.Close()
+	}
+	synctest.Wait()
+	if n := b.g.Live(); n != 0 {
+		b.t.Errorf("%d requests are live after their clients have gone", n)
+	}
+	b.stop()
+	b.g.Close()
+	if err := b.timeline.Close(); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// sample is one series of a metric.
+type sample struct {
+	labels map[string]string
+	value  float64
+}
+
+// metric gives the series of a counter or gauge.
+func (b *bench) metric(name string) []sample {
+	b.t.Helper()
+	families, err := b.metrics.Registry().(prometheus.Gatherer).Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []sample
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			s := sample{labels: map[string]string{}, value: m.GetCounter().GetValue() + m.GetGauge().GetValue()}
+			for _, l := range m.GetLabel() {
+				s.labels[l.GetName()] = l.GetValue()
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (b *bench) sum(name string) (total float64) {
+	b.t.Helper()
+	for _, s := range b.metric(name) {
+		total += s.value
+	}
+	return total
+}
+
+// record is a line of the timeline.
+type record struct {
+	ID         string           `json:"request_id"`
+	Model      string           `json:"model"`
+	Outcome    string           `json:"outcome"`
+	Code       string           `json:"code"`
+	Status     int              `json:"status"`
+	Completion int              `json:"completion_tokens"`
+	Prompt     int              `json:"prompt_tokens"`
+	Cached     int              `json:"cached_tokens"`
+	Writes     int              `json:"writes"`
+	BytesOut   int              `json:"bytes_out"`
+	Stages     map[string]int64 `json:"stages"`
+	Residual   int64            `json:"residual"`
+	Arrival    int64            `json:"arrival_time"`
+	Finish     int64            `json:"finish_time"`
+	First      int64            `json:"first_received_time"`
+	Attempts   []struct {
+		Legs []struct {
+			Engine  string `json:"engine"`
+			Outcome string `json:"outcome"`
+		} `json:"legs"`
+	} `json:"attempts"`
+}
+
+func (r *record) total() time.Duration { return time.Duration(r.Finish - r.Arrival) }
+
+// legs says how each attempt ended, as "engine outcome".
+func (r *record) legs() []string {
+	var out []string
+	for _, a := range r.Attempts {
+		for _, l := range a.Legs {
+			out = append(out, l.Engine+" "+l.Outcome)
+		}
+	}
+	return out
+}
+
+// records reads the timeline.
+func (b *bench) records() []*record {
+	b.t.Helper()
+	if !b.stopped {
+		time.Sleep(time.Second) // the recorder writes within that time
+	}
+	data, err := os.ReadFile(b.file)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []*record
+	for line := range bytes.Lines(data) {
+		r := new(record)
+		if err := json.Unmarshal(line, r); err != nil {
+			b.t.Fatalf("timeline: %v in %s", err, line)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// record gives the record of a client's request, which has ended.
+func (b *bench) record(c *caller) *record {
+	b.t.Helper()
+	records := b.records()
+	i := slices.IndexFunc(records, func(r *record) bool { return r.ID == c.id })
+	if i < 0 {
+		b.t.Fatalf("request %s has no record; those there are: %d", c.id, len(records))
+	}
+	return records[i]
+}
+
+// wantRecord checks how a request ended.
+func (b *bench) wantRecord(c *caller, outcome, code string) *record {
+	b.t.Helper()
+	r := b.record(c)
+	if r.Outcome != outcome || r.Code != code {
+		b.t.Errorf("ended as %s with code %q, want %s with %q", r.Outcome, r.Code, outcome, code)
+	}
+	return r
+}
+
+// within checks a span of virtual time.
+func within(t testing.TB, what string, got, low, high time.Duration) {
+	t.Helper()
+	if got < low || got > high {
+		t.Errorf("%s took %v, want %v to %v", what, got, low, high)
+	}
+}
+
+// wantParts checks that a message says what it must.
+func wantParts(t testing.TB, message string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(message, p) {
+			t.Errorf("message %q lacks %q", message, p)
+		}
+	}
+}

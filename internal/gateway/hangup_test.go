@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A hang-up is noticed at once wherever the request stands, ends it as
+// cancelled and frees the engine, without any time passing.
+func TestHangUp(t *testing.T) {
+	quiet, mute := &tokenEngine{name: "a"}, &tokenEngine{name: "mute", accept: never}
+	r := &relayEngine{name: "r"}
+	for _, test := range []struct {
+		name    string
+		engines []any
+		begin   func(t *testing.T, b *bench) *caller
+	}{
+		{"in the middle of its body", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.dial(0)
+			c.head("POST", chatPath, 100)
+			c.write("{")
+			return c
+		}},
+		{"queued", nil, func(t *testing.T, b *bench) *caller {
+			return b.post(chatPath, askStream(``))
+		}},
+		{"dispatching", []any{mute}, func(t *testing.T, b *bench) *caller {
+			return b.post(chatPath, askStream(``))
+		}},
+		{"waiting for the first token", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			return b.post(chatPath, askStream(``))
+		}},
+		{"waiting for an answer that is not streamed", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.post(chatPath, askChat(``))
+			quiet.call(t, 1).send(words()[:3]...)
+			return c
+		}},
+		{"streaming", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.post(chatPath, askStream(``))
+			quiet.call(t, 1).send(words()[0])
+			if s := c.story(); s.text != text(words()[0]) {
+				t.Fatalf("the client has %q", s.text)
+			}
+			return c
+		}},
+		{"not reading", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.dial(256)
+			c.send("POST", chatPath, askStream(`,"max_tokens":1000`))
+			quiet.call(t, 1).send(words()[:100]...)
+			return c
+		}},
+		{"relayed, before the head", []any{r}, func(t *testing.T, b *bench) *caller {
+			return b.post(chatPath, relayBody)
+		}},
+		{"relayed, streaming", []any{r}, func(t *testing.T, b *bench) *caller {
+			c := b.post(chatPath, relayBody)
+			r.forward(t, 1).send("data: {}\n\n")
+			if s := c.answer(); string(s.body) != "data: {}\n\n" {
+				t.Fatalf("the client has %q", s.body)
+			}
+			return c
+		}},
+	} {
+		for how, hangUp := range map[string]func(*caller){
+			"close": func(c *caller) { c.conn.Close() },
+			"reset": func(c *caller) { c.conn.Reset() },
+		} {
+			t.Run(test.name+", "+how, func(t *testing.T) {
+				inBubble(t, Options{}, test.engines, func(t *testing.T, b *bench) {
+					c := test.begin(t, b)
+					synctest.Wait()
+					if b.g.Live() != 1 {
+						t.Fatalf("%d requests are live, want 1", b.g.Live())
+					}
+					time.Sleep(time.Second)
+					began := time.Now()
+					hangUp(c)
+					synctest.Wait()
+					if n := b.g.Live(); n != 0 {
+						t.Errorf("%d requests are live after the hang-up", n)
+					}
+					for _, e := range test.engines {
+						switch e := e.(type) {
+						case *tokenEngine:
+							for _, call := range e.calls {
+								if !call.aborted() || !call.abortedAt.Equal(began) {
+									t.Errorf("aborted %v, after %v", call.aborted(), call.abortedAt.Sub(began))
+								}
+							}
+						case *relayEngine:
+							if f := e.forward(t, 1); !f.abandoned() || !f.closedAt.Equal(began) {
+								t.Errorf("abandoned %v, after %v", f.abandoned(), f.closedAt.Sub(began))
+							}
+						}
+					}
+					if d := time.Since(began); d != 0 {
+						t.Errorf("%v passed", d)
+					}
+					b.wantRecord(c, "cancelled", "cancelled")
+				})
+			})
+		}
+	}
+}
+
+// A client that goes while its prompt waits for a worker costs no tokenizing.
+func TestHangUpWhileTokenizing(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		release := make(chan struct{})
+		busy := make(chan struct{})
+		go func() {
+			defer close(busy)
+			_, _ = b.g.pool.Run(t.Context(), 1, func() { <-release })
+		}()
+		synctest.Wait()
+		c := b.post(chatPath, askStream(``))
+		time.Sleep(time.Second)
+		c.hangUp()
+		if n := b.g.Live(); n != 0 {
+			t.Errorf("%d requests are live after the hang-up", n)
+		}
+		close(release)
+		<-busy
+		e.call(t, 0)
+		r := b.wantRecord(c, "cancelled", "cancelled")
+		if r.Stages["pool_wait"] != int64(time.Second) || r.Stages["tokenize"] != 0 {
+			t.Errorf("stages %v", r.Stages)
+		}
+	})
+}

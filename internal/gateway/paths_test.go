@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"weir/internal/infer"
+	"weir/internal/openai"
+)
+
+// Every answer carries the request's id, whatever it answers.
+func TestPaths(t *testing.T) {
+	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{e, r}, func(t *testing.T, b *bench) {
+		for _, test := range []struct {
+			method, path, body string
+			status             int
+			allow              string
+			want               []string
+		}{
+			{"GET", "/v1/models", "", 200, "", []string{"weir-sim", "relayed"}},
+			{"GET", "/v1/models/weir-sim", "", 200, "", []string{"weir-sim", "131072"}},
+			{"GET", "/v1/models/no/such", "", 404, "", []string{"no/such", "weir-sim"}},
+			{"GET", "/", "", 404, "", []string{"/v1/"}},
+			{"GET", "/v2/chat", "", 404, "", []string{"/v2/chat"}},
+			{"GET", "/v1/chat/completions", "", 405, "POST", []string{"GET", "POST"}},
+			{"DELETE", "/v1/completions", "", 405, "POST", []string{"DELETE"}},
+			{"PUT", "/v1/embeddings", "", 405, "POST", []string{"PUT"}},
+			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
+			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"/v1/nothing-here", "weir"}},
+			{"POST", "/v1/embeddings", askChat(``), 404, "", []string{"/v1/embeddings"}},
+		} {
+			c := b.dial(0)
+			c.send(test.method, test.path, test.body)
+			if test.method != "POST" && strings.HasPrefix(test.path, "/v1/") && !strings.HasPrefix(test.path, "/v1/models") {
+				b.sent[c.id]++ // refused on the request path, with a record
+			}
+			a := c.answer()
+			if a.status != test.status || !a.whole || a.header.Get("Allow") != test.allow {
+				t.Errorf("%s %s: status %d, Allow %q, body %s", test.method, test.path, a.status, a.header.Get("Allow"), a.body)
+			}
+			if got := a.header.Get("X-Request-Id"); got != c.id {
+				t.Errorf("%s %s: X-Request-Id %q", test.method, test.path, got)
+			}
+			if !json.Valid(a.body) {
+				t.Errorf("%s %s: body %q is no JSON", test.method, test.path, a.body)
+			}
+			wantParts(t, string(a.body), test.want...)
+		}
+	})
+}
+
+// An endpoint that weir does not know passes to a relay.
+func TestUnknownEndpointIsRelayed(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post("/v1/nothing-here", `{"model":"relayed","input":[]}`)
+		f := r.forward(t, 1)
+		f.send("data: {}\n\n") // a stream without the chat's end marker is whole
+		f.end()
+		if a := c.answer(); a.status != 200 || !a.whole {
+			t.Errorf("status %d, whole %v", a.status, a.whole)
+		}
+		b.wantRecord(c, "finished", "")
+	})
+}
+
+// What the tokenizer refuses names the field that the text came from, and a
+// client that leaves while its prompt is encoded has cancelled.
+func TestTokenizerErrors(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		for path, want := range map[string]string{chatPath: "messages", completionsPath: "prompt"} {
+			x := exchangeFor(b, path)
+			x.text = []byte("good \xff bad")
+			var got *infer.Error
+			if err := x.encodeText(nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
+				t.Errorf("%s: %v, param %q; want %q", path, err, got.Param, want)
+			}
+			x.text = []byte("good")
+			x.cancel(nil)
+			if err := x.encodeText(nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
+				t.Errorf("after the hang-up: %v", err)
+			}
+		}
+	})
+}
+
+// Reservations follow the request: refused at the limit, let in when it ends.
+func TestLimits(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	opts := Options{}
+	opts.Limits.Requests = 1
+	inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		call := e.call(t, 1)
+		d := b.post(chatPath, askStream(``))
+		if err := d.refusal(429); err.code() != "rate_limit_exceeded" {
+			t.Errorf("error %+v", err)
+		}
+		if d.answer().header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+		b.wantRecord(d, "rejected", "overloaded")
+		call.end(infer.ReasonStop)
+		c.wantWhole("", "stop")
+		f := b.post(chatPath, askStream(``))
+		e.call(t, 2).end(infer.ReasonStop)
+		f.wantWhole("", "stop")
+		b.g.Drain()
+		g := b.post(chatPath, askStream(``))
+		g.refusal(503)
+		b.wantRecord(g, "rejected", "unavailable")
+	})
+}
+
+// exchangeFor is an exchange that no server serves.
+func exchangeFor(b *bench, path string) *exchange {
+	x := &exchange{g: b.g, folder: simModel(), endpoint: openai.EndpointOf(path)}
+	x.ctx, x.cancel = context.WithCancelCause(b.g.base)
+	return x
+}

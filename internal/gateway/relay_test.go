@@ -1,0 +1,363 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+)
+
+const relayBody = `{"model":"relayed","stream":true,"seed":9007199254740993,"messages":[{"role":"user","content":"hi"}]}`
+
+// A chat's stream: a token, and the end.
+const (
+	relayToken = `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}` + "\n\n"
+	relayEnd   = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+	// anyPath is an endpoint whose events weir does not look into.
+	anyPath = "/v1/responses"
+)
+
+// The request goes to the engine byte for byte, but for an alias, which is
+// spliced in; end-to-end headers go with it, and those of the connection not.
+func TestRelayRequest(t *testing.T) {
+	r, named := &relayEngine{name: "r"}, &relayEngine{name: "named", model: "the/upstream"}
+	inBubble(t, Options{}, []any{r, named}, func(t *testing.T, b *bench) {
+		for i, want := range []string{relayBody, strings.Replace(relayBody, `"relayed"`, `"the/upstream"`, 1)} {
+			c := b.post(chatPath+"?x=1", relayBody, "Authorization", "Bearer k", "Accept-Encoding", "gzip", "Te", "trailers")
+			f := []*relayEngine{r, named}[i].forward(t, 1)
+			if string(f.req.Body) != want || f.req.Path != chatPath+"?x=1" || f.req.Method != "POST" {
+				t.Errorf("relayed %s %s %s", f.req.Method, f.req.Path, f.req.Body)
+			}
+			h := f.req.Header
+			if h.Get("Authorization") != "Bearer k" || h.Get("X-Request-Id") != c.id {
+				t.Errorf("headers %v", h)
+			}
+			for _, name := range []string{"Accept-Encoding", "Te", "Content-Length", "Connection"} {
+				if v := h.Get(name); v != "" {
+					t.Errorf("%s: %q was relayed", name, v)
+				}
+			}
+			f.send(relayToken + relayEnd)
+			f.end()
+			b.wantRecord(c, "finished", "")
+		}
+	})
+}
+
+// relayStream is a stream with everything that a relay must not touch.
+const relayStream = ": a comment\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\u00e9 \\u00e9\"}}], \"seed\" : 9007199254740993, \"x\":1.0,\"y\":null}\r\n\r\n" +
+	"event: ping\nid: 7\nretry: 10\ndata: one\ndata: two\n\n" +
+	"data:{\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}\n\n" +
+	"data: [DONE]\n\n"
+
+// relayChat is such a stream by the chat's own rules.
+const relayChat = ": a comment\r\n\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\u00e9 \\u00e9\"}, \"seed\" : 9007199254740993}], \"x\":1.0,\"y\":null}\r\n\r\n" +
+	"data:{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" +
+	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}\n\n" +
+	"data: [DONE]\n\n"
+
+// However the engine's bytes are cut, the client gets the same ones, and never
+// a part of an event.
+func TestRelayAtEveryCut(t *testing.T) {
+	words()
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		bare := rapid.Bool().Draw(rt, "bare")
+		path, stream := anyPath, relayStream
+		if rapid.Bool().Draw(rt, "chat") {
+			path, stream = chatPath, relayChat
+		}
+		cuts := rapid.SliceOfN(rapid.IntRange(0, len(stream)), 0, 20).Draw(rt, "cuts")
+		slices.Sort(cuts)
+		var err string
+		synctest.Test(t, func(t *testing.T) {
+			r := &relayEngine{name: "r"}
+			b := newBench(t, dir, Options{}, []any{r}, bare)
+			defer b.end()
+			c := b.post(path, relayBody)
+			f := r.forward(t, 1)
+			at := 0
+			for _, cut := range append(cuts, len(stream)) {
+				if cut > at {
+					f.send(stream[at:cut])
+				}
+				at = cut
+				got := string(c.answer().body)
+				if !strings.HasPrefix(stream, got) || got != "" && !strings.HasSuffix(got, "\n\n") && !strings.HasSuffix(got, "\n\r\n") && !strings.HasSuffix(got, "\n\r") {
+					err = "the client has " + got
+				}
+			}
+			f.end()
+			if a := c.answer(); string(a.body) != stream || !a.whole || a.status != 200 {
+				err = "the client has " + string(a.body)
+			}
+			if rec := b.wantRecord(c, "finished", ""); rec.Prompt != 3 || rec.Completion != 4 {
+				t.Errorf("record %+v", rec)
+			}
+		})
+		if err != "" {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// The head waits for the first whole event, so that until then another engine
+// can still be asked.
+func TestRelayRetriesUntilTheFirstEvent(t *testing.T) {
+	a, z := &relayEngine{name: "a"}, &relayEngine{name: "z"}
+	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		f := a.forward(t, 1)
+		time.Sleep(3 * time.Second)
+		f.send("data: {\"half")
+		if got := c.answer(); got.status != 0 {
+			t.Fatalf("status %d before the first event", got.status)
+		}
+		f.fail(true)
+		g := z.forward(t, 1)
+		if !f.abandoned() {
+			t.Error("the first engine's answer was left open")
+		}
+		time.Sleep(2 * time.Second)
+		g.send(relayToken, relayEnd)
+		g.end()
+		if got := c.answer(); string(got.body) != relayToken+relayEnd || !got.whole {
+			t.Errorf("the client has %q", got.body)
+		}
+		r := b.wantRecord(c, "finished", "")
+		wantLegs(t, r, "a engine", "z finished")
+		if first := time.Duration(r.First - r.Arrival); first != 5*time.Second {
+			t.Errorf("first received after %v: that of the attempt that served is 5s", first)
+		}
+	})
+}
+
+// After the first event a failure is an error event that stands alone, whatever
+// part of an event the engine left behind.
+func TestRelayBreaks(t *testing.T) {
+	const event = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n"
+	for _, test := range []struct {
+		name string
+		play func(f *forward)
+		code string
+	}{
+		{"between events", func(f *forward) { f.fail(true) }, "engine_error"},
+		{"inside an event", func(f *forward) { f.send("data: {\"half"); f.fail(true) }, "engine_error"},
+		{"ends inside an event", func(f *forward) { f.send("data: {\"half"); f.end() }, "engine_error"},
+		{"ends without its end marker", func(f *forward) { f.end() }, "engine_error"},
+		{"falls silent", func(*forward) { time.Sleep(5 * time.Minute) }, "deadline_exceeded"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, z := &relayEngine{name: "a"}, &relayEngine{name: "z"}
+			inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, relayBody)
+				f := a.forward(t, 1)
+				f.send(event)
+				test.play(f)
+				c.wantBroken("a", test.code)
+				if !f.abandoned() {
+					t.Error("the engine's answer was left open")
+				}
+				z.forward(t, 0)
+				if r := b.record(c); r.Outcome != "failed" || r.Status != 200 {
+					t.Errorf("record %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// Inside an event too large to hold nothing of weir's own may stand: the
+// connection is broken without a word.
+func TestRelayBreaksInsideAHugeEvent(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post(anyPath, relayBody)
+		f := r.forward(t, 1)
+		huge := "data: " + strings.Repeat("x", 200<<10)
+		f.send("data: a\n\n", huge)
+		if got := c.answer(); !strings.HasPrefix(string(got.body), "data: a\n\ndata: xxx") {
+			t.Fatalf("the client has %.40q", got.body)
+		}
+		f.fail(true)
+		got := c.answer()
+		if got.whole || !got.closed || !strings.HasPrefix("data: a\n\n"+huge, string(got.body)) {
+			t.Errorf("whole %v, closed %v, the client's last bytes are %q", got.whole, got.closed, got.body[max(0, len(got.body)-80):])
+		}
+		b.wantRecord(c, "failed", "engine")
+	})
+}
+
+// What an engine answers that is no stream passes as it is, refusals included.
+func TestRelayStatuses(t *testing.T) {
+	for _, test := range []struct {
+		status        int
+		body          string
+		outcome, code string
+	}{
+		{200, `{"id":"x","usage":{"prompt_tokens":1,"completion_tokens":2}}`, "finished", ""},
+		{201, ``, "finished", ""},
+		{400, `{"error":{"message":"no"}}`, "rejected", "invalid"},
+		{429, `{"error":{"message":"busy"}}`, "rejected", "overloaded"},
+		{500, `oops`, "failed", "engine"},
+		{503, `busy`, "rejected", "overloaded"},
+	} {
+		r := &relayEngine{name: "r", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+			return f.response(test.status, "Content-Type", "application/json", "X-Engine", "1", "X-Request-Id", "the engine's"), nil
+		}}
+		inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, relayBody)
+			f := r.forward(t, 1)
+			if test.body != "" {
+				f.send(test.body)
+			}
+			f.end()
+			a := c.answer()
+			if a.status != test.status || string(a.body) != test.body || !a.whole {
+				t.Errorf("status %d, body %q, whole %v; want %d, %q", a.status, a.body, a.whole, test.status, test.body)
+			}
+			if a.header.Get("X-Engine") != "1" || a.header.Get("X-Request-Id") != c.id || a.header.Get("Content-Type") != "application/json" {
+				t.Errorf("headers %v", a.header)
+			}
+			if rec := b.wantRecord(c, test.outcome, test.code); rec.Status != test.status {
+				t.Errorf("record has status %d", rec.Status)
+			}
+			// The connection serves on.
+			c.send("GET", "/v1/models", "")
+			if a := c.answer(); a.status != 200 {
+				t.Errorf("the connection's next request: status %d, closed %v", a.status, a.closed)
+			}
+		})
+	}
+}
+
+// An overloaded engine's refusal sends the request elsewhere; the last one's is
+// passed on as it is.
+func TestRelayOverloaded(t *testing.T) {
+	busy := func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+		close(f.chunks)
+		return f.response(http.StatusServiceUnavailable, "Retry-After", "7"), nil
+	}
+	a, z := &relayEngine{name: "a", reply: busy}, &relayEngine{name: "z"}
+	t.Run("elsewhere", func(t *testing.T) {
+		inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, relayBody)
+			f := z.forward(t, 1)
+			f.send(relayToken + relayEnd)
+			f.end()
+			if got := c.answer(); got.status != 200 || !got.whole {
+				t.Errorf("status %d", got.status)
+			}
+			wantLegs(t, b.wantRecord(c, "finished", ""), "a overloaded", "z finished")
+		})
+	})
+	t.Run("everywhere", func(t *testing.T) {
+		y := &relayEngine{name: "y", reply: busy}
+		inBubble(t, Options{}, []any{a, y}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, relayBody)
+			if got := c.answer(); got.status != 503 || got.header.Get("Retry-After") != "7" {
+				t.Errorf("status %d, headers %v", got.status, got.header)
+			}
+			wantLegs(t, b.wantRecord(c, "rejected", "overloaded"), "a overloaded", "y overloaded")
+		})
+	})
+}
+
+// An answer that is shorter or longer than it says is the engine's fault and
+// never looks whole.
+func TestRelayWrongLength(t *testing.T) {
+	r := &relayEngine{name: "r", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+		return f.response(200, "Content-Type", "application/json", "Content-Length", "8"), nil
+	}}
+	for _, test := range []struct {
+		name  string
+		parts []string
+		whole bool // as an error of weir's own
+	}{
+		{"short", []string{`{"id":`}, false},
+		{"long", []string{`{"id":1}`, `}`}, false},
+		{"too long from its first bytes", []string{`{"id":1}}`}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, relayBody)
+				f := r.forward(t, 1)
+				f.send(test.parts...)
+				f.end()
+				if test.whole {
+					c.refusal(502)
+				} else if a := c.answer(); a.status != 200 || !a.closed || !strings.HasPrefix(string(a.body), `{"id":`) {
+					t.Errorf("status %d, closed %v, body %q", a.status, a.closed, a.body)
+				}
+				b.wantRecord(c, "failed", "engine")
+			})
+		})
+	}
+}
+
+// The bound for an engine's first output holds until the first bytes, whenever
+// the head came.
+func TestRelayFirstTimeout(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		f := r.forward(t, 1) // the head is there
+		time.Sleep(10*time.Minute - 1)
+		if got := c.answer(); got.status != 0 || f.abandoned() {
+			t.Fatalf("status %d, abandoned %v before the time is out", got.status, f.abandoned())
+		}
+		time.Sleep(1)
+		if e := c.refusal(504); e.code() != "deadline_exceeded" {
+			t.Errorf("error %+v", e)
+		}
+		if !f.abandoned() {
+			t.Error("the engine's answer was left open")
+		}
+		b.wantRecord(c, "failed", "deadline")
+	})
+}
+
+// The engine is not held to its bound while weir waits for the client.
+func TestRelayBehindASlowClient(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{IdleTimeout: time.Second}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.dial(512)
+		c.send("POST", anyPath, relayBody)
+		f := r.forward(t, 1)
+		event := "data: " + strings.Repeat("x", 2000) + "\n\n"
+		f.send(event, event, "data: [DONE]\n\n")
+		time.Sleep(20 * time.Second)
+		f.end()
+		for range 20 {
+			c.answer()
+		}
+		if a := c.answer(); string(a.body) != event+event+"data: [DONE]\n\n" || !a.whole {
+			t.Errorf("whole %v, closed %v, body ends with %q", a.whole, a.closed, a.body[max(0, len(a.body)-100):])
+		}
+		b.wantRecord(c, "finished", "")
+	})
+}
+
+// The engine refusing outright is as with a token engine.
+func TestRelayRefused(t *testing.T) {
+	a := &relayEngine{name: "a", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+		return nil, &infer.Error{Code: infer.CodeUnavailable, Engine: "a", Retryable: true, Message: "the engine cannot be reached", Cause: io.ErrUnexpectedEOF}
+	}}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		e := c.refusal(503)
+		if strings.Contains(e.Message, "EOF") {
+			t.Errorf("the cause is shown to the client: %s", e.Message)
+		}
+		wantLegs(t, b.wantRecord(c, "failed", "unavailable"), "a unavailable")
+	})
+}
