@@ -16,6 +16,9 @@ import (
 type gatewayFlags struct {
 	Listen      string `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
 	AdminListen string `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline and /debug/pprof (${default})."`
+	TLSCert     string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
+	TLSKey      string `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
+	H2C         bool   `name:"h2c" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
 	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
@@ -41,6 +44,14 @@ func (f *gatewayFlags) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.LogLevel}))
 }
 
+// certificate gives what --tls-cert and --tls-key name, nil without them.
+func (f *gatewayFlags) certificate(log *slog.Logger) (*gateway.Certificate, error) {
+	if f.TLSCert == "" {
+		return nil, nil
+	}
+	return gateway.LoadCertificate(f.TLSCert, f.TLSKey, log)
+}
+
 // options turns the flags into the gateway's options.
 func (f *gatewayFlags) options() (gateway.Options, error) {
 	for _, positive := range []struct {
@@ -56,6 +67,12 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	}
 	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
 		return gateway.Options{}, fmt.Errorf("--max-requests, --max-inflight-tokens, --tokenize-workers, --drain-timeout and --flush-interval must not be negative")
+	}
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return gateway.Options{}, fmt.Errorf("--tls-cert and --tls-key belong together: give both or neither")
+	}
+	if f.H2C && f.TLSCert != "" {
+		return gateway.Options{}, fmt.Errorf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
 	o := gateway.Options{
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},

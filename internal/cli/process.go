@@ -68,7 +68,30 @@ type process struct {
 	listener net.Listener // of the API
 	admin    net.Listener
 	drain    time.Duration
-	say      func(format string, args ...any)
+
+	certificate *gateway.Certificate // nil: the API is served without TLS
+	h2c         bool                 // and then HTTP/2 too
+	say         func(format string, args ...any)
+}
+
+// url is the API's base URL at an address.
+func (p *process) url(addr string) string {
+	if p.certificate != nil {
+		return "https://" + addr
+	}
+	return "http://" + addr
+}
+
+// server gives the API's server and how it serves the API's own listener.
+func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
+	api = p.gateway.Server()
+	api.ErrorLog = slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)
+	if p.certificate == nil {
+		api.Protocols.SetUnencryptedHTTP2(p.h2c)
+		return api, api.Serve
+	}
+	api.TLSConfig = p.certificate.Config()
+	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 
 // serve runs the process until stopping ends, then drains it: new requests are
@@ -80,16 +103,15 @@ func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { p.fleet.Run(running) })
 
-	api := p.gateway.Server()
-	api.ErrorLog = slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)
+	api, serveAPI := p.server()
 	admin := &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 3)
 	for _, s := range []struct {
-		server   *http.Server
+		serve    func(net.Listener) error
 		listener net.Listener
-	}{{api, gateway.Listener(p.listener)}, {api, p.gateway.Returned()}, {admin, p.admin}} {
+	}{{serveAPI, gateway.Listener(p.listener)}, {api.Serve, p.gateway.Returned()}, {admin.Serve, p.admin}} {
 		tasks.Go(func() {
-			if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
 			}
 		})

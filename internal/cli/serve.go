@@ -46,7 +46,7 @@ func (c *serveCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	p.say("gateway   http://%s", p.listener.Addr())
+	p.say("gateway   %s", p.url(p.listener.Addr().String()))
 	p.say("admin     http://%s", p.admin.Addr())
 	for _, e := range p.fleet.Snapshot().Engines {
 		p.say("engine    %s (%s)", e.Name, e.Kind)
@@ -62,6 +62,10 @@ func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*proces
 		return nil, err
 	}
 	opts.Log = f.logger(s.err)
+	certificate, err := f.certificate(opts.Log)
+	if err != nil {
+		return nil, err
+	}
 	opts.Models, err = loadModels(folders)
 	if err != nil {
 		return nil, err
@@ -80,6 +84,7 @@ func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*proces
 	}
 	opts.Metrics.Timeline(opts.Timeline)
 	p := &process{log: opts.Log, metrics: opts.Metrics, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
+		certificate: certificate, h2c: f.H2C,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener, err = listen("--listen", f.Listen); err != nil {
 		return nil, err

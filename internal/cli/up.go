@@ -78,7 +78,7 @@ func (c *upCommand) Run(s *streams) error {
 
 // announce prints what runs where, and how to try it.
 func (c *upCommand) announce(p *process, sims []simProcess) {
-	p.say("gateway   http://%s", p.listener.Addr())
+	p.say("gateway   %s", p.url(p.listener.Addr().String()))
 	p.say("admin     http://%s    /metrics /healthz /readyz /engines /timeline/ID /debug/pprof/", p.admin.Addr())
 	for i, sim := range sims {
 		p.say("engine    sim-%d on %s (weir plane), model %s, state http://%s/admin/state",
@@ -89,7 +89,11 @@ func (c *upCommand) announce(p *process, sims []simProcess) {
 		host = "127.0.0.1:" + port
 	}
 	p.say("\nTry it:\n")
-	p.say(`  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' \
-    -d '{"model": "%s", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}'`, host, models.SimName)
+	curl := "curl -N"
+	if p.certificate != nil {
+		curl += " --cacert " + c.TLSCert
+	}
+	p.say(`  %s %s/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"model": "%s", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}'`, curl, p.url(host), models.SimName)
 	p.say("\nCtrl-C drains and stops.")
 }

@@ -120,15 +120,21 @@ func rearm(ctx context.Context) {
 	}
 }
 
-// Server gives an http.Server for the gateway with its bounds set. It must
-// serve Returned beside its listeners, or streams stay with net/http.
+// Server gives an http.Server for the gateway with its bounds set. It speaks
+// HTTP/1.1, and HTTP/2 over TLS. It must serve Returned beside its listeners, or
+// streams stay with net/http.
 func (g *Gateway) Server() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler:           g.Handler(),
+		Handler:           http2Streams(g.Handler(), g.opts.WriteTimeout),
 		ConnContext:       ConnContext,
 		ReadHeaderTimeout: g.opts.BodyTimeout,
 		IdleTimeout:       keepAliveTimeout,
 		MaxHeaderBytes:    64 << 10,
+		Protocols:         protocols,
+		HTTP2:             http2Config(g.opts.WriteTimeout),
 	}
 }
 

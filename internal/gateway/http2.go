@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// The bounds of a connection that speaks HTTP/2.
+const (
+	// maxStreams bounds the requests of one connection at a time: enough for a
+	// proxy that sends all it has over a few connections, and what one client
+	// can make the gateway hold at once.
+	maxStreams = 1000
+	// maxUpload and maxStreamUpload bound the bytes of bodies that have arrived
+	// and were not read yet.
+	maxUpload       = 1 << 20
+	maxStreamUpload = 512 << 10
+)
+
+// http2Config bounds HTTP/2 connections. One on which nothing can be written
+// for two write timeouts is closed. A stream's own bound, of one, comes first;
+// but where the whole connection is stuck, its reset is stuck too.
+//
+// There are no pings: a client that is not reading for lack of anything to read
+// would not answer them, and hosts that vanish are found by TCP's keep-alive.
+func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          maxStreams,
+		MaxReceiveBufferPerConnection: maxUpload,
+		MaxReceiveBufferPerStream:     maxStreamUpload,
+		WriteByteTimeout:              2 * writeTimeout,
+	}
+}
+
+// http2Streams lets requests over HTTP/2 pass with what net/http lacks for
+// them: a write deadline that only bounds writes, and no arrival stamp of the
+// connection's, which belongs to no one request there.
+func http2Streams(next http.Handler, writeTimeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: writeTimeout}
+		next.ServeHTTP(s, r.WithContext(context.WithValue(r.Context(), connKey{}, nil)))
+		s.last()
+	})
+}
+
+// http2Writer bounds each write to a stream. net/http's own deadline resets an
+// HTTP/2 stream when it passes, written to or not: a stream whose engine is
+// silent for as long would be cut. So that deadline is left alone, and a timer
+// runs during writes only.
+//
+// A stream waits for its own flow-control window. It does not hold up the
+// others of its connection, and being reset frees the window it held.
+type http2Writer struct {
+	http.ResponseWriter
+	rc      *http.ResponseController // of ResponseWriter
+	timeout time.Duration
+	timer   *time.Timer
+	pending bool // written and not flushed
+
+	mu      sync.Mutex
+	writing bool
+	until   time.Time // when writing: the time it must be done by
+	expired bool
+}
+
+// Unwrap is for http.ResponseController.
+func (s *http2Writer) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// SetWriteDeadline is for http.ResponseController. Each write has a bound of
+// its own here.
+func (s *http2Writer) SetWriteDeadline(time.Time) error { return nil }
+
+// Write implements io.Writer.
+func (s *http2Writer) Write(b []byte) (n int, err error) {
+	s.begin()
+	n, err = s.ResponseWriter.Write(b)
+	s.pending = true
+	return n, s.done(err)
+}
+
+// FlushError is for http.ResponseController.
+func (s *http2Writer) FlushError() error {
+	s.begin()
+	s.pending = false
+	return s.done(s.rc.Flush())
+}
+
+// last flushes a response that was left to net/http to send, which would wait
+// for the stream's window without a bound.
+func (s *http2Writer) last() {
+	if s.pending {
+		_ = s.FlushError() // nobody is left to be told
+	}
+}
+
+func (s *http2Writer) begin() {
+	s.mu.Lock()
+	s.writing, s.until = true, time.Now().Add(s.timeout)
+	s.mu.Unlock()
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.timeout, s.expire)
+	} else {
+		s.timer.Reset(s.timeout)
+	}
+}
+
+// done ends the bound of a write and gives its error. Once it has the lock, no
+// expire touches the response any more, which is net/http's again when the
+// handler has returned.
+func (s *http2Writer) done(err error) error {
+	s.timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing = false
+	if err != nil && s.expired {
+		return os.ErrDeadlineExceeded
+	}
+	return err
+}
+
+// expire resets the stream if its write has taken too long: a deadline that has
+// passed already does just that, and wakes the writer. A timer that fired
+// while it was being stopped finds no write, or one that has time left.
+func (s *http2Writer) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writing && !time.Now().Before(s.until) {
+		s.expired = true
+		_ = s.rc.SetWriteDeadline(time.Unix(1, 0)) // fails for no HTTP/2 stream
+	}
+}

@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// certificateCheck is the least time between two looks at the files.
+const certificateCheck = time.Second
+
+// Certificate is a server's certificate and key, read from their files again
+// when these change, so that a renewal needs no restart.
+//
+// The obvious ways are a watch over the files and a timer. Both need a
+// goroutine, and a watch does not survive the symbolic links by which mounted
+// secrets are exchanged. Here a handshake looks, at most one each second, and
+// compares the files' contents: times of change have a resolution, and a file
+// exchanged within it would be missed.
+type Certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	current atomic.Pointer[tls.Certificate]
+	checked atomic.Int64 // when the files were looked at last, in Unix nanoseconds
+
+	mu        sync.Mutex // one reader of the files
+	cert, key []byte     // what current was made of
+	complaint string     // why the files were not taken last, logged once
+}
+
+// LoadCertificate reads a PEM certificate chain, the server's own first, and
+// its key.
+func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
+	if _, err := c.load(); err != nil {
+		return nil, err
+	}
+	c.checked.Store(time.Now().UnixNano())
+	return c, nil
+}
+
+// Config is the server's side of TLS with the certificate: TLS 1.2 and later,
+// HTTP/2 preferred to HTTP/1.1. The protocols are named here because a server
+// that also serves connections without TLS would not set up HTTP/2 otherwise,
+// if it begins with those.
+func (c *Certificate) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()), nil },
+	}
+}
+
+// get gives the certificate for a handshake. One handshake a second looks at
+// the files; the others do not wait for it.
+func (c *Certificate) get(now time.Time) *tls.Certificate {
+	last := c.checked.Load()
+	if now.UnixNano()-last >= int64(certificateCheck) && c.checked.CompareAndSwap(last, now.UnixNano()) {
+		c.reload()
+	}
+	return c.current.Load()
+}
+
+// reload takes the files' new contents over, if they are whole and belong
+// together. Otherwise the old certificate stays: the files may be half
+// exchanged, and the next look finds both.
+func (c *Certificate) reload() {
+	changed, err := c.load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil && err.Error() != c.complaint:
+		c.complaint = err.Error()
+		c.log.Warn("the changed TLS certificate cannot be used, the old one stays", "error", err)
+	case err == nil:
+		c.complaint = ""
+		if changed {
+			c.log.Info("TLS certificate read again", "file", c.certFile, "not_after", c.current.Load().Leaf.NotAfter)
+		}
+	}
+}
+
+// load reads the files and says whether they hold another certificate now.
+func (c *Certificate) load() (changed bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cert, err := os.ReadFile(c.certFile)
+	if err != nil {
+		return false, fmt.Errorf("--tls-cert: %w", err)
+	}
+	key, err := os.ReadFile(c.keyFile)
+	if err != nil {
+		return false, fmt.Errorf("--tls-key: %w", err)
+	}
+	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
+		return false, nil
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return false, fmt.Errorf("--tls-cert %s and --tls-key %s: %w", c.certFile, c.keyFile, err)
+	}
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+		c.log.Warn("the TLS certificate has expired, clients will refuse it", "file", c.certFile, "not_after", pair.Leaf.NotAfter)
+	}
+	c.cert, c.key = cert, key
+	c.current.Store(&pair)
+	return true, nil
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// keyPair makes a certificate of the given serial number, as PEM.
+func keyPair(t *testing.T, serial int64) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "weir"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
+
+// A changed certificate is taken over within a second of handshakes; files that
+// do not belong together, or are cut, change nothing and are complained about
+// once.
+func TestCertificateReload(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	write := func(file string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert1, key1 := keyPair(t, 1)
+	cert2, key2 := keyPair(t, 2)
+	write(certFile, cert1)
+	write(keyFile, key1)
+	var log bytes.Buffer
+	c, err := LoadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	serial := func(later time.Duration) int64 {
+		now = now.Add(later)
+		return c.get(now).Leaf.SerialNumber.Int64()
+	}
+	want := func(what string, got, want int64) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: certificate %d, want %d", what, got, want)
+		}
+	}
+	want("unchanged", serial(2*time.Second), 1)
+	write(certFile, cert2)
+	want("the key is still the old one", serial(2*time.Second), 1)
+	want("and a second later", serial(2*time.Second), 1)
+	write(keyFile, key2)
+	want("both exchanged, within the second", serial(time.Second/2), 1)
+	want("both exchanged", serial(time.Second), 2)
+	write(certFile, cert1[:len(cert1)/2])
+	want("cut", serial(2*time.Second), 2)
+	if err := os.Remove(certFile); err != nil {
+		t.Fatal(err)
+	}
+	want("gone", serial(2*time.Second), 2)
+	write(certFile, cert2)
+	want("as it was", serial(2*time.Second), 2)
+	if n := strings.Count(log.String(), "cannot be used"); n != 3 {
+		t.Errorf("%d complaints, want one each for the pair, the cut and the missing file:\n%s", n, log.String())
+	}
+	if n := strings.Count(log.String(), "read again"); n != 1 {
+		t.Errorf("%d times read again, want 1:\n%s", n, log.String())
+	}
+}
+
+func TestLoadCertificateRefuses(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := keyPair(t, 1)
+	_, other := keyPair(t, 2)
+	for name, c := range map[string]struct {
+		cert, key []byte
+		want      string
+	}{
+		"no certificate": {nil, key, "--tls-cert"},
+		"no key":         {cert, nil, "--tls-key"},
+		"another key":    {cert, other, "does not match"},
+		"not PEM":        {[]byte("x"), key, "PEM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := []string{filepath.Join(dir, name+" cert"), filepath.Join(dir, name+" key")}
+			for i, text := range [][]byte{c.cert, c.key} {
+				if text == nil {
+					continue
+				}
+				if err := os.WriteFile(files[i], text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := LoadCertificate(files[0], files[1], slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
