@@ -36,6 +36,7 @@ type Options struct {
 // Fleet is the set of engines.
 type Fleet struct {
 	opts     Options
+	aliases  map[string]string // to the names of Folders
 	snapshot atomic.Pointer[route.Snapshot]
 	policies map[string]route.Policy // by model; kept over snapshots
 	reports  chan report
@@ -50,7 +51,12 @@ type report struct {
 // New checks the members and publishes a first snapshot in which none is
 // ready.
 func New(opts Options) (*Fleet, error) {
-	f := &Fleet{opts: opts, policies: map[string]route.Policy{}, reports: make(chan report)}
+	f := &Fleet{opts: opts, aliases: map[string]string{}, policies: map[string]route.Policy{}, reports: make(chan report)}
+	for name, aliases := range opts.Folders {
+		for _, alias := range aliases {
+			f.aliases[alias] = name
+		}
+	}
 	seen := map[string]bool{}
 	for _, m := range opts.Members {
 		if seen[m.Name] {
@@ -111,10 +117,13 @@ func (f *Fleet) publish(states []engine.State) {
 		snap.Engines = append(snap.Engines, e)
 		f.place(snap, m, e)
 	}
-	for name, aliases := range f.opts.Folders {
-		for _, alias := range aliases {
-			snap.Models[alias] = snap.Models[name]
+	for _, model := range snap.Models {
+		if model.Kind != "" {
+			model.Fault = "" // other engines serve it
 		}
+	}
+	for alias, name := range f.aliases {
+		snap.Models[alias] = snap.Models[name]
 	}
 	f.snapshot.Store(snap)
 	if f.changed != nil {
@@ -123,46 +132,60 @@ func (f *Fleet) publish(states []engine.State) {
 	f.changed = changed
 }
 
-// place enters an engine under every model name it serves.
+// place enters an engine under every model name it serves. What keeps it from
+// serving one of them does not keep it from the others; when it can serve none,
+// it is not ready.
 func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
 	names := e.Facts.Models
 	if m.Model != "" {
 		// The model is known by name even before the engine has answered.
 		names = []string{m.Model}
 	}
+	served := false
 	for _, name := range names {
-		model := f.model(snap, name)
-		upstream := name
-		if m.Model != "" && len(e.Facts.Models) > 0 && !slices.Contains(e.Facts.Models, name) {
-			if len(e.Facts.Models) > 1 {
-				e.Err = fmt.Errorf("model=%s is not among the models it serves: %q", name, e.Facts.Models)
-				e.Ready = false
-				continue
-			}
-			upstream = e.Facts.Models[0]
-		}
-		if e.Tokens != nil {
-			if _, ok := f.opts.Folders[name]; !ok {
-				e.Err = fmt.Errorf("serves model %q, whose folder is not known: add --model %s=DIR", name, name)
-				model.Fault = e.Err.Error()
-				e.Ready = false
-				continue
-			}
-		}
-		if model.Kind != "" && model.Relayed != (e.Relay != nil) {
-			e.Err = fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
-			e.Ready = false
+		if err := f.enter(snap, m, e, name); err != nil {
+			e.Err = err
 			continue
 		}
-		model.Kind, model.Relayed = m.Kind, e.Relay != nil
-		if !e.Ready {
-			continue
+		served = true
+	}
+	if len(names) > 0 && !served {
+		e.Ready = false
+	}
+}
+
+// enter enters an engine under one model name, which may be an alias.
+func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream string) error {
+	name := upstream
+	if canonical, ok := f.aliases[name]; ok {
+		name = canonical
+	}
+	model := f.model(snap, name)
+	if m.Model != "" && len(e.Facts.Models) > 0 && !slices.Contains(e.Facts.Models, upstream) {
+		if len(e.Facts.Models) > 1 {
+			return fmt.Errorf("model=%s is not among the models it serves: %q", upstream, e.Facts.Models)
 		}
-		model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
-		if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
-			model.ContextLength = n
+		upstream = e.Facts.Models[0]
+	}
+	if e.Tokens != nil {
+		if _, ok := f.opts.Folders[name]; !ok {
+			err := fmt.Errorf("serves model %q, whose folder is not known: add --model %s=DIR", name, name)
+			model.Fault = err.Error()
+			return err
 		}
 	}
+	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
+		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
+	}
+	model.Kind, model.Relayed = m.Kind, e.Relay != nil
+	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
+		return nil
+	}
+	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
+		model.ContextLength = n
+	}
+	return nil
 }
 
 func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {

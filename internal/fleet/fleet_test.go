@@ -1,0 +1,344 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/route"
+	"weir/internal/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// adapter is an engine whose states a test reports.
+type adapter struct {
+	states chan engine.State
+	ended  bool
+}
+
+func newAdapter() adapter { return adapter{states: make(chan engine.State)} }
+
+func (a *adapter) Run(ctx context.Context, report func(engine.State)) {
+	defer func() { a.ended = true }()
+	for {
+		select {
+		case s := <-a.states:
+			report(s)
+		case <-ctx.Done():
+			time.Sleep(time.Second) // an adapter takes its time to end
+			return
+		}
+	}
+}
+
+type tokens struct{ adapter }
+
+func (*tokens) Generate(context.Context, *infer.Request, uint32, engine.Sink, *trace.Leg) (engine.Generation, error) {
+	return nil, errors.New("not in this test")
+}
+
+type relay struct{ adapter }
+
+func (*relay) Forward(context.Context, *engine.RelayRequest, *trace.Leg) (*engine.RelayResponse, error) {
+	return nil, errors.New("not in this test")
+}
+
+// both is an engine that cannot make up its mind.
+type both struct {
+	tokens
+	relay
+}
+
+func (*both) Run(context.Context, func(engine.State)) {}
+
+func tokenMember(name, model string) Member {
+	return Member{Name: name, Kind: "weir", Model: model, Adapter: &tokens{newAdapter()}}
+}
+
+func relayMember(name, model string) Member {
+	return Member{Name: name, Kind: "openai", Model: model, Adapter: &relay{newAdapter()}}
+}
+
+func ready(models ...string) engine.State {
+	return engine.State{Ready: true, Facts: engine.Facts{Models: models}}
+}
+
+// published gives the snapshot for states, without anything running.
+func published(t *testing.T, folders map[string][]string, members []Member, states []engine.State) *route.Snapshot {
+	t.Helper()
+	f, err := New(Options{Members: members, Folders: folders})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(states)
+	return f.Snapshot()
+}
+
+// targets lists a model's targets as "engine:upstream".
+func targets(m *route.Model) string {
+	if m == nil {
+		return "no model"
+	}
+	var out []string
+	for _, t := range m.Targets {
+		out = append(out, t.Name+":"+t.Model)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestPlacement(t *testing.T) {
+	folders := map[string][]string{"folder": {"nick", "name"}}
+	for _, test := range []struct {
+		name    string
+		members []Member
+		states  []engine.State
+		want    map[string]string // model to targets
+		errs    map[string]string // engine to a part of why it is not used
+		fault   string            // of model "x"
+	}{
+		{"nothing has answered", []Member{tokenMember("a", ""), relayMember("r", "x")}, []engine.State{{}, {}},
+			map[string]string{"folder": "", "nick": "", "name": "", "x": ""}, nil, ""},
+		{"a token engine of a folder, and its aliases", []Member{tokenMember("a", "")}, []engine.State{ready("folder")},
+			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder"}, nil, ""},
+		{"two engines of one model", []Member{tokenMember("a", ""), tokenMember("b", "")}, []engine.State{ready("folder"), ready("folder")},
+			map[string]string{"folder": "a:folder b:folder", "nick": "a:folder b:folder", "name": "a:folder b:folder"}, nil, ""},
+		{"one of two is ready", []Member{tokenMember("a", ""), tokenMember("b", "")},
+			[]engine.State{{Facts: engine.Facts{Models: []string{"folder"}}, Err: errors.New("gone")}, ready("folder")},
+			map[string]string{"folder": "b:folder", "nick": "b:folder", "name": "b:folder"}, map[string]string{"a": "gone"}, ""},
+		{"model= names a folder for an engine with a name of its own", []Member{tokenMember("a", "folder")}, []engine.State{ready("/models/x")},
+			map[string]string{"folder": "a:/models/x", "nick": "a:/models/x", "name": "a:/models/x"}, nil, ""},
+		{"model= among several", []Member{relayMember("r", "y")}, []engine.State{ready("x", "y")},
+			map[string]string{"folder": "", "nick": "", "name": "", "y": "r:y"}, nil, ""},
+		{"model= not among several", []Member{relayMember("r", "z")}, []engine.State{ready("x", "y")},
+			map[string]string{"folder": "", "nick": "", "name": "", "z": ""}, map[string]string{"r": "not among"}, ""},
+		{"model= for an engine that does not tell", []Member{relayMember("r", "z")}, []engine.State{ready()},
+			map[string]string{"folder": "", "nick": "", "name": "", "z": "r:z"}, nil, ""},
+		{"a token engine without a folder", []Member{tokenMember("a", "")}, []engine.State{ready("x")},
+			map[string]string{"folder": "", "nick": "", "name": "", "x": ""}, map[string]string{"a": "--model x=DIR"}, "--model x=DIR"},
+		{"a relay of several models", []Member{relayMember("r", "")}, []engine.State{ready("x", "y")},
+			map[string]string{"folder": "", "nick": "", "name": "", "x": "r:x", "y": "r:y"}, nil, ""},
+		{"a relay for a folder's model", []Member{relayMember("r", "")}, []engine.State{ready("folder")},
+			map[string]string{"folder": "r:folder", "nick": "r:folder", "name": "r:folder"}, nil, ""},
+		{"an engine that knows the model by an alias", []Member{tokenMember("a", "")}, []engine.State{ready("nick")},
+			map[string]string{"folder": "a:nick", "nick": "a:nick", "name": "a:nick"}, nil, ""},
+		{"a relay that knows the model by an alias", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("name")},
+			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder"}, map[string]string{"r": "kind weir"}, ""},
+		{"two kinds of one model", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("folder")},
+			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder"}, map[string]string{"r": "kind weir"}, ""},
+		{"two kinds of one of two models", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("folder", "y")},
+			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder", "y": "r:y"}, nil, ""},
+		{"two kinds of one of two models, the other first", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("y", "folder")},
+			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder", "y": "r:y"}, nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			snap := published(t, folders, test.members, test.states)
+			for name, want := range test.want {
+				if got := targets(snap.Models[name]); got != want {
+					t.Errorf("model %s: %q, want %q", name, got, want)
+				}
+			}
+			for name := range snap.Models {
+				if _, ok := test.want[name]; !ok {
+					t.Errorf("model %s, which nobody serves", name)
+				}
+			}
+			for _, e := range snap.Engines {
+				want, wrong := test.errs[e.Name]
+				if wrong && (e.Ready || e.Err == nil || !strings.Contains(e.Err.Error(), want)) {
+					t.Errorf("engine %s: ready %v, %v; want %q", e.Name, e.Ready, e.Err, want)
+				}
+			}
+			if m := snap.Models["x"]; test.fault != "" && (m == nil || !strings.Contains(m.Fault, test.fault)) {
+				t.Errorf("model x: %+v, want the fault %q", m, test.fault)
+			}
+			if a, b := snap.Models["folder"], snap.Models["nick"]; a != b {
+				t.Error("an alias is a model of its own")
+			}
+			if err := consistent(snap); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// consistent says what of a snapshot contradicts itself.
+func consistent(s *route.Snapshot) error {
+	served := map[string]bool{}
+	for name, m := range s.Models {
+		for _, target := range m.Targets {
+			served[target.Name] = true
+			switch {
+			case !target.Ready:
+				return fmt.Errorf("model %s has engine %s, which is not ready: %v", name, target.Name, target.Err)
+			case (target.Relay != nil) != m.Relayed || (target.Tokens != nil) == m.Relayed:
+				return fmt.Errorf("model %s, relayed %v, has engine %s of the other kind", name, m.Relayed, target.Name)
+			case m.Kind != target.Kind:
+				return fmt.Errorf("model %s is of kind %q, its engine %s of %q", name, m.Kind, target.Name, target.Kind)
+			case target.Model == "":
+				return fmt.Errorf("model %s: engine %s has no name for it", name, target.Name)
+			case !slices.Contains(s.Engines, target.Engine):
+				return fmt.Errorf("model %s has engine %s, which is not in the snapshot", name, target.Name)
+			}
+			if n := target.Facts.ContextLength; n > 0 && (m.ContextLength == 0 || m.ContextLength > n) {
+				return fmt.Errorf("model %s takes %d, its engine %s only %d", name, m.ContextLength, target.Name, n)
+			}
+		}
+		if m.Policy == nil {
+			return fmt.Errorf("model %s has no policy", name)
+		}
+	}
+	for _, e := range s.Engines {
+		if e.Ready && !served[e.Name] && len(e.Facts.Models) > 0 {
+			return fmt.Errorf("engine %s is ready and serves none of %q", e.Name, e.Facts.Models)
+		}
+	}
+	return nil
+}
+
+// Whatever engines report, in whatever order, what is published is consistent,
+// and depends on their latest states alone.
+func TestSnapshotsAreConsistent(t *testing.T) {
+	names := []string{"x", "y", "folder", "nick"}
+	rapid.Check(t, func(t *rapid.T) {
+		model := rapid.SampledFrom(append([]string{"", "", ""}, names...))
+		var members []Member
+		for i := range rapid.IntRange(1, 5).Draw(t, "members") {
+			name := fmt.Sprintf("e%d", i)
+			if rapid.Bool().Draw(t, "relay") {
+				members = append(members, relayMember(name, model.Draw(t, "model")))
+			} else {
+				members = append(members, tokenMember(name, model.Draw(t, "model")))
+			}
+		}
+		folders := map[string][]string{"folder": {"nick"}}
+		f, err := New(Options{Members: members, Folders: folders})
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := make([]engine.State, len(members))
+		for range rapid.IntRange(0, 8).Draw(t, "reports") {
+			before := f.Snapshot()
+			i := rapid.IntRange(0, len(members)-1).Draw(t, "member")
+			states[i] = engine.State{Ready: rapid.Bool().Draw(t, "ready"), Facts: engine.Facts{
+				Models:        rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID).Draw(t, "models"),
+				ContextLength: rapid.IntRange(0, 3).Draw(t, "context"),
+			}}
+			f.publish(states)
+			snap := f.Snapshot()
+			select {
+			case <-before.Changed:
+			default:
+				t.Fatal("a new snapshot did not wake those who wait on the old one")
+			}
+			select {
+			case <-snap.Changed:
+				t.Fatal("the latest snapshot says that there is a newer one")
+			default:
+			}
+			if err := consistent(snap); err != nil {
+				t.Fatal(err)
+			}
+			for j, e := range snap.Engines {
+				if e.Name != members[j].Name || e.Ready && !states[j].Ready {
+					t.Fatalf("engine %d is %s, ready %v; it reported %v", j, e.Name, e.Ready, states[j].Ready)
+				}
+			}
+		}
+		fresh, err := New(Options{Members: members, Folders: folders})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh.publish(states)
+		for name, m := range f.Snapshot().Models {
+			if got, want := targets(m), targets(fresh.Snapshot().Models[name]); got != want {
+				t.Fatalf("model %s: %q after all reports, %q from the last ones", name, got, want)
+			}
+		}
+	})
+}
+
+// A policy outlives the snapshots of its model, or every report would begin
+// the turns anew.
+func TestPoliciesAreKept(t *testing.T) {
+	f, err := New(Options{Members: []Member{relayMember("a", "x"), relayMember("b", "x")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := []engine.State{ready("x"), ready("x")}
+	var got []string
+	for range 4 {
+		f.publish(states)
+		target, ok := f.Snapshot().Models["x"].Pick(nil)
+		if !ok {
+			t.Fatal("no target")
+		}
+		got = append(got, target.Name)
+	}
+	if want := []string{"a", "b", "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("picked %v, want %v", got, want)
+	}
+}
+
+func TestMembersAreChecked(t *testing.T) {
+	for _, test := range []struct {
+		members []Member
+		want    string
+	}{
+		{[]Member{relayMember("a", ""), tokenMember("a", "")}, `"a"`},
+		{[]Member{{Name: "b", Adapter: &both{}}}, "either"},
+		{[]Member{{Name: "c", Adapter: &adapter{}}}, "either"},
+	} {
+		if _, err := New(Options{Members: test.members}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+}
+
+// Run takes every adapter's reports, wakes who waits, and returns when all
+// adapters have ended; an adapter that reports meanwhile is not held up.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := []Member{relayMember("a", ""), relayMember("b", "")}
+		f, err := New(Options{Members: members})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.Run(ctx)
+		}()
+		a, b := members[0].Adapter.(*relay), members[1].Adapter.(*relay)
+		snap := f.Snapshot()
+		a.states <- ready("x")
+		<-snap.Changed
+		b.states <- ready("x")
+		synctest.Wait()
+		if got := targets(f.Snapshot().Models["x"]); got != "a:x b:x" {
+			t.Errorf("targets %q", got)
+		}
+		a.states <- engine.State{Facts: engine.Facts{Models: []string{"x"}}, Err: errors.New("gone")}
+		synctest.Wait()
+		if got := targets(f.Snapshot().Models["x"]); got != "b:x" {
+			t.Errorf("targets %q", got)
+		}
+		began := time.Now()
+		cancel()
+		<-done
+		if !a.ended || !b.ended || time.Since(began) != time.Second {
+			t.Errorf("ended %v, %v after %v", a.ended, b.ended, time.Since(began))
+		}
+	})
+}
