@@ -30,6 +30,7 @@ func (x *exchange) submit() error {
 	if x.mailbox == nil {
 		x.mailbox = stream.New(1, x.req.MaxTokens, &x.g.waiting)
 	}
+	x.forget()
 	attempt := x.mailbox.NextAttempt()
 	x.startOutput()
 	req := &infer.Request{
@@ -51,6 +52,14 @@ func (x *exchange) submit() error {
 	x.generation = generation
 	x.await()
 	return nil
+}
+
+// forget lets go of the prompt's earlier forms, which may be megabytes: its ids
+// are all that an attempt needs, and a stream may live for long.
+func (x *exchange) forget() {
+	x.body, x.text = nil, nil
+	x.head.Body, x.head.Fields = nil, nil
+	x.req.Messages, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, ""
 }
 
 // sink is the mailbox, behind the receive stage's injected delay if there is

@@ -173,7 +173,9 @@ func (h *half) read(p []byte) (int, error) {
 			return 0, syscall.ECONNRESET
 		case len(h.buf) > 0:
 			n := copy(p, h.buf)
-			h.buf = h.buf[n:]
+			if h.buf = h.buf[n:]; len(h.buf) == 0 {
+				h.buf = nil // what was read is not held
+			}
 			h.wake()
 			return n, nil
 		case h.ended:

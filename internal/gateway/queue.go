@@ -26,8 +26,14 @@ func (x *exchange) queue() error {
 		}
 		select {
 		case <-x.fleet.Changed:
+			relayed := x.relayed
 			if err := x.findModel(); err != nil {
 				return err
+			}
+			if relayed && !x.relayed {
+				// Only the request's head was read. It takes a token engine's path
+				// from the start, or none.
+				return x.noEngine()
 			}
 		case <-deadline.C:
 			return x.noEngine()
