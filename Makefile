@@ -63,8 +63,14 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	  done; done
 
 .PHONY: bench
-bench: ## run the benchmarks
+bench: nginx ## run the benchmarks, then the output path beside nginx (BENCHFLAGS=-quick for a smoke test)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) run ./bench/outputpath $(BENCHFLAGS)
+
+.PHONY: nginx
+nginx:
+	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; } || \
+	  echo "no nginx: its rows will fail (apt-get install nginx)"
 
 .PHONY: generate
 generate: ## regenerate the plane's Go code from its protocol
