@@ -122,13 +122,6 @@ func (e *apiError) code() string {
 	return *e.Code
 }
 
-func (e *apiError) param() string {
-	if e.Param == nil {
-		return ""
-	}
-	return *e.Param
-}
-
 // refusal reads an answer that must be a whole error with a status.
 func (c *caller) refusal(status int) *apiError {
 	c.b.t.Helper()
