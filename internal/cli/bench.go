@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/load"
 	"weir/models"
@@ -53,15 +53,15 @@ func (c *benchCommand) Run(s *streams) error {
 		Body: map[string]any{},
 	}
 	if c.Rate > 0 && c.Concurrency > 0 {
-		return fmt.Errorf("--rate is an open loop and --concurrency a closed one; give one of them")
+		return wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
 	}
 	if c.Requests == 0 && c.Duration == 0 {
-		return fmt.Errorf("say how much to send: --requests N or --duration D")
+		return wrongf("say how much to send: --requests N or --duration D")
 	}
 	for name, text := range c.Field {
-		var v any
+		var v jsontext.Value // as it is: a number may be larger than a float64 holds
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			return fmt.Errorf("--field %s=%s: the value must be JSON (strings in quotes): %w", name, text, err)
+			return wrongf("--field %s=%s: the value must be JSON (strings in quotes): %w", name, text, err)
 		}
 		plan.Body[name] = v
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -84,7 +83,7 @@ func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, erro
 	for _, text := range f.Fault {
 		fault, err := sim.ParseFault(text)
 		if err != nil {
-			return nil, fmt.Errorf("--fault: %w", err)
+			return nil, wrongf("--fault: %w", err)
 		}
 		faults = append(faults, fault)
 	}
@@ -118,11 +117,11 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 	for _, wire := range c.Wire {
 		kind, addr, ok := strings.Cut(wire, "=")
 		if kind != "openai" && kind != "weir" {
-			return fmt.Errorf("--wire %s: unknown wire %q; the wires are openai and weir", wire, kind)
+			return wrongf("--wire %s: unknown wire %q; the wires are openai and weir", wire, kind)
 		}
 		if !ok {
 			if used {
-				return fmt.Errorf("--wire %s: a second wire needs an address of its own, as in %s=127.0.0.1:9001", wire, kind)
+				return wrongf("--wire %s: a second wire needs an address of its own, as in %s=127.0.0.1:9001", wire, kind)
 			}
 			addr, used = c.Listen, true
 		}

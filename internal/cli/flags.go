@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -62,17 +61,17 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {
-			return gateway.Options{}, fmt.Errorf("%s must be positive", positive.flag)
+			return gateway.Options{}, wrongf("%s must be positive", positive.flag)
 		}
 	}
 	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
-		return gateway.Options{}, fmt.Errorf("--max-requests, --max-inflight-tokens, --tokenize-workers, --drain-timeout and --flush-interval must not be negative")
+		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --drain-timeout and --flush-interval must not be negative")
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
-		return gateway.Options{}, fmt.Errorf("--tls-cert and --tls-key belong together: give both or neither")
+		return gateway.Options{}, wrongf("--tls-cert and --tls-key belong together: give both or neither")
 	}
 	if f.H2C && f.TLSCert != "" {
-		return gateway.Options{}, fmt.Errorf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
+		return gateway.Options{}, wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
 	o := gateway.Options{
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
@@ -92,10 +91,10 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	for name, d := range f.DebugStageDelay {
 		stage, err := trace.ParseStage(name)
 		if err != nil {
-			return gateway.Options{}, fmt.Errorf("--debug-stage-delay: %w", err)
+			return gateway.Options{}, wrongf("--debug-stage-delay: %w", err)
 		}
 		if stage == trace.Engine {
-			return gateway.Options{}, fmt.Errorf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
+			return gateway.Options{}, wrongf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
 		}
 		o.StageDelay[stage] = d
 	}

@@ -74,10 +74,23 @@ func Main(args []string, stdout, stderr io.Writer) int {
 			return int(status)
 		}
 		fmt.Fprintln(stderr, "weir:", err)
+		var wrong wrongUsage
+		if errors.As(err, &wrong) {
+			fmt.Fprintf(stderr, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Command())
+			return 2
+		}
 		return 1
 	}
 	return 0
 }
+
+// wrongUsage is a command line that cannot be meant, as opposed to work that
+// failed.
+type wrongUsage struct{ error }
+
+func (w wrongUsage) Unwrap() error { return w.error }
+
+func wrongf(format string, args ...any) error { return wrongUsage{fmt.Errorf(format, args...)} }
 
 // exitStatus ends the process with a code and no message.
 type exitStatus int
@@ -147,6 +160,12 @@ func serveFlags(parser *kong.Kong) []string {
 const separator = ";"
 
 type versionCommand struct{}
+
+// Help implements kong's extended help.
+func (versionCommand) Help() string {
+	return `Examples:
+  weir version`
+}
 
 // Run implements the command.
 func (versionCommand) Run(s *streams) error {

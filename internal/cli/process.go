@@ -53,7 +53,7 @@ func listen(flag, addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s is in use by another program; choose another with %s (port 0 takes a free one)", addr, flag)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, fmt.Errorf("%s %s: %w", flag, addr, err)
 	}
 	return l, nil
 }

@@ -38,7 +38,7 @@ func (serveCommand) Help() string {
 // Run implements the command.
 func (c *serveCommand) Run(s *streams) error {
 	if len(c.Engine) == 0 {
-		return errors.New("no engine was given; add --engine openai=http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
+		return wrongf("no engine was given; add --engine openai=http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
 	}
 	ctx, now, stop := interrupt()
 	defer stop()
@@ -87,11 +87,11 @@ func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*proces
 		certificate: certificate, h2c: f.H2C,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener, err = listen("--listen", f.Listen); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.timeline.Close())
 	}
 	if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
 		p.listener.Close()
-		return nil, err
+		return nil, errors.Join(err, p.timeline.Close())
 	}
 	p.gateway = gateway.New(opts)
 	return p, nil
@@ -108,7 +108,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 	add := func(m config.Model, dir fs.FS) error {
 		for _, name := range append([]string{m.Name}, m.Aliases...) {
 			if by, ok := taken[name]; ok {
-				return fmt.Errorf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
+				return wrongf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
 			}
 			taken[name] = m.Dir
 		}
@@ -122,7 +122,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 	for _, spec := range specs {
 		m, err := config.ParseModel(spec)
 		if err != nil {
-			return nil, fmt.Errorf("--model: %w", err)
+			return nil, wrongf("--model: %w", err)
 		}
 		if info, err := os.Stat(m.Dir); err != nil {
 			return nil, fmt.Errorf("--model: %w", err)
@@ -147,7 +147,7 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--engine: %w", err)
+			return nil, nil, wrongf("--engine: %w", err)
 		}
 		engines = append(engines, e)
 	}

@@ -27,7 +27,7 @@ func (upCommand) Help() string {
 // reaches them over their real wire.
 func (c *upCommand) Run(s *streams) error {
 	if c.Engines < 1 {
-		return fmt.Errorf("--engines must be at least 1")
+		return wrongf("--engines must be at least 1")
 	}
 	ctx, now, stop := interrupt()
 	defer stop()
