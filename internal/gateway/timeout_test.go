@@ -14,7 +14,7 @@ import (
 func TestEngineTimeout(t *testing.T) {
 	inBubble(t, Options{}, nil, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
-		time.Sleep(5*time.Second - 1)
+		time.Sleep(5*time.Second - time.Nanosecond)
 		if a := c.answer(); a.status != 0 {
 			t.Fatalf("status %d before the time is out", a.status)
 		}
@@ -56,7 +56,7 @@ func TestSubmitTimeout(t *testing.T) {
 		inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(``))
 			call := a.call(t, 1)
-			time.Sleep(10*time.Second - 1)
+			time.Sleep(10*time.Second - time.Nanosecond)
 			if got := c.answer(); got.status != 0 || call.aborted() {
 				t.Fatalf("status %d, aborted %v before the time is out", got.status, call.aborted())
 			}
@@ -88,7 +88,7 @@ func TestFirstTimeout(t *testing.T) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		// Longer than the bound between outputs: a prefill may take that.
-		time.Sleep(10*time.Minute - 1)
+		time.Sleep(10*time.Minute - time.Nanosecond)
 		if got := c.answer(); got.status != 0 || call.aborted() {
 			t.Fatalf("status %d, aborted %v before the time is out", got.status, call.aborted())
 		}
@@ -114,7 +114,7 @@ func TestIdleTimeout(t *testing.T) {
 			call.send(words()[i])
 			time.Sleep(4 * time.Minute)
 		}
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Nanosecond)
 		synctest.Wait()
 		if call.aborted() {
 			t.Fatal("aborted before the time is out")
@@ -137,7 +137,7 @@ func TestBodyTimeout(t *testing.T) {
 		c := b.dial(0)
 		c.head("POST", chatPath, len(body))
 		c.write(body[:10])
-		time.Sleep(30*time.Second - 1)
+		time.Sleep(30*time.Second - time.Nanosecond)
 		if a := c.answer(); a.status != 0 {
 			t.Fatalf("status %d before the time is out", a.status)
 		}
@@ -183,12 +183,12 @@ func TestWriteTimeout(t *testing.T) {
 		if d := time.Since(began); d != 0 {
 			t.Errorf("another stream waited %v", d)
 		}
-		time.Sleep(30*time.Second - 1)
+		time.Sleep(30*time.Second - time.Nanosecond)
 		synctest.Wait()
 		if call.aborted() {
 			t.Fatal("given up before the write's time was out")
 		}
-		time.Sleep(15*time.Second + 1)
+		time.Sleep(15*time.Second + time.Nanosecond)
 		synctest.Wait()
 		if !call.aborted() {
 			t.Fatal("the engine works on for a client that does not read")
@@ -238,7 +238,7 @@ func TestKeptConnections(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 			begun.write("GET /v1/mod")
-			time.Sleep(30*time.Second - 1)
+			time.Sleep(30*time.Second - time.Nanosecond)
 			if idle.answer().closed || begun.answer().closed {
 				t.Fatal("closed before the time was out")
 			}
@@ -246,7 +246,7 @@ func TestKeptConnections(t *testing.T) {
 			if !begun.answer().closed {
 				t.Error("a head that is not completed holds its connection")
 			}
-			time.Sleep(2*time.Minute + 30*time.Second - 1)
+			time.Sleep(2*time.Minute + 30*time.Second - time.Nanosecond)
 			if idle.answer().closed {
 				t.Error("an idle connection was closed before its time was out")
 			}
