@@ -87,7 +87,7 @@ func (x *exchange) extendDeadline() {
 }
 
 func (x *exchange) writeError(err error) error {
-	if x.ctx.Err() != nil {
+	if x.ctx.Err() != nil && !errors.Is(err, errUnread) {
 		return x.gone()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"sync"
@@ -49,6 +50,11 @@ func http2Streams(next http.Handler, writeTimeout time.Duration) http.Handler {
 		s.last()
 	})
 }
+
+// errUnread is a write that took too long. It is told apart from other
+// deadlines because resetting the stream also ends its request's context, as a
+// hang-up does.
+var errUnread = fmt.Errorf("write to an HTTP/2 stream: %w", os.ErrDeadlineExceeded)
 
 // http2Writer bounds each write to a stream. net/http's own deadline resets an
 // HTTP/2 stream when it passes, written to or not: a stream whose engine is
@@ -120,7 +126,7 @@ func (s *http2Writer) done(err error) error {
 	defer s.mu.Unlock()
 	s.writing = false
 	if err != nil && s.expired {
-		return os.ErrDeadlineExceeded
+		return errUnread
 	}
 	return err
 }
