@@ -67,6 +67,10 @@ bench: nginx ## run the benchmarks, then the output path beside nginx (BENCHFLAG
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 
+.PHONY: soak
+soak: ## 4096 streams with slow readers and hang-ups for SOAK (20m); memory and goroutines must stay flat
+	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./cmd/weir
+
 .PHONY: nginx
 nginx:
 	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; } || \
