@@ -373,6 +373,11 @@ func TestProtocolsSlowClient(t *testing.T) {
 		defer unread.Body.Close()
 		c.small.Store(false)
 		c.whole(t, 16, 200)
+		// Over HTTP/1.1 the kernel takes megabytes before a write waits, which is
+		// many seconds of a busy machine's output.
+		for patience := time.Now().Add(40 * time.Second); time.Now().Before(patience) && engineState(t, s.admin).Running != 0; {
+			<-time.After(50 * time.Millisecond)
+		}
 		eventually(t, "free", func() bool { return engineState(t, s.admin).Running == 0 })
 		if n := c.dialed.Load(); p.proto == "HTTP/2.0" && n != 1 {
 			t.Errorf("%d connections, want one for all", n)
