@@ -26,11 +26,14 @@ func (x *exchange) finish() {
 	x.client.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
 }
 
-// release gives back what the request holds.
+// release gives back what the request holds: what is weir's own first, the
+// engine's last, so that a panic in an adapter costs nothing but its request.
 func (x *exchange) release() {
-	if x.generation != nil || x.response != nil {
-		_ = x.settle(x.err)
-	}
+	defer func() {
+		if p := recover(); p != nil {
+			x.panicked(p)
+		}
+	}()
 	if x.silence != nil {
 		x.silence.end()
 	}
@@ -45,6 +48,9 @@ func (x *exchange) release() {
 	}
 	if x.reservation != nil {
 		x.reservation.Leave()
+	}
+	if x.generation != nil || x.response != nil {
+		_ = x.settle(x.err)
 	}
 }
 

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"slices"
 	"strings"
 
 	"weir/internal/infer"
 	"weir/internal/openai"
+	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -38,7 +40,7 @@ func (x *exchange) findModel() error {
 	x.fleet = x.g.opts.Snapshot()
 	model := x.fleet.Models[x.head.Model]
 	if model == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", x.head.Model, servedModels(x.fleet.Names()))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", x.head.Model, servedModels(x.fleet))
 		e.Param = "model"
 		return e
 	}
@@ -56,7 +58,9 @@ func (x *exchange) findModel() error {
 	return nil
 }
 
-func servedModels(names []string) string {
+// servedModels names the models that an engine has joined for.
+func servedModels(snap *route.Snapshot) string {
+	names := slices.DeleteFunc(snap.Names(), func(name string) bool { return snap.Models[name].Kind == "" })
 	switch {
 	case len(names) == 0:
 		return "no engine has joined yet"

@@ -27,7 +27,7 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("id")
 	m := snap.Models[name]
 	if m == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap.Names()))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
 		e.Param = "model"
 		writeError(w, e)
 		return
