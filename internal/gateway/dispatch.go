@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"weir/internal/engine"
@@ -106,7 +105,7 @@ func (x *exchange) forward() error {
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its
 // outcome goes into its leg.
-func (x *exchange) settle(err error) error {
+func (x *exchange) settle(e *infer.Error) {
 	leg := x.leg()
 	if x.generation != nil {
 		if !x.complete {
@@ -133,16 +132,14 @@ func (x *exchange) settle(err error) error {
 		x.silence.end()
 		x.silence = nil
 	}
-	if err == nil {
+	if e == nil {
 		leg.Outcome = infer.Finished.String()
-		return nil
+		return
 	}
-	e := infer.AsError(err)
 	leg.Outcome = e.Code.String()
 	if e.Engine != "" {
 		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
 	}
-	return e
 }
 
 // couldRetry says whether there is another engine to go to, and nothing has
@@ -157,9 +154,8 @@ func (x *exchange) couldRetry() bool {
 // again says whether the request goes to another engine: only while nothing
 // reached the client, only after a failure that another engine may not share,
 // and once.
-func (x *exchange) again(err error) bool {
-	var e *infer.Error
-	if err == nil || !errors.As(err, &e) || !e.Retryable || !x.couldRetry() {
+func (x *exchange) again(e *infer.Error) bool {
+	if e == nil || !e.Retryable || !x.couldRetry() {
 		return false
 	}
 	x.tried = append(x.tried, x.target.Engine)

@@ -50,7 +50,7 @@ func (x *exchange) release() {
 		x.reservation.Leave()
 	}
 	if x.generation != nil || x.response != nil {
-		_ = x.settle(x.err)
+		x.settle(x.err)
 	}
 }
 

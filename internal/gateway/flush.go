@@ -50,14 +50,23 @@ func (x *exchange) commit(status int) {
 
 // write writes b at once; last says that the response is complete with it.
 func (x *exchange) write(b []byte, last bool) error {
-	x.extendDeadline()
-	if x.ctx.Err() != nil && x.err == nil {
-		return x.gone() // else a deadline just set would undo breakWrites
+	if err := x.armWrite(); err != nil {
+		return err
 	}
 	if err := x.client.write(b, last); err != nil {
 		return x.writeError(err)
 	}
 	x.wrote(len(b))
+	return nil
+}
+
+// armWrite bounds the write to come. The context is looked at after that: a
+// deadline just set would undo breakWrites.
+func (x *exchange) armWrite() error {
+	x.extendDeadline()
+	if x.ctx.Err() != nil && x.err == nil {
+		return x.gone()
+	}
 	return nil
 }
 

@@ -219,7 +219,9 @@ func (x *exchange) tryFlush() (verdict, error) {
 		return waits, nil
 	}
 	x.enter(trace.Flush)
-	x.extendDeadline()
+	if err := x.armWrite(); err != nil {
+		return ended, err
+	}
 	n := len(x.out)
 	whole, err := x.client.(*bareClient).tryWrite(x.out, x.complete)
 	x.out = x.out[:0]
@@ -259,11 +261,7 @@ func (x *exchange) unblock() {
 func (x *exchange) conclude() {
 	defer x.g.streams.Done()
 	x.mailbox.Notify(nil)
-	var err error
-	if x.err != nil {
-		err = x.err
-	}
-	x.err = infer.AsError(x.settle(err))
+	x.settle(x.err)
 	x.finish()
 }
 

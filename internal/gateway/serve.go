@@ -39,10 +39,14 @@ func (x *exchange) run(part func() error) {
 // resume serves the rest of a stream that has left net/http.
 func (x *exchange) resume() error {
 	x.resumed = true
+	var err error
 	if x.relayed {
-		return x.settle(x.pull.resume())
+		err = x.pull.resume()
+	} else {
+		err = x.generate()
 	}
-	return x.settle(x.generate())
+	x.settle(infer.AsError(err))
+	return err
 }
 
 // serve takes the request through the stages in their order. What it returns
@@ -80,7 +84,8 @@ func (x *exchange) serve() error {
 		if x.detached {
 			return nil // resume goes on, on a goroutine of its own
 		}
-		if err = x.settle(err); !x.again(err) {
+		e := infer.AsError(err)
+		if x.settle(e); !x.again(e) {
 			return err
 		}
 	}
