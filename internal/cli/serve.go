@@ -42,7 +42,11 @@ func (c *serveCommand) Run(s *streams) error {
 	}
 	ctx, now, stop := interrupt()
 	defer stop()
-	p, err := newProcess(&c.gatewayFlags, c.Engine, c.Model, s)
+	loaded, err := loadModels(c.Model)
+	if err != nil {
+		return err
+	}
+	p, err := newProcess(&c.gatewayFlags, c.Engine, loaded, s)
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func (c *serveCommand) Run(s *streams) error {
 
 // newProcess assembles a gateway. The listeners are bound last, so that an
 // address that answers belongs to a gateway that works.
-func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*process, error) {
+func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Model, s *streams) (*process, error) {
 	opts, err := f.options()
 	if err != nil {
 		return nil, err
@@ -66,10 +70,7 @@ func newProcess(f *gatewayFlags, engines, folders []string, s *streams) (*proces
 	if err != nil {
 		return nil, err
 	}
-	opts.Models, err = loadModels(folders)
-	if err != nil {
-		return nil, err
-	}
+	opts.Models = loaded
 	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout)
 	if err != nil {
 		return nil, err

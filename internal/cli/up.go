@@ -68,7 +68,7 @@ func (c *upCommand) Run(s *streams) error {
 			}
 		})
 	}
-	p, err := newProcess(&c.gatewayFlags, specs, nil, s)
+	p, err := newProcess(&c.gatewayFlags, specs, folders, s)
 	if err != nil {
 		return err
 	}
