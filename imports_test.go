@@ -57,7 +57,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/load internal/metrics internal/pool internal/sim internal/sim/simserver internal/timeline internal/trace models
+	internal/cli: internal/admit internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/load internal/metrics internal/pool internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
 	cmd/weir: internal/cli
 `
 

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = Main(args, &out, &err)
+	code = Main(args, strings.NewReader(""), &out, &err)
 	return code, out.String(), err.String()
 }
 
@@ -102,7 +102,7 @@ func TestBadValues(t *testing.T) {
 
 // Every command's help has examples of it.
 func TestHelp(t *testing.T) {
-	for _, command := range []string{"up", "serve", "engine", "bench", "version"} {
+	for _, command := range []string{"up", "serve", "engine", "bench", "tokenize", "version"} {
 		code, stdout, stderr := run(t, command, "--help")
 		if code != 0 || stderr != "" {
 			t.Errorf("%s: exit code %d, stderr %s", command, code, stderr)
@@ -117,7 +117,7 @@ func TestHelp(t *testing.T) {
 		if code != 0 {
 			t.Errorf("%v: exit code %d", args, code)
 		}
-		for _, part := range []string{"serve", "up", "engine", "bench", "version", "WEIR_LISTEN"} {
+		for _, part := range []string{"serve", "up", "engine", "bench", "tokenize", "version", "WEIR_LISTEN"} {
 			if !strings.Contains(stdout, part) {
 				t.Errorf("%v: the help lacks %q", args, part)
 			}

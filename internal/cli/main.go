@@ -23,10 +23,15 @@ type commands struct {
 	Engine  engineCommand  `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
 	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
 	Version versionCommand `cmd:"" help:"Print the version."`
+
+	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 }
 
-// streams are the process's outputs, handed to every command.
-type streams struct{ out, err io.Writer }
+// streams are the process's input and outputs, handed to every command.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
 
 const description = `A gateway for LLM inference: it stands between clients and engines, carries their token streams without losing a token, and says where each millisecond went.
 
@@ -34,7 +39,7 @@ Every flag can also be set in a YAML file (--config) under its own name, and by 
 
 // Main runs the command line and gives the process's exit code: 0 after a clean
 // end, 1 when the work failed, 2 when the command line is wrong.
-func Main(args []string, stdout, stderr io.Writer) int {
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var c commands
 	var file fileResolver
 	exited, code := false, 0
@@ -68,7 +73,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
 		return 2
 	}
-	if err := ctx.Run(&streams{stdout, stderr}); err != nil {
+	if err := ctx.Run(&streams{stdin, stdout, stderr}); err != nil {
 		var status exitStatus
 		if errors.As(err, &status) {
 			return int(status)
