@@ -55,6 +55,14 @@ const directions = `
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
 	internal/load: internal/content internal/sse internal/trace
 
+	# the benchmark of the output path, and what it runs
+	internal/bench/cell: internal/tokenizer models
+	internal/bench/proc:
+	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/trace
+	internal/bench/control: internal/bench/cell internal/engine/plane/planepb
+	internal/bench/client: internal/bench/cell internal/bench/proc
+	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
+
 	# the process
 	internal/config:
 	internal/cli: internal/admit internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/load internal/metrics internal/pool internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
@@ -78,7 +86,7 @@ func TestImportDirections(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"node_modules", "testdata", "interop", "bench", "tools"}, d.Name())) {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"node_modules", "testdata", "interop", "tools"}, d.Name()) || path == "bench") {
 			return filepath.SkipDir
 		}
 		dir := filepath.ToSlash(filepath.Dir(path))

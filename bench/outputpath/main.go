@@ -1,84 +1,51 @@
 //go:build linux
 
+// Command outputpath measures what it costs to carry the output of thousands of
+// streams from an engine to their clients, beside nginx, httputil.ReverseProxy
+// and two controls that must fail. docs/bench/outputpath.md says how, and
+// package internal/bench does it.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"weir/internal/bench"
+	"weir/internal/bench/cell"
+	"weir/internal/bench/client"
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	args := os.Args[1:]
+	err := error(nil)
+	if bench.IsRole(args) {
+		err = bench.RunRole(args[0], args[1])
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, args, os.Stdout, os.Stderr)
+		stop()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "outputpath:", err)
 		os.Exit(1)
 	}
 }
 
-// roles are what a child of a run can be.
-func roles() map[string]func(*Cell) error {
-	return map[string]func(*Cell) error{
-		"engine-relay":         runRelayEngine,
-		"engine-plane":         runPlaneEngine,
-		"gateway-reverseproxy": runReverseProxy,
-		"gateway-latest":       func(c *Cell) error { return runControl(c, true) },
-		"gateway-single":       func(c *Cell) error { return runControl(c, false) },
-		"client": func(c *Cell) error {
-			r, err := runClient(c)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(os.Stdout).Encode(r)
-		},
-	}
-}
-
-func run(args []string) error {
-	if err := raiseFiles(); err != nil {
-		return err
-	}
-	if len(args) == 2 {
-		if role := roles()[args[0]]; role != nil {
-			c := new(Cell)
-			if err := json.Unmarshal([]byte(args[1]), c); err != nil {
-				return err
-			}
-			return role(c)
-		}
-	}
-	return runAll(args)
-}
-
-// raiseFiles lets this process and its children open as many files as the
-// streams of a load need; where it may not raise the limit, it takes what
-// there is.
-func raiseFiles() error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("getrlimit: %w", err)
-	}
-	want := syscall.Rlimit{Cur: 65536, Max: max(65536, limit.Max)}
-	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want) == nil {
-		return nil
-	}
-	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("setrlimit: %w", err)
-	}
-	return nil
-}
-
 // loads are the loads of a full run.
-func loads() []Load {
-	return []Load{
+func loads() []cell.Load {
+	return []cell.Load{
 		{Name: "spread", Streams: 2048, Rate: 20, Spread: true},
 		{Name: "burst", Streams: 4096, Rate: 20},
 		{Name: "founding", Streams: 4096, Rate: 33, Probes: 400},
@@ -88,7 +55,7 @@ func loads() []Load {
 }
 
 // quick makes a load small enough for a smoke test of the benchmark itself.
-func quick(l Load) Load {
+func quick(l cell.Load) cell.Load {
 	l.Probes /= 20
 	if l.Rate > 0 || l.Idle {
 		l.Streams /= 16
@@ -99,7 +66,7 @@ func quick(l Load) Load {
 // forGateway adapts a load to a gateway: an engine on the plane has no
 // connection per stream that could slow it down, so "as fast as possible" is a
 // rate above what anything here carries.
-func forGateway(l Load, g Gateway) Load {
+func forGateway(l cell.Load, g bench.Gateway) cell.Load {
 	if g.Relayed {
 		return l
 	}
@@ -112,8 +79,9 @@ func forGateway(l Load, g Gateway) Load {
 	return l
 }
 
-func runAll(args []string) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("outputpath", flag.ContinueOnError)
+	flags.SetOutput(stderr)
 	var (
 		repeats = flags.Int("n", 3, "repeats; the table shows medians")
 		retries = flags.Int("retries", 2, "times a cell is measured anew when other processes took more than a tenth of a CPU")
@@ -126,30 +94,32 @@ func runAll(args []string) error {
 		out     = flags.String("json", "", "write every cell's result to this file")
 		profile = flags.String("profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
 	)
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	b := &bench{weir: *weir, profile: *profile, retries: *retries, log: os.Stderr,
-		times: Times{Warm: *warm, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}}
+	b := &bench.Bench{Weir: *weir, Profile: *profile, Retries: *retries, Log: stderr,
+		Times: cell.Times{Warm: *warm, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}}
 	if *small {
-		*repeats, b.times = 1, Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}
+		*repeats, b.Times = 1, cell.Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}
 	}
-	run, err := choose(*only, *who)
+	chosen, err := choose(*only, *who)
 	if err != nil {
 		return err
 	}
 	if *small {
-		for i := range run.loads {
-			run.loads[i] = quick(run.loads[i])
+		for i := range chosen.loads {
+			chosen.loads[i] = quick(chosen.loads[i])
 		}
 	}
-	if err := b.prepare(); err != nil {
+	clean, err := prepare(ctx, b, stderr)
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
-	results := b.runCells(run, *repeats)
-	medians := mediansOf(results)
-	printTables(os.Stdout, medians, *repeats, b.times.Measure)
+	defer clean()
+	results := runCells(ctx, b, chosen, *repeats)
+	bench.PrintTables(stdout, bench.Medians(results), *repeats, b.Times.Measure)
 	if *out != "" {
 		data, err := json.MarshalIndent(results, "", "  ")
 		if err != nil {
@@ -159,9 +129,9 @@ func runAll(args []string) error {
 			return err
 		}
 	}
-	problems := judge(results)
+	problems := bench.Judge(results)
 	for _, p := range problems {
-		fmt.Println("FAIL:", p)
+		fmt.Fprintln(stdout, "FAIL:", p)
 	}
 	if len(problems) > 0 {
 		return errors.New("the run failed")
@@ -171,8 +141,8 @@ func runAll(args []string) error {
 
 // selection is what to run.
 type selection struct {
-	loads    []Load
-	gateways []Gateway
+	loads    []cell.Load
+	gateways []bench.Gateway
 }
 
 func choose(only, who string) (selection, error) {
@@ -188,7 +158,7 @@ func choose(only, who string) (selection, error) {
 		return s, fmt.Errorf("-loads %q: the loads are %s", only, strings.Join(known, ", "))
 	}
 	known = nil
-	for _, g := range gateways() {
+	for _, g := range bench.Gateways() {
 		known = append(known, g.Name)
 		if named(who, g.Name) {
 			s.gateways = append(s.gateways, g)
@@ -205,45 +175,54 @@ func named(list, name string) bool {
 	return list == "" || slices.Contains(strings.Split(list, ","), name)
 }
 
-// prepare finds or builds what the run needs.
-func (b *bench) prepare() error {
-	var err error
-	if b.self, err = os.Executable(); err != nil {
-		return err
+// prepare finds, makes or builds what the run needs; clean removes it.
+func prepare(ctx context.Context, b *bench.Bench, stderr io.Writer) (clean func(), err error) {
+	if _, err := bench.RaiseFiles(); err != nil {
+		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "outputpath"); err != nil {
-		return err
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	if b.profile != "" {
-		if err := os.MkdirAll(b.profile, 0o755); err != nil {
-			return err
+	b.Self = []string{self}
+	if b.Profile != "" {
+		if err := os.MkdirAll(b.Profile, 0o755); err != nil {
+			return nil, err
 		}
 	}
-	if b.weir != "" {
-		return nil
+	if b.Dir, err = os.MkdirTemp("", "outputpath"); err != nil {
+		return nil, err
 	}
-	b.weir = filepath.Join(b.dir, "weir")
-	build := exec.Command("go", "build", "-o", b.weir, "weir/cmd/weir")
-	build.Stderr = os.Stderr
+	clean = func() { os.RemoveAll(b.Dir) }
+	if b.Weir != "" {
+		return clean, nil
+	}
+	b.Weir = filepath.Join(b.Dir, "weir")
+	build := exec.CommandContext(ctx, "go", "build", "-o", b.Weir, "weir/cmd/weir")
+	build.Stderr = stderr
 	if err := build.Run(); err != nil {
-		return fmt.Errorf("build weir: %w", err)
+		clean()
+		return nil, fmt.Errorf("build weir: %w", err)
 	}
-	return nil
+	return clean, nil
 }
 
 // runCells runs every cell, the gateways of a load one after the other in each
 // repeat, so that what changes on the machine touches all alike.
-func (b *bench) runCells(s selection, repeats int) []*Result {
-	var results []*Result
+func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*client.Result {
+	var results []*client.Result
 	for i := range repeats {
 		for _, l := range s.loads {
 			for _, g := range s.gateways {
 				if g.Control && l.Idle {
 					continue // there is nothing to get wrong
 				}
-				r := b.cell(forGateway(l, g), g)
+				r := b.Cell(ctx, forGateway(l, g), g)
 				results = append(results, r)
-				fmt.Fprintf(b.log, "%d/%d %s\n", i+1, repeats, r.line())
+				fmt.Fprintf(b.Log, "%d/%d %s\n", i+1, repeats, bench.Line(r))
+				if ctx.Err() != nil {
+					return results
+				}
 			}
 		}
 	}

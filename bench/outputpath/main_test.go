@@ -4,56 +4,12 @@ package main
 
 import (
 	"bytes"
-	"os"
+	"strings"
 	"testing"
-	"time"
+
+	"weir/internal/bench"
+	"weir/internal/bench/cell"
 )
-
-// TestMain lets the test binary be the processes of a cell.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && roles()[os.Args[1]] != nil {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-func gatewayNamed(t *testing.T, name string) Gateway {
-	t.Helper()
-	for _, g := range gateways() {
-		if g.Name == name {
-			return g
-		}
-	}
-	t.Fatalf("no gateway %q", name)
-	return Gateway{}
-}
-
-// A cell in small, with real processes and sockets: every token arrives, the
-// figures are there, and the control that loses is seen to lose.
-func TestCells(t *testing.T) {
-	var log bytes.Buffer
-	b := &bench{self: os.Args[0], dir: t.TempDir(), log: &log,
-		times: Times{Warm: 100 * time.Millisecond, Measure: 400 * time.Millisecond, Tail: 100 * time.Millisecond, Drain: 20 * time.Second}}
-	load := Load{Name: "small", Streams: 16, Rate: 50, Probes: 4}
-	for _, name := range []string{"ReverseProxy", nameSingle} {
-		r := b.cell(load, gatewayNamed(t, name))
-		if r.Failed != "" {
-			t.Fatalf("%s: %s", name, r.Failed)
-		}
-		// A proxy of the standard library may cut a stream; it may not lose.
-		if r.Lost > 0 || r.Wrong > 0 || r.Complete < r.Streams-1 || r.Streams != 20 {
-			t.Errorf("%s: %s", name, r.line())
-		}
-		if r.Offered < 790 || r.Offered > 810 || r.Delivered == 0 || r.P50 <= 0 || r.Max < r.P99 || r.Resident == 0 || r.PerWrite == 0 {
-			t.Errorf("%s: %+v", name, r)
-		}
-	}
-	flood := Load{Name: "flood", Streams: 64, Rate: 4000}
-	if r := b.cell(flood, gatewayNamed(t, nameLatest)); r.Failed != "" || r.Lost == 0 || r.LostStreams == 0 {
-		t.Errorf("the control lost nothing: %s", r.line())
-	}
-}
 
 func TestChoose(t *testing.T) {
 	s, err := choose("spread,idle", "nginx,weir plane")
@@ -65,5 +21,38 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose("", "ngnix"); err == nil {
 		t.Error("an unknown gateway was taken")
+	}
+}
+
+func TestForGateway(t *testing.T) {
+	flat := cell.Load{Streams: 512}
+	if l := forGateway(flat, bench.Named(bench.Plane)); l.Rate != 1000 {
+		t.Errorf("the plane has no bound: %+v", l)
+	}
+	if l := forGateway(flat, bench.Named(bench.Relay)); l.Rate != 0 {
+		t.Errorf("the relay has one: %+v", l)
+	}
+	if l := forGateway(cell.Load{Streams: 9000, Idle: true}, bench.Named(bench.Plane)); l.Streams != 10000 {
+		t.Errorf("idle: %+v", l)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // in the error or what was printed
+	}{
+		{[]string{"-loads", "spraed"}, "the loads are spread, burst"},
+		{[]string{"-gateways", "ngnix"}, "the gateways are nginx, weir relay"},
+		{[]string{"-n", "x"}, "invalid value"},
+		{[]string{"-help"}, "-retries"},
+	} {
+		var out, problems bytes.Buffer
+		if err := run(t.Context(), c.args, &out, &problems); err != nil {
+			problems.WriteString(err.Error())
+		}
+		if !strings.Contains(problems.String(), c.want) {
+			t.Errorf("%v: %q, want %q", c.args, problems.String(), c.want)
+		}
 	}
 }

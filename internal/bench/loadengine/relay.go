@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package loadengine
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"weir/internal/bench/cell"
 )
 
 // relayEngine is an OpenAI-compatible engine that costs next to nothing: one
@@ -18,16 +20,16 @@ import (
 // stream whose connection is full are owed, and written one by one when it has
 // room again.
 type relayEngine struct {
-	cell     *Cell
-	board    *board
-	sched    schedule
-	template *eventTemplate
+	cell     *cell.Cell
+	board    *cell.Board
+	sched    cell.Schedule
+	template *cell.EventTemplate
 	epoll    int
 	listener int
 	conns    map[int32]*engineConn
 	streams  []*engineConn // by stream
 	late     []*engineConn // probes, which keep their own time
-	cursor   int           // the next token of the schedule
+	cursor   int           // the next token of the cell.Schedule
 	taken    int64
 }
 
@@ -45,18 +47,18 @@ type engineConn struct {
 	ending  bool // the end is due
 }
 
-// runRelayEngine serves until it is killed.
-func runRelayEngine(c *Cell) error {
+// RunRelay serves until it is killed.
+func RunRelay(c *cell.Cell) error {
 	runtime.LockOSThread()
-	b, err := openBoard(c.Board, c.capacity(), c.tokens())
+	b, err := c.OpenBoard()
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	e := &relayEngine{cell: c, board: b, template: newEventTemplate(), conns: map[int32]*engineConn{},
-		streams: make([]*engineConn, c.capacity())}
+	defer b.Close()
+	e := &relayEngine{cell: c, board: b, template: cell.NewEventTemplate(), conns: map[int32]*engineConn{},
+		streams: make([]*engineConn, c.Capacity())}
 	if c.Load.Rate > 0 || c.Load.Idle {
-		e.sched = newSchedule(c.Load, c.Times)
+		e.sched = cell.NewSchedule(c.Load, c.Times)
 	}
 	if err := e.listen(); err != nil {
 		return err
@@ -110,21 +112,21 @@ func (e *relayEngine) run() error {
 			}
 		}
 		if start == 0 {
-			at, ok := e.board.started()
+			at, ok := e.board.Started()
 			if !ok {
 				continue
 			}
 			start, next = at, at
-			sleepUntil(start)
+			cell.SleepUntil(start)
 		}
-		if e.emit(now() - start) {
+		if e.emit(cell.Now() - start) {
 			continue
 		}
-		next += int64(tick)
-		if t := now(); next < t-int64(tick) {
+		next += int64(cell.Tick)
+		if t := cell.Now(); next < t-int64(cell.Tick) {
 			next = t // ticks that were missed are one: all that is due goes out at once
 		}
-		sleepUntil(next)
+		cell.SleepUntil(next)
 	}
 }
 
@@ -136,13 +138,13 @@ const maxEmit = 1024
 // on without a pause: more is due, or the load has no pauses.
 func (e *relayEngine) emit(at int64) (more bool) {
 	wrote := false
-	if e.sched.streams > 0 {
-		for n := 0; e.cursor < e.sched.total() && e.sched.due(e.cursor) <= at; n++ {
+	if e.sched.Streams > 0 {
+		for n := 0; e.cursor < e.sched.Total() && e.sched.Due(e.cursor) <= at; n++ {
 			if n == maxEmit {
 				more = true
 				break
 			}
-			if c := e.streams[e.cursor%e.sched.streams]; c != nil {
+			if c := e.streams[e.cursor%e.sched.Streams]; c != nil {
 				c.owed++
 				e.push(c, at)
 			}
@@ -156,7 +158,7 @@ func (e *relayEngine) emit(at int64) (more bool) {
 			}
 		}
 	}
-	if e.cell.Load.Idle && at >= int64(e.cell.Times.end()) {
+	if e.cell.Load.Idle && at >= int64(e.cell.Times.End()) {
 		for _, c := range e.streams {
 			if c != nil {
 				e.push(c, at)
@@ -174,8 +176,8 @@ func (e *relayEngine) emitLate(at int64) {
 		due := 0
 		if at >= c.begins {
 			due = 1
-			if e.sched.period > 0 {
-				due += int((at - c.begins) / e.sched.period)
+			if e.sched.Period > 0 {
+				due += int((at - c.begins) / e.sched.Period)
 			}
 		}
 		if c.owed = min(due, c.limit) - c.sent; c.owed > 0 {
@@ -206,18 +208,18 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 			e.finish(c)
 			return true
 		}
-		if c.limit > 0 && c.sent >= c.limit || c.limit == 0 && at >= int64(e.cell.Times.end()) {
-			if e.cell.Load.Idle && at < int64(e.cell.Times.end()) {
+		if c.limit > 0 && c.sent >= c.limit || c.limit == 0 && at >= int64(e.cell.Times.End()) {
+			if e.cell.Load.Idle && at < int64(e.cell.Times.End()) {
 				return wrote
 			}
-			c.rest = ending(c.stream, c.sent)
+			c.rest = cell.Ending(c.stream, c.sent)
 			c.ending = true
 			continue
 		}
 		if c.owed == 0 {
 			return wrote
 		}
-		b := e.template.fill(c.stream, c.sent, now())
+		b := e.template.Fill(c.stream, c.sent, cell.Now())
 		n, ok := e.write(c, b)
 		if n == 0 && !ok {
 			return wrote
@@ -228,7 +230,7 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 		}
 		c.sent++
 		c.owed--
-		e.board.field(boardSent).Add(1)
+		e.board.Sent().Add(1)
 	}
 	return wrote
 }
@@ -280,8 +282,8 @@ func (e *relayEngine) ready(ev unix.EpollEvent) {
 	}
 	if ev.Events&unix.EPOLLOUT != 0 && c.blocked {
 		c.blocked = false
-		if at, ok := e.board.started(); ok {
-			e.push(c, now()-at)
+		if at, ok := e.board.Started(); ok {
+			e.push(c, cell.Now()-at)
 		}
 	}
 	if ev.Events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR) != 0 && e.conns[ev.Fd] != nil {
@@ -368,13 +370,13 @@ func (e *relayEngine) request(c *engineConn) {
 		e.drop(c)
 		return
 	}
-	c.stream, c.limit = stream, e.cell.limit(stream)
+	c.stream, c.limit = stream, e.cell.Limit(stream)
 	e.streams[stream] = c
 	e.taken++
-	e.board.field(boardStreams).Store(e.taken)
+	e.board.Taken().Store(e.taken)
 	if stream >= e.cell.Load.Streams {
-		at, _ := e.board.started()
-		c.begins = e.sched.nextStep(now() - at)
+		at, _ := e.board.Started()
+		c.begins = e.sched.NextStep(cell.Now() - at)
 		e.late = append(e.late, c)
 	}
 }

@@ -1,6 +1,8 @@
 //go:build linux
 
-package main
+// Package proc reads from /proc what processes and the machine have used: CPU
+// seconds (user + system), resident bytes, system calls that write. Linux only.
+package proc
 
 import (
 	"bytes"
@@ -22,8 +24,8 @@ type Usage struct {
 // clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
 const clockTicks = 100
 
-// usage adds up the use of processes.
-func usage(pids []int) (Usage, error) {
+// Of adds up the use of processes.
+func Of(pids []int) (Usage, error) {
 	var sum Usage
 	for _, pid := range pids {
 		dir := fmt.Sprintf("/proc/%d/", pid)
@@ -75,8 +77,8 @@ func field(b []byte, name string) int64 {
 	return 0
 }
 
-// machine describes where and what was measured.
-func machine() string {
+// Machine describes where and what was measured.
+func Machine() string {
 	model := "unknown CPU"
 	info, _ := os.ReadFile("/proc/cpuinfo") // without it the model stays unknown
 	for line := range strings.Lines(string(info)) {
@@ -89,8 +91,8 @@ func machine() string {
 	return fmt.Sprintf("%d CPUs, %s, Linux %s, %s", runtime.NumCPU(), model, strings.TrimSpace(string(release)), runtime.Version())
 }
 
-// machineCPU gives the CPU seconds that the machine spent on anything.
-func machineCPU() (float64, error) {
+// MachineCPU gives the CPU seconds that the machine spent on anything.
+func MachineCPU() (float64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
@@ -118,8 +120,8 @@ func busySeconds(stat []byte) (float64, error) {
 	return float64(sum) / clockTicks, nil
 }
 
-// children gives the processes whose parent is pid.
-func children(pid int) []int {
+// Children gives the processes whose parent is pid.
+func Children(pid int) []int {
 	var pids []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
 	for _, path := range paths {
@@ -136,49 +138,4 @@ func children(pid int) []int {
 		}
 	}
 	return pids
-}
-
-// window is what was used within the measured window.
-type window struct {
-	gateway Usage // CPU and writes within it, resident at its end
-	engine  float64
-	client  float64
-	other   float64 // CPU seconds of everything else on the machine
-	sent    int64   // by the engine
-	err     error
-}
-
-// sampleWindow samples at the window's two ends.
-func sampleWindow(c *Cell, from, to int64) *window {
-	w := &window{}
-	b, err := openBoard(c.Board, c.capacity(), c.tokens())
-	if err != nil {
-		w.err = err
-		return w
-	}
-	defer b.close()
-	var gateway [2]Usage
-	var engine, client [2]Usage
-	var sent [2]int64
-	var busy [2]float64
-	for i, at := range []int64{from, to} {
-		sleepUntil(at)
-		for _, x := range []struct {
-			pids []int
-			into *Usage
-		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}} {
-			if *x.into, w.err = usage(x.pids); w.err != nil {
-				return w
-			}
-		}
-		sent[i] = b.field(boardSent).Load()
-		if busy[i], w.err = machineCPU(); w.err != nil {
-			return w
-		}
-	}
-	w.gateway = Usage{CPU: gateway[1].CPU - gateway[0].CPU, Writes: gateway[1].Writes - gateway[0].Writes, Resident: gateway[1].Resident}
-	w.engine, w.client = engine[1].CPU-engine[0].CPU, client[1].CPU-client[0].CPU
-	w.sent = sent[1] - sent[0]
-	w.other = busy[1] - busy[0] - w.gateway.CPU - w.engine - w.client
-	return w
 }

@@ -1,6 +1,12 @@
 //go:build linux
 
-package main
+// Package loadengine is the two engines that load the output path, made for the
+// purpose and as cheap as they can be. For relays it is raw sockets and prepared
+// bytes, one event per write, each event carrying its number and the time just
+// before its write. For the plane it is a gRPC server that says the same as
+// steps; ids cannot carry a time, so it notes the time of every (stream, token)
+// on the board before it sends.
+package loadengine
 
 import (
 	"context"
@@ -14,12 +20,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/bench/cell"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/trace"
 )
-
-// planeWindow is how much a gateway may leave unread before the engine waits.
-const planeWindow = 64 << 20
 
 // maxBatch bounds the ids of one step when several are due at once.
 const maxBatch = 16384
@@ -28,10 +32,10 @@ const maxBatch = 16384
 // due as one step.
 type planeEngine struct {
 	planepb.UnimplementedPlaneServer
-	cell  *Cell
-	board *board
-	words *words
-	sched schedule
+	cell  *cell.Cell
+	board *cell.Board
+	words *cell.Words
+	sched cell.Schedule
 
 	mu      sync.Mutex
 	session uint64
@@ -53,14 +57,14 @@ type planeStream struct {
 	begins int64
 }
 
-// runPlaneEngine serves until it is killed.
-func runPlaneEngine(c *Cell) error {
-	b, err := openBoard(c.Board, c.capacity(), c.tokens())
+// RunPlane serves until it is killed.
+func RunPlane(c *cell.Cell) error {
+	b, err := c.OpenBoard()
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	w, err := loadWords()
+	defer b.Close()
+	w, err := cell.LoadWords()
 	if err != nil {
 		return err
 	}
@@ -69,11 +73,11 @@ func runPlaneEngine(c *Cell) error {
 		return err
 	}
 	srv := grpc.NewServer(
-		grpc.MaxSendMsgSize(planeWindow), grpc.InitialWindowSize(planeWindow), grpc.InitialConnWindowSize(planeWindow),
+		grpc.MaxSendMsgSize(cell.PlaneWindow), grpc.InitialWindowSize(cell.PlaneWindow), grpc.InitialConnWindowSize(cell.PlaneWindow),
 		grpc.WriteBufferSize(128<<10), grpc.ReadBufferSize(128<<10), grpc.MaxConcurrentStreams(1<<20),
 	)
 	planepb.RegisterPlaneServer(srv, &planeEngine{
-		cell: c, board: b, words: w, sched: newSchedule(c.Load, c.Times), streams: make([]planeStream, c.capacity()),
+		cell: c, board: b, words: w, sched: cell.NewSchedule(c.Load, c.Times), streams: make([]planeStream, c.Capacity()),
 	})
 	return srv.Serve(l)
 }
@@ -82,7 +86,7 @@ func runPlaneEngine(c *Cell) error {
 func (e *planeEngine) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
 	return &planepb.Facts{
 		Protocol: 1, Instance: "bench", Software: "outputpath", BootId: trace.BootID(), Model: "weir-sim",
-		ContextLength: 1 << 20, VocabSize: 1 << 17, MaxRunning: uint32(e.cell.capacity()),
+		ContextLength: 1 << 20, VocabSize: 1 << 17, MaxRunning: uint32(e.cell.Capacity()),
 	}, nil
 }
 
@@ -94,16 +98,16 @@ func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*plan
 	if r.Session != e.session || r.Seed == nil || n < 0 || n >= len(e.streams) || e.streams[n].live {
 		return nil, status.Errorf(codes.InvalidArgument, "session %x, seed %d", r.Session, n)
 	}
-	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: e.cell.limit(n)}
+	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: e.cell.Limit(n)}
 	if n >= e.cell.Load.Streams {
-		at, _ := e.board.started()
-		s.begins = e.sched.nextStep(now() - at)
+		at, _ := e.board.Started()
+		s.begins = e.sched.NextStep(cell.Now() - at)
 		e.late = append(e.late, n)
 	}
 	e.streams[n] = s
 	e.running++
 	e.taken++
-	e.board.field(boardStreams).Store(e.taken)
+	e.board.Taken().Store(e.taken)
 	return &planepb.SubmitReply{ServerCreated: uint64(trace.Now())}, nil
 }
 
@@ -150,15 +154,15 @@ func (e *planeEngine) Steps(r *planepb.StepsRequest, stream grpc.ServerStreaming
 			return nil // the gateway left
 		}
 		if start == 0 {
-			at, ok := e.board.started()
+			at, ok := e.board.Started()
 			if !ok {
 				time.Sleep(time.Millisecond)
 				continue
 			}
 			start, next = at, at
-			sleepUntil(start)
+			cell.SleepUntil(start)
 		}
-		full := e.fill(step, now()-start)
+		full := e.fill(step, cell.Now()-start)
 		if len(step.Slot)+len(step.Notice) > 0 {
 			step.Sequence = sequence
 			sequence++
@@ -170,11 +174,11 @@ func (e *planeEngine) Steps(r *planepb.StepsRequest, stream grpc.ServerStreaming
 		if full {
 			continue
 		}
-		next += int64(tick)
-		if t := now(); next < t-int64(tick) {
+		next += int64(cell.Tick)
+		if t := cell.Now(); next < t-int64(cell.Tick) {
 			next = t
 		}
-		sleepUntil(next)
+		cell.SleepUntil(next)
 	}
 }
 
@@ -184,21 +188,21 @@ func (e *planeEngine) fill(step *planepb.Step, at int64) (full bool) {
 	step.Slot, step.Total, step.Id, step.Notice = step.Slot[:0], step.Total[:0], step.Id[:0], step.Notice[:0]
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	stamp := now()
-	first := e.cursor / e.sched.streams
-	for e.cursor < e.sched.total() && e.sched.due(e.cursor) <= at {
+	stamp := cell.Now()
+	first := e.cursor / e.sched.Streams
+	for e.cursor < e.sched.Total() && e.sched.Due(e.cursor) <= at {
 		// A step holds one token of a stream.
-		if len(step.Slot) >= maxBatch || e.cursor-first*e.sched.streams >= e.sched.streams && e.sched.step == 0 {
+		if len(step.Slot) >= maxBatch || e.cursor-first*e.sched.Streams >= e.sched.Streams && e.sched.Step == 0 {
 			full = true
 			break
 		}
-		e.add(step, e.cursor%e.sched.streams, stamp)
+		e.add(step, e.cursor%e.sched.Streams, stamp)
 		e.cursor++
 	}
 	kept := e.late[:0]
 	for _, n := range e.late {
 		s := &e.streams[n]
-		for s.live && s.sent < s.limit && s.begins+int64(s.sent)*e.sched.period <= at {
+		for s.live && s.sent < s.limit && s.begins+int64(s.sent)*e.sched.Period <= at {
 			e.add(step, n, stamp)
 		}
 		if s.live {
@@ -206,7 +210,7 @@ func (e *planeEngine) fill(step *planepb.Step, at int64) (full bool) {
 		}
 	}
 	e.late = kept
-	if e.cell.Load.Idle && at >= int64(e.cell.Times.end()) {
+	if e.cell.Load.Idle && at >= int64(e.cell.Times.End()) {
 		for i := range e.streams {
 			if s := &e.streams[i]; s.live && s.sent == s.limit {
 				e.finish(step, s)
@@ -227,12 +231,12 @@ func (e *planeEngine) add(step *planepb.Step, n int, stamp int64) {
 	if !s.live || s.sent >= s.limit {
 		return
 	}
-	e.board.stamp(n, s.sent, stamp)
+	e.board.Stamp(n, s.sent, stamp)
 	step.Slot = append(step.Slot, s.slot)
-	step.Id = append(step.Id, e.words.id[e.words.at(n, s.sent)])
+	step.Id = append(step.Id, e.words.ID(n, s.sent))
 	s.sent++
 	step.Total = append(step.Total, uint32(s.sent))
-	e.board.field(boardSent).Add(1)
+	e.board.Sent().Add(1)
 	if s.fresh {
 		s.fresh = false
 		step.Notice = append(step.Notice, &planepb.Notice{Slot: s.slot, Stamps: &planepb.Stamps{FirstToken: uint64(trace.Now())}})

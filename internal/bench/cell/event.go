@@ -1,35 +1,36 @@
 //go:build linux
 
-package main
+package cell
 
 import "fmt"
 
-// eventTemplate is an event of the relayed engine as a chunk of its response,
+// EventTemplate is an event of the relayed engine as a chunk of its response,
 // written as it is but for three numbers of fixed length.
-type eventTemplate struct {
+type EventTemplate struct {
 	bytes                 []byte
 	stream, number, stamp int // where they stand
 }
 
-// numberedLen is the length of an event's content: a space, 8 digits of its
+// NumberedLen is the length of an event's content: a space, 8 digits of its
 // number, a space, 19 digits of its send time.
-const numberedLen = 29
+const NumberedLen = 29
 
-func newEventTemplate() *eventTemplate {
+// NewEventTemplate gives an event whose numbers are all 0.
+func NewEventTemplate() *EventTemplate {
 	const head = `data: {"id":"chatcmpl-`
 	const middle = `","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[{"index":0,"delta":{"content":" `
 	const tail = `"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 	event := head + "00000000" + middle + "00000000 0000000000000000000" + tail
 	size := fmt.Sprintf("%x\r\n", len(event))
-	t := &eventTemplate{bytes: []byte(size + event + "\r\n")}
+	t := &EventTemplate{bytes: []byte(size + event + "\r\n")}
 	t.stream = len(size) + len(head)
 	t.number = t.stream + 8 + len(middle)
 	t.stamp = t.number + 9
 	return t
 }
 
-// fill gives the event's bytes, valid until the next call.
-func (t *eventTemplate) fill(stream, number int, stamp int64) []byte {
+// Fill gives the event's bytes, valid until the next call.
+func (t *EventTemplate) Fill(stream, number int, stamp int64) []byte {
 	putDigits(t.bytes[t.stream:t.stream+8], int64(stream))
 	putDigits(t.bytes[t.number:t.number+8], int64(number))
 	putDigits(t.bytes[t.stamp:t.stamp+19], stamp)
@@ -43,8 +44,8 @@ func putDigits(b []byte, n int64) {
 	}
 }
 
-// ending is what follows a stream's last token, and the end of the body.
-func ending(stream, tokens int) []byte {
+// Ending is what follows a stream's last token, and the end of the body.
+func Ending(stream, tokens int) []byte {
 	const head = `data: {"id":"chatcmpl-%08d","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[`
 	var b []byte
 	for _, event := range []string{

@@ -1,10 +1,12 @@
 //go:build linux
 
-package main
+package client
 
 import (
 	"bytes"
 	"strconv"
+
+	"weir/internal/bench/cell"
 )
 
 // verdict is how a stream ended, or that it did not.
@@ -38,8 +40,8 @@ func (a *account) lost() int { return max(a.usage-a.received, a.missing, 0) }
 // time to seen.
 type verifier struct {
 	relayed bool
-	words   *words
-	board   *board
+	words   *cell.Words
+	board   *cell.Board
 	seen    func(sent int64)
 }
 
@@ -98,7 +100,7 @@ func (v *verifier) event(a *account, stream int, e []byte) {
 // numbered takes in the content of a relayed engine's event: its number and
 // its send time.
 func (v *verifier) numbered(a *account, text []byte) {
-	if len(text) != numberedLen || text[0] != ' ' || text[9] != ' ' {
+	if len(text) != cell.NumberedLen || text[0] != ' ' || text[9] != ' ' {
 		a.wrong++
 		return
 	}
@@ -127,7 +129,7 @@ func digits(b []byte) (n int64, ok bool) {
 // worded takes in the content of a plane's event: one word or several.
 func (v *verifier) worded(a *account, stream int, text []byte) {
 	for len(text) > 0 {
-		want := v.words.text[v.words.at(stream, a.next)]
+		want := v.words.Text(stream, a.next)
 		if len(text) >= len(want) && string(text[:len(want)]) == want && (len(text) == len(want) || text[len(want)] == ' ') {
 			text = text[len(want):]
 			v.take(a, stream)
@@ -137,12 +139,9 @@ func (v *verifier) worded(a *account, stream int, text []byte) {
 		if i := bytes.IndexByte(text[1:], ' '); i >= 0 {
 			end = 1 + i
 		}
-		number, ok := v.words.number[string(text[:end])]
+		ahead, ok := v.words.Ahead(stream, a.next, text[:end])
 		text = text[end:]
-		n := len(v.words.id)
-		ahead := (number - v.words.at(stream, a.next) + n) % n
-		// Half a turn ahead is a gap, half a turn back a repetition.
-		if !ok || ahead > n/2 {
+		if !ok {
 			a.wrong++
 			continue
 		}
@@ -154,7 +153,7 @@ func (v *verifier) worded(a *account, stream int, text []byte) {
 
 // take counts the token that was expected.
 func (v *verifier) take(a *account, stream int) {
-	sent, ok := v.board.sent(stream, a.next)
+	sent, ok := v.board.SentAt(stream, a.next)
 	a.next++
 	if !ok {
 		a.wrong++ // never sent

@@ -1,11 +1,13 @@
 //go:build linux
 
-package main
+package client
 
-import "github.com/HdrHistogram/hdrhistogram-go"
+import (
+	"github.com/HdrHistogram/hdrhistogram-go"
 
-// probeID begins the request ids of probes.
-const probeID = "probe"
+	"weir/internal/bench/cell"
+	"weir/internal/bench/proc"
+)
 
 // Result is one cell's outcome. Times are milliseconds.
 type Result struct {
@@ -43,6 +45,12 @@ type Result struct {
 	Unstamped                                  int    // reads that the kernel did not stamp
 }
 
+// Broken is the number of streams that did not end as complete.
+func (r *Result) Broken() int { return r.Errors + r.Cut + r.Unfinished }
+
+// ErrorShare is their share of all streams.
+func (r *Result) ErrorShare() float64 { return ratio(float64(r.Broken()), float64(r.Streams)) }
+
 // ProbeTimes are the delays of new requests' first tokens, in milliseconds.
 type ProbeTimes struct {
 	Count    int
@@ -50,7 +58,7 @@ type ProbeTimes struct {
 }
 
 // result adds up the streams.
-func (k *client) result(idle Usage, w *window) *Result {
+func (k *client) result(idle proc.Usage, w *window) *Result {
 	c := k.cell
 	seconds := c.Times.Measure.Seconds()
 	r := &Result{
@@ -63,7 +71,7 @@ func (k *client) result(idle Usage, w *window) *Result {
 	r.KBPerStream = float64(w.gateway.Resident-idle.Resident) / 1000 / float64(c.Load.Streams)
 	if c.Load.Rate > 0 {
 		from := int64(c.Times.Warm)
-		r.Offered = float64(newSchedule(c.Load, c.Times).between(from, from+int64(c.Times.Measure))) / seconds
+		r.Offered = float64(cell.NewSchedule(c.Load, c.Times).Between(from, from+int64(c.Times.Measure))) / seconds
 	}
 	offered := r.Offered
 	if offered == 0 {

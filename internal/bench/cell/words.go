@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package cell
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"weir/models"
 )
 
-// words is what streams of the plane say: stream s says word s*stride as its
+// Words are what streams of the plane say: stream s says word s*stride as its
 // token 0, the next word as its token 1, and so on around the list. So a reader
 // knows every word it must see, and any one that it sees tells which token it
 // is, up to a whole turn of the list.
-type words struct {
+type Words struct {
 	id     []uint32
 	text   []string       // with a space in front
 	number map[string]int // by text
@@ -22,14 +22,14 @@ type words struct {
 
 const stride = 7919 // a prime, so that neighbours say different words
 
-// loadWords takes the words of the built-in model: tokens of a space and two
+// LoadWords takes the words of the built-in model: tokens of a space and two
 // or more lower-case letters.
-func loadWords() (*words, error) {
+func LoadWords() (*Words, error) {
 	folder, err := tokenizer.Load(models.Sim())
 	if err != nil {
 		return nil, fmt.Errorf("words: %w", err)
 	}
-	w := &words{number: map[string]int{}, ofID: map[uint32]string{}}
+	w := &Words{number: map[string]int{}, ofID: map[uint32]string{}}
 	for id := range uint32(folder.VocabSize) {
 		if !folder.Tokenizer.Known(id) || folder.Tokenizer.Special(id) {
 			continue
@@ -62,7 +62,24 @@ func isWord(text string) bool {
 }
 
 // at gives the number of the word that is a stream's token.
-func (w *words) at(stream, token int) int { return (stream*stride + token) % len(w.id) }
+func (w *Words) at(stream, token int) int { return (stream*stride + token) % len(w.id) }
 
-// byID gives the text of an id.
-func (w *words) byID(id uint32) string { return w.ofID[id] }
+// ID gives a stream's token.
+func (w *Words) ID(stream, token int) uint32 { return w.id[w.at(stream, token)] }
+
+// Text gives a stream's token as the word that it is, a space in front.
+func (w *Words) Text(stream, token int) string { return w.text[w.at(stream, token)] }
+
+// Ahead says which of a stream's tokens a word is, as the number of tokens
+// between it and the one expected; false for what is no word, and for a word
+// that came before the expected one. Half a turn of the list ahead is a gap,
+// half a turn back a repetition.
+func (w *Words) Ahead(stream, expected int, word []byte) (int, bool) {
+	number, ok := w.number[string(word)]
+	n := len(w.id)
+	ahead := (number - w.at(stream, expected) + n) % n
+	return ahead, ok && ahead <= n/2
+}
+
+// ByID gives the text of an id.
+func (w *Words) ByID(id uint32) string { return w.ofID[id] }

@@ -1,6 +1,14 @@
 //go:build linux
 
-package main
+// Package client is the client of the output path's benchmark: it opens the
+// streams of a cell, reads them on one thread over epoll, and verifies each of
+// them to its end: every token once, in order; the count in the usage; the end
+// marker. The kernel stamps what it receives (SO_TIMESTAMPNS), so a token's
+// delay is from the engine's stamp to its arrival in the client's kernel, both
+// on CLOCK_REALTIME, and does not contain the client's own lateness. Where
+// several segments wait in one socket the kernel gives the last one's time: a
+// client that is behind makes delays look longer, never shorter.
+package client
 
 import (
 	"errors"
@@ -12,12 +20,15 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
+
+	"weir/internal/bench/cell"
+	"weir/internal/bench/proc"
 )
 
 // client opens the streams of a cell and reads them on one thread.
 type client struct {
-	cell      *Cell
-	board     *board
+	cell      *cell.Cell
+	board     *cell.Board
 	verify    verifier
 	epoll     int
 	addr      unix.SockaddrInet4
@@ -50,14 +61,14 @@ type clientStream struct {
 	why      string
 }
 
-// runClient runs the cell's load and gives what it saw.
-func runClient(c *Cell) (*Result, error) {
-	b, err := openBoard(c.Board, c.capacity(), c.tokens())
+// Run runs the cell's load and gives what it saw.
+func Run(c *cell.Cell) (*Result, error) {
+	b, err := c.OpenBoard()
 	if err != nil {
 		return nil, err
 	}
-	defer b.close()
-	w, err := loadWords()
+	defer b.Close()
+	w, err := cell.LoadWords()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +76,7 @@ func runClient(c *Cell) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &client{cell: c, board: b, streams: make([]clientStream, c.capacity()), byFD: map[int32]int{},
+	k := &client{cell: c, board: b, streams: make([]clientStream, c.Capacity()), byFD: map[int32]int{},
 		delays: newHistogram(), first: newHistogram()}
 	k.addr.Port = addr.Port
 	copy(k.addr.Addr[:], addr.IP.To4())
@@ -100,27 +111,27 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, 120_000
 
 func (k *client) run() (*Result, error) {
 	runtime.LockOSThread()
-	idle, err := usage(k.cell.PIDs)
+	idle, err := proc.Of(k.cell.PIDs)
 	if err != nil {
 		return nil, err
 	}
 	if err := k.openAll(); err != nil {
 		return nil, err
 	}
-	start := now() + int64(100*time.Millisecond)
+	start := cell.Now() + int64(100*time.Millisecond)
 	k.from = start + int64(k.cell.Times.Warm)
 	k.to = k.from + int64(k.cell.Times.Measure)
 	sampled := make(chan *window, 1)
 	go func() { sampled <- sampleWindow(k.cell, k.from, k.to) }()
-	k.board.field(boardStart).Store(start)
+	k.board.Begin(start)
 
 	probeGap := int64(0)
 	if k.cell.Load.Probes > 0 {
 		probeGap = int64(k.cell.Times.Measure) / int64(k.cell.Load.Probes)
 	}
 	deadline := k.to + int64(k.cell.Times.Tail+k.cell.Times.Drain)
-	for now() < deadline && (k.live > 0 || k.opened < k.cell.capacity()) {
-		if n := k.opened - k.cell.Load.Streams; n < k.cell.Load.Probes && now() >= k.from+int64(n)*probeGap {
+	for cell.Now() < deadline && (k.live > 0 || k.opened < k.cell.Capacity()) {
+		if n := k.opened - k.cell.Load.Streams; n < k.cell.Load.Probes && cell.Now() >= k.from+int64(n)*probeGap {
 			if err := k.open(k.opened); err != nil {
 				return nil, err
 			}
@@ -141,13 +152,13 @@ func (k *client) run() (*Result, error) {
 // with, and returns when the engine has them all.
 func (k *client) openAll() error {
 	const ahead = 128
-	patience := now() + int64(60*time.Second)
+	patience := cell.Now() + int64(60*time.Second)
 	for {
-		taken := int(k.board.field(boardStreams).Load())
+		taken := int(k.board.Taken().Load())
 		if taken >= k.cell.Load.Streams {
 			return nil
 		}
-		if now() > patience {
+		if cell.Now() > patience {
 			return fmt.Errorf("the engine has %d of %d streams after a minute; %s", taken, k.cell.Load.Streams, k.failure())
 		}
 		if k.opened < k.cell.Load.Streams && k.opened-taken < ahead {
@@ -207,9 +218,9 @@ func (k *client) request(n int) []byte {
 		model = "bench"
 	}
 	if n >= k.cell.Load.Streams {
-		id = probeID
+		id = cell.ProbeID
 	}
-	limit := k.cell.limit(n)
+	limit := k.cell.Limit(n)
 	if limit == 0 {
 		limit = 1 << 20
 	}
@@ -248,7 +259,7 @@ func (k *client) read(n int) {
 	if at == 0 {
 		// Without a stamp the time of reading is the best there is, and too late.
 		k.unstamped++
-		at = now()
+		at = cell.Now()
 	}
 	k.reading, k.at = n, at
 	k.within = at >= k.from && at < k.to && k.from != 0

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package cell
 
 import (
 	"testing"
@@ -11,21 +11,21 @@ import (
 
 func TestSchedule(t *testing.T) {
 	times := Times{Warm: time.Second, Measure: 10 * time.Second, Tail: time.Second}
-	spread := newSchedule(Load{Streams: 4, Rate: 20, Spread: true}, times)
-	if spread.tokens != 240 || spread.due(0) != 0 || spread.due(1) != 12_500_000 || spread.due(4) != 50_000_000 {
-		t.Errorf("spread: %+v, %d, %d", spread, spread.due(1), spread.due(4))
+	spread := NewSchedule(Load{Streams: 4, Rate: 20, Spread: true}, times)
+	if spread.Tokens != 240 || spread.Due(0) != 0 || spread.Due(1) != 12_500_000 || spread.Due(4) != 50_000_000 {
+		t.Errorf("spread: %+v, %d, %d", spread, spread.Due(1), spread.Due(4))
 	}
-	burst := newSchedule(Load{Streams: 4, Rate: 20}, times)
-	if burst.due(3) != 0 || burst.due(4) != 50_000_000 || burst.nextStep(1) != 50_000_000 || burst.nextStep(50_000_000) != 50_000_000 {
+	burst := NewSchedule(Load{Streams: 4, Rate: 20}, times)
+	if burst.Due(3) != 0 || burst.Due(4) != 50_000_000 || burst.NextStep(1) != 50_000_000 || burst.NextStep(50_000_000) != 50_000_000 {
 		t.Errorf("burst: %+v", burst)
 	}
 	// 20 tokens a second for 10 seconds of 4 streams.
-	for _, s := range []schedule{spread, burst} {
-		if n := s.between(int64(time.Second), int64(11*time.Second)); n != 800 {
+	for _, s := range []Schedule{spread, burst} {
+		if n := s.Between(int64(time.Second), int64(11*time.Second)); n != 800 {
 			t.Errorf("%+v: %d tokens in the window", s, n)
 		}
 	}
-	if idle := newSchedule(Load{Streams: 4, Idle: true}, times); idle.total() != 4 || idle.due(3) != 0 {
+	if idle := NewSchedule(Load{Streams: 4, Idle: true}, times); idle.Total() != 4 || idle.Due(3) != 0 {
 		t.Errorf("idle: %+v", idle)
 	}
 }
@@ -34,14 +34,14 @@ func TestSchedule(t *testing.T) {
 func TestScheduleBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Load{Streams: rapid.IntRange(1, 40).Draw(t, "streams"), Rate: float64(rapid.IntRange(1, 200).Draw(t, "rate")), Spread: rapid.Bool().Draw(t, "spread")}
-		s := newSchedule(l, Times{Measure: time.Second})
+		s := NewSchedule(l, Times{Measure: time.Second})
 		at := rapid.Int64Range(-1, int64(time.Second)).Draw(t, "at")
 		want := 0
-		for n := range s.total() {
-			if n > 0 && s.due(n) < s.due(n-1) {
+		for n := range s.Total() {
+			if n > 0 && s.Due(n) < s.Due(n-1) {
 				t.Fatalf("token %d is due before token %d", n, n-1)
 			}
-			if s.due(n) < at {
+			if s.Due(n) < at {
 				want++
 			}
 		}
@@ -59,11 +59,11 @@ func TestLimit(t *testing.T) {
 		want   int
 	}{
 		{Load{Streams: 2, Rate: 20}, 1, 20},
-		{Load{Streams: 2, Rate: 20, Probes: 1}, 2, probeTokens},
+		{Load{Streams: 2, Rate: 20, Probes: 1}, 2, ProbeTokens},
 		{Load{Streams: 2}, 1, 0},
 		{Load{Streams: 2, Idle: true}, 1, 1},
 	} {
-		if got := (&Cell{Load: c.load, Times: times}).limit(c.stream); got != c.want {
+		if got := (&Cell{Load: c.load, Times: times}).Limit(c.stream); got != c.want {
 			t.Errorf("%+v, stream %d: limit %d, want %d", c.load, c.stream, got, c.want)
 		}
 	}

@@ -1,6 +1,12 @@
 //go:build linux
 
-package main
+// Package control is the gateways that the output path's benchmark runs beside
+// the others and that are no products: httputil.ReverseProxy as people deploy
+// it, and two controls that must fail. Latest-wins keeps only what a stream's
+// last step held, and so loses tokens; one-write-per-token merges nothing, and
+// so falls behind. Both read the plane as weir does. A benchmark in which they
+// do not fail is blind.
+package control
 
 import (
 	"context"
@@ -15,11 +21,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"weir/internal/bench/cell"
 	"weir/internal/engine/plane/planepb"
 )
 
-// runReverseProxy is the standard library's proxy as people deploy it.
-func runReverseProxy(c *Cell) error {
+// RunReverseProxy is the standard library's proxy as people deploy it.
+func RunReverseProxy(c *cell.Cell) error {
 	target := &url.URL{Scheme: "http", Host: c.Engine}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -34,7 +41,7 @@ func runReverseProxy(c *Cell) error {
 // it is there to see.
 type control struct {
 	latest  bool // keep only the last step's ids of a stream; otherwise one write per token
-	words   *words
+	words   *cell.Words
 	client  planepb.PlaneClient
 	session uint64
 	slots   slotTable
@@ -55,14 +62,20 @@ type waiting struct {
 	fin  *planepb.Finish
 }
 
-func runControl(c *Cell, latest bool) error {
-	w, err := loadWords()
+// RunLatest serves a cell and keeps the latest step of each stream only.
+func RunLatest(c *cell.Cell) error { return run(c, true) }
+
+// RunSingle serves a cell with one write for each token.
+func RunSingle(c *cell.Cell) error { return run(c, false) }
+
+func run(c *cell.Cell, latest bool) error {
+	w, err := cell.LoadWords()
 	if err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+c.Engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithInitialWindowSize(planeWindow), grpc.WithInitialConnWindowSize(planeWindow),
-		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(planeWindow)))
+		grpc.WithInitialWindowSize(cell.PlaneWindow), grpc.WithInitialConnWindowSize(cell.PlaneWindow),
+		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cell.PlaneWindow)))
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
 	}
@@ -203,6 +216,6 @@ func (g *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // appendEvent appends a chunk of the length that weir's have.
 func (g *control) appendEvent(b []byte, id uint32) []byte {
 	b = append(b, `data: {"id":"chatcmpl-00000000","object":"chat.completion.chunk","created":1767225600,"model":"weir-sim","choices":[{"index":0,"delta":{"content":"`...)
-	b = append(b, g.words.byID(id)...)
+	b = append(b, g.words.ByID(id)...)
 	return append(b, `"},"logprobs":null,"finish_reason":null}],"usage":null}`+"\n\n"...)
 }

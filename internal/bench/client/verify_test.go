@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package client
 
 import (
 	"encoding/json"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/bench/cell"
 )
 
 // reading is a verifier with what it has seen.
@@ -19,7 +21,7 @@ type reading struct {
 	times   []int64
 }
 
-func newReading(relayed bool, w *words, b *board) *reading {
+func newReading(relayed bool, w *cell.Words, b *cell.Board) *reading {
 	r := &reading{account: account{usage: -1}}
 	r.verifier = verifier{relayed: relayed, words: w, board: b, seen: func(at int64) { r.times = append(r.times, at) }}
 	return r
@@ -28,13 +30,13 @@ func newReading(relayed bool, w *words, b *board) *reading {
 // The relayed engine's bytes, read by the client's own parts, say what the
 // engine meant.
 func TestNumberedStream(t *testing.T) {
-	template := newEventTemplate()
+	template := cell.NewEventTemplate()
 	wire := []byte(testHead)
 	const tokens = 5
 	for i := range tokens {
-		wire = append(wire, template.fill(7, i, 1_767_225_600_000_000_000+int64(i))...)
+		wire = append(wire, template.Fill(7, i, 1_767_225_600_000_000_000+int64(i))...)
 	}
-	wire = append(wire, ending(7, tokens)...)
+	wire = append(wire, cell.Ending(7, tokens)...)
 	events, r, err := readAll(string(wire))
 	if err != nil {
 		t.Fatal(err)
@@ -72,9 +74,9 @@ func TestNumberedDamage(t *testing.T) {
 		{"exchanged", []int{0, 2, 1, 3, 4}, 5, 1, 1, 4},
 	} {
 		v := newReading(true, nil, nil)
-		template := newEventTemplate()
+		template := cell.NewEventTemplate()
 		for _, n := range c.numbers {
-			chunk := string(template.fill(1, n, 42))
+			chunk := string(template.Fill(1, n, 42))
 			_, event, _ := strings.Cut(chunk, "\r\n")
 			v.event(&v.account, 1, []byte(strings.TrimSuffix(event, "\n\n\r\n")))
 		}
@@ -85,13 +87,13 @@ func TestNumberedDamage(t *testing.T) {
 	}
 }
 
-func testBoard(t *testing.T, streams, tokens int) *board {
+func testBoard(t *testing.T, streams, tokens int) *cell.Board {
 	t.Helper()
-	b, err := openBoard(filepath.Join(t.TempDir(), "board"), streams, tokens)
+	b, err := cell.OpenBoard(filepath.Join(t.TempDir(), "board"), streams, tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.close)
+	t.Cleanup(b.Close)
 	return b
 }
 
@@ -102,14 +104,14 @@ func chunkOf(text string) []byte {
 // Words lost from a stream are counted exactly, however the rest is merged,
 // and each word that arrived has its own send time.
 func TestWordedStream(t *testing.T) {
-	w, err := loadWords()
+	w, err := cell.LoadWords()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const tokens = 60
 	b := testBoard(t, 3, tokens)
 	for i := range tokens {
-		b.stamp(2, i, int64(1000+i))
+		b.Stamp(2, i, int64(1000+i))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		v := newReading(false, w, b)
@@ -122,7 +124,7 @@ func TestWordedStream(t *testing.T) {
 				lost++
 				continue
 			}
-			text += w.text[w.at(2, i)]
+			text += w.Text(2, i)
 			want = append(want, int64(1000+i))
 			if rapid.Bool().Draw(t, "cut") {
 				v.event(&v.account, 2, chunkOf(text))
@@ -141,15 +143,15 @@ func TestWordedStream(t *testing.T) {
 }
 
 func TestWordedDamage(t *testing.T) {
-	w, err := loadWords()
+	w, err := cell.LoadWords()
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := testBoard(t, 1, 10)
 	for i := range 5 {
-		b.stamp(0, i, 1)
+		b.Stamp(0, i, 1)
 	}
-	word := func(i int) string { return w.text[w.at(0, i)] }
+	word := func(i int) string { return w.Text(0, i) }
 	for _, c := range []struct{ name, text string }{
 		{"repeated", word(0) + word(1) + word(1)},
 		{"exchanged", word(1) + word(0)},
@@ -214,27 +216,27 @@ func TestEvents(t *testing.T) {
 
 // A read of the client allocates nothing, whoever relays what.
 func TestReadingAllocates(t *testing.T) {
-	w, err := loadWords()
+	w, err := cell.LoadWords()
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := testBoard(t, 1, 1<<16)
 	for i := range 1 << 16 {
-		b.stamp(0, i, 1)
+		b.Stamp(0, i, 1)
 	}
 	for _, relayed := range []bool{true, false} {
 		a, r := account{usage: -1}, response{state: inSize}
 		sum := int64(0)
 		v := verifier{relayed: relayed, words: w, board: b, seen: func(at int64) { sum += at }}
 		onEvent := func(e []byte) { v.event(&a, 0, e) }
-		template := newEventTemplate()
+		template := cell.NewEventTemplate()
 		wire := make([]byte, 0, 512)
 		n := 0
 		allocs := testing.AllocsPerRun(1000, func() {
-			wire = append(wire[:0], template.fill(0, n, 1)...)
+			wire = append(wire[:0], template.Fill(0, n, 1)...)
 			if !relayed {
 				const head, tail = `data: {"choices":[{"index":0,"delta":{"content":"`, "\"}}]}\n\n"
-				word := w.text[w.at(0, n)]
+				word := w.Text(0, n)
 				size := len(head) + len(word) + len(tail)
 				wire = append(wire[:0], "0123456789abcdef"[size>>4], "0123456789abcdef"[size&15], '\r', '\n')
 				wire = append(append(append(append(wire, head...), word...), tail...), "\r\n"...)

@@ -1,0 +1,109 @@
+//go:build linux
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/bench/cell"
+	"weir/internal/bench/client"
+	"weir/internal/bench/proc"
+)
+
+// TestMain lets the test binary be the processes of a cell.
+func TestMain(m *testing.M) {
+	if IsRole(os.Args[1:]) {
+		if err := RunRole(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func testBench(t *testing.T) *Bench {
+	return &Bench{Self: []string{os.Args[0]}, Dir: t.TempDir(), Log: new(bytes.Buffer),
+		Times: cell.Times{Warm: 100 * time.Millisecond, Measure: 400 * time.Millisecond, Tail: 100 * time.Millisecond, Drain: 20 * time.Second}}
+}
+
+// A cell in small, with real processes and sockets: every token arrives, the
+// figures are there, and the control that loses is seen to lose.
+func TestCells(t *testing.T) {
+	b := testBench(t)
+	load := cell.Load{Name: "small", Streams: 16, Rate: 50, Probes: 4}
+	for _, name := range []string{ReverseProxy, OneWrite} {
+		r := b.Cell(t.Context(), load, Named(name))
+		if r.Failed != "" {
+			t.Fatalf("%s: %s", name, r.Failed)
+		}
+		// A proxy of the standard library may cut a stream; it may not lose.
+		if r.Lost > 0 || r.Wrong > 0 || r.Complete < r.Streams-1 || r.Streams != 20 {
+			t.Errorf("%s: %s", name, Line(r))
+		}
+		if r.Offered < 790 || r.Offered > 810 || r.Delivered == 0 || r.P50 <= 0 || r.Max < r.P99 || r.Resident == 0 || r.PerWrite == 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	flood := cell.Load{Name: "flood", Streams: 64, Rate: 4000}
+	if r := b.Cell(t.Context(), flood, Named(LatestWins)); r.Failed != "" || r.Lost == 0 || r.LostStreams == 0 {
+		t.Errorf("the control lost nothing: %s", Line(r))
+	}
+	if left := proc.Children(os.Getpid()); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+// A run that is interrupted stops what it started, long before its load ends.
+func TestInterruptedCell(t *testing.T) {
+	b := testBench(t)
+	b.Times.Measure = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan *client.Result, 1)
+	go func() {
+		results <- b.Cell(ctx, cell.Load{Name: "long", Streams: 4, Rate: 50}, Named(ReverseProxy))
+	}()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for len(proc.Children(os.Getpid())) < 3 { // engine, gateway, client
+		select {
+		case r := <-results:
+			t.Fatalf("ended by itself: %s", Line(r))
+		case <-poll.C:
+		}
+	}
+	cancel()
+	if r := <-results; r.Failed != errInterrupted.Error() {
+		t.Errorf("failed %q", r.Failed)
+	}
+	if left := proc.Children(os.Getpid()); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+func TestRoles(t *testing.T) {
+	if !IsRole([]string{"client", "{}"}) || IsRole([]string{"client"}) || IsRole([]string{"-n", "3"}) {
+		t.Error("a role is a name and a cell")
+	}
+	if err := RunRole("cleint", "{}"); err == nil {
+		t.Error("an unknown role ran")
+	}
+	if err := RunRole("client", "{"); err == nil {
+		t.Error("a cell that is no JSON was taken")
+	}
+	var named []string
+	for _, g := range Gateways() {
+		named = append(named, g.Name)
+	}
+	for _, name := range []string{Nginx, Relay, Plane, ReverseProxy, LatestWins, OneWrite} {
+		if !slices.Contains(named, name) {
+			t.Errorf("no gateway %s", name)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+//go:build linux
+
+// Package cell is the vocabulary of the output path's benchmark: what one cell,
+// a gateway under a load, is told, and what its processes share. It holds the
+// load and its schedule, the board of shared memory, and the two ways in which
+// a stream's tokens can be told apart: numbered events for relays, words for
+// the plane. Times are nanoseconds of CLOCK_REALTIME, the clock of the kernel's
+// receive stamps. Linux only.
+package cell
+
+// PlaneWindow is how much of the plane a gateway may leave unread before the
+// engine waits, in bytes.
+const PlaneWindow = 64 << 20
+
+// ProbeID begins the request ids of probes.
+const ProbeID = "probe"
+
+// Cell is what every process of a cell is told, as JSON in its argument.
+type Cell struct {
+	Load    Load
+	Times   Times
+	Board   string // the board's file
+	Relayed bool   // the gateway relays; otherwise it reads the plane
+	Engine  string // the engine's address
+	Gateway string // the gateway's
+	// Of the client.
+	PIDs      []int // of the gateway
+	EnginePID int
+}
+
+// Capacity is the number of streams that the board holds, probes included.
+func (c *Cell) Capacity() int { return c.Load.Streams + c.Load.Probes }
+
+// TokensEach is the number of stamps the board holds for each stream.
+func (c *Cell) TokensEach() int {
+	if c.Relayed {
+		return 0 // its events carry their stamps
+	}
+	return max(NewSchedule(c.Load, c.Times).Tokens, ProbeTokens)
+}
+
+// Limit is the number of tokens of a stream; 0: as many as fit in the time.
+func (c *Cell) Limit(stream int) int {
+	switch {
+	case stream >= c.Load.Streams:
+		return ProbeTokens
+	case c.Load.Rate == 0 && !c.Load.Idle:
+		return 0
+	}
+	return NewSchedule(c.Load, c.Times).Tokens
+}
+
+// OpenBoard maps the cell's board.
+func (c *Cell) OpenBoard() (*Board, error) { return OpenBoard(c.Board, c.Capacity(), c.TokensEach()) }

@@ -1,0 +1,98 @@
+//go:build linux
+
+package cell
+
+import "time"
+
+// Tick is how often an engine wakes up to send what is due. It is no fraction
+// of the kernel's own tick, by which CPU profiles are sampled: in step with it
+// the samples would always meet the same part of the work.
+const Tick = 487_313 * time.Nanosecond
+
+// Load is what the engine and the clients do in a cell.
+type Load struct {
+	Name    string
+	Streams int
+	// Rate is tokens per second of each stream; 0 is as fast as its connection
+	// takes them, which only a relayed engine can know.
+	Rate float64
+	// Spread puts the streams' tokens evenly over the step; otherwise all
+	// streams step at one instant.
+	Spread bool
+	// Idle streams get one token and then nothing until the load's end.
+	Idle bool
+	// Probes are new requests, each of ProbeTokens, that begin one after the
+	// other during the measured window.
+	Probes int
+}
+
+// ProbeTokens is the length of a probe's output.
+const ProbeTokens = 8
+
+// Times of a cell after its start.
+type Times struct {
+	Warm    time.Duration // before the window
+	Measure time.Duration // the window
+	Tail    time.Duration // after it the streams end
+	Drain   time.Duration // wait for streams to end after that
+}
+
+// End is when the streams end.
+func (t Times) End() time.Duration { return t.Warm + t.Measure + t.Tail }
+
+// Schedule says when each token is due, as nanoseconds after the start. Tokens
+// are numbered over all streams in the order they are due: token n belongs to
+// stream n mod streams and is its token n / streams.
+type Schedule struct {
+	Streams int
+	Period  int64 // of one stream, ns
+	Step    int64 // between neighbours, ns; 0: all at one instant
+	Tokens  int   // of each stream
+}
+
+// NewSchedule gives the schedule of a load with a rate.
+func NewSchedule(l Load, t Times) Schedule {
+	if l.Idle {
+		return Schedule{Streams: l.Streams, Period: int64(t.End()), Tokens: 1}
+	}
+	s := Schedule{Streams: l.Streams, Period: int64(float64(time.Second) / l.Rate)}
+	s.Tokens = int(int64(t.End()) / s.Period)
+	if l.Spread {
+		s.Step = s.Period / int64(l.Streams)
+	}
+	return s
+}
+
+// Due is when token n is due.
+func (s Schedule) Due(n int) int64 {
+	return int64(n/s.Streams)*s.Period + int64(n%s.Streams)*s.Step
+}
+
+// Total is the number of tokens of all streams.
+func (s Schedule) Total() int { return s.Tokens * s.Streams }
+
+// Between counts the tokens due from one moment up to before another.
+func (s Schedule) Between(from, to int64) int { return s.before(to) - s.before(from) }
+
+// before counts the tokens due before a moment.
+func (s Schedule) before(at int64) int {
+	lo, hi := 0, s.Total()
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if s.Due(mid) < at {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// NextStep is the first moment at or after at when streams step, which is when
+// a stream that came late gets its first token.
+func (s Schedule) NextStep(at int64) int64 {
+	if s.Step > 0 || s.Period == 0 {
+		return at
+	}
+	return (at + s.Period - 1) / s.Period * s.Period
+}

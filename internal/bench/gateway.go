@@ -1,0 +1,115 @@
+//go:build linux
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"weir/internal/bench/cell"
+)
+
+// Gateway is one of the candidates.
+type Gateway struct {
+	Name    string
+	Relayed bool // reads a relayed engine; otherwise the plane
+	Control bool // must fail
+	// args give its command line; dir is a folder of its own.
+	args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
+}
+
+// The names of the candidates.
+const (
+	Nginx        = "nginx"
+	Relay        = "weir relay"
+	Plane        = "weir plane"
+	ReverseProxy = "ReverseProxy"
+	LatestWins   = "latest-wins"
+	OneWrite     = "one-write-per-token"
+)
+
+// Gateways are the candidates in the order they run.
+func Gateways() []Gateway {
+	return []Gateway{
+		{Name: Nginx, Relayed: true, args: nginxArgs},
+		{Name: Relay, Relayed: true, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+			return weirArgs(b, c, dir, admin, "openai=http://"+c.Engine+",model=bench"), nil
+		}},
+		{Name: Plane, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+			return weirArgs(b, c, dir, admin, "weir="+c.Engine), nil
+		}},
+		{Name: ReverseProxy, Relayed: true, args: selfArgs("gateway-reverseproxy")},
+		{Name: LatestWins, Control: true, args: selfArgs("gateway-latest")},
+		{Name: OneWrite, Control: true, args: selfArgs("gateway-single")},
+	}
+}
+
+// Named gives the candidate of a name; there must be one.
+func Named(name string) Gateway {
+	for _, g := range Gateways() {
+		if g.Name == name {
+			return g
+		}
+	}
+	panic("bench: no gateway " + name)
+}
+
+func weirArgs(b *Bench, c *cell.Cell, dir, admin, engine string) []string {
+	return []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", engine,
+		"--timeline", timelinePath(dir), "--log-level", "warn"}
+}
+
+func timelinePath(dir string) string { return filepath.Join(dir, "timeline.jsonl") }
+
+func selfArgs(role string) func(*Bench, *cell.Cell, string, string) ([]string, error) {
+	return func(b *Bench, c *cell.Cell, _, _ string) ([]string, error) { return b.selfArgs(role, c) }
+}
+
+// nginxConfig is nginx at its best for the purpose: nothing logged, nothing
+// buffered, connections kept, and the workers' shares of connections even.
+const nginxConfig = `
+daemon off;
+worker_processes auto;
+worker_rlimit_nofile 65536;
+pid %[1]s/pid;
+error_log stderr crit;
+events { worker_connections 32768; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
+  uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
+  keepalive_requests 1000000;
+  upstream engine { server %[2]s; keepalive 4096; keepalive_requests 1000000; }
+  server {
+    listen %[3]s backlog=16384 reuseport;
+    location / {
+      proxy_pass http://engine;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+      proxy_read_timeout 600s;
+      send_timeout 600s;
+    }
+  }
+}
+`
+
+// ErrNoNginx says that nginx is not there, and how to get it.
+var ErrNoNginx = errors.New("nginx is not installed: run apt-get install -y nginx-light (or nginx)")
+
+func nginxArgs(_ *Bench, c *cell.Cell, dir, _ string) ([]string, error) {
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
+			return nil, ErrNoNginx
+		}
+	}
+	config := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, dir, c.Engine, c.Gateway), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{path, "-p", dir, "-c", config, "-g", "user root;"}, nil
+}

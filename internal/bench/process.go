@@ -1,0 +1,156 @@
+//go:build linux
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/bench/proc"
+)
+
+// process is a child that stop ends. It leads a process group of its own, so
+// that a Ctrl-C at the terminal reaches only this program, which then stops its
+// children in order; and it dies when this program is killed.
+type process struct {
+	cmd  *exec.Cmd
+	err  *output
+	done chan struct{}
+}
+
+// output keeps what a child writes while others may read it.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// String gives the beginning of what was written, where the cause stands.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return fmt.Sprintf("%.500s", bytes.TrimSpace(o.b.Bytes()))
+}
+
+func start(args, env []string) (*process, error) {
+	p := &process{cmd: exec.Command(args[0], args[1:]...), err: new(output), done: make(chan struct{})}
+	p.cmd.Stderr = p.err
+	p.cmd.Env = env
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // how it ended does not matter once it is stopped
+	}()
+	return p, nil
+}
+
+// stop asks the process to end, and makes it and its children.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(3 * time.Second):
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+}
+
+// pids gives the process and its children.
+func (p *process) pids() []int {
+	return append([]int{p.cmd.Process.Pid}, proc.Children(p.cmd.Process.Pid)...)
+}
+
+// awaitHTTP waits until a URL answers with status 200.
+func (p *process) awaitHTTP(ctx context.Context, url string) error {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return p.await(ctx, url, func() bool {
+		resp, err := client.Get(url)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// awaitTCP waits until an address accepts.
+func (p *process) awaitTCP(ctx context.Context, addr string) error {
+	return p.await(ctx, addr, func() bool {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
+}
+
+func (p *process) await(ctx context.Context, what string, ready func() bool) error {
+	const patience = 20 * time.Second
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for !ready() {
+		select {
+		case <-poll.C:
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", filepath.Base(p.cmd.Path), p.err)
+		case <-within.Done():
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return fmt.Errorf("%s does not answer after %v: %s", what, patience, p.err)
+		}
+	}
+	return nil
+}
+
+// freeAddr finds a loopback address that nobody listens at.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// RaiseFiles lets this process and its children open as many files as the
+// streams of a load need, and gives the limit; where it may not raise the
+// limit, it takes what there is.
+func RaiseFiles() (uint64, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("getrlimit: %w", err)
+	}
+	want := syscall.Rlimit{Cur: 65536, Max: max(65536, limit.Max)}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want) == nil {
+		return want.Cur, nil
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("setrlimit: %w", err)
+	}
+	return limit.Cur, nil
+}
+
+// errInterrupted is why a cell has no result when the run was cancelled.
+var errInterrupted = errors.New("interrupted")
