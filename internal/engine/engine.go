@@ -69,6 +69,22 @@ type RelayResponse struct {
 	Body   io.ReadCloser
 }
 
+// Polled is a RelayResponse's Body that can be read without waiting, by a caller
+// that polls the sockets of many answers itself. It goes on being read and
+// closed by one goroutine at a time.
+type Polled interface {
+	// Detach gives the caller the socket to poll, which stays the body's own;
+	// ok is false when this answer cannot be polled, and then nothing changes.
+	// From here on only TryRead may read, and the end of Forward's ctx abandons
+	// nothing any more: the caller closes the body instead. The caller must have
+	// left its poller before that.
+	Detach() (fd int, ok bool)
+	// TryRead is Read, but with nothing there yet it gives 0 and no error. drained
+	// says that the socket held nothing more; otherwise it must be called again
+	// before the caller polls.
+	TryRead(p []byte) (n int, drained bool, err error)
+}
+
 // Facts is what an engine says about itself when it joins.
 type Facts struct {
 	Models        []string // names it serves; a relay may serve several

@@ -134,6 +134,16 @@ type watcher interface {
 	// or broken it, also if it already has. gone must not block. stop ends the
 	// watch; it must be called before the connection is closed or handed on.
 	watch(c net.Conn, gone func()) (stop func(), err error)
+}
+
+// poller notices that sockets have something to read.
+type poller interface {
+	// poll calls ready, on a worker's goroutine, whenever something came in on a
+	// socket that is read without waiting; hup says that the peer has ended its
+	// side, too, or that the connection broke. ready must not block. stop ends the
+	// polling, though a call may be under way; it must be called before the socket
+	// is closed or handed on.
+	poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error)
 	close()
 }
 
@@ -141,19 +151,21 @@ type watcher interface {
 const maxFrame = 32 << 10
 
 func (c *bareClient) write(b []byte, last bool) error {
-	frame := c.frame(b, last)
-	_, err := c.conn.Write(*frame)
-	c.release(frame)
-	return err
-}
-
-// frame puts a chunk together in a borrowed buffer.
-func (c *bareClient) frame(b []byte, last bool) *[]byte {
 	frame, _ := c.frames.Get().(*[]byte)
 	if frame == nil {
 		frame = new([]byte)
 	}
-	out := append((*frame)[:0], c.head...)
+	*frame = c.frame((*frame)[:0], b, last)
+	_, err := c.conn.Write(*frame)
+	if cap(*frame) <= maxFrame {
+		c.frames.Put(frame)
+	}
+	return err
+}
+
+// frame appends a chunk.
+func (c *bareClient) frame(out, b []byte, last bool) []byte {
+	out = append(out, c.head...)
 	c.head = nil
 	if len(b) > 0 {
 		out = strconv.AppendInt(out, int64(len(b)), 16)
@@ -164,26 +176,18 @@ func (c *bareClient) frame(b []byte, last bool) *[]byte {
 	if last {
 		out = append(out, "0\r\n\r\n"...)
 	}
-	*frame = out
-	return frame
-}
-
-func (c *bareClient) release(frame *[]byte) {
-	if cap(*frame) <= maxFrame {
-		c.frames.Put(frame)
-	}
+	return out
 }
 
 // tryWrite is write without waiting for the client. When the socket does not
 // take all of it, whole is false and the rest is kept for writeRest.
-func (c *bareClient) tryWrite(b []byte, last bool) (whole bool, err error) {
-	frame := c.frame(b, last)
-	n, err := c.socket.tryWrite(*frame)
-	whole = n == len(*frame)
+func (c *bareClient) tryWrite(w *worker, b []byte, last bool) (whole bool, err error) {
+	w.frame = c.frame(w.frame[:0], b, last)
+	n, err := c.socket.tryWrite(w.frame)
+	whole = n == len(w.frame)
 	if !whole && err == nil {
-		c.pending = bytes.Clone((*frame)[n:])
+		c.pending = bytes.Clone(w.frame[n:])
 	}
-	c.release(frame)
 	return whole, err
 }
 

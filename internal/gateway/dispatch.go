@@ -113,6 +113,10 @@ func (x *exchange) settle(e *infer.Error) {
 		}
 		x.generation = nil
 	}
+	if x.pull != nil && x.pull.stopPoll != nil {
+		x.pull.stopPoll()
+		x.pull.stopPoll = nil
+	}
 	if x.response != nil {
 		x.response.Body.Close()
 		x.response = nil

@@ -103,9 +103,11 @@ type Gateway struct {
 
 	// Of streams that have left net/http.
 	outputs  *outputs
+	polls    poller
 	hangups  watcher
 	returned *returnedConns
-	frames   sync.Pool
+	frames   sync.Pool // of *[]byte
+	workers  sync.Pool // of *worker, for first turns
 	streams  sync.WaitGroup
 	base     context.Context // of every request; Cut ends it
 	cut      context.CancelCauseFunc
@@ -121,10 +123,12 @@ func New(opts Options) *Gateway {
 		ids:     newRequestIDs(),
 		started: time.Now().Unix(),
 
-		hangups:  newHangups(),
 		returned: newReturnedConns(opts.BodyTimeout),
 	}
-	g.outputs = newOutputs(runtime.GOMAXPROCS(0))
+	cores := runtime.GOMAXPROCS(0)
+	g.outputs = newOutputs(cores)
+	polls := newEpolls(cores)
+	g.polls, g.hangups = polls, newHangups(polls)
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	return g
@@ -148,7 +152,7 @@ func (g *Gateway) Close() {
 	g.returned.Close()
 	g.streams.Wait()
 	g.outputs.close()
-	g.hangups.close()
+	g.polls.close()
 	g.pool.Close()
 }
 

@@ -288,5 +288,3 @@ func (memHangups) watch(c net.Conn, gone func()) (stop func(), err error) {
 	}()
 	return func() { close(stopping); <-stopped }, nil
 }
-
-func (memHangups) close() {}

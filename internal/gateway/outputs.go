@@ -12,7 +12,7 @@ import (
 	"weir/internal/trace"
 )
 
-// outputs drives the output path of token streams that have left net/http.
+// outputs drives the output path of streams that have left net/http.
 //
 // Goal: a token costs its write and little else. What must hold: a stream's
 // turns never overlap and none is missed; no turn blocks, so that a slow client
@@ -23,7 +23,8 @@ import (
 // 12.3 us per token at 2048 streams, where the write is 6.4. Here the engine's
 // reader puts the streams of a frame into the queues of a few workers, one per
 // core, and wakes each once for all of them; and a stream that waits has no
-// stack.
+// stack. Streams of relay engines have their turns where their sockets are polled
+// (epolls), and here only when something else ends their wait.
 type outputs struct {
 	shards []*shard
 	next   atomic.Uint32
@@ -38,6 +39,13 @@ type shard struct {
 	queue  []*exchange
 	asleep bool
 	closed bool
+}
+
+// worker is what a goroutine that gives streams their turns has at hand, so that
+// the streams need not hold it.
+type worker struct {
+	frame []byte // the chunk being written
+	read  []byte // what a relay's engine sends
 }
 
 func newOutputs(workers int) *outputs {
@@ -84,10 +92,11 @@ func (s *shard) rouse() {
 
 func (s *shard) run() {
 	var batch []*exchange
+	var w worker
 	for s.take(&batch) {
 		for i, x := range batch {
 			batch[i] = nil
-			x.turn()
+			x.turn(&w)
 		}
 	}
 }
@@ -121,35 +130,54 @@ const (
 	again
 )
 
-// drivable says whether the stream's turns can be driven: they must not block,
-// and a flush interval makes them wait.
-func (x *exchange) drivable() bool { return !x.relayed && x.g.opts.FlushInterval == 0 }
-
 // drive hands the stream over to the workers, after a first turn here and now:
-// a first token does not queue.
-func (x *exchange) drive() {
-	x.g.streams.Add(1)
+// a first token does not queue. It reports whether it could: turns must not
+// block, and a flush interval makes them wait.
+func (x *exchange) drive() bool {
+	if x.g.opts.FlushInterval != 0 {
+		return false
+	}
 	x.shard = x.g.outputs.assign()
 	x.state.Store(running)
-	x.mailbox.Notify(x.schedule)
-	x.turn()
+	if x.relayed {
+		if !x.pull.poll() {
+			return false
+		}
+	} else {
+		x.mailbox.Notify(x.schedule)
+	}
+	x.g.streams.Add(1)
+	w, _ := x.g.workers.Get().(*worker)
+	if w == nil {
+		w = new(worker)
+	}
+	x.turn(w)
+	x.g.workers.Put(w)
+	return true
 }
 
 // schedule asks for a turn. It never blocks and may be called by anyone.
 func (x *exchange) schedule() {
+	if x.claim(queued) {
+		x.shard.push(x)
+	}
+}
+
+// claim moves a parked stream to the state given. Of one that has its turn, or
+// waits for it, the news is seen all the same.
+func (x *exchange) claim(state int32) bool {
 	for {
 		switch x.state.Load() {
 		case parked:
-			if x.state.CompareAndSwap(parked, queued) {
-				x.shard.push(x)
-				return
+			if x.state.CompareAndSwap(parked, state) {
+				return true
 			}
 		case running:
 			if x.state.CompareAndSwap(running, again) {
-				return
+				return false
 			}
 		default:
-			return
+			return false
 		}
 	}
 }
@@ -164,9 +192,13 @@ const (
 )
 
 // turn writes what is pending and parks the stream.
-func (x *exchange) turn() {
+func (x *exchange) turn(w *worker) {
 	x.state.Store(running)
-	switch x.advance() {
+	v, err := x.advance(w)
+	if v == ended {
+		x.close(err)
+	}
+	switch v {
 	case waits:
 		if !x.state.CompareAndSwap(running, parked) {
 			x.state.Store(queued)
@@ -179,61 +211,64 @@ func (x *exchange) turn() {
 	}
 }
 
-// advance is a turn's work: the output path as in generate, but never waiting.
-func (x *exchange) advance() (v verdict) {
+// advance is a turn's work.
+func (x *exchange) advance(w *worker) (v verdict, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			x.panicked(p)
-			v = ended
+			v, err = ended, x.err
 		}
 	}()
+	if x.relayed {
+		return x.pull.advance(w)
+	}
+	return x.output(w)
+}
+
+// output is the output path of a token engine as in generate, but never waiting.
+func (x *exchange) output(w *worker) (verdict, error) {
 	for {
-		if v, err := x.tryFlush(); err != nil || v != waits {
-			x.err = infer.AsError(err)
-			return v
+		if len(x.out) > 0 {
+			v, err := x.tryWrite(w, x.out, x.complete)
+			if x.out = x.out[:0]; v != waits {
+				return v, err
+			}
 		}
 		if x.ctx.Err() != nil {
-			x.err = infer.AsError(x.gone())
-			return ended
+			return ended, x.gone()
 		}
 		x.enter(trace.Engine)
 		if !x.merge() {
 			if x.expired.Swap(false) {
 				if err := x.checkIdle(); err != nil {
-					x.err = infer.AsError(err)
-					return ended
+					return ended, err
 				}
 			}
-			return waits
+			return waits, nil
 		}
 		if err := x.process(); err != nil {
-			x.err = infer.AsError(err)
-			return ended
+			return ended, err
 		}
 	}
 }
 
-// tryFlush is flush without waiting for the client.
-func (x *exchange) tryFlush() (verdict, error) {
-	if len(x.out) == 0 {
-		return waits, nil
-	}
+// tryWrite is write without waiting for the client. After the last write the
+// stream has ended.
+func (x *exchange) tryWrite(w *worker, b []byte, last bool) (verdict, error) {
 	x.enter(trace.Flush)
 	if err := x.armWrite(); err != nil {
 		return ended, err
 	}
-	n := len(x.out)
-	whole, err := x.client.(*bareClient).tryWrite(x.out, x.complete)
-	x.out = x.out[:0]
+	whole, err := x.client.(*bareClient).tryWrite(w, b, last)
 	switch {
 	case err != nil:
 		return ended, x.writeError(err)
 	case !whole:
-		x.blockedBytes = n
+		x.blockedBytes = len(b)
 		return blocked, nil
 	}
-	x.wrote(n)
-	if x.complete {
+	x.wrote(len(b))
+	if last {
 		return ended, nil
 	}
 	return waits, nil
@@ -250,17 +285,28 @@ func (x *exchange) unblock() {
 			x.shard.push(x)
 			return
 		}
+	} else {
+		err = x.writeError(err)
 	}
-	if err != nil {
-		x.err = infer.AsError(x.writeError(err))
-	}
+	x.close(err)
 	x.conclude()
+}
+
+// close notes how the request ended. Without an error the whole answer was
+// written.
+func (x *exchange) close(err error) {
+	if err == nil && x.relayed {
+		err = x.pull.outcome()
+	}
+	x.err = infer.AsError(err)
 }
 
 // conclude ends a driven stream, off the workers: its connection may linger.
 func (x *exchange) conclude() {
 	defer x.g.streams.Done()
-	x.mailbox.Notify(nil)
+	if x.mailbox != nil {
+		x.mailbox.Notify(nil)
+	}
 	x.settle(x.err)
 	x.finish()
 }

@@ -8,7 +8,9 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/sse"
@@ -71,8 +73,9 @@ type pull struct {
 	x        *exchange
 	buf      []byte
 	held     int
-	whole    int  // of it, what may be forwarded
-	ended    bool // the engine's answer was read to its end
+	whole    int   // of it, what may be forwarded
+	ended    bool  // the engine's answer was read to its end
+	failed   error // or could not be
 	read     int64
 	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
@@ -84,20 +87,11 @@ type pull struct {
 	fault     *infer.Error // what is wrong with what follows buf[:whole]
 	usage     []byte       // the beginning of the latest usage object
 	open      bool         // the last write ended inside an event too large to hold
-}
 
-// resume goes on with a stream that has left net/http.
-func (p *pull) resume() error {
-	if err := p.flush(); err != nil {
-		return err
-	}
-	if err := p.faulty(); err != nil {
-		return err
-	}
-	if p.ended {
-		return p.finish()
-	}
-	return p.copy()
+	// Of a stream that is driven by workers.
+	polled   engine.Polled
+	stopPoll func()
+	hup      atomic.Bool // the engine has ended its side: the socket is read to its end
 }
 
 // copy moves the answer to its end, or until the stream leaves net/http with
@@ -106,33 +100,25 @@ func (p *pull) copy() error {
 	x := p.x
 	for {
 		x.hold()
-		x.enter(trace.Engine)
+		x.silence.begin(x.enter(trace.Engine))
 		p.grow()
-		x.silence.begin()
 		n, err := x.response.Body.Read(p.buf[p.held:])
 		x.silence.pause()
-		x.enter(trace.Receive)
-		if n > 0 {
-			if x.rec.FirstReceived == 0 {
-				x.silence.limitTo(x.g.opts.IdleTimeout)
-				x.rec.FirstReceived = trace.Now()
-				x.rec.LiveAtFirstToken = int(x.g.live.Load())
-			}
-			if werr := p.forward(n); werr != nil {
-				return werr
-			}
-		}
-		p.ended = err == io.EOF
-		if x.detached && !x.resumed {
+		if p.took(n, err); x.detached && !x.resumed {
 			return nil
 		}
-		if p.ended {
-			return p.finish()
-		}
-		if err != nil {
-			return p.readError(err)
+		if err := p.flush(); err != nil || p.ended {
+			return err
 		}
 	}
+}
+
+// resume goes on with a stream that has left net/http.
+func (p *pull) resume() error {
+	if err := p.flush(); err != nil || p.ended {
+		return err
+	}
+	return p.copy()
 }
 
 // grow makes room for a read.
@@ -145,69 +131,175 @@ func (p *pull) grow() {
 	p.buf = buf
 }
 
-// forward writes as much of what is held as may be written.
-func (p *pull) forward(n int) error {
+// flush writes what may be written, and the response's end with the answer's.
+func (p *pull) flush() error {
 	x := p.x
-	p.read += int64(n)
-	if p.declared >= 0 && p.read > p.declared {
-		return p.engineFault("the engine's answer is longer than it declared")
-	}
-	whole := p.held + n
-	if x.carriesSSE {
-		r := p.splitter.Feed(p.buf[p.held:whole])
-		whole, p.open = r.Len, r.Open
-		p.done = r.Done
-	}
-	if p.judged {
-		whole = p.judge(whole)
-	} else {
-		p.noteUsage(p.buf[:whole])
-	}
-	p.held += n
-	p.whole = whole
-	if whole == 0 {
-		return p.faulty()
-	}
-	if !x.committed {
-		if p.head(); x.detached {
-			return nil // resume flushes
+	last, wrong := p.due()
+	if p.whole > 0 || last {
+		x.enter(trace.Flush)
+		if !x.committed {
+			x.carriesSSE = false // an empty answer is no stream to leave net/http for
+			p.head()
+		}
+		if err := x.write(p.buf[:p.whole], last); err != nil {
+			return err
+		}
+		p.forwarded()
+		if last {
+			x.complete = true
+			return p.outcome()
 		}
 	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	return p.faulty()
+	return wrong
 }
 
-// judge looks at the whole events that are due and gives the length of those
-// that may be forwarded.
-func (p *pull) judge(whole int) int {
-	good, err := p.inspector.Events(p.buf[:whole])
-	if err == nil {
-		return whole
+// poll gives the answer's socket to the poller; false when the answer cannot be
+// polled.
+func (p *pull) poll() bool {
+	x := p.x
+	polled, ok := x.response.Body.(engine.Polled)
+	if !ok {
+		return false
 	}
-	p.fault, p.open = infer.AsError(err), false
-	p.fault.Engine = p.x.target.Name
-	p.fault.Retryable = good == 0 && !p.x.committed
-	return good
+	fd, ok := polled.Detach()
+	if !ok {
+		return false
+	}
+	p.polled = polled
+	var err error
+	if p.stopPoll, err = x.g.polls.poll(fd, p.ready); err != nil {
+		// The answer cannot go back to being read as before.
+		p.failed = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
+	}
+	x.stopAwaiting = context.AfterFunc(x.attempt, x.schedule)
+	return true
 }
 
-func (p *pull) faulty() error {
-	if p.fault != nil {
-		return p.fault
+// ready gives the stream a turn because the engine has sent something, or has
+// ended its side.
+func (p *pull) ready(w *worker, hup bool) {
+	if hup {
+		p.hup.Store(true)
 	}
-	return nil
+	if p.x.claim(running) {
+		p.x.turn(w)
+	}
 }
 
-// flush writes what may be written.
-func (p *pull) flush() error {
-	p.x.enter(trace.Flush)
-	if err := p.x.write(p.buf[:p.whole], false); err != nil {
-		return err
+// turnReads bounds the reads of one turn, so that an engine that sends without
+// end holds up no other stream.
+const turnReads = 4
+
+// advance is a turn's work: copy, but never waiting.
+func (p *pull) advance(w *worker) (v verdict, err error) {
+	x := p.x
+	x.silence.pause()
+	own := p.borrow(w)
+	defer func() { p.buf = append(own, p.buf[:p.held]...) }()
+	drained := false
+	for reads := 0; ; reads++ {
+		last, wrong := p.due()
+		if p.whole > 0 || last {
+			x.complete = last
+			v, err := x.tryWrite(w, p.buf[:p.whole], last)
+			if p.forwarded(); v != waits {
+				return v, err
+			}
+		}
+		switch {
+		case wrong != nil:
+			return ended, wrong
+		case x.attempt.Err() != nil:
+			return ended, p.readError(context.Cause(x.attempt))
+		case reads == turnReads:
+			x.schedule() // behind all others that are ready
+			drained = true
+		}
+		if drained {
+			x.silence.begin(x.enter(trace.Engine))
+			return waits, nil
+		}
+		var n int
+		n, drained, err = p.polled.TryRead(p.buf[p.held:])
+		if n > 0 {
+			drained = drained && !p.hup.Load()
+		}
+		p.took(n, err)
 	}
+}
+
+// ownBuffer is what a driven stream keeps between turns.
+const ownBuffer = 1 << 10
+
+// borrow makes the worker's buffer the stream's for a turn: between turns it
+// holds none, but for the beginning of an event, for which the one given back
+// has room.
+func (p *pull) borrow(w *worker) (own []byte) {
+	if w.read == nil {
+		w.read = make([]byte, relayBufferMax)
+	}
+	copy(w.read, p.buf[:p.held])
+	if cap(p.buf) <= ownBuffer {
+		own = p.buf[:0]
+	}
+	p.buf = w.read
+	return own
+}
+
+// took takes in the n bytes behind buf[:held] that a read brought, and its
+// error.
+func (p *pull) took(n int, err error) {
+	x := p.x
+	p.ended = err == io.EOF
+	if err != nil && !p.ended {
+		p.failed = err
+	}
+	if n <= 0 {
+		return
+	}
+	now := x.enter(trace.Receive)
+	if x.rec.FirstReceived == 0 {
+		x.silence.limitTo(x.g.opts.IdleTimeout)
+		x.rec.FirstReceived = now
+		x.rec.LiveAtFirstToken = int(x.g.live.Load())
+	}
+	p.read += int64(n)
+	if p.declared >= 0 && p.read > p.declared {
+		p.fault = p.engineFault("the engine's answer is longer than it declared")
+		return
+	}
+	p.whole = p.held + n
+	if x.carriesSSE {
+		r := p.splitter.Feed(p.buf[p.held:p.whole])
+		p.whole, p.open, p.done = r.Len, r.Open, r.Done
+	}
+	p.held += n
+	if p.judged {
+		p.judge()
+	} else {
+		p.noteUsage(p.buf[:p.whole])
+	}
+	if p.whole > 0 && !x.committed {
+		p.head()
+	}
+}
+
+// forwarded takes what was written out of the buffer.
+func (p *pull) forwarded() {
 	p.held = copy(p.buf, p.buf[p.whole:p.held])
 	p.whole = 0
-	return nil
+}
+
+// judge looks at the whole events that are due; those from the first that is
+// not in order may not be forwarded.
+func (p *pull) judge() {
+	good, err := p.inspector.Events(p.buf[:p.whole])
+	if err == nil {
+		return
+	}
+	p.fault, p.whole, p.open = infer.AsError(err), good, false
+	p.fault.Engine = p.x.target.Name
+	p.fault.Retryable = good == 0 && !p.x.committed
 }
 
 // head passes the engine's response head on, with the request's id in it.
@@ -221,26 +313,26 @@ func (p *pull) head() {
 	p.x.commit(p.x.response.Status)
 }
 
-// finish judges the end of the engine's answer.
-func (p *pull) finish() error {
+// due says what comes after buf[:whole]: the response's end, or what is wrong.
+func (p *pull) due() (last bool, wrong error) {
+	switch {
+	case p.fault != nil:
+		return false, p.fault
+	case p.failed != nil:
+		return false, p.readError(p.failed)
+	case !p.ended:
+		return false, nil
+	case p.x.carriesSSE && (p.held > p.whole || p.open || p.judged && !p.done):
+		return false, p.engineFault("the engine's stream ended before it was complete")
+	case p.declared >= 0 && p.read < p.declared:
+		return false, p.engineFault("the engine's answer is shorter than it declared")
+	}
+	return true, nil
+}
+
+// outcome is how the request ended, once the whole answer has been passed on.
+func (p *pull) outcome() error {
 	x := p.x
-	if x.carriesSSE {
-		if p.held > 0 || p.open || p.judged && !p.done {
-			return p.engineFault("the engine's stream ended before it was complete")
-		}
-	}
-	if p.declared >= 0 && p.read < p.declared {
-		return p.engineFault("the engine's answer is shorter than it declared")
-	}
-	x.enter(trace.Flush)
-	if !x.committed {
-		x.carriesSSE = false // an empty answer is no stream to leave net/http for
-		p.head()
-	}
-	if err := x.write(nil, true); err != nil {
-		return err
-	}
-	x.complete = true
 	switch {
 	case x.response.Status >= 400:
 		return x.statusError(x.response.Status)
@@ -252,7 +344,7 @@ func (p *pull) finish() error {
 }
 
 // engineFault is a failure of the engine's.
-func (p *pull) engineFault(message string) error {
+func (p *pull) engineFault(message string) *infer.Error {
 	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message}
 }
 

@@ -12,8 +12,7 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 	x := g.begin(w, r)
 	x.run(x.serve)
 	if x.detached && x.err == nil {
-		if x.drivable() {
-			x.drive()
+		if x.drive() {
 			return
 		}
 		g.streams.Go(func() {
@@ -121,11 +120,13 @@ func (x *exchange) process() error {
 	return nil
 }
 
-// enter moves the request's clock to the next stage, and injects the delay
-// configured for it the first time.
-func (x *exchange) enter(s trace.Stage) {
-	x.rec.Ledger.Enter(s, trace.Now())
+// enter moves the request's clock to the next stage and gives what it says; it
+// injects the delay configured for the stage the first time.
+func (x *exchange) enter(s trace.Stage) (now int64) {
+	now = trace.Now()
+	x.rec.Ledger.Enter(s, now)
 	if x.g.opts.StageDelay != nil {
 		x.delay(s)
 	}
+	return now
 }

@@ -44,10 +44,10 @@ func (s *silence) limitTo(limit time.Duration) {
 	s.timer.Reset(limit)
 }
 
-// begin says that the wait for the engine begins, and pause that it is over
-// for now.
-func (s *silence) begin() { s.since.Store(trace.Now()) }
-func (s *silence) pause() { s.since.Store(silenceAtWork) }
+// begin says that the wait for the engine begins, now, and pause that it is over
+// for the moment.
+func (s *silence) begin(now int64) { s.since.Store(now) }
+func (s *silence) pause()          { s.since.Store(silenceAtWork) }
 
 // end is called once, after which the attempt is not abandoned any more.
 func (s *silence) end() {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/internal/http1"
 )
 
@@ -22,6 +24,7 @@ type body struct {
 	chunks   http1.Chunks
 	reusable bool  // the connection is good for another exchange
 	ended    bool  // the body was read to its end
+	detached bool
 	err      error // what Read ends with
 	closed   bool
 }
@@ -72,6 +75,11 @@ func (b *body) read(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), b.left)]
 	}
 	got, err := b.in.conn.Read(p)
+	return b.arrived(p, got, err)
+}
+
+// arrived decodes in place what a read brought.
+func (b *body) arrived(p []byte, got int, err error) (int, error) {
 	if got <= 0 {
 		switch {
 		case err == io.EOF && b.framing == http1.UntilClose:
@@ -87,6 +95,42 @@ func (b *body) read(p []byte) (int, error) {
 		b.end(p[used:got])
 	}
 	return n, err
+}
+
+// Detach implements engine.Polled. It needs a plain socket, a request that was
+// handed over whole, and a caller that has not given up.
+func (b *body) Detach() (fd int, ok bool) {
+	if b.err != nil || b.closed || b.in.conn.secure || !b.up.finished(0) || b.up.written.Load() == 0 {
+		return -1, false
+	}
+	fd, err := b.in.conn.dup()
+	if err != nil {
+		return -1, false
+	}
+	if !b.stop() {
+		_ = unix.Close(fd)
+		return -1, false
+	}
+	b.in.conn.detach(fd)
+	b.detached = true
+	return fd, true
+}
+
+// TryRead implements engine.Polled.
+func (b *body) TryRead(p []byte) (n int, drained bool, err error) {
+	if !b.detached || len(b.in.rest) > 0 || b.err != nil || b.framing == http1.Empty || len(p) == 0 {
+		n, err = b.Read(p)
+		return n, false, err
+	}
+	if b.framing == http1.Sized {
+		p = p[:min(int64(len(p)), b.left)]
+	}
+	got, err := b.in.conn.tryRead(p)
+	if got < 0 {
+		return 0, true, nil
+	}
+	n, b.err = b.arrived(p, got, err)
+	return n, got < len(p), b.err
 }
 
 // decode takes the framing out of src. The error is io.EOF at the body's end.
@@ -131,13 +175,15 @@ func (b *body) Close() error {
 	b.closed = true
 	// An answer without a body is complete as it stands.
 	whole := b.ended || b.framing == http1.Empty && len(b.in.rest) == 0
-	untouched := b.stop()
+	untouched := b.detached || b.stop()
 	b.err = io.ErrClosedPipe
 	b.in.release()
 	if whole && b.reusable && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
-		b.in.conn.fresh = false
-		b.client.pool.give(b.in.conn)
-		return nil
+		if b.in.conn.attach() == nil {
+			b.in.conn.fresh = false
+			b.client.pool.give(b.in.conn)
+			return nil
+		}
 	}
 	b.in.conn.abort()
 	b.up.wait()

@@ -25,17 +25,84 @@ type conn struct {
 	secure   bool
 	fresh    bool      // it has not been in the pool yet
 	idle     time.Time // since when it is in the pool
+	// bare is the socket once the connection is detached, when all above it is
+	// closed; otherwise -1.
+	bare int
 }
 
 func newConn(sock net.Conn) (*conn, error) {
-	c := &conn{Conn: sock, sock: sock}
+	c := &conn{bare: -1}
+	return c, c.over(sock)
+}
+
+// over makes the connection one over a socket.
+func (c *conn) over(sock net.Conn) (err error) {
 	sc, ok := sock.(syscall.Conn)
 	if !ok {
-		return nil, os.ErrInvalid
+		return os.ErrInvalid
 	}
-	var err error
+	c.Conn, c.sock = sock, sock
 	c.raw, err = sc.SyscallConn()
-	return c, err
+	return err
+}
+
+// dup gives a second descriptor of the socket.
+func (c *conn) dup() (fd int, err error) {
+	fd = -1
+	failed := c.raw.Control(func(old uintptr) {
+		fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if failed != nil {
+		return -1, failed
+	}
+	return fd, err
+}
+
+// detach leaves the connection with nothing but the descriptor that dup gave.
+// Go's poller lets a socket go only when it closes its own descriptor; while it
+// holds one it would wake for every event that somebody else polls for.
+func (c *conn) detach(fd int) {
+	_ = c.sock.Close() // the socket lives on in fd
+	c.bare = fd
+}
+
+// attach undoes detach. When it fails the connection can only be aborted.
+func (c *conn) attach() error {
+	if c.bare < 0 {
+		return nil
+	}
+	f := os.NewFile(uintptr(c.bare), "engine")
+	c.bare = -1
+	sock, err := net.FileConn(f)
+	if err == nil {
+		err = f.Close()
+	} else {
+		_ = f.Close()
+		return err
+	}
+	if err == nil {
+		err = c.over(sock)
+	}
+	if err != nil {
+		_ = sock.Close()
+	}
+	return err
+}
+
+// tryRead reads from a detached connection what is there; -1 is nothing.
+func (c *conn) tryRead(p []byte) (n int, err error) {
+	for {
+		n, err = syscall.Read(c.bare, p)
+		switch err {
+		case nil:
+			return n, nil
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return -1, nil
+		default:
+			return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
+		}
+	}
 }
 
 // handshake puts TLS over the connection.
@@ -50,7 +117,16 @@ func (c *conn) handshake(ctx context.Context, config *tls.Config) error {
 
 // abort ends the connection at once: what is blocked in it returns, and the
 // engine learns that nobody listens. It does not wait for TLS to say goodbye.
-func (c *conn) abort() { _ = c.sock.Close() } // its errors change nothing
+//
+// A detached connection may only be aborted by who reads it.
+func (c *conn) abort() {
+	if c.bare >= 0 {
+		_ = unix.Close(c.bare)
+		c.bare = -1
+		return
+	}
+	_ = c.sock.Close() // its errors change nothing
+}
 
 // close ends a connection that nothing is going on on.
 func (c *conn) close() { _ = c.Conn.Close() }

@@ -52,6 +52,7 @@ type Engine struct {
 var (
 	_ engine.Relay   = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Polled  = (*coded)(nil)
 )
 
 // New makes the adapter; it connects when first used.
@@ -124,6 +125,15 @@ func (b *coded) Read(p []byte) (int, error) {
 		err = b.e.fault(err)
 	}
 	return n, err
+}
+
+// TryRead implements engine.Polled.
+func (b *coded) TryRead(p []byte) (n int, drained bool, err error) {
+	n, drained, err = b.body.TryRead(p)
+	if err != nil && err != io.EOF {
+		err = b.e.fault(err)
+	}
+	return n, drained, err
 }
 
 // fault gives a transport error its code. All are retryable as long as nothing

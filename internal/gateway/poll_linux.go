@@ -1,0 +1,225 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// epolls polls the sockets of the streams that have left net/http: those of
+// relay engines for what they send, those of clients for their hang-ups. Each of
+// its few instances of epoll has one goroutine, which calls back what is ready,
+// socket by socket.
+//
+// The obvious way, a goroutine per stream blocked in a read, costs each event a
+// wake-up, and a read that only learns that there is nothing more; and each
+// stream a stack. An epoll instance is itself something to poll: between events
+// its goroutine is parked in Go's own poller. Blocked in epoll_wait it would hold
+// a thread, which the runtime takes out of a core and puts back for every wait.
+//
+// Sockets are polled edge by edge. That loses nothing because a call back either
+// reads until the socket is empty, or until it gave less than asked for with no
+// end of the peer's side reported; such an end is an edge of its own.
+type epolls struct {
+	open sync.Once // with the first socket
+	err  error     // of opening
+	size int
+	all  []*epoll
+	next atomic.Uint32
+	done sync.WaitGroup
+}
+
+func newEpolls(size int) *epolls { return &epolls{size: size} }
+
+// epoll is one instance.
+type epoll struct {
+	fd   int
+	file *os.File // of fd, in Go's poller
+	raw  syscall.RawConn
+	w    *worker
+
+	mu    sync.Mutex
+	slots []pollSlot
+	free  []uint32
+}
+
+// pollSlot is a socket's place. What the kernel hands back names a slot and its
+// generation, so that an event of a socket that was left, read in one batch with
+// its leaving, is nobody else's.
+type pollSlot struct {
+	generation uint32
+	ready      func(w *worker, hup bool)
+}
+
+func (p *epolls) start() error {
+	for range p.size {
+		e, err := openEpoll()
+		if err != nil {
+			return err
+		}
+		p.all = append(p.all, e)
+		p.done.Go(e.run)
+	}
+	return nil
+}
+
+func openEpoll() (*epoll, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // or the file below would not be polled
+		unix.Close(fd)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	e := &epoll{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), w: new(worker)}
+	if e.raw, err = e.file.SyscallConn(); err != nil {
+		e.file.Close()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return e, nil
+}
+
+// poll implements poller.
+func (p *epolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+	at, err := p.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
+	if err != nil {
+		return nil, err
+	}
+	return at.stop, nil
+}
+
+func (p *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*polled, error) {
+	if p.open.Do(func() { p.err = p.start() }); p.err != nil {
+		return nil, p.err
+	}
+	e := p.all[int(p.next.Add(1))%len(p.all)]
+	slot, generation := e.take(ready)
+	ev := unix.EpollEvent{Events: events, Fd: int32(slot), Pad: int32(generation)}
+	if err := unix.EpollCtl(e.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		e.leave(slot, generation)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return &polled{e, fd, slot, generation}, nil
+}
+
+// polled is a socket in its place.
+type polled struct {
+	e                *epoll
+	fd               int
+	slot, generation uint32
+}
+
+// stop ends the polling, before the socket is closed or handed on.
+func (p *polled) stop() {
+	p.e.leave(p.slot, p.generation)
+	_ = unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_DEL, p.fd, nil) // fails only if it is not there
+}
+
+func (e *epoll) take(ready func(w *worker, hup bool)) (slot, generation uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.free); n > 0 {
+		slot, e.free = e.free[n-1], e.free[:n-1]
+	} else {
+		slot = uint32(len(e.slots))
+		e.slots = append(e.slots, pollSlot{})
+	}
+	e.slots[slot].ready = ready
+	return slot, e.slots[slot].generation
+}
+
+// leave frees a slot, if it is still the generation's.
+func (e *epoll) leave(slot, generation uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := &e.slots[slot]; s.generation == generation {
+		s.generation++
+		s.ready = nil
+		e.free = append(e.free, slot)
+	}
+}
+
+func (e *epoll) at(slot, generation uint32) func(w *worker, hup bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := &e.slots[slot]; s.generation == generation {
+		return s.ready
+	}
+	return nil
+}
+
+// run calls back until the file's deadline passes, which close sets.
+func (e *epoll) run() {
+	events := make([]unix.EpollEvent, 128)
+	err := e.raw.Read(func(uintptr) bool {
+		for {
+			n, err := unix.EpollWait(e.fd, events, 0)
+			switch {
+			case err == unix.EINTR:
+				continue
+			case err != nil:
+				panic(fmt.Sprintf("epoll wait: %v", err)) // the instance is ours and open
+			case n == 0:
+				return false // Go's poller wakes us with the next event
+			}
+			for i := range events[:n] {
+				ev := &events[i]
+				if ready := e.at(uint32(ev.Fd), uint32(ev.Pad)); ready != nil {
+					ready(e.w, ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
+				}
+			}
+		}
+	})
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		panic(fmt.Sprintf("epoll: wait for events: %v", err))
+	}
+	e.file.Close()
+}
+
+// close ends the goroutines, if there are any, and waits for them.
+func (p *epolls) close() {
+	p.open.Do(func() { p.err = net.ErrClosed })
+	for _, e := range p.all {
+		_ = e.file.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
+	}
+	p.done.Wait()
+}
+
+// hangups notices the hang-ups of clients over sockets. Only the end of the
+// client's side is watched for, never its data, so that what it sends ahead
+// stays in the socket for its next request.
+type hangups struct{ polls *epolls }
+
+func newHangups(p *epolls) hangups { return hangups{p} }
+
+// watch implements watcher.
+func (h hangups) watch(conn net.Conn, gone func()) (stop func(), err error) {
+	sys, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	c, err := sys.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
+	}
+	var at *polled
+	closed := c.Control(func(fd uintptr) {
+		at, err = h.polls.add(int(fd), unix.EPOLLRDHUP|unix.EPOLLONESHOT, func(*worker, bool) { gone() })
+	})
+	if err = errors.Join(err, closed); err != nil {
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
+	}
+	return func() {
+		if c.Control(func(uintptr) { at.stop() }) != nil {
+			at.e.leave(at.slot, at.generation) // closed already: the kernel has forgotten it
+		}
+	}, nil
+}
