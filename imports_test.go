@@ -23,6 +23,7 @@ const directions = `
 	internal/trace: internal/infer
 	internal/content:
 	internal/http1:
+	internal/sock:
 	models:
 
 	# pure stages
@@ -39,7 +40,7 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/trace
-	internal/engine/relay: internal/engine internal/http1 internal/infer internal/trace
+	internal/engine/relay: internal/engine internal/http1 internal/infer internal/sock internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 
@@ -48,7 +49,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/engine/plane
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/metrics internal/openai internal/pool internal/route internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

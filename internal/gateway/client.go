@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"weir/internal/sock"
 )
 
 // client is the way back to the caller. There are two. Every response begins
@@ -67,14 +69,15 @@ type bareClient struct {
 	frames *sync.Pool // of *[]byte
 }
 
-// tryWriter writes as much as a connection takes at once, without waiting. It
-// serves one goroutine at a time.
+// tryWriter writes as much as a connection takes at once, without waiting; n is
+// -1 when that is nothing. It serves one goroutine at a time, and only while
+// nobody may close the connection.
 type tryWriter interface {
 	tryWrite(p []byte) (n int, err error)
 }
 
 // tryWriterOf gives a connection's own, or that of its socket.
-func tryWriterOf(c net.Conn) (tryWriter, bool) {
+func tryWriterOf(c net.Conn) (w tryWriter, ok bool) {
 	if own, ok := c.(tryWriter); ok {
 		return own, true
 	}
@@ -86,47 +89,16 @@ func tryWriterOf(c net.Conn) (tryWriter, bool) {
 	if err != nil {
 		return nil, false
 	}
-	w := &socketWriter{raw: raw}
-	w.once = w.write
+	if raw.Control(func(fd uintptr) { w = socketWriter(fd) }) != nil {
+		return nil, false
+	}
 	return w, true
 }
 
 // socketWriter is the tryWriter of a socket.
-type socketWriter struct {
-	raw  syscall.RawConn
-	once func(fd uintptr) bool // write, as a value made once
-	rest []byte
-	err  error
-}
+type socketWriter int
 
-func (w *socketWriter) tryWrite(p []byte) (n int, err error) {
-	w.rest, w.err = p, nil
-	if err = w.raw.Write(w.once); err == nil {
-		err = w.err
-	}
-	n = len(p) - len(w.rest)
-	w.rest = nil
-	return n, err
-}
-
-// write is called by the runtime's poller with the socket. It always says that
-// it is done, so that the poller never waits.
-func (w *socketWriter) write(fd uintptr) bool {
-	for len(w.rest) > 0 {
-		n, err := syscall.Write(int(fd), w.rest)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil {
-			if err != syscall.EAGAIN {
-				w.err = err
-			}
-			return true
-		}
-		w.rest = w.rest[n:]
-	}
-	return true
-}
+func (fd socketWriter) tryWrite(p []byte) (n int, err error) { return sock.TryWrite(int(fd), p) }
 
 // watcher notices that the peers of connections have hung up.
 type watcher interface {
@@ -186,7 +158,7 @@ func (c *bareClient) tryWrite(w *worker, b []byte, last bool) (whole bool, err e
 	n, err := c.socket.tryWrite(w.frame)
 	whole = n == len(w.frame)
 	if !whole && err == nil {
-		c.pending = bytes.Clone(w.frame[n:])
+		c.pending = bytes.Clone(w.frame[max(n, 0):])
 	}
 	return whole, err
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weir/internal/sock"
 )
 
 // epolls polls the sockets of the streams that have left net/http: those of
@@ -161,10 +163,8 @@ func (e *epoll) run() {
 	events := make([]unix.EpollEvent, 128)
 	err := e.raw.Read(func(uintptr) bool {
 		for {
-			n, err := unix.EpollWait(e.fd, events, 0)
+			n, err := sock.Ready(e.fd, events)
 			switch {
-			case err == unix.EINTR:
-				continue
 			case err != nil:
 				panic(fmt.Sprintf("epoll wait: %v", err)) // the instance is ours and open
 			case n == 0:

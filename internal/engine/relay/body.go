@@ -22,8 +22,8 @@ type body struct {
 	framing  http1.Framing
 	left     int64 // of a sized body
 	chunks   http1.Chunks
-	reusable bool  // the connection is good for another exchange
-	ended    bool  // the body was read to its end
+	reusable bool // the connection is good for another exchange
+	ended    bool // the body was read to its end
 	detached bool
 	err      error // what Read ends with
 	closed   bool

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/sock"
 	"weir/internal/trace"
 )
 
@@ -91,18 +92,11 @@ func (c *conn) attach() error {
 
 // tryRead reads from a detached connection what is there; -1 is nothing.
 func (c *conn) tryRead(p []byte) (n int, err error) {
-	for {
-		n, err = syscall.Read(c.bare, p)
-		switch err {
-		case nil:
-			return n, nil
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			return -1, nil
-		default:
-			return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
-		}
+	n, err = sock.TryRead(c.bare, p)
+	if err != nil {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("recv", err)}
 	}
+	return n, err
 }
 
 // handshake puts TLS over the connection.

@@ -1,0 +1,59 @@
+package sock
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flags that hold whatever the descriptor's own are: never wait, and no SIGPIPE.
+const flags = syscall.MSG_DONTWAIT | syscall.MSG_NOSIGNAL
+
+// TryRead reads what is there. Nothing is (-1, nil), the end of the peer's side
+// (0, nil). The error is a system call's.
+func TryRead(fd int, p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, syscall.EINVAL
+	}
+	return call(syscall.SYS_RECVFROM, fd, p)
+}
+
+// TryWrite writes as much as the socket takes at once: n is -1 when that is
+// nothing. The error is a system call's.
+func TryWrite(fd int, p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return call(syscall.SYS_SENDTO, fd, p)
+}
+
+func call(trap uintptr, fd int, p []byte) (n int, err error) {
+	for {
+		r, _, errno := syscall.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
+		switch errno {
+		case 0:
+			return int(r), nil
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return -1, nil
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// Ready gives the events that an epoll instance has at once, without waiting.
+func Ready(epoll int, events []unix.EpollEvent) (n int, err error) {
+	for {
+		r, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll),
+			uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		switch errno {
+		case 0:
+			return int(r), nil
+		case syscall.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
