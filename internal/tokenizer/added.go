@@ -129,18 +129,32 @@ type match struct {
 }
 
 // find gives the first token that begins at from or later; start never goes
-// below floor, the end of the match before.
-func (f *finder) find(s string, from, floor int) (match, bool) {
+// below floor, the end of the match before. It pauses in long texts, by e's
+// pace, and finds nothing any more when that says to stop.
+func (f *finder) find(s string, from, floor int, e *Encoder) (match, bool) {
+	// A place where a token may begin costs as much as many bytes passed over.
+	const perCandidate, part = 16, 64 << 10
+	work := part
 	for i := from; i < len(s); i++ {
-		if f.only >= 0 {
-			skip := strings.IndexByte(s[i:], byte(f.only))
-			if skip < 0 {
+		if work <= 0 {
+			if work = part; !e.pace() {
 				break
 			}
+		}
+		if f.only >= 0 {
+			reach := min(len(s), i+16*part)
+			skip := strings.IndexByte(s[i:reach], byte(f.only))
+			if skip < 0 {
+				i, work = reach-1, 0
+				continue
+			}
 			i += skip
+			work -= skip / 16
 		} else if !f.first[s[i]] {
+			work--
 			continue
 		}
+		work -= perCandidate
 		index, end := f.longest(s, i)
 		if index < 0 {
 			continue
@@ -152,14 +166,14 @@ func (f *finder) find(s string, from, floor int) (match, bool) {
 		}
 		m := match{token: t, start: i, end: end, resume: end}
 		if t.LStrip {
-			m.start = trimSpaceRight(s, i, min(floor, i))
+			m.start = trimSpaceRight(s, i, min(floor, i), e)
 		}
 		if t.RStrip {
 			// Inside white space that the match before swallowed, the end is known:
 			// looking again each time would cost the square of a run's length.
 			m.end = max(end, floor)
 			if end >= floor {
-				m.end = trimSpaceLeft(s, end)
+				m.end = trimSpaceLeft(s, end, e)
 			}
 		}
 		return m, true
@@ -185,8 +199,14 @@ func wordAfter(s string, i int) bool {
 
 // trimSpaceRight gives where the white space that ends at i begins, at floor
 // or after.
-func trimSpaceRight(s string, i, floor int) int {
-	for i > floor {
+func trimSpaceRight(s string, i, floor int, e *Encoder) int {
+	for pause := i - scanPart; i > floor; {
+		if i <= pause {
+			if !e.pace() {
+				break
+			}
+			pause = i - scanPart
+		}
 		r, size := utf8.DecodeLastRuneInString(s[floor:i])
 		if class(r)&bitSpace == 0 {
 			break
@@ -197,8 +217,14 @@ func trimSpaceRight(s string, i, floor int) int {
 }
 
 // trimSpaceLeft gives where the white space that begins at i ends.
-func trimSpaceLeft(s string, i int) int {
-	for i < len(s) {
+func trimSpaceLeft(s string, i int, e *Encoder) int {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if class(r)&bitSpace == 0 {
 			break

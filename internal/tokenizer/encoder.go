@@ -50,9 +50,8 @@ func (t *Tokenizer) NewEncoder() *Encoder {
 func (e *Encoder) Forget() { e.cache.clear() }
 
 // Encode appends the ids of text to dst. It lets other goroutines run at least
-// about every 250 us (a single piece of hundreds of kilobytes, which no real
-// text has, is cut without a pause at some 400 MB/s); once ctx is done it stops with ctx's error. Text that is
-// not valid UTF-8 is refused with an infer.CodeInvalid error that says where.
+// about every 250 us, also inside a single piece of any length; once ctx is
+// done it stops with ctx's error. Text that is not valid UTF-8 is refused with an infer.CodeInvalid error that says where.
 // After an error dst holds nothing of use.
 func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o EncodeOptions) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
@@ -116,9 +115,22 @@ func invalidUTF8(s string) int {
 	}
 }
 
+// pace lets others run inside a long scan, and says whether to go on. It may be
+// called on no encoder at all.
+func (e *Encoder) pace() bool {
+	if e == nil {
+		return true
+	}
+	e.yield()
+	return e.ctx.Err() == nil
+}
+
 // pause lets others run and says whether to go on.
 func (e *Encoder) pause() error {
 	e.work = pauseBytes
+	if err := e.ctx.Err(); err != nil {
+		return err // pace has noticed
+	}
 	e.yield()
 	return e.ctx.Err()
 }
@@ -149,7 +161,7 @@ func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal
 	var err error
 	done, from := 0, 0
 	for f != nil {
-		m, ok := f.find(s, from, done)
+		m, ok := f.find(s, from, done, e)
 		if !ok {
 			break
 		}
@@ -184,7 +196,7 @@ func (e *Encoder) segment(dst []uint32, s string, stage int) ([]uint32, error) {
 		return e.pieces(dst, s, scan)
 	}
 	for i := 0; i < len(s); {
-		end := scan.next(s, i)
+		end := scan.next(s, i, e)
 		var err error
 		if dst, err = e.segment(dst, s[i:end], stage+1); err != nil {
 			return dst, err
@@ -199,7 +211,7 @@ func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error)
 	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
 	v := &e.t.vocab
 	for i := 0; i < len(s); {
-		end := scan.next(s, i)
+		end := scan.next(s, i, e)
 		n := end - i
 		if n <= shortPiece {
 			k := keyOf(b, i, end)

@@ -85,7 +85,7 @@ func TestGoldenPieces(t *testing.T) {
 func split(scan scanner, s string) []string {
 	var out []string
 	for i := 0; i < len(s); {
-		end := scan.next(s, i)
+		end := scan.next(s, i, nil)
 		out = append(out, s[i:end])
 		i = end
 	}

@@ -6,8 +6,11 @@ import "unicode/utf8"
 // of the piece that begins at i, with 0 <= i < len(s); every piece is at least
 // one rune long and every byte is in a piece. s is valid UTF-8 and one whole
 // segment: its end is an end to the pattern too.
+//
+// Scanners pause inside long runs, by e's pace. When that says that nobody
+// wants the result any more, a run may end anywhere. e may be nil.
 type scanner interface {
-	next(s string, i int) int
+	next(s string, i int, e *Encoder) int
 }
 
 // contraction gives the length of the English contraction at s[i], which is
@@ -49,9 +52,14 @@ func numbers(s string, i, limit int) int {
 }
 
 // breaks gives the end of [\r\n]* at i, or of [\r\n/]* with slash.
-func breaks(s string, i int, slash bool) int {
-	for i < len(s) && (s[i] == '\r' || s[i] == '\n' || slash && s[i] == '/') {
-		i++
+func breaks(s string, i int, slash bool, e *Encoder) int {
+	for part := partAt(s, i); i < len(s) && (s[i] == '\r' || s[i] == '\n' || slash && s[i] == '/'); i++ {
+		if i == part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 	}
 	return i
 }
@@ -61,9 +69,15 @@ func breaks(s string, i int, slash bool) int {
 // alternative if lines is false. The first takes all up to the last line
 // break of the run; the second leaves the last rune of the run to the word
 // that follows it; the third takes a single rune before a word.
-func spaces(s string, i int, lines bool) int {
+func spaces(s string, i int, lines bool, e *Encoder) int {
 	end, last, lastBreak := i, i, -1
-	for end < len(s) {
+	for part := partAt(s, i); end < len(s); {
+		if end >= part {
+			if !e.pace() {
+				return end
+			}
+			part = partAt(s, end)
+		}
 		kind, size := kindAt(s, end)
 		if kind&kindSpace == 0 {
 			break
@@ -93,7 +107,7 @@ type cl100k struct {
 	marks bool
 }
 
-func (g cl100k) next(s string, i int) int {
+func (g cl100k) next(s string, i int, e *Encoder) int {
 	c := s[i]
 	if c == '\'' {
 		if n := contraction(s, i); n > 0 {
@@ -101,16 +115,16 @@ func (g cl100k) next(s string, i int) int {
 		}
 	}
 	if g.marks {
-		return g.nextMarks(s, i)
+		return g.nextMarks(s, i, e)
 	}
 	kind, size := kindAt(s, i)
 	switch {
 	case kind == kindLetter:
-		return run(s, i+size, kindLetter)
+		return run(s, i+size, kindLetter, e)
 	case kind == kindDigit:
 		return numbers(s, i, g.digits)
 	case kind&kindBreak != 0:
-		return spaces(s, i, true)
+		return spaces(s, i, true, e)
 	}
 	// A rune that is neither letter, number nor line break may lead a word.
 	j := i + size
@@ -120,21 +134,21 @@ func (g cl100k) next(s string, i int) int {
 	after, size := kindAt(s, j)
 	switch {
 	case after == kindLetter:
-		return run(s, j+size, kindLetter)
+		return run(s, j+size, kindLetter, e)
 	case kind == kindOther:
-		return breaks(s, run(s, j, kindOther), false)
+		return breaks(s, run(s, j, kindOther, e), false, e)
 	case c == ' ' && after == kindOther:
-		return breaks(s, run(s, j+size, kindOther), false)
+		return breaks(s, run(s, j+size, kindOther, e), false, e)
 	}
-	return spaces(s, i, true)
+	return spaces(s, i, true, e)
 }
 
 // nextMarks is next for the pattern with [\p{L}\p{M}]+ and
 // [^\s\p{L}\p{M}\p{N}]+. A mark that could lead a word is in the word's own
 // class too, so that it makes no difference which of the two took it.
-func (g cl100k) nextMarks(s string, i int) int {
+func (g cl100k) nextMarks(s string, i int, e *Encoder) int {
 	const word = setLetter | setMark
-	if end := runIn(s, i, word); end > i {
+	if end := runIn(s, i, word, e); end > i {
 		return end
 	}
 	kind, size := kindAt(s, i)
@@ -142,26 +156,32 @@ func (g cl100k) nextMarks(s string, i int) int {
 	case kind == kindDigit:
 		return numbers(s, i, g.digits)
 	case kind&kindBreak != 0:
-		return spaces(s, i, true)
+		return spaces(s, i, true, e)
 	}
 	j := i + size
-	if end := runIn(s, j, word); end > j {
+	if end := runIn(s, j, word, e); end > j {
 		return end
 	}
 	if kind == kindOther {
-		return breaks(s, runOther(s, j), false)
+		return breaks(s, runOther(s, j, e), false, e)
 	}
 	if s[i] == ' ' {
-		if end := runOther(s, j); end > j {
-			return breaks(s, end, false)
+		if end := runOther(s, j, e); end > j {
+			return breaks(s, end, false, e)
 		}
 	}
-	return spaces(s, i, true)
+	return spaces(s, i, true, e)
 }
 
 // runOther gives the end of [^\s\p{L}\p{M}\p{N}]* at i.
-func runOther(s string, i int) int {
-	for i < len(s) {
+func runOther(s string, i int, e *Encoder) int {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if c := class(r); c&bitSpace != 0 || in(c, setLetter|setMark|setNumber) {
 			break
@@ -176,7 +196,7 @@ func runOther(s string, i int) int {
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 type gpt2 struct{}
 
-func (gpt2) next(s string, i int) int {
+func (gpt2) next(s string, i int, e *Encoder) int {
 	if s[i] == '\'' {
 		if n := contraction(s, i); n > 0 && lowerASCII(s[i+1:i+n]) {
 			return i + n
@@ -184,14 +204,14 @@ func (gpt2) next(s string, i int) int {
 	}
 	kind, size := kindAt(s, i)
 	if kind&kindSpace == 0 {
-		return run(s, i+size, kind)
+		return run(s, i+size, kind, e)
 	}
 	if s[i] == ' ' && i+1 < len(s) {
 		if after, size := kindAt(s, i+1); after&kindSpace == 0 {
-			return run(s, i+1+size, after)
+			return run(s, i+1+size, after, e)
 		}
 	}
-	return spaces(s, i, false)
+	return spaces(s, i, false, e)
 }
 
 func lowerASCII(s string) bool {
@@ -216,38 +236,38 @@ type o200k struct {
 	contractions bool
 }
 
-func (g o200k) next(s string, i int) int {
+func (g o200k) next(s string, i int, e *Encoder) int {
 	kind, size := kindAt(s, i)
 	j := i // after the rune that may lead a word
 	if kind == kindOther || kind&(kindSpace|kindBreak) == kindSpace {
 		j = i + size
 	}
-	if end := g.word(s, i, j); end > i {
+	if end := g.word(s, i, j, e); end > i {
 		return end
 	}
 	switch {
 	case kind == kindDigit:
 		return numbers(s, i, g.digits)
 	case kind == kindOther:
-		return breaks(s, run(s, j, kindOther), true)
+		return breaks(s, run(s, j, kindOther, e), true, e)
 	case s[i] == ' ' && j < len(s):
 		if after, size := kindAt(s, j); after == kindOther {
-			return breaks(s, run(s, j+size, kindOther), true)
+			return breaks(s, run(s, j+size, kindOther, e), true, e)
 		}
 	}
-	return spaces(s, i, true)
+	return spaces(s, i, true, e)
 }
 
 // word tries the two alternatives of a word, each first with the leading rune
 // s[i:j] and then without it, as the pattern's backtracking does.
-func (g o200k) word(s string, i, j int) int {
-	end := small(s, j)
+func (g o200k) word(s string, i, j int, e *Encoder) int {
+	end := small(s, j, e)
 	if end < 0 && j > i {
-		end = small(s, i)
+		end = small(s, i, e)
 	}
 	if end < 0 {
-		if end = runIn(s, j, setUpper); end == j {
-			if end = runIn(s, i, setUpper); end == i {
+		if end = runIn(s, j, setUpper, e); end == j {
+			if end = runIn(s, i, setUpper, e); end == i {
 				return -1
 			}
 		}
@@ -261,14 +281,20 @@ func (g o200k) word(s string, i, j int) int {
 // small matches [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at
 // i, or gives -1. If no small letter follows the first run, that run gives
 // back down to its last rune that is in both classes.
-func small(s string, i int) int {
+func small(s string, i int, e *Encoder) int {
 	both := -1
-	for i < len(s) {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				return i
+			}
+			part = partAt(s, i)
+		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		c := class(r)
 		if !in(c, setUpper) {
 			if in(c, setLower) {
-				return runIn(s, i+size, setLower)
+				return runIn(s, i+size, setLower, e)
 			}
 			break
 		}

@@ -8,11 +8,17 @@ import "unicode/utf8"
 // digits scans \p{N}{1,3}, or \p{N} if limit is 1.
 type digits struct{ limit int }
 
-func (g digits) next(s string, i int) int {
+func (g digits) next(s string, i int, e *Encoder) int {
 	if end := numbers(s, i, g.limit); end > i {
 		return end
 	}
-	for i < len(s) {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 		kind, size := kindAt(s, i)
 		if kind == kindDigit {
 			break
@@ -25,9 +31,15 @@ func (g digits) next(s string, i int) int {
 // hanKana scans [一-龥぀-ゟ゠-ヿ]+.
 type hanKana struct{}
 
-func (hanKana) next(s string, i int) int {
+func (hanKana) next(s string, i int, e *Encoder) int {
 	inside, first := false, true
-	for i < len(s) {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 		r, size := rune(s[i]), 1
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRuneInString(s[i:])
@@ -50,15 +62,21 @@ func (hanKana) next(s string, i int) int {
 //	\s*[\r\n]+|\s+(?!\S)|\s+
 type deepseek struct{}
 
-func (g deepseek) next(s string, i int) int {
-	if end := g.match(s, i); end > i {
+func (g deepseek) next(s string, i int, e *Encoder) int {
+	if end := g.match(s, i, e); end > i {
 		return end
 	}
 	// No match begins here: the piece goes up to where one does.
-	for i < len(s) {
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
+		}
 		_, size := utf8.DecodeRuneInString(s[i:])
 		i += size
-		if i < len(s) && g.match(s, i) > i {
+		if i < len(s) && g.match(s, i, e) > i {
 			break
 		}
 	}
@@ -72,11 +90,16 @@ const (
 )
 
 // match gives the end of the match at i, or i.
-func (g deepseek) match(s string, i int) int {
+func (g deepseek) match(s string, i int, e *Encoder) int {
 	if kinds[s[i]] == kindOther && s[i] > ' ' && s[i] < 0x7f {
 		j := i + 1
-		for j < len(s) && kinds[s[j]] == kindLetter {
-			j++
+		for part := partAt(s, j); j < len(s) && kinds[s[j]] == kindLetter; j++ {
+			if j == part {
+				if !e.pace() {
+					break
+				}
+				part = partAt(s, j)
+			}
 		}
 		if j > i+1 {
 			return j
@@ -86,24 +109,24 @@ func (g deepseek) match(s string, i int) int {
 	c := class(r)
 	switch {
 	case in(c, setLetter):
-		return runIn(s, i, setWord)
+		return runIn(s, i, setWord, e)
 	case in(c, setPunct):
-		return breaks(s, runIn(s, i, setPunct), false)
+		return breaks(s, runIn(s, i, setPunct, e), false, e)
 	case r != '\r' && r != '\n':
-		if end := runIn(s, i+size, setWord); end > i+size {
+		if end := runIn(s, i+size, setWord, e); end > i+size {
 			return end
 		}
 		if in(c, setMark) {
 			return i + size
 		}
 		if r == ' ' {
-			if end := runIn(s, i+1, setPunct); end > i+1 {
-				return breaks(s, end, false)
+			if end := runIn(s, i+1, setPunct, e); end > i+1 {
+				return breaks(s, end, false, e)
 			}
 		}
 	}
 	if c&bitSpace != 0 {
-		return spaces(s, i, true)
+		return spaces(s, i, true, e)
 	}
 	return i
 }
