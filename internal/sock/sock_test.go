@@ -5,9 +5,12 @@ package sock
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // pair gives two ends of a connection: a descriptor that is not in Go's poller,
@@ -146,5 +149,54 @@ func TestAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestReads(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	plain, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Reads(plain)
+	defer c.Close()
+	if c == plain {
+		t.Fatal("a socket was given back as it is")
+	}
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	go func() {
+		for _, s := range []string{"one", "two", "three"} {
+			_, _ = other.Write([]byte(s)) // the reader sees what is missing
+		}
+		other.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != "onetwothree" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if n, err := c.Read(nil); n != 0 || err != nil {
+		t.Errorf("a read of nothing: %d, %v", n, err)
+	}
+	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("past the deadline: %v", err)
+	}
+	c.Close()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	var none struct{ net.Conn }
+	if got := Reads(none); got != net.Conn(none) {
+		t.Error("what has no socket was not given back as it is")
 	}
 }

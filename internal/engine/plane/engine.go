@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/sock"
 	"weir/internal/trace"
 )
 
@@ -103,7 +104,11 @@ func (e *Engine) dial() (*grpc.ClientConn, error) {
 		if dialed.Swap(true) {
 			return nil, errOnce
 		}
-		return e.opts.Dial(ctx, addr)
+		conn, err := e.opts.Dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		return sock.Reads(conn), nil
 	}
 	return grpc.NewClient("passthrough:///"+e.opts.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
