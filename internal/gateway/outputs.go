@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,20 @@ type shard struct {
 type worker struct {
 	frame []byte // the chunk being written
 	read  []byte // what a relay's engine sends
+	turns int    // since it last yielded
+}
+
+// yieldTurns is how many turns a worker gives before it lets others have its
+// core, about a third of a millisecond: under load it never waits, and what is to
+// become a new stream must not wait for all that go on.
+const yieldTurns = 32
+
+// yield is called between turns.
+func (w *worker) yield() {
+	if w.turns++; w.turns >= yieldTurns {
+		w.turns = 0
+		runtime.Gosched()
+	}
 }
 
 func newOutputs(workers int) *outputs {
@@ -97,6 +112,7 @@ func (s *shard) run() {
 		for i, x := range batch {
 			batch[i] = nil
 			x.turn(&w)
+			w.yield()
 		}
 	}
 }

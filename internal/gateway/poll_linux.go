@@ -25,6 +25,9 @@ import (
 // stream a stack. An epoll instance is itself something to poll: between events
 // its goroutine is parked in Go's own poller. Blocked in epoll_wait it would hold
 // a thread, which the runtime takes out of a core and puts back for every wait.
+// Between Go's poller and the sockets' instance stands a second one, the gate,
+// which is open only while the goroutine is parked: otherwise every event would
+// wake a thread of Go's poller, to find that somebody is at work already.
 //
 // Sockets are polled edge by edge. That loses nothing because a call back either
 // reads until the socket is empty, or until it gave less than asked for with no
@@ -40,10 +43,10 @@ type epolls struct {
 
 func newEpolls(size int) *epolls { return &epolls{size: size} }
 
-// epoll is one instance.
+// epoll is one instance, with its gate.
 type epoll struct {
 	fd   int
-	file *os.File // of fd, in Go's poller
+	gate *os.File // in Go's poller
 	raw  syscall.RawConn
 	w    *worker
 
@@ -77,13 +80,22 @@ func openEpoll() (*epoll, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // or the file below would not be polled
+	gate, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.SetNonblock(gate, true) // or Go's poller would not take it
+	}
+	if err == nil {
+		err = unix.EpollCtl(gate, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{})
+	}
+	if err != nil {
 		unix.Close(fd)
+		unix.Close(gate) // fails when there is none
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	e := &epoll{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), w: new(worker)}
-	if e.raw, err = e.file.SyscallConn(); err != nil {
-		e.file.Close()
+	e := &epoll{fd: fd, gate: os.NewFile(uintptr(gate), "epoll"), w: new(worker)}
+	if e.raw, err = e.gate.SyscallConn(); err != nil {
+		unix.Close(fd)
+		e.gate.Close()
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	return e, nil
@@ -158,37 +170,51 @@ func (e *epoll) at(slot, generation uint32) func(w *worker, hup bool) {
 	return nil
 }
 
-// run calls back until the file's deadline passes, which close sets.
+// run calls back until the gate's deadline passes, which close sets.
 func (e *epoll) run() {
 	events := make([]unix.EpollEvent, 128)
-	err := e.raw.Read(func(uintptr) bool {
+	err := e.raw.Read(func(gate uintptr) bool {
+		// What opened the gate also shuts it, once it is fetched.
+		e.ready(int(gate), events[:1])
 		for {
-			n, err := sock.Ready(e.fd, events)
-			switch {
-			case err != nil:
-				panic(fmt.Sprintf("epoll wait: %v", err)) // the instance is ours and open
-			case n == 0:
-				return false // Go's poller wakes us with the next event
+			n := e.ready(e.fd, events)
+			if n == 0 {
+				break
 			}
 			for i := range events[:n] {
 				ev := &events[i]
 				if ready := e.at(uint32(ev.Fd), uint32(ev.Pad)); ready != nil {
 					ready(e.w, ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
+					e.w.yield()
 				}
 			}
 		}
+		// An event that is there by now opens the gate at once.
+		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, e.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
+			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open
+		}
+		return false
 	})
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		panic(fmt.Sprintf("epoll: wait for events: %v", err))
 	}
-	e.file.Close()
+	e.gate.Close()
+	unix.Close(e.fd)
+}
+
+func (e *epoll) ready(fd int, events []unix.EpollEvent) int {
+	n, err := sock.Ready(fd, events)
+	if err != nil {
+		panic(fmt.Sprintf("epoll: fetch events: %v", err)) // the instance is ours and open
+	}
+	return n
 }
 
 // close ends the goroutines, if there are any, and waits for them.
 func (p *epolls) close() {
 	p.open.Do(func() { p.err = net.ErrClosed })
 	for _, e := range p.all {
-		_ = e.file.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
+		_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
 	}
 	p.done.Wait()
 }
