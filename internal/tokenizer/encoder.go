@@ -27,6 +27,9 @@ type EncodeOptions struct {
 	// Yield is called about every 250 us, to let others run. Nil is
 	// runtime.Gosched.
 	Yield func()
+	// Prefix has the ids of parts of earlier texts, and takes those of this
+	// one; nil reuses nothing. The ids are the same either way.
+	Prefix *PrefixCache
 }
 
 // Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
@@ -39,6 +42,8 @@ type Encoder struct {
 	ctx   context.Context // of the Encode under way
 	work  int             // until the next pause
 	yield func()
+
+	prefix prefixUse
 }
 
 // NewEncoder makes an encoder.
@@ -61,9 +66,16 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 	if e.yield == nil {
 		e.yield = runtime.Gosched
 	}
-	defer func() { e.ctx, e.yield = nil, nil }()
-	if err := e.validate(text); err != nil {
-		return dst, err
+	e.prefix = prefixUse{cache: o.Prefix, text: text}
+	before := len(dst)
+	defer func() {
+		e.ctx, e.yield = nil, nil
+		e.prefix.end(len(dst) - before)
+	}()
+	if o.Prefix == nil {
+		if err := e.validate(text, 0); err != nil {
+			return dst, err
+		}
 	}
 	if o.AddSpecial {
 		dst = append(dst, e.t.prefix...)
@@ -83,8 +95,9 @@ func (e *Encoder) EncodeBytes(ctx context.Context, dst []uint32, text []byte, o 
 	return e.Encode(ctx, dst, unsafe.String(unsafe.SliceData(text), len(text)), o)
 }
 
-// validate refuses text that is not valid UTF-8, a part at a time.
-func (e *Encoder) validate(s string) error {
+// validate refuses text that is not valid UTF-8, a part at a time. The text
+// begins at byte base of the whole.
+func (e *Encoder) validate(s string, base int) error {
 	const part = 16 * pauseBytes // valid text is checked at over 1 GB/s
 	for from := 0; from < len(s); {
 		end := min(len(s), from+part)
@@ -92,7 +105,7 @@ func (e *Encoder) validate(s string) error {
 			end-- // not inside a rune
 		}
 		if !utf8.ValidString(s[from:end]) {
-			at := from + invalidUTF8(s[from:end])
+			at := base + from + invalidUTF8(s[from:end])
 			return infer.Invalid("", "the text is not valid UTF-8 at byte %d: send text as UTF-8", at)
 		}
 		if from = end; from < len(s) {
@@ -147,6 +160,15 @@ func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal bool) 
 	if normal {
 		return e.segment(dst, s, 0)
 	}
+	if e.prefix.cache != nil {
+		return e.reuse(dst, s, o)
+	}
+	return e.normalized(dst, s, o)
+}
+
+// normalized goes on with what lies between two added tokens of the text as it
+// came.
+func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
 	if e.t.nfc {
 		var err error
 		if s, err = e.norm.nfc(s, e); err != nil {

@@ -20,6 +20,8 @@ type Tokenizer struct {
 	rawTokens, normalTokens *finder
 	prefix, suffix          []uint32 // what the post-processor adds
 
+	lineCuts lineCuts // where long segments may be reused in parts
+
 	ids     map[string]uint32 // by content, added tokens included
 	added   map[uint32]AddedToken
 	text    []byte // of all tokens, as they decode
@@ -57,6 +59,7 @@ func parse(data []byte) (*Tokenizer, error) {
 		}
 	}
 	t.layOut()
+	t.lineCuts = readLineCuts(&doc)
 	return t, nil
 }
 
