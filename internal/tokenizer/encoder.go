@@ -163,12 +163,13 @@ func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal bool) 
 	if e.prefix.cache != nil {
 		return e.reuse(dst, s, o)
 	}
-	return e.normalized(dst, s, o)
+	return e.normalized(dst, s, o, e.prefix.offset(s) == 0)
 }
 
 // normalized goes on with what lies between two added tokens of the text as it
-// came.
-func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
+// came, or with a part of that. Whether it is the beginning of the text makes
+// no difference to any normalizer yet.
+func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions, _ bool) ([]uint32, error) {
 	if e.t.nfc {
 		var err error
 		if s, err = e.norm.nfc(s, e); err != nil {

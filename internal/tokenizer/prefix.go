@@ -169,11 +169,11 @@ func (e *Encoder) reuse(dst []uint32, s string, o EncodeOptions) ([]uint32, erro
 }
 
 func (e *Encoder) reusePart(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
-	if len(s) < prefixShortest {
-		return e.encodePart(dst, s, o)
-	}
 	u := &e.prefix
 	mode := prefixMode{e.t, o.PlainText, u.offset(s) == 0}
+	if len(s) < prefixShortest {
+		return e.encodePart(dst, s, o, mode.leads)
+	}
 	hash := xxh3.HashStringSeed(s, mode.seed(u.cache.seed))
 	u.lookups++
 	if found, ok := u.cache.parts.GetIfPresent(hash); ok && found.mode == mode && found.text == s {
@@ -186,7 +186,7 @@ func (e *Encoder) reusePart(dst []uint32, s string, o EncodeOptions) ([]uint32, 
 		return dst, nil
 	}
 	before := len(dst)
-	dst, err := e.encodePart(dst, s, o)
+	dst, err := e.encodePart(dst, s, o, mode.leads)
 	if err == nil {
 		ids := append(make([]uint32, 0, len(dst)-before), dst[before:]...)
 		u.cache.parts.Set(hash, &prefixEntry{strings.Clone(s), ids, mode})
@@ -195,11 +195,11 @@ func (e *Encoder) reusePart(dst []uint32, s string, o EncodeOptions) ([]uint32, 
 }
 
 // encodePart encodes a part that is not found.
-func (e *Encoder) encodePart(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
+func (e *Encoder) encodePart(dst []uint32, s string, o EncodeOptions, first bool) ([]uint32, error) {
 	if err := e.validate(s, e.prefix.offset(s)); err != nil {
 		return dst, err
 	}
-	return e.normalized(dst, s, o)
+	return e.normalized(dst, s, o, first)
 }
 
 // lineCuts says whether a long segment may be cut between a line break and an
