@@ -63,18 +63,20 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	  done; done
 
 .PHONY: bench
-bench: nginx ## run the benchmarks, then the output path beside nginx (BENCHFLAGS=-quick for a smoke test)
+bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the output path (half an hour; BENCHFLAGS=-quick: 2 min)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	bin/weir bench --scenario backlog
+	bin/weir bench --scenario loss
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 
 .PHONY: soak
-soak: ## 4096 streams with slow readers and hang-ups for SOAK (20m); memory and goroutines must stay flat
+soak: ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat
 	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./cmd/weir
 
 .PHONY: nginx
 nginx:
 	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; } || \
-	  echo "no nginx: its rows will fail (apt-get install nginx)"
+	  echo "no nginx: its rows will say so (apt-get install nginx-light)"
 
 .PHONY: generate
 generate: ## regenerate the plane's Go code from its protocol

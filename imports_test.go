@@ -64,9 +64,11 @@ const directions = `
 	internal/bench/client: internal/bench/cell internal/bench/proc
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/proc
+
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/load internal/metrics internal/pool internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
 	cmd/weir: internal/cli
 `
 

@@ -51,6 +51,12 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	// More than a single engine thread can write: its streams end on time, whole
+	// as far as they went.
+	onTime := cell.Load{Name: "on time", Streams: 16, Rate: 40_000, EndOnTime: true}
+	if r := b.Cell(t.Context(), onTime, Named(ReverseProxy)); r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Unfinished > 0 || r.Received == 0 || r.Share > 0.97 {
+		t.Errorf("on time: %s", Line(r))
+	}
 	flood := cell.Load{Name: "flood", Streams: 64, Rate: 4000}
 	if r := b.Cell(t.Context(), flood, Named(LatestWins)); r.Failed != "" || r.Lost == 0 || r.LostStreams == 0 {
 		t.Errorf("the control lost nothing: %s", Line(r))

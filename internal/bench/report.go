@@ -81,6 +81,7 @@ func combine(r *client.Result, of []*client.Result) {
 		*figure(r) = median(of, figure)
 	}
 	for _, o := range of {
+		r.Received += o.Received
 		r.Streams += o.Streams
 		r.Complete += o.Complete
 		r.Errors += o.Errors

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"io"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,7 +15,9 @@ import (
 )
 
 type benchCommand struct {
-	URL          string            `arg:"" help:"Base URL of an OpenAI-compatible server, for example http://127.0.0.1:8000."`
+	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server, for example http://127.0.0.1:8000."`
+	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog or loss. Takes --duration (1m), --streams and the --json flags."`
+	Streams      int               `placeholder:"N" help:"Streams at once in a scenario (4096)."`
 	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions" help:"What to call: ${enum} (${default})."`
 	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
 	Concurrency  int               `placeholder:"N" help:"Closed loop: requests in flight at once."`
@@ -39,11 +44,54 @@ func (benchCommand) Help() string {
 	return `Examples:
   weir bench http://127.0.0.1:8000 --concurrency 512 --requests 2048 --field ignore_eos=true
   weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128
-  weir bench http://127.0.0.1:30000 --model my-model --verify off --concurrency 8 --requests 64 --json`
+  weir bench http://127.0.0.1:30000 --model my-model --verify off --concurrency 8 --requests 64 --json
+  weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
+                                                   up, loses nothing, and the control falls behind
+  weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
+  weir bench --scenario backlog --streams 1024 --json-file backlog.json`
+}
+
+// scenarioFlags are those that a scenario takes; its load is its own.
+var scenarioFlags = []string{"scenario", "duration", "streams", "json", "json-file"}
+
+// check refuses flags that do not go together.
+func (c *benchCommand) check(k *kong.Context) error {
+	if c.Scenario == "" {
+		switch {
+		case c.URL == "":
+			return wrongf("say what to load: the url of a server, or --scenario NAME")
+		case c.Streams != 0:
+			return wrongf("--streams belongs to --scenario; against a server give --concurrency")
+		}
+		return nil
+	}
+	if c.URL != "" {
+		return wrongf("--scenario starts engines and gateways of its own: drop the url %s", c.URL)
+	}
+	for _, p := range k.Path {
+		if p.Flag != nil && !slices.Contains(scenarioFlags, p.Flag.Name) && slices.Contains(benchFlags(k), p.Flag) {
+			return wrongf("--scenario has a load of its own: drop --%s (it takes --%s)", p.Flag.Name, strings.Join(scenarioFlags[1:], ", --"))
+		}
+	}
+	return nil
+}
+
+// benchFlags lists the command's flags.
+func benchFlags(k *kong.Context) []*kong.Flag {
+	if n := k.Selected(); n != nil {
+		return n.Flags
+	}
+	return nil
 }
 
 // Run implements the command. It exits 1 when any stream was not complete.
-func (c *benchCommand) Run(s *streams) error {
+func (c *benchCommand) Run(k *kong.Context, s *streams) error {
+	if err := c.check(k); err != nil {
+		return err
+	}
+	if c.Scenario != "" {
+		return c.runScenario(s)
+	}
 	ctx, _, stop := interrupt()
 	defer stop()
 	plan := load.Plan{

@@ -24,6 +24,8 @@ type commands struct {
 	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 
+	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir bench --scenario."`
+
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 }
 

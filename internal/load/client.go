@@ -96,19 +96,13 @@ func (c *client) close() {
 }
 
 func (c *client) dial(ctx context.Context) (*conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Control: c.small}
 	plain, err := d.DialContext(ctx, "tcp", c.target.addr)
 	if err != nil {
 		return nil, err
 	}
 	cn := &conn{Conn: plain}
 	tcp, isTCP := plain.(*net.TCPConn)
-	if isTCP && c.rcvbuf > 0 {
-		if err := tcp.SetReadBuffer(c.rcvbuf); err != nil {
-			_ = plain.Close()
-			return nil, fmt.Errorf("set receive buffer: %w", err)
-		}
-	}
 	if c.target.tls {
 		secure := tls.Client(plain, &tls.Config{ServerName: c.target.server, NextProtos: []string{"http/1.1"}})
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -125,6 +119,33 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 	cn.slow.src = cn.Conn
 	cn.buf = buffer{src: &cn.slow, data: make([]byte, readBuffer)}
 	return cn, nil
+}
+
+// smallSegment is the least segment every path carries, in bytes.
+const smallSegment = 536
+
+// small makes a socket hold little, where that was asked for, before it
+// connects: its receive buffer bounds the window it announces, and small
+// segments bound what the sender's kernel keeps for it, which over a loopback
+// device with its segments of 64 KB would be 3 MB.
+func (c *client) small(_, _ string, raw syscall.RawConn) error {
+	if c.rcvbuf == 0 {
+		return nil
+	}
+	var buffer, segment error
+	if err := raw.Control(func(fd uintptr) {
+		buffer = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, c.rcvbuf)
+		segment = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, smallSegment)
+	}); err != nil {
+		return err
+	}
+	if buffer != nil {
+		return fmt.Errorf("set receive buffer: %w", buffer)
+	}
+	if segment != nil {
+		return fmt.Errorf("set segment size: %w", segment)
+	}
+	return nil
 }
 
 // quiet says that an idle connection is open and has nothing to read: what a

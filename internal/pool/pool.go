@@ -5,16 +5,29 @@
 // # Order
 //
 // The goal is that a small prompt never waits long behind large ones, and that
-// large ones do not starve. Three things see to it:
+// large ones do not starve. Four things see to it:
 //
-//   - Waiting jobs go shortest first, with ageing: see queue.
-//   - A large job that runs lets one small job by each time it yields, which
-//     is about every 250 us, on its own worker. So even with all workers on
-//     large jobs a small one starts within a yield or so of the smalls before
-//     it, and no more cores are used than there are workers.
-//   - The queue is bounded in jobs and in cost. Beyond that, or where the wait
-//     would outlast the caller's deadline, a job is refused at once with a
-//     hint when to come back.
+//   - Waiting jobs go shortest first, with ageing: see queue. Of two jobs the
+//     larger goes first when it has waited 400 ns longer for each byte that it
+//     is larger, so a prompt of 160 KB is overtaken by small ones that come
+//     within 66 ms of it and, in the queue, by no others.
+//   - A job that runs lets one waiting job by each time it yields, on its own
+//     worker: a small one, of up to Options.Small bytes, or one of at most an
+//     eighth of its own cost. So with all workers on large jobs a small one
+//     starts at the next yield, after the small ones before it, and no more
+//     cores are used than there are workers. A job that is let by lets others
+//     by in turn, down to the small ones, which let by nobody.
+//   - What a job gives away is bounded. To jobs that are not small it gives no
+//     more time than it has had for itself, and one job more. To small ones it
+//     gives one at each yield, whatever they cost; that is what their promise
+//     costs the large ones when small ones alone are more than the pool can do.
+//   - The queue is bounded in jobs and in cost, and each wait in time. Beyond
+//     that, or where the wait would outlast the caller's deadline or
+//     Options.MaxWait, a job is refused at once with a hint when to come back.
+//
+// How soon the next yield is depends on the work. Encoders yield every 20 to
+// 100 us in any text (tokenizer.BenchmarkYield). What does not yield is the
+// JSON decoder, at about 1 ms for each MB of a body.
 //
 // First come, first served is the obvious way and was no good: behind forty
 // prompts of 160 KB on one worker every "hello" waits a third of a second.
@@ -39,6 +52,7 @@ const (
 	DefaultQueueLimit = 4096
 	DefaultQueueCost  = 512 << 20
 	DefaultSmall      = 16 << 10
+	DefaultMaxWait    = 30 * time.Second
 )
 
 // Options say how big a pool is. Costs are in the unit that Run is given,
@@ -52,9 +66,12 @@ type Options struct {
 	// DefaultQueueLimit and DefaultQueueCost.
 	QueueLimit int
 	QueueCost  int64
-	// Small is the greatest cost of a job that running large jobs let by. Zero
-	// is DefaultSmall.
+	// Small is the greatest cost of a job that every larger job lets by, rounded
+	// up to a power of two. Zero is DefaultSmall.
 	Small int
+	// MaxWait bounds the wait of a job whose context has no earlier deadline.
+	// Zero is DefaultMaxWait.
+	MaxWait time.Duration
 }
 
 // Times are the stamps of one job, on the timeline's clock.
@@ -67,7 +84,8 @@ type Times struct {
 // Pool is a bounded pool of workers. Its workers are goroutines that Close
 // waits for.
 type Pool struct {
-	small      int
+	small      int // the class of the largest small jobs
+	maxWait    time.Duration
 	queueLimit int
 	queueCost  int64
 	workers    int
@@ -86,10 +104,11 @@ type Pool struct {
 // Stats are a pool's counts since it was made.
 type Stats struct {
 	Completed uint64 // jobs that ran to their end
-	Refused   uint64 // jobs refused for load or deadline
+	Refused   uint64 // jobs refused for load or deadline, at once or when their wait ran out
 	Cancelled uint64 // jobs whose context ended while they waited
-	LetBy     uint64 // small jobs that ran inside a large one's yield
-	// Wait and Work add up what completed jobs waited and worked.
+	LetBy     uint64 // jobs that ran inside the yield of a larger one
+	// Wait and Work add up what completed jobs waited and worked, without what
+	// they let by.
 	Wait, Work time.Duration
 }
 
@@ -99,7 +118,7 @@ func New(o Options) *Pool {
 		workers:    o.Workers,
 		queueLimit: o.QueueLimit,
 		queueCost:  o.QueueCost,
-		small:      o.Small,
+		maxWait:    o.MaxWait,
 	}
 	if p.workers <= 0 {
 		p.workers = max(1, runtime.GOMAXPROCS(0)-1)
@@ -110,8 +129,12 @@ func New(o Options) *Pool {
 	if p.queueCost <= 0 {
 		p.queueCost = DefaultQueueCost
 	}
-	if p.small <= 0 {
-		p.small = DefaultSmall
+	if o.Small <= 0 {
+		o.Small = DefaultSmall
+	}
+	p.small = classOf(o.Small)
+	if p.maxWait <= 0 {
+		p.maxWait = DefaultMaxWait
 	}
 	p.wake.L = &p.mu
 	for range p.workers {
@@ -125,7 +148,7 @@ func New(o Options) *Pool {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	for j := p.queue.pop(); j != nil; j = p.queue.pop() {
+	for j := p.queue.pop(classes - 1); j != nil; j = p.queue.pop(classes - 1) {
 		p.stats.Refused++
 		j.failed = &failure{err: closing()}
 		close(j.done)
@@ -146,18 +169,25 @@ func (p *Pool) Run(ctx context.Context, cost int, fn func()) (Times, error) {
 // RunYielding is Run for work that can let others by: fn calls yield every
 // 250 us or so, from the goroutine it was called on and holding no locks.
 func (p *Pool) RunYielding(ctx context.Context, cost int, fn func(yield func())) (Times, error) {
-	j := &job{fn: fn, cost: max(cost, 1), small: cost <= p.small, done: make(chan struct{})}
+	j := &job{fn: fn, cost: max(cost, 1), done: make(chan struct{})}
 	j.times.Queued = trace.Now()
 	if err := p.enqueue(ctx, j); err != nil {
 		return j.times, err
 	}
+	patience := time.NewTimer(p.maxWait)
+	defer patience.Stop()
 	select {
 	case <-j.done:
 	case <-ctx.Done():
-		if p.withdraw(j) {
+		if p.withdraw(j, &p.stats.Cancelled) {
 			return j.times, ended(ctx)
 		}
 		<-j.done // it runs, or was refused
+	case <-patience.C:
+		if p.withdraw(j, &p.stats.Refused) {
+			return j.times, late(p.maxWait, p.maxWait)
+		}
+		<-j.done
 	}
 	if j.failed != nil {
 		if j.failed.err != nil {
@@ -188,8 +218,8 @@ func (p *Pool) enqueue(ctx context.Context, j *job) error {
 	if p.closed {
 		return closing()
 	}
-	wait := p.rate.estimate(p.queue.ahead(j.small), p.workers)
-	if n := p.queue.len(); n >= p.queueLimit || n > 0 && p.queue.cost+int64(j.cost) > p.queueCost {
+	wait := p.rate.estimate(p.ahead(j), p.workers)
+	if n := p.queue.len(); n >= p.queueLimit || n > 0 && p.queue.cost(classes-1)+int64(j.cost) > p.queueCost {
 		p.stats.Refused++
 		return &infer.Error{
 			Code:       infer.CodeOverloaded,
@@ -197,17 +227,36 @@ func (p *Pool) enqueue(ctx context.Context, j *job) error {
 			RetryAfter: retryAfter(wait),
 		}
 	}
-	if deadline, ok := ctx.Deadline(); ok && p.queue.len() > 0 && wait > time.Until(deadline) {
+	bound := p.maxWait
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline))
+	}
+	if p.queue.len() > 0 && wait > bound {
 		p.stats.Refused++
-		return &infer.Error{
-			Code:       infer.CodeDeadline,
-			Message:    fmt.Sprintf("the request's deadline would pass while it waits about %v to be tokenized: try again later", wait.Round(time.Millisecond)),
-			RetryAfter: retryAfter(wait),
-		}
+		return late(wait, bound)
 	}
 	p.queue.push(j)
 	p.wake.Signal()
 	return nil
+}
+
+// ahead is the cost of the work that goes before a new job, roughly: small jobs
+// pass larger ones.
+func (p *Pool) ahead(j *job) int64 {
+	if classOf(j.cost) <= p.small {
+		return p.queue.cost(p.small)
+	}
+	return p.queue.cost(classes - 1)
+}
+
+// late refuses a job whose wait would be, or was, longer than it may be.
+func late(wait, bound time.Duration) *infer.Error {
+	return &infer.Error{
+		Code: infer.CodeDeadline,
+		Message: fmt.Sprintf("the request would wait about %v to be tokenized and may wait %v: try again later",
+			wait.Round(time.Millisecond), bound.Round(time.Millisecond)),
+		RetryAfter: retryAfter(wait),
+	}
 }
 
 // retryAfter is the hint for a wait: whole seconds, as the header has it.
@@ -219,14 +268,14 @@ func closing() *infer.Error {
 	return infer.Errorf(infer.CodeUnavailable, "the gateway is shutting down")
 }
 
-// withdraw takes a job out that still waits.
-func (p *Pool) withdraw(j *job) bool {
+// withdraw takes a job out that still waits, and counts it.
+func (p *Pool) withdraw(j *job, count *uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.queue.remove(j) {
 		return false
 	}
-	p.stats.Cancelled++
+	*count++
 	return true
 }
 
@@ -235,8 +284,8 @@ func (p *Pool) work() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		if j := p.queue.pop(); j != nil {
-			p.run(j, p.yielder(j))
+		if j := p.queue.pop(classes - 1); j != nil {
+			p.run(j)
 			continue
 		}
 		if p.closed {
@@ -246,21 +295,37 @@ func (p *Pool) work() {
 	}
 }
 
-// yielder makes what a job calls to let others by. Small jobs that were let by
-// let nobody by, so that the stack stays two jobs deep.
+// yielder makes what a job calls to let others by.
 func (p *Pool) yielder(j *job) func() {
-	if j.small {
+	if j.class <= p.small {
 		return runtime.Gosched
 	}
-	return p.letBy
+	return func() { p.letBy(j) }
 }
 
-// letBy runs one small job that waits, on the caller's goroutine.
-func (p *Pool) letBy() {
+// lessBy is by how many classes a job must be below another that lets it by,
+// unless it is small: an eighth of the cost.
+const lessBy = 3
+
+// letBy runs one waiting job that is small or much shorter than j, on j's
+// goroutine. Jobs that are let by are shorter each time, so the stack stays a
+// few jobs deep.
+func (p *Pool) letBy(j *job) {
 	p.mu.Lock()
-	if j := p.queue.popSmall(); j != nil {
-		p.stats.LetBy++
-		p.run(j, runtime.Gosched)
+	if p.queue.len() > 0 {
+		upTo := p.small
+		if own := trace.Now() - j.times.Start - j.lent; j.given <= own {
+			upTo = max(upTo, j.class-lessBy)
+		}
+		if other := p.queue.pop(upTo); other != nil {
+			p.stats.LetBy++
+			p.run(other)
+			took := other.times.End - other.times.Start
+			j.lent += took
+			if other.class > p.small {
+				j.given += took
+			}
+		}
 	}
 	p.mu.Unlock()
 	runtime.Gosched()
@@ -268,18 +333,19 @@ func (p *Pool) letBy() {
 
 // run runs a job. The lock is held when it is called and when it returns, and
 // not while the job works.
-func (p *Pool) run(j *job, yield func()) {
+func (p *Pool) run(j *job) {
 	p.running++
 	p.mu.Unlock()
 	j.times.Start = trace.Now()
-	j.failed = call(j.fn, yield)
+	j.failed = call(j.fn, p.yielder(j))
 	j.times.End = trace.Now()
 	p.mu.Lock()
 	p.running--
 	p.stats.Completed++
 	p.stats.Wait += time.Duration(j.times.Start - j.times.Queued)
-	p.stats.Work += time.Duration(j.times.End - j.times.Start)
-	p.rate.add(j.cost, j.times.End-j.times.Start)
+	worked := j.times.End - j.times.Start - j.lent
+	p.stats.Work += time.Duration(worked)
+	p.rate.add(j.cost, worked)
 	close(j.done)
 }
 
@@ -345,7 +411,7 @@ func (p *Pool) Waiting() int {
 func (p *Pool) WaitingCost() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.queue.cost
+	return p.queue.cost(classes - 1)
 }
 
 // Running is how many jobs run or are suspended by a small one they let by.

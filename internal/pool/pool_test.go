@@ -183,6 +183,100 @@ func TestLetByKeepsOn(t *testing.T) {
 	})
 }
 
+// yielding is work of so many steps of 250 us with a yield after each.
+func yielding(steps int) func(func()) {
+	return func(yield func()) {
+		for range steps {
+			time.Sleep(250 * time.Microsecond)
+			yield()
+		}
+	}
+}
+
+// TestShorterPassesMuchLarger checks that a job which is not small is let by
+// where it is an eighth as long at most, and lets small ones by itself.
+func TestShorterPassesMuchLarger(t *testing.T) {
+	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+		large := start(p, t.Context(), 1<<20, yielding(400))
+		half := start(p, t.Context(), 512<<10, yielding(1))
+		eighth := start(p, t.Context(), 128<<10, yielding(40))
+		time.Sleep(time.Millisecond) // inside the eighth
+		small := start(p, t.Context(), 100, busy(time.Microsecond))
+		for _, j := range []*running{small, eighth, large, half} {
+			<-j.done
+		}
+		for _, c := range []struct {
+			name string
+			j    *running
+			wait time.Duration
+		}{
+			{"an eighth", eighth, 250 * time.Microsecond},
+			{"a small one", small, 250 * time.Microsecond},
+			{"half", half, time.Duration(large.times.End - half.times.Queued)},
+		} {
+			if got := time.Duration(c.j.times.Start - c.j.times.Queued); got > c.wait || c.j == half && got != c.wait {
+				t.Errorf("%s waited %v, want %v", c.name, got, c.wait)
+			}
+		}
+		if s := p.Stats(); s.LetBy != 2 || s.Work != 441*250*time.Microsecond+time.Microsecond {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// TestGivesHalf checks that jobs which are not small take at most as long from
+// a large one as it has had itself, and one job more.
+func TestGivesHalf(t *testing.T) {
+	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+		large := start(p, t.Context(), 1<<20, yielding(200))
+		var others []*running
+		for range 100 {
+			others = append(others, start(p, t.Context(), 100<<10, yielding(16)))
+		}
+		<-large.done
+		own, other := 200*250*time.Microsecond, 16*250*time.Microsecond
+		if took := time.Duration(large.times.End - large.times.Start); took > 2*own+other || took < 2*own-other {
+			t.Errorf("the large job took %v of which %v its own", took, own)
+		}
+		for _, j := range others {
+			<-j.done
+		}
+	})
+}
+
+// TestMaxWait checks both ends of a wait's bound: a job that would wait longer
+// is refused before any work, and one that has waited so long leaves.
+func TestMaxWait(t *testing.T) {
+	in(t, Options{Workers: 1, MaxWait: 3 * time.Second}, func(t *testing.T, p *Pool) {
+		ran := false
+		head := start(p, t.Context(), 1000, busy(10*time.Second))
+		waits := start(p, t.Context(), 1000, func(func()) { ran = true })
+		at := time.Now()
+		<-waits.done
+		var e *infer.Error
+		if !errors.As(waits.err, &e) || e.Code != infer.CodeDeadline || e.RetryAfter != 3*time.Second || time.Since(at) != 3*time.Second || ran || p.Waiting() != 0 {
+			t.Errorf("ended with %v after %v, ran: %v, %d waiting", waits.err, time.Since(at), ran, p.Waiting())
+		}
+		<-head.done // 10 ms a unit is known now
+		jobs := []*running{start(p, t.Context(), 100, busy(time.Second)), start(p, t.Context(), 200, busy(2*time.Second)), start(p, t.Context(), 200, busy(2*time.Second))}
+		at = time.Now()
+		over := start(p, t.Context(), 100, func(func()) { ran = true })
+		<-over.done
+		if !errors.As(over.err, &e) || e.Code != infer.CodeDeadline || e.RetryAfter != 4*time.Second || time.Since(at) != 0 || ran {
+			t.Errorf("ended with %v after %v, ran: %v", over.err, time.Since(at), ran)
+		}
+		for _, j := range jobs {
+			<-j.done
+		}
+		if jobs[0].err != nil || jobs[1].err != nil {
+			t.Errorf("ended with %v and %v", jobs[0].err, jobs[1].err)
+		}
+		if s := p.Stats(); s.Refused != 2 || s.Cancelled != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
 func TestQueueLimit(t *testing.T) {
 	in(t, Options{Workers: 1, QueueLimit: 2, QueueCost: 1000}, func(t *testing.T, p *Pool) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -349,10 +443,10 @@ func TestQueueLaws(t *testing.T) {
 		var q queue
 		var model []*job
 		now := int64(1)
-		least := func(jobs []*job, small bool) *job {
+		least := func(jobs []*job, most int) *job {
 			var best *job
 			for _, j := range jobs {
-				if (!small || j.small) && (best == nil || j.order < best.order) {
+				if j.cost <= most && (best == nil || j.order < best.order) {
 					best = j
 				}
 			}
@@ -371,23 +465,16 @@ func TestQueueLaws(t *testing.T) {
 			"push": func(t *rapid.T) {
 				now += rapid.Int64Range(1, 1_000_000).Draw(t, "later")
 				cost := rapid.IntRange(1, 100_000).Draw(t, "cost")
-				j := &job{cost: cost, small: cost <= DefaultSmall, times: Times{Queued: now}}
+				j := &job{cost: cost, times: Times{Queued: now}}
 				q.push(j)
 				model = append(model, j)
 			},
 			"pop": func(t *rapid.T) {
-				want := least(model, false)
-				got := q.pop()
+				class := rapid.IntRange(0, 18).Draw(t, "class")
+				want := least(model, 1<<class)
+				got := q.pop(class)
 				if order(got) != order(want) {
-					t.Fatalf("popped order %d, want %d", order(got), order(want))
-				}
-				drop(got)
-			},
-			"popSmall": func(t *rapid.T) {
-				want := least(model, true)
-				got := q.popSmall()
-				if order(got) != order(want) || got != nil && !got.small {
-					t.Fatalf("popped order %d, want %d", order(got), order(want))
+					t.Fatalf("popped order %d of class %d, want %d", order(got), class, order(want))
 				}
 				drop(got)
 			},
@@ -405,16 +492,17 @@ func TestQueueLaws(t *testing.T) {
 				var cost, small, oldest int64
 				for _, j := range model {
 					cost += int64(j.cost)
-					if j.small {
+					if j.cost <= DefaultSmall {
 						small += int64(j.cost)
 					}
 					if oldest == 0 || j.times.Queued < oldest {
 						oldest = j.times.Queued
 					}
 				}
-				if q.len() != len(model) || q.ahead(false) != cost || q.ahead(true) != small || q.oldest() != oldest {
+				all, some := q.cost(classes-1), q.cost(classOf(DefaultSmall))
+				if q.len() != len(model) || all != cost || some != small || q.oldest() != oldest {
 					t.Fatalf("len %d, cost %d, small %d, oldest %d; want %d, %d, %d, %d",
-						q.len(), q.ahead(false), q.ahead(true), q.oldest(), len(model), cost, small, oldest)
+						q.len(), all, some, q.oldest(), len(model), cost, small, oldest)
 				}
 			},
 		})

@@ -1,19 +1,32 @@
 package pool
 
-import "container/heap"
+import (
+	"container/heap"
+	"math/bits"
+)
 
 // job is one call of Run.
 type job struct {
 	fn    func(yield func())
 	cost  int
+	class int   // of its cost
 	order int64 // the smallest goes first
 	index int   // in its heap; -1 once it has left
-	small bool
 	times Times
-	done  chan struct{}
-	// failed is what the job panicked with.
+	// lent is what others took that the job let by while it ran, in nanoseconds,
+	// and given what of that those took that are not small.
+	lent, given int64
+	done        chan struct{}
+	// failed is why the job has no result.
 	failed *failure
 }
+
+// classOf gives the class of a cost: class k holds costs above 1<<(k-1), up to
+// 1<<k.
+func classOf(cost int) int { return min(bits.Len(uint(cost-1)), classes-1) }
+
+// classes are enough for the cost of any body.
+const classes = 40
 
 // patience is how long a job waits in turn, for each unit of its cost: a job
 // goes before every later one that arrives more than patience*(difference of
@@ -25,42 +38,47 @@ const patience = 400 // nanoseconds
 //
 // A job's order is its arrival plus patience for its cost. Among jobs that
 // arrive together the shortest goes first; a long one ages into its turn, and
-// is overtaken by those that arrive within its patience and by no others.
-// Small jobs have a heap of their own, because a running large job lets them
-// by.
+// is overtaken by those that arrive within its patience and by no others. Each
+// class of costs has a heap of its own, because a running job lets by only what
+// is much shorter than itself.
 type queue struct {
-	small, large jobHeap
-	cost         int64 // of all waiting jobs
-	smallCost    int64
+	heaps [classes]jobHeap
+	costs [classes]int64 // of the jobs in each
+	jobs  int
 }
 
-func (q *queue) len() int { return len(q.small) + len(q.large) }
+func (q *queue) len() int { return q.jobs }
+
+// cost is that of all waiting jobs up to a class.
+func (q *queue) cost(upTo int) (sum int64) {
+	for _, c := range q.costs[:upTo+1] {
+		sum += c
+	}
+	return sum
+}
 
 func (q *queue) push(j *job) {
+	j.class = classOf(j.cost)
 	j.order = j.times.Queued + patience*int64(j.cost)
-	heap.Push(q.heapOf(j), j)
+	heap.Push(&q.heaps[j.class], j)
 	q.count(j, 1)
 }
 
-// pop takes the job whose turn it is, or nil.
-func (q *queue) pop() *job {
-	switch {
-	case q.len() == 0:
-		return nil
-	case len(q.large) == 0 || len(q.small) > 0 && q.small[0].order <= q.large[0].order:
-		return q.popSmall()
-	}
-	j := heap.Pop(&q.large).(*job)
-	q.count(j, -1)
-	return j
-}
-
-// popSmall takes the small job whose turn it is, or nil.
-func (q *queue) popSmall() *job {
-	if len(q.small) == 0 {
+// pop takes the job whose turn it is among those up to a class, or gives nil.
+func (q *queue) pop(upTo int) *job {
+	if q.jobs == 0 {
 		return nil
 	}
-	j := heap.Pop(&q.small).(*job)
+	best := -1
+	for k := range q.heaps[:upTo+1] {
+		if h := q.heaps[k]; len(h) > 0 && (best < 0 || h[0].order < q.heaps[best][0].order) {
+			best = k
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	j := heap.Pop(&q.heaps[best]).(*job)
 	q.count(j, -1)
 	return j
 }
@@ -70,24 +88,15 @@ func (q *queue) remove(j *job) bool {
 	if j.index < 0 {
 		return false
 	}
-	heap.Remove(q.heapOf(j), j.index)
+	heap.Remove(&q.heaps[j.class], j.index)
 	q.count(j, -1)
 	return true
-}
-
-// ahead is the cost of the work that goes before a new job of a size class,
-// roughly: small jobs pass large ones.
-func (q *queue) ahead(small bool) int64 {
-	if small {
-		return q.smallCost
-	}
-	return q.cost
 }
 
 // oldest is when the job that has waited longest arrived; 0 with none waiting.
 func (q *queue) oldest() int64 {
 	var at int64
-	for _, h := range []jobHeap{q.small, q.large} {
+	for _, h := range q.heaps {
 		for _, j := range h {
 			if at == 0 || j.times.Queued < at {
 				at = j.times.Queued
@@ -97,18 +106,9 @@ func (q *queue) oldest() int64 {
 	return at
 }
 
-func (q *queue) heapOf(j *job) *jobHeap {
-	if j.small {
-		return &q.small
-	}
-	return &q.large
-}
-
-func (q *queue) count(j *job, sign int64) {
-	q.cost += sign * int64(j.cost)
-	if j.small {
-		q.smallCost += sign * int64(j.cost)
-	}
+func (q *queue) count(j *job, sign int) {
+	q.jobs += sign
+	q.costs[j.class] += int64(sign) * int64(j.cost)
 }
 
 // jobHeap implements heap.Interface by order.

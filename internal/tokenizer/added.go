@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -19,27 +18,16 @@ type AddedToken struct {
 	Normalized bool
 	// Special tokens are left out of text decoded with skipSpecial.
 	Special bool
+
+	decodes string // what the decoder is given: the content, normalized if Normalized
 }
 
 // finder finds a set of added tokens in text: from left to right, at each
 // place the longest. It is immutable.
 type finder struct {
 	tokens []AddedToken
-	nodes  []trieNode
-	edges  []trieEdge
-	first  [256]bool // bytes that begin a token
-	only   int       // the one byte that begins every token, or -1
-}
-
-// trieNode has its edges in finder.edges, sorted by byte.
-type trieNode struct {
-	edges, count int32
-	token        int32 // index in tokens of the token that ends here, or -1
-}
-
-type trieEdge struct {
-	label byte
-	node  int32
+	trie   *trie
+	only   int // the one byte that begins every token, or -1
 }
 
 // newFinder builds a finder of tokens by their patterns, which are not empty.
@@ -48,77 +36,29 @@ func newFinder(tokens []AddedToken, patterns []string) *finder {
 	if len(tokens) == 0 {
 		return nil
 	}
-	f := &finder{tokens: tokens, only: -1}
-	order := make([]int, len(tokens))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(patterns[a], patterns[b]) })
-	f.build(order, patterns, 0)
-	begins := 0
-	for b, yes := range f.first {
-		if yes {
-			begins, f.only = begins+1, b
+	f := &finder{tokens: tokens, trie: newTrie(patterns), only: int(patterns[0][0])}
+	for _, p := range patterns {
+		if int(p[0]) != f.only {
+			f.only = -1
+			break
 		}
-	}
-	if begins > 1 {
-		f.only = -1
 	}
 	return f
-}
-
-// build adds the node for the sorted patterns in order, which agree in their
-// first depth bytes.
-func (f *finder) build(order []int, patterns []string, depth int) int32 {
-	at := int32(len(f.nodes))
-	f.nodes = append(f.nodes, trieNode{token: -1})
-	for len(order) > 0 && len(patterns[order[0]]) == depth {
-		if f.nodes[at].token < 0 {
-			f.nodes[at].token = int32(order[0])
-		}
-		order = order[1:]
-	}
-	var edges []trieEdge
-	for len(order) > 0 {
-		label, n := patterns[order[0]][depth], 0
-		for n < len(order) && patterns[order[n]][depth] == label {
-			n++
-		}
-		if depth == 0 {
-			f.first[label] = true
-		}
-		edges = append(edges, trieEdge{label, f.build(order[:n], patterns, depth+1)})
-		order = order[n:]
-	}
-	f.nodes[at].edges, f.nodes[at].count = int32(len(f.edges)), int32(len(edges))
-	f.edges = append(f.edges, edges...)
-	return at
 }
 
 // longest gives the longest token at s[i] and its end.
 func (f *finder) longest(s string, i int) (token, end int) {
 	token = -1
-	node := f.nodes[0]
-	for {
-		if node.token >= 0 {
-			token, end = int(node.token), i
+	node := int32(0)
+	for ; i < len(s); i++ {
+		if node = f.trie.step(node, s[i]); node < 0 {
+			break
 		}
-		if i == len(s) {
-			return token, end
+		if value := f.trie.nodes[node].value; value >= 0 {
+			token, end = int(value), i+1
 		}
-		next := int32(-1)
-		for _, e := range f.edges[node.edges : node.edges+node.count] {
-			if e.label == s[i] {
-				next = e.node
-				break
-			}
-		}
-		if next < 0 {
-			return token, end
-		}
-		node = f.nodes[next]
-		i++
 	}
+	return token, end
 }
 
 // match is an added token found in a text.
@@ -150,7 +90,7 @@ func (f *finder) find(s string, from, floor int, e *Encoder) (match, bool) {
 			}
 			i += skip
 			work -= skip / 16
-		} else if !f.first[s[i]] {
+		} else if f.trie.root[s[i]] < 0 {
 			work--
 			continue
 		}

@@ -132,3 +132,86 @@ func BenchmarkLoad(b *testing.B) {
 		sim(b)
 	}
 }
+
+// BenchmarkPrefix measures prompts of which 95 % were seen before: a chat's
+// earlier turns, and a document in one message with another question to it.
+// The rate is that of the whole text, from its bytes to its ids; cold is an
+// encoder that has seen nothing, without cache.
+func BenchmarkPrefix(b *testing.B) {
+	m := sim(b)
+	for _, kind := range []struct{ name, text string }{
+		{"english", goText(b, 160<<10, ".html", ".md")},
+		{"code", goText(b, 160<<10, ".go")},
+		{"chinese", strings.Repeat("数据库连接失败,请检查网络设置。\nA 这是一个测试文本,用来测量速度。", 1900)[:160<<10-1]},
+	} {
+		text := strings.ToValidUTF8(kind.text, "")
+		const turns = 20
+		chat := func(last string) string {
+			var t strings.Builder
+			for i := range turns {
+				part := text[i*len(text)/turns : (i+1)*len(text)/turns]
+				if i == turns-1 {
+					part = last
+				}
+				fmt.Fprintf(&t, "<|im_start|>user\n%s<|im_end|>\n", strings.ToValidUTF8(part, ""))
+			}
+			return t.String()
+		}
+		document := func(last string) string {
+			return "<|im_start|>user\n" + strings.ToValidUTF8(text[:len(text)*(turns-1)/turns], "") + "\nAnd then: " + last + "<|im_end|>\n"
+		}
+		// The new twentieth is other text each time.
+		last := func(i int) string {
+			size := len(text) / turns
+			at := i * 997 % (len(text) - size)
+			return strings.ToValidUTF8(text[at:at+size], "")
+		}
+		for _, shape := range []struct {
+			name   string
+			prompt func(last string) string
+		}{{"chat", chat}, {"document", document}} {
+			var prompts []string
+			for i := range 64 {
+				prompts = append(prompts, shape.prompt(fmt.Sprintf("%d %s", i, last(i))))
+			}
+			for _, shared := range []bool{false, true} {
+				name := kind.name + "/" + shape.name + "/cold"
+				if shared {
+					name = kind.name + "/" + shape.name + "/shared"
+				}
+				b.Run(name, func(b *testing.B) { benchPrefix(b, m.Tokenizer, prompts, shared) })
+			}
+		}
+	}
+}
+
+func benchPrefix(b *testing.B, t *tokenizer.Tokenizer, prompts []string, shared bool) {
+	enc := t.NewEncoder()
+	ids := make([]uint32, 0, len(prompts[0]))
+	tokens := 0
+	var o tokenizer.EncodeOptions
+	for i := 0; b.Loop(); i++ {
+		if !shared {
+			enc.Forget()
+		} else if i%len(prompts) == 0 {
+			// A cache that has seen what is shared and none of what is not.
+			b.StopTimer()
+			o.Prefix = tokenizer.NewPrefixCache(64 << 20)
+			if _, err := enc.Encode(b.Context(), nil, prompts[0], o); err != nil {
+				b.Fatal(err)
+			}
+			i++
+			b.StartTimer()
+		}
+		var err error
+		if ids, err = enc.Encode(b.Context(), ids[:0], prompts[i%len(prompts)], o); err != nil {
+			b.Fatal(err)
+		}
+		tokens += len(ids)
+	}
+	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds()/1e6, "Mtok/s")
+	if shared {
+		s := o.Prefix.Stats()
+		b.ReportMetric(100*float64(s.Reused)/float64(s.Tokens), "%reused")
+	}
+}

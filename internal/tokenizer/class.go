@@ -126,3 +126,18 @@ const scanPart = 32 << 10
 
 // partAt gives where a scan that has come to i pauses next.
 func partAt(s string, i int) int { return min(len(s), i+scanPart) }
+
+// The bits of a code point's traits beside its grapheme class, as in
+// traitData.
+const (
+	graphemeMask   = 1<<4 - 1
+	bitNumeric     = 1 << 4 // what pre-tokenizer Digits takes
+	bitPunctuation = 1 << 5 // what pre-tokenizer Punctuation takes
+	bitMark        = 1 << 6 // what normalizer StripAccents takes
+	bitSplitWord   = 1 << 7 // \w of the split engine
+)
+
+// traits gives the traits of a rune.
+func traits(r rune) byte {
+	return traitData[int(traitIndex[r>>8])<<8|int(r&0xff)]
+}

@@ -4,11 +4,14 @@ import (
 	"unicode/utf8"
 )
 
-// Decode gives the text of ids. Bytes that are not valid UTF-8 become U+FFFD,
-// one for each maximal part that could have begun a rune; ids that are no
-// tokens have no text; with skipSpecial special tokens have none either.
+// Decode gives the text of ids. Ids that are no tokens have no text; with
+// skipSpecial special tokens have none either. Bytes that are not valid UTF-8
+// become U+FFFD: in a byte-level vocabulary one for each maximal part that
+// could have begun a rune; in one that falls back to bytes, one for each byte
+// of a run of bytes that as a whole is not valid.
 func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	d := NewDetokenizer(t, DetokenizerOptions{SkipSpecial: skipSpecial})
+	d.wholeRuns = true
 	text, _, _ := d.Append(nil, ids)
 	text, _ = d.Finish(text)
 	return string(text)
@@ -32,11 +35,23 @@ type DetokenizerOptions struct {
 // Text is given out when it is certain: the bytes of an incomplete rune are
 // held, and so is text that may be the beginning of a stop string. However
 // the ids are cut into calls, the text is the same.
+//
+// It is also the text that Decode gives, with one exception. A vocabulary that
+// falls back to bytes spells a run of runes that are no tokens in bytes. Decode
+// looks at the whole run: if it is not valid, all of it becomes U+FFFD. Here
+// its runes are given out as they are complete, and stand; only from the first
+// bad byte to the run's end each byte becomes U+FFFD.
 type Detokenizer struct {
 	t     *Tokenizer
 	skip  bool
 	keep  bool
 	stops []stopMatcher
+	begun bool // a token has been seen
+	strip int  // how often strip may still be taken from the beginning
+
+	wholeRuns bool   // a run of bytes is held until its end
+	run       []byte // that run
+	badRun    bool   // the run has a byte that is not valid
 
 	tail    [utf8.UTFMax]byte // an incomplete rune
 	tailLen int
@@ -54,7 +69,7 @@ type stopMatcher struct {
 
 // NewDetokenizer makes a detokenizer for one answer.
 func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
-	d := &Detokenizer{t: t, skip: o.SkipSpecial, keep: o.IncludeStop, matched: -1}
+	d := &Detokenizer{t: t, skip: o.SkipSpecial, keep: o.IncludeStop, matched: -1, strip: t.decoding.stripMost}
 	if len(o.StopStrings) == 0 {
 		return d
 	}
@@ -106,8 +121,17 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 		if int(id) >= len(d.t.known) || d.skip && d.t.special[id] {
 			continue
 		}
+		if !d.t.known[id] {
+			continue
+		}
 		b := d.t.text[d.t.offsets[id]:d.t.offsets[id+1]]
-		if dst = d.feed(dst, b); d.matched >= 0 {
+		if !d.begun {
+			d.begun = true
+			if text, ok := d.t.firstText[id]; ok {
+				b = []byte(text)
+			}
+		}
+		if dst = d.token(dst, id, b); d.matched >= 0 {
 			return dst, i + 1, true
 		}
 	}
@@ -121,11 +145,8 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 	if d.matched >= 0 {
 		return dst, true
 	}
-	if d.tailLen > 0 {
-		d.tailLen = 0
-		if dst = d.emit(dst, d.replacement()); d.matched >= 0 {
-			return dst, true
-		}
+	if dst = d.endRun(dst); d.matched >= 0 {
+		return dst, true
 	}
 	dst = append(dst, d.held...)
 	d.held = d.held[:0]
@@ -139,10 +160,87 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 func (d *Detokenizer) Stop() int { return d.matched }
 
 // Held is how many bytes of text, incomplete runes included, are held back.
-func (d *Detokenizer) Held() int { return d.tailLen + len(d.held) }
+func (d *Detokenizer) Held() int { return d.tailLen + len(d.run) + len(d.held) }
+
+// token takes the bytes of one token.
+func (d *Detokenizer) token(dst []byte, id uint32, b []byte) []byte {
+	switch {
+	case d.t.decoding.byteLevel:
+		return d.feed(dst, b)
+	case d.t.isByte != nil && d.t.isByte[id]:
+		return d.runByte(dst, b[0])
+	}
+	if dst = d.endRun(dst); d.matched >= 0 {
+		return dst
+	}
+	return d.emit(dst, b)
+}
+
+// runByte takes a byte of a run.
+func (d *Detokenizer) runByte(dst []byte, b byte) []byte {
+	switch {
+	case d.wholeRuns:
+		d.run = append(d.run, b)
+		return dst
+	case d.badRun:
+		return d.emit(dst, d.replacement())
+	}
+	d.tail[d.tailLen] = b
+	d.tailLen++
+	rune := d.tail[:d.tailLen]
+	switch {
+	case utf8.Valid(rune):
+		d.tailLen = 0
+		return d.emit(dst, rune)
+	case partial(rune):
+		return dst
+	}
+	d.badRun = true
+	return d.replace(dst)
+}
+
+// replace gives U+FFFD for each byte of an incomplete rune.
+func (d *Detokenizer) replace(dst []byte) []byte {
+	n := d.tailLen
+	d.tailLen = 0
+	for ; n > 0 && d.matched < 0; n-- {
+		dst = d.emit(dst, d.replacement())
+	}
+	return dst
+}
+
+// endRun ends what may be going on: a run of bytes, or in a byte-level
+// vocabulary an incomplete rune.
+func (d *Detokenizer) endRun(dst []byte) []byte {
+	if d.t.decoding.byteLevel {
+		d.tailLen = min(d.tailLen, 1)
+		return d.replace(dst)
+	}
+	d.badRun = false
+	if len(d.run) > 0 {
+		if utf8.Valid(d.run) {
+			dst = d.emit(dst, d.run)
+		} else {
+			for range d.run {
+				dst = d.emit(dst, d.replacement())
+			}
+		}
+		d.run = d.run[:0]
+	}
+	return d.replace(dst)
+}
 
 // emit takes valid text.
 func (d *Detokenizer) emit(dst, text []byte) []byte {
+	for d.strip > 0 && len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r != d.t.decoding.strip {
+			d.strip = 0
+			break
+		}
+		d.strip--
+		text = text[size:]
+	}
 	if len(d.stops) == 0 {
 		return append(dst, text...)
 	}

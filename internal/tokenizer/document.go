@@ -115,6 +115,13 @@ type addedEntry struct {
 	Special    bool   `json:"special"`
 }
 
+func (e addedEntry) token() AddedToken {
+	return AddedToken{
+		ID: e.ID, Content: e.Content, SingleWord: e.SingleWord, LStrip: e.LStrip, RStrip: e.RStrip,
+		Normalized: e.Normalized, Special: e.Special, decodes: e.Content,
+	}
+}
+
 // bpeModel is the model member for byte pair encoding.
 type bpeModel struct {
 	Type         string            `json:"type"`
@@ -180,15 +187,82 @@ func readPair(d *jsontext.Decoder, pair *[2]string) error {
 	return nil
 }
 
+// unigramModel is the model member for Unigram.
+type unigramModel struct {
+	Type         string         `json:"type"`
+	UnkID        *uint32        `json:"unk_id"`
+	ByteFallback bool           `json:"byte_fallback"`
+	Vocab        []unigramToken `json:"vocab"`
+}
+
+// unigramToken is a token and its score, written ["token", -1.5].
+type unigramToken struct {
+	token string
+	score float64
+}
+
+// UnmarshalJSONFrom reads the pair.
+func (u *unigramToken) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	var score jsontext.Value
+	for i, kind := range []jsontext.Kind{'[', '"', '0', ']'} {
+		if d.PeekKind() != kind {
+			if d.PeekKind() == jsontext.KindInvalid {
+				_, err := d.ReadToken()
+				return err
+			}
+			return errors.New("a token must be a list of its text and its score")
+		}
+		if i == 2 {
+			var err error
+			if score, err = d.ReadValue(); err != nil {
+				return err
+			}
+			u.score, err = referenceFloat(score)
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		tok, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if i == 1 {
+			u.token = tok.String()
+		}
+	}
+	return nil
+}
+
 // splitPart is a pre-tokenizer of type Split.
 type splitPart struct {
-	Type    string `json:"type"`
-	Pattern struct {
-		Regex  *string `json:"Regex"`
-		String *string `json:"String"`
-	} `json:"pattern"`
-	Behavior string `json:"behavior"`
-	Invert   bool   `json:"invert"`
+	Type     string      `json:"type"`
+	Pattern  patternPart `json:"pattern"`
+	Behavior string      `json:"behavior"`
+	Invert   bool        `json:"invert"`
+}
+
+// patternPart is a regular expression or a plain string.
+type patternPart struct {
+	Regex  *string `json:"Regex"`
+	String *string `json:"String"`
+}
+
+// replacePart is Replace as normalizer and decoder.
+type replacePart struct {
+	Type    string      `json:"type"`
+	Pattern patternPart `json:"pattern"`
+	Content string      `json:"content"`
+}
+
+// metaspacePart is Metaspace as pre-tokenizer and decoder.
+type metaspacePart struct {
+	Type           string  `json:"type"`
+	Replacement    string  `json:"replacement"`
+	AddPrefixSpace *bool   `json:"add_prefix_space"`
+	PrependScheme  *string `json:"prepend_scheme"`
+	Split          *bool   `json:"split"`
+	StrRep         *string `json:"str_rep"`
 }
 
 // byteLevelPart is ByteLevel as pre-tokenizer, post-processor and decoder.

@@ -27,6 +27,9 @@ type EncodeOptions struct {
 	// Yield is called about every 250 us, to let others run. Nil is
 	// runtime.Gosched.
 	Yield func()
+	// Prefix has the ids of parts of earlier texts, and takes those of this
+	// one; nil reuses nothing. The ids are the same either way.
+	Prefix *PrefixCache
 }
 
 // Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
@@ -35,15 +38,50 @@ type Encoder struct {
 	t     *Tokenizer
 	cache *pieceCache
 	merge merger
-	norm  normalizer
-	ctx   context.Context // of the Encode under way
-	work  int             // until the next pause
-	yield func()
+	best  viterbi
+	// What normalizers rewrite goes back and forth between two buffers; each
+	// stage has memory of its own, which holds what the stages after it cut.
+	normal  [2][]byte
+	scratch scratch
+	memory  []stageMemory
+	ctx     context.Context // of the Encode under way
+	work    int             // until the next pause
+	yield   func()
+
+	prefix prefixUse
+}
+
+// stageMemory is what a stage reuses.
+type stageMemory struct {
+	text   []byte
+	spans  []span
+	pieces []marked
+}
+
+// keepText bounds the memory of each kind that an idle encoder holds for
+// texts, in bytes.
+const keepText = 1 << 20
+
+// trim lets go of what a very long text needed.
+func (e *Encoder) trim() {
+	for i := range e.normal {
+		if cap(e.normal[i]) > keepText {
+			e.normal[i] = nil
+		}
+	}
+	if cap(e.scratch.runes) > keepText/16 || cap(e.scratch.spans) > keepText/16 {
+		e.scratch = scratch{}
+	}
+	for i := range e.memory {
+		if m := &e.memory[i]; cap(m.text) > keepText || cap(m.spans) > keepText/16 || cap(m.pieces) > keepText/16 {
+			*m = stageMemory{}
+		}
+	}
 }
 
 // NewEncoder makes an encoder.
 func (t *Tokenizer) NewEncoder() *Encoder {
-	return &Encoder{t: t, cache: newPieceCache()}
+	return &Encoder{t: t, cache: newPieceCache(), memory: make([]stageMemory, len(t.stages))}
 }
 
 // Forget empties the cache, so that nothing of earlier texts is kept.
@@ -61,9 +99,17 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 	if e.yield == nil {
 		e.yield = runtime.Gosched
 	}
-	defer func() { e.ctx, e.yield = nil, nil }()
-	if err := e.validate(text); err != nil {
-		return dst, err
+	e.prefix = prefixUse{cache: o.Prefix, text: text}
+	before := len(dst)
+	defer func() {
+		e.ctx, e.yield = nil, nil
+		e.prefix.end(len(dst) - before)
+		e.trim()
+	}()
+	if o.Prefix == nil {
+		if err := e.validate(text, 0); err != nil {
+			return dst, err
+		}
 	}
 	if o.AddSpecial {
 		dst = append(dst, e.t.prefix...)
@@ -83,8 +129,9 @@ func (e *Encoder) EncodeBytes(ctx context.Context, dst []uint32, text []byte, o 
 	return e.Encode(ctx, dst, unsafe.String(unsafe.SliceData(text), len(text)), o)
 }
 
-// validate refuses text that is not valid UTF-8, a part at a time.
-func (e *Encoder) validate(s string) error {
+// validate refuses text that is not valid UTF-8, a part at a time. The text
+// begins at byte base of the whole.
+func (e *Encoder) validate(s string, base int) error {
 	const part = 16 * pauseBytes // valid text is checked at over 1 GB/s
 	for from := 0; from < len(s); {
 		end := min(len(s), from+part)
@@ -92,7 +139,7 @@ func (e *Encoder) validate(s string) error {
 			end-- // not inside a rune
 		}
 		if !utf8.ValidString(s[from:end]) {
-			at := from + invalidUTF8(s[from:end])
+			at := base + from + invalidUTF8(s[from:end])
 			return infer.Invalid("", "the text is not valid UTF-8 at byte %d: send text as UTF-8", at)
 		}
 		if from = end; from < len(s) {
@@ -139,25 +186,50 @@ func (e *Encoder) pause() error {
 // normalizes what is between, cuts again at those looked for in normalized
 // text, and encodes the segments that remain.
 func (e *Encoder) raw(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
-	return e.cut(dst, s, o, e.t.rawTokens, false)
+	return e.cut(dst, s, o, e.t.rawTokens, false, true)
 }
 
-// between goes on with what lies between two added tokens.
-func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal bool) ([]uint32, error) {
+// between goes on with what lies between two added tokens. first says that it
+// is the beginning of the text.
+func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal, first bool) ([]uint32, error) {
 	if normal {
-		return e.segment(dst, s, 0)
+		return e.segment(dst, s, first, 0)
 	}
-	if e.t.nfc {
-		var err error
-		if s, err = e.norm.nfc(s, e); err != nil {
-			return dst, err
+	if e.prefix.cache != nil {
+		return e.reuse(dst, s, o)
+	}
+	return e.normalized(dst, s, o, first)
+}
+
+// normalized goes on with what lies between two added tokens of the text as it
+// came, or with a part of that.
+func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions, first bool) ([]uint32, error) {
+	s, err := e.normalize(s)
+	if err != nil {
+		return dst, err
+	}
+	return e.cut(dst, s, o, e.t.normalTokens, true, first)
+}
+
+// normalize gives the normal form of s, which is valid until the next call.
+func (e *Encoder) normalize(s string) (string, error) {
+	into := 0
+	for _, r := range e.t.normalizers {
+		out, changed, err := r.rewrite(&e.scratch, e.normal[into][:0], s, e)
+		if err != nil {
+			return s, err
+		}
+		if changed {
+			e.normal[into] = out
+			s = unsafe.String(unsafe.SliceData(out), len(out))
+			into = 1 - into
 		}
 	}
-	return e.cut(dst, s, o, e.t.normalTokens, true)
+	return s, nil
 }
 
 // cut appends the ids of the tokens f finds, and goes on with what is between.
-func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal bool) ([]uint32, error) {
+func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal, first bool) ([]uint32, error) {
 	var err error
 	done, from := 0, 0
 	for f != nil {
@@ -170,7 +242,7 @@ func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal
 			continue
 		}
 		if m.start > done {
-			if dst, err = e.between(dst, s[done:m.start], o, normal); err != nil {
+			if dst, err = e.between(dst, s[done:m.start], o, normal, first && done == 0); err != nil {
 				return dst, err
 			}
 		}
@@ -183,25 +255,66 @@ func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal
 		}
 	}
 	if done < len(s) {
-		return e.between(dst, s[done:], o, normal)
+		return e.between(dst, s[done:], o, normal, first && done == 0)
 	}
 	return dst, nil
 }
 
-// segment encodes text that has no added tokens. Each scanner of a chain but
-// the last cuts segments for the next.
-func (e *Encoder) segment(dst []uint32, s string, stage int) ([]uint32, error) {
-	scan := e.t.scan[stage]
-	if stage == len(e.t.scan)-1 {
-		return e.pieces(dst, s, scan)
+// segment encodes text that has no added tokens, from a stage on. first says
+// that it is the beginning of the text.
+func (e *Encoder) segment(dst []uint32, s string, first bool, at int) ([]uint32, error) {
+	if at < len(e.t.stages) {
+		return e.t.stages[at].cut(e, dst, s, first, at)
 	}
-	for i := 0; i < len(s); {
-		end := scan.next(s, i, e)
-		var err error
-		if dst, err = e.segment(dst, s[i:end], stage+1); err != nil {
-			return dst, err
+	if e.t.byteLevel {
+		return e.pieces(dst, s, e.t.last)
+	}
+	return e.word(dst, s)
+}
+
+// word encodes what the stages cut for a model that is not byte-level.
+func (e *Encoder) word(dst []uint32, s string) ([]uint32, error) {
+	if e.t.unigram != nil {
+		return e.path(dst, s)
+	}
+	if id, ok := e.t.vocab.words[s]; ok {
+		return append(dst, id), nil
+	}
+	return e.pieces(dst, s, e.t.vocab.cut)
+}
+
+// path encodes a word by the best path through it.
+func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
+	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
+	u := e.t.unigram
+	if len(b) > cachePiece {
+		return e.best.encode(u, dst, s, e)
+	}
+	var k pieceKey
+	var hash uint64
+	ok := false
+	short := len(b) <= shortPiece
+	if short {
+		k = keyOf(b, 0, len(b))
+		hash = k.hash(len(b))
+		if dst, ok = e.cache.getShort(dst, k, hash, len(b)); ok {
+			return dst, nil
 		}
-		i = end
+	}
+	dst, longHash, ok := e.cache.getLong(dst, b)
+	if ok {
+		return dst, nil
+	}
+	from := len(dst)
+	dst, err := e.best.encode(u, dst, s, neverPause{})
+	if err != nil {
+		return dst, err
+	}
+	if !short || !e.cache.putShort(k, hash, len(b), dst[from:]) {
+		e.cache.putLong(b, longHash, dst[from:])
+	}
+	if e.work -= missFactor * len(b); e.work <= 0 {
+		return dst, e.pause()
 	}
 	return dst, nil
 }

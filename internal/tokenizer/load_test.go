@@ -106,18 +106,32 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"version", top("version", "2.0"), `tokenizer.json: /version: version "2.0" is not known`},
 		{"unknown setting", top("speed", 1), "tokenizer.json: /speed: this setting is not supported"},
-		{"normalizer", top("normalizer", object{"type": "Lowercase"}), `tokenizer.json: /normalizer: normalizer "Lowercase" is not supported`},
-		{"nested normalizer", top("normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}, object{"type": "Strip"}}}),
-			`/normalizer/normalizers/1: normalizer "Strip"`},
-		{"no pre-tokenizer", top("pre_tokenizer", nil), "tokenizer.json: /pre_tokenizer: a vocabulary without pre-tokenizer"},
-		{"metaspace", top("pre_tokenizer", object{"type": "Metaspace"}), `/pre_tokenizer: pre-tokenizer "Metaspace"`},
-		{"prefix space", top("pre_tokenizer", object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}), "/pre_tokenizer/add_prefix_space: a prefix space"},
-		{"no regex", top("pre_tokenizer", object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}), "does not split"},
-		{"pattern", top("pre_tokenizer", split(object{"Regex": `(a+)+$`}, "Isolated")), `/pre_tokenizer/pretokenizers/0/pattern/Regex: the split pattern "(a+)+$" is not`},
-		{"plain pattern", top("pre_tokenizer", split(object{"String": " "}, "Isolated")), "/pretokenizers/0/pattern: splitting at a plain string"},
-		{"behavior", top("pre_tokenizer", split(object{"Regex": patternLlama3}, "MergedWithNext")), `/pretokenizers/0/behavior: behavior "MergedWithNext"`},
+		{"normalizer", top("normalizer", object{"type": "BertNormalizer"}), `tokenizer.json: /normalizer: normalizer "BertNormalizer" is not supported`},
+		{"nested normalizer", top("normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}, object{"type": "Append"}}}),
+			`/normalizer/normalizers/1: normalizer "Append"`},
+		{"setting of a normalizer", top("normalizer", object{"type": "NFC", "fast": true}), "/normalizer/fast: this setting is not supported"},
+		{"replacing no text", top("normalizer", object{"type": "Replace", "pattern": object{"Regex": "x*"}, "content": ""}), "/normalizer/pattern/Regex: replacing matches of no text"},
+		{"replacing an empty string", top("normalizer", object{"type": "Replace", "pattern": object{"String": ""}, "content": "x"}), "/normalizer/pattern/String: a pattern that is empty"},
+		{"two patterns", top("normalizer", object{"type": "Replace", "pattern": object{"String": "a", "Regex": "b"}, "content": "x"}), "/normalizer/pattern: want one of Regex and String"},
+		{"charsmap that is no base64", top("normalizer", object{"type": "Precompiled", "precompiled_charsmap": "!"}), "/normalizer/precompiled_charsmap: illegal base64"},
+		{"charsmap cut off", top("normalizer", object{"type": "Precompiled", "precompiled_charsmap": "AAQAAAAA"}), "/normalizer/precompiled_charsmap: its trie is cut off"},
+		{"pre-tokenizer", top("pre_tokenizer", object{"type": "UnicodeScripts"}), `/pre_tokenizer: pre-tokenizer "UnicodeScripts" is not supported`},
+		{"metaspace of no sign", top("pre_tokenizer", object{"type": "Metaspace", "replacement": ""}), "/pre_tokenizer/replacement: want one character"},
+		{"metaspace of an unknown scheme", top("pre_tokenizer", object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "second"}), `/pre_tokenizer/prepend_scheme: "second" is not known`},
+		{"metaspace that contradicts itself", top("pre_tokenizer", object{"type": "Metaspace", "replacement": "▁", "add_prefix_space": false}), "/pre_tokenizer/add_prefix_space: false does not go with"},
+		{"metaspace first after strip", func(d object) {
+			d["normalizer"] = object{"type": "Strip", "strip_left": true, "strip_right": true}
+			d["pre_tokenizer"] = object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}
+		}, `/pre_tokenizer/prepend_scheme: the scheme "first" after a normalizer`},
+		{"after ByteLevel", top("pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{
+			object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}, object{"type": "Whitespace"}}}),
+			`/pre_tokenizer/pretokenizers/1: pre-tokenizer "Whitespace" after ByteLevel`},
+		{"pattern", top("pre_tokenizer", split(object{"Regex": `(a)\1`}, "Isolated")), `/pre_tokenizer/pretokenizers/0/pattern/Regex: the pattern "(a)\\1" (at byte 5: \1) is not`},
+		{"behavior", top("pre_tokenizer", split(object{"Regex": patternLlama3}, "Twice")), `/pretokenizers/0/behavior: "Twice" is not known`},
 		{"decoder", top("decoder", object{"type": "WordPiece"}), `/decoder: decoder "WordPiece"`},
-		{"no decoder", top("decoder", nil), "/decoder: a vocabulary without decoder"},
+		{"decoders in another order", top("decoder", object{"type": "Sequence", "decoders": []any{object{"type": "ByteFallback"}, object{"type": "Metaspace", "replacement": "▁"}}}),
+			`/decoder/decoders/1: decoder "Metaspace" after Fuse, ByteFallback or ByteLevel`},
+		{"stripping the end", top("decoder", object{"type": "Strip", "content": " ", "start": 0, "stop": 1}), "/decoder/stop: taking characters from the end"},
 		{"post-processor", top("post_processor", object{"type": "BertProcessing"}), `/post_processor: post-processor "BertProcessing"`},
 		{"template without text", top("post_processor", object{"type": "TemplateProcessing", "single": []any{}, "pair": nil, "special_tokens": object{}}),
 			"/post_processor/single: a template that does not have the text once"},
@@ -129,9 +143,22 @@ func TestRefusals(t *testing.T) {
 			"special_tokens": object{"<x>": object{"id": "<x>", "ids": []any{999}, "tokens": []any{"<x>"}}}}),
 			`/post_processor/single/0: token "<x>" has id 999, which is no token`},
 		{"no model", top("model", nil), "tokenizer.json: /model: there is no model"},
-		{"unigram", top("model", object{"type": "Unigram", "unk_id": 0, "vocab": []any{[]any{"a", -1.5}}}), `tokenizer.json: /model/type: model "Unigram"`},
+		{"word piece", top("model", object{"type": "WordPiece", "vocab": object{}}), `tokenizer.json: /model/type: model "WordPiece"`},
+		{"unigram of bytes", top("model", object{"type": "Unigram", "unk_id": 0, "vocab": []any{[]any{"a", -1.5}}}), `tokenizer.json: /model/type: model Unigram after pre-tokenizer ByteLevel`},
+		{"unigram without unknown token", func(d object) {
+			d["pre_tokenizer"], d["model"] = nil, object{"type": "Unigram", "unk_id": nil, "vocab": []any{[]any{"a", -1.5}}}
+		}, "/model/unk_id: a Unigram model without unknown token"},
+		{"unigram's unknown token", func(d object) {
+			d["pre_tokenizer"], d["model"] = nil, object{"type": "Unigram", "unk_id": 7, "vocab": []any{[]any{"a", -1.5}}}
+		}, "/model/unk_id: id 7 is not below the vocabulary's size, 1"},
+		{"unigram's token", func(d object) {
+			d["pre_tokenizer"], d["model"] = nil, object{"type": "Unigram", "unk_id": 0, "vocab": []any{[]any{"a", -1.5}, []any{"b"}}}
+		}, "/model/vocab/1"},
+		{"unknown token", func(d object) {
+			d["pre_tokenizer"] = nil
+			d["model"].(object)["unk_token"] = "<unk>"
+		}, `/model/unk_token: token "<unk>" is not in the vocabulary`},
 		{"dropout", model("dropout", 0.1), "/model/dropout: dropout"},
-		{"byte fallback", model("byte_fallback", true), "/model/byte_fallback: byte fallback"},
 		{"subword prefix", model("continuing_subword_prefix", "##"), "/model/continuing_subword_prefix"},
 		{"word suffix", model("end_of_word_suffix", "</w>"), "/model/end_of_word_suffix"},
 		{"merge of an absent token", model("merges", []any{[]any{"a", "b"}, []any{"x", "y"}}), `/model/merges/1: token "xy" is not in the vocabulary`},

@@ -1,5 +1,7 @@
 package tokenizer
 
+import "unicode/utf8"
+
 // shortMerge is the longest piece that mergeShort takes: above it the square
 // of the length costs more than a queue.
 const shortMerge = 64
@@ -9,11 +11,13 @@ const shortMerge = 64
 func (v *vocab) mergeShort(dst []uint32, piece []byte) []uint32 {
 	var idBuf [shortMerge]uint32
 	var valueBuf [shortMerge]uint64
-	n := len(piece)
-	ids, values := idBuf[:n], valueBuf[:n]
-	for i, b := range piece {
-		ids[i] = v.byteIDs[b]
+	var z symbolizer
+	ids := z.flush(v, z.add(v, idBuf[:0], piece))
+	n := len(ids)
+	if n == 0 {
+		return dst
 	}
+	values := valueBuf[:n]
 	// values[i] is that of the pair ids[i], ids[i+1].
 	for i := range n - 1 {
 		values[i] = v.merges.find(ids[i], ids[i+1])
@@ -87,6 +91,7 @@ func (m *merger) merge(v *vocab, dst []uint32, piece []byte, p pauser) ([]uint32
 		return dst, err
 	}
 	defer m.clear()
+	n := int32(len(m.ids))
 	for step := 1; ; step++ {
 		if step%pauseSteps == 0 {
 			if err := p.pause(); err != nil {
@@ -107,7 +112,7 @@ func (m *merger) merge(v *vocab, dst []uint32, piece []byte, p pauser) ([]uint32
 		m.next[at] = third
 		m.values[second] = noMerge
 		m.values[at] = noMerge
-		if third < int32(len(piece)) {
+		if third < n {
 			m.prev[third] = at
 			m.offer(v, at, third)
 		}
@@ -116,7 +121,7 @@ func (m *merger) merge(v *vocab, dst []uint32, piece []byte, p pauser) ([]uint32
 		}
 	}
 	step := 0
-	for i := int32(0); i < int32(len(piece)); i = m.next[i] {
+	for i := int32(0); i < n; i = m.next[i] {
 		if step++; step%(8*pauseSteps) == 0 {
 			if err := p.pause(); err != nil {
 				return dst, err
@@ -136,22 +141,27 @@ func (m *merger) offer(v *vocab, at, next int32) {
 	}
 }
 
-// fill sets up the symbols of a piece, one a byte.
+// fill sets up the symbols of a piece and queues its pairs.
 func (m *merger) fill(v *vocab, piece []byte, p pauser) error {
-	n := len(piece)
-	if cap(m.ids) < n {
-		m.ids, m.values = make([]uint32, n), make([]uint64, n)
-		m.prev, m.next = make([]int32, n), make([]int32, n)
+	if err := m.symbols(v, piece, p); err != nil {
+		return err
 	}
-	m.ids, m.values, m.prev, m.next = m.ids[:n], m.values[:n], m.prev[:n], m.next[:n]
+	n := len(m.ids)
+	if cap(m.values) < n {
+		m.values = make([]uint64, cap(m.ids))
+		m.prev, m.next = make([]int32, cap(m.ids)), make([]int32, cap(m.ids))
+	}
+	m.values, m.prev, m.next = m.values[:n], m.prev[:n], m.next[:n]
+	if n == 0 {
+		return nil
+	}
 	if len(m.runOf) < v.ranks {
 		m.runOf = make([]int32, v.ranks)
 	}
-	// The symbols of a piece are set up a step ahead of their pairs.
-	m.ids[0], m.prev[0], m.next[0] = v.byteIDs[piece[0]], -1, 1
+	m.prev[0], m.next[0] = -1, 1
 	m.values[n-1] = noMerge
 	for i := range int32(n - 1) {
-		m.ids[i+1], m.prev[i+1], m.next[i+1] = v.byteIDs[piece[i+1]], i, i+2
+		m.prev[i+1], m.next[i+1] = i, i+2
 		if i%pauseSteps == pauseSteps-1 {
 			if err := p.pause(); err != nil {
 				m.clear()
@@ -161,6 +171,39 @@ func (m *merger) fill(v *vocab, piece []byte, p pauser) error {
 		m.offer(v, i, i+1)
 	}
 	return nil
+}
+
+// symbols sets up the symbols, pausing between parts.
+func (m *merger) symbols(v *vocab, piece []byte, p pauser) error {
+	if cap(m.ids) < len(piece) {
+		m.ids = make([]uint32, 0, len(piece))
+	}
+	m.ids = m.ids[:0]
+	var z symbolizer
+	for from := 0; from < len(piece); {
+		end := runeStart(piece, from+8*pauseSteps)
+		m.ids = z.add(v, m.ids, piece[from:end])
+		if from = end; from < len(piece) {
+			if err := p.pause(); err != nil {
+				m.clear()
+				return err
+			}
+		}
+	}
+	m.ids = z.flush(v, m.ids)
+	return nil
+}
+
+// runeStart gives the last place at or before at where a rune begins or s
+// ends; of bytes that are no text, some place.
+func runeStart(s []byte, at int) int {
+	if at >= len(s) {
+		return len(s)
+	}
+	for low := at - utf8.UTFMax; at > low+1 && !utf8.RuneStart(s[at]); {
+		at--
+	}
+	return at
 }
 
 // clear empties the queue; an interrupted merge leaves entries in it.

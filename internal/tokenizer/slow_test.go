@@ -71,7 +71,7 @@ func FuzzScan(f *testing.F) {
 			t.Skip()
 		}
 		for _, g := range Grammars() {
-			got, want := split(g.scan, s), slowSplit(t, engines[g.Name], s)
+			got, want := pieces(g.scan, s), slowSplit(t, engines[g.Name], s)
 			if strings.Join(got, "\x00|") != strings.Join(want, "\x00|") {
 				t.Fatalf("%s, %q:\n got %q\nwant %q", g.Name, s, got, want)
 			}
@@ -103,7 +103,7 @@ func slowMerge(v *vocab, piece []byte) []uint32 {
 // slowEncode encodes text without added tokens.
 func slowEncode(t *Tokenizer, s string) []uint32 {
 	var ids []uint32
-	for _, piece := range split(t.scan[0], s) {
+	for _, piece := range pieces(t.last, s) {
 		ids = append(ids, slowMerge(&t.vocab, []byte(piece))...)
 	}
 	return ids
@@ -189,12 +189,8 @@ func TestMergeQueue(t *testing.T) {
 // TestNFCLaws checks what must hold of a normal form for any text.
 func TestNFCLaws(t *testing.T) {
 	runes := []rune("aeoA ̧́̀̊̈\u0323\u0315\u05ae각가\u1100\u1161\u11a8Å\u212b\u0344中é<")
-	var n normalizer
 	nfc := func(t *rapid.T, s string) string {
-		out, err := n.nfc(s, neverPause{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := rewritten(t, normalForm{compose: true}, s)
 		if !utf8.ValidString(out) {
 			t.Fatalf("%+q is not valid", out)
 		}
@@ -207,11 +203,11 @@ func TestNFCLaws(t *testing.T) {
 			t.Fatalf("%+q: once %+q, twice %+q", s, once, twice)
 		}
 		// Taking it apart first changes nothing.
-		n.runes, n.class = n.runes[:0], n.class[:0]
+		var x scratch
 		for _, r := range s {
-			n.decompose(r)
+			x.decompose(r, false)
 		}
-		if apart := nfc(t, string(n.runes)); apart != once {
+		if apart := nfc(t, string(x.runes)); apart != once {
 			t.Fatalf("%+q: decomposed first %+q, else %+q", s, apart, once)
 		}
 	})

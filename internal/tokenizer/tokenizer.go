@@ -12,20 +12,38 @@ import (
 // Tokenizer is a tokenizer.json, ready for use. It is immutable and serves any
 // number of goroutines.
 type Tokenizer struct {
-	vocab vocab
-	scan  []scanner // each cuts what the one before it cut
-	nfc   bool
+	normalizers []rewriter
+	// stages cut the normalized text. If byteLevel, what they cut is then cut by
+	// last and encoded as bytes.
+	stages    []stage
+	byteLevel bool
+	last      scanner
+	// wholeFirst says that the place of the text's beginning is known only as
+	// long as nothing is cut from the normalized text.
+	wholeFirst bool
+	vocab      vocab    // of a BPE model
+	unigram    *unigram // of a Unigram model, or nil
 	// rawTokens are looked for in the text as it comes, normalTokens in the
 	// normalized text. Either may be nil.
 	rawTokens, normalTokens *finder
 	prefix, suffix          []uint32 // what the post-processor adds
 
-	ids     map[string]uint32 // by content, added tokens included
-	added   map[uint32]AddedToken
-	text    []byte // of all tokens, as they decode
-	offsets []uint32
-	known   []bool // ids that are tokens
-	special []bool
+	lineCuts lineCuts // where long segments may be reused in parts
+
+	ids      map[string]uint32 // by content, added tokens included
+	size     int               // tokens of the model
+	repeated map[uint32]string // tokens that another id has too
+	added    map[uint32]AddedToken
+
+	decoding decoding
+	text     []byte // of all tokens, as they decode
+	offsets  []uint32
+	known    []bool // ids that are tokens
+	special  []bool
+	isByte   []bool // one byte of what need not be whole runes; nil if none is
+	// firstText is what tokens decode to that decode differently where no token
+	// is before them.
+	firstText map[uint32]string
 }
 
 // parse builds a tokenizer from the bytes of tokenizer.json.
@@ -56,141 +74,23 @@ func parse(data []byte) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
+	if t.byteLevel {
+		t.setLast()
+	}
 	t.layOut()
+	t.lineCuts = readLineCuts(&doc)
 	return t, nil
 }
 
-func (t *Tokenizer) readNormalizer(n node) error {
-	if n.null() {
-		return nil
-	}
-	kind, err := n.kind()
-	if err != nil {
-		return err
-	}
-	switch kind {
-	case "NFC":
-		t.nfc = true
-		return nil
-	case "Sequence":
-		var seq struct {
-			Type        string           `json:"type"`
-			Normalizers []jsontext.Value `json:"normalizers"`
-		}
-		if err := n.decode(&seq); err != nil {
-			return err
-		}
-		for i, part := range seq.Normalizers {
-			if err := t.readNormalizer(n.at(fmt.Sprintf("/normalizers/%d", i), part)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return n.unsupported(fmt.Sprintf("normalizer %q", kind))
-}
-
-func (t *Tokenizer) readPreTokenizer(n node) error {
-	parts := []node{n}
-	if n.null() {
-		return n.unsupported("a vocabulary without pre-tokenizer")
-	}
-	kind, err := n.kind()
-	if err != nil {
-		return err
-	}
-	if kind == "Sequence" {
-		var seq struct {
-			Type          string           `json:"type"`
-			PreTokenizers []jsontext.Value `json:"pretokenizers"`
-		}
-		if err := n.decode(&seq); err != nil {
-			return err
-		}
-		parts = parts[:0]
-		for i, part := range seq.PreTokenizers {
-			parts = append(parts, n.at(fmt.Sprintf("/pretokenizers/%d", i), part))
+// setLast takes the last scanner out of the stages, so that bytes are cut and
+// encoded in one loop.
+func (t *Tokenizer) setLast() {
+	t.last = wholeText{}
+	if n := len(t.stages); n > 0 {
+		if c, ok := t.stages[n-1].(isolate); ok {
+			t.last, t.stages = c.scan, t.stages[:n-1]
 		}
 	}
-	mapped := false // bytes are mapped to the byte alphabet
-	for _, part := range parts {
-		kind, err := part.kind()
-		if err != nil {
-			return err
-		}
-		if mapped {
-			return part.unsupported(fmt.Sprintf("pre-tokenizer %q after ByteLevel", kind))
-		}
-		switch kind {
-		case "Split":
-			err = t.readSplit(part)
-		case "ByteLevel":
-			mapped = true
-			err = t.readByteLevel(part)
-		default:
-			err = part.unsupported(fmt.Sprintf("pre-tokenizer %q", kind))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if !mapped {
-		return n.unsupported("a pre-tokenizer without ByteLevel")
-	}
-	if len(t.scan) == 0 {
-		return n.unsupported("a pre-tokenizer that does not split")
-	}
-	return nil
-}
-
-func (t *Tokenizer) readByteLevel(n node) error {
-	var part byteLevelPart
-	if err := n.decode(&part); err != nil {
-		return err
-	}
-	if part.AddPrefixSpace {
-		return n.at("/add_prefix_space", nil).unsupported("a prefix space")
-	}
-	if part.UseRegex == nil || *part.UseRegex {
-		t.scan = append(t.scan, gpt2{})
-	}
-	return nil
-}
-
-func (t *Tokenizer) readSplit(n node) error {
-	var part splitPart
-	if err := n.decode(&part); err != nil {
-		return err
-	}
-	if part.Pattern.Regex == nil {
-		return n.at("/pattern", nil).unsupported("splitting at a plain string")
-	}
-	g, ok := grammar(*part.Pattern.Regex)
-	if !ok {
-		return n.at("/pattern/Regex", nil).unsupported(fmt.Sprintf("the split pattern %q", *part.Pattern.Regex))
-	}
-	// To keep each match apart is also what removing everything else does, if
-	// there is nothing else.
-	isolated := part.Behavior == "Isolated" || part.Behavior == "Removed" && part.Invert && g.covers
-	if !isolated {
-		return n.at("/behavior", nil).unsupported(fmt.Sprintf("behavior %q with invert %v", part.Behavior, part.Invert))
-	}
-	t.scan = append(t.scan, g.scan)
-	return nil
-}
-
-func (t *Tokenizer) readDecoder(n node) error {
-	if n.null() {
-		return n.unsupported("a vocabulary without decoder")
-	}
-	kind, err := n.kind()
-	if err != nil {
-		return err
-	}
-	if kind != "ByteLevel" {
-		return n.unsupported(fmt.Sprintf("decoder %q", kind))
-	}
-	return n.decode(new(byteLevelPart))
 }
 
 func (t *Tokenizer) readPostProcessor(n node) error {
@@ -269,8 +169,7 @@ func (t *Tokenizer) readTemplate(n node) error {
 // readAdded takes the added tokens. The reference numbers them itself, in the
 // order of the file; a file that says otherwise is contradictory.
 func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
-	size := uint32(len(t.ids))
-	next := size
+	next := uint32(t.size)
 	var raw, normal []AddedToken
 	var rawText, normalText []string
 	model := make(map[string]uint32)
@@ -294,16 +193,24 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 		}
 		next = max(next, want+1)
 		model[e.Content] = want
-		token := AddedToken(e)
+		token := e.token()
 		t.added[e.ID] = token
 		if !e.Normalized {
 			raw, rawText = append(raw, token), append(rawText, e.Content)
 			continue
 		}
-		text := e.Content
-		if t.nfc {
-			text, _ = new(normalizer).nfc(text, neverPause{})
+		if t.wholeFirst {
+			return at.at("/normalized", nil).unsupported("an added token looked for in text whose lengths a normalizer changed, with the scheme \"first\",")
 		}
+		text, err := t.normalizeToken(e.Content)
+		if err != nil {
+			return at.errorf("%v", err)
+		}
+		if text == "" {
+			return at.unsupported("a token whose normal form is empty")
+		}
+		token.decodes = text
+		t.added[e.ID] = token
 		normal, normalText = append(normal, token), append(normalText, text)
 	}
 	for content, id := range model {
@@ -313,23 +220,21 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 	for _, id := range t.ids {
 		t.known[id] = true
 	}
+	for id := range t.repeated {
+		t.known[id] = true
+	}
 	t.rawTokens, t.normalTokens = newFinder(raw, rawText), newFinder(normal, normalText)
 	return nil
 }
 
 // span is one more than the greatest id.
 func (t *Tokenizer) span() int {
-	top := -1
+	top := t.size - 1
 	for _, id := range t.ids {
 		top = max(top, int(id))
 	}
 	return top + 1
 }
-
-// neverPause is for work that is short and nobody's.
-type neverPause struct{}
-
-func (neverPause) pause() error { return nil }
 
 // layOut writes out the text of every token for decoding.
 func (t *Tokenizer) layOut() {
@@ -337,23 +242,37 @@ func (t *Tokenizer) layOut() {
 	for content, id := range t.ids {
 		byID[id] = content
 	}
-	t.special = make([]bool, len(t.known))
-	t.offsets = make([]uint32, 1, len(byID)+1)
+	for id, content := range t.repeated {
+		byID[id] = content
+	}
 	specials := make(map[string]bool)
 	for _, token := range t.added {
-		byID[token.ID] = token.Content
+		byID[token.ID] = token.decodes
 		if token.Special {
 			specials[token.Content] = true
 		}
 	}
+	t.special = make([]bool, len(t.known))
+	if t.decoding.bytes {
+		t.isByte = make([]bool, len(t.known))
+	}
+	t.firstText = make(map[uint32]string)
+	t.offsets = make([]uint32, 1, len(byID)+1)
 	for id, content := range byID {
-		if b, ok := fromByteAlphabet(content); ok {
-			t.text = append(t.text, b...)
-		} else {
-			t.text = append(t.text, content...)
+		if t.known[id] {
+			text, isByte := t.decoding.token(content, false)
+			if isByte {
+				t.isByte[id] = true
+			}
+			t.text = append(t.text, text...)
+			if len(t.decoding.steps) > 0 {
+				if first, _ := t.decoding.token(content, true); string(first) != string(text) {
+					t.firstText[uint32(id)] = string(first)
+				}
+			}
+			t.special[id] = specials[content]
 		}
 		t.offsets = append(t.offsets, uint32(len(t.text)))
-		t.special[id] = specials[content]
 	}
 	t.text, t.offsets = slices.Clip(t.text), slices.Clip(t.offsets)
 }
@@ -373,13 +292,20 @@ func (t *Tokenizer) Known(id uint32) bool { return int(id) < len(t.known) && t.k
 // Special says whether an id is left out of text decoded with skipSpecial.
 func (t *Tokenizer) Special(id uint32) bool { return int(id) < len(t.special) && t.special[id] }
 
-// TokenBytes gives the bytes a token decodes to, which need not be whole
-// runes, and which the caller does not change. An unknown id has none.
+// TokenBytes gives the bytes a token decodes to where others are before it,
+// which need not be whole runes, and which the caller does not change. An
+// unknown id has none.
 func (t *Tokenizer) TokenBytes(id uint32) []byte {
 	if int(id) >= len(t.known) {
 		return nil
 	}
 	return t.text[t.offsets[id]:t.offsets[id+1]:t.offsets[id+1]]
+}
+
+// OrdinaryBytes is TokenBytes of an id that is a token and not special: of
+// what a model may write as text. content.New takes it for its vocabulary.
+func (t *Tokenizer) OrdinaryBytes(id uint32) ([]byte, bool) {
+	return t.TokenBytes(id), t.Known(id) && !t.Special(id)
 }
 
 // AddedTokens gives the added tokens in the order of their ids.
@@ -426,20 +352,25 @@ func printable(r rune) bool {
 	return r >= '!' && r <= '~' || r >= 0xa1 && r <= 0xac || r >= 0xae && r <= 0xff
 }
 
+// alphabetRune writes a byte in ByteLevel's alphabet.
+func alphabetRune(c byte) rune {
+	switch b := rune(c); {
+	case printable(b):
+		return b
+	case b < 0x21:
+		return 0x100 + b
+	case b == 0xad:
+		return 0x100 + 67
+	default:
+		return 0x100 + 0x21 + b - 0x7f
+	}
+}
+
 // toByteAlphabet writes bytes in ByteLevel's alphabet.
 func toByteAlphabet(s string) string {
 	var out strings.Builder
 	for i := range len(s) {
-		switch b := rune(s[i]); {
-		case printable(b):
-			out.WriteRune(b)
-		case b < 0x21:
-			out.WriteRune(0x100 + b)
-		case b == 0xad:
-			out.WriteRune(0x100 + 67)
-		default:
-			out.WriteRune(0x100 + 0x21 + b - 0x7f)
-		}
+		out.WriteRune(alphabetRune(s[i]))
 	}
 	return out.String()
 }

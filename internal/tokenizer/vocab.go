@@ -51,9 +51,12 @@ type pieceSlot struct {
 }
 
 func newPieceTable(entries int) pieceTable {
-	width := max(4, bits.Len(uint(2*entries)))
-	return pieceTable{slots: make([]pieceSlot, 1<<width), shift: uint(64 - width)}
+	width := tableWidth(entries)
+	return pieceTable{slots: make([]pieceSlot, 1<<width), shift: 64 - width}
 }
+
+// tableWidth is the log2 of the slots of a table that is at most half full.
+func tableWidth(entries int) uint { return uint(max(4, bits.Len(uint(2*entries)))) }
 
 func (t *pieceTable) insert(piece []byte, id uint32) {
 	k, n := keyOf(piece, 0, len(piece)), len(piece)
@@ -96,8 +99,8 @@ type mergeSlot struct {
 }
 
 func newMergeTable(entries int) mergeTable {
-	width := max(4, bits.Len(uint(2*entries)))
-	t := mergeTable{slots: make([]mergeSlot, 1<<width), shift: uint(64 - width)}
+	width := tableWidth(entries)
+	t := mergeTable{slots: make([]mergeSlot, 1<<width), shift: 64 - width}
 	for i := range t.slots {
 		t.slots[i].value = noMerge
 	}
@@ -129,14 +132,21 @@ func (t *mergeTable) find(a, b uint32) uint64 {
 	}
 }
 
-// vocab is a byte-level BPE vocabulary, ready to encode with. It is immutable.
+// vocab is a BPE vocabulary, ready to encode with. It is immutable.
 type vocab struct {
-	byteIDs [256]uint32
+	byteIDs [256]uint32 // symbols of a byte-level vocabulary
+	runes   *runeTable  // symbols of the others, or nil
+	unknown unknown     // what a rune becomes that has no symbol
 	merges  mergeTable
 	ranks   int // number of merges
 	// whole and wholeLong hold the tokens that their own bytes encode to, or
-	// every token if merges are ignored for pieces that are tokens.
+	// every token of a byte-level vocabulary if merges are ignored for pieces
+	// that are tokens.
 	whole     pieceTable
 	wholeLong map[string]uint32
 	longest   int // length of the longest in wholeLong
+	// words holds the tokens of other vocabularies that are found whatever
+	// their merges give; nil if merges are never ignored.
+	words map[string]uint32
+	cut   scanner // cuts words where no merge can join; nil if byte-level
 }

@@ -3,12 +3,15 @@
 
     reference.py train OUT < SPEC    trains OUT/tokenizer.json for a grammar
     reference.py serve DIR           encodes and decodes what comes on stdin
+    reference.py tiktoken DIR        the same with tiktoken, for DIR/spec.json
+    reference.py paths               prints where Python's and Django's files are
 
-SPEC is JSON: what to put into the tokenizer, and the files to train on. serve
-speaks frames: a request is an operation, a length and that many bytes; an
-answer a length in units and the units. Operations: 'e' text to ids, 'E' the
-same with special tokens added, 'd' ids to text, 'D' the same without special
-tokens, 'n' text to its NFC. All numbers are 32-bit little-endian.
+SPEC is JSON: the components to train with and those to write, and the files to
+train on. serve speaks frames: a request is an operation, a length and that
+many bytes; an answer a length in units and the units. Operations: 'e' text to
+ids, 'E' the same with special tokens added, 'd' ids to text, 'D' the same
+without special tokens. All numbers are 32-bit little-endian. A text that the
+reference refuses is answered with one id, REFUSED.
 """
 
 import array
@@ -17,25 +20,35 @@ import os
 import pathlib
 import struct
 import sys
+import sysconfig
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+REFUSED = 0xFFFFFFFF
+
+
+def document(model, components):
+    empty = {"BPE": {"type": "BPE", "vocab": {}, "merges": []}, "Unigram": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": empty[model]} | components
 
 
 def train(out):
+    from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors, trainers
+
     spec = json.load(sys.stdin)
-    tokenizer = Tokenizer(models.BPE(ignore_merges=spec.get("ignore_merges", False)))
-    if spec.get("nfc"):
-        tokenizer.normalizer = normalizers.NFC()
-    split = [pre_tokenizers.Split(Regex(p), behavior="isolated", invert=False) for p in spec["patterns"]]
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not split)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split + [byte_level]) if split else byte_level
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=spec["size"], show_progress=False, max_token_length=spec.get("max_token_length"),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer = Tokenizer.from_str(json.dumps(document(spec["model"], spec["train"])))
+    common = {"vocab_size": spec["size"], "show_progress": False, "special_tokens": spec["special"] or []}
+    if spec["byte_alphabet"]:
+        common["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if spec["model"] == "Unigram":
+        trainer = trainers.UnigramTrainer(unk_token="<unk>", **common)
+    else:
+        trainer = trainers.BpeTrainer(max_token_length=spec.get("max_token_length"), limit_alphabet=spec.get("limit_alphabet"), **common)
     texts = [pathlib.Path(f).read_bytes().decode("utf-8", "replace") for f in spec["files"]]
-    tokenizer.train_from_iterator(texts, trainer)
-    for token in spec["added"]:
+    tokenizer.train_from_iterator((line for text in texts for line in text.splitlines(keepends=True)), trainer)
+    trained = json.loads(tokenizer.to_str())
+    trained["model"] |= spec["settings"] or {}
+    tokenizer = Tokenizer.from_str(json.dumps(document(spec["model"], spec["serve"] | {"model": trained["model"]})))
+    for token in spec["added"] or []:
         special = token.pop("special", False)
         add = tokenizer.add_special_tokens if special else tokenizer.add_tokens
         add([AddedToken(special=special, **token)])
@@ -46,26 +59,68 @@ def train(out):
     tokenizer.save(os.path.join(out, "tokenizer.json"))
 
 
-def serve(folder):
-    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
-    nfc = normalizers.NFC()
+class Reference:
+    def __init__(self, folder):
+        from tokenizers import Tokenizer
+        self.tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+
+    def encode(self, text, special):
+        return self.tokenizer.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids, skip):
+        return self.tokenizer.decode(ids, skip_special_tokens=skip)
+
+
+class Tiktoken:
+    def __init__(self, folder):
+        import tiktoken
+        from tiktoken.load import load_tiktoken_bpe
+        spec = json.loads(pathlib.Path(folder, "spec.json").read_text(encoding="utf-8"))
+        self.special = spec["special"]
+        self.encoding = tiktoken.Encoding(
+            "weir", pat_str=spec["pattern"], special_tokens=self.special,
+            mergeable_ranks=load_tiktoken_bpe(os.path.join(folder, spec["file"])))
+        self.hidden = set(self.special.values())
+
+    def encode(self, text, special):
+        return self.encoding.encode(text, allowed_special="all", disallowed_special=())
+
+    def decode(self, ids, skip):
+        known = [i for i in ids if i < self.encoding.n_vocab and not (skip and i in self.hidden)]
+        return b"".join(self.bytes(i) for i in known).decode("utf-8", "replace")
+
+    def bytes(self, i):
+        try:
+            return self.encoding.decode_single_token_bytes(i)
+        except KeyError:
+            return b""
+
+
+def serve(reference):
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while head := source.read(5):
         operation, size = chr(head[0]), struct.unpack("<I", head[1:])[0]
         body = source.read(size)
         if operation in "eE":
-            ids = tokenizer.encode(body.decode(), add_special_tokens=operation == "E").ids
+            try:
+                ids = reference.encode(body.decode(), operation == "E")
+            except Exception as refusal:
+                print(refusal, file=sys.stderr)
+                ids = [REFUSED]
             answer, count = array.array("I", ids).tobytes(), len(ids)
-        elif operation in "dD":
-            ids = array.array("I", body).tolist()
-            answer = tokenizer.decode(ids, skip_special_tokens=operation == "D").encode()
-            count = len(answer)
         else:
-            answer = nfc.normalize_str(body.decode()).encode()
+            answer = reference.decode(array.array("I", body).tolist(), operation == "D").encode()
             count = len(answer)
         sink.write(struct.pack("<I", count) + answer)
         sink.flush()
 
 
+def paths():
+    import django
+    print(sysconfig.get_paths()["stdlib"])
+    print(pathlib.Path(django.__file__).parent)
+
+
 if __name__ == "__main__":
-    {"train": train, "serve": serve}[sys.argv[1]](sys.argv[2])
+    {"train": lambda: train(sys.argv[2]), "paths": paths, "serve": lambda: serve(Reference(sys.argv[2])),
+     "tiktoken": lambda: serve(Tiktoken(sys.argv[2]))}[sys.argv[1]]()

@@ -7,7 +7,7 @@
 //	.venv/bin/pip install -r interop/requirements.txt
 //	WEIR_PYTHON=$PWD/.venv/bin/python go test -tags interop ./interop/tokenizer/
 //
-// It takes about three minutes, nearly all of them the reference's.
+// Nearly all of the time it takes is the reference's.
 package tokenizer_test
 
 import (
@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -35,6 +36,22 @@ func python(t testing.TB) string {
 	return path
 }
 
+// roots are the folders that hold text: Go's, Python's, and Django's, which is
+// there for its translations.
+func roots(t testing.TB) (goRoot, python3, django string) {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := exec.Command(python(t), "reference.py", "paths").Output()
+	if err != nil {
+		t.Fatalf("reference.py paths: %v", err)
+	}
+	python3, django, _ = strings.Cut(strings.TrimSpace(string(paths)), "\n")
+	return strings.TrimSpace(string(out)), python3, django
+}
+
 // addedToken is an added token as the reference's constructor takes it.
 type addedToken struct {
 	Content    string `json:"content"`
@@ -45,16 +62,28 @@ type addedToken struct {
 	Special    bool   `json:"special,omitempty"`
 }
 
+// object is a JSON object.
+type object = map[string]any
+
 // spec says what tokenizer to train.
 type spec struct {
-	Patterns     []string     `json:"patterns"` // none is ByteLevel's own
-	Size         int          `json:"size"`
-	NFC          bool         `json:"nfc,omitempty"`
-	IgnoreMerges bool         `json:"ignore_merges,omitempty"`
-	MaxToken     *int         `json:"max_token_length"`
-	Added        []addedToken `json:"added"`
-	BOS          string       `json:"bos,omitempty"`
-	Files        []string     `json:"files"`
+	Model string `json:"model"` // BPE or Unigram
+	// Train and Serve are the components (normalizer, pre_tokenizer, decoder) to
+	// train with and to write.
+	Train object `json:"train"`
+	Serve object `json:"serve"`
+	// Settings are members of the written model.
+	Settings object `json:"settings"`
+	Size     int    `json:"size"`
+	// ByteAlphabet has a token for every byte of ByteLevel's alphabet.
+	ByteAlphabet bool `json:"byte_alphabet"`
+	// LimitAlphabet is the most single runes that are tokens.
+	LimitAlphabet *int         `json:"limit_alphabet"`
+	MaxToken      *int         `json:"max_token_length"`
+	Special       []string     `json:"special"` // first in the vocabulary
+	Added         []addedToken `json:"added"`
+	BOS           string       `json:"bos,omitempty"`
+	Files         []string     `json:"files"`
 }
 
 // train has the reference train a tokenizer and gives its folder.
@@ -73,20 +102,20 @@ func train(t testing.TB, s spec) string {
 	return dir
 }
 
-// reference is a running reference.py serve.
+// reference is a running reference.py, as serve or as tiktoken.
 type reference struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func startReference(t testing.TB, dir string) *reference {
+func startReference(t testing.TB, kind, dir string) *reference {
 	t.Helper()
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, python(t), "reference.py", "serve", abs)
+	cmd := exec.CommandContext(ctx, python(t), "reference.py", kind, abs)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 )
@@ -19,25 +20,69 @@ type text struct {
 	text string
 }
 
-// goRoot is where Go's sources are.
-func goRoot(t testing.TB) string {
-	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
+// corpus is what every grammar is compared on: at least 16 MB of ten
+// programming languages, translations, and what real files hold too little of.
+type corpus struct {
+	texts []text
+	bytes int
+	// files are of every kind, to train on.
+	files []string
 }
 
-// files lists up to limit bytes of files of some kinds, spread over the tree.
-func files(t testing.TB, root string, limit int, suffixes ...string) []string {
+// theCorpus reads the corpus, once.
+func theCorpus(t testing.TB) *corpus {
+	t.Helper()
+	corpusOnce.Do(func() {
+		c := &corpus{}
+		goRoot, python3, django := roots(t)
+		for _, kind := range []struct {
+			root   string
+			bytes  int
+			suffix []string
+		}{
+			{goRoot, 1 << 20, []string{".go"}},
+			{goRoot, 512 << 10, []string{".s", ".S"}},
+			{goRoot, 256 << 10, []string{".c", ".h"}},
+			{goRoot, 128 << 10, []string{".sh", ".bash", ".pl"}},
+			{goRoot, 1 << 20, []string{".md", ".html"}}, // English, most of it
+			{python3, 1 << 20, []string{".py"}},
+			{python3, 256 << 10, []string{".txt", ".json"}},
+			{django, 512 << 10, []string{".js", ".css"}},
+			{django, 128 << 10, []string{".html", ".svg", ".xml"}},
+		} {
+			c.add(t, kind.root, kind.bytes, func(path string) bool { return slices.Contains(kind.suffix, filepath.Ext(path)) })
+		}
+		for _, language := range []string{"zh_Hans", "zh_Hant", "ja", "ko", "ar", "hi", "th", "ru", "he", "el", "vi", "de", "fa", "bn", "ta"} {
+			part := "/" + language + "/"
+			c.add(t, django, 256<<10, func(path string) bool { return strings.Contains(path, part) && filepath.Ext(path) == ".po" })
+		}
+		for _, g := range generated(60_000) {
+			c.texts = append(c.texts, g)
+			c.bytes += len(g.text)
+		}
+		loaded = c
+	})
+	if loaded == nil {
+		t.Fatal("the corpus could not be read")
+	}
+	return loaded
+}
+
+var (
+	corpusOnce sync.Once
+	loaded     *corpus
+)
+
+// add reads up to limit bytes of files, spread over the tree.
+func (c *corpus) add(t testing.TB, root string, limit int, want func(path string) bool) {
 	t.Helper()
 	var all []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		for _, suffix := range suffixes {
-			if err == nil && d.Type().IsRegular() && strings.HasSuffix(path, suffix) {
-				all = append(all, path)
-			}
+		if err == nil && d.IsDir() && d.Name() == "site-packages" && path != root {
+			return filepath.SkipDir
+		}
+		if err == nil && d.Type().IsRegular() && want(path) {
+			all = append(all, path)
 		}
 		return err
 	})
@@ -45,18 +90,22 @@ func files(t testing.TB, root string, limit int, suffixes ...string) []string {
 		t.Fatal(err)
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	var out []string
+	before := c.bytes
 	for _, path := range all {
-		info, err := os.Stat(path)
+		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if limit -= int(info.Size()); limit < 0 {
-			break
+		if c.bytes-before+len(data) > limit {
+			continue
 		}
-		out = append(out, path)
+		c.texts = append(c.texts, text{path, strings.ToValidUTF8(string(data), "\ufffd")})
+		c.bytes += len(data)
+		c.files = append(c.files, path)
 	}
-	return out
+	if c.bytes == before {
+		t.Fatalf("no text in %s", root)
+	}
 }
 
 // generated gives texts of what real files hold too little of.

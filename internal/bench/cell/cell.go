@@ -44,7 +44,7 @@ func (c *Cell) Limit(stream int) int {
 	switch {
 	case stream >= c.Load.Streams:
 		return ProbeTokens
-	case c.Load.Rate == 0 && !c.Load.Idle:
+	case c.Load.Rate == 0 && !c.Load.Idle, c.Load.EndOnTime && c.Relayed:
 		return 0
 	}
 	return NewSchedule(c.Load, c.Times).Tokens

@@ -19,6 +19,11 @@ type Load struct {
 	// Spread puts the streams' tokens evenly over the step; otherwise all
 	// streams step at one instant.
 	Spread bool
+	// EndOnTime makes a relayed engine end its streams at the load's end, even
+	// where a gateway that was offered too much has kept it behind; otherwise
+	// each stream says all that its schedule holds, however long that takes. On
+	// the plane nothing keeps the engine behind.
+	EndOnTime bool
 	// Idle streams get one token and then nothing until the load's end.
 	Idle bool
 	// Probes are new requests, each of ProbeTokens, that begin one after the

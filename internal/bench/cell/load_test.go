@@ -58,6 +58,7 @@ func TestLimit(t *testing.T) {
 		stream int
 		want   int
 	}{
+		{Load{Streams: 2, Rate: 20, EndOnTime: true}, 1, 20},
 		{Load{Streams: 2, Rate: 20}, 1, 20},
 		{Load{Streams: 2, Rate: 20, Probes: 1}, 2, ProbeTokens},
 		{Load{Streams: 2}, 1, 0},
@@ -66,5 +67,13 @@ func TestLimit(t *testing.T) {
 		if got := (&Cell{Load: c.load, Times: times}).Limit(c.stream); got != c.want {
 			t.Errorf("%+v, stream %d: limit %d, want %d", c.load, c.stream, got, c.want)
 		}
+	}
+}
+
+// A relayed engine that ends on time has no other limit.
+func TestLimitOnTime(t *testing.T) {
+	c := &Cell{Load: Load{Streams: 2, Rate: 20, EndOnTime: true, Probes: 1}, Times: Times{Measure: time.Second}, Relayed: true}
+	if c.Limit(1) != 0 || c.Limit(2) != ProbeTokens {
+		t.Errorf("limits %d and %d", c.Limit(1), c.Limit(2))
 	}
 }

@@ -36,6 +36,7 @@ type Result struct {
 	ProbeFirst ProbeTimes  // from the engine's stamp to the client's kernel
 	ProbeOwn   *ProbeTimes `json:",omitempty"` // output_path_delay of weir's timeline
 
+	Received                                   int // tokens of all streams, before and after the window too
 	Streams, Complete, Errors, Cut, Unfinished int
 	Lost                                       int // tokens missing from complete streams
 	LostStreams                                int
@@ -84,6 +85,7 @@ func (k *client) result(idle proc.Usage, w *window) *Result {
 	r.PerSyscall = ratio(tokens, float64(w.gateway.Writes))
 	for i := range k.streams[:k.opened] {
 		s := &k.streams[i]
+		r.Received += s.account.received
 		r.Wrong += s.account.wrong
 		switch s.verdict {
 		case complete:

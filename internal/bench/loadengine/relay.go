@@ -158,7 +158,7 @@ func (e *relayEngine) emit(at int64) (more bool) {
 			}
 		}
 	}
-	if e.cell.Load.Idle && at >= int64(e.cell.Times.End()) {
+	if (e.cell.Load.Idle || e.cell.Load.EndOnTime) && at >= int64(e.cell.Times.End()) {
 		for _, c := range e.streams {
 			if c != nil {
 				e.push(c, at)

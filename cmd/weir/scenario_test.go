@@ -1,0 +1,120 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"weir/internal/bench"
+	"weir/internal/scenario"
+)
+
+// scenarioRun is a run of weir bench --scenario whose files and processes can
+// be told from all others by the folder they are in.
+type scenarioRun struct {
+	*weir
+	dir string
+}
+
+func startScenario(t *testing.T, name string, args ...string) *scenarioRun {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	return &scenarioRun{start(t, append([]string{"bench", "--scenario", name, "--streams", "64"}, args...)...), dir}
+}
+
+// processes are the command lines of all that the run has started and that is
+// still there: each names a file in the folder.
+func (r *scenarioRun) processes() []string {
+	r.t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var found []string
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(line, []byte(r.dir)) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// gone wants no process and no file of the run to be left.
+func (r *scenarioRun) gone() {
+	r.t.Helper()
+	if left := r.processes(); len(left) > 0 {
+		r.t.Errorf("left running:\n%s", strings.Join(left, "\n"))
+	}
+	files, err := os.ReadDir(r.dir)
+	if err != nil || len(files) > 0 {
+		r.t.Errorf("left behind: %v, %v", files, err)
+	}
+}
+
+// A user's run in small: weir loses nothing, the control loses, and the exit
+// code says so.
+func TestScenarioLoss(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "loss.json")
+	r := startScenario(t, "loss", "--duration", "4s", "--json-file", file)
+	r.exits(0)
+	r.gone()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report scenario.Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	if !report.Passed || report.Streams != 64 || len(report.Verdicts) < 4 {
+		t.Errorf("%+v", report)
+	}
+	seen := map[string]bool{}
+	for _, x := range report.Rows {
+		seen[x.Gateway] = true
+		// The race detector makes everything too slow for the load's end to be
+		// reached in time; what arrived is right all the same.
+		ours := x.Gateway == bench.Relay || x.Gateway == bench.Plane
+		if x.NotMeasured != "" || x.Delivered == 0 || ours && x.Errors > 0 && !raceEnabled || x.Wrong != 0 || (x.Lost > 0) != (x.Gateway == bench.LatestWins) {
+			t.Errorf("%+v", x)
+		}
+	}
+	for _, name := range []string{bench.Relay, bench.Plane, bench.LatestWins, bench.OneWrite} {
+		if !seen[name] {
+			t.Errorf("no row of %s", name)
+		}
+	}
+	r.mu.Lock()
+	text := strings.Join(r.lines, "\n")
+	r.mu.Unlock()
+	for _, part := range []string{"latest-wins", "ok      weir plane loses no token: 0 lost", "ok      the control latest-wins loses tokens"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+}
+
+// Ctrl-C in the middle of a cell ends all that was started.
+func TestScenarioInterrupted(t *testing.T) {
+	r := startScenario(t, "backlog", "--duration", "10m")
+	// An engine and a client are this binary, and what is between them a gateway.
+	eventually(t, "in a cell", func() bool {
+		return len(r.processes()) >= 3
+	})
+	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	r.exits(1)
+	r.gone()
+	if !strings.Contains(r.stderr.String(), "weir: interrupted") {
+		t.Errorf("stderr: %s", r.stderr.String())
+	}
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"weir/internal/bench"
+	"weir/internal/scenario"
+)
+
+// benchProcess is the hidden command by which weir bench --scenario starts this
+// binary anew as one of its processes: an engine, a control or the client.
+const benchProcess = "bench-process"
+
+type benchProcessCommand struct {
+	Role string `arg:"" help:"What to be."`
+	Cell string `arg:"" help:"What it must know, as JSON."`
+}
+
+// Run implements the command. Only the program itself runs it.
+func (c *benchProcessCommand) Run() error { return bench.RunRole(c.Role, c.Cell) }
+
+// runScenario runs a founding scenario. It exits 1 when weir lost a token or
+// the control did not fail.
+func (c *benchCommand) runScenario(s *streams) error {
+	chosen, err := scenario.Find(c.Scenario)
+	if err != nil {
+		return wrongf("--scenario: %w", err)
+	}
+	// A file that cannot be written is known before the minute is spent.
+	var file *os.File
+	if c.JSONFile != "" {
+		if file, err = os.Create(c.JSONFile); err != nil {
+			return wrongf("--json-file: %w", err)
+		}
+		defer file.Close()
+	}
+	ctx, _, stop := interrupt()
+	defer stop()
+	report, err := chosen.Run(ctx, scenario.Options{
+		Duration: c.Duration, Streams: c.Streams, RoleCommand: benchProcess, Progress: s.err,
+	})
+	var invalid scenario.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		return wrongUsage{err}
+	case ctx.Err() != nil:
+		return errors.New("interrupted: no report; everything that was started has ended")
+	case err != nil:
+		return err
+	}
+	if file != nil {
+		if err := errors.Join(report.JSON(file), file.Close()); err != nil {
+			return fmt.Errorf("--json-file: %w", err)
+		}
+	}
+	write := report.Text
+	if c.JSON {
+		write = report.JSON
+	}
+	if err := write(s.out); err != nil {
+		return err
+	}
+	if !report.Passed {
+		return exitStatus(1)
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package cli
+
+import "errors"
+
+// benchProcessCommand is a process of a scenario, where there are any.
+type benchProcessCommand struct{}
+
+// Run implements the command.
+func (benchProcessCommand) Run() error { return errNoScenarios }
+
+func (c *benchCommand) runScenario(*streams) error { return errNoScenarios }
+
+var errNoScenarios = errors.New("--scenario needs Linux: delays are measured with its kernel's receive stamps, CPU and memory with /proc")
