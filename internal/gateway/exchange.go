@@ -22,16 +22,17 @@ import (
 // exchange is one request on its way through the stages. It belongs to the one
 // goroutine that serves the request; only the mailbox is shared.
 type exchange struct {
-	g   *Gateway
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	r   *http.Request
-	rec *trace.Record
-	err *infer.Error // how the request ended
+	g    *Gateway
+	w    http.ResponseWriter // with rc and r until the stream leaves net/http
+	rc   *http.ResponseController
+	r    *http.Request
+	conn *conn // nil when it is not one of Listener's
+	rec  *trace.Record
+	err  *infer.Error // how the request ended
 
 	ctx           context.Context // ends when the client hangs up, or at Cut
 	cancel        context.CancelCauseFunc
-	stopFollowing func() bool // net/http's own notice of the hang-up
+	stopFollowing func() bool // net/http's own notice of the hang-up, until then
 	client        client
 	detached      bool // the stream has left net/http
 	resumed       bool // and this is the goroutine that serves the rest
@@ -93,13 +94,14 @@ type exchange struct {
 
 // begin opens the exchange and its record.
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	c := connOf(r.Context())
 	x := &exchange{
-		g: g, w: w, r: r,
+		g: g, w: w, r: r, conn: c,
 		rc: http.NewResponseController(w),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
-			Arrival:          arrival(r.Context()),
+			Arrival:          c.arrival(),
 			LiveAtArrival:    int(g.live.Add(1)) - 1,
 			PendingAtArrival: int(g.waiting.Load()),
 		},

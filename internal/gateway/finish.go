@@ -20,7 +20,9 @@ func (x *exchange) finish() {
 		x.writeDeadline = time.Time{} // the context's end may have moved it
 	}
 	broken := x.err != nil && !x.relayedError && x.fail()
-	x.stopFollowing()
+	if x.stopFollowing != nil {
+		x.stopFollowing()
+	}
 	x.cancel(nil)
 	x.record()
 	x.client.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
@@ -95,7 +97,7 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.g.opts.Timeline.Add(rec)
 	}
-	rearm(x.r.Context())
+	x.conn.rearm()
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 

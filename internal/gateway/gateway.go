@@ -108,6 +108,7 @@ type Gateway struct {
 	returned *returnedConns
 	frames   sync.Pool // of *[]byte
 	workers  sync.Pool // of *worker, for first turns
+	tidy     *tidy
 	streams  sync.WaitGroup
 	base     context.Context // of every request; Cut ends it
 	cut      context.CancelCauseFunc
@@ -124,6 +125,7 @@ func New(opts Options) *Gateway {
 		started: time.Now().Unix(),
 
 		returned: newReturnedConns(opts.BodyTimeout),
+		tidy:     newTidy(),
 	}
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores)
@@ -153,6 +155,7 @@ func (g *Gateway) Close() {
 	g.streams.Wait()
 	g.outputs.close()
 	g.polls.close()
+	g.tidy.stop()
 	g.pool.Close()
 }
 
