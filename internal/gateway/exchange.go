@@ -76,16 +76,17 @@ type exchange struct {
 	cells         []stream.Cell
 	detok         *tokenizer.Detokenizer
 	enc           *openai.Stream
-	piece         []byte // text of the cell at hand
-	answer        []byte // the whole text, when not streamed
-	out           []byte // encoded, not yet written
-	tokens        int    // ids consumed of the current attempt
-	started       bool   // the stream's first event is encoded
-	complete      bool   // the whole answer is encoded
-	committed     bool   // the response head was written
-	carriesSSE    bool   // the response is a stream of events
-	relayedError  bool   // the engine's own word on its failure was passed on, whole
-	writeDeadline time.Time
+	piece         []byte      // text of the cell at hand
+	answer        []byte      // the whole text, when not streamed
+	out           []byte      // encoded, not yet written
+	tokens        int         // ids consumed of the current attempt
+	started       bool        // the stream's first event is encoded
+	complete      bool        // the whole answer is encoded
+	committed     bool        // the response head was written
+	carriesSSE    bool        // the response is a stream of events
+	relayedError  bool        // the engine's own word on its failure was passed on, whole
+	bounded       bool        // a write deadline is set
+	writeDeadline int64       // on trace's clock
 	lastFlush     int64       // with a flush interval: when output was written last
 	holding       *time.Timer // and until when it gathers
 

@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -17,7 +16,7 @@ func (x *exchange) finish() {
 	x.release()
 	if x.stopBreaking != nil {
 		x.stopBreaking()
-		x.writeDeadline = time.Time{} // the context's end may have moved it
+		x.bounded = false // the context's end may have moved it
 	}
 	broken := x.err != nil && !x.relayedError && x.fail()
 	if x.stopFollowing != nil {
@@ -62,7 +61,7 @@ func (x *exchange) fail() (broken bool) {
 	if !x.committed {
 		if x.err.Code != infer.CodeCancelled {
 			x.rec.Status = openai.Status(x.err)
-			x.extendDeadline()
+			x.extendDeadline(trace.Now())
 			x.rec.BytesOut += int64(writeError(x.w, x.err))
 		}
 		return x.err.Code == infer.CodeCancelled

@@ -128,8 +128,8 @@ func New(opts Options) *Gateway {
 		tidy:     newTidy(),
 	}
 	cores := runtime.GOMAXPROCS(0)
-	g.outputs = newOutputs(cores)
-	polls := newEpolls(cores)
+	g.outputs = newOutputs(cores, opts.Metrics)
+	polls := newEpolls(cores, opts.Metrics)
 	g.polls, g.hangups = polls, newHangups(polls)
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })

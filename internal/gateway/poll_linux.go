@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/metrics"
 	"weir/internal/sock"
 )
 
@@ -33,22 +34,24 @@ import (
 // reads until the socket is empty, or until it gave less than asked for with no
 // end of the peer's side reported; such an end is an edge of its own.
 type epolls struct {
-	open sync.Once // with the first socket
-	err  error     // of opening
-	size int
-	all  []*epoll
-	next atomic.Uint32
-	done sync.WaitGroup
+	open    sync.Once // with the first socket
+	err     error     // of opening
+	size    int
+	metrics *metrics.Metrics
+	all     []*epoll
+	next    atomic.Uint32
+	done    sync.WaitGroup
 }
 
-func newEpolls(size int) *epolls { return &epolls{size: size} }
+func newEpolls(size int, m *metrics.Metrics) *epolls { return &epolls{size: size, metrics: m} }
 
 // epoll is one instance, with its gate.
 type epoll struct {
-	fd   int
-	gate *os.File // in Go's poller
-	raw  syscall.RawConn
-	w    *worker
+	fd      int
+	gate    *os.File // in Go's poller
+	raw     syscall.RawConn
+	w       *worker
+	metrics *metrics.Metrics
 
 	mu    sync.Mutex
 	slots []pollSlot
@@ -69,6 +72,7 @@ func (p *epolls) start() error {
 		if err != nil {
 			return err
 		}
+		e.metrics = p.metrics
 		p.all = append(p.all, e)
 		p.done.Go(e.run)
 	}
@@ -185,10 +189,11 @@ func (e *epoll) run() {
 				ev := &events[i]
 				if ready := e.at(uint32(ev.Fd), uint32(ev.Pad)); ready != nil {
 					ready(e.w, ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
-					e.w.yield()
+					e.w.yield(e.metrics)
 				}
 			}
 		}
+		e.w.report(e.metrics)
 		// An event that is there by now opens the gate at once.
 		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, e.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
 			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open

@@ -124,9 +124,13 @@ func (x *exchange) process() error {
 // injects the delay configured for the stage the first time.
 func (x *exchange) enter(s trace.Stage) (now int64) {
 	now = trace.Now()
+	x.enterAt(s, now)
+	return now
+}
+
+func (x *exchange) enterAt(s trace.Stage, now int64) {
 	x.rec.Ledger.Enter(s, now)
 	if x.g.opts.StageDelay != nil {
 		x.delay(s)
 	}
-	return now
 }

@@ -28,9 +28,9 @@ func TestTidy(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				var got []time.Duration
+				collected := make(chan time.Duration, 100)
 				td := newTidy()
-				td.collect = func() { got = append(got, time.Since(began)) }
+				td.collect = func() { collected <- time.Since(began) }
 				test.rush(func(n int) {
 					for range n {
 						td.leave()
@@ -38,6 +38,12 @@ func TestTidy(t *testing.T) {
 				})
 				time.Sleep(time.Hour)
 				td.stop()
+				synctest.Wait()
+				close(collected)
+				var got []time.Duration
+				for at := range collected {
+					got = append(got, at)
+				}
 				if len(got) != len(test.want) {
 					t.Fatalf("collected at %v, want %v", got, test.want)
 				}
