@@ -80,9 +80,7 @@ func (m *Model) render(ctx context.Context, in *chat.Input) ([]byte, error) {
 // Words is the list that simulated engines make their output of and verifying
 // clients check it with.
 func (m *Model) Words() (*content.Words, error) {
-	w, err := content.New(m.VocabSize, func(id uint32) ([]byte, bool) {
-		return m.Tokenizer.TokenBytes(id), m.Tokenizer.Known(id) && !m.Tokenizer.Special(id)
-	})
+	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
