@@ -7,14 +7,12 @@ import (
 	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/route"
-	"weir/internal/trace"
 )
 
 // gate is stage 2, the refusals that cost nothing: unknown model, a field the
 // engine kind cannot carry, too much in flight. What it reserves is an estimate
 // that tokenize settles.
 func (x *exchange) gate() error {
-	x.enter(trace.Gate)
 	if err := x.findModel(); err != nil {
 		return err
 	}

@@ -7,18 +7,21 @@ import (
 	"weir/internal/trace"
 )
 
-// tokenize is stage 4: text to ids in the bounded pool, so that no amount of
-// prompts keeps I/O from a core. It then knows what the gate could only
-// estimate: whether the prompt fits, and how much is reserved.
-func (x *exchange) tokenize() error {
-	x.enter(trace.PoolWait)
+// tokenize is stage 4: text to ids, on a worker of the pool. It then knows what
+// the gate could only estimate: whether the prompt fits, and how much is
+// reserved.
+func (x *exchange) tokenize(yield func()) error {
 	if x.req.PromptIDs != nil {
 		x.ids = x.req.PromptIDs
 		if err := x.checkIDs(); err != nil {
 			return err
 		}
-	} else if err := x.inPool(trace.Tokenize, len(x.text), x.encodeText); err != nil {
-		return err
+	} else {
+		x.rec.TokenizeStart = trace.Now()
+		if err := x.encodeText(yield); err != nil {
+			return err
+		}
+		x.rec.TokenizeEnd = trace.Now()
 	}
 	x.rec.PromptTokens = len(x.ids)
 	if err := x.fit(); err != nil {
@@ -28,12 +31,12 @@ func (x *exchange) tokenize() error {
 	return nil
 }
 
-// encodeText runs on a worker of the pool. A rendered chat has its special
+// encodeText gives the ids of the text. A rendered chat has its special
 // tokens from the template; a completion's prompt gets those that the model's
 // post-processor adds.
 func (x *exchange) encodeText(yield func()) error {
 	ids, err := x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
-		AddSpecial: x.endpoint == openai.Completions, Yield: yield,
+		AddSpecial: x.endpoint == openai.Completions, Yield: yield, Prefix: x.g.prefix,
 	})
 	if err == nil {
 		x.ids = ids
@@ -48,25 +51,6 @@ func (x *exchange) encodeText(yield func()) error {
 		e.Param = x.promptField()
 	}
 	return &e
-}
-
-// inPool runs work in the pool: the wait for a worker is pool_wait, and the
-// work itself the stage's.
-func (x *exchange) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
-	x.enter(trace.PoolWait)
-	var failed error
-	times, err := x.g.pool.RunYielding(x.ctx, cost, func(yield func()) {
-		x.delay(s)
-		failed = work(yield)
-	})
-	if err != nil {
-		return err
-	}
-	x.rec.Ledger.Split(times.Start, s, trace.Now())
-	if s == trace.Tokenize {
-		x.rec.TokenizeStart, x.rec.TokenizeEnd = times.Start, times.End
-	}
-	return failed
 }
 
 // checkIDs refuses ids that the model does not have.
