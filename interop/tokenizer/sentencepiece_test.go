@@ -204,6 +204,15 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// cut shortens texts.
+func cut(texts []text, bytes int) []text {
+	out := slices.Clone(texts)
+	for i := range out {
+		out[i].text = strings.ToValidUTF8(out[i].text[:min(len(out[i].text), bytes)], "")
+	}
+	return out
+}
+
 // someTexts is a smaller corpus of every kind.
 func someTexts(texts []text) []text {
 	var out []text
