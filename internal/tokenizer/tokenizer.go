@@ -27,6 +27,7 @@ type Tokenizer struct {
 	// normalized text. Either may be nil.
 	rawTokens, normalTokens *finder
 	prefix, suffix          []uint32 // what the post-processor adds
+	ranked                  bool     // it is of a rank file of tiktoken
 
 	lineCuts lineCuts // where long segments may be reused in parts
 

@@ -75,6 +75,8 @@ func trained(t *testing.T, name string) string {
 	}
 	switch name {
 	case "words": // no token spans words
+	case "bytes": // for tiktoken's form
+		s = spec{Model: "BPE", Train: byteLevel([]string{patternOf(t, "llama3")}), Size: 12_000, ByteAlphabet: true, Files: c.files}
 	case "lines": // tokens span words
 		s.Size, s.Train = 6000, object{"normalizer": replaceString(" ", sign), "pre_tokenizer": object{"type": "Split", "pattern": object{"String": "\n"}, "behavior": "MergedWithPrevious", "invert": false}}
 		s.Files = nil
