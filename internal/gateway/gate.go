@@ -16,6 +16,9 @@ func (x *exchange) gate() error {
 	if err := x.findModel(); err != nil {
 		return err
 	}
+	if x.endpoint.Tokenizes() {
+		return x.gateTokenization()
+	}
 	estimate := int64(len(x.body) / 4)
 	if !x.relayed {
 		req, err := x.head.Request(x.model.Kind)
@@ -49,6 +52,9 @@ func (x *exchange) findModel() error {
 	}
 	x.folder = x.g.opts.Models[model.Name]
 	x.relayed = model.Relayed || x.folder == nil
+	if x.endpoint.Tokenizes() {
+		return x.findTokenizer()
+	}
 	if x.endpoint == openai.Other && !x.relayed {
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions and /v1/completions",
 			x.r.URL.Path, x.model.Kind)

@@ -174,6 +174,8 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
 	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
 	mux.HandleFunc("/v1/", g.handle)
+	mux.HandleFunc("/tokenize", g.handle)
+	mux.HandleFunc("/detokenize", g.handle)
 	mux.HandleFunc("/", g.view(g.notFound))
 	return mux
 }

@@ -23,6 +23,9 @@ func (x *exchange) prepare() error {
 	if err := x.accept(); err != nil || x.relayed {
 		return err
 	}
+	if x.tokenization != nil {
+		return x.answerTokenization()
+	}
 	if x.endpoint == openai.Chat && len(x.body) > inlineBody {
 		return x.inPool(trace.Render, len(x.req.Messages), func(yield func()) error {
 			if err := x.render(); err != nil {

@@ -54,7 +54,7 @@ func (x *exchange) serve() error {
 	if err := x.read(); err != nil {
 		return err
 	}
-	if err := x.prepare(); err != nil {
+	if err := x.prepare(); err != nil || x.complete {
 		return err
 	}
 	for {

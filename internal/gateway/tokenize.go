@@ -35,22 +35,26 @@ func (x *exchange) tokenize(yield func()) error {
 // tokens from the template; a completion's prompt gets those that the model's
 // post-processor adds.
 func (x *exchange) encodeText(yield func()) error {
-	ids, err := x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
-		AddSpecial: x.endpoint == openai.Completions, Yield: yield, Prefix: x.g.prefix,
-	})
+	var err error
+	x.ids, err = x.idsOf(x.text, x.endpoint == openai.Completions, x.promptField(), yield)
+	return err
+}
+
+// idsOf gives the ids of a text that came from a field.
+func (x *exchange) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
+	ids, err := x.folder.tokens(x.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: x.g.prefix})
 	if err == nil {
-		x.ids = ids
-		return nil
+		return ids, nil
 	}
 	if x.ctx.Err() != nil {
-		return x.gone()
+		return nil, x.gone()
 	}
 	// The tokenizer does not know which field its text came from.
 	e := *infer.AsError(err)
 	if e.Code == infer.CodeInvalid && e.Param == "" {
-		e.Param = x.promptField()
+		e.Param = field
 	}
-	return &e
+	return nil, &e
 }
 
 // checkIDs refuses ids that the model does not have.
@@ -69,10 +73,7 @@ func (x *exchange) fit() error {
 	if len(x.ids) == 0 {
 		return infer.Invalid(x.promptField(), "the prompt is empty: it has no tokens")
 	}
-	limit := x.folder.ContextLength
-	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
-		limit = n
-	}
+	limit := x.contextLength()
 	left := limit - len(x.ids)
 	switch {
 	case limit == 0:
@@ -92,6 +93,16 @@ func (x *exchange) fit() error {
 		return infer.Invalid("min_tokens", "min_tokens is %d, which is more than the %d tokens of the answer", x.req.MinTokens, x.req.MaxTokens)
 	}
 	return nil
+}
+
+// contextLength is the most ids of prompt and answer together, 0 where it is
+// not known.
+func (x *exchange) contextLength() int {
+	limit := x.folder.ContextLength
+	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
+		limit = n
+	}
+	return limit
 }
 
 func (x *exchange) tooLong(param, format string, args ...any) error {

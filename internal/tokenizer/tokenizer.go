@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -30,6 +31,8 @@ type Tokenizer struct {
 	ranked                  bool     // it is of a rank file of tiktoken
 
 	lineCuts lineCuts // where long segments may be reused in parts
+	spell    sync.Once
+	spelling []string // see layOutSpelling
 
 	ids      map[string]uint32 // by content, added tokens included
 	size     int               // tokens of the model
