@@ -46,7 +46,7 @@ const directions = `
 
 	# views
 	internal/timeline: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/engine/plane
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
 	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace

@@ -25,9 +25,7 @@ func words(t *testing.T) *content.Words {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := content.New(m.VocabSize, func(id uint32) ([]byte, bool) {
-		return m.Tokenizer.TokenBytes(id), m.Tokenizer.Known(id) && !m.Tokenizer.Special(id)
-	})
+	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,8 @@ type exchange struct {
 	text []byte // the rendered prompt
 	ids  []uint32
 
+	tokenization *tokenization // of a request to the tokenizer, not to an engine
+
 	// Of the attempts.
 	target     route.Target
 	tried      []*route.Engine
@@ -120,7 +122,8 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 // endpointLabel keeps the label's values few, whatever clients ask for.
 func endpointLabel(path string) string {
 	switch path {
-	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
+	case "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize",
+		"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
 		return path
 	}
 	return otherEndpoint

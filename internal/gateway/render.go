@@ -6,23 +6,14 @@ import (
 	"weir/internal/trace"
 )
 
-// renderInline is the size in bytes up to which a conversation is rendered
-// where it is: that takes well under a millisecond. A larger one goes to the
-// pool.
-const renderInline = 32 << 10
-
 // render is stage 3: the chat template makes one text of the conversation. A
 // completion's prompt is that text already, or ids.
 func (x *exchange) render() error {
-	x.enter(trace.Render)
 	var err error
-	switch {
-	case x.endpoint == openai.Completions:
+	if x.endpoint == openai.Completions {
 		x.text = []byte(x.req.Prompt)
-	case len(x.req.Messages) <= renderInline:
+	} else {
 		err = x.renderChat()
-	default:
-		err = x.inPool(trace.Render, len(x.req.Messages)/8, func(func()) error { return x.renderChat() })
 	}
 	x.rec.Rendered = trace.Now()
 	return err

@@ -51,19 +51,11 @@ func (x *exchange) resume() error {
 // serve takes the request through the stages in their order. What it returns
 // is how the request ended; finish tells the client, if it can still be told.
 func (x *exchange) serve() error {
-	if err := x.decode(); err != nil {
+	if err := x.read(); err != nil {
 		return err
 	}
-	if err := x.gate(); err != nil {
+	if err := x.prepare(); err != nil || x.complete {
 		return err
-	}
-	if !x.relayed {
-		if err := x.render(); err != nil {
-			return err
-		}
-		if err := x.tokenize(); err != nil {
-			return err
-		}
 	}
 	for {
 		if err := x.queue(); err != nil {

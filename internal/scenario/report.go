@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,6 +125,11 @@ func (r *Report) Text(w io.Writer) error {
 		}
 		table = append(table, append(row, fmt.Sprint(x.Lost), fmt.Sprint(x.Errors), fresh))
 		disturbed = max(disturbed, x.Others)
+	}
+	if !slices.ContainsFunc(r.Rows, func(x Row) bool { return x.New > 0 }) {
+		for i, row := range table {
+			table[i] = row[:len(row)-1]
+		}
 	}
 	align(&b, table)
 	b.WriteString("\n")

@@ -63,8 +63,8 @@ const (
 // The steps a regular expression may take on one text: some for any, and some
 // for each byte.
 const (
-	regexSteps     = 4 << 20
-	regexByteSteps = 256
+	regexSteps     = 16 << 20
+	regexByteSteps = 1 << 10
 )
 
 // machine runs a regex over one text.
@@ -77,15 +77,22 @@ type machine struct {
 	err   error
 }
 
-// choice is a way not taken yet: to go on at pc from pos; at pc with a greedy
-// run that ends before most, down to least; or behind the lazy run at pc with
-// some of count more runes, -1 for any number.
+// choice is a way not taken yet.
 type choice struct {
-	pc          int32
-	count       int32
-	pos         int
-	least, most int // least is -1 if it is no greedy run
+	kind  choiceKind
+	pc    int32
+	count int32
+	pos   int
+	least int
 }
+
+type choiceKind uint8
+
+const (
+	goOn    choiceKind = iota // at pc from pos
+	shorter                   // at pc behind a run that ends before pos, down to least
+	longer                    // behind the lazy run at pc, with up to count more runes; -1 is any number
+)
 
 func (x *regex) matchesEmpty() bool { return x.empty }
 
@@ -167,7 +174,7 @@ func (m *machine) run(prog []instruction, pos int) int {
 		case opRun:
 			pos, ok = m.repeat(i, pc, pos)
 		case opSplit:
-			m.stack = append(m.stack, choice{pc: i.y, pos: pos, least: -1})
+			m.stack = append(m.stack, choice{kind: goOn, pc: i.y, pos: pos})
 			pc = i.x
 			continue
 		case opJump:
@@ -232,13 +239,13 @@ func (m *machine) repeat(i *instruction, pc int32, pos int) (end int, ok bool) {
 	}
 	switch {
 	case i.greed == greedy && pos > least:
-		m.stack = append(m.stack, choice{pc: pc + 1, least: least, most: pos})
+		m.stack = append(m.stack, choice{kind: shorter, pc: pc + 1, pos: pos, least: least})
 	case i.greed == lazy && i.max != i.min:
 		left := int32(-1)
 		if i.max >= 0 {
 			left = i.max - n
 		}
-		m.stack = append(m.stack, choice{pc: pc, count: left, pos: pos, least: -1})
+		m.stack = append(m.stack, choice{kind: longer, pc: pc, count: left, pos: pos})
 	}
 	return pos, true
 }
@@ -247,23 +254,20 @@ func (m *machine) repeat(i *instruction, pc int32, pos int) (end int, ok bool) {
 func (m *machine) back(prog []instruction, base int) (pc int32, pos int, ok bool) {
 	for len(m.stack) > base {
 		c := &m.stack[len(m.stack)-1]
-		switch i := &prog[c.pc]; {
-		case c.least >= 0: // a greedy run gives a rune back
-			_, size := utf8.DecodeLastRuneInString(m.s[:c.most])
-			c.most -= size
-			pc, pos = c.pc, c.most
-			if c.most == c.least {
+		switch c.kind {
+		case goOn:
+			m.stack = m.stack[:len(m.stack)-1]
+			return c.pc, c.pos, true
+		case shorter:
+			_, size := utf8.DecodeLastRuneInString(m.s[:c.pos])
+			if c.pos -= size; c.pos == c.least {
 				m.stack = m.stack[:len(m.stack)-1]
 			}
-			return pc, pos, true
-		case i.op == opRun: // a lazy run takes one more
-			if pos = m.oneMore(i, c); pos >= 0 {
+			return c.pc, c.pos, true
+		case longer:
+			if pos = m.oneMore(&prog[c.pc], c); pos >= 0 {
 				return c.pc + 1, pos, true
 			}
-		default:
-			pc, pos = c.pc, c.pos
-			m.stack = m.stack[:len(m.stack)-1]
-			return pc, pos, true
 		}
 		m.stack = m.stack[:len(m.stack)-1]
 	}

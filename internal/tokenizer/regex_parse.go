@@ -264,10 +264,10 @@ func (r *regexReader) atom() (*regexTree, error) {
 		r.at++
 		return r.group()
 	case '[':
-		if r.fold {
-			return nil, errors.New("folding the case of a set")
-		}
 		set, err := r.class()
+		if err == nil && r.fold {
+			err = set.fold()
+		}
 		return &regexTree{op: treeSet, set: set}, err
 	case '\\':
 		return r.escape()
@@ -296,22 +296,39 @@ func edge(op opcode, second bool) *regexTree {
 
 // rune gives the tree of one rune.
 func (r *regexReader) rune(c rune) (*regexTree, error) {
-	set := &runeSet{ranges: [][2]rune{{c, c}}}
+	set := (&runeSet{ranges: [][2]rune{{c, c}}}).seal()
+	var err error
 	if r.fold {
-		switch {
-		case c >= utf8.RuneSelf:
-			return nil, fmt.Errorf("folding the case of %q", c)
-		case c|0x20 >= 'a' && c|0x20 <= 'z':
-			set.ranges = [][2]rune{{c | 0x20, c | 0x20}, {c &^ 0x20, c &^ 0x20}}
-			switch c | 0x20 {
-			case 's':
-				set.ranges = append(set.ranges, [2]rune{'ſ', 'ſ'})
-			case 'k':
-				set.ranges = append(set.ranges, [2]rune{'\u212a', '\u212a'}) // the sign kelvin
-			}
+		err = set.fold()
+	}
+	return &regexTree{op: treeSet, set: set}, err
+}
+
+// fold adds the other cases of a set of ASCII.
+func (s *runeSet) fold() error {
+	if s.negative || s.union != nil || s.also != nil || s.categories != 0 || s.space || s.word {
+		return errors.New("folding the case of a set")
+	}
+	for _, span := range s.ranges {
+		if span[1] >= utf8.RuneSelf {
+			return fmt.Errorf("folding the case of %q", span[1])
 		}
 	}
-	return &regexTree{op: treeSet, set: set.seal()}, nil
+	for r := 'a'; r <= 'z'; r++ {
+		capital := r &^ 0x20
+		if !s.has(r) && !s.has(capital) {
+			continue
+		}
+		s.ranges = append(s.ranges, [2]rune{r, r}, [2]rune{capital, capital})
+		switch r { // each has one other case beyond ASCII
+		case 's':
+			s.ranges = append(s.ranges, [2]rune{'ſ', 'ſ'})
+		case 'k':
+			s.ranges = append(s.ranges, [2]rune{'\u212a', '\u212a'})
+		}
+	}
+	s.seal()
+	return nil
 }
 
 // group reads what follows an opening parenthesis.

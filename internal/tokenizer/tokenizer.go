@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,8 +28,11 @@ type Tokenizer struct {
 	// normalized text. Either may be nil.
 	rawTokens, normalTokens *finder
 	prefix, suffix          []uint32 // what the post-processor adds
+	ranked                  bool     // it is of a rank file of tiktoken
 
 	lineCuts lineCuts // where long segments may be reused in parts
+	spell    sync.Once
+	spelling []string // see layOutSpelling
 
 	ids      map[string]uint32 // by content, added tokens included
 	size     int               // tokens of the model

@@ -209,3 +209,21 @@ func spell(tok *tokenizer.Tokenizer, ids []uint32) []string {
 	}
 	return out
 }
+
+// patternOf gives the pattern of a grammar.
+func patternOf(t *testing.T, name string) string {
+	t.Helper()
+	for _, g := range tokenizer.Grammars() {
+		if g.Name == name {
+			return g.Pattern
+		}
+	}
+	t.Fatalf("no grammar %q", name)
+	return ""
+}
+
+// loads says whether a folder can be loaded.
+func loads(dir string) bool {
+	_, err := tokenizer.Load(os.DirFS(dir))
+	return err == nil
+}

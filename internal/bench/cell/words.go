@@ -31,10 +31,11 @@ func LoadWords() (*Words, error) {
 	}
 	w := &Words{number: map[string]int{}, ofID: map[uint32]string{}}
 	for id := range uint32(folder.VocabSize) {
-		if !folder.Tokenizer.Known(id) || folder.Tokenizer.Special(id) {
+		b, ok := folder.Tokenizer.OrdinaryBytes(id)
+		if !ok {
 			continue
 		}
-		text := string(folder.Tokenizer.TokenBytes(id))
+		text := string(b)
 		if _, twice := w.number[text]; twice || !isWord(text) {
 			continue
 		}
