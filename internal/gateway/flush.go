@@ -50,14 +50,23 @@ func (x *exchange) commit(status int) {
 
 // write writes b at once; last says that the response is complete with it.
 func (x *exchange) write(b []byte, last bool) error {
-	x.extendDeadline(trace.Now())
-	if x.ctx.Err() != nil && x.err == nil {
-		return x.gone()
+	if err := x.armWrite(); err != nil {
+		return err
 	}
 	if err := x.client.write(b, last); err != nil {
 		return x.writeError(err)
 	}
 	x.wrote(len(b))
+	return nil
+}
+
+// armWrite bounds the write to come. The context is looked at after that: a
+// deadline just set would undo breakWrites.
+func (x *exchange) armWrite() error {
+	x.extendDeadline(trace.Now())
+	if x.ctx.Err() != nil && x.err == nil {
+		return x.gone()
+	}
 	return nil
 }
 
@@ -80,8 +89,7 @@ func (x *exchange) noteWrite(n int) {
 }
 
 // extendDeadline keeps the write deadline between one and one and a half
-// timeouts ahead, so that it is not set for every write. Whoever writes looks
-// at the context after that: a deadline just set would undo breakWrites.
+// timeouts ahead, so that it is not set for every write. It tells when it was.
 func (x *exchange) extendDeadline(now int64) (extended bool) {
 	timeout := x.g.opts.WriteTimeout
 	if x.bounded && x.writeDeadline-now >= int64(timeout) {
