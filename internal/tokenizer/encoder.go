@@ -53,8 +53,8 @@ type Encoder struct {
 
 // stageMemory is what a stage reuses.
 type stageMemory struct {
-	text   []byte
-	spans  []span
+	text []byte
+	found
 	pieces []marked
 }
 
@@ -69,11 +69,11 @@ func (e *Encoder) trim() {
 			e.normal[i] = nil
 		}
 	}
-	if cap(e.scratch.runes) > keepText/16 || cap(e.scratch.spans) > keepText/16 {
+	if cap(e.scratch.runes) > keepText/16 || cap(e.scratch.spans) > keepText/16 || cap(e.scratch.stack) > keepText/64 {
 		e.scratch = scratch{}
 	}
 	for i := range e.memory {
-		if m := &e.memory[i]; cap(m.text) > keepText || cap(m.spans) > keepText/16 || cap(m.pieces) > keepText/16 {
+		if m := &e.memory[i]; cap(m.text) > keepText || cap(m.spans) > keepText/16 || cap(m.stack) > keepText/64 || cap(m.pieces) > keepText/16 {
 			*m = stageMemory{}
 		}
 	}
@@ -168,6 +168,9 @@ func invalidUTF8(s string) int {
 func (e *Encoder) pace() bool {
 	if e == nil {
 		return true
+	}
+	if e.ctx.Err() != nil {
+		return false
 	}
 	e.yield()
 	return e.ctx.Err() == nil

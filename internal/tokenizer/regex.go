@@ -96,16 +96,17 @@ const (
 
 func (x *regex) matchesEmpty() bool { return x.empty }
 
-// matches is matcher.matches. As in the reference, a match of no text right
+// find is matcher.find. As in the reference, a match of no text right
 // behind another match does not count.
-func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
+func (x *regex) find(f *found, s string, p pauser) error {
 	budget := regexSteps + regexByteSteps*len(s)
-	m := &machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p}
+	m := machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p, stack: f.stack}
+	defer func() { f.stack = m.stack[:0] }()
 	lastEnd := -1
 	for from := 0; from <= len(s); {
 		start, end := m.search(x.prog, from)
 		if m.err != nil {
-			return dst, m.err
+			return m.err
 		}
 		if start < 0 {
 			break
@@ -118,10 +119,10 @@ func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
 			from += size
 			continue
 		}
-		dst = append(dst, span{start, end})
+		f.spans = append(f.spans, span{start, end})
 		from, lastEnd = end, end
 	}
-	return dst, nil
+	return nil
 }
 
 // search gives the first match at from or later, or -1.
