@@ -28,7 +28,7 @@ func (x *exchange) prepare() error {
 	}
 	if x.endpoint == openai.Chat && len(x.body) > inlineBody {
 		return x.inPool(trace.Render, len(x.req.Messages), func(yield func()) error {
-			if err := x.render(); err != nil {
+			if err := x.render(yield); err != nil {
 				return err
 			}
 			x.enter(trace.Tokenize)
@@ -36,7 +36,7 @@ func (x *exchange) prepare() error {
 		})
 	}
 	x.enter(trace.Render)
-	if err := x.render(); err != nil {
+	if err := x.render(nil); err != nil {
 		return err
 	}
 	if x.req.PromptIDs != nil {

@@ -8,18 +8,18 @@ import (
 
 // render is stage 3: the chat template makes one text of the conversation. A
 // completion's prompt is that text already, or ids.
-func (x *exchange) render() error {
+func (x *exchange) render(yield func()) error {
 	var err error
 	if x.endpoint == openai.Completions {
 		x.text = []byte(x.req.Prompt)
 	} else {
-		err = x.renderChat()
+		err = x.renderChat(yield)
 	}
 	x.rec.Rendered = trace.Now()
 	return err
 }
 
-func (x *exchange) renderChat() error {
+func (x *exchange) renderChat(yield func()) error {
 	var err error
 	x.text, err = x.folder.render(x.ctx, &chat.Input{
 		Messages:             x.req.Messages,
@@ -27,6 +27,7 @@ func (x *exchange) renderChat() error {
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
 		DecodeArguments:      true,
+		Yield:                yield,
 	})
 	return err
 }

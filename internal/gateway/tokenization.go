@@ -98,7 +98,7 @@ func (x *exchange) encodeTexts(yield func()) error {
 	if r.Messages != nil {
 		prompt, err := x.folder.render(x.ctx, &chat.Input{
 			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, DecodeArguments: true,
-			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage,
+			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
 		})
 		if err != nil {
 			return err

@@ -96,16 +96,17 @@ const (
 
 func (x *regex) matchesEmpty() bool { return x.empty }
 
-// matches is matcher.matches. As in the reference, a match of no text right
+// find is matcher.find. As in the reference, a match of no text right
 // behind another match does not count.
-func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
+func (x *regex) find(f *found, s string, p pauser) error {
 	budget := regexSteps + regexByteSteps*len(s)
-	m := &machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p}
+	m := machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p, stack: f.stack}
+	defer func() { f.stack = m.stack[:0] }()
 	lastEnd := -1
 	for from := 0; from <= len(s); {
 		start, end := m.search(x.prog, from)
 		if m.err != nil {
-			return dst, m.err
+			return m.err
 		}
 		if start < 0 {
 			break
@@ -118,10 +119,10 @@ func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
 			from += size
 			continue
 		}
-		dst = append(dst, span{start, end})
+		f.spans = append(f.spans, span{start, end})
 		from, lastEnd = end, end
 	}
-	return dst, nil
+	return nil
 }
 
 // search gives the first match at from or later, or -1.
@@ -328,61 +329,4 @@ func (m *machine) wordEdge(pos int) bool {
 	after, _ := utf8.DecodeRuneInString(m.s[pos:])
 	is := func(r rune, there bool) bool { return there && traits(r)&bitSplitWord != 0 }
 	return is(before, pos > 0) != is(after, pos < len(m.s))
-}
-
-// runeSet is a set of runes.
-type runeSet struct {
-	ascii      [2]uint64 // of the whole set, once sealed
-	ranges     [][2]rune
-	categories uint32 // a bit for each general category
-	space      bool   // \s
-	word       bool   // \w
-	union      []*runeSet
-	also       *runeSet // a rune must be in this one too, before negation
-	negative   bool
-}
-
-func (s *runeSet) has(r rune) bool {
-	if r < utf8.RuneSelf {
-		return s.ascii[r>>6]>>(r&63)&1 != 0
-	}
-	return s.holds(r)
-}
-
-// holds is has without the table.
-func (s *runeSet) holds(r rune) bool {
-	in := s.some(r)
-	if in && s.also != nil {
-		in = s.also.holds(r)
-	}
-	return in != s.negative
-}
-
-func (s *runeSet) some(r rune) bool {
-	c := class(r)
-	if in(c, s.categories) || s.space && c&bitSpace != 0 || s.word && traits(r)&bitSplitWord != 0 {
-		return true
-	}
-	for _, span := range s.ranges {
-		if r >= span[0] && r <= span[1] {
-			return true
-		}
-	}
-	for _, other := range s.union {
-		if other.holds(r) {
-			return true
-		}
-	}
-	return false
-}
-
-// seal fills in the table for ASCII.
-func (s *runeSet) seal() *runeSet {
-	s.ascii = [2]uint64{}
-	for r := range rune(utf8.RuneSelf) {
-		if s.holds(r) {
-			s.ascii[r>>6] |= 1 << (r & 63)
-		}
-	}
-	return s
 }

@@ -246,7 +246,7 @@ func (f rankFile) load(folder fs.FS, data []byte) (*Tokenizer, error) {
 	t.mergeRanks(ranks)
 	t.findWhole(true)
 	if g, ok := grammar(f.pattern); ok {
-		t.stages = []stage{isolate{g.scan}}
+		t.stages, t.lineCuts = []stage{isolate{g.scan}}, cutsAnywhere
 	} else {
 		m, err := compile(f.pattern)
 		if err != nil {

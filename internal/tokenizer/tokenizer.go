@@ -274,7 +274,10 @@ func (t *Tokenizer) layOut() {
 					t.firstText[uint32(id)] = string(first)
 				}
 			}
-			t.special[id] = specials[content]
+			// The reference knows special tokens by what they say, tiktoken by id.
+			if t.special[id] = specials[content]; t.ranked {
+				t.special[id] = t.added[uint32(id)].Special
+			}
 		}
 		t.offsets = append(t.offsets, uint32(len(t.text)))
 	}
