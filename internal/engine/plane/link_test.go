@@ -363,3 +363,25 @@ func TestEngineWordsAtTheEnd(t *testing.T) {
 		t.Errorf("cause %s", cause)
 	}
 }
+
+// An engine whose control handler starves while its steps flow keeps its
+// session, also where nothing else ever comes on the connection of the calls: the
+// windows are set, so that the server does not measure it with pings.
+func TestStarvedControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t, "bufconn", grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20))
+		b, e := start(t, p, p.options())
+		call := b.Accept(1000)
+		p.update(func() { p.mute = true })
+		for range 100 {
+			time.Sleep(2 * time.Second)
+			p.Step(enginetest.Out{ID: call.Request.ID, IDs: []uint32{5}})
+		}
+		synctest.Wait()
+		if f := e.Figures(); f.Lost != [NumLosses]uint64{} || len(call.Sink.IDs()) != 100 {
+			t.Errorf("%d ids, figures %+v", len(call.Sink.IDs()), f)
+		}
+		b.Stop()
+		p.Cut()
+	})
+}
