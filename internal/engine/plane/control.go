@@ -113,10 +113,7 @@ func (s *session) keep() {
 				})
 			}
 			if steps.silent >= every/2 {
-				if err := s.steps.probe(); err != nil {
-					s.end(LossConnection, fmt.Errorf("the connection of the steps broke: %w", err))
-					return
-				}
+				s.steps.probe()
 			}
 			if left > 0 {
 				if left--; left == 0 {

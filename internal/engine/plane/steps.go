@@ -58,7 +58,7 @@ type stepStream struct {
 	window  uint32 // bytes received that were not given back yet
 	goAway  error  // what the engine has said about its leaving
 
-	unasked atomic.Int32 // SETTINGS of ours that were not acknowledged yet
+	unacked atomic.Int32 // SETTINGS of ours that were not acknowledged yet
 
 	mu  sync.Mutex
 	out bytes.Buffer // frames that are to be written
@@ -120,7 +120,7 @@ func openSteps(ctx context.Context, conn net.Conn, authority string, limit int, 
 			return s, err
 		}
 	}
-	s.unasked.Store(1)
+	s.unacked.Store(1)
 	return s, s.write(func(f *http2.Framer) error {
 		s.out.WriteString(http2.ClientPreface)
 		return errors.Join(
@@ -188,7 +188,7 @@ func (s *stepStream) advance() error {
 		return violation("a PUSH_PROMISE, which is switched off")
 	case *http2.SettingsFrame:
 		if f.IsAck() {
-			s.unasked.Add(-1)
+			s.unacked.Add(-1)
 			return nil
 		}
 		if err := f.ForeachSetting(http2.Setting.Valid); err != nil {
@@ -310,12 +310,13 @@ func (s *stepStream) write(frames func(*http2.Framer) error) error {
 // what an idle engine's is like. TCP's keep-alive would do as well between two
 // hosts, but not through a proxy of TCP, nor is it there on every connection
 // that Options.Dial may make.
-func (s *stepStream) probe() error {
-	if s.unasked.Load() > 0 {
-		return nil
+func (s *stepStream) probe() {
+	if s.unacked.Load() > 0 {
+		return
 	}
-	s.unasked.Add(1)
-	return s.write(func(w *http2.Framer) error { return w.WriteSettings() })
+	s.unacked.Add(1)
+	// When it fails the reader knows why, or the watchdog soon will.
+	_ = s.write(func(w *http2.Framer) error { return w.WriteSettings() })
 }
 
 // inlet is the socket's reading end. It stamps what it reads.
