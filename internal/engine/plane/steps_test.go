@@ -451,7 +451,7 @@ func FuzzSteps(f *testing.F) {
 // A flood of what must be answered is answered in few writes, and never holds
 // more than a read buffer's worth.
 func TestFloods(t *testing.T) {
-	const n = 200_000
+	const n = 60_000
 	w := begun()
 	for i := range n / 2 {
 		w.WritePing(false, [8]byte{byte(i)})
@@ -557,7 +557,7 @@ func TestWindows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			frames := 6 * 1025
 			if name != "large frames" {
-				frames = 300_000
+				frames = 130_000
 			}
 			e := &sender{t: t, conn: defaultWindow, stream: streamWindow, left: frames, next: next, w: begun()}
 			e.read = http2.NewFramer(nil, &e.out)
