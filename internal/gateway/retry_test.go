@@ -182,7 +182,7 @@ func TestExactlyOnce(t *testing.T) {
 	words()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		bare, stream := rapid.Bool().Draw(rt, "bare"), rapid.Bool().Draw(rt, "stream")
+		way, stream := rapid.SampledFrom(ways).Draw(rt, "way"), rapid.Bool().Draw(rt, "stream")
 		plots := make([]plot, 2)
 		for i := range plots {
 			plots[i].refused = rapid.IntRange(0, 3).Draw(rt, "refused") == 0
@@ -195,7 +195,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		waits := rapid.SliceOfN(rapid.Bool(), 24, 24).Draw(rt, "waits")
 		var err error
-		synctest.Test(t, func(t *testing.T) { err = perform(t, dir, bare, stream, plots, waits) })
+		synctest.Test(t, func(t *testing.T) { err = perform(t, dir, way, stream, plots, waits) })
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -203,14 +203,14 @@ func TestExactlyOnce(t *testing.T) {
 }
 
 // perform plays a script and says what was wrong.
-func perform(t *testing.T, dir string, bare, stream bool, plots []plot, waits []bool) error {
+func perform(t *testing.T, dir string, way way, stream bool, plots []plot, waits []bool) error {
 	engines := []*tokenEngine{{name: "a"}, {name: "z"}}
 	for i, p := range plots {
 		if p.refused {
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{}, []any{engines[0], engines[1]}, bare)
+	b := newBench(t, dir, Options{}, []any{engines[0], engines[1]}, way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
 	if stream {

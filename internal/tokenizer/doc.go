@@ -37,6 +37,12 @@
 // tools/vocab/unicode.py: neither Go's nor those of golang.org/x/text agree
 // with it.
 //
+// # Reuse
+//
+// A [PrefixCache] remembers what parts of earlier texts became, for all
+// encoders together: the segments between added tokens, and parts of long ones
+// where the grammar allows it. [EncodeOptions.Prefix] turns it on.
+//
 // # Decoding
 //
 // A [Detokenizer] turns ids into text as they come, never splitting a rune and
