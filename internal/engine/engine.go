@@ -21,6 +21,16 @@ type Sink interface {
 	Offer(d *infer.Delta)
 }
 
+// Batch is told when deltas of many streams come at once, so that whoever the
+// sinks wake can be woken once for all of them. An adapter calls Begin before it
+// offers the deltas of a frame that holds those of many streams, and End after
+// them, in pairs and from the goroutine that offers. Like Offer, neither blocks.
+// Deltas may be offered outside of a pair too.
+type Batch interface {
+	Begin()
+	End()
+}
+
 // Tokens is an engine that takes and gives ids.
 //
 // Generate hands req to the engine and returns once the engine confirmed that

@@ -70,12 +70,14 @@ func (c *clock) best(now int64) offset {
 	return o
 }
 
-// watchdog decides when an engine that says nothing is lost.
+// watchdog decides when an engine that says nothing is lost, or a connection on
+// which nothing comes.
 //
 // Busy is not broken. Whatever the engine sends, a step or the answer to a
 // ping, is a sign of life, so that an engine whose control handler starves
-// while its steps flow is never given up, nor one in a long prefill that still
-// answers pings. And our own lateness must not count: when this process was
+// while its steps flow is not given up, nor one in a long prefill that still
+// answers pings; and of a connection it is any byte. And our own lateness must
+// not count: when this process was
 // stopped or starved, answers sit unread in the socket and the wall clock says
 // nothing about the engine. So silence is added up from ticks, and a tick that
 // comes late counts for no more than one that comes in time. A process that
@@ -88,8 +90,8 @@ type watchdog struct {
 	silent   time.Duration
 }
 
-// tick takes in how many messages were ever heard, and the time since the last
-// tick. It reports whether the engine is lost.
+// tick takes in how many signs of life were ever heard, and the time since the
+// last tick. It reports whether the bound is reached.
 func (w *watchdog) tick(heard uint64, elapsed time.Duration) bool {
 	if heard != w.heard {
 		w.heard, w.silent = heard, 0

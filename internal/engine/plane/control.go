@@ -1,6 +1,8 @@
 package plane
 
 import (
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine/plane/planepb"
@@ -41,11 +43,11 @@ func (s *session) readControl() {
 	for {
 		reply, err := s.control.Recv()
 		if err != nil {
-			s.endRecv(err, s.control)
+			s.endRecv(err)
 			return
 		}
 		now := trace.Now()
-		s.heard.Add(1)
+		s.heard.messages.Add(1)
 		sent := int64(reply.GetGatewayTime())
 		if !c.add(sent, int64(reply.GetEngineTime()), now) {
 			continue // not an answer to a ping of ours
@@ -64,7 +66,15 @@ const (
 )
 
 // keep is the keeper: it has a ping sent at each tick and gives the engine up
-// when the watchdog says so.
+// when a watchdog says so. There are three of them: the engine may not say
+// nothing at all, and each connection must show that it still exists, since a
+// session with only one of them takes requests that never end.
+//
+// A connection that is merely quiet is asked for a sign of life. That of the
+// steps is asked by HTTP/2's own means (see stepStream.probe), for which gRPC's
+// connection gives none that its servers put up with; there a call of Describe
+// must do, which needs no session, so that an engine whose control handler
+// starves is not taken for a connection that broke.
 func (s *session) keep() {
 	s.out.askPing()
 	every := s.opts.PingInterval
@@ -76,18 +86,35 @@ func (s *session) keep() {
 		tick.Reset(soundingInterval)
 	}
 	dog := watchdog{interval: every, bound: s.opts.PingTimeout}
+	engine, calls, steps := dog, dog, dog
+	var asking atomic.Bool
 	last := time.Now()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case now := <-tick.C:
-			if dog.tick(s.heard.Load(), now.Sub(last)) {
-				s.end(LossSilent, nil)
+			elapsed := now.Sub(last)
+			last = now
+			// All of them are told of every tick, whichever barks.
+			mute := engine.tick(s.heard.messages.Load(), elapsed)
+			cut := calls.tick(s.heard.calls.Load(), elapsed)
+			lost := steps.tick(s.heard.steps.Load(), elapsed)
+			if what := silent(mute, cut, lost); what != "" {
+				s.end(LossSilent, fmt.Errorf("nothing was heard %s for %v", what, s.opts.PingTimeout))
 				return
 			}
-			last = now
 			s.out.askPing()
+			if calls.silent >= s.opts.PingTimeout/2 && !asking.Swap(true) {
+				s.tasks.Go(func() {
+					defer asking.Store(false)
+					// What it answers does not matter, only that it does.
+					_, _ = s.client.Describe(s.ctx, &planepb.DescribeRequest{})
+				})
+			}
+			if steps.silent >= every/2 {
+				s.steps.probe()
+			}
 			if left > 0 {
 				if left--; left == 0 {
 					tick.Reset(every)
@@ -95,4 +122,19 @@ func (s *session) keep() {
 			}
 		}
 	}
+}
+
+// silent says in words of what nothing is heard any more.
+func silent(engine, calls, steps bool) string {
+	switch {
+	case calls && steps:
+		return "on either connection"
+	case calls:
+		return "on the connection of the calls"
+	case steps:
+		return "on the connection of the steps"
+	case engine:
+		return "of the engine, whose connections exist,"
+	}
+	return ""
 }

@@ -82,33 +82,43 @@ func (e *Engine) serve(ctx context.Context, r *reporter) {
 	s.close(end)
 }
 
-// The windows let a step of any usual size arrive without a round trip, and a
-// prompt leave so. Set by hand, they also switch off gRPC's estimation of the
+// The windows let a step of any usual size arrive without a round trip. For
+// gRPC's connection they are set because that switches off its estimation of the
 // bandwidth, whose pings would wake us for nothing.
 const (
 	streamWindow = 16 << 20
 	connWindow   = 64 << 20
-	readBuffer   = 256 << 10
-	writeBuffer  = 64 << 10
+	readBuffer   = 256 << 10 // of the steps
+	writeBuffer  = 64 << 10  // of prompts
 )
 
 var errOnce = errors.New("the session's connection is gone")
 
-// dial prepares a connection; it is made by the first call on it. There is one
-// per session, and it dials once: gRPC would make a new one by itself when the
-// engine asks for that, and a request would go to an engine that does not know
-// its session. Only Run reconnects.
-func (e *Engine) dial() (*grpc.ClientConn, error) {
+// dial makes a connection. Its reads do not trouble Go's scheduler.
+func (e *Engine) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := e.opts.Dial(ctx, e.opts.Addr)
+	if err != nil {
+		return nil, err
+	}
+	return sock.Reads(conn), nil
+}
+
+// client prepares the connection of all calls but Steps; it is made by the first
+// call on it, and heard counts its reads. There is one per session, and it dials
+// once: gRPC would make a new one by itself when the engine asks for that, and a
+// request would go to an engine that does not know its session. Only Run
+// reconnects.
+func (e *Engine) client(heard *atomic.Uint64) (*grpc.ClientConn, error) {
 	var dialed atomic.Bool
-	once := func(ctx context.Context, addr string) (net.Conn, error) {
+	once := func(ctx context.Context, _ string) (net.Conn, error) {
 		if dialed.Swap(true) {
 			return nil, errOnce
 		}
-		conn, err := e.opts.Dial(ctx, addr)
+		conn, err := e.dial(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return sock.Reads(conn), nil
+		return &counted{Conn: conn, heard: heard}, nil
 	}
 	return grpc.NewClient("passthrough:///"+e.opts.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -117,17 +127,28 @@ func (e *Engine) dial() (*grpc.ClientConn, error) {
 		grpc.WithUserAgent("weir"),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
-		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithWriteBufferSize(writeBuffer),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: e.opts.ConnectTimeout}),
-		grpc.WithDefaultCallOptions(
-			grpc.MaxCallRecvMsgSize(e.opts.MaxStep),
-			grpc.MaxCallSendMsgSize(e.opts.MaxSubmit)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(e.opts.MaxSubmit)),
 	)
+}
+
+// counted counts the reads that gave something.
+type counted struct {
+	net.Conn
+	heard *atomic.Uint64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Add(1)
+	}
+	return n, err
 }
 
 const protocolVersion = 1

@@ -31,7 +31,6 @@ type frame struct {
 	received int64 // gateway's clock when the frame was read
 	size     int   // bytes on the wire
 	err      error // why the bytes are not a Step
-	scratch  []byte
 }
 
 // The field numbers of Step.

@@ -180,7 +180,7 @@ func TestDrainingEngine(t *testing.T) {
 		if got := infer.AsError(late.Err); got.Code != infer.CodeUnavailable || !got.Retryable {
 			t.Errorf("error %v", late.Err)
 		}
-		if n := dials.Load(); n != 1 {
+		if n := dials.Load(); n != 2 {
 			t.Errorf("%d connections", n)
 		}
 		p.Step(enginetest.Out{ID: running.Request.ID, IDs: []uint32{5}, Finish: infer.ReasonStop})

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"weir/internal/engine"
 )
 
 // Options say which engine to connect to and how. Name and Addr are required;
@@ -17,15 +19,16 @@ type Options struct {
 	Addr string
 	// Gateway is this gateway's name in the engine's logs; default "weir".
 	Gateway string
-	// Dial connects to Addr; default TCP.
+	// Dial connects to Addr, twice per session; default TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// ConnectTimeout bounds the way from dialing to a session; default 10 s.
 	ConnectTimeout time.Duration
 	// PingInterval is the time between pings; default 1 s.
 	PingInterval time.Duration
 	// PingTimeout is how long the engine may stay entirely silent, with pings
-	// unanswered, before the session counts as lost. It is generous, because an
-	// engine that is only busy must not lose its requests; default 30 s.
+	// unanswered, and each of the two connections without a byte, before the
+	// session counts as lost. It is generous, because an engine that is only busy
+	// must not lose its requests; default 30 s.
 	PingTimeout time.Duration
 	// BackoffMin and BackoffMax bound the wait before connecting again; the
 	// wait doubles from one to the other and is then drawn at random from its
@@ -36,6 +39,9 @@ type Options struct {
 	MaxStep int
 	// MaxSubmit bounds a request's size in bytes; default 64 MiB.
 	MaxSubmit int
+	// Batch is told around the deltas of each step, and around those that end
+	// the generations of a session; nil is fine.
+	Batch engine.Batch
 }
 
 func (o Options) withDefaults() Options {

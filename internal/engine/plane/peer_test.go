@@ -27,6 +27,7 @@ type peer struct {
 	planepb.UnimplementedPlaneServer
 
 	network string // "bufconn" or "tcp"
+	serve   []grpc.ServerOption
 	addr    string // of tcp, kept over Cut
 
 	mu       sync.Mutex
@@ -76,9 +77,10 @@ func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-func newPeer(t testing.TB, network string) *peer {
+func newPeer(t testing.TB, network string, options ...grpc.ServerOption) *peer {
 	p := &peer{
 		network:  network,
+		serve:    options,
 		addr:     "127.0.0.1:0",
 		changed:  make(chan struct{}),
 		requests: make(map[string]*peerRequest),
@@ -124,9 +126,10 @@ func (p *peer) Restore() {
 	} else {
 		p.lis = bufconn.Listen(1 << 20)
 	}
-	p.server = grpc.NewServer(
+	p.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
-		grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(64<<20))
+		grpc.MaxRecvMsgSize(64 << 20), grpc.MaxSendMsgSize(64 << 20),
+	}, p.serve...)...)
 	planepb.RegisterPlaneServer(p.server, p)
 	go p.server.Serve(p.lis)
 }

@@ -2,14 +2,26 @@ package plane
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"weir/internal/engine/enginetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if pace, err := time.ParseDuration(os.Getenv(senderPace)); err == nil {
+		if err := send(pace); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestConformance(t *testing.T) {
 	for _, network := range []string{"bufconn", "tcp"} {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +20,9 @@ import (
 	"weir/internal/trace"
 )
 
-// session is one connection and what runs over it, from the first step to the
-// loss of either. It is never revived: a new one takes its place.
+// session is two connections and what runs over them, from the first step to the
+// loss of anything: one of gRPC's for Describe, Submit and Control, and one for
+// Steps. It is never revived: a new one takes its place.
 type session struct {
 	id      uint64
 	opts    *Options
@@ -29,7 +30,7 @@ type session struct {
 	facts   engine.Facts
 	conn    *grpc.ClientConn
 	client  planepb.PlaneClient
-	steps   grpc.ServerStreamingClient[planepb.Step]
+	steps   *stepStream
 	control grpc.BidiStreamingClient[planepb.ControlRequest, planepb.ControlReply]
 
 	ctx    context.Context // ends with the session; its cause says why
@@ -41,19 +42,31 @@ type session struct {
 	frame frame
 	disp  dispatcher
 
-	heard     atomic.Uint64 // messages received of any kind
-	oneClock  bool          // the engine reads the clock that we read
+	heard     pulses
+	oneClock  bool // the engine reads the clock that we read
 	clockSeen atomic.Pointer[offset]
+}
+
+// pulses count the signs of an engine's life.
+type pulses struct {
+	messages atomic.Uint64 // steps, and answers to pings
+	calls    atomic.Uint64 // reads of gRPC's connection
+	steps    atomic.Uint64 // reads of the connection of the steps
 }
 
 // connect dials, asks what the engine is, and opens a session, all within
 // ConnectTimeout. When it fails it leaves nothing behind.
 func (e *Engine) connect(ctx context.Context) (s *session, err error) {
-	conn, err := e.dial()
+	s = &session{
+		id: rand.Uint64(), opts: &e.opts, meters: &e.meters,
+		table: new(table), out: newOutbox(),
+	}
+	conn, err := e.client(&s.heard.calls)
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	sctx, cancel := context.WithCancelCause(ctx)
+	s.conn, s.client, s.ctx, s.cancel = conn, planepb.NewPlaneClient(conn), sctx, cancel
 	// Streams live as long as their context, so the bound on opening them
 	// cannot be a context's deadline.
 	late := time.AfterFunc(e.opts.ConnectTimeout, func() {
@@ -68,43 +81,59 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 				err = cause
 			}
 			cancel(err)
-			conn.Close()
+			s.disconnect()
+			s = nil
 		}
 	}()
 
-	client := planepb.NewPlaneClient(conn)
-	facts, err := client.Describe(sctx, &planepb.DescribeRequest{})
+	facts, err := s.client.Describe(sctx, &planepb.DescribeRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("describe: %w", err)
+		return s, fmt.Errorf("describe: %w", err)
 	}
 	if v := facts.GetProtocol(); v != protocolVersion {
-		return nil, fmt.Errorf("describe: the engine speaks version %d of the plane's protocol, weir speaks %d", v, protocolVersion)
+		return s, fmt.Errorf("describe: the engine speaks version %d of the plane's protocol, weir speaks %d", v, protocolVersion)
 	}
-	s = &session{
-		id: rand.Uint64(), opts: &e.opts, meters: &e.meters, facts: factsOf(facts),
-		conn: conn, client: client, ctx: sctx, cancel: cancel,
-		table: new(table), out: newOutbox(),
-		oneClock: e.bootID != "" && e.bootID == facts.GetBootId(),
-	}
+	s.facts = factsOf(facts)
+	s.oneClock = e.bootID != "" && e.bootID == facts.GetBootId()
 	s.disp = dispatcher{
 		engine: e.opts.Name, vocab: facts.GetVocabSize(), table: s.table,
 		offset: s.offset, meters: &e.meters,
 	}
-	s.steps, err = client.Steps(sctx, &planepb.StepsRequest{Session: s.id, Gateway: e.opts.Gateway},
-		grpc.ForceCodecV2(newStepCodec()))
-	if err != nil {
-		return nil, fmt.Errorf("steps: %w", err)
+	if err = s.open(e.dial); err != nil {
+		return s, fmt.Errorf("steps: %w", err)
 	}
-	if err = s.steps.RecvMsg(&s.frame); err != nil {
-		return nil, fmt.Errorf("steps: %w", err)
-	}
-	if fault := s.disp.open(&s.frame); fault != nil {
-		return nil, fmt.Errorf("steps: %w", fault)
-	}
-	if s.control, err = client.Control(sctx); err != nil {
-		return nil, fmt.Errorf("control: %w", err)
+	if s.control, err = s.client.Control(sctx); err != nil {
+		return s, fmt.Errorf("control: %w", err)
 	}
 	return s, nil
+}
+
+// open makes the connection of the steps and takes in the first of them.
+func (s *session) open(dial func(context.Context) (net.Conn, error)) error {
+	conn, err := dial(s.ctx)
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	req := &planepb.StepsRequest{Session: s.id, Gateway: s.opts.Gateway}
+	s.steps, err = openSteps(s.ctx, conn, s.opts.Addr, s.opts.MaxStep, &s.heard.steps, req)
+	if err != nil {
+		return err
+	}
+	if err := s.steps.recv(&s.frame); err != nil {
+		return err
+	}
+	if fault := s.disp.open(&s.frame); fault != nil {
+		return fault
+	}
+	return nil
+}
+
+// disconnect drops both connections. The session's context has ended.
+func (s *session) disconnect() {
+	if s.steps != nil {
+		<-s.steps.closed
+	}
+	s.conn.Close()
 }
 
 // run serves the session to its end and says why it ended. All its goroutines
@@ -122,11 +151,25 @@ func (s *session) run() *loss {
 	return end
 }
 
-// close gives every generation its terminal delta and drops the connection,
+// close gives every generation its terminal delta and drops the connections,
 // by which the engine learns to abort them.
 func (s *session) close(end *loss) {
+	s.begin()
 	s.disp.close(end.terminal(s.opts.Name), trace.Now())
-	s.conn.Close()
+	s.finish()
+	s.disconnect()
+}
+
+func (s *session) begin() {
+	if s.opts.Batch != nil {
+		s.opts.Batch.Begin()
+	}
+}
+
+func (s *session) finish() {
+	if s.opts.Batch != nil {
+		s.opts.Batch.End()
+	}
 }
 
 // end ends the session; the first to say why is believed.
@@ -137,17 +180,21 @@ func (s *session) end(why Loss, cause error) { s.cancel(&loss{why: why, cause: c
 func (s *session) read() {
 	free := trace.Now()
 	for {
-		if err := s.steps.RecvMsg(&s.frame); err != nil {
-			s.endRecv(err, s.steps)
+		if err := s.steps.recv(&s.frame); err != nil {
+			s.endRecv(err)
 			return
 		}
-		s.heard.Add(1)
-		if fault := s.disp.step(&s.frame); fault != nil {
+		s.heard.messages.Add(1)
+		s.begin()
+		fault := s.disp.step(&s.frame)
+		s.finish()
+		if fault != nil {
 			s.end(LossIntegrity, fault)
 			return
 		}
-		now := trace.Now()
-		s.meters.dispatched(s.frame.received-free, now-s.frame.received)
+		// Of several steps that came in one read, only the first was waited for.
+		began, now := max(s.frame.received, free), trace.Now()
+		s.meters.dispatched(began-free, now-began)
 		free = now
 	}
 }
@@ -155,30 +202,20 @@ func (s *session) read() {
 // endRecv ends the session because a stream gave no more messages. A status of
 // UNAVAILABLE may be the engine's word or that of our end of a broken
 // connection; nothing in it tells which.
-func (s *session) endRecv(err error, stream grpc.ClientStream) {
-	st := status.Convert(err)
+func (s *session) endRecv(err error) {
+	var fault *Fault
+	code := status.Code(err)
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(LossEngine, errors.New("the engine closed the stream"))
-	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), oversizedPrefix):
-		s.end(LossIntegrity, &Fault{Reason: FaultOversized, Detail: st.Message(), Frames: s.lastFrames(stream)})
-	case st.Code() == codes.Unavailable || st.Code() == codes.Canceled:
+	case errors.As(err, &fault):
+		fault.Frames = s.disp.evidence.last() // only the reader gets here
+		s.end(LossIntegrity, fault)
+	case code == codes.Unavailable || code == codes.Canceled:
 		s.end(LossConnection, err)
 	default:
 		s.end(LossEngine, err)
 	}
-}
-
-// oversizedPrefix is how gRPC's receiving end words a message over the limit,
-// which has no code of its own. A test holds it.
-const oversizedPrefix = "grpc: received message"
-
-// lastFrames gives the evidence, to the reader only: it is the reader's.
-func (s *session) lastFrames(stream grpc.ClientStream) []FrameSummary {
-	if stream != grpc.ClientStream(s.steps) {
-		return nil
-	}
-	return s.disp.evidence.last()
 }
 
 // offset gives the engine's clock offset as known now. On one clock it is

@@ -1,0 +1,344 @@
+package plane
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"weir/internal/engine/plane/planepb"
+	"weir/internal/trace"
+)
+
+// stepStream is the Steps call, on a connection of its own.
+//
+// It carries one message per engine step, which makes it the hot path of weir:
+// at a thousand small steps a second, what a message costs beyond its content is
+// a good part of the gateway's CPU. Most of that is not the decoding but the
+// waking: gRPC's client reads the socket in one goroutine and hands each message
+// to another, which usually sleeps on another thread. So here one goroutine, the
+// session's reader, reads the socket, takes off the framing of HTTP/2 and gRPC,
+// and decodes and dispatches what is in it. Between the socket and the sinks
+// nothing waits for anything, and in steady state nothing is allocated.
+//
+// What must hold:
+//
+//   - Only the reader reads. It and the keeper write, under mu, with a deadline,
+//     a few bytes at a time; what the reader owes goes out in one write before it
+//     waits for the socket again.
+//   - Whatever the engine sends costs in proportion to its bytes: what is owed for
+//     it never exceeds what fits the read buffer, a message is bounded by its
+//     limit, a block of headers by maxHeaderList.
+//   - The windows are given back half a window at a time, so that an engine that
+//     keeps to them never waits for more than the reader.
+//   - The connection is closed when its context ends, and by nothing else.
+type stepStream struct {
+	in       inlet
+	conn     net.Conn
+	framer   *http2.Framer // reads are the reader's, writes go to out
+	closed   chan struct{} // the context has ended and the connection is closed
+	messages messages
+	answer   answer
+
+	// The reader's.
+	greeted bool   // the engine's SETTINGS have come
+	ended   bool   // END_STREAM came with DATA
+	window  uint32 // bytes received that were not given back yet
+	goAway  error  // what the engine has said about its leaving
+
+	unacked atomic.Int32 // SETTINGS of ours that were not acknowledged yet
+
+	mu  sync.Mutex
+	out bytes.Buffer // frames that are to be written
+}
+
+// The one stream of the connection.
+const stepsStream = 1
+
+const (
+	// maxHeaderList bounds the engine's headers and trailers, decoded.
+	maxHeaderList = 64 << 10
+	// maxFrame is HTTP/2's default, of which no engine may send more without our
+	// leave. A larger one would save a copy and cost a buffer.
+	maxFrame = 16 << 10
+	// writeTimeout is how long a write may take. Only an engine that has long
+	// stopped to read makes one wait at all.
+	writeTimeout = 5 * time.Second
+	// defaultWindow is the window that HTTP/2 gives a connection to begin with.
+	defaultWindow = 1<<16 - 1
+)
+
+// openSteps makes the call on a new connection, in one write; the first recv
+// says what came of it. The stream owns the connection from here on, also when
+// openSteps fails. heard counts what is read.
+func openSteps(ctx context.Context, conn net.Conn, authority string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
+	s := &stepStream{conn: conn, closed: make(chan struct{}), messages: messages{limit: limit}}
+	context.AfterFunc(ctx, func() {
+		defer close(s.closed)
+		conn.Close()
+	})
+	s.in = inlet{conn: conn, heard: heard, before: s.settle}
+	s.framer = http2.NewFramer(&s.out, bufio.NewReaderSize(&s.in, readBuffer))
+	s.framer.SetReuseFrames()
+	s.framer.SetMaxReadFrameSize(maxFrame)
+	s.framer.MaxHeaderListSize = maxHeaderList
+	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+
+	message, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, messagePrefix), req)
+	if err != nil {
+		return s, err
+	}
+	n := len(message) - messagePrefix
+	if len(message) > maxFrame {
+		return s, fmt.Errorf("a request of %d bytes, of at most %d; shorten the gateway's name", n, maxFrame-messagePrefix)
+	}
+	message[1], message[2], message[3], message[4] = byte(n>>24), byte(n>>16), byte(n>>8), byte(n)
+	var block bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: planepb.Plane_Steps_FullMethodName},
+		{Name: ":authority", Value: authority},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+		{Name: "user-agent", Value: "weir"},
+	} {
+		if err := fields.WriteField(f); err != nil {
+			return s, err
+		}
+	}
+	s.unacked.Store(1)
+	return s, s.write(func(f *http2.Framer) error {
+		s.out.WriteString(http2.ClientPreface)
+		return errors.Join(
+			f.WriteSettings(
+				http2.Setting{ID: http2.SettingEnablePush, Val: 0},
+				http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
+				http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHeaderList}),
+			f.WriteWindowUpdate(0, connWindow-defaultWindow),
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: stepsStream, BlockFragment: block.Bytes(), EndHeaders: true}),
+			f.WriteData(stepsStream, true, message))
+	})
+}
+
+// recv reads the next message into f; one that is malformed is noted in f, for
+// the dispatcher to judge. An error ends the stream: io.EOF, a status, as gRPC's
+// own client would give them, or a *Fault without evidence.
+func (s *stepStream) recv(f *frame) error {
+	for {
+		msg, ok, err := s.messages.next()
+		if err != nil {
+			return err
+		}
+		if ok {
+			f.received, f.size = s.in.at, len(msg)
+			f.err = f.decode(msg)
+			return nil
+		}
+		if err := s.advance(); err != nil {
+			return err
+		}
+	}
+}
+
+// advance reads one frame of HTTP/2 and does what it asks for.
+func (s *stepStream) advance() error {
+	if s.ended {
+		return status.Error(codes.Internal, "the stream ended without trailers")
+	}
+	f, err := s.framer.ReadFrame()
+	if err != nil {
+		return s.broken(err)
+	}
+	if !s.greeted {
+		if x, ok := f.(*http2.SettingsFrame); !ok || x.IsAck() {
+			return violation("the connection begins with %v instead of SETTINGS", f.Header().Type)
+		}
+		s.greeted = true
+	}
+	switch f := f.(type) {
+	case *http2.DataFrame:
+		return s.data(f)
+	case *http2.MetaHeadersFrame:
+		if f.StreamID != stepsStream {
+			return stranger(f.FrameHeader)
+		}
+		if err := s.answer.headers(f); err != nil {
+			return s.last(err)
+		}
+	case *http2.RSTStreamFrame:
+		if f.StreamID != stepsStream {
+			return stranger(f.FrameHeader)
+		}
+		return status.Errorf(resetCode(f.ErrCode), "the engine reset the stream: %v", f.ErrCode)
+	case *http2.PushPromiseFrame:
+		return violation("a PUSH_PROMISE, which is switched off")
+	case *http2.SettingsFrame:
+		if f.IsAck() {
+			s.unacked.Add(-1)
+			return nil
+		}
+		if err := f.ForeachSetting(http2.Setting.Valid); err != nil {
+			return violation("SETTINGS that are not valid: %v", err)
+		}
+		// None of them matters to a client that has sent all it will ever send.
+		return s.owe(func(w *http2.Framer) error { return w.WriteSettingsAck() })
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			return s.owe(func(w *http2.Framer) error { return w.WritePing(true, f.Data) })
+		}
+	case *http2.GoAwayFrame:
+		s.goAway = fmt.Errorf("GOAWAY %v %q", f.ErrCode, f.DebugData())
+		if f.LastStreamID < stepsStream {
+			return status.Errorf(codes.Unavailable, "the engine refused the stream: %v", s.goAway)
+		}
+		// It is leaving, but serves what it has.
+	}
+	// WINDOW_UPDATE speaks of what weir may send, which is nothing more. PRIORITY
+	// and what is unknown may be ignored.
+	return nil
+}
+
+// data takes in a DATA frame. Its padding counts against the windows too.
+func (s *stepStream) data(f *http2.DataFrame) error {
+	switch {
+	case f.StreamID != stepsStream:
+		return stranger(f.FrameHeader)
+	case !s.answer.began:
+		return status.Error(codes.Internal, "data before the headers")
+	}
+	s.messages.feed(f.Data())
+	s.ended = f.StreamEnded()
+	if s.window += f.Length; s.window < streamWindow/2 {
+		return nil
+	}
+	given := s.window
+	s.window = 0
+	return s.owe(func(w *http2.Framer) error {
+		return errors.Join(w.WriteWindowUpdate(0, given), w.WriteWindowUpdate(stepsStream, given))
+	})
+}
+
+// last judges the trailers' verdict: an end that is well must not come inside a
+// message.
+func (s *stepStream) last(err error) error {
+	if err == io.EOF && s.messages.partial() {
+		return status.Error(codes.Internal, "the stream ended inside a message")
+	}
+	return err
+}
+
+// broken judges an error of reading a frame. One that concerns a stream which
+// does not exist is none.
+func (s *stepStream) broken(err error) error {
+	var stream http2.StreamError
+	if errors.As(err, &stream) {
+		if stream.StreamID != stepsStream {
+			return nil
+		}
+		return status.Errorf(codes.Internal, "not valid HTTP/2: %v", err)
+	}
+	if detail := s.framer.ErrorDetail(); detail != nil {
+		err = fmt.Errorf("%w: %w", err, detail)
+	}
+	if s.goAway != nil {
+		err = fmt.Errorf("%w, after %w", err, s.goAway)
+	}
+	return status.Errorf(codes.Unavailable, "the connection of the steps broke: %v", err)
+}
+
+// violation is the end of a connection whose other end does not speak HTTP/2 as
+// it must, so that nothing that follows can be trusted.
+func violation(format string, args ...any) error {
+	return status.Errorf(codes.Unavailable, "not valid HTTP/2: "+format, args...)
+}
+
+func stranger(h http2.FrameHeader) error {
+	return violation("%v for stream %d, which does not exist", h.Type, h.StreamID)
+}
+
+// owe puts frames of the reader's with what is to be written before it next
+// waits for the socket.
+func (s *stepStream) owe(frames func(*http2.Framer) error) error {
+	s.in.owes = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return frames(s.framer)
+}
+
+// settle writes what the reader owes.
+func (s *stepStream) settle() error {
+	return s.write(func(*http2.Framer) error { return nil })
+}
+
+// write writes frames at once, after those that are owed.
+func (s *stepStream) write(frames func(*http2.Framer) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := frames(s.framer); err != nil {
+		return err
+	}
+	if s.out.Len() == 0 {
+		return nil
+	}
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	_, err := s.out.WriteTo(s.conn)
+	return err
+}
+
+// probe asks for a sign of life, unless one that was asked for is still due.
+//
+// It sends an empty SETTINGS, which the other end of any HTTP/2 connection must
+// acknowledge at once, where one would expect a PING. But gRPC's servers count
+// PINGs: by default they end a connection that brings more than two of them
+// within 5 minutes of each other while the server itself sends nothing, which is
+// what an idle engine's is like. TCP's keep-alive would do as well between two
+// hosts, but not through a proxy of TCP, nor is it there on every connection
+// that Options.Dial may make.
+func (s *stepStream) probe() {
+	if s.unacked.Load() > 0 {
+		return
+	}
+	s.unacked.Add(1)
+	// When it fails the reader knows why, or the watchdog soon will.
+	_ = s.write(func(w *http2.Framer) error { return w.WriteSettings() })
+}
+
+// inlet is the socket's reading end. It stamps what it reads.
+type inlet struct {
+	conn   net.Conn
+	heard  *atomic.Uint64 // reads that gave something
+	before func() error   // called before waiting, when owes is set
+	owes   bool
+	at     int64 // when the last read returned, trace.Now
+}
+
+func (in *inlet) Read(p []byte) (int, error) {
+	if in.owes {
+		in.owes = false
+		if err := in.before(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := in.conn.Read(p)
+	in.at = trace.Now()
+	if n > 0 {
+		in.heard.Add(1)
+	}
+	return n, err
+}
