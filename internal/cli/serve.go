@@ -71,7 +71,8 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 		return nil, err
 	}
 	opts.Models = loaded
-	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout)
+	opts.Batch = new(gateway.Batch)
+	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout, opts.Batch)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 }
 
 // newFleet makes an adapter for each engine.
-func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration) (*fleet.Fleet, []*plane.Engine, error) {
+func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch) (*fleet.Fleet, []*plane.Engine, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -161,7 +162,7 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
 		case "weir":
-			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr})
+			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: batch})
 			planes = append(planes, p)
 			adapter = p
 		}

@@ -40,6 +40,9 @@ type Options struct {
 	Log      *slog.Logger
 	Limits   admit.Limits
 	Pool     pool.Options
+	// Batch is the one that the adapters of token engines were given; nil when
+	// they were given none.
+	Batch *Batch
 	// PrefixCache bounds what is kept of earlier prompts so that their ids can
 	// be reused, in bytes; 0 means 128 MiB, and a negative one keeps nothing.
 	PrefixCache int64
@@ -72,6 +75,9 @@ func (o *Options) defaults() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Batch == nil {
+		o.Batch = new(Batch)
 	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
@@ -136,7 +142,7 @@ func New(opts Options) *Gateway {
 		tidy:     newTidy(),
 	}
 	cores := runtime.GOMAXPROCS(0)
-	g.outputs = newOutputs(cores, opts.Metrics)
+	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
 	polls := newEpolls(cores, opts.Metrics)
 	g.polls, g.hangups = polls, newHangups(polls)
 	g.base, g.cut = context.WithCancelCause(context.Background())

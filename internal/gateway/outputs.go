@@ -35,6 +35,7 @@ type outputs struct {
 
 // shard is a worker and its queue, first come, first served.
 type shard struct {
+	batch   *Batch
 	metrics *metrics.Metrics
 	wake    chan struct{} // capacity 1
 
@@ -77,13 +78,43 @@ func (w *worker) yield(m *metrics.Metrics) {
 	}
 }
 
-func newOutputs(workers int, m *metrics.Metrics) *outputs {
+// Batch puts off waking the workers while engines' readers queue streams: woken
+// by the first of a frame, a worker on another core would contend with the reader
+// for all the others. It implements engine.Batch for the adapters of a gateway's
+// token engines.
+type Batch struct {
+	readers atomic.Int32 // between Begin and End
+	outputs atomic.Pointer[outputs]
+}
+
+// Begin implements engine.Batch.
+func (b *Batch) Begin() { b.readers.Add(1) }
+
+// End implements engine.Batch. A stream queued by somebody else meanwhile is
+// seen here, or sees that no reader is at it any more: both look under the lock.
+func (b *Batch) End() {
+	b.readers.Add(-1)
+	if o := b.outputs.Load(); o != nil {
+		for _, s := range o.shards {
+			s.mu.Lock()
+			asleep := s.asleep && len(s.queue) > 0
+			s.asleep = s.asleep && !asleep
+			s.mu.Unlock()
+			if asleep {
+				s.rouse()
+			}
+		}
+	}
+}
+
+func newOutputs(workers int, b *Batch, m *metrics.Metrics) *outputs {
 	o := &outputs{}
 	for range workers {
-		s := &shard{metrics: m, wake: make(chan struct{}, 1)}
+		s := &shard{batch: b, metrics: m, wake: make(chan struct{}, 1)}
 		o.shards = append(o.shards, s)
 		o.ended.Go(s.run)
 	}
+	b.outputs.Store(o)
 	return o
 }
 
@@ -104,8 +135,8 @@ func (o *outputs) close() {
 func (s *shard) push(x *exchange) {
 	s.mu.Lock()
 	s.queue = append(s.queue, x)
-	asleep := s.asleep
-	s.asleep = false
+	asleep := s.asleep && s.batch.readers.Load() == 0
+	s.asleep = s.asleep && !asleep
 	s.mu.Unlock()
 	if asleep {
 		s.rouse()
