@@ -39,7 +39,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -376,22 +375,20 @@ func call(fn func(func()), yield func()) (failed *failure) {
 	return nil
 }
 
-// rate follows what a unit of cost takes.
+// rate follows what a unit of cost takes: the average over the latest work of
+// rateWindow, and over all work until there was as much. A shorter memory would
+// believe the one job that the system put aside for a while.
 type rate struct {
 	perUnit float64 // nanoseconds; 0 before the first job
+	seen    float64 // cost
 }
 
-// rateWeight is the weight of 64 KiB of new work in the average.
-const rateWeight = 1.0 / (64 << 10)
+// rateWindow is some fifty prompts of 40k tokens.
+const rateWindow = 8 << 20
 
 func (r *rate) add(cost int, ns int64) {
-	sample := float64(ns) / float64(cost)
-	if r.perUnit == 0 {
-		r.perUnit = sample
-		return
-	}
-	keep := math.Exp(-float64(cost) * rateWeight)
-	r.perUnit = keep*r.perUnit + (1-keep)*sample
+	r.seen = min(r.seen+float64(cost), max(rateWindow, float64(cost)))
+	r.perUnit += (float64(ns)/float64(cost) - r.perUnit) * float64(cost) / r.seen
 }
 
 // estimate is how long work of a cost takes that many workers.

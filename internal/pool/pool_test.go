@@ -258,7 +258,7 @@ func TestMaxWait(t *testing.T) {
 			t.Errorf("ended with %v after %v, ran: %v, %d waiting", waits.err, time.Since(at), ran, p.Waiting())
 		}
 		<-head.done // 10 ms a unit is known now
-		jobs := []*running{start(p, t.Context(), 100, busy(time.Second)), start(p, t.Context(), 200, busy(2*time.Second)), start(p, t.Context(), 200, busy(2*time.Second))}
+		jobs := []*running{start(p, t.Context(), 100, busy(time.Second)), start(p, t.Context(), 200, busy(time.Second)), start(p, t.Context(), 200, busy(time.Second))}
 		at = time.Now()
 		over := start(p, t.Context(), 100, func(func()) { ran = true })
 		<-over.done
@@ -518,5 +518,31 @@ func BenchmarkRun(b *testing.B) {
 		if _, err := p.Run(b.Context(), 1, func() {}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// One job that the system put aside does not make the pool refuse those that
+// come after it.
+func TestRateForgives(t *testing.T) {
+	var r rate
+	const size = 160 << 10
+	for range 10 {
+		r.add(size, 5e6)
+	}
+	r.add(size, 200e6)
+	if got := r.estimate(900*size, 1); got > 25*time.Second {
+		t.Errorf("900 prompts are expected to take %v after one slow one, want about %v", got, 900*5*time.Millisecond)
+	}
+	for range 200 {
+		r.add(size, 5e6)
+	}
+	if got := r.estimate(900*size, 1); got < 4400*time.Millisecond || got > 5*time.Second {
+		t.Errorf("900 prompts are expected to take %v long after it", got)
+	}
+	for range 200 { // it follows what has changed for good
+		r.add(size, 50e6)
+	}
+	if got := r.estimate(900*size, 1); got < 40*time.Second {
+		t.Errorf("900 prompts that take ten times as long are expected to take %v", got)
 	}
 }
