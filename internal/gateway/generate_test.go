@@ -3,6 +3,7 @@ package gateway
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"weir/internal/infer"
 )
@@ -344,5 +345,42 @@ func TestAbortNobodyAskedFor(t *testing.T) {
 		z.call(t, 1).end(infer.ReasonAbort)
 		a.call(t, 2).end(infer.ReasonStop, words()[1])
 		d.wantWhole(text(words()[1]), "stop")
+	})
+}
+
+// Between Begin and End what a reader offers gathers; nothing is lost when
+// readers overlap or what is queued is not theirs.
+func TestBatch(t *testing.T) {
+	batch := new(Batch)
+	a := &tokenEngine{name: "a"}
+	inBubble(t, Options{Batch: batch}, []any{a}, func(t *testing.T, b *bench) {
+		w := words()
+		c, d := b.post(chatPath, askStream(``)), b.post(chatPath, askStream(``))
+		one, two := a.call(t, 2), a.calls[0]
+		if one == two {
+			t.Fatal("one call twice")
+		}
+		one.send(w[0])
+		two.send(w[0])
+		gathers := b.g.returned.serving.Load() // streams are driven
+		batch.Begin()
+		batch.Begin()
+		one.send(w[1])
+		one.send(w[2])
+		synctest.Wait()
+		if got := d.story().text; gathers != (got == text(w[0])) {
+			t.Errorf("readers are at it, and the client has %q", got)
+		}
+		two.send(w[1])
+		batch.End()
+		batch.End()
+		synctest.Wait()
+		for _, c := range []*caller{c, d} {
+			if got := c.story().text; !strings.HasPrefix(got, text(w[0], w[1])) {
+				t.Errorf("no reader is at it, and the client has %q", got)
+			}
+		}
+		one.end(infer.ReasonStop)
+		two.end(infer.ReasonStop)
 	})
 }
