@@ -268,8 +268,8 @@ func TestMaxWait(t *testing.T) {
 		for _, j := range jobs {
 			<-j.done
 		}
-		if jobs[0].err != nil || jobs[1].err != nil {
-			t.Errorf("ended with %v and %v", jobs[0].err, jobs[1].err)
+		if jobs[0].err != nil || jobs[1].err != nil || jobs[2].err != nil {
+			t.Errorf("ended with %v, %v and %v", jobs[0].err, jobs[1].err, jobs[2].err)
 		}
 		if s := p.Stats(); s.Refused != 2 || s.Cancelled != 0 {
 			t.Errorf("stats %+v", s)
