@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/engine"
 	"weir/internal/infer"
@@ -79,7 +80,9 @@ type pull struct {
 	read     int64
 	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
-	done     bool
+	done     bool  // the last event so far is the end marker
+	doneAt   int64 // when a judged stream was found so, nothing being wrong with it
+	over     bool  // and the engine has not ended the answer in time
 	// judged streams are those whose rules are known (docs/integrity.md): their
 	// events are looked at, and a whole one ends with [DONE].
 	judged    bool
@@ -107,7 +110,7 @@ func (p *pull) copy() error {
 		if p.took(n, err); x.detached && !x.resumed {
 			return nil
 		}
-		if err := p.flush(); err != nil || p.ended {
+		if err := p.flush(); err != nil || x.complete {
 			return err
 		}
 	}
@@ -115,7 +118,7 @@ func (p *pull) copy() error {
 
 // resume goes on with a stream that has left net/http.
 func (p *pull) resume() error {
-	if err := p.flush(); err != nil || p.ended {
+	if err := p.flush(); err != nil || p.x.complete {
 		return err
 	}
 	return p.copy()
@@ -210,7 +213,8 @@ func (p *pull) advance(w *worker) (v verdict, err error) {
 		case wrong != nil:
 			return ended, wrong
 		case x.attempt.Err() != nil:
-			return ended, p.readError(context.Cause(x.attempt))
+			p.failed = context.Cause(x.attempt)
+			continue
 		case reads == turnReads:
 			x.schedule() // behind all others that are ready
 			drained = true
@@ -276,12 +280,31 @@ func (p *pull) took(n int, err error) {
 	p.held += n
 	if p.judged {
 		p.judge()
+		if p.done && p.fault == nil {
+			p.close(now)
+		}
 	} else {
 		p.noteUsage(p.buf[:p.whole])
 	}
 	if p.whole > 0 && !x.committed {
 		p.head()
 	}
+}
+
+// doneGrace is how long an engine may take to end an answer whose stream has had
+// its end marker. The client has the whole stream then, and must not be held up
+// for what adds nothing to it; but nearly always the end is on its way, and with
+// it the engine's connection can be used again.
+const doneGrace = time.Second
+
+// close bounds the wait for the end of an answer whose stream has had its end
+// marker.
+func (p *pull) close(now int64) {
+	if p.doneAt == 0 {
+		p.doneAt = now
+		p.x.silence.limitTo(min(doneGrace, p.x.g.opts.IdleTimeout))
+	}
+	p.over = now-p.doneAt > int64(doneGrace) // comments must not hold it open either
 }
 
 // forwarded takes what was written out of the buffer.
@@ -319,7 +342,13 @@ func (p *pull) due() (last bool, wrong error) {
 	case p.fault != nil:
 		return false, p.fault
 	case p.failed != nil:
-		return false, p.readError(p.failed)
+		err := p.readError(p.failed)
+		if p.doneAt != 0 && p.held == p.whole && infer.AsError(err).Code == infer.CodeDeadline {
+			return true, nil
+		}
+		return false, err
+	case p.over && p.held == p.whole:
+		return true, nil
 	case !p.ended:
 		return false, nil
 	case p.x.carriesSSE && (p.held > p.whole || p.open || p.judged && !p.done):
