@@ -19,6 +19,7 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/infer"
+	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/pool"
 	"weir/internal/route"
@@ -35,10 +36,12 @@ type Options struct {
 	Models map[string]*Model
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
-	Metrics  *metrics.Metrics
-	Log      *slog.Logger
-	Limits   admit.Limits
-	Pool     pool.Options
+	// Integrity keeps what engines sent that does not add up; nil keeps nothing.
+	Integrity *integrity.Log
+	Metrics   *metrics.Metrics
+	Log       *slog.Logger
+	Limits    admit.Limits
+	Pool      pool.Options
 
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64

@@ -269,7 +269,8 @@ func (p *pull) took(n int, err error) {
 	}
 	p.read += int64(n)
 	if p.declared >= 0 && p.read > p.declared {
-		p.fault = p.engineFault("the engine's answer is longer than it declared")
+		excess := int(min(p.read-p.declared, int64(n)))
+		p.fault = p.kept(p.engineFault(flawLength, "the engine's answer is longer than it declared"), p.held+n-excess, p.held+n)
 		return
 	}
 	p.whole = p.held + n
@@ -320,7 +321,7 @@ func (p *pull) judge() {
 	if err == nil {
 		return
 	}
-	p.fault, p.whole, p.open = infer.AsError(err), good, false
+	p.fault, p.whole, p.open = p.kept(infer.AsError(err), good, p.held), good, false
 	p.fault.Engine = p.x.target.Name
 	p.fault.Retryable = good == 0 && !p.x.committed
 }
@@ -352,9 +353,9 @@ func (p *pull) due() (last bool, wrong error) {
 	case !p.ended:
 		return false, nil
 	case p.x.carriesSSE && (p.held > p.whole || p.open || p.judged && !p.done):
-		return false, p.engineFault("the engine's stream ended before it was complete")
+		return false, p.kept(p.engineFault(flawEnd, "the engine's stream ended before it was complete"), p.whole, p.held)
 	case p.declared >= 0 && p.read < p.declared:
-		return false, p.engineFault("the engine's answer is shorter than it declared")
+		return false, p.kept(p.engineFault(flawLength, "the engine's answer is shorter than it declared"), p.whole, p.held)
 	}
 	return true, nil
 }
@@ -373,8 +374,8 @@ func (p *pull) outcome() error {
 }
 
 // engineFault is a failure of the engine's.
-func (p *pull) engineFault(message string) *infer.Error {
-	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message}
+func (p *pull) engineFault(reason infer.Flaw, message string) *infer.Error {
+	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message, Cause: reason}
 }
 
 // declaredLength is the length that an answer's head declares, or -1.
@@ -397,7 +398,7 @@ func (p *pull) readError(err error) error {
 	if errors.As(context.Cause(x.attempt), &idle) {
 		return idle
 	}
-	return err
+	return p.kept(infer.AsError(err), p.whole, p.held)
 }
 
 // usageMark begins the object that a stream's last events carry.
