@@ -79,7 +79,7 @@ func (a *answer) delay() bool {
 func (a *answer) abandon() {
 	for i := range a.choices {
 		if c := &a.choices[i]; c.accepted && !c.over && c.reason == "" {
-			a.e.end(&c.job, infer.ReasonAbort)
+			a.e.abort(&c.job)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		p.e.refused.Add(1)
 		return nil, asStatus(err)
 	}
-	j, err := s.reserve(req.Slot, req.RequestId, fault, faulty)
+	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), fault, faulty)
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, err
@@ -192,7 +192,7 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 		if s := p.e.sessions.get(req.Session); s != nil {
 			for _, a := range req.Abort {
 				if j := s.find(a.Slot, a.RequestId); j != nil {
-					p.e.end(&j.job, infer.ReasonAbort)
+					p.e.abort(&j.job)
 				}
 			}
 		}

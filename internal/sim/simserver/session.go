@@ -109,7 +109,7 @@ type slotJob struct {
 }
 
 // reserve takes a slot for a request.
-func (s *session) reserve(wire uint32, id string, f sim.Fault, faulty bool) (*slotJob, error) {
+func (s *session) reserve(wire uint32, id string, seed int64, f sim.Fault, faulty bool) (*slotJob, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -118,7 +118,7 @@ func (s *session) reserve(wire uint32, id string, f sim.Fault, faulty bool) (*sl
 	if s.slots[wire] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
 	}
-	j := &slotJob{job: job{box: &s.box}, wire: wire, id: id, fault: f, faulty: faulty}
+	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, fault: f, faulty: faulty}
 	if n := len(s.free); n > 0 {
 		j.slot = s.free[n-1]
 		s.free = s.free[:n-1]
@@ -169,7 +169,7 @@ func (s *session) close(e *Engine) {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, j := range s.slots {
-		e.end(&j.job, infer.ReasonAbort)
+		e.abort(&j.job)
 	}
 }
 
