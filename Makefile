@@ -67,6 +67,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	bin/weir bench --scenario backlog
 	bin/weir bench --scenario loss
+	bin/weir bench --scenario starvation
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 
 .PHONY: soak

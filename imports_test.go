@@ -46,8 +46,7 @@ const directions = `
 
 	# views
 	internal/timeline: internal/trace
-	internal/integrity: internal/infer
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/engine/plane
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
 	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
@@ -61,11 +60,11 @@ const directions = `
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
 	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/trace
-	internal/bench/control: internal/bench/cell internal/engine/plane/planepb
+	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace models
 	internal/bench/client: internal/bench/cell internal/bench/proc
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/proc
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace
 
 	# the process
 	internal/config:

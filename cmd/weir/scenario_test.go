@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"weir/internal/bench"
 	"weir/internal/scenario"
@@ -98,6 +99,45 @@ func TestScenarioLoss(t *testing.T) {
 	for _, part := range []string{"latest-wins", "ok      weir plane loses no token: 0 lost", "ok      the control latest-wins loses tokens"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+}
+
+// Large prompts beside small streams, in small. Whether the control starves
+// depends on the machine, and the exit code must agree; that every gateway is
+// measured, and nothing lost, does not.
+func TestScenarioStarvation(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "starvation.json")
+	r := startScenario(t, "starvation", "--duration", "9s", "--json-file", file)
+	select {
+	case <-r.exited:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("still running")
+	}
+	r.gone()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report scenario.Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.cmd.ProcessState.ExitCode(); (code == 0) != report.Passed || code > 1 {
+		t.Errorf("exit code %d, passed %t", code, report.Passed)
+	}
+	if len(report.Starved) != 6 {
+		t.Fatalf("%+v", report.Starved)
+	}
+	for _, x := range report.Starved {
+		if x.Lost != 0 {
+			t.Errorf("%+v", x)
+		}
+		if raceEnabled {
+			continue // a phase is too short for one large prompt under it
+		}
+		if x.NotMeasured != "" || x.Small == 0 || x.P99 <= 0 || x.Stall <= 0 || x.CPU <= 0 || x.Large != "none" && (x.Prompts == 0 || x.Tokens < 30_000) {
+			t.Errorf("%+v", x)
 		}
 	}
 }

@@ -154,3 +154,53 @@ func TestTokenizeErrors(t *testing.T) {
 		})
 	}
 }
+
+// The gateway's /tokenize gives the same ids as weir tokenize, and /detokenize
+// the text again; bad input is refused by the field's name.
+func TestTokenizeEndpoints(t *testing.T) {
+	g := startGateway(t, "up")
+	for _, golden := range goldens(t) {
+		body, err := json.Marshal(map[string]any{"model": "weir-sim", "prompt": golden.Text, "add_special_tokens": false})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := post(t, g.url+"/tokenize", string(body))
+		var got struct {
+			Tokens      []uint32
+			Count       int
+			MaxModelLen int `json:"max_model_len"`
+		}
+		if err := json.Unmarshal(a.body, &got); err != nil || a.status != 200 || !slices.Equal(got.Tokens, golden.IDs) || got.Count != len(golden.IDs) || got.MaxModelLen != 131072 {
+			t.Fatalf("%.80q: status %d, %.300s (%v)", golden.Text, a.status, a.body, err)
+		}
+		if body, err = json.Marshal(map[string]any{"model": "weir-sim", "tokens": golden.IDs, "skip_special_tokens": false}); err != nil {
+			t.Fatal(err)
+		}
+		a = post(t, g.url+"/detokenize", string(body))
+		var back struct{ Prompt, Text string }
+		if err := json.Unmarshal(a.body, &back); err != nil || back.Prompt != golden.Text || back.Text != golden.Text {
+			t.Fatalf("%.80q came back as %.300s (%v)", golden.Text, a.body, err)
+		}
+	}
+	for _, c := range []struct {
+		path, body string
+		status     int
+		param      string
+	}{
+		{"/tokenize", `{"model":"gpt-9","prompt":"a"}`, 404, "model"},
+		{"/tokenize", `{"model":"weir-sim"}`, 400, "prompt"},
+		{"/tokenize", `{"model":"weir-sim","prompt":["a",1]}`, 400, "prompt[1]"},
+		{"/tokenize", `{"model":"weir-sim","prompt":"a","max_tokens":5}`, 400, "max_tokens"},
+		{"/detokenize", `{"model":"weir-sim","tokens":[40000]}`, 400, "tokens[0]"},
+	} {
+		a := post(t, g.url+c.path, c.body)
+		var e apiError
+		if err := json.Unmarshal(a.body, &e); err != nil || a.status != c.status || e.Error.Param == nil || *e.Error.Param != c.param {
+			t.Errorf("%s %s: status %d, %s; want %d about %s", c.path, c.body, a.status, a.body, c.status, c.param)
+		}
+	}
+	if metrics := string(get(t, g.admin+"/metrics").body); !strings.Contains(metrics, "weir_prefix_tokens_total") || !strings.Contains(metrics, `endpoint="/tokenize"`) {
+		t.Error("the metrics do not tell of it")
+	}
+	g.balanced()
+}

@@ -18,12 +18,13 @@ import (
 	"weir/internal/bench/proc"
 )
 
-// process is a child that stop ends. It leads a process group of its own, so
+// Process is a child that Stop ends. It leads a process group of its own, so
 // that a Ctrl-C at the terminal reaches only this program, which then stops its
 // children in order; and it dies when this program is killed.
-type process struct {
+type Process struct {
 	cmd  *exec.Cmd
-	err  *output
+	out  output
+	err  output
 	done chan struct{}
 }
 
@@ -39,16 +40,19 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// String gives the beginning of what was written, where the cause stands.
-func (o *output) String() string {
+func (o *output) bytes() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return fmt.Sprintf("%.500s", bytes.TrimSpace(o.b.Bytes()))
+	return bytes.Clone(o.b.Bytes())
 }
 
-func start(args, env []string) (*process, error) {
-	p := &process{cmd: exec.Command(args[0], args[1:]...), err: new(output), done: make(chan struct{})}
-	p.cmd.Stderr = p.err
+// String gives the beginning of what was written, where the cause stands.
+func (o *output) String() string { return fmt.Sprintf("%.500s", bytes.TrimSpace(o.bytes())) }
+
+// Start starts a command with an environment; nil is this process's own.
+func Start(args, env []string) (*Process, error) {
+	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	p.cmd.Env = env
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
@@ -61,8 +65,8 @@ func start(args, env []string) (*process, error) {
 	return p, nil
 }
 
-// stop asks the process to end, and makes it and its children.
-func (p *process) stop() {
+// Stop asks the process to end, and makes it and its children.
+func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -72,13 +76,30 @@ func (p *process) stop() {
 	}
 }
 
-// pids gives the process and its children.
-func (p *process) pids() []int {
+// Interrupt is a Ctrl-C.
+func (p *Process) Interrupt() { _ = p.cmd.Process.Signal(syscall.SIGINT) }
+
+// Wait waits for the process to end by itself and gives what it printed; ctx
+// bounds the wait.
+func (p *Process) Wait(ctx context.Context) (stdout []byte, err error) {
+	select {
+	case <-p.done:
+		return p.out.bytes(), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Problem is what the process said on its standard error.
+func (p *Process) Problem() string { return p.err.String() }
+
+// PIDs gives the process and its children.
+func (p *Process) PIDs() []int {
 	return append([]int{p.cmd.Process.Pid}, proc.Children(p.cmd.Process.Pid)...)
 }
 
-// awaitHTTP waits until a URL answers with status 200.
-func (p *process) awaitHTTP(ctx context.Context, url string) error {
+// AwaitHTTP waits until a URL answers with status 200.
+func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return p.await(ctx, url, func() bool {
 		resp, err := client.Get(url)
@@ -90,8 +111,8 @@ func (p *process) awaitHTTP(ctx context.Context, url string) error {
 	})
 }
 
-// awaitTCP waits until an address accepts.
-func (p *process) awaitTCP(ctx context.Context, addr string) error {
+// AwaitTCP waits until an address accepts.
+func (p *Process) AwaitTCP(ctx context.Context, addr string) error {
 	return p.await(ctx, addr, func() bool {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
@@ -102,7 +123,7 @@ func (p *process) awaitTCP(ctx context.Context, addr string) error {
 	})
 }
 
-func (p *process) await(ctx context.Context, what string, ready func() bool) error {
+func (p *Process) await(ctx context.Context, what string, ready func() bool) error {
 	const patience = 20 * time.Second
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -112,19 +133,19 @@ func (p *process) await(ctx context.Context, what string, ready func() bool) err
 		select {
 		case <-poll.C:
 		case <-p.done:
-			return fmt.Errorf("%s ended: %s", filepath.Base(p.cmd.Path), p.err)
+			return fmt.Errorf("%s ended: %s", filepath.Base(p.cmd.Path), &p.err)
 		case <-within.Done():
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return fmt.Errorf("%s does not answer after %v: %s", what, patience, p.err)
+			return fmt.Errorf("%s does not answer after %v: %s", what, patience, &p.err)
 		}
 	}
 	return nil
 }
 
-// freeAddr finds a loopback address that nobody listens at.
-func freeAddr() (string, error) {
+// FreeAddr finds a loopback address that nobody listens at.
+func FreeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

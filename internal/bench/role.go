@@ -16,6 +16,9 @@ import (
 	"weir/internal/bench/loadengine"
 )
 
+// InlineRole is the control that tokenizes on the request's goroutine.
+const InlineRole = "gateway-inline"
+
 // roles are what a process of a cell can be when it is this program itself.
 func roles() map[string]func(*cell.Cell) error {
 	return map[string]func(*cell.Cell) error{
@@ -24,6 +27,7 @@ func roles() map[string]func(*cell.Cell) error {
 		"gateway-reverseproxy": control.RunReverseProxy,
 		"gateway-latest":       control.RunLatest,
 		"gateway-single":       control.RunSingle,
+		InlineRole:             control.RunInline,
 		"client": func(c *cell.Cell) error {
 			r, err := client.Run(c)
 			if err != nil {

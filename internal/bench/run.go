@@ -100,7 +100,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed}
 	var admin string
 	for _, addr := range []*string{&c.Engine, &c.Gateway, &admin} {
-		if *addr, err = freeAddr(); err != nil {
+		if *addr, err = FreeAddr(); err != nil {
 			return nil, err
 		}
 	}
@@ -116,43 +116,43 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err != nil {
 		return nil, err
 	}
-	engine, err := start(engineArgs, b.Env)
+	engine, err := Start(engineArgs, b.Env)
 	if err != nil {
 		return nil, err
 	}
-	defer engine.stop()
-	if err := engine.awaitTCP(ctx, c.Engine); err != nil {
+	defer engine.Stop()
+	if err := engine.AwaitTCP(ctx, c.Engine); err != nil {
 		return nil, err
 	}
-	gateway, err := start(args, b.Env)
+	gateway, err := Start(args, b.Env)
 	if err != nil {
 		return nil, err
 	}
-	defer gateway.stop()
-	if err := gateway.awaitHTTP(ctx, "http://"+c.Gateway+"/v1/models"); err != nil {
+	defer gateway.Stop()
+	if err := gateway.AwaitHTTP(ctx, "http://"+c.Gateway+"/v1/models"); err != nil {
 		return nil, err
 	}
 	isWeir := g.Name == Relay || g.Name == Plane
 	if isWeir {
-		if err := gateway.awaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
+		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
 			return nil, err
 		}
 	}
-	c.PIDs, c.EnginePID = gateway.pids(), engine.cmd.Process.Pid
+	c.PIDs, c.EnginePID = gateway.PIDs(), engine.cmd.Process.Pid
 	var profiling sync.WaitGroup
 	if isWeir && b.Profile != "" {
 		profiling.Go(func() { b.fetchProfile(c, g, admin) })
 	}
 	r, err := b.client(ctx, c)
 	if err != nil {
-		gateway.stop() // no load will begin that a profile could wait for
+		gateway.Stop() // no load will begin that a profile could wait for
 	}
 	profiling.Wait()
 	if err != nil {
-		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, gateway.err, engine.err)
+		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
 	}
 	if g.Name == Plane && l.Probes > 0 {
-		gateway.stop()
+		gateway.Stop()
 		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
 			return nil, err
 		}

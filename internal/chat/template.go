@@ -66,6 +66,9 @@ type Input struct {
 	SpecialTokens map[string]string
 	// Now is the wall time in the zone that strftime_now is to show.
 	Now time.Time
+	// Yield, if not nil, is called every 1024 steps of the template, to let
+	// others run.
+	Yield func()
 }
 
 // Render appends the prompt to dst. Errors are *infer.Error: CodeInvalid for
@@ -87,9 +90,16 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 		}
 	}
 	base := len(dst)
+	check := ctx.Err
+	if in.Yield != nil {
+		check = func() error {
+			in.Yield()
+			return ctx.Err()
+		}
+	}
 	out, err := t.tmpl.Render(dst, vars, jinja.Options{
 		MaxOutput: t.opt.MaxOutput, MaxSteps: t.opt.MaxSteps, MaxAlloc: t.opt.MaxAlloc,
-		Now: in.Now, Check: ctx.Err,
+		Now: in.Now, Check: check,
 	})
 	if err != nil {
 		return dst, renderError(err)

@@ -16,8 +16,8 @@ import (
 
 type benchCommand struct {
 	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server, for example http://127.0.0.1:8000."`
-	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog or loss. Takes --duration (1m), --streams and the --json flags."`
-	Streams      int               `placeholder:"N" help:"Streams at once in a scenario (4096)."`
+	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog, loss or starvation. Takes --duration (1m), --streams and the --json flags."`
+	Streams      int               `placeholder:"N" help:"Streams at once in a scenario (4096; of starvation the large prompts at once, 920)."`
 	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions" help:"What to call: ${enum} (${default})."`
 	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
 	Concurrency  int               `placeholder:"N" help:"Closed loop: requests in flight at once."`
@@ -48,6 +48,8 @@ func (benchCommand) Help() string {
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
   weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
+  weir bench --scenario starvation                 prompts of 40k tokens beside small streams; the control
+                                                   tokenizes on the request's goroutine and must starve I/O
   weir bench --scenario backlog --streams 1024 --json-file backlog.json`
 }
 

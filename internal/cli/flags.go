@@ -24,15 +24,17 @@ type gatewayFlags struct {
 	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
 	MaxInflightTokens int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
 	TokenizeWorkers   int   `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
+	PrefixCache       int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
-	EngineTimeout time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
-	SubmitTimeout time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
-	FirstTimeout  time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
-	IdleTimeout   time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
-	BodyTimeout   time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
-	WriteTimeout  time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
-	FlushInterval time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
-	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+	EngineTimeout   time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
+	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
+	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
+	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
+	BodyTimeout     time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
+	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
+	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
+	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
 	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
@@ -58,14 +60,14 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		value int64
 	}{
 		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
-		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
+		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {
 			return gateway.Options{}, wrongf("%s must be positive", positive.flag)
 		}
 	}
-	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
-		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --drain-timeout and --flush-interval must not be negative")
+	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.PrefixCache < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
+		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --prefix-cache, --drain-timeout and --flush-interval must not be negative")
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
 		return gateway.Options{}, wrongf("--tls-cert and --tls-key belong together: give both or neither")
@@ -75,7 +77,8 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	}
 	o := gateway.Options{
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
-		Pool:          pool.Options{Workers: f.TokenizeWorkers},
+		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},
+		PrefixCache:   f.PrefixCache,
 		MaxBody:       f.MaxBody,
 		EngineTimeout: f.EngineTimeout,
 		SubmitTimeout: f.SubmitTimeout,
@@ -84,6 +87,9 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		BodyTimeout:   f.BodyTimeout,
 		WriteTimeout:  f.WriteTimeout,
 		FlushInterval: f.FlushInterval,
+	}
+	if f.PrefixCache == 0 {
+		o.PrefixCache = -1
 	}
 	if len(f.DebugStageDelay) > 0 {
 		o.StageDelay = map[trace.Stage]time.Duration{}

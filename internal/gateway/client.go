@@ -225,8 +225,8 @@ func (x *exchange) detach() bool {
 	if !x.carriesSSE || x.r.ProtoMajor != 1 || x.r.ProtoMinor < 1 || x.r.TLS != nil || !g.returned.serving.Load() {
 		return false
 	}
-	c, ok := x.r.Context().Value(connKey{}).(*conn)
-	if !ok {
+	c := x.conn
+	if c == nil {
 		return false
 	}
 	socket, ok := tryWriterOf(c.Conn)
@@ -254,6 +254,10 @@ func (x *exchange) detach() bool {
 	bare.head = x.responseHead(bare.keepAlive)
 	x.breakWrites(c)
 	x.client, x.detached = bare, true
+	// net/http's buffers live as long as anything of its request does.
+	x.w, x.rc, x.r, x.stopFollowing = nil, nil, nil, nil
+	x.forget()
+	g.tidy.leave()
 	return true
 }
 

@@ -100,22 +100,26 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// connOf gives the connection of a request, or nil when it is not one of ours.
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
 // arrival is the stamp of the request's first byte, or now when the connection
 // does not know.
-func arrival(ctx context.Context) int64 {
-	c, ok := ctx.Value(connKey{}).(*conn)
-	if !ok {
-		return trace.Now()
-	}
-	if at := c.first.Load(); at != 0 {
-		return at
+func (c *conn) arrival() int64 {
+	if c != nil {
+		if at := c.first.Load(); at != 0 {
+			return at
+		}
 	}
 	return trace.Now()
 }
 
 // rearm makes the connection stamp its next read: the request is over.
-func rearm(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+func (c *conn) rearm() {
+	if c != nil {
 		c.first.Store(0)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"weir/internal/trace"
 )
 
-// decode is stage 1: it reads the body to its end, within limit and time, and
-// parses its head. Reading everything before anything is sent on is also what
-// keeps a relayed stream whole (golang/go#40747).
-func (x *exchange) decode() error {
+// read reads the body to its end, within limit and time. Reading everything
+// before anything is sent on is also what keeps a relayed stream whole
+// (golang/go#40747).
+func (x *exchange) read() error {
 	if x.r.Method != http.MethodPost {
 		if endpointLabel(x.r.URL.Path) == otherEndpoint {
 			return infer.Errorf(infer.CodeNotFound, nothingThere, x.r.URL.Path)
@@ -34,7 +34,11 @@ func (x *exchange) decode() error {
 		return err
 	}
 	x.rec.Received = trace.Now()
-	x.enter(trace.Decode)
+	return nil
+}
+
+// decode is stage 1: it parses the body's head.
+func (x *exchange) decode() error {
 	x.endpoint = openai.EndpointOf(x.r.URL.Path)
 	head, err := openai.ParseHead(x.body, x.endpoint)
 	if err != nil {

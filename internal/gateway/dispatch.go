@@ -53,12 +53,15 @@ func (x *exchange) submit() error {
 	return nil
 }
 
-// forget lets go of the prompt's earlier forms, which may be megabytes: its ids
-// are all that an attempt needs, and a stream may live for long.
+// forget lets go of the prompt's forms that are not needed any more, which may
+// be megabytes while a stream may live for long: a token engine needs the ids, a
+// relay engine the body until the request cannot be retried.
 func (x *exchange) forget() {
 	x.body, x.text = nil, nil
 	x.head.Body, x.head.Fields = nil, nil
-	x.req.Messages, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, ""
+	if x.req != nil {
+		x.req.Messages, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, ""
+	}
 }
 
 // sink is the mailbox, behind the receive stage's injected delay if there is

@@ -22,16 +22,17 @@ import (
 // exchange is one request on its way through the stages. It belongs to the one
 // goroutine that serves the request; only the mailbox is shared.
 type exchange struct {
-	g   *Gateway
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	r   *http.Request
-	rec *trace.Record
-	err *infer.Error // how the request ended
+	g    *Gateway
+	w    http.ResponseWriter // with rc and r until the stream leaves net/http
+	rc   *http.ResponseController
+	r    *http.Request
+	conn *conn // nil when it is not one of Listener's
+	rec  *trace.Record
+	err  *infer.Error // how the request ended
 
 	ctx           context.Context // ends when the client hangs up, or at Cut
 	cancel        context.CancelCauseFunc
-	stopFollowing func() bool // net/http's own notice of the hang-up
+	stopFollowing func() bool // net/http's own notice of the hang-up, until then
 	client        client
 	detached      bool // the stream has left net/http
 	resumed       bool // and this is the goroutine that serves the rest
@@ -55,6 +56,8 @@ type exchange struct {
 	text []byte // the rendered prompt
 	ids  []uint32
 
+	tokenization *tokenization // of a request to the tokenizer, not to an engine
+
 	// Of the attempts.
 	target     route.Target
 	tried      []*route.Engine
@@ -75,16 +78,17 @@ type exchange struct {
 	cells         []stream.Cell
 	detok         *tokenizer.Detokenizer
 	enc           *openai.Stream
-	piece         []byte // text of the cell at hand
-	answer        []byte // the whole text, when not streamed
-	out           []byte // encoded, not yet written
-	tokens        int    // ids consumed of the current attempt
-	started       bool   // the stream's first event is encoded
-	complete      bool   // the whole answer is encoded
-	committed     bool   // the response head was written
-	carriesSSE    bool   // the response is a stream of events
-	relayedError  bool   // the engine's own word on its failure was passed on, whole
-	writeDeadline time.Time
+	piece         []byte      // text of the cell at hand
+	answer        []byte      // the whole text, when not streamed
+	out           []byte      // encoded, not yet written
+	tokens        int         // ids consumed of the current attempt
+	started       bool        // the stream's first event is encoded
+	complete      bool        // the whole answer is encoded
+	committed     bool        // the response head was written
+	carriesSSE    bool        // the response is a stream of events
+	relayedError  bool        // the engine's own word on its failure was passed on, whole
+	bounded       bool        // a write deadline is set
+	writeDeadline int64       // on trace's clock
 	lastFlush     int64       // with a flush interval: when output was written last
 	holding       *time.Timer // and until when it gathers
 
@@ -93,13 +97,14 @@ type exchange struct {
 
 // begin opens the exchange and its record.
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	c := connOf(r.Context())
 	x := &exchange{
-		g: g, w: w, r: r,
+		g: g, w: w, r: r, conn: c,
 		rc: http.NewResponseController(w),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
-			Arrival:          arrival(r.Context()),
+			Arrival:          c.arrival(),
 			LiveAtArrival:    int(g.live.Add(1)) - 1,
 			PendingAtArrival: int(g.waiting.Load()),
 		},
@@ -117,7 +122,8 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 // endpointLabel keeps the label's values few, whatever clients ask for.
 func endpointLabel(path string) string {
 	switch path {
-	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
+	case "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize",
+		"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
 		return path
 	}
 	return otherEndpoint

@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -17,10 +16,12 @@ func (x *exchange) finish() {
 	x.release()
 	if x.stopBreaking != nil {
 		x.stopBreaking()
-		x.writeDeadline = time.Time{} // the context's end may have moved it
+		x.bounded = false // the context's end may have moved it
 	}
 	broken := x.err != nil && !x.relayedError && x.fail()
-	x.stopFollowing()
+	if x.stopFollowing != nil {
+		x.stopFollowing()
+	}
 	x.cancel(nil)
 	x.record()
 	x.client.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
@@ -60,7 +61,7 @@ func (x *exchange) fail() (broken bool) {
 	if !x.committed {
 		if x.err.Code != infer.CodeCancelled {
 			x.rec.Status = openai.Status(x.err)
-			x.extendDeadline()
+			x.extendDeadline(trace.Now())
 			x.rec.BytesOut += int64(writeError(x.w, x.err))
 		}
 		return x.err.Code == infer.CodeCancelled
@@ -95,7 +96,7 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.g.opts.Timeline.Add(rec)
 	}
-	rearm(x.r.Context())
+	x.conn.rearm()
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 

@@ -63,7 +63,7 @@ func (x *exchange) write(b []byte, last bool) error {
 // armWrite bounds the write to come. The context is looked at after that: a
 // deadline just set would undo breakWrites.
 func (x *exchange) armWrite() error {
-	x.extendDeadline()
+	x.extendDeadline(trace.Now())
 	if x.ctx.Err() != nil && x.err == nil {
 		return x.gone()
 	}
@@ -72,9 +72,14 @@ func (x *exchange) armWrite() error {
 
 // wrote counts a write of n bytes of output.
 func (x *exchange) wrote(n int) {
+	x.g.opts.Metrics.Wrote(1, n)
+	x.noteWrite(n)
+}
+
+// noteWrite puts a write of n bytes into the record.
+func (x *exchange) noteWrite(n int) {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(n)
-	x.g.opts.Metrics.Wrote(n)
 	if x.g.opts.FlushInterval > 0 {
 		x.lastFlush = trace.Now()
 	}
@@ -84,15 +89,16 @@ func (x *exchange) wrote(n int) {
 }
 
 // extendDeadline keeps the write deadline between one and one and a half
-// timeouts ahead, so that it is not set for every write.
-func (x *exchange) extendDeadline() {
-	now := time.Now()
+// timeouts ahead, so that it is not set for every write. It tells when it was.
+func (x *exchange) extendDeadline(now int64) (extended bool) {
 	timeout := x.g.opts.WriteTimeout
-	if x.writeDeadline.Sub(now) >= timeout {
-		return
+	if x.bounded && x.writeDeadline-now >= int64(timeout) {
+		return false
 	}
-	x.writeDeadline = now.Add(timeout + timeout/2)
-	x.client.setDeadline(x.writeDeadline)
+	ahead := timeout + timeout/2
+	x.bounded, x.writeDeadline = true, now+int64(ahead)
+	x.client.setDeadline(time.Now().Add(ahead))
+	return true
 }
 
 func (x *exchange) writeError(err error) error {

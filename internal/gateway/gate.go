@@ -7,16 +7,17 @@ import (
 	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/route"
-	"weir/internal/trace"
 )
 
 // gate is stage 2, the refusals that cost nothing: unknown model, a field the
 // engine kind cannot carry, too much in flight. What it reserves is an estimate
 // that tokenize settles.
 func (x *exchange) gate() error {
-	x.enter(trace.Gate)
 	if err := x.findModel(); err != nil {
 		return err
+	}
+	if x.endpoint.Tokenizes() {
+		return x.gateTokenization()
 	}
 	estimate := int64(len(x.body) / 4)
 	if !x.relayed {
@@ -51,6 +52,9 @@ func (x *exchange) findModel() error {
 	}
 	x.folder = x.g.opts.Models[model.Name]
 	x.relayed = model.Relayed || x.folder == nil
+	if x.endpoint.Tokenizes() {
+		return x.findTokenizer()
+	}
 	if x.endpoint == openai.Other && !x.relayed {
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions and /v1/completions",
 			x.r.URL.Path, x.model.Kind)

@@ -24,6 +24,7 @@ import (
 	"weir/internal/pool"
 	"weir/internal/route"
 	"weir/internal/timeline"
+	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -42,6 +43,9 @@ type Options struct {
 	Log       *slog.Logger
 	Limits    admit.Limits
 	Pool      pool.Options
+	// PrefixCache bounds what is kept of earlier prompts so that their ids can
+	// be reused, in bytes; 0 means 128 MiB, and a negative one keeps nothing.
+	PrefixCache int64
 
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64
@@ -75,6 +79,9 @@ func (o *Options) defaults() {
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.PrefixCache == 0 {
+		o.PrefixCache = 128 << 20
+	}
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
@@ -99,6 +106,7 @@ type Gateway struct {
 	opts    Options
 	gate    *admit.Gate
 	pool    *pool.Pool
+	prefix  *tokenizer.PrefixCache // nil: nothing is reused
 	ids     *requestIDs
 	started int64        // Unix seconds, the models' creation time
 	live    atomic.Int64 // requests between arrival and finish
@@ -111,6 +119,7 @@ type Gateway struct {
 	returned *returnedConns
 	frames   sync.Pool // of *[]byte
 	workers  sync.Pool // of *worker, for first turns
+	tidy     *tidy
 	streams  sync.WaitGroup
 	base     context.Context // of every request; Cut ends it
 	cut      context.CancelCauseFunc
@@ -127,12 +136,17 @@ func New(opts Options) *Gateway {
 		started: time.Now().Unix(),
 
 		returned: newReturnedConns(opts.BodyTimeout),
+		tidy:     newTidy(),
 	}
 	cores := runtime.GOMAXPROCS(0)
-	g.outputs = newOutputs(cores)
-	polls := newEpolls(cores)
+	g.outputs = newOutputs(cores, opts.Metrics)
+	polls := newEpolls(cores, opts.Metrics)
 	g.polls, g.hangups = polls, newHangups(polls)
 	g.base, g.cut = context.WithCancelCause(context.Background())
+	if opts.PrefixCache > 0 {
+		g.prefix = tokenizer.NewPrefixCache(opts.PrefixCache)
+		opts.Metrics.Prefix(g.prefix)
+	}
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	return g
 }
@@ -156,6 +170,7 @@ func (g *Gateway) Close() {
 	g.streams.Wait()
 	g.outputs.close()
 	g.polls.close()
+	g.tidy.stop()
 	g.pool.Close()
 }
 
@@ -165,6 +180,8 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
 	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
 	mux.HandleFunc("/v1/", g.handle)
+	mux.HandleFunc("/tokenize", g.handle)
+	mux.HandleFunc("/detokenize", g.handle)
 	mux.HandleFunc("/", g.view(g.notFound))
 	return mux
 }

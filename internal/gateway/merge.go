@@ -16,7 +16,7 @@ func (x *exchange) merge() bool {
 	now := trace.Now()
 	read := x.cells[0].Received
 	x.rec.Ledger.Split(read, trace.Receive, now)
-	x.enter(trace.Merge)
+	x.enterAt(trace.Merge, now)
 	x.lastOutput = now
 	for i := range x.cells {
 		c := &x.cells[i]

@@ -23,7 +23,7 @@ type Model struct {
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 
-	encoders sync.Pool // of *tokenizer.Encoder
+	encoders sync.Pool // of *encoder
 }
 
 // LoadModel reads a model folder. Its errors name the file and the place in it.
@@ -43,14 +43,29 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	return &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}, nil
 }
 
-// tokens encodes a text on the calling goroutine.
+// encoder is a tokenizer's encoder with room for the ids of a prompt.
+type encoder struct {
+	*tokenizer.Encoder
+	ids []uint32
+}
+
+// keepIDs bounds the room that an idle encoder keeps.
+const keepIDs = 1 << 18
+
+// tokens encodes a text on the calling goroutine. The ids live as long as their
+// stream, so they are given no more room than they need.
 func (m *Model) tokens(ctx context.Context, text []byte, o tokenizer.EncodeOptions) ([]uint32, error) {
-	enc, _ := m.encoders.Get().(*tokenizer.Encoder)
+	enc, _ := m.encoders.Get().(*encoder)
 	if enc == nil {
-		enc = m.Tokenizer.NewEncoder()
+		enc = &encoder{Encoder: m.Tokenizer.NewEncoder()}
 	}
 	defer m.encoders.Put(enc)
-	return enc.EncodeBytes(ctx, make([]uint32, 0, len(text)/4+8), text, o)
+	enc.ids = slices.Grow(enc.ids[:0], len(text)/4+8)
+	ids, err := enc.EncodeBytes(ctx, enc.ids, text, o)
+	if enc.ids = ids; cap(ids) > keepIDs {
+		enc.ids = nil
+	}
+	return append(make([]uint32, 0, len(ids)), ids...), err
 }
 
 // Encode gives the ids of a rendered prompt.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/metrics"
 	"weir/internal/trace"
 )
 
@@ -34,7 +35,8 @@ type outputs struct {
 
 // shard is a worker and its queue, first come, first served.
 type shard struct {
-	wake chan struct{} // capacity 1
+	metrics *metrics.Metrics
+	wake    chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	queue  []*exchange
@@ -48,6 +50,17 @@ type worker struct {
 	frame []byte // the chunk being written
 	read  []byte // what a relay's engine sends
 	turns int    // since it last yielded
+
+	// Not reported to the metrics yet, which all workers share.
+	writes, bytes int
+}
+
+// report is called before a worker waits.
+func (w *worker) report(m *metrics.Metrics) {
+	if w.writes > 0 {
+		m.Wrote(w.writes, w.bytes)
+		w.writes, w.bytes = 0, 0
+	}
 }
 
 // yieldTurns is how many turns a worker gives before it lets others have its
@@ -56,17 +69,18 @@ type worker struct {
 const yieldTurns = 32
 
 // yield is called between turns.
-func (w *worker) yield() {
+func (w *worker) yield(m *metrics.Metrics) {
 	if w.turns++; w.turns >= yieldTurns {
 		w.turns = 0
+		w.report(m)
 		runtime.Gosched()
 	}
 }
 
-func newOutputs(workers int) *outputs {
+func newOutputs(workers int, m *metrics.Metrics) *outputs {
 	o := &outputs{}
 	for range workers {
-		s := &shard{wake: make(chan struct{}, 1)}
+		s := &shard{metrics: m, wake: make(chan struct{}, 1)}
 		o.shards = append(o.shards, s)
 		o.ended.Go(s.run)
 	}
@@ -112,8 +126,9 @@ func (s *shard) run() {
 		for i, x := range batch {
 			batch[i] = nil
 			x.turn(&w)
-			w.yield()
+			w.yield(s.metrics)
 		}
+		w.report(s.metrics)
 	}
 }
 
@@ -168,6 +183,7 @@ func (x *exchange) drive() bool {
 		w = new(worker)
 	}
 	x.turn(w)
+	w.report(x.g.opts.Metrics)
 	x.g.workers.Put(w)
 	return true
 }
@@ -241,39 +257,46 @@ func (x *exchange) advance(w *worker) (v verdict, err error) {
 	return x.output(w)
 }
 
-// output is the output path of a token engine as in generate, but never waiting.
+// output is a turn of a token engine's stream: the output path as in generate,
+// but never waiting. What comes while it writes gives it another turn.
 func (x *exchange) output(w *worker) (verdict, error) {
-	for {
-		if len(x.out) > 0 {
-			v, err := x.tryWrite(w, x.out, x.complete)
-			if x.out = x.out[:0]; v != waits {
-				return v, err
-			}
-		}
-		if x.ctx.Err() != nil {
-			return ended, x.gone()
+	if len(x.out) > 0 { // a first output, encoded before the stream left net/http
+		v, err := x.tryWrite(w, x.out, x.complete)
+		if x.out = x.out[:0]; v != waits {
+			return v, err
 		}
 		x.enter(trace.Engine)
-		if !x.merge() {
-			if x.expired.Swap(false) {
-				if err := x.checkIdle(); err != nil {
-					return ended, err
-				}
-			}
-			return waits, nil
-		}
-		if err := x.process(); err != nil {
-			return ended, err
-		}
 	}
+	if x.ctx.Err() != nil {
+		return ended, x.gone()
+	}
+	if !x.merge() {
+		if x.expired.Swap(false) {
+			if err := x.checkIdle(); err != nil {
+				return ended, err
+			}
+		}
+		return waits, nil
+	}
+	if err := x.process(); err != nil {
+		return ended, err
+	}
+	v, err := waits, error(nil)
+	if len(x.out) > 0 {
+		v, err = x.tryWrite(w, x.out, x.complete)
+		x.out = x.out[:0]
+	}
+	if v == waits {
+		x.enter(trace.Engine)
+	}
+	return v, err
 }
 
 // tryWrite is write without waiting for the client. After the last write the
 // stream has ended.
 func (x *exchange) tryWrite(w *worker, b []byte, last bool) (verdict, error) {
-	x.enter(trace.Flush)
-	if err := x.armWrite(); err != nil {
-		return ended, err
+	if x.extendDeadline(x.enter(trace.Flush)) && x.ctx.Err() != nil {
+		return ended, x.gone()
 	}
 	whole, err := x.client.(*bareClient).tryWrite(w, b, last)
 	switch {
@@ -283,7 +306,9 @@ func (x *exchange) tryWrite(w *worker, b []byte, last bool) (verdict, error) {
 		x.blockedBytes = len(b)
 		return blocked, nil
 	}
-	x.wrote(len(b))
+	w.writes++
+	w.bytes += len(b)
+	x.noteWrite(len(b))
 	if last {
 		return ended, nil
 	}
@@ -297,6 +322,7 @@ func (x *exchange) unblock() {
 	if err == nil {
 		x.wrote(x.blockedBytes)
 		if !x.complete {
+			x.enter(trace.Engine)
 			x.state.Store(queued)
 			x.shard.push(x)
 			return

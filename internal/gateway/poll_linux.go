@@ -6,19 +6,19 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/metrics"
 	"weir/internal/sock"
 )
 
 // epolls polls the sockets of the streams that have left net/http: those of
-// relay engines for what they send, those of clients for their hang-ups. Each of
-// its few instances of epoll has one goroutine, which calls back what is ready,
-// socket by socket.
+// relay engines for what they send, those of clients for their hang-ups. Sockets
+// that are ready are called back one by one, by one goroutine, and when there are
+// too many for it by others beside it, up to one per core.
 //
 // The obvious way, a goroutine per stream blocked in a read, costs each event a
 // wake-up, and a read that only learns that there is nothing more; and each
@@ -33,22 +33,16 @@ import (
 // reads until the socket is empty, or until it gave less than asked for with no
 // end of the peer's side reported; such an end is an edge of its own.
 type epolls struct {
-	open sync.Once // with the first socket
-	err  error     // of opening
-	size int
-	all  []*epoll
-	next atomic.Uint32
-	done sync.WaitGroup
-}
-
-func newEpolls(size int) *epolls { return &epolls{size: size} }
-
-// epoll is one instance, with its gate.
-type epoll struct {
-	fd   int
-	gate *os.File // in Go's poller
-	raw  syscall.RawConn
-	w    *worker
+	open    sync.Once // with the first socket
+	err     error     // of opening
+	helpers int
+	metrics *metrics.Metrics
+	fd      int
+	gate    *os.File // in Go's poller
+	raw     syscall.RawConn
+	wake    chan struct{} // rouses a helper
+	stop    chan struct{}
+	done    sync.WaitGroup
 
 	mu    sync.Mutex
 	slots []pollSlot
@@ -63,58 +57,49 @@ type pollSlot struct {
 	ready      func(w *worker, hup bool)
 }
 
-func (p *epolls) start() error {
-	for range p.size {
-		e, err := openEpoll()
-		if err != nil {
-			return err
-		}
-		p.all = append(p.all, e)
-		p.done.Go(e.run)
-	}
-	return nil
-}
+func newEpolls(cores int, m *metrics.Metrics) *epolls { return &epolls{helpers: cores - 1, metrics: m} }
 
-func openEpoll() (*epoll, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
+func (e *epolls) start() (err error) {
+	if e.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll: %w", err)
 	}
 	gate, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
 		err = unix.SetNonblock(gate, true) // or Go's poller would not take it
 	}
 	if err == nil {
-		err = unix.EpollCtl(gate, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{})
+		err = unix.EpollCtl(gate, unix.EPOLL_CTL_ADD, e.fd, &unix.EpollEvent{})
+	}
+	if err == nil {
+		e.gate = os.NewFile(uintptr(gate), "epoll")
+		e.raw, err = e.gate.SyscallConn()
 	}
 	if err != nil {
-		unix.Close(fd)
+		unix.Close(e.fd)
 		unix.Close(gate) // fails when there is none
-		return nil, fmt.Errorf("epoll: %w", err)
+		return fmt.Errorf("epoll: %w", err)
 	}
-	e := &epoll{fd: fd, gate: os.NewFile(uintptr(gate), "epoll"), w: new(worker)}
-	if e.raw, err = e.gate.SyscallConn(); err != nil {
-		unix.Close(fd)
-		e.gate.Close()
-		return nil, fmt.Errorf("epoll: %w", err)
+	e.wake, e.stop = make(chan struct{}, e.helpers), make(chan struct{})
+	e.done.Go(e.run)
+	for range e.helpers {
+		e.done.Go(e.help)
 	}
-	return e, nil
+	return nil
 }
 
 // poll implements poller.
-func (p *epolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
-	at, err := p.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
+func (e *epolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+	at, err := e.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
 	if err != nil {
 		return nil, err
 	}
 	return at.stop, nil
 }
 
-func (p *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*polled, error) {
-	if p.open.Do(func() { p.err = p.start() }); p.err != nil {
-		return nil, p.err
+func (e *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*polled, error) {
+	if e.open.Do(func() { e.err = e.start() }); e.err != nil {
+		return nil, e.err
 	}
-	e := p.all[int(p.next.Add(1))%len(p.all)]
 	slot, generation := e.take(ready)
 	ev := unix.EpollEvent{Events: events, Fd: int32(slot), Pad: int32(generation)}
 	if err := unix.EpollCtl(e.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -126,7 +111,7 @@ func (p *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*p
 
 // polled is a socket in its place.
 type polled struct {
-	e                *epoll
+	e                *epolls
 	fd               int
 	slot, generation uint32
 }
@@ -137,7 +122,7 @@ func (p *polled) stop() {
 	_ = unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_DEL, p.fd, nil) // fails only if it is not there
 }
 
-func (e *epoll) take(ready func(w *worker, hup bool)) (slot, generation uint32) {
+func (e *epolls) take(ready func(w *worker, hup bool)) (slot, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.free); n > 0 {
@@ -151,7 +136,7 @@ func (e *epoll) take(ready func(w *worker, hup bool)) (slot, generation uint32) 
 }
 
 // leave frees a slot, if it is still the generation's.
-func (e *epoll) leave(slot, generation uint32) {
+func (e *epolls) leave(slot, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := &e.slots[slot]; s.generation == generation {
@@ -161,34 +146,52 @@ func (e *epoll) leave(slot, generation uint32) {
 	}
 }
 
-func (e *epoll) at(slot, generation uint32) func(w *worker, hup bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := &e.slots[slot]; s.generation == generation {
-		return s.ready
-	}
-	return nil
+// batch is what is fetched at once.
+type batch struct {
+	events [64]unix.EpollEvent
+	ready  [64]func(w *worker, hup bool)
 }
 
-// run calls back until the gate's deadline passes, which close sets.
-func (e *epoll) run() {
-	events := make([]unix.EpollEvent, 128)
-	err := e.raw.Read(func(gate uintptr) bool {
-		// What opened the gate also shuts it, once it is fetched.
-		e.ready(int(gate), events[:1])
-		for {
-			n := e.ready(e.fd, events)
-			if n == 0 {
-				break
-			}
-			for i := range events[:n] {
-				ev := &events[i]
-				if ready := e.at(uint32(ev.Fd), uint32(ev.Pad)); ready != nil {
-					ready(e.w, ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
-					e.w.yield()
-				}
-			}
+// serve calls back what is ready, and says whether anything was.
+func (e *epolls) serve(b *batch, w *worker) bool {
+	n := e.fetch(e.fd, b.events[:])
+	if n == 0 {
+		return false
+	}
+	if n == len(b.events) {
+		select {
+		case e.wake <- struct{}{}: // there are probably more
+		default:
 		}
+	}
+	e.mu.Lock()
+	for i := range n {
+		slot, generation := uint32(b.events[i].Fd), uint32(b.events[i].Pad)
+		b.ready[i] = nil
+		if s := &e.slots[slot]; s.generation == generation {
+			b.ready[i] = s.ready
+		}
+	}
+	e.mu.Unlock()
+	for i := range n {
+		if b.ready[i] != nil {
+			b.ready[i](w, b.events[i].Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
+			w.yield(e.metrics)
+		}
+	}
+	return true
+}
+
+// run serves until the gate's deadline passes, which close sets.
+func (e *epolls) run() {
+	var b batch
+	var w worker
+	var opened [1]unix.EpollEvent
+	err := e.raw.Read(func(gate uintptr) bool {
+		e.fetch(int(gate), opened[:]) // what opened the gate shuts it, once it is fetched
+		for e.serve(&b, &w) {
+		}
+		w.report(e.metrics)
 		// An event that is there by now opens the gate at once.
 		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, e.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
 			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open
@@ -198,11 +201,25 @@ func (e *epoll) run() {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		panic(fmt.Sprintf("epoll: wait for events: %v", err))
 	}
-	e.gate.Close()
-	unix.Close(e.fd)
 }
 
-func (e *epoll) ready(fd int, events []unix.EpollEvent) int {
+// help serves beside run, when it is woken.
+func (e *epolls) help() {
+	var b batch
+	var w worker
+	for {
+		select {
+		case <-e.wake:
+		case <-e.stop:
+			return
+		}
+		for e.serve(&b, &w) {
+		}
+		w.report(e.metrics)
+	}
+}
+
+func (e *epolls) fetch(fd int, events []unix.EpollEvent) int {
 	n, err := sock.Ready(fd, events)
 	if err != nil {
 		panic(fmt.Sprintf("epoll: fetch events: %v", err)) // the instance is ours and open
@@ -211,12 +228,16 @@ func (e *epoll) ready(fd int, events []unix.EpollEvent) int {
 }
 
 // close ends the goroutines, if there are any, and waits for them.
-func (p *epolls) close() {
-	p.open.Do(func() { p.err = net.ErrClosed })
-	for _, e := range p.all {
-		_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
+func (e *epolls) close() {
+	e.open.Do(func() { e.err = net.ErrClosed })
+	if e.err != nil {
+		return
 	}
-	p.done.Wait()
+	_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
+	close(e.stop)
+	e.done.Wait()
+	e.gate.Close()
+	unix.Close(e.fd)
 }
 
 // hangups notices the hang-ups of clients over sockets. Only the end of the

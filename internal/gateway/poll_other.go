@@ -5,13 +5,15 @@ package gateway
 import (
 	"errors"
 	"net"
+
+	"weir/internal/metrics"
 )
 
 // epolls is not there on this system, and neither is hangups: streams stay with
 // net/http, which notices hang-ups itself.
 type epolls struct{}
 
-func newEpolls(int) *epolls { return nil }
+func newEpolls(int, *metrics.Metrics) *epolls { return nil }
 
 func (*epolls) poll(int, func(*worker, bool)) (stop func(), err error) {
 	return nil, errors.ErrUnsupported

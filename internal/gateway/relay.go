@@ -18,10 +18,10 @@ import (
 	"weir/internal/trace"
 )
 
-// A relay's buffer begins small, because thousands of streams may be idle, and
-// grows up to one held tail and one read.
+// A relay's buffer begins small, because thousands of streams may wait for their
+// first output, and grows up to one held tail and one read.
 const (
-	relayBufferMin = 4 << 10
+	relayBufferMin = 1 << 10
 	relayBufferMax = sse.DefaultMax + 16<<10
 )
 
@@ -74,6 +74,7 @@ type pull struct {
 	x        *exchange
 	buf      []byte
 	held     int
+	filled   bool  // by the last read
 	whole    int   // of it, what may be forwarded
 	ended    bool  // the engine's answer was read to its end
 	failed   error // or could not be
@@ -106,6 +107,7 @@ func (p *pull) copy() error {
 		x.silence.begin(x.enter(trace.Engine))
 		p.grow()
 		n, err := x.response.Body.Read(p.buf[p.held:])
+		p.filled = n == len(p.buf)-p.held
 		x.silence.pause()
 		if p.took(n, err); x.detached && !x.resumed {
 			return nil
@@ -124,9 +126,13 @@ func (p *pull) resume() error {
 	return p.copy()
 }
 
-// grow makes room for a read.
+// grow makes room for a read: more when the buffer was full of events that are
+// not whole, and when the last read could have brought more.
 func (p *pull) grow() {
-	if p.held < len(p.buf) {
+	if p.held < len(p.buf) && !p.filled {
+		return
+	}
+	if p.filled = false; len(p.buf) == relayBufferMax {
 		return
 	}
 	buf := make([]byte, min(2*len(p.buf), relayBufferMax))
@@ -281,7 +287,7 @@ func (p *pull) took(n int, err error) {
 	p.held += n
 	if p.judged {
 		p.judge()
-		if p.done && p.fault == nil {
+		if p.done && p.fault == nil && p.declared < 0 {
 			p.close(now)
 		}
 	} else {
@@ -334,6 +340,7 @@ func (p *pull) head() {
 		h[name] = values
 	}
 	h.Set("X-Request-Id", id)
+	p.x.response.Header = nil // the response's now
 	p.x.commit(p.x.response.Status)
 }
 

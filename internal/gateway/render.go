@@ -6,29 +6,20 @@ import (
 	"weir/internal/trace"
 )
 
-// renderInline is the size in bytes up to which a conversation is rendered
-// where it is: that takes well under a millisecond. A larger one goes to the
-// pool.
-const renderInline = 32 << 10
-
 // render is stage 3: the chat template makes one text of the conversation. A
 // completion's prompt is that text already, or ids.
-func (x *exchange) render() error {
-	x.enter(trace.Render)
+func (x *exchange) render(yield func()) error {
 	var err error
-	switch {
-	case x.endpoint == openai.Completions:
+	if x.endpoint == openai.Completions {
 		x.text = []byte(x.req.Prompt)
-	case len(x.req.Messages) <= renderInline:
-		err = x.renderChat()
-	default:
-		err = x.inPool(trace.Render, len(x.req.Messages)/8, func(func()) error { return x.renderChat() })
+	} else {
+		err = x.renderChat(yield)
 	}
 	x.rec.Rendered = trace.Now()
 	return err
 }
 
-func (x *exchange) renderChat() error {
+func (x *exchange) renderChat(yield func()) error {
 	var err error
 	x.text, err = x.folder.render(x.ctx, &chat.Input{
 		Messages:             x.req.Messages,
@@ -36,6 +27,7 @@ func (x *exchange) renderChat() error {
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
 		DecodeArguments:      true,
+		Yield:                yield,
 	})
 	return err
 }

@@ -51,19 +51,11 @@ func (x *exchange) resume() error {
 // serve takes the request through the stages in their order. What it returns
 // is how the request ended; finish tells the client, if it can still be told.
 func (x *exchange) serve() error {
-	if err := x.decode(); err != nil {
+	if err := x.read(); err != nil {
 		return err
 	}
-	if err := x.gate(); err != nil {
+	if err := x.prepare(); err != nil || x.complete {
 		return err
-	}
-	if !x.relayed {
-		if err := x.render(); err != nil {
-			return err
-		}
-		if err := x.tokenize(); err != nil {
-			return err
-		}
 	}
 	for {
 		if err := x.queue(); err != nil {
@@ -124,9 +116,13 @@ func (x *exchange) process() error {
 // injects the delay configured for the stage the first time.
 func (x *exchange) enter(s trace.Stage) (now int64) {
 	now = trace.Now()
+	x.enterAt(s, now)
+	return now
+}
+
+func (x *exchange) enterAt(s trace.Stage, now int64) {
 	x.rec.Ledger.Enter(s, now)
 	if x.g.opts.StageDelay != nil {
 		x.delay(s)
 	}
-	return now
 }

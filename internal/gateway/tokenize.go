@@ -7,18 +7,21 @@ import (
 	"weir/internal/trace"
 )
 
-// tokenize is stage 4: text to ids in the bounded pool, so that no amount of
-// prompts keeps I/O from a core. It then knows what the gate could only
-// estimate: whether the prompt fits, and how much is reserved.
-func (x *exchange) tokenize() error {
-	x.enter(trace.PoolWait)
+// tokenize is stage 4: text to ids, on a worker of the pool. It then knows what
+// the gate could only estimate: whether the prompt fits, and how much is
+// reserved.
+func (x *exchange) tokenize(yield func()) error {
 	if x.req.PromptIDs != nil {
 		x.ids = x.req.PromptIDs
 		if err := x.checkIDs(); err != nil {
 			return err
 		}
-	} else if err := x.inPool(trace.Tokenize, len(x.text), x.encodeText); err != nil {
-		return err
+	} else {
+		x.rec.TokenizeStart = trace.Now()
+		if err := x.encodeText(yield); err != nil {
+			return err
+		}
+		x.rec.TokenizeEnd = trace.Now()
 	}
 	x.rec.PromptTokens = len(x.ids)
 	if err := x.fit(); err != nil {
@@ -28,45 +31,30 @@ func (x *exchange) tokenize() error {
 	return nil
 }
 
-// encodeText runs on a worker of the pool. A rendered chat has its special
+// encodeText gives the ids of the text. A rendered chat has its special
 // tokens from the template; a completion's prompt gets those that the model's
 // post-processor adds.
 func (x *exchange) encodeText(yield func()) error {
-	ids, err := x.folder.tokens(x.ctx, x.text, tokenizer.EncodeOptions{
-		AddSpecial: x.endpoint == openai.Completions, Yield: yield,
-	})
+	var err error
+	x.ids, err = x.idsOf(x.text, x.endpoint == openai.Completions, x.promptField(), yield)
+	return err
+}
+
+// idsOf gives the ids of a text that came from a field.
+func (x *exchange) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
+	ids, err := x.folder.tokens(x.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: x.g.prefix})
 	if err == nil {
-		x.ids = ids
-		return nil
+		return ids, nil
 	}
 	if x.ctx.Err() != nil {
-		return x.gone()
+		return nil, x.gone()
 	}
 	// The tokenizer does not know which field its text came from.
 	e := *infer.AsError(err)
 	if e.Code == infer.CodeInvalid && e.Param == "" {
-		e.Param = x.promptField()
+		e.Param = field
 	}
-	return &e
-}
-
-// inPool runs work in the pool: the wait for a worker is pool_wait, and the
-// work itself the stage's.
-func (x *exchange) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
-	x.enter(trace.PoolWait)
-	var failed error
-	times, err := x.g.pool.RunYielding(x.ctx, cost, func(yield func()) {
-		x.delay(s)
-		failed = work(yield)
-	})
-	if err != nil {
-		return err
-	}
-	x.rec.Ledger.Split(times.Start, s, trace.Now())
-	if s == trace.Tokenize {
-		x.rec.TokenizeStart, x.rec.TokenizeEnd = times.Start, times.End
-	}
-	return failed
+	return nil, &e
 }
 
 // checkIDs refuses ids that the model does not have.
@@ -85,10 +73,7 @@ func (x *exchange) fit() error {
 	if len(x.ids) == 0 {
 		return infer.Invalid(x.promptField(), "the prompt is empty: it has no tokens")
 	}
-	limit := x.folder.ContextLength
-	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
-		limit = n
-	}
+	limit := x.contextLength()
 	left := limit - len(x.ids)
 	switch {
 	case limit == 0:
@@ -108,6 +93,16 @@ func (x *exchange) fit() error {
 		return infer.Invalid("min_tokens", "min_tokens is %d, which is more than the %d tokens of the answer", x.req.MinTokens, x.req.MaxTokens)
 	}
 	return nil
+}
+
+// contextLength is the most ids of prompt and answer together, 0 where it is
+// not known.
+func (x *exchange) contextLength() int {
+	limit := x.folder.ContextLength
+	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
+		limit = n
+	}
+	return limit
 }
 
 func (x *exchange) tooLong(param, format string, args ...any) error {

@@ -4,7 +4,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/pool"
+	"weir/internal/tokenizer"
 )
+
+// Prefix reports at scrape time what was reused of earlier prompts: the hit
+// rate in tokens is weir_prefix_reused_tokens_total of weir_prefix_tokens_total.
+func (m *Metrics) Prefix(c *tokenizer.PrefixCache) {
+	counter := func(name, help string, value func(tokenizer.PrefixStats) uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(c.Stats())) })
+	}
+	gauge := func(name, help string, value func(tokenizer.PrefixStats) uint64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(c.Stats())) })
+	}
+	m.registry.MustRegister(
+		counter("weir_prefix_tokens_total", "Tokens of texts that were encoded.", func(s tokenizer.PrefixStats) uint64 { return s.Tokens }),
+		counter("weir_prefix_reused_tokens_total", "Those of them whose ids were known from earlier texts.", func(s tokenizer.PrefixStats) uint64 { return s.Reused }),
+		counter("weir_prefix_lookups_total", "Parts of texts that were looked up.", func(s tokenizer.PrefixStats) uint64 { return s.Lookups }),
+		counter("weir_prefix_hits_total", "Those of them that were found.", func(s tokenizer.PrefixStats) uint64 { return s.Hits }),
+		gauge("weir_prefix_bytes", "What is kept of earlier texts.", func(s tokenizer.PrefixStats) uint64 { return s.Bytes }),
+		gauge("weir_prefix_entries", "Parts of texts that are kept.", func(s tokenizer.PrefixStats) uint64 { return uint64(s.Entries) }),
+	)
+}
 
 // Gateway reports the pool's state and the streams with output pending at
 // scrape time.

@@ -110,10 +110,10 @@ func (m *Metrics) IntegrityFailure(engine, reason string) {
 	m.flaws.WithLabelValues(engine, reason).Inc()
 }
 
-// Wrote counts one write of n bytes.
-func (m *Metrics) Wrote(n int) {
-	m.writes.Inc()
-	m.bytes.Add(float64(n))
+// Wrote counts writes to clients, and the bytes they carried.
+func (m *Metrics) Wrote(writes, bytes int) {
+	m.writes.Add(float64(writes))
+	m.bytes.Add(float64(bytes))
 }
 
 // Ended counts a request out and its record into the histograms.

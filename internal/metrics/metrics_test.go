@@ -116,8 +116,8 @@ func TestRecord(t *testing.T) {
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Stamps: infer.Stamps{FirstOutput: 5000}}}}}
 	m.Received("other")
 	m.Ended(r)
-	m.Wrote(100)
-	m.Wrote(28)
+	m.Wrote(1, 100)
+	m.Wrote(1, 28)
 	m.Retry("a")
 	m.EngineFault("a", infer.CodeIntegrity)
 	for name, want := range map[string]float64{

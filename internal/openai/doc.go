@@ -11,7 +11,8 @@
 //     spliced in ([Head.Splice]).
 //   - [Head.Request] decodes every field for an engine that takes ids. What such
 //     an engine cannot carry is refused by name and never ignored; [Fields]
-//     lists how each field is treated.
+//     lists how each field is treated. [Head.Tokenize] and [Head.Detokenize] do
+//     the same for the endpoints that ask a tokenizer.
 //
 // What a body must be, for both: one JSON object in UTF-8. Bytes that are not
 // UTF-8 are refused, since no engine can read them either. A relay passes names
@@ -33,13 +34,25 @@ const (
 	Other Endpoint = iota
 	Chat
 	Completions
+	Tokenize   // of vLLM and SGLang, not OpenAI
+	Detokenize // of vLLM and SGLang, not OpenAI
 	numEndpoints
 )
 
-var endpointPaths = [numEndpoints]string{"other", "/v1/chat/completions", "/v1/completions"}
+var endpointPaths = [numEndpoints]string{"other", "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}
 
-// EndpointOf gives the endpoint of a request's path.
+// Tokenizes says whether the endpoint asks a tokenizer and no engine.
+func (e Endpoint) Tokenizes() bool { return e == Tokenize || e == Detokenize }
+
+// EndpointOf gives the endpoint of a request's path. SGLang has the endpoints
+// of its tokenizer under /v1 too.
 func EndpointOf(path string) Endpoint {
+	switch path {
+	case "/v1/tokenize":
+		return Tokenize
+	case "/v1/detokenize":
+		return Detokenize
+	}
 	for e := Chat; e < numEndpoints; e++ {
 		if endpointPaths[e] == path {
 			return e

@@ -25,9 +25,9 @@ func (t Treatment) String() string { return [...]string{"carried", "refused", "i
 type FieldInfo struct {
 	// Name is the field's path: "stop", "messages[].role".
 	Name string
-	// Chat and Completions say which endpoints have the field.
-	Chat, Completions bool
-	Treatment         Treatment
+	// Chat and the others say which endpoints have the field.
+	Chat, Completions, Tokenize, Detokenize bool
+	Treatment                               Treatment
 	// Defaults are the JSON values besides null that a refused field may have,
 	// because they ask for what happens anyway.
 	Defaults []string
@@ -59,7 +59,7 @@ type field struct {
 
 // on says whether an endpoint has the field.
 func (f *FieldInfo) on(e Endpoint) bool {
-	return e == Chat && f.Chat || e == Completions && f.Completions
+	return e == Chat && f.Chat || e == Completions && f.Completions || e == Tokenize && f.Tokenize || e == Detokenize && f.Detokenize
 }
 
 // asksForNothing says whether a value of a refused field may pass.
@@ -79,23 +79,37 @@ func (f *FieldInfo) asksForNothing(raw []byte) bool {
 }
 
 func carry(on ends, name, accepts string, take func(*decoding, []byte) error) field {
-	return field{FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Accepts: accepts}, take}
+	info := on.info(name)
+	info.Accepts = accepts
+	return field{info, take}
 }
 
 func refuse(on ends, name string, defaults ...string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Treatment: Refused, Defaults: defaults}}
+	info := on.info(name)
+	info.Treatment, info.Defaults = Refused, defaults
+	return field{FieldInfo: info}
 }
 
 func ignore(name string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Chat: true, Completions: true, Treatment: Ignored}}
+	info := ends{true, true, true, true}.info(name)
+	info.Treatment = Ignored
+	return field{FieldInfo: info}
 }
 
-type ends struct{ chat, completions bool }
+type ends struct{ chat, completions, tokenize, detokenize bool }
+
+func (on ends) info(name string) FieldInfo {
+	return FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Tokenize: on.tokenize, Detokenize: on.detokenize}
+}
 
 var (
-	onBoth        = ends{true, true}
+	onAll         = ends{true, true, true, true}
+	onBoth        = ends{chat: true, completions: true}
 	onChat        = ends{chat: true}
 	onCompletions = ends{completions: true}
+	onMessages    = ends{chat: true, tokenize: true}
+	onTokenize    = ends{tokenize: true}
+	onDetokenize  = ends{detokenize: true}
 )
 
 // fields are the top-level fields. Defaults are in canonical JSON (RFC 8785).
@@ -103,10 +117,10 @@ var (
 // known to send it with a value that asks for nothing, and for a clear word
 // when it asks for something.
 var fields = []field{
-	carry(onBoth, "model", "a string", nothing),
+	carry(onAll, "model", "a string", nothing),
 	carry(onBoth, "stream", "a boolean", nothing),
 	carry(onBoth, "stream_options", "an object, with stream: true", takeStreamOptions),
-	carry(onChat, "messages", "a non-empty array of messages", takeMessages),
+	carry(onMessages, "messages", "a non-empty array of messages", takeMessages),
 	carry(onCompletions, "prompt", "a string, an array of token ids, or an array with one of these", takePrompt),
 	carry(onBoth, "max_tokens", "an integer from 1", takeMaxTokens),
 	carry(onChat, "max_completion_tokens", "an integer from 1, equal to max_tokens if both are given", takeMaxCompletionTokens),
@@ -118,9 +132,16 @@ var fields = []field{
 	carry(onBoth, "stop_token_ids", "an array of up to 1024 token ids", takeStopIDs),
 	carry(onBoth, "min_tokens", "an integer from 0, at most max_tokens", takeMinTokens),
 	carry(onBoth, "ignore_eos", "a boolean", takeIgnoreEOS),
-	carry(onChat, "chat_template_kwargs", "an object, handed to the chat template", takeTemplateKwargs),
-	carry(onChat, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
-	carry(onChat, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
+	carry(onMessages, "chat_template_kwargs", "an object, handed to the chat template", takeTemplateKwargs),
+	carry(onMessages, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
+	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
+
+	carry(onTokenize, "prompt", "a string, or an array of strings; not together with messages", takeTexts),
+	carry(onTokenize, "tools", "an array of objects, handed to the chat template", takeTools),
+	carry(onTokenize, "add_special_tokens", "a boolean; true unless given for a prompt, false for messages", takeAddSpecial),
+	carry(onTokenize, "return_token_strs", "a boolean", takeTokenStrs),
+	carry(onDetokenize, "tokens", "an array of token ids, or an array of such arrays", takeTokens),
+	carry(onDetokenize, "skip_special_tokens", "a boolean, true unless given: whether text leaves special tokens out", takeSkipSpecial),
 
 	refuse(onBoth, "n", "1"),
 	refuse(onBoth, "logit_bias", "{}"),
@@ -165,7 +186,9 @@ var fields = []field{
 	refuse(onChat, "reasoning_effort"),
 	refuse(onChat, "verbosity", `"medium"`),
 	refuse(onChat, "web_search_options"),
-	refuse(onChat, "chat_template"),
+	refuse(onMessages, "chat_template"),
+	refuse(onTokenize, "media_io_kwargs", "{}"),
+	refuse(onTokenize, "mm_processor_kwargs", "{}"),
 	refuse(onChat, "documents", "[]"),
 
 	refuse(onCompletions, "logprobs"),
@@ -190,6 +213,8 @@ var tables = [numEndpoints]map[string]int{
 	Other:       tableOf(func(f *FieldInfo) bool { return steers(f.Name) }),
 	Chat:        tableOf(func(f *FieldInfo) bool { return f.Chat }),
 	Completions: tableOf(func(f *FieldInfo) bool { return f.Completions }),
+	Tokenize:    tableOf(func(f *FieldInfo) bool { return f.Tokenize }),
+	Detokenize:  tableOf(func(f *FieldInfo) bool { return f.Detokenize }),
 }
 
 func tableOf(has func(*FieldInfo) bool) map[string]int {

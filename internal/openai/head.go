@@ -149,6 +149,9 @@ func (h *Head) take(name string, value []byte) (err error) {
 		}
 		return err
 	}
+	if h.Endpoint.Tokenizes() {
+		return nil
+	}
 	if h.Endpoint == Other {
 		if name == "stream" {
 			h.Stream = kindOf(value) == 't'

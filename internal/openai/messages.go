@@ -31,23 +31,23 @@ var words = func() map[string]string {
 // messages as they are; what is refused is what no template would render, but
 // clients send back in the assistant messages they were given.
 var messageFields = []FieldInfo{
-	{Name: "messages[].role", Chat: true, Accepts: "system, user, assistant, tool, developer or function"},
-	{Name: "messages[].content", Chat: true, Accepts: "a string, or a non-empty array of text parts; null or absent in an assistant message"},
-	{Name: "messages[].name", Chat: true, Accepts: "a string"},
-	{Name: "messages[].tool_calls", Chat: true, Accepts: "an array, in an assistant message"},
-	{Name: "messages[].tool_call_id", Chat: true, Accepts: "a string"},
-	{Name: "messages[].function_call", Chat: true, Accepts: "an object, in an assistant message"},
-	{Name: "messages[].reasoning_content", Chat: true, Accepts: "a string, in an assistant message"},
-	{Name: "messages[].reasoning", Chat: true, Accepts: "a string, in an assistant message"},
-	{Name: "messages[].refusal", Chat: true, Treatment: Refused},
-	{Name: "messages[].audio", Chat: true, Treatment: Refused},
-	{Name: "messages[].annotations", Chat: true, Treatment: Refused, Defaults: []string{"[]"}},
+	{Name: "messages[].role", Chat: true, Tokenize: true, Accepts: "system, user, assistant, tool, developer or function"},
+	{Name: "messages[].content", Chat: true, Tokenize: true, Accepts: "a string, or a non-empty array of text parts; null or absent in an assistant message"},
+	{Name: "messages[].name", Chat: true, Tokenize: true, Accepts: "a string"},
+	{Name: "messages[].tool_calls", Chat: true, Tokenize: true, Accepts: "an array, in an assistant message"},
+	{Name: "messages[].tool_call_id", Chat: true, Tokenize: true, Accepts: "a string"},
+	{Name: "messages[].function_call", Chat: true, Tokenize: true, Accepts: "an object, in an assistant message"},
+	{Name: "messages[].reasoning_content", Chat: true, Tokenize: true, Accepts: "a string, in an assistant message"},
+	{Name: "messages[].reasoning", Chat: true, Tokenize: true, Accepts: "a string, in an assistant message"},
+	{Name: "messages[].refusal", Chat: true, Tokenize: true, Treatment: Refused},
+	{Name: "messages[].audio", Chat: true, Tokenize: true, Treatment: Refused},
+	{Name: "messages[].annotations", Chat: true, Tokenize: true, Treatment: Refused, Defaults: []string{"[]"}},
 }
 
 // partFields are the fields of a part of a message's content.
 var partFields = []FieldInfo{
-	{Name: "messages[].content[].type", Chat: true, Accepts: `"text"`},
-	{Name: "messages[].content[].text", Chat: true, Accepts: "a string"},
+	{Name: "messages[].content[].type", Chat: true, Tokenize: true, Accepts: `"text"`},
+	{Name: "messages[].content[].text", Chat: true, Tokenize: true, Accepts: "a string"},
 }
 
 // messageField finds the treatment of a field of a message.
@@ -242,7 +242,7 @@ func (w *messageWalk) part(i int, raw []byte) error {
 		return &infer.Error{
 			Code:    infer.CodeUnsupported,
 			Param:   at("type"),
-			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; only parts of type \"text\" are", at("type"), clip(nameOf(kind), 32), w.d.kind),
+			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), clip(nameOf(kind), 32), w.d.carrier()),
 		}
 	case extra != "":
 		return w.d.unsupported(at(clip(extra, 64)), nil)

@@ -54,14 +54,32 @@ type decoding struct {
 	maxTokens     int // as the two fields gave it, 0 when not
 	maxCompletion int
 	addPrompt     *bool
+
+	tokenize   TokenizeRequest
+	detokenize DetokenizeRequest
+	hasTexts   bool
+
+	addSpecial, skipSpecial *bool
 }
 
 // Request decodes every field for an engine of a kind that takes ids; kind is
 // named in refusals. Its error is an *infer.Error that names the field.
 func (h *Head) Request(kind string) (*Request, error) {
-	if h.Endpoint == Other {
+	if h.Endpoint != Chat && h.Endpoint != Completions {
 		return nil, infer.Errorf(infer.CodeUnsupported, "engine kind %q serves %s and %s only", kind, Chat, Completions)
 	}
+	d, err := h.fields(kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.finish(); err != nil {
+		return nil, err
+	}
+	return &d.Request, nil
+}
+
+// fields decodes every field by itself.
+func (h *Head) fields(kind string) (*decoding, error) {
 	if h.duplicate != "" {
 		return nil, infer.Invalid(h.duplicate, "%s is given twice; give it once", h.duplicate)
 	}
@@ -76,10 +94,7 @@ func (h *Head) Request(kind string) (*Request, error) {
 			return nil, err
 		}
 	}
-	if err := d.finish(); err != nil {
-		return nil, err
-	}
-	return &d.Request, nil
+	return d, nil
 }
 
 // field decodes one top-level field.
@@ -91,7 +106,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	f := &fields[i]
 	switch f.Treatment {
 	case Carried:
-		if kindOf(raw) == 'n' && name != "messages" && name != "prompt" {
+		if kindOf(raw) == 'n' && (d.Endpoint.Tokenizes() || name != "messages" && name != "prompt") {
 			return nil
 		}
 		return f.take(d, raw)
@@ -112,24 +127,34 @@ func (d *decoding) unsupported(path string, defaults []string) error {
 	return &infer.Error{
 		Code:    infer.CodeUnsupported,
 		Param:   path,
-		Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", path, d.kind, hint),
+		Message: fmt.Sprintf("%s is not supported by %s; %s", path, d.carrier(), hint),
 	}
+}
+
+// carrier names who a field is for.
+func (d *decoding) carrier() string {
+	if d.Endpoint.Tokenizes() {
+		return d.Endpoint.String()
+	}
+	return fmt.Sprintf("engine kind %q", d.kind)
 }
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
 	e := &infer.Error{Code: infer.CodeUnsupported, Param: clip(name, 64)}
-	other := Chat
-	if d.Endpoint == Chat {
-		other = Completions
+	other := Other
+	for at := Chat; at < numEndpoints && other == Other; at++ {
+		if _, ok := tables[at][name]; ok {
+			other = at
+		}
 	}
-	switch _, elsewhere := tables[other][name]; {
-	case elsewhere:
+	switch {
+	case other != Other:
 		e.Message = fmt.Sprintf("%s is a field of %s, not of %s; leave it out", name, other, d.Endpoint)
 	case nearest(d.Endpoint, name) != "":
-		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; did you mean %s?", e.Param, d.kind, nearest(d.Endpoint, name))
+		e.Message = fmt.Sprintf("there is no field %q that %s can carry; did you mean %s?", e.Param, d.carrier(), nearest(d.Endpoint, name))
 	default:
-		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; leave it out", e.Param, d.kind)
+		e.Message = fmt.Sprintf("there is no field %q that %s can carry; leave it out", e.Param, d.carrier())
 	}
 	return e
 }
@@ -151,13 +176,19 @@ func (d *decoding) finish() error {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
 	}
 	if d.Endpoint == Chat {
-		d.AddGenerationPrompt = !d.ContinueFinalMessage
-		if d.addPrompt != nil {
-			if *d.addPrompt && d.ContinueFinalMessage {
-				return infer.Invalid("continue_final_message", "continue_final_message and add_generation_prompt cannot both be true")
-			}
-			d.AddGenerationPrompt = *d.addPrompt
+		return d.finishPrompt()
+	}
+	return nil
+}
+
+// finishPrompt says how a conversation's prompt ends.
+func (d *decoding) finishPrompt() error {
+	d.AddGenerationPrompt = !d.ContinueFinalMessage
+	if d.addPrompt != nil {
+		if *d.addPrompt && d.ContinueFinalMessage {
+			return infer.Invalid("continue_final_message", "continue_final_message and add_generation_prompt cannot both be true")
 		}
+		d.AddGenerationPrompt = *d.addPrompt
 	}
 	return nil
 }

@@ -281,10 +281,13 @@ func TestFieldTable(t *testing.T) {
 		if strings.Contains(f.Name, "[].") {
 			continue // messages: TestMessages...
 		}
-		if (f.Treatment == Carried) != (f.Accepts != "") || !f.Chat && !f.Completions {
+		if (f.Treatment == Carried) != (f.Accepts != "") || !f.Chat && !f.Completions && !f.Tokenize && !f.Detokenize {
 			t.Errorf("%s is not described", f.Name)
 		}
-		for endpoint, body := range map[Endpoint]func(string) string{Chat: chatBody, Completions: completionBody} {
+		for endpoint, body := range map[Endpoint]func(string) string{
+			Chat: chatBody, Completions: completionBody, Tokenize: chatBody,
+			Detokenize: func(fields string) string { return `{"model":"m","tokens":[1]` + comma(fields) + `}` },
+		} {
 			if !f.on(endpoint) {
 				continue
 			}
@@ -294,7 +297,12 @@ func TestFieldTable(t *testing.T) {
 			}
 			top[key] = true
 			try := func(value string) error {
-				_, err := decode(endpoint, body(fmt.Sprintf("%q:%s", f.Name, value)))
+				filled := body(fmt.Sprintf("%q:%s", f.Name, value))
+				if endpoint.Tokenizes() {
+					_, err := tokenization(endpoint, filled)
+					return err
+				}
+				_, err := decode(endpoint, filled)
 				return err
 			}
 			switch f.Treatment {
@@ -319,7 +327,7 @@ func TestFieldTable(t *testing.T) {
 					}
 				}
 			case Carried:
-				if f.Name == "model" || f.Name == "messages" || f.Name == "prompt" {
+				if f.Name == "model" || f.Name == "messages" || f.Name == "prompt" || f.Name == "tokens" {
 					continue
 				}
 				if err := try("null"); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type Report struct {
 	Passed   bool      `json:"passed"` // no verdict failed
 	Verdicts []Verdict `json:"verdicts"`
 	Rows     []Row     `json:"rows"`
+	Starved  []Starved `json:"starvation,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -99,12 +101,32 @@ func (r *Report) JSON(w io.Writer) error {
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "scenario %s: %s\n%d streams, %.0f s; %s\n\n", r.Scenario, r.Summary, r.Streams, r.Elapsed, r.Machine)
+	notes, disturbed := "", 0.0
+	if len(r.Starved) > 0 {
+		align(&b, starvedTable(r.Starved))
+	} else {
+		notes, disturbed = r.rows(&b)
+	}
+	b.WriteString("\n")
+	b.WriteString(notes)
+	if disturbed > 0.1 {
+		fmt.Fprintf(&b, "Other programs took up to %.1f CPUs meanwhile, so figures are worse than on a machine of their own.\n", disturbed)
+	}
+	for _, v := range r.Verdicts {
+		fmt.Fprintf(&b, "%-7s %s\n", v.Outcome, v.Text)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows writes the table of the gateways; notes tell of those that are missing,
+// disturbed is the most CPUs that anything else took.
+func (r *Report) rows(b *strings.Builder) (missing string, disturbed float64) {
 	table := [][]string{
 		{"gateway", "offered", "delivered", "", "CPU s", "tokens", "delay", "", "", "KB per", "lost", "ended", "new requests"},
 		{"", "tok/s", "tok/s", "%", "per M", "/write", "p50 ms", "p99 ms", "max ms", "stream", "", "by error", "p99, max ms"},
 	}
 	var notes strings.Builder
-	disturbed := 0.0
 	for _, x := range r.Rows {
 		if x.NotMeasured != "" {
 			table = append(table, []string{x.Gateway, thousands(x.Offered), "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"})
@@ -125,17 +147,13 @@ func (r *Report) Text(w io.Writer) error {
 		table = append(table, append(row, fmt.Sprint(x.Lost), fmt.Sprint(x.Errors), fresh))
 		disturbed = max(disturbed, x.Others)
 	}
-	align(&b, table)
-	b.WriteString("\n")
-	b.WriteString(notes.String())
-	if disturbed > 0.1 {
-		fmt.Fprintf(&b, "Other programs took up to %.1f CPUs meanwhile, so figures are worse than on a machine of their own.\n", disturbed)
+	if !slices.ContainsFunc(r.Rows, func(x Row) bool { return x.New > 0 }) {
+		for i, row := range table {
+			table[i] = row[:len(row)-1]
+		}
 	}
-	for _, v := range r.Verdicts {
-		fmt.Fprintf(&b, "%-7s %s\n", v.Outcome, v.Text)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	align(b, table)
+	return notes.String(), disturbed
 }
 
 // align writes a table's cells in columns, the first to the left and the others

@@ -37,7 +37,8 @@ import (
 type Scenario struct {
 	Name    string
 	Summary string // in one line
-	// Streams is how many there are unless Options say otherwise.
+	// Streams is how many there are unless Options say otherwise; of starvation
+	// it is the number of large prompts in its closed loop.
 	Streams int
 	run     func(ctx context.Context, r *runner) *Report
 }
@@ -49,6 +50,8 @@ func All() []Scenario {
 			Summary: "thousands of streams step at one instant, faster than a path with a write per token carries them"},
 		{Name: "loss", Streams: 4096, run: loss,
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
+		{Name: "starvation", Streams: 920, run: starvation,
+			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run"},
 	}
 }
 
@@ -159,7 +162,7 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench.Bench{Self: []string{o.Binary, o.RoleCommand}, Weir: o.Binary, Dir: dir, Log: io.Discard, Env: environment(os.Environ())}
-	r := &runner{options: o, cell: func(ctx context.Context, l cell.Load, times cell.Times, gateway string) *client.Result {
+	r := &runner{options: o, dir: dir, environment: b.Env, cell: func(ctx context.Context, l cell.Load, times cell.Times, gateway string) *client.Result {
 		b.Times = times
 		return b.Cell(ctx, l, bench.Named(gateway))
 	}}
@@ -189,9 +192,12 @@ var ErrNotPassed = errors.New("the scenario failed")
 type runner struct {
 	options Options
 	cell    func(context.Context, cell.Load, cell.Times, string) *client.Result
-	planned int // cells, for the progress
+	dir     string // for files
+	planned int    // cells, for the progress
 	results []*client.Result
-	loads   map[string]cell.Load
+	// environment is that of every process started.
+	environment []string
+	loads       map[string]cell.Load
 }
 
 // times shares the run's duration among its cells. A quarter of a cell's share

@@ -124,7 +124,8 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 	} else {
 		m.append(d)
 	}
-	wake, notify := m.asleep, m.notify
+	notify := m.notify
+	wake := m.asleep || notify != nil
 	m.asleep = false
 	m.mu.Unlock()
 	if wake {
@@ -228,8 +229,9 @@ func (m *Mailbox) Wake() {
 	m.rouse(notify)
 }
 
-// Notify has f called in place of making Ready readable, from the goroutine of
-// the Offer or Wake; f must not block. Nil goes back to Ready.
+// Notify has f called in place of making Ready readable, by every Offer and Wake
+// and from their goroutine, so that the reader need not Take once more to learn
+// that there is nothing; f must not block. Nil goes back to Ready.
 func (m *Mailbox) Notify(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -71,7 +71,9 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 // derived writes the durations of the design, under its names, as far as their
 // two ends are known.
 func (o *object) derived(r *trace.Record) {
-	o.between("tokenize_wait", r.Rendered, r.TokenizeStart)
+	if wait := r.Ledger.Spent[trace.PoolWait]; wait > 0 {
+		o.int("tokenize_wait", wait) // a large request may wait twice
+	}
 	o.between("tokenize_duration", r.TokenizeStart, r.TokenizeEnd)
 	o.between("ttft", r.Arrival, r.FirstFlushed)
 	o.between("total_latency", r.Arrival, r.Finished)

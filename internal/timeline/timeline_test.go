@@ -29,6 +29,8 @@ func sample(id string) *trace.Record {
 		},
 	}
 	r.Ledger.Start(trace.Read, 1000)
+	r.Ledger.Enter(trace.PoolWait, 1250)
+	r.Ledger.Enter(trace.Tokenize, 1300)
 	r.Ledger.Enter(trace.Engine, 1400)
 	r.Ledger.Enter(trace.Finish, 1990)
 	r.Ledger.Enter(trace.Finish, 2000)
@@ -49,14 +51,14 @@ func TestAppend(t *testing.T) {
 	for key, want := range map[string]any{
 		"request_id": "x", "boot_id": "boot", "outcome": "failed", "code": "engine", "error": "it \"broke\"\n\ufffd",
 		"arrival_time": 1000.0, "total_latency": 1000.0, "ttft": 900.0, "residual": 0.0,
-		"queue_time_in_router": 400.0, "queue_time_in_server": 100.0, "pure_queue_time": 40.0,
+		"tokenize_wait": 50.0, "tokenize_duration": 50.0, "queue_time_in_router": 400.0, "queue_time_in_server": 100.0, "pure_queue_time": 40.0,
 		"schedule_overhead": 110.0, "prefill_duration": 200.0, "output_path_delay": 150.0, "server_latency": 600.0,
 	} {
 		if got[key] != want {
 			t.Errorf("%s is %v, want %v", key, got[key], want)
 		}
 	}
-	for _, key := range []string{"rendered_time", "tokenize_wait"} {
+	for _, key := range []string{"rendered_time", "queued_time"} {
 		if v, ok := got[key]; ok {
 			t.Errorf("%s is %v, although it was never stamped", key, v)
 		}

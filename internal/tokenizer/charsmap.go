@@ -102,9 +102,10 @@ func (m *charsmap) find(s string) (string, bool) {
 func offset(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 
 func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
+	e, _ := p.(*Encoder)
 	next := pauseSteps
 	for i := 0; i < len(s); {
-		end := cluster(s, i)
+		end := cluster(s, i, e)
 		if end-i < longCluster {
 			if out, ok := m.find(s[i:end]); ok {
 				dst = append(dst, out...)
@@ -131,46 +132,78 @@ func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, 
 	return dst, true, nil
 }
 
-// cluster gives the end of the grapheme at i, or of some of it if it is not
-// short. The rules are those of Unicode's annex 29 that can make a short one;
-// what other rules join makes a long one, so that it only matters that it is
-// joined.
-func cluster(s string, i int) int {
-	from := i
+// cluster gives the end of the grapheme at i, by the rules of Unicode's annex
+// 29, but for the one of flags, which joins only what is long already.
+func cluster(s string, i int, e *Encoder) int {
 	r, size := decode(s, i)
 	i += size
-	last, picture := graphemeClass(r), graphemeClass(r) == graphemePictographic
 	if r == '\r' && i < len(s) && s[i] == '\n' {
 		return i + 1
 	}
-	if last == graphemeControl {
+	var c clusterState
+	if c.after(r); c.last == graphemeControl {
 		return i
 	}
-	for i < len(s) && i-from < longCluster {
-		next, size := decode(s, i)
-		class := graphemeClass(next)
-		joined := false
-		switch {
-		case class == graphemeControl:
-		case class == graphemeExtend, last == graphemePrepend:
-			joined = true
-		case class == graphemePictographic:
-			joined = picture && r == joiner
-		default:
-			joined = hangulJoined(last, class)
+	for part := partAt(s, i); i < len(s); {
+		if i >= part {
+			if !e.pace() {
+				break
+			}
+			part = partAt(s, i)
 		}
-		if !joined {
+		next, size := decode(s, i)
+		if !c.joins(graphemeClass(next)) {
 			break
 		}
-		picture = picture && class == graphemeExtend || class == graphemePictographic
-		r, last = next, class
+		c.after(next)
 		i += size
 	}
 	return i
 }
 
-// joiner is the zero-width joiner, which is in class Extend too.
-const joiner = '\u200d'
+// clusterState is what the rules look back on.
+type clusterState struct {
+	last    byte // class of the last rune
+	joiner  bool // which is a zero-width joiner
+	picture bool // a pictograph and marks that extend it end here
+	// conjunct is 1 after a consonant and marks that extend it, and 2 if one of
+	// them is a linker.
+	conjunct int
+}
+
+// joins says whether a rune of a class belongs to the cluster.
+func (c *clusterState) joins(class byte) bool {
+	switch class {
+	case graphemeControl:
+		return false
+	case graphemeExtend, graphemeExtendPlain, graphemeLinker, graphemeSpacing:
+		return true
+	case graphemePictographic:
+		return c.last == graphemePrepend || c.picture && c.joiner
+	case graphemeConsonant:
+		return c.last == graphemePrepend || c.conjunct == 2
+	}
+	return c.last == graphemePrepend || hangulJoined(c.last, class)
+}
+
+// after takes a rune into account.
+func (c *clusterState) after(r rune) {
+	class := graphemeClass(r)
+	extends := class == graphemeExtend || class == graphemeExtendPlain || class == graphemeLinker
+	switch {
+	case class == graphemeConsonant:
+		c.conjunct = 1
+	case class == graphemeLinker && c.conjunct > 0:
+		c.conjunct = 2
+	case class != graphemeExtend:
+		c.conjunct = 0
+	}
+	c.last, c.joiner = class, r == zeroWidthJoiner
+	c.picture = class == graphemePictographic || extends && c.picture
+}
+
+// zeroWidthJoiner is in class Extend.
+const zeroWidthJoiner = '\u200d'
 
 func graphemeClass(r rune) byte { return traits(r) & graphemeMask }
 

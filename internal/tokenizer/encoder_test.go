@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"weir/internal/infer"
 )
 
@@ -113,8 +116,13 @@ func TestEncodeYields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, tok := range map[string]*Tokenizer{"sim": loadSim(t).Tokenizer, "nfc": withNFC.Tokenizer} {
+	toks := smallTokenizers(t)
+	toks["sim"], toks["nfc"] = loadSim(t).Tokenizer, withNFC.Tokenizer
+	for name, tok := range toks {
 		for kind, text := range hardTexts() {
+			if kind == "space" {
+				text = "x" + text // or some normalizers leave nothing
+			}
 			yields := 0
 			if _, err := tok.NewEncoder().Encode(t.Context(), nil, text, EncodeOptions{Yield: func() { yields++ }}); err != nil {
 				t.Fatal(err)
@@ -126,9 +134,39 @@ func TestEncodeYields(t *testing.T) {
 	}
 }
 
+// smallTokenizers are one of each kind that is not byte-level, with normalizers
+// and pre-tokenizers of every kind before it.
+func smallTokenizers(t testing.TB) map[string]*Tokenizer {
+	t.Helper()
+	out := make(map[string]*Tokenizer)
+	for name, members := range map[string]string{
+		"llama2":     `{"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}}`,
+		"metaspace":  `{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Lowercase"},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "}]},"pre_tokenizer":{"type":"Metaspace","replacement":"▁"}}`,
+		"split":      `{"normalizer":{"type":"Strip","strip_left":true,"strip_right":false},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\s|\\p{P}+"},"behavior":"MergedWithNext","invert":false},{"type":"Digits","individual_digits":true}]}}`,
+		"whitespace": `{"normalizer":{"type":"Nmt"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Punctuation"},{"type":"Whitespace"}]}}`,
+	} {
+		var m map[string]jsontext.Value
+		if err := json.Unmarshal([]byte(members), &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, model := range []string{"bpe", "unigram"} {
+			out[model+" "+name] = loadSmall(t, model, m, nil)
+		}
+	}
+	return out
+}
+
 // TestEncodeCancel ends the context at every one of the first pauses.
 func TestEncodeCancel(t *testing.T) {
-	enc := loadSim(t).Tokenizer.NewEncoder()
+	toks := smallTokenizers(t)
+	toks["sim"] = loadSim(t).Tokenizer
+	for name, tok := range toks {
+		t.Run(name, func(t *testing.T) { cancelEarly(t, tok) })
+	}
+}
+
+func cancelEarly(t *testing.T, tok *Tokenizer) {
+	enc := tok.NewEncoder()
 	for kind, text := range hardTexts() {
 		for at := 1; at <= 8; at++ {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +197,15 @@ func TestEncodeCancel(t *testing.T) {
 
 // TestEncodeAllocates checks that a piece costs no allocation, found or not.
 func TestEncodeAllocates(t *testing.T) {
-	enc := loadSim(t).Tokenizer.NewEncoder()
+	toks := smallTokenizers(t)
+	toks["sim"] = loadSim(t).Tokenizer
+	for name, tok := range toks {
+		t.Run(name, func(t *testing.T) { allocatesNothing(t, tok) })
+	}
+}
+
+func allocatesNothing(t *testing.T, tok *Tokenizer) {
+	enc := tok.NewEncoder()
 	text := strings.Repeat("func (x *qzzkwv) Tokenize(übergrößenträger int) { return 0x7fjq31 }\n", 40)
 	ids := make([]uint32, 0, len(text))
 	for name, forget := range map[string]bool{"warm": false, "cold": true} {

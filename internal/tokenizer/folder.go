@@ -44,29 +44,35 @@ type Model struct {
 	// ChatTemplates are the sources of the chat templates by name; most models
 	// have DefaultTemplate alone or none.
 	ChatTemplates map[string]string
-	// Fingerprint names the bytes of tokenizer.json. Equal fingerprints give
+	// Fingerprint names the bytes of tokenizer.json or of the rank file. Equal fingerprints give
 	// equal ids for equal text.
 	Fingerprint string
 }
 
-// Load reads a Hugging Face model folder. Only tokenizer.json must be there.
-// An error names the file and the place in it.
+// Load reads a Hugging Face model folder. Only tokenizer.json must be there, or
+// instead of it a vocabulary in tiktoken's form whose grammar is known: Qwen-1's
+// qwen.tiktoken, Kimi's tiktoken.model, Llama-3's tokenizer.model with
+// params.json. An error names the file and the place in it.
 func Load(folder fs.FS) (*Model, error) {
 	data, err := readFile(folder, fileTokenizer)
 	if err != nil {
 		return nil, err
 	}
-	if data == nil {
-		return nil, fmt.Errorf("%s: there is none in the model's folder", fileTokenizer)
+	var t *Tokenizer
+	if data != nil {
+		t, err = parse(data)
+	} else if t, data, err = loadRanks(folder); err == nil && t == nil {
+		err = fmt.Errorf("%s: there is none in the model's folder, nor a vocabulary in tiktoken's form", fileTokenizer)
 	}
-	sum := sha256.Sum256(data)
+	if err != nil {
+		return nil, err
+	}
+	sum := fingerprint(t, data)
 	m := &Model{
+		Tokenizer:     t,
 		SpecialTokens: make(map[string]string),
 		ChatTemplates: make(map[string]string),
 		Fingerprint:   hex.EncodeToString(sum[:16]),
-	}
-	if m.Tokenizer, err = parse(data); err != nil {
-		return nil, err
 	}
 	limit, err := m.readTokenizerConfig(folder)
 	if err != nil {
@@ -79,6 +85,19 @@ func Load(folder fs.FS) (*Model, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// fingerprint hashes what ids depend on: the file, and the special tokens that
+// a rank file does not hold.
+func fingerprint(t *Tokenizer, data []byte) []byte {
+	h := sha256.New()
+	h.Write(data)
+	if t.ranked {
+		for _, token := range t.AddedTokens() {
+			fmt.Fprintf(h, "%d %q\n", token.ID, token.Content)
+		}
+	}
+	return h.Sum(nil)
 }
 
 // readFile gives nil for a file that is not there.

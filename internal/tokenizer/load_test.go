@@ -2,6 +2,9 @@ package tokenizer
 
 import (
 	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -10,6 +13,9 @@ import (
 	"testing/fstest"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // object is a JSON object of a test.
@@ -213,6 +219,19 @@ func FuzzLoad(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[:100])
 	f.Add(bytes.Replace(whole, []byte(`"ByteLevel"`), []byte(`"Sequence"`), 1))
+	for _, members := range []string{
+		`{"normalizer":{"type":"Prepend","prepend":"▁"},"decoder":{"type":"Metaspace","replacement":"▁"}}`,
+		`{"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}}`,
+		`{"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?<=a)b+?|\\s"},"behavior":"MergedWithNext","invert":true}}`,
+		`{"normalizer":{"type":"Precompiled","precompiled_charsmap":"CAAAAAAAAAAAAAAAYQA="}}`,
+	} {
+		var m map[string]jsontext.Value
+		if err := json.Unmarshal([]byte(members), &m); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(smallDocument(f, "bpe", m, nil))
+		f.Add(smallDocument(f, "unigram", m, nil))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Load(fstest.MapFS{fileTokenizer: {Data: data}})
 		if err != nil {
@@ -220,7 +239,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		const s = "ab abab <s> é\n\n"
 		ids, err := m.Tokenizer.NewEncoder().Encode(t.Context(), nil, s, EncodeOptions{AddSpecial: true})
-		if err != nil {
+		if e := (*infer.Error)(nil); err != nil && !errors.As(err, &e) {
 			t.Fatal(err)
 		}
 		m.Tokenizer.Decode(ids, true)
@@ -289,5 +308,122 @@ func TestFingerprint(t *testing.T) {
 	}
 	if a.Fingerprint == b.Fingerprint || len(a.Fingerprint) != 32 {
 		t.Errorf("fingerprints %q and %q", a.Fingerprint, b.Fingerprint)
+	}
+}
+
+// jsonOf is marshal outside of a test's main line.
+func jsonOf(v any) ([]byte, error) { return json.Marshal(v) }
+
+// rankLines is a vocabulary of all bytes and some tokens in tiktoken's form.
+func rankLines(tokens ...string) string {
+	var b strings.Builder
+	rank := 0
+	add := func(token string) {
+		fmt.Fprintf(&b, "%s %d\n", base64.StdEncoding.EncodeToString([]byte(token)), rank)
+		rank++
+	}
+	for c := range 256 {
+		add(string([]byte{byte(c)}))
+	}
+	for _, token := range tokens {
+		add(token)
+	}
+	return b.String()
+}
+
+// TestRankFiles checks which folders of tiktoken's form are known, and what is
+// wrong with others.
+func TestRankFiles(t *testing.T) {
+	ranks := rankLines("ab", "abc", "bc", "[BOS]")
+	files := func(more map[string]string) fs.FS {
+		out := fstest.MapFS{}
+		for name, text := range more {
+			out[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		return out
+	}
+	m, err := Load(files(map[string]string{fileKimi: ranks, fileTokConfig: `{"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {"260": {"content": "[BOS]"}}}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := m.Tokenizer.NewEncoder().Encode(t.Context(), nil, "abc中abcd[BOS]x", EncodeOptions{})
+	if want := []uint32{257, 228, 184, 173, 257, 'd', 260, 'x'}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("got %v, %v; want %v", ids, err, want)
+	}
+	if got := m.Tokenizer.Decode([]uint32{257, 260, 259, 261, 999}, false); got != "abc[BOS][BOS]<|reserved_token_261|>" {
+		t.Errorf("decoded %q", got)
+	}
+	if got := m.Tokenizer.Decode([]uint32{257, 260, 259}, true); got != "abc[BOS]" {
+		t.Errorf("decoded without special tokens %q", got)
+	}
+	kimi := `{"tokenizer_class": "TikTokenTokenizer"}`
+	for _, c := range []struct {
+		files map[string]string
+		want  string
+	}{
+		{map[string]string{fileKimi: ranks}, `tiktoken.model: how this vocabulary splits text is not known: tokenizer_config.json says tokenizer_class ""`},
+		{map[string]string{"other.tiktoken": ranks}, "other.tiktoken: how this vocabulary splits text is not known"},
+		{map[string]string{fileLlama: ranks}, "tokenizer.model: which special tokens go with it is not known without params.json"},
+		{map[string]string{fileLlama: ranks, fileParams: `{"vocab_size": 1000}`}, "params.json: /vocab_size: want the 260 ranks of tokenizer.model and 256 special tokens, 516, have 1000"},
+		{map[string]string{fileLlama: ranks, fileParams: `{}`}, "params.json: /vocab_size: it is missing"},
+		{map[string]string{fileLlama: "\n\x0e\n\x05<unk>\x15\x00", fileParams: `{}`}, "tokenizer.model: this is no rank file"},
+		{map[string]string{fileKimi: ranks + "!! 260\n", fileTokConfig: kimi}, "tiktoken.model: line 261: illegal base64"},
+		{map[string]string{fileKimi: ranks + "YWE=\n", fileTokConfig: kimi}, "tiktoken.model: line 261: want a token in base64, a space and its rank"},
+		{map[string]string{fileKimi: ranks + "YWE= x\n", fileTokConfig: kimi}, `tiktoken.model: line 261: want a rank, have "x"`},
+		{map[string]string{fileKimi: ranks + "YWE= 3\n", fileTokConfig: kimi}, "tiktoken.model: line 261: rank 3 is also that of line 4"},
+		{map[string]string{fileKimi: ranks + "YWI= 260\n", fileTokConfig: kimi}, `tiktoken.model: line 261: token "ab" stands here again`},
+		{map[string]string{fileKimi: ranks + "YWE= 99999999\n", fileTokConfig: kimi}, "tiktoken.model: line 261: rank 99999999 is not below"},
+		{map[string]string{fileKimi: ranks + "YWE= 300\n", fileTokConfig: kimi}, "tiktoken.model: 261 tokens have ranks up to 300"},
+		{map[string]string{fileKimi: strings.Replace(ranks, "YQ== 97\n", "YWE= 97\n", 1), fileTokConfig: kimi}, "tiktoken.model: /vocab: a vocabulary without a token for byte 0x61"},
+		{map[string]string{fileKimi: "\n", fileTokConfig: kimi}, "tiktoken.model: the file is empty"},
+		{map[string]string{fileKimi: ranks, fileTokConfig: `{"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {"9999": {"content": "<x>"}}}`}, "tokenizer_config.json: /added_tokens_decoder/9999: id 9999 is not one of the 256"},
+		{map[string]string{fileKimi: ranks, fileTokConfig: `{"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {"260": {"content": "<x>"}, "261": {"content": "<x>"}}}`}, `token "<x>" is special twice`},
+	} {
+		if _, err := Load(files(c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
+// FuzzRanks checks that no rank file makes loading panic.
+func FuzzRanks(f *testing.F) {
+	f.Add(rankLines("ab", "abab"), `{"tokenizer_class": "TikTokenTokenizer"}`)
+	f.Add("YQ== 0\n", `{"tokenizer_class": "QWenTokenizer"}`)
+	f.Fuzz(func(t *testing.T, ranks, config string) {
+		for _, name := range []string{fileQwen, fileKimi, fileLlama} {
+			m, err := Load(fstest.MapFS{name: {Data: []byte(ranks)}, fileTokConfig: {Data: []byte(config)}, fileParams: {Data: []byte(config)}})
+			if err != nil {
+				continue
+			}
+			if _, err := m.Tokenizer.NewEncoder().Encode(t.Context(), nil, "ab abab é\n", EncodeOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestHostilePattern checks that a pattern that takes exponential time is given
+// up in bounded time, with an error that says why.
+func TestHostilePattern(t *testing.T) {
+	for _, pattern := range []string{"(a|b|ab)*c", "(?:a|a)+?$", "(?:(?:a|b){1,3})+c", "[^.]+[^x]+\\."} {
+		doc := smallModel()
+		doc["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{
+			object{"type": "Split", "pattern": object{"Regex": pattern}, "behavior": "Isolated", "invert": false},
+			object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+		}}
+		m, err := Load(folder(t, doc, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Tokenizer.NewEncoder().Encode(t.Context(), nil, strings.Repeat("a", 10_000)+"!", EncodeOptions{})
+		var e *infer.Error
+		if !errors.As(err, &e) || e.Code != infer.CodeInvalid || !strings.Contains(e.Message, "split pattern takes more than") {
+			t.Errorf("%s: got %v", pattern, err)
+		}
+	}
+	for _, pattern := range []string{strings.Repeat("(", 200), strings.Repeat("a", maxPattern+1), "(?:(?:(?:a{1000}){1000}){1000})", "[" + strings.Repeat("[", 200), "a{2,1}", "x{99999}", "(?<n>a)", `\p{Nope}`, "(?i:ß)", "(?i:ss)", "a**", "(a*)*", `\1`, `\G`, "[[:alpha:]]", "(?<=a+)b", "(?i:[^a])", "a{2}?", "(", ")", "[", "*", `\x`, "{"} {
+		if _, err := compile(pattern); err == nil {
+			t.Errorf("%.40s is understood", pattern)
+		}
 	}
 }

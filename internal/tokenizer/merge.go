@@ -79,9 +79,54 @@ type merger struct {
 	strays []uint64
 }
 
+// rankRun is a list of positions, read from head. It grows by parts, because
+// moving a million positions to where there is room for more takes a
+// millisecond in which nobody else gets a turn.
 type rankRun struct {
-	positions []int32
+	positions []int32 // the part that is read
 	head      int
+	more      [][]int32 // the parts after it
+}
+
+// runPart is the most positions of a part.
+const runPart = 4096
+
+func (r *rankRun) push(at int32) {
+	if len(r.more) > 0 {
+		last := &r.more[len(r.more)-1]
+		if len(*last) < runPart {
+			*last = append(*last, at)
+			return
+		}
+	} else if len(r.positions) < runPart {
+		r.positions = append(r.positions, at)
+		return
+	}
+	r.more = append(r.more, append(make([]int32, 0, runPart), at))
+}
+
+// last gives the position pushed last, or -1.
+func (r *rankRun) last() int32 {
+	part := r.positions
+	if len(r.more) > 0 {
+		part = r.more[len(r.more)-1]
+	}
+	if len(part) == 0 {
+		return -1
+	}
+	return part[len(part)-1]
+}
+
+// advance goes on to the next position and says whether there is one.
+func (r *rankRun) advance() bool {
+	if r.head++; r.head < len(r.positions) {
+		return true
+	}
+	if len(r.more) == 0 {
+		return false
+	}
+	r.positions, r.head, r.more = r.more[0], 0, r.more[1:]
+	return true
 }
 
 // merge appends the ids of a piece. It pauses every few thousand steps and
@@ -148,8 +193,12 @@ func (m *merger) fill(v *vocab, piece []byte, p pauser) error {
 	}
 	n := len(m.ids)
 	if cap(m.values) < n {
-		m.values = make([]uint64, cap(m.ids))
-		m.prev, m.next = make([]int32, cap(m.ids)), make([]int32, cap(m.ids))
+		m.values, m.prev, m.next = nil, nil, nil // so that no error leaves some of them
+		values, prev := make([]uint64, cap(m.ids)), make([]int32, cap(m.ids))
+		if err := p.pause(); err != nil {
+			return err
+		}
+		m.values, m.prev, m.next = values, prev, make([]int32, cap(m.ids))
 	}
 	m.values, m.prev, m.next = m.values[:n], m.prev[:n], m.next[:n]
 	if n == 0 {
@@ -233,11 +282,11 @@ func (m *merger) push(rank uint32, at int32) {
 		m.ranks = heapPush(m.ranks, rank)
 	}
 	r := &m.runs[slot-1]
-	if k := len(r.positions); k > 0 && r.positions[k-1] > at {
+	if r.last() > at {
 		m.strays = heapPush(m.strays, uint64(rank)<<32|uint64(at))
 		return
 	}
-	r.positions = append(r.positions, at)
+	r.push(at)
 }
 
 func (m *merger) pop() (rank uint32, at int32, ok bool) {
@@ -250,7 +299,7 @@ func (m *merger) pop() (rank uint32, at int32, ok bool) {
 		r := &m.runs[m.runOf[rank]-1]
 		at = r.positions[r.head]
 		if uint64(rank)<<32|uint64(at) <= stray {
-			if r.head++; r.head == len(r.positions) {
+			if !r.advance() {
 				m.release(rank)
 				m.ranks = heapPop(m.ranks)
 			}
@@ -268,7 +317,7 @@ func (m *merger) pop() (rank uint32, at int32, ok bool) {
 func (m *merger) release(rank uint32) {
 	slot := m.runOf[rank]
 	r := &m.runs[slot-1]
-	r.positions, r.head = r.positions[:0], 0
+	r.positions, r.head, r.more = r.positions[:0], 0, nil
 	m.free = append(m.free, slot)
 	m.runOf[rank] = 0
 }

@@ -21,7 +21,7 @@ type scratch struct {
 	runes []rune
 	class []byte
 	swap  []rune
-	spans []span
+	found
 }
 
 // normalForm rewrites text in one of Unicode's normal forms: NFD, or NFKD with

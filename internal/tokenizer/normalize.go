@@ -123,8 +123,8 @@ type replace struct {
 }
 
 func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
-	var err error
-	if x.spans, err = r.m.matches(x.spans[:0], s, p); err != nil || len(x.spans) == 0 {
+	x.spans = x.spans[:0]
+	if err := r.m.find(&x.found, s, p); err != nil || len(x.spans) == 0 {
 		return dst, false, err
 	}
 	done := 0
@@ -288,7 +288,7 @@ func (neverPause) pause() error { return nil }
 // literal matches a string that is not empty.
 type literal string
 
-func (l literal) matches(dst []span, s string, p pauser) ([]span, error) {
+func (l literal) find(f *found, s string, p pauser) error {
 	const part = 16 * pauseSteps
 	for i, paused := 0, 0; ; {
 		// The search is cut into parts that overlap by what a match may span.
@@ -296,17 +296,17 @@ func (l literal) matches(dst []span, s string, p pauser) ([]span, error) {
 		at := strings.Index(s[i:to], string(l))
 		switch {
 		case at >= 0:
-			dst = append(dst, span{i + at, i + at + len(l)})
+			f.spans = append(f.spans, span{i + at, i + at + len(l)})
 			i += at + len(l)
 		case to == len(s):
-			return dst, nil
+			return nil
 		default:
 			i += part
 		}
 		if i-paused >= part/2 {
 			paused = i
 			if err := p.pause(); err != nil {
-				return dst, err
+				return err
 			}
 		}
 	}

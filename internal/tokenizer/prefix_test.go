@@ -77,6 +77,36 @@ func prefixModels(t testing.TB) map[string]*Tokenizer {
 		"normalized line":   build(nil, normalized("\na", object{})),
 		"sim":               loadSim(t).Tokenizer,
 	}
+	// Where a word that begins the text is another than the same word elsewhere.
+	runes := func(pre, normalizer object) *Tokenizer {
+		return build(pre, func(doc object) {
+			vocab := object{"?": 0}
+			for _, r := range "abdorsw\n\r .<>|1/'\t▁" {
+				vocab[string(r)] = len(vocab)
+			}
+			merges := []any{}
+			for _, m := range [][2]string{{"a", "b"}, {"▁", "a"}, {"▁", "ab"}, {"\n", "\n"}, {"\n", "a"}, {"▁", "\n"}, {".", "\n"}, {"▁", "▁"}} {
+				vocab[m[0]+m[1]] = len(vocab)
+				merges = append(merges, []any{m[0], m[1]})
+			}
+			doc["model"] = object{"type": "BPE", "dropout": nil, "unk_token": "?", "fuse_unk": true, "byte_fallback": false, "vocab": vocab, "merges": merges}
+			doc["pre_tokenizer"], doc["decoder"] = nil, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}
+			if pre != nil {
+				doc["pre_tokenizer"] = pre
+			}
+			if normalizer != nil {
+				doc["normalizer"] = normalizer
+			}
+			for i, token := range doc["added_tokens"].([]any) {
+				token.(object)["id"] = len(vocab) + i
+			}
+		})
+	}
+	for _, scheme := range []string{"first", "always", "never"} {
+		models["metaspace "+scheme] = runes(object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true}, nil)
+	}
+	models["prepend"] = runes(nil, object{"type": "Sequence", "normalizers": []any{
+		object{"type": "Prepend", "prepend": "▁"}, object{"type": "Replace", "pattern": object{"String": " "}, "content": "▁"}}})
 	for _, g := range Grammars() {
 		if g.covers {
 			models[g.Name] = build(sequence(split(g.Pattern)), nil)
@@ -93,12 +123,13 @@ func TestLineCuts(t *testing.T) {
 		"llama3": cutsAnywhere, "qwen2": cutsAnywhere, "qwen3.5": cutsAnywhere, "o200k": cutsAnywhere, "tekken": cutsAnywhere,
 		"deepseek": cutsAnywhere, "sim": cutsAnywhere,
 		"normalized lstrip": noCuts, "normalized line": noCuts,
+		"metaspace first": noCuts, "metaspace always": noCuts, "metaspace never": noCuts, "prepend": noCuts,
 	} {
 		if got := models[name].lineCuts; got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}
 	}
-	if len(models) != 12 {
+	if len(models) != 16 {
 		t.Errorf("%d models, of which not all are checked", len(models))
 	}
 }

@@ -19,9 +19,16 @@ type stage interface {
 
 // A matcher finds places in text.
 type matcher interface {
-	// matches appends the matches in s, in order and without overlap. It pauses
+	// find puts the matches in s into f, in order and without overlap. It pauses
 	// every few thousand steps and gives up when that says so.
-	matches(dst []span, s string, p pauser) ([]span, error)
+	find(f *found, s string, p pauser) error
+}
+
+// found is what a matcher finds, and the memory it needs for it, which is
+// reused.
+type found struct {
+	spans []span
+	stack []choice // of a regex
 }
 
 func (t *Tokenizer) readPreTokenizer(n node) error {
@@ -260,8 +267,9 @@ type marked struct {
 
 func (c split) cut(e *Encoder, dst []uint32, s string, first bool, at int) ([]uint32, error) {
 	m := &e.memory[at]
-	var err error
-	if m.spans, err = c.m.matches(m.spans[:0], s, e); err != nil {
+	m.spans = m.spans[:0]
+	err := c.m.find(&m.found, s, e)
+	if err != nil {
 		return dst, err
 	}
 	m.pieces = c.pieces(m.pieces[:0], m.spans, len(s))
@@ -351,7 +359,7 @@ func (c split) withNext(pieces []marked) []marked {
 // eachIn matches each rune of a set by itself.
 type eachIn struct{ in func(rune) bool }
 
-func (m eachIn) matches(dst []span, s string, p pauser) ([]span, error) {
+func (m eachIn) find(f *found, s string, p pauser) error {
 	next := 4 * pauseSteps
 	for i := 0; i < len(s); {
 		r, size := rune(s[i]), 1
@@ -359,22 +367,22 @@ func (m eachIn) matches(dst []span, s string, p pauser) ([]span, error) {
 			r, size = utf8.DecodeRuneInString(s[i:])
 		}
 		if m.in(r) {
-			dst = append(dst, span{i, i + size})
+			f.spans = append(f.spans, span{i, i + size})
 		}
 		if i += size; i >= next {
 			next = i + 4*pauseSteps
 			if err := p.pause(); err != nil {
-				return dst, err
+				return err
 			}
 		}
 	}
-	return dst, nil
+	return nil
 }
 
 // words matches \w+|[^\w\s]+ of the reference's own regular expressions.
 type words struct{}
 
-func (words) matches(dst []span, s string, p pauser) ([]span, error) {
+func (words) find(f *found, s string, p pauser) error {
 	next := 4 * pauseSteps
 	last := byte(0) // what the open match is of: bitWord, bitSpace, or 1
 	for i, r := range s {
@@ -387,19 +395,19 @@ func (words) matches(dst []span, s string, p pauser) ([]span, error) {
 		switch {
 		case kind == bitSpace:
 		case kind == last:
-			dst[len(dst)-1].end = i + utf8.RuneLen(r)
+			f.spans[len(f.spans)-1].end = i + utf8.RuneLen(r)
 		default:
-			dst = append(dst, span{i, i + utf8.RuneLen(r)})
+			f.spans = append(f.spans, span{i, i + utf8.RuneLen(r)})
 		}
 		last = kind
 		if i >= next {
 			next = i + 4*pauseSteps
 			if err := p.pause(); err != nil {
-				return dst, err
+				return err
 			}
 		}
 	}
-	return dst, nil
+	return nil
 }
 
 // leadingSpace writes a space before text that has none.

@@ -63,8 +63,8 @@ const (
 // The steps a regular expression may take on one text: some for any, and some
 // for each byte.
 const (
-	regexSteps     = 4 << 20
-	regexByteSteps = 256
+	regexSteps     = 16 << 20
+	regexByteSteps = 1 << 10
 )
 
 // machine runs a regex over one text.
@@ -77,28 +77,36 @@ type machine struct {
 	err   error
 }
 
-// choice is a way not taken yet: to go on at pc from pos; at pc with a greedy
-// run that ends before most, down to least; or behind the lazy run at pc with
-// some of count more runes, -1 for any number.
+// choice is a way not taken yet.
 type choice struct {
-	pc          int32
-	count       int32
-	pos         int
-	least, most int // least is -1 if it is no greedy run
+	kind  choiceKind
+	pc    int32
+	count int32
+	pos   int
+	least int
 }
+
+type choiceKind uint8
+
+const (
+	goOn    choiceKind = iota // at pc from pos
+	shorter                   // at pc behind a run that ends before pos, down to least
+	longer                    // behind the lazy run at pc, with up to count more runes; -1 is any number
+)
 
 func (x *regex) matchesEmpty() bool { return x.empty }
 
-// matches is matcher.matches. As in the reference, a match of no text right
+// find is matcher.find. As in the reference, a match of no text right
 // behind another match does not count.
-func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
+func (x *regex) find(f *found, s string, p pauser) error {
 	budget := regexSteps + regexByteSteps*len(s)
-	m := &machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p}
+	m := machine{s: s, steps: budget, until: budget - 4*pauseSteps, p: p, stack: f.stack}
+	defer func() { f.stack = m.stack[:0] }()
 	lastEnd := -1
 	for from := 0; from <= len(s); {
 		start, end := m.search(x.prog, from)
 		if m.err != nil {
-			return dst, m.err
+			return m.err
 		}
 		if start < 0 {
 			break
@@ -111,10 +119,10 @@ func (x *regex) matches(dst []span, s string, p pauser) ([]span, error) {
 			from += size
 			continue
 		}
-		dst = append(dst, span{start, end})
+		f.spans = append(f.spans, span{start, end})
 		from, lastEnd = end, end
 	}
-	return dst, nil
+	return nil
 }
 
 // search gives the first match at from or later, or -1.
@@ -167,7 +175,7 @@ func (m *machine) run(prog []instruction, pos int) int {
 		case opRun:
 			pos, ok = m.repeat(i, pc, pos)
 		case opSplit:
-			m.stack = append(m.stack, choice{pc: i.y, pos: pos, least: -1})
+			m.stack = append(m.stack, choice{kind: goOn, pc: i.y, pos: pos})
 			pc = i.x
 			continue
 		case opJump:
@@ -232,13 +240,13 @@ func (m *machine) repeat(i *instruction, pc int32, pos int) (end int, ok bool) {
 	}
 	switch {
 	case i.greed == greedy && pos > least:
-		m.stack = append(m.stack, choice{pc: pc + 1, least: least, most: pos})
+		m.stack = append(m.stack, choice{kind: shorter, pc: pc + 1, pos: pos, least: least})
 	case i.greed == lazy && i.max != i.min:
 		left := int32(-1)
 		if i.max >= 0 {
 			left = i.max - n
 		}
-		m.stack = append(m.stack, choice{pc: pc, count: left, pos: pos, least: -1})
+		m.stack = append(m.stack, choice{kind: longer, pc: pc, count: left, pos: pos})
 	}
 	return pos, true
 }
@@ -247,23 +255,20 @@ func (m *machine) repeat(i *instruction, pc int32, pos int) (end int, ok bool) {
 func (m *machine) back(prog []instruction, base int) (pc int32, pos int, ok bool) {
 	for len(m.stack) > base {
 		c := &m.stack[len(m.stack)-1]
-		switch i := &prog[c.pc]; {
-		case c.least >= 0: // a greedy run gives a rune back
-			_, size := utf8.DecodeLastRuneInString(m.s[:c.most])
-			c.most -= size
-			pc, pos = c.pc, c.most
-			if c.most == c.least {
+		switch c.kind {
+		case goOn:
+			m.stack = m.stack[:len(m.stack)-1]
+			return c.pc, c.pos, true
+		case shorter:
+			_, size := utf8.DecodeLastRuneInString(m.s[:c.pos])
+			if c.pos -= size; c.pos == c.least {
 				m.stack = m.stack[:len(m.stack)-1]
 			}
-			return pc, pos, true
-		case i.op == opRun: // a lazy run takes one more
-			if pos = m.oneMore(i, c); pos >= 0 {
+			return c.pc, c.pos, true
+		case longer:
+			if pos = m.oneMore(&prog[c.pc], c); pos >= 0 {
 				return c.pc + 1, pos, true
 			}
-		default:
-			pc, pos = c.pc, c.pos
-			m.stack = m.stack[:len(m.stack)-1]
-			return pc, pos, true
 		}
 		m.stack = m.stack[:len(m.stack)-1]
 	}
@@ -324,61 +329,4 @@ func (m *machine) wordEdge(pos int) bool {
 	after, _ := utf8.DecodeRuneInString(m.s[pos:])
 	is := func(r rune, there bool) bool { return there && traits(r)&bitSplitWord != 0 }
 	return is(before, pos > 0) != is(after, pos < len(m.s))
-}
-
-// runeSet is a set of runes.
-type runeSet struct {
-	ascii      [2]uint64 // of the whole set, once sealed
-	ranges     [][2]rune
-	categories uint32 // a bit for each general category
-	space      bool   // \s
-	word       bool   // \w
-	union      []*runeSet
-	also       *runeSet // a rune must be in this one too, before negation
-	negative   bool
-}
-
-func (s *runeSet) has(r rune) bool {
-	if r < utf8.RuneSelf {
-		return s.ascii[r>>6]>>(r&63)&1 != 0
-	}
-	return s.holds(r)
-}
-
-// holds is has without the table.
-func (s *runeSet) holds(r rune) bool {
-	in := s.some(r)
-	if in && s.also != nil {
-		in = s.also.holds(r)
-	}
-	return in != s.negative
-}
-
-func (s *runeSet) some(r rune) bool {
-	c := class(r)
-	if in(c, s.categories) || s.space && c&bitSpace != 0 || s.word && traits(r)&bitSplitWord != 0 {
-		return true
-	}
-	for _, span := range s.ranges {
-		if r >= span[0] && r <= span[1] {
-			return true
-		}
-	}
-	for _, other := range s.union {
-		if other.holds(r) {
-			return true
-		}
-	}
-	return false
-}
-
-// seal fills in the table for ASCII.
-func (s *runeSet) seal() *runeSet {
-	s.ascii = [2]uint64{}
-	for r := range rune(utf8.RuneSelf) {
-		if s.holds(r) {
-			s.ascii[r>>6] |= 1 << (r & 63)
-		}
-	}
-	return s
 }

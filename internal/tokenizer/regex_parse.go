@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -264,10 +263,10 @@ func (r *regexReader) atom() (*regexTree, error) {
 		r.at++
 		return r.group()
 	case '[':
-		if r.fold {
-			return nil, errors.New("folding the case of a set")
-		}
 		set, err := r.class()
+		if err == nil && r.fold {
+			err = set.fold()
+		}
 		return &regexTree{op: treeSet, set: set}, err
 	case '\\':
 		return r.escape()
@@ -296,22 +295,12 @@ func edge(op opcode, second bool) *regexTree {
 
 // rune gives the tree of one rune.
 func (r *regexReader) rune(c rune) (*regexTree, error) {
-	set := &runeSet{ranges: [][2]rune{{c, c}}}
+	set := (&runeSet{ranges: [][2]rune{{c, c}}}).seal()
+	var err error
 	if r.fold {
-		switch {
-		case c >= utf8.RuneSelf:
-			return nil, fmt.Errorf("folding the case of %q", c)
-		case c|0x20 >= 'a' && c|0x20 <= 'z':
-			set.ranges = [][2]rune{{c | 0x20, c | 0x20}, {c &^ 0x20, c &^ 0x20}}
-			switch c | 0x20 {
-			case 's':
-				set.ranges = append(set.ranges, [2]rune{'ſ', 'ſ'})
-			case 'k':
-				set.ranges = append(set.ranges, [2]rune{'\u212a', '\u212a'}) // the sign kelvin
-			}
-		}
+		err = set.fold()
 	}
-	return &regexTree{op: treeSet, set: set.seal()}, nil
+	return &regexTree{op: treeSet, set: set}, err
 }
 
 // group reads what follows an opening parenthesis.
@@ -446,260 +435,4 @@ func (r *regexReader) codePoint(kind rune) (rune, error) {
 		return 0, fmt.Errorf("the code point \\%c%s", kind, digits)
 	}
 	return rune(n), nil
-}
-
-// property reads {Name} or {^Name}.
-func (r *regexReader) property(negative bool) (*runeSet, error) {
-	rest := r.text[r.at:]
-	end := strings.IndexByte(rest, '}')
-	if !strings.HasPrefix(rest, "{") || end < 0 {
-		return nil, errors.New("\\p without {...}")
-	}
-	r.at += end + 1
-	name, inverse := strings.CutPrefix(rest[1:end], "^")
-	set := &runeSet{negative: negative != inverse}
-	if table, ok := scripts[name]; ok {
-		for i := 0; i < len(table); i += 6 {
-			set.ranges = append(set.ranges, [2]rune{u24(table, i), u24(table, i+3)})
-		}
-		return set, nil
-	}
-	if set.categories = categorySet(name); set.categories == 0 {
-		return nil, fmt.Errorf("\\p{%s}", name)
-	}
-	return set, nil
-}
-
-// categoryNames are the general categories, as numbered in classData.
-var categoryNames = strings.Fields("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co")
-
-// categorySet gives the set of a category, or of all that begin with a letter.
-func categorySet(name string) uint32 {
-	set := uint32(0)
-	for i, category := range categoryNames {
-		if name == category || len(name) == 1 && name == category[:1] {
-			set |= 1 << i
-		}
-	}
-	return set
-}
-
-// class reads a set in brackets.
-func (r *regexReader) class() (*runeSet, error) {
-	if r.depth++; r.depth > maxNesting {
-		return nil, fmt.Errorf("sets nest deeper than %d", maxNesting)
-	}
-	defer func() { r.depth-- }()
-	r.at++
-	whole := &runeSet{negative: r.take("^")}
-	part, first := whole, true
-	for {
-		switch {
-		case !r.more():
-			return nil, errors.New("a set that is not closed")
-		case r.text[r.at] == ']' && first:
-			return nil, errors.New("a set that begins with ]")
-		case r.take("]"):
-			return whole.seal(), nil
-		case strings.HasPrefix(r.text[r.at:], "[:"):
-			return nil, errors.New("a POSIX bracket")
-		case r.text[r.at] == '[':
-			sub, err := r.class()
-			if err != nil {
-				return nil, err
-			}
-			part.union = append(part.union, sub)
-		case r.take("&&"):
-			if first {
-				return nil, errors.New("&& with nothing before it")
-			}
-			part.also = &runeSet{}
-			part = part.also
-		default:
-			if err := r.member(part); err != nil {
-				return nil, err
-			}
-		}
-		first = false
-	}
-}
-
-// member reads a rune, a range or a set into a set.
-func (r *regexReader) member(into *runeSet) error {
-	set, from, err := r.memberRune()
-	if err != nil {
-		return err
-	}
-	isRange := strings.HasPrefix(r.text[r.at:], "-") && !strings.HasPrefix(r.text[r.at:], "-]")
-	switch {
-	case set != nil && isRange:
-		return errors.New("a range that begins with a set")
-	case set != nil:
-		into.union = append(into.union, set.seal())
-		return nil
-	case !isRange:
-		into.ranges = append(into.ranges, [2]rune{from, from})
-		return nil
-	}
-	r.at++
-	set, to, err := r.memberRune()
-	switch {
-	case err != nil:
-		return err
-	case set != nil || to < from:
-		return errors.New("a range without order")
-	}
-	into.ranges = append(into.ranges, [2]rune{from, to})
-	return nil
-}
-
-func (r *regexReader) memberRune() (*runeSet, rune, error) {
-	if !r.more() {
-		return nil, 0, errors.New("a set that is not closed")
-	}
-	if r.text[r.at] == '\\' {
-		return r.escaped()
-	}
-	c, size := utf8.DecodeRuneInString(r.text[r.at:])
-	if c == '[' || c == '&' && strings.HasPrefix(r.text[r.at:], "&&") {
-		return nil, 0, fmt.Errorf("%q at this place of a set", c)
-	}
-	r.at += size
-	return nil, c, nil
-}
-
-// regexWriter writes the program.
-type regexWriter struct {
-	prog []instruction
-}
-
-func (c *regexWriter) add(i instruction) (int, error) {
-	if len(c.prog) >= maxProgram {
-		return 0, fmt.Errorf("its counted repetitions make more than %d steps", maxProgram)
-	}
-	c.prog = append(c.prog, i)
-	return len(c.prog) - 1, nil
-}
-
-func (c *regexWriter) write(t *regexTree) error {
-	switch t.op {
-	case treeSet:
-		_, err := c.add(instruction{op: opSet, set: t.set})
-		return err
-	case treeSequence:
-		for _, sub := range t.subs {
-			if err := c.write(sub); err != nil {
-				return err
-			}
-		}
-		return nil
-	case treeAlternatives:
-		return c.alternatives(t.subs)
-	case treeRepeat:
-		return c.repeat(t)
-	case treeEdge:
-		_, err := c.add(t.edge)
-		return err
-	}
-	i := instruction{op: opAtomic, behind: t.behind, negative: t.negative}
-	if t.op == treeLook {
-		i.op = opLook
-	}
-	for _, sub := range t.subs {
-		inner := &regexWriter{}
-		if err := inner.write(sub); err != nil {
-			return err
-		}
-		least, _ := sub.width()
-		i.sub = append(i.sub, append(inner.prog, instruction{op: opMatched}))
-		i.back = append(i.back, least)
-	}
-	_, err := c.add(i)
-	return err
-}
-
-func (c *regexWriter) alternatives(subs []*regexTree) error {
-	var ends []int
-	for k, sub := range subs {
-		split := -1
-		var err error
-		if k < len(subs)-1 {
-			if split, err = c.add(instruction{op: opSplit}); err != nil {
-				return err
-			}
-			c.prog[split].x = int32(len(c.prog))
-		}
-		if err := c.write(sub); err != nil {
-			return err
-		}
-		if split >= 0 {
-			end, err := c.add(instruction{op: opJump})
-			if err != nil {
-				return err
-			}
-			ends = append(ends, end)
-			c.prog[split].y = int32(len(c.prog))
-		}
-	}
-	for _, end := range ends {
-		c.prog[end].x = int32(len(c.prog))
-	}
-	return nil
-}
-
-func (c *regexWriter) repeat(t *regexTree) error {
-	sub := t.subs[0]
-	if sub.op == treeSet {
-		_, err := c.add(instruction{op: opRun, set: sub.set, min: int32(t.min), max: int32(t.max), greed: t.greed})
-		return err
-	}
-	if t.greed == possessive {
-		plain := *t
-		plain.greed = greedy
-		return c.write(&regexTree{op: treeAtomic, subs: []*regexTree{&plain}})
-	}
-	for range t.min {
-		if err := c.write(sub); err != nil {
-			return err
-		}
-	}
-	if t.max < 0 {
-		split, err := c.add(instruction{op: opSplit})
-		if err != nil {
-			return err
-		}
-		if err := c.write(sub); err != nil {
-			return err
-		}
-		if _, err := c.add(instruction{op: opJump, x: int32(split)}); err != nil {
-			return err
-		}
-		c.choose(split, t.greed)
-		return nil
-	}
-	var splits []int
-	for range t.max - t.min {
-		split, err := c.add(instruction{op: opSplit})
-		if err != nil {
-			return err
-		}
-		splits = append(splits, split)
-		if err := c.write(sub); err != nil {
-			return err
-		}
-	}
-	slices.Reverse(splits)
-	for _, split := range splits {
-		c.choose(split, t.greed)
-	}
-	return nil
-}
-
-// choose lets a split go on with what follows it or behind the program so far.
-func (c *regexWriter) choose(split int, g greed) {
-	in, out := int32(split+1), int32(len(c.prog))
-	if g == lazy {
-		in, out = out, in
-	}
-	c.prog[split].x, c.prog[split].y = in, out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,8 +28,11 @@ type Tokenizer struct {
 	// normalized text. Either may be nil.
 	rawTokens, normalTokens *finder
 	prefix, suffix          []uint32 // what the post-processor adds
+	ranked                  bool     // it is of a rank file of tiktoken
 
 	lineCuts lineCuts // where long segments may be reused in parts
+	spell    sync.Once
+	spelling []string // see layOutSpelling
 
 	ids      map[string]uint32 // by content, added tokens included
 	size     int               // tokens of the model
@@ -270,7 +274,10 @@ func (t *Tokenizer) layOut() {
 					t.firstText[uint32(id)] = string(first)
 				}
 			}
-			t.special[id] = specials[content]
+			// The reference knows special tokens by what they say, tiktoken by id.
+			if t.special[id] = specials[content]; t.ranked {
+				t.special[id] = t.added[uint32(id)].Special
+			}
 		}
 		t.offsets = append(t.offsets, uint32(len(t.text)))
 	}

@@ -144,7 +144,7 @@ func compareWith(t *testing.T, tok *tokenizer.Tokenizer, ref *reference, texts [
 		}
 		// Short texts end in places that long ones do not.
 		rng := rand.New(rand.NewPCG(3, uint64(len(x.text))))
-		for range 100 {
+		for range min(100, len(x.text)/200) {
 			from := rng.IntN(len(x.text))
 			check(x.name+", a part", strings.ToValidUTF8(x.text[from:min(len(x.text), from+rng.IntN(40))], "\ufffd"))
 		}
@@ -208,4 +208,22 @@ func spell(tok *tokenizer.Tokenizer, ids []uint32) []string {
 		out = append(out, string(tok.TokenBytes(id)))
 	}
 	return out
+}
+
+// patternOf gives the pattern of a grammar.
+func patternOf(t *testing.T, name string) string {
+	t.Helper()
+	for _, g := range tokenizer.Grammars() {
+		if g.Name == name {
+			return g.Pattern
+		}
+	}
+	t.Fatalf("no grammar %q", name)
+	return ""
+}
+
+// loads says whether a folder can be loaded.
+func loads(dir string) bool {
+	_, err := tokenizer.Load(os.DirFS(dir))
+	return err == nil
 }

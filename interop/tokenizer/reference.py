@@ -42,7 +42,7 @@ def train(out):
     if spec["model"] == "Unigram":
         trainer = trainers.UnigramTrainer(unk_token="<unk>", **common)
     else:
-        trainer = trainers.BpeTrainer(max_token_length=spec.get("max_token_length"), limit_alphabet=spec.get("limit_alphabet"), **common)
+        trainer = trainers.BpeTrainer(**common | {k: spec[k] for k in ("limit_alphabet", "max_token_length") if spec[k]})
     texts = [pathlib.Path(f).read_bytes().decode("utf-8", "replace") for f in spec["files"]]
     tokenizer.train_from_iterator((line for text in texts for line in text.splitlines(keepends=True)), trainer)
     trained = json.loads(tokenizer.to_str())
@@ -81,8 +81,14 @@ class Tiktoken:
             "weir", pat_str=spec["pattern"], special_tokens=self.special,
             mergeable_ranks=load_tiktoken_bpe(os.path.join(folder, spec["file"])))
         self.hidden = set(self.special.values())
+        self.nfc = None
+        if spec["nfc"]:
+            from tokenizers import normalizers
+            self.nfc = normalizers.NFC()
 
     def encode(self, text, special):
+        if self.nfc:  # of the text between special tokens; none of them changes
+            text = self.nfc.normalize_str(text)
         return self.encoding.encode(text, allowed_special="all", disallowed_special=())
 
     def decode(self, ids, skip):

@@ -75,6 +75,8 @@ func trained(t *testing.T, name string) string {
 	}
 	switch name {
 	case "words": // no token spans words
+	case "bytes": // for tiktoken's form
+		s = spec{Model: "BPE", Train: byteLevel([]string{patternOf(t, "llama3")}), Size: 12_000, ByteAlphabet: true, Files: c.files}
 	case "lines": // tokens span words
 		s.Size, s.Train = 6000, object{"normalizer": replaceString(" ", sign), "pre_tokenizer": object{"type": "Split", "pattern": object{"String": "\n"}, "behavior": "MergedWithPrevious", "invert": false}}
 		s.Files = nil
@@ -202,6 +204,15 @@ func TestPieces(t *testing.T) {
 			compare(t, dir, texts)
 		})
 	}
+}
+
+// cut shortens texts.
+func cut(texts []text, bytes int) []text {
+	out := slices.Clone(texts)
+	for i := range out {
+		out[i].text = strings.ToValidUTF8(out[i].text[:min(len(out[i].text), bytes)], "")
+	}
+	return out
 }
 
 // someTexts is a smaller corpus of every kind.

@@ -40,12 +40,12 @@ func theCorpus(t testing.TB) *corpus {
 			bytes  int
 			suffix []string
 		}{
-			{goRoot, 1 << 20, []string{".go"}},
+			{goRoot, 9 << 18, []string{".go"}},
 			{goRoot, 512 << 10, []string{".s", ".S"}},
 			{goRoot, 256 << 10, []string{".c", ".h"}},
 			{goRoot, 128 << 10, []string{".sh", ".bash", ".pl"}},
 			{goRoot, 1 << 20, []string{".md", ".html"}}, // English, most of it
-			{python3, 1 << 20, []string{".py"}},
+			{python3, 9 << 18, []string{".py"}},
 			{python3, 256 << 10, []string{".txt", ".json"}},
 			{django, 512 << 10, []string{".js", ".css"}},
 			{django, 128 << 10, []string{".html", ".svg", ".xml"}},

@@ -19,7 +19,8 @@ CATEGORIES = ["Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", 
               "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"]
 SPACE, WORD, UNSTABLE = 1 << 5, 1 << 6, 1 << 7
 # Of the second table; the low bits are the grapheme class.
-GRAPHEMES = ["Other", "Control", "Extend", "Prepend", "HangulL", "HangulV", "HangulT", "HangulLV", "HangulLVT", "Pictographic"]
+GRAPHEMES = ["Other", "Control", "Extend", "Prepend", "HangulL", "HangulV", "HangulT", "HangulLV", "HangulLVT", "Pictographic",
+             "Spacing", "ExtendPlain", "Linker", "Consonant"]
 NUMERIC, PUNCTUATION, MARK, SPLIT_WORD = 1 << 4, 1 << 5, 1 << 6, 1 << 7
 SCRIPTS = ["Arabic", "Cyrillic", "Devanagari", "Greek", "Han", "Hangul", "Hebrew", "Hiragana", "Katakana", "Latin", "Thai"]
 BLOCK = 256
@@ -126,7 +127,17 @@ def graphemes():
     for c in ALL:
         size = len(c.encode())
         if after_a("a" + c) == "X":
-            kinds[ord(c)] = "Extend"
+            # A mark behind makes a short cluster of what is not joined.
+            if every("\u00a9" + c + "\u200d\u00a9\u0301") != "XXXXX":
+                kinds[ord(c)] = "Spacing"
+            elif size == 3 and every("\u0915" + c + "\u0915\u0301") == "XXXX":
+                kinds[ord(c)] = "Linker"
+            elif every("\u0915\u094d" + c + "\u0915\u0301") == "XXXXX":
+                kinds[ord(c)] = "Extend"
+            else:
+                kinds[ord(c)] = "ExtendPlain"  # no part of a conjunct
+        elif size == 3 and every("\u0915\u094d" + c + "\u0301") == "XXXX":
+            kinds[ord(c)] = "Consonant"
         elif size > 1 and every(c + "a") == "X":
             kinds[ord(c)] = "Prepend"
         elif size == 1 and charsmap(c.encode())(c + "\u0301") != "X":

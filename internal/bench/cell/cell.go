@@ -23,6 +23,8 @@ type Cell struct {
 	Relayed bool   // the gateway relays; otherwise it reads the plane
 	Engine  string // the engine's address
 	Gateway string // the gateway's
+	// Timeline is the file that the inline control writes a line per request to.
+	Timeline string `json:",omitempty"`
 	// Of the client.
 	PIDs      []int // of the gateway
 	EnginePID int

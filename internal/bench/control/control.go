@@ -2,10 +2,11 @@
 
 // Package control is the gateways that the output path's benchmark runs beside
 // the others and that are no products: httputil.ReverseProxy as people deploy
-// it, and two controls that must fail. Latest-wins keeps only what a stream's
+// it, and controls that must fail. Latest-wins keeps only what a stream's
 // last step held, and so loses tokens; one-write-per-token merges nothing, and
-// so falls behind. Both read the plane as weir does. A benchmark in which they
-// do not fail is blind.
+// so falls behind. Both read the plane as weir does. A third, inline, tokenizes
+// each prompt on its request's goroutine, as many at once as there are requests.
+// A benchmark in which they do not fail is blind.
 package control
 
 import (
@@ -59,7 +60,9 @@ type waiting struct {
 	wake chan struct{}
 	mu   sync.Mutex
 	ids  []uint32
-	fin  *planepb.Finish
+	// first is when the engine sent the first of them, CLOCK_MONOTONIC ns.
+	first int64
+	fin   *planepb.Finish
 }
 
 // RunLatest serves a cell and keeps the latest step of each stream only.
@@ -73,6 +76,12 @@ func run(c *cell.Cell, latest bool) error {
 	if err != nil {
 		return err
 	}
+	g := &control{latest: latest, words: w}
+	return g.serve(c, g)
+}
+
+// serve reads the cell's plane and serves its gateway's address.
+func (g *control) serve(c *cell.Cell, h http.Handler) error {
 	conn, err := grpc.NewClient("passthrough:///"+c.Engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(cell.PlaneWindow), grpc.WithInitialConnWindowSize(cell.PlaneWindow),
 		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cell.PlaneWindow)))
@@ -80,7 +89,7 @@ func run(c *cell.Cell, latest bool) error {
 		return fmt.Errorf("dial: %w", err)
 	}
 	defer conn.Close()
-	g := &control{latest: latest, words: w, client: planepb.NewPlaneClient(conn), session: 1}
+	g.client, g.session = planepb.NewPlaneClient(conn), 1
 	steps, err := g.client.Steps(context.Background(), &planepb.StepsRequest{Session: g.session}, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("steps: %w", err)
@@ -94,7 +103,7 @@ func run(c *cell.Cell, latest bool) error {
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- g.read(steps) }()
-	go func() { failed <- http.Serve(l, g) }()
+	go func() { failed <- http.Serve(l, h) }()
 	return <-failed
 }
 
@@ -106,15 +115,24 @@ func (g *control) read(steps grpc.ServerStreamingClient[planepb.Step]) error {
 			return fmt.Errorf("steps: %w", err)
 		}
 		g.slots.mu.RLock()
+		ids := step.Id
 		for i, slot := range step.Slot {
+			count := 1
+			if len(step.Count) > 0 {
+				count = int(step.Count[i])
+			}
 			s := g.slots.bySlot[slot]
 			s.mu.Lock()
 			if g.latest {
 				s.ids = s.ids[:0]
 			}
-			s.ids = append(s.ids, step.Id[i])
+			s.ids = append(s.ids, ids[:count]...)
+			if s.first == 0 {
+				s.first = int64(step.SendTime)
+			}
 			s.mu.Unlock()
 			s.notify()
+			ids = ids[count:]
 		}
 		for _, n := range step.Notice {
 			if n.Finish != nil {

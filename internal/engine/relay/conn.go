@@ -64,6 +64,7 @@ func (c *conn) dup() (fd int, err error) {
 // holds one it would wake for every event that somebody else polls for.
 func (c *conn) detach(fd int) {
 	_ = c.sock.Close() // the socket lives on in fd
+	c.Conn, c.sock, c.raw = nil, nil, nil
 	c.bare = fd
 }
 
@@ -117,9 +118,9 @@ func (c *conn) abort() {
 	if c.bare >= 0 {
 		_ = unix.Close(c.bare)
 		c.bare = -1
-		return
+	} else if c.sock != nil {
+		_ = c.sock.Close() // its errors change nothing
 	}
-	_ = c.sock.Close() // its errors change nothing
 }
 
 // close ends a connection that nothing is going on on.

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/openai"
+	"weir/internal/route"
+	"weir/internal/tokenizer"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// largeChat is the body of a conversation of about 40,000 tokens in many
+// turns: Go's documentation and sources.
+func largeChat(t testing.TB) []byte {
+	t.Helper()
+	const turns, size = 24, 140 << 10
+	text := sourceText(t, size)
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	messages := []message{{"system", "You are a helpful assistant."}}
+	for i := range turns {
+		part := text[i*len(text)/turns : (i+1)*len(text)/turns]
+		messages = append(messages, message{[]string{"user", "assistant"}[i%2], strings.ToValidUTF8(part, "")})
+	}
+	messages = append(messages, message{"user", "And in short?"})
+	body, err := json.Marshal(map[string]any{"model": "weir-sim", "stream": true, "max_tokens": 16, "messages": messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// sourceText is half documentation and half code.
+func sourceText(t testing.TB, size int) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, suffix := range []string{".html", ".go"} {
+		left := size / 2
+		err := filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || left <= 0 || !strings.HasSuffix(path, suffix) {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			part := strings.ToValidUTF8(string(data[:min(left, len(data), 16<<10)]), "")
+			all.WriteString(part)
+			left -= len(part)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+// BenchmarkPrompt measures what a chat of 40,000 tokens costs from its body to
+// its ids, and each stage of that alone.
+func BenchmarkPrompt(b *testing.B) {
+	body := largeChat(b)
+	m := simModel()
+	head, err := openai.ParseHead(body, openai.Chat)
+	if err != nil {
+		b.Fatal(err)
+	}
+	req, err := head.Request("weir")
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := &exchange{ctx: b.Context(), folder: m, req: req}
+	if err := x.renderChat(nil); err != nil {
+		b.Fatal(err)
+	}
+	text := x.text
+	enc := m.Tokenizer.NewEncoder()
+	ids, err := enc.EncodeBytes(b.Context(), nil, text, tokenizer.EncodeOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("body %d bytes, text %d bytes, %d tokens", len(body), len(text), len(ids))
+	run := func(name string, stage func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if err := stage(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("head", func() error { _, err := openai.ParseHead(body, openai.Chat); return err })
+	run("request", func() error { _, err := head.Request("weir"); return err })
+	run("render", func() error { return x.renderChat(nil) })
+	run("tokenize cold", func() error {
+		enc.Forget()
+		var err error
+		ids, err = enc.EncodeBytes(b.Context(), ids[:0], text, tokenizer.EncodeOptions{})
+		return err
+	})
+	run("tokenize warm", func() error {
+		var err error
+		ids, err = enc.EncodeBytes(b.Context(), ids[:0], text, tokenizer.EncodeOptions{})
+		return err
+	})
+}
+
+// BenchmarkBodyToIDs measures all of it as a request goes through it, the pool
+// included: a conversation of 40,000 tokens that nobody has seen, and one that
+// was seen but for its last twentieth. cpu-ms is the process's own count.
+func BenchmarkBodyToIDs(b *testing.B) {
+	body := largeChat(b)
+	tail := sourceText(b, len(body)/20)
+	at := bytes.LastIndex(body, []byte("And in short?"))
+	for _, seen := range []bool{false, true} {
+		name := "new"
+		opts := Options{PrefixCache: -1, Models: map[string]*Model{models.SimName: simModel()}}
+		if seen {
+			name, opts.PrefixCache = "seen", 0
+		}
+		e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
+		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{},
+			Targets: []route.Target{{Engine: e, Model: models.SimName}}}}}
+		opts.Snapshot = func() *route.Snapshot { return snap }
+		g := New(opts)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			tokens := 0
+			var cpu time.Duration
+			for i := 0; b.Loop(); i++ {
+				fresh := body
+				if seen {
+					b.StopTimer()
+					quoted, err := json.Marshal(strconv.Itoa(i) + tail)
+					if err != nil {
+						b.Fatal(err)
+					}
+					fresh = slices.Concat(body[:at], quoted[1:len(quoted)-1], body[at:])
+					b.StartTimer()
+				}
+				x := &exchange{g: g, ctx: b.Context(), body: fresh, rec: new(trace.Record), r: &http.Request{URL: &url.URL{Path: chatPath}}}
+				before := cpuTime(b)
+				if err := x.prepare(); err != nil {
+					b.Fatal(err)
+				}
+				cpu += cpuTime(b) - before
+				x.reservation.Leave()
+				tokens += len(x.ids)
+			}
+			b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
+		})
+		g.Close()
+	}
+}
+
+// cpuTime is what the process has used of its cores.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

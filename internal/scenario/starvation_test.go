@@ -1,0 +1,165 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/bench"
+)
+
+// starvedRows are those of a run in which all is as it must be.
+func starvedRows() []Starved {
+	return []Starved{
+		{Gateway: bench.Plane, Large: "none", P99: 1, Stall: 1},
+		{Gateway: bench.Plane, Large: "105/s", P99: 2, Stall: 1, Prompts: 105, CPU: 0.5},
+		{Gateway: bench.Plane, Large: "920 at once", P99: 2, Stall: 1, Prompts: 200, CPU: 1},
+		{Gateway: inlineControl, Large: "none", P99: 1, Stall: 1},
+		{Gateway: inlineControl, Large: "105/s", P99: 1.5, Stall: 1, Prompts: 105},
+		{Gateway: inlineControl, Large: "920 at once", P99: 900, Stall: 900, Prompts: 100},
+	}
+}
+
+func TestJudgeStarvation(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		change         func(rows []Starved)
+		failed, missed string // part of the one such verdict; empty: none
+	}{
+		{"as it must be", func([]Starved) {}, "", ""},
+		{"weir loses", func(rows []Starved) { rows[1].Lost = 3 }, "with large prompts 105/s: 3 lost", ""},
+		{"weir idles", func(rows []Starved) { rows[2].Prompts = 0 }, "answers large prompts 920 at once", ""},
+		{"not measured", func(rows []Starved) {
+			rows[4] = Starved{Gateway: inlineControl, NotMeasured: "no port"}
+		}, "inline tokenizing was not measured: no port", ""},
+		{"the control keeps up", func(rows []Starved) { rows[5].P99 = 1 }, "it did not (inline tokenizing, 920 at once", ""},
+		{"the control is no worse than weir", func(rows []Starved) { rows[5].P99, rows[2].P99 = 3, 2 }, "it did not", ""},
+		{"the control's acknowledgements time out", func(rows []Starved) { rows[5].P99, rows[5].Timeouts = 1, 7 }, "", ""},
+		{"late", func(rows []Starved) { rows[2].P99 = 2.5 }, "", "output_path_delay p99 is at most twice"},
+		{"stalls", func(rows []Starved) { rows[1].Stall = 2.5 }, "", "I/O stalls at most 2 ms"},
+		{"times out", func(rows []Starved) { rows[1].Timeouts = 1 }, "", "no acknowledgement times out"},
+		{"ends by error", func(rows []Starved) { rows[1].Errors, rows[1].FirstError = 4, "status: 503" }, "", "4, such as status: 503"},
+		{"costs", func(rows []Starved) { rows[1].CPU = 0.95 }, "", "at most 0.9 CPUs"},
+	} {
+		rows := starvedRows()
+		c.change(rows)
+		failed, missed := outcomes(&Report{Verdicts: judgeStarvation(rows)})
+		for _, x := range []struct {
+			what string
+			got  []string
+			want string
+		}{{"failed", failed, c.failed}, {"missed", missed, c.missed}} {
+			if x.want == "" && len(x.got) > 0 || x.want != "" && (len(x.got) != 1 || !strings.Contains(x.got[0], x.want)) {
+				t.Errorf("%s: %s %q, want %q", c.name, x.what, x.got, x.want)
+			}
+		}
+	}
+	if failed, _ := outcomes(&Report{Verdicts: judgeStarvation(nil)}); len(failed) != 1 {
+		t.Errorf("nothing at all passed: %q", failed)
+	}
+}
+
+// Of a timeline only the small streams that began in the span count, and the
+// acknowledgements that did not come in it.
+func TestStarvedTimeline(t *testing.T) {
+	timeline := []byte(`{"request_id":"a","arrival_time":99,"prompt_tokens":10,"output_path_delay":9000000}
+{"request_id":"b","arrival_time":100,"prompt_tokens":10,"output_path_delay":1000000}
+{"request_id":"c","arrival_time":150,"prompt_tokens":40000,"output_path_delay":8000000}
+{"request_id":"d","arrival_time":160,"prompt_tokens":40000,"code":"deadline","attempts":[{"legs":[{"to_server_time":161}]}]}
+{"request_id":"d2","arrival_time":161,"prompt_tokens":40000,"code":"deadline","attempts":[{"legs":[{"to_server_time":161,"acked_time":162}]}]}
+{"request_id":"d3","arrival_time":162,"prompt_tokens":40000,"code":"deadline","attempts":[]}
+{"arrival_time":163,"prompt_tokens":40000,"code":"ack_timeout"}
+{"request_id":"e","arrival_time":170,"prompt_tokens":10}
+{"request_id":"f","arrival_time":199,"prompt_tokens":10,"output_path_delay":3000000}
+{"request_id":"g","arrival_time":200,"prompt_tokens":10,"output_path_delay":9000000}
+`)
+	var row Starved
+	if err := row.read(timeline, [2]int64{100, 200}); err != nil {
+		t.Fatal(err)
+	}
+	if row.Small != 2 || row.P50 != 1 || row.Max != 3 || row.Timeouts != 2 {
+		t.Errorf("%+v", row)
+	}
+	if err := row.read(timeline, [2]int64{300, 400}); err == nil {
+		t.Error("a span without small streams was taken")
+	}
+	if err := row.read([]byte("{"), [2]int64{0, 1}); err == nil {
+		t.Error("a broken timeline was taken")
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	values := make([]float64, 101)
+	for i := range values {
+		values[i] = float64(i)
+	}
+	if percentile(values, 0.99) != 99 || percentile(values, 1) != 100 || percentile(values, 0.5) != 50 || percentile(nil, 0.5) != 0 {
+		t.Errorf("%v %v %v", percentile(values, 0.99), percentile(values, 1), percentile(values, 0.5))
+	}
+}
+
+// The canary sees a server that stands still, and one that has gone.
+func TestCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := 0
+		took, err := canary(ctx, func() error {
+			switch answers++; answers {
+			case 3:
+				time.Sleep(50 * time.Millisecond)
+			case 5:
+				cancel()
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(took, []float64{0, 0, 0, 0, 50}) {
+			t.Errorf("%v, %v", took, err)
+		}
+		gone := errors.New("gone")
+		if _, err := canary(t.Context(), func() error { return gone }); !errors.Is(err, gone) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestPage(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	ask, done := page(server.URL)
+	defer done()
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	server.Close()
+	if err := ask(); err == nil {
+		t.Error("a server that has gone answered")
+	}
+}
+
+func TestStarvedText(t *testing.T) {
+	report := &Report{Scenario: "starvation", Starved: starvedRows()}
+	report.Starved[3].NotMeasured = "no port"
+	var text, object bytes.Buffer
+	if err := errors.Join(report.Text(&text), report.JSON(&object)); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00         0         0     0\n"} {
+		if !strings.Contains(text.String(), part) {
+			t.Errorf("%q is not in\n%s", part, text.String())
+		}
+	}
+	if n := strings.Count(text.String(), inlineControl); n != 2 {
+		t.Errorf("%d rows of the control, want those 2 that were measured:\n%s", n, text.String())
+	}
+	if !strings.Contains(object.String(), `"small_output_path_delay_p99_ms": 900`) {
+		t.Errorf("%s", object.String())
+	}
+}
