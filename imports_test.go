@@ -46,6 +46,7 @@ const directions = `
 
 	# views
 	internal/timeline: internal/trace
+	internal/integrity: internal/infer
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
