@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -312,7 +313,12 @@ func (s *session) strike(t *batch) sim.FaultKind {
 		switch j.fault.Kind {
 		case sim.Skip, sim.Repeat, sim.Garble, sim.Swap, sim.Oversize:
 		case sim.Backward:
-			t.total[i] = uint32(max(0, int(t.total[i])-2))
+			// Of several steps in one message, the last total is what is sent.
+			first, last := slices.Index(t.slot, index), len(t.slot)-1
+			for t.slot[last] != index {
+				last--
+			}
+			t.total[last] = uint32(max(0, int(t.total[first])-2))
 		case sim.Stray:
 			s.stray = true
 		case sim.Cut, sim.Truncate, sim.Reset:
