@@ -46,10 +46,11 @@ const directions = `
 
 	# views
 	internal/timeline: internal/trace
+	internal/integrity: internal/infer
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -68,7 +69,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
 	cmd/weir: internal/cli
 `
 

@@ -188,12 +188,7 @@ func TestSlowClient(t *testing.T) {
 				spec = "weir=" + s.plane
 			}
 			g := startGateway(t, "serve", "--engine", spec, "--write-timeout", "1s")
-			conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+			conn := dialNarrow(t, g)
 			body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
 			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 				strings.Repeat("x", 128), len(body), body) // a long id makes large events

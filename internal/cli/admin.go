@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/integrity"
 )
 
 // adminHandler serves the operator's listener.
@@ -18,6 +20,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
 	mux.HandleFunc("GET /engines", p.engines)
 	mux.HandleFunc("GET /timeline/{id}", p.request)
+	mux.HandleFunc("GET /admin/integrity", p.integrityFailures)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -74,13 +77,27 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		}
 		views = append(views, v)
 	}
-	body, err := json.Marshal(views, jsontext.Multiline(true))
+	writeView(w, views)
+}
+
+// writeView answers with a value as JSON.
+func writeView(w http.ResponseWriter, view any) {
+	body, err := json.Marshal(view, jsontext.Multiline(true))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, "%s\n", body)
+}
+
+// integrityFailures shows what engines sent lately that does not add up, the
+// latest first (docs/integrity.md).
+func (p *process) integrityFailures(w http.ResponseWriter, _ *http.Request) {
+	writeView(w, struct {
+		Keep     int                `json:"keep"`
+		Failures []integrity.Record `json:"failures"`
+	}{integrity.Keep, p.integrity.Records()})
 }
 
 // request shows the record of a request that has ended, by its id.

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/fleet"
 	"weir/internal/gateway"
+	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
 )
@@ -60,14 +61,15 @@ func listen(flag, addr string) (net.Listener, error) {
 
 // process is a gateway with all it needs, ready to serve.
 type process struct {
-	log      *slog.Logger
-	gateway  *gateway.Gateway
-	fleet    *fleet.Fleet
-	timeline *timeline.Recorder
-	metrics  *metrics.Metrics
-	listener net.Listener // of the API
-	admin    net.Listener
-	drain    time.Duration
+	log       *slog.Logger
+	gateway   *gateway.Gateway
+	fleet     *fleet.Fleet
+	timeline  *timeline.Recorder
+	metrics   *metrics.Metrics
+	integrity *integrity.Log
+	listener  net.Listener // of the API
+	admin     net.Listener
+	drain     time.Duration
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
 	h2c         bool                 // and then HTTP/2 too

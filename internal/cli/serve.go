@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine/relay"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
+	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
 	"weir/models"
@@ -72,12 +73,15 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 	}
 	opts.Models = loaded
 	opts.Batch = new(gateway.Batch)
-	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout, opts.Batch)
+	opts.Metrics = metrics.New()
+	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
+	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout, opts.Batch, func(m fleet.Member, err error) {
+		opts.Integrity.Add(m.Kind, m.Name, "", err)
+	})
 	if err != nil {
 		return nil, err
 	}
 	opts.Snapshot = fl.Snapshot
-	opts.Metrics = metrics.New()
 	opts.Metrics.Fleet(fl.Snapshot)
 	opts.Metrics.Planes(planes)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
@@ -85,7 +89,7 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 		return nil, err
 	}
 	opts.Metrics.Timeline(opts.Timeline)
-	p := &process{log: opts.Log, metrics: opts.Metrics, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
+	p := &process{log: opts.Log, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
 		certificate: certificate, h2c: f.H2C,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener, err = listen("--listen", f.Listen); err != nil {
@@ -144,7 +148,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 }
 
 // newFleet makes an adapter for each engine.
-func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch) (*fleet.Fleet, []*plane.Engine, error) {
+func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch, lost func(fleet.Member, error)) (*fleet.Fleet, []*plane.Engine, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -154,7 +158,7 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 		engines = append(engines, e)
 	}
 	config.Unique(engines)
-	o := fleet.Options{Folders: map[string][]string{}}
+	o := fleet.Options{Folders: map[string][]string{}, Lost: lost}
 	var planes []*plane.Engine
 	for _, e := range engines {
 		var adapter engine.Adapter

@@ -31,6 +31,9 @@ type Options struct {
 	// Folders maps each model name that has a model folder to its aliases. A
 	// token engine can only serve these.
 	Folders map[string][]string
+	// Lost, when set, is told why an engine is not ready whenever its adapter
+	// says so. It is called from the adapters' goroutines and must not block.
+	Lost func(m Member, err error)
 }
 
 // Fleet is the set of engines.
@@ -83,6 +86,9 @@ func (f *Fleet) Run(ctx context.Context) {
 	for i, m := range f.opts.Members {
 		adapters.Go(func() {
 			m.Adapter.Run(ctx, func(s engine.State) {
+				if s.Err != nil && f.opts.Lost != nil {
+					f.opts.Lost(m, s.Err)
+				}
 				select {
 				case f.reports <- report{i, s}:
 				case <-ctx.Done():

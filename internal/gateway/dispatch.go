@@ -146,6 +146,7 @@ func (x *exchange) settle(e *infer.Error) {
 	leg.Outcome = e.Code.String()
 	if e.Engine != "" {
 		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
+		x.g.opts.Integrity.Add(x.target.Engine.Kind, e.Engine, x.rec.RequestID, e)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/infer"
+	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/pool"
 	"weir/internal/route"
@@ -36,10 +37,12 @@ type Options struct {
 	Models map[string]*Model
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
-	Metrics  *metrics.Metrics
-	Log      *slog.Logger
-	Limits   admit.Limits
-	Pool     pool.Options
+	// Integrity keeps what engines sent that does not add up; nil keeps nothing.
+	Integrity *integrity.Log
+	Metrics   *metrics.Metrics
+	Log       *slog.Logger
+	Limits    admit.Limits
+	Pool      pool.Options
 	// Batch is the one that the adapters of token engines were given; nil when
 	// they were given none.
 	Batch *Batch

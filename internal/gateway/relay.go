@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/engine"
 	"weir/internal/infer"
@@ -80,7 +81,9 @@ type pull struct {
 	read     int64
 	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
-	done     bool
+	done     bool  // the last event so far is the end marker
+	doneAt   int64 // when a judged stream was found so, nothing being wrong with it
+	over     bool  // and the engine has not ended the answer in time
 	// judged streams are those whose rules are known (docs/integrity.md): their
 	// events are looked at, and a whole one ends with [DONE].
 	judged    bool
@@ -109,7 +112,7 @@ func (p *pull) copy() error {
 		if p.took(n, err); x.detached && !x.resumed {
 			return nil
 		}
-		if err := p.flush(); err != nil || p.ended {
+		if err := p.flush(); err != nil || x.complete {
 			return err
 		}
 	}
@@ -117,7 +120,7 @@ func (p *pull) copy() error {
 
 // resume goes on with a stream that has left net/http.
 func (p *pull) resume() error {
-	if err := p.flush(); err != nil || p.ended {
+	if err := p.flush(); err != nil || p.x.complete {
 		return err
 	}
 	return p.copy()
@@ -216,7 +219,8 @@ func (p *pull) advance(w *worker) (v verdict, err error) {
 		case wrong != nil:
 			return ended, wrong
 		case x.attempt.Err() != nil:
-			return ended, p.readError(context.Cause(x.attempt))
+			p.failed = context.Cause(x.attempt)
+			continue
 		case reads == turnReads:
 			x.schedule() // behind all others that are ready
 			drained = true
@@ -271,7 +275,8 @@ func (p *pull) took(n int, err error) {
 	}
 	p.read += int64(n)
 	if p.declared >= 0 && p.read > p.declared {
-		p.fault = p.engineFault("the engine's answer is longer than it declared")
+		excess := int(min(p.read-p.declared, int64(n)))
+		p.fault = p.kept(p.engineFault(flawLength, "the engine's answer is longer than it declared"), p.held+n-excess, p.held+n)
 		return
 	}
 	p.whole = p.held + n
@@ -282,12 +287,31 @@ func (p *pull) took(n int, err error) {
 	p.held += n
 	if p.judged {
 		p.judge()
+		if p.done && p.fault == nil && p.declared < 0 {
+			p.close(now)
+		}
 	} else {
 		p.noteUsage(p.buf[:p.whole])
 	}
 	if p.whole > 0 && !x.committed {
 		p.head()
 	}
+}
+
+// doneGrace is how long an engine may take to end an answer whose stream has had
+// its end marker. The client has the whole stream then, and must not be held up
+// for what adds nothing to it; but nearly always the end is on its way, and with
+// it the engine's connection can be used again.
+const doneGrace = time.Second
+
+// close bounds the wait for the end of an answer whose stream has had its end
+// marker.
+func (p *pull) close(now int64) {
+	if p.doneAt == 0 {
+		p.doneAt = now
+		p.x.silence.limitTo(min(doneGrace, p.x.g.opts.IdleTimeout))
+	}
+	p.over = now-p.doneAt > int64(doneGrace) // comments must not hold it open either
 }
 
 // forwarded takes what was written out of the buffer.
@@ -303,7 +327,7 @@ func (p *pull) judge() {
 	if err == nil {
 		return
 	}
-	p.fault, p.whole, p.open = infer.AsError(err), good, false
+	p.fault, p.whole, p.open = p.kept(infer.AsError(err), good, p.held), good, false
 	p.fault.Engine = p.x.target.Name
 	p.fault.Retryable = good == 0 && !p.x.committed
 }
@@ -326,13 +350,19 @@ func (p *pull) due() (last bool, wrong error) {
 	case p.fault != nil:
 		return false, p.fault
 	case p.failed != nil:
-		return false, p.readError(p.failed)
+		err := p.readError(p.failed)
+		if p.doneAt != 0 && p.held == p.whole && infer.AsError(err).Code == infer.CodeDeadline {
+			return true, nil
+		}
+		return false, err
+	case p.over && p.held == p.whole:
+		return true, nil
 	case !p.ended:
 		return false, nil
 	case p.x.carriesSSE && (p.held > p.whole || p.open || p.judged && !p.done):
-		return false, p.engineFault("the engine's stream ended before it was complete")
+		return false, p.kept(p.engineFault(flawEnd, "the engine's stream ended before it was complete"), p.whole, p.held)
 	case p.declared >= 0 && p.read < p.declared:
-		return false, p.engineFault("the engine's answer is shorter than it declared")
+		return false, p.kept(p.engineFault(flawLength, "the engine's answer is shorter than it declared"), p.whole, p.held)
 	}
 	return true, nil
 }
@@ -351,8 +381,8 @@ func (p *pull) outcome() error {
 }
 
 // engineFault is a failure of the engine's.
-func (p *pull) engineFault(message string) *infer.Error {
-	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message}
+func (p *pull) engineFault(reason infer.Flaw, message string) *infer.Error {
+	return &infer.Error{Code: infer.CodeEngine, Engine: p.x.target.Name, Retryable: true, Message: message, Cause: reason}
 }
 
 // declaredLength is the length that an answer's head declares, or -1.
@@ -375,7 +405,7 @@ func (p *pull) readError(err error) error {
 	if errors.As(context.Cause(x.attempt), &idle) {
 		return idle
 	}
-	return err
+	return p.kept(infer.AsError(err), p.whole, p.held)
 }
 
 // usageMark begins the object that a stream's last events carry.

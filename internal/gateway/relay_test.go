@@ -361,3 +361,72 @@ func TestRelayRefused(t *testing.T) {
 		wantLegs(t, b.wantRecord(c, "failed", "unavailable"), "a unavailable")
 	})
 }
+
+// A stream is whole with its end marker. An engine that then leaves the answer
+// open is waited for a moment, and left; bytes that come in that moment count as
+// ever.
+func TestRelayLeftOpenAfterDone(t *testing.T) {
+	comment := ": ping\n\n"
+	for _, test := range []struct {
+		name  string
+		play  func(f *forward)
+		whole time.Duration // after the end marker; 0: never
+		more  string
+	}{
+		{"says nothing more", func(*forward) {}, time.Second, ""},
+		{"ends it at once", func(f *forward) { f.end() }, 1, ""},
+		{"ends it later", func(f *forward) { time.Sleep(300 * time.Millisecond); f.end() }, 300 * time.Millisecond, ""},
+		{"goes on with comments", func(f *forward) {
+			for range 4 {
+				time.Sleep(400 * time.Millisecond)
+				if f.abandoned() {
+					return
+				}
+				f.send(comment)
+			}
+		}, 1200 * time.Millisecond, comment + comment + comment},
+		{"goes on with an event", func(f *forward) { time.Sleep(300 * time.Millisecond); f.send(relayToken) }, 0, ""},
+		{"breaks the connection", func(f *forward) { time.Sleep(300 * time.Millisecond); f.fail(true) }, 0, ""},
+		{"begins an event", func(f *forward) { f.send("data: ") }, 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, z := &relayEngine{name: "a"}, &relayEngine{name: "z"}
+			inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, relayBody)
+				f := a.forward(t, 1)
+				f.send(relayToken)
+				f.send(relayEnd)
+				done := time.Now()
+				if got := c.answer(); string(got.body) != relayToken+relayEnd {
+					t.Fatalf("the client has %q", got.body)
+				}
+				test.play(f)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				got := c.answer()
+				if test.whole == 0 {
+					if got.whole || !got.closed || !strings.Contains(string(got.body), `data: {"error":`) {
+						t.Errorf("whole %v, closed %v, %q", got.whole, got.closed, got.body)
+					}
+					b.record(c)
+					z.forward(t, 0)
+					return
+				}
+				if string(got.body) != relayToken+relayEnd+test.more || !got.whole {
+					t.Fatalf("whole %v, %q", got.whole, got.body)
+				}
+				if !f.abandoned() {
+					t.Error("the engine's answer was left open")
+				}
+				within(t, "the engine's answer", f.closedAt.Sub(done), 0, test.whole)
+				r := b.wantRecord(c, "finished", "")
+				wantLegs(t, r, "a finished")
+				// The client's connection serves on.
+				c.send("GET", "/v1/models", "")
+				if a := c.answer(); a.status != 200 {
+					t.Errorf("the connection's next request: status %d, closed %v", a.status, a.closed)
+				}
+			})
+		})
+	}
+}

@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -165,7 +168,7 @@ func TestErrorsAreShared(t *testing.T) {
 
 // act is what a random script does next.
 type act struct {
-	kind string // send, late, stop, length, fail, broken, hangup
+	kind string // send, late, stop, length, fail, broken, hangup, read, tick
 	n    int    // tokens
 }
 
@@ -175,48 +178,64 @@ type plot struct {
 	acts    []act
 }
 
-// Whatever engines and client do, the client sees exactly the ids of the one
-// attempt that served it, in order, and either the end of the answer or an
-// explicit error, never both and never an end that looks whole.
+// Whatever engines and client do, in whatever order, the client sees exactly the
+// ids of the one attempt that served it, in order, and either the end of the
+// answer or an explicit error, never both and never an end that looks whole. A
+// client that reads now and then holds up its stream's writes meanwhile, and a
+// flush interval its output; one that hangs up has had a part of it, in order.
 func TestExactlyOnce(t *testing.T) {
 	words()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		way, stream := rapid.SampledFrom(ways).Draw(rt, "way"), rapid.Bool().Draw(rt, "stream")
+		scene := scene{
+			way: way, stream: stream,
+			window: rapid.SampledFrom([]int{0, 0, 1, 100, 600}).Draw(rt, "window"),
+			flush:  rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Millisecond}).Draw(rt, "flush"),
+		}
 		plots := make([]plot, 2)
 		for i := range plots {
 			plots[i].refused = rapid.IntRange(0, 3).Draw(rt, "refused") == 0
 			plots[i].acts = rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) act {
 				return act{
-					kind: rapid.SampledFrom([]string{"send", "send", "send", "send", "late", "stop", "length", "fail", "broken", "hangup"}).Draw(rt, "kind"),
+					kind: rapid.SampledFrom([]string{"send", "send", "send", "send", "late", "stop", "length", "fail", "broken", "hangup", "read", "tick"}).Draw(rt, "kind"),
 					n:    rapid.IntRange(0, 4).Draw(rt, "n"),
 				}
-			}), 0, 12).Draw(rt, "acts")
+			}), 0, 16).Draw(rt, "acts")
 		}
-		waits := rapid.SliceOfN(rapid.Bool(), 24, 24).Draw(rt, "waits")
+		waits := rapid.SliceOfN(rapid.Bool(), 32, 32).Draw(rt, "waits")
 		var err error
-		synctest.Test(t, func(t *testing.T) { err = perform(t, dir, way, stream, plots, waits) })
+		synctest.Test(t, func(t *testing.T) { err = perform(t, dir, scene, plots, waits) })
 		if err != nil {
 			rt.Fatal(err)
 		}
 	})
 }
 
+// scene is what a random script is played in.
+type scene struct {
+	way    way
+	stream bool
+	window int           // bytes that the client's side holds unread; 0: many
+	flush  time.Duration // the flush interval
+}
+
 // perform plays a script and says what was wrong.
-func perform(t *testing.T, dir string, way way, stream bool, plots []plot, waits []bool) error {
+func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) error {
 	engines := []*tokenEngine{{name: "a"}, {name: "z"}}
 	for i, p := range plots {
 		if p.refused {
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{}, []any{engines[0], engines[1]}, way)
+	b := newBench(t, dir, Options{FlushInterval: scene.flush}, []any{engines[0], engines[1]}, scene.way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
-	if stream {
+	if scene.stream {
 		body = askStream(`,"max_tokens":100`)
 	}
-	c := b.post(chatPath, body)
+	c := b.dial(scene.window)
+	c.send("POST", chatPath, body)
 	next := 0 // of the words; attempts share none
 	sent := make([][]uint32, len(plots))
 	ended, hungUp := make([]bool, len(plots)), false
@@ -252,8 +271,17 @@ func perform(t *testing.T, dir string, way way, stream bool, plots []plot, waits
 				call.offer(take(a.n), f)
 				ended[i] = true
 			case "hangup":
-				hungUp = true
-				c.conn.Close()
+				if !hungUp {
+					hungUp = true
+					c.answer()
+					c.conn.Close()
+				}
+			case "read":
+				if !hungUp {
+					c.answer()
+				}
+			case "tick":
+				time.Sleep(time.Duration(a.n) * time.Millisecond)
 			}
 			if waits[0] {
 				synctest.Wait()
@@ -270,22 +298,54 @@ func perform(t *testing.T, dir string, way way, stream bool, plots []plot, waits
 				}
 			}
 		}
+		if got := text(lastOf(sent, engines)...); scene.stream && !strings.HasPrefix(got, c.part()) {
+			return fmt.Errorf("the client had %q when it hung up, of %q", c.part(), got)
+		}
 		return nil
 	}
-	return judge(c, stream, sent, engines)
+	for still := 0; still < 3; still++ { // until nothing more comes
+		before := len(c.raw)
+		c.answer()
+		time.Sleep(scene.flush)
+		if len(c.raw) > before {
+			still = 0
+		}
+	}
+	return judge(c, scene.stream, sent, engines)
+}
+
+// lastOf gives what the engine sent that the client may have.
+func lastOf(sent [][]uint32, engines []*tokenEngine) []uint32 {
+	if len(engines[1].calls) > 0 {
+		return sent[1]
+	}
+	return sent[0]
+}
+
+// part is the text that has arrived of a stream, cut at any byte.
+func (c *caller) part() string {
+	_, body, _ := strings.Cut(string(c.raw), "\r\n\r\n")
+	var got strings.Builder
+	for event := range strings.SplitSeq(body, "\n\n") {
+		_, data, _ := strings.Cut(event, "data: ")
+		var o object
+		if json.Unmarshal([]byte(data), &o) != nil {
+			continue // [DONE], or cut
+		}
+		for _, choice := range o.Choices {
+			got.WriteString(choice.Delta.Content)
+		}
+	}
+	return got.String()
 }
 
 // judge compares what the client has with what was sent.
 func judge(c *caller, stream bool, sent [][]uint32, engines []*tokenEngine) error {
-	last := 0
-	if len(engines[1].calls) > 0 {
-		last = 1
-	}
-	want := text(sent[last]...)
+	want := text(lastOf(sent, engines)...)
 	if !stream {
 		a := c.answer()
 		if a.status == 200 {
-			if got := c.whole(); got.Choices[0].Message.Content != want || got.Usage.Completion != len(sent[last]) {
+			if got := c.whole(); got.Choices[0].Message.Content != want || got.Usage.Completion != len(lastOf(sent, engines)) {
 				return fmt.Errorf("answer %+v, want %q", got, want)
 			}
 		} else if a.status != 0 && (a.status < 400 || !a.whole) {

@@ -171,6 +171,9 @@ type forward struct {
 	fd       int // when it is polled
 	ready    func(w *worker, hup bool)
 	hup      bool
+	// onEmpty runs in a TryRead that finds nothing, before that is known: what
+	// happens then is as late in a turn as it can be.
+	onEmpty func()
 }
 
 var (
@@ -278,6 +281,10 @@ func (f *forward) TryRead(p []byte) (n int, drained bool, err error) {
 					return 0, false, io.EOF
 				}
 			default:
+				if do := f.onEmpty; do != nil && n == 0 {
+					f.onEmpty = nil
+					do()
+				}
 				return n, true, nil
 			}
 		}
@@ -350,12 +357,25 @@ func (f *forward) send(parts ...string) {
 
 // end ends the body cleanly.
 func (f *forward) end() {
+	f.close()
+	synctest.Wait()
+}
+
+// put sends bytes; notified says that the poller learns of them now.
+func (f *forward) put(s string, notified bool) {
+	f.chunks <- []byte(s)
+	if notified {
+		f.notify()
+	}
+}
+
+// close ends the engine's side.
+func (f *forward) close() {
 	close(f.chunks)
 	f.mu.Lock()
 	f.hup = true
 	f.mu.Unlock()
 	f.notify()
-	synctest.Wait()
 }
 
 // fail breaks the body after what was sent.

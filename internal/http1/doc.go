@@ -18,4 +18,7 @@ type Error struct{ What string }
 // Error implements error.
 func (e *Error) Error() string { return "http1: " + e.What }
 
+// FaultReason names the whole kind, for a metric's label.
+func (e *Error) FaultReason() string { return "framing" }
+
 func malformed(what string) error { return &Error{what} }

@@ -30,6 +30,7 @@ type Metrics struct {
 	writes   prometheus.Counter
 	bytes    prometheus.Counter
 	faults   *prometheus.CounterVec
+	flaws    *prometheus.CounterVec
 
 	stage    [trace.NumStages]prometheus.Observer
 	residual prometheus.Observer
@@ -64,6 +65,7 @@ func New() *Metrics {
 	m.tokens = counter("weir_output_tokens_total", "Tokens written to clients, by model. Relayed answers count by the usage they state.", "model")
 	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
 	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
+	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
 	m.bytes = counter("weir_output_bytes_total", "Bytes of response bodies written.").WithLabelValues()
 	m.live = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_requests_in_flight", Help: "Requests that have been received and have not ended."})
@@ -101,6 +103,11 @@ func (m *Metrics) Retry(engine string) { m.retries.WithLabelValues(engine).Inc()
 // EngineFault counts an attempt that ended with an error.
 func (m *Metrics) EngineFault(engine string, code infer.Code) {
 	m.faults.WithLabelValues(engine, code.String()).Inc()
+}
+
+// IntegrityFailure counts an engine's output that did not add up.
+func (m *Metrics) IntegrityFailure(engine, reason string) {
+	m.flaws.WithLabelValues(engine, reason).Inc()
 }
 
 // Wrote counts writes to clients, and the bytes they carried.

@@ -142,8 +142,12 @@ func (in *Inspector) Events(region []byte) (good int, err error) {
 			next, err = in.block(region, at)
 		}
 		if err != nil {
-			return at, infer.Errorf(infer.CodeIntegrity,
+			e := infer.Errorf(infer.CodeIntegrity,
 				"event %d of the engine's stream %s; the output ends here, send the request again", in.events, err)
+			if f, ok := errors.AsType[*flaw](err); ok {
+				e.Cause = f.reason
+			}
+			return at, e
 		}
 		at = next
 	}
@@ -259,7 +263,32 @@ func (in *Inspector) skip(region []byte) int {
 	return len(region)
 }
 
-var errAfterDone = errors.New("comes after [DONE]")
+var errAfterDone = flawf(flawAfterDone, "comes after [DONE]")
+
+// What can be wrong with an event, as words for a metric's label.
+const (
+	flawAfterDone infer.Flaw = "after_done"          // an event after [DONE]
+	flawJSON      infer.Flaw = "not_json"            // data that is neither JSON nor [DONE]
+	flawShape     infer.Flaw = "shape"               // a value of another type than the API's
+	flawUnended   infer.Flaw = "no_finish_reason"    // [DONE] before a choice had one
+	flawChoice    infer.Flaw = "choice_range"        // a choice nobody asked for
+	flawLate      infer.Flaw = "output_after_finish" // output for a choice that has finished
+	flawTwice     infer.Flaw = "finished_twice"      // a second finish_reason of a choice
+	flawUsage     infer.Flaw = "usage"               // counts that do not add up
+)
+
+// flaw is what is wrong with an event: "event 3 of the engine's stream" goes
+// before the text.
+type flaw struct {
+	reason infer.Flaw
+	text   string
+}
+
+func (f *flaw) Error() string { return f.text }
+
+func flawf(reason infer.Flaw, format string, args ...any) error {
+	return &flaw{reason, fmt.Sprintf(format, args...)}
+}
 
 // event judges the data of one event, which came in so many lines.
 func (in *Inspector) event(data []byte, lines int) error {
@@ -279,10 +308,10 @@ func (in *Inspector) event(data []byte, lines int) error {
 		end = skipBlank(data, end, &n)
 	}
 	if !ok || end < len(data) {
-		return fmt.Errorf("is neither JSON nor the end marker, from byte %d of its data", end)
+		return flawf(flawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
 	}
 	if kindOf(data) != '{' {
-		return fmt.Errorf("is %s where an object belongs", found(data))
+		return flawf(flawShape, "is %s where an object belongs", found(data))
 	}
 	return in.object(data, n)
 }
@@ -293,14 +322,14 @@ func (in *Inspector) complete() error {
 		return nil
 	}
 	if !in.known && in.seen.count == 0 {
-		return errors.New("is [DONE], but no choice has a finish_reason")
+		return flawf(flawUnended, "is [DONE], but no choice has a finish_reason")
 	}
 	want := &in.seen
 	if in.known {
 		want = nil
 	}
 	if choice := in.finished.lacks(want, in.limit); choice >= 0 {
-		return fmt.Errorf("is [DONE], but choice %d has no finish_reason", choice)
+		return flawf(flawUnended, "is [DONE], but choice %d has no finish_reason", choice)
 	}
 	return nil
 }
@@ -330,7 +359,7 @@ func (in *Inspector) read(data []byte) error {
 			case '[':
 				return eachItem(value, in.choice)
 			}
-			return fmt.Errorf("has %s for choices", found(value))
+			return flawf(flawShape, "has %s for choices", found(value))
 		case "usage":
 			return in.takeUsage(value)
 		case "error":
@@ -345,7 +374,7 @@ func (in *Inspector) read(data []byte) error {
 // choice judges one choice of an event.
 func (in *Inspector) choice(_ int, raw []byte) error {
 	if kindOf(raw) != '{' {
-		return fmt.Errorf("has %s for a choice", found(raw))
+		return flawf(flawShape, "has %s for a choice", found(raw))
 	}
 	var index uint64
 	var output, finish bool
@@ -355,18 +384,18 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 		case isNull:
 		case name == "index":
 			if index, err = strconv.ParseUint(string(value), 10, 62); err != nil {
-				return errors.New("has a choice whose index is no number of a choice")
+				return flawf(flawChoice, "has a choice whose index is no number of a choice")
 			}
 		case name == "finish_reason":
 			if kindOf(value) != '"' {
-				return fmt.Errorf("has %s for finish_reason", found(value))
+				return flawf(flawShape, "has %s for finish_reason", found(value))
 			}
 			finish = finish || filled(value)
 		case name == "text":
 			output = output || filled(value)
 		case name == "delta":
 			if kindOf(value) != '{' {
-				return fmt.Errorf("has %s for delta", found(value))
+				return flawf(flawShape, "has %s for delta", found(value))
 			}
 			return eachMember(value, func(name string, value []byte) error {
 				switch name {
@@ -382,14 +411,14 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 		return err
 	}
 	if index >= uint64(in.limit) {
-		return fmt.Errorf("has choice %d of %d", index, in.limit)
+		return flawf(flawChoice, "has choice %d of %d", index, in.limit)
 	}
 	i := int(index)
 	switch ended := in.finished.has(i); {
 	case ended && output:
-		return fmt.Errorf("has output for choice %d after its finish_reason", i)
+		return flawf(flawLate, "has output for choice %d after its finish_reason", i)
 	case ended && finish:
-		return fmt.Errorf("has a second finish_reason for choice %d", i)
+		return flawf(flawTwice, "has a second finish_reason for choice %d", i)
 	case finish:
 		in.finished.add(i)
 	}
@@ -404,7 +433,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		return nil
 	case '{':
 	default:
-		return fmt.Errorf("has %s for usage", found(raw))
+		return flawf(flawUsage, "has %s for usage", found(raw))
 	}
 	const absent = -1
 	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
@@ -432,7 +461,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		}
 		n, err := strconv.ParseUint(string(value), 10, 62)
 		if err != nil {
-			return fmt.Errorf("has a usage whose %s is no count", name)
+			return flawf(flawUsage, "has a usage whose %s is no count", name)
 		}
 		*count = int(n)
 		return nil
@@ -441,7 +470,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		return err
 	}
 	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
-		return fmt.Errorf("has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
+		return flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
 	}
 	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
 	in.usage, in.hasUsage = u, true

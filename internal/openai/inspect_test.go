@@ -43,7 +43,7 @@ func inspect(t testing.TB, in Inspector, limit int, chunks [][]byte) verdict {
 		v.split = r.Done
 		if err != nil {
 			var e *infer.Error
-			if !errors.As(err, &e) || e.Code != infer.CodeIntegrity || e.Message == "" {
+			if !errors.As(err, &e) || e.Code != infer.CodeIntegrity || e.Message == "" || e.Cause == nil {
 				t.Fatalf("error %#v", err)
 			}
 			v.fault = e.Message

@@ -28,11 +28,19 @@ const (
 	Miscount                     // the token count reported at the end is one too high
 	Skip                         // the result that follows After tokens is never sent
 	Repeat                       // the result that follows After tokens is sent twice
+	Garble                       // the result that follows After tokens ends in the middle of its own bytes
+	Stray                        // the result that follows After tokens is also said of a slot, or a choice, that is nobody's
+
+	// Of the plane only; over HTTP nothing happens.
+	Backward // the result that follows After tokens has a count below the one before
+	Swap     // the result that follows After tokens comes after the next one
+	Oversize // the result that follows After tokens is over the plane's limit of size
 	numFaultKinds
 )
 
 var faultNames = [numFaultKinds]string{
 	"refuse", "unavailable", "hang", "slow", "stall", "cut", "truncate", "reset", "miscount", "skip", "repeat",
+	"garble", "stray", "backward", "swap", "oversize",
 }
 
 // String gives the kind's word.
@@ -124,7 +132,7 @@ func (f *Fault) check() error {
 // counts says whether the kind strikes after a number of tokens.
 func (k FaultKind) counts() bool {
 	switch k {
-	case Stall, Cut, Truncate, Reset, Skip, Repeat:
+	case Stall, Cut, Truncate, Reset, Skip, Repeat, Garble, Stray, Backward, Swap, Oversize:
 		return true
 	}
 	return false

@@ -135,18 +135,24 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 
 func (m *Mailbox) check(d *infer.Delta) *infer.Error {
 	if int(d.Choice) >= len(m.choices) {
-		return infer.Errorf(infer.CodeIntegrity, "the engine sent choice %d of a request for %d", d.Choice, len(m.choices))
+		return wrong("choice_range", "the engine sent choice %d of a request for %d", d.Choice, len(m.choices))
 	}
 	c := &m.choices[d.Choice]
 	switch got := c.total + len(d.IDs); {
 	case c.finished:
-		return infer.Errorf(infer.CodeIntegrity, "the engine sent %d tokens after the end of the stream", len(d.IDs))
+		return wrong("after_end", "the engine sent %d tokens after the end of the stream", len(d.IDs))
 	case got != d.Total:
-		return infer.Errorf(infer.CodeIntegrity, "the engine counts %d tokens where %d were received", d.Total, got)
+		return wrong("total_mismatch", "the engine counts %d tokens where %d were received", d.Total, got)
 	case got > m.limit:
-		return infer.Errorf(infer.CodeIntegrity, "the engine sent %d tokens of at most %d", got, m.limit)
+		return wrong("over_max_tokens", "the engine sent %d tokens of at most %d", got, m.limit)
 	}
 	return nil
+}
+
+func wrong(reason infer.Flaw, format string, args ...any) *infer.Error {
+	e := infer.Errorf(infer.CodeIntegrity, format, args...)
+	e.Cause = reason
+	return e
 }
 
 func (m *Mailbox) append(d *infer.Delta) {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -147,4 +148,164 @@ func BenchmarkOfferTake(b *testing.B) {
 		m.Offer(d)
 		used = m.Take(used)
 	}
+}
+
+// Whatever is offered, taken, left for a while, abandoned, ended or closed, in
+// any order: each choice gives exactly its ids of the last attempt, in order, up
+// to its end or the first delta that does not add up, after which there is
+// nothing but the failure. Whoever found nothing is woken by what comes next,
+// once, whoever asked to be notified by all that enters, and the gauge counts the mailbox exactly while something is pending.
+func TestMailboxInterleavings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		choices := rapid.IntRange(1, 3).Draw(t, "choices")
+		const limit = 40
+		var waiting atomic.Int64
+		m := New(choices, limit, &waiting)
+		notified := 0
+		always := rapid.Bool().Draw(t, "notify")
+		if always {
+			m.Notify(func() { notified++ })
+		}
+		woken := func() int {
+			n := notified
+			notified = 0
+			select {
+			case <-m.Ready():
+				n++
+			default:
+			}
+			return n
+		}
+		type book struct {
+			want, got []uint32
+			ended     bool // offered
+			over      bool // taken
+		}
+		var books []book
+		var used []Cell
+		var attempt uint32
+		failed, told, closed, asleep := false, false, false, false
+		begin := func() {
+			attempt = m.NextAttempt()
+			books = make([]book, choices)
+			failed, told, closed = false, false, false
+		}
+		begin()
+		pending := func() bool {
+			for _, b := range books {
+				if len(b.got) < len(b.want) || b.ended && !b.over {
+					return true
+				}
+			}
+			return failed && !told
+		}
+		// offered checks the wake-up of an offer that had to be taken in.
+		offered := func(entered bool) {
+			want := 0
+			if entered && (asleep || always) {
+				want = 1
+			}
+			if n := woken(); n != want {
+				t.Fatalf("woken %d times, want %d (asleep %t)", n, want, asleep)
+			}
+			asleep = asleep && !entered
+		}
+		next := uint32(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"offer": func(t *rapid.T) {
+				i := rapid.IntRange(0, choices-1).Draw(t, "choice")
+				b := &books[i]
+				n := min(rapid.IntRange(1, 6).Draw(t, "n"), limit-len(b.want))
+				if b.ended || n <= 0 {
+					t.Skip("the choice is done")
+				}
+				ids := make([]uint32, n)
+				for k := range ids {
+					next++
+					ids[k] = next
+				}
+				d := &infer.Delta{Attempt: attempt, Choice: uint32(i), IDs: ids, Total: len(b.want) + n, Received: 1}
+				if rapid.IntRange(0, 5).Draw(t, "last") == 0 {
+					d.Finish = &infer.Finish{Reason: infer.ReasonStop}
+				}
+				enters := !failed && !closed
+				m.Offer(d)
+				if enters {
+					b.want, b.ended = append(b.want, ids...), d.Finish != nil
+				}
+				clear(ids) // the mailbox must have copied
+				offered(enters)
+			},
+			"offer what does not add up": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "rare") > 0 {
+					t.Skip("seldom")
+				}
+				b := &books[0]
+				m.Offer(&infer.Delta{Attempt: attempt, IDs: []uint32{7}, Total: len(b.want) + 2, Received: 1})
+				enters := !failed && !closed
+				failed = failed || enters
+				offered(enters)
+			},
+			"offer of an attempt that is over": func(t *rapid.T) {
+				m.Offer(delta(attempt-1, 3, 7, 7, 7))
+				offered(false)
+			},
+			"take": func(t *rapid.T) {
+				had := pending()
+				cells := m.Take(used)
+				if (len(cells) > 0) != had {
+					t.Fatalf("took %d cells, pending %t", len(cells), had)
+				}
+				if len(cells) == 0 {
+					asleep = true
+					return
+				}
+				for _, c := range cells {
+					b := &books[c.Choice]
+					b.got = append(b.got, c.IDs...)
+					if c.Attempt != attempt || len(b.got) > len(b.want) || !slices.Equal(b.got, b.want[:len(b.got)]) {
+						t.Fatalf("attempt %d, took %v, want %v", c.Attempt, b.got, b.want)
+					}
+					if c.Finish != nil && c.Finish.Err != nil {
+						if told {
+							t.Fatal("told twice of a failure")
+						}
+						told = true
+					} else if c.Finish != nil {
+						b.over = true
+					}
+				}
+				used = cells
+				for i := range books {
+					// A failure stands in the place of its cell's end.
+					if b := &books[i]; len(b.got) != len(b.want) || b.ended != b.over && !failed {
+						t.Fatalf("choice %d: %d ids of %d, ended %t", i, len(b.got), len(b.want), b.over)
+					}
+					books[i].over = books[i].ended
+				}
+			},
+			"another attempt": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "rare") > 0 {
+					t.Skip("seldom")
+				}
+				begin()
+			},
+			"close": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "rare") > 0 {
+					t.Skip("seldom")
+				}
+				m.Close()
+				closed, failed, told = true, false, false
+				for i := range books { // nothing that was pending comes any more
+					b := &books[i]
+					b.got, b.over = slices.Clone(b.want), b.ended
+				}
+			},
+			"": func(t *rapid.T) {
+				if n := waiting.Load(); (n == 1) != pending() || n < 0 || n > 1 {
+					t.Fatalf("%d mailboxes have something pending by the gauge, pending %t", n, pending())
+				}
+			},
+		})
+	})
 }

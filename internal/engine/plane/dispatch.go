@@ -66,7 +66,9 @@ func (d *dispatcher) step(f *frame) *Fault {
 		off += n
 		g := d.table.get(slot)
 		if g == nil {
-			return d.unknown(slot)
+			fault := d.unknown(slot)
+			fault.Part = partOf(0, ids, f.total[i], nil)
+			return fault
 		}
 		if g.noticed && g.last == i {
 			d.withNotice(g, f, ids, f.total[i])
@@ -133,7 +135,7 @@ func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *in
 	}
 	want := g.total + len(ids)
 	if reason, detail := d.wrong(g, ids, want, total, fin); reason != "" {
-		d.fail(g, reason, detail)
+		d.fail(g, reason, detail, partOf(g.total, ids, total, fin))
 		if fin == nil {
 			g.Abort()
 		}
@@ -203,11 +205,12 @@ func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, 
 	return "", ""
 }
 
-// fail ends one generation with an integrity error of its own.
-func (d *dispatcher) fail(g *generation, reason FaultReason, detail string) {
+// fail ends one generation with an integrity error of its own, for what the step
+// at hand says of it.
+func (d *dispatcher) fail(g *generation, reason FaultReason, detail string, part *Part) {
 	d.meters.broken.Add(1)
 	fault := d.fault(reason, detail)
-	fault.Slot, fault.RequestID = g.slot, g.id
+	fault.Slot, fault.RequestID, fault.Part = g.slot, g.id, part
 	d.end(g, &infer.Error{
 		Code:      infer.CodeIntegrity,
 		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
@@ -287,7 +290,9 @@ func (d *dispatcher) stamps(s *planepb.Stamps, f *frame) *infer.Stamps {
 }
 
 func (d *dispatcher) unknown(slot uint32) *Fault {
-	return d.fault(FaultSlot, fmt.Sprintf("slot %d holds no request", slot))
+	fault := d.fault(FaultSlot, fmt.Sprintf("slot %d holds no request", slot))
+	fault.Slot = slot
+	return fault
 }
 
 func (d *dispatcher) fault(reason FaultReason, detail string) *Fault {

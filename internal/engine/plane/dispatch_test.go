@@ -115,6 +115,9 @@ func TestFaultsOfOneGeneration(t *testing.T) {
 			if n := len(fault.Frames); n != 3 || fault.Frames[n-1].Sequence != 2 || fault.RequestID != "a" {
 				t.Fatalf("evidence %+v", fault)
 			}
+			if p := fault.Part; p == nil || p.Before != 2 || p.Count != len(c.step.GetId()) || !slices.Equal(p.IDs, c.step.GetId()) || (p.Finish != "") != (len(c.step.GetNotice()) > 0) {
+				t.Fatalf("part %+v", p)
+			}
 			if !slices.Equal(r.IDs(), []uint32{1, 2}) {
 				t.Fatalf("ids %v: the wrong ones were delivered", r.IDs())
 			}

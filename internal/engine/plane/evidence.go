@@ -2,7 +2,10 @@ package plane
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"weir/internal/engine/plane/planepb"
 )
 
 // Fault is the Cause of every CodeIntegrity error of this package: what did
@@ -19,6 +22,45 @@ type Fault struct {
 	// Frames are the last steps received, oldest first; the last one is at
 	// fault.
 	Frames []FrameSummary
+	// Part is what the last step says of the slot, where it is about one.
+	Part *Part
+}
+
+// FaultReason implements infer.Fault.
+func (f *Fault) FaultReason() string { return string(f.Reason) }
+
+// Shared says that the fault is the session's, and ends all its requests.
+func (f *Fault) Shared() bool { return f.RequestID == "" }
+
+// Evidence gives what was kept, for JSON.
+func (f *Fault) Evidence() any {
+	return struct {
+		Slot      uint32         `json:"slot"`
+		RequestID string         `json:"wire_request_id,omitzero"`
+		Part      *Part          `json:"part,omitzero"`
+		Steps     []FrameSummary `json:"last_steps"`
+	}{f.Slot, f.RequestID, f.Part, f.Frames}
+}
+
+// Part is what one step says of one slot. Its ids are a user's text.
+type Part struct {
+	Before     int      `json:"received_before"` // ids of the request, up to this step
+	IDs        []uint32 `json:"ids"`             // the first partIDs
+	Count      int      `json:"count"`           // all of them
+	Total      uint32   `json:"total"`           // as the engine counts
+	Finish     string   `json:"finish,omitzero"` // reason
+	Completion uint32   `json:"completion_tokens,omitzero"`
+}
+
+// partIDs bounds the ids that are kept of a part.
+const partIDs = 256
+
+func partOf(before int, ids []uint32, total uint32, fin *planepb.Finish) *Part {
+	p := &Part{Before: before, IDs: slices.Clone(ids[:min(len(ids), partIDs)]), Count: len(ids), Total: total}
+	if fin != nil {
+		p.Finish, p.Completion = fin.GetReason().String(), fin.GetCompletionTokens()
+	}
+	return p
 }
 
 // FaultReason names one way in which what an engine sent can be wrong.
@@ -59,13 +101,18 @@ func (f *Fault) Error() string {
 
 // FrameSummary is what is kept of a step as evidence.
 type FrameSummary struct {
-	Sequence                   uint64
-	SendTime                   int64 // engine's clock, ns
-	Received                   int64 // gateway's clock, ns
-	Bytes                      int
-	Slots, Counts, Totals, IDs int // lengths of the columns
-	Notices                    int
-	Running, Waiting           uint32
+	Sequence uint64 `json:"sequence"`
+	SendTime int64  `json:"send_time"` // engine's clock, ns
+	Received int64  `json:"received"`  // gateway's clock, ns
+	Bytes    int    `json:"bytes"`
+	// The lengths of the columns.
+	Slots   int    `json:"slots"`
+	Counts  int    `json:"counts"`
+	Totals  int    `json:"totals"`
+	IDs     int    `json:"ids"`
+	Notices int    `json:"notices"`
+	Running uint32 `json:"running"`
+	Waiting uint32 `json:"waiting"`
 }
 
 // String is for logs.

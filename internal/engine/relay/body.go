@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"time"
@@ -143,7 +144,10 @@ func (b *body) TryRead(p []byte) (n int, drained bool, err error) {
 func (b *body) decode(dst, src []byte) (n, used int, err error) {
 	switch b.framing {
 	case http1.Chunked:
-		if n, used, err = b.chunks.Decode(dst, src); err == nil && b.chunks.Done() {
+		switch n, used, err = b.chunks.Decode(dst, src); {
+		case err != nil:
+			err = &badFraming{err, bytes.Clone(src[used:min(len(src), used+foundBytes)])}
+		case b.chunks.Done():
 			err = io.EOF
 		}
 		return n, used, err
@@ -157,6 +161,24 @@ func (b *body) decode(dst, src []byte) (n, used int, err error) {
 	}
 	return n, n, err
 }
+
+// badFraming is a violation of chunked coding, with the bytes that it was found
+// in as evidence.
+type badFraming struct {
+	error
+	found []byte
+}
+
+const foundBytes = 1 << 10
+
+// Unwrap gives the *http1.Error.
+func (e *badFraming) Unwrap() error { return e.error }
+
+// FaultReason implements infer.Fault.
+func (e *badFraming) FaultReason() string { return "framing" }
+
+// Found gives the first bytes that cannot be read on from.
+func (e *badFraming) Found() []byte { return e.found }
 
 // end notes that the body is complete. Bytes behind it belong to no exchange,
 // and nobody knows what the engine takes them for.

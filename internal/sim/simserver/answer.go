@@ -79,7 +79,7 @@ func (a *answer) delay() bool {
 func (a *answer) abandon() {
 	for i := range a.choices {
 		if c := &a.choices[i]; c.accepted && !c.over && c.reason == "" {
-			a.e.end(&c.job, infer.ReasonAbort)
+			a.e.abort(&c.job)
 		}
 	}
 }
@@ -155,6 +155,10 @@ func (a *answer) events(enc *encoder, buf []byte) (out []byte, struck bool) {
 				times = 2
 			case sim.Cut, sim.Truncate, sim.Reset:
 				return buf, true
+			case sim.Garble:
+				buf = append(buf, garbled...)
+			case sim.Stray:
+				buf = enc.event(buf, strayChoice, enc.d.emptyDelta, "null")
 			}
 		}
 		a.tokens++
@@ -199,6 +203,13 @@ func (a *answer) events(enc *encoder, buf []byte) (out []byte, struck bool) {
 	}
 	return buf, false
 }
+
+// garbled is an event that ends in the middle of its own JSON, and strayChoice a
+// choice that nobody can ask for.
+const (
+	garbled     = `data: {"id":"chatcmpl-1","choices":[{"index":` + "\n\n"
+	strayChoice = 1 << 20
+)
 
 // stop ends a choice at a stop string.
 func (a *answer) stop(c *choice) {

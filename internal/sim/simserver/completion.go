@@ -106,7 +106,7 @@ func (e *Engine) accept(d *dialect, id string, w http.ResponseWriter, r *http.Re
 			}
 			requests = append(requests, prepared)
 			c := &a.choices[i*n+k]
-			c.job = job{box: &a.box, slot: uint32(i*n + k)}
+			c.job = job{box: &a.box, slot: uint32(i*n + k), seed: int64(seed)}
 			c.stops.list = stops
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,10 @@ type Engine struct {
 	refused  atomic.Uint64 // by a face, before the core saw them
 	sessions sessions
 
+	abortsMu sync.Mutex
+	aborts   []Abort // a ring
+	aborted  int     // put into it
+
 	stateMu sync.Mutex
 	counts  sim.Counts
 	lateNow lateness
@@ -107,6 +112,7 @@ func New(o Options) (*Engine, error) {
 type job struct {
 	box  *outbox
 	slot uint32 // the box's name for it
+	seed int64  // of its request
 
 	// Run's:
 	ref   sim.Ref
@@ -229,6 +235,36 @@ func (e *Engine) submit(ctx context.Context, j *job, created int64, r sim.Reques
 		e.end(j, infer.ReasonAbort)
 		return ctx.Err()
 	}
+}
+
+// Abort is a request that its gateway gave up.
+type Abort struct {
+	Seed int64 `json:"seed"` // the request's
+	Time int64 `json:"time"` // when the engine knew, ns on CLOCK_MONOTONIC
+}
+
+// keepAborts is how many are kept.
+const keepAborts = 8192
+
+// abort ends a request that nobody wants any more, and notes when.
+func (e *Engine) abort(j *job) {
+	a := Abort{j.seed, trace.Now()}
+	e.end(j, infer.ReasonAbort)
+	e.abortsMu.Lock()
+	defer e.abortsMu.Unlock()
+	if len(e.aborts) < keepAborts {
+		e.aborts = append(e.aborts, a)
+	} else {
+		e.aborts[e.aborted%keepAborts] = a
+	}
+	e.aborted++
+}
+
+// Aborts gives the latest aborts, in no order.
+func (e *Engine) Aborts() []Abort {
+	e.abortsMu.Lock()
+	defer e.abortsMu.Unlock()
+	return slices.Clone(e.aborts)
 }
 
 // end aborts or stops a request; it does not wait.

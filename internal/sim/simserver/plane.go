@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // its codec
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -41,6 +43,7 @@ func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
 		grpc.ReadBufferSize(128<<10), grpc.WriteBufferSize(128<<10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 	)
 	tracked := e.listen(l)
 	planepb.RegisterPlaneServer(srv, &planeServer{e: e, l: tracked, stop: ctx.Done()})
@@ -133,7 +136,7 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		p.e.refused.Add(1)
 		return nil, asStatus(err)
 	}
-	j, err := s.reserve(req.Slot, req.RequestId, fault, faulty)
+	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), fault, faulty)
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, err
@@ -189,7 +192,7 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 		if s := p.e.sessions.get(req.Session); s != nil {
 			for _, a := range req.Abort {
 				if j := s.find(a.Slot, a.RequestId); j != nil {
-					p.e.end(&j.job, infer.ReasonAbort)
+					p.e.abort(&j.job)
 				}
 			}
 		}

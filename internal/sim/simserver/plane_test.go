@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -398,6 +399,15 @@ func TestFaultsOverPlane(t *testing.T) {
 		{"truncate,after=7", func(g *gateway, err error) bool { return err == io.EOF && len(g.ids[1]) == 7 }},
 		{"skip,after=7", func(g *gateway, err error) bool { return jumped(err) == 2 }},
 		{"repeat,after=7", func(g *gateway, err error) bool { return jumped(err) == 0 }},
+		{"swap,after=7", func(g *gateway, err error) bool { return jumped(err) == 2 }},
+		{"garble,after=7", func(g *gateway, err error) bool { return status.Code(err) == codes.Internal && len(g.ids[1]) <= 7 }},
+		{"oversize,after=7", func(g *gateway, err error) bool {
+			return status.Code(err) == codes.ResourceExhausted && len(g.ids[1]) <= 7
+		}},
+		{"backward,after=7", func(g *gateway, err error) bool {
+			return err != nil && strings.HasPrefix(err.Error(), "slot 1: total ")
+		}},
+		{"stray,after=7", func(g *gateway, err error) bool { return err == nil && len(g.ids[straySlot]) == 1 }},
 		{"miscount", func(g *gateway, err error) bool {
 			return err != nil && err.Error() == "slot 1: completion 21, received 20"
 		}},

@@ -1,11 +1,16 @@
 package simserver
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
@@ -67,6 +72,32 @@ type session struct {
 	taken    batch
 	step     planepb.Step
 	group    grouping
+	stray    bool // the next step also names straySlot
+}
+
+// straySlot is one that no gateway gives out.
+const straySlot = 1 << 31
+
+// rawStep is a message sent as these very bytes.
+type rawStep []byte
+
+// rawCodec sends raw steps beside all that gRPC's own codec does.
+type rawCodec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(rawStep); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// overLimit is more than a gateway takes for a step.
+const overLimit = 17 << 20
+
+// padding gives a field that no step has, of at least n bytes.
+func padding(n int) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, n))
 }
 
 // slotJob is a request of a session.
@@ -79,7 +110,7 @@ type slotJob struct {
 }
 
 // reserve takes a slot for a request.
-func (s *session) reserve(wire uint32, id string, f sim.Fault, faulty bool) (*slotJob, error) {
+func (s *session) reserve(wire uint32, id string, seed int64, f sim.Fault, faulty bool) (*slotJob, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -88,7 +119,7 @@ func (s *session) reserve(wire uint32, id string, f sim.Fault, faulty bool) (*sl
 	if s.slots[wire] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
 	}
-	j := &slotJob{job: job{box: &s.box}, wire: wire, id: id, fault: f, faulty: faulty}
+	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, fault: f, faulty: faulty}
 	if n := len(s.free); n > 0 {
 		j.slot = s.free[n-1]
 		s.free = s.free[:n-1]
@@ -139,7 +170,7 @@ func (s *session) close(e *Engine) {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, j := range s.slots {
-		e.end(&j.job, infer.ReasonAbort)
+		e.abort(&j.job)
 	}
 }
 
@@ -161,22 +192,37 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 
 	s.sequence++
 	s.step.Sequence = s.sequence
-	sends := 1
+	s.step.SendTime = uint64(trace.Now())
+	messages := []any{&s.step}
 	switch broken {
 	case sim.Skip:
-		sends = 0
+		messages = nil
 	case sim.Repeat:
-		sends = 2
+		messages = append(messages, &s.step)
 	case sim.Cut, sim.Truncate, sim.Reset:
 		if len(s.taken.slot) == 0 {
-			sends = 0
+			messages = nil
 		}
+	case sim.Swap:
+		// What comes next is not known yet: an empty step stands for it.
+		messages = []any{&planepb.Step{Sequence: s.sequence + 1, SendTime: s.step.SendTime}, &s.step}
+		s.sequence++
+	case sim.Garble, sim.Oversize:
+		b, err := proto.Marshal(&s.step)
+		if err != nil {
+			return true, err
+		}
+		if broken == sim.Garble {
+			b = b[:len(b)-1]
+		} else {
+			b = append(b, padding(overLimit)...)
+		}
+		messages = []any{rawStep(b)}
 	}
-	s.step.SendTime = uint64(trace.Now())
-	for range sends {
-		// Send has marshalled the message when it returns, so that the next
+	for _, m := range messages {
+		// SendMsg has marshalled the message when it returns, so that the next
 		// round may reuse it: no stats handler is installed that would keep it.
-		if err := stream.Send(&s.step); err != nil {
+		if err := stream.SendMsg(m); err != nil {
 			return true, err
 		}
 	}
@@ -244,6 +290,13 @@ func (s *session) encode() (broken sim.FaultKind) {
 		s.releaseLocked(j)
 	}
 	m.Running, m.Waiting = uint32(t.running), uint32(t.waiting)
+	if s.stray {
+		s.stray = false
+		m.Slot, m.Total, m.Id = append(m.Slot, straySlot), append(m.Total, 1), append(m.Id, 1)
+		if len(m.Count) > 0 {
+			m.Count = append(m.Count, 1)
+		}
+	}
 	return broken
 }
 
@@ -258,7 +311,16 @@ func (s *session) strike(t *batch) sim.FaultKind {
 			continue
 		}
 		switch j.fault.Kind {
-		case sim.Skip, sim.Repeat:
+		case sim.Skip, sim.Repeat, sim.Garble, sim.Swap, sim.Oversize:
+		case sim.Backward:
+			// Of several steps in one message, the last total is what is sent.
+			first, last := slices.Index(t.slot, index), len(t.slot)-1
+			for t.slot[last] != index {
+				last--
+			}
+			t.total[last] = uint32(max(0, int(t.total[first])-2))
+		case sim.Stray:
+			s.stray = true
 		case sim.Cut, sim.Truncate, sim.Reset:
 			t.keep(i)
 		default:

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"unicode/utf8"
+
+	"weir/internal/infer"
+)
+
+// Reasons why a relayed answer does not add up, beside those of its events
+// (openai.Inspector) and of its HTTP (http1.Error).
+const (
+	flawEnd    infer.Flaw = "incomplete" // it ended inside an event, or without its end marker
+	flawLength infer.Flaw = "length"     // it is not as long as it declared
+)
+
+// relayFault is a fault found in a relayed answer, with the bytes at hand when it
+// was. Nothing is kept for its sake while all is well: what has been forwarded
+// before the last read is gone.
+type relayFault struct {
+	infer.Fault
+	read          int64  // bytes of the body so far
+	before, found []byte // copies of at most evidenceBytes
+	length        int    // of what was found, before it was cut
+}
+
+// evidenceBytes bounds each half of the evidence of a relay.
+const evidenceBytes = 1 << 10
+
+// kept adds to an error that says that the answer does not add up what is at
+// hand: what was found stands at buf[at:to], and what was in order before it.
+// Other errors stay as they are.
+func (p *pull) kept(e *infer.Error, at, to int) *infer.Error {
+	var fault infer.Fault
+	if !errors.As(e, &fault) {
+		return e
+	}
+	before, found := p.buf[:at], p.buf[at:to]
+	if wire, ok := fault.(interface{ Found() []byte }); ok {
+		before, found = p.buf[:to], wire.Found()
+	}
+	f := &relayFault{Fault: fault, read: p.read, length: len(found)}
+	f.before = bytes.Clone(before[max(0, len(before)-evidenceBytes):])
+	f.found = bytes.Clone(found[:min(len(found), evidenceBytes)])
+	with := *e // it may be others' too
+	with.Cause = f
+	return &with
+}
+
+// Unwrap gives what is wrong.
+func (f *relayFault) Unwrap() error { return f.Fault }
+
+// Evidence gives what was kept, for JSON.
+func (f *relayFault) Evidence() any {
+	return struct {
+		Read   int64   `json:"bytes_read"`
+		Before excerpt `json:"before"`
+		Found  excerpt `json:"found"`
+		Length int     `json:"found_bytes"` // of which found shows the first
+	}{f.read, newExcerpt(f.before), newExcerpt(f.found), f.length}
+}
+
+// excerpt shows bytes as they are: as text, or quoted as in Go where they are not
+// UTF-8.
+type excerpt struct {
+	Text   string `json:"text,omitzero"`
+	Quoted string `json:"quoted,omitzero"`
+}
+
+func newExcerpt(b []byte) excerpt {
+	if utf8.Valid(b) {
+		return excerpt{Text: string(b)}
+	}
+	return excerpt{Quoted: strconv.QuoteToASCII(string(b))}
+}
