@@ -107,6 +107,20 @@ func TestTokenizeDecodesBytes(t *testing.T) {
 	}
 }
 
+// The model of a configuration that is meant for weir serve is not that of weir
+// tokenize.
+func TestTokenizeIgnoresConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(file, []byte("model:\n  - other=/no/such/folder\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_CONFIG", file)
+	t.Setenv("WEIR_MODEL", "other=/no/such/folder")
+	if ids, stderr, code := tokenize(t, "a", "-"); code != 0 || ids != "[64]\n" {
+		t.Errorf("exit code %d, %s, %s", code, ids, stderr)
+	}
+}
+
 // Errors name the file, the place in it, and what was wanted.
 func TestTokenizeErrors(t *testing.T) {
 	dir := t.TempDir()

@@ -130,7 +130,7 @@ func (r *fileResolver) Validate(*kong.Application) error { return nil }
 // Resolve implements kong.Resolver. The environment, which kong takes for a
 // default as well, wins over the file.
 func (r *fileResolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if r.file == nil {
+	if r.file == nil || len(flag.Envs) == 0 { // a flag of the command line alone
 		return nil, nil
 	}
 	values, ok := r.file.Values[flag.Name]

@@ -44,22 +44,22 @@ func TestAccounts(t *testing.T) {
 				leaves: time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 50, 600}).Draw(rt, "leaves")) * 20 * time.Millisecond,
 			}
 		}), 1, 12).Draw(rt, "errands")
-		bare := rapid.Bool().Draw(rt, "bare")
+		way := rapid.SampledFrom(ways).Draw(rt, "way")
 		limit := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "limit")
 		var err error
-		synctest.Test(t, func(t *testing.T) { err = runErrands(t, dir, bare, limit, errands) })
+		synctest.Test(t, func(t *testing.T) { err = runErrands(t, dir, way, limit, errands) })
 		if err != nil {
 			rt.Fatal(err)
 		}
 	})
 }
 
-func runErrands(t *testing.T, dir string, bare bool, limit int, errands []errand) error {
+func runErrands(t *testing.T, dir string, way way, limit int, errands []errand) error {
 	a, z := &tokenEngine{name: "a", accept: playErrand}, &tokenEngine{name: "z", accept: playErrand}
 	r, s := &relayEngine{name: "r", reply: playRelayErrand}, &relayEngine{name: "s", reply: playRelayErrand}
 	opts := Options{IdleTimeout: 5 * time.Second, FirstTimeout: 5 * time.Second, BodyTimeout: time.Second, WriteTimeout: time.Second}
 	opts.Limits.Requests = limit
-	b := newBench(t, dir, opts, []any{a, z, r, s}, bare)
+	b := newBench(t, dir, opts, []any{a, z, r, s}, way)
 	defer b.end()
 	var hangUps []*time.Timer
 	for _, e := range errands {

@@ -87,19 +87,29 @@ type bench struct {
 	nextID   int
 }
 
+// way is how the streams of a bench go on after their first output.
+type way string
+
+const (
+	wayKept   way = "net/http" // they stay there
+	wayBare   way = "bare"     // they leave, and relayed ones have a goroutine each
+	wayPolled way = "polled"   // they leave, and all are driven
+)
+
+var ways = []way{wayPolled, wayBare, wayKept}
+
 // inBubble runs a test in virtual time against a gateway with the engines
-// given, once with streams that leave net/http and once with streams that
-// cannot. After it, whatever the test did, what must hold at rest is checked:
+// given, once each way. After it, whatever the test did, what must hold at rest is checked:
 // one record per request, the accounting identity, nothing reserved, pending
 // or running, and no goroutine left (the bubble would not end).
 func inBubble(t *testing.T, opts Options, engines []any, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	words()
-	for _, way := range []string{"bare", "net/http"} {
-		t.Run(way, func(t *testing.T) {
+	for _, way := range ways {
+		t.Run(string(way), func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, dir, opts, engines, way == "bare")
+				b := newBench(t, dir, opts, engines, way)
 				defer b.end()
 				test(t, b)
 			})
@@ -110,7 +120,7 @@ func inBubble(t *testing.T, opts Options, engines []any, test func(t *testing.T,
 // benchNumber names the timelines of a test that opens many benches.
 var benchNumber atomic.Uint64
 
-func newBench(t testing.TB, dir string, opts Options, engines []any, bare bool) *bench {
+func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *bench {
 	b := &bench{t: t, metrics: metrics.New(), net: newMemListener(), sent: map[string]int{}}
 	b.file = filepath.Join(dir, fmt.Sprintf("timeline-%d.jsonl", benchNumber.Add(1)))
 	recorder, err := timeline.New(timeline.Options{File: b.file, Keep: 16})
@@ -123,7 +133,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, bare bool) 
 		case *tokenEngine:
 			e.calls = nil
 		case *relayEngine:
-			e.forwards = nil
+			e.forwards, e.polled = nil, way == wayPolled
 		}
 	}
 	b.publish(engines...)
@@ -135,9 +145,10 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, bare bool) 
 	}
 	b.g = New(opts)
 	b.g.hangups = memHangups{}
+	b.g.polls = memPolls{}
 	server := b.g.Server()
 	listeners := []net.Listener{Listener(b.net)}
-	if bare {
+	if way != wayKept {
 		listeners = append(listeners, b.g.Returned())
 	}
 	var served sync.WaitGroup

@@ -14,14 +14,14 @@ import (
 	"weir/internal/engine"
 )
 
-// memPolls is a poller over no sockets: the test says what is ready.
-type memPolls struct {
+// scriptedPolls is a poller over no sockets: the test says what is ready.
+type scriptedPolls struct {
 	mu    sync.Mutex
 	ready map[int]func(w *worker, hup bool)
 	next  int
 }
 
-func (p *memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+func (p *scriptedPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ready[fd] = ready
@@ -32,10 +32,10 @@ func (p *memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), e
 	}, nil
 }
 
-func (p *memPolls) close() {}
+func (p *scriptedPolls) close() {}
 
 // notify says that something came in on a descriptor, if somebody polls it.
-func (p *memPolls) notify(fd int, hup bool) {
+func (p *scriptedPolls) notify(fd int, hup bool) {
 	p.mu.Lock()
 	ready := p.ready[fd]
 	p.mu.Unlock()
@@ -44,10 +44,10 @@ func (p *memPolls) notify(fd int, hup bool) {
 	}
 }
 
-// polledForward is a forward whose answer is polled.
-type polledForward struct {
+// scriptedAnswer is a forward whose answer is polled.
+type scriptedAnswer struct {
 	*forward
-	polls *memPolls
+	polls *scriptedPolls
 	fd    int
 	// onEmpty runs in a read that finds nothing, before that is known: what
 	// happens then is as late in a turn as it can be.
@@ -55,10 +55,10 @@ type polledForward struct {
 }
 
 // Detach implements engine.Polled.
-func (f *polledForward) Detach() (fd int, ok bool) { return f.fd, true }
+func (f *scriptedAnswer) Detach() (fd int, ok bool) { return f.fd, true }
 
 // TryRead implements engine.Polled.
-func (f *polledForward) TryRead(p []byte) (n int, drained bool, err error) {
+func (f *scriptedAnswer) TryRead(p []byte) (n int, drained bool, err error) {
 	if len(f.rest) == 0 {
 		select {
 		case chunk, ok := <-f.chunks:
@@ -80,7 +80,7 @@ func (f *polledForward) TryRead(p []byte) (n int, drained bool, err error) {
 }
 
 // put sends bytes; notified says that the poller learns of them now.
-func (f *polledForward) put(s string, notified bool) {
+func (f *scriptedAnswer) put(s string, notified bool) {
 	f.chunks <- []byte(s)
 	if notified {
 		f.polls.notify(f.fd, false)
@@ -88,12 +88,12 @@ func (f *polledForward) put(s string, notified bool) {
 }
 
 // polledEngine is a relay whose answers are polled by p.
-func polledEngine(p *memPolls, made *[]*polledForward) *relayEngine {
+func polledEngine(p *scriptedPolls, made *[]*scriptedAnswer) *relayEngine {
 	return &relayEngine{name: "r", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
 		resp := f.events()
 		p.mu.Lock()
 		p.next++
-		own := &polledForward{forward: f, polls: p, fd: p.next}
+		own := &scriptedAnswer{forward: f, polls: p, fd: p.next}
 		p.mu.Unlock()
 		*made = append(*made, own)
 		resp.Body = own
@@ -114,10 +114,10 @@ func TestDrivenInterleavings(t *testing.T) {
 		var got, want string
 		var whole bool
 		synctest.Test(t, func(t *testing.T) {
-			polls := &memPolls{ready: map[int]func(*worker, bool){}}
-			var made []*polledForward
+			polls := &scriptedPolls{ready: map[int]func(*worker, bool){}}
+			var made []*scriptedAnswer
 			r := polledEngine(polls, &made)
-			b := newBench(t, dir, Options{}, []any{r}, true)
+			b := newBench(t, dir, Options{}, []any{r}, wayBare)
 			defer b.end()
 			b.g.polls = polls
 			c := b.dial(window)
@@ -200,32 +200,32 @@ func TestDrivenLeftOpenAfterDone(t *testing.T) {
 	words()
 	for _, test := range []struct {
 		name  string
-		play  func(f *polledForward)
+		play  func(f *scriptedAnswer)
 		whole time.Duration // 0: never
 	}{
-		{"says nothing more", func(*polledForward) {}, time.Second},
-		{"ends it later", func(f *polledForward) {
+		{"says nothing more", func(*scriptedAnswer) {}, time.Second},
+		{"ends it later", func(f *scriptedAnswer) {
 			time.Sleep(300 * time.Millisecond)
 			close(f.chunks)
 			f.polls.notify(f.fd, true)
 		}, 300 * time.Millisecond},
-		{"goes on with comments", func(f *polledForward) {
+		{"goes on with comments", func(f *scriptedAnswer) {
 			for range 4 {
 				time.Sleep(400 * time.Millisecond)
 				f.put(": ping\n\n", true)
 				synctest.Wait()
 			}
 		}, 1200 * time.Millisecond},
-		{"goes on with an event", func(f *polledForward) { f.put(relayToken, true) }, 0},
-		{"begins an event", func(f *polledForward) { f.put("data: ", true) }, 0},
+		{"goes on with an event", func(f *scriptedAnswer) { f.put(relayToken, true) }, 0},
+		{"begins an event", func(f *scriptedAnswer) { f.put("data: ", true) }, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				polls := &memPolls{ready: map[int]func(*worker, bool){}}
-				var made []*polledForward
+				polls := &scriptedPolls{ready: map[int]func(*worker, bool){}}
+				var made []*scriptedAnswer
 				r := polledEngine(polls, &made)
-				b := newBench(t, dir, Options{}, []any{r}, true)
+				b := newBench(t, dir, Options{}, []any{r}, wayBare)
 				defer b.end()
 				b.g.polls = polls
 				c := b.post(chatPath, relayBody)

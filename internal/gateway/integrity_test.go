@@ -127,3 +127,11 @@ func (p *panicBody) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+func (p *panicBody) TryRead(b []byte) (int, bool, error) {
+	n, drained, err := p.forward.TryRead(b)
+	if string(b[:n]) == "panic" {
+		panic("scripted panic")
+	}
+	return n, drained, err
+}

@@ -74,7 +74,7 @@ type pull struct {
 	x        *exchange
 	buf      []byte
 	held     int
-	filled   bool  // by the last read
+	filled   bool  // half of it or more, by the last read
 	whole    int   // of it, what may be forwarded
 	ended    bool  // the engine's answer was read to its end
 	failed   error // or could not be
@@ -107,7 +107,7 @@ func (p *pull) copy() error {
 		x.silence.begin(x.enter(trace.Engine))
 		p.grow()
 		n, err := x.response.Body.Read(p.buf[p.held:])
-		p.filled = n == len(p.buf)-p.held
+		p.filled = 2*n > len(p.buf)-p.held // of what was read, framing is gone
 		x.silence.pause()
 		if p.took(n, err); x.detached && !x.resumed {
 			return nil
@@ -126,8 +126,8 @@ func (p *pull) resume() error {
 	return p.copy()
 }
 
-// grow makes room for a read: more when the buffer was full of events that are
-// not whole, and when the last read could have brought more.
+// grow makes room for a read: more when the buffer is full of an event that is
+// not whole, and when the last read might have brought more.
 func (p *pull) grow() {
 	if p.held < len(p.buf) && !p.filled {
 		return

@@ -71,7 +71,7 @@ func TestRelayAtEveryCut(t *testing.T) {
 	words()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		bare := rapid.Bool().Draw(rt, "bare")
+		way := rapid.SampledFrom(ways).Draw(rt, "way")
 		path, stream := anyPath, relayStream
 		if rapid.Bool().Draw(rt, "chat") {
 			path, stream = chatPath, relayChat
@@ -81,7 +81,7 @@ func TestRelayAtEveryCut(t *testing.T) {
 		var err string
 		synctest.Test(t, func(t *testing.T) {
 			r := &relayEngine{name: "r"}
-			b := newBench(t, dir, Options{}, []any{r}, bare)
+			b := newBench(t, dir, Options{}, []any{r}, way)
 			defer b.end()
 			c := b.post(path, relayBody)
 			f := r.forward(t, 1)

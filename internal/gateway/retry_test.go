@@ -187,9 +187,8 @@ func TestExactlyOnce(t *testing.T) {
 	words()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		bare, stream := rapid.Bool().Draw(rt, "bare"), rapid.Bool().Draw(rt, "stream")
 		scene := scene{
-			bare: bare, stream: stream,
+			way: rapid.SampledFrom(ways).Draw(rt, "way"), stream: rapid.Bool().Draw(rt, "stream"),
 			window: rapid.SampledFrom([]int{0, 0, 1, 100, 600}).Draw(rt, "window"),
 			flush:  rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Millisecond}).Draw(rt, "flush"),
 		}
@@ -214,7 +213,7 @@ func TestExactlyOnce(t *testing.T) {
 
 // scene is what a random script is played in.
 type scene struct {
-	bare   bool // the stream leaves net/http
+	way    way
 	stream bool
 	window int           // bytes that the client's side holds unread; 0: many
 	flush  time.Duration // the flush interval
@@ -228,7 +227,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{FlushInterval: scene.flush}, []any{engines[0], engines[1]}, scene.bare)
+	b := newBench(t, dir, Options{FlushInterval: scene.flush}, []any{engines[0], engines[1]}, scene.way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
 	if scene.stream {

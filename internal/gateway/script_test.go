@@ -149,7 +149,8 @@ type relayEngine struct {
 	model string // the name it knows "relayed" by
 	// reply, when set, refuses or answers; else the answer is a stream of
 	// events whose head comes at once.
-	reply func(ctx context.Context, f *forward) (*engine.RelayResponse, error)
+	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)
+	polled bool // its answers can be polled
 
 	mu       sync.Mutex
 	forwards []*forward
@@ -167,9 +168,15 @@ type forward struct {
 	mu       sync.Mutex
 	closed   bool
 	closedAt time.Time
+	fd       int // when it is polled
+	ready    func(w *worker, hup bool)
+	hup      bool
 }
 
-var _ engine.Relay = (*relayEngine)(nil)
+var (
+	_ engine.Relay  = (*relayEngine)(nil)
+	_ engine.Polled = (*forward)(nil)
+)
 
 // Forward implements engine.Relay.
 func (e *relayEngine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
@@ -226,10 +233,100 @@ func (f *forward) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// memFDs are the descriptors of answers in memory.
+var memFDs struct {
+	mu   sync.Mutex
+	last int
+	open map[int]*forward
+}
+
+// Detach implements engine.Polled.
+func (f *forward) Detach() (fd int, ok bool) {
+	if !f.engine.polled {
+		return -1, false
+	}
+	memFDs.mu.Lock()
+	defer memFDs.mu.Unlock()
+	memFDs.last++
+	if memFDs.open == nil {
+		memFDs.open = map[int]*forward{}
+	}
+	f.fd = memFDs.last
+	memFDs.open[f.fd] = f
+	return f.fd, true
+}
+
+// TryRead implements engine.Polled: like a socket it gives all that is there,
+// and the end by itself.
+func (f *forward) TryRead(p []byte) (n int, drained bool, err error) {
+	for n < len(p) {
+		if len(f.rest) == 0 {
+			select {
+			case chunk, ok := <-f.chunks:
+				if ok {
+					f.rest = chunk
+					continue
+				}
+				if n > 0 {
+					return n, true, nil
+				}
+				select {
+				case err := <-f.fault:
+					f.fault <- err // again when asked again
+					return 0, false, err
+				default:
+					return 0, false, io.EOF
+				}
+			default:
+				return n, true, nil
+			}
+		}
+		k := copy(p[n:], f.rest)
+		n, f.rest = n+k, f.rest[k:]
+	}
+	return n, false, nil
+}
+
+// memPolls polls answers in memory, edge by edge.
+type memPolls struct{}
+
+func (memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+	memFDs.mu.Lock()
+	f := memFDs.open[fd]
+	memFDs.mu.Unlock()
+	f.mu.Lock()
+	f.ready = ready
+	f.mu.Unlock()
+	go f.notify() // what is there already is an edge
+	return func() {
+		f.mu.Lock()
+		f.ready = nil
+		f.mu.Unlock()
+		memFDs.mu.Lock()
+		delete(memFDs.open, fd)
+		memFDs.mu.Unlock()
+	}, nil
+}
+
+func (memPolls) close() {}
+
+// notify is an edge.
+func (f *forward) notify() {
+	f.mu.Lock()
+	ready, hup := f.ready, f.hup
+	f.mu.Unlock()
+	if ready != nil {
+		ready(new(worker), hup)
+	}
+}
+
 // Close implements the answer's body.
 func (f *forward) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ready != nil {
+		panic("closed while it is polled")
+	}
 	if !f.closed {
 		f.closed, f.closedAt = true, time.Now()
 	}
@@ -247,12 +344,17 @@ func (f *forward) send(parts ...string) {
 	for _, p := range parts {
 		f.chunks <- []byte(p)
 	}
+	f.notify()
 	synctest.Wait()
 }
 
 // end ends the body cleanly.
 func (f *forward) end() {
 	close(f.chunks)
+	f.mu.Lock()
+	f.hup = true
+	f.mu.Unlock()
+	f.notify()
 	synctest.Wait()
 }
 

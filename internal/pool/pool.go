@@ -26,7 +26,7 @@
 //     Options.MaxWait, a job is refused at once with a hint when to come back.
 //
 // How soon the next yield is depends on the work. Encoders yield every 20 to
-// 100 us in any text, with 0.5 ms at most in a single piece of 1 MB
+// 100 us in any text, with one stretch of 0.5 to 1 ms in a single piece of 1 MB
 // (tokenizer.BenchmarkYield). What does not yield is the JSON decoder, at about
 // 1 ms for each MB of a body, and the rendering of a chat template, at about
 // 5 ms for each MB (gateway.BenchmarkPrompt).

@@ -258,7 +258,7 @@ func TestMaxWait(t *testing.T) {
 			t.Errorf("ended with %v after %v, ran: %v, %d waiting", waits.err, time.Since(at), ran, p.Waiting())
 		}
 		<-head.done // 10 ms a unit is known now
-		jobs := []*running{start(p, t.Context(), 100, busy(time.Second)), start(p, t.Context(), 200, busy(2*time.Second)), start(p, t.Context(), 200, busy(2*time.Second))}
+		jobs := []*running{start(p, t.Context(), 100, busy(time.Second)), start(p, t.Context(), 200, busy(time.Second)), start(p, t.Context(), 200, busy(time.Second))}
 		at = time.Now()
 		over := start(p, t.Context(), 100, func(func()) { ran = true })
 		<-over.done
@@ -268,8 +268,8 @@ func TestMaxWait(t *testing.T) {
 		for _, j := range jobs {
 			<-j.done
 		}
-		if jobs[0].err != nil || jobs[1].err != nil {
-			t.Errorf("ended with %v and %v", jobs[0].err, jobs[1].err)
+		if jobs[0].err != nil || jobs[1].err != nil || jobs[2].err != nil {
+			t.Errorf("ended with %v, %v and %v", jobs[0].err, jobs[1].err, jobs[2].err)
 		}
 		if s := p.Stats(); s.Refused != 2 || s.Cancelled != 0 {
 			t.Errorf("stats %+v", s)

@@ -123,6 +123,9 @@ type replace struct {
 }
 
 func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
+	if l, ok := r.m.(literal); ok {
+		return appendReplaced(dst, s, string(l), r.content, p)
+	}
 	x.spans = x.spans[:0]
 	if err := r.m.find(&x.found, s, p); err != nil || len(x.spans) == 0 {
 		return dst, false, err
@@ -137,6 +140,33 @@ func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bo
 				return dst, false, err
 			}
 		}
+	}
+	return append(dst, s[done:]...), true, nil
+}
+
+// appendReplaced appends s with content in place of each old, which is not
+// empty.
+func appendReplaced(dst []byte, s, old, content string, p pauser) (out []byte, changed bool, err error) {
+	const part = 8 * pauseSteps
+	first, done, pause := old[0], 0, part
+	for i := 0; i < len(s); {
+		if i >= pause {
+			pause = i + part
+			if err := p.pause(); err != nil {
+				return dst, false, err
+			}
+		}
+		if s[i] != first || !strings.HasPrefix(s[i:], old) {
+			i++
+			continue
+		}
+		dst = append(dst, s[done:i]...)
+		dst = append(dst, content...)
+		i += len(old)
+		done, changed = i, true
+	}
+	if !changed {
+		return dst, false, nil
 	}
 	return append(dst, s[done:]...), true, nil
 }

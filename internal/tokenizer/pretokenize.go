@@ -435,22 +435,15 @@ func (c metaspace) cut(e *Encoder, dst []uint32, s string, first bool, at int) (
 	if !leads && (c.scheme == "always" || c.scheme == "first" && first) {
 		m.text = append(m.text, c.replacement...)
 	}
-	for done := 0; done < len(s); {
-		end := len(s)
-		if space := strings.IndexByte(s[done:], ' '); space >= 0 {
-			end = done + space
+	text, changed, err := appendReplaced(m.text, s, " ", c.replacement, e)
+	if err != nil {
+		return dst, err
+	}
+	if m.text = text; !changed {
+		if len(text) == 0 {
+			return e.segment(dst, s, first, at+1)
 		}
-		m.text = append(m.text, s[done:end]...)
-		e.work -= (end-done)/16 + 1
-		if done = end; end < len(s) {
-			m.text = append(m.text, c.replacement...)
-			done++
-		}
-		if e.work <= 0 {
-			if err := e.pause(); err != nil {
-				return dst, err
-			}
-		}
+		m.text = append(text, s...)
 	}
 	return e.segment(dst, unsafe.String(unsafe.SliceData(m.text), len(m.text)), first, at+1)
 }

@@ -119,9 +119,15 @@ func (b *body) Detach() (fd int, ok bool) {
 
 // TryRead implements engine.Polled.
 func (b *body) TryRead(p []byte) (n int, drained bool, err error) {
-	if !b.detached || len(b.in.rest) > 0 || b.err != nil || b.framing == http1.Empty || len(p) == 0 {
-		n, err = b.Read(p)
-		return n, false, err
+	switch {
+	case b.err != nil || len(p) == 0:
+		return 0, false, b.err
+	case b.framing == http1.Empty:
+		b.err = b.end(b.in.rest)
+		return 0, false, b.err
+	case len(b.in.rest) > 0:
+		n, b.err = b.take(p)
+		return n, false, b.err
 	}
 	if b.framing == http1.Sized {
 		p = p[:min(int64(len(p)), b.left)]

@@ -94,8 +94,11 @@ func (c *conn) attach() error {
 // tryRead reads from a detached connection what is there; -1 is nothing.
 func (c *conn) tryRead(p []byte) (n int, err error) {
 	n, err = sock.TryRead(c.bare, p)
-	if err != nil {
+	switch {
+	case err != nil:
 		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("recv", err)}
+	case n == 0:
+		err = io.EOF
 	}
 	return n, err
 }

@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"golang.org/x/sys/unix"
+
 	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -133,13 +135,57 @@ func bounded(t *testing.T) context.Context {
 // ask does one exchange to its end.
 func ask(t *testing.T, e *Engine, body string) (*engine.RelayResponse, string, error) {
 	t.Helper()
+	return askBy(t, e, body, false)
+}
+
+// askBy is ask, with the body read as a caller does that polls.
+func askBy(t *testing.T, e *Engine, body string, polled bool) (*engine.RelayResponse, string, error) {
+	t.Helper()
 	resp, err := e.Forward(bounded(t), post(body), &trace.Leg{})
 	if err != nil {
 		return nil, "", err
 	}
 	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
+	got, err := io.ReadAll(readerOf(t, resp, polled))
 	return resp, string(got), err
+}
+
+// readerOf gives the body's reader, of one of both ways.
+func readerOf(t *testing.T, resp *engine.RelayResponse, polled bool) io.Reader {
+	t.Helper()
+	if !polled {
+		return resp.Body
+	}
+	p := resp.Body.(engine.Polled)
+	fd, ok := p.Detach()
+	if !ok {
+		t.Fatal("the body cannot be polled")
+	}
+	return &pollReader{Polled: p, fd: fd}
+}
+
+// pollReader reads a detached body. It polls exactly when the body says so.
+type pollReader struct {
+	engine.Polled
+	fd      int
+	drained bool
+}
+
+func (r *pollReader) Read(p []byte) (int, error) {
+	for {
+		if r.drained {
+			fds := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(fds, 10_000); n == 0 {
+				return 0, errors.New("nothing to read for 10 s")
+			} else if err == unix.EINTR {
+				continue
+			}
+		}
+		n, drained, err := r.TryRead(p)
+		if r.drained = drained; n > 0 || err != nil {
+			return n, err
+		}
+	}
 }
 
 func mustAsk(t *testing.T, e *Engine, body, want string) *engine.RelayResponse {

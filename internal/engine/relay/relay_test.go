@@ -117,7 +117,8 @@ func TestBodies(t *testing.T) {
 		"204 with length":  {"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, tiny := range []bool{false, true} {
+			for way := range 4 {
+				tiny, polled := way&1 != 0, way&2 != 0
 				p := play(t, func(_ int, w *wire) {
 					for r, _ := w.request(); r != nil; r, _ = w.request() {
 						w.send(c.answer)
@@ -132,7 +133,7 @@ func TestBodies(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					var body io.Reader = resp.Body
+					body := readerOf(t, resp, polled)
 					if tiny {
 						body = iotest.OneByteReader(body)
 					}
@@ -257,13 +258,15 @@ func TestBrokenAnswers(t *testing.T) {
 				w.send(answer)
 			})
 			e := p.engine(Options{})
-			_, got, err := ask(t, e, "{}")
-			wantFault(t, err, infer.CodeEngine)
-			if !strings.HasPrefix("hello\r", got) {
-				t.Errorf("read %q", got)
+			for _, polled := range []bool{false, true} {
+				_, got, err := askBy(t, e, "{}", polled)
+				wantFault(t, err, infer.CodeEngine)
+				if !strings.HasPrefix("hello\r", got) {
+					t.Errorf("read %q", got)
+				}
 			}
-			if n := p.accepted(); n != 1 {
-				t.Errorf("%d connections, want 1", n)
+			if n := p.accepted(); n != 2 {
+				t.Errorf("%d connections, want 2", n)
 			}
 		})
 	}
@@ -375,6 +378,12 @@ func TestCancel(t *testing.T) {
 // Closing an answer before its end ends the connection, and that is how the
 // engine learns that nobody listens.
 func TestCloseEarly(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		closeEarly(t, polled)
+	}
+}
+
+func closeEarly(t *testing.T, polled bool) {
 	gone := make(chan struct{}, 1)
 	p := play(t, func(_ int, w *wire) {
 		w.request()
@@ -387,7 +396,7 @@ func TestCloseEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := resp.Body.Read(make([]byte, 100)); n != 5 || err != nil {
+	if n, err := readerOf(t, resp, polled).Read(make([]byte, 100)); n != 5 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	resp.Body.Close()
@@ -395,4 +404,51 @@ func TestCloseEarly(t *testing.T) {
 	if n, err := resp.Body.Read(make([]byte, 100)); n != 0 || err == nil || err == io.EOF {
 		t.Errorf("after Close: %d, %v", n, err)
 	}
+}
+
+// An answer that cannot be polled is read as before: its caller has given up,
+// or its request is still under way.
+func TestDetachRefused(t *testing.T) {
+	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+	release := make(chan struct{})
+	p := play(t, func(n int, w *wire) {
+		if n == 0 {
+			w.send(chunked) // before it has read the request, which is large
+			<-release
+		} else {
+			w.request()
+			w.send(chunked)
+		}
+		w.drain()
+	})
+	e := p.engine(Options{})
+
+	resp, err := e.Forward(bounded(t), post(strings.Repeat("x", 32<<20)), &trace.Leg{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fd, ok := resp.Body.(engine.Polled).Detach(); ok {
+		t.Errorf("a body whose request is under way gave descriptor %d", fd)
+	}
+	if n, err := resp.Body.Read(make([]byte, 100)); n != 5 || err != nil {
+		t.Errorf("read on: %d, %v", n, err)
+	}
+	resp.Body.Close()
+	close(release)
+
+	ctx, cancel := context.WithCancel(bounded(t))
+	if resp, err = e.Forward(ctx, post("{}"), &trace.Leg{}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for {
+		// The context's end closes the connection from elsewhere.
+		if _, err := resp.Body.Read(make([]byte, 100)); err != nil {
+			break
+		}
+	}
+	if fd, ok := resp.Body.(engine.Polled).Detach(); ok {
+		t.Errorf("the body of a caller that gave up gave descriptor %d", fd)
+	}
+	resp.Body.Close()
 }
