@@ -68,6 +68,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	bin/weir bench --scenario backlog
 	bin/weir bench --scenario loss
 	bin/weir bench --scenario starvation
+	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 
 .PHONY: soak

@@ -14,6 +14,7 @@ type runeSet struct {
 	categories uint32 // a bit for each general category
 	space      bool   // \s
 	word       bool   // \w
+	inside     bool   // the \w stands inside a set
 	union      []*runeSet
 	also       *runeSet // a rune must be in this one too, before negation
 	negative   bool
@@ -37,7 +38,12 @@ func (s *runeSet) holds(r rune) bool {
 
 func (s *runeSet) some(r rune) bool {
 	c := class(r)
-	if in(c, s.categories) || s.space && c&bitSpace != 0 || s.word && traits(r)&bitSplitWord != 0 {
+	if in(c, s.categories) || s.space && c&bitSpace != 0 {
+		return true
+	}
+	// Inside a set Oniguruma's \w follows Unicode; by itself it takes six
+	// numbers of Latin-1 too.
+	if s.word && traits(r)&bitSplitWord != 0 && !(s.inside && r < 0x100 && in(c, 1<<gcNo)) {
 		return true
 	}
 	for _, span := range s.ranges {
@@ -178,6 +184,7 @@ func (r *regexReader) member(into *runeSet) error {
 	case set != nil && isRange:
 		return errors.New("a range that begins with a set")
 	case set != nil:
+		set.inside = true
 		into.union = append(into.union, set.seal())
 		return nil
 	case !isRange:
