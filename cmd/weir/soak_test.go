@@ -66,7 +66,8 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	slow, hangUps := max(1, streams*2/100), max(1, streams*5/100)
 	s, flags := soakEngine(t, path, models.SimName, streams, step)
 	swiftly, more := soakEngine(t, path, swift, slow, 10*time.Millisecond)
-	g := startGateway(t, append(append([]string{"serve"}, flags...), more...)...)
+	// The cache of prompts grows to its bound, which is to be early.
+	g := startGateway(t, append(append([]string{"serve", "--prefix-cache", "4194304"}, flags...), more...)...)
 
 	shape := func(concurrency int) load.Plan {
 		return load.Plan{URL: g.url, Model: models.SimName, Verify: words(t), Concurrency: concurrency, Duration: duration,
