@@ -35,15 +35,16 @@ import (
 func main() {
 	each := flag.Duration("t", 60*time.Millisecond, "time for each figure")
 	only := flag.String("grammar", "", "measure this grammar alone")
+	longest := flag.Int("longest", 1<<20, "leave out longer texts, in bytes")
 	flag.Parse()
-	if err := run(os.Stdout, *each, *only); err != nil {
+	if err := run(os.Stdout, *each, *only, *longest); err != nil {
 		fmt.Fprintln(os.Stderr, "tokenize:", err)
 		os.Exit(1)
 	}
 }
 
 // run prints the table.
-func run(w io.Writer, each time.Duration, only string) error {
+func run(w io.Writer, each time.Duration, only string, longest int) error {
 	dir, err := os.MkdirTemp("", "weir-tokenize-")
 	if err != nil {
 		return err
@@ -84,6 +85,9 @@ func run(w io.Writer, each time.Duration, only string) error {
 			llama3 = m.Tokenizer
 		}
 		for i, x := range texts {
+			if len(x.text) > longest {
+				continue
+			}
 			r, err := measure(m.Tokenizer, x.text, each)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", g.name, x.name, err)
@@ -106,7 +110,7 @@ func run(w io.Writer, each time.Duration, only string) error {
 			fmt.Fprintf(w, "| %s | %s | %d | %.1f | %.1f | %s | %s | %.0f |\n", g.name, x.name, r.tokens, r.cold/1e6, r.warm/1e6, library, ratio, r.allocations)
 		}
 	}
-	if llama3 == nil {
+	if llama3 == nil || longest < longPrompt {
 		return nil
 	}
 	return prefixReuse(w, llama3, texts[longEnglish].text, 4*each)

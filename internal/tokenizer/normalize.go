@@ -286,8 +286,6 @@ func keepsStart(normalizers []rewriter) (whole, parts bool) {
 			parts = parts && r.onlyRunes()
 		case normalForm, prepend:
 			parts = false
-		case eachRune:
-			whole, parts = false, false
 		default:
 			whole, parts = false, false
 		}
