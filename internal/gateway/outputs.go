@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -49,6 +50,8 @@ type shard struct {
 // the streams need not hold it.
 type worker struct {
 	frame []byte // the chunk being written
+	out   []byte // what goes into it
+	piece []byte // the text at hand
 	read  []byte // what a relay's engine sends
 	turns int    // since it last yielded
 
@@ -279,6 +282,7 @@ func (x *exchange) advance(w *worker) (v verdict, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			x.panicked(p)
+			x.out, x.piece = nil, nil // they may be the worker's
 			v, err = ended, x.err
 		}
 	}()
@@ -292,8 +296,9 @@ func (x *exchange) advance(w *worker) (v verdict, err error) {
 // but never waiting. What comes while it writes gives it another turn.
 func (x *exchange) output(w *worker) (verdict, error) {
 	if len(x.out) > 0 { // a first output, encoded before the stream left net/http
-		v, err := x.tryWrite(w, x.out, x.complete)
-		if x.out = x.out[:0]; v != waits {
+		out := x.out
+		x.out, x.piece = nil, nil
+		if v, err := x.tryWrite(w, out, x.complete); v != waits {
 			return v, err
 		}
 		x.enter(trace.Engine)
@@ -309,13 +314,18 @@ func (x *exchange) output(w *worker) (verdict, error) {
 		}
 		return waits, nil
 	}
-	if err := x.process(); err != nil {
+	x.out, x.piece = w.out[:0], w.piece[:0]
+	err := x.process()
+	w.out, w.piece = x.out, x.piece
+	out := x.out
+	x.out, x.piece = nil, nil
+	if err != nil {
+		x.out = bytes.Clone(out) // what came before it, for fail
 		return ended, err
 	}
-	v, err := waits, error(nil)
-	if len(x.out) > 0 {
-		v, err = x.tryWrite(w, x.out, x.complete)
-		x.out = x.out[:0]
+	v := waits
+	if len(out) > 0 {
+		v, err = x.tryWrite(w, out, x.complete)
 	}
 	if v == waits {
 		x.enter(trace.Engine)
