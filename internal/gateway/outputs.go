@@ -100,10 +100,9 @@ func (b *Batch) End() {
 	if o := b.outputs.Load(); o != nil {
 		for _, s := range o.shards {
 			s.mu.Lock()
-			asleep := s.asleep && len(s.queue) > 0
-			s.asleep = s.asleep && !asleep
+			due := s.due()
 			s.mu.Unlock()
-			if asleep {
+			if due {
 				s.rouse()
 			}
 		}
@@ -138,12 +137,21 @@ func (o *outputs) close() {
 func (s *shard) push(x *exchange) {
 	s.mu.Lock()
 	s.queue = append(s.queue, x)
-	asleep := s.asleep && s.batch.readers.Load() == 0
-	s.asleep = s.asleep && !asleep
+	due := s.batch.readers.Load() == 0 && s.due()
 	s.mu.Unlock()
-	if asleep {
+	if due {
 		s.rouse()
 	}
+}
+
+// due says whether the worker sleeps on work, and then counts it as awake: the
+// caller, who holds the lock, must rouse it.
+func (s *shard) due() bool {
+	due := s.asleep && len(s.queue) > 0
+	if due {
+		s.asleep = false
+	}
+	return due
 }
 
 func (s *shard) rouse() {
