@@ -52,12 +52,7 @@ func (d *decoding) read(n node) error {
 		if err := n.decode(&seq); err != nil {
 			return err
 		}
-		for i, part := range seq.Decoders {
-			if err := d.read(n.at(fmt.Sprintf("/decoders/%d", i), part)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return n.each("decoders", seq.Decoders, d.read)
 	}
 	switch kind {
 	case "Fuse":

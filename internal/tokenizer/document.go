@@ -46,6 +46,16 @@ func (n node) at(path string, value jsontext.Value) node {
 	return node{n.file, n.path + path, value}
 }
 
+// each reads the elements of a member that is an array, in their order.
+func (n node) each(member string, values []jsontext.Value, read func(node) error) error {
+	for i, value := range values {
+		if err := read(n.at(fmt.Sprintf("/%s/%d", member, i), value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // null says whether the value is absent or null.
 func (n node) null() bool { return len(n.value) == 0 || n.value.Kind() == 'n' }
 

@@ -36,12 +36,7 @@ func (t *Tokenizer) readNormalizer(n node) error {
 		if err := n.decode(&seq); err != nil {
 			return err
 		}
-		for i, part := range seq.Normalizers {
-			if err := t.readNormalizer(n.at(fmt.Sprintf("/normalizers/%d", i), part)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return n.each("normalizers", seq.Normalizers, t.readNormalizer)
 	case "NFC":
 		r, err = normalForm{compose: true}, n.decode(&bare)
 	case "NFD":

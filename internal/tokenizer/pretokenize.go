@@ -47,12 +47,7 @@ func (t *Tokenizer) readPreTokenizer(n node) error {
 		if err := n.decode(&seq); err != nil {
 			return err
 		}
-		for i, part := range seq.PreTokenizers {
-			if err := t.readPreTokenizer(n.at(fmt.Sprintf("/pretokenizers/%d", i), part)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return n.each("pretokenizers", seq.PreTokenizers, t.readPreTokenizer)
 	}
 	if t.byteLevel {
 		return n.unsupported(fmt.Sprintf("pre-tokenizer %q after ByteLevel", kind))

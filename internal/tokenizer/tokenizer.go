@@ -118,12 +118,7 @@ func (t *Tokenizer) readPostProcessor(n node) error {
 		if err := n.decode(&seq); err != nil {
 			return err
 		}
-		for i, part := range seq.Processors {
-			if err := t.readPostProcessor(n.at(fmt.Sprintf("/processors/%d", i), part)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return n.each("processors", seq.Processors, t.readPostProcessor)
 	}
 	return n.unsupported(fmt.Sprintf("post-processor %q", kind))
 }
