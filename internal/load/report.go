@@ -90,8 +90,11 @@ type Report struct {
 func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
 
 // JSON writes the report as one object.
-func (r *Report) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+func (r *Report) JSON(w io.Writer) error { return WriteJSON(w, r) }
+
+// WriteJSON writes a report of any kind as one object, for people to read too.
+func WriteJSON(w io.Writer, report any) error {
+	b, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}

@@ -3,7 +3,6 @@
 package scenario
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/bench/client"
+	"weir/internal/load"
 )
 
 // Report is what a run of a scenario showed. Its JSON form is one object.
@@ -88,14 +88,7 @@ func (r *runner) row(x *client.Result) Row {
 }
 
 // JSON writes the report as one object.
-func (r *Report) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode report: %w", err)
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
+func (r *Report) JSON(w io.Writer) error { return load.WriteJSON(w, r) }
 
 // Text writes the report for a person.
 func (r *Report) Text(w io.Writer) error {
