@@ -201,7 +201,7 @@ func (e *Engine) deliver(s *sim.Step) {
 	}
 	for _, f := range s.First {
 		j := e.jobs[f.Ref]
-		j.box.building.first = append(j.box.building.first, first{slot: j.slot, stamps: f.Stamps})
+		j.box.building.first = append(j.box.building.first, first{slot: j.slot, First: f})
 	}
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]

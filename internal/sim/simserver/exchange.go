@@ -59,6 +59,7 @@ type output struct {
 	completion int   // ids generated
 	latest     int64 // when the latest was, ns
 	cached     int   // prompt tokens found in the cache
+	rank       int   // the DP rank that has it
 	stamps     infer.Stamps
 	reason     infer.Reason // set when it ended
 	matched    match        // with ReasonStop
@@ -237,7 +238,8 @@ func (x *exchange) whole(refuse func(error)) bool {
 func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool) {
 	for i := range x.taken.first {
 		first := &x.taken.first[i]
-		x.outputs[first.slot].stamps = first.stamps
+		o := &x.outputs[first.slot]
+		o.stamps, o.cached, o.rank = first.Stamps, first.Cached, first.DPRank
 	}
 	for _, d := range x.taken.done {
 		x.outputs[d.slot].summary = d.Done
@@ -316,7 +318,7 @@ func (x *exchange) flush(b []byte, f form) []byte {
 // or sent.
 func (x *exchange) say(o *output, id uint32, times int) {
 	text, send := "", true
-	if s := &o.summary; s.Reason == infer.ReasonStop && s.Completion == o.completion {
+	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
 		o.matched = match{set: true, id: id}
 		send = o.sendStop
 		if o.showStop {
@@ -447,8 +449,11 @@ func (x *exchange) breakOff(kind sim.FaultKind) {
 // text gives what an id says. End ids say nothing.
 func (e *Engine) text(id uint32) string {
 	text, isWord := e.prepare.Words.Text(id)
-	if isWord || e.tokenizer == nil || slices.Contains(e.prepare.EOS, id) {
+	if isWord || e.tokenizer == nil || e.ends(id) {
 		return text
 	}
 	return string(e.tokenizer.Text(id))
 }
+
+// ends says whether an id is one of the model's end ids.
+func (e *Engine) ends(id uint32) bool { return slices.Contains(e.prepare.EOS, id) }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 
-	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
@@ -20,8 +19,8 @@ type batch struct {
 }
 
 type first struct {
-	slot   uint32
-	stamps infer.Stamps
+	slot uint32
+	sim.First
 }
 
 type done struct {
