@@ -62,7 +62,8 @@ type Starved struct {
 	P50   float64 `json:"small_output_path_delay_p50_ms"`
 	P99   float64 `json:"small_output_path_delay_p99_ms"`
 	Max   float64 `json:"small_output_path_delay_max_ms"`
-	// Stall is how long a request took that needs nothing but I/O, p99.
+	// Stall is how late the gateway's I/O was, p99, by its own canary
+	// (watch.Canary).
 	Stall    float64 `json:"io_stall_p99_ms"`
 	Timeouts int     `json:"acknowledgement_timeouts"`
 	Errors   int     `json:"ended_by_error"`
@@ -137,7 +138,7 @@ func (r *runner) starve(ctx context.Context, gateway string, phases []phase, eac
 type starved struct {
 	r               *runner
 	engine, gateway *bench.Process
-	url, healthy    string
+	url, metrics    string
 	timeline        string
 }
 
@@ -169,14 +170,14 @@ func (r *runner) startStarved(ctx context.Context, gateway string) (*starved, er
 	args := []string{binary, "serve", "--listen", addr[1], "--admin-listen", addr[2], "--engine", "weir=" + addr[0], "--timeline", t.timeline,
 		"--submit-timeout", control.AckTimeout.String(), "--log-level", "error"}
 	ready := "http://" + addr[2] + "/readyz"
-	t.healthy = "http://" + addr[2] + "/healthz"
+	t.metrics = "http://" + addr[2] + "/metrics"
 	if gateway != bench.Plane {
 		spec, err := json.Marshal(&cell.Cell{Engine: addr[0], Gateway: addr[1], Timeline: t.timeline})
 		if err != nil {
 			return t, err
 		}
 		args = []string{binary, r.options.RoleCommand, bench.InlineRole, string(spec)}
-		t.healthy, ready = t.url, t.url
+		t.metrics, ready = t.url, t.url
 	}
 	if t.gateway, err = bench.Start(args, r.environment); err != nil {
 		return t, err
@@ -227,15 +228,20 @@ func (t *starved) phase(ctx context.Context, p phase, each time.Duration) (Starv
 	if err != nil {
 		return row, span, err
 	}
-	within, cancel := context.WithTimeout(ctx, measure)
-	defer cancel()
-	ask, done := page(t.healthy)
-	defer done()
-	took, err := canary(within, ask)
+	earlier, err := stalls(ctx, t.metrics)
 	if err != nil {
 		return row, span, err
 	}
-	if err := ctx.Err(); err != nil {
+	select {
+	case <-ctx.Done():
+		return row, span, ctx.Err()
+	case <-time.After(measure):
+	}
+	later, err := stalls(ctx, t.metrics)
+	if err != nil {
+		return row, span, err
+	}
+	if row.Stall, err = later.since(earlier).quantile(0.99); err != nil {
 		return row, span, err
 	}
 	span[1] = trace.Now()
@@ -244,7 +250,6 @@ func (t *starved) phase(ctx context.Context, p phase, each time.Duration) (Starv
 		return row, span, err
 	}
 	row.CPU = (after.CPU - before.CPU) / (float64(span[1]-span[0]) / 1e9)
-	row.Stall = percentile(took, 0.99)
 	for i, l := range loads {
 		l.Interrupt()
 		report, err := readReport(ctx, l)
@@ -320,6 +325,15 @@ func (s *Starved) read(timeline []byte, span [2]int64) error {
 	slices.Sort(delays)
 	s.Small, s.P50, s.P99, s.Max = len(delays), percentile(delays, 0.5), percentile(delays, 0.99), percentile(delays, 1)
 	return nil
+}
+
+// percentile is the value that a share of sorted values does not exceed; 0 of
+// none.
+func percentile(sorted []float64, share float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(share*float64(len(sorted)-1))]
 }
 
 // judgeStarvation judges the rows: of each gateway first the small streams
