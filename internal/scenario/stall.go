@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -45,8 +46,36 @@ func stalls(ctx context.Context, url string) (buckets, error) {
 		return buckets{}, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
 	}
 	family := families[watch.Stall]
+	if family == nil {
+		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no %s", url, watch.Stall)
+	}
+	return counted(family)
+}
+
+// idle is a canary in a process that does nothing else: this one. What it sees
+// is the machine.
+func idle(ctx context.Context) (read func() (buckets, error)) {
+	registry := prometheus.NewRegistry()
+	canary := watch.NewCanary(registry)
+	failed := make(chan error, 1)
+	go func() { failed <- canary.Run(ctx) }()
+	return func() (buckets, error) {
+		select {
+		case err := <-failed:
+			return buckets{}, err
+		default:
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			return buckets{}, err
+		}
+		return counted(families[0])
+	}
+}
+
+func counted(family *dto.MetricFamily) (buckets, error) {
 	if family.GetType() != dto.MetricType_HISTOGRAM || len(family.GetMetric()) != 1 {
-		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no histogram %s", url, watch.Stall)
+		return buckets{}, fmt.Errorf("the metrics: %s is no histogram", family.GetName())
 	}
 	h := family.GetMetric()[0].GetHistogram()
 	b := buckets{total: h.GetSampleCount()}

@@ -156,7 +156,7 @@ func TestStarvedText(t *testing.T) {
 	if err := errors.Join(report.Text(&text), report.JSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00         0         0     0\n"} {
+	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00    0.00         0         0     0\n"} {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("%q is not in\n%s", part, text.String())
 		}
