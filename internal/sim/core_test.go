@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"weir/internal/content"
 	"weir/internal/infer"
 )
@@ -46,195 +44,6 @@ func prepare(t testing.TB, c *Core, p Params) Request {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// ledger is what a careful client of the core would keep of one request.
-type ledger struct {
-	params Params
-	stream content.Stream
-	total  uint32
-	first  bool
-	ended  infer.Reason // what the client asked for
-}
-
-// TestConservation drives the core with random events and checks after each
-// step that nothing was lost, doubled or reordered.
-func TestConservation(t *testing.T) {
-	words := testWords(t)
-	rapid.Check(t, func(t *rapid.T) {
-		opts := Options{
-			Words:      words,
-			MaxRunning: rapid.IntRange(1, 8).Draw(t, "max_running"),
-			MaxQueued:  rapid.IntRange(0, 5).Draw(t, "max_queued"),
-			StepTokens: rapid.IntRange(8, 64).Draw(t, "step_tokens"),
-			EOS:        []uint32{2, 3},
-			MeanTokens: rapid.IntRange(1, 30).Draw(t, "mean"),
-			Cost:       Constant{Prefill: 5 * time.Millisecond, Decode: time.Millisecond},
-		}
-		c, err := New(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		live := map[Ref]*ledger{}
-		var now int64
-		var accepted, refused, done, prompts, ids uint64
-
-		check := func(s *Step) {
-			if s.Batch.Prefill+s.Batch.Decode > opts.StepTokens {
-				t.Fatalf("step of %+v is over the budget %d", s.Batch, opts.StepTokens)
-			}
-			if s.Running > opts.MaxRunning {
-				t.Fatalf("%d running", s.Running)
-			}
-			if len(s.Ref) > s.Batch.Decode+s.Batch.Chunks {
-				t.Fatalf("%d ids from %+v", len(s.Ref), s.Batch)
-			}
-			for i, ref := range s.Ref {
-				l := live[ref]
-				if l == nil {
-					t.Fatalf("an id for %d, which is not live", ref)
-				}
-				l.total++
-				ids++
-				if s.Total[i] != l.total {
-					t.Fatalf("total %d, want %d", s.Total[i], l.total)
-				}
-				if s.ID[i] != 2 && s.ID[i] != 3 && s.ID[i] != words.Next(&l.stream) {
-					t.Fatalf("id %d is not what comes next", s.ID[i])
-				}
-				words.Push(&l.stream, s.ID[i])
-			}
-			for _, f := range s.First {
-				st := f.Stamps
-				order := []int64{0, st.ServerCreated, st.QueueStart, st.QueueEnd, st.PrefillStart, st.PrefillEnd, st.FirstToken, s.End}
-				for i := 1; i < len(order); i++ {
-					if order[i] < order[i-1] {
-						t.Fatalf("stamps go back: %v", order)
-					}
-				}
-				if live[f.Ref].first {
-					t.Fatal("first twice")
-				}
-				live[f.Ref].first = true
-			}
-			for _, d := range s.Done {
-				l := live[d.Ref]
-				if l == nil {
-					t.Fatalf("%d done twice or never submitted", d.Ref)
-				}
-				if d.Completion != int(l.total) || d.PromptTokens != len(l.params.Prompt) || l.first != (l.total > 0) {
-					t.Fatalf("done %+v, seen %+v", d, l)
-				}
-				switch {
-				case l.ended != "" && d.Reason != l.ended:
-					t.Fatalf("done %+v, asked for %s", d, l.ended)
-				case l.ended != "":
-				case d.Reason == infer.ReasonAbort:
-					t.Fatalf("aborted by nobody: %+v", d)
-				case d.Reason == infer.ReasonLength && d.Completion != l.params.MaxTokens,
-					d.Reason == infer.ReasonStop && (d.Completion <= l.params.MinTokens || l.params.IgnoreEOS),
-					d.Completion > l.params.MaxTokens,
-					l.params.Stall && d.Completion > l.params.StallAfter:
-					t.Fatalf("done %+v, params %+v", d, l.params)
-				}
-				prompts += uint64(len(l.params.Prompt))
-				delete(live, d.Ref)
-				done++
-			}
-			n := c.Counts()
-			if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting) {
-				t.Fatalf("counts do not add up: %+v", n)
-			}
-			if n.Received != accepted+refused || n.Rejected != refused || n.Finished+n.Aborted != done || n.Generated != ids {
-				t.Fatalf("counts %+v; seen %d accepted, %d refused, %d done, %d ids", n, accepted, refused, done, ids)
-			}
-		}
-		runTo := func(until int64) {
-			for {
-				due, ok := c.Due()
-				if !ok || due > until {
-					break
-				}
-				now = max(now, due)
-				for s := c.Advance(now); s != nil; s = c.Advance(now) {
-					check(s)
-				}
-			}
-			now = until
-		}
-
-		t.Repeat(map[string]func(*rapid.T){
-			"submit": func(t *rapid.T) {
-				limit := rapid.IntRange(1, 20).Draw(t, "max")
-				p := Params{
-					Prompt:    rapid.SliceOfN(rapid.Uint32Range(0, 2000), 1, 100).Draw(t, "prompt"),
-					MaxTokens: limit,
-					MinTokens: rapid.IntRange(0, limit).Draw(t, "min"),
-					IgnoreEOS: rapid.Bool().Draw(t, "ignore_eos"),
-					Stall:     rapid.IntRange(0, 9).Draw(t, "stall") == 0,
-				}
-				p.StallAfter = rapid.IntRange(0, 5).Draw(t, "stall_after")
-				r, err := c.Options().Prepare(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ref, err := c.Submit(now, now, r)
-				if err != nil {
-					if opts.MaxQueued == 0 || c.Counts().Waiting < opts.MaxQueued {
-						t.Fatalf("refused with room: %v", err)
-					}
-					refused++
-					return
-				}
-				if live[ref] != nil {
-					t.Fatalf("ref %d is in use", ref)
-				}
-				accepted++
-				live[ref] = &ledger{params: p, stream: words.Start(p.Prompt, 0)}
-			},
-			"abort": func(t *rapid.T) {
-				for ref, l := range live {
-					c.Abort(now, ref)
-					if l.ended == "" {
-						l.ended = infer.ReasonAbort
-					}
-					break
-				}
-			},
-			"stop": func(t *rapid.T) {
-				for ref, l := range live {
-					c.Stop(now, ref)
-					if l.ended == "" {
-						l.ended = infer.ReasonStop
-					}
-					break
-				}
-			},
-			"run": func(t *rapid.T) {
-				runTo(now + rapid.Int64Range(0, int64(30*time.Millisecond)).Draw(t, "for"))
-			},
-		})
-
-		// At rest everything was accounted for; only stalled requests remain, and
-		// those that wait behind them.
-		runTo(now + int64(time.Hour))
-		for ref, l := range live {
-			c.Abort(now, ref)
-			if l.ended == "" {
-				l.ended = infer.ReasonAbort
-			}
-		}
-		runTo(now + int64(time.Hour))
-		if len(live) != 0 || done != accepted || c.Counts().Running != 0 || c.Counts().Waiting != 0 {
-			t.Fatalf("%d live, %d of %d done, counts %+v", len(live), done, accepted, c.Counts())
-		}
-		if _, ok := c.Due(); ok {
-			t.Fatal("an idle engine wants to be called")
-		}
-		if n := c.Counts(); n.Prefilled > prompts {
-			t.Fatalf("%d prompt tokens computed of %d", n.Prefilled, prompts)
-		}
-	})
 }
 
 func TestPrepareRefuses(t *testing.T) {
@@ -394,4 +203,66 @@ func BenchmarkStep(b *testing.B) {
 		now += int64(time.Millisecond)
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/token")
+}
+
+// finishAll runs an engine until nothing more happens and gives what a request
+// got and how it ended, by ref.
+func finishAll(c *Core) (ids map[Ref][]uint32, done map[Ref]Done) {
+	ids, done = map[Ref][]uint32{}, map[Ref]Done{}
+	for {
+		due, ok := c.Due()
+		if !ok {
+			return ids, done
+		}
+		for s := c.Advance(due); s != nil; s = c.Advance(due) {
+			for i, ref := range s.Ref {
+				ids[ref] = append(ids[ref], s.ID[i])
+			}
+			for _, d := range s.Done {
+				done[d.Ref] = d
+			}
+		}
+	}
+}
+
+func TestScript(t *testing.T) {
+	eos := []uint32{2, 3}
+	script := []uint32{100, 101, 102}
+	for name, x := range map[string]struct {
+		eos    []uint32
+		p      Params
+		ids    int // said
+		reason infer.Reason
+		ended  bool // by an id that is reported
+	}{
+		"said":          {eos, Params{Script: script}, 4, infer.ReasonStop, true},
+		"nothing":       {eos, Params{Script: []uint32{}}, 1, infer.ReasonStop, true},
+		"cut":           {eos, Params{Script: script, MaxTokens: 3}, 3, infer.ReasonLength, false},
+		"cut at end id": {eos, Params{Script: script, MaxTokens: 4}, 4, infer.ReasonStop, true},
+		"ignored end":   {eos, Params{Script: script, MaxTokens: 9, IgnoreEOS: true}, 9, infer.ReasonLength, false},
+		"min":           {eos, Params{Script: script, MinTokens: 6}, 7, infer.ReasonStop, true},
+		"stop id":       {eos, Params{Script: script, StopIDs: []uint32{101}}, 2, infer.ReasonStop, true},
+		"no end ids":    {nil, Params{Script: script}, 3, infer.ReasonStop, false},
+	} {
+		c := testCore(t, Options{EOS: x.eos})
+		x.p.Prompt = []uint32{1}
+		ref, err := c.Submit(0, 0, prepare(t, c, x.p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, done := finishAll(c)
+		got, d := ids[ref], done[ref]
+		if len(got) != x.ids || d.Completion != x.ids || d.Reason != x.reason || (d.Matched >= 0) != x.ended {
+			t.Errorf("%s: %v, %+v", name, got, d)
+			continue
+		}
+		if x.ended && d.Matched != int(got[len(got)-1]) {
+			t.Errorf("%s: matched %d, the last id is %d", name, d.Matched, got[len(got)-1])
+		}
+		for i := range min(len(got), len(x.p.Script)) {
+			if got[i] != x.p.Script[i] {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	}
 }
