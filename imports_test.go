@@ -24,6 +24,7 @@ const directions = `
 	internal/content:
 	internal/http1:
 	internal/sock:
+	internal/workload:
 	models:
 
 	# pure stages
@@ -54,8 +55,9 @@ const directions = `
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
+	internal/sim/offline: internal/infer internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/sse internal/trace
+	internal/load: internal/content internal/sse internal/trace internal/workload
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
@@ -69,7 +71,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/workload models
 	cmd/weir: internal/cli
 `
 

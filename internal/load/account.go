@@ -5,6 +5,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"weir/internal/workload"
 )
 
 // account gathers the samples of a run. Requests report to it once each, at
@@ -126,11 +128,13 @@ func (a *account) report() *Report {
 	r.Slip, r.Connect = a.slip.summary(), a.connect.summary()
 	// Requests end out of order; the arrival process is that of their beginning.
 	slices.Sort(a.intended)
-	var p realised
-	for _, at := range a.intended {
-		p.add(float64(at-a.first) / 1e9)
-	}
-	r.Realised = p.process()
+	r.Realised = workload.Describe(func(yield func(float64) bool) {
+		for _, at := range a.intended {
+			if !yield(float64(at-a.first) / 1e9) {
+				return
+			}
+		}
+	})
 	return &r
 }
 

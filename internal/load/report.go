@@ -9,21 +9,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"weir/internal/workload"
 )
 
 // Report is what a run measured. Its JSON form is one object; latencies are in
 // milliseconds, over complete streams.
 type Report struct {
-	URL         string    `json:"url"`
-	API         API       `json:"api"`
-	Model       string    `json:"model"`
-	Stream      bool      `json:"stream"`
-	Verified    bool      `json:"verified"` // texts were checked word by word
-	Concurrency int       `json:"concurrency,omitempty"`
-	Rate        float64   `json:"rate,omitempty"`
-	Arrival     Arrival   `json:"arrival,omitempty"`
-	Seed        uint64    `json:"seed"`
-	Started     time.Time `json:"started"`
+	URL         string           `json:"url"`
+	API         API              `json:"api"`
+	Model       string           `json:"model"`
+	Stream      bool             `json:"stream"`
+	Verified    bool             `json:"verified"` // texts were checked word by word
+	Concurrency int              `json:"concurrency,omitempty"`
+	Rate        float64          `json:"rate,omitempty"`
+	Arrival     workload.Arrival `json:"arrival,omitempty"`
+	Seed        uint64           `json:"seed"`
+	Started     time.Time        `json:"started"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
 	// Interrupted says that the run was cancelled before its plan was done.
@@ -78,7 +80,7 @@ type Report struct {
 	Connect Latency `json:"connect_ms"`
 
 	// Realised is the arrival process as it was intended by the schedule.
-	Realised Process `json:"realised"`
+	Realised workload.Process `json:"realised"`
 	// CPUSeconds is the CPU time of this process during the run, user and
 	// system, whatever else runs in it included.
 	CPUSeconds float64 `json:"cpu_seconds"`
