@@ -285,6 +285,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
 			Reason:           finishReason(d.Reason),
 			PromptTokens:     uint32(d.PromptTokens),
+			CachedTokens:     uint32(d.Cached),
 			CompletionTokens: uint32(count),
 		}})
 		s.releaseLocked(j)
