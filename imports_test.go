@@ -23,6 +23,7 @@ const directions = `
 	internal/trace: internal/infer
 	internal/content:
 	internal/http1:
+	internal/latency:
 	internal/sock:
 	internal/workload:
 	models:
@@ -55,9 +56,9 @@ const directions = `
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
-	internal/sim/offline: internal/infer internal/sim internal/workload
+	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/sse internal/trace internal/workload
+	internal/load: internal/content internal/latency internal/sse internal/trace internal/workload
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
