@@ -124,10 +124,10 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 // mean wait is rho/(2(1-rho)) services.
 func TestQueueing(t *testing.T) {
 	const service = 0.100 // s: 10 ms of prompt, 9 tokens of 10 ms
-	for _, rho := range []float64{0.3, 0.6, 0.8} {
+	for _, rho := range []float64{0.4, 0.75} {
 		report, _ := replay(t, Options{
 			Engine:   sim.Options{MaxRunning: 1, Cost: sim.Constant{Prefill: 10 * time.Millisecond, Decode: 10 * time.Millisecond}},
-			Workload: synthetic(t, fmt.Sprintf("rate=%v,requests=200000,input=5,output=10", rho/service), 11),
+			Workload: synthetic(t, fmt.Sprintf("rate=%v,requests=60000,input=5,output=10", rho/service), 11),
 		})
 		want := rho / (2 * (1 - rho)) * service * 1e3
 		if math.Abs(report.Queue.Mean/want-1) > 0.05 {
