@@ -35,6 +35,7 @@ type Core struct {
 	prefill []Ref // admitted, prompt not complete, in the order of admission
 	decode  []Ref // generating, in the order of their first id
 	stalled int   // of decode, those held by a stall
+	context int64 // tokens that the requests of decode have, without those held
 	ended   int   // requests aborted or stopped and not yet reaped
 
 	busy       bool // a step is under way
@@ -65,8 +66,12 @@ type request struct {
 	prefilled int
 	chunk     int // prompt tokens in the step under way
 	generated int
+	matched   int64 // the id that ended it, -1 when none did
 	stamps    infer.Stamps
 }
+
+// tokens is the length of prompt and output so far.
+func (r *request) tokens() int64 { return int64(r.prompt + r.generated) }
 
 // New makes an idle engine.
 func New(o Options) (*Core, error) {
@@ -89,7 +94,7 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", c.waiting.len)
 	}
 	ref := c.alloc()
-	c.requests[ref] = request{Request: r, phase: phaseWaiting, stamps: infer.Stamps{ServerCreated: created, QueueStart: now}}
+	c.requests[ref] = request{Request: r, phase: phaseWaiting, matched: -1, stamps: infer.Stamps{ServerCreated: created, QueueStart: now}}
 	c.waiting.push(ref)
 	c.rouse(now)
 	return ref, nil
@@ -197,8 +202,8 @@ func (c *Core) Counts() Counts {
 // running requests come first: a decode takes one token of the budget, then
 // prompts under way go on in their order, then waiting ones are admitted.
 func (c *Core) begin(at int64) {
-	b := Batch{Decode: len(c.decode) - c.stalled}
-	budget := c.opts.StepTokens - b.Decode
+	b := Batch{Decode: len(c.decode) - c.stalled, Context: c.context}
+	budget := min(c.opts.StepTokens-b.Decode, c.opts.ChunkedPrefill)
 	for _, ref := range c.prefill {
 		budget -= c.plan(ref, budget, &b)
 	}
@@ -235,6 +240,7 @@ func (c *Core) plan(ref Ref, budget int, b *Batch) int {
 // finishDecode gives every generating request its next id. It is the one loop
 // that runs for every token.
 func (c *Core) finishDecode(out *Step) {
+	before := c.counts.Generated
 	kept := c.decode[:0]
 	for _, ref := range c.decode {
 		r := &c.requests[ref]
@@ -252,6 +258,7 @@ func (c *Core) finishDecode(out *Step) {
 		kept = append(kept, ref)
 	}
 	c.decode = kept
+	c.context += int64(c.counts.Generated - before)
 }
 
 // finishPrefill books the chunks of the step; a completed prompt gets its
@@ -270,13 +277,16 @@ func (c *Core) finishPrefill(out *Step) {
 			kept = append(kept, ref)
 			continue
 		}
-		r.phase = phaseDecode
 		r.stamps.PrefillEnd = out.End
 		if reason := c.generate(ref, r, out); reason != "" {
 			c.finish(ref, reason, out)
 			continue
 		}
+		r.phase = phaseDecode
 		c.decode = append(c.decode, ref)
+		if !r.held {
+			c.context += r.tokens()
+		}
 	}
 	c.prefill = kept
 }
@@ -287,14 +297,20 @@ func (c *Core) generate(ref Ref, r *request, out *Step) infer.Reason {
 	if r.stall && r.generated >= r.stallAfter {
 		r.held = true
 		c.stalled++
+		if r.phase == phaseDecode {
+			c.context -= r.tokens()
+		}
 		return ""
 	}
 	var reason infer.Reason
 	var id uint32
 	mayEnd := r.generated >= r.min
-	if mayEnd && !r.ignoreEOS && r.stream.Ends(c.hazard) {
-		id, reason = c.opts.EOS[r.stream.Pick(len(c.opts.EOS))], infer.ReasonStop
-	} else {
+	switch {
+	case r.scripted:
+		id, reason = c.recite(r, mayEnd)
+	case mayEnd && !r.endless && r.stream.Ends(c.hazard):
+		id, reason = c.endID(r), infer.ReasonStop
+	default:
 		id = c.opts.Words.Next(&r.stream)
 	}
 	c.opts.Words.Push(&r.stream, id)
@@ -310,6 +326,7 @@ func (c *Core) generate(ref Ref, r *request, out *Step) infer.Reason {
 	switch {
 	case reason != "":
 	case mayEnd && len(r.stop) > 0 && slices.Contains(r.stop, id):
+		r.matched = int64(id)
 		reason = infer.ReasonStop
 	case r.generated >= r.max:
 		reason = infer.ReasonLength
@@ -317,10 +334,32 @@ func (c *Core) generate(ref Ref, r *request, out *Step) infer.Reason {
 	return reason
 }
 
+// endID gives an end id and notes that it ended the output.
+func (c *Core) endID(r *request) uint32 {
+	id := c.opts.EOS[r.stream.Pick(len(c.opts.EOS))]
+	r.matched = int64(id)
+	return id
+}
+
+// recite gives what comes next of a request with a script.
+func (c *Core) recite(r *request, mayEnd bool) (uint32, infer.Reason) {
+	said := r.generated
+	switch {
+	case said < len(r.script):
+		if last := said+1 == len(r.script) && said+1 >= r.min; last && !r.ignoreEOS && len(c.opts.EOS) == 0 {
+			return r.script[said], infer.ReasonStop
+		}
+		return r.script[said], ""
+	case mayEnd && !r.ignoreEOS && len(c.opts.EOS) > 0:
+		return c.endID(r), infer.ReasonStop
+	}
+	return c.opts.Words.Next(&r.stream), ""
+}
+
 // finish books the end of a request and frees its ref.
 func (c *Core) finish(ref Ref, reason infer.Reason, out *Step) {
 	r := &c.requests[ref]
-	out.Done = append(out.Done, Done{Ref: ref, Reason: reason, PromptTokens: r.prompt, Completion: r.generated})
+	out.Done = append(out.Done, Done{Ref: ref, Reason: reason, PromptTokens: r.prompt, Completion: r.generated, Matched: int(r.matched)})
 	if reason == infer.ReasonAbort {
 		c.counts.Aborted++
 	} else {
@@ -329,8 +368,11 @@ func (c *Core) finish(ref Ref, reason infer.Reason, out *Step) {
 	if r.ended != "" {
 		c.ended--
 	}
-	if r.held {
+	switch {
+	case r.held:
 		c.stalled--
+	case r.phase == phaseDecode:
+		c.context -= r.tokens()
 	}
 	*r = request{}
 	c.free = append(c.free, ref)

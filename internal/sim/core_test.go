@@ -395,3 +395,65 @@ func BenchmarkStep(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/token")
 }
+
+// finishAll runs an engine until nothing more happens and gives what a request
+// got and how it ended, by ref.
+func finishAll(c *Core) (ids map[Ref][]uint32, done map[Ref]Done) {
+	ids, done = map[Ref][]uint32{}, map[Ref]Done{}
+	for {
+		due, ok := c.Due()
+		if !ok {
+			return ids, done
+		}
+		for s := c.Advance(due); s != nil; s = c.Advance(due) {
+			for i, ref := range s.Ref {
+				ids[ref] = append(ids[ref], s.ID[i])
+			}
+			for _, d := range s.Done {
+				done[d.Ref] = d
+			}
+		}
+	}
+}
+
+func TestScript(t *testing.T) {
+	eos := []uint32{2, 3}
+	script := []uint32{100, 101, 102}
+	for name, x := range map[string]struct {
+		eos    []uint32
+		p      Params
+		ids    int // said
+		reason infer.Reason
+		ended  bool // by an id that is reported
+	}{
+		"said":          {eos, Params{Script: script}, 4, infer.ReasonStop, true},
+		"nothing":       {eos, Params{Script: []uint32{}}, 1, infer.ReasonStop, true},
+		"cut":           {eos, Params{Script: script, MaxTokens: 3}, 3, infer.ReasonLength, false},
+		"cut at end id": {eos, Params{Script: script, MaxTokens: 4}, 4, infer.ReasonStop, true},
+		"ignored end":   {eos, Params{Script: script, MaxTokens: 9, IgnoreEOS: true}, 9, infer.ReasonLength, false},
+		"min":           {eos, Params{Script: script, MinTokens: 6}, 7, infer.ReasonStop, true},
+		"stop id":       {eos, Params{Script: script, StopIDs: []uint32{101}}, 2, infer.ReasonStop, true},
+		"no end ids":    {nil, Params{Script: script}, 3, infer.ReasonStop, false},
+	} {
+		c := testCore(t, Options{EOS: x.eos})
+		x.p.Prompt = []uint32{1}
+		ref, err := c.Submit(0, 0, prepare(t, c, x.p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, done := finishAll(c)
+		got, d := ids[ref], done[ref]
+		if len(got) != x.ids || d.Completion != x.ids || d.Reason != x.reason || (d.Matched >= 0) != x.ended {
+			t.Errorf("%s: %v, %+v", name, got, d)
+			continue
+		}
+		if x.ended && d.Matched != int(got[len(got)-1]) {
+			t.Errorf("%s: matched %d, the last id is %d", name, d.Matched, got[len(got)-1])
+		}
+		for i := range min(len(got), len(x.p.Script)) {
+			if got[i] != x.p.Script[i] {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	}
+}

@@ -9,10 +9,16 @@ type Batch struct {
 	Prefill, Chunks int
 	// Attended is the sum over the chunks of end² - start², where start and end
 	// are the chunk's bounds in its prompt: the share of the quadratic cost
-	// that falls to this step. The chunks of one prompt of t tokens sum to t².
+	// that falls to this step. The chunks of one prompt of t tokens sum to t²; a
+	// prompt of which c tokens were found in the cache begins at c, and costs
+	// t² - c².
 	Attended int64
-	// Decode is the number of requests that get their next token.
+	// Decode is the number of requests that get their next token, or tokens with
+	// speculation.
 	Decode int
+	// Context is the number of tokens those requests have so far, prompt and
+	// output: the KV that the decode part of the step attends to.
+	Context int64
 }
 
 // CostModel says how long a step takes. It must be a function of the batch

@@ -30,6 +30,8 @@ type Step struct {
 type First struct {
 	Ref    Ref
 	Stamps infer.Stamps
+	Cached int // prompt tokens found in the KV cache
+	DPRank int // the rank that has it
 }
 
 // Done is the last word on a request. Its Ref is free.
@@ -38,6 +40,12 @@ type Done struct {
 	Reason       infer.Reason // stop, length or abort
 	PromptTokens int
 	Completion   int // ids generated
+	Cached       int // prompt tokens found in the KV cache when it was first admitted
+	Matched      int // the end or stop id that ended it, which is its last; -1 when none did
+	Retractions  int // how often it was sent back to the queue
+	DPRank       int // the rank that had it
+	// Handle is set by a prefill engine that has the prompt's KV.
+	Handle *Handle
 }
 
 func (s *Step) reset() {

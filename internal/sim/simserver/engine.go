@@ -40,9 +40,12 @@ type Tokenizer interface {
 // Options describe an engine and how it is served.
 type Options struct {
 	Sim sim.Options
-	// Tokenizer is needed by the OpenAI face, and by faults with a marker on the
+	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
+	// SGLang and VLLM shape the faces that speak like these engines.
+	SGLang SGLangOptions
+	VLLM   VLLMOptions
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
 	// MaxPending bounds the ids held for a gateway that does not read its
@@ -198,17 +201,17 @@ func (e *Engine) deliver(s *sim.Step) {
 	}
 	for _, f := range s.First {
 		j := e.jobs[f.Ref]
-		j.box.building.first = append(j.box.building.first, first{slot: j.slot, stamps: f.Stamps})
+		j.box.building.first = append(j.box.building.first, first{slot: j.slot, First: f})
 	}
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]
 		e.touch(j.box)
-		j.box.building.done = append(j.box.building.done, done{slot: j.slot, Done: d})
+		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, Done: d})
 		j.live = false
 		e.jobs[d.Ref] = nil
 	}
 	for i, b := range e.touched {
-		b.flush(s.Running, s.Waiting)
+		b.flush(s.End, s.Running, s.Waiting)
 		e.touched[i] = nil
 	}
 	e.touched = e.touched[:0]

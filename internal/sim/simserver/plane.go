@@ -72,7 +72,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		Model:         o.Model,
 		ContextLength: uint32(o.ContextLength),
 		VocabSize:     uint32(o.VocabSize),
-		MaxRunning:    uint32(o.MaxRunning),
+		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
 	}, nil
 }
