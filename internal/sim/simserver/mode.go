@@ -288,6 +288,18 @@ func (f *modeFields) offered() []byte {
 	return f.Tools
 }
 
+// speech gives what takes a chat's text apart.
+func (r *completionRequest) speech(d *dialect) *speech {
+	if !d.chat {
+		return nil
+	}
+	s := &speech{tools: !isNull(r.offered())}
+	if !r.separate() {
+		s.state = inText
+	}
+	return s
+}
+
 // separate says whether reasoning is a field of its own in the answer, as it is
 // unless asked otherwise.
 func (f *modeFields) separate() bool {

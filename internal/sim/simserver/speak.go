@@ -91,13 +91,15 @@ func (a *answer) appendMessage(b []byte, o *output) []byte {
 	} else {
 		b = append(b, quote(said.text)...)
 	}
-	b = append(b, `,"`...)
-	b = append(b, a.reasoningField()...)
-	b = append(b, `":`...)
-	if said.reasoning == "" {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, quote(said.reasoning)...)
+	if said.reasoning != "" || a.voice != plain {
+		b = append(b, `,"`...)
+		b = append(b, a.reasoningField()...)
+		b = append(b, `":`...)
+		if said.reasoning == "" {
+			b = append(b, "null"...)
+		} else {
+			b = append(b, quote(said.reasoning)...)
+		}
 	}
 	if len(said.calls) > 0 {
 		b = append(b, `,"tool_calls":[`...)
