@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"weir/internal/content"
 	"weir/internal/gateway"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
@@ -24,6 +25,8 @@ type simFlags struct {
 	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
 	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Expected length of an output that nothing else ends (${default})."`
+	Content            string        `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
+	Reasoning          string        `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: low, medium or high, or none; unless given, what each request asks for."`
 	Fault              []string      `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
 }
 
@@ -88,6 +91,10 @@ func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, erro
 	if err != nil {
 		return nil, err
 	}
+	speaker, err := f.speaker(m, options.Words)
+	if err != nil {
+		return nil, err
+	}
 	var faults []sim.Fault
 	for _, text := range f.Fault {
 		fault, err := sim.ParseFault(text)
@@ -96,7 +103,7 @@ func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, erro
 		}
 		faults = append(faults, fault)
 	}
-	return simserver.New(simserver.Options{Sim: options, Tokenizer: m, Faults: faults})
+	return simserver.New(simserver.Options{Sim: options, Tokenizer: m, Speaker: speaker, Faults: faults})
 }
 
 // options turns the flags into the options of the engine's core.
@@ -114,6 +121,21 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 		ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
 		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
 	}, nil
+}
+
+// speaker gives what says more than words.
+func (f *simFlags) speaker(m *gateway.Model, words *content.Words) (*content.Speaker, error) {
+	mode, err := content.ParseMode(f.Content)
+	if err != nil {
+		return nil, wrongf("--content: %w", err)
+	}
+	think := content.EffortUnset
+	if f.Reasoning != "" {
+		if think, err = content.ParseEffort(f.Reasoning); err != nil {
+			return nil, wrongf("--reasoning: %w", err)
+		}
+	}
+	return m.Speaker(words, mode, think, f.MeanOutputTokens)
 }
 
 var _ simserver.Tokenizer = (*gateway.Model)(nil)

@@ -36,7 +36,7 @@ type offlineFlags struct {
 // servingOnly those that mean nothing with it.
 var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
-	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens"}
+	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens", "content", "reasoning"}
 )
 
 // offlineHelp is the part of weir engine's help that is about --offline and cost
