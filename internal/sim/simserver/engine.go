@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
@@ -33,8 +34,10 @@ type Tokenizer interface {
 	Encode(text string) ([]uint32, error)
 	// Text gives the bytes of an id.
 	Text(id uint32) []byte
-	// Render gives the prompt's text of a chat; messages is its JSON array.
-	Render(messages []byte) (string, error)
+	// Render gives the prompt's text of a chat: messages and tools are JSON
+	// arrays, kwargs an object of variables for the template. Tools and kwargs may
+	// be empty.
+	Render(messages, tools, kwargs []byte) (string, error)
 }
 
 // Options describe an engine and how it is served.
@@ -43,6 +46,9 @@ type Options struct {
 	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
+	// Speaker says what is not words alone. Without one, all is words, whatever
+	// is asked for.
+	Speaker *content.Speaker
 	// SGLang and VLLM shape the faces that speak like these engines.
 	SGLang SGLangOptions
 	VLLM   VLLMOptions

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 )
@@ -48,6 +49,11 @@ type output struct {
 	showStop, sendStop bool
 	stops              stopScanner
 	partial            []byte // the beginning of a rune
+
+	ask    content.Ask // what the request's fields ask for
+	speech *speech     // takes a chat's text apart; nil where it is text alone
+	part   *part       // that the next event tells of, with speech
+	called bool        // it ended by calls
 
 	// Not yet written; where nothing is streamed, all of it.
 	text []byte
@@ -97,6 +103,13 @@ func (x *exchange) draw(prompts [][]uint32) {
 // add prepares an output.
 func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
+	scripted, err := x.e.script(&p, o.ask)
+	if err != nil {
+		return sim.Request{}, err
+	}
+	if !scripted {
+		o.speech = nil
+	}
 	prepared, err := x.e.prepare.Prepare(p)
 	if err != nil {
 		return prepared, err
