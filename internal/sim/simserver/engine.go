@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
@@ -33,16 +34,24 @@ type Tokenizer interface {
 	Encode(text string) ([]uint32, error)
 	// Text gives the bytes of an id.
 	Text(id uint32) []byte
-	// Render gives the prompt's text of a chat; messages is its JSON array.
-	Render(messages []byte) (string, error)
+	// Render gives the prompt's text of a chat: messages and tools are JSON
+	// arrays, kwargs an object of variables for the template. Tools and kwargs may
+	// be empty.
+	Render(messages, tools, kwargs []byte) (string, error)
 }
 
 // Options describe an engine and how it is served.
 type Options struct {
 	Sim sim.Options
-	// Tokenizer is needed by the OpenAI face, and by faults with a marker on the
+	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
+	// Speaker says what is not words alone. Without one, all is words, whatever
+	// is asked for.
+	Speaker *content.Speaker
+	// SGLang and VLLM shape the faces that speak like these engines.
+	SGLang SGLangOptions
+	VLLM   VLLMOptions
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
 	// MaxPending bounds the ids held for a gateway that does not read its
@@ -198,17 +207,17 @@ func (e *Engine) deliver(s *sim.Step) {
 	}
 	for _, f := range s.First {
 		j := e.jobs[f.Ref]
-		j.box.building.first = append(j.box.building.first, first{slot: j.slot, stamps: f.Stamps})
+		j.box.building.first = append(j.box.building.first, first{slot: j.slot, First: f})
 	}
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]
 		e.touch(j.box)
-		j.box.building.done = append(j.box.building.done, done{slot: j.slot, Done: d})
+		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, Done: d})
 		j.live = false
 		e.jobs[d.Ref] = nil
 	}
 	for i, b := range e.touched {
-		b.flush(s.Running, s.Waiting)
+		b.flush(s.End, s.Running, s.Waiting)
 		e.touched[i] = nil
 	}
 	e.touched = e.touched[:0]

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 
-	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
@@ -15,16 +14,18 @@ type batch struct {
 	first            []first
 	done             []done
 	steps            int
+	end              int64 // of the latest step, ns
 	running, waiting int
 }
 
 type first struct {
-	slot   uint32
-	stamps infer.Stamps
+	slot uint32
+	sim.First
 }
 
 type done struct {
 	slot uint32
+	end  int64 // of its step, ns
 	sim.Done
 }
 
@@ -63,7 +64,7 @@ type outbox struct {
 }
 
 // flush makes the step at hand visible to the writer.
-func (b *outbox) flush(running, waiting int) {
+func (b *outbox) flush(end int64, running, waiting int) {
 	b.touched = false
 	b.mu.Lock()
 	p, s := &b.pending, &b.building
@@ -78,6 +79,7 @@ func (b *outbox) flush(running, waiting int) {
 		p.done = append(p.done, s.done...)
 	}
 	p.steps++
+	p.end = end
 	p.running, p.waiting = running, waiting
 	var burst func()
 	if b.limit > 0 && len(p.id) > b.limit {
