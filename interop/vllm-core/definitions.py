@@ -8,10 +8,11 @@ before one fails.
 """
 
 import ast
+import builtins
 import dataclasses
 import enum
 import pathlib
-import time
+import sys
 import types
 import typing
 
@@ -35,19 +36,20 @@ class Stub:
         pass
 
     def __call__(self, *args, **kwargs):
-        return args[0] if len(args) == 1 and callable(args[0]) else None
+        return args[0] if len(args) == 1 and callable(args[0]) else self
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
+        if name.isupper():
+            return 1 << 14  # a limit, such as envs.VLLM_MAX_N_SEQUENCES
         return typing.Any if name[0].isupper() or name == "ndarray" else Stub()
 
 
-class Namespace(dict):
-    def __missing__(self, name):
-        if name in vars(__import__("builtins")):
-            raise KeyError(name)
-        return typing.Any if name[0].isupper() else Stub()
+def stand_in(name):
+    if name.endswith("Error"):
+        return ValueError
+    return typing.Any if name[0].isupper() else Stub()
 
 
 def load(wheel=None):
@@ -55,13 +57,12 @@ def load(wheel=None):
 
 
 def from_wheel(root):
-    """Executes the definitions in a namespace in which what is missing is Any."""
-    ns = Namespace(
-        msgspec=msgspec, enum=enum, time=time, dataclass=dataclasses.dataclass, field=dataclasses.field,
-        Enum=enum.Enum, IntEnum=enum.IntEnum, auto=enum.auto, cached_property=property, copy=__import__("copy"),
-        json=__import__("json"), Any=typing.Any, Literal=typing.Literal, Annotated=typing.Annotated,
+    """Executes the definitions in a namespace in which what is missing is a stand-in."""
+    ns = dict(
+        msgspec=msgspec, dataclass=dataclasses.dataclass, field=dataclasses.field,
+        Any=typing.Any, Literal=typing.Literal, Annotated=typing.Annotated,
         ClassVar=typing.ClassVar, Mapping=typing.Mapping, Sequence=typing.Sequence, Callable=typing.Callable,
-        Optional=typing.Optional, Union=typing.Union, PydanticMsgspecMixin=object, deque=__import__("collections").deque,
+        Optional=typing.Optional, Union=typing.Union, PydanticMsgspecMixin=type("Mixin", (), {"__slots__": ()}),
         __name__="vllm_definitions", __builtins__=__builtins__)
     ns["GetPydanticSchema"] = lambda *a, **k: None
     ns["UtilityResult"] = typing.Any
@@ -69,8 +70,16 @@ def from_wheel(root):
         file = root / path
         if not file.exists():
             continue
-        for node in ast.parse(file.read_text()).body:
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.id not in ns and not hasattr(builtins, node.id):
+                ns[node.id] = stand_in(node.id)
+        for node in tree.body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
+                module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+                if not module or module.split(".")[0] not in sys.stdlib_module_names or module == "__future__":
+                    continue
+                exec(compile(ast.Module([node], []), path, "exec"), ns)
                 continue
             if isinstance(node, ast.ClassDef) and names != ["*"] and node.name not in names:
                 continue
@@ -83,7 +92,6 @@ def from_wheel(root):
                 if isinstance(node, ast.ClassDef) and node.name in ESSENTIAL:
                     raise
                 print(f"definitions: {path}:{node.lineno} left out: {e!r}", flush=True)
-    # The classes look names up in a plain dictionary when their methods run.
     missing = [n for n in ESSENTIAL if not isinstance(ns.get(n), type)]
     if missing:
         raise SystemExit(f"{root}: no definitions of {missing}")
