@@ -212,6 +212,29 @@ func TestOfflineInterrupted(t *testing.T) {
 	}
 }
 
+// Conversations are tokenized by the engine's model.
+func TestOfflineTexts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "chats.json")
+	prompt, answer := "Tell me about rivers and weirs, please.", "A weir is a low dam across a river."
+	chat, err := json.Marshal([]any{map[string]any{"conversations": []any{
+		map[string]string{"from": "human", "value": prompt}, map[string]string{"from": "gpt", "value": answer},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, chat, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := replayed(t, "", "synthetic:concurrency=1,texts="+file)
+	count := func(text string) int64 {
+		ids, _, _ := tokenize(t, text, "-")
+		return int64(strings.Count(ids, ",") + 1)
+	}
+	if f.Finished != 1 || f.PromptTokens != count(prompt) || f.OutputTokens != count(answer) {
+		t.Errorf("%+v, want %d and %d tokens", f, count(prompt), count(answer))
+	}
+}
+
 // What is wrong is said with its place, and nothing is printed as if it were a
 // report.
 func TestOfflineErrors(t *testing.T) {
