@@ -70,6 +70,7 @@ type Engine struct {
 	jobs    []*job // by ref; Run's
 	touched []*outbox
 	late    lateness
+	meter   meter
 
 	refused  atomic.Uint64 // by a face, before the core saw them
 	sessions sessions
@@ -96,6 +97,9 @@ func New(o Options) (*Engine, error) {
 	if o.MaxPending == 0 {
 		o.MaxPending = 4 << 20
 	}
+	if o.SGLang.WeightVersion == "" {
+		o.SGLang.WeightVersion = "default"
+	}
 	var id [8]byte
 	rand.Read(id[:]) // it never fails
 	return &Engine{
@@ -118,9 +122,10 @@ type job struct {
 	seed int64  // of its request
 
 	// Run's:
-	ref   sim.Ref
-	live  bool         // the core has it
-	ended infer.Reason // set when it ended before the core had it
+	stamps infer.Stamps // from its first id on
+	ref    sim.Ref
+	live   bool         // the core has it
+	ended  infer.Reason // set when it ended before the core had it
 }
 
 // Run drives the engine until ctx ends. It is called once. Requests handed in
@@ -158,6 +163,8 @@ func (e *Engine) Run(ctx context.Context) {
 func (e *Engine) apply(o *op) {
 	j := o.job
 	switch {
+	case o.call != nil:
+		o.call()
 	case o.reply == nil && !j.live:
 		// Before its submission, or after its end, which is as good as never.
 		j.ended = o.reason
@@ -194,6 +201,7 @@ func (e *Engine) advance(now int64) {
 // deliver hands a step's results to their boxes: columns first, then one
 // flush per box.
 func (e *Engine) deliver(s *sim.Step) {
+	e.meter.step(s, e.jobs)
 	for i, ref := range s.Ref {
 		j := e.jobs[ref]
 		e.touch(j.box)
@@ -273,6 +281,22 @@ func (e *Engine) Aborts() []Abort {
 // end aborts or stops a request; it does not wait.
 func (e *Engine) end(j *job, reason infer.Reason) {
 	e.inbox.put(op{job: j, reason: reason})
+}
+
+// do makes Run call f, and waits for it.
+func (e *Engine) do(ctx context.Context, f func()) error {
+	called := make(chan struct{})
+	if !e.inbox.put(op{call: func() { f(); close(called) }}) {
+		return errStopped()
+	}
+	select {
+	case <-called:
+		return nil
+	case <-e.done:
+		return errStopped()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func errStopped() error {

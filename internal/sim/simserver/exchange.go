@@ -43,6 +43,7 @@ type output struct {
 	changed  bool // it is in the exchange's list
 	began    bool // something of it was written
 
+	name   string // its own, where the wire has one
 	prompt []uint32
 	// What stopped it is shown in the text, and sent among the ids.
 	showStop, sendStop bool

@@ -64,6 +64,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("GET /ping", ok)
 	mux.HandleFunc("POST /ping", ok)
 
+	mux.Handle("GET /metrics", e.metricsHandler(e.vllmMetrics))
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
