@@ -49,7 +49,11 @@ func (c *upCommand) Run(s *streams) error {
 	var specs []string
 	for i := range c.Engines {
 		name := fmt.Sprintf("sim-%d", i+1)
-		e, err := newSim(&c.simFlags, name, folders[models.SimName])
+		options, err := c.engine(name)
+		if err != nil {
+			return err
+		}
+		e, err := newSim(options, folders[models.SimName])
 		if err != nil {
 			return err
 		}

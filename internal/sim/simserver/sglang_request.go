@@ -310,11 +310,11 @@ func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batc
 		if err := json.Unmarshal(req.Text, &texts); err != nil {
 			return nil, false, infer.Invalid("text", "text must be a string or a list of strings: %v", err)
 		}
+		if len(texts) == 0 {
+			return nil, false, infer.Invalid("text", "text is an empty list; send at least one string")
+		}
 	}
 	prompts, err = e.textPrompts("text", req.Text)
-	if err == nil && len(prompts) == 0 {
-		err = infer.Invalid("text", "text is an empty list; send at least one string")
-	}
 	return prompts, batch, err
 }
 
