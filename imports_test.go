@@ -47,6 +47,7 @@ const directions = `
 	# views
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
+	internal/watch: internal/trace
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
@@ -61,15 +62,15 @@ const directions = `
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
 	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/trace
-	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace models
+	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
 	internal/bench/client: internal/bench/cell internal/bench/proc
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace internal/watch
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/watch models
 	cmd/weir: internal/cli
 `
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/content"
 	"weir/internal/gateway"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
@@ -34,7 +35,9 @@ type simFlags struct {
 	EnablePriorityScheduling bool    `help:"Let requests name a priority, and take them in its order."`
 	Speculation              float64 `default:"1" placeholder:"N" help:"Mean number of tokens that a step gives a request, as if drafts were verified (${default})."`
 
-	Fault []string `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
+	Content   string   `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
+	Reasoning string   `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: low, medium or high, or none; unless given, what each request asks for."`
+	Fault     []string `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
 }
 
 type engineCommand struct {
@@ -98,7 +101,7 @@ func (c *engineCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	e, err := newSim(options, folders[name])
+	e, err := newSim(&c.simFlags, options, folders[name])
 	if err != nil {
 		return err
 	}
@@ -162,8 +165,12 @@ func (f *simFlags) engine(name string) (simserver.Options, error) {
 }
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
-func newSim(o simserver.Options, m *gateway.Model) (*simserver.Engine, error) {
+func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (*simserver.Engine, error) {
 	words, err := m.Words()
+	if err != nil {
+		return nil, err
+	}
+	speaker, err := f.speaker(m, words)
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +181,23 @@ func newSim(o simserver.Options, m *gateway.Model) (*simserver.Engine, error) {
 		o.Sim.ContextLength = m.ContextLength
 	}
 	o.Sim.VocabSize, o.Sim.EOS, o.Sim.Words = m.VocabSize, m.EOS, words
-	o.Tokenizer = m
+	o.Tokenizer, o.Speaker = m, speaker
 	return simserver.New(o)
+}
+
+// speaker gives what says more than words.
+func (f *simFlags) speaker(m *gateway.Model, words *content.Words) (*content.Speaker, error) {
+	mode, err := content.ParseMode(f.Content)
+	if err != nil {
+		return nil, wrongf("--content: %w", err)
+	}
+	think := content.EffortUnset
+	if f.Reasoning != "" {
+		if think, err = content.ParseEffort(f.Reasoning); err != nil {
+			return nil, wrongf("--reasoning: %w", err)
+		}
+	}
+	return m.Speaker(words, mode, think, f.MeanOutputTokens)
 }
 
 var _ simserver.Tokenizer = (*gateway.Model)(nil)

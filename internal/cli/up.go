@@ -53,7 +53,7 @@ func (c *upCommand) Run(s *streams) error {
 		if err != nil {
 			return err
 		}
-		e, err := newSim(options, folders[models.SimName])
+		e, err := newSim(&c.simFlags, options, folders[models.SimName])
 		if err != nil {
 			return err
 		}

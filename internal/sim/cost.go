@@ -21,6 +21,14 @@ type Batch struct {
 	Context int64
 }
 
+func (b *Batch) add(x Batch) {
+	b.Prefill += x.Prefill
+	b.Chunks += x.Chunks
+	b.Attended += x.Attended
+	b.Decode += x.Decode
+	b.Context += x.Context
+}
+
 // CostModel says how long a step takes. It must be a function of the batch
 // alone and may be called from any goroutine.
 type CostModel interface {

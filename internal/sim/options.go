@@ -96,8 +96,8 @@ func (o Options) WithDefaults() (Options, error) {
 	switch {
 	case o.Words == nil:
 		return o, fmt.Errorf("sim options: no words to say")
-	case o.MaxRunning < 0, o.MaxQueued < 0, o.ContextLength < 2, o.VocabSize < 0, o.MaxLag < 0:
-		return o, fmt.Errorf("sim options: max_running, max_queued, vocab_size and max_lag must not be negative, context_length must be at least 2")
+	case o.MaxRunning < 0, o.MaxQueued < 0, o.ContextLength < 2, o.ContextLength >= never, o.VocabSize < 0, o.MaxLag < 0:
+		return o, fmt.Errorf("sim options: max_running, max_queued, vocab_size and max_lag must not be negative, context_length must be from 2 to %d", never-1)
 	case o.StepTokens < o.MaxRunning:
 		return o, fmt.Errorf("sim options: a step of %d tokens cannot hold %d running requests; raise step_tokens or lower max_running", o.StepTokens, o.MaxRunning)
 	}
@@ -110,8 +110,10 @@ func (o *Options) checkScheduling() error {
 		return fmt.Errorf("sim options: chunked_prefill, stream_interval, kv_tokens, page_size and dp_size must not be negative")
 	case !(o.Speculation >= 1 && o.Speculation <= maxSpeculation):
 		return fmt.Errorf("sim options: speculation is %v; it is a mean number of ids per step, from 1 to %d", o.Speculation, maxSpeculation)
-	case o.KVTokens > 0 && o.KVTokens < o.PageSize:
-		return fmt.Errorf("sim options: kv_tokens is %d and page_size %d; the KV cache must hold a page", o.KVTokens, o.PageSize)
+	case o.PageSize > never/2:
+		return fmt.Errorf("sim options: page_size is %d; it must be below %d", o.PageSize, never/2)
+	case o.KVTokens > 0 && o.KVTokens/o.PageSize*o.PageSize < 2+o.drafts():
+		return fmt.Errorf("sim options: a KV cache of kv_tokens %d in pages of page_size %d holds no request; raise kv_tokens", o.KVTokens, o.PageSize)
 	case slices.Contains(o.LoRAs, ""):
 		return fmt.Errorf("sim options: a LoRA adapter without a name")
 	case int(o.Role) >= len(roleNames):
@@ -119,19 +121,8 @@ func (o *Options) checkScheduling() error {
 	case o.Transfer.BytesPerToken < 0, !(o.Transfer.Bandwidth >= 0), o.Transfer.Latency < 0:
 		return fmt.Errorf("sim options: the transfer's bytes_per_token, bandwidth and latency must not be negative")
 	}
-	for name, set := range map[string]bool{
-		"priority_scheduling": o.PriorityScheduling, "stream_interval": o.StreamInterval > 1, "speculation": o.Speculation > 1,
-		"kv_tokens": o.KVTokens > 0, "dp_size": o.DPSize > 1, "role": o.Role != RoleBoth,
-	} {
-		if set {
-			return fmt.Errorf("sim options: %s is not built yet; leave it out", name)
-		}
-	}
 	return nil
 }
-
-// maxSpeculation bounds the ids a request gets in a step on average.
-const maxSpeculation = 8
 
 func setDefault[T comparable](v *T, d T) {
 	var zero T

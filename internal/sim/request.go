@@ -11,7 +11,8 @@ import (
 // Params is a request as a face received it.
 type Params struct {
 	Prompt []uint32
-	// MaxTokens bounds the output; 0 takes what the context leaves.
+	// MaxTokens bounds the output; 0 takes what the context and the KV cache
+	// leave.
 	MaxTokens int
 	// MinTokens forbids an end before this many ids.
 	MinTokens int
@@ -58,6 +59,12 @@ type Request struct {
 	script     []uint32
 	scripted   bool // script holds what is said, even if that is nothing
 	stream     content.Stream
+	priority   int
+	rank       int // -1: any
+	interval   int
+	handle     *Handle
+	salt       uint64   // of the keys
+	keys       []uint64 // of the prompt's full pages
 }
 
 // PromptTokens is the length of the prompt.
@@ -67,26 +74,12 @@ func (r *Request) PromptTokens() int { return r.prompt }
 // prompt. It does the work that grows with the prompt, needs no state of the
 // engine and may run on any goroutine. Errors are *infer.Error.
 func (o *Options) Prepare(p Params) (Request, error) {
-	room := o.ContextLength - len(p.Prompt)
-	switch {
-	case len(p.Prompt) == 0:
+	if len(p.Prompt) == 0 {
 		return Request{}, infer.Invalid("prompt", "the prompt is empty; send at least one token")
-	case p.MaxTokens < 0:
-		return Request{}, infer.Invalid("max_tokens", "max_tokens is %d; it must not be negative", p.MaxTokens)
-	case p.MinTokens < 0:
-		return Request{}, infer.Invalid("min_tokens", "min_tokens is %d; it must not be negative", p.MinTokens)
-	case room < 1 || p.MaxTokens > room:
-		return Request{}, o.tooLong(len(p.Prompt), p.MaxTokens)
 	}
-	limit := p.MaxTokens
-	if limit == 0 {
-		limit = room
-	}
-	if p.Script != nil && len(p.Script) == 0 && len(o.EOS) == 0 {
-		return Request{}, infer.Invalid("script", "an empty script ends by an end id and this engine has none")
-	}
-	if p.MinTokens > limit {
-		return Request{}, infer.Invalid("min_tokens", "min_tokens is %d and max_tokens %d; min_tokens must not be more", p.MinTokens, limit)
+	limit, err := o.limit(&p)
+	if err != nil {
+		return Request{}, err
 	}
 	if o.VocabSize > 0 {
 		for i, id := range p.Prompt {
@@ -98,7 +91,7 @@ func (o *Options) Prepare(p Params) (Request, error) {
 	if err := o.checkPlacement(&p); err != nil {
 		return Request{}, err
 	}
-	return Request{
+	r := Request{
 		prompt:     len(p.Prompt),
 		max:        limit,
 		min:        p.MinTokens,
@@ -109,8 +102,58 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		stall:      p.Stall,
 		stallAfter: p.StallAfter,
 		stop:       slices.Clone(p.StopIDs),
-		stream:     o.Words.Start(p.Prompt, p.Seed),
-	}, nil
+		priority:   p.Priority,
+		rank:       -1,
+		interval:   p.StreamInterval,
+		handle:     p.Handle,
+		salt:       saltOf(p.LoRA),
+		stream:     o.Words.Start(nil, p.Seed),
+	}
+	if p.DPRank != nil {
+		r.rank = *p.DPRank
+	}
+	if r.interval == 0 {
+		r.interval = o.StreamInterval
+	}
+	if o.Role == RolePrefill {
+		r.max = 1
+	}
+	r.keys = o.digest(&r.stream, p.Prompt, r.salt)
+	return r, nil
+}
+
+// limit gives the bound of the output.
+func (o *Options) limit(p *Params) (int, error) {
+	room := o.ContextLength - len(p.Prompt)
+	switch {
+	case p.MaxTokens < 0:
+		return 0, infer.Invalid("max_tokens", "max_tokens is %d; it must not be negative", p.MaxTokens)
+	case p.MinTokens < 0:
+		return 0, infer.Invalid("min_tokens", "min_tokens is %d; it must not be negative", p.MinTokens)
+	case room < 1 || p.MaxTokens > room:
+		return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this model's context", o.ContextLength)
+	}
+	if o.KVTokens > 0 {
+		// What fits an idle engine's cache runs sooner or later; what does not
+		// would wait for ever.
+		size := o.KVTokens/o.PageSize*o.PageSize - o.drafts()
+		if left := size - len(p.Prompt); left < max(1, p.MaxTokens) {
+			return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this engine's KV cache", size)
+		} else {
+			room = min(room, left)
+		}
+	}
+	limit := p.MaxTokens
+	if limit == 0 {
+		limit = room
+	}
+	if p.MinTokens > limit {
+		return 0, infer.Invalid("min_tokens", "min_tokens is %d and max_tokens %d; min_tokens must not be more", p.MinTokens, limit)
+	}
+	if p.Script != nil && len(p.Script) == 0 && len(o.EOS) == 0 {
+		return 0, infer.Invalid("script", "an empty script ends by an end id and this engine has none")
+	}
+	return limit, nil
 }
 
 // checkPlacement checks what a request says of where and how it runs.
@@ -124,21 +167,23 @@ func (o *Options) checkPlacement(p *Params) error {
 		return infer.Invalid("dp_rank", "dp_rank is %d; this engine has %d, counted from 0", *p.DPRank, o.DPSize)
 	case p.StreamInterval < 0:
 		return infer.Invalid("stream_interval", "stream_interval is %d; it must not be negative", p.StreamInterval)
-	case p.StreamInterval > 1:
-		return infer.Invalid("stream_interval", "stream_interval is not built yet; leave it out")
-	case p.Handle != nil:
-		return infer.Invalid("handle", "a transfer of KV is not built yet; leave it out")
+	case p.Handle != nil && o.Role == RolePrefill:
+		return infer.Invalid("handle", "this engine computes prompts and takes no KV from another one; send the request to a decode engine")
+	case p.Handle == nil && o.Role == RoleDecode:
+		return infer.Invalid("handle", "this engine only decodes; send the request to a prefill engine first, and then here with its handle")
+	case p.Handle != nil && p.Handle.Tokens != len(p.Prompt):
+		return infer.Invalid("handle", "the handle is of a prompt of %d tokens and this one has %d; send the prompt that the prefill engine computed", p.Handle.Tokens, len(p.Prompt))
 	}
 	return nil
 }
 
 // tooLong says by how much a request does not fit.
-func (o *Options) tooLong(prompt, limit int) error {
-	if prompt >= o.ContextLength {
+func (o *Options) tooLong(prompt, limit int, what string, size int) error {
+	if prompt >= size {
 		return &infer.Error{Code: infer.CodeContext, Param: "prompt",
-			Message: fmt.Sprintf("the prompt has %d tokens and this model's context is %d; shorten the prompt", prompt, o.ContextLength)}
+			Message: fmt.Sprintf("the prompt has %d tokens and %s is %d; shorten the prompt", prompt, what, size)}
 	}
 	return &infer.Error{Code: infer.CodeContext, Param: "max_tokens",
-		Message: fmt.Sprintf("the prompt has %d tokens and max_tokens is %d, %d together; this model's context is %d; shorten the prompt or lower max_tokens",
-			prompt, limit, prompt+limit, o.ContextLength)}
+		Message: fmt.Sprintf("the prompt has %d tokens and max_tokens is %d, %d together; %s is %d; shorten the prompt or lower max_tokens",
+			prompt, limit, prompt+limit, what, size)}
 }

@@ -53,3 +53,37 @@ type Handle struct {
 	// into its stamps.
 	BootstrapStart, BootstrapEnd int64
 }
+
+// transfer puts a request's KV on the link, where it follows those before it.
+func (c *Core) transfer(k *rank, ref Ref, at int64) {
+	r, d := &c.requests[ref], &c.details[ref]
+	t, tokens := &c.opts.Transfer, r.length()-int(r.prefilled)
+	begin := max(at, k.link)
+	k.link = begin
+	if t.Bandwidth > 0 {
+		k.link += int64(float64(tokens) * float64(t.BytesPerToken) / t.Bandwidth * 1e9)
+	}
+	d.ready = k.link + int64(t.Latency)
+	d.stamps.TransferStart, d.stamps.TransferEnd = begin, d.ready
+	r.phase = phaseTransfer
+	c.counts.Transferred += uint64(tokens)
+	k.transfer = append(k.transfer, ref)
+}
+
+// arrive lets the requests decode whose KV is there.
+func (c *Core) arrive(k *rank, at int64) {
+	kept := k.transfer[:0]
+	for _, ref := range k.transfer {
+		r, d := &c.requests[ref], &c.details[ref]
+		if d.ready > at {
+			kept = append(kept, ref)
+			continue
+		}
+		if k.kv != nil {
+			k.kv.enter(d, r.length())
+		}
+		d.stamps.WaitingToRunning = at
+		c.join(k, ref)
+	}
+	k.transfer = kept
+}

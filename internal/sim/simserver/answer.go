@@ -36,6 +36,14 @@ func (a *answer) event(b []byte, o *output) []byte {
 	if !o.began && a.d.chat {
 		b = a.role(b, o)
 	}
+	if o.speech != nil {
+		// SGLang tells the ends of all choices at the end of the stream.
+		if b = a.speak(b, o, a.voice != vllm); o.reason != "" && a.voice == plain {
+			b = a.finish(b, o)
+		}
+		o.clear()
+		return b
+	}
 	said, ended := len(o.text) > 0 || (a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0, o.reason != ""
 	switch {
 	case a.voice == vllm, a.voice == sglang && !a.d.chat:
@@ -122,13 +130,17 @@ func (a *answer) role(b []byte, o *output) []byte {
 // where that is in the same event.
 func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 	b = a.choiceHead(b, o.slot)
-	if a.d.chat && a.voice == sglang {
-		b = append(b, `"delta":{"reasoning_content":null,"content":"`...)
+	if o.part != nil {
+		b = a.appendDelta(b, o.part)
 	} else {
-		b = append(b, a.d.openDelta...)
+		if a.d.chat && a.voice == sglang {
+			b = append(b, `"delta":{"reasoning_content":null,"content":"`...)
+		} else {
+			b = append(b, a.d.openDelta...)
+		}
+		b = appendText(b, o.text)
+		b = append(b, a.d.closeDelta...)
 	}
-	b = appendText(b, o.text)
-	b = append(b, a.d.closeDelta...)
 	b = append(b, `,"logprobs":`...)
 	b = a.appendLogprobs(b, o)
 	b = append(b, `,"finish_reason":`...)
@@ -241,9 +253,13 @@ func (a *answer) wholeBody() []byte {
 		b = append(b, `{"index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, ',')
-		b = append(b, a.d.openWhole...)
-		b = appendText(b, o.text)
-		b = append(b, a.d.closeWhole...)
+		if o.speech != nil {
+			b = a.appendMessage(b, o)
+		} else {
+			b = append(b, a.d.openWhole...)
+			b = appendText(b, o.text)
+			b = append(b, a.d.closeWhole...)
+		}
 		b = append(b, `,"logprobs":`...)
 		b = a.appendLogprobs(b, o)
 		b = append(b, `,"finish_reason":`...)
@@ -299,6 +315,9 @@ func (a *answer) wholeBody() []byte {
 func appendReason(b []byte, o *output, ended bool) []byte {
 	if !ended {
 		return append(b, "null"...)
+	}
+	if o.called {
+		return append(b, `"tool_calls"`...)
 	}
 	b = append(b, '"')
 	b = append(b, o.reason...)

@@ -100,6 +100,14 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.logprobs, err = req.alternatives(a.d); err != nil {
 		return nil, err
 	}
+	var messages jsontext.Value
+	if a.d.chat {
+		messages = req.Messages
+	}
+	ask, err := req.modeFields.ask(messages)
+	if err != nil {
+		return nil, err
+	}
 	prompts, err := e.prompts(a.d, req)
 	if err != nil {
 		return nil, err
@@ -131,6 +139,8 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				stops:    stopScanner{list: stops, keep: req.showStop()},
 				showStop: req.showStop(),
 				sendStop: a.voice != sglang || req.NoStopTrim,
+				ask:      ask,
+				speech:   req.speech(a.d),
 			}, p)
 			if err != nil {
 				return nil, err

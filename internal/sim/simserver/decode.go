@@ -45,6 +45,8 @@ type completionRequest struct {
 	RoutedDPRank     *int           `json:"routed_dp_rank"`
 	DataParallelRank *int           `json:"data_parallel_rank"`
 	StreamInterval   int            `json:"stream_interval"`
+
+	modeFields
 }
 
 // showStop says whether what stops an output is shown.
@@ -144,7 +146,7 @@ func (e *Engine) chatPrompt(r *completionRequest) ([][]uint32, error) {
 	if r.Messages.Kind() != '[' {
 		return nil, infer.Invalid("messages", "messages is missing; send a list of messages")
 	}
-	text, err := e.tokenizer.Render(r.Messages)
+	text, err := e.tokenizer.Render(r.Messages, r.offered(), r.TemplateKwargs)
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}

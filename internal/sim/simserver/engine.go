@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
@@ -33,8 +34,10 @@ type Tokenizer interface {
 	Encode(text string) ([]uint32, error)
 	// Text gives the bytes of an id.
 	Text(id uint32) []byte
-	// Render gives the prompt's text of a chat; messages is its JSON array.
-	Render(messages []byte) (string, error)
+	// Render gives the prompt's text of a chat: messages and tools are JSON
+	// arrays, kwargs an object of variables for the template. Tools and kwargs may
+	// be empty.
+	Render(messages, tools, kwargs []byte) (string, error)
 }
 
 // Options describe an engine and how it is served.
@@ -43,6 +46,9 @@ type Options struct {
 	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
+	// Speaker says what is not words alone. Without one, all is words, whatever
+	// is asked for.
+	Speaker *content.Speaker
 	// SGLang and VLLM shape the faces that speak like these engines.
 	SGLang SGLangOptions
 	VLLM   VLLMOptions
@@ -71,6 +77,7 @@ type Engine struct {
 	touched []*outbox
 	late    lateness
 	meter   meter
+	again   []int // by DP rank: requests in the queue again
 
 	refused  atomic.Uint64 // by a face, before the core saw them
 	sessions sessions
@@ -82,6 +89,8 @@ type Engine struct {
 	stateMu sync.Mutex
 	counts  sim.Counts
 	lateNow lateness
+	loads   []sim.Load // by DP rank, as the next
+	waiting []int      // again's
 }
 
 // New makes an engine that stands still until Run.
@@ -102,7 +111,7 @@ func New(o Options) (*Engine, error) {
 	}
 	var id [8]byte
 	rand.Read(id[:]) // it never fails
-	return &Engine{
+	e := &Engine{
 		opts:      o,
 		core:      core,
 		prepare:   core.Options(),
@@ -111,8 +120,11 @@ func New(o Options) (*Engine, error) {
 		faults:    faults,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		done:      make(chan struct{}),
+		again:     make([]int, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
-	}, nil
+	}
+	e.publish()
+	return e, nil
 }
 
 // job is a request on its way through the engine.
@@ -123,6 +135,8 @@ type job struct {
 
 	// Run's:
 	stamps infer.Stamps // from its first id on
+	rank   int          // of DP, from its first id on
+	queued bool         // it was sent back to the queue, and has had no id since
 	ref    sim.Ref
 	live   bool         // the core has it
 	ended  infer.Reason // set when it ended before the core had it
@@ -205,6 +219,9 @@ func (e *Engine) deliver(s *sim.Step) {
 	for i, ref := range s.Ref {
 		j := e.jobs[ref]
 		e.touch(j.box)
+		if j.queued {
+			e.requeued(j, false)
+		}
 		j.box.building.add(j.slot, s.ID[i], s.Total[i])
 	}
 	for _, f := range s.First {
@@ -214,15 +231,33 @@ func (e *Engine) deliver(s *sim.Step) {
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]
 		e.touch(j.box)
-		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, Done: d})
+		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, queued: j.queued, Done: d})
+		if j.queued {
+			e.requeued(j, false)
+		}
 		j.live = false
 		e.jobs[d.Ref] = nil
+	}
+	for _, ref := range s.Retracted {
+		// It is told with what comes next.
+		j := e.jobs[ref]
+		e.requeued(j, true)
+		j.box.building.retracted = append(j.box.building.retracted, j.slot)
 	}
 	for i, b := range e.touched {
 		b.flush(s.End, s.Running, s.Waiting)
 		e.touched[i] = nil
 	}
 	e.touched = e.touched[:0]
+}
+
+// requeued notes that a request was sent back to the queue, or left it again.
+func (e *Engine) requeued(j *job, queued bool) {
+	if j.queued = queued; queued {
+		e.again[j.rank]++
+	} else {
+		e.again[j.rank]--
+	}
 }
 
 func (e *Engine) touch(b *outbox) {

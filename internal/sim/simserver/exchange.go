@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 )
@@ -50,6 +51,11 @@ type output struct {
 	stops              stopScanner
 	partial            []byte // the beginning of a rune
 
+	ask    content.Ask // what the request's fields ask for
+	speech *speech     // takes a chat's text apart; nil where it is text alone
+	part   *part       // that the next event tells of, with speech
+	called bool        // it ended by calls
+
 	// Not yet written; where nothing is streamed, all of it.
 	text []byte
 	ids  []uint32
@@ -61,11 +67,14 @@ type output struct {
 	latest     int64 // when the latest was, ns
 	cached     int   // prompt tokens found in the cache
 	rank       int   // the DP rank that has it
-	stamps     infer.Stamps
-	reason     infer.Reason // set when it ended
-	matched    match        // with ReasonStop
-	failure    error        // the engine refused it
-	summary    sim.Done
+
+	retractions int
+	stamps      infer.Stamps
+	reason      infer.Reason // set when it ended
+	matched     match        // with ReasonStop
+	failure     error        // the engine refused it
+	queued      bool         // it was in the queue when it ended
+	summary     sim.Done
 }
 
 // match is what stopped an output: an id, or a stop string.
@@ -98,6 +107,13 @@ func (x *exchange) draw(prompts [][]uint32) {
 // add prepares an output.
 func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
+	scripted, err := x.e.script(&p, o.ask)
+	if err != nil {
+		return sim.Request{}, err
+	}
+	if !scripted {
+		o.speech = nil
+	}
 	prepared, err := x.e.prepare.Prepare(p)
 	if err != nil {
 		return prepared, err
@@ -242,8 +258,13 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 		o := &x.outputs[first.slot]
 		o.stamps, o.cached, o.rank = first.Stamps, first.Cached, first.DPRank
 	}
-	for _, d := range x.taken.done {
-		x.outputs[d.slot].summary = d.Done
+	for _, slot := range x.taken.retracted {
+		x.outputs[slot].retractions++
+	}
+	for i := range x.taken.done {
+		d := &x.taken.done[i]
+		o := &x.outputs[d.slot]
+		o.summary, o.queued, o.retractions = d.Done, d.queued, d.Retractions
 	}
 	for k, slot := range x.taken.slot {
 		o := &x.outputs[slot]

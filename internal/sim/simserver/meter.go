@@ -23,8 +23,7 @@ type meter struct {
 	queued, prefill, decode, whole histogram // its stages; whole is from its admission
 	betweenTokens                  histogram
 
-	byReason          map[infer.Reason]uint64
-	cached, retracted uint64 // prompt tokens found in the cache; requests sent back to the queue
+	byReason map[infer.Reason]uint64
 
 	prefillBusy time.Duration // of steps with a prompt in them
 	lastOutput  int64         // when a step last had a result, ns
@@ -72,8 +71,8 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 	}
 	for i := range s.First {
 		f := &s.First[i].Stamps
-		jobs[s.First[i].Ref].stamps = *f
-		m.cached += uint64(s.First[i].Cached)
+		j := jobs[s.First[i].Ref]
+		j.stamps, j.rank = *f, s.First[i].DPRank
 		m.firstToken.add(f.FirstToken-f.ServerCreated, 1)
 		m.queued.add(f.QueueEnd-f.QueueStart, 1)
 		m.prefill.add(f.FirstToken-f.PrefillStart, 1)
@@ -84,7 +83,6 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 			m.byReason = map[infer.Reason]uint64{}
 		}
 		m.byReason[d.Reason]++
-		m.retracted += uint64(d.Retractions)
 		if f := &jobs[d.Ref].stamps; f.FirstToken > 0 && d.Reason != infer.ReasonAbort {
 			m.decode.add(s.End-f.FirstToken, 1)
 			m.whole.add(s.End-f.QueueEnd, 1)
@@ -171,7 +169,7 @@ func (e *Engine) sglangMetrics(g *gather) {
 		g.gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.running), rank...)
 		g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.waiting), rank...)
 		g.gauge("sglang:num_used_tokens", "Tokens of the KV cache in use.", float64(l.used), rank...)
-		g.gauge("sglang:token_usage", "Share of the KV cache in use.", l.usage(e.prepare.KVTokens), rank...)
+		g.gauge("sglang:token_usage", "Share of the KV cache in use.", l.usage(), rank...)
 		g.gauge("sglang:gen_throughput", "Generated tokens per second.", l.throughput, rank...)
 		g.gauge("sglang:cache_hit_rate", "Share of prompt tokens found in the prefix cache.", l.hitRate, rank...)
 		g.gauge("sglang:max_total_num_tokens", "Size of the KV cache in tokens.", float64(e.prepare.KVTokens), rank...)
@@ -180,12 +178,12 @@ func (e *Engine) sglangMetrics(g *gather) {
 	m := &e.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g.counter("sglang:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+m.cached)
+	g.counter("sglang:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+n.Cached)
 	g.counter("sglang:generation_tokens_total", "Generated tokens.", n.Generated)
-	g.counter("sglang:cached_tokens_total", "Prompt tokens found in the prefix cache.", m.cached)
+	g.counter("sglang:cached_tokens_total", "Prompt tokens found in the prefix cache.", n.Cached)
 	g.counter("sglang:num_requests_total", "Requests that ended.", n.Finished)
 	g.counter("sglang:num_aborted_requests_total", "Requests that were aborted.", n.Aborted)
-	g.counter("sglang:num_retracted_requests_total", "Times a request was sent back to the queue.", m.retracted)
+	g.counter("sglang:num_retracted_requests_total", "Times a request was sent back to the queue.", n.Retracted)
 	g.histogram("sglang:time_to_first_token_seconds", "From a request's arrival to its first token.", &m.firstToken)
 	g.histogram("sglang:e2e_request_latency_seconds", "From a request's arrival to its end.", &m.latency)
 	g.histogram("sglang:inter_token_latency_seconds", "From one token of a request to its next.", &m.betweenTokens)
@@ -199,17 +197,17 @@ func (e *Engine) vllmMetrics(g *gather) {
 		g.labels = append(model, "engine", strconv.Itoa(l.rank))
 		g.gauge("vllm:num_requests_running", "Requests in the running batch.", float64(l.running))
 		g.gauge("vllm:num_requests_waiting", "Requests in the waiting queue.", float64(l.waiting))
-		g.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.", l.usage(e.prepare.KVTokens))
+		g.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.", l.usage())
 	}
 	m := &e.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g.labels = append(model, "engine", "0")
-	g.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+m.cached)
+	g.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+n.Cached)
 	g.counter("vllm:generation_tokens_total", "Generated tokens.", n.Generated)
-	g.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.", n.Prefilled+m.cached)
-	g.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in it.", m.cached)
-	g.counter("vllm:num_preemptions_total", "Times a request was sent back to the queue.", m.retracted)
+	g.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.", n.Prefilled+n.Cached)
+	g.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in it.", n.Cached)
+	g.counter("vllm:num_preemptions_total", "Times a request was sent back to the queue.", n.Retracted)
 	for _, reason := range []infer.Reason{infer.ReasonStop, infer.ReasonLength, infer.ReasonAbort} {
 		g.counter("vllm:request_success_total", "Requests that ended, by how.", m.byReason[reason], "finished_reason", string(reason))
 	}

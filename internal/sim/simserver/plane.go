@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/content"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sim"
@@ -131,7 +132,11 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()),
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
-	prepared, err := p.e.prepare.Prepare(params)
+	var prepared sim.Request
+	_, err := p.e.script(&params, content.Ask{})
+	if err == nil {
+		prepared, err = p.e.prepare.Prepare(params)
+	}
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, asStatus(err)

@@ -107,6 +107,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 		it := &items[i]
 		prepared, err := g.add(output{
 			name:     it.rid,
+			ask:      it.ask,
 			stops:    stopScanner{list: it.stops, keep: !it.trim},
 			showStop: !it.trim, sendStop: !it.trim,
 		}, it.params)
@@ -263,7 +264,7 @@ func (g *generation) take(o *output, s *said, it *item) {
 // no say: refused, or aborted while it was queued, before it ran or after it
 // was sent back.
 func (g *generation) abortedUnderWay(o *output) bool {
-	return o.reason == infer.ReasonAbort && (o.failure != nil || o.completion == 0)
+	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
 }
 
 // abortObject appends what is said of such an output. It is not like any other
@@ -333,7 +334,7 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 	b = append(b, `,"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(len(o.prompt)), 10)
 	b = append(b, g.face.weights...)
-	b = strconv.AppendInt(b, int64(o.summary.Retractions), 10)
+	b = strconv.AppendInt(b, int64(o.retractions), 10)
 	b = append(b, `,"reasoning_tokens":0`...)
 	if !s.known && o.stamps.QueueEnd != 0 {
 		s.known, s.stages = true, string(g.appendStages(nil, o))

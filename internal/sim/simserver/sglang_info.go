@@ -149,8 +149,8 @@ func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
 		}
 		one := rankLoad{
 			Timestamp: now, DPRank: l.rank, NumRunningReqs: l.running, NumWaitingReqs: l.waiting,
-			NumWaitingUncached: l.waitingTokens, NumUsedTokens: l.used, NumTotalTokens: l.used + l.waitingTokens, NumActiveTokens: l.active,
-			MaxTotalNumTokens: o.KVTokens, MaxRunningRequests: o.MaxRunning, TokenUsage: l.usage(o.KVTokens),
+			NumWaitingUncached: l.waitingTokens, NumUsedTokens: l.used, NumTotalTokens: l.used + l.cached + l.waitingTokens, NumActiveTokens: l.used,
+			MaxTotalNumTokens: l.total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.usage(),
 			GenThroughput: l.throughput, CacheHitRate: l.hitRate, TotalPrefillUncached: l.prefilled, TotalPrefillBusyMicros: l.prefillBusy,
 			Utilization: float64(l.running) / float64(o.MaxRunning),
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 )
@@ -180,6 +181,7 @@ type item struct {
 	wanted   []uint32 // ids whose log probability is asked for
 	withText bool
 
+	ask    content.Ask
 	params sim.Params
 	stops  []string
 	trim   bool
@@ -245,6 +247,9 @@ func (e *Engine) items(req *generateRequest) (items []item, batch bool, err erro
 		}
 		if e.opts.SGLang.SkipTokenizer && len(it.stops) > 0 {
 			return nil, false, infer.Invalid("stop", "stop is text, and this engine has no tokenizer (--skip-tokenizer-init); use stop_token_ids")
+		}
+		if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
+			return nil, false, err
 		}
 		// The prompt alone is a prompt and a token that is not shown.
 		it.hidden = it.limit == 0

@@ -69,7 +69,7 @@ func (t *toyTokenizer) Encode(text string) ([]uint32, error) {
 
 func (t *toyTokenizer) Text(id uint32) []byte { return t.text[id] }
 
-func (t *toyTokenizer) Render(messages []byte) (string, error) {
+func (t *toyTokenizer) Render(messages, _, _ []byte) (string, error) {
 	var list []struct{ Role, Content string }
 	if err := json.Unmarshal(messages, &list, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return "", err

@@ -1,0 +1,155 @@
+package sim
+
+// How much of the ids that running requests may still generate is counted as
+// taken when a request is admitted, which is SGLang's rule: a share, which
+// shrinks from initialRatio to leastRatio over ratioSteps steps and is set anew
+// by a retraction; and of each request at most foresight ids. A newcomer's own
+// ids count in full. A high share leaves pages unused, a low one makes
+// retraction likely.
+const (
+	initialRatio = 0.7
+	leastRatio   = 0.098
+	ratioSteps   = 600
+	foresight    = 4096
+)
+
+// begin composes the next step and starts it, or leaves the engine idle.
+func (c *Core) begin(at int64, out *Step) {
+	c.busy = false
+	var longest int64
+	next := int64(-1) // when the first transfer is over, if nothing else is to do
+	for i := range c.ranks {
+		k := &c.ranks[i]
+		c.compose(k, at, out)
+		for _, ref := range k.transfer {
+			if ready := c.details[ref].ready; next < 0 || ready < next {
+				next = ready
+			}
+		}
+		if k.batch.Prefill > 0 || k.batch.Decode > 0 {
+			c.busy = true
+			longest = max(longest, int64(c.opts.Cost.StepTime(k.batch)))
+		}
+	}
+	c.storm = 0
+	switch {
+	case c.busy:
+		// Time must pass, or a free cost model would never end.
+		c.start, c.end = at, at+max(1, longest)
+	case next >= 0:
+		c.wake, c.wakeAt = true, max(next, at+1)
+	}
+}
+
+// compose makes a rank's batch. The running requests come first: a decode takes
+// one token of the budget, then prompts under way go on in their order, then
+// waiting ones are admitted. A step before which requests were retracted admits
+// nobody, unless nothing else would run.
+func (c *Core) compose(k *rank, at int64, out *Step) {
+	c.arrive(k, at)
+	retracted := c.secure(k, out)
+	k.batch = Batch{Decode: len(k.decode) - k.stalled, Context: k.context}
+	budget := min(c.opts.StepTokens-k.batch.Decode, c.opts.ChunkedPrefill)
+	for _, ref := range k.prefill {
+		budget -= c.plan(k, ref, budget)
+	}
+	switch {
+	case k.batch.Decode > 0:
+		k.ratio = max(leastRatio, k.ratio-(initialRatio-leastRatio)/ratioSteps)
+	case k.running() == 0:
+		k.ratio = initialRatio
+	}
+	if retracted && k.batch.Prefill+k.batch.Decode > 0 {
+		return
+	}
+	reserved := -1 // tokens, counted when somebody waits
+	for budget > 0 && k.waiting.len() > 0 && k.running() < c.opts.MaxRunning {
+		ref := k.waiting.peek()
+		r := &c.requests[ref]
+		if k.kv != nil {
+			if reserved < 0 {
+				reserved = c.reserved(k)
+			}
+			if !c.fits(k, ref, reserved) {
+				return
+			}
+			reserved += foreseen(r)
+		}
+		k.waiting.pop()
+		k.queued -= int64(r.length())
+		if c.admit(k, ref, at) {
+			budget -= c.plan(k, ref, budget)
+		}
+	}
+}
+
+// foreseen is the number of ids that count as still to come of a request.
+func foreseen(r *request) int { return min(int(r.max-r.generated), foresight) }
+
+// reserved is the number of tokens kept free for the requests that were
+// admitted earlier.
+func (c *Core) reserved(k *rank) int {
+	sum := 0
+	for _, list := range [...][]Ref{k.decode, k.prefill, k.transfer} {
+		for _, ref := range list {
+			if r := &c.requests[ref]; !r.held {
+				sum += foreseen(r)
+			}
+		}
+	}
+	return int(float64(sum) * k.ratio)
+}
+
+// fits says whether a waiting request may be admitted. One that is alone needs
+// no more than its pages at hand; Prepare has seen to it that these are enough.
+func (c *Core) fits(k *rank, ref Ref, reserved int) bool {
+	r := &c.requests[ref]
+	tokens := r.length()
+	pages := k.kv.pagesFor(tokens)
+	ahead := reserved + foreseen(r)
+	if k.running() == k.stalled {
+		ahead = 0
+	}
+	found, idle := k.kv.lookup(k.kv.admissible(&c.details[ref], tokens))
+	return (pages-found)*k.kv.pageSize+ahead <= (k.kv.available()-idle)*k.kv.pageSize
+}
+
+// admit takes a request out of the queue into the batch, or lets its KV come
+// from the prefill engine. It says whether there is a prompt to be computed.
+func (c *Core) admit(k *rank, ref Ref, at int64) bool {
+	r, d := &c.requests[ref], &c.details[ref]
+	found := 0
+	if k.kv != nil {
+		found = k.kv.occupy(r, d)
+		c.counts.Cached += uint64(found)
+	}
+	again := d.admitted
+	if !again {
+		d.admitted, d.cached, d.stamps.QueueEnd = true, found, at
+	}
+	r.prefilled = int32(found)
+	if d.handle != nil && !again {
+		c.transfer(k, ref, at)
+		return false
+	}
+	if !again {
+		d.stamps.PrefillStart = at
+	}
+	r.phase = phasePrefill
+	k.prefill = append(k.prefill, ref)
+	return true
+}
+
+// plan gives a prompt its share of a step.
+func (c *Core) plan(k *rank, ref Ref, budget int) int {
+	r, d := &c.requests[ref], &c.details[ref]
+	d.chunk = min(r.length()-int(r.prefilled), budget)
+	if d.chunk > 0 {
+		from := int64(r.prefilled)
+		to := from + int64(d.chunk)
+		k.batch.Prefill += d.chunk
+		k.batch.Chunks++
+		k.batch.Attended += to*to - from*from
+	}
+	return d.chunk
+}
