@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/sim"
+	"weir/internal/trace"
 )
 
 // rankState is what one DP rank of the engine holds and does.
@@ -44,7 +45,7 @@ func (e *Engine) loadOfRanks() []rankState {
 		list[i] = rankState{
 			rank: i, running: l.Running + l.Transferring, waiting: l.Waiting, retracted: again[i],
 			waitingTokens: l.QueuedTokens, used: l.KVUsed, cached: l.KVIdle, total: l.KVTotal,
-			throughput: m.throughput / float64(ranks), prefilled: n.Prefilled / ranks, prefillBusy: uint64(m.prefillBusy.Microseconds()),
+			throughput: m.rate(trace.Now()) / float64(ranks), prefilled: n.Prefilled / ranks, prefillBusy: uint64(m.prefillBusy.Microseconds()),
 		}
 		if all := n.Prefilled + n.Cached; all > 0 {
 			list[i].hitRate = float64(n.Cached) / float64(all)

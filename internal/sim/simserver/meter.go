@@ -54,11 +54,26 @@ func (h *histogram) add(ns int64, times int) {
 	h.sum += time.Duration(ns) * time.Duration(times)
 }
 
+// rateWindow is how long the throughput is measured at a time.
+const rateWindow = time.Second
+
+// rate is the throughput now: none after a window without a result.
+func (m *meter) rate(now int64) float64 {
+	if now-m.lastOutput > int64(rateWindow) {
+		return 0
+	}
+	return m.throughput
+}
+
 // step adds a step's results. jobs are by ref, and those that ended are still
 // there.
 func (m *meter) step(s *sim.Step, jobs []*job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if s.Start-m.lastOutput > int64(rateWindow) {
+		// It was idle.
+		m.throughput, m.windowStart, m.windowIDs = 0, s.Start, 0
+	}
 	if len(s.ID)+len(s.Done) > 0 {
 		m.lastOutput = s.End
 	}
@@ -90,7 +105,7 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 		}
 	}
 	m.windowIDs += len(s.ID)
-	if since := s.End - m.windowStart; since >= int64(time.Second) {
+	if since := s.End - m.windowStart; since >= int64(rateWindow) {
 		m.throughput = float64(m.windowIDs) / (float64(since) / 1e9)
 		m.windowStart, m.windowIDs = s.End, 0
 	}
