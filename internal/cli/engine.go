@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"weir/internal/content"
 	"weir/internal/gateway"
 	"weir/internal/sim"
@@ -20,7 +22,7 @@ import (
 type simFlags struct {
 	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in the running batch (${default})."`
 	MaxQueuedRequests  int           `default:"0" placeholder:"N" help:"Requests in the waiting queue; 0 is no limit."`
-	Cost               string        `default:"per-batch" enum:"per-batch,constant" help:"Cost model of a step: per-batch (6 ms and 0.35 ms per running request) or constant."`
+	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step: per-batch (6 ms and 0.35 ms per running request), constant, table=FILE (CSV, see docs/offline.md) or profile=NAME (published figures of a real engine, listed by weir engine --help)."`
 	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
 	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Expected length of an output that nothing else ends (${default})."`
@@ -42,6 +44,7 @@ type simFlags struct {
 
 type engineCommand struct {
 	simFlags
+	offlineFlags
 	Listen      string   `default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that names none (${default})."`
 	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: sglang or vllm (the HTTP API of that engine), openai (the OpenAI API and nothing else), or weir (the batched plane). Repeatable, each with an address of its own."`
 	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the HTTP wires serve as well."`
@@ -76,11 +79,14 @@ func (engineCommand) Help() string {
   weir engine --wire weir --listen 127.0.0.1:9001  an engine for weir serve --engine weir=127.0.0.1:9001
   weir engine --wire sglang --listen 127.0.0.1:30000 --incremental-streaming-output --enable-metrics
   weir engine --wire vllm=:8000 --wire weir=:9001 --cost constant --decode-cost 50ms
-  weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens`
+  weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
 // Run implements the command.
-func (c *engineCommand) Run(s *streams) error {
+func (c *engineCommand) Run(k *kong.Context, s *streams) error {
+	if err := c.checkOffline(k); err != nil {
+		return err
+	}
 	ctx, _, stop := interrupt()
 	defer stop()
 	spec := []string(nil)
@@ -97,7 +103,10 @@ func (c *engineCommand) Run(s *streams) error {
 			name = n
 		}
 	}
-	options, err := c.simOptions()
+	if c.Offline != "" {
+		return c.replay(ctx, s, folders[name])
+	}
+	options, err := c.serving(folders[name])
 	if err != nil {
 		return err
 	}
@@ -113,10 +122,14 @@ func (c *engineCommand) Run(s *streams) error {
 	return run.serve(ctx, e)
 }
 
-// simOptions are what the flags ask of the engine, but for its model.
-func (c *engineCommand) simOptions() (simserver.Options, error) {
-	o, err := c.engine(c.Name)
-	o.Sim.Model = c.ServedModelName
+// serving turns the flags into the options of an engine that serves.
+func (c *engineCommand) serving(m *gateway.Model) (o simserver.Options, err error) {
+	if o.Sim, err = c.simFlags.options(c.Name, m); err != nil {
+		return o, err
+	}
+	if c.ServedModelName != "" {
+		o.Sim.Model = c.ServedModelName
+	}
 	o.SGLang = simserver.SGLangOptions{
 		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, SkipTokenizer: c.SkipTokenizerInit,
 		CacheReport: c.EnableCacheReport, WeightVersion: c.WeightVersion,
@@ -124,65 +137,61 @@ func (c *engineCommand) simOptions() (simserver.Options, error) {
 	o.VLLM = simserver.VLLMOptions{
 		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
 	}
-	return o, err
+	return o, nil
 }
 
-// engine gives what the flags ask of an engine of that name.
-func (f *simFlags) engine(name string) (simserver.Options, error) {
-	var o simserver.Options
+// newSim makes a simulated engine that speaks a model's vocabulary.
+func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.Engine, err error) {
+	if o.Speaker, err = f.speaker(m, o.Sim.Words); err != nil {
+		return nil, err
+	}
 	for _, text := range f.Fault {
 		fault, err := sim.ParseFault(text)
 		if err != nil {
-			return o, wrongf("--fault: %w", err)
+			return nil, wrongf("--fault: %w", err)
 		}
 		o.Faults = append(o.Faults, fault)
+	}
+	o.Tokenizer = m
+	return simserver.New(o)
+}
+
+// options turns the flags into the options of the engine's core.
+func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
+	words, err := m.Words()
+	if err != nil {
+		return sim.Options{}, err
+	}
+	cost, err := f.cost()
+	if err != nil {
+		return sim.Options{}, err
 	}
 	for _, positive := range []struct {
 		flag  string
 		value int
 	}{{"--max-running-requests", f.MaxRunningRequests}, {"--page-size", f.PageSize}, {"--dp-size", f.DPSize}, {"--stream-interval", f.StreamInterval}} {
 		if positive.value < 1 {
-			return o, wrongf("%s must be at least 1", positive.flag)
+			return sim.Options{}, wrongf("%s must be at least 1", positive.flag)
 		}
 	}
 	if f.MaxQueuedRequests < 0 || f.ContextLength < 0 || f.ChunkedPrefillSize < 0 || f.MaxTotalTokens < 0 {
-		return o, wrongf("--max-queued-requests, --context-length, --chunked-prefill-size and --max-total-tokens must not be negative")
+		return sim.Options{}, wrongf("--max-queued-requests, --context-length, --chunked-prefill-size and --max-total-tokens must not be negative")
 	}
-	o.Sim = sim.Options{
-		Name: name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests, ContextLength: f.ContextLength,
-		MeanTokens: f.MeanOutputTokens, Cost: sim.PerBatch{},
+	o := sim.Options{
+		Name: name, Model: m.Name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
+		ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
+		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
 		ChunkedPrefill: f.ChunkedPrefillSize, KVTokens: f.MaxTotalTokens, PageSize: f.PageSize, DPSize: f.DPSize,
 		StreamInterval: f.StreamInterval, PriorityScheduling: f.EnablePriorityScheduling, Speculation: f.Speculation,
 	}
+	if f.ContextLength > 0 {
+		o.ContextLength = f.ContextLength
+	}
 	for _, lora := range f.LoRAPaths {
 		adapter, _, _ := strings.Cut(lora, "=")
-		o.Sim.LoRAs = append(o.Sim.LoRAs, adapter)
-	}
-	if f.Cost == "constant" {
-		o.Sim.Cost = sim.Constant{Prefill: f.PrefillCost, Decode: f.DecodeCost}
+		o.LoRAs = append(o.LoRAs, adapter)
 	}
 	return o, nil
-}
-
-// newSim makes a simulated engine that speaks a model's vocabulary.
-func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (*simserver.Engine, error) {
-	words, err := m.Words()
-	if err != nil {
-		return nil, err
-	}
-	speaker, err := f.speaker(m, words)
-	if err != nil {
-		return nil, err
-	}
-	if o.Sim.Model == "" {
-		o.Sim.Model = m.Name
-	}
-	if o.Sim.ContextLength == 0 {
-		o.Sim.ContextLength = m.ContextLength
-	}
-	o.Sim.VocabSize, o.Sim.EOS, o.Sim.Words = m.VocabSize, m.EOS, words
-	o.Tokenizer, o.Speaker = m, speaker
-	return simserver.New(o)
 }
 
 // speaker gives what says more than words.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"weir/internal/sim/simserver"
 	"weir/models"
 )
 
@@ -49,11 +50,12 @@ func (c *upCommand) Run(s *streams) error {
 	var specs []string
 	for i := range c.Engines {
 		name := fmt.Sprintf("sim-%d", i+1)
-		options, err := c.engine(name)
+		model := folders[models.SimName]
+		options, err := c.simFlags.options(name, model)
 		if err != nil {
 			return err
 		}
-		e, err := newSim(&c.simFlags, options, folders[models.SimName])
+		e, err := newSim(&c.simFlags, simserver.Options{Sim: options}, model)
 		if err != nil {
 			return err
 		}
