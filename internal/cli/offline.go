@@ -36,7 +36,9 @@ type offlineFlags struct {
 // servingOnly those that mean nothing with it.
 var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
-	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens", "content", "reasoning"}
+	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens", "content", "reasoning",
+		"incremental-streaming-output", "enable-metrics", "skip-tokenizer-init", "enable-cache-report", "weight-version",
+		"enable-per-request-metrics", "enable-prompt-tokens-details", "enable-server-load-tracking", "served-model-name"}
 )
 
 // offlineHelp is the part of weir engine's help that is about --offline and cost
