@@ -34,10 +34,10 @@ type Options struct {
 
 // Progress says how far a replay is.
 type Progress struct {
-	Virtual                   time.Duration // since the first arrival
-	Taken, Ended              int           // requests taken from the workload, and those of them that ended
-	Running, Waiting          int
-	Generated, PromptPrefills uint64 // tokens
+	Virtual          time.Duration // since the first arrival
+	Taken, Ended     int           // requests taken from the workload, and those of them that ended
+	Running, Waiting int
+	Generated        uint64 // tokens
 }
 
 // Record is what became of one request. Times are nanoseconds since the first
@@ -320,6 +320,6 @@ func (r *runner) progress() Progress {
 	n := r.core.Counts()
 	return Progress{
 		Virtual: time.Duration(r.now), Taken: r.taken, Ended: r.ended,
-		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated, PromptPrefills: n.Prefilled,
+		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated,
 	}
 }
