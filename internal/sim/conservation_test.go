@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -54,8 +53,10 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		DPSize:             rapid.IntRange(1, 3).Draw(t, "dp"),
 		LoRAs:              []string{"x", "y"},
 		PriorityScheduling: rapid.Bool().Draw(t, "priority"),
-		StreamInterval:     rapid.IntRange(1, 4).Draw(t, "interval"),
-		Role:               Role(rapid.IntRange(0, 2).Draw(t, "role")),
+		// Below all differences, above all, or between.
+		PreemptionThreshold: rapid.SampledFrom([]int{-1, 1, 10}).Draw(t, "threshold"),
+		StreamInterval:      rapid.IntRange(1, 4).Draw(t, "interval"),
+		Role:                Role(rapid.IntRange(0, 2).Draw(t, "role")),
 		Transfer: Transfer{BytesPerToken: 1000, Bandwidth: float64(rapid.IntRange(0, 3).Draw(t, "bandwidth")) * 1e6,
 			Latency: time.Duration(rapid.IntRange(0, 9).Draw(t, "latency")) * time.Millisecond},
 		Cost: Constant{Prefill: 5 * time.Millisecond, Decode: time.Millisecond},
@@ -89,10 +90,10 @@ type witness struct {
 
 	parent map[uint64]uint64 // of the pages ever entered into a tree, by key
 
-	accepted, refused, done, ids, retracted uint64
-	prompts                                 uint64 // tokens of the requests that were served
-	again                                   uint64 // tokens of the requests that were sent back
-	cut                                     bool   // a request was ended from outside
+	accepted, refused, displaced, done, ids, retracted uint64
+	prompts                                            uint64 // tokens of the requests that were served
+	again                                              uint64 // tokens of the requests that were sent back
+	cut                                                bool   // a request was ended from outside
 }
 
 func newWitness(t *rapid.T, o Options) *witness {
@@ -125,7 +126,7 @@ func (w *witness) submit(t *rapid.T) {
 		p.Prompt = slices.Concat(l.params.Prompt, l.ids, []uint32{7})
 	}
 	if w.opts.PriorityScheduling {
-		p.Priority = rapid.IntRange(-1, 1).Draw(t, "priority")
+		p.Priority = rapid.IntRange(-2, 2).Draw(t, "priority")
 	}
 	if rank := rapid.IntRange(-1, w.opts.DPSize-1).Draw(t, "rank"); rank >= 0 {
 		p.DPRank = &rank
@@ -147,7 +148,7 @@ func (w *witness) submit(t *rapid.T) {
 	}
 	ref, err := w.core.Submit(w.now, w.now, r)
 	if err != nil {
-		if w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued {
+		if w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued || w.outranks(p.Priority) {
 			t.Fatalf("refused with room: %v", err)
 		}
 		w.refused++
@@ -158,6 +159,21 @@ func (w *witness) submit(t *rapid.T) {
 	}
 	w.accepted++
 	w.live[ref] = &ledger{params: p}
+}
+
+// outranks says whether in every full queue somebody waits with a lower
+// priority.
+func (w *witness) outranks(priority int) bool {
+	for i := range w.core.ranks {
+		k := &w.core.ranks[i]
+		_, lower := k.waiting.last(func(ref Ref) bool {
+			return w.core.requests[ref].ended == notEnded && w.core.details[ref].priority < priority
+		})
+		if k.waiting.len()-k.displaced >= w.opts.MaxQueued && !lower {
+			return false
+		}
+	}
+	return w.opts.PriorityScheduling
 }
 
 func (w *witness) conclude(how func(int64, Ref), reason infer.Reason) {
@@ -233,7 +249,7 @@ func (w *witness) step(s *Step) {
 	if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting) {
 		t.Fatalf("counts do not add up: %+v", n)
 	}
-	if n.Received != w.accepted+w.refused || n.Rejected != w.refused || n.Finished+n.Aborted != w.done || n.Retracted != w.retracted {
+	if n.Received != w.accepted+w.refused || n.Rejected != w.refused+w.displaced || n.Finished+n.Aborted+w.displaced != w.done || n.Retracted != w.retracted {
 		t.Fatalf("counts %+v; seen %d accepted, %d refused, %d done, %d retracted", n, w.accepted, w.refused, w.done, w.retracted)
 	}
 	ids := w.ids
@@ -284,6 +300,14 @@ func (w *witness) ended(d Done) {
 		t.Fatalf("done %+v, seen %+v", d, l)
 	}
 	want, reason, matched := w.alone(l.params)
+	if d.Err != nil {
+		if !w.opts.PriorityScheduling || w.opts.MaxQueued == 0 || d.Reason != infer.ReasonAbort || d.Err.Code != infer.CodeOverloaded {
+			t.Fatalf("aborted by the engine: %+v", d)
+		}
+		w.displaced++
+		w.cut = true
+		l.ended = infer.ReasonAbort
+	}
 	switch {
 	case l.ended != "" && d.Reason == l.ended:
 		if !slices.Equal(l.ids, want[:min(len(l.ids), len(want))]) {
@@ -325,96 +349,6 @@ func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched in
 		return said[ref], "stalled", -1
 	}
 	return said[ref], done[ref].Reason, done[ref].Matched
-}
-
-// pages checks the books of the KV caches against the requests that hold pages.
-func (w *witness) pages() {
-	t, c := w.t, w.core
-	var context, queued int64
-	holders := make([]map[pageID]int32, len(c.ranks))
-	for i := range holders {
-		holders[i] = map[pageID]int32{}
-	}
-	for ref := range w.live {
-		r, d := &c.requests[ref], &c.details[ref]
-		for _, p := range d.table {
-			holders[r.rank][p]++
-		}
-		for i, key := range d.keys[:d.keyed] {
-			k := c.ranks[r.rank].kv
-			if p, ok := k.byKey[key]; !ok || p != d.table[i] {
-				t.Fatalf("page %d of request %d is not in the tree", i, ref)
-			}
-			if i > 0 {
-				w.parent[key] = d.keys[i-1]
-			}
-		}
-		switch {
-		case r.phase == phaseWaiting:
-			queued += int64(r.length())
-			if len(d.table) > 0 {
-				t.Fatalf("request %d waits and holds %v", ref, d.table)
-			}
-		case w.opts.KVTokens > 0 && len(d.table)*w.opts.PageSize < r.length():
-			t.Fatalf("request %d of %d tokens holds %d pages", ref, r.length(), len(d.table))
-		case w.opts.KVTokens > 0 && r.phase == phaseDecode && !r.held && len(d.table)*w.opts.PageSize < r.length()+w.opts.drafts():
-			t.Fatalf("request %d of %d tokens decodes in %d pages", ref, r.length(), len(d.table))
-		}
-		if r.phase == phaseDecode && !r.held {
-			context += int64(r.length())
-		}
-	}
-	for i := range c.ranks {
-		context -= c.ranks[i].context
-		queued -= c.ranks[i].queued
-		if err := w.books(c.ranks[i].kv, holders[i]); err != nil {
-			t.Fatalf("rank %d: %v", i, err)
-		}
-	}
-	if context != 0 || queued != 0 {
-		t.Fatalf("the books of running and waiting tokens are wrong by %d and %d", context, queued)
-	}
-}
-
-func (w *witness) books(k *kv, holders map[pageID]int32) error {
-	if k == nil {
-		return nil
-	}
-	state := map[pageID]string{}
-	for p := range k.pages {
-		g, id := &k.pages[p], pageID(p)
-		if g.held != holders[id] {
-			return fmt.Errorf("page %d is held %d times, by %d requests", p, g.held, holders[id])
-		}
-		if found, ok := k.byKey[g.key]; g.keyed && (!ok || found != id) {
-			return fmt.Errorf("page %d is not found by its key", p)
-		}
-		if parent, ok := w.parent[g.key]; ok && g.keyed {
-			if up, ok := k.byKey[parent]; !ok || k.pages[up].held < 1 && g.held > 0 {
-				return fmt.Errorf("page %d is kept without its parent", p)
-			}
-		}
-		if g.held > 0 {
-			state[id] = "held"
-		}
-	}
-	idle := 0
-	for p := k.oldest; p != noPage; p = k.pages[p].next {
-		if idle++; state[p] != "" || !k.pages[p].keyed {
-			return fmt.Errorf("page %d is idle and %s, in the tree: %v", p, state[p], k.pages[p].keyed)
-		}
-		state[p] = "idle"
-	}
-	for _, p := range k.free {
-		if state[p] != "" || k.pages[p].keyed {
-			return fmt.Errorf("page %d is free and %s", p, state[p])
-		}
-		state[p] = "free"
-	}
-	if len(state) != len(k.pages) || idle != k.idle || len(k.pages) > k.total {
-		return fmt.Errorf("of %d pages %d are in some state, %d idle, booked %d", len(k.pages), len(state), idle, k.idle)
-	}
-	return nil
 }
 
 // rest lets all end and checks that everything was accounted for; only stalled
