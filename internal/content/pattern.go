@@ -17,8 +17,8 @@ type pattern struct {
 // patternTries is how many texts are made before one must fit.
 const patternTries = 64
 
-// maxPatternText bounds what one repetition may come to.
-const maxPatternText = 4096
+// maxPatternText bounds a text, in bytes.
+const maxPatternText = maxStringLength
 
 // compilePattern reads a regular expression in the syntax that RE2 and
 // ECMA-262 share.
@@ -69,11 +69,17 @@ type patternWriter struct {
 	b      strings.Builder
 	draw   func(int) int
 	more   int // repetitions beyond the least, for texts that must be long
+	steps  int
 	failed bool
 }
 
+// maxPatternSteps bounds the work on a text, which repetitions of nothing could
+// make endless.
+const maxPatternSteps = 1 << 16
+
 func (w *patternWriter) write(re *syntax.Regexp) {
-	if w.failed || w.b.Len() > maxPatternText {
+	w.steps++
+	if w.failed || w.b.Len() > maxPatternText || w.steps > maxPatternSteps {
 		w.failed = true
 		return
 	}
@@ -117,7 +123,7 @@ func (w *patternWriter) repeat(re *syntax.Regexp, least, most int) {
 	if most >= 0 {
 		n = min(n, most)
 	}
-	for range n {
+	for i := 0; i < n && !w.failed; i++ {
 		w.write(re)
 	}
 }

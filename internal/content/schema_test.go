@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
@@ -353,7 +354,11 @@ func FuzzCompileSchema(f *testing.F) {
 	}
 	s := newSpeaker(f, SpeakerOptions{})
 	f.Fuzz(func(t *testing.T, text []byte) {
+		began := time.Now()
 		schema, err := CompileSchema(text)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Fatalf("%s: took %v", text, took)
+		}
 		if err != nil {
 			return
 		}
@@ -361,6 +366,9 @@ func FuzzCompileSchema(f *testing.F) {
 			t.Fatalf("%s: taken, though nothing fits", text)
 		}
 		doc, err := s.write(t, schema, 1)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Fatalf("%s: took %v", text, took)
+		}
 		if err != nil {
 			return
 		}
