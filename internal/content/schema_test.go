@@ -143,6 +143,7 @@ func TestSchemasRefused(t *testing.T) {
 		`{"type":"string","minLength":99999}`:                       "more than 16384",
 		`{"type":"array","minItems":99999}`:                         "more than 4096",
 		`{"type":"string","pattern":"(?=a)b"}`:                      "cannot be written by",
+		`{"pattern":"` + strings.Repeat("K", 20000) + `"}`:          "too large",
 		`{"type":"string","pattern":"a$b"}`:                         "no text for it was found",
 		`{"type":"string","pattern":"^a{5}$","maxLength":3}`:        "no text for it was found",
 		`{"type":"string","format":"iri"}`:                          `format "iri"`,
