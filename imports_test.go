@@ -23,7 +23,9 @@ const directions = `
 	internal/trace: internal/infer
 	internal/content:
 	internal/http1:
+	internal/latency:
 	internal/sock:
+	internal/workload:
 	models:
 
 	# pure stages
@@ -40,7 +42,8 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
-	internal/engine/relay: internal/engine internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/upstream: internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 
@@ -55,8 +58,9 @@ const directions = `
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
+	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/sse internal/trace
+	internal/load: internal/content internal/latency internal/sse internal/trace internal/workload
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
@@ -70,7 +74,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/watch models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

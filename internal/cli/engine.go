@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"weir/internal/content"
 	"weir/internal/gateway"
 	"weir/internal/sim"
@@ -19,7 +21,7 @@ import (
 type simFlags struct {
 	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in the running batch (${default})."`
 	MaxQueuedRequests  int           `default:"0" placeholder:"N" help:"Requests in the waiting queue; 0 is no limit."`
-	Cost               string        `default:"per-batch" enum:"per-batch,constant" help:"Cost model of a step: per-batch (6 ms and 0.35 ms per running request) or constant."`
+	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step: per-batch (6 ms and 0.35 ms per running request), constant, table=FILE (CSV, see docs/offline.md) or profile=NAME (published figures of a real engine, listed by weir engine --help)."`
 	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
 	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Expected length of an output that nothing else ends (${default})."`
@@ -30,6 +32,7 @@ type simFlags struct {
 
 type engineCommand struct {
 	simFlags
+	offlineFlags
 	Listen      string   `default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that names none (${default})."`
 	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: openai (HTTP) or weir (the batched plane). Repeatable, each with an address of its own."`
 	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the openai wire serves as well."`
@@ -43,11 +46,14 @@ func (engineCommand) Help() string {
   weir engine                                      an OpenAI-compatible engine on 127.0.0.1:9000
   weir engine --wire weir --listen 127.0.0.1:9001  an engine for weir serve --engine weir=127.0.0.1:9001
   weir engine --wire openai=:9000 --wire weir=:9001 --cost constant --decode-cost 50ms
-  weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens`
+  weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
 // Run implements the command.
-func (c *engineCommand) Run(s *streams) error {
+func (c *engineCommand) Run(k *kong.Context, s *streams) error {
+	if err := c.checkOffline(k); err != nil {
+		return err
+	}
 	ctx, _, stop := interrupt()
 	defer stop()
 	spec := []string(nil)
@@ -64,6 +70,9 @@ func (c *engineCommand) Run(s *streams) error {
 			name = n
 		}
 	}
+	if c.Offline != "" {
+		return c.replay(ctx, s, folders[name])
+	}
 	e, err := newSim(&c.simFlags, c.Name, folders[name])
 	if err != nil {
 		return err
@@ -78,11 +87,11 @@ func (c *engineCommand) Run(s *streams) error {
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
 func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, error) {
-	words, err := m.Words()
+	options, err := f.options(name, m)
 	if err != nil {
 		return nil, err
 	}
-	speaker, err := f.speaker(m, words)
+	speaker, err := f.speaker(m, options.Words)
 	if err != nil {
 		return nil, err
 	}
@@ -94,18 +103,24 @@ func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, erro
 		}
 		faults = append(faults, fault)
 	}
-	var cost sim.CostModel = sim.PerBatch{}
-	if f.Cost == "constant" {
-		cost = sim.Constant{Prefill: f.PrefillCost, Decode: f.DecodeCost}
+	return simserver.New(simserver.Options{Sim: options, Tokenizer: m, Speaker: speaker, Faults: faults})
+}
+
+// options turns the flags into the options of the engine's core.
+func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
+	words, err := m.Words()
+	if err != nil {
+		return sim.Options{}, err
 	}
-	return simserver.New(simserver.Options{
-		Sim: sim.Options{
-			Name: name, Model: m.Name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
-			ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
-			MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
-		},
-		Tokenizer: m, Speaker: speaker, Faults: faults,
-	})
+	cost, err := f.cost()
+	if err != nil {
+		return sim.Options{}, err
+	}
+	return sim.Options{
+		Name: name, Model: m.Name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
+		ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
+		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
+	}, nil
 }
 
 // speaker gives what says more than words.

@@ -64,6 +64,7 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		o.Speculation = rapid.Float64Range(1, 3).Draw(t, "speculation")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "limited") > 0 {
+		o.Conservativeness = rapid.Float64Range(0.01, 2).Draw(t, "conservativeness")
 		o.KVTokens = rapid.IntRange(20, 200).Draw(t, "kv")
 	}
 	return o
