@@ -55,7 +55,7 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	switch {
 	case k.batch.Decode > 0:
 		k.share = max(c.share(leastShare), k.share-c.share((initialShare-leastShare)/shareSteps))
-	case k.running() == 0:
+	case k.running()+k.waiting.len() == 0:
 		k.share = c.share(initialShare)
 	}
 	if retracted && k.batch.Prefill+k.batch.Decode > 0 {

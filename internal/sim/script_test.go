@@ -44,6 +44,8 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //	run for=DURATION       advance, print each step
 //	counts                 the totals, without those that are 0
 //	loads                  what each rank holds
+//	share                  of what running requests may still generate, what admission keeps free
+//	quiet for=DURATION     advance, print nothing
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -182,8 +184,18 @@ func (s *script) command(text string) {
 		s.say("flushed: %v", s.on.core.FlushCache())
 	case "run":
 		s.run(s.on.now + int64(l.dur("for")))
+	case "quiet":
+		before := s.out.Len()
+		s.run(s.on.now + int64(l.dur("for")))
+		kept := s.out.String()[:before]
+		s.out.Reset()
+		s.out.WriteString(kept)
 	case "counts":
 		s.counts()
+	case "share":
+		for i := range s.on.core.ranks {
+			s.say("rank %d keeps %.3f free", i, s.on.core.ranks[i].share)
+		}
 	case "loads":
 		for i, x := range s.on.core.Loads(nil) {
 			s.say("rank %d: %d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",

@@ -111,8 +111,8 @@ type runner struct {
 	ready       []int64 // when users of a closed loop send next, in order
 	taken       int
 	ended       int
-	steps       int
 	prompt      []uint32
+	loads       []sim.Load
 	live        []live // by sim.Ref
 	record      Record
 	figures
@@ -193,8 +193,8 @@ func (r *runner) arrival() (int64, bool, error) {
 // pass lets virtual time go on to at, with nothing happening before.
 func (r *runner) pass(at int64) {
 	if at > r.now {
-		n := r.core.Counts()
-		r.figures.hold(n, at-r.now)
+		r.loads = r.core.Loads(r.loads[:0])
+		r.figures.hold(r.loads, at-r.now)
 		r.now = at
 	}
 }
@@ -280,7 +280,6 @@ func (r *runner) again(pause time.Duration) {
 
 // take books the results of a step.
 func (r *runner) take(s *sim.Step) error {
-	r.steps++
 	r.figures.step(s)
 	for i := range s.First {
 		l := &r.live[s.First[i].Ref]
