@@ -312,7 +312,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 	}
 	for _, j := range s.failed {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
-			Reason: planepb.Finish_REASON_ERROR, Message: errAborted().Error(),
+			Reason: planepb.Finish_REASON_ERROR, Message: errAborted().Error(), CompletionTokens: uint32(j.fault.After),
 		}})
 	}
 	clear(s.failed)
@@ -349,17 +349,14 @@ func (s *session) strike(t *batch) sim.FaultKind {
 			t.total[last] = uint32(max(0, int(t.total[first])-2))
 		case sim.Stray:
 			s.stray = true
-		case sim.Pause:
-			s.e.pause(j.fault.Delay)
+		case sim.Pause, sim.Drip, sim.Abort:
+			// They leave the message as it is, and others may strike with it.
+			s.strikeOne(j)
+			continue
 		case sim.Split:
 			if s.cut = (&shape{first: j.fault.At, delay: j.fault.Delay, once: true}); j.fault.At == 0 {
 				s.cut.bytes = 1
 			}
-		case sim.Drip:
-			j.drips = true
-			s.conn.mold(&shape{bytes: j.fault.Bytes, delay: j.fault.Delay})
-		case sim.Abort:
-			s.giveUp(j)
 		case sim.Cut, sim.Truncate, sim.Reset:
 			t.keep(i)
 		default:
@@ -370,6 +367,21 @@ func (s *session) strike(t *batch) sim.FaultKind {
 		return j.fault.Kind
 	}
 	return noFault
+}
+
+// strikeOne strikes one request, or all of the engine, and not the message.
+func (s *session) strikeOne(j *slotJob) {
+	j.faulty = false
+	s.faulty--
+	switch j.fault.Kind {
+	case sim.Pause:
+		s.e.pause(j.fault.Delay)
+	case sim.Drip:
+		j.drips = true
+		s.conn.mold(&shape{bytes: j.fault.Bytes, delay: j.fault.Delay})
+	case sim.Abort:
+		s.giveUp(j)
+	}
 }
 
 // giveUp ends a request as the engine's own failure. Its slot is free for the
