@@ -32,13 +32,14 @@ type offlineFlags struct {
 	JSONL         string        `name:"jsonl" type:"path" placeholder:"FILE" help:"Also write a line of JSON for each request: its stamps in nanoseconds, its tokens."`
 }
 
-// offlineOnly are the flags that mean nothing without --offline, and
-// servingOnly those that mean nothing with it.
+// offlineOnly are the flags that mean nothing without --offline, and coreFlags
+// those of the engine's core, which are all the others that it takes.
 var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
-	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens", "content", "reasoning",
-		"incremental-streaming-output", "enable-metrics", "skip-tokenizer-init", "enable-cache-report", "weight-version",
-		"enable-per-request-metrics", "enable-prompt-tokens-details", "enable-server-load-tracking", "served-model-name"}
+	coreFlags   = []string{
+		"max-running-requests", "max-queued-requests", "cost", "prefill-cost", "decode-cost", "context-length", "chunked-prefill-size",
+		"max-total-tokens", "page-size", "dp-size", "stream-interval", "speculation", "model", "offline",
+	}
 )
 
 // offlineHelp is the part of weir engine's help that is about --offline and cost
@@ -103,14 +104,16 @@ func (f *simFlags) cost() (sim.CostModel, error) {
 // checkOffline refuses flags that do not go together.
 func (c *engineCommand) checkOffline(k *kong.Context) error {
 	for _, p := range k.Path {
-		if p.Flag == nil {
+		if p.Flag == nil || !slices.Contains(k.Selected().Flags, p.Flag) {
 			continue
 		}
 		switch name := p.Flag.Name; {
-		case c.Offline == "" && slices.Contains(offlineOnly, name):
-			return wrongf("--%s belongs to --offline TRACE", name)
-		case c.Offline != "" && slices.Contains(servingOnly, name):
-			return wrongf("--offline serves nothing and takes lengths from its trace: drop --%s", name)
+		case slices.Contains(offlineOnly, name):
+			if c.Offline == "" {
+				return wrongf("--%s belongs to --offline TRACE", name)
+			}
+		case c.Offline != "" && !slices.Contains(coreFlags, name):
+			return wrongf("--offline serves nothing, and its trace says what is asked: drop --%s", name)
 		}
 	}
 	if c.TraceSpeed <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0 || c.TraceBlock <= 0 {

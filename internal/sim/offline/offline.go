@@ -34,10 +34,10 @@ type Options struct {
 
 // Progress says how far a replay is.
 type Progress struct {
-	Virtual                   time.Duration // since the first arrival
-	Taken, Ended              int           // requests taken from the workload, and those of them that ended
-	Running, Waiting          int
-	Generated, PromptPrefills uint64 // tokens
+	Virtual          time.Duration // since the first arrival
+	Taken, Ended     int           // requests taken from the workload, and those of them that ended
+	Running, Waiting int
+	Generated        uint64 // tokens
 }
 
 // Record is what became of one request. Times are nanoseconds since the first
@@ -70,9 +70,9 @@ func (r *Record) TPOT() time.Duration {
 
 // Bounds of the runner.
 const (
-	// stepsPerCheck is how many steps pass between looks at the context and
+	// eventsPerCheck is how many events pass between looks at the context and
 	// calls of OnProgress.
-	stepsPerCheck = 512
+	eventsPerCheck = 512
 	// refusedPause keeps a user of a closed loop who was refused from asking
 	// again for ever at one instant.
 	refusedPause = 50 * time.Millisecond
@@ -129,7 +129,7 @@ type live struct {
 
 func (r *runner) run(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n%stepsPerCheck == 0 {
+		if n%eventsPerCheck == 0 {
 			if r.o.OnProgress != nil {
 				r.o.OnProgress(r.progress())
 			}
@@ -320,6 +320,6 @@ func (r *runner) progress() Progress {
 	n := r.core.Counts()
 	return Progress{
 		Virtual: time.Duration(r.now), Taken: r.taken, Ended: r.ended,
-		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated, PromptPrefills: n.Prefilled,
+		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated,
 	}
 }

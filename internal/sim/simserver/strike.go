@@ -42,6 +42,10 @@ func (x *exchange) strike(b []byte, f form) []byte {
 		x.e.pause(x.fault.Delay)
 	case sim.Drip:
 		connOf(x.r.Context()).mold(&shape{bytes: x.fault.Bytes, delay: x.fault.Delay})
+	case sim.Abort:
+		if f != nil {
+			b = x.flush(b, f) // what comes before it
+		}
 	case sim.Split:
 		if f != nil {
 			b = x.flush(b, f)
@@ -69,16 +73,6 @@ func (x *exchange) giveUp(o *output) bool {
 	x.open--
 	x.refused(o, errAborted())
 	return true
-}
-
-// gaveUp gives the failure of an output, where one failed.
-func (x *exchange) gaveUp() error {
-	for i := range x.outputs {
-		if err := x.outputs[i].failure; err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // write writes and flushes, an event that is to be cut in pieces.
