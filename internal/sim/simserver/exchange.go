@@ -72,7 +72,7 @@ type output struct {
 	stamps      infer.Stamps
 	reason      infer.Reason // set when it ended
 	matched     match        // with ReasonStop
-	failure     error        // the engine refused it
+	failure     error        // why the engine refused it, or ended it
 	queued      bool         // it was in the queue when it ended
 	summary     sim.Done
 }
@@ -246,6 +246,12 @@ func (x *exchange) whole(refuse func(error)) bool {
 			return false
 		}
 	}
+	for i := range x.outputs {
+		if err := x.outputs[i].failure; err != nil {
+			refuse(err)
+			return false
+		}
+	}
 	return true
 }
 
@@ -396,6 +402,9 @@ func (x *exchange) finish(o *output, at int64) {
 	o.text = append(o.text, o.stops.rest()...)
 	o.text = append(o.text, o.partial...)
 	o.reason = o.summary.Reason
+	if err := o.summary.Err; err != nil {
+		o.failure = err
+	}
 	x.open--
 	x.mark(o)
 }

@@ -282,12 +282,16 @@ func (s *session) encode() (broken sim.FaultKind) {
 		if j.faulty && j.fault.Kind == sim.Miscount {
 			count++
 		}
-		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
+		finish := &planepb.Finish{
 			Reason:           finishReason(d.Reason),
 			PromptTokens:     uint32(d.PromptTokens),
 			CachedTokens:     uint32(d.Cached),
 			CompletionTokens: uint32(count),
-		}})
+		}
+		if d.Err != nil {
+			finish.Reason, finish.Message = planepb.Finish_REASON_ERROR, d.Err.Message
+		}
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: finish})
 		s.releaseLocked(j)
 	}
 	m.Running, m.Waiting = uint32(t.running), uint32(t.waiting)
