@@ -20,6 +20,7 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
+	Folder  fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 
@@ -40,7 +41,7 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	return &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}, nil
+	return &Model{Name: name, Aliases: aliases, Folder: dir, Model: folder, Templates: templates}, nil
 }
 
 // encoder is a tokenizer's encoder with room for the ids of a prompt.

@@ -376,7 +376,7 @@ func FuzzWordOfItself(f *testing.F) {
 			if r.contextLength <= 0 {
 				t.Fatalf("%+v", r)
 			}
-			r.judge()
+			r.judge(false)
 		}
 		if h, err := decodeHello(b); err == nil && h.status == "" {
 			t.Fatal("no status")

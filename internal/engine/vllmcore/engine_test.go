@@ -121,6 +121,33 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// What a model's folder says holds where a request does not say.
+func TestDefaults(t *testing.T) {
+	number := func(v float64) *float64 { return &v }
+	k := 20
+	d := Defaults{Temperature: number(0.6), TopP: number(0.95), TopK: &k, MinP: number(0.1), RepetitionPenalty: number(1.05)}
+	if err := d.Check(); err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, func(o *Options) { o.Defaults = d })
+	req := b.Request(4)
+	req.Sampling.Temperature = number(0)
+	if _, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg)); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	got := p.adds[0].Sampling
+	p.mu.Unlock()
+	if got["temperature"] != 0.0 || got["top_p"] != 0.95 || coretest.Number(got["top_k"]) != 20 || got["min_p"] != 0.1 || got["repetition_penalty"] != 1.05 {
+		t.Errorf("%v", got)
+	}
+	bad := Defaults{TopP: number(0)}
+	if err := bad.Check(); err == nil || !strings.Contains(err.Error(), "top_p") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRefusedHere(t *testing.T) {
 	p := newPeer(t, "0.33.0")
 	b := startBench(t, p, nil)
