@@ -29,6 +29,7 @@ const directions = `
 	# pure stages
 	internal/openai: internal/infer
 	internal/chat/jinja:
+	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
 	internal/tokenizer: internal/infer
 	internal/stream: internal/infer

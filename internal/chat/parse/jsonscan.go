@@ -337,7 +337,7 @@ func appendJSON(dst, text []byte, s *jsonScan) (out []byte, ok bool) {
 		case jsonMore:
 			return out, s.end()
 		default:
-			return out, status == jsonEnded && len(text) == 0
+			return out, status == jsonEnded && spaces(text) == len(text)
 		}
 	}
 }

@@ -44,12 +44,16 @@ func TestNothingLost(t *testing.T) {
 func checkPayload(t failer, text string, got *listen, want []string) {
 	var all strings.Builder
 	for _, e := range got.all {
-		fmt.Fprintf(&all, "\n%s %s %s", e.text, e.name, e.id)
+		name := e.name
+		if strings.Contains(e.id, name) {
+			name = "" // the id holds it
+		}
+		fmt.Fprintf(&all, "\n%s %s %s", e.text, name, e.id)
 	}
 	said := all.String()
 	at := 0
 	for _, word := range want {
-		if n := strings.Count(said, word); n != 1 && !(n == 2 && strings.Contains(said, ":"+word) || n == 2 && strings.Contains(said, word+":")) {
+		if n := strings.Count(said, word); n != 1 {
 			t.Fatalf("%q: %s is in the events %d times\n%s", text, word, n, got.lines())
 		}
 		i := strings.Index(said, word)
@@ -86,8 +90,11 @@ func TestPlainText(t *testing.T) {
 // TestHeldIsBounded: the parser never holds more than it says, whatever it is
 // fed.
 func TestHeldIsBounded(t *testing.T) {
-	const size = 3 << 20
+	const size = 3 * maxHeld
 	for _, o := range formats() {
+		if o.Single || o.Tools == nil || len(o.Prompt) > 0 {
+			continue
+		}
 		for _, head := range openings(o.Format) {
 			p := New(o)
 			most := 0

@@ -67,10 +67,9 @@ func (p *Parser) openNamed(c *cursor) bool {
 func (p *Parser) beginNamed(name []byte) {
 	id := ""
 	if p.tools.typedIDs {
-		id = string(name)
-		name = bytes.TrimPrefix(name, []byte("functions."))
-		if i := bytes.LastIndexByte(name, ':'); i > 0 {
-			name = name[:i]
+		bare := bytes.TrimPrefix(name, []byte("functions."))
+		if i := bytes.LastIndexByte(bare, ':'); i > 0 {
+			id, name = string(name), bare[:i]
 		}
 	}
 	p.beginCall(string(name), id)

@@ -122,7 +122,7 @@ func (p *Parser) value(d []byte, eof bool) (int, bool) {
 		end = len(d)
 	}
 	// The same decision as if each byte had come alone.
-	if v.class == nullableClass && !couldBeNull(d[:end]) || end > maxHeld {
+	if v.class == nullableClass && (end > maxNull || !couldBeNull(d[:end])) || end > maxHeld {
 		p.openText()
 		return 0, false
 	}
@@ -137,6 +137,9 @@ func (p *Parser) value(d []byte, eof bool) (int, bool) {
 	v.pos = end
 	return 0, true
 }
+
+// maxNull bounds null with white space around it.
+const maxNull = 64
 
 // couldBeNull says whether text that begins so may come to be null.
 func couldBeNull(d []byte) bool {
