@@ -23,7 +23,9 @@ const directions = `
 	internal/trace: internal/infer
 	internal/content:
 	internal/http1:
+	internal/latency:
 	internal/sock:
+	internal/workload:
 	models:
 
 	# pure stages
@@ -41,13 +43,15 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
-	internal/engine/relay: internal/engine internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/upstream: internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 
 	# views
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
+	internal/watch: internal/trace
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
 
 	# the request path
@@ -55,22 +59,23 @@ const directions = `
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
+	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/sse internal/trace
+	internal/load: internal/content internal/latency internal/sse internal/trace internal/workload
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
 	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/trace
-	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace models
+	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
 	internal/bench/client: internal/bench/cell internal/bench/proc
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace internal/watch
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/simserver internal/timeline internal/tokenizer internal/trace models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

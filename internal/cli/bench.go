@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/load"
+	"weir/internal/workload"
 	"weir/models"
 )
 
@@ -97,7 +98,7 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	ctx, _, stop := interrupt()
 	defer stop()
 	plan := load.Plan{
-		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: c.Concurrency, Rate: c.Rate, Arrival: load.Arrival(c.Arrival),
+		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: c.Concurrency, Rate: c.Rate, Arrival: workload.Arrival(c.Arrival),
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
 		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
 		Body: map[string]any{},

@@ -18,6 +18,7 @@ import (
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
+	"weir/internal/watch"
 )
 
 // interrupt gives a context that the first SIGINT or SIGTERM ends, and a
@@ -67,6 +68,7 @@ type process struct {
 	timeline  *timeline.Recorder
 	metrics   *metrics.Metrics
 	integrity *integrity.Log
+	canary    *watch.Canary
 	listener  net.Listener // of the API
 	admin     net.Listener
 	drain     time.Duration
@@ -104,6 +106,11 @@ func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
 	running, stopFleet := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
 	tasks.Go(func() { p.fleet.Run(running) })
+	tasks.Go(func() {
+		if err := p.canary.Run(running); running.Err() == nil {
+			p.log.Warn("no canary: "+watch.Stall+" stays empty", "error", err)
+		}
+	})
 
 	api, serveAPI := p.server()
 	admin := &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second}

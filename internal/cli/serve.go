@@ -17,6 +17,7 @@ import (
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
+	"weir/internal/watch"
 	"weir/models"
 )
 
@@ -89,7 +90,7 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 		return nil, err
 	}
 	opts.Metrics.Timeline(opts.Timeline)
-	p := &process{log: opts.Log, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
+	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry()), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
 		certificate: certificate, h2c: f.H2C,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener, err = listen("--listen", f.Listen); err != nil {

@@ -14,14 +14,22 @@ type Stream struct {
 // requests without a seed use 0.
 func (w *Words) Start(prompt []uint32, seed uint64) Stream {
 	s := Stream{seed: seed, last: noWord}
-	for _, id := range prompt {
-		s.hash = step(s.hash, id)
-	}
-	if len(prompt) > 0 {
-		s.last = w.word(prompt[len(prompt)-1])
-	}
+	w.Extend(&s, prompt)
 	return s
 }
+
+// Extend advances the stream by ids that were not generated from it.
+func (w *Words) Extend(s *Stream, ids []uint32) {
+	for _, id := range ids {
+		s.hash = step(s.hash, id)
+	}
+	if len(ids) > 0 {
+		s.last = w.word(ids[len(ids)-1])
+	}
+}
+
+// Hash names the ids so far: equal for equal ids, whatever the seed.
+func (s *Stream) Hash() uint64 { return s.hash }
 
 func step(hash uint64, id uint32) uint64 { return mix(hash+0x632be59bd9b4e019, uint64(id)+1) }
 

@@ -76,9 +76,13 @@ func (m *Model) Encode(text string) ([]uint32, error) {
 // Text gives the bytes of an id.
 func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 
-// Render gives the prompt of a chat whose messages are the JSON array given.
-func (m *Model) Render(messages []byte) (string, error) {
-	text, err := m.render(context.Background(), &chat.Input{Messages: messages, AddGenerationPrompt: true, DecodeArguments: true})
+// Render gives the prompt of a chat: its messages and its tools are JSON
+// arrays, and kwargs is an object whose entries become variables of the
+// template. Tools and kwargs may be empty.
+func (m *Model) Render(messages, tools, kwargs []byte) (string, error) {
+	text, err := m.render(context.Background(), &chat.Input{
+		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, DecodeArguments: true,
+	})
 	return string(text), err
 }
 
@@ -100,4 +104,17 @@ func (m *Model) Words() (*content.Words, error) {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
 	return w, nil
+}
+
+// Speaker says what simulated engines say besides words; mode, think and
+// meanTokens are the engine's.
+func (m *Model) Speaker(w *content.Words, mode content.Mode, think content.Effort, meanTokens int) (*content.Speaker, error) {
+	s, err := w.Speaker(content.SpeakerOptions{
+		Size: m.VocabSize, Text: m.Text, Ordinary: m.Tokenizer.OrdinaryBytes,
+		Mode: mode, Think: think, MeanTokens: meanTokens,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return s, nil
 }

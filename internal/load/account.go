@@ -5,6 +5,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"weir/internal/latency"
+	"weir/internal/workload"
 )
 
 // account gathers the samples of a run. Requests report to it once each, at
@@ -15,25 +18,28 @@ type account struct {
 	first     int64 // earliest intended time, ns
 	last      int64 // latest byte, ns
 	intended  []int64
-	ttft      recorder
-	tpot      recorder
-	itl       recorder
-	e2e       recorder
-	ttftSent  recorder
-	e2eSent   recorder
-	slip      recorder
-	connect   recorder
+	ttft      latency.Recorder
+	tpot      latency.Recorder
+	itl       latency.Recorder
+	e2e       latency.Recorder
+	ttftSent  latency.Recorder
+	e2eSent   latency.Recorder
+	slip      latency.Recorder
+	connect   latency.Recorder
 	cpuBefore time.Duration
 }
+
+// longestLatency is that which percentiles tell apart.
+const longestLatency = 2 * time.Hour
 
 func newAccount() *account {
 	a := &account{cpuBefore: cpuTime()}
 	a.r.Errors = map[Kind]int{}
 	a.r.Examples = map[Kind]string{}
-	for _, rec := range []*recorder{
+	for _, rec := range []*latency.Recorder{
 		&a.ttft, &a.tpot, &a.itl, &a.e2e, &a.ttftSent, &a.e2eSent, &a.slip, &a.connect,
 	} {
-		*rec = newRecorder()
+		*rec = latency.New(longestLatency)
 	}
 	return a
 }
@@ -77,26 +83,26 @@ func (a *account) add(s *Sample) {
 	}
 	a.last = max(a.last, s.LastByte)
 	a.intended = append(a.intended, s.Intended)
-	a.slip.add(s.Started - s.Intended)
+	a.slip.Add(s.Started - s.Intended)
 	if s.Sent > 0 {
-		a.connect.add(s.Sent - s.Started)
+		a.connect.Add(s.Sent - s.Started)
 	}
 }
 
 // latencies books what only a complete request has.
 func (a *account) latencies(s *Sample) {
-	a.e2e.add(s.LastByte - s.Intended)
-	a.e2eSent.add(s.LastByte - s.Sent)
+	a.e2e.Add(s.LastByte - s.Intended)
+	a.e2eSent.Add(s.LastByte - s.Sent)
 	if s.FirstToken == 0 || s.whole {
 		return
 	}
-	a.ttft.add(s.FirstToken - s.Intended)
-	a.ttftSent.add(s.FirstToken - s.Sent)
+	a.ttft.Add(s.FirstToken - s.Intended)
+	a.ttftSent.Add(s.FirstToken - s.Sent)
 	if s.Tokens > 1 {
-		a.tpot.add((s.LastToken - s.FirstToken) / int64(s.Tokens-1))
+		a.tpot.Add((s.LastToken - s.FirstToken) / int64(s.Tokens-1))
 	}
 	for _, gap := range s.gaps {
-		a.itl.add(gap)
+		a.itl.Add(gap)
 	}
 }
 
@@ -121,16 +127,18 @@ func (a *account) report() *Report {
 	if r.Events > 0 {
 		r.CPUPerEvent = r.CPUSeconds * 1e6 / float64(r.Events)
 	}
-	r.TTFT, r.TPOT, r.ITL, r.E2E = a.ttft.summary(), a.tpot.summary(), a.itl.summary(), a.e2e.summary()
-	r.TTFTSent, r.E2ESent = a.ttftSent.summary(), a.e2eSent.summary()
-	r.Slip, r.Connect = a.slip.summary(), a.connect.summary()
+	r.TTFT, r.TPOT, r.ITL, r.E2E = a.ttft.Summary(), a.tpot.Summary(), a.itl.Summary(), a.e2e.Summary()
+	r.TTFTSent, r.E2ESent = a.ttftSent.Summary(), a.e2eSent.Summary()
+	r.Slip, r.Connect = a.slip.Summary(), a.connect.Summary()
 	// Requests end out of order; the arrival process is that of their beginning.
 	slices.Sort(a.intended)
-	var p realised
-	for _, at := range a.intended {
-		p.add(float64(at-a.first) / 1e9)
-	}
-	r.Realised = p.process()
+	r.Realised = workload.Describe(func(yield func(float64) bool) {
+		for _, at := range a.intended {
+			if !yield(float64(at-a.first) / 1e9) {
+				return
+			}
+		}
+	})
 	return &r
 }
 

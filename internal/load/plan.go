@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/content"
+	"weir/internal/workload"
 )
 
 // API names the operation that is called.
@@ -37,7 +38,7 @@ type Plan struct {
 	// in flight.
 	Rate float64
 	// Arrival is the open loop's process; empty means Poisson.
-	Arrival Arrival
+	Arrival workload.Arrival
 
 	// Requests bounds the number sent.
 	Requests int

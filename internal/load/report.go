@@ -9,21 +9,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"weir/internal/latency"
+	"weir/internal/workload"
 )
 
 // Report is what a run measured. Its JSON form is one object; latencies are in
 // milliseconds, over complete streams.
 type Report struct {
-	URL         string    `json:"url"`
-	API         API       `json:"api"`
-	Model       string    `json:"model"`
-	Stream      bool      `json:"stream"`
-	Verified    bool      `json:"verified"` // texts were checked word by word
-	Concurrency int       `json:"concurrency,omitempty"`
-	Rate        float64   `json:"rate,omitempty"`
-	Arrival     Arrival   `json:"arrival,omitempty"`
-	Seed        uint64    `json:"seed"`
-	Started     time.Time `json:"started"`
+	URL         string           `json:"url"`
+	API         API              `json:"api"`
+	Model       string           `json:"model"`
+	Stream      bool             `json:"stream"`
+	Verified    bool             `json:"verified"` // texts were checked word by word
+	Concurrency int              `json:"concurrency,omitempty"`
+	Rate        float64          `json:"rate,omitempty"`
+	Arrival     workload.Arrival `json:"arrival,omitempty"`
+	Seed        uint64           `json:"seed"`
+	Started     time.Time        `json:"started"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
 	// Interrupted says that the run was cancelled before its plan was done.
@@ -65,20 +68,20 @@ type Report struct {
 	// TTFT is from the intended time to the first answer text; TPOT the mean
 	// time per token after the first, of each request; ITL the gap between
 	// events with text, 0 for those that one read brought together; E2E from the intended time to the last byte.
-	TTFT Latency `json:"ttft_ms"`
-	TPOT Latency `json:"tpot_ms"`
-	ITL  Latency `json:"itl_ms"`
-	E2E  Latency `json:"e2e_ms"`
+	TTFT latency.Summary `json:"ttft_ms"`
+	TPOT latency.Summary `json:"tpot_ms"`
+	ITL  latency.Summary `json:"itl_ms"`
+	E2E  latency.Summary `json:"e2e_ms"`
 	// The twins from the time of sending.
-	TTFTSent Latency `json:"ttft_sent_ms"`
-	E2ESent  Latency `json:"e2e_sent_ms"`
+	TTFTSent latency.Summary `json:"ttft_sent_ms"`
+	E2ESent  latency.Summary `json:"e2e_sent_ms"`
 	// Slip is how much later than intended the generator took requests up;
 	// Connect how long it then took to have a connection.
-	Slip    Latency `json:"slip_ms"`
-	Connect Latency `json:"connect_ms"`
+	Slip    latency.Summary `json:"slip_ms"`
+	Connect latency.Summary `json:"connect_ms"`
 
 	// Realised is the arrival process as it was intended by the schedule.
-	Realised Process `json:"realised"`
+	Realised workload.Process `json:"realised"`
 	// CPUSeconds is the CPU time of this process during the run, user and
 	// system, whatever else runs in it included.
 	CPUSeconds float64 `json:"cpu_seconds"`
@@ -148,7 +151,7 @@ func (r *Report) table(b *strings.Builder) {
 		"ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max")
 	for _, row := range []struct {
 		name string
-		l    Latency
+		l    latency.Summary
 	}{
 		{"ttft", r.TTFT}, {"  from sent", r.TTFTSent}, {"tpot", r.TPOT}, {"itl", r.ITL},
 		{"e2e", r.E2E}, {"  from sent", r.E2ESent}, {"slip", r.Slip}, {"connect", r.Connect},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/trace"
+	"weir/internal/workload"
 )
 
 // runner is a run under way.
@@ -57,7 +58,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if plan.Rate > 0 {
 		report.Arrival = plan.Arrival
 		if report.Arrival == "" {
-			report.Arrival = Poisson
+			report.Arrival = workload.Poisson
 		}
 	}
 	report.Started = started
@@ -116,7 +117,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // open runs the open loop: the schedule begins requests, however many are in
 // flight. It keeps its OS thread, because it sleeps outside Go's timers.
 func (r *runner) open(ctx context.Context) error {
-	schedule, err := NewSchedule(r.plan.Arrival, r.plan.Rate, r.plan.Seed)
+	schedule, err := workload.NewSchedule(workload.Loop{Arrival: r.plan.Arrival, Rate: workload.ConstantRate(r.plan.Rate)}, r.plan.Seed)
 	if err != nil {
 		return err
 	}

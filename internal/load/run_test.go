@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"weir/internal/content"
+	"weir/internal/workload"
 )
 
 // engine is a well-behaved server: it answers with max_tokens words.
@@ -151,7 +152,7 @@ func TestOpenLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSchedule(Poisson, 400, 5)
+	s, err := workload.NewSchedule(workload.Loop{Rate: workload.ConstantRate(400)}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,17 +4,17 @@ package scenario
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"net/http"
+	"math"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/bench"
+	"weir/internal/watch"
 )
 
 // starvedRows are those of a run in which all is as it must be.
@@ -107,40 +107,45 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The canary sees a server that stands still, and one that has gone.
-func TestCanary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		answers := 0
-		took, err := canary(ctx, func() error {
-			switch answers++; answers {
-			case 3:
-				time.Sleep(50 * time.Millisecond)
-			case 5:
-				cancel()
-			}
-			return nil
-		})
-		if err != nil || !slices.Equal(took, []float64{0, 0, 0, 0, 50}) {
-			t.Errorf("%v, %v", took, err)
+// The figure is of what was counted between two readings.
+func TestStalls(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: watch.Stall, Buckets: []float64{.001, .002, .1}})
+	registry.MustRegister(h)
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer server.Close()
+	read := func() buckets {
+		t.Helper()
+		b, err := stalls(t.Context(), server.URL)
+		if err != nil {
+			t.Fatal(err)
 		}
-		gone := errors.New("gone")
-		if _, err := canary(t.Context(), func() error { return gone }); !errors.Is(err, gone) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-func TestPage(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	ask, done := page(server.URL)
-	defer done()
-	if err := ask(); err != nil {
-		t.Error(err)
+		return b
 	}
-	server.Close()
-	if err := ask(); err == nil {
-		t.Error("a server that has gone answered")
+	for range 1000 {
+		h.Observe(.05)
+	}
+	earlier := read()
+	if _, err := read().since(earlier).quantile(.99); err == nil {
+		t.Error("nothing was counted and there is a figure")
+	}
+	for range 98 {
+		h.Observe(.0005)
+	}
+	h.Observe(.0015)
+	h.Observe(7)
+	for share, want := range map[float64]float64{.5: 1, .98: 1, .99: 2, 1: math.Inf(1)} {
+		if got, err := read().since(earlier).quantile(share); err != nil || got != want {
+			t.Errorf("quantile %v: %v ms, %v, want %v", share, got, err, want)
+		}
+	}
+	if _, err := stalls(t.Context(), server.URL+"\x00"); err == nil {
+		t.Error("no URL and no error")
+	}
+	empty := httptest.NewServer(promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}))
+	defer empty.Close()
+	if _, err := stalls(t.Context(), empty.URL); err == nil {
+		t.Error("no histogram and no error")
 	}
 }
 
@@ -151,7 +156,7 @@ func TestStarvedText(t *testing.T) {
 	if err := errors.Join(report.Text(&text), report.JSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00         0         0     0\n"} {
+	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00    0.00         0         0     0\n"} {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("%q is not in\n%s", part, text.String())
 		}

@@ -1,12 +1,17 @@
 // Package sim is a simulated inference engine: continuous batching in steps
 // under a token budget, with chunked prefill mixed into decode steps, a waiting
-// queue, a cost model, and content that verifies itself. It generates no
-// knowledge, but its timing, counts and failures are those of an engine.
+// queue, a paged KV cache with a prefix tree, a cost model, and content that
+// verifies itself. It generates no knowledge, but its timing, counts and
+// failures are those of an engine.
 //
 // This package is the core. It runs on virtual time: it is told of events with
 // their times and says what happened and when it wants to be called next. It
 // has no goroutine, clock or socket; simserver gives it those, and an offline
 // run needs none.
+//
+// What is generated depends on the prompt and the seed alone. Batching,
+// caching, retraction, speculation, ranks and roles change when an id comes,
+// and never which.
 package sim
 
 import (
@@ -27,45 +32,23 @@ import (
 type Core struct {
 	opts   Options
 	hazard content.Hazard
+	accept acceptance
 
 	requests []request // by Ref
+	details  []details // by Ref
 	free     []Ref
+	ranks    []rank
 
-	waiting queue
-	prefill []Ref // admitted, prompt not complete, in the order of admission
-	decode  []Ref // generating, in the order of their first id
-	stalled int   // of decode, those held by a stall
-	ended   int   // requests aborted or stopped and not yet reaped
+	ended int // requests aborted or stopped and not yet reaped
+	storm int // requests to retract before the next step
 
 	busy       bool // a step is under way
 	start, end int64
-	batch      Batch
-	wake       bool // idle, but something happened at wakeAt
+	wake       bool // idle, but there is something to do at wakeAt
 	wakeAt     int64
 
 	out    Step
 	counts Counts
-}
-
-type phase uint8
-
-const (
-	phaseFree phase = iota
-	phaseWaiting
-	phasePrefill
-	phaseDecode
-)
-
-// request is the engine's state of one request.
-type request struct {
-	Request
-	phase     phase
-	ended     infer.Reason // set by Abort and Stop
-	held      bool         // stalled
-	prefilled int
-	chunk     int // prompt tokens in the step under way
-	generated int
-	stamps    infer.Stamps
 }
 
 // New makes an idle engine.
@@ -74,7 +57,14 @@ func New(o Options) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Core{opts: o, hazard: content.MeanLength(o.MeanTokens)}, nil
+	c := &Core{opts: o, hazard: content.MeanLength(o.MeanTokens), accept: newAcceptance(o.Speculation), ranks: make([]rank, o.DPSize)}
+	for i := range c.ranks {
+		c.ranks[i].share = c.share(initialShare)
+		if o.KVTokens > 0 {
+			c.ranks[i].kv = newKV(o.KVTokens, o.PageSize)
+		}
+	}
+	return c, nil
 }
 
 // Options are the engine's options with defaults filled in.
@@ -84,49 +74,42 @@ func (c *Core) Options() *Options { return &c.opts }
 // error, CodeOverloaded, says that the queue is full.
 func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	c.counts.Received++
-	if c.opts.MaxQueued > 0 && c.waiting.len >= c.opts.MaxQueued {
+	at := c.place(r.rank)
+	k := &c.ranks[at]
+	if c.opts.MaxQueued > 0 && k.waiting.len()-k.displaced >= c.opts.MaxQueued && !c.displace(k, r.priority, now) {
 		c.counts.Rejected++
-		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", c.waiting.len)
+		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", k.waiting.len()-k.displaced)
 	}
 	ref := c.alloc()
-	c.requests[ref] = request{Request: r, phase: phaseWaiting, stamps: infer.Stamps{ServerCreated: created, QueueStart: now}}
-	c.waiting.push(ref)
+	c.set(ref, &r, at, created, now)
+	k.waiting.push(ref, r.priority)
+	k.queued += int64(r.prompt)
 	c.rouse(now)
 	return ref, nil
-}
-
-func (c *Core) alloc() Ref {
-	if n := len(c.free); n > 0 {
-		ref := c.free[n-1]
-		c.free = c.free[:n-1]
-		return ref
-	}
-	c.requests = append(c.requests, request{})
-	return Ref(len(c.requests) - 1)
 }
 
 // Abort ends a request because nobody wants it any more. It takes effect at the
 // end of the step under way: the request gets no more ids, and its Done comes
 // with that step. Aborting twice is as aborting once.
-func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, infer.ReasonAbort) }
+func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, endAborted) }
 
 // Stop ends a request as Abort does, because its face found a stop string in
 // its text: it counts as finished.
-func (c *Core) Stop(now int64, ref Ref) { c.conclude(now, ref, infer.ReasonStop) }
+func (c *Core) Stop(now int64, ref Ref) { c.conclude(now, ref, endStopped) }
 
-func (c *Core) conclude(now int64, ref Ref, reason infer.Reason) {
+func (c *Core) conclude(now int64, ref Ref, how ending) {
 	r := &c.requests[ref]
-	if r.phase == phaseFree || r.ended != "" {
+	if r.phase == phaseFree || r.ended != notEnded {
 		return
 	}
-	r.ended = reason
+	r.ended = how
 	c.ended++
 	c.rouse(now)
 }
 
 // rouse notes that an idle engine has something to look at.
 func (c *Core) rouse(now int64) {
-	if !c.busy && !c.wake {
+	if !c.busy && (!c.wake || now < c.wakeAt) {
 		c.wake, c.wakeAt = true, now
 	}
 }
@@ -155,211 +138,110 @@ func (c *Core) Advance(now int64) *Step {
 	default:
 		return nil
 	}
-	out := &c.out
+	out, stepped := &c.out, c.busy
 	out.reset()
 	out.Start, out.End = at, at
-	if c.busy {
-		out.Start, out.Batch = c.start, c.batch
-		// Decode first: a prompt completed now joins the decode list and has had
-		// its id of this step.
-		c.finishDecode(out)
-		c.finishPrefill(out)
+	if stepped {
+		out.Start = c.start
 		c.counts.Steps++
-	} else if c.ended > 0 {
-		c.reapRunning(out)
 	}
-	c.reapWaiting(out)
-
+	for i := range c.ranks {
+		k := &c.ranks[i]
+		if stepped {
+			out.Batch.add(k.batch)
+			// Decode first: a prompt completed now joins the decode list and has
+			// had its id of this step.
+			c.finishDecode(k, out)
+			c.finishPrefill(k, out)
+		}
+		if c.ended > 0 {
+			c.reap(k, out)
+		}
+	}
 	if late := now - at; late > int64(c.opts.MaxLag) {
 		c.counts.Lost += time.Duration(late)
 		at = now
 	}
-	result := c.busy || len(out.Done) > 0
 	c.wake = false
-	c.begin(at)
-	out.Running, out.Waiting = c.running(), c.waiting.len
-	if !result {
+	c.begin(at, out)
+	n := c.Counts()
+	out.Running, out.Waiting = n.Running, n.Waiting
+	if !stepped && len(out.Done) == 0 && len(out.Retracted) == 0 {
 		return nil
 	}
 	return out
 }
 
-func (c *Core) running() int { return len(c.prefill) + len(c.decode) }
-
 // Counts gives the totals.
 func (c *Core) Counts() Counts {
 	n := c.counts
-	n.Running, n.Waiting = c.running(), c.waiting.len
+	for i := range c.ranks {
+		k := &c.ranks[i]
+		n.Running += len(k.prefill) + len(k.decode)
+		n.Waiting += k.waiting.len() + len(k.transfer)
+		if k.kv != nil {
+			n.Evicted += k.kv.evicted * uint64(k.kv.pageSize)
+		}
+	}
 	return n
 }
 
-// begin composes the next step and starts it, or leaves the engine idle. The
-// running requests come first: a decode takes one token of the budget, then
-// prompts under way go on in their order, then waiting ones are admitted.
-func (c *Core) begin(at int64) {
-	b := Batch{Decode: len(c.decode) - c.stalled}
-	budget := c.opts.StepTokens - b.Decode
-	for _, ref := range c.prefill {
-		budget -= c.plan(ref, budget, &b)
-	}
-	for budget > 0 && c.waiting.len > 0 && c.running() < c.opts.MaxRunning {
-		ref := c.waiting.pop()
-		r := &c.requests[ref]
-		r.phase = phasePrefill
-		r.stamps.QueueEnd, r.stamps.PrefillStart = at, at
-		c.prefill = append(c.prefill, ref)
-		budget -= c.plan(ref, budget, &b)
-	}
-	c.busy = b.Prefill > 0 || b.Decode > 0
-	if !c.busy {
-		return
-	}
-	c.start, c.batch = at, b
-	// Time must pass, or a free cost model would never end.
-	c.end = at + max(1, int64(c.opts.Cost.StepTime(b)))
-}
-
-// plan gives a prompt its share of a step.
-func (c *Core) plan(ref Ref, budget int, b *Batch) int {
-	r := &c.requests[ref]
-	r.chunk = min(r.prompt-r.prefilled, budget)
-	if r.chunk > 0 {
-		from, to := int64(r.prefilled), int64(r.prefilled+r.chunk)
-		b.Prefill += r.chunk
-		b.Chunks++
-		b.Attended += to*to - from*from
-	}
-	return r.chunk
-}
-
-// finishDecode gives every generating request its next id. It is the one loop
-// that runs for every token.
-func (c *Core) finishDecode(out *Step) {
-	kept := c.decode[:0]
-	for _, ref := range c.decode {
-		r := &c.requests[ref]
-		switch {
-		case r.ended != "":
-			c.finish(ref, r.ended, out)
-			continue
-		case r.held:
-		default:
-			if reason := c.generate(ref, r, out); reason != "" {
-				c.finish(ref, reason, out)
-				continue
-			}
+// reap ends requests that were aborted before they were in a step, and those
+// that are stalled.
+func (c *Core) reap(k *rank, out *Step) {
+	done := func(ref Ref) bool {
+		if how := c.requests[ref].ended; how != notEnded {
+			c.finish(k, ref, how.reason(), out)
+			return true
 		}
-		kept = append(kept, ref)
+		return false
 	}
-	c.decode = kept
-}
-
-// finishPrefill books the chunks of the step; a completed prompt gets its
-// first id with it.
-func (c *Core) finishPrefill(out *Step) {
-	kept := c.prefill[:0]
-	for _, ref := range c.prefill {
-		r := &c.requests[ref]
-		if r.ended != "" {
-			c.finish(ref, r.ended, out)
-			continue
-		}
-		r.prefilled += r.chunk
-		c.counts.Prefilled += uint64(r.chunk)
-		if r.prefilled < r.prompt {
-			kept = append(kept, ref)
-			continue
-		}
-		r.phase = phaseDecode
-		r.stamps.PrefillEnd = out.End
-		if reason := c.generate(ref, r, out); reason != "" {
-			c.finish(ref, reason, out)
-			continue
-		}
-		c.decode = append(c.decode, ref)
-	}
-	c.prefill = kept
-}
-
-// generate appends the request's next id to the step and says whether it was
-// the last.
-func (c *Core) generate(ref Ref, r *request, out *Step) infer.Reason {
-	if r.stall && r.generated >= r.stallAfter {
-		r.held = true
-		c.stalled++
-		return ""
-	}
-	var reason infer.Reason
-	var id uint32
-	mayEnd := r.generated >= r.min
-	if mayEnd && !r.ignoreEOS && r.stream.Ends(c.hazard) {
-		id, reason = c.opts.EOS[r.stream.Pick(len(c.opts.EOS))], infer.ReasonStop
-	} else {
-		id = c.opts.Words.Next(&r.stream)
-	}
-	c.opts.Words.Push(&r.stream, id)
-	r.generated++
-	c.counts.Generated++
-	out.Ref = append(out.Ref, ref)
-	out.ID = append(out.ID, id)
-	out.Total = append(out.Total, uint32(r.generated))
-	if r.generated == 1 {
-		r.stamps.FirstToken = out.End
-		out.First = append(out.First, First{Ref: ref, Stamps: r.stamps})
-	}
-	switch {
-	case reason != "":
-	case mayEnd && len(r.stop) > 0 && slices.Contains(r.stop, id):
-		reason = infer.ReasonStop
-	case r.generated >= r.max:
-		reason = infer.ReasonLength
-	}
-	return reason
+	k.waiting.keep(func(ref Ref) bool { return !done(ref) })
+	k.transfer = slices.DeleteFunc(k.transfer, done)
+	k.decode = slices.DeleteFunc(k.decode, done)
 }
 
 // finish books the end of a request and frees its ref.
-func (c *Core) finish(ref Ref, reason infer.Reason, out *Step) {
-	r := &c.requests[ref]
-	out.Done = append(out.Done, Done{Ref: ref, Reason: reason, PromptTokens: r.prompt, Completion: r.generated})
-	if reason == infer.ReasonAbort {
+func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if len(d.unsent) > 0 {
+		c.send(ref, r, d, out)
+	}
+	done := Done{
+		Ref: ref, Reason: reason, PromptTokens: int(r.prompt), Completion: int(r.generated),
+		Cached: d.cached, Matched: int(d.matched), Retractions: d.retractions, DPRank: int(r.rank),
+	}
+	if c.opts.Role == RolePrefill && r.generated > 0 && reason != infer.ReasonAbort {
+		done.Handle = &Handle{Tokens: int(r.prompt)}
+	}
+	if r.ended == endDisplaced {
+		done.Err = infer.Errorf(infer.CodeOverloaded, "the engine's queue is full and a request of a higher priority took the place of this one; try again later")
+	}
+	out.Done = append(out.Done, done)
+	switch {
+	case r.ended == endDisplaced:
+		c.counts.Rejected++
+		k.displaced--
+	case reason == infer.ReasonAbort:
 		c.counts.Aborted++
-	} else {
+	default:
 		c.counts.Finished++
 	}
-	if r.ended != "" {
+	if r.ended != notEnded {
 		c.ended--
 	}
-	if r.held {
-		c.stalled--
+	switch {
+	case r.held:
+		k.stalled--
+	case r.phase == phaseDecode:
+		k.context -= int64(r.length())
+	case r.phase == phaseWaiting:
+		k.queued -= int64(r.length())
 	}
-	*r = request{}
+	if k.kv != nil {
+		k.kv.leave(d)
+	}
+	r.phase = phaseFree
+	d.stop, d.script, d.keys, d.handle = nil, nil, nil, nil
 	c.free = append(c.free, ref)
-}
-
-// reapRunning ends requests that were aborted in an engine that has no step under way,
-// because all that runs is stalled.
-func (c *Core) reapRunning(out *Step) {
-	c.decode = slices.DeleteFunc(c.decode, func(ref Ref) bool {
-		reason := c.requests[ref].ended
-		if reason == "" {
-			return false
-		}
-		c.finish(ref, reason, out)
-		return true
-	})
-}
-
-// reapWaiting ends requests that were aborted before they were admitted.
-func (c *Core) reapWaiting(out *Step) {
-	if c.ended == 0 {
-		return
-	}
-	c.waiting.keep(func(ref Ref) bool {
-		reason := c.requests[ref].ended
-		if reason == "" {
-			return true
-		}
-		c.finish(ref, reason, out)
-		return false
-	})
 }

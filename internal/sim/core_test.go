@@ -2,10 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"weir/internal/content"
 	"weir/internal/infer"
@@ -48,195 +47,6 @@ func prepare(t testing.TB, c *Core, p Params) Request {
 	return r
 }
 
-// ledger is what a careful client of the core would keep of one request.
-type ledger struct {
-	params Params
-	stream content.Stream
-	total  uint32
-	first  bool
-	ended  infer.Reason // what the client asked for
-}
-
-// TestConservation drives the core with random events and checks after each
-// step that nothing was lost, doubled or reordered.
-func TestConservation(t *testing.T) {
-	words := testWords(t)
-	rapid.Check(t, func(t *rapid.T) {
-		opts := Options{
-			Words:      words,
-			MaxRunning: rapid.IntRange(1, 8).Draw(t, "max_running"),
-			MaxQueued:  rapid.IntRange(0, 5).Draw(t, "max_queued"),
-			StepTokens: rapid.IntRange(8, 64).Draw(t, "step_tokens"),
-			EOS:        []uint32{2, 3},
-			MeanTokens: rapid.IntRange(1, 30).Draw(t, "mean"),
-			Cost:       Constant{Prefill: 5 * time.Millisecond, Decode: time.Millisecond},
-		}
-		c, err := New(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		live := map[Ref]*ledger{}
-		var now int64
-		var accepted, refused, done, prompts, ids uint64
-
-		check := func(s *Step) {
-			if s.Batch.Prefill+s.Batch.Decode > opts.StepTokens {
-				t.Fatalf("step of %+v is over the budget %d", s.Batch, opts.StepTokens)
-			}
-			if s.Running > opts.MaxRunning {
-				t.Fatalf("%d running", s.Running)
-			}
-			if len(s.Ref) > s.Batch.Decode+s.Batch.Chunks {
-				t.Fatalf("%d ids from %+v", len(s.Ref), s.Batch)
-			}
-			for i, ref := range s.Ref {
-				l := live[ref]
-				if l == nil {
-					t.Fatalf("an id for %d, which is not live", ref)
-				}
-				l.total++
-				ids++
-				if s.Total[i] != l.total {
-					t.Fatalf("total %d, want %d", s.Total[i], l.total)
-				}
-				if s.ID[i] != 2 && s.ID[i] != 3 && s.ID[i] != words.Next(&l.stream) {
-					t.Fatalf("id %d is not what comes next", s.ID[i])
-				}
-				words.Push(&l.stream, s.ID[i])
-			}
-			for _, f := range s.First {
-				st := f.Stamps
-				order := []int64{0, st.ServerCreated, st.QueueStart, st.QueueEnd, st.PrefillStart, st.PrefillEnd, st.FirstToken, s.End}
-				for i := 1; i < len(order); i++ {
-					if order[i] < order[i-1] {
-						t.Fatalf("stamps go back: %v", order)
-					}
-				}
-				if live[f.Ref].first {
-					t.Fatal("first twice")
-				}
-				live[f.Ref].first = true
-			}
-			for _, d := range s.Done {
-				l := live[d.Ref]
-				if l == nil {
-					t.Fatalf("%d done twice or never submitted", d.Ref)
-				}
-				if d.Completion != int(l.total) || d.PromptTokens != len(l.params.Prompt) || l.first != (l.total > 0) {
-					t.Fatalf("done %+v, seen %+v", d, l)
-				}
-				switch {
-				case l.ended != "" && d.Reason != l.ended:
-					t.Fatalf("done %+v, asked for %s", d, l.ended)
-				case l.ended != "":
-				case d.Reason == infer.ReasonAbort:
-					t.Fatalf("aborted by nobody: %+v", d)
-				case d.Reason == infer.ReasonLength && d.Completion != l.params.MaxTokens,
-					d.Reason == infer.ReasonStop && (d.Completion <= l.params.MinTokens || l.params.IgnoreEOS),
-					d.Completion > l.params.MaxTokens,
-					l.params.Stall && d.Completion > l.params.StallAfter:
-					t.Fatalf("done %+v, params %+v", d, l.params)
-				}
-				prompts += uint64(len(l.params.Prompt))
-				delete(live, d.Ref)
-				done++
-			}
-			n := c.Counts()
-			if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting) {
-				t.Fatalf("counts do not add up: %+v", n)
-			}
-			if n.Received != accepted+refused || n.Rejected != refused || n.Finished+n.Aborted != done || n.Generated != ids {
-				t.Fatalf("counts %+v; seen %d accepted, %d refused, %d done, %d ids", n, accepted, refused, done, ids)
-			}
-		}
-		runTo := func(until int64) {
-			for {
-				due, ok := c.Due()
-				if !ok || due > until {
-					break
-				}
-				now = max(now, due)
-				for s := c.Advance(now); s != nil; s = c.Advance(now) {
-					check(s)
-				}
-			}
-			now = until
-		}
-
-		t.Repeat(map[string]func(*rapid.T){
-			"submit": func(t *rapid.T) {
-				limit := rapid.IntRange(1, 20).Draw(t, "max")
-				p := Params{
-					Prompt:    rapid.SliceOfN(rapid.Uint32Range(0, 2000), 1, 100).Draw(t, "prompt"),
-					MaxTokens: limit,
-					MinTokens: rapid.IntRange(0, limit).Draw(t, "min"),
-					IgnoreEOS: rapid.Bool().Draw(t, "ignore_eos"),
-					Stall:     rapid.IntRange(0, 9).Draw(t, "stall") == 0,
-				}
-				p.StallAfter = rapid.IntRange(0, 5).Draw(t, "stall_after")
-				r, err := c.Options().Prepare(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ref, err := c.Submit(now, now, r)
-				if err != nil {
-					if opts.MaxQueued == 0 || c.Counts().Waiting < opts.MaxQueued {
-						t.Fatalf("refused with room: %v", err)
-					}
-					refused++
-					return
-				}
-				if live[ref] != nil {
-					t.Fatalf("ref %d is in use", ref)
-				}
-				accepted++
-				live[ref] = &ledger{params: p, stream: words.Start(p.Prompt, 0)}
-			},
-			"abort": func(t *rapid.T) {
-				for ref, l := range live {
-					c.Abort(now, ref)
-					if l.ended == "" {
-						l.ended = infer.ReasonAbort
-					}
-					break
-				}
-			},
-			"stop": func(t *rapid.T) {
-				for ref, l := range live {
-					c.Stop(now, ref)
-					if l.ended == "" {
-						l.ended = infer.ReasonStop
-					}
-					break
-				}
-			},
-			"run": func(t *rapid.T) {
-				runTo(now + rapid.Int64Range(0, int64(30*time.Millisecond)).Draw(t, "for"))
-			},
-		})
-
-		// At rest everything was accounted for; only stalled requests remain, and
-		// those that wait behind them.
-		runTo(now + int64(time.Hour))
-		for ref, l := range live {
-			c.Abort(now, ref)
-			if l.ended == "" {
-				l.ended = infer.ReasonAbort
-			}
-		}
-		runTo(now + int64(time.Hour))
-		if len(live) != 0 || done != accepted || c.Counts().Running != 0 || c.Counts().Waiting != 0 {
-			t.Fatalf("%d live, %d of %d done, counts %+v", len(live), done, accepted, c.Counts())
-		}
-		if _, ok := c.Due(); ok {
-			t.Fatal("an idle engine wants to be called")
-		}
-		if n := c.Counts(); n.Prefilled > prompts {
-			t.Fatalf("%d prompt tokens computed of %d", n.Prefilled, prompts)
-		}
-	})
-}
-
 func TestPrepareRefuses(t *testing.T) {
 	c := testCore(t, Options{ContextLength: 10, VocabSize: 50})
 	prompt := []uint32{1, 2, 3}
@@ -252,6 +62,13 @@ func TestPrepareRefuses(t *testing.T) {
 		"too long":         {Params{Prompt: prompt, MaxTokens: 8}, infer.CodeContext, "max_tokens"},
 		"prompt too long":  {Params{Prompt: make([]uint32, 10)}, infer.CodeContext, "prompt"},
 		"not in the vocab": {Params{Prompt: []uint32{49, 50}}, infer.CodeInvalid, "prompt"},
+		"priority":         {Params{Prompt: prompt, Priority: 1}, infer.CodeInvalid, "priority"},
+		"adapter":          {Params{Prompt: prompt, LoRA: "x"}, infer.CodeInvalid, "lora"},
+		"no such rank":     {Params{Prompt: prompt, DPRank: new(1)}, infer.CodeInvalid, "dp_rank"},
+		"negative rank":    {Params{Prompt: prompt, DPRank: new(-1)}, infer.CodeInvalid, "dp_rank"},
+		"interval":         {Params{Prompt: prompt, StreamInterval: -1}, infer.CodeInvalid, "stream_interval"},
+		"empty script":     {Params{Prompt: prompt, Script: []uint32{}}, infer.CodeInvalid, "script"},
+		"other handle":     {Params{Prompt: prompt, Handle: &Handle{Tokens: 4}}, infer.CodeInvalid, "handle"},
 	} {
 		_, err := c.Options().Prepare(x.p)
 		if e := infer.AsError(err); e == nil || e.Code != x.code || e.Param != x.param {
@@ -262,6 +79,11 @@ func TestPrepareRefuses(t *testing.T) {
 	if r.max != 7 || r.PromptTokens() != 3 {
 		t.Errorf("without a limit: %d of 7", r.max)
 	}
+	// A KV cache smaller than the context bounds what nobody bounded.
+	c = testCore(t, Options{KVTokens: 50, PageSize: 16})
+	if r := prepare(t, c, Params{Prompt: prompt}); r.max != 45 {
+		t.Errorf("in a cache of three pages: %d of 45", r.max)
+	}
 }
 
 func TestOptionsRefuse(t *testing.T) {
@@ -269,6 +91,18 @@ func TestOptionsRefuse(t *testing.T) {
 		"no words":     {},
 		"small budget": {Words: testWords(t), MaxRunning: 100, StepTokens: 99},
 		"negative":     {Words: testWords(t), MaxQueued: -1},
+		"chunk":        {Words: testWords(t), ChunkedPrefill: -1},
+		"small cache":  {Words: testWords(t), KVTokens: 15},
+		"no page":      {Words: testWords(t), PageSize: -1},
+		"ranks":        {Words: testWords(t), DPSize: -1},
+		"speculation":  {Words: testWords(t), Speculation: 0.5},
+		"far":          {Words: testWords(t), Speculation: 9},
+		"no number":    {Words: testWords(t), Speculation: math.NaN()},
+		"generous":     {Words: testWords(t), Conservativeness: -1},
+		"nameless":     {Words: testWords(t), LoRAs: []string{""}},
+		"role":         {Words: testWords(t), Role: 3},
+		"link":         {Words: testWords(t), Transfer: Transfer{Bandwidth: -1}},
+		"context":      {Words: testWords(t), ContextLength: math.MaxInt32},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -355,10 +189,52 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-func runningCore(t testing.TB, n int) (*Core, int64) {
-	c := testCore(t, Options{MaxRunning: n, StepTokens: 16 * n, ContextLength: 1 << 30, Cost: Constant{Prefill: time.Millisecond, Decode: time.Millisecond}})
-	for range n {
-		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: make([]uint32, 16), IgnoreEOS: true})); err != nil {
+// The ids a step brings on average are those asked for.
+func TestSpeculationMean(t *testing.T) {
+	for _, mean := range []float64{1.01, 1.5, 2, 3.25, 8} {
+		c := testCore(t, Options{Speculation: mean, MeanTokens: -1, Cost: Constant{Decode: 1}})
+		const n = 20000
+		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: []uint32{1}, MaxTokens: n, Seed: 3})); err != nil {
+			t.Fatal(err)
+		}
+		finishAll(c)
+		if got := n / float64(c.Counts().Steps); got < 0.98*mean || got > 1.02*mean {
+			t.Errorf("%.3f ids a step, want %v", got, mean)
+		}
+	}
+}
+
+// A cache that is full, and a queue and a batch that come and go, need no more
+// memory than the first time.
+func TestMemoryIsBounded(t *testing.T) {
+	c := testCore(t, Options{KVTokens: 1600, Cost: Constant{Prefill: 1, Decode: 1}})
+	round := func(seed uint32) {
+		for i := range uint32(20) {
+			prompt := make([]uint32, 100)
+			prompt[0] = 20*seed + i
+			if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: prompt, MaxTokens: 60})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		finishAll(c)
+	}
+	for seed := range uint32(100) {
+		round(seed)
+	}
+	k := c.ranks[0].kv
+	if len(k.byKey) > 100 || len(k.pages) > 100 || len(c.requests) > 20 || c.Counts().Evicted < 1e5 {
+		t.Errorf("%d keys, %d pages, %d requests, %d tokens evicted", len(k.byKey), len(k.pages), len(c.requests), c.Counts().Evicted)
+	}
+}
+
+func runningCore(t testing.TB, n int, o Options) (*Core, int64) {
+	o.MaxRunning, o.StepTokens, o.ContextLength = n, 16*n, 1<<30
+	o.Cost = Constant{Prefill: time.Millisecond, Decode: time.Millisecond}
+	c := testCore(t, o)
+	for i := range n {
+		prompt := make([]uint32, 16)
+		prompt[0] = uint32(i)
+		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: prompt, IgnoreEOS: true})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -372,26 +248,146 @@ func runningCore(t testing.TB, n int) (*Core, int64) {
 }
 
 func TestStepDoesNotAllocate(t *testing.T) {
-	c, now := runningCore(t, 64)
-	if n := testing.AllocsPerRun(100, func() {
-		if s := c.Advance(now); len(s.Ref) != 64 {
-			t.Fatalf("%d ids", len(s.Ref))
+	for name, o := range map[string]Options{"unlimited": {}, "interval": {StreamInterval: 4}, "speculation": {Speculation: 2}} {
+		c, now := runningCore(t, 64, o)
+		ids := 0
+		advance := func() {
+			ids += len(c.Advance(now).ID)
+			now += int64(time.Millisecond)
 		}
-		now += int64(time.Millisecond)
-	}); n != 0 {
-		t.Errorf("%v allocations a step", n)
+		for range 200 { // until the columns are as long as they ever get
+			advance()
+		}
+		if n := testing.AllocsPerRun(100, advance); n != 0 || ids < 300*64 {
+			t.Errorf("%s: %v allocations a step, %d ids", name, n, ids)
+		}
 	}
 }
 
-// BenchmarkStep is the cost of one step of 4096 decoding requests; ns/token is
-// the figure to watch.
-func BenchmarkStep(b *testing.B) {
-	const n = 4096
-	c, now := runningCore(b, n)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Advance(now)
-		now += int64(time.Millisecond)
+// finishAll runs an engine until nothing more happens and gives what a request
+// got and how it ended, by ref.
+func finishAll(c *Core) (ids map[Ref][]uint32, done map[Ref]Done) {
+	ids, done = map[Ref][]uint32{}, map[Ref]Done{}
+	for {
+		due, ok := c.Due()
+		if !ok {
+			return ids, done
+		}
+		for s := c.Advance(due); s != nil; s = c.Advance(due) {
+			for i, ref := range s.Ref {
+				ids[ref] = append(ids[ref], s.ID[i])
+			}
+			for _, d := range s.Done {
+				done[d.Ref] = d
+			}
+		}
 	}
-	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/token")
+}
+
+func TestScript(t *testing.T) {
+	eos := []uint32{2, 3}
+	script := []uint32{100, 101, 102}
+	for name, x := range map[string]struct {
+		eos    []uint32
+		p      Params
+		ids    int // said
+		reason infer.Reason
+		ended  bool // by an id that is reported
+	}{
+		"said":          {eos, Params{Script: script}, 4, infer.ReasonStop, true},
+		"nothing":       {eos, Params{Script: []uint32{}}, 1, infer.ReasonStop, true},
+		"cut":           {eos, Params{Script: script, MaxTokens: 3}, 3, infer.ReasonLength, false},
+		"cut at end id": {eos, Params{Script: script, MaxTokens: 4}, 4, infer.ReasonStop, true},
+		"ignored end":   {eos, Params{Script: script, MaxTokens: 9, IgnoreEOS: true}, 9, infer.ReasonLength, false},
+		"min":           {eos, Params{Script: script, MinTokens: 6}, 7, infer.ReasonStop, true},
+		"stop id":       {eos, Params{Script: script, StopIDs: []uint32{101}}, 2, infer.ReasonStop, true},
+		"no end ids":    {nil, Params{Script: script}, 3, infer.ReasonStop, false},
+	} {
+		c := testCore(t, Options{EOS: x.eos})
+		x.p.Prompt = []uint32{1}
+		ref, err := c.Submit(0, 0, prepare(t, c, x.p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, done := finishAll(c)
+		got, d := ids[ref], done[ref]
+		if len(got) != x.ids || d.Completion != x.ids || d.Reason != x.reason || (d.Matched >= 0) != x.ended {
+			t.Errorf("%s: %v, %+v", name, got, d)
+			continue
+		}
+		if x.ended && d.Matched != int(got[len(got)-1]) {
+			t.Errorf("%s: matched %d, the last id is %d", name, d.Matched, got[len(got)-1])
+		}
+		for i := range min(len(got), len(x.p.Script)) {
+			if got[i] != x.p.Script[i] {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	}
+}
+
+// BenchmarkStep is the cost of one step of decoding requests; ns/token is the
+// figure to watch.
+func BenchmarkStep(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		n    int
+		o    Options
+	}{
+		{"4096", 4096, Options{}},
+		{"10000", 10000, Options{}},
+		{"interval=4", 4096, Options{StreamInterval: 4}},
+		{"speculation=3", 4096, Options{Speculation: 3}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			c, now := runningCore(b, x.n, x.o)
+			ids := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				ids += len(c.Advance(now).ID)
+				now += int64(time.Millisecond)
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(ids), "ns/token")
+		})
+	}
+}
+
+// BenchmarkChurn is the cost of a token where 4096 requests run that come and
+// go, with 16 tokens of prompt and 256 of output: without a limit to the KV
+// cache, and with one that is full of the prefixes of those before.
+func BenchmarkChurn(b *testing.B) {
+	for name, kv := range map[string]int{"unlimited": 0, "kv": 4096 * 400} {
+		b.Run(name, func(b *testing.B) {
+			const n = 4096
+			c := testCore(b, Options{MaxRunning: n, StepTokens: 16 * n, KVTokens: kv, Cost: Constant{Prefill: 1, Decode: 1}})
+			submitted, ids := uint32(0), 0
+			prompt := make([]uint32, 16)
+			submit := func(now int64) {
+				submitted++
+				prompt[0] = submitted
+				// The lengths differ, so that ends and beginnings spread out.
+				r := prepare(b, c, Params{Prompt: prompt, MaxTokens: 128 + int(submitted*2654435761>>24)})
+				if _, err := c.Submit(now, now, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range n {
+				submit(0)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				now, _ := c.Due()
+				if s := c.Advance(now); s != nil {
+					ids += len(s.ID)
+					for range s.Done {
+						submit(now)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(ids), "ns/token")
+			if kv > 0 {
+				b.ReportMetric(float64(c.Counts().Retracted)/float64(submitted), "retractions/request")
+			}
+		})
+	}
 }

@@ -9,10 +9,24 @@ type Batch struct {
 	Prefill, Chunks int
 	// Attended is the sum over the chunks of end² - start², where start and end
 	// are the chunk's bounds in its prompt: the share of the quadratic cost
-	// that falls to this step. The chunks of one prompt of t tokens sum to t².
+	// that falls to this step. The chunks of one prompt of t tokens sum to t²; a
+	// prompt of which c tokens were found in the cache begins at c, and costs
+	// t² - c².
 	Attended int64
-	// Decode is the number of requests that get their next token.
+	// Decode is the number of requests that get their next token, or tokens with
+	// speculation.
 	Decode int
+	// Context is the number of tokens those requests have so far, prompt and
+	// output: the KV that the decode part of the step attends to.
+	Context int64
+}
+
+func (b *Batch) add(x Batch) {
+	b.Prefill += x.Prefill
+	b.Chunks += x.Chunks
+	b.Attended += x.Attended
+	b.Decode += x.Decode
+	b.Context += x.Context
 }
 
 // CostModel says how long a step takes. It must be a function of the batch
@@ -40,11 +54,14 @@ func (c Constant) StepTime(b Batch) time.Duration {
 }
 
 // PerBatch is quadratic in the prompt and linear in the decode batch:
-// prefill = Square t² + Linear t + PrefillBase, decode = DecodeBase + Each n.
-// A mixed step takes the sum of both parts. The zero value has the coefficients
-// fitted to a real engine that are published with the cost model: prefill ms =
-// 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6.0 + 0.35 n.
+// prefill = Square t² + Linear t + PrefillBase, decode = DecodeBase + Each n,
+// and Base in every step. A mixed step takes the sum of all. The zero value has
+// the engine's default coefficients: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5,
+// which rounds what NVIDIA publishes with Dynamo's mocker (see Profiles), and
+// decode ms = 6.0 + 0.35 n, which is weir's own.
 type PerBatch struct {
+	// Milliseconds, per step.
+	Base float64
 	// Milliseconds, per token², per token, and per step with prefill.
 	Square, Linear, PrefillBase float64
 	// Milliseconds, per step with decode and per request in it.
@@ -56,12 +73,14 @@ func (c PerBatch) StepTime(b Batch) time.Duration {
 	if c == (PerBatch{}) {
 		c = PerBatch{Square: 4.21e-7, Linear: 0.0152, PrefillBase: 16.5, DecodeBase: 6.0, Each: 0.35}
 	}
-	var ms float64
+	ms := c.Base
 	if b.Prefill > 0 {
 		ms += c.Square*float64(b.Attended) + c.Linear*float64(b.Prefill) + c.PrefillBase
 	}
 	if b.Decode > 0 {
 		ms += c.DecodeBase + c.Each*float64(b.Decode)
 	}
-	return time.Duration(ms * float64(time.Millisecond))
+	return milliseconds(ms)
 }
+
+func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"weir/internal/content"
@@ -33,6 +34,48 @@ type Options struct {
 	// its end id included. Default 200; negative: outputs never end by
 	// themselves.
 	MeanTokens int
+	// PriorityScheduling makes the waiting queue order requests by
+	// Params.Priority, the highest first; requests of one priority keep their
+	// order. A request that finds the queue full ends the last one of the lowest
+	// priority, if that is lower than its own. Without it a request with a
+	// priority is refused.
+	PriorityScheduling bool
+	// PreemptionThreshold, with PriorityScheduling, is by how much less the
+	// priority of a running request must be for a waiting one to take its place;
+	// more than this it must be. Default 10; negative: never.
+	PreemptionThreshold int
+	// ChunkedPrefill bounds the prompt tokens of one step, and so the largest
+	// chunk of a prompt. Default: the step's budget alone does.
+	ChunkedPrefill int
+	// StreamInterval is how many ids of a request are sent at a time: the first
+	// at once, then every StreamInterval-th brings those since the last one, and
+	// the end brings the rest. Default 1.
+	StreamInterval int
+	// Speculation is the mean number of ids that a decoding request gets in one
+	// step, from 1 to 8, as if drafts were verified. It changes no id. Default 1.
+	Speculation float64
+	// KVTokens is the size of the KV cache of each DP rank in tokens, rounded
+	// down to whole pages. 0 is unlimited: everything fits, nothing is kept when
+	// its request ends, and so no prompt is ever found in the cache.
+	KVTokens int
+	// PageSize is the number of tokens of a KV block. Default 16.
+	PageSize int
+	// Conservativeness says how much room admission leaves for what running
+	// requests may still generate: it scales the share that is reserved, 0.7 at
+	// first. Less admits more requests, and makes retraction likely. Default 1.
+	Conservativeness float64
+	// DPSize is the number of data-parallel ranks. Each has a waiting queue, a
+	// running batch and a KV cache of its own, so that MaxRunning, MaxQueued,
+	// StepTokens and KVTokens hold for each; they step together, and a step takes
+	// as long as its slowest rank. Default 1.
+	DPSize int
+	// LoRAs are the adapters a request may name.
+	LoRAs []string
+	// Role is the engine's part in prefill and decode on two engines. Default
+	// RoleBoth.
+	Role Role
+	// Transfer is how KV comes from a prefill engine.
+	Transfer Transfer
 	// Cost says how long a step takes. Default PerBatch{} with its published
 	// coefficients.
 	Cost CostModel
@@ -51,6 +94,13 @@ func (o Options) WithDefaults() (Options, error) {
 	setDefault(&o.StepTokens, max(8192, o.MaxRunning))
 	setDefault(&o.ContextLength, 128<<10)
 	setDefault(&o.MeanTokens, 200)
+	setDefault(&o.PreemptionThreshold, 10)
+	setDefault(&o.ChunkedPrefill, o.StepTokens)
+	setDefault(&o.StreamInterval, 1)
+	setDefault(&o.Speculation, 1)
+	setDefault(&o.PageSize, 16)
+	setDefault(&o.Conservativeness, 1)
+	setDefault(&o.DPSize, 1)
 	setDefault(&o.MaxLag, 100*time.Millisecond)
 	if o.Cost == nil {
 		o.Cost = PerBatch{}
@@ -58,12 +108,34 @@ func (o Options) WithDefaults() (Options, error) {
 	switch {
 	case o.Words == nil:
 		return o, fmt.Errorf("sim options: no words to say")
-	case o.MaxRunning < 0, o.MaxQueued < 0, o.ContextLength < 2, o.VocabSize < 0, o.MaxLag < 0:
-		return o, fmt.Errorf("sim options: max_running, max_queued, vocab_size and max_lag must not be negative, context_length must be at least 2")
+	case o.MaxRunning < 0, o.MaxQueued < 0, o.ContextLength < 2, o.ContextLength >= never, o.VocabSize < 0, o.MaxLag < 0:
+		return o, fmt.Errorf("sim options: max_running, max_queued, vocab_size and max_lag must not be negative, context_length must be from 2 to %d", never-1)
 	case o.StepTokens < o.MaxRunning:
 		return o, fmt.Errorf("sim options: a step of %d tokens cannot hold %d running requests; raise step_tokens or lower max_running", o.StepTokens, o.MaxRunning)
 	}
-	return o, nil
+	return o, o.checkScheduling()
+}
+
+func (o *Options) checkScheduling() error {
+	switch {
+	case o.ChunkedPrefill < 0, o.StreamInterval < 0, o.KVTokens < 0, o.PageSize < 0, o.DPSize < 0:
+		return fmt.Errorf("sim options: chunked_prefill, stream_interval, kv_tokens, page_size and dp_size must not be negative")
+	case !(o.Speculation >= 1 && o.Speculation <= maxSpeculation):
+		return fmt.Errorf("sim options: speculation is %v; it is a mean number of ids per step, from 1 to %d", o.Speculation, maxSpeculation)
+	case o.PageSize > never/2:
+		return fmt.Errorf("sim options: page_size is %d; it must be below %d", o.PageSize, never/2)
+	case o.KVTokens > 0 && o.KVTokens/o.PageSize*o.PageSize < 2+o.drafts():
+		return fmt.Errorf("sim options: a KV cache of kv_tokens %d in pages of page_size %d holds no request; raise kv_tokens", o.KVTokens, o.PageSize)
+	case !(o.Conservativeness > 0):
+		return fmt.Errorf("sim options: conservativeness is %v; it must be above 0", o.Conservativeness)
+	case slices.Contains(o.LoRAs, ""):
+		return fmt.Errorf("sim options: a LoRA adapter without a name")
+	case int(o.Role) >= len(roleNames):
+		return fmt.Errorf("sim options: no role %d", o.Role)
+	case o.Transfer.BytesPerToken < 0, !(o.Transfer.Bandwidth >= 0), o.Transfer.Latency < 0:
+		return fmt.Errorf("sim options: the transfer's bytes_per_token, bandwidth and latency must not be negative")
+	}
+	return nil
 }
 
 func setDefault[T comparable](v *T, d T) {

@@ -1,41 +1,97 @@
 package sim
 
-// queue is a first-in first-out ring of requests.
+// queue is the waiting queue of a rank: the highest priority first, and within
+// a priority the order of arrival. What was retracted goes before all others of
+// its priority. It is a binary heap.
 type queue struct {
-	ring []Ref // length is a power of two, or zero
-	head int
-	len  int
+	heap        []waiting
+	next, front int64 // orders to be given out, upwards and downwards
 }
 
-func (q *queue) push(r Ref) {
-	if q.len == len(q.ring) {
-		bigger := make([]Ref, max(16, 2*len(q.ring)))
-		for i := range q.len {
-			bigger[i] = q.at(i)
+type waiting struct {
+	priority int
+	order    int64
+	ref      Ref
+}
+
+func (w waiting) before(x waiting) bool {
+	return w.priority > x.priority || w.priority == x.priority && w.order < x.order
+}
+
+func (q *queue) len() int { return len(q.heap) }
+
+func (q *queue) push(r Ref, priority int) {
+	q.next++
+	q.add(waiting{priority, q.next, r})
+}
+
+// pushFront puts a request before all others of its priority.
+func (q *queue) pushFront(r Ref, priority int) {
+	q.front--
+	q.add(waiting{priority, q.front, r})
+}
+
+func (q *queue) add(w waiting) {
+	q.heap = append(q.heap, w)
+	for i := len(q.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !q.heap[i].before(q.heap[parent]) {
+			break
 		}
-		q.ring, q.head = bigger, 0
+		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
+		i = parent
 	}
-	q.ring[(q.head+q.len)&(len(q.ring)-1)] = r
-	q.len++
 }
 
-func (q *queue) at(i int) Ref { return q.ring[(q.head+i)&(len(q.ring)-1)] }
+// last gives the request that is furthest from its turn of those that want
+// agrees to.
+func (q *queue) last(want func(Ref) bool) (at waiting, ok bool) {
+	for _, w := range q.heap {
+		if want(w.ref) && (!ok || at.before(w)) {
+			at, ok = w, true
+		}
+	}
+	return at, ok
+}
+
+// peek gives the request whose turn it is.
+func (q *queue) peek() Ref { return q.heap[0].ref }
 
 func (q *queue) pop() Ref {
-	r := q.ring[q.head]
-	q.head = (q.head + 1) & (len(q.ring) - 1)
-	q.len--
-	return r
+	ref := q.heap[0].ref
+	last := len(q.heap) - 1
+	q.heap[0] = q.heap[last]
+	q.heap = q.heap[:last]
+	q.sink(0)
+	return ref
 }
 
-// keep removes what keep says no to, and keeps the order.
+func (q *queue) sink(i int) {
+	for {
+		first := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(q.heap); child++ {
+			if q.heap[child].before(q.heap[first]) {
+				first = child
+			}
+		}
+		if first == i {
+			return
+		}
+		q.heap[i], q.heap[first] = q.heap[first], q.heap[i]
+		i = first
+	}
+}
+
+// keep removes what keep says no to.
 func (q *queue) keep(keep func(Ref) bool) {
-	n := 0
-	for i := range q.len {
-		if r := q.at(i); keep(r) {
-			q.ring[(q.head+n)&(len(q.ring)-1)] = r
-			n++
+	kept := q.heap[:0]
+	for _, w := range q.heap {
+		if keep(w.ref) {
+			kept = append(kept, w)
 		}
 	}
-	q.len = n
+	q.heap = kept
+	for i := len(q.heap)/2 - 1; i >= 0; i-- {
+		q.sink(i)
+	}
 }

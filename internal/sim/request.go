@@ -11,7 +11,8 @@ import (
 // Params is a request as a face received it.
 type Params struct {
 	Prompt []uint32
-	// MaxTokens bounds the output; 0 takes what the context leaves.
+	// MaxTokens bounds the output; 0 takes what the context and the KV cache
+	// leave.
 	MaxTokens int
 	// MinTokens forbids an end before this many ids.
 	MinTokens int
@@ -20,6 +21,25 @@ type Params struct {
 	StopIDs []uint32
 	// Seed leads to another content; 0 is none.
 	Seed uint64
+	// Priority orders the waiting queue, the highest first. It needs
+	// Options.PriorityScheduling; 0 is what a request has that names none.
+	Priority int
+	// LoRA is the name of an adapter, one of Options.LoRAs; empty is none.
+	LoRA string
+	// DPRank is the rank that must take the request, counted from 0; nil leaves
+	// it to the engine, which takes the one with the fewest requests.
+	DPRank *int
+	// StreamInterval is how many ids are sent at a time; 0 takes the engine's.
+	StreamInterval int
+	// Script, unless nil, is what the engine says in place of words. When it is
+	// said, the output ends by an end id with ReasonStop (by the script's last id
+	// where the engine has no end ids); with IgnoreEOS, and up to MinTokens, words
+	// follow instead. A request that continues another one gives what is left.
+	// The engine keeps the slice.
+	Script []uint32
+	// Handle names the KV of the prompt on a prefill engine. A decode engine
+	// needs it, and a prefill engine refuses it.
+	Handle *Handle
 	// Stall makes the engine hold the request for ever once it has generated
 	// StallAfter ids: it stays in the running batch and gets nothing more.
 	Stall      bool
@@ -31,11 +51,20 @@ type Params struct {
 type Request struct {
 	prompt     int
 	max, min   int
+	endless    bool // no end id comes by chance
 	ignoreEOS  bool
 	stall      bool
 	stallAfter int
 	stop       []uint32
+	script     []uint32
+	scripted   bool // script holds what is said, even if that is nothing
 	stream     content.Stream
+	priority   int
+	rank       int // -1: any
+	interval   int
+	handle     *Handle
+	salt       uint64   // of the keys
+	keys       []uint64 // of the prompt's full pages
 }
 
 // PromptTokens is the length of the prompt.
@@ -45,23 +74,12 @@ func (r *Request) PromptTokens() int { return r.prompt }
 // prompt. It does the work that grows with the prompt, needs no state of the
 // engine and may run on any goroutine. Errors are *infer.Error.
 func (o *Options) Prepare(p Params) (Request, error) {
-	room := o.ContextLength - len(p.Prompt)
-	switch {
-	case len(p.Prompt) == 0:
+	if len(p.Prompt) == 0 {
 		return Request{}, infer.Invalid("prompt", "the prompt is empty; send at least one token")
-	case p.MaxTokens < 0:
-		return Request{}, infer.Invalid("max_tokens", "max_tokens is %d; it must not be negative", p.MaxTokens)
-	case p.MinTokens < 0:
-		return Request{}, infer.Invalid("min_tokens", "min_tokens is %d; it must not be negative", p.MinTokens)
-	case room < 1 || p.MaxTokens > room:
-		return Request{}, o.tooLong(len(p.Prompt), p.MaxTokens)
 	}
-	limit := p.MaxTokens
-	if limit == 0 {
-		limit = room
-	}
-	if p.MinTokens > limit {
-		return Request{}, infer.Invalid("min_tokens", "min_tokens is %d and max_tokens %d; min_tokens must not be more", p.MinTokens, limit)
+	limit, err := o.limit(&p)
+	if err != nil {
+		return Request{}, err
 	}
 	if o.VocabSize > 0 {
 		for i, id := range p.Prompt {
@@ -70,25 +88,102 @@ func (o *Options) Prepare(p Params) (Request, error) {
 			}
 		}
 	}
-	return Request{
+	if err := o.checkPlacement(&p); err != nil {
+		return Request{}, err
+	}
+	r := Request{
 		prompt:     len(p.Prompt),
 		max:        limit,
 		min:        p.MinTokens,
-		ignoreEOS:  p.IgnoreEOS || len(o.EOS) == 0,
+		endless:    p.IgnoreEOS || len(o.EOS) == 0,
+		ignoreEOS:  p.IgnoreEOS,
+		script:     p.Script,
+		scripted:   p.Script != nil,
 		stall:      p.Stall,
 		stallAfter: p.StallAfter,
 		stop:       slices.Clone(p.StopIDs),
-		stream:     o.Words.Start(p.Prompt, p.Seed),
-	}, nil
+		priority:   p.Priority,
+		rank:       -1,
+		interval:   p.StreamInterval,
+		handle:     p.Handle,
+		salt:       saltOf(p.LoRA),
+		stream:     o.Words.Start(nil, p.Seed),
+	}
+	if p.DPRank != nil {
+		r.rank = *p.DPRank
+	}
+	if r.interval == 0 {
+		r.interval = o.StreamInterval
+	}
+	if o.Role == RolePrefill {
+		r.max = 1
+	}
+	r.keys = o.digest(&r.stream, p.Prompt, r.salt)
+	return r, nil
+}
+
+// limit gives the bound of the output.
+func (o *Options) limit(p *Params) (int, error) {
+	room := o.ContextLength - len(p.Prompt)
+	switch {
+	case p.MaxTokens < 0:
+		return 0, infer.Invalid("max_tokens", "max_tokens is %d; it must not be negative", p.MaxTokens)
+	case p.MinTokens < 0:
+		return 0, infer.Invalid("min_tokens", "min_tokens is %d; it must not be negative", p.MinTokens)
+	case room < 1 || p.MaxTokens > room:
+		return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this model's context", o.ContextLength)
+	}
+	if o.KVTokens > 0 {
+		// What fits an idle engine's cache runs sooner or later; what does not
+		// would wait for ever.
+		size := o.KVTokens/o.PageSize*o.PageSize - o.drafts()
+		if left := size - len(p.Prompt); left < max(1, p.MaxTokens) {
+			return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this engine's KV cache", size)
+		} else {
+			room = min(room, left)
+		}
+	}
+	limit := p.MaxTokens
+	if limit == 0 {
+		limit = room
+	}
+	if p.MinTokens > limit {
+		return 0, infer.Invalid("min_tokens", "min_tokens is %d and max_tokens %d; min_tokens must not be more", p.MinTokens, limit)
+	}
+	if p.Script != nil && len(p.Script) == 0 && len(o.EOS) == 0 {
+		return 0, infer.Invalid("script", "an empty script ends by an end id and this engine has none")
+	}
+	return limit, nil
+}
+
+// checkPlacement checks what a request says of where and how it runs.
+func (o *Options) checkPlacement(p *Params) error {
+	switch {
+	case p.Priority != 0 && !o.PriorityScheduling:
+		return infer.Invalid("priority", "priority is %d, but this engine has no priority scheduling; leave priority out or turn the engine's on", p.Priority)
+	case p.LoRA != "" && !slices.Contains(o.LoRAs, p.LoRA):
+		return infer.Invalid("lora", "no LoRA adapter %q; this engine has %q", p.LoRA, o.LoRAs)
+	case p.DPRank != nil && (*p.DPRank < 0 || *p.DPRank >= o.DPSize):
+		return infer.Invalid("dp_rank", "dp_rank is %d; this engine has %d, counted from 0", *p.DPRank, o.DPSize)
+	case p.StreamInterval < 0:
+		return infer.Invalid("stream_interval", "stream_interval is %d; it must not be negative", p.StreamInterval)
+	case p.Handle != nil && o.Role == RolePrefill:
+		return infer.Invalid("handle", "this engine computes prompts and takes no KV from another one; send the request to a decode engine")
+	case p.Handle == nil && o.Role == RoleDecode:
+		return infer.Invalid("handle", "this engine only decodes; send the request to a prefill engine first, and then here with its handle")
+	case p.Handle != nil && p.Handle.Tokens != len(p.Prompt):
+		return infer.Invalid("handle", "the handle is of a prompt of %d tokens and this one has %d; send the prompt that the prefill engine computed", p.Handle.Tokens, len(p.Prompt))
+	}
+	return nil
 }
 
 // tooLong says by how much a request does not fit.
-func (o *Options) tooLong(prompt, limit int) error {
-	if prompt >= o.ContextLength {
+func (o *Options) tooLong(prompt, limit int, what string, size int) error {
+	if prompt >= size {
 		return &infer.Error{Code: infer.CodeContext, Param: "prompt",
-			Message: fmt.Sprintf("the prompt has %d tokens and this model's context is %d; shorten the prompt", prompt, o.ContextLength)}
+			Message: fmt.Sprintf("the prompt has %d tokens and %s is %d; shorten the prompt", prompt, what, size)}
 	}
 	return &infer.Error{Code: infer.CodeContext, Param: "max_tokens",
-		Message: fmt.Sprintf("the prompt has %d tokens and max_tokens is %d, %d together; this model's context is %d; shorten the prompt or lower max_tokens",
-			prompt, limit, prompt+limit, o.ContextLength)}
+		Message: fmt.Sprintf("the prompt has %d tokens and max_tokens is %d, %d together; %s is %d; shorten the prompt or lower max_tokens",
+			prompt, limit, prompt+limit, what, size)}
 }

@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,11 +20,32 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 // TestScripts runs testdata/*.txt. A script is blocks of commands, a line of
 // dashes, and what they print; -rewrite replaces the printed part for review.
 //
-//	engine max_running=2 step_tokens=64 prefill=10ms decode=5ms   a fresh engine
-//	submit a prompt=30 max=3 [min=N] [stall=N]                    at the current time
-//	abort a
-//	run for=40ms                                                  advance, print each step
-//	counts
+// A fresh engine, with a cost that is constant; of a second engine in one script
+// the name is given, and "on NAME" goes back to it:
+//
+//	engine [NAME] [max_running=N] [max_queued=N] [step_tokens=N] [chunk=N]
+//	       [prefill=DURATION] [decode=DURATION] [kv=TOKENS] [page=TOKENS] [dp=N]
+//	       [priority=on] [threshold=N] [interval=N] [speculation=MEAN] [lora=NAME,...]
+//	       [conservativeness=F] [role=ROLE] [bandwidth=BYTES/S] [latency=DURATION]
+//
+// A request at the current time. Its prompt is a number of tokens, or pieces
+// joined by +: WORD:N are N tokens that depend on the word and their place in the
+// piece, a request's name is all its tokens so far, prompt and output. With
+// handle its KV comes from the request of that name:
+//
+//	submit NAME prompt=PROMPT max=N [min=N] [stall=N] [priority=N] [lora=NAME]
+//	       [rank=N] [interval=N] [handle=NAME]
+//
+// The rest:
+//
+//	abort NAME
+//	retract n=N
+//	flush
+//	run for=DURATION       advance, print each step
+//	counts                 the totals, without those that are 0
+//	loads                  what each rank holds
+//	share                  of what running requests may still generate, what admission keeps free
+//	quiet for=DURATION     advance, print nothing
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -50,7 +74,7 @@ func TestScripts(t *testing.T) {
 // runScript gives the script with its output replaced by what it prints now.
 func runScript(t *testing.T, text string) string {
 	var out strings.Builder
-	s := &script{t: t, names: map[Ref]string{}, refs: map[string]Ref{}}
+	s := &script{t: t}
 	skipping := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -72,93 +96,279 @@ func runScript(t *testing.T, text string) string {
 }
 
 type script struct {
-	t     *testing.T
+	t       *testing.T
+	engines map[string]*scriptEngine
+	on      *scriptEngine
+	tokens  map[string][]uint32 // by request, prompt and output
+	handles map[string]*Handle
+	out     strings.Builder
+}
+
+type scriptEngine struct {
+	name  string
 	core  *Core
 	now   int64
 	names map[Ref]string
 	refs  map[string]Ref
-	out   strings.Builder
 }
 
-func (s *script) command(line string) {
-	words := strings.Fields(line)
-	args := map[string]string{}
-	name := ""
+// line is a command's name and arguments.
+type line struct {
+	t    *testing.T
+	text string
+	name string
+	args map[string]string
+}
+
+func parseLine(t *testing.T, text string) (string, *line) {
+	words := strings.Fields(text)
+	l := &line{t: t, text: text, args: map[string]string{}}
 	for _, w := range words[1:] {
 		if k, v, ok := strings.Cut(w, "="); ok {
-			args[k] = v
+			l.args[k] = v
 		} else {
-			name = w
+			l.name = w
 		}
 	}
-	num := func(k string) int {
-		n, err := strconv.Atoi(args[k])
-		if err != nil && args[k] != "" {
-			s.t.Fatalf("%q: %v", line, err)
-		}
-		return n
+	return words[0], l
+}
+
+func (l *line) word(k string) string {
+	v := l.args[k]
+	delete(l.args, k)
+	return v
+}
+
+func (l *line) has(k string) bool { _, ok := l.args[k]; return ok }
+
+func (l *line) float(k string) float64 {
+	v := l.word(k)
+	if v == "" {
+		return 0
 	}
-	dur := func(k string) time.Duration {
-		d, err := time.ParseDuration(args[k])
-		if err != nil && args[k] != "" {
-			s.t.Fatalf("%q: %v", line, err)
-		}
-		return d
+	x, err := strconv.ParseFloat(v, 64)
+	if err != nil {
+		l.t.Fatalf("%q: %v", l.text, err)
 	}
-	switch words[0] {
+	return x
+}
+
+func (l *line) num(k string) int { return int(l.float(k)) }
+
+func (l *line) dur(k string) time.Duration {
+	v := l.word(k)
+	if v == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		l.t.Fatalf("%q: %v", l.text, err)
+	}
+	return d
+}
+
+func (s *script) command(text string) {
+	word, l := parseLine(s.t, text)
+	switch word {
 	case "engine":
-		s.now = 0
-		s.core = testCore(s.t, Options{
-			MaxRunning: num("max_running"), MaxQueued: num("max_queued"), StepTokens: num("step_tokens"),
-			Cost: Constant{Prefill: dur("prefill"), Decode: dur("decode")},
-		})
+		s.engine(l)
+	case "on":
+		s.on = s.engines[l.name]
 	case "submit":
-		_, stall := args["stall"]
-		r := prepare(s.t, s.core, Params{Prompt: make([]uint32, num("prompt")), MaxTokens: num("max"), MinTokens: num("min"), Stall: stall, StallAfter: num("stall")})
-		ref, err := s.core.Submit(s.now, s.now, r)
-		if err != nil {
-			fmt.Fprintf(&s.out, "%v %s refused: %v\n", time.Duration(s.now), name, err)
-			return
-		}
-		s.names[ref], s.refs[name] = name, ref
+		s.submit(l)
 	case "abort":
-		s.core.Abort(s.now, s.refs[name])
+		s.on.core.Abort(s.on.now, s.on.refs[l.name])
+	case "retract":
+		s.on.core.Retract(l.num("n"))
+	case "flush":
+		s.say("flushed: %v", s.on.core.FlushCache())
 	case "run":
-		s.run(s.now + int64(dur("for")))
+		s.run(s.on.now + int64(l.dur("for")))
+	case "quiet":
+		before := s.out.Len()
+		s.run(s.on.now + int64(l.dur("for")))
+		kept := s.out.String()[:before]
+		s.out.Reset()
+		s.out.WriteString(kept)
 	case "counts":
-		fmt.Fprintf(&s.out, "%+v\n", s.core.Counts())
+		s.counts()
+	case "share":
+		for i := range s.on.core.ranks {
+			s.say("rank %d keeps %.3f free", i, s.on.core.ranks[i].share)
+		}
+	case "loads":
+		for i, x := range s.on.core.Loads(nil) {
+			s.say("rank %d: %d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",
+				i, x.Running, x.Transferring, x.Waiting, x.QueuedTokens, x.KVUsed, x.KVIdle, x.KVTotal)
+		}
 	default:
-		s.t.Fatalf("no command %q", line)
+		s.t.Fatalf("no command %q", text)
 	}
+	if len(l.args) > 0 {
+		s.t.Fatalf("%q: no arguments %v", text, l.args)
+	}
+}
+
+func (s *script) say(format string, args ...any) {
+	fmt.Fprintf(&s.out, format+"\n", args...)
+}
+
+func (s *script) engine(l *line) {
+	role, err := ParseRole(cmp.Or(l.word("role"), "both"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o := Options{
+		MaxRunning: l.num("max_running"), MaxQueued: l.num("max_queued"), StepTokens: l.num("step_tokens"),
+		ChunkedPrefill: l.num("chunk"), KVTokens: l.num("kv"), PageSize: l.num("page"), DPSize: l.num("dp"), Conservativeness: l.float("conservativeness"),
+		PriorityScheduling: l.word("priority") == "on", PreemptionThreshold: l.num("threshold"), StreamInterval: l.num("interval"), Speculation: l.float("speculation"),
+		Role: role, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
+		Cost: Constant{Prefill: l.dur("prefill"), Decode: l.dur("decode")},
+	}
+	if names := l.word("lora"); names != "" {
+		o.LoRAs = strings.Split(names, ",")
+	}
+	if l.name == "" || s.engines == nil {
+		s.engines, s.tokens, s.handles = map[string]*scriptEngine{}, map[string][]uint32{}, map[string]*Handle{}
+	}
+	s.on = &scriptEngine{name: l.name, core: testCore(s.t, o), names: map[Ref]string{}, refs: map[string]Ref{}}
+	s.engines[l.name] = s.on
+}
+
+func (s *script) submit(l *line) {
+	e, name := s.on, l.name
+	_, stall := l.args["stall"]
+	p := Params{
+		Prompt: s.prompt(l.word("prompt")), MaxTokens: l.num("max"), MinTokens: l.num("min"), Stall: stall, StallAfter: l.num("stall"),
+		Priority: l.num("priority"), LoRA: l.word("lora"), StreamInterval: l.num("interval"), Handle: s.handles[l.word("handle")],
+	}
+	if l.has("rank") {
+		p.DPRank = new(l.num("rank"))
+	}
+	r, err := e.core.Options().Prepare(p)
+	if err == nil {
+		var ref Ref
+		if ref, err = e.core.Submit(e.now, e.now, r); err == nil {
+			e.names[ref], e.refs[name] = name, ref
+			s.tokens[name] = p.Prompt
+		}
+	}
+	if err != nil {
+		s.say("%v %s refused: %v", time.Duration(e.now), name, err)
+	}
+}
+
+func (s *script) prompt(text string) []uint32 {
+	var ids []uint32
+	for _, piece := range strings.Split(text, "+") {
+		word, length, ok := strings.Cut(piece, ":")
+		switch n, err := strconv.Atoi(piece); {
+		case err == nil:
+			ids = append(ids, make([]uint32, n)...)
+		case !ok:
+			ids = append(ids, s.tokens[piece]...)
+		default:
+			n, err := strconv.Atoi(length)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			for i := range n {
+				ids = append(ids, uint32(saltOf(word))%1000+uint32(i))
+			}
+		}
+	}
+	return ids
+}
+
+func (s *script) counts() {
+	n := reflect.ValueOf(s.on.core.Counts())
+	var parts []string
+	for i := range n.NumField() {
+		if f := n.Field(i); !f.IsZero() {
+			parts = append(parts, fmt.Sprintf("%s %v", strings.ToLower(n.Type().Field(i).Name), f))
+		}
+	}
+	s.say("%s", strings.Join(parts, ", "))
 }
 
 func (s *script) run(until int64) {
+	e := s.on
 	for {
-		due, ok := s.core.Due()
+		due, ok := e.core.Due()
 		if !ok || due > until {
 			break
 		}
-		for step := s.core.Advance(due); step != nil; step = s.core.Advance(due) {
+		for step := e.core.Advance(due); step != nil; step = e.core.Advance(due) {
 			s.print(step)
 		}
 	}
-	s.now = until
+	e.now = until
 }
 
 func (s *script) print(step *Step) {
-	b := step.Batch
-	fmt.Fprintf(&s.out, "%v prefill %d in %d, decode %d; then %d running, %d waiting:", time.Duration(step.End), b.Prefill, b.Chunks, b.Decode, step.Running, step.Waiting)
-	var ids []string
-	for i, ref := range step.Ref {
-		ids = append(ids, fmt.Sprintf(" %s%d", s.names[ref], step.Total[i]))
-	}
-	sort.Strings(ids)
-	fmt.Fprintln(&s.out, strings.Join(ids, ""))
+	e, b := s.on, step.Batch
+	s.say("%v prefill %d in %d, decode %d; then %d running, %d waiting:%s", time.Duration(step.End), b.Prefill, b.Chunks, b.Decode, step.Running, step.Waiting, s.ids(step))
 	for _, f := range step.First {
-		st := f.Stamps
-		fmt.Fprintf(&s.out, "  %s first: queue %v-%v prefill %v-%v\n", s.names[f.Ref], time.Duration(st.QueueStart), time.Duration(st.QueueEnd), time.Duration(st.PrefillStart), time.Duration(st.PrefillEnd))
+		s.say("  %s first:%s", e.names[f.Ref], s.stamps(f))
 	}
 	for _, d := range step.Done {
-		fmt.Fprintf(&s.out, "  %s done: %s after %d\n", s.names[d.Ref], d.Reason, d.Completion)
+		more := ""
+		if d.Retractions > 0 {
+			more = fmt.Sprintf(", retractions %d", d.Retractions)
+		}
+		if d.Handle != nil {
+			more += fmt.Sprintf(", handle of %d tokens", d.Handle.Tokens)
+			s.handles[e.names[d.Ref]] = d.Handle
+		}
+		if d.Err != nil {
+			more += fmt.Sprintf(", %v", d.Err)
+		}
+		s.say("  %s done: %s after %d%s", e.names[d.Ref], d.Reason, d.Completion, more)
 	}
+	for _, ref := range step.Retracted {
+		s.say("  %s retracted", e.names[ref])
+	}
+}
+
+// ids gives what each request got: a3 is its third id, a3-5 are three.
+func (s *script) ids(step *Step) string {
+	e := s.on
+	first, last := map[string]uint32{}, map[string]uint32{}
+	for i, ref := range step.Ref {
+		name := e.names[ref]
+		s.tokens[name] = append(slices.Clip(s.tokens[name]), step.ID[i])
+		if first[name] == 0 {
+			first[name] = step.Total[i]
+		}
+		last[name] = step.Total[i]
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(first)) {
+		fmt.Fprintf(&b, " %s%d", name, first[name])
+		if last[name] > first[name] {
+			fmt.Fprintf(&b, "-%d", last[name])
+		}
+	}
+	return b.String()
+}
+
+func (s *script) stamps(f First) string {
+	st, text := f.Stamps, ""
+	span := func(name string, from, to int64) {
+		text += fmt.Sprintf(" %s %v-%v", name, time.Duration(from), time.Duration(to))
+	}
+	span("queue", st.QueueStart, st.QueueEnd)
+	if st.TransferEnd > 0 {
+		span("transfer", st.TransferStart, st.TransferEnd)
+		text += fmt.Sprintf(" running %v", time.Duration(st.WaitingToRunning))
+	} else {
+		span("prefill", st.PrefillStart, st.PrefillEnd)
+	}
+	if f.Cached > 0 {
+		text += fmt.Sprintf(", %d cached", f.Cached)
+	}
+	if s.on.core.opts.DPSize > 1 {
+		text += fmt.Sprintf(", rank %d", f.DPRank)
+	}
+	return text
 }

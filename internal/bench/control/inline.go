@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -21,6 +23,7 @@ import (
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
+	"weir/internal/watch"
 	"weir/models"
 )
 
@@ -40,6 +43,8 @@ type inline struct {
 	tokenizer *tokenizer.Tokenizer
 	encoders  sync.Pool // of *tokenizer.Encoder
 
+	metrics http.Handler
+
 	mu       sync.Mutex
 	timeline *os.File
 }
@@ -58,7 +63,10 @@ func RunInline(c *cell.Cell) error {
 	if err != nil {
 		return err
 	}
-	g := &inline{tokenizer: folder.Tokenizer}
+	registry := prometheus.NewRegistry()
+	canary := watch.NewCanary(registry)
+	go canary.Run(context.Background()) // as long as the process
+	g := &inline{tokenizer: folder.Tokenizer, metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 	if g.timeline, err = os.Create(c.Timeline); err != nil {
 		return err
 	}
@@ -80,7 +88,8 @@ func (g *inline) encode(ctx context.Context, text string) ([]uint32, error) {
 func (g *inline) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	line := Line{Arrival: trace.Now()}
 	if r.Method == http.MethodGet {
-		return // alive
+		g.metrics.ServeHTTP(w, r)
+		return
 	}
 	err := g.generate(w, r, &line)
 	switch {

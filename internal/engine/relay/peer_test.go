@@ -85,7 +85,7 @@ func (p *peer) engine(opts Options) *Engine {
 	opts.Name = "peer"
 	opts.URL = &url.URL{Scheme: "http", Host: p.listener.Addr().String(), Path: opts.path()}
 	e := New(opts)
-	p.t.Cleanup(e.client.pool.closeIdle)
+	p.t.Cleanup(e.client.CloseIdle)
 	return e
 }
 

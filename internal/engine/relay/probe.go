@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/engine"
+	"weir/internal/engine/upstream"
 	"weir/internal/trace"
 )
 
@@ -22,13 +23,13 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	const path = "/v1/models"
-	at := e.client.url(path)
-	resp, err := e.client.do(ctx, &request{method: http.MethodGet, path: path, header: probeHeader, leg: &trace.Leg{}})
+	at := e.client.URL(path)
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: http.MethodGet, Path: path, Header: probeHeader, Leg: &trace.Leg{}})
 	if err != nil {
 		return engine.Facts{}, fmt.Errorf("probe %s: %w", at, err)
 	}
-	defer resp.body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.body, maxProbeBody))
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProbeBody))
 	if err != nil {
 		return engine.Facts{}, fmt.Errorf("probe %s: %w", at, err)
 	}

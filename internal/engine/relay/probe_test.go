@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -104,23 +103,5 @@ func TestRunNamedModel(t *testing.T) {
 	want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{"named"}}}
 	if diff := cmp.Diff(want, next(t, run(t, p.engine(Options{Model: "named"})))); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestAddresses(t *testing.T) {
-	for in, want := range map[string][2]string{
-		"http://engine":                 {"engine:80", "engine"},
-		"https://engine/x":              {"engine:443", "engine"},
-		"http://engine:8000":            {"engine:8000", "engine:8000"},
-		"http://[::1]:8000":             {"[::1]:8000", "[::1]:8000"},
-		"http://[fe80::1%25eth0]:8000/": {"[fe80::1%eth0]:8000", "[fe80::1]:8000"},
-	} {
-		u, err := url.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := [2]string{address(u), authority(u)}; got != want {
-			t.Errorf("%s: got %v, want %v", in, got, want)
-		}
 	}
 }

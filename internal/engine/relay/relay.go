@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,8 +17,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/http1"
-	"weir/internal/infer"
+	"weir/internal/engine/upstream"
 	"weir/internal/trace"
 )
 
@@ -46,7 +44,7 @@ type Options struct {
 // engine.Adapter.
 type Engine struct {
 	opts   Options
-	client *client
+	client *upstream.Client
 }
 
 var (
@@ -57,16 +55,12 @@ var (
 
 // New makes the adapter; it connects when first used.
 func New(opts Options) *Engine {
-	if opts.ConnectTimeout == 0 {
-		opts.ConnectTimeout = 5 * time.Second
-	}
-	if opts.FirstByteTimeout == 0 {
-		opts.FirstByteTimeout = 10 * time.Minute
-	}
 	if opts.ProbeInterval == 0 {
 		opts.ProbeInterval = 10 * time.Second
 	}
-	return &Engine{opts: opts, client: newClient(&opts)}
+	return &Engine{opts: opts, client: upstream.New(upstream.Options{
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, TLS: opts.TLS,
+	})}
 }
 
 // hopByHop headers belong to one connection and are not handed on (RFC 9110,
@@ -105,58 +99,35 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 		}
 		header["Accept-Encoding"] = []string{"identity"}
 	}
-	resp, err := e.client.do(ctx, &request{method: req.Method, path: req.Path, header: header, body: req.Body, leg: leg})
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: header, Body: req.Body, Leg: leg})
 	if err != nil {
-		return nil, e.fault(err)
+		return nil, upstream.Fault(e.opts.Name, err)
 	}
 	stripHops(resp.Header)
-	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Body: &coded{resp.body, e}}, nil
+	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Body: &coded{resp.Body, e}}, nil
 }
 
 // coded gives every error of a body its code.
 type coded struct {
-	*body
+	*upstream.Body
 	e *Engine
 }
 
 func (b *coded) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
+	n, err := b.Body.Read(p)
 	if err != nil && err != io.EOF {
-		err = b.e.fault(err)
+		err = upstream.Fault(b.e.opts.Name, err)
 	}
 	return n, err
 }
 
 // TryRead implements engine.Polled.
 func (b *coded) TryRead(p []byte) (n int, drained bool, err error) {
-	n, drained, err = b.body.TryRead(p)
+	n, drained, err = b.Body.TryRead(p)
 	if err != nil && err != io.EOF {
-		err = b.e.fault(err)
+		err = upstream.Fault(b.e.opts.Name, err)
 	}
 	return n, drained, err
-}
-
-// fault gives a transport error its code. All are retryable as long as nothing
-// reached the client, which the gateway knows: the answer is lost, so asking
-// another engine cannot repeat anything the client has seen.
-func (e *Engine) fault(err error) error {
-	var coded *infer.Error
-	if errors.As(err, &coded) || errors.Is(err, context.Canceled) {
-		return infer.AsError(err)
-	}
-	f := &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true, Cause: err,
-		Message: "the engine broke the connection before its answer was complete"}
-	var op *net.OpError
-	var wire *http1.Error
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &op) && op.Op == "dial":
-		f.Code, f.Message = infer.CodeUnavailable, "the engine cannot be reached"
-	case errors.As(err, &wire):
-		f.Message = "the engine's answer is not valid HTTP"
-	case timedOut(err):
-		f.Code, f.Message = infer.CodeDeadline, "the engine did not answer in time"
-	}
-	return f
 }
 
 // Run implements engine.Adapter: it reads the model list until the engine
@@ -164,7 +135,7 @@ func (e *Engine) fault(err error) error {
 // ready until it refuses connections three times in a row: a slow or failing
 // model list is no proof that it cannot serve.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
-	defer e.client.pool.closeIdle()
+	defer e.client.CloseIdle()
 	var state engine.State
 	refused := 0
 	wait := 100 * time.Millisecond

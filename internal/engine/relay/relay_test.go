@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -159,67 +158,6 @@ func TestBodies(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// pieces is a connection whose reads end where it says.
-type pieces struct {
-	net.Conn
-	left []string
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	for len(p.left) > 0 && p.left[0] == "" {
-		p.left = p.left[1:]
-	}
-	if len(p.left) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, p.left[0])
-	p.left[0] = p.left[0][n:]
-	return n, nil
-}
-
-func (p *pieces) Close() error { return nil }
-
-// The answer's bytes may arrive cut anywhere, and be read by any amount.
-func TestAnswerAtEveryCut(t *testing.T) {
-	const answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
-	read := func(size int, cuts ...int) (string, error) {
-		fake := &pieces{}
-		from := 0
-		for _, to := range append(cuts, len(answer)) {
-			fake.left, from = append(fake.left, answer[from:to]), to
-		}
-		c := &client{}
-		cn := &conn{Conn: fake, sock: fake, secure: true}
-		b := body{ctx: t.Context(), client: c, in: reader{conn: cn, spare: &c.spare}, up: &upload{}, stop: func() bool { return true }}
-		resp, err := b.in.head()
-		if err != nil {
-			return "", err
-		}
-		b.framing = resp.Framing
-		defer b.Close()
-		var got []byte
-		for p := make([]byte, size); ; {
-			n, err := b.Read(p)
-			got = append(got, p[:n]...)
-			if err == io.EOF {
-				return string(got), nil
-			}
-			if err != nil {
-				return string(got), err
-			}
-		}
-	}
-	for _, size := range []int{1, 3, 4096} {
-		for one := range len(answer) {
-			for two := one; two < len(answer); two++ {
-				if got, err := read(size, one, two); got != "hello world" || err != nil {
-					t.Fatalf("cut at %d and %d, reads of %d: %q, %v", one, two, size, got, err)
-				}
-			}
-		}
 	}
 }
 

@@ -1,14 +1,12 @@
 package relay
 
 import (
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -122,51 +120,6 @@ func TestClosedAtReuse(t *testing.T) {
 				t.Errorf("%d connections, want %d", n, c.accepted)
 			}
 		})
-	}
-}
-
-// Idle connections are closed when their time is over, the latest used is
-// taken first, and no more are kept than may be.
-func TestPool(t *testing.T) {
-	closed := make(chan struct{}, 3)
-	p := play(t, func(_ int, w *wire) {
-		w.drain()
-		closed <- struct{}{}
-	})
-	pl := pool{max: 2, keep: 50 * time.Millisecond}
-	var conns []*conn
-	for range 3 {
-		sock, err := net.Dial("tcp", p.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := newConn(sock)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, c)
-	}
-	for _, c := range conns {
-		pl.give(c)
-	}
-	if err := conns[2].SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("one too many was kept: %v", err)
-	}
-	if c := pl.take(); c != conns[1] {
-		t.Error("not the latest was taken")
-	} else {
-		pl.give(c)
-	}
-	for range 3 {
-		<-closed // the last two by the timer alone
-	}
-	if c := pl.take(); c != nil {
-		t.Error("an old connection was taken")
-	}
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	if pl.armed || len(pl.idle) > 0 {
-		t.Errorf("armed %v with %d idle", pl.armed, len(pl.idle))
 	}
 }
 

@@ -20,6 +20,15 @@ import (
 // secure starts an https engine.
 func secure(t *testing.T, h http.Handler) (e *Engine, conns *atomic.Int64) {
 	t.Helper()
+	roots := x509.NewCertPool()
+	e, certificate, conns := trusting(t, h, roots)
+	roots.AddCert(certificate)
+	return e, conns
+}
+
+// trusting starts an https engine for an adapter that trusts roots.
+func trusting(t *testing.T, h http.Handler, roots *x509.CertPool) (e *Engine, certificate *x509.Certificate, conns *atomic.Int64) {
+	t.Helper()
 	conns = new(atomic.Int64)
 	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = true // it would speak it, if it were asked to
@@ -35,11 +44,9 @@ func secure(t *testing.T, h http.Handler) (e *Engine, conns *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
 	e = New(Options{Name: "peer", URL: u, TLS: &tls.Config{RootCAs: roots}})
-	t.Cleanup(e.client.pool.closeIdle)
-	return e, conns
+	t.Cleanup(e.client.CloseIdle)
+	return e, s.Certificate(), conns
 }
 
 func TestTLS(t *testing.T) {
@@ -67,8 +74,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSUnknownRoot(t *testing.T) {
-	e, _ := secure(t, http.NotFoundHandler())
-	e.client.tls.RootCAs = x509.NewCertPool()
+	e, _, _ := trusting(t, http.NotFoundHandler(), x509.NewCertPool())
 	_, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
 	wantFault(t, err, infer.CodeEngine)
 }

@@ -1,334 +1,432 @@
 package simserver
 
 import (
-	"net/http"
 	"strconv"
-	"time"
-
-	"weir/internal/infer"
-	"weir/internal/sim"
 )
 
-// answer is the answer to one completion request. Its goroutine is the
-// handler's; results reach it through its outbox, and all that is pending is
-// written at once.
+// answer is the answer to one completion request in the OpenAI API, in one of
+// its dialects and voices. It is the form of its own exchange.
 type answer struct {
-	e  *Engine
-	d  *dialect
-	w  http.ResponseWriter
-	r  *http.Request
-	id string
+	exchange
+	d     *dialect
+	voice voice
 
-	created      int64 // s
-	stream       bool
-	usage        bool // in the stream
-	promptTokens int
-	choices      []choice
-	open         int // choices that have not ended
-
-	box   outbox
-	taken batch
-
-	fault  sim.Fault
-	faulty bool
-	tokens int // generated for all choices
+	head       string   // of an event, up to its choices
+	heads      []string // by output, where they differ
+	headWhole  string
+	rids       []string // by output, on SGLang
+	stream     bool
+	usage      bool // in the stream, in an event at its end
+	continuous bool // in each event
+	n          int  // choices of each prompt
+	logprobs   int  // alternatives at each token, -1 for none at all
+	tokenIDs   bool
+	failed     bool // an error event was written; nothing but [DONE] follows
 }
 
-// choice is one of an answer's outputs.
-type choice struct {
-	job
-	accepted   bool // the engine has it
-	over       bool // the engine is done with it
-	began      bool // its first event was written
-	stops      stopScanner
-	text       []byte // not yet written, or all of it when nothing is streamed
-	completion int
-	reason     infer.Reason // set when it ended
-}
-
-// delay is what the faults do before the engine is asked. It is false when the
-// request ended here.
-func (a *answer) delay() bool {
-	switch a.fault.Kind {
-	case sim.Unavailable:
-		writeError(a.w, infer.Errorf(infer.CodeUnavailable, "unavailable by fault"))
-		return false
-	case sim.Hang:
-		select {
-		case <-a.r.Context().Done():
-		case <-a.e.done:
-		}
-		a.breakOff(sim.Cut)
-		return false
-	case sim.Slow:
-		t := time.NewTimer(a.fault.Delay)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			return true
-		case <-a.r.Context().Done():
-		case <-a.e.done:
-		}
-		a.breakOff(sim.Cut)
-		return false
+// event implements form.
+func (a *answer) event(b []byte, o *output) []byte {
+	if o.failure != nil && a.voice == sglang {
+		// An abort by the engine itself is an error event, and the last one.
+		a.failed = true
+		b = append(b, "data: "...)
+		b = appendSGLangError(b, o.failure)
+		return append(b, "\n\n"...)
 	}
-	return true
-}
-
-// abandon aborts what the engine still works on.
-func (a *answer) abandon() {
-	for i := range a.choices {
-		if c := &a.choices[i]; c.accepted && !c.over && c.reason == "" {
-			a.e.abort(&c.job)
+	if !o.began && a.d.chat {
+		b = a.role(b, o)
+	}
+	if o.speech != nil {
+		// SGLang tells the ends of all choices at the end of the stream.
+		if b = a.speak(b, o, a.voice != vllm); o.reason != "" && a.voice == plain {
+			b = a.finish(b, o)
+		}
+		o.clear()
+		return b
+	}
+	said, ended := len(o.text) > 0 || (a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0, o.reason != ""
+	switch {
+	case a.voice == vllm, a.voice == sglang && !a.d.chat:
+		if said || ended || len(o.ids) > 0 {
+			b = a.chunk(b, o, ended)
+		}
+	case a.voice == sglang:
+		// The ends of all choices come at the end of the stream.
+		if said {
+			b = a.chunk(b, o, false)
+		}
+	default:
+		if said {
+			b = a.chunk(b, o, false)
+		}
+		if ended {
+			b = a.finish(b, o)
 		}
 	}
+	o.clear()
+	return b
 }
 
-// wait waits for results and takes them. It is false when there will be none:
-// the client left, or the engine stopped.
-func (a *answer) wait() bool {
-	for {
-		select {
-		case <-a.r.Context().Done():
-			return false
-		case <-a.e.done:
-			return false
-		case <-a.box.wake:
-		}
-		if a.box.take(&a.taken) {
-			return true
-		}
+// clear forgets what was written.
+func (o *output) clear() {
+	o.sent += len(o.ids)
+	o.offset += len(o.text)
+	o.text, o.ids = o.text[:0], o.ids[:0]
+}
+
+// choiceHead appends an event up to the inside of its choice.
+func (a *answer) choiceHead(b []byte, slot uint32) []byte {
+	b = append(b, "data: "...)
+	if int(slot) < len(a.heads) {
+		b = append(b, a.heads[slot]...)
+	} else {
+		b = append(b, a.head...)
 	}
+	b = append(b, `[{"index":`...)
+	b = strconv.AppendUint(b, uint64(slot), 10)
+	return append(b, ',')
 }
 
-// serveStream writes the answer as events: one for each token, one write for
-// all that is pending.
-func (a *answer) serveStream() {
-	enc := newEncoder(a.d, a.id, a.e.prepare.Model, a.created, len(a.choices), a.usage)
-	flush := http.NewResponseController(a.w)
-	a.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	a.w.Header().Set("Cache-Control", "no-cache")
-	a.open = len(a.choices)
-	var buf []byte
-	for a.open > 0 {
-		if !a.wait() {
-			a.breakOff(sim.Cut)
-			return
-		}
-		var struck bool
-		buf, struck = a.events(enc, buf[:0])
-		if !struck && a.open == 0 {
-			if a.usage {
-				buf = enc.usage(buf, a.promptTokens, a.completion())
-			}
-			buf = append(buf, "data: [DONE]\n\n"...)
-		}
-		if len(buf) > 0 {
-			if _, err := a.w.Write(buf); err != nil {
-				return
-			}
-			if err := flush.Flush(); err != nil {
-				return
-			}
-		}
-		if struck {
-			a.breakOff(a.fault.Kind)
-			return
-		}
+// choiceTail appends the rest of an event after its choice.
+func (a *answer) choiceTail(b []byte, o *output) []byte {
+	b = append(b, "}]"...)
+	switch {
+	case a.continuous:
+		b = append(b, `,"usage":`...)
+		b = a.appendUsage(b, len(o.prompt), a.reported(o), -1, a.voice == plain)
+	case a.usage && a.voice == plain:
+		b = append(b, `,"usage":null`...)
+	case a.voice == sglang && !a.d.chat:
+		b = append(b, `,"usage":null`...)
 	}
+	return append(b, "}\n\n"...)
 }
 
-// events appends the events of what was taken. struck says that the answer
-// breaks off after them.
-func (a *answer) events(enc *encoder, buf []byte) (out []byte, struck bool) {
-	for k, slot := range a.taken.slot {
-		c := &a.choices[slot]
-		if c.reason != "" {
-			continue
+// role appends the first event of a chat's choice.
+func (a *answer) role(b []byte, o *output) []byte {
+	b = a.choiceHead(b, o.slot)
+	b = append(b, `"delta":{`...)
+	if a.voice == sglang {
+		b = append(b, `"reasoning_content":null,`...)
+	}
+	b = append(b, `"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
+	switch a.voice {
+	case sglang:
+		b = append(b, `,"matched_stop":null}]}`...)
+		return append(b, "\n\n"...)
+	case vllm:
+		b = append(b, `}],"prompt_token_ids":`...)
+		b = a.appendOwnIDs(b, o.prompt)
+		if a.continuous {
+			b = append(b, `,"usage":`...)
+			b = a.appendUsage(b, len(o.prompt), 0, -1, false)
 		}
-		times := 1
-		if a.faulty && a.tokens == a.fault.After {
-			switch a.fault.Kind {
-			case sim.Skip:
-				times = 0
-			case sim.Repeat:
-				times = 2
-			case sim.Cut, sim.Truncate, sim.Reset:
-				return buf, true
-			case sim.Garble:
-				buf = append(buf, garbled...)
-			case sim.Stray:
-				buf = enc.event(buf, strayChoice, enc.d.emptyDelta, "null")
-			}
+		return append(b, "}\n\n"...)
+	}
+	return a.choiceTail(b, o)
+}
+
+// chunk appends an event with all that a choice has pending, and with its end
+// where that is in the same event.
+func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
+	b = a.choiceHead(b, o.slot)
+	if o.part != nil {
+		b = a.appendDelta(b, o.part)
+	} else {
+		if a.d.chat && a.voice == sglang {
+			b = append(b, `"delta":{"reasoning_content":null,"content":"`...)
+		} else {
+			b = append(b, a.d.openDelta...)
 		}
-		a.tokens++
-		c.completion++
-		if !c.began {
-			c.began = true
-			buf = enc.begin(buf, slot)
+		b = appendText(b, o.text)
+		b = append(b, a.d.closeDelta...)
+	}
+	b = append(b, `,"logprobs":`...)
+	b = a.appendLogprobs(b, o)
+	b = append(b, `,"finish_reason":`...)
+	b = appendReason(b, o, ended)
+	switch {
+	case a.voice == vllm && a.d.chat:
+		if ended {
+			b = append(b, `,"stop_reason":`...)
+			b = a.appendStopReason(b, o)
 		}
-		text, isWord := a.e.prepare.Words.Text(a.taken.id[k])
-		if !isWord {
-			// An end id has no text.
-			continue
+		b = append(b, `,"token_ids":`...)
+		b = a.appendOwnIDs(b, o.ids)
+	case a.voice == vllm:
+		b = append(b, `,"stop_reason":`...)
+		b = a.appendStopReason(b, o)
+		b = append(b, `,"prompt_token_ids":`...)
+		if o.began {
+			b = append(b, "null"...)
+		} else {
+			b = a.appendOwnIDs(b, o.prompt)
 		}
-		for range times {
-			if len(c.stops.list) == 0 {
-				buf = enc.token(buf, slot, text)
-				continue
-			}
-			shown, stopped := c.stops.push(text)
-			if shown != "" {
-				buf = enc.token(buf, slot, shown)
-			}
-			if stopped {
-				a.stop(c)
-				buf = enc.finish(buf, slot, c.reason)
-				break
+		b = append(b, `,"token_ids":`...)
+		b = a.appendOwnIDs(b, o.ids)
+	case a.voice == sglang:
+		b = append(b, `,"matched_stop":`...)
+		if ended {
+			b = appendMatch(b, o.matched)
+		} else {
+			b = append(b, "null"...)
+		}
+		if a.tokenIDs && !a.d.chat {
+			b = append(b, `,"token_ids":`...)
+			b = a.appendOwnIDs(b, o.ids)
+			if !o.began {
+				b = append(b, `,"prompt_token_ids":`...)
+				b = a.appendOwnIDs(b, o.prompt)
 			}
 		}
 	}
-	for _, d := range a.taken.done {
-		c := &a.choices[d.slot]
-		c.over = true
-		if c.reason != "" {
-			continue
-		}
-		if rest := c.stops.rest(); rest != "" {
-			buf = enc.token(buf, d.slot, rest)
-		}
-		c.reason = d.Reason
-		a.open--
-		buf = enc.finish(buf, d.slot, c.reason)
+	return a.choiceTail(b, o)
+}
+
+// finish appends a choice's last event, where that is one of its own.
+func (a *answer) finish(b []byte, o *output) []byte {
+	b = a.choiceHead(b, o.slot)
+	switch {
+	case a.voice == sglang:
+		b = append(b, `"delta":{"reasoning_content":null}`...)
+	case a.d.chat:
+		b = append(b, `"delta":{}`...)
+	default:
+		b = append(b, `"text":""`...)
 	}
-	return buf, false
+	b = append(b, `,"logprobs":null,"finish_reason":`...)
+	b = appendReason(b, o, true)
+	if a.voice == sglang {
+		b = append(b, `,"matched_stop":`...)
+		b = appendMatch(b, o.matched)
+		return append(b, "}]}\n\n"...)
+	}
+	return a.choiceTail(b, o)
 }
 
-// garbled is an event that ends in the middle of its own JSON, and strayChoice a
-// choice that nobody can ask for.
-const (
-	garbled     = `data: {"id":"chatcmpl-1","choices":[{"index":` + "\n\n"
-	strayChoice = 1 << 20
-)
+// strayChoice is a choice that nobody can ask for.
+const strayChoice = 1 << 20
 
-// stop ends a choice at a stop string.
-func (a *answer) stop(c *choice) {
-	c.reason = infer.ReasonStop
-	a.open--
-	a.e.end(&c.job, infer.ReasonStop)
+// stray implements form.
+func (a *answer) stray(b []byte) []byte {
+	o := &output{job: job{slot: strayChoice}}
+	b = a.choiceHead(b, o.slot)
+	if a.d.chat {
+		b = append(b, `"delta":{}`...)
+	} else {
+		b = append(b, `"text":""`...)
+	}
+	b = append(b, `,"logprobs":null,"finish_reason":null`...)
+	return a.choiceTail(b, o)
 }
 
-// completion is the number of tokens to report.
-func (a *answer) completion() int {
+// end implements form.
+func (a *answer) end(b []byte) []byte {
+	if a.voice == sglang && a.d.chat && !a.failed {
+		for i := range a.outputs {
+			b = a.finish(b, &a.outputs[i])
+		}
+	}
+	if a.usage && !a.failed {
+		b = append(b, "data: "...)
+		b = append(b, a.head...)
+		b = append(b, `[],"usage":`...)
+		b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), true)
+		if a.voice == vllm && a.measured() {
+			b = append(b, `,"metrics":`...)
+			b = a.appendMetrics(b)
+		}
+		b = append(b, "}\n\n"...)
+	}
+	return append(b, "data: [DONE]\n\n"...)
+}
+
+// wholeBody gives a complete answer that is not streamed.
+func (a *answer) wholeBody() []byte {
+	b := append([]byte(nil), a.headWhole...)
+	b = append(b, '[')
+	for i := range a.outputs {
+		o := &a.outputs[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"index":`...)
+		b = strconv.AppendInt(b, int64(i), 10)
+		b = append(b, ',')
+		if o.speech != nil {
+			b = a.appendMessage(b, o)
+		} else {
+			b = append(b, a.d.openWhole...)
+			b = appendText(b, o.text)
+			b = append(b, a.d.closeWhole...)
+		}
+		b = append(b, `,"logprobs":`...)
+		b = a.appendLogprobs(b, o)
+		b = append(b, `,"finish_reason":`...)
+		b = appendReason(b, o, true)
+		switch a.voice {
+		case vllm:
+			b = append(b, `,"stop_reason":`...)
+			b = a.appendStopReason(b, o)
+			b = append(b, `,"token_ids":`...)
+			b = a.appendOwnIDs(b, o.ids)
+			if !a.d.chat {
+				b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+				b = a.appendOwnIDs(b, o.prompt)
+			}
+		case sglang:
+			b = append(b, `,"matched_stop":`...)
+			b = appendMatch(b, o.matched)
+			if a.tokenIDs {
+				b = append(b, `,"prompt_token_ids":`...)
+				b = a.appendOwnIDs(b, o.prompt)
+				b = append(b, `,"token_ids":`...)
+				b = a.appendOwnIDs(b, o.ids)
+			}
+		}
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if a.voice == vllm {
+		b = append(b, `,"service_tier":null,"system_fingerprint":null`...)
+	}
+	b = append(b, `,"usage":`...)
+	b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), a.voice == plain)
+	switch a.voice {
+	case vllm:
+		if a.d.chat {
+			b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
+			b = a.appendOwnIDs(b, a.outputs[0].prompt)
+		}
+		b = append(b, `,"kv_transfer_params":null,"metrics":`...)
+		if a.measured() {
+			b = a.appendMetrics(b)
+		} else {
+			b = append(b, "null"...)
+		}
+	case sglang:
+		b = append(b, `,"metadata":{"weight_version":`...)
+		b = append(b, quote(a.e.opts.SGLang.WeightVersion)...)
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+func appendReason(b []byte, o *output, ended bool) []byte {
+	if !ended {
+		return append(b, "null"...)
+	}
+	if o.called {
+		return append(b, `"tool_calls"`...)
+	}
+	b = append(b, '"')
+	b = append(b, o.reason...)
+	return append(b, '"')
+}
+
+// appendMatch appends what stopped an output, or null.
+func appendMatch(b []byte, m match) []byte {
+	switch {
+	case !m.set:
+		return append(b, "null"...)
+	case m.text != "":
+		return append(b, quote(m.text)...)
+	}
+	return strconv.AppendUint(b, uint64(m.id), 10)
+}
+
+// appendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
+// model's own end ids.
+func (a *answer) appendStopReason(b []byte, o *output) []byte {
+	if o.matched.set && o.matched.text == "" && a.e.ends(o.matched.id) {
+		return append(b, "null"...)
+	}
+	return appendMatch(b, o.matched)
+}
+
+// appendOwnIDs appends ids as an array where the caller asked for ids, null
+// otherwise.
+func (a *answer) appendOwnIDs(b []byte, ids []uint32) []byte {
+	if !a.tokenIDs {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	b = appendIDs(b, ids)
+	return append(b, ']')
+}
+
+// cached is how many prompt tokens were found in the cache, each prompt once;
+// -1 where the engine does not report it.
+func (a *answer) cached() int {
+	switch {
+	case a.voice == sglang && !a.e.opts.SGLang.CacheReport, a.voice == vllm && !a.e.opts.VLLM.PromptTokensDetails:
+		return -1
+	}
 	n := 0
-	for i := range a.choices {
-		n += a.choices[i].completion
+	for i := 0; i < len(a.outputs); i += a.n {
+		n += a.outputs[i].cached
 	}
-	if a.faulty && a.fault.Kind == sim.Miscount {
-		n++
+	if n == 0 && a.voice == sglang {
+		return -1
 	}
 	return n
 }
 
-// serveWhole writes the answer when it is complete.
-func (a *answer) serveWhole() {
-	a.open = len(a.choices)
-	for a.open > 0 {
-		if !a.wait() {
-			if a.r.Context().Err() == nil {
-				writeError(a.w, errStopped())
-			}
-			return
-		}
-		if a.collect() {
-			a.breakOff(a.fault.Kind)
-			return
-		}
+// appendUsage appends a usage object. cached is -1 where it is not reported;
+// brief leaves out what is null.
+func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief bool) []byte {
+	b = append(b, `{"prompt_tokens":`...)
+	b = strconv.AppendInt(b, int64(prompt), 10)
+	b = append(b, `,"completion_tokens":`...)
+	b = strconv.AppendInt(b, int64(completion), 10)
+	b = append(b, `,"total_tokens":`...)
+	b = strconv.AppendInt(b, int64(prompt+completion), 10)
+	switch {
+	case cached >= 0:
+		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
+		b = strconv.AppendInt(b, int64(cached), 10)
+		b = append(b, '}')
+	case !brief:
+		b = append(b, `,"prompt_tokens_details":null`...)
 	}
-	body := a.d.whole(a.id, a.e.prepare.Model, a.created, a.choices, a.promptTokens, a.completion())
-	if !a.faulty || a.tokens <= a.fault.After {
-		a.writeWhole(body, len(body))
-		return
+	if a.voice == sglang {
+		b = append(b, `,"reasoning_tokens":0`...)
 	}
-	switch a.fault.Kind {
-	case sim.Truncate:
-		a.writeWhole(body[:len(body)/2], len(body)/2)
-	case sim.Cut, sim.Reset:
-		a.writeWhole(body[:len(body)/2], len(body))
-		if http.NewResponseController(a.w).Flush() == nil {
-			a.breakOff(a.fault.Kind)
-		}
-	default:
-		a.writeWhole(body, len(body))
-	}
+	return append(b, '}')
 }
 
-func (a *answer) writeWhole(body []byte, promised int) {
-	a.w.Header().Set("Content-Type", "application/json")
-	a.w.Header().Set("Content-Length", strconv.Itoa(promised))
-	// An error here is the client's hang-up.
-	_, _ = a.w.Write(body)
+// measured says whether the answer has vLLM's per-request metrics: they
+// describe one output, so a request for several has none.
+func (a *answer) measured() bool {
+	return a.e.opts.VLLM.PerRequestMetrics && len(a.outputs) == 1
 }
 
-// collect adds what was taken to the choices' texts. struck says that the
-// answer breaks off before its head.
-func (a *answer) collect() (struck bool) {
-	for k, slot := range a.taken.slot {
-		c := &a.choices[slot]
-		if c.reason != "" {
-			continue
-		}
-		text, _ := a.e.prepare.Words.Text(a.taken.id[k])
-		times := 1
-		if a.faulty && a.tokens == a.fault.After {
-			switch a.fault.Kind {
-			case sim.Skip:
-				times = 0
-			case sim.Repeat:
-				times = 2
-			case sim.Cut, sim.Reset:
-				if a.fault.After == 0 {
-					return true
-				}
-			}
-		}
-		a.tokens++
-		c.completion++
-		for range times {
-			shown, stopped := c.stops.push(text)
-			c.text = append(c.text, shown...)
-			if stopped {
-				a.stop(c)
-				break
-			}
-		}
+// appendMetrics appends vLLM's per-request metrics.
+func (a *answer) appendMetrics(b []byte) []byte {
+	o := &a.outputs[0]
+	scheduled, first, last, n := o.stamps.QueueEnd, o.stamps.FirstToken, o.latest, o.completion
+	b = append(b, `{"time_to_first_token_ms":`...)
+	b = appendMillis(b, first-scheduled)
+	b = append(b, `,"generation_time_ms":`...)
+	b = appendMillis(b, last-first)
+	b = append(b, `,"queue_time_ms":`...)
+	b = appendMillis(b, scheduled-o.stamps.QueueStart)
+	b = append(b, `,"mean_itl_ms":`...)
+	if n > 1 {
+		b = appendMillis(b, (last-first)/int64(n-1))
+	} else {
+		b = append(b, "null"...)
 	}
-	for _, d := range a.taken.done {
-		c := &a.choices[d.slot]
-		c.over = true
-		if c.reason == "" {
-			c.text = append(c.text, c.stops.rest()...)
-			c.reason = d.Reason
-			a.open--
-		}
+	b = append(b, `,"tokens_per_second":`...)
+	if last > scheduled {
+		b = strconv.AppendFloat(b, float64(n)/(float64(last-scheduled)/1e9), 'f', 3, 64)
+	} else {
+		b = append(b, "null"...)
 	}
-	return false
+	return append(b, '}')
 }
 
-// breakOff ends the connection as the fault says. Truncate ends the answer
-// only, which net/http does when the handler returns.
-func (a *answer) breakOff(kind sim.FaultKind) {
-	if kind == sim.Truncate {
-		return
-	}
-	c, _, err := http.NewResponseController(a.w).Hijack()
-	if err != nil {
-		// The connection is past saving; this breaks it too.
-		panic(http.ErrAbortHandler)
-	}
-	if t, ok := c.(*conn); ok && kind == sim.Reset {
-		t.reset()
-		return
-	}
-	c.Close()
+// appendMillis appends nanoseconds as milliseconds.
+func appendMillis(b []byte, ns int64) []byte {
+	return strconv.AppendFloat(b, float64(ns)/1e6, 'f', 3, 64)
 }

@@ -66,7 +66,8 @@ func BenchmarkOpenAI(b *testing.B) {
 		})
 	}
 	bench.settle("all streams", func(s State) bool { return s.Running == streams })
-	event := len(newEncoder(chatDialect, chatDialect.idPrefix+rand.Text(), "weir-sim", time.Now().Unix(), 1, false).token(nil, 0, " abc"))
+	a := &answer{d: chatDialect, logprobs: -1, head: head(chatDialect.idPrefix+rand.Text(), chatDialect.chunk, "weir-sim", time.Now().Unix())}
+	event := len(a.chunk(nil, &output{text: []byte(" abc")}, false))
 	from := read.Load()
 	for b.Loop() {
 		time.Sleep(time.Millisecond)

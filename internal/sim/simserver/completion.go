@@ -5,13 +5,21 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
 )
 
-// completion serves one dialect of completions.
-func (e *Engine) completion(d *dialect) http.HandlerFunc {
+// completion serves one dialect of completions in the plain voice or in
+// vLLM's.
+func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
+	refuse := writeError
+	if v == vllm {
+		refuse = writeVLLMError
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		created := trace.Now()
 		id := r.Header.Get("X-Request-Id")
@@ -19,102 +27,211 @@ func (e *Engine) completion(d *dialect) http.HandlerFunc {
 			id = rand.Text()
 		}
 		w.Header().Set("X-Request-Id", id)
-		a, requests, err := e.accept(d, id, w, r)
+		a := &answer{exchange: newExchange(e, w, r, id, created), d: d, voice: v}
+		requests, err := a.accept()
 		if err != nil {
 			e.refused.Add(1)
-			writeError(w, err)
+			refuse(w, err)
 			return
 		}
-		if a.faulty && !a.delay() {
+		if !a.delay(func(err error) { refuse(w, err) }) {
 			e.refused.Add(1)
 			return
 		}
 		defer a.abandon()
 		for i := range requests {
-			c := &a.choices[i]
-			if err := e.submit(r.Context(), &c.job, created, requests[i]); err != nil {
-				writeError(w, err)
+			if err := a.submit(&a.outputs[i], requests[i]); err != nil {
+				refuse(w, err)
 				return
 			}
-			c.accepted = true
 		}
-		if a.stream {
-			a.serveStream()
-		} else {
-			a.serveWhole()
+		if !a.stream {
+			if a.whole(func(err error) { refuse(w, err) }) {
+				a.writeWhole(a.wholeBody())
+			}
+			return
 		}
+		eventStream(w, "text/event-stream; charset=utf-8")
+		if v == vllm && http.NewResponseController(w).Flush() != nil {
+			// It sends the head before it has anything to say.
+			return
+		}
+		a.exchange.stream(a, v == plain)
 	}
 }
 
 // accept reads a request up to the point where the engine may be asked.
-func (e *Engine) accept(d *dialect, id string, w http.ResponseWriter, r *http.Request) (*answer, []sim.Request, error) {
-	body, err := readBody(w, r)
+func (a *answer) accept() ([]sim.Request, error) {
+	if a.voice != plain {
+		if err := wantJSON(a.r); err != nil {
+			return nil, err
+		}
+	}
+	body, err := readBody(a.w, a.r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var req completionRequest
 	if err := decode(body, &req); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := e.checkModel(req.Model); err != nil {
-		return nil, nil, err
-	}
-	limit, err := req.limit()
+	return a.prepare(&req)
+}
+
+// prepare checks a request and prepares its outputs.
+func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
+	e := a.e
+	lora, err := e.lora(a.voice, req.Model, req.LoRAPath)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	n, err := req.choices()
+	params, err := a.params(req)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	params.LoRA = lora
+	if a.n, err = req.choices(); err != nil {
+		return nil, err
 	}
 	stops, err := req.stops()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	prompts, err := e.prompts(d, &req)
+	if a.logprobs, err = req.alternatives(a.d); err != nil {
+		return nil, err
+	}
+	var messages jsontext.Value
+	if a.d.chat {
+		messages = req.Messages
+	}
+	ask, err := req.modeFields.ask(messages)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if len(prompts)*n > maxChoices {
-		return nil, nil, infer.Invalid("prompt", "%d prompts of %d choices are more than %d", len(prompts), n, maxChoices)
+	prompts, err := e.prompts(a.d, req)
+	if err != nil {
+		return nil, err
+	}
+	if len(prompts)*a.n > maxChoices {
+		return nil, infer.Invalid("prompt", "%d prompts of %d choices are more than %d", len(prompts), a.n, maxChoices)
 	}
 
-	a := &answer{e: e, d: d, w: w, r: r, id: d.idPrefix + id, stream: req.Stream}
-	a.usage = req.StreamOptions != nil && req.StreamOptions.IncludeUsage
-	a.created = time.Now().Unix()
-	a.box = outbox{wake: make(chan struct{}, 1)}
-	a.choices = make([]choice, len(prompts)*n)
-	a.fault, a.faulty = e.fault(id, func() []byte { return e.promptTexts(prompts) })
-
-	var seed uint64
-	if req.Seed != nil {
-		seed = uint64(*req.Seed)
+	a.stream, a.tokenIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs
+	if o := req.StreamOptions; o != nil && req.Stream {
+		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
-	requests := make([]sim.Request, 0, len(a.choices))
+	if err := a.introduce(req, lora, len(prompts)); err != nil {
+		return nil, err
+	}
+	a.draw(prompts)
+
+	requests := make([]sim.Request, 0, len(prompts)*a.n)
+	a.outputs = make([]output, 0, cap(requests))
 	for i, prompt := range prompts {
 		a.promptTokens += len(prompt)
-		for k := range n {
-			prepared, err := e.prepare.Prepare(sim.Params{
-				Prompt: prompt, MaxTokens: limit, MinTokens: req.MinTokens,
-				IgnoreEOS: req.IgnoreEOS, StopIDs: req.StopTokenIDs,
-				// The choices of one prompt must differ.
-				Seed:  seed + uint64(k)*0x9e3779b97f4a7c15,
-				Stall: a.faulty && a.fault.Kind == sim.Stall, StallAfter: a.fault.After,
-			})
+		for k := range a.n {
+			p := params
+			p.Prompt = prompt
+			// The choices of one prompt must differ.
+			p.Seed += uint64(k) * 0x9e3779b97f4a7c15
+			prepared, err := a.add(output{
+				name:     a.rid(i*a.n + k),
+				stops:    stopScanner{list: stops, keep: req.showStop()},
+				showStop: req.showStop(),
+				sendStop: a.voice != sglang || req.NoStopTrim,
+				ask:      ask,
+				speech:   req.speech(a.d),
+			}, p)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
+			// What aborts are known by is the request's seed, not the choice's.
+			a.outputs[len(a.outputs)-1].seed = int64(params.Seed)
 			requests = append(requests, prepared)
-			c := &a.choices[i*n+k]
-			c.job = job{box: &a.box, slot: uint32(i*n + k), seed: int64(seed)}
-			c.stops.list = stops
 		}
 	}
-	return a, requests, nil
+	return requests, nil
 }
 
+// introduce puts together what all events begin with.
+func (a *answer) introduce(req *completionRequest, lora string, prompts int) error {
+	model, now := a.e.prepare.Model, time.Now().Unix()
+	if lora != "" {
+		model = lora
+	}
+	if a.voice != sglang {
+		id := a.d.idPrefix + a.id
+		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
+		return nil
+	}
+	// SGLang says the name that it was asked for, whatever that is, and each
+	// output has a request id of its own, which is the id of its events.
+	if model = req.Model; model == "" {
+		model = "default"
+	}
+	batch := a.n > 1 || req.Prompt.Kind() == '[' && (prompts > 1 || !isIDs(req.Prompt))
+	var err error
+	if a.rids, err = names(req.RID, batch, prompts, a.n); err != nil {
+		return err
+	}
+	if a.id == "" {
+		a.id = a.rids[0]
+	}
+	for _, rid := range a.rids {
+		a.heads = append(a.heads, head(rid, a.d.chunk, model, now))
+	}
+	a.head, a.headWhole = a.heads[len(a.heads)-1], head(a.rids[0], a.d.object, model, now)
+	return nil
+}
+
+// isIDs says whether a list is one of token ids.
+func isIDs(v jsontext.Value) bool {
+	var ids []uint32
+	return json.Unmarshal(v, &ids) == nil
+}
+
+// rid gives an output's request id on SGLang.
+func (a *answer) rid(slot int) string {
+	if a.rids == nil {
+		return ""
+	}
+	return a.rids[slot]
+}
+
+// params gives what the engine is asked for, but for the prompt.
+func (a *answer) params(req *completionRequest) (sim.Params, error) {
+	limit, err := req.limit()
+	if err != nil {
+		return sim.Params{}, err
+	}
+	if limit == 0 && a.voice != plain && !a.d.chat {
+		limit = defaultTextTokens
+	}
+	p := sim.Params{
+		MaxTokens: limit, MinTokens: req.MinTokens, IgnoreEOS: req.IgnoreEOS, StopIDs: req.StopTokenIDs,
+		Priority: req.Priority, DPRank: req.dpRank(),
+	}
+	if a.voice == vllm {
+		// Here the lowest comes first.
+		p.Priority = -p.Priority
+		p.StreamInterval = req.StreamInterval
+	}
+	if req.Seed != nil {
+		p.Seed = uint64(*req.Seed)
+	}
+	return p, nil
+}
+
+// defaultTextTokens is the max_tokens of text completions that name none, on
+// vLLM and SGLang.
+const defaultTextTokens = 16
+
 func (e *Engine) prompts(d *dialect, req *completionRequest) ([][]uint32, error) {
-	if d == chatDialect {
+	switch {
+	case d.chat && len(req.InputIDs) > 0:
+		// SGLang's: the caller rendered and encoded the messages.
+		return [][]uint32{req.InputIDs}, nil
+	case d.chat:
 		return e.chatPrompt(req)
 	}
 	return e.textPrompts("prompt", req.Prompt)

@@ -12,7 +12,7 @@ import (
 // maxChoices bounds the choices of one request.
 const maxChoices = 128
 
-// completionRequest is what the face reads of a chat or text completion; all
+// completionRequest is what the faces read of a chat or text completion; all
 // other fields are accepted and have no effect, as temperature has none.
 type completionRequest struct {
 	Model               string         `json:"model"`
@@ -26,10 +26,69 @@ type completionRequest struct {
 	StopTokenIDs        []uint32       `json:"stop_token_ids"`
 	Seed                *int64         `json:"seed"`
 	N                   *int           `json:"n"`
+	Logprobs            jsontext.Value `json:"logprobs"`
+	TopLogprobs         int            `json:"top_logprobs"`
 	Stream              bool           `json:"stream"`
 	StreamOptions       *struct {
-		IncludeUsage bool `json:"include_usage"`
+		IncludeUsage         bool `json:"include_usage"`
+		ContinuousUsageStats bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
+
+	// Of vLLM, SGLang, or both.
+	ReturnTokenIDs   bool           `json:"return_token_ids"`
+	IncludeStop      bool           `json:"include_stop_str_in_output"`
+	NoStopTrim       bool           `json:"no_stop_trim"`
+	InputIDs         []uint32       `json:"input_ids"`
+	RID              jsontext.Value `json:"rid"`
+	Priority         int            `json:"priority"`
+	LoRAPath         *string        `json:"lora_path"`
+	RoutedDPRank     *int           `json:"routed_dp_rank"`
+	DataParallelRank *int           `json:"data_parallel_rank"`
+	StreamInterval   int            `json:"stream_interval"`
+
+	modeFields
+}
+
+// showStop says whether what stops an output is shown.
+func (r *completionRequest) showStop() bool { return r.IncludeStop || r.NoStopTrim }
+
+// dpRank gives the DP rank under either name, nil when none is asked for.
+func (r *completionRequest) dpRank() *int {
+	if r.RoutedDPRank != nil {
+		return r.RoutedDPRank
+	}
+	return r.DataParallelRank
+}
+
+// maxAlternatives bounds the alternatives of each token.
+const maxAlternatives = 20
+
+// alternatives gives how many alternatives are asked for at each token, -1 for
+// no log probabilities at all. Chats ask by a flag and a number, texts by a
+// number.
+func (r *completionRequest) alternatives(d *dialect) (int, error) {
+	n, param := r.TopLogprobs, "top_logprobs"
+	switch kind := r.Logprobs.Kind(); {
+	case kind == 0 || kind == 'n' || kind == 'f':
+		if d.chat && n > 0 {
+			return 0, infer.Invalid("top_logprobs", "top_logprobs is %d and logprobs is not true; set it", n)
+		}
+		return -1, nil
+	case d.chat && kind == 't':
+	case !d.chat && kind == '0':
+		param = "logprobs"
+		if err := json.Unmarshal(r.Logprobs, &n); err != nil {
+			return 0, infer.Invalid(param, "logprobs is not valid: %v", err)
+		}
+	case d.chat:
+		return 0, infer.Invalid("logprobs", "logprobs must be true or false; how many is top_logprobs")
+	default:
+		return 0, infer.Invalid("logprobs", "logprobs must be a number of alternatives")
+	}
+	if n < 0 || n > maxAlternatives {
+		return 0, infer.Invalid(param, "%s is %d; it must be between 0 and %d", param, n, maxAlternatives)
+	}
+	return n, nil
 }
 
 // limit gives max_tokens under either name; 0 when it was not given.
@@ -87,7 +146,7 @@ func (e *Engine) chatPrompt(r *completionRequest) ([][]uint32, error) {
 	if r.Messages.Kind() != '[' {
 		return nil, infer.Invalid("messages", "messages is missing; send a list of messages")
 	}
-	text, err := e.tokenizer.Render(r.Messages)
+	text, err := e.tokenizer.Render(r.Messages, r.offered(), r.TemplateKwargs)
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}

@@ -40,13 +40,15 @@ type embeddingsAnswer struct {
 
 // embeddings answers at once, with vectors of length 1 that are a function of
 // the input's ids. It does not go through the engine's queue.
-func (e *Engine) embeddings(w http.ResponseWriter, r *http.Request) {
-	answer, err := e.embed(w, r)
-	if err != nil {
-		writeError(w, err)
-		return
+func (e *Engine) embeddings(refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := e.embed(w, r)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
 	}
-	writeJSON(w, http.StatusOK, answer)
 }
 
 func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswer, error) {
@@ -58,7 +60,7 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswe
 	if err := decode(body, &req); err != nil {
 		return nil, err
 	}
-	if err := e.checkModel(req.Model); err != nil {
+	if _, err := e.lora(plain, req.Model, nil); err != nil {
 		return nil, err
 	}
 	if req.Dimensions < 1 || req.Dimensions > maxDimensions {

@@ -133,7 +133,7 @@ func TestOutboxLosesNothing(t *testing.T) {
 					b.building.add(slot, next, uint32(len(want[slot])))
 					next++
 				}
-				b.flush(1, 0)
+				b.flush(0, 1, 0)
 			},
 			"take": func(*rapid.T) { take() },
 		})

@@ -3,11 +3,14 @@ package simserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,14 +26,13 @@ const maxBody = 64 << 20
 // every request has been answered or broken off then. It closes l. The engine
 // must have a Tokenizer.
 func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
-	if e.tokenizer == nil {
-		l.Close()
-		return errors.New("serve openai: the engine has no tokenizer")
+	if err := e.wantTokenizer(l, "openai"); err != nil {
+		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", e.completion(chatDialect))
-	mux.HandleFunc("POST /v1/completions", e.completion(textDialect))
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings)
+	mux.HandleFunc("POST /v1/chat/completions", e.completion(chatDialect, plain))
+	mux.HandleFunc("POST /v1/completions", e.completion(textDialect, plain))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeError))
 	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("GET /v1/models/{model...}", e.model)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
@@ -39,6 +41,15 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 		writeError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
 	})
 	return e.serveHTTP(ctx, e.listen(l), mux)
+}
+
+// wantTokenizer refuses to serve an engine without a tokenizer, and closes l.
+func (e *Engine) wantTokenizer(l net.Listener, face string) error {
+	if e.tokenizer != nil {
+		return nil
+	}
+	l.Close()
+	return fmt.Errorf("serve %s: the engine has no tokenizer", face)
 }
 
 // serveHTTP serves until ctx ends and all handlers have returned.
@@ -106,7 +117,6 @@ func writeError(w http.ResponseWriter, err error) {
 		}
 	case infer.CodeOverloaded:
 		status, kind = http.StatusServiceUnavailable, "overloaded_error"
-		w.Header().Set("Retry-After", "1")
 	case infer.CodeUnavailable:
 		status, kind = http.StatusServiceUnavailable, "service_unavailable"
 	}
@@ -118,6 +128,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if code != "" {
 		body.Error.Code = &code
 	}
+	retryAfter(w, e.Code)
 	writeJSON(w, status, &body)
 }
 
@@ -134,39 +145,96 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b)
 }
 
+// modelCard is a model as /v1/models lists it.
 type modelCard struct {
 	ID          string `json:"id"`
 	Object      string `json:"object"`
 	Created     int64  `json:"created"`
 	OwnedBy     string `json:"owned_by"`
-	MaxModelLen int    `json:"max_model_len"`
+	MaxModelLen *int   `json:"max_model_len"`
 }
 
-func (e *Engine) card() modelCard {
-	return modelCard{ID: e.prepare.Model, Object: "model", Created: 1700000000, OwnedBy: "weir", MaxModelLen: e.prepare.ContextLength}
+// engineCard is a model as vLLM and SGLang list it: LoRA adapters are models
+// with a parent.
+type engineCard struct {
+	modelCard
+	Root   string  `json:"root"`
+	Parent *string `json:"parent"`
+}
+
+// cards lists the engine's model and its LoRA adapters.
+func (e *Engine) cards(owner string) []modelCard {
+	list := []modelCard{{ID: e.prepare.Model, MaxModelLen: &e.prepare.ContextLength}}
+	for _, name := range e.prepare.LoRAs {
+		list = append(list, modelCard{ID: name})
+	}
+	for i := range list {
+		list[i].Object, list[i].Created, list[i].OwnedBy = "model", 1700000000, owner
+	}
+	return list
 }
 
 func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
+	writeModels(w, e.cards("weir"))
+}
+
+// engineModels serves /v1/models as vLLM and SGLang do.
+func (e *Engine) engineModels(owner string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		var list []engineCard
+		for i, c := range e.cards(owner) {
+			one := engineCard{modelCard: c, Root: c.ID}
+			if i > 0 {
+				one.Parent = &e.prepare.Model
+			}
+			list = append(list, one)
+		}
+		writeModels(w, list)
+	}
+}
+
+func writeModels[T any](w http.ResponseWriter, data []T) {
 	writeJSON(w, http.StatusOK, struct {
-		Object string      `json:"object"`
-		Data   []modelCard `json:"data"`
-	}{"list", []modelCard{e.card()}})
+		Object string `json:"object"`
+		Data   []T    `json:"data"`
+	}{"list", data})
 }
 
 func (e *Engine) model(w http.ResponseWriter, r *http.Request) {
-	if err := e.checkModel(r.PathValue("model")); err != nil {
-		writeError(w, err)
-		return
+	for _, c := range e.cards("weir") {
+		if c.ID == r.PathValue("model") {
+			writeJSON(w, http.StatusOK, c)
+			return
+		}
 	}
-	writeJSON(w, http.StatusOK, e.card())
+	writeError(w, e.noModel(r.PathValue("model")))
 }
 
-// checkModel refuses any name but the engine's; none at all means it too.
-func (e *Engine) checkModel(name string) error {
-	if name == "" || name == e.prepare.Model {
-		return nil
-	}
+// noModel is the error of a name that is not the engine's.
+func (e *Engine) noModel(name string) error {
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "the model " + strconv.Quote(name) + " does not exist; this engine serves " + strconv.Quote(e.prepare.Model)}
+}
+
+// lora gives the LoRA adapter that a request means by its model, or, on
+// SGLang, by its lora_path; empty is none. No model at all is the engine's own.
+// SGLang takes any name for it, and MODEL:ADAPTER.
+func (e *Engine) lora(v voice, model string, path *string) (string, error) {
+	if v == sglang {
+		if path != nil {
+			return *path, nil
+		}
+		if _, adapter, ok := strings.Cut(model, ":"); ok && adapter != "" {
+			return adapter, nil
+		}
+		return "", nil
+	}
+	switch {
+	case model == "" || model == e.prepare.Model:
+		return "", nil
+	case slices.Contains(e.prepare.LoRAs, model):
+		return model, nil
+	}
+	return "", e.noModel(model)
 }
 
 // readBody reads a request's body to its end.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 
-	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
@@ -12,19 +11,23 @@ import (
 // order they were generated.
 type batch struct {
 	slot, id, total  []uint32
+	retracted        []uint32 // slots that were sent back to the queue
 	first            []first
 	done             []done
 	steps            int
+	end              int64 // of the latest step, ns
 	running, waiting int
 }
 
 type first struct {
-	slot   uint32
-	stamps infer.Stamps
+	slot uint32
+	sim.First
 }
 
 type done struct {
-	slot uint32
+	slot   uint32
+	end    int64 // of its step, ns
+	queued bool  // it was in the queue again
 	sim.Done
 }
 
@@ -43,7 +46,7 @@ func (b *batch) keep(n int) {
 }
 
 func (b *batch) reset() {
-	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], first: b.first[:0], done: b.done[:0]}
+	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], retracted: b.retracted[:0], first: b.first[:0], done: b.done[:0]}
 }
 
 // outbox carries results from Run to the goroutine that writes them to one
@@ -63,7 +66,7 @@ type outbox struct {
 }
 
 // flush makes the step at hand visible to the writer.
-func (b *outbox) flush(running, waiting int) {
+func (b *outbox) flush(end int64, running, waiting int) {
 	b.touched = false
 	b.mu.Lock()
 	p, s := &b.pending, &b.building
@@ -74,10 +77,12 @@ func (b *outbox) flush(running, waiting int) {
 		p.slot = append(p.slot, s.slot...)
 		p.id = append(p.id, s.id...)
 		p.total = append(p.total, s.total...)
+		p.retracted = append(p.retracted, s.retracted...)
 		p.first = append(p.first, s.first...)
 		p.done = append(p.done, s.done...)
 	}
 	p.steps++
+	p.end = end
 	p.running, p.waiting = running, waiting
 	var burst func()
 	if b.limit > 0 && len(p.id) > b.limit {

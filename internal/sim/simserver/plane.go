@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/content"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sim"
@@ -72,7 +73,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		Model:         o.Model,
 		ContextLength: uint32(o.ContextLength),
 		VocabSize:     uint32(o.VocabSize),
-		MaxRunning:    uint32(o.MaxRunning),
+		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
 	}, nil
 }
@@ -131,7 +132,11 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()),
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
-	prepared, err := p.e.prepare.Prepare(params)
+	var prepared sim.Request
+	_, err := p.e.script(&params, content.Ask{})
+	if err == nil {
+		prepared, err = p.e.prepare.Prepare(params)
+	}
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, asStatus(err)

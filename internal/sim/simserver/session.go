@@ -268,12 +268,12 @@ func (s *session) encode() (broken sim.FaultKind) {
 	}
 	for _, f := range t.first {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, Stamps: &planepb.Stamps{
-			ServerCreated: uint64(f.stamps.ServerCreated),
-			QueueStart:    uint64(f.stamps.QueueStart),
-			QueueEnd:      uint64(f.stamps.QueueEnd),
-			PrefillStart:  uint64(f.stamps.PrefillStart),
-			PrefillEnd:    uint64(f.stamps.PrefillEnd),
-			FirstToken:    uint64(f.stamps.FirstToken),
+			ServerCreated: uint64(f.Stamps.ServerCreated),
+			QueueStart:    uint64(f.Stamps.QueueStart),
+			QueueEnd:      uint64(f.Stamps.QueueEnd),
+			PrefillStart:  uint64(f.Stamps.PrefillStart),
+			PrefillEnd:    uint64(f.Stamps.PrefillEnd),
+			FirstToken:    uint64(f.Stamps.FirstToken),
 		}})
 	}
 	for _, d := range t.done {
@@ -285,6 +285,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
 			Reason:           finishReason(d.Reason),
 			PromptTokens:     uint32(d.PromptTokens),
+			CachedTokens:     uint32(d.Cached),
 			CompletionTokens: uint32(count),
 		}})
 		s.releaseLocked(j)

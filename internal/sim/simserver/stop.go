@@ -5,12 +5,14 @@ import "strings"
 // stopScanner finds the first stop string in a text that comes in pieces. It
 // holds back what may be the beginning of one.
 type stopScanner struct {
-	list []string
-	held string
+	list  []string
+	keep  bool // what is shown ends with the stop string found, not before it
+	held  string
+	found string
 }
 
 // push adds a piece and gives what may be shown. stopped says that a stop
-// string was found; what is shown ends before it.
+// string was found; what is shown ends before it, or with it where it is kept.
 func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 	if len(s.list) == 0 {
 		return piece, false
@@ -19,10 +21,13 @@ func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 	at := -1
 	for _, stop := range s.list {
 		if i := strings.Index(s.held, stop); i >= 0 && (at < 0 || i < at) {
-			at = i
+			at, s.found = i, stop
 		}
 	}
 	if at >= 0 {
+		if s.keep {
+			at += len(s.found)
+		}
 		shown, s.held = s.held[:at], ""
 		return shown, true
 	}

@@ -1,4 +1,4 @@
-package relay
+package upstream
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 	"weir/internal/http1"
 )
 
-// body is the decoded body of one answer. It is read straight from the
+// Body is the decoded body of one answer. It is read straight from the
 // connection into the reader's own memory, where chunked coding is taken out
 // in place; nothing is held in between. One goroutine reads and closes it.
-type body struct {
+type Body struct {
 	ctx      context.Context
-	client   *client
+	client   *Client
 	in       reader // of it, what came with the head is left
 	up       *upload
 	stop     func() bool
@@ -32,7 +32,7 @@ type body struct {
 
 // Read implements io.Reader. Together with the last bytes it gives io.EOF,
 // which it gives only where the answer's framing says that it is complete.
-func (b *body) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
 	}
@@ -58,7 +58,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // take decodes what came with the head.
-func (b *body) take(p []byte) (int, error) {
+func (b *Body) take(p []byte) (int, error) {
 	n, used, err := b.decode(p, b.in.rest)
 	b.in.rest = b.in.rest[used:]
 	if err == io.EOF {
@@ -71,7 +71,7 @@ func (b *body) take(p []byte) (int, error) {
 }
 
 // read reads from the connection and decodes in place.
-func (b *body) read(p []byte) (int, error) {
+func (b *Body) read(p []byte) (int, error) {
 	if b.framing == http1.Sized {
 		p = p[:min(int64(len(p)), b.left)]
 	}
@@ -80,7 +80,7 @@ func (b *body) read(p []byte) (int, error) {
 }
 
 // arrived decodes in place what a read brought.
-func (b *body) arrived(p []byte, got int, err error) (int, error) {
+func (b *Body) arrived(p []byte, got int, err error) (int, error) {
 	if got <= 0 {
 		switch {
 		case err == io.EOF && b.framing == http1.UntilClose:
@@ -100,7 +100,7 @@ func (b *body) arrived(p []byte, got int, err error) (int, error) {
 
 // Detach implements engine.Polled. It needs a plain socket, a request that was
 // handed over whole, and a caller that has not given up.
-func (b *body) Detach() (fd int, ok bool) {
+func (b *Body) Detach() (fd int, ok bool) {
 	if b.err != nil || b.closed || b.in.conn.secure || !b.up.finished(0) || b.up.written.Load() == 0 {
 		return -1, false
 	}
@@ -118,7 +118,7 @@ func (b *body) Detach() (fd int, ok bool) {
 }
 
 // TryRead implements engine.Polled.
-func (b *body) TryRead(p []byte) (n int, drained bool, err error) {
+func (b *Body) TryRead(p []byte) (n int, drained bool, err error) {
 	switch {
 	case b.err != nil || len(p) == 0:
 		return 0, false, b.err
@@ -141,7 +141,7 @@ func (b *body) TryRead(p []byte) (n int, drained bool, err error) {
 }
 
 // decode takes the framing out of src. The error is io.EOF at the body's end.
-func (b *body) decode(dst, src []byte) (n, used int, err error) {
+func (b *Body) decode(dst, src []byte) (n, used int, err error) {
 	switch b.framing {
 	case http1.Chunked:
 		switch n, used, err = b.chunks.Decode(dst, src); {
@@ -182,7 +182,7 @@ func (e *badFraming) Found() []byte { return e.found }
 
 // end notes that the body is complete. Bytes behind it belong to no exchange,
 // and nobody knows what the engine takes them for.
-func (b *body) end(behind []byte) error {
+func (b *Body) end(behind []byte) error {
 	b.ended = true
 	if len(behind) > 0 {
 		b.reusable = false
@@ -196,7 +196,7 @@ const uploadGrace = 10 * time.Millisecond
 
 // Close gives the connection back when the answer was read to its end, and
 // closes it otherwise, which tells the engine that nobody listens.
-func (b *body) Close() error {
+func (b *Body) Close() error {
 	if b.closed {
 		return nil
 	}

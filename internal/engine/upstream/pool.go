@@ -1,4 +1,4 @@
-package relay
+package upstream
 
 import (
 	"slices"

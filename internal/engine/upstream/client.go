@@ -1,4 +1,7 @@
-package relay
+// Package upstream is the HTTP/1.1 client that adapters reach their engines
+// with. It is made for thousands of answers that stay open for minutes and
+// arrive a few bytes at a time.
+package upstream
 
 import (
 	"context"
@@ -17,7 +20,18 @@ import (
 	"weir/internal/trace"
 )
 
-// client is the HTTP/1.1 client of one engine. An exchange runs in its
+// Options configure the client of one engine. URL is needed.
+type Options struct {
+	URL *url.URL // scheme, host and an optional base path
+	// ConnectTimeout bounds connecting; 0 means 5 s.
+	ConnectTimeout time.Duration
+	// HeadTimeout bounds the wait for a response's head; 0 means 10 min.
+	HeadTimeout time.Duration
+	// TLS configures an https engine; nil trusts the system's roots.
+	TLS *tls.Config
+}
+
+// Client is the HTTP/1.1 client of one engine. An exchange runs in its
 // caller's goroutine alone, down to the read from the socket, because
 // thousands of them are open at once and each token passes here: a second
 // goroutine would cost a wake-up per event, and a buffer per stream more
@@ -25,7 +39,7 @@ import (
 // closes the connection when the caller gives up, and what an engine does not
 // take of a large body at once is written by a goroutine that the response's
 // body waits for.
-type client struct {
+type Client struct {
 	network, addr  string
 	host           string // as the engine is addressed
 	prefix         string // of every path
@@ -46,14 +60,21 @@ const idleTime = 4 * time.Second
 // burst ends they are worth keeping for the next.
 const maxIdle = 4096
 
-func newClient(opts *Options) *client {
+// New makes a client; it connects when first used.
+func New(opts Options) *Client {
+	if opts.ConnectTimeout == 0 {
+		opts.ConnectTimeout = 5 * time.Second
+	}
+	if opts.HeadTimeout == 0 {
+		opts.HeadTimeout = 10 * time.Minute
+	}
 	u := opts.URL
-	c := &client{
+	c := &Client{
 		network: "tcp", addr: address(u), host: authority(u),
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
 		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second},
 		connectTimeout: opts.ConnectTimeout,
-		headTimeout:    opts.FirstByteTimeout,
+		headTimeout:    opts.HeadTimeout,
 		pool:           pool{max: maxIdle, keep: idleTime},
 	}
 	if u.Scheme == "https" {
@@ -95,8 +116,8 @@ func authority(u *url.URL) string {
 	return u.Host
 }
 
-// url gives the whole address of a path, for messages.
-func (c *client) url(path string) string {
+// URL gives the whole address of a path, for messages.
+func (c *Client) URL(path string) string {
 	scheme := "http"
 	if c.tls != nil {
 		scheme = "https"
@@ -104,29 +125,29 @@ func (c *client) url(path string) string {
 	return scheme + "://" + c.host + c.prefix + path
 }
 
-// request is one to send. Its leg takes the stamps.
-type request struct {
-	method, path string
-	header       http.Header
-	body         []byte
-	leg          *trace.Leg
+// Request is one to send. Its leg takes the stamps.
+type Request struct {
+	Method, Path string // the path with the query
+	Header       http.Header
+	Body         []byte
+	Leg          *trace.Leg
 }
 
-// response is an answer whose head was read. Body must be closed.
-type response struct {
+// Response is an answer whose head was read. Body must be closed.
+type Response struct {
 	http1.Response
-	body *body
+	Body *Body
 }
 
 // errUnused is behind the errors of a reused connection that turned out to be
 // closed before the engine said anything on it.
 var errUnused = errors.New("the connection was closed before it was used again")
 
-// do sends a request and waits for the head of its answer. Between two
+// Do sends a request and waits for the head of its answer. Between two
 // requests an engine may close a connection at the moment the second one is
 // sent; that is no failure of the engine, and such a request is sent once
 // more, on a connection of its own.
-func (c *client) do(ctx context.Context, req *request) (*response, error) {
+func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	head, err := c.render(req)
 	if err != nil {
 		return nil, err
@@ -153,10 +174,10 @@ func (c *client) do(ctx context.Context, req *request) (*response, error) {
 }
 
 // render writes the request's head into a borrowed buffer.
-func (c *client) render(req *request) (*buffer, error) {
+func (c *Client) render(req *Request) (*buffer, error) {
 	b := c.spare.take()
-	head := http1.Request{Method: req.method, Target: c.prefix + req.path, Host: c.host,
-		Header: req.header, Length: int64(len(req.body))}
+	head := http1.Request{Method: req.Method, Target: c.prefix + req.Path, Host: c.host,
+		Header: req.Header, Length: int64(len(req.Body))}
 	text, err := head.Append(b.data[:0])
 	if err != nil {
 		c.spare.give(b)
@@ -168,7 +189,7 @@ func (c *client) render(req *request) (*buffer, error) {
 }
 
 // dial makes a connection.
-func (c *client) dial(ctx context.Context) (*conn, error) {
+func (c *Client) dial(ctx context.Context) (*conn, error) {
 	sock, err := c.dialer.DialContext(ctx, c.network, c.addr)
 	if err != nil {
 		return nil, err
@@ -190,11 +211,11 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 // exchange sends a request on a connection and reads the head of its answer.
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent.
-func (c *client) exchange(ctx context.Context, cn *conn, head *buffer, req *request) (*response, error) {
+func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (*Response, error) {
 	stop := context.AfterFunc(ctx, cn.abort)
-	up := cn.send(head.data, req.body)
+	up := cn.send(head.data, req.Body)
 	c.spare.give(head)
-	req.leg.ToServer = up.written.Load()
+	req.Leg.ToServer = up.written.Load()
 	timeout := c.headTimeout
 	if up.err != nil {
 		// The engine closed. It may have said why before it did.
@@ -209,7 +230,7 @@ func (c *client) exchange(ctx context.Context, cn *conn, head *buffer, req *requ
 	if err == nil {
 		err = cn.bound(time.Time{})
 	}
-	req.leg.Acked = in.first
+	req.Leg.Acked = in.first
 	if err != nil {
 		stop()
 		cn.abort()
@@ -223,12 +244,12 @@ func (c *client) exchange(ctx context.Context, cn *conn, head *buffer, req *requ
 		}
 		return nil, ended(ctx, err)
 	}
-	if req.leg.ToServer == 0 && up.finished(time.Millisecond) {
-		req.leg.ToServer = up.written.Load()
+	if req.Leg.ToServer == 0 && up.finished(time.Millisecond) {
+		req.Leg.ToServer = up.written.Load()
 	}
-	b := &body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
+	b := &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
 		reusable: !resp.Close && up.err == nil}
-	return &response{resp, b}, nil
+	return &Response{resp, b}, nil
 }
 
 // ended gives the reason why a caller gave up, where that is what failed.
@@ -344,3 +365,6 @@ func (r *reader) head() (http1.Response, error) {
 		}
 	}
 }
+
+// CloseIdle closes the connections that wait for another exchange.
+func (c *Client) CloseIdle() { c.pool.closeIdle() }

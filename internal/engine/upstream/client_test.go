@@ -1,0 +1,155 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pieces is a connection whose reads end where it says.
+type pieces struct {
+	net.Conn
+	left []string
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	for len(p.left) > 0 && p.left[0] == "" {
+		p.left = p.left[1:]
+	}
+	if len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.left[0])
+	p.left[0] = p.left[0][n:]
+	return n, nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+// The answer's bytes may arrive cut anywhere, and be read by any amount.
+func TestAnswerAtEveryCut(t *testing.T) {
+	const answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
+	read := func(size int, cuts ...int) (string, error) {
+		fake := &pieces{}
+		from := 0
+		for _, to := range append(cuts, len(answer)) {
+			fake.left, from = append(fake.left, answer[from:to]), to
+		}
+		c := &Client{}
+		cn := &conn{Conn: fake, sock: fake, secure: true}
+		b := Body{ctx: t.Context(), client: c, in: reader{conn: cn, spare: &c.spare}, up: &upload{}, stop: func() bool { return true }}
+		resp, err := b.in.head()
+		if err != nil {
+			return "", err
+		}
+		b.framing = resp.Framing
+		defer b.Close()
+		var got []byte
+		for p := make([]byte, size); ; {
+			n, err := b.Read(p)
+			got = append(got, p[:n]...)
+			if err == io.EOF {
+				return string(got), nil
+			}
+			if err != nil {
+				return string(got), err
+			}
+		}
+	}
+	for _, size := range []int{1, 3, 4096} {
+		for one := range len(answer) {
+			for two := one; two < len(answer); two++ {
+				if got, err := read(size, one, two); got != "hello world" || err != nil {
+					t.Fatalf("cut at %d and %d, reads of %d: %q, %v", one, two, size, got, err)
+				}
+			}
+		}
+	}
+}
+
+// Idle connections are closed when their time is over, the latest used is
+// taken first, and no more are kept than may be.
+func TestPool(t *testing.T) {
+	closed := make(chan struct{}, 3)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peers sync.WaitGroup
+	defer peers.Wait()
+	defer l.Close()
+	peers.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			peers.Go(func() {
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+				closed <- struct{}{}
+			})
+		}
+	})
+	pl := pool{max: 2, keep: 50 * time.Millisecond}
+	var conns []*conn
+	for range 3 {
+		sock, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newConn(sock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for _, c := range conns {
+		pl.give(c)
+	}
+	if err := conns[2].SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("one too many was kept: %v", err)
+	}
+	if c := pl.take(); c != conns[1] {
+		t.Error("not the latest was taken")
+	} else {
+		pl.give(c)
+	}
+	for range 3 {
+		<-closed // the last two by the timer alone
+	}
+	if c := pl.take(); c != nil {
+		t.Error("an old connection was taken")
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if pl.armed || len(pl.idle) > 0 {
+		t.Errorf("armed %v with %d idle", pl.armed, len(pl.idle))
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"http://engine":                 {"engine:80", "engine"},
+		"https://engine/x":              {"engine:443", "engine"},
+		"http://engine:8000":            {"engine:8000", "engine:8000"},
+		"http://[::1]:8000":             {"[::1]:8000", "[::1]:8000"},
+		"http://[fe80::1%25eth0]:8000/": {"[fe80::1%eth0]:8000", "[fe80::1]:8000"},
+	} {
+		u, err := url.Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]string{address(u), authority(u)}; got != want {
+			t.Errorf("%s: got %v, want %v", in, got, want)
+		}
+	}
+}

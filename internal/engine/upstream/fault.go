@@ -1,0 +1,34 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"weir/internal/http1"
+	"weir/internal/infer"
+)
+
+// Fault gives a transport error of an engine its code. All are retryable as long as nothing
+// reached the client, which the gateway knows: the answer is lost, so asking
+// another engine cannot repeat anything the client has seen.
+func Fault(engine string, err error) error {
+	var coded *infer.Error
+	if errors.As(err, &coded) || errors.Is(err, context.Canceled) {
+		return infer.AsError(err)
+	}
+	f := &infer.Error{Code: infer.CodeEngine, Engine: engine, Retryable: true, Cause: err,
+		Message: "the engine broke the connection before its answer was complete"}
+	var op *net.OpError
+	var wire *http1.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &op) && op.Op == "dial":
+		f.Code, f.Message = infer.CodeUnavailable, "the engine cannot be reached"
+	case errors.As(err, &wire):
+		f.Message = "the engine's answer is not valid HTTP"
+	case timedOut(err):
+		f.Code, f.Message = infer.CodeDeadline, "the engine did not answer in time"
+	}
+	return f
+}

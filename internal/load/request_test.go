@@ -1,0 +1,72 @@
+package load
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/trace"
+)
+
+// TestWaitUntil holds that the pacer is never early, and stops with its
+// context.
+func TestWaitUntil(t *testing.T) {
+	for _, d := range []time.Duration{-time.Second, 0, 100 * time.Microsecond, 4 * time.Millisecond} {
+		at := trace.Now() + int64(d)
+		if !waitUntil(t.Context(), at) || trace.Now() < at {
+			t.Errorf("woken %v early", time.Duration(at-trace.Now()))
+		}
+	}
+}
+
+func TestRequestRendering(t *testing.T) {
+	for _, p := range []Plan{
+		{InputTokens: 50, Seed: 1},
+		{InputTokens: 50, Seed: 1, API: Completions},
+		{Prompt: "say \"\u00e9\"\n\\ <b>", OutputTokens: 7, Body: map[string]any{"seed": 3}},
+	} {
+		p.URL, p.Requests, p.Header = "http://[::1]:80/base", 1, map[string]string{"host": "h.example", "User-Agent": "u"}
+		target, err := p.normalize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := newMessage(&p, target, `mo"del`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire, storage := m.render(nil, 0)
+		first := string(wire)
+		wire, _ = m.render(storage, 0)
+		if string(wire) != first {
+			t.Error("the same request is rendered in two ways")
+		}
+		req, body := parseRequest(t, first)
+		if req.Host != "h.example" || req.UserAgent() != "u" || !strings.HasPrefix(req.URL.Path, "/base/v1/") {
+			t.Errorf("request %v", req)
+		}
+		var got struct {
+			Model    string
+			Prompt   string
+			Messages []struct{ Content string }
+			Max      int `json:"max_tokens"`
+			Seed     int
+		}
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		prompt := got.Prompt
+		if p.API == Chat {
+			prompt = got.Messages[0].Content
+		}
+		if got.Model != `mo"del` || got.Max != p.OutputTokens {
+			t.Errorf("body %s", body)
+		}
+		if p.Prompt != "" && (prompt != p.Prompt || got.Seed != 3) || p.Prompt == "" && len(strings.Fields(prompt)) != 50 {
+			t.Errorf("prompt %q of body %s", prompt, body)
+		}
+		if other, _ := m.render(nil, 1); p.Prompt == "" && string(other) == first {
+			t.Error("two requests have the same prompt")
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package sim
+
+import (
+	"hash/fnv"
+	"math"
+
+	"weir/internal/content"
+)
+
+// never is a length that no request reaches.
+const never = math.MaxInt32
+
+// saltOf gives what the keys of an adapter's pages are mixed with: the same
+// tokens have another KV under another adapter.
+func saltOf(lora string) uint64 {
+	if lora == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write([]byte(lora))
+	return h.Sum64()
+}
+
+// keyOf gives the key of the page that ends where the stream is.
+func keyOf(s *content.Stream, salt uint64) uint64 { return s.Hash() ^ salt }
+
+// digest advances a stream by a prompt and gives the keys of its full pages;
+// none if nothing is cached.
+func (o *Options) digest(s *content.Stream, prompt []uint32, salt uint64) []uint64 {
+	if o.KVTokens == 0 {
+		o.Words.Extend(s, prompt)
+		return nil
+	}
+	keys := make([]uint64, 0, len(prompt)/o.PageSize)
+	for len(prompt) >= o.PageSize {
+		o.Words.Extend(s, prompt[:o.PageSize])
+		keys = append(keys, keyOf(s, salt))
+		prompt = prompt[o.PageSize:]
+	}
+	o.Words.Extend(s, prompt)
+	return keys
+}
+
+// admissible gives the keys of the pages that a prompt may find in the cache:
+// its last token is always computed.
+func (k *kv) admissible(d *details, tokens int) []uint64 {
+	return d.keys[:min(len(d.keys), (tokens-1)/k.pageSize)]
+}
+
+// freed is the number of pages that could be taken if a request let go of its
+// own, without those of the keys.
+func (k *kv) freed(table []pageID, keys []uint64) int {
+	n := 0
+	for i, p := range table {
+		g := &k.pages[p]
+		if g.held == 1 && !(i < len(keys) && g.keyed && g.key == keys[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// occupy takes the pages for a request's tokens so far, those found in the cache
+// first, and gives the number of tokens that were found.
+func (k *kv) occupy(r *request, d *details) int {
+	tokens := r.length()
+	for _, key := range k.admissible(d, tokens) {
+		p, ok := k.byKey[key]
+		if !ok {
+			break
+		}
+		k.hold(p)
+		d.table = append(d.table, p)
+	}
+	d.keyed = len(d.table)
+	found := d.keyed * k.pageSize
+	k.enlarge(r, d, k.pagesFor(tokens))
+	r.mark = int32((tokens/k.pageSize + 1) * k.pageSize)
+	return found
+}
+
+// enlarge takes pages until a request has so many.
+func (k *kv) enlarge(r *request, d *details, pages int) {
+	for len(d.table) < pages {
+		d.table = append(d.table, k.take())
+	}
+	r.room = int32(len(d.table) * k.pageSize)
+}
+
+// enter puts the pages that hold a request's first tokens, which are computed,
+// into the tree.
+func (k *kv) enter(d *details, tokens int) {
+	for ; d.keyed < tokens/k.pageSize; d.keyed++ {
+		d.table[d.keyed] = k.put(d.keys[d.keyed], d.table[d.keyed])
+	}
+}
+
+// turn is called when a generating request's length reaches its mark: one page
+// is full of ids, and its key is known; or one id more was generated, and by
+// that the page's KV is complete.
+func (k *kv) turn(r *request, d *details) {
+	tokens := r.length()
+	k.enter(d, tokens-1)
+	if tokens%k.pageSize == 0 {
+		d.keys = append(d.keys, keyOf(&r.stream, d.salt))
+		r.mark = int32(tokens + 1)
+		return
+	}
+	r.mark = int32((tokens/k.pageSize + 1) * k.pageSize)
+}
+
+// leave gives a request's pages back; those in the tree stay until they are
+// evicted.
+func (k *kv) leave(d *details) {
+	k.release(d.table)
+	d.table, d.keyed = d.table[:0], 0
+}

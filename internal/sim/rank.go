@@ -1,0 +1,89 @@
+package sim
+
+// rank is one data-parallel rank: its queue, its running batch and its KV
+// cache.
+type rank struct {
+	waiting  queue
+	transfer []Ref // admitted, the KV of the prompt is under way
+	prefill  []Ref // admitted, prompt not complete, in the order of admission
+	decode   []Ref // generating, in the order in which they began
+	stalled  int   // of decode, those held by a stall
+	context  int64 // tokens that the requests of decode have, without those held
+	queued   int64 // tokens that the requests of waiting have
+
+	displaced int // of waiting, those that a higher priority ended
+
+	kv    *kv     // nil when unlimited
+	short []Ref   // of decode, those that need pages before the next step
+	ahead int     // ids that those may generate that ran before the step under composition
+	fresh int     // ids that those may generate that this step admits
+	share float64 // of what running requests may still generate, kept free by admission
+	link  int64   // when the transfers given to the link so far are over it
+
+	batch Batch // of the step under way
+}
+
+// running is the number of requests that were admitted.
+func (k *rank) running() int { return len(k.transfer) + len(k.prefill) + len(k.decode) }
+
+// place gives the rank that a request goes to: the one it asks for, or the one
+// with the fewest requests.
+func (c *Core) place(asked int) int {
+	if asked >= 0 {
+		return asked
+	}
+	best, least := 0, 0
+	for i := range c.ranks {
+		n := c.ranks[i].running() + c.ranks[i].waiting.len()
+		if i == 0 || n < least {
+			best, least = i, n
+		}
+	}
+	return best
+}
+
+// Load is what a rank holds.
+type Load struct {
+	Running      int // requests in the running batch
+	Transferring int // requests whose KV is under way
+	Waiting      int // requests in the queue
+	QueuedTokens int // prompt tokens of the requests in the queue, and their ids if they were retracted
+
+	// Tokens of the KV cache, in whole pages: all there are, those that requests
+	// hold, and those kept for prompts to come. Without a limit KVTotal is 0,
+	// KVUsed the tokens of the generating requests, and KVIdle 0.
+	KVTotal, KVUsed, KVIdle int
+}
+
+// Loads appends the load of each rank.
+func (c *Core) Loads(loads []Load) []Load {
+	for i := range c.ranks {
+		k := &c.ranks[i]
+		l := Load{
+			Running: len(k.prefill) + len(k.decode), Transferring: len(k.transfer),
+			Waiting: k.waiting.len(), QueuedTokens: int(k.queued), KVUsed: int(k.context),
+		}
+		if k.kv != nil {
+			size := k.kv.pageSize
+			l.KVTotal, l.KVUsed, l.KVIdle = k.kv.total*size, k.kv.inUse()*size, k.kv.idle*size
+		}
+		loads = append(loads, l)
+	}
+	return loads
+}
+
+// FlushCache forgets all prompts. It is false, and nothing happens, while there
+// are requests.
+func (c *Core) FlushCache() bool {
+	for i := range c.ranks {
+		if k := &c.ranks[i]; k.running()+k.waiting.len() > 0 {
+			return false
+		}
+	}
+	for i := range c.ranks {
+		if k := c.ranks[i].kv; k != nil {
+			k.flush()
+		}
+	}
+	return true
+}

@@ -1,0 +1,127 @@
+package sim
+
+// Retract sends up to n generating requests of each rank back to the queue
+// before the next step, as if their pages were needed. What is already
+// generated stays: it counts as prompt when the request is admitted again.
+func (c *Core) Retract(n int) {
+	if c.busy {
+		c.storm = max(c.storm, n)
+	}
+}
+
+// secure gets the pages that the next step needs, by retraction if need be, and
+// says whether there was one.
+func (c *Core) secure(k *rank, out *Step) bool {
+	before := len(out.Retracted)
+	for range c.storm {
+		victim, ok := c.victim(k)
+		if !ok {
+			break
+		}
+		c.retract(k, victim, out)
+	}
+	if len(k.short) > 0 {
+		need := 0
+		for _, ref := range k.short {
+			need += c.missing(k, ref)
+		}
+		for need > k.kv.available() {
+			// Those that need pages generate, so there is one.
+			victim, _ := c.victim(k)
+			need -= c.missing(k, victim)
+			c.retract(k, victim, out)
+		}
+		for _, ref := range k.short {
+			if r, d := &c.requests[ref], &c.details[ref]; r.phase == phaseDecode {
+				k.kv.enlarge(r, d, len(d.table)+c.missing(k, ref))
+			}
+		}
+		k.short = k.short[:0]
+	}
+	if len(out.Retracted) == before {
+		return false
+	}
+	k.decode = c.keep(k.decode, phaseDecode)
+	c.reconsider(k)
+	return true
+}
+
+// keep gives the requests of a list that are in a phase.
+func (c *Core) keep(list []Ref, p phase) []Ref {
+	kept := list[:0]
+	for _, ref := range list {
+		if c.requests[ref].phase == p {
+			kept = append(kept, ref)
+		}
+	}
+	return kept
+}
+
+// missing is the number of pages that a request needs before the next step.
+func (c *Core) missing(k *rank, ref Ref) int {
+	r := &c.requests[ref]
+	if r.phase != phaseDecode || r.held {
+		return 0
+	}
+	return max(0, k.kv.pagesFor(r.length()+c.opts.drafts())-len(c.details[ref].table))
+}
+
+// victim gives the request to retract: of the lowest priority the one that has
+// generated the fewest ids, so that the least is computed again for the most
+// pages; then that of the longest prompt, then the one that came last. Stalled
+// requests keep their place.
+func (c *Core) victim(k *rank) (Ref, bool) {
+	var best Ref
+	found := false
+	for _, ref := range k.decode {
+		if r := &c.requests[ref]; r.phase == phaseDecode && !r.held && (!found || !c.sooner(best, ref)) {
+			best, found = ref, true
+		}
+	}
+	return best, found
+}
+
+// sooner says whether a is to be retracted rather than b.
+func (c *Core) sooner(a, b Ref) bool {
+	ra, rb := &c.requests[a], &c.requests[b]
+	if pa, pb := c.details[a].priority, c.details[b].priority; pa != pb {
+		return pa < pb
+	}
+	if ra.generated != rb.generated {
+		return ra.generated < rb.generated
+	}
+	return ra.prompt > rb.prompt
+}
+
+// retract sends a request to the front of the queue.
+func (c *Core) retract(k *rank, ref Ref, out *Step) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if k.kv != nil {
+		k.kv.leave(d)
+		r.mark, r.room = never, never
+	}
+	k.context -= int64(r.length())
+	k.ahead -= foreseen(r)
+	k.queued += int64(r.length())
+	k.waiting.pushFront(ref, d.priority)
+	r.phase = phaseWaiting
+	d.retractions++
+	c.counts.Retracted++
+	out.Retracted = append(out.Retracted, ref)
+}
+
+// retractSteps is how many ids each running request should be able to get
+// before the next retraction.
+const retractSteps = 20
+
+// reconsider raises the share that admission reserves, after a retraction, to
+// what lets the requests that go on get some ids each.
+func (c *Core) reconsider(k *rank) {
+	generated, limit := 0, 0
+	for _, ref := range k.decode {
+		r := &c.requests[ref]
+		generated += int(r.generated) + retractSteps
+		limit += min(int(r.max), foresight)
+	}
+	k.share = min(1, max(k.share, float64(generated)/float64(limit+1)))
+}

@@ -1,0 +1,481 @@
+package simserver
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"weir/internal/content"
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// exchange is one HTTP request that the engine works on and its answer,
+// whatever the wire. Its goroutine is the handler's; results reach it through
+// its outbox, are digested into its outputs, and all that is pending is written
+// at once, in the words of a form.
+type exchange struct {
+	e  *Engine
+	w  http.ResponseWriter
+	r  *http.Request
+	id string // of the request, for faults
+
+	created      int64 // when its head was read, ns
+	promptTokens int   // of each prompt once
+	outputs      []output
+	open         int // outputs that have not ended
+
+	box     outbox
+	taken   batch
+	changed []uint32 // outputs with something to write, by slot
+
+	fault  sim.Fault
+	faulty bool
+	tokens int // generated for all outputs
+}
+
+// output is one of an exchange's outputs: a choice, or an item of a batch.
+type output struct {
+	job
+	accepted bool // the engine has it
+	over     bool // the engine is done with it
+	changed  bool // it is in the exchange's list
+	began    bool // something of it was written
+
+	name   string // its own, where the wire has one
+	prompt []uint32
+	// What stopped it is shown in the text, and sent among the ids.
+	showStop, sendStop bool
+	stops              stopScanner
+	partial            []byte // the beginning of a rune
+
+	ask    content.Ask // what the request's fields ask for
+	speech *speech     // takes a chat's text apart; nil where it is text alone
+	part   *part       // that the next event tells of, with speech
+	called bool        // it ended by calls
+
+	// Not yet written; where nothing is streamed, all of it.
+	text []byte
+	ids  []uint32
+
+	sent   int // ids written
+	offset int // bytes of text written
+
+	completion int   // ids generated
+	latest     int64 // when the latest was, ns
+	cached     int   // prompt tokens found in the cache
+	rank       int   // the DP rank that has it
+
+	retractions int
+	stamps      infer.Stamps
+	reason      infer.Reason // set when it ended
+	matched     match        // with ReasonStop
+	failure     error        // the engine refused it
+	queued      bool         // it was in the queue when it ended
+	summary     sim.Done
+}
+
+// match is what stopped an output: an id, or a stop string.
+type match struct {
+	set  bool
+	id   uint32
+	text string // where it is a string
+}
+
+// form is a wire's way of writing streams.
+type form interface {
+	// event appends what an output has pending as events; the exchange clears it
+	// afterwards.
+	event(b []byte, o *output) []byte
+	// stray appends an event about an output that nobody asked for.
+	stray(b []byte) []byte
+	// end appends what ends the stream.
+	end(b []byte) []byte
+}
+
+func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, created int64) exchange {
+	return exchange{e: e, w: w, r: r, id: id, created: created, box: outbox{wake: make(chan struct{}, 1)}}
+}
+
+// draw draws the request's fault.
+func (x *exchange) draw(prompts [][]uint32) {
+	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.promptTexts(prompts) })
+}
+
+// add prepares an output.
+func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
+	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
+	scripted, err := x.e.script(&p, o.ask)
+	if err != nil {
+		return sim.Request{}, err
+	}
+	if !scripted {
+		o.speech = nil
+	}
+	prepared, err := x.e.prepare.Prepare(p)
+	if err != nil {
+		return prepared, err
+	}
+	o.prompt = p.Prompt
+	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed)}
+	x.outputs = append(x.outputs, o)
+	return prepared, nil
+}
+
+// delay is what the faults do before the engine is asked; refuse answers with
+// an error. It is false when the request ended here.
+func (x *exchange) delay(refuse func(error)) bool {
+	if !x.faulty {
+		return true
+	}
+	switch x.fault.Kind {
+	case sim.Unavailable:
+		refuse(infer.Errorf(infer.CodeUnavailable, "unavailable by fault"))
+		return false
+	case sim.Hang:
+		select {
+		case <-x.r.Context().Done():
+		case <-x.e.done:
+		}
+		x.breakOff(sim.Cut)
+		return false
+	case sim.Slow:
+		t := time.NewTimer(x.fault.Delay)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return true
+		case <-x.r.Context().Done():
+		case <-x.e.done:
+		}
+		x.breakOff(sim.Cut)
+		return false
+	}
+	return true
+}
+
+// submit hands an output to the engine.
+func (x *exchange) submit(o *output, r sim.Request) error {
+	o.box = &x.box
+	if err := x.e.submit(x.r.Context(), &o.job, x.created, r); err != nil {
+		return err
+	}
+	o.accepted = true
+	x.open++
+	return nil
+}
+
+// abandon aborts what the engine still works on.
+func (x *exchange) abandon() {
+	for i := range x.outputs {
+		if o := &x.outputs[i]; o.accepted && !o.over && o.reason == "" {
+			x.e.abort(&o.job)
+		}
+	}
+}
+
+// wait waits for results and takes them. It is false when there will be none:
+// the client left, or the engine stopped.
+func (x *exchange) wait() bool {
+	for {
+		select {
+		case <-x.r.Context().Done():
+			return false
+		case <-x.e.done:
+			return false
+		case <-x.box.wake:
+		}
+		if x.box.take(&x.taken) {
+			return true
+		}
+	}
+}
+
+// stream writes the answer as events, one write for all that is pending. each
+// asks for an event per token, where otherwise all that an output has pending
+// is one.
+func (x *exchange) stream(f form, each bool) {
+	flush := http.NewResponseController(x.w)
+	var buf []byte
+	for first := true; first || x.open > 0; first = false {
+		// Outputs that the engine refused come first.
+		if x.open > 0 && len(x.changed) == 0 && !x.wait() {
+			x.breakOff(sim.Cut)
+			return
+		}
+		var struck bool
+		buf, struck = x.digest(buf[:0], f, each)
+		if !struck && x.open == 0 {
+			buf = f.end(buf)
+		}
+		if len(buf) > 0 {
+			if _, err := x.w.Write(buf); err != nil {
+				return
+			}
+			if err := flush.Flush(); err != nil {
+				return
+			}
+		}
+		if struck {
+			x.breakOff(x.fault.Kind)
+			return
+		}
+	}
+}
+
+// eventStream sets the head of a stream of events.
+func eventStream(w http.ResponseWriter, contentType string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-cache")
+}
+
+// whole waits until the answer is complete. It is false when the answer broke
+// off, or never will be.
+func (x *exchange) whole(refuse func(error)) bool {
+	for x.open > 0 {
+		if !x.wait() {
+			if x.r.Context().Err() == nil {
+				refuse(errStopped())
+			}
+			return false
+		}
+		if _, struck := x.digest(nil, nil, false); struck && x.fault.After == 0 && x.fault.Kind != sim.Truncate {
+			x.breakOff(x.fault.Kind)
+			return false
+		}
+	}
+	return true
+}
+
+// digest moves what was taken into the outputs, and, with a form, appends the
+// events of it. struck says that the answer breaks off after them; without a
+// form what comes after is digested all the same, as half of it is written.
+func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool) {
+	for i := range x.taken.first {
+		first := &x.taken.first[i]
+		o := &x.outputs[first.slot]
+		o.stamps, o.cached, o.rank = first.Stamps, first.Cached, first.DPRank
+	}
+	for _, slot := range x.taken.retracted {
+		x.outputs[slot].retractions++
+	}
+	for i := range x.taken.done {
+		d := &x.taken.done[i]
+		o := &x.outputs[d.slot]
+		o.summary, o.queued, o.retractions = d.Done, d.queued, d.Retractions
+	}
+	for k, slot := range x.taken.slot {
+		o := &x.outputs[slot]
+		if o.reason != "" {
+			continue
+		}
+		times := 1
+		if x.faulty && x.tokens == x.fault.After {
+			switch x.fault.Kind {
+			case sim.Skip:
+				times = 0
+			case sim.Repeat:
+				times = 2
+			case sim.Cut, sim.Truncate, sim.Reset:
+				struck = true
+				if f != nil {
+					return x.flush(b, f), true
+				}
+			case sim.Garble:
+				if f != nil {
+					b = append(x.flush(b, f), garbled...)
+				}
+			case sim.Stray:
+				if f != nil {
+					b = f.stray(x.flush(b, f))
+				}
+			}
+		}
+		x.tokens++
+		o.completion++
+		o.latest = x.taken.end
+		x.mark(o)
+		x.say(o, x.taken.id[k], times)
+		if each && f != nil {
+			b = x.flush(b, f)
+		}
+	}
+	for i := range x.taken.done {
+		d := &x.taken.done[i]
+		x.finish(&x.outputs[d.slot], d.end)
+	}
+	x.taken.reset()
+	if f != nil {
+		b = x.flush(b, f)
+	}
+	return b, struck
+}
+
+// garbled is an event that ends in the middle of its own JSON.
+const garbled = `data: {"id":"chatcmpl-1","choices":[{"index":` + "\n\n"
+
+// mark notes that an output has something to write.
+func (x *exchange) mark(o *output) {
+	if !o.changed {
+		o.changed = true
+		x.changed = append(x.changed, o.slot)
+	}
+}
+
+// flush appends the events of all that is pending.
+func (x *exchange) flush(b []byte, f form) []byte {
+	for _, slot := range x.changed {
+		o := &x.outputs[slot]
+		b = f.event(b, o)
+		o.changed, o.began = false, true
+	}
+	x.changed = x.changed[:0]
+	return b
+}
+
+// say adds an id to an output, so many times. The end id, or a matched stop
+// id, is counted; it is the wire's and the caller's to say whether it is shown
+// or sent.
+func (x *exchange) say(o *output, id uint32, times int) {
+	text, send := "", true
+	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
+		o.matched = match{set: true, id: id}
+		send = o.sendStop
+		if o.showStop {
+			text = x.e.text(id)
+		}
+	} else {
+		text = x.e.text(id)
+	}
+	for range times {
+		if send {
+			o.ids = append(o.ids, id)
+		}
+		shown, stopped := o.stops.push(o.runes(text))
+		o.text = append(o.text, shown...)
+		if stopped {
+			o.matched = match{set: true, text: o.stops.found}
+			o.reason = infer.ReasonStop
+			x.open--
+			x.e.end(&o.job, infer.ReasonStop)
+			return
+		}
+	}
+}
+
+// runes gives the whole runes that an id's text completes, and keeps the
+// beginning of one. Words, which are nearly all there is, pass.
+func (o *output) runes(text string) string {
+	if len(o.partial) == 0 && utf8.ValidString(text) {
+		return text
+	}
+	b := append(o.partial, text...)
+	end := len(b)
+	for k := 1; k < utf8.UTFMax && k <= len(b); k++ {
+		if c := b[len(b)-k]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-k:]) {
+				end -= k
+			}
+			break
+		}
+	}
+	whole := string(b[:end])
+	o.partial = append(o.partial[:0], b[end:]...)
+	return whole
+}
+
+// finish notes that the engine is done with an output.
+func (x *exchange) finish(o *output, at int64) {
+	o.over = true
+	if o.reason != "" {
+		return
+	}
+	o.latest = at
+	o.text = append(o.text, o.stops.rest()...)
+	o.text = append(o.text, o.partial...)
+	o.reason = o.summary.Reason
+	x.open--
+	x.mark(o)
+}
+
+// refused notes that the engine did not take an output.
+func (x *exchange) refused(o *output, err error) {
+	o.reason, o.failure = infer.ReasonAbort, err
+	x.mark(o)
+}
+
+// completion is the number of tokens to report for all outputs.
+func (x *exchange) completion() int {
+	n := 0
+	for i := range x.outputs {
+		n += x.reported(&x.outputs[i])
+	}
+	return n
+}
+
+// reported is the number of tokens to report for an output: after its end, one
+// too many with sim.Miscount.
+func (x *exchange) reported(o *output) int {
+	if x.faulty && x.fault.Kind == sim.Miscount && o.slot == 0 && o.reason != "" {
+		return o.completion + 1
+	}
+	return o.completion
+}
+
+// writeWhole writes a complete answer, or as much of it as the fault leaves.
+func (x *exchange) writeWhole(body []byte) {
+	if !x.faulty || x.tokens <= x.fault.After {
+		x.writeJSON(body, len(body))
+		return
+	}
+	switch x.fault.Kind {
+	case sim.Truncate:
+		x.writeJSON(body[:len(body)/2], len(body)/2)
+	case sim.Cut, sim.Reset:
+		x.writeJSON(body[:len(body)/2], len(body))
+		if http.NewResponseController(x.w).Flush() == nil {
+			x.breakOff(x.fault.Kind)
+		}
+	default:
+		x.writeJSON(body, len(body))
+	}
+}
+
+func (x *exchange) writeJSON(body []byte, promised int) {
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.Header().Set("Content-Length", strconv.Itoa(promised))
+	// An error here is the client's hang-up.
+	_, _ = x.w.Write(body)
+}
+
+// breakOff ends the connection as the fault says. Truncate ends the answer
+// only, which net/http does when the handler returns.
+func (x *exchange) breakOff(kind sim.FaultKind) {
+	if kind == sim.Truncate {
+		return
+	}
+	c, _, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		// The connection is past saving; this breaks it too.
+		panic(http.ErrAbortHandler)
+	}
+	if t, ok := c.(*conn); ok && kind == sim.Reset {
+		t.reset()
+		return
+	}
+	c.Close()
+}
+
+// text gives what an id says. End ids say nothing.
+func (e *Engine) text(id uint32) string {
+	text, isWord := e.prepare.Words.Text(id)
+	if isWord || e.tokenizer == nil || e.ends(id) {
+		return text
+	}
+	return string(e.tokenizer.Text(id))
+}
+
+// ends says whether an id is one of the model's end ids.
+func (e *Engine) ends(id uint32) bool { return slices.Contains(e.prepare.EOS, id) }

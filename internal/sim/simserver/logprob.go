@@ -1,0 +1,157 @@
+package simserver
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Log probabilities are made up, as there is no model: a function of an id and
+// its position in the output, the same in every run and on every wire. A
+// chosen id is always the likeliest; its k-th alternative is the id k above it
+// in the vocabulary, and half a nat less likely than the one before.
+
+// logprob gives the log probability of an id at a position: a multiple of 1/64
+// from (-2, 0].
+func logprob(id uint32, position int) float64 {
+	z := (uint64(id)<<32 | uint64(uint32(position))) * 0x9e3779b97f4a7c15
+	return -float64(z>>57) / 64
+}
+
+// alternative gives the k-th likeliest id at a position and its log
+// probability; the 0th is the chosen one.
+func (e *Engine) alternative(id uint32, position, k int) (uint32, float64) {
+	other := uint64(id) + uint64(k)
+	if n := uint64(e.prepare.VocabSize); n > 0 {
+		other %= n
+	}
+	return uint32(other), logprob(id, position) - 0.5*float64(k)
+}
+
+// scored are the ids of an output that have a log probability: those not yet
+// written, and at its end the one that stopped it though it is not sent.
+func (o *output) scored() []uint32 {
+	if o.reason != "" && o.matched.set && o.matched.text == "" && !o.sendStop {
+		return append(o.ids[:len(o.ids):len(o.ids)], o.matched.id)
+	}
+	return o.ids
+}
+
+// appendLogprob appends a log probability.
+func appendLogprob(b []byte, lp float64) []byte { return strconv.AppendFloat(b, lp, 'f', -1, 64) }
+
+// tokenText gives the text of any id, an end id's too.
+func (e *Engine) tokenText(id uint32) []byte {
+	if text, ok := e.prepare.Words.Text(id); ok {
+		return []byte(text)
+	}
+	if e.tokenizer == nil {
+		return nil
+	}
+	return e.tokenizer.Text(id)
+}
+
+// appendTokenText appends the text of an id as a JSON string.
+func (e *Engine) appendTokenText(b []byte, id uint32) []byte {
+	b, _ = jsontext.AppendQuote(b, e.tokenText(id))
+	return b
+}
+
+// appendLogprobs appends the log probabilities of what a choice has pending, or
+// null.
+func (a *answer) appendLogprobs(b []byte, o *output) []byte {
+	ids := o.ids
+	if a.voice == sglang {
+		ids = o.scored()
+	}
+	switch {
+	case a.logprobs < 0 || len(ids) == 0:
+		return append(b, "null"...)
+	case a.d.chat:
+		return a.appendChatLogprobs(b, ids, o.sent)
+	}
+	return a.appendTextLogprobs(b, ids, o.sent, o.offset)
+}
+
+func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte {
+	entry := func(b []byte, id uint32, lp float64) []byte {
+		b = append(b, `{"token":`...)
+		b = a.e.appendTokenText(b, id)
+		b = append(b, `,"logprob":`...)
+		b = appendLogprob(b, lp)
+		b = append(b, `,"bytes":[`...)
+		for i, c := range a.e.tokenText(id) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendUint(b, uint64(c), 10)
+		}
+		return append(b, ']')
+	}
+	b = append(b, `{"content":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = entry(b, id, logprob(id, position+i))
+		b = append(b, `,"top_logprobs":[`...)
+		for k := range a.logprobs {
+			if k > 0 {
+				b = append(b, ',')
+			}
+			other, lp := a.e.alternative(id, position+i, k)
+			b = append(entry(b, other, lp), '}')
+		}
+		b = append(b, "]}"...)
+	}
+	return append(b, "]}"...)
+}
+
+// appendTextLogprobs is the older shape, of text completions. SGLang knows no
+// offsets and says -1.
+func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int) []byte {
+	b = append(b, `{"text_offset":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if a.voice == sglang {
+			b = append(b, "-1"...)
+			continue
+		}
+		b = strconv.AppendInt(b, int64(offset), 10)
+		offset += len(a.e.text(id))
+	}
+	b = append(b, `],"token_logprobs":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLogprob(b, logprob(id, position+i))
+	}
+	b = append(b, `],"tokens":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = a.e.appendTokenText(b, id)
+	}
+	b = append(b, `],"top_logprobs":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		for k := range max(1, a.logprobs) {
+			if k > 0 {
+				b = append(b, ',')
+			}
+			other, lp := a.e.alternative(id, position+i, k)
+			b = a.e.appendTokenText(b, other)
+			b = append(b, ':')
+			b = appendLogprob(b, lp)
+		}
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}

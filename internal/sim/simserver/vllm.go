@@ -1,0 +1,228 @@
+package simserver
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// VLLMOptions shape the face that speaks like vLLM, by vLLM's own flags.
+type VLLMOptions struct {
+	// PerRequestMetrics adds the object metrics to answers
+	// (--enable-per-request-metrics).
+	PerRequestMetrics bool
+	// PromptTokensDetails adds cached_tokens to the usage
+	// (--enable-prompt-tokens-details).
+	PromptTokensDetails bool
+	// LoadTracking makes /load count (--enable-server-load-tracking).
+	LoadTracking bool
+}
+
+// VLLMVersion is the version that the face says it is: the one whose documents
+// its shapes were taken from.
+const VLLMVersion = "0.32.0"
+
+// vllmFace is the face's own state.
+type vllmFace struct {
+	e    *Engine
+	load atomic.Int64 // requests under way
+}
+
+// ServeVLLM serves the OpenAI API as vLLM does, with what vLLM has besides, and
+// the admin calls, on l until ctx ends; every request has been answered or
+// broken off then. It closes l. The engine must have a Tokenizer.
+func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
+	if err := e.wantTokenizer(l, "vllm"); err != nil {
+		return err
+	}
+	return e.serveHTTP(ctx, e.listen(l), e.vllmHandler())
+}
+
+func (e *Engine) vllmHandler() http.Handler {
+	f := &vllmFace{e: e}
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
+	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeVLLMError))
+	mux.HandleFunc("GET /v1/models", e.engineModels("vllm"))
+	mux.HandleFunc("POST /tokenize", f.tokenize)
+	mux.HandleFunc("POST /detokenize", f.detokenize)
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"version": VLLMVersion})
+	})
+	mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]int64{"server_load": f.load.Load()})
+	})
+	ok := func(http.ResponseWriter, *http.Request) {}
+	mux.HandleFunc("GET /health", ok)
+	mux.HandleFunc("GET /ping", ok)
+	mux.HandleFunc("POST /ping", ok)
+
+	mux.Handle("GET /metrics", e.metricsHandler(e.vllmMetrics))
+	mux.Handle("/admin/", e.AdminHandler())
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// tracked counts the requests under way.
+func (f *vllmFace) tracked(h http.HandlerFunc) http.Handler {
+	if !f.e.opts.VLLM.LoadTracking {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.load.Add(1)
+		defer f.load.Add(-1)
+		h(w, r)
+	})
+}
+
+// writeVLLMError answers in vLLM's shape of an error, whose code is the HTTP
+// status.
+func writeVLLMError(w http.ResponseWriter, err error) {
+	e := infer.AsError(err)
+	status, kind := statusOf(e.Code)
+	var body struct {
+		Error struct {
+			Message string  `json:"message"`
+			Type    string  `json:"type"`
+			Param   *string `json:"param"`
+			Code    int     `json:"code"`
+		} `json:"error"`
+	}
+	body.Error.Message, body.Error.Type, body.Error.Code = e.Message, kind, status
+	if e.Param != "" {
+		body.Error.Param = &e.Param
+	}
+	retryAfter(w, e.Code)
+	writeJSON(w, status, &body)
+}
+
+// statusOf gives an error's HTTP status and the name that vLLM and SGLang have
+// for it.
+func statusOf(c infer.Code) (int, string) {
+	switch c {
+	case infer.CodeInvalid, infer.CodeContext, infer.CodeMediaType:
+		return http.StatusBadRequest, "BadRequestError"
+	case infer.CodeTooLarge:
+		return http.StatusRequestEntityTooLarge, "BadRequestError"
+	case infer.CodeNotFound:
+		return http.StatusNotFound, "NotFoundError"
+	case infer.CodeOverloaded, infer.CodeUnavailable:
+		return http.StatusServiceUnavailable, "ServiceUnavailableError"
+	}
+	return http.StatusInternalServerError, "InternalServerError"
+}
+
+// retryAfter says when to come again after an error that load is to blame for.
+func retryAfter(w http.ResponseWriter, c infer.Code) {
+	if c == infer.CodeOverloaded {
+		w.Header().Set("Retry-After", "1")
+	}
+}
+
+// wantJSON refuses a body that is not said to be JSON, as vLLM and SGLang do.
+func wantJSON(r *http.Request) error {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return nil
+	}
+	return infer.Errorf(infer.CodeMediaType, "the Content-Type is %q; send application/json", r.Header.Get("Content-Type"))
+}
+
+// tokenizeRequest asks for the ids of a text or of a chat.
+type tokenizeRequest struct {
+	Model    string         `json:"model"`
+	Prompt   *string        `json:"prompt"`
+	Messages jsontext.Value `json:"messages"`
+	Strs     bool           `json:"return_token_strs"`
+}
+
+func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
+	var req tokenizeRequest
+	ids, err := func() ([]uint32, error) {
+		if err := f.read(w, r, &req); err != nil {
+			return nil, err
+		}
+		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
+			return nil, err
+		}
+		if req.Strs {
+			return nil, notSimulated("return_token_strs")
+		}
+		if req.Prompt == nil {
+			prompts, err := f.e.chatPrompt(&completionRequest{Messages: req.Messages})
+			if err != nil {
+				return nil, err
+			}
+			return prompts[0], nil
+		}
+		ids, err := f.e.tokenizer.Encode(*req.Prompt)
+		if err != nil {
+			return nil, asInvalid("prompt", err)
+		}
+		return ids, nil
+	}()
+	if err != nil {
+		writeVLLMError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Count       int       `json:"count"`
+		MaxModelLen int       `json:"max_model_len"`
+		Tokens      []uint32  `json:"tokens"`
+		TokenStrs   *[]string `json:"token_strs"`
+	}{len(ids), f.e.prepare.ContextLength, ids, nil})
+}
+
+func (f *vllmFace) detokenize(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Model  string    `json:"model"`
+		Tokens *[]uint32 `json:"tokens"`
+	}
+	text, err := func() (string, error) {
+		if err := f.read(w, r, &req); err != nil {
+			return "", err
+		}
+		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
+			return "", err
+		}
+		if req.Tokens == nil {
+			return "", infer.Invalid("tokens", "tokens is missing; send a list of token ids")
+		}
+		return f.e.detokenize("tokens", *req.Tokens)
+	}()
+	if err != nil {
+		writeVLLMError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": text})
+}
+
+func (f *vllmFace) read(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := wantJSON(r); err != nil {
+		return err
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	return decode(body, into)
+}
+
+// detokenize gives the text of ids; what is not UTF-8 becomes U+FFFD.
+func (e *Engine) detokenize(param string, ids []uint32) (string, error) {
+	for i, id := range ids {
+		if n := e.prepare.VocabSize; n > 0 && int64(id) >= int64(n) {
+			return "", infer.Invalid(param, "%s[%d] is %d; the vocabulary has %d ids", param, i, id, n)
+		}
+	}
+	return strings.ToValidUTF8(string(e.promptText(ids)), "\ufffd"), nil
+}

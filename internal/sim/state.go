@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"weir/internal/content"
+	"weir/internal/infer"
+)
+
+type phase uint8
+
+const (
+	phaseFree     phase = iota
+	phaseWaiting        // in the queue, also after a retraction
+	phaseTransfer       // its KV is under way
+	phasePrefill        // admitted, its prompt is not complete
+	phaseDecode         // generating
+)
+
+// ending is what Abort, Stop and a full queue ask for.
+type ending uint8
+
+const (
+	notEnded ending = iota
+	endAborted
+	endStopped
+	endDisplaced // by a request of a higher priority, in a full queue
+)
+
+func (e ending) reason() infer.Reason {
+	if e == endStopped {
+		return infer.ReasonStop
+	}
+	return infer.ReasonAbort
+}
+
+// request is what the engine's innermost loop reads of a request: one cache
+// line. The rest is in its details.
+type request struct {
+	stream    content.Stream
+	prompt    int32
+	generated int32
+	max       int32 // of generated
+	prefilled int32 // tokens whose KV is there; of no meaning once it generates
+	mark      int32 // the length at which the KV cache wants to know
+	room      int32 // tokens that its pages hold
+	rank      int32
+	phase     phase
+	ended     ending
+	held      bool // stalled
+	endless   bool // no end id comes by chance
+	special   bool // it has a minimum, stop ids, a script, a stall, or an interval
+}
+
+// length is the number of tokens so far, prompt and output.
+func (r *request) length() int { return int(r.prompt + r.generated) }
+
+// details are the rest of a request.
+type details struct {
+	min        int
+	ignoreEOS  bool
+	stall      bool
+	stallAfter int
+	stop       []uint32
+	script     []uint32
+	scripted   bool
+	priority   int
+
+	interval int
+	unsent   []uint32 // generated and held back for the interval
+
+	handle *Handle
+	ready  int64 // when its transfer ends
+
+	salt  uint64
+	keys  []uint64 // of the full pages of prompt and output
+	table []pageID // the pages it holds
+	keyed int      // of the table, those in the tree
+
+	chunk       int // prompt tokens in the step under way
+	admitted    bool
+	cached      int
+	retractions int
+	matched     int64 // the id that ended it, -1 when none did
+	stamps      infer.Stamps
+}
+
+// set takes over a request. Slices that can be used again are.
+func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
+	c.requests[ref] = request{
+		stream:  p.stream,
+		prompt:  int32(p.prompt),
+		max:     int32(p.max),
+		mark:    never,
+		room:    never,
+		rank:    int32(rank),
+		phase:   phaseWaiting,
+		endless: p.endless,
+		special: p.min > 0 || len(p.stop) > 0 || p.scripted || p.stall || p.interval > 1,
+	}
+	d := &c.details[ref]
+	*d = details{
+		min: p.min, ignoreEOS: p.ignoreEOS, stall: p.stall, stallAfter: p.stallAfter,
+		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
+		interval: p.interval, unsent: d.unsent[:0],
+		handle: p.handle,
+		salt:   p.salt, keys: p.keys, table: d.table[:0],
+		matched: -1,
+		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},
+	}
+	if h := p.handle; h != nil {
+		d.stamps.BootstrapStart, d.stamps.BootstrapEnd = h.BootstrapStart, h.BootstrapEnd
+	}
+}
+
+// alloc gives a free ref.
+func (c *Core) alloc() Ref {
+	if n := len(c.free); n > 0 {
+		ref := c.free[n-1]
+		c.free = c.free[:n-1]
+		return ref
+	}
+	c.requests = append(c.requests, request{})
+	c.details = append(c.details, details{})
+	return Ref(len(c.requests) - 1)
+}

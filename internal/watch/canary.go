@@ -1,0 +1,55 @@
+// Package watch keeps an eye on the process itself, so that weir's own lateness
+// is not taken for an engine's or a client's.
+package watch
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Stall is the name of the canary's metric.
+const Stall = "weir_io_stall_seconds"
+
+// gap is how often the canary looks.
+const gap = 10 * time.Millisecond
+
+// buckets are fine around the 2 ms that the 99th percentile may take.
+var buckets = []float64{
+	.00005, .0001, .00015, .0002, .0003, .0004, .0005, .0006, .0008, .001, .00125, .0015, .00175, .002, .0025, .003, .004, .005,
+	.0065, .008, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1, 2, 5,
+}
+
+// Canary measures how late the process's I/O is: from the moment a file
+// descriptor became ready until a goroutine had read it. The moments are on a
+// schedule that the process does not keep, and those that pass while everything
+// stands still count too. What the process waits for one of the machine's cores
+// is in it, whoever has them.
+type Canary struct {
+	stall prometheus.Histogram
+}
+
+// NewCanary makes a canary whose metric is in r; Run lets it sing.
+func NewCanary(r prometheus.Registerer) *Canary {
+	c := &Canary{prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    Stall,
+		Help:    "How long a file descriptor was ready until a goroutine had read it, sampled every 10 ms.",
+		Buckets: buckets,
+	})}
+	r.MustRegister(c.stall)
+	return c
+}
+
+// Run measures until ctx ends. It needs a goroutine of its own.
+func (c *Canary) Run(ctx context.Context) error {
+	return tick(ctx, c.saw)
+}
+
+// saw books the latest n moments of the schedule, the last of which was due at
+// last and all of which were read at read (ns on one clock).
+func (c *Canary) saw(last, read int64, n uint64) {
+	for i := range n {
+		c.stall.Observe(time.Duration(max(read-last, 0) + int64(i)*int64(gap)).Seconds())
+	}
+}

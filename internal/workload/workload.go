@@ -1,0 +1,185 @@
+package workload
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+)
+
+// Kind names a form in which a workload is told.
+type Kind string
+
+// The kinds.
+const (
+	Mooncake      Kind = "mooncake"  // JSON lines with hash ids
+	Azure         Kind = "azure"     // CSV: TIMESTAMP, ContextTokens, GeneratedTokens
+	BurstGPT      Kind = "burstgpt"  // CSV: Timestamp, Request tokens, Response tokens
+	SyntheticKind Kind = "synthetic" // settings, see ParseSynthetic
+	unknown       Kind = ""
+)
+
+// Options say how to take a workload.
+type Options struct {
+	// Seed determines ids of prompts, and the draws of synthetic workloads.
+	Seed uint64
+	// Block is the number of tokens that a hash id of a Mooncake trace stands
+	// for. Default 512.
+	Block int
+	// Speed divides the arrival times of a trace: 2 is twice its rate. Default 1.
+	Speed float64
+	// Requests and For cut the workload: so many requests, and those that arrive
+	// within so long, after Speed. 0 is all.
+	Requests int
+	For      time.Duration
+	// Open opens a file that a synthetic workload names, and Encode gives the ids
+	// of its texts. Without them such a workload is refused.
+	Open   func(name string) (io.Reader, error)
+	Encode func(text string) ([]uint32, error)
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Block < 0:
+		return fmt.Errorf("a block of %d tokens", o.Block)
+	case o.Requests < 0 || o.For < 0:
+		return errors.New("a negative number of requests or time")
+	case !(o.Speed >= 0) || math.IsInf(o.Speed, 0):
+		return fmt.Errorf("a speed of %v", o.Speed)
+	}
+	return nil
+}
+
+// Workload is a source of requests and how they are sent.
+type Workload struct {
+	Source
+	Kind Kind
+	// Closed is set for a closed loop, which ignores arrival times.
+	Closed *Closed
+	// For is how long a closed loop begins requests; 0 is without a bound. An
+	// open loop's source ends by itself.
+	For time.Duration
+}
+
+// SplitSpec splits what a command line calls a trace: KIND:FILE, FILE, whose
+// kind is found by its beginning, or synthetic:SETTINGS.
+func SplitSpec(spec string) (kind Kind, rest string) {
+	for _, k := range []Kind{Mooncake, Azure, BurstGPT, SyntheticKind} {
+		if rest, ok := strings.CutPrefix(spec, string(k)+":"); ok {
+			return k, rest
+		}
+	}
+	return unknown, spec
+}
+
+// NewSynthetic gives a synthetic workload by its settings.
+func NewSynthetic(settings string, o Options) (*Workload, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s, err := ParseSynthetic(settings)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", SyntheticKind, err)
+	}
+	g, err := newSynthetic(s, o.Seed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", SyntheticKind, err)
+	}
+	if s.Texts != "" {
+		if o.Open == nil || o.Encode == nil {
+			return nil, fmt.Errorf("%s: texts are not to be had here", SyntheticKind)
+		}
+		file, err := o.Open(s.Texts)
+		if err != nil {
+			return nil, fmt.Errorf("%s: texts: %w", SyntheticKind, err)
+		}
+		g.texts = newTexts(file, s.Texts, o.Encode)
+	}
+	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Closed: s.Closed, For: s.For}
+	if o.For > 0 && (w.For == 0 || o.For < w.For) {
+		w.For = o.For
+	}
+	return w, nil
+}
+
+// NewTrace reads a trace of a kind, or of the kind that its beginning tells.
+// name stands for the file in errors.
+func NewTrace(r io.Reader, name string, kind Kind, o Options) (*Workload, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	b := bufio.NewReaderSize(r, lineBuffer)
+	if kind == unknown {
+		first, err := firstByte(b)
+		if err != nil {
+			return nil, &Error{File: name, Err: fmt.Errorf("read: %w", err)}
+		}
+		if first == '{' {
+			kind = Mooncake
+		}
+	}
+	w := &Workload{Kind: kind}
+	if kind == Mooncake {
+		w.Source = limit(newMooncake(b, name, o), o)
+		return w, nil
+	}
+	t, err := newTable(b, name, kind, o)
+	if err != nil {
+		return nil, err
+	}
+	w.Source, w.Kind = limit(t, o), t.form.kind
+	return w, nil
+}
+
+// firstByte gives the first byte that is not white space, without taking it;
+// 0 where there is none.
+func firstByte(b *bufio.Reader) (byte, error) {
+	for n := 1; ; n++ {
+		p, err := b.Peek(n)
+		if len(p) < n {
+			if err == io.EOF || errors.Is(err, bufio.ErrBufferFull) {
+				return 0, nil
+			}
+			return 0, err
+		}
+		if c := p[n-1]; c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c, nil
+		}
+	}
+}
+
+// limited is a source cut and sped up.
+type limited struct {
+	Source
+	o Options
+	n int
+}
+
+func limit(s Source, o Options) Source {
+	if o.Requests == 0 && o.For == 0 && (o.Speed == 0 || o.Speed == 1) {
+		return s
+	}
+	return &limited{Source: s, o: o}
+}
+
+// Next implements Source.
+func (l *limited) Next(r *Request) error {
+	if l.o.Requests > 0 && l.n >= l.o.Requests {
+		return io.EOF
+	}
+	if err := l.Source.Next(r); err != nil {
+		return err
+	}
+	if l.o.Speed > 0 {
+		// Never beyond what a Duration holds.
+		r.At = time.Duration(min(float64(r.At)/l.o.Speed, math.MaxInt64/2))
+	}
+	if l.o.For > 0 && r.At >= l.o.For {
+		return io.EOF
+	}
+	l.n++
+	return nil
+}
