@@ -24,20 +24,20 @@ const prose = "It is 18 degrees in Paris, and by noon it may be 21; take a coat 
 // tools and reasoning looked for.
 func BenchmarkContent(b *testing.B) {
 	for _, o := range formats() {
-		if len(o.Prompt) > 0 || o.Single || o.Tools == nil {
+		if len(o.Prompt) > 0 || o.Single || !o.Calls {
 			continue
 		}
 		b.Run(o.Format.Tools(), func(b *testing.B) {
 			pieces := tokens(strings.Repeat(prose, 20))
 			p := New(o)
 			if o.Format.harmony() {
-				p.Append(nil, []byte("<|channel|>final<|message|>"))
+				p.Append(nil, []byte("<|channel|>final<|message|>"), false)
 			}
 			var events []Event
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				events = p.Append(events[:0], pieces[i%len(pieces)])
+				events = p.Append(events[:0], pieces[i%len(pieces)], false)
 				i++
 			}
 		})
@@ -56,9 +56,9 @@ func BenchmarkCall(b *testing.B) {
 				p := New(o)
 				var events []Event
 				for _, piece := range pieces {
-					events = p.Append(events[:0], piece)
+					events = p.Append(events[:0], piece, false)
 				}
-				p.Finish(events[:0])
+				p.Append(events[:0], nil, true)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(pieces)), "ns/token")
 		})
@@ -83,12 +83,12 @@ func TestPlainContentAllocatesNothing(t *testing.T) {
 		pieces := tokens(strings.Repeat(prose, 4))
 		p := New(o)
 		if o.Format.harmony() {
-			p.Append(nil, []byte("<|channel|>final<|message|>"))
+			p.Append(nil, []byte("<|channel|>final<|message|>"), false)
 		}
 		var events []Event
 		all := func() {
 			for _, piece := range pieces {
-				events = p.Append(events[:0], piece)
+				events = p.Append(events[:0], piece, false)
 			}
 		}
 		all()
@@ -104,7 +104,7 @@ func TestPlainContentAllocatesNothing(t *testing.T) {
 func TestLinear(t *testing.T) {
 	const size, limit = 20_000, 80 * time.Millisecond
 	for _, o := range formats() {
-		if o.Single || o.Tools == nil || len(o.Prompt) > 0 {
+		if o.Single || !o.Calls || len(o.Prompt) > 0 {
 			continue
 		}
 		for _, head := range openings(o.Format) {
@@ -130,7 +130,7 @@ func read1(o Options, text string) {
 	var events []Event
 	b := []byte(text)
 	for i := range b {
-		events = p.Append(events[:0], b[i:i+1])
+		events = p.Append(events[:0], b[i:i+1], false)
 	}
-	p.Finish(events[:0])
+	p.Append(events[:0], nil, true)
 }

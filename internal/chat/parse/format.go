@@ -209,6 +209,20 @@ func (f Format) Reasoning() string {
 // ShortIDs says that ids of calls must be nine letters and digits.
 func (f Format) ShortIDs() bool { return f.tools != nil && f.tools.shortIDs }
 
+// ReadsTools says whether the format needs to know the request's tools: the
+// types of their parameters, or their names.
+func (f Format) ReadsTools() bool {
+	return f.tools != nil && (f.tools.body == taggedBody || f.tools.bare != 0)
+}
+
+// WithoutTools is the format for a request that has no tools.
+func (f Format) WithoutTools() Format {
+	if !f.harmony() {
+		f.tools = nil
+	}
+	return f
+}
+
 // harmony says whether the whole answer is framed in messages.
 func (f Format) harmony() bool { return f.think != nil && f.think.harmony }
 

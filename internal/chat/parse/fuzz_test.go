@@ -12,7 +12,7 @@ func FuzzParse(f *testing.F) {
 	for path, a := range goldens(f) {
 		o := optionsOf(f, path)
 		for i := range all {
-			if all[i].Format == o.Format && len(all[i].Tools) > 0 && !all[i].Single {
+			if all[i].Format == o.Format && all[i].Calls && !all[i].Single {
 				for _, s := range a.sections {
 					if !strings.Contains(s.name, "/") {
 						f.Add(uint8(i), s.text(), uint8(3))

@@ -45,10 +45,10 @@ type mail struct {
 func (p *Parser) startHarmony(prompt []byte) {
 	p.exact = true
 	p.mail.ends = newMarkers([]string{harmonyEnd, harmonyReturn, harmonyCall, harmonyStart, harmonyChannel})
-	if at := bytes.LastIndex(prompt, []byte(harmonyMessage)); at > bytes.LastIndex(prompt, []byte(harmonyStart)) {
+	if len(prompt) > 0 && !bytes.HasSuffix(prompt, []byte(harmonyStart+"assistant")) {
 		// The prompt ends within a message, which is to be continued.
 		p.state = (*Parser).message
-		if bytes.HasSuffix(prompt[:at], []byte(harmonyChannel+"analysis")) {
+		if at := bytes.LastIndex(prompt, []byte(harmonyMessage)); at >= 0 && bytes.HasSuffix(prompt[:at], []byte(harmonyChannel+"analysis")) {
 			p.span = Reasoning
 		}
 		return

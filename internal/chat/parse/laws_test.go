@@ -92,7 +92,7 @@ func TestPlainText(t *testing.T) {
 func TestHeldIsBounded(t *testing.T) {
 	const size = 3 * maxHeld
 	for _, o := range formats() {
-		if o.Single || o.Tools == nil || len(o.Prompt) > 0 {
+		if o.Single || !o.Calls || len(o.Prompt) > 0 {
 			continue
 		}
 		for _, head := range openings(o.Format) {
@@ -104,14 +104,14 @@ func TestHeldIsBounded(t *testing.T) {
 			}
 			text := head
 			for range size / len(piece) {
-				p.Append(nil, []byte(text))
+				p.Append(nil, []byte(text), false)
 				text = piece
 				most = max(most, len(p.held)-p.taken+len(p.space))
 			}
 			if limit := maxHeld + 2*len(piece) + maxEdge; most > limit {
 				t.Errorf("%s after %q: %d bytes held, at most %d may be", o.Format.Tools(), head, most, limit)
 			}
-			p.Finish(nil)
+			p.Append(nil, nil, true)
 		}
 	}
 }

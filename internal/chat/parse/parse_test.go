@@ -73,10 +73,10 @@ func read(o Options, text string, sizes ...int) *listen {
 			n = min(n, sizes[i%len(sizes)])
 		}
 		piece = append(piece[:0], text[:n]...) // reused, as the gateway does
-		l.hear(p.Append(nil, piece))
 		text = text[n:]
+		l.hear(p.Append(nil, piece, text == "" && len(sizes) == 0))
 	}
-	l.hear(p.Finish(nil))
+	l.hear(p.Append(nil, nil, true))
 	return l
 }
 
@@ -97,10 +97,10 @@ func formats() []Options {
 			panic(tools)
 		}
 		all = append(all,
-			Options{Format: f, Tools: []byte(testTools)},
-			Options{Format: f, Tools: []byte(testTools), Prompt: []byte("<|x|>" + f.think.open + "\n")},
+			Options{Format: f, Calls: true, Tools: []byte(testTools)},
+			Options{Format: f, Calls: true, Tools: []byte(testTools), Prompt: []byte("<|x|>" + f.think.open + "\n")},
 			Options{Format: f},
-			Options{Format: f, Tools: []byte(testTools), Single: true})
+			Options{Format: f, Calls: true, Tools: []byte(testTools), Single: true})
 	}
 	return all
 }
@@ -147,8 +147,8 @@ func checkLaws(t failer, o Options, text string, sizes []int) {
 	whole := read(o, text)
 	for _, cut := range [][]int{{1}, sizes} {
 		if got := read(o, text, cut...); got.lines() != whole.lines() {
-			t.Fatalf("%s, tools %d bytes, prompt %q: text %q\ncut %v gives\n%swhole gives\n%s",
-				o.Format.Tools(), len(o.Tools), o.Prompt, text, cut, got.lines(), whole.lines())
+			t.Fatalf("%s, calls %v, prompt %q: text %q\ncut %v gives\n%swhole gives\n%s",
+				o.Format.Tools(), o.Calls, o.Prompt, text, cut, got.lines(), whole.lines())
 		}
 	}
 	open := -1

@@ -12,15 +12,21 @@ const (
 // Options say how to read one answer.
 type Options struct {
 	Format Format
-	// Tools is the JSON array of the request's tools, as the API has them. With
-	// none, or null, calls are not looked for: their text is content.
+	// Calls says that the request has tools. Without, calls are not looked for
+	// and their text is content.
+	Calls bool
+	// Tools is the JSON array of the request's tools, as the API has them; it is
+	// read only where Format.ReadsTools.
 	Tools []byte
-	// Prompt is the rendered prompt. How it ends says where the answer begins:
-	// within reasoning, if it leaves that open.
+	// Prompt is the rendered prompt, or its last PromptTail bytes. How it ends
+	// says where the answer begins: within reasoning, if it leaves that open.
 	Prompt []byte
 	// Single ends the answer with the end of its first call.
 	Single bool
 }
+
+// PromptTail is how much of a prompt's end tells where the answer begins.
+const PromptTail = 256
 
 // Parser reads one answer. It serves one goroutine at a time.
 //
@@ -70,7 +76,7 @@ type Parser struct {
 // New makes a parser for one answer.
 func New(o Options) *Parser {
 	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, blank: true}
-	if len(o.Tools) > 0 && string(o.Tools) != "null" {
+	if o.Calls {
 		p.tools = o.Format.tools
 		p.schema.tools = o.Tools
 	}
@@ -104,17 +110,18 @@ func (p *Parser) Plain() bool {
 	return p.tools == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
 }
 
-// Done says that the answer has ended with its first call, as Options.Single
-// asks. What follows is not read.
+// Done says that the answer has ended: with its last piece, or with its first
+// call, as Options.Single asks. What follows is not read.
 func (p *Parser) Done() bool { return p.done }
 
 // Calls is how many calls have begun.
 func (p *Parser) Calls() int { return p.calls }
 
-// Append reads the next piece of the answer and appends what it tells to dst.
-// The events' texts are good until the next call and as long as text is.
-func (p *Parser) Append(dst []Event, text []byte) []Event {
-	if p.done || len(text) == 0 {
+// Append reads the next piece of the answer and appends what it tells to dst;
+// last says that the answer has ended with it. The events' texts are good until
+// the next call and as long as text is.
+func (p *Parser) Append(dst []Event, text []byte, last bool) []Event {
+	if p.done {
 		return dst
 	}
 	p.events = dst
@@ -122,31 +129,34 @@ func (p *Parser) Append(dst []Event, text []byte) []Event {
 	if len(d) > 0 {
 		p.held = append(p.held, text...)
 		d = p.held
-		p.taken = p.run(d, false)
 	} else {
-		n := p.run(text, false)
-		p.held = append(p.held[:0], text[n:]...)
+		d = text
+	}
+	n := p.run(d, false)
+	switch {
+	case last:
+		p.finish(d[n:])
+	case len(p.held) > 0:
+		p.taken = n
+	default:
+		p.held = append(p.held, d[n:]...)
 	}
 	dst, p.events = p.events, nil
 	return dst
 }
 
-// Finish says that the text has ended, and appends what was held.
-func (p *Parser) Finish(dst []Event) []Event {
-	if p.done {
-		return dst
+// finish gives out what is held: nothing follows.
+func (p *Parser) finish(d []byte) {
+	if !p.done {
+		p.run(d, true)
 	}
-	p.events = dst
-	p.run(p.rest(), true)
-	p.held, p.taken = p.held[:0], 0
 	if p.open {
 		p.end(false)
 	}
-	if !p.blank || !p.edge {
+	if !p.done && (!p.blank || !p.edge) {
 		p.release()
 	}
-	dst, p.events = p.events, nil
-	return dst
+	p.done = true
 }
 
 // rest prepares for the next piece: what was given out before is void.
