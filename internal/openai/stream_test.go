@@ -81,7 +81,7 @@ func TestResponse(t *testing.T) {
 		Completions: `{"id":"cmpl-1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a\tb","logprobs":null,"finish_reason":"stop"}],` + details,
 	} {
 		o := StreamOptions{Endpoint: endpoint, ID: "1", Created: 5, Model: "m", IncludeUsage: true}
-		got := AppendResponse(nil, o, []byte("a\tb"), infer.ReasonStop, usage)
+		got := AppendResponse(nil, o, &Answer{Text: []byte("a\tb")}, infer.ReasonStop, usage)
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%v: %s", endpoint, diff)
 		}
