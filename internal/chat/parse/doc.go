@@ -15,9 +15,10 @@
 //   - Every byte is syntax or is in exactly one event, in order. What does not
 //     parse is content. Text that begins like a call and turns out not to be one
 //     is content up to the byte that does not fit, and is read on from there.
-//   - White space next to a marker is syntax: the model's own template writes it
-//     and would write it again when the answer comes back in a conversation.
-//     (Not in harmony, whose messages are framed exactly.)
+//   - White space before a marker, line breaks after one, and nothing but white
+//     space between two are syntax: the model's own template writes them and
+//     would write them again when the answer comes back in a conversation. (Not
+//     in harmony, whose messages are framed exactly.)
 //   - A call that has ended with Valid has arguments that are valid JSON.
 //     Otherwise its arguments are what the model said, which the caller can see:
 //     either the answer was cut within the call, and they are a beginning, or the

@@ -71,9 +71,8 @@ func (p *Parser) messageHead(d []byte, eof bool) (int, bool) {
 	// What is no message is content, up to where one may begin.
 	p.span, p.mail.call = Content, false
 	p.mail.first = false
-	n := min(max(c.i, 1), len(d))
+	n, _ := p.reject(d, c.i)
 	p.state = (*Parser).message
-	p.say(d[:n])
 	return n, false
 }
 

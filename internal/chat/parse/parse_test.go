@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -114,7 +115,8 @@ func alphabet(f Format) []string {
 		"get_weather", "f", "now", "functions.f:0", "assistant", " to=functions.f", "analysis", "commentary", "final", "json",
 		"city", "days", "note", "opts", "true", "None", "null", "12", "-1.5e3", `"a\u00e9\n"`, "é", "日本", "😀", "\x01",
 		`{"name": "f", "arguments": {}}`, `{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}`,
-		`{"arguments": {"a": [1, 2]}, "name": "f"}`, `"{\"a\": 1}"`, "city='Paris', days=3", "<", "</", "<|", "[[", "X1X", "X2X")
+		`{"arguments": {"a": [1, 2]}, "name": "f"}`, `"{\"a\": 1}"`, "city='Paris', days=3", "<", "</", "<|", "[[", "X1X", "X2X",
+		strings.Repeat("é", maxName), strings.Repeat(" ", maxSpace))
 	for _, m := range f.markers() {
 		if len(m) > 2 {
 			all = append(all, m[:len(m)/2], m[len(m)/2:])
@@ -138,6 +140,27 @@ func TestChunkings(t *testing.T) {
 	}
 }
 
+// checkRunes: where no rune is cut in what the parser is given, none is in what
+// it gives.
+func checkRunes(t failer, o Options, text string) {
+	if !utf8.ValidString(text) {
+		return
+	}
+	p := New(o)
+	for _, r := range text {
+		for _, e := range p.Append(nil, []byte(string(r)), false) {
+			if !utf8.Valid(e.Text) {
+				t.Fatalf("%s: %q cuts a rune in %v", o.Format.Tools(), text, e)
+			}
+		}
+	}
+	for _, e := range New(o).Append(nil, []byte(text), true) {
+		if !utf8.Valid(e.Text) {
+			t.Fatalf("%s: %q cuts a rune in %v", o.Format.Tools(), text, e)
+		}
+	}
+}
+
 type failer interface {
 	Fatalf(format string, args ...any)
 }
@@ -151,6 +174,7 @@ func checkLaws(t failer, o Options, text string, sizes []int) {
 				o.Format.Tools(), o.Calls, o.Prompt, text, cut, got.lines(), whole.lines())
 		}
 	}
+	checkRunes(t, o, text)
 	open := -1
 	for _, e := range whole.all {
 		switch e.kind {

@@ -1,5 +1,10 @@
 package parse
 
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
 // Bounds of what a parser holds back.
 const (
 	// maxHeld bounds an object whose name comes last, and a value that is not
@@ -254,7 +259,7 @@ func (p *Parser) say(b []byte) {
 		return
 	}
 	if p.blank && p.edge && len(p.space) == 0 {
-		b = b[spaces(b):]
+		b = bytes.TrimLeft(b, "\r\n")
 	}
 	end := len(b)
 	for end > 0 && isSpace(b[end-1]) {
@@ -345,6 +350,9 @@ func (p *Parser) broken(d []byte, eof bool) (int, bool) {
 // fit is text, and is read on from there.
 func (p *Parser) reject(d []byte, n int) (int, bool) {
 	n = min(max(n, 1), len(d))
+	for n < len(d) && !utf8.RuneStart(d[n]) {
+		n++ // no event's text is cut within a rune, unless the answer is
+	}
 	p.state = (*Parser).text
 	p.say(d[:n])
 	return n, false
