@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,21 @@ func BenchmarkContent(b *testing.B) {
 			for b.Loop() {
 				events = p.Append(events[:0], pieces[i%len(pieces)], false)
 				i++
+			}
+		})
+	}
+}
+
+// BenchmarkNew is what a request costs that turns out to be plain content.
+func BenchmarkNew(b *testing.B) {
+	for _, tools := range []bool{false, true} {
+		o := optionsOf(b, "hermes.txt")
+		o.Calls = tools
+		b.Run("tools="+strconv.FormatBool(tools), func(b *testing.B) {
+			b.ReportAllocs()
+			piece := []byte("It")
+			for b.Loop() {
+				New(o).Append(nil, piece, false)
 			}
 		})
 	}

@@ -106,17 +106,15 @@ func isName(b byte) bool {
 	return b > ' ' && b != 0x7f
 }
 
-// markers are strings to be found in text.
+// markers are strings to be found in text. None is the beginning of another.
 type markers struct {
-	list  []string
-	first [256]bool
-	one   byte // the first byte of all, if they share it
+	list []string
+	one  byte // the first byte of all, 0 if they do not share it
 }
 
 func newMarkers(lists ...[]string) *markers {
 	m := &markers{list: slices.Concat(lists...)}
 	for i, s := range m.list {
-		m.first[s[0]] = true
 		if i == 0 {
 			m.one = s[0]
 		} else if m.one != s[0] {
@@ -139,16 +137,16 @@ func (m *markers) find(d []byte) (at, length int) {
 				return -1, 0
 			}
 			i += n
-		} else if !m.first[d[i]] {
-			continue
 		}
 		rest := d[i:]
 		for _, s := range m.list {
-			if len(rest) >= len(s) {
+			switch {
+			case s[0] != rest[0]:
+			case len(rest) >= len(s):
 				if string(rest[:len(s)]) == s {
 					return i, len(s)
 				}
-			} else if s[:len(rest)] == string(rest) {
+			case s[:len(rest)] == string(rest):
 				return i, 0
 			}
 		}

@@ -161,6 +161,26 @@ func checkRunes(t failer, o Options, text string) {
 	}
 }
 
+// TestMarkers: no marker that may be looked for together with another is the
+// beginning of it, or find would not know which it is.
+func TestMarkers(t *testing.T) {
+	for _, o := range formats() {
+		p := New(o)
+		for _, m := range []*markers{p.atStart, p.inside, p.thinking, p.ends, p.mail.ends} {
+			if m == nil {
+				continue
+			}
+			for i, a := range m.list {
+				for j, b := range m.list {
+					if i != j && strings.HasPrefix(b, a) {
+						t.Errorf("%s: %q begins with %q", o.Format.Tools(), b, a)
+					}
+				}
+			}
+		}
+	}
+}
+
 type failer interface {
 	Fatalf(format string, args ...any)
 }
