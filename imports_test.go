@@ -42,7 +42,7 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
-	internal/engine/upstream: internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
