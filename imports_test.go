@@ -44,6 +44,7 @@ const directions = `
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
+	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 

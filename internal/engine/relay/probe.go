@@ -10,7 +10,7 @@ import (
 
 // probe reads the model list.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
-	facts, err := e.client.Models(ctx)
+	facts, _, err := e.client.Models(ctx)
 	var refused *upstream.StatusError
 	if errors.As(err, &refused) && e.opts.Model != "" && refused.Status < 500 {
 		return engine.Facts{Models: []string{e.opts.Model}}, nil

@@ -44,23 +44,22 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 	return data, resp.Header, nil
 }
 
-// Models reads an engine's model list, /v1/models.
-func (c *Client) Models(ctx context.Context) (engine.Facts, error) {
+// Models reads an engine's model list, /v1/models, and gives it also as it is.
+func (c *Client) Models(ctx context.Context) (facts engine.Facts, list []byte, err error) {
 	const path = "/v1/models"
-	data, header, err := c.Get(ctx, path)
+	list, header, err := c.Get(ctx, path)
 	var refused *StatusError
 	if errors.As(err, &refused) {
-		return engine.Facts{}, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
+		return engine.Facts{}, nil, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
 	}
 	if err != nil {
-		return engine.Facts{}, err
+		return engine.Facts{}, nil, err
 	}
-	facts, err := parseModels(data)
-	if err != nil {
-		return engine.Facts{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	if facts, err = parseModels(list); err != nil {
+		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	facts.Software = header.Get("Server")
-	return facts, nil
+	return facts, list, nil
 }
 
 func parseModels(data []byte) (engine.Facts, error) {
