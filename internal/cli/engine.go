@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,19 +26,50 @@ type simFlags struct {
 	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
 	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Expected length of an output that nothing else ends (${default})."`
-	Content            string        `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
-	Reasoning          string        `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: low, medium or high, or none; unless given, what each request asks for."`
-	Fault              []string      `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
+	ContextLength      int           `default:"0" placeholder:"N" help:"Tokens of prompt and output together; the model's own unless given."`
+	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
+	MaxTotalTokens     int           `default:"0" placeholder:"N" help:"Size of the KV cache in tokens, of each DP rank; 0 is no limit, and then no prompt is ever found in it."`
+	PageSize           int           `default:"16" placeholder:"N" help:"Tokens of a page of the KV cache (${default})."`
+	DPSize             int           `name:"dp-size" default:"1" placeholder:"N" help:"Data-parallel ranks, each with a queue, a batch and a KV cache of its own (${default})."`
+	StreamInterval     int           `default:"1" placeholder:"N" help:"Tokens of a stream sent at a time (${default})."`
+	LoRAPaths          []string      `name:"lora-paths" sep:"," placeholder:"NAME[=PATH],..." help:"LoRA adapters that requests may name; the paths are not looked at."`
+
+	EnablePriorityScheduling bool    `help:"Let requests name a priority, and take them in its order."`
+	Speculation              float64 `default:"1" placeholder:"N" help:"Mean number of tokens that a step gives a request, as if drafts were verified (${default})."`
+
+	Content   string   `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
+	Reasoning string   `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: low, medium or high, or none; unless given, what each request asks for."`
+	Fault     []string `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
 }
 
 type engineCommand struct {
 	simFlags
 	offlineFlags
 	Listen      string   `default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that names none (${default})."`
-	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: openai (HTTP) or weir (the batched plane). Repeatable, each with an address of its own."`
-	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the openai wire serves as well."`
+	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: sglang or vllm (the HTTP API of that engine), openai (the OpenAI API and nothing else), or weir (the batched plane). Repeatable, each with an address of its own."`
+	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the HTTP wires serve as well."`
 	Model       string   `placeholder:"[NAME=]DIR" help:"Model folder whose vocabulary the engine speaks; the built-in one unless given."`
 	Name        string   `default:"sim" help:"The engine's name in its state."`
+	sglangFlags `group:"As SGLang's:"`
+	vllmFlags   `group:"As vLLM's:"`
+
+	ServedModelName string `placeholder:"NAME" help:"The name that the model is served by; its own unless given."`
+}
+
+// sglangFlags shape the sglang wire; the names are SGLang's.
+type sglangFlags struct {
+	IncrementalStreamingOutput bool   `help:"sglang: events of /generate hold what is new, not all so far."`
+	EnableMetrics              bool   `help:"sglang: serve /metrics, and add each stage's time to the answers of /generate."`
+	SkipTokenizerInit          bool   `help:"sglang: /generate takes and gives token ids only."`
+	EnableCacheReport          bool   `help:"sglang: tell cached_tokens in the usage."`
+	WeightVersion              string `default:"default" placeholder:"NAME" help:"sglang: what answers say of the weights (${default})."`
+}
+
+// vllmFlags shape the vllm wire; the names are vLLM's.
+type vllmFlags struct {
+	EnablePerRequestMetrics   bool `help:"vllm: answers have the object metrics."`
+	EnablePromptTokensDetails bool `help:"vllm: tell cached_tokens in the usage."`
+	EnableServerLoadTracking  bool `help:"vllm: make /load count."`
 }
 
 // Help implements kong's extended help.
@@ -45,7 +77,8 @@ func (engineCommand) Help() string {
 	return `Examples:
   weir engine                                      an OpenAI-compatible engine on 127.0.0.1:9000
   weir engine --wire weir --listen 127.0.0.1:9001  an engine for weir serve --engine weir=127.0.0.1:9001
-  weir engine --wire openai=:9000 --wire weir=:9001 --cost constant --decode-cost 50ms
+  weir engine --wire sglang --listen 127.0.0.1:30000 --incremental-streaming-output --enable-metrics
+  weir engine --wire vllm=:8000 --wire weir=:9001 --cost constant --decode-cost 50ms
   weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
@@ -73,7 +106,11 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if c.Offline != "" {
 		return c.replay(ctx, s, folders[name])
 	}
-	e, err := newSim(&c.simFlags, c.Name, folders[name])
+	options, err := c.serving(folders[name])
+	if err != nil {
+		return err
+	}
+	e, err := newSim(&c.simFlags, options, folders[name])
 	if err != nil {
 		return err
 	}
@@ -85,25 +122,38 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	return run.serve(ctx, e)
 }
 
+// serving turns the flags into the options of an engine that serves.
+func (c *engineCommand) serving(m *gateway.Model) (o simserver.Options, err error) {
+	if o.Sim, err = c.simFlags.options(c.Name, m); err != nil {
+		return o, err
+	}
+	if c.ServedModelName != "" {
+		o.Sim.Model = c.ServedModelName
+	}
+	o.SGLang = simserver.SGLangOptions{
+		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, SkipTokenizer: c.SkipTokenizerInit,
+		CacheReport: c.EnableCacheReport, WeightVersion: c.WeightVersion,
+	}
+	o.VLLM = simserver.VLLMOptions{
+		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
+	}
+	return o, nil
+}
+
 // newSim makes a simulated engine that speaks a model's vocabulary.
-func newSim(f *simFlags, name string, m *gateway.Model) (*simserver.Engine, error) {
-	options, err := f.options(name, m)
-	if err != nil {
+func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.Engine, err error) {
+	if o.Speaker, err = f.speaker(m, o.Sim.Words); err != nil {
 		return nil, err
 	}
-	speaker, err := f.speaker(m, options.Words)
-	if err != nil {
-		return nil, err
-	}
-	var faults []sim.Fault
 	for _, text := range f.Fault {
 		fault, err := sim.ParseFault(text)
 		if err != nil {
 			return nil, wrongf("--fault: %w", err)
 		}
-		faults = append(faults, fault)
+		o.Faults = append(o.Faults, fault)
 	}
-	return simserver.New(simserver.Options{Sim: options, Tokenizer: m, Speaker: speaker, Faults: faults})
+	o.Tokenizer = m
+	return simserver.New(o)
 }
 
 // options turns the flags into the options of the engine's core.
@@ -116,11 +166,32 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 	if err != nil {
 		return sim.Options{}, err
 	}
-	return sim.Options{
+	for _, positive := range []struct {
+		flag  string
+		value int
+	}{{"--max-running-requests", f.MaxRunningRequests}, {"--page-size", f.PageSize}, {"--dp-size", f.DPSize}, {"--stream-interval", f.StreamInterval}} {
+		if positive.value < 1 {
+			return sim.Options{}, wrongf("%s must be at least 1", positive.flag)
+		}
+	}
+	if f.MaxQueuedRequests < 0 || f.ContextLength < 0 || f.ChunkedPrefillSize < 0 || f.MaxTotalTokens < 0 {
+		return sim.Options{}, wrongf("--max-queued-requests, --context-length, --chunked-prefill-size and --max-total-tokens must not be negative")
+	}
+	o := sim.Options{
 		Name: name, Model: m.Name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
 		ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
 		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
-	}, nil
+		ChunkedPrefill: f.ChunkedPrefillSize, KVTokens: f.MaxTotalTokens, PageSize: f.PageSize, DPSize: f.DPSize,
+		StreamInterval: f.StreamInterval, PriorityScheduling: f.EnablePriorityScheduling, Speculation: f.Speculation,
+	}
+	if f.ContextLength > 0 {
+		o.ContextLength = f.ContextLength
+	}
+	for _, lora := range f.LoRAPaths {
+		adapter, _, _ := strings.Cut(lora, "=")
+		o.LoRAs = append(o.LoRAs, adapter)
+	}
+	return o, nil
 }
 
 // speaker gives what says more than words.
@@ -146,6 +217,9 @@ type face struct {
 	l    net.Listener
 }
 
+// wires are what a simulated engine speaks.
+var wires = []string{"sglang", "vllm", "openai", "weir"}
+
 // simProcess is a simulated engine with its listeners.
 type simProcess struct{ faces []face }
 
@@ -153,8 +227,8 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 	used := false
 	for _, wire := range c.Wire {
 		kind, addr, ok := strings.Cut(wire, "=")
-		if kind != "openai" && kind != "weir" {
-			return wrongf("--wire %s: unknown wire %q; the wires are openai and weir", wire, kind)
+		if !slices.Contains(wires, kind) {
+			return wrongf("--wire %s: unknown wire %q; the wires are %s", wire, kind, strings.Join(wires, ", "))
 		}
 		if !ok {
 			if used {
@@ -207,6 +281,10 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 	for i, f := range p.faces {
 		serve := e.ServeOpenAI
 		switch f.kind {
+		case "sglang":
+			serve = e.ServeSGLang
+		case "vllm":
+			serve = e.ServeVLLM
 		case "weir":
 			serve = e.ServePlane
 		case "admin":

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"weir/internal/sim/simserver"
 	"weir/models"
 )
 
@@ -49,7 +50,12 @@ func (c *upCommand) Run(s *streams) error {
 	var specs []string
 	for i := range c.Engines {
 		name := fmt.Sprintf("sim-%d", i+1)
-		e, err := newSim(&c.simFlags, name, folders[models.SimName])
+		model := folders[models.SimName]
+		options, err := c.simFlags.options(name, model)
+		if err != nil {
+			return err
+		}
+		e, err := newSim(&c.simFlags, simserver.Options{Sim: options}, model)
 		if err != nil {
 			return err
 		}

@@ -1,15 +1,14 @@
 package sim
 
-// How much of the ids that running requests may still generate is counted as
-// taken when a request is admitted, which is SGLang's rule: a share, which
-// shrinks from initialRatio to leastRatio over ratioSteps steps and is set anew
-// by a retraction; and of each request at most foresight ids. A newcomer's own
-// ids count in full. A high share leaves pages unused, a low one makes
-// retraction likely.
+// A request is admitted when its pages can be had and there is room beside them
+// for its output and for a share of what the running requests may still
+// generate; of each at most foresight ids are looked at. This is SGLang's rule.
+// The share is Conservativeness times a number that shrinks from initialShare to
+// leastShare over shareSteps steps, and is raised by a retraction.
 const (
-	initialRatio = 0.7
-	leastRatio   = 0.098
-	ratioSteps   = 600
+	initialShare = 0.7
+	leastShare   = 0.098
+	shareSteps   = 600
 	foresight    = 4096
 )
 
@@ -55,9 +54,9 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	}
 	switch {
 	case k.batch.Decode > 0:
-		k.ratio = max(leastRatio, k.ratio-(initialRatio-leastRatio)/ratioSteps)
-	case k.running() == 0:
-		k.ratio = initialRatio
+		k.share = max(c.share(leastShare), k.share-c.share((initialShare-leastShare)/shareSteps))
+	case k.running()+k.waiting.len() == 0:
+		k.share = c.share(initialShare)
 	}
 	if retracted && k.batch.Prefill+k.batch.Decode > 0 {
 		return
@@ -83,6 +82,9 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	}
 }
 
+// share gives a share of what running requests may still generate.
+func (c *Core) share(x float64) float64 { return min(1, c.opts.Conservativeness*x) }
+
 // foreseen is the number of ids that count as still to come of a request.
 func foreseen(r *request) int { return min(int(r.max-r.generated), foresight) }
 
@@ -97,7 +99,7 @@ func (c *Core) reserved(k *rank) int {
 			}
 		}
 	}
-	return int(float64(sum) * k.ratio)
+	return int(float64(sum) * k.share)
 }
 
 // fits says whether a waiting request may be admitted. One that is alone needs

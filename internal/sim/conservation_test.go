@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -64,6 +63,7 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		o.Speculation = rapid.Float64Range(1, 3).Draw(t, "speculation")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "limited") > 0 {
+		o.Conservativeness = rapid.Float64Range(0.01, 2).Draw(t, "conservativeness")
 		o.KVTokens = rapid.IntRange(20, 200).Draw(t, "kv")
 	}
 	return o
@@ -324,96 +324,6 @@ func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched in
 		return said[ref], "stalled", -1
 	}
 	return said[ref], done[ref].Reason, done[ref].Matched
-}
-
-// pages checks the books of the KV caches against the requests that hold pages.
-func (w *witness) pages() {
-	t, c := w.t, w.core
-	var context, queued int64
-	holders := make([]map[pageID]int32, len(c.ranks))
-	for i := range holders {
-		holders[i] = map[pageID]int32{}
-	}
-	for ref := range w.live {
-		r, d := &c.requests[ref], &c.details[ref]
-		for _, p := range d.table {
-			holders[r.rank][p]++
-		}
-		for i, key := range d.keys[:d.keyed] {
-			k := c.ranks[r.rank].kv
-			if p, ok := k.byKey[key]; !ok || p != d.table[i] {
-				t.Fatalf("page %d of request %d is not in the tree", i, ref)
-			}
-			if i > 0 {
-				w.parent[key] = d.keys[i-1]
-			}
-		}
-		switch {
-		case r.phase == phaseWaiting:
-			queued += int64(r.length())
-			if len(d.table) > 0 {
-				t.Fatalf("request %d waits and holds %v", ref, d.table)
-			}
-		case w.opts.KVTokens > 0 && len(d.table)*w.opts.PageSize < r.length():
-			t.Fatalf("request %d of %d tokens holds %d pages", ref, r.length(), len(d.table))
-		case w.opts.KVTokens > 0 && r.phase == phaseDecode && !r.held && len(d.table)*w.opts.PageSize < r.length()+w.opts.drafts():
-			t.Fatalf("request %d of %d tokens decodes in %d pages", ref, r.length(), len(d.table))
-		}
-		if r.phase == phaseDecode && !r.held {
-			context += int64(r.length())
-		}
-	}
-	for i := range c.ranks {
-		context -= c.ranks[i].context
-		queued -= c.ranks[i].queued
-		if err := w.books(c.ranks[i].kv, holders[i]); err != nil {
-			t.Fatalf("rank %d: %v", i, err)
-		}
-	}
-	if context != 0 || queued != 0 {
-		t.Fatalf("the books of running and waiting tokens are wrong by %d and %d", context, queued)
-	}
-}
-
-func (w *witness) books(k *kv, holders map[pageID]int32) error {
-	if k == nil {
-		return nil
-	}
-	state := map[pageID]string{}
-	for p := range k.pages {
-		g, id := &k.pages[p], pageID(p)
-		if g.held != holders[id] {
-			return fmt.Errorf("page %d is held %d times, by %d requests", p, g.held, holders[id])
-		}
-		if found, ok := k.byKey[g.key]; g.keyed && (!ok || found != id) {
-			return fmt.Errorf("page %d is not found by its key", p)
-		}
-		if parent, ok := w.parent[g.key]; ok && g.keyed {
-			if up, ok := k.byKey[parent]; !ok || k.pages[up].held < 1 && g.held > 0 {
-				return fmt.Errorf("page %d is kept without its parent", p)
-			}
-		}
-		if g.held > 0 {
-			state[id] = "held"
-		}
-	}
-	idle := 0
-	for p := k.oldest; p != noPage; p = k.pages[p].next {
-		if idle++; state[p] != "" || !k.pages[p].keyed {
-			return fmt.Errorf("page %d is idle and %s, in the tree: %v", p, state[p], k.pages[p].keyed)
-		}
-		state[p] = "idle"
-	}
-	for _, p := range k.free {
-		if state[p] != "" || k.pages[p].keyed {
-			return fmt.Errorf("page %d is free and %s", p, state[p])
-		}
-		state[p] = "free"
-	}
-	if len(state) != len(k.pages) || idle != k.idle || len(k.pages) > k.total {
-		return fmt.Errorf("of %d pages %d are in some state, %d idle, booked %d", len(k.pages), len(state), idle, k.idle)
-	}
-	return nil
 }
 
 // rest lets all end and checks that everything was accounted for; only stalled

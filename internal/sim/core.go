@@ -59,7 +59,7 @@ func New(o Options) (*Core, error) {
 	}
 	c := &Core{opts: o, hazard: content.MeanLength(o.MeanTokens), accept: newAcceptance(o.Speculation), ranks: make([]rank, o.DPSize)}
 	for i := range c.ranks {
-		c.ranks[i].ratio = initialRatio
+		c.ranks[i].share = c.share(initialShare)
 		if o.KVTokens > 0 {
 			c.ranks[i].kv = newKV(o.KVTokens, o.PageSize)
 		}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -61,6 +62,13 @@ func TestPrepareRefuses(t *testing.T) {
 		"too long":         {Params{Prompt: prompt, MaxTokens: 8}, infer.CodeContext, "max_tokens"},
 		"prompt too long":  {Params{Prompt: make([]uint32, 10)}, infer.CodeContext, "prompt"},
 		"not in the vocab": {Params{Prompt: []uint32{49, 50}}, infer.CodeInvalid, "prompt"},
+		"priority":         {Params{Prompt: prompt, Priority: 1}, infer.CodeInvalid, "priority"},
+		"adapter":          {Params{Prompt: prompt, LoRA: "x"}, infer.CodeInvalid, "lora"},
+		"no such rank":     {Params{Prompt: prompt, DPRank: new(1)}, infer.CodeInvalid, "dp_rank"},
+		"negative rank":    {Params{Prompt: prompt, DPRank: new(-1)}, infer.CodeInvalid, "dp_rank"},
+		"interval":         {Params{Prompt: prompt, StreamInterval: -1}, infer.CodeInvalid, "stream_interval"},
+		"empty script":     {Params{Prompt: prompt, Script: []uint32{}}, infer.CodeInvalid, "script"},
+		"other handle":     {Params{Prompt: prompt, Handle: &Handle{Tokens: 4}}, infer.CodeInvalid, "handle"},
 	} {
 		_, err := c.Options().Prepare(x.p)
 		if e := infer.AsError(err); e == nil || e.Code != x.code || e.Param != x.param {
@@ -71,6 +79,11 @@ func TestPrepareRefuses(t *testing.T) {
 	if r.max != 7 || r.PromptTokens() != 3 {
 		t.Errorf("without a limit: %d of 7", r.max)
 	}
+	// A KV cache smaller than the context bounds what nobody bounded.
+	c = testCore(t, Options{KVTokens: 50, PageSize: 16})
+	if r := prepare(t, c, Params{Prompt: prompt}); r.max != 45 {
+		t.Errorf("in a cache of three pages: %d of 45", r.max)
+	}
 }
 
 func TestOptionsRefuse(t *testing.T) {
@@ -78,6 +91,18 @@ func TestOptionsRefuse(t *testing.T) {
 		"no words":     {},
 		"small budget": {Words: testWords(t), MaxRunning: 100, StepTokens: 99},
 		"negative":     {Words: testWords(t), MaxQueued: -1},
+		"chunk":        {Words: testWords(t), ChunkedPrefill: -1},
+		"small cache":  {Words: testWords(t), KVTokens: 15},
+		"no page":      {Words: testWords(t), PageSize: -1},
+		"ranks":        {Words: testWords(t), DPSize: -1},
+		"speculation":  {Words: testWords(t), Speculation: 0.5},
+		"far":          {Words: testWords(t), Speculation: 9},
+		"no number":    {Words: testWords(t), Speculation: math.NaN()},
+		"generous":     {Words: testWords(t), Conservativeness: -1},
+		"nameless":     {Words: testWords(t), LoRAs: []string{""}},
+		"role":         {Words: testWords(t), Role: 3},
+		"link":         {Words: testWords(t), Transfer: Transfer{Bandwidth: -1}},
+		"context":      {Words: testWords(t), ContextLength: math.MaxInt32},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -164,10 +189,52 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-func runningCore(t testing.TB, n int) (*Core, int64) {
-	c := testCore(t, Options{MaxRunning: n, StepTokens: 16 * n, ContextLength: 1 << 30, Cost: Constant{Prefill: time.Millisecond, Decode: time.Millisecond}})
-	for range n {
-		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: make([]uint32, 16), IgnoreEOS: true})); err != nil {
+// The ids a step brings on average are those asked for.
+func TestSpeculationMean(t *testing.T) {
+	for _, mean := range []float64{1.01, 1.5, 2, 3.25, 8} {
+		c := testCore(t, Options{Speculation: mean, MeanTokens: -1, Cost: Constant{Decode: 1}})
+		const n = 20000
+		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: []uint32{1}, MaxTokens: n, Seed: 3})); err != nil {
+			t.Fatal(err)
+		}
+		finishAll(c)
+		if got := n / float64(c.Counts().Steps); got < 0.98*mean || got > 1.02*mean {
+			t.Errorf("%.3f ids a step, want %v", got, mean)
+		}
+	}
+}
+
+// A cache that is full, and a queue and a batch that come and go, need no more
+// memory than the first time.
+func TestMemoryIsBounded(t *testing.T) {
+	c := testCore(t, Options{KVTokens: 1600, Cost: Constant{Prefill: 1, Decode: 1}})
+	round := func(seed uint32) {
+		for i := range uint32(20) {
+			prompt := make([]uint32, 100)
+			prompt[0] = 20*seed + i
+			if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: prompt, MaxTokens: 60})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		finishAll(c)
+	}
+	for seed := range uint32(100) {
+		round(seed)
+	}
+	k := c.ranks[0].kv
+	if len(k.byKey) > 100 || len(k.pages) > 100 || len(c.requests) > 20 || c.Counts().Evicted < 1e5 {
+		t.Errorf("%d keys, %d pages, %d requests, %d tokens evicted", len(k.byKey), len(k.pages), len(c.requests), c.Counts().Evicted)
+	}
+}
+
+func runningCore(t testing.TB, n int, o Options) (*Core, int64) {
+	o.MaxRunning, o.StepTokens, o.ContextLength = n, 16*n, 1<<30
+	o.Cost = Constant{Prefill: time.Millisecond, Decode: time.Millisecond}
+	c := testCore(t, o)
+	for i := range n {
+		prompt := make([]uint32, 16)
+		prompt[0] = uint32(i)
+		if _, err := c.Submit(0, 0, prepare(t, c, Params{Prompt: prompt, IgnoreEOS: true})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,28 +248,20 @@ func runningCore(t testing.TB, n int) (*Core, int64) {
 }
 
 func TestStepDoesNotAllocate(t *testing.T) {
-	c, now := runningCore(t, 64)
-	if n := testing.AllocsPerRun(100, func() {
-		if s := c.Advance(now); len(s.Ref) != 64 {
-			t.Fatalf("%d ids", len(s.Ref))
+	for name, o := range map[string]Options{"unlimited": {}, "interval": {StreamInterval: 4}, "speculation": {Speculation: 2}} {
+		c, now := runningCore(t, 64, o)
+		ids := 0
+		advance := func() {
+			ids += len(c.Advance(now).ID)
+			now += int64(time.Millisecond)
 		}
-		now += int64(time.Millisecond)
-	}); n != 0 {
-		t.Errorf("%v allocations a step", n)
+		for range 200 { // until the columns are as long as they ever get
+			advance()
+		}
+		if n := testing.AllocsPerRun(100, advance); n != 0 || ids < 300*64 {
+			t.Errorf("%s: %v allocations a step, %d ids", name, n, ids)
+		}
 	}
-}
-
-// BenchmarkStep is the cost of one step of 4096 decoding requests; ns/token is
-// the figure to watch.
-func BenchmarkStep(b *testing.B) {
-	const n = 4096
-	c, now := runningCore(b, n)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Advance(now)
-		now += int64(time.Millisecond)
-	}
-	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/n, "ns/token")
 }
 
 // finishAll runs an engine until nothing more happens and gives what a request
@@ -264,5 +323,71 @@ func TestScript(t *testing.T) {
 				t.Errorf("%s: %v", name, got)
 			}
 		}
+	}
+}
+
+// BenchmarkStep is the cost of one step of decoding requests; ns/token is the
+// figure to watch.
+func BenchmarkStep(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		n    int
+		o    Options
+	}{
+		{"4096", 4096, Options{}},
+		{"10000", 10000, Options{}},
+		{"interval=4", 4096, Options{StreamInterval: 4}},
+		{"speculation=3", 4096, Options{Speculation: 3}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			c, now := runningCore(b, x.n, x.o)
+			ids := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				ids += len(c.Advance(now).ID)
+				now += int64(time.Millisecond)
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(ids), "ns/token")
+		})
+	}
+}
+
+// BenchmarkChurn is the cost of a token where 4096 requests run that come and
+// go, with 16 tokens of prompt and 256 of output: without a limit to the KV
+// cache, and with one that is full of the prefixes of those before.
+func BenchmarkChurn(b *testing.B) {
+	for name, kv := range map[string]int{"unlimited": 0, "kv": 4096 * 400} {
+		b.Run(name, func(b *testing.B) {
+			const n = 4096
+			c := testCore(b, Options{MaxRunning: n, StepTokens: 16 * n, KVTokens: kv, Cost: Constant{Prefill: 1, Decode: 1}})
+			submitted, ids := uint32(0), 0
+			prompt := make([]uint32, 16)
+			submit := func(now int64) {
+				submitted++
+				prompt[0] = submitted
+				// The lengths differ, so that ends and beginnings spread out.
+				r := prepare(b, c, Params{Prompt: prompt, MaxTokens: 128 + int(submitted*2654435761>>24)})
+				if _, err := c.Submit(now, now, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range n {
+				submit(0)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				now, _ := c.Due()
+				if s := c.Advance(now); s != nil {
+					ids += len(s.ID)
+					for range s.Done {
+						submit(now)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(ids), "ns/token")
+			if kv > 0 {
+				b.ReportMetric(float64(c.Counts().Retracted)/float64(submitted), "retractions/request")
+			}
+		})
 	}
 }

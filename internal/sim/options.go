@@ -54,6 +54,10 @@ type Options struct {
 	KVTokens int
 	// PageSize is the number of tokens of a KV block. Default 16.
 	PageSize int
+	// Conservativeness says how much room admission leaves for what running
+	// requests may still generate: it scales the share that is reserved, 0.7 at
+	// first. Less admits more requests, and makes retraction likely. Default 1.
+	Conservativeness float64
 	// DPSize is the number of data-parallel ranks. Each has a waiting queue, a
 	// running batch and a KV cache of its own, so that MaxRunning, MaxQueued,
 	// StepTokens and KVTokens hold for each; they step together, and a step takes
@@ -88,6 +92,7 @@ func (o Options) WithDefaults() (Options, error) {
 	setDefault(&o.StreamInterval, 1)
 	setDefault(&o.Speculation, 1)
 	setDefault(&o.PageSize, 16)
+	setDefault(&o.Conservativeness, 1)
 	setDefault(&o.DPSize, 1)
 	setDefault(&o.MaxLag, 100*time.Millisecond)
 	if o.Cost == nil {
@@ -114,6 +119,8 @@ func (o *Options) checkScheduling() error {
 		return fmt.Errorf("sim options: page_size is %d; it must be below %d", o.PageSize, never/2)
 	case o.KVTokens > 0 && o.KVTokens/o.PageSize*o.PageSize < 2+o.drafts():
 		return fmt.Errorf("sim options: a KV cache of kv_tokens %d in pages of page_size %d holds no request; raise kv_tokens", o.KVTokens, o.PageSize)
+	case !(o.Conservativeness > 0):
+		return fmt.Errorf("sim options: conservativeness is %v; it must be above 0", o.Conservativeness)
 	case slices.Contains(o.LoRAs, ""):
 		return fmt.Errorf("sim options: a LoRA adapter without a name")
 	case int(o.Role) >= len(roleNames):

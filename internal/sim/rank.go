@@ -11,10 +11,10 @@ type rank struct {
 	context  int64 // tokens that the requests of decode have, without those held
 	queued   int64 // tokens that the requests of waiting have
 
-	kv    *kv   // nil when unlimited
-	short []Ref // of decode, those that need pages before the next step
-	ratio float64
-	link  int64 // when the transfers given to the link so far are over it
+	kv    *kv     // nil when unlimited
+	short []Ref   // of decode, those that need pages before the next step
+	share float64 // of what running requests may still generate, kept free by admission
+	link  int64   // when the transfers given to the link so far are over it
 
 	batch Batch // of the step under way
 }

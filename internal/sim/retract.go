@@ -121,5 +121,5 @@ func (c *Core) reconsider(k *rank) {
 		generated += int(r.generated) + retractSteps
 		limit += min(int(r.max), foresight)
 	}
-	k.ratio = min(1, max(k.ratio, float64(generated)/float64(limit+1)))
+	k.share = min(1, max(k.share, float64(generated)/float64(limit+1)))
 }

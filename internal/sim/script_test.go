@@ -26,7 +26,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //	engine [NAME] [max_running=N] [max_queued=N] [step_tokens=N] [chunk=N]
 //	       [prefill=DURATION] [decode=DURATION] [kv=TOKENS] [page=TOKENS] [dp=N]
 //	       [priority=on] [interval=N] [speculation=MEAN] [lora=NAME,...]
-//	       [role=ROLE] [bandwidth=BYTES/S] [latency=DURATION]
+//	       [conservativeness=F] [role=ROLE] [bandwidth=BYTES/S] [latency=DURATION]
 //
 // A request at the current time. Its prompt is a number of tokens, or pieces
 // joined by +: WORD:N are N tokens that depend on the word and their place in the
@@ -44,6 +44,8 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //	run for=DURATION       advance, print each step
 //	counts                 the totals, without those that are 0
 //	loads                  what each rank holds
+//	share                  of what running requests may still generate, what admission keeps free
+//	quiet for=DURATION     advance, print nothing
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -182,8 +184,18 @@ func (s *script) command(text string) {
 		s.say("flushed: %v", s.on.core.FlushCache())
 	case "run":
 		s.run(s.on.now + int64(l.dur("for")))
+	case "quiet":
+		before := s.out.Len()
+		s.run(s.on.now + int64(l.dur("for")))
+		kept := s.out.String()[:before]
+		s.out.Reset()
+		s.out.WriteString(kept)
 	case "counts":
 		s.counts()
+	case "share":
+		for i := range s.on.core.ranks {
+			s.say("rank %d keeps %.3f free", i, s.on.core.ranks[i].share)
+		}
 	case "loads":
 		for i, x := range s.on.core.Loads(nil) {
 			s.say("rank %d: %d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",
@@ -208,7 +220,7 @@ func (s *script) engine(l *line) {
 	}
 	o := Options{
 		MaxRunning: l.num("max_running"), MaxQueued: l.num("max_queued"), StepTokens: l.num("step_tokens"),
-		ChunkedPrefill: l.num("chunk"), KVTokens: l.num("kv"), PageSize: l.num("page"), DPSize: l.num("dp"),
+		ChunkedPrefill: l.num("chunk"), KVTokens: l.num("kv"), PageSize: l.num("page"), DPSize: l.num("dp"), Conservativeness: l.float("conservativeness"),
 		PriorityScheduling: l.word("priority") == "on", StreamInterval: l.num("interval"), Speculation: l.float("speculation"),
 		Role: role, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
 		Cost: Constant{Prefill: l.dur("prefill"), Decode: l.dur("decode")},
@@ -302,7 +314,7 @@ func (s *script) print(step *Step) {
 	for _, d := range step.Done {
 		more := ""
 		if d.Retractions > 0 {
-			more = fmt.Sprintf(", %d times retracted", d.Retractions)
+			more = fmt.Sprintf(", retractions %d", d.Retractions)
 		}
 		if d.Handle != nil {
 			more += fmt.Sprintf(", handle of %d tokens", d.Handle.Tokens)

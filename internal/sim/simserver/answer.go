@@ -11,8 +11,10 @@ type answer struct {
 	d     *dialect
 	voice voice
 
-	head       string // of an event, up to its choices
+	head       string   // of an event, up to its choices
+	heads      []string // by output, where they differ
 	headWhole  string
+	rids       []string // by output, on SGLang
 	stream     bool
 	usage      bool // in the stream, in an event at its end
 	continuous bool // in each event
@@ -75,7 +77,11 @@ func (o *output) clear() {
 // choiceHead appends an event up to the inside of its choice.
 func (a *answer) choiceHead(b []byte, slot uint32) []byte {
 	b = append(b, "data: "...)
-	b = append(b, a.head...)
+	if int(slot) < len(a.heads) {
+		b = append(b, a.heads[slot]...)
+	} else {
+		b = append(b, a.head...)
+	}
 	b = append(b, `[{"index":`...)
 	b = strconv.AppendUint(b, uint64(slot), 10)
 	return append(b, ',')

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
@@ -119,20 +120,14 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
-	model, now := e.prepare.Model, time.Now().Unix()
-	if lora != "" {
-		model = lora
+	if err := a.introduce(req, lora, len(prompts)); err != nil {
+		return nil, err
 	}
-	id := a.id
-	if a.voice != sglang {
-		id = a.d.idPrefix + id
-	}
-	a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
 	a.draw(prompts)
 
 	requests := make([]sim.Request, 0, len(prompts)*a.n)
 	a.outputs = make([]output, 0, cap(requests))
-	for _, prompt := range prompts {
+	for i, prompt := range prompts {
 		a.promptTokens += len(prompt)
 		for k := range a.n {
 			p := params
@@ -140,6 +135,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			// The choices of one prompt must differ.
 			p.Seed += uint64(k) * 0x9e3779b97f4a7c15
 			prepared, err := a.add(output{
+				name:     a.rid(i*a.n + k),
 				stops:    stopScanner{list: stops, keep: req.showStop()},
 				showStop: req.showStop(),
 				sendStop: a.voice != sglang || req.NoStopTrim,
@@ -155,6 +151,51 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		}
 	}
 	return requests, nil
+}
+
+// introduce puts together what all events begin with.
+func (a *answer) introduce(req *completionRequest, lora string, prompts int) error {
+	model, now := a.e.prepare.Model, time.Now().Unix()
+	if lora != "" {
+		model = lora
+	}
+	if a.voice != sglang {
+		id := a.d.idPrefix + a.id
+		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
+		return nil
+	}
+	// SGLang says the name that it was asked for, whatever that is, and each
+	// output has a request id of its own, which is the id of its events.
+	if model = req.Model; model == "" {
+		model = "default"
+	}
+	batch := a.n > 1 || req.Prompt.Kind() == '[' && (prompts > 1 || !isIDs(req.Prompt))
+	var err error
+	if a.rids, err = names(req.RID, batch, prompts, a.n); err != nil {
+		return err
+	}
+	if a.id == "" {
+		a.id = a.rids[0]
+	}
+	for _, rid := range a.rids {
+		a.heads = append(a.heads, head(rid, a.d.chunk, model, now))
+	}
+	a.head, a.headWhole = a.heads[len(a.heads)-1], head(a.rids[0], a.d.object, model, now)
+	return nil
+}
+
+// isIDs says whether a list is one of token ids.
+func isIDs(v jsontext.Value) bool {
+	var ids []uint32
+	return json.Unmarshal(v, &ids) == nil
+}
+
+// rid gives an output's request id on SGLang.
+func (a *answer) rid(slot int) string {
+	if a.rids == nil {
+		return ""
+	}
+	return a.rids[slot]
 }
 
 // params gives what the engine is asked for, but for the prompt.

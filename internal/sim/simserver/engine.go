@@ -76,6 +76,8 @@ type Engine struct {
 	jobs    []*job // by ref; Run's
 	touched []*outbox
 	late    lateness
+	meter   meter
+	again   []int // by DP rank: requests in the queue again
 
 	refused  atomic.Uint64 // by a face, before the core saw them
 	sessions sessions
@@ -87,6 +89,8 @@ type Engine struct {
 	stateMu sync.Mutex
 	counts  sim.Counts
 	lateNow lateness
+	loads   []sim.Load // by DP rank, as the next
+	waiting []int      // again's
 }
 
 // New makes an engine that stands still until Run.
@@ -102,9 +106,12 @@ func New(o Options) (*Engine, error) {
 	if o.MaxPending == 0 {
 		o.MaxPending = 4 << 20
 	}
+	if o.SGLang.WeightVersion == "" {
+		o.SGLang.WeightVersion = "default"
+	}
 	var id [8]byte
 	rand.Read(id[:]) // it never fails
-	return &Engine{
+	e := &Engine{
 		opts:      o,
 		core:      core,
 		prepare:   core.Options(),
@@ -113,8 +120,11 @@ func New(o Options) (*Engine, error) {
 		faults:    faults,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		done:      make(chan struct{}),
+		again:     make([]int, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
-	}, nil
+	}
+	e.publish()
+	return e, nil
 }
 
 // job is a request on its way through the engine.
@@ -124,9 +134,12 @@ type job struct {
 	seed int64  // of its request
 
 	// Run's:
-	ref   sim.Ref
-	live  bool         // the core has it
-	ended infer.Reason // set when it ended before the core had it
+	stamps infer.Stamps // from its first id on
+	rank   int          // of DP, from its first id on
+	queued bool         // it was sent back to the queue, and has had no id since
+	ref    sim.Ref
+	live   bool         // the core has it
+	ended  infer.Reason // set when it ended before the core had it
 }
 
 // Run drives the engine until ctx ends. It is called once. Requests handed in
@@ -164,6 +177,8 @@ func (e *Engine) Run(ctx context.Context) {
 func (e *Engine) apply(o *op) {
 	j := o.job
 	switch {
+	case o.call != nil:
+		o.call()
 	case o.reply == nil && !j.live:
 		// Before its submission, or after its end, which is as good as never.
 		j.ended = o.reason
@@ -200,9 +215,13 @@ func (e *Engine) advance(now int64) {
 // deliver hands a step's results to their boxes: columns first, then one
 // flush per box.
 func (e *Engine) deliver(s *sim.Step) {
+	e.meter.step(s, e.jobs)
 	for i, ref := range s.Ref {
 		j := e.jobs[ref]
 		e.touch(j.box)
+		if j.queued {
+			e.requeued(j, false)
+		}
 		j.box.building.add(j.slot, s.ID[i], s.Total[i])
 	}
 	for _, f := range s.First {
@@ -212,15 +231,33 @@ func (e *Engine) deliver(s *sim.Step) {
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]
 		e.touch(j.box)
-		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, Done: d})
+		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, queued: j.queued, Done: d})
+		if j.queued {
+			e.requeued(j, false)
+		}
 		j.live = false
 		e.jobs[d.Ref] = nil
+	}
+	for _, ref := range s.Retracted {
+		// It is told with what comes next.
+		j := e.jobs[ref]
+		e.requeued(j, true)
+		j.box.building.retracted = append(j.box.building.retracted, j.slot)
 	}
 	for i, b := range e.touched {
 		b.flush(s.End, s.Running, s.Waiting)
 		e.touched[i] = nil
 	}
 	e.touched = e.touched[:0]
+}
+
+// requeued notes that a request was sent back to the queue, or left it again.
+func (e *Engine) requeued(j *job, queued bool) {
+	if j.queued = queued; queued {
+		e.again[j.rank]++
+	} else {
+		e.again[j.rank]--
+	}
 }
 
 func (e *Engine) touch(b *outbox) {
@@ -279,6 +316,22 @@ func (e *Engine) Aborts() []Abort {
 // end aborts or stops a request; it does not wait.
 func (e *Engine) end(j *job, reason infer.Reason) {
 	e.inbox.put(op{job: j, reason: reason})
+}
+
+// do makes Run call f, and waits for it.
+func (e *Engine) do(ctx context.Context, f func()) error {
+	called := make(chan struct{})
+	if !e.inbox.put(op{call: func() { f(); close(called) }}) {
+		return errStopped()
+	}
+	select {
+	case <-called:
+		return nil
+	case <-e.done:
+		return errStopped()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func errStopped() error {

@@ -44,6 +44,7 @@ type output struct {
 	changed  bool // it is in the exchange's list
 	began    bool // something of it was written
 
+	name   string // its own, where the wire has one
 	prompt []uint32
 	// What stopped it is shown in the text, and sent among the ids.
 	showStop, sendStop bool
@@ -66,11 +67,14 @@ type output struct {
 	latest     int64 // when the latest was, ns
 	cached     int   // prompt tokens found in the cache
 	rank       int   // the DP rank that has it
-	stamps     infer.Stamps
-	reason     infer.Reason // set when it ended
-	matched    match        // with ReasonStop
-	failure    error        // the engine refused it
-	summary    sim.Done
+
+	retractions int
+	stamps      infer.Stamps
+	reason      infer.Reason // set when it ended
+	matched     match        // with ReasonStop
+	failure     error        // the engine refused it
+	queued      bool         // it was in the queue when it ended
+	summary     sim.Done
 }
 
 // match is what stopped an output: an id, or a stop string.
@@ -254,8 +258,13 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 		o := &x.outputs[first.slot]
 		o.stamps, o.cached, o.rank = first.Stamps, first.Cached, first.DPRank
 	}
-	for _, d := range x.taken.done {
-		x.outputs[d.slot].summary = d.Done
+	for _, slot := range x.taken.retracted {
+		x.outputs[slot].retractions++
+	}
+	for i := range x.taken.done {
+		d := &x.taken.done[i]
+		o := &x.outputs[d.slot]
+		o.summary, o.queued, o.retractions = d.Done, d.queued, d.Retractions
 	}
 	for k, slot := range x.taken.slot {
 		o := &x.outputs[slot]

@@ -8,7 +8,8 @@ import (
 	"weir/internal/trace"
 )
 
-// op is a submission, when reply is set, or the end of a request.
+// op is a submission, when reply is set, the end of a request, or, without a
+// job, a call that Run makes.
 type op struct {
 	at      int64
 	job     *job
@@ -16,6 +17,7 @@ type op struct {
 	created int64        // of a submission, as the rest
 	request sim.Request
 	reply   chan error // of capacity 1
+	call    func()
 }
 
 // inbox is what the faces ask of Run, in the order of its stamps.

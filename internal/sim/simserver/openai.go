@@ -33,7 +33,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("POST /v1/chat/completions", e.completion(chatDialect, plain))
 	mux.HandleFunc("POST /v1/completions", e.completion(textDialect, plain))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeError))
-	mux.HandleFunc("GET /v1/models", e.modelList(plain))
+	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("GET /v1/models/{model...}", e.model)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.Handle("/admin/", e.AdminHandler())
@@ -145,42 +145,59 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b)
 }
 
-// modelCard is a model as /v1/models lists it. Root and Parent are of vLLM and
-// SGLang, whose LoRA adapters are models with a parent.
+// modelCard is a model as /v1/models lists it.
 type modelCard struct {
-	ID          string  `json:"id"`
-	Object      string  `json:"object"`
-	Created     int64   `json:"created"`
-	OwnedBy     string  `json:"owned_by"`
-	Root        string  `json:"root,omitzero"`
-	Parent      *string `json:"parent,omitzero"`
-	MaxModelLen int     `json:"max_model_len,omitzero"`
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	OwnedBy     string `json:"owned_by"`
+	MaxModelLen *int   `json:"max_model_len"`
+}
+
+// engineCard is a model as vLLM and SGLang list it: LoRA adapters are models
+// with a parent.
+type engineCard struct {
+	modelCard
+	Root   string  `json:"root"`
+	Parent *string `json:"parent"`
 }
 
 // cards lists the engine's model and its LoRA adapters.
 func (e *Engine) cards(owner string) []modelCard {
-	base := e.prepare.Model
-	list := []modelCard{{ID: base, Object: "model", Created: 1700000000, OwnedBy: owner, MaxModelLen: e.prepare.ContextLength}}
+	list := []modelCard{{ID: e.prepare.Model, MaxModelLen: &e.prepare.ContextLength}}
 	for _, name := range e.prepare.LoRAs {
-		list = append(list, modelCard{ID: name, Object: "model", Created: 1700000000, OwnedBy: owner, Parent: &base})
+		list = append(list, modelCard{ID: name})
 	}
-	if owner != "weir" {
-		for i := range list {
-			list[i].Root = list[i].ID
-		}
+	for i := range list {
+		list[i].Object, list[i].Created, list[i].OwnedBy = "model", 1700000000, owner
 	}
 	return list
 }
 
-// modelList serves /v1/models.
-func (e *Engine) modelList(v voice) http.HandlerFunc {
-	owner := [...]string{plain: "weir", vllm: "vllm", sglang: "sglang"}[v]
+func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
+	writeModels(w, e.cards("weir"))
+}
+
+// engineModels serves /v1/models as vLLM and SGLang do.
+func (e *Engine) engineModels(owner string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, struct {
-			Object string      `json:"object"`
-			Data   []modelCard `json:"data"`
-		}{"list", e.cards(owner)})
+		var list []engineCard
+		for i, c := range e.cards(owner) {
+			one := engineCard{modelCard: c, Root: c.ID}
+			if i > 0 {
+				one.Parent = &e.prepare.Model
+			}
+			list = append(list, one)
+		}
+		writeModels(w, list)
 	}
+}
+
+func writeModels[T any](w http.ResponseWriter, data []T) {
+	writeJSON(w, http.StatusOK, struct {
+		Object string `json:"object"`
+		Data   []T    `json:"data"`
+	}{"list", data})
 }
 
 func (e *Engine) model(w http.ResponseWriter, r *http.Request) {

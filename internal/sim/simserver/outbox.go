@@ -11,6 +11,7 @@ import (
 // order they were generated.
 type batch struct {
 	slot, id, total  []uint32
+	retracted        []uint32 // slots that were sent back to the queue
 	first            []first
 	done             []done
 	steps            int
@@ -24,8 +25,9 @@ type first struct {
 }
 
 type done struct {
-	slot uint32
-	end  int64 // of its step, ns
+	slot   uint32
+	end    int64 // of its step, ns
+	queued bool  // it was in the queue again
 	sim.Done
 }
 
@@ -44,7 +46,7 @@ func (b *batch) keep(n int) {
 }
 
 func (b *batch) reset() {
-	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], first: b.first[:0], done: b.done[:0]}
+	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], retracted: b.retracted[:0], first: b.first[:0], done: b.done[:0]}
 }
 
 // outbox carries results from Run to the goroutine that writes them to one
@@ -75,6 +77,7 @@ func (b *outbox) flush(end int64, running, waiting int) {
 		p.slot = append(p.slot, s.slot...)
 		p.id = append(p.id, s.id...)
 		p.total = append(p.total, s.total...)
+		p.retracted = append(p.retracted, s.retracted...)
 		p.first = append(p.first, s.first...)
 		p.done = append(p.done, s.done...)
 	}

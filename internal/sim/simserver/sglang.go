@@ -1,10 +1,17 @@
 package simserver
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
 )
 
 // SGLangOptions shape the face that speaks like SGLang, by SGLang's own flags.
@@ -22,9 +29,167 @@ type SGLangOptions struct {
 	// WeightVersion is what answers say of the weights (--weight-version).
 	// Default "default".
 	WeightVersion string
+	// Args are told by /server_info besides what the engine knows itself.
+	Args map[string]any
 }
 
-// sglangError is SGLang's shape of an error on its OpenAI endpoints.
+// SGLangVersion is the version that the face says it is.
+const SGLangVersion = "0.5.16"
+
+// sglangFace is the face's own state.
+type sglangFace struct {
+	e       *Engine
+	weights string // of every meta_info: the weights, up to the retractions
+	started time.Time
+
+	mu   sync.Mutex
+	jobs map[string]*job // under way, by request id
+}
+
+// ServeSGLang serves SGLang's HTTP API, and the admin calls, on l until ctx
+// ends; every request has been answered or broken off then. It closes l. The
+// engine must have a Tokenizer.
+func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
+	if err := e.wantTokenizer(l, "sglang"); err != nil {
+		return err
+	}
+	return e.serveHTTP(ctx, e.listen(l), e.sglangHandler())
+}
+
+func (e *Engine) sglangHandler() http.Handler {
+	f := &sglangFace{
+		e: e, started: time.Now(), jobs: map[string]*job{},
+		weights: `,"weight_version":` + quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
+	}
+	mux := http.NewServeMux()
+	both := func(path string, h http.HandlerFunc) {
+		mux.HandleFunc("GET "+path, h)
+		mux.HandleFunc("POST "+path, h)
+	}
+	mux.HandleFunc("POST /generate", f.generate)
+	mux.HandleFunc("PUT /generate", f.generate)
+	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
+	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeSGLangError))
+	mux.HandleFunc("GET /v1/models", e.engineModels("sglang"))
+	mux.HandleFunc("GET /health", f.health)
+	mux.HandleFunc("GET /health_generate", f.health)
+	for _, prefix := range []string{"/", "/get_"} {
+		mux.HandleFunc("GET "+prefix+"server_info", f.serverInfo)
+		mux.HandleFunc("GET "+prefix+"model_info", f.modelInfo)
+	}
+	mux.HandleFunc("GET /v1/loads", f.loads)
+	mux.HandleFunc("GET /get_load", f.getLoad)
+	mux.HandleFunc("POST /abort_request", f.abortRequest)
+	both("/flush_cache", f.flushCache)
+	if e.opts.SGLang.Metrics {
+		mux.Handle("GET /metrics", e.metricsHandler(e.sglangMetrics))
+	}
+	mux.Handle("/admin/", e.AdminHandler())
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	})
+	return mux
+}
+
+// register notes an exchange's outputs by their request ids, so that they can
+// be aborted. One that is under way already is refused.
+func (f *sglangFace) register(x *exchange) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range x.outputs {
+		name := x.outputs[i].name
+		if _, twice := f.jobs[name]; twice {
+			for k := range i {
+				delete(f.jobs, x.outputs[k].name)
+			}
+			return infer.Errorf(infer.CodeInvalid, "Duplicate request ID detected: %s", name)
+		}
+		f.jobs[name] = &x.outputs[i].job
+	}
+	return nil
+}
+
+// forget is the end of register.
+func (f *sglangFace) forget(x *exchange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range x.outputs {
+		delete(f.jobs, x.outputs[i].name)
+	}
+}
+
+// abortRequest aborts all requests whose id begins with the one given: the
+// engine compares beginnings, so that conv-1 aborts conv-10 too. Unknown ids
+// are no error.
+func (f *sglangFace) abortRequest(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		RID      string `json:"rid"`
+		AbortAll bool   `json:"abort_all"`
+	}
+	if err := f.bodyOf(w, r, &req); err != nil {
+		writeSGLangError(w, err)
+		return
+	}
+	if req.RID == "" && !req.AbortAll {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for rid, j := range f.jobs {
+		if req.AbortAll || strings.HasPrefix(rid, req.RID) {
+			f.e.abort(j)
+		}
+	}
+}
+
+// completion serves one dialect of completions.
+func (f *sglangFace) completion(d *dialect) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a := &answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), d: d, voice: sglang}
+		refuse := func(err error) { writeSGLangError(w, err) }
+		requests, err := a.accept()
+		if err == nil {
+			err = f.register(&a.exchange)
+		}
+		if err != nil {
+			f.e.refused.Add(1)
+			refuse(err)
+			return
+		}
+		defer f.forget(&a.exchange)
+		if !a.delay(refuse) {
+			f.e.refused.Add(1)
+			return
+		}
+		defer a.abandon()
+		for i := range requests {
+			err := a.submit(&a.outputs[i], requests[i])
+			switch {
+			case err == nil:
+			case infer.AsError(err).Code != infer.CodeOverloaded:
+				refuse(err)
+				return
+			case !a.stream:
+				refuse(errQueueFull())
+				return
+			default:
+				// It is found out when the stream has begun.
+				a.refused(&a.outputs[i], errQueueFull())
+			}
+		}
+		switch {
+		case a.stream:
+			eventStream(w, "text/event-stream; charset=utf-8")
+			a.exchange.stream(a, false)
+		case a.whole(refuse):
+			a.writeWhole(a.wholeBody())
+		}
+	}
+}
+
+// sglangError is SGLang's shape of an error on its OpenAI endpoints, and of all
+// that the server is to blame for.
 type sglangError struct {
 	Object  string  `json:"object"`
 	Message string  `json:"message"`
@@ -51,4 +216,50 @@ func appendSGLangError(b []byte, err error) []byte {
 	b = append(b, `,"type":"SERVICE_UNAVAILABLE","param":null,"code":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	return append(b, "}}"...)
+}
+
+// Health checks generate a token, and look for an answer once a second.
+const (
+	healthStep  = time.Second
+	healthBound = 20 * time.Second
+)
+
+// health runs a generation of one token and is well as soon as anything came
+// from the scheduler since. It looks only when a second has passed, so that it
+// never answers sooner.
+func (f *sglangFace) health(w http.ResponseWriter, r *http.Request) {
+	since := trace.Now()
+	x := newExchange(f.e, w, r, "", since)
+	x.outputs = make([]output, 0, 1)
+	request, err := x.add(output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
+	if err != nil {
+		writeSGLangError(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
+	defer cancel()
+	defer x.abandon()
+	// A full queue does not matter while it moves.
+	_ = x.submit(&x.outputs[0], request)
+	tick := time.NewTicker(healthStep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case <-f.e.done:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if x.box.take(&x.taken) {
+			for _, d := range x.taken.done {
+				x.outputs[d.slot].over = true
+			}
+		}
+		if f.e.lastOutput() >= since {
+			return
+		}
+	}
 }

@@ -86,7 +86,9 @@ type bench struct {
 	t      testing.TB
 	e      *Engine
 	words  *content.Words
-	openai string // base URL
+	openai string // base URL, as the next two
+	sglang string
+	vllm   string
 	plane  string // host:port
 	client *http.Client
 }
@@ -110,7 +112,8 @@ func start(t testing.TB, o Options) *bench {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bench{t: t, e: e, words: words, client: &http.Client{Transport: &http.Transport{}}}
-	ended := make(chan error, 3)
+	const faces = 4
+	ended := make(chan error, faces+1)
 	serve := func(f func(context.Context, net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -120,11 +123,13 @@ func start(t testing.TB, o Options) *bench {
 		return l.Addr().String()
 	}
 	b.openai = "http://" + serve(e.ServeOpenAI)
+	b.sglang = "http://" + serve(e.ServeSGLang)
+	b.vllm = "http://" + serve(e.ServeVLLM)
 	b.plane = serve(e.ServePlane)
 	go func() { e.Run(ctx); ended <- nil }()
 	t.Cleanup(func() {
 		cancel()
-		for range 3 {
+		for range faces + 1 {
 			if err := <-ended; err != nil {
 				t.Errorf("a face ended with %v", err)
 			}
@@ -212,7 +217,7 @@ type wireAnswer struct {
 		Message string `json:"message"`
 		Type    string `json:"type"`
 		Param   string `json:"param"`
-		Code    string `json:"code"`
+		Code    any    `json:"code"`
 	} `json:"error"`
 }
 
@@ -220,10 +225,14 @@ type wireAnswer struct {
 // is. err is the transport's.
 func (b *bench) post(ctx context.Context, path, body string, header ...string) (a answerText, err error) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.openai+path, strings.NewReader(body))
+	if strings.HasPrefix(path, "/") {
+		path = b.openai + path
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -269,7 +278,10 @@ func (a *answerText) read(data []byte) error {
 		return fmt.Errorf("%w: %s", err, data)
 	}
 	if w.Error != nil {
-		a.errorCode, a.errorParam, a.errorMessage = w.Error.Code, w.Error.Param, w.Error.Message
+		a.errorParam, a.errorMessage = w.Error.Param, w.Error.Message
+		if w.Error.Code != nil {
+			a.errorCode = fmt.Sprint(w.Error.Code)
+		}
 	}
 	if w.Usage != nil {
 		a.usage = w.Usage

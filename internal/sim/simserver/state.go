@@ -64,6 +64,8 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 func (e *Engine) publish() {
 	e.stateMu.Lock()
 	e.counts, e.lateNow = e.core.Counts(), e.late
+	e.loads = e.core.Loads(e.loads[:0])
+	e.waiting = append(e.waiting[:0], e.again...)
 	e.stateMu.Unlock()
 }
 

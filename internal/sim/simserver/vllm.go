@@ -50,7 +50,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
 	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeVLLMError))
-	mux.HandleFunc("GET /v1/models", e.modelList(vllm))
+	mux.HandleFunc("GET /v1/models", e.engineModels("vllm"))
 	mux.HandleFunc("POST /tokenize", f.tokenize)
 	mux.HandleFunc("POST /detokenize", f.detokenize)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
@@ -64,6 +64,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("GET /ping", ok)
 	mux.HandleFunc("POST /ping", ok)
 
+	mux.Handle("GET /metrics", e.metricsHandler(e.vllmMetrics))
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
@@ -141,6 +142,7 @@ type tokenizeRequest struct {
 	Model    string         `json:"model"`
 	Prompt   *string        `json:"prompt"`
 	Messages jsontext.Value `json:"messages"`
+	Strs     bool           `json:"return_token_strs"`
 }
 
 func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
@@ -151,6 +153,9 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 		}
 		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
 			return nil, err
+		}
+		if req.Strs {
+			return nil, notSimulated("return_token_strs")
 		}
 		if req.Prompt == nil {
 			prompts, err := f.e.chatPrompt(&completionRequest{Messages: req.Messages})
@@ -169,14 +174,11 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, err)
 		return
 	}
-	if ids == nil {
-		ids = []uint32{}
-	}
 	writeJSON(w, http.StatusOK, struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []uint32 `json:"tokens"`
-		TokenStrs   []string `json:"token_strs,format:emitnull"`
+		Count       int       `json:"count"`
+		MaxModelLen int       `json:"max_model_len"`
+		Tokens      []uint32  `json:"tokens"`
+		TokenStrs   *[]string `json:"token_strs"`
 	}{len(ids), f.e.prepare.ContextLength, ids, nil})
 }
 

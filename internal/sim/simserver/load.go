@@ -1,0 +1,72 @@
+package simserver
+
+import (
+	"context"
+	"slices"
+
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// rankState is what one DP rank of the engine holds and does.
+type rankState struct {
+	rank                int
+	running, waiting    int
+	retracted           int // of waiting, those that ran before
+	waitingTokens       int // of prompts that wait
+	used, cached, total int // tokens of the KV cache: held by requests, kept for others, and all; total is 0 without a bound
+	throughput          float64
+	hitRate             float64
+	prefilled           uint64
+	prefillBusy         uint64 // us
+}
+
+// usage is the share of the KV cache that requests hold; 0 where it has no
+// bound.
+func (l *rankState) usage() float64 {
+	if l.total == 0 {
+		return 0
+	}
+	return float64(l.used) / float64(l.total)
+}
+
+// loadOfRanks gives each rank's state. What the engine measures of all its
+// ranks together, each has an even share of.
+func (e *Engine) loadOfRanks() []rankState {
+	e.stateMu.Lock()
+	n, loads, again := e.counts, slices.Clone(e.loads), slices.Clone(e.waiting)
+	e.stateMu.Unlock()
+	m := &e.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ranks := uint64(len(loads))
+	list := make([]rankState, len(loads))
+	for i, l := range loads {
+		list[i] = rankState{
+			rank: i, running: l.Running + l.Transferring, waiting: l.Waiting, retracted: again[i],
+			waitingTokens: l.QueuedTokens, used: l.KVUsed, cached: l.KVIdle, total: l.KVTotal,
+			throughput: m.rate(trace.Now()) / float64(ranks), prefilled: n.Prefilled / ranks, prefillBusy: uint64(m.prefillBusy.Microseconds()),
+		}
+		if all := n.Prefilled + n.Cached; all > 0 {
+			list[i].hitRate = float64(n.Cached) / float64(all)
+		}
+	}
+	return list
+}
+
+// totals gives the core's counts.
+func (e *Engine) totals() sim.Counts {
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	return e.counts
+}
+
+// flushCache empties the prefix cache. It is false where requests are running
+// or waiting.
+func (e *Engine) flushCache(ctx context.Context) (ok bool, err error) {
+	err = e.do(ctx, func() {
+		ok = e.core.FlushCache()
+		e.publish()
+	})
+	return ok, err
+}

@@ -1,0 +1,440 @@
+package simserver
+
+import (
+	"net/http"
+	"strconv"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// generation is the answer to one request to /generate. It is the form of its
+// own exchange.
+//
+// Where the server streams cumulatively, as it does by default, an event
+// repeats all of the output so far, so that the bytes of a stream grow with the
+// square of its length. Each output keeps what it has said as JSON, so that the
+// work for an event is to copy it.
+type generation struct {
+	exchange
+	face        *sglangFace
+	items       []item
+	said        []said
+	batch       bool // events have an index, and a whole answer is a list
+	streams     bool
+	incremental bool
+	promptIDs   bool
+}
+
+// said is the JSON of what an output has said: all of it, or, where the server
+// streams incrementally, what the next event says.
+type said struct {
+	text, ids             []byte
+	logprobs, top, wanted []byte
+	scored                int    // entries of logprobs, in all events
+	all                   []byte // the text, where the next event does not have all of it
+	last                  uint32 // the latest id
+
+	head, inputs, stages string // what all events say; stages from the first token on
+	known                bool   // stages is complete
+	dispatched           int64  // when the engine had it, ns
+	firstSent            int64  // when its first event was made, ns
+}
+
+func (f *sglangFace) generate(w http.ResponseWriter, r *http.Request) {
+	g := &generation{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), face: f}
+	var req generateRequest
+	if err := f.bodyOf(w, r, &req); err != nil {
+		f.e.refused.Add(1)
+		writeSGLangError(w, err)
+		return
+	}
+	refuse := func(err error) { writeNativeError(w, err) }
+	if req.Stream {
+		// Whatever is wrong, the answer is a stream, and its status 200.
+		refuse = func(err error) {
+			eventStream(w, "text/event-stream; charset=utf-8")
+			b := append([]byte("data: "), appendNativeStreamError(nil, err)...)
+			// An error here is the client's hang-up.
+			_, _ = w.Write(append(b, "\n\ndata: [DONE]\n\n"...))
+		}
+	}
+	requests, err := g.accept(&req)
+	if err == nil {
+		err = f.register(&g.exchange)
+	}
+	if err != nil {
+		f.e.refused.Add(1)
+		refuse(err)
+		return
+	}
+	defer f.forget(&g.exchange)
+	if !g.delay(func(err error) { writeNativeError(w, err) }) {
+		f.e.refused.Add(1)
+		return
+	}
+	defer g.abandon()
+	if !g.dispatch(requests, refuse) {
+		return
+	}
+	if g.streams {
+		g.stream(g, false)
+	} else if g.whole(refuse) {
+		g.writeWhole(g.wholeBody())
+	}
+}
+
+// accept reads a request up to the point where the engine may be asked.
+func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
+	items, batch, err := g.e.items(req)
+	if err != nil {
+		return nil, err
+	}
+	g.items, g.batch, g.streams, g.promptIDs = items, batch, req.Stream, req.ReturnPromptTokenIDs
+	g.incremental = req.Stream && g.e.opts.SGLang.Incremental
+	if g.id == "" {
+		g.id = items[0].rid
+	}
+	var prompts [][]uint32
+	for i := range items {
+		prompts = append(prompts, items[i].params.Prompt)
+	}
+	g.draw(prompts)
+	requests := make([]sim.Request, 0, len(items))
+	g.outputs, g.said = make([]output, 0, len(items)), make([]said, len(items))
+	for i := range items {
+		it := &items[i]
+		prepared, err := g.add(output{
+			name:     it.rid,
+			ask:      it.ask,
+			stops:    stopScanner{list: it.stops, keep: !it.trim},
+			showStop: !it.trim, sendStop: !it.trim,
+		}, it.params)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, prepared)
+		g.begin(&g.said[i], it)
+	}
+	return requests, nil
+}
+
+// dispatch hands all outputs to the engine. One that is refused is aborted in
+// the stream, and ends the request where nothing is streamed; then it is false.
+func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
+	if g.streams {
+		eventStream(g.w, "text/event-stream; charset=utf-8")
+		// The head is sent before there is anything to say.
+		if http.NewResponseController(g.w).Flush() != nil {
+			return false
+		}
+	}
+	for i := range requests {
+		o := &g.outputs[i]
+		err := g.submit(o, requests[i])
+		g.said[i].dispatched = trace.Now()
+		switch {
+		case err == nil:
+		case g.r.Context().Err() != nil:
+			return false
+		case g.streams && infer.AsError(err).Code == infer.CodeOverloaded:
+			g.refused(o, errQueueFull())
+		case infer.AsError(err).Code == infer.CodeOverloaded:
+			refuse(errQueueFull())
+			return false
+		default:
+			refuse(err)
+			return false
+		}
+	}
+	return true
+}
+
+// errQueueFull has SGLang's words; callers look for them.
+func errQueueFull() error {
+	return infer.Errorf(infer.CodeOverloaded, "The request queue is full.")
+}
+
+// begin puts together what the events of an output have in common.
+func (g *generation) begin(s *said, it *item) {
+	b := append([]byte(`],"meta_info":{"id":`), quote(it.rid)...)
+	s.head = string(append(b, `,"finish_reason":`...))
+	if it.logprob {
+		s.inputs = string(g.e.appendInputLogprobs(nil, it))
+	}
+}
+
+// event implements form.
+func (g *generation) event(b []byte, o *output) []byte {
+	b = append(b, "data: "...)
+	b = g.object(b, o)
+	return append(b, "\n\n"...)
+}
+
+// stray implements form.
+func (g *generation) stray(b []byte) []byte {
+	return append(b, `data: {"text":"","output_ids":[],"meta_info":{"id":"stray","finish_reason":null,"prompt_tokens":1,"completion_tokens":0,"cached_tokens":0},"index":1048576}`+"\n\n"...)
+}
+
+// end implements form.
+func (g *generation) end(b []byte) []byte { return append(b, "data: [DONE]\n\n"...) }
+
+// wholeBody gives a complete answer that is not streamed.
+func (g *generation) wholeBody() []byte {
+	var b []byte
+	if g.batch {
+		b = append(b, '[')
+	}
+	for i := range g.outputs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = g.object(b, &g.outputs[i])
+	}
+	if g.batch {
+		b = append(b, ']')
+	}
+	return b
+}
+
+// object appends the JSON of what an output has to say.
+func (g *generation) object(b []byte, o *output) []byte {
+	s, it := &g.said[o.slot], &g.items[o.slot]
+	if s.firstSent == 0 {
+		s.firstSent = trace.Now()
+	}
+	first := !o.began
+	if it.hidden {
+		o.completion, o.text, o.ids = 0, o.text[:0], o.ids[:0]
+	}
+	g.take(o, s, it)
+	if g.abortedUnderWay(o) {
+		return g.abortObject(b, o, s)
+	}
+	b = append(b, '{')
+	if !g.e.opts.SGLang.SkipTokenizer {
+		b = append(b, `"text":"`...)
+		b = append(b, s.text...)
+		b = append(b, `",`...)
+	}
+	b = append(b, `"output_ids":[`...)
+	b = append(b, s.ids...)
+	b = append(b, s.head...)
+	b = g.appendFinishReason(b, o, it)
+	b = g.appendMeta(b, o, s, it, first)
+	b = append(b, '}')
+	if g.promptIDs {
+		b = append(b, `,"prompt_token_ids":[`...)
+		b = appendIDs(b, o.prompt)
+		b = append(b, ']')
+	}
+	if g.batch && g.streams {
+		b = append(b, `,"index":`...)
+		b = strconv.AppendUint(b, uint64(o.slot), 10)
+	}
+	if g.incremental {
+		s.text, s.ids = s.text[:0], s.ids[:0]
+		s.logprobs, s.top, s.wanted = s.logprobs[:0], s.top[:0], s.wanted[:0]
+	}
+	return append(b, '}')
+}
+
+// take turns what an output has pending into JSON.
+func (g *generation) take(o *output, s *said, it *item) {
+	if it.logprob && !it.hidden {
+		g.takeLogprobs(o, s, it)
+	}
+	at := len(s.text)
+	s.text = appendText(s.text, o.text)
+	if g.incremental {
+		s.all = append(s.all, s.text[at:]...)
+	}
+	if len(o.ids) > 0 {
+		if len(s.ids) > 0 {
+			s.ids = append(s.ids, ',')
+		}
+		s.ids = appendIDs(s.ids, o.ids)
+		s.last = o.ids[len(o.ids)-1]
+	}
+	o.clear()
+}
+
+// abortedUnderWay says whether an output ended where the engine's scheduler had
+// no say: refused, or aborted while it was queued, before it ran or after it
+// was sent back.
+func (g *generation) abortedUnderWay(o *output) bool {
+	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
+}
+
+// abortObject appends what is said of such an output. It is not like any other
+// object: it has no prompt_tokens, and in a stream it repeats the last id and
+// all of the text.
+func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
+	b = append(b, '{')
+	if !g.e.opts.SGLang.SkipTokenizer {
+		b = append(b, `"text":"`...)
+		if g.incremental {
+			b = append(b, s.all...)
+		} else {
+			b = append(b, s.text...)
+		}
+		b = append(b, `",`...)
+	}
+	b = append(b, `"output_ids":[`...)
+	switch {
+	case !g.streams:
+		b = append(b, s.ids...)
+	case o.completion > 0:
+		b = strconv.AppendUint(b, uint64(s.last), 10)
+	}
+	b = append(b, s.head...)
+	b = g.appendFinishReason(b, o, &g.items[o.slot])
+	b = append(b, `,"weight_version":`...)
+	b = append(b, quote(g.e.opts.SGLang.WeightVersion)...)
+	b = append(b, `,"e2e_latency":`...)
+	b = appendSeconds(b, trace.Now()-g.created)
+	b = append(b, `,"completion_tokens":`...)
+	b = strconv.AppendInt(b, int64(o.completion), 10)
+	b = append(b, '}')
+	if g.batch && g.streams {
+		b = append(b, `,"index":`...)
+		b = strconv.AppendUint(b, uint64(o.slot), 10)
+	}
+	return append(b, '}')
+}
+
+// appendFinishReason appends SGLang's finish_reason, an object or null.
+func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
+	switch o.reason {
+	case "":
+		return append(b, "null"...)
+	case infer.ReasonStop:
+		b = append(b, `{"type":"stop","matched":`...)
+		return append(appendMatch(b, o.matched), '}')
+	case infer.ReasonLength:
+		b = append(b, `{"type":"length","length":`...)
+		return append(strconv.AppendInt(b, int64(it.limit), 10), '}')
+	}
+	if o.failure == nil {
+		return append(b, `{"type":"abort","message":"aborted","status_code":null,"err_type":null}`...)
+	}
+	e := infer.AsError(o.failure)
+	code, _ := statusOf(e.Code)
+	b = append(b, `{"type":"abort","message":`...)
+	b = append(b, quote(e.Message)...)
+	b = append(b, `,"status_code":`...)
+	b = strconv.AppendInt(b, int64(code), 10)
+	return append(b, `,"err_type":null}`...)
+}
+
+// appendMeta appends the rest of meta_info after finish_reason.
+func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bool) []byte {
+	ended := o.reason != ""
+	b = append(b, `,"prompt_tokens":`...)
+	b = strconv.AppendInt(b, int64(len(o.prompt)), 10)
+	b = append(b, g.face.weights...)
+	b = strconv.AppendInt(b, int64(o.retractions), 10)
+	b = append(b, `,"reasoning_tokens":0`...)
+	if !s.known && o.stamps.QueueEnd != 0 {
+		s.known, s.stages = true, string(g.appendStages(nil, o))
+	}
+	b = append(b, s.stages...)
+	if it.logprob {
+		b = append(b, s.inputs...)
+		b = g.appendOutputLogprobs(b, s, it)
+	}
+	b = append(b, `,"completion_tokens":`...)
+	b = strconv.AppendInt(b, int64(g.reported(o)), 10)
+	b = append(b, `,"cached_tokens":`...)
+	b = strconv.AppendInt(b, int64(o.cached), 10)
+	metrics := g.e.opts.SGLang.Metrics
+	if ended {
+		b = append(b, `,"e2e_latency":`...)
+		b = appendSeconds(b, trace.Now()-g.created)
+		if metrics {
+			b = g.appendFinalStamps(b, o, s)
+		}
+	}
+	if first || ended && metrics {
+		b = append(b, `,"response_sent_to_client_ts":`...)
+		b = appendEpoch(b, s.firstSent)
+	}
+	return b
+}
+
+// appendStages appends what is known of an output from its first token on.
+func (g *generation) appendStages(b []byte, o *output) []byte {
+	if g.e.prepare.DPSize > 1 {
+		b = append(b, `,"dp_rank":`...)
+		b = strconv.AppendInt(b, int64(o.rank), 10)
+	}
+	if !g.e.opts.SGLang.Metrics {
+		return b
+	}
+	b = append(b, `,"queue_time":`...)
+	b = appendSeconds(b, o.stamps.QueueEnd-o.stamps.QueueStart)
+	b = append(b, `,"forward_entry_time":`...)
+	b = appendEpoch(b, o.stamps.QueueEnd)
+	b = append(b, `,"prefill_finished_time":`...)
+	return appendEpoch(b, o.stamps.PrefillEnd)
+}
+
+// appendFinalStamps appends the server's own times of an output that ended.
+func (g *generation) appendFinalStamps(b []byte, o *output, s *said) []byte {
+	b = append(b, `,"request_received_ts":`...)
+	b = appendEpoch(b, g.created)
+	b = append(b, `,"api_server_dispatch_finish_ts":`...)
+	b = appendEpoch(b, s.dispatched)
+	b = append(b, `,"request_finished_ts":`...)
+	b = appendEpoch(b, trace.Now())
+	if d := o.latest - o.stamps.FirstToken; d > 0 && o.completion > 1 {
+		b = append(b, `,"decode_throughput":`...)
+		b = strconv.AppendFloat(b, float64(o.completion-1)/(float64(d)/1e9), 'f', 3, 64)
+	}
+	return b
+}
+
+// appendSeconds appends nanoseconds as seconds.
+func appendSeconds(b []byte, ns int64) []byte {
+	return strconv.AppendFloat(b, float64(ns)/1e9, 'f', 9, 64)
+}
+
+// appendEpoch appends a stamp as seconds since 1970.
+func appendEpoch(b []byte, stamp int64) []byte {
+	t := trace.Wall(stamp)
+	b = strconv.AppendInt(b, t.Unix(), 10)
+	b = append(b, '.')
+	frac := t.Nanosecond()
+	for unit := 100_000_000; unit > 0; unit /= 10 {
+		b = append(b, byte('0'+frac/unit%10))
+	}
+	return b
+}
+
+// writeNativeError answers in the shapes of /generate's errors: what the caller
+// did wrong in one, what the server did in another.
+func writeNativeError(w http.ResponseWriter, err error) {
+	e := infer.AsError(err)
+	code, _ := statusOf(e.Code)
+	if code >= http.StatusInternalServerError {
+		writeSGLangError(w, err)
+		return
+	}
+	writeJSON(w, code, map[string]any{"error": map[string]string{"message": e.Message}})
+}
+
+// appendNativeStreamError appends the error of a stream that never began.
+func appendNativeStreamError(b []byte, err error) []byte {
+	e := infer.AsError(err)
+	code, _ := statusOf(e.Code)
+	kind := "invalid_request_error"
+	if code >= http.StatusInternalServerError {
+		kind = "internal_server_error"
+	}
+	b = append(b, `{"error":{"message":`...)
+	b = append(b, quote(e.Message)...)
+	b = append(b, `,"type":"`+kind+`","code":`...)
+	b = strconv.AppendInt(b, int64(code), 10)
+	return append(b, `,"retryable":false}}`...)
+}

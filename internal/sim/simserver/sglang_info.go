@@ -1,0 +1,252 @@
+package simserver
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// serverInfo tells the server's arguments and what its scheduler knows.
+func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
+	o, opts := f.e.prepare, &f.e.opts.SGLang
+	info := map[string]any{
+		"model_path":                   o.Model,
+		"tokenizer_path":               o.Model,
+		"served_model_name":            o.Model,
+		"context_length":               o.ContextLength,
+		"page_size":                    o.PageSize,
+		"dp_size":                      o.DPSize,
+		"tp_size":                      1,
+		"max_running_requests":         o.MaxRunning,
+		"max_queued_requests":          o.MaxQueued,
+		"max_total_num_tokens":         o.KVTokens,
+		"chunked_prefill_size":         o.ChunkedPrefill,
+		"stream_interval":              o.StreamInterval,
+		"enable_priority_scheduling":   o.PriorityScheduling,
+		"incremental_streaming_output": opts.Incremental,
+		"skip_tokenizer_init":          opts.SkipTokenizer,
+		"enable_metrics":               opts.Metrics,
+		"enable_cache_report":          opts.CacheReport,
+		"weight_version":               opts.WeightVersion,
+		"disaggregation_mode":          disaggregationMode(o.Role),
+		"status":                       "ready",
+		"version":                      SGLangVersion,
+		"startup_time":                 float64(f.started.UnixNano()) / 1e9,
+		"internal_states":              f.internalStates(),
+	}
+	for k, v := range opts.Args {
+		info[k] = v
+	}
+	writeJSON(w, http.StatusOK, info)
+}
+
+func (f *sglangFace) internalStates() []map[string]any {
+	o := f.e.prepare
+	var list []map[string]any
+	for _, l := range f.e.loadOfRanks() {
+		list = append(list, map[string]any{
+			"dp_rank":                        l.rank,
+			"last_gen_throughput":            l.throughput,
+			"effective_max_running_requests": o.MaxRunning,
+			"num_running_reqs":               l.running,
+			"num_waiting_reqs":               l.waiting,
+			"memory_usage":                   map[string]any{"token_capacity": o.KVTokens},
+		})
+	}
+	return list
+}
+
+// disaggregationMode is SGLang's word for a role.
+func disaggregationMode(r sim.Role) string {
+	if r == sim.RoleBoth {
+		return "null"
+	}
+	return r.String()
+}
+
+// modelInfo tells the model.
+func (f *sglangFace) modelInfo(w http.ResponseWriter, _ *http.Request) {
+	o := f.e.prepare
+	writeJSON(w, http.StatusOK, map[string]any{
+		"model_path":                o.Model,
+		"tokenizer_path":            o.Model,
+		"is_generation":             true,
+		"preferred_sampling_params": nil,
+		"weight_version":            f.e.opts.SGLang.WeightVersion,
+		"has_image_understanding":   false,
+		"has_audio_understanding":   false,
+		"model_type":                "weir_sim",
+		"architectures":             []string{"WeirSimForCausalLM"},
+	})
+}
+
+// rankLoad is one DP rank's load, as /v1/loads has it.
+type rankLoad struct {
+	Timestamp              float64 `json:"timestamp"`
+	DPRank                 int     `json:"dp_rank"`
+	NumRunningReqs         int     `json:"num_running_reqs"`
+	NumWaitingReqs         int     `json:"num_waiting_reqs"`
+	NumWaitingUncached     int     `json:"num_waiting_uncached_tokens"`
+	NumUsedTokens          int     `json:"num_used_tokens"`
+	NumTotalTokens         int     `json:"num_total_tokens"`
+	NumActiveTokens        int     `json:"num_active_tokens"`
+	MaxTotalNumTokens      int     `json:"max_total_num_tokens"`
+	MaxRunningRequests     int     `json:"max_running_requests"`
+	TokenUsage             float64 `json:"token_usage"`
+	GenThroughput          float64 `json:"gen_throughput"`
+	CacheHitRate           float64 `json:"cache_hit_rate"`
+	Utilization            float64 `json:"utilization"`
+	TotalPrefillUncached   uint64  `json:"total_prefill_uncached_tokens"`
+	TotalPrefillBusyMicros uint64  `json:"total_prefill_busy_us"`
+	DecodeMoments          []int   `json:"decode_moments,omitempty"`
+	Memory                 any     `json:"memory,omitempty"`
+	Disaggregation         any     `json:"disaggregation,omitempty"`
+	Queues                 any     `json:"queues,omitempty"`
+	LoRA                   any     `json:"lora,omitempty"`
+	Speculative            any     `json:"speculative,omitempty"`
+}
+
+// sections of /v1/loads that can be asked for.
+var loadSections = []string{"core", "memory", "spec", "lora", "disagg", "queues", "all"}
+
+// rankLoads gives the load of each rank, or of one.
+func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
+	q := r.URL.Query()
+	only := -1
+	if s := q.Get("dp_rank"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n >= f.e.prepare.DPSize {
+			return nil, infer.Invalid("dp_rank", "dp_rank is %q; this engine has %d, counted from 0", s, f.e.prepare.DPSize)
+		}
+		only = n
+	}
+	include := q["include"]
+	var sections []string
+	for _, s := range include {
+		sections = append(sections, strings.Split(s, ",")...)
+	}
+	for _, s := range sections {
+		if !slices.Contains(loadSections, s) {
+			return nil, infer.Invalid("include", "include has %q; the sections are %s", s, strings.Join(loadSections, ", "))
+		}
+	}
+	wants := func(s string) bool {
+		return len(sections) == 0 || slices.Contains(sections, s) || slices.Contains(sections, "all")
+	}
+	o := f.e.prepare
+	now := float64(time.Now().UnixNano()) / 1e9
+	list := []rankLoad{}
+	for _, l := range f.e.loadOfRanks() {
+		if only >= 0 && l.rank != only {
+			continue
+		}
+		one := rankLoad{
+			Timestamp: now, DPRank: l.rank, NumRunningReqs: l.running, NumWaitingReqs: l.waiting,
+			NumWaitingUncached: l.waitingTokens, NumUsedTokens: l.used, NumTotalTokens: l.used + l.cached + l.waitingTokens, NumActiveTokens: l.used,
+			MaxTotalNumTokens: l.total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.usage(),
+			GenThroughput: l.throughput, CacheHitRate: l.hitRate, TotalPrefillUncached: l.prefilled, TotalPrefillBusyMicros: l.prefillBusy,
+			Utilization: float64(l.running) / float64(o.MaxRunning),
+		}
+		if wants("memory") {
+			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
+		}
+		if wants("disagg") {
+			one.Disaggregation = map[string]any{"mode": disaggregationMode(o.Role)}
+		}
+		if wants("queues") {
+			one.Queues = map[string]any{"waiting": l.waiting - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}
+		}
+		if wants("lora") && len(o.LoRAs) > 0 {
+			one.LoRA = map[string]any{"adapters": o.LoRAs}
+		}
+		if wants("spec") && o.Speculation > 1 {
+			one.Speculative = map[string]any{"accept_length": o.Speculation}
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+func (f *sglangFace) loads(w http.ResponseWriter, r *http.Request) {
+	list, err := f.rankLoads(r)
+	if err != nil {
+		writeSGLangError(w, err)
+		return
+	}
+	switch format := r.URL.Query().Get("format"); format {
+	case "", "json":
+	case "prometheus":
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		writeLoadsText(w, list)
+		return
+	default:
+		writeSGLangError(w, infer.Invalid("format", "format is %q; it may be json or prometheus", format))
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": SGLangVersion,
+		"accelerator": "none", "num_accelerators": 0, "loads": list,
+	})
+}
+
+// writeLoadsText writes the gauges of /v1/loads as Prometheus reads them.
+func writeLoadsText(w http.ResponseWriter, list []rankLoad) {
+	for _, g := range []struct {
+		name  string
+		value func(*rankLoad) float64
+	}{
+		{"num_running_reqs", func(l *rankLoad) float64 { return float64(l.NumRunningReqs) }},
+		{"num_waiting_reqs", func(l *rankLoad) float64 { return float64(l.NumWaitingReqs) }},
+		{"num_used_tokens", func(l *rankLoad) float64 { return float64(l.NumUsedTokens) }},
+		{"max_total_num_tokens", func(l *rankLoad) float64 { return float64(l.MaxTotalNumTokens) }},
+		{"max_running_requests", func(l *rankLoad) float64 { return float64(l.MaxRunningRequests) }},
+		{"token_usage", func(l *rankLoad) float64 { return l.TokenUsage }},
+		{"gen_throughput", func(l *rankLoad) float64 { return l.GenThroughput }},
+		{"cache_hit_rate", func(l *rankLoad) float64 { return l.CacheHitRate }},
+		{"utilization", func(l *rankLoad) float64 { return l.Utilization }},
+	} {
+		fmt.Fprintf(w, "# TYPE sglang_%s gauge\n", g.name)
+		for i := range list {
+			fmt.Fprintf(w, "sglang_%s{dp_rank=\"%d\"} %v\n", g.name, list[i].DPRank, g.value(&list[i]))
+		}
+	}
+}
+
+// getLoad is the older form of /v1/loads.
+func (f *sglangFace) getLoad(w http.ResponseWriter, _ *http.Request) {
+	type load struct {
+		DPRank           int     `json:"dp_rank"`
+		NumReqs          int     `json:"num_reqs"`
+		NumWaitingReqs   int     `json:"num_waiting_reqs"`
+		NumTokens        int     `json:"num_tokens"`
+		NumPendingTokens int     `json:"num_pending_tokens"`
+		Tick             float64 `json:"ts_tic"`
+	}
+	list := []load{}
+	for _, l := range f.e.loadOfRanks() {
+		list = append(list, load{l.rank, l.running + l.waiting, l.waiting, l.used + l.waitingTokens, l.waitingTokens, float64(trace.Now()) / 1e9})
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+// flushCache empties the prefix cache, which an engine with requests refuses.
+func (f *sglangFace) flushCache(w http.ResponseWriter, r *http.Request) {
+	ok, err := f.e.flushCache(r.Context())
+	switch {
+	case err != nil:
+		writeSGLangError(w, err)
+		return
+	case !ok:
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintln(w, "The cache was not flushed: requests are running or waiting.")
+		return
+	}
+	fmt.Fprintln(w, "The cache was flushed.")
+}

@@ -1,0 +1,458 @@
+package simserver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/content"
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// generateRequest is what /generate reads. Fields that may be one value or a
+// list of one per item are raw; what else there is has no effect.
+type generateRequest struct {
+	RID            jsontext.Value `json:"rid"`
+	Text           jsontext.Value `json:"text"`
+	InputIDs       jsontext.Value `json:"input_ids"`
+	SamplingParams jsontext.Value `json:"sampling_params"`
+	Stream         bool           `json:"stream"`
+
+	ReturnLogprob        jsontext.Value `json:"return_logprob"`
+	LogprobStartLen      jsontext.Value `json:"logprob_start_len"`
+	TopLogprobsNum       jsontext.Value `json:"top_logprobs_num"`
+	TokenIDsLogprob      jsontext.Value `json:"token_ids_logprob"`
+	ReturnTextInLogprobs bool           `json:"return_text_in_logprobs"`
+	ReturnPromptTokenIDs bool           `json:"return_prompt_token_ids"`
+
+	LoRAPath         jsontext.Value `json:"lora_path"`
+	RoutedDPRank     *int           `json:"routed_dp_rank"`
+	DataParallelRank *int           `json:"data_parallel_rank"`
+	Priority         int            `json:"priority"`
+
+	// Not simulated.
+	InputEmbeds          jsontext.Value `json:"input_embeds"`
+	ImageData            jsontext.Value `json:"image_data"`
+	VideoData            jsontext.Value `json:"video_data"`
+	AudioData            jsontext.Value `json:"audio_data"`
+	SessionParams        jsontext.Value `json:"session_params"`
+	CustomLogitProcessor jsontext.Value `json:"custom_logit_processor"`
+	ReturnHiddenStates   jsontext.Value `json:"return_hidden_states"`
+	ReturnRoutedExperts  jsontext.Value `json:"return_routed_experts"`
+	BootstrapHost        jsontext.Value `json:"bootstrap_host"`
+	BootstrapRoom        jsontext.Value `json:"bootstrap_room"`
+}
+
+// samplingParams are /generate's sampling_params. Null means the default;
+// SGLang refuses a name that it does not know.
+type samplingParams struct {
+	MaxNewTokens      *int               `json:"max_new_tokens"`
+	MinNewTokens      *int               `json:"min_new_tokens"`
+	Temperature       *float64           `json:"temperature"`
+	TopP              *float64           `json:"top_p"`
+	TopK              *int               `json:"top_k"`
+	MinP              *float64           `json:"min_p"`
+	FrequencyPenalty  *float64           `json:"frequency_penalty"`
+	PresencePenalty   *float64           `json:"presence_penalty"`
+	RepetitionPenalty *float64           `json:"repetition_penalty"`
+	Stop              jsontext.Value     `json:"stop"`
+	StopTokenIDs      []uint32           `json:"stop_token_ids"`
+	StopRegex         jsontext.Value     `json:"stop_regex"`
+	N                 *int               `json:"n"`
+	BeamWidth         *int               `json:"beam_width"`
+	JSONSchema        jsontext.Value     `json:"json_schema"`
+	Regex             jsontext.Value     `json:"regex"`
+	EBNF              jsontext.Value     `json:"ebnf"`
+	StructuralTag     jsontext.Value     `json:"structural_tag"`
+	IgnoreEOS         *bool              `json:"ignore_eos"`
+	NoStopTrim        *bool              `json:"no_stop_trim"`
+	StreamInterval    *int               `json:"stream_interval"`
+	LogitBias         map[string]float64 `json:"logit_bias"`
+	SamplingSeed      *int64             `json:"sampling_seed"`
+
+	SkipSpecialTokens  *bool          `json:"skip_special_tokens"`
+	SpacesBetween      *bool          `json:"spaces_between_special_tokens"`
+	CustomParams       jsontext.Value `json:"custom_params"`
+	MaxThinkingTokens  *int           `json:"max_thinking_tokens"`
+	ThinkingBudget     *int           `json:"thinking_budget"`
+	IsReasoning        *bool          `json:"is_reasoning"`
+	ReturnSamplingMask *bool          `json:"return_sampling_mask"`
+}
+
+// defaultNewTokens is max_new_tokens where none is given.
+const defaultNewTokens = 128
+
+// valueOr gives what a pointer points to.
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// given says whether a raw field asks for something.
+func given(v jsontext.Value) bool {
+	switch v.Kind() {
+	case 0, 'n', 'f':
+		return false
+	}
+	return true
+}
+
+// check refuses values out of SGLang's ranges.
+func (p *samplingParams) check(vocabulary int) error {
+	between := func(name string, v *float64, low, high float64, open bool) error {
+		if v != nil && (!(*v >= low && *v <= high) || open && *v == low) {
+			return infer.Invalid(name, "%s is %v; it must be from %v to %v", name, *v, low, high)
+		}
+		return nil
+	}
+	for _, err := range []error{
+		between("temperature", p.Temperature, 0, 1e308, false),
+		between("top_p", p.TopP, 0, 1, true),
+		between("min_p", p.MinP, 0, 1, false),
+		between("frequency_penalty", p.FrequencyPenalty, -2, 2, false),
+		between("presence_penalty", p.PresencePenalty, -2, 2, false),
+		between("repetition_penalty", p.RepetitionPenalty, 0, 2, true),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	limit := valueOr(p.MaxNewTokens, defaultNewTokens)
+	if k := valueOr(p.TopK, -1); k < 1 && k != -1 {
+		return infer.Invalid("top_k", "top_k is %d; it must be -1, for all, or at least 1", k)
+	}
+	if limit < 0 {
+		return infer.Invalid("max_new_tokens", "max_new_tokens is %d; it must not be negative", limit)
+	}
+	if low := valueOr(p.MinNewTokens, 0); low < 0 || low > limit {
+		return infer.Invalid("min_new_tokens", "min_new_tokens is %d; it must be from 0 to max_new_tokens, which is %d", low, limit)
+	}
+	if n := valueOr(p.N, 1); n < 1 || n > maxChoices {
+		return infer.Invalid("n", "n is %d; it must be from 1 to %d", n, maxChoices)
+	}
+	if i := valueOr(p.StreamInterval, 1); i < 1 {
+		return infer.Invalid("stream_interval", "stream_interval is %d; it must be at least 1", i)
+	}
+	for id := range p.LogitBias {
+		if n, err := strconv.Atoi(id); err != nil || n < 0 || vocabulary > 0 && n >= vocabulary {
+			return infer.Invalid("logit_bias", "logit_bias has %q; its names are token ids below %d", id, vocabulary)
+		}
+	}
+	grammars := 0
+	for _, v := range []jsontext.Value{p.JSONSchema, p.Regex, p.EBNF, p.StructuralTag} {
+		if given(v) {
+			grammars++
+		}
+	}
+	if grammars > 1 {
+		return infer.Invalid("sampling_params", "json_schema, regex, ebnf and structural_tag exclude each other; give one of them")
+	}
+	if given(p.StopRegex) {
+		return notSimulated("stop_regex")
+	}
+	if valueOr(p.BeamWidth, 1) > 1 {
+		return notSimulated("beam_width")
+	}
+	return nil
+}
+
+func notSimulated(field string) error {
+	return infer.Invalid(field, "this simulated engine has no %s; leave it out", field)
+}
+
+// item is one of the outputs of a request to /generate, in its own words.
+type item struct {
+	rid    string
+	limit  int // max_new_tokens
+	hidden bool
+
+	logprob  bool
+	start    int // of the prompt's log probabilities; -1 for none
+	top      int
+	wanted   []uint32 // ids whose log probability is asked for
+	withText bool
+
+	ask    content.Ask
+	params sim.Params
+	stops  []string
+	trim   bool
+}
+
+// items takes a request apart into its outputs. batch says that the answer is
+// a list.
+func (e *Engine) items(req *generateRequest) (items []item, batch bool, err error) {
+	for _, f := range []struct {
+		name  string
+		value jsontext.Value
+	}{
+		{"input_embeds", req.InputEmbeds}, {"image_data", req.ImageData}, {"video_data", req.VideoData}, {"audio_data", req.AudioData},
+		{"session_params", req.SessionParams}, {"custom_logit_processor", req.CustomLogitProcessor},
+		{"return_hidden_states", req.ReturnHiddenStates}, {"return_routed_experts", req.ReturnRoutedExperts},
+		{"bootstrap_host", req.BootstrapHost}, {"bootstrap_room", req.BootstrapRoom},
+	} {
+		if given(f.value) {
+			return nil, false, notSimulated(f.name)
+		}
+	}
+	prompts, batch, err := e.generatePrompts(req)
+	if err != nil {
+		return nil, false, err
+	}
+	sampling, err := perItem[samplingParams]("sampling_params", req.SamplingParams, '{', len(prompts), json.RejectUnknownMembers(true))
+	if err != nil {
+		return nil, false, err
+	}
+	n := valueOr(sampling[0].N, 1)
+	for i := range sampling {
+		if err := sampling[i].check(e.prepare.VocabSize); err != nil {
+			return nil, false, err
+		}
+		if valueOr(sampling[i].N, 1) != n {
+			return nil, false, infer.Invalid("n", "n must be the same for all items of a batch")
+		}
+	}
+	batch = batch || n > 1
+	if len(prompts)*n > maxChoices {
+		return nil, false, infer.Invalid("n", "%d prompts of n = %d are more than %d outputs", len(prompts), n, maxChoices)
+	}
+	rids, err := names(req.RID, batch, len(prompts), n)
+	if err != nil {
+		return nil, false, err
+	}
+	base := item{withText: req.ReturnTextInLogprobs}
+	all, err := e.logprobItems(req, base, len(prompts))
+	if err != nil {
+		return nil, false, err
+	}
+	loras, err := perItem[string]("lora_path", req.LoRAPath, '"', len(prompts))
+	if err != nil {
+		return nil, false, err
+	}
+	for i, prompt := range prompts {
+		it := all[i]
+		s := &sampling[i]
+		it.limit = valueOr(s.MaxNewTokens, defaultNewTokens)
+		it.trim = !valueOr(s.NoStopTrim, false)
+		if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
+			return nil, false, err
+		}
+		if e.opts.SGLang.SkipTokenizer && len(it.stops) > 0 {
+			return nil, false, infer.Invalid("stop", "stop is text, and this engine has no tokenizer (--skip-tokenizer-init); use stop_token_ids")
+		}
+		if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
+			return nil, false, err
+		}
+		// The prompt alone is a prompt and a token that is not shown.
+		it.hidden = it.limit == 0
+		it.params = sim.Params{
+			Prompt: prompt, MaxTokens: max(1, it.limit), MinTokens: valueOr(s.MinNewTokens, 0),
+			IgnoreEOS: valueOr(s.IgnoreEOS, false), StopIDs: s.StopTokenIDs,
+			Seed: uint64(valueOr(s.SamplingSeed, 0)), Priority: req.Priority, LoRA: loras[i], DPRank: req.RoutedDPRank,
+			StreamInterval: valueOr(s.StreamInterval, 0),
+		}
+		if it.params.DPRank == nil {
+			it.params.DPRank = req.DataParallelRank
+		}
+		if err := e.fits(len(prompt), it.limit); err != nil {
+			return nil, false, err
+		}
+		for k := range n {
+			one := it
+			one.rid = rids[i*n+k]
+			one.params.Seed += uint64(k) * 0x9e3779b97f4a7c15
+			items = append(items, one)
+		}
+	}
+	return items, batch, nil
+}
+
+// fits says in SGLang's words that a request is too long; callers look for
+// them.
+func (e *Engine) fits(prompt, limit int) error {
+	room := e.prepare.ContextLength
+	switch {
+	case prompt >= room:
+		return infer.Errorf(infer.CodeContext, "The input (%d tokens) is longer than the model's context length (%d tokens).", prompt, room)
+	case prompt+limit > room:
+		return infer.Errorf(infer.CodeContext, "Requested token count exceeds the model's maximum context length: %d of the input and %d of the output are more than %d.", prompt, limit, room)
+	}
+	return nil
+}
+
+// generatePrompts gives the prompts of a request, and whether they came as a
+// list.
+func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
+	text, ids := given(req.Text), given(req.InputIDs)
+	switch {
+	case text == ids:
+		return nil, false, infer.Invalid("text", "give either text or input_ids")
+	case ids:
+		var one []uint32
+		if json.Unmarshal(req.InputIDs, &one) == nil {
+			return [][]uint32{one}, false, nil
+		}
+		if err := json.Unmarshal(req.InputIDs, &prompts); err != nil {
+			return nil, false, infer.Invalid("input_ids", "input_ids must be a list of token ids or a list of such lists: %v", err)
+		}
+		return prompts, true, nil
+	case e.opts.SGLang.SkipTokenizer:
+		return nil, false, infer.Invalid("text", "this engine has no tokenizer (--skip-tokenizer-init); send input_ids")
+	}
+	if batch = req.Text.Kind() == '['; !batch && req.Text.Kind() != '"' {
+		return nil, false, infer.Invalid("text", "text must be a string or a list of strings")
+	}
+	if batch {
+		var texts []string
+		if err := json.Unmarshal(req.Text, &texts); err != nil {
+			return nil, false, infer.Invalid("text", "text must be a string or a list of strings: %v", err)
+		}
+		if len(texts) == 0 {
+			return nil, false, infer.Invalid("text", "text is an empty list; send at least one string")
+		}
+	}
+	prompts, err = e.textPrompts("text", req.Text)
+	return prompts, batch, err
+}
+
+// logprobItems reads what each item asks of log probabilities.
+func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
+	want, err := perItem[bool]("return_logprob", req.ReturnLogprob, 't', n)
+	if err != nil {
+		return nil, err
+	}
+	start, err := perItem[int]("logprob_start_len", orElse(req.LogprobStartLen, "-1"), '0', n)
+	if err != nil {
+		return nil, err
+	}
+	top, err := perItem[int]("top_logprobs_num", req.TopLogprobsNum, '0', n)
+	if err != nil {
+		return nil, err
+	}
+	// A list of ids is for all items, a list of lists has one for each.
+	var wanted [][]uint32
+	if given(req.TokenIDsLogprob) {
+		var all []uint32
+		if json.Unmarshal(req.TokenIDsLogprob, &all) == nil {
+			wanted = slices.Repeat([][]uint32{all}, n)
+		} else if err := json.Unmarshal(req.TokenIDsLogprob, &wanted); err != nil || len(wanted) != n {
+			return nil, infer.Invalid("token_ids_logprob", "token_ids_logprob must be a list of token ids, or a list of such lists, one for each of %d items", n)
+		}
+	}
+	items := slices.Repeat([]item{base}, n)
+	for i := range items {
+		it := &items[i]
+		it.logprob, it.start, it.top = want[i], start[i], top[i]
+		if wanted != nil {
+			it.wanted = wanted[i]
+		}
+		if it.top < 0 || it.top > maxAlternatives {
+			return nil, infer.Invalid("top_logprobs_num", "top_logprobs_num is %d; it must be from 0 to %d", it.top, maxAlternatives)
+		}
+		if it.start < -1 {
+			return nil, infer.Invalid("logprob_start_len", "logprob_start_len is %d; it must be -1, for the output alone, or a position of the prompt", it.start)
+		}
+	}
+	return items, nil
+}
+
+// perItem reads a field that is one value for all n items, or a list with one
+// for each. kind is that of a single value.
+func perItem[T any](name string, v jsontext.Value, kind jsontext.Kind, n int, o ...json.Options) ([]T, error) {
+	one := make([]T, n)
+	k := v.Kind()
+	if k == 'f' {
+		k = 't'
+	}
+	switch k {
+	case 0, 'n':
+		return one, nil
+	case kind:
+		if err := json.Unmarshal(v, &one[0], o...); err != nil {
+			return nil, infer.Invalid(name, "%s is not valid: %v", name, err)
+		}
+		for i := range one {
+			one[i] = one[0]
+		}
+		return one, nil
+	case '[':
+		var list []T
+		if err := json.Unmarshal(v, &list, o...); err != nil {
+			return nil, infer.Invalid(name, "%s is not valid: %v", name, err)
+		}
+		if len(list) != n {
+			return nil, infer.Invalid(name, "%s has %d items and the request %d", name, len(list), n)
+		}
+		return list, nil
+	}
+	return nil, infer.Invalid(name, "%s has the wrong type", name)
+}
+
+func orElse(v jsontext.Value, otherwise string) jsontext.Value {
+	if v.Kind() == 0 || v.Kind() == 'n' {
+		return jsontext.Value(otherwise)
+	}
+	return v
+}
+
+// names gives the request ids of the outputs of so many prompts of n outputs
+// each. Where n is more than 1 the caller's are not used, and in a batch one
+// string is the beginning of all of them, as in SGLang.
+func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {
+	var list []string
+	switch v.Kind() {
+	case 0, 'n':
+	case '"':
+		var one string
+		if err := json.Unmarshal(v, &one); err != nil {
+			return nil, infer.Invalid("rid", "rid is not valid: %v", err)
+		}
+		if !batch {
+			return []string{one}, nil
+		}
+		for i := range prompts {
+			list = append(list, fmt.Sprintf("%s_%d", one, i))
+		}
+	default:
+		if err := json.Unmarshal(v, &list); err != nil {
+			return nil, infer.Invalid("rid", "rid must be a string or a list of strings: %v", err)
+		}
+		if len(list) != prompts {
+			return nil, infer.Invalid("rid", "rid has %d ids and the request %d prompts", len(list), prompts)
+		}
+	}
+	if n > 1 || list == nil {
+		list = nil
+		for range prompts * n {
+			list = append(list, newRID())
+		}
+	}
+	return list, nil
+}
+
+// newRID gives 32 hexadecimal digits.
+func newRID() string {
+	var id [16]byte
+	rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+// bodyOf reads a JSON body, as SGLang's routes do.
+func (f *sglangFace) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := wantJSON(r); err != nil {
+		return err
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	return decode(body, into)
+}
