@@ -41,12 +41,13 @@ func (c *Core) secure(k *rank, out *Step) bool {
 	if len(out.Retracted) == before {
 		return false
 	}
-	k.decode = keepPhase(c, k.decode, phaseDecode)
+	k.decode = c.keep(k.decode, phaseDecode)
 	c.reconsider(k)
 	return true
 }
 
-func keepPhase(c *Core, list []Ref, p phase) []Ref {
+// keep gives the requests of a list that are in a phase.
+func (c *Core) keep(list []Ref, p phase) []Ref {
 	kept := list[:0]
 	for _, ref := range list {
 		if c.requests[ref].phase == p {
@@ -100,6 +101,7 @@ func (c *Core) retract(k *rank, ref Ref, out *Step) {
 		r.mark, r.room = never, never
 	}
 	k.context -= int64(r.length())
+	k.ahead -= foreseen(r)
 	k.queued += int64(r.length())
 	k.waiting.pushFront(ref, d.priority)
 	r.phase = phaseWaiting

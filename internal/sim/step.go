@@ -42,6 +42,7 @@ type First struct {
 type Done struct {
 	Ref          Ref
 	Reason       infer.Reason // stop, length or abort
+	Err          *infer.Error // why the engine itself aborted it; nil otherwise
 	PromptTokens int
 	Completion   int // ids generated
 	Cached       int // prompt tokens found in the KV cache when it was first admitted
