@@ -287,11 +287,12 @@ func (g *generation) broken(err error, now int64) {
 	g.fail(&e, now)
 }
 
-// flaw is an event that cannot be what an engine means to say.
+// flaw is an event that cannot be what an engine means to say, as evidence.
 type flaw struct {
 	error
 	reason string
-	found  []byte
+	found  []byte // the event's end
+	length int    // of all of it
 }
 
 // Unwrap gives what was wrong.
@@ -300,20 +301,31 @@ func (f *flaw) Unwrap() error { return f.error }
 // FaultReason implements infer.Fault.
 func (f *flaw) FaultReason() string { return f.reason }
 
-// Found gives the event's beginning.
-func (f *flaw) Found() []byte { return f.found }
+// Evidence gives what was kept, for JSON.
+func (f *flaw) Evidence() any {
+	e := struct {
+		Counts *mismatch     `json:"counts,omitempty"`
+		Found  infer.Excerpt `json:"found"`
+		Length int           `json:"found_bytes"` // of which found shows the last
+	}{Found: infer.NewExcerpt(f.found), Length: f.length}
+	errors.As(f.error, &e.Counts)
+	return e
+}
+
+var _ infer.Fault = (*flaw)(nil)
 
 const foundBytes = 1 << 10
 
 // flawed ends the generation because what the engine sends does not add up, and
 // stops the engine.
 func (g *generation) flawed(reason string, err error, data []byte, now int64) {
-	var known infer.Fault
-	if !errors.As(err, &known) {
-		err = &flaw{err, reason, bytes.Clone(data[:min(len(data), foundBytes)])}
+	var counts *mismatch
+	if errors.As(err, &counts) {
+		reason = counts.reason
 	}
 	g.e.aborts.add(g.id)
-	g.fail(&infer.Error{Code: infer.CodeIntegrity, Engine: g.e.opts.Name, Cause: err,
+	found := bytes.Clone(data[max(0, len(data)-foundBytes):])
+	g.fail(&infer.Error{Code: infer.CodeIntegrity, Engine: g.e.opts.Name, Retryable: true, Cause: &flaw{err, reason, found, len(data)},
 		Message: "what the engine sent does not add up; send the request again"}, now)
 	g.cancel(nil)
 }

@@ -1,10 +1,6 @@
 package sglang
 
-import (
-	"fmt"
-
-	"weir/internal/infer"
-)
+import "fmt"
 
 // form says what the chunks of a server hold.
 type form uint8
@@ -37,7 +33,7 @@ type tally struct {
 
 // mismatch is an event whose ids and counts do not agree.
 type mismatch struct {
-	Reason     string `json:"-"`
+	reason     string
 	Form       string `json:"form"`
 	Have       int    `json:"received"`
 	IDs        int    `json:"ids"`
@@ -47,14 +43,8 @@ type mismatch struct {
 
 // Error implements error.
 func (m *mismatch) Error() string {
-	return fmt.Sprintf("%s: %d ids in a chunk (%s) that counts %d after %d were received", m.Reason, m.IDs, m.Form, m.Completion, m.Have)
+	return fmt.Sprintf("%s: %d ids in a chunk (%s) that counts %d after %d were received", m.reason, m.IDs, m.Form, m.Completion, m.Have)
 }
-
-// FaultReason implements infer.Fault.
-func (m *mismatch) FaultReason() string { return m.Reason }
-
-// Evidence gives what was found.
-func (m *mismatch) Evidence() any { return m }
 
 // take says how many ids at the end of an event's array are new, and how many
 // the engine counts and does not send.
@@ -109,7 +99,7 @@ func (t *tally) fits(n, fresh int) bool {
 }
 
 func (t *tally) wrong(reason string, e *event) error {
-	return &mismatch{Reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish}
+	return &mismatch{reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish}
 }
 
 // read takes the new ids of an event. In a cumulative chunk the one before them
@@ -135,5 +125,3 @@ func (t *tally) read(s *scanner, e *event, fresh int) ([]uint32, error) {
 	}
 	return ids, nil
 }
-
-var _ infer.Fault = (*mismatch)(nil)

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"weir/internal/infer"
 )
 
 // said gives an event as a server writes it.
@@ -121,8 +119,8 @@ func TestTallyRefuses(t *testing.T) {
 		{"a changed form", unknownForm, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 3, "null")}, "total_mismatch"},
 	} {
 		_, _, _, err := follow(c.form, c.events...)
-		var fault infer.Fault
-		if !errors.As(err, &fault) || fault.FaultReason() != c.reason {
+		var m *mismatch
+		if !errors.As(err, &m) || m.reason != c.reason {
 			t.Errorf("%s: %v, want %s", c.name, err, c.reason)
 		}
 	}
