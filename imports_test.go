@@ -25,6 +25,7 @@ const directions = `
 	internal/http1:
 	internal/latency:
 	internal/sock:
+	internal/zmtp:
 	internal/workload:
 	models:
 
@@ -43,6 +44,8 @@ const directions = `
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/vllmcore: internal/engine internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
 	internal/route: internal/engine
@@ -75,7 +78,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

@@ -38,7 +38,7 @@ var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
 	coreFlags   = []string{
 		"max-running-requests", "max-queued-requests", "cost", "prefill-cost", "decode-cost", "context-length", "chunked-prefill-size",
-		"max-total-tokens", "page-size", "dp-size", "stream-interval", "speculation", "model", "offline",
+		"max-total-tokens", "schedule-conservativeness", "page-size", "dp-size", "stream-interval", "speculation", "model", "offline",
 	}
 )
 

@@ -54,7 +54,7 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		LoRAs:              []string{"x", "y"},
 		PriorityScheduling: rapid.Bool().Draw(t, "priority"),
 		// Below all differences, above all, or between.
-		PreemptionThreshold: rapid.SampledFrom([]int{-1, 1, 10}).Draw(t, "threshold"),
+		PreemptionThreshold: new(rapid.SampledFrom([]int{-1, 0, 1, 10}).Draw(t, "threshold")),
 		StreamInterval:      rapid.IntRange(1, 4).Draw(t, "interval"),
 		Role:                Role(rapid.IntRange(0, 2).Draw(t, "role")),
 		Transfer: Transfer{BytesPerToken: 1000, Bandwidth: float64(rapid.IntRange(0, 3).Draw(t, "bandwidth")) * 1e6,

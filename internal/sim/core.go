@@ -215,7 +215,7 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 		done.Handle = &Handle{Tokens: int(r.prompt)}
 	}
 	if r.ended == endDisplaced {
-		done.Err = infer.Errorf(infer.CodeOverloaded, "the engine's queue is full and a request of a higher priority took the place of this one; try again later")
+		done.Err = infer.Errorf(infer.CodeOverloaded, "aborted by a higher priority request, as the engine's queue is full; try again later")
 	}
 	out.Done = append(out.Done, done)
 	switch {

@@ -40,10 +40,10 @@ type Options struct {
 	// priority, if that is lower than its own. Without it a request with a
 	// priority is refused.
 	PriorityScheduling bool
-	// PreemptionThreshold, with PriorityScheduling, is by how much less the
-	// priority of a running request must be for a waiting one to take its place;
-	// more than this it must be. Default 10; negative: never.
-	PreemptionThreshold int
+	// PreemptionThreshold, with PriorityScheduling, lets a waiting request take
+	// the place of running ones whose priority is lower by more than this. nil is
+	// 10; negative: never.
+	PreemptionThreshold *int
 	// ChunkedPrefill bounds the prompt tokens of one step, and so the largest
 	// chunk of a prompt. Default: the step's budget alone does.
 	ChunkedPrefill int
@@ -94,7 +94,7 @@ func (o Options) WithDefaults() (Options, error) {
 	setDefault(&o.StepTokens, max(8192, o.MaxRunning))
 	setDefault(&o.ContextLength, 128<<10)
 	setDefault(&o.MeanTokens, 200)
-	setDefault(&o.PreemptionThreshold, 10)
+	setDefault(&o.PreemptionThreshold, new(10))
 	setDefault(&o.ChunkedPrefill, o.StepTokens)
 	setDefault(&o.StreamInterval, 1)
 	setDefault(&o.Speculation, 1)

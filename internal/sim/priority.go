@@ -16,10 +16,11 @@ func (c *Core) displace(k *rank, priority int, now int64) bool {
 // priority is lower by more than the threshold, as few as make room for it, and
 // none if all of them do not. It says whether there is room now.
 func (c *Core) preempt(k *rank, ref Ref, out *Step) bool {
-	if !c.opts.PriorityScheduling || c.opts.PreemptionThreshold < 0 {
+	threshold := *c.opts.PreemptionThreshold
+	if !c.opts.PriorityScheduling || threshold < 0 {
 		return false
 	}
-	below := c.details[ref].priority - c.opts.PreemptionThreshold
+	below := c.details[ref].priority - threshold
 	var gone []Ref
 	enough := false
 	for !enough {

@@ -2,7 +2,8 @@ package sim
 
 // Retract sends up to n generating requests of each rank back to the queue
 // before the next step, as if their pages were needed. What is already
-// generated stays: it counts as prompt when the request is admitted again.
+// generated stays: it counts as prompt when the request is admitted again. An
+// idle engine has none, and nothing happens.
 func (c *Core) Retract(n int) {
 	if c.busy {
 		c.storm = max(c.storm, n)

@@ -221,9 +221,12 @@ func (s *script) engine(l *line) {
 	o := Options{
 		MaxRunning: l.num("max_running"), MaxQueued: l.num("max_queued"), StepTokens: l.num("step_tokens"),
 		ChunkedPrefill: l.num("chunk"), KVTokens: l.num("kv"), PageSize: l.num("page"), DPSize: l.num("dp"), Conservativeness: l.float("conservativeness"),
-		PriorityScheduling: l.word("priority") == "on", PreemptionThreshold: l.num("threshold"), StreamInterval: l.num("interval"), Speculation: l.float("speculation"),
+		PriorityScheduling: l.word("priority") == "on", StreamInterval: l.num("interval"), Speculation: l.float("speculation"),
 		Role: role, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
 		Cost: Constant{Prefill: l.dur("prefill"), Decode: l.dur("decode")},
+	}
+	if l.has("threshold") {
+		o.PreemptionThreshold = new(l.num("threshold"))
 	}
 	if names := l.word("lora"); names != "" {
 		o.LoRAs = strings.Split(names, ",")

@@ -70,9 +70,9 @@ func (r *Record) TPOT() time.Duration {
 
 // Bounds of the runner.
 const (
-	// stepsPerCheck is how many steps pass between looks at the context and
+	// eventsPerCheck is how many events pass between looks at the context and
 	// calls of OnProgress.
-	stepsPerCheck = 512
+	eventsPerCheck = 512
 	// refusedPause keeps a user of a closed loop who was refused from asking
 	// again for ever at one instant.
 	refusedPause = 50 * time.Millisecond
@@ -129,7 +129,7 @@ type live struct {
 
 func (r *runner) run(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n%stepsPerCheck == 0 {
+		if n%eventsPerCheck == 0 {
 			if r.o.OnProgress != nil {
 				r.o.OnProgress(r.progress())
 			}
