@@ -35,7 +35,7 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 		case c.Finish == nil:
 			x.generation.Abort()
 		case c.Finish.Err == nil:
-			c.Finish.Reason = infer.ReasonStop
+			c.Finish.Reason, c.Finish.Unsent = infer.ReasonStop, 0
 		default:
 			c.Finish = nil // the answer is whole all the same
 		}

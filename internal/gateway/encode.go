@@ -65,8 +65,9 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 	usage := infer.Usage{PromptTokens: len(x.ids), CompletionTokens: x.tokens, CachedTokens: -1}
 	if c.Finish != nil {
 		usage.CachedTokens = c.Finish.CachedTokens
+		usage.CompletionTokens += c.Finish.Unsent
 	}
-	x.rec.CompletionTokens, x.rec.CachedTokens = x.tokens, max(usage.CachedTokens, 0)
+	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
 	reason = x.answerReason(reason)
 	if x.req.Stream {
 		x.out = x.enc.AppendFinish(x.out, int(c.Choice), reason)

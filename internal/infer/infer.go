@@ -99,6 +99,9 @@ type Finish struct {
 	Reason Reason
 	// PromptTokens and CachedTokens are the engine's counts, -1 when unknown.
 	PromptTokens, CachedTokens int
+	// Unsent is how many ids the engine generated and counts beyond those it sent:
+	// a stop id that it keeps to itself.
+	Unsent int
 	// Err is set with ReasonError.
 	Err *Error
 }
