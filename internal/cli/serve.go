@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
+	"weir/internal/engine/sglang"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/integrity"
@@ -167,6 +168,8 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 		switch e.Kind {
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
+		case "sglang":
+			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: batch})
 			planes = append(planes, p)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,6 +258,21 @@ func TestClosedLoop(t *testing.T) {
 	if report.Refused == 0 || report.Refused > 50*41 || report.Finished < 40 {
 		t.Errorf("report %+v", report)
 	}
+}
+
+// TestUsersInOrder holds that users send in the order of their times, whatever
+// their pauses.
+func TestUsersInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := runner{o: &Options{Workload: &workload.Workload{Closed: &workload.Closed{}}}}
+		for i, pause := range rapid.SliceOf(rapid.Int64Range(0, 100)).Draw(t, "pauses") {
+			r.now = int64(i)
+			r.again(time.Duration(pause))
+			if !slices.IsSorted(r.ready) || len(r.ready) != i+1 || !slices.Contains(r.ready, r.now+pause) {
+				t.Fatalf("users send at %v", r.ready)
+			}
+		}
+	})
 }
 
 // TestRefusals holds that a request the engine cannot take is counted with its
