@@ -51,7 +51,9 @@ func BenchmarkEngineHTTP(b *testing.B) {
 					}
 					conns = append(conns, conn)
 					fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", c.path, len(c.body), c.body)
-					clients.Go(func() { _, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{conn}, make([]byte, 64<<10)) })
+					clients.Go(func() {
+						_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{conn}, make([]byte, 64<<10))
+					})
 				}
 				eventually(b, "all streams", func() bool { return engineState(b, admin).Running == streams })
 				tokens := func() int { return engineState(b, admin).GeneratedTokens }

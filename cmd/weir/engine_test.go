@@ -28,7 +28,7 @@ func startWire(t *testing.T, wire string, args ...string) (url, admin string) {
 func TestEngineWires(t *testing.T) {
 	p := start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "openai=127.0.0.1:0", "--wire", "weir=127.0.0.1:0",
 		"--served-model-name", "mine", "--incremental-streaming-output", "--enable-metrics", "--weight-version", "v7", "--context-length", "1000",
-		"--max-total-tokens", "4096", "--page-size", "1", "--dp-size", "2", "--stream-interval", "2", "--enable-priority-scheduling", "--chunked-prefill-size", "64",
+		"--max-total-tokens", "4096", "--page-size", "1", "--dp-size", "2", "--stream-interval", "2", "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold", "0", "--schedule-conservativeness", "0.5", "--chunked-prefill-size", "64",
 		"--lora-paths", "fine=/somewhere,other"}, fast...)...)
 	sglang, vllm, openai := p.line("sglang"), p.line("vllm"), p.line("openai")
 	p.line("weir")

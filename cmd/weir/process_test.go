@@ -170,14 +170,28 @@ func startUnready(t testing.TB, args ...string) *gateway {
 type sim struct {
 	*weir
 	openai string // base URL
+	sglang string // base URL
 	plane  string // host:port
 	admin  string
 }
 
+// paths are the ways to an engine, and spec is the --engine of one.
+var paths = []string{"plane", "relay", "sglang"}
+
+func (s *sim) spec(path string) string {
+	switch path {
+	case "plane":
+		return "weir=" + s.plane
+	case "sglang":
+		return "sglang=" + s.sglang
+	}
+	return "openai=" + s.openai
+}
+
 func startSim(t testing.TB, args ...string) *sim {
 	t.Helper()
-	p := start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
-	return &sim{p, p.line("openai"), p.line("weir"), p.line("admin")}
+	p := start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	return &sim{p, p.line("openai"), p.line("sglang"), p.line("weir"), p.line("admin")}
 }
 
 // state is what a simulated engine counts itself.

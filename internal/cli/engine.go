@@ -35,6 +35,8 @@ type simFlags struct {
 	LoRAPaths          []string      `name:"lora-paths" sep:"," placeholder:"NAME[=PATH],..." help:"LoRA adapters that requests may name; the paths are not looked at."`
 
 	EnablePriorityScheduling bool    `help:"Let requests name a priority, and take them in its order."`
+	PreemptionThreshold      int     `name:"priority-scheduling-preemption-threshold" default:"10" placeholder:"N" help:"With it, a waiting request takes the place of running ones whose priority is lower by more than this (${default}); below 0, never."`
+	ScheduleConservativeness float64 `default:"1" placeholder:"F" help:"Scales how much of the KV cache is kept free for what running requests may still generate; less makes retraction likely (${default})."`
 	Speculation              float64 `default:"1" placeholder:"N" help:"Mean number of tokens that a step gives a request, as if drafts were verified (${default})."`
 
 	Content   string   `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
@@ -174,6 +176,9 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 			return sim.Options{}, wrongf("%s must be at least 1", positive.flag)
 		}
 	}
+	if f.ScheduleConservativeness <= 0 {
+		return sim.Options{}, wrongf("--schedule-conservativeness must be above 0")
+	}
 	if f.MaxQueuedRequests < 0 || f.ContextLength < 0 || f.ChunkedPrefillSize < 0 || f.MaxTotalTokens < 0 {
 		return sim.Options{}, wrongf("--max-queued-requests, --context-length, --chunked-prefill-size and --max-total-tokens must not be negative")
 	}
@@ -183,6 +188,7 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
 		ChunkedPrefill: f.ChunkedPrefillSize, KVTokens: f.MaxTotalTokens, PageSize: f.PageSize, DPSize: f.DPSize,
 		StreamInterval: f.StreamInterval, PriorityScheduling: f.EnablePriorityScheduling, Speculation: f.Speculation,
+		PreemptionThreshold: &f.PreemptionThreshold, Conservativeness: f.ScheduleConservativeness,
 	}
 	if f.ContextLength > 0 {
 		o.ContextLength = f.ContextLength

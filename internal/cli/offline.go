@@ -32,13 +32,14 @@ type offlineFlags struct {
 	JSONL         string        `name:"jsonl" type:"path" placeholder:"FILE" help:"Also write a line of JSON for each request: its stamps in nanoseconds, its tokens."`
 }
 
-// offlineOnly are the flags that mean nothing without --offline, and
-// servingOnly those that mean nothing with it.
+// offlineOnly are the flags that mean nothing without --offline, and coreFlags
+// those of the engine's core, which are all the others that it takes.
 var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
-	servingOnly = []string{"listen", "wire", "admin-listen", "fault", "mean-output-tokens", "content", "reasoning",
-		"incremental-streaming-output", "enable-metrics", "skip-tokenizer-init", "enable-cache-report", "weight-version",
-		"enable-per-request-metrics", "enable-prompt-tokens-details", "enable-server-load-tracking", "served-model-name"}
+	coreFlags   = []string{
+		"max-running-requests", "max-queued-requests", "cost", "prefill-cost", "decode-cost", "context-length", "chunked-prefill-size",
+		"max-total-tokens", "schedule-conservativeness", "page-size", "dp-size", "stream-interval", "speculation", "model", "offline",
+	}
 )
 
 // offlineHelp is the part of weir engine's help that is about --offline and cost
@@ -57,7 +58,8 @@ A synthetic workload's settings, separated by commas:
   duration=TIME, requests=N                         how much
   input=LENGTHS, output=LENGTHS                     tokens: N, uniform(MIN,MAX),
                                                     lognormal(MEAN,SD), exponential(MEAN)
-  prefix=LENGTHS, groups=N, zipf=S                  what groups of prompts begin with
+  prefix=LENGTHS, groups=N, zipf=S                  what groups of prompts begin with; or
+  texts=FILE                                        prompts and lengths of ShareGPT-form conversations
 
 Cost profiles, with figures published by others (--cost profile=NAME):
 `)
@@ -102,14 +104,16 @@ func (f *simFlags) cost() (sim.CostModel, error) {
 // checkOffline refuses flags that do not go together.
 func (c *engineCommand) checkOffline(k *kong.Context) error {
 	for _, p := range k.Path {
-		if p.Flag == nil {
+		if p.Flag == nil || !slices.Contains(k.Selected().Flags, p.Flag) {
 			continue
 		}
 		switch name := p.Flag.Name; {
-		case c.Offline == "" && slices.Contains(offlineOnly, name):
-			return wrongf("--%s belongs to --offline TRACE", name)
-		case c.Offline != "" && slices.Contains(servingOnly, name):
-			return wrongf("--offline serves nothing and takes lengths from its trace: drop --%s", name)
+		case slices.Contains(offlineOnly, name):
+			if c.Offline == "" {
+				return wrongf("--%s belongs to --offline TRACE", name)
+			}
+		case c.Offline != "" && !slices.Contains(coreFlags, name):
+			return wrongf("--offline serves nothing, and its trace says what is asked: drop --%s", name)
 		}
 	}
 	if c.TraceSpeed <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0 || c.TraceBlock <= 0 {
@@ -124,11 +128,12 @@ func (c *engineCommand) replay(ctx context.Context, s *streams, m *gateway.Model
 	if err != nil {
 		return err
 	}
-	work, closeTrace, err := c.openWorkload(s)
+	var files openFiles
+	defer files.close()
+	work, err := c.openWorkload(s, m, &files)
 	if err != nil {
 		return err
 	}
-	defer closeTrace()
 	o := offline.Options{Engine: engine, Workload: work}
 	progress := newProgressLine(s.err)
 	if progress != nil {
@@ -161,30 +166,51 @@ func (c *engineCommand) replay(ctx context.Context, s *streams, m *gateway.Model
 	return c.print(report, s.out)
 }
 
+// openFiles are files that are read until the replay ends.
+type openFiles []*os.File
+
+func (o *openFiles) open(name string) (io.Reader, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	*o = append(*o, f)
+	return f, nil
+}
+
+func (o *openFiles) close() {
+	for _, f := range *o {
+		f.Close()
+	}
+}
+
 // openWorkload opens what --offline names.
-func (c *engineCommand) openWorkload(s *streams) (w *workload.Workload, closeTrace func(), err error) {
-	o := workload.Options{Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.TraceRequests, For: c.TraceDuration}
+func (c *engineCommand) openWorkload(s *streams, m *gateway.Model, files *openFiles) (*workload.Workload, error) {
+	o := workload.Options{
+		Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.TraceRequests, For: c.TraceDuration,
+		Open: files.open, Encode: m.Encode,
+	}
 	kind, rest := workload.SplitSpec(c.Offline)
 	if kind == workload.SyntheticKind {
-		if w, err = workload.NewSynthetic(rest, o); err != nil {
-			return nil, nil, wrongf("--offline: %w", err)
+		w, err := workload.NewSynthetic(rest, o)
+		if err != nil {
+			return nil, wrongf("--offline: %w", err)
 		}
-		return w, func() {}, nil
+		return w, nil
 	}
 	in, name := s.in, "standard input"
-	closeTrace = func() {}
 	if rest != "-" {
-		file, err := os.Open(rest)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--offline: %w", err)
+		var err error
+		if in, err = files.open(rest); err != nil {
+			return nil, fmt.Errorf("--offline: %w", err)
 		}
-		in, name, closeTrace = file, rest, func() { file.Close() }
+		name = rest
 	}
-	if w, err = workload.NewTrace(in, name, kind, o); err != nil {
-		closeTrace()
-		return nil, nil, fmt.Errorf("--offline: %w", err)
+	w, err := workload.NewTrace(in, name, kind, o)
+	if err != nil {
+		return nil, fmt.Errorf("--offline: %w", err)
 	}
-	return w, closeTrace, nil
+	return w, nil
 }
 
 // print writes the report where the flags say.

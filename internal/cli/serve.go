@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
+	"weir/internal/engine/sglang"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/integrity"
@@ -23,8 +24,8 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir engine. Repeatable; weir-sim is built in."`
+	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -34,6 +35,7 @@ func (serveCommand) Help() string {
   weir serve --engine openai=http://127.0.0.1:30000
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
+  weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
   weir serve --config weir.yaml`
 }
 
@@ -78,7 +80,7 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
 	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout, opts.Batch, func(m fleet.Member, err error) {
 		opts.Integrity.Add(m.Kind, m.Name, "", err)
-	})
+	}, func(message string) { opts.Log.Warn(message) })
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 }
 
 // newFleet makes an adapter for each engine.
-func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch, lost func(fleet.Member, error)) (*fleet.Fleet, []*plane.Engine, error) {
+func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch, lost func(fleet.Member, error), warn func(string)) (*fleet.Fleet, []*plane.Engine, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -166,10 +168,18 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 		switch e.Kind {
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
+		case "sglang":
+			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: batch})
 			planes = append(planes, p)
 			adapter = p
+		case "vllm-core":
+			v, err := newVLLMCore(&e, folders, batch, warn)
+			if err != nil {
+				return nil, nil, err
+			}
+			adapter = v
 		}
 		o.Members = append(o.Members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
 	}

@@ -116,7 +116,7 @@ func flagValue(key string, n ast.Node) (string, error) {
 func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
-		"engine": {"kind", "url", "model", "name"},
+		"engine": {"kind", "url", "model", "name", "dp", "lockstep"},
 		"model":  {"name", "dir", "alias"},
 	}[key]
 	if known == nil {
@@ -140,7 +140,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			return "", fmt.Errorf("line %d: an engine needs kind and url", line(n))
 		}
 		b.WriteString(first("kind") + "=" + first("url"))
-		for _, field := range []string{"model", "name"} {
+		for _, field := range []string{"model", "name", "dp", "lockstep"} {
 			if v := first(field); v != "" {
 				b.WriteString("," + field + "=" + v)
 			}

@@ -15,14 +15,17 @@ import (
 // Engine is one --engine KIND=URL[,model=NAME][,name=NAME].
 type Engine struct {
 	Kind  string
-	URL   *url.URL // of an openai engine
-	Addr  string   // host:port of a weir engine
+	URL   *url.URL // of an openai or sglang engine
+	Addr  string   // host:port of a weir engine, or where vllm-core engines dial in
 	Model string   // the name to serve it under; empty: its own names
 	Name  string   // in metrics and records; defaults to host:port
+	// Of vllm-core: the data-parallel ranks, and whether they step together.
+	Ranks    int
+	Lockstep bool
 }
 
 // Kinds are the engine kinds that can be given.
-var kinds = []string{"openai", "weir"}
+var kinds = []string{"openai", "sglang", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
 func ParseEngine(s string) (Engine, error) {
@@ -34,7 +37,7 @@ func ParseEngine(s string) (Engine, error) {
 	e := Engine{Kind: kind}
 	var err error
 	switch kind {
-	case "openai":
+	case "openai", "sglang":
 		err = e.parseURL(target)
 	case "weir":
 		e.Addr = target
@@ -42,6 +45,8 @@ func ParseEngine(s string) (Engine, error) {
 			err = fmt.Errorf("want HOST:PORT after weir=, got %q", target)
 		}
 		e.Name = target
+	case "vllm-core":
+		err = e.parseHandshake(target)
 	default:
 		err = fmt.Errorf("unknown kind %q%s; the kinds are %s", kind, suggest(kind, kinds), strings.Join(kinds, ", "))
 	}
@@ -60,13 +65,38 @@ func ParseEngine(s string) (Engine, error) {
 			e.Model = value
 		case key == "name":
 			e.Name = value
+		case key == "dp" && kind == "vllm-core":
+			if e.Ranks, err = strconv.Atoi(value); err != nil || e.Ranks < 1 || e.Ranks > 1024 {
+				return Engine{}, fmt.Errorf("engine %q: dp=%s: want the number of data-parallel ranks, 1 to 1024", s, value)
+			}
+		case key == "lockstep" && kind == "vllm-core":
+			if e.Lockstep, err = strconv.ParseBool(value); err != nil {
+				return Engine{}, fmt.Errorf("engine %q: lockstep=%s: want true or false", s, value)
+			}
 		default:
 			known := []string{"model", "name"}
+			if kind == "vllm-core" {
+				known = append(known, "dp", "lockstep")
+			}
 			return Engine{}, fmt.Errorf("engine %q: unknown option %q%s; the options are %s",
 				s, key, suggest(key, known), strings.Join(known, ", "))
 		}
 	}
 	return e, nil
+}
+
+// parseHandshake reads where engine cores dial in.
+func (e *Engine) parseHandshake(s string) error {
+	addr, ok := strings.CutPrefix(s, "tcp://")
+	host, port, err := net.SplitHostPort(addr)
+	if !ok || err != nil || port == "" || port == "0" {
+		return fmt.Errorf("want tcp://HOST:PORT after vllm-core=, where engines started with --data-parallel-address HOST --data-parallel-rpc-port PORT dial in, got %q", s)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("%q: give the address by which the engines reach this machine, which they are told; 127.0.0.1 for engines on it", s)
+	}
+	e.Addr, e.Name, e.Ranks = addr, addr, 1
+	return nil
 }
 
 func (e *Engine) parseURL(s string) error {

@@ -12,13 +12,18 @@ type pattern struct {
 	text string
 	expr *regexp.Regexp
 	tree *syntax.Regexp
+	size int // instructions of its program: matching takes as many steps for each byte
 }
 
 // patternTries is how many texts are made before one must fit.
 const patternTries = 64
 
-// maxPatternText bounds what one repetition may come to.
-const maxPatternText = 4096
+// Bounds of patterns, and of the work on one text.
+const (
+	maxPatternProgram = 1 << 14 // instructions
+	maxPatternText    = maxStringLength
+	maxPatternWork    = 1 << 23 // steps; beyond them no text is tried
+)
 
 // compilePattern reads a regular expression in the syntax that RE2 and
 // ECMA-262 share.
@@ -31,17 +36,23 @@ func compilePattern(text, path string) (*pattern, error) {
 	if err != nil {
 		return nil, refuse(path, "pattern %q cannot be written by: %v", text, err)
 	}
-	return &pattern{text, expr, tree}, nil
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil || len(program.Inst) > maxPatternProgram {
+		return nil, refuse(path, "pattern %.40q... is too large to be written by", text)
+	}
+	return &pattern{text, expr, tree, len(program.Inst)}, nil
 }
 
 // write gives a text that the node admits, and false if none was found.
 func (x *pattern) write(n *node, draw func(int) int) (string, bool) {
-	for try := range patternTries {
+	work := 0
+	for try := 0; try < patternTries && work < maxPatternWork; try++ {
 		w := patternWriter{draw: draw, more: try % 4 * n.length.min / 3}
 		w.write(x.tree)
 		// A text may stand in for a match only as a whole, so that nothing around
 		// it needs to be made.
-		if s := w.b.String(); !w.failed && n.admitsString(s) {
+		s := w.b.String()
+		if work += w.steps + len(s)*x.size; !w.failed && n.admitsString(s) {
 			return s, true
 		}
 	}
@@ -69,11 +80,17 @@ type patternWriter struct {
 	b      strings.Builder
 	draw   func(int) int
 	more   int // repetitions beyond the least, for texts that must be long
+	steps  int
 	failed bool
 }
 
+// maxPatternSteps bounds the work on a text, which repetitions of nothing could
+// make endless.
+const maxPatternSteps = 1 << 16
+
 func (w *patternWriter) write(re *syntax.Regexp) {
-	if w.failed || w.b.Len() > maxPatternText {
+	w.steps++
+	if w.failed || w.b.Len() > maxPatternText || w.steps > maxPatternSteps {
 		w.failed = true
 		return
 	}
@@ -117,7 +134,7 @@ func (w *patternWriter) repeat(re *syntax.Regexp, least, most int) {
 	if most >= 0 {
 		n = min(n, most)
 	}
-	for range n {
+	for i := 0; i < n && !w.failed; i++ {
 		w.write(re)
 	}
 }

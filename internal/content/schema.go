@@ -64,13 +64,13 @@ func CompileSchema(raw []byte) (*Schema, error) {
 // asked for.
 func compileSchema(root value, object bool) (*Schema, error) {
 	c := &compiler{root: root, atoms: map[string]*atom{}, nodes: map[string]*node{}}
-	of := []place{{root, ""}}
+	of := []place{{value: root}}
 	if object {
 		only, err := parseValue([]byte(`{"type":"object"}`))
 		if err != nil {
 			return nil, err
 		}
-		of = append(of, place{only, "/(an object)"})
+		of = append(of, place{value: only, path: "/(an object)"})
 	}
 	n, err := c.node(of, nil)
 	if err != nil {
@@ -224,10 +224,35 @@ type atom struct {
 	choices []choice // anyOf and oneOf
 }
 
-// place is a schema and where it stands.
+// place is a schema and where it stands. up leads to those that brought it by
+// $ref, allOf, anyOf or oneOf, for the same value.
 type place struct {
 	value value
 	path  string
+	up    *chain
+}
+
+type chain struct {
+	path string
+	up   *chain
+}
+
+func (c *chain) has(path string) bool {
+	for ; c != nil; c = c.up {
+		if c.path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// under gives places with those that bring them.
+func under(of []place, up *chain) []place {
+	out := make([]place, len(of))
+	for i, p := range of {
+		out[i] = place{p.value, p.path, up}
+	}
+	return out
 }
 
 type memberPlace struct {
@@ -295,9 +320,12 @@ func (c *compiler) node(of []place, choices []choice) (*node, error) {
 }
 
 // flatten collects the atoms of schemas, following $ref and allOf, and their
-// choices. What is reached twice counts once, so that a cycle ends.
+// choices. What is reached twice counts once.
 func (c *compiler) flatten(of []place, seen map[string]bool, atoms *[]*atom, choices *[]choice) error {
 	for _, p := range of {
+		if p.up.has(p.path) {
+			return refuse(p.path, "the schema refers to itself for the same value")
+		}
 		if seen[p.path] {
 			continue
 		}
@@ -315,8 +343,11 @@ func (c *compiler) flatten(of []place, seen map[string]bool, atoms *[]*atom, cho
 			// An atom whose choices are being made; what it brings is here too.
 			continue
 		}
-		*choices = append(*choices, a.choices...)
-		if err := c.flatten(a.all, seen, atoms, choices); err != nil {
+		up := &chain{p.path, p.up}
+		for _, ch := range a.choices {
+			*choices = append(*choices, choice{ch.path, under(ch.of, up), ch.one})
+		}
+		if err := c.flatten(under(a.all, up), seen, atoms, choices); err != nil {
 			return err
 		}
 	}
@@ -539,6 +570,9 @@ func (n *node) settleEnum() error {
 			r, ok := new(big.Rat).SetString(string(v.raw))
 			return !ok || !n.numbers.has(r)
 		case kindString:
+			if n.format != "" {
+				err = refuse(n.path, "enum with a string, together with format, is not checked")
+			}
 			return !n.admitsString(v.text())
 		case kindArray:
 			if n.items != (countRange{0, -1}) || len(n.prefix) > 0 || n.each != nil || n.unique {

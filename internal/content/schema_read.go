@@ -46,17 +46,17 @@ func (c *compiler) keyword(a *atom, name string, v value) (err error) {
 			return refuse(a.path, "properties must be an object")
 		}
 		for _, m := range v.members {
-			a.members = append(a.members, memberPlace{m.name, place{m.value, a.path + "/properties/" + pointerEscape(m.name)}})
+			a.members = append(a.members, memberPlace{m.name, place{value: m.value, path: a.path + "/properties/" + pointerEscape(m.name)}})
 		}
 	case "required":
 		return a.takeRequired(v)
 	case "additionalProperties":
-		a.others = &place{v, a.path + "/additionalProperties"}
+		a.others = &place{value: v, path: a.path + "/additionalProperties"}
 	case "items":
 		if v.kind == '[' {
 			return refuse(a.path, "items must be a schema; a list of them is called prefixItems")
 		}
-		a.each = &place{v, a.path + "/items"}
+		a.each = &place{value: v, path: a.path + "/items"}
 	case "prefixItems":
 		a.prefix, err = list(a, name, v)
 	case "allOf":
@@ -195,7 +195,7 @@ func list(a *atom, name string, v value) ([]place, error) {
 	}
 	out := make([]place, len(v.items))
 	for i := range v.items {
-		out[i] = place{v.items[i], a.path + "/" + name + "/" + strconv.Itoa(i)}
+		out[i] = place{value: v.items[i], path: a.path + "/" + name + "/" + strconv.Itoa(i)}
 	}
 	return out, nil
 }
@@ -234,7 +234,7 @@ func (c *compiler) takeRef(a *atom, v value) error {
 		}
 		at, path = next, path+"/"+pointerEscape(name)
 	}
-	a.all = append(a.all, place{at, path})
+	a.all = append(a.all, place{value: at, path: path})
 	return nil
 }
 

@@ -61,21 +61,19 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	if retracted && k.batch.Prefill+k.batch.Decode > 0 {
 		return
 	}
-	reserved := -1 // tokens, counted when somebody waits
-	for budget > 0 && k.waiting.len() > 0 && k.running() < c.opts.MaxRunning {
+	k.ahead, k.fresh = 0, 0
+	if k.kv != nil && k.waiting.len() > 0 {
+		k.ahead = c.ahead(k)
+	}
+	for budget > 0 && k.waiting.len() > 0 {
 		ref := k.waiting.peek()
 		r := &c.requests[ref]
-		if k.kv != nil {
-			if reserved < 0 {
-				reserved = c.reserved(k)
-			}
-			if !c.fits(k, ref, reserved) {
-				return
-			}
-			reserved += foreseen(r)
+		if !c.fits(k, ref) && !c.preempt(k, ref, out) {
+			return
 		}
 		k.waiting.pop()
 		k.queued -= int64(r.length())
+		k.fresh += foreseen(r)
 		if c.admit(k, ref, at) {
 			budget -= c.plan(k, ref, budget)
 		}
@@ -88,9 +86,8 @@ func (c *Core) share(x float64) float64 { return min(1, c.opts.Conservativeness*
 // foreseen is the number of ids that count as still to come of a request.
 func foreseen(r *request) int { return min(int(r.max-r.generated), foresight) }
 
-// reserved is the number of tokens kept free for the requests that were
-// admitted earlier.
-func (c *Core) reserved(k *rank) int {
+// ahead is the number of ids that those that run may still generate.
+func (c *Core) ahead(k *rank) int {
 	sum := 0
 	for _, list := range [...][]Ref{k.decode, k.prefill, k.transfer} {
 		for _, ref := range list {
@@ -99,21 +96,51 @@ func (c *Core) reserved(k *rank) int {
 			}
 		}
 	}
-	return int(float64(sum) * k.share)
+	return sum
+}
+
+// need is what a request needs to be admitted, and what there is.
+type need struct {
+	found []uint64 // the keys of the pages that it finds
+	take  int      // pages to take
+	later int      // tokens to be left after that
+	free  int      // pages that can be taken, without those that it finds
+	alone bool     // nothing else generates, and nothing need be left
+}
+
+func (n *need) met(pageSize int) bool {
+	want := n.take * pageSize
+	if !n.alone {
+		want += n.later
+	}
+	return want <= n.free*pageSize
+}
+
+func (c *Core) need(k *rank, ref Ref) need {
+	r, d := &c.requests[ref], &c.details[ref]
+	tokens := r.length()
+	keys := k.kv.admissible(d, tokens)
+	found, idle := k.kv.lookup(keys)
+	return need{
+		found: keys[:found],
+		take:  k.kv.pagesFor(tokens) - found,
+		later: foreseen(r) + k.fresh + int(k.share*float64(k.ahead)),
+		free:  k.kv.available() - idle,
+		alone: k.running() == k.stalled,
+	}
 }
 
 // fits says whether a waiting request may be admitted. One that is alone needs
 // no more than its pages at hand; Prepare has seen to it that these are enough.
-func (c *Core) fits(k *rank, ref Ref, reserved int) bool {
-	r := &c.requests[ref]
-	tokens := r.length()
-	pages := k.kv.pagesFor(tokens)
-	ahead := reserved + foreseen(r)
-	if k.running() == k.stalled {
-		ahead = 0
+func (c *Core) fits(k *rank, ref Ref) bool {
+	if k.running() >= c.opts.MaxRunning {
+		return false
 	}
-	found, idle := k.kv.lookup(k.kv.admissible(&c.details[ref], tokens))
-	return (pages-found)*k.kv.pageSize+ahead <= (k.kv.available()-idle)*k.kv.pageSize
+	if k.kv == nil {
+		return true
+	}
+	n := c.need(k, ref)
+	return n.met(k.kv.pageSize)
 }
 
 // admit takes a request out of the queue into the batch, or lets its KV come

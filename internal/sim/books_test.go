@@ -40,6 +40,10 @@ func (w *witness) pages() {
 		}
 	}
 	for i := range c.ranks {
+		k := &c.ranks[i]
+		if want := (Batch{Decode: len(k.decode) - k.stalled, Context: k.context}); k.batch.Decode != want.Decode || k.batch.Context != want.Context {
+			t.Fatalf("rank %d: batch %+v, want %+v", i, k.batch, want)
+		}
 		context -= c.ranks[i].context
 		queued -= c.ranks[i].queued
 		if err := w.books(c.ranks[i].kv, holders[i]); err != nil {

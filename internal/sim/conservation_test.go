@@ -53,8 +53,10 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		DPSize:             rapid.IntRange(1, 3).Draw(t, "dp"),
 		LoRAs:              []string{"x", "y"},
 		PriorityScheduling: rapid.Bool().Draw(t, "priority"),
-		StreamInterval:     rapid.IntRange(1, 4).Draw(t, "interval"),
-		Role:               Role(rapid.IntRange(0, 2).Draw(t, "role")),
+		// Below all differences, above all, or between.
+		PreemptionThreshold: new(rapid.SampledFrom([]int{-1, 0, 1, 10}).Draw(t, "threshold")),
+		StreamInterval:      rapid.IntRange(1, 4).Draw(t, "interval"),
+		Role:                Role(rapid.IntRange(0, 2).Draw(t, "role")),
 		Transfer: Transfer{BytesPerToken: 1000, Bandwidth: float64(rapid.IntRange(0, 3).Draw(t, "bandwidth")) * 1e6,
 			Latency: time.Duration(rapid.IntRange(0, 9).Draw(t, "latency")) * time.Millisecond},
 		Cost: Constant{Prefill: 5 * time.Millisecond, Decode: time.Millisecond},
@@ -88,10 +90,10 @@ type witness struct {
 
 	parent map[uint64]uint64 // of the pages ever entered into a tree, by key
 
-	accepted, refused, done, ids, retracted uint64
-	prompts                                 uint64 // tokens of the requests that were served
-	again                                   uint64 // tokens of the requests that were sent back
-	cut                                     bool   // a request was ended from outside
+	accepted, refused, displaced, done, ids, retracted uint64
+	prompts                                            uint64 // tokens of the requests that were served
+	again                                              uint64 // tokens of the requests that were sent back
+	cut                                                bool   // a request was ended from outside
 }
 
 func newWitness(t *rapid.T, o Options) *witness {
@@ -124,7 +126,7 @@ func (w *witness) submit(t *rapid.T) {
 		p.Prompt = slices.Concat(l.params.Prompt, l.ids, []uint32{7})
 	}
 	if w.opts.PriorityScheduling {
-		p.Priority = rapid.IntRange(-1, 1).Draw(t, "priority")
+		p.Priority = rapid.IntRange(-2, 2).Draw(t, "priority")
 	}
 	if rank := rapid.IntRange(-1, w.opts.DPSize-1).Draw(t, "rank"); rank >= 0 {
 		p.DPRank = &rank
@@ -146,7 +148,7 @@ func (w *witness) submit(t *rapid.T) {
 	}
 	ref, err := w.core.Submit(w.now, w.now, r)
 	if err != nil {
-		if w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued {
+		if w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued || w.outranks(p.Priority) {
 			t.Fatalf("refused with room: %v", err)
 		}
 		w.refused++
@@ -157,6 +159,21 @@ func (w *witness) submit(t *rapid.T) {
 	}
 	w.accepted++
 	w.live[ref] = &ledger{params: p}
+}
+
+// outranks says whether in every full queue somebody waits with a lower
+// priority.
+func (w *witness) outranks(priority int) bool {
+	for i := range w.core.ranks {
+		k := &w.core.ranks[i]
+		_, lower := k.waiting.last(func(ref Ref) bool {
+			return w.core.requests[ref].ended == notEnded && w.core.details[ref].priority < priority
+		})
+		if k.waiting.len()-k.displaced >= w.opts.MaxQueued && !lower {
+			return false
+		}
+	}
+	return w.opts.PriorityScheduling
 }
 
 func (w *witness) conclude(how func(int64, Ref), reason infer.Reason) {
@@ -232,7 +249,7 @@ func (w *witness) step(s *Step) {
 	if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting) {
 		t.Fatalf("counts do not add up: %+v", n)
 	}
-	if n.Received != w.accepted+w.refused || n.Rejected != w.refused || n.Finished+n.Aborted != w.done || n.Retracted != w.retracted {
+	if n.Received != w.accepted+w.refused || n.Rejected != w.refused+w.displaced || n.Finished+n.Aborted+w.displaced != w.done || n.Retracted != w.retracted {
 		t.Fatalf("counts %+v; seen %d accepted, %d refused, %d done, %d retracted", n, w.accepted, w.refused, w.done, w.retracted)
 	}
 	ids := w.ids
@@ -283,6 +300,14 @@ func (w *witness) ended(d Done) {
 		t.Fatalf("done %+v, seen %+v", d, l)
 	}
 	want, reason, matched := w.alone(l.params)
+	if d.Err != nil {
+		if !w.opts.PriorityScheduling || w.opts.MaxQueued == 0 || d.Reason != infer.ReasonAbort || d.Err.Code != infer.CodeOverloaded {
+			t.Fatalf("aborted by the engine: %+v", d)
+		}
+		w.displaced++
+		w.cut = true
+		l.ended = infer.ReasonAbort
+	}
 	switch {
 	case l.ended != "" && d.Reason == l.ended:
 		if !slices.Equal(l.ids, want[:min(len(l.ids), len(want))]) {

@@ -76,13 +76,14 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	c.counts.Received++
 	at := c.place(r.rank)
 	k := &c.ranks[at]
-	if c.opts.MaxQueued > 0 && k.waiting.len() >= c.opts.MaxQueued {
+	if c.opts.MaxQueued > 0 && k.waiting.len()-k.displaced >= c.opts.MaxQueued && !c.displace(k, r.priority, now) {
 		c.counts.Rejected++
-		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", k.waiting.len())
+		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", k.waiting.len()-k.displaced)
 	}
 	ref := c.alloc()
 	c.set(ref, &r, at, created, now)
-	k.push(ref, r.priority, r.prompt)
+	k.waiting.push(ref, r.priority)
+	k.queued += int64(r.prompt)
 	c.rouse(now)
 	return ref, nil
 }
@@ -213,10 +214,17 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 	if c.opts.Role == RolePrefill && r.generated > 0 && reason != infer.ReasonAbort {
 		done.Handle = &Handle{Tokens: int(r.prompt)}
 	}
+	if r.ended == endDisplaced {
+		done.Err = infer.Errorf(infer.CodeOverloaded, "aborted by a higher priority request, as the engine's queue is full; try again later")
+	}
 	out.Done = append(out.Done, done)
-	if reason == infer.ReasonAbort {
+	switch {
+	case r.ended == endDisplaced:
+		c.counts.Rejected++
+		k.displaced--
+	case reason == infer.ReasonAbort:
 		c.counts.Aborted++
-	} else {
+	default:
 		c.counts.Finished++
 	}
 	if r.ended != notEnded {

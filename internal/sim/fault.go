@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,44 +18,100 @@ type FaultKind uint8
 // "After After tokens" is when the next one would be sent: a request that has
 // no next one is spared.
 const (
-	Refuse      FaultKind = iota // a connection is closed as soon as it is accepted
-	Unavailable                  // the request is answered 503, or UNAVAILABLE
-	Hang                         // the request is read and never answered
-	Slow                         // the answer's head, or the acknowledgement, comes Delay late
-	Stall                        // after After tokens nothing more comes, the connection stays
-	Cut                          // after After tokens the connection ends (FIN), nothing terminates the answer
-	Truncate                     // after After tokens the answer ends cleanly but incomplete
-	Reset                        // after After tokens the connection is reset (RST)
-	Miscount                     // the token count reported at the end is one too high
-	Skip                         // the result that follows After tokens is never sent
-	Repeat                       // the result that follows After tokens is sent twice
-	Garble                       // the result that follows After tokens ends in the middle of its own bytes
-	Stray                        // the result that follows After tokens is also said of a slot, or a choice, that is nobody's
+	// Of connections.
+	Refuse FaultKind = iota // closed as soon as it is accepted
+	Deaf                    // accepted, and nothing is ever read of it
+
+	// Of requests.
+	Unavailable // answered 503, or UNAVAILABLE
+	Throttle    // answered 429 with a Retry-After of Delay, or RESOURCE_EXHAUSTED
+	Hang        // read and never answered
+	Slow        // the answer's head, or the acknowledgement, comes Delay late
+	Stall       // after After tokens nothing more comes, the connection stays
+	Cut         // after After tokens the connection ends (FIN), nothing terminates the answer
+	Truncate    // after After tokens the answer ends cleanly but incomplete
+	Reset       // after After tokens the connection is reset (RST)
+	Abort       // after After tokens the engine gives the request up and says so
+	Miscount    // the token count reported at the end is one too high
+	Skip        // the result that follows After tokens is never sent
+	Repeat      // the result that follows After tokens is sent twice
+	Garble      // the result that follows After tokens ends in the middle of its own bytes
+	Stray       // the result that follows After tokens is also said of a slot, or a choice, that is nobody's
+	Split       // the result that follows After tokens is written in two at byte At, or byte by byte, Delay apart
+	Drip        // from the result that follows After tokens on, Bytes are written at a time, Delay apart
+	Pause       // before the result that follows After tokens the whole engine stands still for Delay
 
 	// Of the plane only; over HTTP nothing happens.
 	Backward // the result that follows After tokens has a count below the one before
 	Swap     // the result that follows After tokens comes after the next one
 	Oversize // the result that follows After tokens is over the plane's limit of size
+
+	// Of the engine.
+	Retract // every Every all that generate are sent back to the queue
+
 	numFaultKinds
 )
 
 var faultNames = [numFaultKinds]string{
-	"refuse", "unavailable", "hang", "slow", "stall", "cut", "truncate", "reset", "miscount", "skip", "repeat",
-	"garble", "stray", "backward", "swap", "oversize",
+	Refuse: "refuse", Deaf: "deaf",
+	Unavailable: "unavailable", Throttle: "throttle", Hang: "hang", Slow: "slow", Stall: "stall", Cut: "cut", Truncate: "truncate",
+	Reset: "reset", Abort: "abort", Miscount: "miscount", Skip: "skip", Repeat: "repeat", Garble: "garble", Stray: "stray",
+	Split: "split", Drip: "drip", Pause: "pause",
+	Backward: "backward", Swap: "swap", Oversize: "oversize",
+	Retract: "retract",
 }
 
 // String gives the kind's word.
 func (k FaultKind) String() string { return faultNames[k] }
 
-// defaultDelay is how late Slow is when nobody says.
-const defaultDelay = time.Second
+// scope is what a fault is drawn for.
+type scope uint8
+
+const (
+	ofRequests scope = iota
+	ofConnections
+	ofEngine
+)
+
+func (k FaultKind) scope() scope {
+	switch k {
+	case Refuse, Deaf:
+		return ofConnections
+	case Retract:
+		return ofEngine
+	}
+	return ofRequests
+}
+
+// defaultDelay is how long a kind's delay is when nobody says, 0 for one that
+// has none.
+func (k FaultKind) defaultDelay() time.Duration {
+	switch k {
+	case Slow, Throttle, Pause:
+		return time.Second
+	case Drip:
+		return 10 * time.Millisecond
+	case Split:
+		return time.Millisecond
+	}
+	return 0
+}
+
+// What settings are when nobody gives them.
+const (
+	defaultBytes = 16
+	defaultEvery = time.Second
+)
 
 // Fault is one instruction to fail. A request must match every selector that
 // is set; without any, all requests match.
 type Fault struct {
 	Kind  FaultKind
 	After int           // tokens, for the kinds that count them
-	Delay time.Duration // for Slow
+	Delay time.Duration // for the kinds that have one; 0 is the kind's own
+	At    int           // for Split: the byte of the result; 0 is each byte by itself
+	Bytes int           // for Drip; 0 is 16
+	Every time.Duration // for Retract; 0 is a second
 
 	Rate   float64 // share of requests, drawn by ordinal; 0 is all
 	Nth    uint64  // the ordinal, counted from 1; 0 is any
@@ -65,7 +122,7 @@ type Fault struct {
 
 // ParseFault reads a fault as flags and the admin call write it: the kind's
 // word and settings, as in "cut,after=20,rate=0.01". The settings are after,
-// delay, rate, nth, id, marker and times.
+// delay, at, bytes, every, rate, nth, id, marker and times.
 func ParseFault(text string) (Fault, error) {
 	word, rest, more := strings.Cut(text, ",")
 	f := Fault{Kind: numFaultKinds}
@@ -94,6 +151,12 @@ func (f *Fault) set(setting string) (err error) {
 		f.After, err = strconv.Atoi(value)
 	case "delay":
 		f.Delay, err = time.ParseDuration(value)
+	case "at":
+		f.At, err = strconv.Atoi(value)
+	case "bytes":
+		f.Bytes, err = strconv.Atoi(value)
+	case "every":
+		f.Every, err = time.ParseDuration(value)
 	case "rate":
 		f.Rate, err = strconv.ParseFloat(value, 64)
 	case "nth":
@@ -105,7 +168,7 @@ func (f *Fault) set(setting string) (err error) {
 	case "marker":
 		f.Marker = value
 	default:
-		return fmt.Errorf("no setting %q; the settings are after, delay, rate, nth, id, marker, times", key)
+		return fmt.Errorf("no setting %q; the settings are after, delay, at, bytes, every, rate, nth, id, marker, times", key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -114,17 +177,26 @@ func (f *Fault) set(setting string) (err error) {
 }
 
 func (f *Fault) check() error {
+	where := f.Kind.scope()
 	switch {
-	case f.After < 0 || f.Delay < 0:
-		return fmt.Errorf("fault %s: after and delay must not be negative", f.Kind)
+	case f.After < 0 || f.Delay < 0 || f.At < 0 || f.Bytes < 0 || f.Every < 0:
+		return fmt.Errorf("fault %s: after, delay, at, bytes and every must not be negative", f.Kind)
 	case !(f.Rate >= 0 && f.Rate <= 1):
 		return fmt.Errorf("fault %s: rate %v is not between 0 and 1", f.Kind, f.Rate)
 	case f.After > 0 && !f.Kind.counts():
 		return fmt.Errorf("fault %s: it counts no tokens, leave after out", f.Kind)
-	case f.Delay > 0 && f.Kind != Slow:
-		return fmt.Errorf("fault %s: only slow has a delay", f.Kind)
-	case f.Kind == Refuse && (f.ID != "" || f.Marker != ""):
-		return fmt.Errorf("fault refuse: it strikes before a request is read, leave id and marker out")
+	case f.Delay > 0 && f.Kind.defaultDelay() == 0:
+		return fmt.Errorf("fault %s: it has no delay, leave delay out", f.Kind)
+	case f.At > 0 && f.Kind != Split:
+		return fmt.Errorf("fault %s: only split is at a byte", f.Kind)
+	case f.Bytes > 0 && f.Kind != Drip:
+		return fmt.Errorf("fault %s: only drip has bytes", f.Kind)
+	case f.Every > 0 && f.Kind != Retract:
+		return fmt.Errorf("fault %s: only retract has every", f.Kind)
+	case where == ofConnections && (f.ID != "" || f.Marker != ""):
+		return fmt.Errorf("fault %s: it strikes before a request is read, leave id and marker out", f.Kind)
+	case where == ofEngine && (f.ID != "" || f.Marker != "" || f.Nth > 0 || f.Rate > 0):
+		return fmt.Errorf("fault %s: it strikes the whole engine, leave rate, nth, id and marker out", f.Kind)
 	}
 	return nil
 }
@@ -132,7 +204,7 @@ func (f *Fault) check() error {
 // counts says whether the kind strikes after a number of tokens.
 func (k FaultKind) counts() bool {
 	switch k {
-	case Stall, Cut, Truncate, Reset, Skip, Repeat, Garble, Stray, Backward, Swap, Oversize:
+	case Stall, Cut, Truncate, Reset, Abort, Skip, Repeat, Garble, Stray, Split, Drip, Pause, Backward, Swap, Oversize:
 		return true
 	}
 	return false
@@ -146,6 +218,15 @@ func (f Fault) String() string {
 	}
 	if f.Delay > 0 {
 		b = fmt.Appendf(b, ",delay=%v", f.Delay)
+	}
+	if f.At > 0 {
+		b = fmt.Appendf(b, ",at=%d", f.At)
+	}
+	if f.Bytes > 0 {
+		b = fmt.Appendf(b, ",bytes=%d", f.Bytes)
+	}
+	if f.Every > 0 {
+		b = fmt.Appendf(b, ",every=%v", f.Every)
 	}
 	if f.Rate > 0 {
 		b = fmt.Appendf(b, ",rate=%v", f.Rate)
@@ -195,24 +276,38 @@ func NewFaults(list []Fault) (*Faults, error) {
 // Request draws for the next request. The first fault that matches strikes.
 func (f *Faults) Request(t Target) (Fault, bool) {
 	f.request++
-	return f.draw(f.request, t, false)
+	return f.draw(f.request, t, ofRequests)
 }
 
-// Connection draws for the next connection: whether it is refused.
-func (f *Faults) Connection() bool {
+// Connection draws for the next connection: whether it is refused, or never
+// heard.
+func (f *Faults) Connection() (Fault, bool) {
 	f.conn++
-	_, hit := f.draw(f.conn, Target{}, true)
-	return hit
+	return f.draw(f.conn, Target{}, ofConnections)
 }
 
-func (f *Faults) draw(ordinal uint64, t Target, conn bool) (Fault, bool) {
+// Storm gives how often all that generate are to be retracted, 0 for never.
+func (f *Faults) Storm() time.Duration {
 	for i, x := range f.list {
-		if (x.Kind == Refuse) != conn || !x.matches(ordinal, uint64(i), t) || (x.Times > 0 && f.struck[i] >= x.Times) {
+		if x.Kind == Retract && (x.Times == 0 || f.struck[i] < x.Times) {
+			return cmp.Or(x.Every, defaultEvery)
+		}
+	}
+	return 0
+}
+
+// Stormed counts that they were.
+func (f *Faults) Stormed() { f.draw(0, Target{}, ofEngine) }
+
+func (f *Faults) draw(ordinal uint64, t Target, of scope) (Fault, bool) {
+	for i, x := range f.list {
+		if x.Kind.scope() != of || !x.matches(ordinal, uint64(i), t) || (x.Times > 0 && f.struck[i] >= x.Times) {
 			continue
 		}
 		f.struck[i]++
-		if x.Kind == Slow && x.Delay == 0 {
-			x.Delay = defaultDelay
+		x.Delay = cmp.Or(x.Delay, x.Kind.defaultDelay())
+		if x.Kind == Drip {
+			x.Bytes = cmp.Or(x.Bytes, defaultBytes)
 		}
 		return x, true
 	}

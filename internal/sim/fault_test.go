@@ -13,6 +13,13 @@ func TestParseFault(t *testing.T) {
 		"cut,after=20,rate=0.01":            {Kind: Cut, After: 20, Rate: 0.01},
 		"slow,delay=50ms,nth=3":             {Kind: Slow, Delay: 50 * time.Millisecond, Nth: 3},
 		"miscount,id=conv-7,times=2":        {Kind: Miscount, ID: "conv-7", Times: 2},
+		"deaf,times=1":                      {Kind: Deaf, Times: 1},
+		"throttle,delay=3s":                 {Kind: Throttle, Delay: 3 * time.Second},
+		"abort,after=2":                     {Kind: Abort, After: 2},
+		"split,after=2,delay=5ms,at=7":      {Kind: Split, After: 2, Delay: 5 * time.Millisecond, At: 7},
+		"drip,bytes=1,rate=0.5":             {Kind: Drip, Bytes: 1, Rate: 0.5},
+		"pause,after=1,delay=2s":            {Kind: Pause, After: 1, Delay: 2 * time.Second},
+		"retract,every=20ms,times=3":        {Kind: Retract, Every: 20 * time.Millisecond, Times: 3},
 		"stall,after=1,marker=please stall": {Kind: Stall, After: 1, Marker: "please stall"},
 	} {
 		got, err := ParseFault(text)
@@ -24,17 +31,24 @@ func TestParseFault(t *testing.T) {
 		}
 	}
 	for text, mention := range map[string]string{
-		"":               "refuse, unavailable",
-		"kaput":          "truncate",
-		"cut,after=x":    "after",
-		"cut,afer=1":     "marker",
-		"cut,rate=1.5":   "between 0 and 1",
-		"cut,rate=NaN":   "between 0 and 1",
-		"cut,delay=1s":   "only slow",
-		"cut,after=-1":   "negative",
-		"miscount,after": "after",
-		"hang,after=3":   "counts no tokens",
-		"refuse,id=a":    "before a request",
+		"":                "refuse, deaf, unavailable",
+		"kaput":           "truncate",
+		"cut,after=x":     "after",
+		"cut,afer=1":      "marker",
+		"cut,rate=1.5":    "between 0 and 1",
+		"cut,rate=NaN":    "between 0 and 1",
+		"cut,delay=1s":    "it has no delay",
+		"cut,at=3":        "only split",
+		"slow,bytes=3":    "only drip",
+		"cut,every=1s":    "only retract",
+		"drip,bytes=-1":   "negative",
+		"deaf,marker=a":   "before a request",
+		"retract,nth=1":   "whole engine",
+		"retract,after=1": "counts no tokens",
+		"cut,after=-1":    "negative",
+		"miscount,after":  "after",
+		"hang,after=3":    "counts no tokens",
+		"refuse,id=a":     "before a request",
 	} {
 		if _, err := ParseFault(text); err == nil || !strings.Contains(err.Error(), mention) {
 			t.Errorf("%q: %v", text, err)
@@ -99,9 +113,11 @@ func TestFaultsAim(t *testing.T) {
 	if n := float64(hits(set("cut,rate=0.1"), "", "", 100000)); math.Abs(n-10000) > 500 {
 		t.Errorf("rate: %v of 10000", n)
 	}
-	f := set("refuse,nth=2", "hang,nth=1", "cut")
-	if f.Connection() || !f.Connection() || f.Connection() {
-		t.Error("refuse must strike the second connection only")
+	f := set("refuse,nth=2", "deaf,nth=3", "hang,nth=1", "cut")
+	for i, want := range []string{"", "refuse", "deaf", ""} {
+		if x, hit := f.Connection(); hit != (want != "") || hit && x.String() != want+",nth="+string(rune('1'+i)) {
+			t.Errorf("connection %d is struck by %v, %t", i+1, x, hit)
+		}
 	}
 	if x, _ := f.Request(Target{}); x.Kind != Hang {
 		t.Errorf("the first match must strike, got %v", x)
@@ -109,10 +125,28 @@ func TestFaultsAim(t *testing.T) {
 	if x, _ := f.Request(Target{}); x.Kind != Cut {
 		t.Errorf("the next match must strike, got %v", x)
 	}
-	if got := f.Report(); len(got) != 3 || got[0].Times != 1 || got[1].Times != 1 || got[2].Times != 1 || got[2].Fault != "cut" {
+	if got := f.Report(); len(got) != 4 || got[0].Times != 1 || got[1].Times != 1 || got[2].Times != 1 || got[3].Times != 1 || got[3].Fault != "cut" {
 		t.Errorf("report %+v", got)
 	}
-	if x, _ := set("slow").Request(Target{}); x.Delay != time.Second {
-		t.Errorf("slow without a delay: %v", x.Delay)
+	if f.Storm() != 0 {
+		t.Error("a storm that nobody asked for")
+	}
+	f = set("retract,times=2")
+	if _, hit := f.Request(Target{}); hit || f.Storm() != time.Second {
+		t.Errorf("a storm every %v, and it strikes requests: %t", f.Storm(), hit)
+	}
+	if f.Stormed(); f.Storm() != time.Second {
+		t.Error("a storm must come twice")
+	}
+	if f.Stormed(); f.Storm() != 0 {
+		t.Error("a storm must come twice only")
+	}
+	for kind, want := range map[string]Fault{
+		"slow": {Delay: time.Second}, "throttle": {Delay: time.Second}, "pause": {Delay: time.Second},
+		"drip": {Delay: 10 * time.Millisecond, Bytes: 16}, "split": {Delay: time.Millisecond},
+	} {
+		if x, _ := set(kind).Request(Target{}); x.Delay != want.Delay || want.Bytes > 0 && x.Bytes != want.Bytes {
+			t.Errorf("%s without settings: %+v", kind, x)
+		}
 	}
 }

@@ -36,8 +36,14 @@ type Options struct {
 	MeanTokens int
 	// PriorityScheduling makes the waiting queue order requests by
 	// Params.Priority, the highest first; requests of one priority keep their
-	// order. Without it a request with a priority is refused.
+	// order. A request that finds the queue full ends the last one of the lowest
+	// priority, if that is lower than its own. Without it a request with a
+	// priority is refused.
 	PriorityScheduling bool
+	// PreemptionThreshold, with PriorityScheduling, lets a waiting request take
+	// the place of running ones whose priority is lower by more than this. nil is
+	// 10; negative: never.
+	PreemptionThreshold *int
 	// ChunkedPrefill bounds the prompt tokens of one step, and so the largest
 	// chunk of a prompt. Default: the step's budget alone does.
 	ChunkedPrefill int
@@ -88,6 +94,7 @@ func (o Options) WithDefaults() (Options, error) {
 	setDefault(&o.StepTokens, max(8192, o.MaxRunning))
 	setDefault(&o.ContextLength, 128<<10)
 	setDefault(&o.MeanTokens, 200)
+	setDefault(&o.PreemptionThreshold, new(10))
 	setDefault(&o.ChunkedPrefill, o.StepTokens)
 	setDefault(&o.StreamInterval, 1)
 	setDefault(&o.Speculation, 1)

@@ -47,6 +47,19 @@ func (k *kv) admissible(d *details, tokens int) []uint64 {
 	return d.keys[:min(len(d.keys), (tokens-1)/k.pageSize)]
 }
 
+// freed is the number of pages that could be taken if a request let go of its
+// own, without those of the keys.
+func (k *kv) freed(table []pageID, keys []uint64) int {
+	n := 0
+	for i, p := range table {
+		g := &k.pages[p]
+		if g.held == 1 && !(i < len(keys) && g.keyed && g.key == keys[i]) {
+			n++
+		}
+	}
+	return n
+}
+
 // occupy takes the pages for a request's tokens so far, those found in the cache
 // first, and gives the number of tokens that were found.
 func (k *kv) occupy(r *request, d *details) int {

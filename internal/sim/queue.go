@@ -43,6 +43,17 @@ func (q *queue) add(w waiting) {
 	}
 }
 
+// last gives the request that is furthest from its turn of those that want
+// agrees to.
+func (q *queue) last(want func(Ref) bool) (at waiting, ok bool) {
+	for _, w := range q.heap {
+		if want(w.ref) && (!ok || at.before(w)) {
+			at, ok = w, true
+		}
+	}
+	return at, ok
+}
+
 // peek gives the request whose turn it is.
 func (q *queue) peek() Ref { return q.heap[0].ref }
 

@@ -11,8 +11,12 @@ type rank struct {
 	context  int64 // tokens that the requests of decode have, without those held
 	queued   int64 // tokens that the requests of waiting have
 
+	displaced int // of waiting, those that a higher priority ended
+
 	kv    *kv     // nil when unlimited
 	short []Ref   // of decode, those that need pages before the next step
+	ahead int     // ids that those may generate that ran before the step under composition
+	fresh int     // ids that those may generate that this step admits
 	share float64 // of what running requests may still generate, kept free by admission
 	link  int64   // when the transfers given to the link so far are over it
 
@@ -21,11 +25,6 @@ type rank struct {
 
 // running is the number of requests that were admitted.
 func (k *rank) running() int { return len(k.transfer) + len(k.prefill) + len(k.decode) }
-
-func (k *rank) push(ref Ref, priority, tokens int) {
-	k.waiting.push(ref, priority)
-	k.queued += int64(tokens)
-}
 
 // place gives the rank that a request goes to: the one it asks for, or the one
 // with the fewest requests.

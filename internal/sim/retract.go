@@ -2,7 +2,8 @@ package sim
 
 // Retract sends up to n generating requests of each rank back to the queue
 // before the next step, as if their pages were needed. What is already
-// generated stays: it counts as prompt when the request is admitted again.
+// generated stays: it counts as prompt when the request is admitted again. An
+// idle engine has none, and nothing happens.
 func (c *Core) Retract(n int) {
 	if c.busy {
 		c.storm = max(c.storm, n)
@@ -41,12 +42,13 @@ func (c *Core) secure(k *rank, out *Step) bool {
 	if len(out.Retracted) == before {
 		return false
 	}
-	k.decode = keepPhase(c, k.decode, phaseDecode)
+	k.decode = c.keep(k.decode, phaseDecode)
 	c.reconsider(k)
 	return true
 }
 
-func keepPhase(c *Core, list []Ref, p phase) []Ref {
+// keep gives the requests of a list that are in a phase.
+func (c *Core) keep(list []Ref, p phase) []Ref {
 	kept := list[:0]
 	for _, ref := range list {
 		if c.requests[ref].phase == p {
@@ -100,6 +102,7 @@ func (c *Core) retract(k *rank, ref Ref, out *Step) {
 		r.mark, r.room = never, never
 	}
 	k.context -= int64(r.length())
+	k.ahead -= foreseen(r)
 	k.queued += int64(r.length())
 	k.waiting.pushFront(ref, d.priority)
 	r.phase = phaseWaiting

@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //
 //	engine [NAME] [max_running=N] [max_queued=N] [step_tokens=N] [chunk=N]
 //	       [prefill=DURATION] [decode=DURATION] [kv=TOKENS] [page=TOKENS] [dp=N]
-//	       [priority=on] [interval=N] [speculation=MEAN] [lora=NAME,...]
+//	       [priority=on] [threshold=N] [interval=N] [speculation=MEAN] [lora=NAME,...]
 //	       [conservativeness=F] [role=ROLE] [bandwidth=BYTES/S] [latency=DURATION]
 //
 // A request at the current time. Its prompt is a number of tokens, or pieces
@@ -225,6 +225,9 @@ func (s *script) engine(l *line) {
 		Role: role, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
 		Cost: Constant{Prefill: l.dur("prefill"), Decode: l.dur("decode")},
 	}
+	if l.has("threshold") {
+		o.PreemptionThreshold = new(l.num("threshold"))
+	}
 	if names := l.word("lora"); names != "" {
 		o.LoRAs = strings.Split(names, ",")
 	}
@@ -319,6 +322,9 @@ func (s *script) print(step *Step) {
 		if d.Handle != nil {
 			more += fmt.Sprintf(", handle of %d tokens", d.Handle.Tokens)
 			s.handles[e.names[d.Ref]] = d.Handle
+		}
+		if d.Err != nil {
+			more += fmt.Sprintf(", %v", d.Err)
 		}
 		s.say("  %s done: %s after %d%s", e.names[d.Ref], d.Reason, d.Completion, more)
 	}

@@ -15,13 +15,14 @@ const (
 	phaseDecode         // generating
 )
 
-// ending is what Abort and Stop ask for.
+// ending is what Abort, Stop and a full queue ask for.
 type ending uint8
 
 const (
 	notEnded ending = iota
 	endAborted
 	endStopped
+	endDisplaced // by a request of a higher priority, in a full queue
 )
 
 func (e ending) reason() infer.Reason {

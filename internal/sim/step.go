@@ -42,6 +42,7 @@ type First struct {
 type Done struct {
 	Ref          Ref
 	Reason       infer.Reason // stop, length or abort
+	Err          *infer.Error // why the engine itself aborted it; nil otherwise
 	PromptTokens int
 	Completion   int // ids generated
 	Cached       int // prompt tokens found in the KV cache when it was first admitted
@@ -61,11 +62,14 @@ func (s *Step) reset() {
 type Counts struct {
 	Received, Finished, Aborted, Rejected uint64
 	Prefilled, Generated                  uint64 // ids computed of prompts, and generated
-	Cached                                uint64 // ids of prompts that were found in the KV cache
-	Transferred                           uint64 // ids whose KV came from a prefill engine
-	Retracted                             uint64 // times that a request was sent back to the queue
-	Evicted                               uint64 // tokens, in whole pages, that left the KV cache
-	Steps                                 uint64
+	// Cached are ids of prompts that were found in the KV cache. A retracted
+	// request that comes back counts again, here and in Prefilled, with its own
+	// ids.
+	Cached      uint64
+	Transferred uint64 // ids whose KV came from a prefill engine
+	Retracted   uint64 // times that a request was sent back to the queue
+	Evicted     uint64 // tokens, in whole pages, that left the KV cache
+	Steps       uint64
 	// Running are the requests in the running batch, Waiting those before it: in
 	// the queue, or with their KV under way.
 	Running, Waiting int

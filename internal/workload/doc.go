@@ -17,9 +17,10 @@
 // # Requests
 //
 // A [Source] gives requests in the order of their arrival, one at a time, so a
-// trace is never held in memory. [Open] makes one of a trace in Mooncake's,
-// Azure's, BurstGPT's or ShareGPT's form, or of a description of a synthetic
-// workload. What a trace says wrongly is an [*Error] with file, line and field.
+// trace is never held in memory. [NewTrace] reads a trace in Mooncake's, Azure's
+// or BurstGPT's form, and [NewSynthetic] makes a workload of a description, with
+// lengths drawn from distributions or texts in ShareGPT's form. What a file says
+// wrongly is an [*Error] with file, line and field.
 //
 // A trace has no texts. A [Request] therefore tells its prompt as parts, each
 // with a key: [Request.AppendPrompt] turns them into ids, and the same key

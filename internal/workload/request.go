@@ -14,6 +14,9 @@ type Request struct {
 	// Parts is the prompt, in order. It is valid until the source is asked for
 	// the next request.
 	Parts []Part
+	// IDs is the prompt itself, where a workload has texts; then there are no
+	// Parts.
+	IDs []uint32
 	// Output is the number of tokens it generates, always that many. It is zero
 	// where a trace has a request that failed.
 	Output int
@@ -30,16 +33,17 @@ type Part struct {
 
 // Input is the length of the prompt in tokens.
 func (r *Request) Input() int {
-	n := 0
+	n := len(r.IDs)
 	for _, p := range r.Parts {
 		n += p.Tokens
 	}
 	return n
 }
 
-// AppendPrompt appends the prompt's ids, each below size, which must be
-// positive.
+// AppendPrompt appends the prompt's ids: those of its text, or some below size,
+// which must be positive.
 func (r *Request) AppendPrompt(dst []uint32, size int) []uint32 {
+	dst = append(dst, r.IDs...)
 	for _, p := range r.Parts {
 		x := p.Key
 		for range p.Tokens {

@@ -282,3 +282,29 @@ func BenchmarkSchedule(b *testing.B) {
 		})
 	}
 }
+
+// TestSchedulesStay pins the arrivals of a seed: a run that somebody noted can be
+// repeated with any later version. The values are those that weir bench had
+// before this package existed.
+func TestSchedulesStay(t *testing.T) {
+	for arrival, want := range map[Arrival][4]int64{
+		Poisson:  {2238049, 9333888, 28499084, 31054334},
+		Constant: {0, 26666666, 53333333, 80000000},
+	} {
+		s, err := NewSchedule(Loop{Arrival: arrival, Rate: ConstantRate(37.5)}, 42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash := uint64(14695981039346656037) // FNV-1a over whole numbers
+		for i := range 100_000 {
+			at := int64(s.Next())
+			if i < len(want) && at != want[i] {
+				t.Errorf("%s: arrival %d at %d ns, want %d", arrival, i, at, want[i])
+			}
+			hash = (hash ^ uint64(at)) * 1099511628211
+		}
+		if all := map[Arrival]uint64{Poisson: 8925481159118041420, Constant: 1610494150565233150}; hash != all[arrival] {
+			t.Errorf("%s: the arrivals of a seed changed", arrival)
+		}
+	}
+}

@@ -29,6 +29,10 @@ type Synthetic struct {
 	Prefix Lengths
 	Groups int
 	Zipf   float64
+	// Texts names a file of conversations that prompts and lengths are taken
+	// from, in its order, in place of Input, Output and Prefix. The workload ends
+	// with it.
+	Texts string
 }
 
 // Closed is a closed loop: users who each send a request, wait for its end,
@@ -46,6 +50,7 @@ type Closed struct {
 //	requests=N, duration=TIME                                bounds; ramp and steps have their own time
 //	input=LENGTHS, output=LENGTHS                            see ParseLengths
 //	prefix=LENGTHS, groups=N, zipf=S                         shared beginnings
+//	texts=FILE                                               conversations instead of lengths
 func ParseSynthetic(text string) (Synthetic, error) {
 	s := Synthetic{Groups: 1}
 	seen := map[string]bool{}
@@ -104,6 +109,7 @@ var synthetics = map[string]func(*Synthetic, string) error{
 	"input":    func(s *Synthetic, v string) (err error) { s.Input, err = ParseLengths(v); return err },
 	"output":   func(s *Synthetic, v string) (err error) { s.Output, err = ParseLengths(v); return err },
 	"prefix":   func(s *Synthetic, v string) (err error) { s.Prefix, err = ParseLengths(v); return err },
+	"texts":    func(s *Synthetic, v string) error { s.Texts = v; return nil },
 	"groups":   func(s *Synthetic, v string) (err error) { s.Groups, err = positive(v); return err },
 	"zipf": func(s *Synthetic, v string) (err error) {
 		s.Zipf, err = strconv.ParseFloat(v, 64)
@@ -209,8 +215,13 @@ func (l *Loop) parseArrival(v string) error {
 // check refuses settings that do not go together. seen are those that were
 // given.
 func (s *Synthetic) check(seen map[string]bool) error {
+	for _, name := range []string{"input", "output", "prefix", "groups", "zipf"} {
+		if seen["texts"] && seen[name] {
+			return fmt.Errorf("texts has prompts and lengths of its own; drop %s", name)
+		}
+	}
 	for _, name := range []string{"input", "output"} {
-		if !seen[name] {
+		if !seen[name] && !seen["texts"] {
 			return fmt.Errorf("%s is missing; say how many tokens, as in %s=lognormal(800,600)", name, name)
 		}
 	}
@@ -221,7 +232,7 @@ func (s *Synthetic) check(seen map[string]bool) error {
 		return errors.New("rate and arrival are an open loop and concurrency is a closed one; give one of them")
 	case s.Closed == nil && !seen["rate"]:
 		return errors.New("rate=R or concurrency=N is missing")
-	case s.For == 0 && s.Requests == 0:
+	case s.For == 0 && s.Requests == 0 && s.Texts == "":
 		return errors.New("duration=TIME or requests=N is missing")
 	case (seen["groups"] || seen["zipf"]) && !seen["prefix"]:
 		return errors.New("groups and zipf are about shared beginnings; say how long these are with prefix=LENGTHS")
@@ -247,6 +258,7 @@ type synthetic struct {
 	lengths  *rand.Rand
 	choices  *rand.Rand
 	shares   []float64 // cumulative, of the groups in the order of popularity
+	texts    *texts
 	parts    [2]Part
 }
 
@@ -287,6 +299,15 @@ func (g *synthetic) Next(r *Request) error {
 		if at = g.schedule.Next(); at == math.MaxInt64 || g.s.For > 0 && at >= g.s.For {
 			return io.EOF
 		}
+	}
+	if g.texts != nil {
+		prompt, output, err := g.texts.next()
+		if err != nil {
+			return err
+		}
+		g.n++
+		*r = Request{At: at, IDs: prompt, Output: output}
+		return nil
 	}
 	parts := g.parts[:0]
 	if g.s.Prefix != (Lengths{}) {

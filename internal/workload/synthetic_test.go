@@ -91,8 +91,13 @@ func TestGroups(t *testing.T) {
 		t.Fatalf("%d beginnings", len(counts))
 	}
 	var got []float64
-	for _, c := range counts {
+	lengths := map[int]bool{}
+	for part, c := range counts {
 		got = append(got, c/n)
+		lengths[part.Tokens] = true
+	}
+	if len(lengths) < 8 {
+		t.Errorf("ten groups have beginnings of %v tokens", lengths)
 	}
 	slices.Sort(got)
 	slices.Reverse(got)

@@ -163,6 +163,12 @@ func TestPrompts(t *testing.T) {
 			t.Errorf("id %d is there %d times", id, n)
 		}
 	}
+	// The trace's block 0 is not what the first request has of its own.
+	lines = `{"timestamp":0,"input_length":500,"output_length":1}
+{"timestamp":0,"input_length":500,"output_length":1,"hash_ids":[0]}`
+	if d := trace(t, lines, "", Options{Seed: 1}); d[0].Parts[0].Key == d[1].Parts[0].Key {
+		t.Error("a block and a request's own have the same ids")
+	}
 	prompt := func(r Request) []uint32 { return r.AppendPrompt(nil, size) }
 	if !slices.Equal(prompt(a[0]), prompt(b[0])) || !slices.Equal(prompt(a[1]), prompt(b[1])) {
 		t.Error("the same seed gives other prompts")

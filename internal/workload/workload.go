@@ -35,6 +35,10 @@ type Options struct {
 	// within so long, after Speed. 0 is all.
 	Requests int
 	For      time.Duration
+	// Open opens a file that a synthetic workload names, and Encode gives the ids
+	// of its texts. Without them such a workload is refused.
+	Open   func(name string) (io.Reader, error)
+	Encode func(text string) ([]uint32, error)
 }
 
 func (o *Options) check() error {
@@ -83,6 +87,16 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 	g, err := newSynthetic(s, o.Seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", SyntheticKind, err)
+	}
+	if s.Texts != "" {
+		if o.Open == nil || o.Encode == nil {
+			return nil, fmt.Errorf("%s: texts are not to be had here", SyntheticKind)
+		}
+		file, err := o.Open(s.Texts)
+		if err != nil {
+			return nil, fmt.Errorf("%s: texts: %w", SyntheticKind, err)
+		}
+		g.texts = newTexts(file, s.Texts, o.Encode)
 	}
 	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Closed: s.Closed, For: s.For}
 	if o.For > 0 && (w.For == 0 || o.For < w.For) {

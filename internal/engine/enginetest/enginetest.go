@@ -32,6 +32,8 @@ type Rig struct {
 	Peer   Peer
 	// Clock says that the wire carries engine stamps.
 	Clock bool
+	// NoWord are the refusals that the wire has no way to say.
+	NoWord []infer.Code
 }
 
 // Adapter is what the suite tests.
@@ -67,7 +69,8 @@ type Peer interface {
 	// one. A request may be held still.
 	Step(out ...Out)
 	// Miscount sends a step whose cumulative count for a request is one more
-	// than its ids.
+	// than its ids; on a wire without one, a step that breaks the count it has,
+	// with more ids than the request's limit.
 	Miscount(id string, ids ...uint32)
 	// Cut breaks the connection and takes no new one until Restore.
 	Cut()

@@ -173,6 +173,9 @@ func beforeConfirmation(b *Bench) {
 
 func refused(b *Bench) {
 	for _, code := range []infer.Code{infer.CodeInvalid, infer.CodeOverloaded, infer.CodeUnavailable} {
+		if slices.Contains(b.Rig.NoWord, code) {
+			continue
+		}
 		b.Rig.Peer.Refuse(code)
 		c := b.Go(b.Ctx, 4)
 		b.Wait(c)

@@ -34,10 +34,10 @@ type Options struct {
 
 // Progress says how far a replay is.
 type Progress struct {
-	Virtual                   time.Duration // since the first arrival
-	Taken, Ended              int           // requests taken from the workload, and those of them that ended
-	Running, Waiting          int
-	Generated, PromptPrefills uint64 // tokens
+	Virtual          time.Duration // since the first arrival
+	Taken, Ended     int           // requests taken from the workload, and those of them that ended
+	Running, Waiting int
+	Generated        uint64 // tokens
 }
 
 // Record is what became of one request. Times are nanoseconds since the first
@@ -70,9 +70,9 @@ func (r *Record) TPOT() time.Duration {
 
 // Bounds of the runner.
 const (
-	// stepsPerCheck is how many steps pass between looks at the context and
+	// eventsPerCheck is how many events pass between looks at the context and
 	// calls of OnProgress.
-	stepsPerCheck = 512
+	eventsPerCheck = 512
 	// refusedPause keeps a user of a closed loop who was refused from asking
 	// again for ever at one instant.
 	refusedPause = 50 * time.Millisecond
@@ -111,8 +111,8 @@ type runner struct {
 	ready       []int64 // when users of a closed loop send next, in order
 	taken       int
 	ended       int
-	steps       int
 	prompt      []uint32
+	loads       []sim.Load
 	live        []live // by sim.Ref
 	record      Record
 	figures
@@ -129,7 +129,7 @@ type live struct {
 
 func (r *runner) run(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n%stepsPerCheck == 0 {
+		if n%eventsPerCheck == 0 {
 			if r.o.OnProgress != nil {
 				r.o.OnProgress(r.progress())
 			}
@@ -193,8 +193,8 @@ func (r *runner) arrival() (int64, bool, error) {
 // pass lets virtual time go on to at, with nothing happening before.
 func (r *runner) pass(at int64) {
 	if at > r.now {
-		n := r.core.Counts()
-		r.figures.hold(n, at-r.now)
+		r.loads = r.core.Loads(r.loads[:0])
+		r.figures.hold(r.loads, at-r.now)
 		r.now = at
 	}
 }
@@ -280,7 +280,6 @@ func (r *runner) again(pause time.Duration) {
 
 // take books the results of a step.
 func (r *runner) take(s *sim.Step) error {
-	r.steps++
 	r.figures.step(s)
 	for i := range s.First {
 		l := &r.live[s.First[i].Ref]
@@ -321,6 +320,6 @@ func (r *runner) progress() Progress {
 	n := r.core.Counts()
 	return Progress{
 		Virtual: time.Duration(r.now), Taken: r.taken, Ended: r.ended,
-		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated, PromptPrefills: n.Prefilled,
+		Running: n.Running, Waiting: n.Waiting, Generated: n.Generated,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,12 +151,18 @@ func TestConservation(t *testing.T) {
 	vocabulary := words(t)
 	rapid.Check(t, func(t *rapid.T) {
 		engine := sim.Options{
-			Words:         vocabulary,
-			MaxRunning:    rapid.IntRange(1, 20).Draw(t, "max_running"),
-			MaxQueued:     rapid.IntRange(0, 10).Draw(t, "max_queued"),
-			StepTokens:    rapid.IntRange(20, 500).Draw(t, "step_tokens"),
-			ContextLength: rapid.IntRange(50, 600).Draw(t, "context_length"),
-			Cost:          sim.PerBatch{},
+			Words:          vocabulary,
+			MaxRunning:     rapid.IntRange(1, 20).Draw(t, "max_running"),
+			MaxQueued:      rapid.IntRange(0, 10).Draw(t, "max_queued"),
+			StepTokens:     rapid.IntRange(20, 500).Draw(t, "step_tokens"),
+			ContextLength:  rapid.IntRange(50, 600).Draw(t, "context_length"),
+			KVTokens:       rapid.SampledFrom([]int{0, 200, 700, 5000}).Draw(t, "kv_tokens"),
+			PageSize:       rapid.SampledFrom([]int{1, 7, 16, 64}).Draw(t, "page_size"),
+			DPSize:         rapid.IntRange(1, 3).Draw(t, "dp_size"),
+			ChunkedPrefill: rapid.SampledFrom([]int{0, 10, 100}).Draw(t, "chunked_prefill"),
+			StreamInterval: rapid.SampledFrom([]int{1, 1, 5}).Draw(t, "stream_interval"),
+			Speculation:    rapid.SampledFrom([]float64{1, 1, 2.5}).Draw(t, "speculation"),
+			Cost:           sim.PerBatch{},
 		}
 		loop := rapid.SampledFrom([]string{"rate=20", "rate=200,arrival=gamma(3)", "rate=ramp(1,300,2s)", "concurrency=7", "concurrency=30,think=10ms"}).Draw(t, "loop")
 		w, err := workload.NewSynthetic(loop+",requests=80,input=uniform(1,300),output=uniform(1,60),prefix=50,groups=3", workload.Options{Seed: rapid.Uint64().Draw(t, "seed")})
@@ -201,10 +208,14 @@ func TestConservation(t *testing.T) {
 		if report.Requests != 80 || report.Finished != finished || report.Refused != refused || finished+refused != 80 || report.Unfinished != 0 || report.Interrupted {
 			t.Fatalf("%d finished and %d refused; the report has %d of %d and %d", finished, refused, report.Finished, report.Requests, report.Refused)
 		}
-		if report.PromptTokens != inputs || report.OutputTokens != outputs || report.TTFT.Count != int64(finished) || report.Running.Max > int64(engine.MaxRunning) {
+		if report.PromptTokens != inputs || report.OutputTokens != outputs || report.TTFT.Count != int64(finished) || report.Running.Max > int64(engine.MaxRunning*engine.DPSize) {
 			t.Fatalf("report %+v", report)
 		}
-		if report.ITL.Count != outputs-int64(finished) {
+		if size := int64(engine.KVTokens * engine.DPSize); size > 0 && (report.KVUsed.Max > size || report.KVKept.Max > size) {
+			t.Fatalf("of a cache of %d %+v are held and %+v kept", engine.KVTokens, report.KVUsed, report.KVKept)
+		}
+		// Each gap brings one token or, by speculation or an interval, several.
+		if gaps, rest := report.ITL.Count, outputs-int64(finished); gaps > rest || gaps < rest && engine.Speculation == 1 && engine.StreamInterval == 1 {
 			t.Fatalf("%d gaps in %d outputs of %d requests", report.ITL.Count, outputs, finished)
 		}
 	})
@@ -247,6 +258,21 @@ func TestClosedLoop(t *testing.T) {
 	if report.Refused == 0 || report.Refused > 50*41 || report.Finished < 40 {
 		t.Errorf("report %+v", report)
 	}
+}
+
+// TestUsersInOrder holds that users send in the order of their times, whatever
+// their pauses.
+func TestUsersInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := runner{o: &Options{Workload: &workload.Workload{Closed: &workload.Closed{}}}}
+		for i, pause := range rapid.SliceOf(rapid.Int64Range(0, 100)).Draw(t, "pauses") {
+			r.now = int64(i)
+			r.again(time.Duration(pause))
+			if !slices.IsSorted(r.ready) || len(r.ready) != i+1 || !slices.Contains(r.ready, r.now+pause) {
+				t.Fatalf("users send at %v", r.ready)
+			}
+		}
+	})
 }
 
 // TestRefusals holds that a request the engine cannot take is counted with its
@@ -336,16 +362,21 @@ func TestEmpty(t *testing.T) {
 // BenchmarkHour replays an hour of seven requests a second, of lengths like
 // those of Mooncake's conversations.
 func BenchmarkHour(b *testing.B) {
-	engine := sim.Options{Words: words(b), Cost: costOf(b, "llama-3.1-8b-h100-tp2"), ContextLength: 1 << 17}
-	for b.Loop() {
-		report, err := Run(b.Context(), Options{
-			Engine:   engine,
-			Workload: synthetic(b, "rate=7,duration=1h,input=lognormal(6000,9000),prefix=lognormal(6000,3000),groups=500,zipf=1,output=lognormal(340,300)", 1),
+	for name, kvTokens := range map[string]int{"unlimited": 0, "kv": 2114224} {
+		b.Run(name, func(b *testing.B) {
+			engine := sim.Options{Words: words(b), Cost: costOf(b, "llama-3.1-8b-h100-tp2"), ContextLength: 1 << 17, KVTokens: kvTokens}
+			for b.Loop() {
+				report, err := Run(b.Context(), Options{
+					Engine:   engine,
+					Workload: synthetic(b, "rate=7,duration=1h,input=lognormal(6000,9000),prefix=lognormal(6000,3000),groups=500,zipf=1,output=lognormal(340,300)", 1),
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(report.PromptTokens+report.OutputTokens), "tokens/op")
+				b.ReportMetric(report.CacheHitRate, "hit-rate")
+			}
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64(report.PromptTokens+report.OutputTokens), "tokens/op")
 	}
 }
 
@@ -357,4 +388,40 @@ func costOf(t testing.TB, name string) sim.CostModel {
 	}
 	t.Fatalf("no profile %s", name)
 	return nil
+}
+
+// TestCache holds the figures of the KV cache: a prompt that is sent again is
+// found but for its last page, at the time that leaves; and a cache too small
+// for its requests sends some of them back, and loses none.
+func TestCache(t *testing.T) {
+	engine := sim.Options{KVTokens: 1 << 16, PageSize: 16, Cost: sim.PerBatch{}}
+	twice := `{"timestamp":0,"input_length":2000,"output_length":10,"hash_ids":[1,2,3,4]}
+{"timestamp":60000,"input_length":2000,"output_length":10,"hash_ids":[1,2,3,4]}
+{"timestamp":120000,"input_length":2000,"output_length":10,"hash_ids":[1,2,5,6]}`
+	report, records := replay(t, Options{Engine: engine, Workload: mooncake(t, twice)})
+	for i, cached := range []int{0, 1984, 1024} {
+		left := 2000 - cached
+		ttft := engine.Cost.StepTime(sim.Batch{Prefill: left, Chunks: 1, Attended: int64(2000*2000 - cached*cached)})
+		if r := records[i]; r.Cached != cached || r.TTFT() != ttft {
+			t.Errorf("request %d: %d cached, TTFT %v; want %d and %v", i, r.Cached, r.TTFT(), cached, ttft)
+		}
+	}
+	if report.CachedTokens != 1984+1024 || report.CacheHitRate != 3008.0/6000 || report.EvictedTokens != 0 || report.Retractions != 0 {
+		t.Errorf("report %+v", report)
+	}
+	// When the last one ended, its prompt's pages are kept, and those of the
+	// others that it did not share. What is held at the most is one request.
+	if report.KVUsed.Max < 2000 || report.KVUsed.Max > 2032 || report.KVKept.Max < 2000 || report.KVKept.P50 == 0 {
+		t.Errorf("held %+v, kept %+v", report.KVUsed, report.KVKept)
+	}
+
+	engine = sim.Options{KVTokens: 4096, PageSize: 16, Conservativeness: 0.01}
+	report, records = replay(t, Options{Engine: engine, Workload: synthetic(t, "rate=50,requests=500,input=uniform(100,900),output=uniform(50,400)", 1)})
+	sum := 0
+	for _, r := range records {
+		sum += r.Retractions
+	}
+	if report.Finished != 500 || report.Retractions == 0 || uint64(sum) != report.Retractions || report.EvictedTokens == 0 || report.KVUsed.Max > 4096 {
+		t.Errorf("%d retractions in records; report %+v", sum, report)
+	}
 }

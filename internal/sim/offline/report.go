@@ -68,11 +68,14 @@ type Report struct {
 	E2E   latency.Summary `json:"e2e_ms"`
 	Queue latency.Summary `json:"queue_ms"`
 
-	// Running, Waiting and KVTokens are levels over time: the mean and
-	// percentiles of the virtual time for which they were held.
-	Running  Level `json:"running"`
-	Waiting  Level `json:"waiting"`
-	KVTokens Level `json:"kv_tokens"`
+	// Levels over time: the mean and percentiles of the virtual time for which
+	// they were held. KVUsed are the tokens of the KV cache that requests hold,
+	// KVKept those kept for prompts to come; in a cache without a limit KVUsed are
+	// the tokens of generating requests, and nothing is kept.
+	Running Level `json:"running"`
+	Waiting Level `json:"waiting"`
+	KVUsed  Level `json:"kv_used_tokens"`
+	KVKept  Level `json:"kv_kept_tokens"`
 
 	// Steps is the number of the engine's steps, Busy the share of time that
 	// they fill. Decode and Prefill are per step with any: requests that got
@@ -152,7 +155,7 @@ type figures struct {
 	refusals                     map[string]*Refusal
 	prompts, cached, outputs     int64
 	ttft, tpot, itl, e2e, queued latency.Recorder
-	running, waiting, kv         level
+	running, waiting, kv, kept   level
 	decode, prefill              level
 	stepTime                     latency.Recorder
 	busy                         int64 // ns
@@ -164,7 +167,7 @@ func newFigures() figures {
 	for _, r := range []*latency.Recorder{&f.ttft, &f.tpot, &f.itl, &f.e2e, &f.queued, &f.stepTime} {
 		*r = latency.New(longest)
 	}
-	for _, l := range []*level{&f.running, &f.waiting, &f.kv, &f.decode, &f.prefill} {
+	for _, l := range []*level{&f.running, &f.waiting, &f.kv, &f.kept, &f.decode, &f.prefill} {
 		*l = newLevel()
 	}
 	return f
@@ -173,9 +176,19 @@ func newFigures() figures {
 func (f *figures) arrive(at int64) { f.arrivals = append(f.arrivals, float64(at)/1e9) }
 
 // hold books that levels were what they are for a time.
-func (f *figures) hold(n sim.Counts, ns int64) {
-	f.running.add(int64(n.Running), ns)
-	f.waiting.add(int64(n.Waiting), ns)
+func (f *figures) hold(loads []sim.Load, ns int64) {
+	var sum sim.Load
+	for i := range loads {
+		l := &loads[i]
+		sum.Running += l.Running
+		sum.Waiting += l.Transferring + l.Waiting
+		sum.KVUsed += l.KVUsed
+		sum.KVIdle += l.KVIdle
+	}
+	f.running.add(int64(sum.Running), ns)
+	f.waiting.add(int64(sum.Waiting), ns)
+	f.kv.add(int64(sum.KVUsed), ns)
+	f.kept.add(int64(sum.KVIdle), ns)
 }
 
 // step books a step's batch.
@@ -260,7 +273,8 @@ func (r *runner) report() *Report {
 		PromptTokens: f.prompts, CachedTokens: f.cached, OutputTokens: f.outputs,
 		VirtualSeconds: float64(r.now) / 1e9,
 		TTFT:           f.ttft.Summary(), TPOT: f.tpot.Summary(), ITL: f.itl.Summary(), E2E: f.e2e.Summary(), Queue: f.queued.Summary(),
-		Running: f.running.summary(), Waiting: f.waiting.summary(), KVTokens: f.kv.summary(),
+		Running: f.running.summary(), Waiting: f.waiting.summary(), KVUsed: f.kv.summary(), KVKept: f.kept.summary(),
+		Retractions: n.Retracted, EvictedTokens: n.Evicted,
 		Steps: n.Steps, Decode: f.decode.summary(), Prefill: f.prefill.summary(), StepTime: f.stepTime.Summary(),
 	}
 	if out.Arrivals.Rate > 0 {
@@ -346,7 +360,7 @@ func (r *Report) tables(b *strings.Builder) {
 		name string
 		l    Level
 	}{
-		{"running", r.Running}, {"waiting", r.Waiting}, {"kv tokens", r.KVTokens}, {"decode batch", r.Decode}, {"prefill tokens", r.Prefill},
+		{"running", r.Running}, {"waiting", r.Waiting}, {"kv used", r.KVUsed}, {"kv kept", r.KVKept}, {"decode batch", r.Decode}, {"prefill tokens", r.Prefill},
 	} {
 		l := row.l
 		fmt.Fprintf(b, "%-14s %9s %9.1f %9d %9d %9d %9d\n", row.name, "", l.Mean, l.P50, l.P90, l.P99, l.Max)

@@ -26,11 +26,15 @@ type answer struct {
 
 // event implements form.
 func (a *answer) event(b []byte, o *output) []byte {
-	if o.failure != nil && a.voice == sglang {
+	if o.failure != nil {
 		// An abort by the engine itself is an error event, and the last one.
 		a.failed = true
 		b = append(b, "data: "...)
-		b = appendSGLangError(b, o.failure)
+		if a.voice == sglang {
+			b = appendSGLangError(b, o.failure)
+		} else {
+			b = appendStreamError(b, o.failure)
+		}
 		return append(b, "\n\n"...)
 	}
 	if !o.began && a.d.chat {

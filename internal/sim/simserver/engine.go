@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,8 @@ type Engine struct {
 
 	faultsMu sync.Mutex
 	faults   *sim.Faults
+	gate     gate  // shut while the engine pauses
+	stormAt  int64 // when all are retracted next, 0 for not; Run's
 
 	inbox inbox
 	done  chan struct{} // closed when Run has returned
@@ -151,6 +154,7 @@ func (e *Engine) Run(ctx context.Context) {
 	defer timer.Stop()
 	var ops []op
 	for {
+		e.gate.wait(ctx.Done())
 		ops = e.inbox.take(ops)
 		for i := range ops {
 			// What was due before the event happens before it.
@@ -158,7 +162,9 @@ func (e *Engine) Run(ctx context.Context) {
 			e.apply(&ops[i])
 		}
 		clear(ops)
-		e.advance(trace.Now())
+		now := trace.Now()
+		e.storm(now)
+		e.advance(now)
 
 		var tick <-chan time.Time
 		if due, ok := e.core.Due(); ok {
@@ -170,6 +176,25 @@ func (e *Engine) Run(ctx context.Context) {
 			return
 		case <-e.inbox.wake:
 		case <-tick:
+		}
+	}
+}
+
+// storm has all that generate retracted when a fault wants it.
+func (e *Engine) storm(now int64) {
+	e.faultsMu.Lock()
+	defer e.faultsMu.Unlock()
+	every := int64(e.faults.Storm())
+	switch {
+	case every == 0:
+		e.stormAt = 0
+	case e.stormAt == 0:
+		e.stormAt = now + every
+	case now >= e.stormAt:
+		e.stormAt = now + every
+		if e.core.Counts().Running > 0 {
+			e.core.Retract(math.MaxInt)
+			e.faults.Stormed()
 		}
 	}
 }

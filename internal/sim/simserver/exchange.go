@@ -34,6 +34,7 @@ type exchange struct {
 	fault  sim.Fault
 	faulty bool
 	tokens int // generated for all outputs
+	split  splitting
 }
 
 // output is one of an exchange's outputs: a choice, or an item of a batch.
@@ -72,7 +73,7 @@ type output struct {
 	stamps      infer.Stamps
 	reason      infer.Reason // set when it ended
 	matched     match        // with ReasonStop
-	failure     error        // the engine refused it
+	failure     error        // why the engine refused it, or ended it
 	queued      bool         // it was in the queue when it ended
 	summary     sim.Done
 }
@@ -101,6 +102,7 @@ func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, c
 
 // draw draws the request's fault.
 func (x *exchange) draw(prompts [][]uint32) {
+	connOf(x.r.Context()).mold(nil) // of an earlier request
 	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.promptTexts(prompts) })
 }
 
@@ -133,6 +135,9 @@ func (x *exchange) delay(refuse func(error)) bool {
 	switch x.fault.Kind {
 	case sim.Unavailable:
 		refuse(infer.Errorf(infer.CodeUnavailable, "unavailable by fault"))
+		return false
+	case sim.Throttle:
+		x.throttle()
 		return false
 	case sim.Hang:
 		select {
@@ -211,10 +216,7 @@ func (x *exchange) stream(f form, each bool) {
 			buf = f.end(buf)
 		}
 		if len(buf) > 0 {
-			if _, err := x.w.Write(buf); err != nil {
-				return
-			}
-			if err := flush.Flush(); err != nil {
+			if err := x.write(buf, flush.Flush); err != nil {
 				return
 			}
 		}
@@ -243,6 +245,12 @@ func (x *exchange) whole(refuse func(error)) bool {
 		}
 		if _, struck := x.digest(nil, nil, false); struck && x.fault.After == 0 && x.fault.Kind != sim.Truncate {
 			x.breakOff(x.fault.Kind)
+			return false
+		}
+	}
+	for i := range x.outputs {
+		if err := x.outputs[i].failure; err != nil {
+			refuse(err)
 			return false
 		}
 	}
@@ -291,6 +299,10 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 				if f != nil {
 					b = f.stray(x.flush(b, f))
 				}
+			default:
+				if b = x.strike(b, f); x.giveUp(o) {
+					continue
+				}
 			}
 		}
 		x.tokens++
@@ -298,8 +310,8 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 		o.latest = x.taken.end
 		x.mark(o)
 		x.say(o, x.taken.id[k], times)
-		if each && f != nil {
-			b = x.flush(b, f)
+		if f != nil && (each || x.split.due) {
+			b = x.splitEvent(x.flush(b, f))
 		}
 	}
 	for i := range x.taken.done {
@@ -396,6 +408,9 @@ func (x *exchange) finish(o *output, at int64) {
 	o.text = append(o.text, o.stops.rest()...)
 	o.text = append(o.text, o.partial...)
 	o.reason = o.summary.Reason
+	if err := o.summary.Err; err != nil {
+		o.failure = err
+	}
 	x.open--
 	x.mark(o)
 }
@@ -433,6 +448,9 @@ func (x *exchange) writeWhole(body []byte) {
 	switch x.fault.Kind {
 	case sim.Truncate:
 		x.writeJSON(body[:len(body)/2], len(body)/2)
+	case sim.Split:
+		x.split.from, x.split.to = 0, len(body)
+		x.writeJSON(body, len(body))
 	case sim.Cut, sim.Reset:
 		x.writeJSON(body[:len(body)/2], len(body))
 		if http.NewResponseController(x.w).Flush() == nil {
@@ -447,7 +465,7 @@ func (x *exchange) writeJSON(body []byte, promised int) {
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("Content-Length", strconv.Itoa(promised))
 	// An error here is the client's hang-up.
-	_, _ = x.w.Write(body)
+	_ = x.write(body, http.NewResponseController(x.w).Flush)
 }
 
 // breakOff ends the connection as the fault says. Truncate ends the answer

@@ -1,25 +1,34 @@
 package simserver
 
 import (
+	"context"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/sim"
 )
 
-// listener is a face's listener: it refuses connections when told to, and
-// knows those it accepted, so that a fault can break one.
+// listener is a face's listener: it refuses connections, or never hears them,
+// when told to, and knows those it accepted, so that a fault can shape or break
+// one.
 type listener struct {
 	net.Listener
-	refuse func() bool
+	strike func() (sim.Fault, bool)
+	gate   *gate
 
 	mu    sync.Mutex
 	conns map[string]*conn // by remote address
+	deaf  []net.Conn       // never read
+	ended bool
 }
 
 func (e *Engine) listen(l net.Listener) *listener {
-	return &listener{Listener: l, refuse: e.refuseConn, conns: map[string]*conn{}}
+	return &listener{Listener: l, strike: e.strikeConn, gate: &e.gate, conns: map[string]*conn{}}
 }
 
-func (e *Engine) refuseConn() bool {
+func (e *Engine) strikeConn() (sim.Fault, bool) {
 	e.faultsMu.Lock()
 	defer e.faultsMu.Unlock()
 	return e.faults.Connection()
@@ -32,16 +41,43 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		tracked := &conn{Conn: c, owner: l}
-		if l.refuse() {
+		tracked := &conn{Conn: c, owner: l, closed: make(chan struct{})}
+		fault, struck := l.strike()
+		switch {
+		case !struck:
+			l.mu.Lock()
+			l.conns[c.RemoteAddr().String()] = tracked
+			l.mu.Unlock()
+			return tracked, nil
+		case fault.Kind == sim.Refuse:
 			tracked.reset()
-			continue
+		default:
+			l.hold(c)
 		}
-		l.mu.Lock()
-		l.conns[c.RemoteAddr().String()] = tracked
-		l.mu.Unlock()
-		return tracked, nil
 	}
+}
+
+// hold keeps a connection that nobody reads until the face ends.
+func (l *listener) hold(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		c.Close()
+		return
+	}
+	l.deaf = append(l.deaf, c)
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for _, c := range l.deaf {
+		c.Close()
+	}
+	l.deaf = nil
+	return l.Listener.Close()
 }
 
 // conn gives the connection from a remote address, or nil.
@@ -54,11 +90,91 @@ func (l *listener) conn(remote string) *conn {
 // conn is an accepted connection.
 type conn struct {
 	net.Conn
-	owner *listener
+	owner  *listener
+	closed chan struct{}
+	once   sync.Once
+	shape  atomic.Pointer[shape]
+}
+
+// shape says how writes are cut into pieces.
+type shape struct {
+	first int // bytes of the first piece; 0 is as the others
+	bytes int // of each piece after it; 0 is all the rest
+	delay time.Duration
+	once  bool // of one write only
+}
+
+type connKey struct{}
+
+// withConn is http.Server's ConnContext: handlers find their connection in
+// their context.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connOf gives a handler's connection, nil where it has none of ours.
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
+// mold sets how the connection's writes are cut from now on; nil is not at
+// all.
+func (c *conn) mold(s *shape) {
+	if c != nil {
+		c.shape.Store(s)
+	}
+}
+
+// Read implements net.Conn. What is read while the engine pauses is told of
+// afterwards.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.owner.gate.wait(c.closed)
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	c.owner.gate.wait(c.closed)
+	s := c.shape.Load()
+	if s == nil {
+		return c.Conn.Write(b)
+	}
+	if s.once && !c.shape.CompareAndSwap(s, nil) {
+		return c.Conn.Write(b)
+	}
+	return s.pieces(b, c.Conn.Write, c.closed)
+}
+
+// pieces writes b in pieces with pauses between, until closed is.
+func (s *shape) pieces(b []byte, write func([]byte) (int, error), closed <-chan struct{}) (written int, err error) {
+	size := s.bytes
+	if s.first > 0 {
+		size = s.first
+	}
+	for {
+		rest := b[written:]
+		if size > 0 && size < len(rest) {
+			rest = rest[:size]
+		}
+		n, err := write(rest)
+		if written += n; err != nil || written == len(b) {
+			return written, err
+		}
+		size = s.bytes
+		t := time.NewTimer(s.delay)
+		select {
+		case <-t.C:
+		case <-closed:
+			t.Stop()
+		}
+	}
 }
 
 // Close ends the connection with a FIN.
 func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
 	c.owner.mu.Lock()
 	if key := c.RemoteAddr().String(); c.owner.conns[key] == c {
 		delete(c.owner.conns, key)
@@ -74,4 +190,48 @@ func (c *conn) reset() {
 		_ = t.SetLinger(0)
 	}
 	c.Close()
+}
+
+// gate stops the whole engine for a time, as the system does with a process:
+// connections stay, and nothing is read, computed or written.
+type gate struct {
+	mu   sync.Mutex
+	open atomic.Pointer[chan struct{}] // nil while it is open; closed when it opens
+	till time.Time
+}
+
+// shut closes the gate for d from now, or longer if it is shut already.
+func (g *gate) shut(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if till := time.Now().Add(d); till.After(g.till) {
+		g.till = till
+	}
+	if g.open.Load() != nil {
+		return // whoever opens it looks at till
+	}
+	opens := make(chan struct{})
+	g.open.Store(&opens)
+	var later func()
+	later = func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if left := time.Until(g.till); left > 0 {
+			time.AfterFunc(left, later)
+			return
+		}
+		g.open.Store(nil)
+		close(opens)
+	}
+	time.AfterFunc(d, later)
+}
+
+// wait waits until the gate is open, or done is closed.
+func (g *gate) wait(done <-chan struct{}) {
+	if opens := g.open.Load(); opens != nil {
+		select {
+		case <-*opens:
+		case <-done:
+		}
+	}
 }

@@ -67,6 +67,7 @@ func (e *Engine) serveHTTP(ctx context.Context, l net.Listener, h http.Handler) 
 		IdleTimeout:       5 * time.Minute,
 		// Handlers see the end of ctx as the client's hang-up, and stop.
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withConn,
 		ErrorLog:    log.New(io.Discard, "", 0),
 	}
 	stopped := make(chan struct{})

@@ -81,7 +81,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 // Steps implements the plane: it opens a session and writes its results until
 // the gateway leaves, the engine stops, or a fault breaks it.
 func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
-	s, err := p.e.sessions.open(req.Session, p.e.opts.MaxPending, p.callerConn(stream.Context()))
+	s, err := p.e.sessions.open(p.e, req.Session, p.e.opts.MaxPending, p.callerConn(stream.Context()))
 	if err != nil {
 		return err
 	}
@@ -160,6 +160,8 @@ func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 	switch f.Kind {
 	case sim.Unavailable:
 		return status.Error(codes.Unavailable, "unavailable by fault")
+	case sim.Throttle:
+		return status.Error(codes.ResourceExhausted, "too many requests, by fault")
 	case sim.Hang:
 		select {
 		case <-ctx.Done():

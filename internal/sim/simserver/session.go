@@ -24,13 +24,13 @@ type sessions struct {
 	byID map[uint64]*session
 }
 
-func (t *sessions) open(id uint64, limit int, c *conn) (*session, error) {
+func (t *sessions) open(e *Engine, id uint64, limit int, c *conn) (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID[id] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "session %x is open; choose another id", id)
 	}
-	s := &session{id: id, conn: c, slots: map[uint32]*slotJob{}}
+	s := &session{e: e, id: id, conn: c, slots: map[uint32]*slotJob{}}
 	s.box = outbox{wake: make(chan struct{}, 1), limit: limit, burst: s.breakConn}
 	t.byID[id] = s
 	return s, nil
@@ -56,6 +56,7 @@ func (t *sessions) len() int {
 // outbox to its limit, and then its connection is reset, because a write that
 // flow control holds cannot be ended otherwise.
 type session struct {
+	e    *Engine
 	id   uint64
 	conn *conn // nil where the transport hides it
 	box  outbox
@@ -72,7 +73,10 @@ type session struct {
 	taken    batch
 	step     planepb.Step
 	group    grouping
-	stray    bool // the next step also names straySlot
+	stray    bool       // the next step also names straySlot
+	cut      *shape     // of the write that the next step is in
+	failed   []*slotJob // given up in this step
+	dead     int        // of byIndex, those given up that the core is not done with
 }
 
 // straySlot is one that no gateway gives out.
@@ -107,6 +111,8 @@ type slotJob struct {
 	id     string
 	fault  sim.Fault
 	faulty bool
+	drips  bool // the connection, because of its fault
+	dead   bool // it was given up; the gateway may use its slot again
 }
 
 // reserve takes a slot for a request.
@@ -143,7 +149,14 @@ func (s *session) release(j *slotJob) {
 }
 
 func (s *session) releaseLocked(j *slotJob) {
-	delete(s.slots, j.wire)
+	if j.drips {
+		s.conn.mold(nil)
+	}
+	if j.dead {
+		s.dead--
+	} else {
+		delete(s.slots, j.wire)
+	}
 	s.byIndex[j.slot] = nil
 	s.free = append(s.free, j.slot)
 	if j.faulty {
@@ -219,6 +232,10 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 		}
 		messages = []any{rawStep(b)}
 	}
+	if s.cut != nil {
+		s.conn.mold(s.cut)
+		s.cut = nil
+	}
 	for _, m := range messages {
 		// SendMsg has marshalled the message when it returns, so that the next
 		// round may reuse it: no stats handler is installed that would keep it.
@@ -252,6 +269,9 @@ func (s *session) encode() (broken sim.FaultKind) {
 	if s.faulty > 0 {
 		broken = s.strike(t)
 	}
+	if s.dead > 0 {
+		s.bury(t)
+	}
 	m.Slot, m.Count, m.Notice = m.Slot[:0], m.Count[:0], m.Notice[:0]
 	if t.steps == 1 {
 		// One id per slot: the columns go out as they are.
@@ -282,14 +302,25 @@ func (s *session) encode() (broken sim.FaultKind) {
 		if j.faulty && j.fault.Kind == sim.Miscount {
 			count++
 		}
-		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
+		finish := &planepb.Finish{
 			Reason:           finishReason(d.Reason),
 			PromptTokens:     uint32(d.PromptTokens),
 			CachedTokens:     uint32(d.Cached),
 			CompletionTokens: uint32(count),
-		}})
+		}
+		if d.Err != nil {
+			finish.Reason, finish.Message = planepb.Finish_REASON_ERROR, d.Err.Message
+		}
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: finish})
 		s.releaseLocked(j)
 	}
+	for _, j := range s.failed {
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
+			Reason: planepb.Finish_REASON_ERROR, Message: errAborted().Error(), CompletionTokens: uint32(j.fault.After),
+		}})
+	}
+	clear(s.failed)
+	s.failed = s.failed[:0]
 	m.Running, m.Waiting = uint32(t.running), uint32(t.waiting)
 	if s.stray {
 		s.stray = false
@@ -322,6 +353,14 @@ func (s *session) strike(t *batch) sim.FaultKind {
 			t.total[last] = uint32(max(0, int(t.total[first])-2))
 		case sim.Stray:
 			s.stray = true
+		case sim.Pause, sim.Drip, sim.Abort:
+			// They leave the message as it is, and others may strike with it.
+			s.strikeOne(j)
+			continue
+		case sim.Split:
+			if s.cut = (&shape{first: j.fault.At, delay: j.fault.Delay, once: true}); j.fault.At == 0 {
+				s.cut.bytes = 1
+			}
 		case sim.Cut, sim.Truncate, sim.Reset:
 			t.keep(i)
 		default:
@@ -332,6 +371,53 @@ func (s *session) strike(t *batch) sim.FaultKind {
 		return j.fault.Kind
 	}
 	return noFault
+}
+
+// strikeOne strikes one request, or all of the engine, and not the message.
+func (s *session) strikeOne(j *slotJob) {
+	j.faulty = false
+	s.faulty--
+	switch j.fault.Kind {
+	case sim.Pause:
+		s.e.pause(j.fault.Delay)
+	case sim.Drip:
+		j.drips = true
+		s.conn.mold(&shape{bytes: j.fault.Bytes, delay: j.fault.Delay})
+	case sim.Abort:
+		s.giveUp(j)
+	}
+}
+
+// giveUp ends a request as the engine's own failure. Its slot is free for the
+// gateway after this step; the core has yet to end it.
+func (s *session) giveUp(j *slotJob) {
+	j.dead = true
+	s.dead++
+	delete(s.slots, j.wire)
+	s.failed = append(s.failed, j)
+	s.e.end(&j.job, infer.ReasonAbort)
+}
+
+// bury takes out of a batch what is of requests that were given up, after the
+// fault's count, and frees the places of those that the core is done with.
+func (s *session) bury(t *batch) {
+	keep := 0
+	for i, index := range t.slot {
+		if j := s.byIndex[index]; j.dead && int(t.total[i]) > j.fault.After {
+			continue
+		}
+		t.slot[keep], t.id[keep], t.total[keep] = index, t.id[i], t.total[i]
+		keep++
+	}
+	t.slot, t.id, t.total = t.slot[:keep], t.id[:keep], t.total[:keep]
+	t.first = slices.DeleteFunc(t.first, func(f first) bool { return s.byIndex[f.slot].dead && !slices.Contains(t.slot, f.slot) })
+	t.done = slices.DeleteFunc(t.done, func(d done) bool {
+		j := s.byIndex[d.slot]
+		if j.dead {
+			s.releaseLocked(j)
+		}
+		return j.dead
+	})
 }
 
 func finishReason(r infer.Reason) planepb.Finish_Reason {

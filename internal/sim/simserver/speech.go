@@ -18,7 +18,6 @@ type speech struct {
 	held  string // not yet told
 	calls int    // begun
 	scan  jsonScan
-	name  string // of the call
 }
 
 type speechState uint8

@@ -25,7 +25,8 @@ type State struct {
 	PromptTokens    uint64 `json:"prompt_tokens"`    // computed
 	GeneratedTokens uint64 `json:"generated_tokens"` // by the core
 	Steps           uint64 `json:"steps"`
-	Sessions        int    `json:"sessions"` // of the plane
+	Retracted       uint64 `json:"retracted"` // times that a request was sent back to the queue
+	Sessions        int    `json:"sessions"`  // of the plane
 
 	// Lateness of the steps' results against their deadlines, and schedule time
 	// given up, in milliseconds. Percentiles are upper bounds within a factor of
@@ -51,7 +52,7 @@ func (e *Engine) State() State {
 		Name: e.prepare.Name, Model: e.prepare.Model, Instance: e.instance,
 		Running: n.Running, Waiting: n.Waiting,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
-		PromptTokens: n.Prefilled, GeneratedTokens: n.Generated, Steps: n.Steps,
+		PromptTokens: n.Prefilled, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
 		Sessions: e.sessions.len(),
 		LateP50:  ms(late.quantile(0.50)), LateP99: ms(late.quantile(0.99)), LateMax: ms(late.max), LostTime: ms(n.Lost),
 		Faults: faults,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -103,6 +104,19 @@ func writeVLLMError(w http.ResponseWriter, err error) {
 	}
 	retryAfter(w, e.Code)
 	writeJSON(w, status, &body)
+}
+
+// appendStreamError appends the error of a stream that has begun.
+func appendStreamError(b []byte, err error) []byte {
+	e := infer.AsError(err)
+	status, kind := statusOf(e.Code)
+	b = append(b, `{"error":{"message":`...)
+	b = append(b, quote(e.Message)...)
+	b = append(b, `,"type":"`...)
+	b = append(b, kind...)
+	b = append(b, `","param":null,"code":`...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	return append(b, "}}"...)
 }
 
 // statusOf gives an error's HTTP status and the name that vLLM and SGLang have

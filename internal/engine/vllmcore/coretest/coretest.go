@@ -1,0 +1,456 @@
+// Package coretest plays a vLLM engine core, for tests of what talks to one: it
+// dials in, shakes hands, and then reads and says what its test wants.
+package coretest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"weir/internal/trace"
+	"weir/internal/zmtp"
+)
+
+// Options say what engine to play.
+type Options struct {
+	// Handshake is the front end's handshake socket. Empty: Input and Output are
+	// connected to at once, as an engine does whose launcher shook hands.
+	Handshake     string
+	Input, Output string
+	// Index is the engine's, in its data-parallel group.
+	Index int
+	// Version is the release to be; its outputs have that release's fields.
+	// Default 0.33.0.
+	Version string
+	// ContextLength is its max_model_len; default 4096.
+	ContextLength int
+	// Word, when set, is sent in place of the engine's word of itself; empty but
+	// not nil sends none, as an engine whose connection broke and came back.
+	Word []byte
+	// Receive is called for each message of the front end, from one goroutine.
+	Receive func(c *Core, m Message)
+	// Slow leaves the front end's messages unread.
+	Slow bool
+}
+
+// Message is what a front end says.
+type Message struct {
+	Type   byte // 0 ADD, 1 ABORT, 2 START_DP_WAVE, 3 UTILITY
+	Add    Request
+	Abort  []string
+	Wave   int64
+	Call   int64
+	Method string
+}
+
+// Request is an ADD.
+type Request struct {
+	ID       string
+	Prompt   []uint32
+	Sampling map[string]any
+	Fields   int // of the array
+}
+
+// Output is what is said of one request.
+type Output struct {
+	ID     string
+	IDs    []uint32
+	Finish int // -1: none
+	Stop   any // nil, an int64 or a string
+	// Queued and Scheduled are the events' times; 0: none.
+	Queued, Scheduled int64
+	// Prompt and Cached are the prefill's; none without Prompt.
+	Prompt, Cached int
+	// ErrorCode and ErrorText are said by releases that do.
+	ErrorCode, ErrorText string
+}
+
+// Batch is one message of the engine.
+type Batch struct {
+	Rank      int
+	Outputs   []Output
+	Timestamp int64 // 0: now
+	Stats     *Stats
+	Call      int64 // the call that is answered; 0: none
+	Complete  int64 // wave_complete, plus 1; 0: none
+	Start     int64 // start_wave, plus 1; 0: none
+}
+
+// Stats are scheduler_stats.
+type Stats struct {
+	Running, Waiting int
+	KVUsage          float64
+}
+
+// Core is an engine that has connected.
+type Core struct {
+	o       Options
+	in, out *zmtp.Conn
+	done    chan struct{}
+
+	mu  sync.Mutex
+	buf []byte
+}
+
+// Start connects and, unless Word says otherwise, ends ready.
+func Start(ctx context.Context, o Options) (*Core, error) {
+	if o.Version == "" {
+		o.Version = "0.33.0"
+	}
+	if o.ContextLength == 0 {
+		o.ContextLength = 4096
+	}
+	c := &Core{o: o, done: make(chan struct{})}
+	identity := binary.LittleEndian.AppendUint16(nil, uint16(o.Index))
+	var hand *zmtp.Conn
+	if o.Handshake != "" {
+		var err error
+		if hand, err = c.shake(ctx, identity); err != nil {
+			return nil, err
+		}
+		defer hand.Close()
+	}
+	in, err := dial(ctx, c.o.Input, zmtp.Config{Type: zmtp.Dealer, Identity: identity})
+	if err != nil {
+		return nil, err
+	}
+	out, err := dial(ctx, c.o.Output, zmtp.Config{Type: zmtp.Push})
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	c.in, c.out = in, out
+	word := o.Word
+	if word == nil {
+		word = c.word()
+	}
+	if len(word) > 0 {
+		err = in.Send(word)
+	}
+	if hand != nil {
+		err = errors.Join(err, hand.Send(status("READY")))
+	}
+	if err != nil {
+		in.Close()
+		out.Close()
+		return nil, err
+	}
+	go c.read()
+	return c, nil
+}
+
+func dial(ctx context.Context, at string, cfg zmtp.Config) (*zmtp.Conn, error) {
+	e, err := zmtp.ParseEndpoint(at)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		c, err := zmtp.Dial(ctx, e, cfg)
+		if err == nil || ctx.Err() != nil {
+			return c, err
+		}
+		select { // as ZeroMQ does: until somebody listens
+		case <-ctx.Done():
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func status(word string) []byte {
+	b := msgp.AppendMapHeader(nil, 3)
+	b = msgp.AppendString(msgp.AppendString(b, "status"), word)
+	b = msgp.AppendBool(msgp.AppendString(b, "local"), false)
+	return msgp.AppendBool(msgp.AppendString(b, "headless"), true)
+}
+
+// shake says HELLO and learns where to connect to.
+func (c *Core) shake(ctx context.Context, identity []byte) (*zmtp.Conn, error) {
+	hand, err := dial(ctx, c.o.Handshake, zmtp.Config{Type: zmtp.Dealer, Identity: identity})
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { hand.Close() })
+	defer stop()
+	if err := hand.Send(status("HELLO")); err != nil {
+		return nil, err
+	}
+	frames, err := hand.Recv()
+	if err != nil {
+		hand.Close()
+		return nil, fmt.Errorf("wait for INIT: %w", err)
+	}
+	init, _, err := msgp.ReadMapStrIntfBytes(frames[0], nil)
+	if err != nil {
+		hand.Close()
+		return nil, err
+	}
+	addresses := init["addresses"].(map[string]any)
+	c.o.Input = addresses["inputs"].([]any)[0].(string)
+	c.o.Output = addresses["outputs"].([]any)[0].(string)
+	return hand, nil
+}
+
+// Addresses gives where the engine is connected, to come back without a handshake.
+func (c *Core) Addresses() (input, output string) { return c.o.Input, c.o.Output }
+
+// word is what the release says of itself.
+func (c *Core) word() []byte {
+	fields := map[string]any{"max_model_len": c.o.ContextLength, "num_gpu_blocks": 1000, "dp_stats_address": nil}
+	if c.o.Version != "0.20.0" {
+		fields["vllm_version"] = c.o.Version
+		fields["max_num_seqs"] = 256
+		fields["instance_id"] = "one"
+		fields["data_parallel_size"] = 1
+	}
+	b, err := msgp.AppendMapStrIntf(nil, fields)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// read reads the front end's messages until the connection ends.
+func (c *Core) read() {
+	defer close(c.done)
+	if c.o.Slow {
+		return
+	}
+	for {
+		frames, err := c.in.Recv()
+		if err != nil {
+			return
+		}
+		m, err := parse(frames)
+		if err != nil {
+			panic(fmt.Sprintf("the front end sent what an engine dies of: %v", err))
+		}
+		if c.o.Receive != nil {
+			c.o.Receive(c, m)
+		}
+	}
+}
+
+// parse reads a message as strictly as an engine does.
+func parse(frames [][]byte) (m Message, err error) {
+	if len(frames) != 2 || len(frames[0]) != 1 {
+		return m, fmt.Errorf("%d frames, the first of %d bytes", len(frames), len(frames[0]))
+	}
+	m.Type = frames[0][0]
+	v, rest, err := msgp.ReadIntfBytes(frames[1])
+	if err != nil || len(rest) > 0 {
+		return m, fmt.Errorf("type %d: %w, %d bytes left", m.Type, err, len(rest))
+	}
+	a := v.([]any)
+	switch m.Type {
+	case 0:
+		m.Add, err = parseAdd(a)
+	case 1:
+		for _, id := range a {
+			m.Abort = append(m.Abort, id.(string))
+		}
+	case 2:
+		m.Wave = number(a[0])
+	case 3:
+		if len(a) != 4 {
+			return m, fmt.Errorf("a call of %d fields", len(a))
+		}
+		m.Call, m.Method = number(a[1]), a[2].(string)
+	default:
+		err = fmt.Errorf("type %d", m.Type)
+	}
+	return m, err
+}
+
+func parseAdd(a []any) (r Request, err error) {
+	if len(a) < 9 {
+		return r, fmt.Errorf("a request of %d fields", len(a))
+	}
+	r.ID, r.Fields = a[0].(string), len(a)
+	for _, id := range a[1].([]any) {
+		r.Prompt = append(r.Prompt, uint32(number(id)))
+	}
+	r.Sampling = a[3].(map[string]any)
+	if _, ok := a[5].(float64); !ok {
+		return r, fmt.Errorf("arrival_time is %T", a[5])
+	}
+	for _, i := range []int{2, 4, 6, 7, 8} {
+		if a[i] != nil {
+			return r, fmt.Errorf("field %d is %v", i, a[i])
+		}
+	}
+	return r, nil
+}
+
+func number(v any) int64 {
+	switch v := v.(type) {
+	case int64:
+		return v
+	case uint64:
+		return int64(v)
+	}
+	panic(fmt.Sprintf("%T is no integer", v))
+}
+
+// Number gives an integer of a Request's sampling parameters.
+func Number(v any) int64 { return number(v) }
+
+// Send says a batch.
+func (c *Core) Send(b Batch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.Rank = c.o.Index
+	c.buf = Append(c.buf[:0], b, c.o.Version)
+	return c.out.Send(c.buf)
+}
+
+// Raw says these very frames.
+func (c *Core) Raw(frames ...[]byte) error { return c.out.Send(frames...) }
+
+// Close breaks both connections.
+func (c *Core) Close() {
+	c.in.Close()
+	c.out.Close()
+	<-c.done
+}
+
+// CloseOutput breaks the connection of the outputs.
+func (c *Core) CloseOutput() { c.out.Close() }
+
+// Done is closed when the front end has ended the input connection.
+func (c *Core) Done() <-chan struct{} { return c.done }
+
+// Append appends a batch as a release says it.
+func Append(b []byte, m Batch, release string) []byte {
+	old := release == "0.20.0" || release == "0.24.0"
+	at := m.Timestamp
+	if at == 0 {
+		at = trace.Now()
+	}
+	fields := uint32(9)
+	if old {
+		fields = 8
+	}
+	b = msgp.AppendArrayHeader(b, fields)
+	b = msgp.AppendInt(b, m.Rank)
+	b = msgp.AppendArrayHeader(b, uint32(len(m.Outputs)))
+	for i := range m.Outputs {
+		b = appendOutput(b, &m.Outputs[i], old)
+	}
+	b = appendStats(b, m.Stats)
+	b = msgp.AppendFloat64(b, float64(at)/1e9)
+	if m.Call == 0 {
+		b = msgp.AppendNil(b)
+	} else {
+		b = msgp.AppendArrayHeader(b, 3)
+		b = msgp.AppendInt64(b, m.Call)
+		b = msgp.AppendNil(b)
+		b = msgp.AppendArrayHeader(b, 2)
+		b = msgp.AppendBool(msgp.AppendNil(b), false)
+	}
+	b = msgp.AppendNil(b) // finished_requests
+	for _, wave := range []int64{m.Complete, m.Start} {
+		if wave == 0 {
+			b = msgp.AppendNil(b)
+		} else {
+			b = msgp.AppendInt64(b, wave-1)
+		}
+	}
+	if !old {
+		b = msgp.AppendNil(b) // weight_version
+	}
+	return b
+}
+
+func appendStats(b []byte, s *Stats) []byte {
+	if s == nil {
+		return msgp.AppendNil(b)
+	}
+	b, err := msgp.AppendMapStrIntf(b, map[string]any{
+		"num_running_reqs": s.Running, "num_waiting_reqs": s.Waiting, "num_skipped_waiting_reqs": 0,
+		"kv_cache_usage": s.KVUsage, "prefix_cache_stats": map[string]any{"reset": false, "requests": 0},
+		"step_counter": 0, "kv_cache_eviction_events": []any{}, "spec_decoding_stats": nil,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func appendOutput(b []byte, o *Output, old bool) []byte {
+	fields := uint32(19)
+	if old {
+		fields = 13
+	}
+	b = msgp.AppendArrayHeader(b, fields)
+	b = msgp.AppendString(b, o.ID)
+	b = msgp.AppendArrayHeader(b, uint32(len(o.IDs)))
+	for _, id := range o.IDs {
+		b = msgp.AppendUint32(b, id)
+	}
+	b = appendNils(b, 3)
+	if o.Finish < 0 {
+		b = msgp.AppendNil(b)
+	} else {
+		b = msgp.AppendInt(b, o.Finish)
+	}
+	b, err := msgp.AppendIntf(b, o.Stop)
+	if err != nil {
+		panic(err)
+	}
+	b = appendEvents(b, o)
+	b = msgp.AppendNil(b) // kv_transfer_params
+	if !old {
+		b = msgp.AppendNil(b) // ec_transfer_params
+	}
+	b = msgp.AppendNil(b) // trace_headers
+	if o.Prompt == 0 {
+		b = msgp.AppendNil(b)
+	} else {
+		b = msgp.AppendMapHeader(b, 6)
+		for _, f := range []struct {
+			name  string
+			value int
+		}{{"num_prompt_tokens", o.Prompt}, {"num_computed_tokens", o.Prompt - o.Cached}, {"num_cached_tokens", o.Cached},
+			{"num_local_cached_tokens", o.Cached}, {"num_external_cached_tokens", 0}, {"num_cache_creation_tokens", 0}} {
+			b = msgp.AppendInt(msgp.AppendString(b, f.name), f.value)
+		}
+	}
+	b = msgp.AppendNil(b)    // routed_experts
+	b = msgp.AppendInt(b, 0) // num_nans_in_logits
+	if old {
+		return b
+	}
+	b = appendNils(b, 4)
+	if o.ErrorCode == "" {
+		return msgp.AppendNil(b)
+	}
+	b = msgp.AppendMapHeader(b, 3)
+	b = msgp.AppendString(msgp.AppendString(b, "code"), o.ErrorCode)
+	b = msgp.AppendString(msgp.AppendString(b, "message"), o.ErrorText)
+	return msgp.AppendBool(msgp.AppendString(b, "retryable"), o.ErrorCode == "engine_paused")
+}
+
+func appendEvents(b []byte, o *Output) []byte {
+	if o.Queued == 0 {
+		return msgp.AppendNil(b)
+	}
+	b = msgp.AppendArrayHeader(b, 2)
+	for i, at := range []int64{o.Queued, o.Scheduled} {
+		b = msgp.AppendMapHeader(b, 2)
+		b = msgp.AppendInt(msgp.AppendString(b, "type"), i+1)
+		b = msgp.AppendFloat64(msgp.AppendString(b, "timestamp"), float64(at)/1e9)
+	}
+	return b
+}
+
+func appendNils(b []byte, n int) []byte {
+	for range n {
+		b = msgp.AppendNil(b)
+	}
+	return b
+}

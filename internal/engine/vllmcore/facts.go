@@ -1,0 +1,143 @@
+package vllmcore
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// hello is an engine's word on the handshake socket.
+type hello struct {
+	status string // "HELLO" or "READY"
+}
+
+func decodeHello(b []byte) (h hello, err error) {
+	rest, err := eachField(b, func(name, b []byte) ([]byte, error) {
+		if string(name) != "status" {
+			return msgp.Skip(b)
+		}
+		var err error
+		h.status, b, err = msgp.ReadStringBytes(b)
+		return b, err
+	})
+	switch {
+	case err != nil:
+		return hello{}, err
+	case len(rest) > 0:
+		return hello{}, fmt.Errorf("%d bytes after the end", len(rest))
+	case h.status == "":
+		return hello{}, errors.New("no status")
+	}
+	return h, nil
+}
+
+// ready is what an engine says of itself once it can serve.
+type ready struct {
+	contextLength int    // max_model_len, after the engine fitted it to its memory
+	maxRunning    int    // max_num_seqs; 0: not said
+	version       string // empty: not said
+	instance      string
+	dataParallel  int // its group's size; 0: not said
+}
+
+func decodeReady(b []byte) (r ready, err error) {
+	if len(b) == 0 {
+		return ready{}, errors.New("the engine says nothing of itself, as before vLLM " + oldest.String())
+	}
+	number := func(to *int, b []byte) ([]byte, error) {
+		n, b, err := msgp.ReadIntBytes(b)
+		*to = n
+		return b, err
+	}
+	word := func(to *string, b []byte) (rest []byte, err error) {
+		if msgp.IsNil(b) {
+			return msgp.ReadNilBytes(b)
+		}
+		*to, rest, err = msgp.ReadStringBytes(b)
+		return rest, err
+	}
+	rest, err := eachField(b, func(name, b []byte) ([]byte, error) {
+		switch string(name) {
+		case "max_model_len":
+			return number(&r.contextLength, b)
+		case "max_num_seqs":
+			return number(&r.maxRunning, b)
+		case "data_parallel_size":
+			return number(&r.dataParallel, b)
+		case "vllm_version":
+			return word(&r.version, b)
+		case "instance_id":
+			return word(&r.instance, b)
+		}
+		return msgp.Skip(b)
+	})
+	switch {
+	case err != nil:
+		return ready{}, fmt.Errorf("the engine's word of itself cannot be read: %w", err)
+	case len(rest) > 0:
+		return ready{}, fmt.Errorf("the engine's word of itself has %d bytes after its end", len(rest))
+	case r.contextLength <= 0:
+		return ready{}, errors.New("the engine does not say its max_model_len, as before vLLM " + oldest.String())
+	}
+	return r, nil
+}
+
+// version is a release of vLLM.
+type version struct{ major, minor int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+// oldest and newest are the releases between which the wire's definitions were
+// compared (docs/engines.md). An older one is refused; of a newer one it is said.
+var (
+	oldest = version{0, 20}
+	newest = version{0, 33}
+)
+
+func (v version) before(o version) bool {
+	return v.major < o.major || v.major == o.major && v.minor < o.minor
+}
+
+// parseVersion reads the first two numbers of "0.33.0" or "0.34.1rc1.dev7+g0123".
+func parseVersion(s string) (v version, ok bool) {
+	major, rest, _ := strings.Cut(s, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	if end := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); end > 0 {
+		minor = minor[:end]
+	}
+	var err1, err2 error
+	v.major, err1 = strconv.Atoi(major)
+	v.minor, err2 = strconv.Atoi(minor)
+	return v, err1 == nil && err2 == nil
+}
+
+// judge says whether an engine of this version can be spoken to, and what to warn
+// of. Releases up to 0.20 do not say which they are; what they do say is enough to
+// tell them from older ones.
+func (r *ready) judge() (warning string, err error) {
+	if r.version == "" {
+		return "", nil
+	}
+	v, ok := parseVersion(r.version)
+	known := fmt.Sprintf("vLLM %v to %v are known to work", oldest, newest)
+	switch {
+	case !ok || v == version{}: // a build from source that was given no number
+		return fmt.Sprintf("the engine's version is %q; %s", r.version, known), nil
+	case v.before(oldest):
+		return "", fmt.Errorf("vLLM %s speaks another form of the wire; %s", r.version, known)
+	case newest.before(v):
+		return fmt.Sprintf("vLLM %s is newer than what this was tested with; %s", r.version, known), nil
+	}
+	return "", nil
+}
+
+// software is the engine's name and version.
+func (r *ready) software() string {
+	if r.version == "" {
+		return "vLLM"
+	}
+	return "vLLM " + r.version
+}

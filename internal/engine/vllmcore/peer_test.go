@@ -1,0 +1,256 @@
+package vllmcore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"weir/internal/engine/enginetest"
+	"weir/internal/engine/vllmcore/coretest"
+	"weir/internal/infer"
+	"weir/internal/trace"
+	"weir/internal/zmtp"
+)
+
+// peer is a scripted engine core. It implements enginetest.Peer, by the wire's own
+// means: a request is confirmed by the answer to the call behind it, refused by an
+// end without output, and of one that was aborted nothing more is said, so that the
+// call behind its abort is answered once the step at hand is over.
+type peer struct {
+	t       testing.TB
+	ctx     context.Context
+	version string
+	index   int
+	dir     string
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	core     *coretest.Core
+	requests map[string]*peerRequest
+	order    []*peerRequest
+	calls    []peerCall
+	hold     bool
+	mute     bool // calls are not answered
+	refuse   infer.Code
+	waves    []int64
+	aborted  map[string]int
+	adds     []coretest.Request
+}
+
+type peerRequest struct {
+	id                         string
+	total, prompt              int
+	confirmed, aborted, ended_ bool
+	arrival                    int64
+}
+
+// peerCall is a call that is not answered yet, and how many requests it is behind.
+type peerCall struct {
+	id     int64
+	behind int
+	aborts []*peerRequest
+}
+
+func tempDir(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "vc") // short enough for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func newPeer(t testing.TB, version string) *peer {
+	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
+	p := &peer{t: t, ctx: ctx, version: version, dir: tempDir(t), changed: make(chan struct{}),
+		requests: map[string]*peerRequest{}, aborted: map[string]int{}}
+	t.Cleanup(func() { p.Cut(); cancel() })
+	go p.Restore()
+	return p
+}
+
+// options gives Options that the peer dials in to.
+func (p *peer) options() Options {
+	at := func(name string) zmtp.Endpoint { return zmtp.Endpoint{Network: "unix", Address: p.dir + "/" + name} }
+	return Options{Name: "e1", Model: "test", EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
+}
+
+func (p *peer) Restore() {
+	o := coretest.Options{Handshake: "ipc://" + p.dir + "/h", Version: p.version, Index: p.index, Receive: p.receive}
+	core, err := coretest.Start(p.ctx, o)
+	if err != nil {
+		return // the test is over, or cut the peer meanwhile
+	}
+	p.update(func() { p.core = core })
+}
+
+func (p *peer) Cut() {
+	p.mu.Lock()
+	core := p.core
+	p.core = nil
+	p.calls = nil
+	p.mu.Unlock()
+	if core != nil {
+		core.Close()
+	}
+}
+
+func (p *peer) update(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
+	for {
+		p.mu.Lock()
+		yes, changed := ok(), p.changed
+		p.mu.Unlock()
+		if yes {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("peer waited for %s", what)
+		}
+	}
+}
+
+func (p *peer) receive(c *coretest.Core, m coretest.Message) {
+	p.update(func() {
+		if m.Type == 3 && p.core == nil {
+			p.core = c // the front end's first word may come before Start returns
+		}
+		switch m.Type {
+		case 0:
+			p.add(c, m.Add)
+		case 1:
+			for _, id := range m.Abort {
+				p.aborted[id]++
+				if r := p.requests[id]; r != nil {
+					r.aborted = true
+				}
+			}
+		case 2:
+			p.waves = append(p.waves, m.Wave)
+		case 3:
+			call := peerCall{id: m.Call, behind: len(p.order)}
+			for _, r := range p.order {
+				if r.aborted && !r.ended_ {
+					call.aborts = append(call.aborts, r)
+				}
+			}
+			p.calls = append(p.calls, call)
+			p.answer(c)
+		}
+	})
+}
+
+func (p *peer) add(c *coretest.Core, a coretest.Request) {
+	r := &peerRequest{id: a.ID, prompt: len(a.Prompt), confirmed: !p.hold, arrival: trace.Now()}
+	p.requests[a.ID] = r
+	p.order = append(p.order, r)
+	p.adds = append(p.adds, a)
+	if p.refuse == 0 {
+		return
+	}
+	out := coretest.Output{ID: a.ID, Finish: finishError}
+	switch p.refuse {
+	case infer.CodeInvalid:
+		out.ErrorCode, out.ErrorText = "validation_error", "scripted refusal"
+	case infer.CodeUnavailable:
+		out.ErrorCode = "engine_paused"
+		if p.version != "0.33.0" { // which has no word for it
+			out = coretest.Output{ID: a.ID, Finish: finishAbort}
+		}
+	}
+	p.refuse, r.ended_ = 0, true
+	c.Send(coretest.Batch{Outputs: []coretest.Output{out}})
+}
+
+// answer answers the calls that can be.
+func (p *peer) answer(c *coretest.Core) {
+	for len(p.calls) > 0 && !p.mute {
+		call := p.calls[0]
+		for _, r := range p.order[:call.behind] {
+			if !r.confirmed && !r.ended_ {
+				return
+			}
+		}
+		for _, r := range call.aborts {
+			if !r.ended_ {
+				return
+			}
+		}
+		p.calls = p.calls[1:]
+		c.Send(coretest.Batch{Call: call.id})
+	}
+}
+
+func (p *peer) Hold() { p.update(func() { p.hold = true }) }
+
+func (p *peer) Confirm(id string) {
+	p.update(func() {
+		p.requests[id].confirmed = true
+		p.answer(p.core)
+	})
+}
+
+func (p *peer) Refuse(code infer.Code) { p.update(func() { p.refuse = code }) }
+
+func (p *peer) Arrived(ctx context.Context, id string) error {
+	return p.await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+}
+
+func (p *peer) Aborted(ctx context.Context, id string) error {
+	return p.await(ctx, "abort of "+id, func() bool { return p.aborted[id] > 0 })
+}
+
+// Step sends output. An end by a stop needs an end id: those that the suite ends
+// with are in options.
+func (p *peer) Step(outs ...enginetest.Out) {
+	p.update(func() {
+		var b coretest.Batch
+		for _, o := range outs {
+			r := p.requests[o.ID]
+			w := coretest.Output{ID: o.ID, IDs: o.IDs, Finish: -1}
+			if r.total == 0 && len(o.IDs) > 0 {
+				w.Prompt, w.Cached, w.Queued, w.Scheduled = r.prompt, 1, r.arrival+1, r.arrival+2
+			}
+			r.total += len(o.IDs)
+			switch o.Finish {
+			case infer.ReasonStop:
+				w.Finish = finishStop
+			case infer.ReasonLength:
+				w.Finish = finishLength
+			case infer.ReasonError:
+				w.Finish = finishError
+			}
+			if o.Finish != "" {
+				r.ended_ = true
+			}
+			if len(w.IDs) > 0 || w.Finish >= 0 {
+				b.Outputs = append(b.Outputs, w)
+			}
+		}
+		if len(b.Outputs) > 0 {
+			p.core.Send(b)
+		}
+		p.answer(p.core)
+	})
+}
+
+// Miscount breaks the one count that the wire has: the request's own limit.
+func (p *peer) Miscount(id string, ids ...uint32) {
+	p.update(func() {
+		for len(ids) < 10 {
+			ids = append(ids, 1)
+		}
+		p.core.Send(coretest.Batch{Outputs: []coretest.Output{{ID: id, IDs: ids, Finish: -1}}})
+	})
+}

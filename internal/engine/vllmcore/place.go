@@ -1,0 +1,65 @@
+package vllmcore
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"weir/internal/zmtp"
+)
+
+// Place fills in where engines are told to connect to, and where what they said is
+// kept, from where they say HELLO. The places are the same after a restart of weir,
+// so that engines which are still there find it again.
+//
+// Engines on this machine, which are those that reach a loopback address, get Unix
+// sockets in a folder that only their user can open: the wire has no
+// authentication. Others get the two ports after the handshake's.
+func (o *Options) Place() error {
+	host, port, err := net.SplitHostPort(o.Handshake.Address)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil || number < 1 || number > 65533 {
+		return fmt.Errorf("port %q: want a number from 1 to 65533", port)
+	}
+	dir, err := privateDir()
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, "vllm-core-"+port)
+	o.Memory = name + ".engines"
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		o.Input = zmtp.Endpoint{Network: "unix", Address: name + ".in"}
+		o.Output = zmtp.Endpoint{Network: "unix", Address: name + ".out"}
+		return nil
+	}
+	o.Input = zmtp.Endpoint{Network: "tcp", Address: net.JoinHostPort(host, strconv.Itoa(number+1))}
+	o.Output = zmtp.Endpoint{Network: "tcp", Address: net.JoinHostPort(host, strconv.Itoa(number+2))}
+	return nil
+}
+
+// privateDir gives a folder of this user's that nobody else can look into.
+func privateDir() (string, error) {
+	dir := filepath.Join(os.TempDir(), "weir-"+strconv.Itoa(os.Getuid()))
+	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" {
+		dir = filepath.Join(run, "weir")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return "", err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != os.Getuid() {
+		return "", &fs.PathError{Op: "use", Path: dir, Err: fmt.Errorf("it must be a folder of this user's own with mode 0700; remove it")}
+	}
+	return dir, nil
+}

@@ -1,0 +1,114 @@
+package simserver
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// pause makes the whole engine stand still for d.
+func (e *Engine) pause(d time.Duration) { e.gate.shut(d) }
+
+// errAborted is what an engine says that gave a request up.
+func errAborted() error {
+	return infer.Errorf(infer.CodeEngine, "aborted by fault")
+}
+
+// throttle answers 429, in OpenAI's words on every face: real engines do not
+// say it, but what stands before them does.
+func (x *exchange) throttle() {
+	x.w.Header().Set("Retry-After", strconv.Itoa(int((x.fault.Delay+time.Second-1)/time.Second)))
+	var body errorBody
+	code := "rate_limit_exceeded"
+	body.Error.Message, body.Error.Type, body.Error.Code = fmt.Sprintf("too many requests, by fault; try again in %v", x.fault.Delay), "rate_limit_error", &code
+	writeJSON(x.w, http.StatusTooManyRequests, &body)
+}
+
+// splitting is where a stream's bytes are cut in two, or byte by byte.
+type splitting struct {
+	due      bool // the next event is to be cut
+	from, to int  // the event in what is written next; to is 0 when there is none
+}
+
+// strike does what a fault does before the next token, where that is more than
+// sending it otherwise.
+func (x *exchange) strike(b []byte, f form) []byte {
+	switch x.fault.Kind {
+	case sim.Pause:
+		x.e.pause(x.fault.Delay)
+	case sim.Drip:
+		connOf(x.r.Context()).mold(&shape{bytes: x.fault.Bytes, delay: x.fault.Delay})
+	case sim.Abort:
+		if f != nil {
+			b = x.flush(b, f) // what comes before it
+		}
+	case sim.Split:
+		if f != nil {
+			b = x.flush(b, f)
+			x.split = splitting{due: true, from: len(b)}
+		}
+	}
+	return b
+}
+
+// splitEvent notes how far the event goes that is to be cut, if there is one
+// yet.
+func (x *exchange) splitEvent(b []byte) []byte {
+	if x.split.due && len(b) > x.split.from {
+		x.split.due, x.split.to = false, len(b)
+	}
+	return b
+}
+
+// giveUp ends an output as the engine's own failure, where the fault says so.
+func (x *exchange) giveUp(o *output) bool {
+	if x.fault.Kind != sim.Abort {
+		return false
+	}
+	x.e.end(&o.job, infer.ReasonAbort)
+	x.open--
+	x.refused(o, errAborted())
+	return true
+}
+
+// write writes and flushes, an event that is to be cut in pieces.
+func (x *exchange) write(b []byte, flush func() error) error {
+	put := func(b []byte) (int, error) {
+		n, err := x.w.Write(b)
+		if err == nil {
+			err = flush()
+		}
+		return n, err
+	}
+	from, to := x.split.from, x.split.to
+	if x.split.to = 0; to == 0 {
+		if x.split.due {
+			// The event is among what comes next.
+			x.split.from = 0
+		}
+		_, err := put(b)
+		return err
+	}
+	s := &shape{first: x.fault.At, delay: x.fault.Delay}
+	if x.fault.At == 0 {
+		// Of a whole answer not each byte: at most so many pieces.
+		s.bytes = max(1, (to-from)/maxPieces)
+	}
+	if from > 0 {
+		if _, err := put(b[:from]); err != nil {
+			return err
+		}
+	}
+	if _, err := s.pieces(b[from:to], put, x.r.Context().Done()); err != nil || to == len(b) {
+		return err
+	}
+	_, err := put(b[to:])
+	return err
+}
+
+// maxPieces bounds the pieces that an event is cut into.
+const maxPieces = 512

@@ -1,0 +1,173 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// texts reads conversations in ShareGPT's form, one JSON list or objects one
+// after another: each has conversations, a list of turns with from and value,
+// or messages with role and content. What comes before the first answer is a
+// prompt, and the answer says how long the output is. Conversations without a
+// prompt or an answer are passed over.
+type texts struct {
+	name   string
+	encode func(string) ([]uint32, error)
+	lines  *lineReader
+	dec    *jsontext.Decoder
+	list   bool
+	begun  bool
+}
+
+type conversation struct {
+	ShareGPT []struct {
+		From  string `json:"from"`
+		Value string `json:"value"`
+	} `json:"conversations"`
+	Messages []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	} `json:"messages"`
+}
+
+func newTexts(r io.Reader, name string, encode func(string) ([]uint32, error)) *texts {
+	lines := &lineReader{r: r, line: 1}
+	return &texts{name: name, encode: encode, lines: lines, dec: jsontext.NewDecoder(lines)}
+}
+
+// next gives the ids of the next prompt and the length of its answer.
+func (t *texts) next() (prompt []uint32, output int, err error) {
+	for {
+		raw, err := t.value()
+		if err != nil {
+			return nil, 0, err
+		}
+		begin := t.dec.InputOffset() - int64(len(raw))
+		wrong := func(field string, err error) error {
+			return &Error{File: t.name, Line: t.lines.at(begin), Field: field, Err: err}
+		}
+		t.lines.at(begin) // forgets the lines before
+		var c conversation
+		if err := json.Unmarshal(raw, &c); err != nil {
+			field, err := jsonFault(err)
+			return nil, 0, wrong(field, err)
+		}
+		if c.ShareGPT == nil && c.Messages == nil {
+			return nil, 0, wrong("", errors.New("a conversation has conversations, a list of turns with from and value, or messages, with role and content"))
+		}
+		question, answer := c.split()
+		if question == "" || answer == "" {
+			continue
+		}
+		if prompt, err = t.encode(question); err != nil {
+			return nil, 0, wrong("", err)
+		}
+		ids, err := t.encode(answer)
+		if err != nil {
+			return nil, 0, wrong("", err)
+		}
+		if len(prompt) > 0 && len(ids) > 0 {
+			return prompt, len(ids), nil
+		}
+	}
+}
+
+// value reads the next conversation's JSON.
+func (t *texts) value() (jsontext.Value, error) {
+	if !t.begun {
+		t.begun = true
+		if t.list = t.dec.PeekKind() == '['; t.list {
+			if _, err := t.dec.ReadToken(); err != nil {
+				return nil, t.broken(err)
+			}
+		}
+	}
+	if t.list && t.dec.PeekKind() == ']' {
+		return nil, io.EOF
+	}
+	raw, err := t.dec.ReadValue()
+	switch {
+	case err == io.EOF && !t.list:
+		return nil, io.EOF
+	case err != nil:
+		return nil, t.broken(err)
+	}
+	return raw, nil
+}
+
+func (t *texts) broken(err error) error {
+	var syn *jsontext.SyntacticError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), err == io.EOF:
+		return &Error{File: t.name, Line: t.lines.line, Err: errors.New("the JSON ends too early")}
+	case errors.As(err, &syn):
+		return &Error{File: t.name, Line: t.lines.at(syn.ByteOffset), Err: fmt.Errorf("not valid JSON: %w", syn.Err)}
+	}
+	return &Error{File: t.name, Line: t.lines.line, Err: fmt.Errorf("read: %w", err)}
+}
+
+// answerers are who gives answers, in both forms.
+var answerers = []string{"gpt", "chatgpt", "bing", "bard", "assistant", "model"}
+
+// split gives what was said before the first answer, and that answer.
+func (c *conversation) split() (question, answer string) {
+	var b strings.Builder
+	turn := func(who, text string) bool {
+		if slices.Contains(answerers, who) {
+			answer = text
+			return true
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(text)
+		return false
+	}
+	for _, x := range c.ShareGPT {
+		if turn(x.From, x.Value) {
+			return b.String(), answer
+		}
+	}
+	for _, x := range c.Messages {
+		if turn(x.Role, x.Content) {
+			return b.String(), answer
+		}
+	}
+	return "", ""
+}
+
+// lineReader knows the lines of what was read through it.
+type lineReader struct {
+	r    io.Reader
+	read int64
+	line int     // of where reading is
+	ends []int64 // offsets of the line ends that at has not passed
+	past int     // line ends that it has
+}
+
+// Read implements io.Reader.
+func (l *lineReader) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for i, c := range p[:n] {
+		if c == '\n' {
+			l.line++
+			l.ends = append(l.ends, l.read+int64(i))
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// at gives the line of an offset, counted from 1. Offsets must not fall.
+func (l *lineReader) at(offset int64) int {
+	i, _ := slices.BinarySearch(l.ends, offset)
+	l.past += i
+	l.ends = slices.Delete(l.ends, 0, i)
+	return l.past + 1
+}
