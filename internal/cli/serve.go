@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
+	"weir/internal/engine/sglang"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
@@ -186,6 +187,8 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 		switch e.Kind {
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
+		case "sglang":
+			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
 			set.planes = append(set.planes, p)

@@ -15,7 +15,7 @@ import (
 // Engine is one --engine KIND=URL[,model=NAME][,name=NAME].
 type Engine struct {
 	Kind  string
-	URL   *url.URL // of an openai engine
+	URL   *url.URL // of an openai or sglang engine
 	Addr  string   // host:port of a weir engine, or where vllm-core engines dial in
 	Model string   // the name to serve it under; empty: its own names
 	Name  string   // in metrics and records; defaults to host:port
@@ -25,7 +25,7 @@ type Engine struct {
 }
 
 // Kinds are the engine kinds that can be given.
-var kinds = []string{"openai", "vllm-core", "weir"}
+var kinds = []string{"openai", "sglang", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
 func ParseEngine(s string) (Engine, error) {
@@ -37,7 +37,7 @@ func ParseEngine(s string) (Engine, error) {
 	e := Engine{Kind: kind}
 	var err error
 	switch kind {
-	case "openai":
+	case "openai", "sglang":
 		err = e.parseURL(target)
 	case "weir":
 		e.Addr = target
