@@ -64,7 +64,7 @@ func start(t testing.TB, args ...string) *weir {
 
 // startWith is start with files to inherit, from descriptor 3 on, and more of an
 // environment.
-func startWith(t *testing.T, files []*os.File, env []string, args ...string) *weir {
+func startWith(t testing.TB, files []*os.File, env []string, args ...string) *weir {
 	t.Helper()
 	p := &weir{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Stderr = &p.stderr
