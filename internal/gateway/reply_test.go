@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -421,13 +420,27 @@ func BenchmarkParseAndEncode(b *testing.B) {
 	}
 }
 
-// The built-in model's format is told from its folder.
-func TestDetectedFormat(t *testing.T) {
-	m, err := LoadModel("m", nil, models.Sim())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(m.Format.Tools(), m.Format.Reasoning(), m.keepForCalls); got != "hermesthink[]" {
-		t.Errorf("%s", got)
+// A model's format is told from its folder, and may be set by name.
+func TestParsersByName(t *testing.T) {
+	for _, test := range []struct{ tools, reasoning, want, err string }{
+		{"", "", "hermes think", ""},
+		{"qwen3-coder", "", "qwen3-coder think", ""},
+		{"none", "none", " ", ""},
+		{"harmony", "", "harmony harmony", ""},
+		{"", "harmony", "hermes think", "both harmony"},
+		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
+		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
+	} {
+		m, err := LoadModel("m", nil, models.Sim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.UseParsers(test.tools, test.reasoning)
+		if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			t.Errorf("%q, %q: %v", test.tools, test.reasoning, err)
+		}
+		if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != test.want {
+			t.Errorf("%q, %q: %q", test.tools, test.reasoning, got)
+		}
 	}
 }
