@@ -47,6 +47,12 @@ type Tokens interface {
 	Generate(ctx context.Context, req *infer.Request, attempt uint32, sink Sink, leg *trace.Leg) (Generation, error)
 }
 
+// Carrier is a Tokens engine whose wire carries more than the fields of a
+// request that all carry. What it does not carry is not sent to it.
+type Carrier interface {
+	Carries() infer.Carries
+}
+
 // Generation is an accepted request.
 type Generation interface {
 	// Abort tells the engine to stop. It does not wait, may be called more than

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/route"
 )
 
@@ -183,7 +184,14 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
 	}
-	model.Kind, model.Relayed = m.Kind, e.Relay != nil
+	var carries infer.Carries
+	if c, ok := e.Tokens.(engine.Carrier); ok {
+		carries = c.Carries()
+	}
+	if model.Kind != "" {
+		carries &= model.Carries
+	}
+	model.Kind, model.Relayed, model.Carries = m.Kind, e.Relay != nil, carries
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}

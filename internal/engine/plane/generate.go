@@ -108,6 +108,9 @@ func submitRequest(req *infer.Request) (*planepb.SubmitRequest, *infer.Error) {
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
 	}
+	if err := req.Lacks(0); err != nil {
+		return nil, err
+	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
