@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/chat"
+	"weir/internal/chat/parse"
 	"weir/internal/content"
 	"weir/internal/tokenizer"
 )
@@ -22,6 +23,12 @@ type Model struct {
 	Aliases []string
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
+	// Format is how the model writes tool calls and reasoning, as its templates
+	// and vocabulary tell; UseFormat sets another.
+	Format parse.Format
+
+	// The special tokens that the format's parser must see.
+	keepForCalls, keepForReasoning []uint32
 
 	encoders sync.Pool // of *encoder
 }
@@ -40,7 +47,35 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	return &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}, nil
+	m := &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}
+	if templates != nil {
+		all := ""
+		for _, s := range sources {
+			all += s.Source + "\n"
+		}
+		m.UseFormat(parse.Detect(all, func(token string) bool {
+			_, ok := folder.Tokenizer.ID(token)
+			return ok
+		}))
+	}
+	return m, nil
+}
+
+// UseFormat sets how the model writes tool calls and reasoning.
+func (m *Model) UseFormat(f parse.Format) {
+	m.Format, m.keepForCalls, m.keepForReasoning = f, nil, nil
+	for id := range uint32(m.Tokenizer.Size()) {
+		if !m.Tokenizer.Special(id) {
+			continue
+		}
+		token := string(m.Tokenizer.TokenBytes(id))
+		if f.Keeps(token) {
+			m.keepForCalls = append(m.keepForCalls, id)
+		}
+		if f.WithoutTools().Keeps(token) {
+			m.keepForReasoning = append(m.keepForReasoning, id)
+		}
+	}
 }
 
 // encoder is a tokenizer's encoder with room for the ids of a prompt.

@@ -96,6 +96,10 @@ const (
 	ReasonLength Reason = "length" // the token limit
 	ReasonAbort  Reason = "abort"  // ended by an abort of ours
 	ReasonError  Reason = "error"  // Err says what
+
+	// ReasonToolCalls is the answer's, never the engine's: it stopped, having
+	// called tools.
+	ReasonToolCalls Reason = "tool_calls"
 )
 
 // Finish ends one choice.
