@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
+	Folder  fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
@@ -47,7 +49,7 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	m := &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}
+	m := &Model{Name: name, Aliases: aliases, Folder: dir, Model: folder, Templates: templates}
 	if templates != nil {
 		all := ""
 		for _, s := range sources {
@@ -59,6 +61,42 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 		}))
 	}
 	return m, nil
+}
+
+// UseParsers sets the syntax of tool calls and that of reasoning by their names;
+// an empty name leaves what the folder tells, and none is none.
+func (m *Model) UseParsers(tools, reasoning string) error {
+	if tools == "" && reasoning == "" {
+		return nil
+	}
+	choose := func(option, name, found string, known []string) (string, error) {
+		switch {
+		case name == "":
+			return found, nil
+		case name == "none":
+			return "", nil
+		case !slices.Contains(known, name):
+			return "", fmt.Errorf("there is no %s %q; there are none, %s", option, name, strings.Join(known, ", "))
+		}
+		return name, nil
+	}
+	if tools == "harmony" && reasoning == "" {
+		reasoning = tools // they are one thing
+	}
+	tools, err := choose("tool-parser", tools, m.Format.Tools(), parse.ToolNames())
+	if err != nil {
+		return err
+	}
+	reasoning, err = choose("reasoning-parser", reasoning, m.Format.Reasoning(), parse.ReasoningNames())
+	if err != nil {
+		return err
+	}
+	f, ok := parse.Named(tools, reasoning)
+	if !ok {
+		return errors.New("tool-parser and reasoning-parser are both harmony, or neither is")
+	}
+	m.UseFormat(f)
+	return nil
 }
 
 // UseFormat sets how the model writes tool calls and reasoning.
