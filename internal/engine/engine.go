@@ -47,12 +47,6 @@ type Tokens interface {
 	Generate(ctx context.Context, req *infer.Request, attempt uint32, sink Sink, leg *trace.Leg) (Generation, error)
 }
 
-// Carrier is a Tokens engine whose wire carries more than the fields of a
-// request that all carry. What it does not carry is not sent to it.
-type Carrier interface {
-	Carries() infer.Carries
-}
-
 // Generation is an accepted request.
 type Generation interface {
 	// Abort tells the engine to stop. It does not wait, may be called more than
@@ -108,6 +102,9 @@ type Facts struct {
 	MaxRunning    int      // 0 when unknown
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
+	// Carries is what a Tokens engine takes beyond what all of them do. What it
+	// does not carry is not sent to it.
+	Carries infer.Carries
 }
 
 // State is what an adapter reports whenever it changes: whether requests can

@@ -184,18 +184,12 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
 	}
-	var carries infer.Carries
-	if c, ok := e.Tokens.(engine.Carrier); ok {
-		carries = c.Carries()
-	}
-	if model.Kind != "" {
-		carries &= model.Carries
-	}
-	model.Kind, model.Relayed, model.Carries = m.Kind, e.Relay != nil, carries
+	model.Kind, model.Relayed = m.Kind, e.Relay != nil
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}
 	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+	model.Carries &= e.Facts.Carries
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}
@@ -210,7 +204,7 @@ func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 			policy = &route.RoundRobin{}
 			f.policies[name] = policy
 		}
-		m = &route.Model{Name: name, Policy: policy}
+		m = &route.Model{Name: name, Policy: policy, Carries: infer.CarriesAll}
 		snap.Models[name] = m
 	}
 	return m

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -30,13 +31,27 @@ var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
 }
 
-// String lists the members.
-func (c Carries) String() string {
-	var names []string
+// Words gives the members by name.
+func (c Carries) Words() []string {
+	var words []string
 	for ; c != 0; c &= c - 1 {
-		names = append(names, carriesNames[bits.TrailingZeros32(uint32(c))])
+		words = append(words, carriesNames[bits.TrailingZeros32(uint32(c))])
 	}
-	return strings.Join(names, ", ")
+	return words
+}
+
+// String lists the members.
+func (c Carries) String() string { return strings.Join(c.Words(), ", ") }
+
+// ParseCarries is the inverse of Words. A word that it does not know is left
+// out: what it stands for cannot be asked for here.
+func ParseCarries(words []string) (c Carries) {
+	for _, w := range words {
+		if i := slices.Index(carriesNames[:], w); i >= 0 {
+			c |= 1 << i
+		}
+	}
+	return c
 }
 
 // GuideKind says in what language a Guide is written.

@@ -38,7 +38,8 @@ type Model struct {
 	// they take the caller's own bytes.
 	Kind    string
 	Relayed bool
-	// Carries is what all of its engines carry beyond what every wire does.
+	// Carries is what all of its targets carry beyond what every wire does; all
+	// of it while there are none, as nothing can be said then.
 	Carries infer.Carries
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int

@@ -14,9 +14,6 @@ import (
 // carries is what this wire carries beyond what every wire does: all of it.
 const carries = infer.CarriesAll
 
-// Carries implements engine.Carrier.
-func (e *Engine) Carries() infer.Carries { return carries }
-
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
 

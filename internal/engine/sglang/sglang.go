@@ -72,7 +72,6 @@ type Engine struct {
 var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
-	_ engine.Carrier = (*Engine)(nil)
 )
 
 // New makes the adapter; it connects when first used.
