@@ -25,7 +25,7 @@ import (
 type serveCommand struct {
 	gatewayFlags
 	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. Repeatable; weir-sim is built in."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -124,6 +124,9 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 		model, err := gateway.LoadModel(m.Name, m.Aliases, dir)
 		if err != nil {
 			return fmt.Errorf("--model %s: %w", m.Dir, err)
+		}
+		if err := model.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
+			return wrongf("--model %s: %w", m.Dir, err)
 		}
 		loaded[m.Name] = model
 		return nil

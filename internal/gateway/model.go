@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,6 +60,42 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 		}))
 	}
 	return m, nil
+}
+
+// UseParsers sets the syntax of tool calls and that of reasoning by their names;
+// an empty name leaves what the folder tells, and none is none.
+func (m *Model) UseParsers(tools, reasoning string) error {
+	if tools == "" && reasoning == "" {
+		return nil
+	}
+	choose := func(option, name, found string, known []string) (string, error) {
+		switch {
+		case name == "":
+			return found, nil
+		case name == "none":
+			return "", nil
+		case !slices.Contains(known, name):
+			return "", fmt.Errorf("there is no %s %q; there are none, %s", option, name, strings.Join(known, ", "))
+		}
+		return name, nil
+	}
+	if tools == "harmony" && reasoning == "" {
+		reasoning = tools // they are one thing
+	}
+	tools, err := choose("tool-parser", tools, m.Format.Tools(), parse.ToolNames())
+	if err != nil {
+		return err
+	}
+	reasoning, err = choose("reasoning-parser", reasoning, m.Format.Reasoning(), parse.ReasoningNames())
+	if err != nil {
+		return err
+	}
+	f, ok := parse.Named(tools, reasoning)
+	if !ok {
+		return errors.New("tool-parser and reasoning-parser are both harmony, or neither is")
+	}
+	m.UseFormat(f)
+	return nil
 }
 
 // UseFormat sets how the model writes tool calls and reasoning.
