@@ -59,9 +59,17 @@ type weir struct {
 // start runs the binary; the test's end stops it.
 func start(t testing.TB, args ...string) *weir {
 	t.Helper()
+	return startWith(t, nil, nil, args...)
+}
+
+// startWith is start with files to inherit, from descriptor 3 on, and more of an
+// environment.
+func startWith(t testing.TB, files []*os.File, env []string, args ...string) *weir {
+	t.Helper()
 	p := &weir{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	p.cmd.ExtraFiles = files
+	p.cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66"), env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
+	Folder  fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
@@ -48,7 +49,7 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	m := &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}
+	m := &Model{Name: name, Aliases: aliases, Folder: dir, Model: folder, Templates: templates}
 	if templates != nil {
 		all := ""
 		for _, s := range sources {
