@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
 
@@ -219,7 +220,7 @@ func (e *Engine) accept(ctx context.Context, d door, tasks *sync.WaitGroup) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll}
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()
@@ -231,6 +232,7 @@ func (e *Engine) state() engine.State {
 			facts.ContextLength = n
 		}
 		facts.MaxRunning += s.ready.maxRunning
+		facts.Carries &= s.ready.carries()
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance

@@ -16,6 +16,8 @@ var wireFields = map[string]string{
 	"ID": "", "Model": "", "Prompt": "",
 	"MaxTokens": "max_tokens", "MinTokens": "min_tokens", "IgnoreEOS": "ignore_eos", "StopIDs": "stop_token_ids",
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed",
+	"MinP": "min_p", "PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty",
+	"RepetitionPenalty": "repetition_penalty", "LogitBias": "logit_bias", "Guide": "json_schema",
 }
 
 // TestEveryFieldReachesTheWire fails for a field that is added to infer.Request and
@@ -44,7 +46,7 @@ func TestEveryFieldReachesTheWire(t *testing.T) {
 		req := base()
 		v := set(req)
 		fill(t, v)
-		if e := check(req); e != nil {
+		if e := check(req, o, carriesNumbers|carriesGuides); e != nil {
 			if e.Param != field {
 				t.Errorf("%s is refused as %q", name, e.Param)
 			}
@@ -84,9 +86,16 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetFloat(0.25)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(5)
-	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+	case reflect.Uint, reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(5)
-	case reflect.Struct, reflect.Map, reflect.Interface:
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i))
+		}
+		if g, ok := v.Addr().Interface().(*infer.Guide); ok {
+			g.Kind = infer.GuideRegex
+		}
+	case reflect.Map, reflect.Interface:
 		t.Fatalf("a field of type %v: teach fill to set it", v.Type())
 	default:
 		t.Fatalf("a field of kind %v", v.Kind())
