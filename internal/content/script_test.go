@@ -172,6 +172,7 @@ func TestAsks(t *testing.T) {
 		{"schema after tools", asked + header, Ask{Schema: mustSchema(t, `{"const":1}`), Tools: tools, Answered: true}, `1`, ""},
 		{"words whatever else", asked + header, Ask{Mode: ModeWords, Tools: tools}, "(words)", ""},
 		{"think", asked + header, Ask{Think: EffortLow, Schema: mustSchema(t, `{"const":1}`)}, "<think>\n ", "\n</think>\n\n1"},
+		{"another's chat", "[INST] hi [/INST]", Ask{Chat: true, Schema: mustSchema(t, `{"const":1}`)}, "1", ""},
 		{"the prompt first", "<|im_start|>user\n[weir-sim {\"think\":false,\"content\":\"echo\"}]\nx<|im_end|>\n" + header, Ask{Think: EffortHigh, Mode: ModeJSON}, "x", ""},
 	} {
 		if got := s.answer(t, c.prompt, c.ask, 0); !strings.HasPrefix(got, c.prefix) || !strings.HasSuffix(got, c.suffix) {
