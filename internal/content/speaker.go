@@ -98,7 +98,8 @@ func (s *Speaker) Script(r *Request) (*Script, error) {
 	stream := s.Start(r.Prompt[:in.from], r.Seed)
 	for at := in.from; at <= len(r.Prompt); at++ {
 		header := in.chat && at == in.from
-		if header || at == len(r.Prompt) || at > in.from && r.Prompt[at] == s.newline {
+		// No prompt is empty.
+		if header || at == len(r.Prompt) || at > 0 && r.Prompt[at] == s.newline {
 			ids, err := s.say(p, &in, &stream, r, at, header)
 			switch {
 			case err == nil:
