@@ -85,9 +85,10 @@ generate: ## regenerate the plane's Go code from its protocol
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
 
-$(VENV)/.done: interop/requirements.txt
+$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
 	@touch $@
 
 interop/clients/node_modules/.done: interop/clients/package-lock.json

@@ -32,6 +32,7 @@ const directions = `
 	# pure stages
 	internal/openai: internal/infer
 	internal/chat/jinja:
+	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
 	internal/tokenizer: internal/infer
 	internal/stream: internal/infer
@@ -43,10 +44,11 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
-	internal/engine/upstream: internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
 	internal/engine/vllmcore: internal/engine internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
+	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
 	internal/route: internal/engine
 	internal/fleet: internal/engine internal/route
 
@@ -54,10 +56,10 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -77,7 +79,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

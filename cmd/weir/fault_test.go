@@ -20,13 +20,8 @@ const askStream = `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_toke
 // connection, never [DONE].
 func TestEngineFaults(t *testing.T) {
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}
-	for _, path := range []string{"plane", "relay"} {
-		spec := func(s *sim) string {
-			if path == "plane" {
-				return "weir=" + s.plane
-			}
-			return "openai=" + s.openai
-		}
+	for _, path := range paths {
+		spec := func(s *sim) string { return s.spec(path) }
 		for _, c := range []struct {
 			fault string
 			retry bool // nothing had reached the client

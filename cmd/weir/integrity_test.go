@@ -120,6 +120,12 @@ func TestIntegrityFaults(t *testing.T) {
 			{"stray", "choice_range", "integrity_error", false},
 			{"truncate", "incomplete", "engine_error", false},
 		}},
+		{"sglang", "sglang", func(s *sim) string { return s.spec("sglang") }, []integrityFault{
+			{"garble", "bad_event", "integrity_error", false},
+			{"skip", "total_mismatch", "integrity_error", false},
+			{"repeat", "total_mismatch", "integrity_error", true},
+			{"miscount", "total_mismatch", "integrity_error", true},
+		}},
 	} {
 		t.Run(path.name, func(t *testing.T) {
 			bad, good := startSim(t, append(quick, "--name", "bad")...), startSim(t, quick...)
@@ -155,7 +161,7 @@ func TestIntegrityFaults(t *testing.T) {
 					}
 					if path.name == "plane" {
 						wantSteps(t, c.fault, f)
-					} else if c.fault == "garble" && f.Evidence.Found.Text[:6] != "data: " {
+					} else if c.fault == "garble" && !strings.Contains(f.Evidence.Found.Text, `"choices":[{"index":`) {
 						t.Errorf("evidence %+v", f.Evidence)
 					}
 					// The engine serves on, over a new session where the old one was lost.

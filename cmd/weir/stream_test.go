@@ -88,20 +88,23 @@ func Test512Streams(t *testing.T) {
 			t.Errorf("%d timeline records, want %d", n, requests)
 		}
 	})
-	t.Run("relay", func(t *testing.T) {
-		a, b := startSim(t, fast...), startSim(t, fast...)
-		g := startGateway(t, "serve", "--engine", "openai="+a.openai, "--engine", "openai="+b.openai)
-		plan.URL = g.url
-		wantClean(t, run(t, plan), requests, tokens)
-		if ended := g.balanced(); ended["finished"] != requests {
-			t.Errorf("ended %v", ended)
-		}
-		sa, sb := engineState(t, a.admin), engineState(t, b.admin)
-		if sa.Finished+sb.Finished != requests || sa.Running+sb.Running != 0 || sa.Finished != sb.Finished {
-			t.Errorf("engine states %+v %+v, want %d finished, half each", sa, sb, requests)
-		}
-		g.interrupt()
-	})
+	for name, args := range map[string][]string{"relay": nil, "sglang": nil, "sglang incremental": {"--incremental-streaming-output"}} {
+		t.Run(name, func(t *testing.T) {
+			path, _, _ := strings.Cut(name, " ")
+			a, b := startSim(t, slices.Concat(fast, args)...), startSim(t, slices.Concat(fast, args)...)
+			g := startGateway(t, "serve", "--engine", a.spec(path), "--engine", b.spec(path))
+			plan.URL = g.url
+			wantClean(t, run(t, plan), requests, tokens)
+			if ended := g.balanced(); ended["finished"] != requests {
+				t.Errorf("ended %v", ended)
+			}
+			sa, sb := engineState(t, a.admin), engineState(t, b.admin)
+			if sa.Finished+sb.Finished != requests || sa.Running+sb.Running != 0 || sa.Finished != sb.Finished {
+				t.Errorf("engine states %+v %+v, want %d finished, half each", sa, sb, requests)
+			}
+			g.interrupt()
+		})
+	}
 }
 
 // engines gives the admin URLs of up's simulated engines.
@@ -138,14 +141,10 @@ func TestWholeAnswers(t *testing.T) {
 
 // A client that hangs up frees its engine, whatever it was waiting for.
 func TestHangUpFreesTheEngine(t *testing.T) {
-	for _, path := range []string{"plane", "relay"} {
+	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			s := startSim(t, "--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2")
-			spec := "openai=" + s.openai
-			if path == "plane" {
-				spec = "weir=" + s.plane
-			}
-			g := startGateway(t, "serve", "--engine", spec)
+			g := startGateway(t, "serve", "--engine", s.spec(path))
 			// Two stream, two wait in the engine's queue.
 			var conns []net.Conn
 			for range 4 {
@@ -180,14 +179,10 @@ func TestHangUpFreesTheEngine(t *testing.T) {
 // A client that does not read is given up after the write deadline; nobody else
 // is disturbed.
 func TestSlowClient(t *testing.T) {
-	for _, path := range []string{"plane", "relay"} {
+	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "500us")
-			spec := "openai=" + s.openai
-			if path == "plane" {
-				spec = "weir=" + s.plane
-			}
-			g := startGateway(t, "serve", "--engine", spec, "--write-timeout", "1s")
+			g := startGateway(t, "serve", "--engine", s.spec(path), "--write-timeout", "1s")
 			conn := dialNarrow(t, g)
 			body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
 			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
@@ -291,14 +286,10 @@ func TestTimeline(t *testing.T) {
 // With a flush interval writes merge, nothing is lost, and the first token is
 // not held.
 func TestFlushInterval(t *testing.T) {
-	for _, path := range []string{"plane", "relay"} {
+	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
-			spec := "openai=" + s.openai
-			if path == "plane" {
-				spec = "weir=" + s.plane
-			}
-			g := startGateway(t, "serve", "--engine", spec, "--flush-interval", "100ms")
+			g := startGateway(t, "serve", "--engine", s.spec(path), "--flush-interval", "100ms")
 			r := run(t, load.Plan{URL: g.url, Concurrency: 4, Requests: 16, OutputTokens: 100, Body: map[string]any{"ignore_eos": true}})
 			wantClean(t, r, 16, 100)
 			// 100 tokens take 500 ms: a first write, some five more, and the end.

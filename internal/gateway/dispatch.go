@@ -60,7 +60,7 @@ func (x *exchange) forget() {
 	x.body, x.text = nil, nil
 	x.head.Body, x.head.Fields = nil, nil
 	if x.req != nil {
-		x.req.Messages, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, ""
+		x.req.Messages, x.req.Tools, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, nil, ""
 	}
 }
 

@@ -3,8 +3,6 @@ package gateway
 import (
 	"bytes"
 	"errors"
-	"strconv"
-	"unicode/utf8"
 
 	"weir/internal/infer"
 )
@@ -55,23 +53,9 @@ func (f *relayFault) Unwrap() error { return f.Fault }
 // Evidence gives what was kept, for JSON.
 func (f *relayFault) Evidence() any {
 	return struct {
-		Read   int64   `json:"bytes_read"`
-		Before excerpt `json:"before"`
-		Found  excerpt `json:"found"`
-		Length int     `json:"found_bytes"` // of which found shows the first
-	}{f.read, newExcerpt(f.before), newExcerpt(f.found), f.length}
-}
-
-// excerpt shows bytes as they are: as text, or quoted as in Go where they are not
-// UTF-8.
-type excerpt struct {
-	Text   string `json:"text,omitzero"`
-	Quoted string `json:"quoted,omitzero"`
-}
-
-func newExcerpt(b []byte) excerpt {
-	if utf8.Valid(b) {
-		return excerpt{Text: string(b)}
-	}
-	return excerpt{Quoted: strconv.QuoteToASCII(string(b))}
+		Read   int64         `json:"bytes_read"`
+		Before infer.Excerpt `json:"before"`
+		Found  infer.Excerpt `json:"found"`
+		Length int           `json:"found_bytes"` // of which found shows the first
+	}{f.read, infer.NewExcerpt(f.before), infer.NewExcerpt(f.found), f.length}
 }

@@ -1,5 +1,10 @@
 package infer
 
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
 // Fault is in the chain of every error that says that an engine's output does
 // not add up. A Fault may also have a method Evidence() any, which gives what was
 // kept of the output, fit for JSON and bounded in size; and Shared() bool, which
@@ -19,3 +24,18 @@ func (f Flaw) Error() string { return string(f) }
 
 // FaultReason implements Fault.
 func (f Flaw) FaultReason() string { return string(f) }
+
+// Excerpt shows bytes of evidence as they are: as text, or quoted as in Go where
+// they are not UTF-8.
+type Excerpt struct {
+	Text   string `json:"text,omitzero"`
+	Quoted string `json:"quoted,omitzero"`
+}
+
+// NewExcerpt makes an excerpt of all of b.
+func NewExcerpt(b []byte) Excerpt {
+	if utf8.Valid(b) {
+		return Excerpt{Text: string(b)}
+	}
+	return Excerpt{Quoted: strconv.QuoteToASCII(string(b))}
+}

@@ -88,6 +88,10 @@ const (
 	ReasonLength Reason = "length" // the token limit
 	ReasonAbort  Reason = "abort"  // ended by an abort of ours
 	ReasonError  Reason = "error"  // Err says what
+
+	// ReasonToolCalls is the answer's, never the engine's: it stopped, having
+	// called tools.
+	ReasonToolCalls Reason = "tool_calls"
 )
 
 // Finish ends one choice.
@@ -95,6 +99,9 @@ type Finish struct {
 	Reason Reason
 	// PromptTokens and CachedTokens are the engine's counts, -1 when unknown.
 	PromptTokens, CachedTokens int
+	// Unsent is how many ids the engine generated and counts beyond those it sent:
+	// a stop id that it keeps to itself.
+	Unsent int
 	// Err is set with ReasonError.
 	Err *Error
 }

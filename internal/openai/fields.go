@@ -136,6 +136,10 @@ var fields = []field{
 	carry(onMessages, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
 	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
 
+	carry(onChat, "tools", "an array of tools of type function, each with a unique name; strict only false", takeChatTools),
+	carry(onChat, "tool_choice", `"auto" or "none"`, takeToolChoice),
+	carry(onChat, "parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
+
 	carry(onTokenize, "prompt", "a string, or an array of strings; not together with messages", takeTexts),
 	carry(onTokenize, "tools", "an array of objects, handed to the chat template", takeTools),
 	carry(onTokenize, "add_special_tokens", "a boolean; true unless given for a prompt, false for messages", takeAddSpecial),
@@ -175,9 +179,6 @@ var fields = []field{
 
 	refuse(onChat, "logprobs", "false"),
 	refuse(onChat, "top_logprobs", "0"),
-	refuse(onChat, "tools", "[]"),
-	refuse(onChat, "tool_choice", `"auto"`, `"none"`),
-	refuse(onChat, "parallel_tool_calls", "true", "false"),
 	refuse(onChat, "functions", "[]"),
 	refuse(onChat, "function_call", `"auto"`, `"none"`),
 	refuse(onChat, "modalities", `["text"]`),

@@ -23,6 +23,11 @@ type Request struct {
 	Messages []byte
 	// ChatTemplateKwargs is a JSON object, or nil.
 	ChatTemplateKwargs []byte
+	// Tools is the JSON array of the tools that the model may call, checked; nil
+	// where there are none or tool_choice is none. With SingleCall the answer
+	// ends with its first call.
+	Tools      []byte
+	SingleCall bool
 	// AddGenerationPrompt opens the assistant's turn after the messages. It
 	// holds unless the caller says otherwise or continues the last message.
 	AddGenerationPrompt  bool
@@ -54,6 +59,7 @@ type decoding struct {
 	maxTokens     int // as the two fields gave it, 0 when not
 	maxCompletion int
 	addPrompt     *bool
+	noTools       bool // tool_choice is none
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -174,6 +180,9 @@ func (d *decoding) finish() error {
 	d.MaxTokens = max(d.maxTokens, d.maxCompletion)
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
+	}
+	if d.noTools {
+		d.Tools = nil
 	}
 	if d.Endpoint == Chat {
 		return d.finishPrompt()

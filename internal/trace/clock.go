@@ -39,6 +39,9 @@ func Now() int64 { return anchorMono + int64(time.Since(anchorTime)) }
 // Wall gives the wall time of a stamp.
 func Wall(stamp int64) time.Time { return anchorTime.Add(time.Duration(stamp - anchorMono)) }
 
+// Stamp gives the stamp of a wall time; it is as good as the wall clock is steady.
+func Stamp(wall time.Time) int64 { return anchorMono + int64(wall.Round(0).Sub(anchorTime)) }
+
 // BootID identifies the running kernel. Two processes that report the same id
 // share CLOCK_MONOTONIC. It is empty where the system does not tell.
 func BootID() string {

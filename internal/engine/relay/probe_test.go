@@ -11,23 +11,6 @@ import (
 	"weir/internal/engine"
 )
 
-func TestParseModels(t *testing.T) {
-	for in, want := range map[string]engine.Facts{
-		`{"data":[{"id":"a","max_model_len":100},{"id":""},{"id":"b","max_model_len":50},{"id":"c"}]}`: {Models: []string{"a", "b", "c"}, ContextLength: 50},
-		`{"object":"list","data":[{"id":"a"}]}`:                                                        {Models: []string{"a"}},
-	} {
-		got, err := parseModels([]byte(in))
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v %s", in, err, diff)
-		}
-	}
-	for _, in := range []string{``, `[]`, `{"data":[]}`, `{"data":[{"id":""}]}`, `{"data":[{"id":1}]}`} {
-		if got, err := parseModels([]byte(in)); err == nil {
-			t.Errorf("%s: %v", in, got)
-		}
-	}
-}
-
 // run starts an adapter and gives what it reports.
 func run(t *testing.T, e *Engine) <-chan engine.State {
 	t.Helper()

@@ -6,14 +6,11 @@ package relay
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"weir/internal/engine"
@@ -130,54 +127,8 @@ func (b *coded) TryRead(p []byte) (n int, drained bool, err error) {
 	return n, drained, err
 }
 
-// Run implements engine.Adapter: it reads the model list until the engine
-// answers, and again at every interval. An engine that once answered counts as
-// ready until it refuses connections three times in a row: a slow or failing
-// model list is no proof that it cannot serve.
+// Run implements engine.Adapter.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	defer e.client.CloseIdle()
-	var state engine.State
-	refused := 0
-	wait := 100 * time.Millisecond
-	for ctx.Err() == nil {
-		facts, err := e.probe(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil:
-			refused, wait = 0, e.opts.ProbeInterval
-			if !state.Ready || !slices.Equal(facts.Models, state.Facts.Models) || facts.ContextLength != state.Facts.ContextLength {
-				state = engine.State{Ready: true, Facts: facts}
-				report(state)
-			}
-		case !state.Ready:
-			if state.Err == nil || state.Err.Error() != err.Error() {
-				state.Err = err
-				report(state)
-			}
-			wait = min(2*wait, 2*time.Second)
-		default:
-			wait = e.opts.ProbeInterval
-			if !errors.Is(err, syscall.ECONNREFUSED) {
-				break
-			}
-			if refused++; refused >= 3 {
-				state.Ready, state.Err = false, err
-				report(state)
-				wait = 100 * time.Millisecond
-			} else {
-				wait = time.Second
-			}
-		}
-		sleep(ctx, wait)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	upstream.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
 }

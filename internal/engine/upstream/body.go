@@ -28,6 +28,7 @@ type Body struct {
 	detached bool
 	err      error // what Read ends with
 	closed   bool
+	lent     *buffer // what Next gave
 }
 
 // Read implements io.Reader. Together with the last bytes it gives io.EOF,
@@ -55,6 +56,42 @@ func (b *Body) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// Next waits for the answer's next bytes and gives them decoded, in memory that
+// is borrowed until the next call or Close: an answer that waits for its engine
+// holds none. It ends as Read does, and is an alternative to it.
+func (b *Body) Next() ([]byte, error) {
+	spare := b.in.spare
+	if b.lent == nil {
+		b.lent = spare.take()
+	}
+	for b.err == nil {
+		var n int
+		var err error
+		switch {
+		case b.framing == http1.Empty:
+			err = b.end(b.in.rest)
+		case len(b.in.rest) > 0:
+			n, err = b.take(b.lent.data)
+		default:
+			spare.give(b.lent)
+			var got int
+			if b.lent, got, err = b.in.conn.await(spare); err == nil {
+				n, err = b.arrived(b.lent.data, got, nil)
+			} else {
+				b.lent = spare.take()
+				n, err = b.arrived(nil, 0, err)
+			}
+		}
+		if err != nil && err != io.EOF {
+			err = ended(b.ctx, err)
+		}
+		if b.err = err; n > 0 {
+			return b.lent.data[:n], nil
+		}
+	}
+	return nil, b.err
 }
 
 // take decodes what came with the head.
@@ -206,6 +243,10 @@ func (b *Body) Close() error {
 	untouched := b.detached || b.stop()
 	b.err = io.ErrClosedPipe
 	b.in.release()
+	if b.lent != nil {
+		b.in.spare.give(b.lent)
+		b.lent = nil
+	}
 	if whole && b.reusable && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
 		if b.in.conn.attach() == nil {
 			b.in.conn.fresh = false

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"weir/internal/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -150,6 +153,56 @@ func TestAddresses(t *testing.T) {
 		}
 		if got := [2]string{address(u), authority(u)}; got != want {
 			t.Errorf("%s: got %v, want %v", in, got, want)
+		}
+	}
+}
+
+func TestParseModels(t *testing.T) {
+	for in, want := range map[string]engine.Facts{
+		`{"data":[{"id":"a","max_model_len":100},{"id":""},{"id":"b","max_model_len":50},{"id":"c"}]}`: {Models: []string{"a", "b", "c"}, ContextLength: 50},
+		`{"object":"list","data":[{"id":"a"}]}`:                                                        {Models: []string{"a"}},
+	} {
+		got, err := parseModels([]byte(in))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", in, err, diff)
+		}
+	}
+	for _, in := range []string{``, `[]`, `{"data":[]}`, `{"data":[{"id":""}]}`, `{"data":[{"id":1}]}`} {
+		if got, err := parseModels([]byte(in)); err == nil {
+			t.Errorf("%s: %v", in, got)
+		}
+	}
+}
+
+// Next gives what Read gives, at every cut, and holds no memory while it waits.
+func TestNext(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+	for cut := range len(answer) {
+		c := &Client{}
+		fake := &pieces{left: []string{answer[:cut], answer[cut:]}}
+		b := Body{ctx: t.Context(), client: c, in: reader{conn: &conn{Conn: fake, sock: fake, secure: true}, spare: &c.spare},
+			up: &upload{}, stop: func() bool { return true }}
+		resp, err := b.in.head()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.framing = resp.Framing
+		var got []byte
+		for {
+			part, err := b.Next()
+			if got = append(got, part...); err == nil {
+				continue
+			}
+			if err != io.EOF || len(part) > 0 {
+				t.Fatalf("cut at %d: ended with %v and %q", cut, err, part)
+			}
+			break
+		}
+		if string(got) != "hello world" {
+			t.Errorf("cut at %d: %q", cut, got)
+		}
+		if b.Close(); b.lent != nil {
+			t.Error("memory was kept")
 		}
 	}
 }

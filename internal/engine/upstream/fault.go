@@ -13,7 +13,7 @@ import (
 // Fault gives a transport error of an engine its code. All are retryable as long as nothing
 // reached the client, which the gateway knows: the answer is lost, so asking
 // another engine cannot repeat anything the client has seen.
-func Fault(engine string, err error) error {
+func Fault(engine string, err error) *infer.Error {
 	var coded *infer.Error
 	if errors.As(err, &coded) || errors.Is(err, context.Canceled) {
 		return infer.AsError(err)

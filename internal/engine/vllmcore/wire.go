@@ -1,6 +1,7 @@
 package vllmcore
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/tinylib/msgp/msgp"
@@ -27,12 +28,12 @@ const addFields = 9
 
 // appendAdd appends the payload of an ADD: req as the positional array that the
 // engine decodes, with the end ids, which the engine itself does not know.
-func appendAdd(b []byte, req *infer.Request, end []uint32, arrival float64) []byte {
+func appendAdd(b []byte, req *infer.Request, o *Options, arrival float64) []byte {
 	b = msgp.AppendArrayHeader(b, addFields)
 	b = msgp.AppendString(b, req.ID)
 	b = appendIDs(b, req.Prompt)
 	b = msgp.AppendNil(b) // mm_features
-	b = appendSampling(b, req, end)
+	b = appendSampling(b, req, o.EndIDs, &o.Defaults)
 	b = msgp.AppendNil(b) // pooling_params
 	b = msgp.AppendFloat64(b, arrival)
 	b = msgp.AppendNil(b) // lora_request
@@ -41,8 +42,8 @@ func appendAdd(b []byte, req *infer.Request, end []uint32, arrival float64) []by
 }
 
 // appendSampling appends the sampling parameters: a map in which what is left out
-// has its default, which is the engine's own, not the model's.
-func appendSampling(b []byte, req *infer.Request, end []uint32) []byte {
+// has the engine's own default.
+func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []byte {
 	head := len(b)
 	b = append(b, 0xde, 0, 0) // a map of up to 2^16 entries, counted below
 	n := 0
@@ -77,17 +78,25 @@ func appendSampling(b []byte, req *infer.Request, end []uint32) []byte {
 		b = msgp.AppendBool(b, true)
 	}
 	s := &req.Sampling
-	if s.Temperature != nil {
+	if v := cmp.Or(s.Temperature, or.Temperature); v != nil {
 		key("temperature")
-		b = msgp.AppendFloat64(b, *s.Temperature)
+		b = msgp.AppendFloat64(b, *v)
 	}
-	if s.TopP != nil {
+	if v := cmp.Or(s.TopP, or.TopP); v != nil {
 		key("top_p")
-		b = msgp.AppendFloat64(b, *s.TopP)
+		b = msgp.AppendFloat64(b, *v)
 	}
-	if s.TopK != nil {
+	if v := cmp.Or(s.TopK, or.TopK); v != nil {
 		key("top_k")
-		b = msgp.AppendInt(b, *s.TopK)
+		b = msgp.AppendInt(b, *v)
+	}
+	if or.MinP != nil {
+		key("min_p")
+		b = msgp.AppendFloat64(b, *or.MinP)
+	}
+	if or.RepetitionPenalty != nil {
+		key("repetition_penalty")
+		b = msgp.AppendFloat64(b, *or.RepetitionPenalty)
 	}
 	if s.Seed != nil {
 		key("seed")

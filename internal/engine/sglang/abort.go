@@ -1,0 +1,89 @@
+package sglang
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"weir/internal/engine/upstream"
+	"weir/internal/trace"
+)
+
+// maxAborters is how many aborts are on their way to an engine at once.
+const maxAborters = 16
+
+// abortTimeout bounds one.
+const abortTimeout = 5 * time.Second
+
+// aborts are the requests that an engine is still to be told to stop. Whoever
+// adds one does not wait.
+type aborts struct {
+	post func(ctx context.Context, id string)
+
+	mu      sync.Mutex
+	queue   []string
+	workers int
+	closed  bool
+	ended   sync.WaitGroup
+}
+
+func (a *aborts) add(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.queue = append(a.queue, id)
+	if a.workers < maxAborters {
+		a.workers++
+		a.ended.Go(a.work)
+	}
+}
+
+func (a *aborts) work() {
+	for {
+		a.mu.Lock()
+		if len(a.queue) == 0 {
+			a.workers--
+			a.mu.Unlock()
+			return
+		}
+		id := a.queue[0]
+		a.queue = a.queue[1:]
+		a.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
+		a.post(ctx, id)
+		cancel()
+	}
+}
+
+// open takes requests again.
+func (a *aborts) open() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = false
+}
+
+// close takes no more and returns when the engine was told of all.
+func (a *aborts) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.ended.Wait()
+}
+
+// postAbort tells the engine to stop a request. That it cannot be told is no
+// news: its connection is broken then, and the generation ends by its own
+// timeout.
+func (e *Engine) postAbort(ctx context.Context, id string) {
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: http.MethodPost, Path: "/abort_request", Header: requestHeader,
+		Body: []byte(`{"rid":` + strconv.Quote(id) + `}`), Leg: &trace.Leg{}})
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusal))
+	resp.Body.Close()
+}

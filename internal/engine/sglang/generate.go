@@ -1,0 +1,357 @@
+package sglang
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/upstream"
+	"weir/internal/infer"
+	"weir/internal/sse"
+	"weir/internal/trace"
+)
+
+var requestHeader = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
+
+// Generate implements engine.Tokens. The engine answers 200 as soon as it has
+// read the request, which is its confirmation; a refusal after that comes as
+// the generation's end.
+func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
+	leg.Engine, leg.DPRank = e.opts.Name, -1
+	if err := ctx.Err(); err != nil {
+		return nil, infer.AsError(err)
+	}
+	srv := e.server.Load()
+	body, bad := appendRequest(nil, req, srv.adapters[req.Model])
+	if bad != nil {
+		return nil, bad
+	}
+	running, err := e.enter()
+	if err != nil {
+		return nil, err
+	}
+	// ctx bounds the hand-over, and Run all of it.
+	within, cancel := context.WithCancelCause(running)
+	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, sink: sink, cancel: cancel, tally: tally{form: srv.form}}
+	resp, err := e.client.Do(within, &upstream.Request{Method: http.MethodPost, Path: "/generate", Header: requestHeader, Body: body, Leg: leg})
+	switch {
+	case err != nil:
+		err = upstream.Fault(e.opts.Name, err)
+	case resp.Status != http.StatusOK:
+		err = e.refusal(resp)
+	case !unhook():
+		resp.Body.Close()
+		err = infer.AsError(context.Cause(ctx))
+	default:
+		go g.run(resp.Body)
+		return g, nil
+	}
+	unhook()
+	cancel(nil)
+	if leg.ToServer != 0 && (resp == nil || resp.Status == http.StatusOK) {
+		// It may have the request, and would work on it until it notices.
+		e.aborts.add(req.ID)
+	}
+	e.live.Done()
+	return nil, err
+}
+
+// maxRefusal bounds what is read of a refusal.
+const maxRefusal = 64 << 10
+
+// refusal reads why the engine refused a request.
+func (e *Engine) refusal(resp *upstream.Response) error {
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil {
+		return upstream.Fault(e.opts.Name, err)
+	}
+	var ev event
+	s := newScanner()
+	if err := s.full(bytes.TrimSpace(data), &ev); err != nil || ev.message == "" {
+		ev.message = topMessage(s, data)
+	}
+	return e.failure(resp.Status, ev.message)
+}
+
+// topMessage reads the message of an error that is not inside of "error".
+func topMessage(s *scanner, data []byte) (message string) {
+	s.reset(data)
+	if s.dec.PeekKind() != '{' {
+		return ""
+	}
+	if s.members(func(name []byte) error {
+		if string(name) == "message" {
+			return s.text(&message)
+		}
+		return s.dec.SkipValue()
+	}) != nil {
+		return ""
+	}
+	return message
+}
+
+// failure is what a status of the engine's means here. A full queue, a wait
+// that was too long and a preemption are all 503 there, and so is an engine
+// that is starting or shutting down: another may take the request.
+func (e *Engine) failure(status int, message string) *infer.Error {
+	err := &infer.Error{Engine: e.opts.Name, Cause: fmt.Errorf("status %d: %s", status, message)}
+	switch {
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
+		err.Code, err.Retryable, err.RetryAfter = infer.CodeOverloaded, true, time.Second
+		err.Message = "the engine has no room for the request now; try again later"
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
+		err.Code, err.Retryable = infer.CodeUnavailable, true
+		err.Message = "the engine cannot be reached"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		err.Code, err.Retryable = infer.CodeEngine, true
+		err.Message = "the engine does not let the gateway in"
+	case status >= 400 && status < 500:
+		err.Code = infer.CodeInvalid
+		err.Message = "the engine refused the request"
+		if message != "" {
+			err.Message += ": " + message
+		}
+	default:
+		err.Code, err.Retryable = infer.CodeEngine, true
+		err.Message = "the engine failed"
+	}
+	return err
+}
+
+// generation is a request that the engine has. Its goroutine is run's.
+type generation struct {
+	e       *Engine
+	id      string
+	attempt uint32
+	limit   int
+	sink    engine.Sink
+	cancel  context.CancelCauseFunc // breaks the connection
+	aborted atomic.Pointer[time.Timer]
+	over    atomic.Bool // the terminal delta was offered
+
+	// run's:
+	tally  tally
+	stamps infer.Stamps
+}
+
+// errUnheard breaks the connection of a generation that goes on after its abort.
+var errUnheard = errors.New("the engine did not end an aborted request")
+
+// Abort implements engine.Generation.
+func (g *generation) Abort() {
+	if g.over.Load() || g.aborted.Load() != nil {
+		return
+	}
+	t := time.AfterFunc(g.e.opts.AbortTimeout, func() { g.cancel(errUnheard) })
+	if !g.aborted.CompareAndSwap(nil, t) {
+		t.Stop()
+		return
+	}
+	g.e.aborts.add(g.id)
+}
+
+// run reads the answer to its end and offers what is in it.
+func (g *generation) run(body *upstream.Body) {
+	defer g.e.live.Done()
+	g.read(body)
+	if t := g.aborted.Load(); t != nil {
+		t.Stop()
+	}
+	// What follows the end tells nothing but whether the connection is good for
+	// another request.
+	t := time.AfterFunc(afterwards, func() { g.cancel(nil) })
+	for {
+		if _, err := body.Next(); err != nil {
+			break
+		}
+	}
+	t.Stop()
+	body.Close()
+	g.cancel(nil)
+}
+
+// afterwards is how long an engine may take to end an answer that is complete.
+const afterwards = time.Second
+
+// read offers what the answer brings, the terminal delta last.
+func (g *generation) read(body *upstream.Body) {
+	var events sse.Parser
+	s := newScanner()
+	for {
+		chunk, err := body.Next()
+		now := trace.Now()
+		if err != nil {
+			g.broken(err, now)
+			return
+		}
+		events.Feed(chunk)
+		for ev, ok := events.Next(); ok; ev, ok = events.Next() {
+			if ev.Comment {
+				continue
+			}
+			if g.event(s, ev.Data, now) {
+				return
+			}
+		}
+		if err := events.Err(); err != nil {
+			g.flawed("event_too_large", err, nil, now)
+			return
+		}
+	}
+}
+
+// event takes in an event and says whether it was the last.
+func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
+	if string(data) == sse.DoneMarker {
+		g.broken(errors.New("the answer ends without a finish reason"), now)
+		return true
+	}
+	var e event
+	if err := s.scan(data, &e); err != nil {
+		g.flawed("bad_event", err, data, now)
+		return true
+	}
+	if e.failed {
+		g.fail(g.e.failure(e.status, e.message), now)
+		return true
+	}
+	fresh, unsent, err := g.tally.take(s, &e)
+	var ids []uint32
+	if err == nil {
+		ids, err = g.tally.read(s, &e, fresh)
+	}
+	if err != nil {
+		g.flawed("bad_ids", err, data, now)
+		return true
+	}
+	g.e.learn(g.tally.form)
+	d := infer.Delta{Attempt: g.attempt, IDs: ids, Total: g.tally.have, Received: now, Stamps: g.stamp(&e)}
+	switch e.finish {
+	case "":
+		if len(ids) > 0 {
+			g.sink.Offer(&d)
+		}
+		return false
+	case "stop", "length":
+		d.Finish = &infer.Finish{Reason: infer.Reason(e.finish), PromptTokens: e.prompt, CachedTokens: e.cached, Unsent: unsent}
+	case "abort":
+		if g.aborted.Load() == nil {
+			if len(ids) > 0 {
+				g.sink.Offer(&d)
+			}
+			g.fail(g.e.failure(e.status, e.message), now)
+			return true
+		}
+		d.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: e.prompt, CachedTokens: e.cached}
+	default:
+		g.flawed("finish_reason", fmt.Errorf("no finish reason %.40q is known", e.finish), data, now)
+		return true
+	}
+	g.end(&d)
+	return true
+}
+
+// end offers the terminal delta.
+func (g *generation) end(d *infer.Delta) {
+	g.over.Store(true)
+	g.sink.Offer(d)
+}
+
+// fail ends the generation with an error.
+func (g *generation) fail(err *infer.Error, now int64) {
+	// What another engine would say from the start must not follow what this one
+	// has said.
+	err.Retryable = err.Retryable && g.tally.have == 0
+	g.end(&infer.Delta{Attempt: g.attempt, Total: g.tally.have, Received: now, Finish: &infer.Finish{
+		Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err,
+	}})
+}
+
+// broken ends the generation because its answer broke off. Of an aborted one
+// that is all that was wanted.
+func (g *generation) broken(err error, now int64) {
+	if g.aborted.Load() != nil {
+		g.end(&infer.Delta{Attempt: g.attempt, Total: g.tally.have, Received: now,
+			Finish: &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: -1, CachedTokens: -1}})
+		return
+	}
+	e := *upstream.Fault(g.e.opts.Name, err)
+	g.fail(&e, now)
+}
+
+// flaw is an event that cannot be what an engine means to say, as evidence.
+type flaw struct {
+	error
+	reason string
+	found  []byte // the event's end
+	length int    // of all of it
+}
+
+// Unwrap gives what was wrong.
+func (f *flaw) Unwrap() error { return f.error }
+
+// FaultReason implements infer.Fault.
+func (f *flaw) FaultReason() string { return f.reason }
+
+// Evidence gives what was kept, for JSON.
+func (f *flaw) Evidence() any {
+	e := struct {
+		Counts *mismatch     `json:"counts,omitempty"`
+		Found  infer.Excerpt `json:"found"`
+		Length int           `json:"found_bytes"` // of which found shows the last
+	}{Found: infer.NewExcerpt(f.found), Length: f.length}
+	errors.As(f.error, &e.Counts)
+	return e
+}
+
+var _ infer.Fault = (*flaw)(nil)
+
+const foundBytes = 1 << 10
+
+// flawed ends the generation because what the engine sends does not add up, and
+// stops the engine.
+func (g *generation) flawed(reason string, err error, data []byte, now int64) {
+	var counts *mismatch
+	if errors.As(err, &counts) {
+		reason = counts.reason
+	}
+	g.e.aborts.add(g.id)
+	found := bytes.Clone(data[max(0, len(data)-foundBytes):])
+	g.fail(&infer.Error{Code: infer.CodeIntegrity, Engine: g.e.opts.Name, Retryable: true, Cause: &flaw{err, reason, found, len(data)},
+		Message: "what the engine sent does not add up; send the request again"}, now)
+	g.cancel(nil)
+}
+
+// stamp gives the engine's stamps so far, when an event has brought any.
+func (g *generation) stamp(e *event) *infer.Stamps {
+	clock := g.e.server.Load().clock
+	was := g.stamps
+	set := func(to *int64, seconds float64) {
+		if at := clock.stamp(seconds); at != 0 && *to == 0 {
+			*to = at
+		}
+	}
+	set(&g.stamps.QueueEnd, e.forwardEntry)
+	if e.forwardEntry > 0 {
+		set(&g.stamps.QueueStart, e.forwardEntry-e.queueTime)
+	}
+	set(&g.stamps.PrefillEnd, e.prefillFinished)
+	set(&g.stamps.ServerCreated, e.requestReceived)
+	if g.tally.have > 0 {
+		set(&g.stamps.FirstOutput, e.responseSent)
+	}
+	if g.stamps == was {
+		return nil
+	}
+	g.stamps.ClockUncertain = clock.uncertain
+	now := g.stamps
+	return &now
+}

@@ -1,0 +1,263 @@
+package sglang
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/engine/enginetest"
+	"weir/internal/infer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// peer is an SGLang server as a test plays it.
+type peer struct {
+	t    testing.TB
+	form form
+	addr string
+	info string // of /server_info, or 404
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	server   *http.Server
+	serving  sync.WaitGroup
+	hold     bool
+	refuse   infer.Code
+	refusing bool
+	requests map[string]*played
+	aborted  map[string]bool
+}
+
+// played is a request as its peer knows it.
+type played struct {
+	body  map[string]any
+	held  bool
+	sent  []uint32
+	lines []string // to be written
+	ended bool
+}
+
+func newPeer(t testing.TB, f form) *peer {
+	p := &peer{t: t, form: f, changed: make(chan struct{}), requests: map[string]*played{}, aborted: map[string]bool{}}
+	if f != unknownForm {
+		p.info = fmt.Sprintf(`{"version":"0.5.16","max_running_requests":7,"context_length":4096,"incremental_streaming_output":%v,"internal_states":[{}]}`, f == incremental)
+	}
+	p.start("127.0.0.1:0")
+	t.Cleanup(p.Cut)
+	return p
+}
+
+func (p *peer) start(addr string) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.addr = l.Addr().String()
+	s := &http.Server{Handler: p}
+	p.mu.Lock()
+	p.server = s
+	p.mu.Unlock()
+	p.serving.Go(func() { _ = s.Serve(l) })
+}
+
+func (p *peer) options() Options {
+	return Options{Name: "peer", URL: &url.URL{Scheme: "http", Host: p.addr}, ProbeInterval: 20 * time.Millisecond}
+}
+
+func (p *peer) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *peer) wait(ctx context.Context, what string, done func() bool) error {
+	for {
+		p.mu.Lock()
+		ok, changed := done(), p.changed
+		p.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waited for %s: %w", what, ctx.Err())
+		}
+	}
+}
+
+func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/v1/models":
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"test","max_model_len":4096},{"id":"tuned","parent":"test"}]}`)
+	case "/server_info":
+		if p.info == "" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, p.info)
+	case "/abort_request":
+		var body struct{ RID string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			p.t.Error(err)
+		}
+		p.change(func() { p.aborted[body.RID] = true })
+	case "/generate":
+		p.generate(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		p.t.Error(err)
+		return
+	}
+	id, _ := body["rid"].(string)
+	q := &played{body: body}
+	refused, code := false, infer.CodeInternal
+	p.change(func() {
+		if p.refusing {
+			refused, code, p.refusing = true, p.refuse, false
+			return
+		}
+		q.held = p.hold
+		p.requests[id] = q
+	})
+	if refused {
+		status := map[infer.Code]int{infer.CodeInvalid: 400, infer.CodeOverloaded: 503, infer.CodeUnavailable: 502}[code]
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"error":{"message":"as the test wants it"}}`)
+		return
+	}
+	if p.wait(r.Context(), "the confirmation", func() bool { return !q.held || len(q.lines) > 0 }) != nil {
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.WriteHeader(200)
+	for {
+		if w.(http.Flusher).Flush(); r.Context().Err() != nil {
+			return
+		}
+		var lines []string
+		var ended bool
+		if p.wait(r.Context(), "output", func() bool {
+			lines, ended = q.lines, q.ended
+			q.lines = nil
+			return len(lines) > 0 || ended
+		}) != nil {
+			return
+		}
+		for _, line := range lines {
+			_, _ = io.WriteString(w, line)
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+// event gives a chunk in the server's form: the ids in it, the count it states
+// and the rest of meta_info.
+func (p *peer) event(q *played, ids []uint32, completion int, meta string) string {
+	q.sent = append(q.sent, ids...)
+	said := ids
+	if p.form != incremental {
+		said = q.sent
+	}
+	b, err := json.Marshal(append([]uint32{}, said...))
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`data: {"text":"a \"output_ids\":[7],\"meta_info\": é","output_ids":%s,"meta_info":{"id":"x","finish_reason":null,"prompt_tokens":3,"weight_version":"default","completion_tokens":%d,"cached_tokens":1%s}}`+"\n\n", b, completion, meta)
+}
+
+// The conformance suite's side.
+
+func (p *peer) Hold() { p.change(func() { p.hold = true }) }
+
+func (p *peer) Confirm(id string) { p.change(func() { p.requests[id].held = false }) }
+
+func (p *peer) Refuse(code infer.Code) {
+	p.change(func() { p.refuse, p.refusing = code, true })
+}
+
+func (p *peer) Arrived(ctx context.Context, id string) error {
+	return p.wait(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+}
+
+func (p *peer) Aborted(ctx context.Context, id string) error {
+	return p.wait(ctx, "the abort of "+id, func() bool { return p.aborted[id] })
+}
+
+func (p *peer) Step(out ...enginetest.Out) {
+	p.change(func() {
+		for _, o := range out {
+			q := p.requests[o.ID]
+			text := p.event(q, o.IDs, len(q.sent)+len(o.IDs), "")
+			finish := ""
+			switch o.Finish {
+			case "":
+			case infer.ReasonStop:
+				finish = `{"type":"stop","matched":null}`
+			case infer.ReasonLength:
+				finish = fmt.Sprintf(`{"type":"length","length":%d}`, len(q.sent))
+			case infer.ReasonAbort:
+				finish = `{"type":"abort","message":"Abort in waiting queue","status_code":null,"err_type":null}`
+			case infer.ReasonError:
+				finish = `{"type":"abort","message":"it broke","status_code":500,"err_type":"InternalError"}`
+			}
+			if finish != "" {
+				text = strings.Replace(text, `"finish_reason":null`, `"finish_reason":`+finish, 1) + "data: [DONE]\n\n"
+				q.ended = true
+			}
+			q.lines = append(q.lines, text)
+		}
+	})
+}
+
+func (p *peer) Miscount(id string, ids ...uint32) {
+	p.change(func() {
+		q := p.requests[id]
+		q.lines = append(q.lines, p.event(q, ids, len(q.sent)+len(ids)+1, ""))
+	})
+}
+
+func (p *peer) Cut() {
+	p.mu.Lock()
+	s := p.server
+	p.mu.Unlock()
+	if err := s.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		p.t.Error(err)
+	}
+	p.serving.Wait()
+}
+
+func (p *peer) Restore() { p.start(p.addr) }
+
+func TestConformance(t *testing.T) {
+	for _, f := range []form{cumulative, incremental} {
+		t.Run(f.String(), func(t *testing.T) {
+			enginetest.Run(t, func(t *testing.T) enginetest.Rig {
+				p := newPeer(t, f)
+				return enginetest.Rig{Engine: New(p.options()), Peer: p}
+			})
+		})
+	}
+}

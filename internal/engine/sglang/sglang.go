@@ -1,0 +1,125 @@
+// Package sglang is the adapter for SGLang's own HTTP API: ids go to /generate
+// and ids come back, a stream of events for each request. The engine's text is
+// not used: what the client reads is made of the ids, like on every wire that
+// carries them.
+//
+// What the wire makes necessary:
+//
+//   - A chunk holds either all ids so far or the new ones, by a setting of the
+//     server. Every chunk has the engine's own count beside them, so that
+//     neither reading can lose or repeat any (tally). Of all ids only the new
+//     ones at the end are read (event): the whole array at each token would be
+//     work that grows with the square of the answer.
+//   - A refusal may come as 200 with an "abort" in the first event.
+//   - A request is aborted by a call of its own, which takes its id for a prefix:
+//     infer.Request.ID is unique and of fixed length. The engine notices a closed
+//     connection too, but only after seconds.
+//   - The engine's stamps are wall times of its machine, and only some servers
+//     send them (--enable-metrics).
+//
+// Goroutines: Run's, which probes; one for each generation, which reads its
+// events; and while there are requests to abort, up to maxAborters. All have
+// ended when Run returns.
+package sglang
+
+import (
+	"context"
+	"crypto/tls"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/upstream"
+	"weir/internal/infer"
+)
+
+// Options configure one engine. Name and URL are needed.
+type Options struct {
+	Name string
+	URL  *url.URL // scheme, host and an optional base path
+	// Model is the name given by the operator, for an engine without a model
+	// list.
+	Model string
+	// ConnectTimeout bounds connecting; 0 means 5 s.
+	ConnectTimeout time.Duration
+	// HeadTimeout bounds the wait for the response head, which the engine sends
+	// as soon as it has read the request; 0 means 1 min.
+	HeadTimeout time.Duration
+	// AbortTimeout is how long an aborted generation may take to end before its
+	// connection is closed; 0 means 5 s.
+	AbortTimeout time.Duration
+	// ProbeInterval is the time between two looks at the engine; 0 means 10 s.
+	ProbeInterval time.Duration
+	// TLS configures an https engine; nil trusts the system's roots.
+	TLS *tls.Config
+}
+
+// Engine is the adapter of one engine. It implements engine.Tokens and
+// engine.Adapter.
+type Engine struct {
+	opts   Options
+	client *upstream.Client
+	aborts aborts
+	server atomic.Pointer[server] // what the engine last said of itself
+
+	mu      sync.Mutex
+	running context.Context // Run's, nil before and after
+	live    sync.WaitGroup  // generations; added to under mu, while running
+}
+
+var (
+	_ engine.Tokens  = (*Engine)(nil)
+	_ engine.Adapter = (*Engine)(nil)
+)
+
+// New makes the adapter; it connects when first used.
+func New(opts Options) *Engine {
+	if opts.HeadTimeout == 0 {
+		opts.HeadTimeout = time.Minute
+	}
+	if opts.AbortTimeout == 0 {
+		opts.AbortTimeout = 5 * time.Second
+	}
+	if opts.ProbeInterval == 0 {
+		opts.ProbeInterval = 10 * time.Second
+	}
+	e := &Engine{opts: opts, client: upstream.New(upstream.Options{
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, TLS: opts.TLS,
+	})}
+	e.aborts.post = e.postAbort
+	e.server.Store(&server{})
+	return e
+}
+
+// Run implements engine.Adapter.
+func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
+	// What breaks off because Run ends is not what the client wanted.
+	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	e.aborts.open()
+	e.mu.Lock()
+	e.running = running
+	e.mu.Unlock()
+
+	upstream.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
+
+	e.mu.Lock()
+	e.running = nil
+	e.mu.Unlock()
+	cancel(&infer.Error{Code: infer.CodeUnavailable, Engine: e.opts.Name, Message: "the engine was taken out of use", Retryable: true})
+	e.live.Wait()
+	e.aborts.close()
+	e.client.CloseIdle()
+}
+
+// enter counts a generation in and gives the context that it lives in.
+func (e *Engine) enter() (context.Context, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil || e.running.Err() != nil {
+		return nil, &infer.Error{Code: infer.CodeUnavailable, Engine: e.opts.Name, Message: "the engine is not connected", Retryable: true}
+	}
+	e.live.Add(1)
+	return e.running, nil
+}

@@ -1,0 +1,218 @@
+package sglang
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// said gives an event as a server writes it.
+func said(ids []uint32, completion int, finish string) []byte {
+	b, err := json.Marshal(append([]uint32{}, ids...))
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Appendf(nil, `{"text":"x","output_ids":%s,"meta_info":{"finish_reason":%s,"completion_tokens":%d}}`, b, finish, completion)
+}
+
+// follow reads events as a generation does, and gives the ids, how many were
+// counted and not sent, and what did not add up.
+func follow(f form, events ...[]byte) (ids []uint32, unsent int, form form, err error) {
+	t := tally{form: f}
+	s := newScanner()
+	for _, data := range events {
+		var e event
+		if err := s.scan(data, &e); err != nil {
+			return ids, unsent, t.form, err
+		}
+		fresh, more, err := t.take(s, &e)
+		if err != nil {
+			return ids, unsent, t.form, err
+		}
+		got, err := t.read(s, &e, fresh)
+		if err != nil {
+			return ids, unsent, t.form, err
+		}
+		ids, unsent = append(ids, got...), unsent+more
+	}
+	return ids, unsent, t.form, nil
+}
+
+// However an engine merges its chunks, and whether it says their form or not,
+// the ids come out as they were generated; and any one event whose ids or count
+// are changed is found.
+func TestTally(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom([]form{cumulative, incremental}).Draw(t, "form")
+		told := rapid.Bool().Draw(t, "told")
+		ids := rapid.SliceOfN(rapid.Uint32Range(0, 5), 1, 40).Draw(t, "ids")
+		matched := rapid.Bool().Draw(t, "matched")
+		trimmed := matched && rapid.Bool().Draw(t, "trimmed")
+		if matched && !trimmed {
+			ids[len(ids)-1] = 7
+		}
+		var events [][]byte
+		for from := 0; from < len(ids); {
+			to := rapid.IntRange(from+1, len(ids)).Draw(t, "to")
+			shown, completion, finish := ids[from:to], to, "null"
+			if to == len(ids) {
+				finish = `{"type":"length"}`
+				if matched {
+					finish = `{"type":"stop","matched":7}`
+				}
+				if trimmed {
+					completion++
+				}
+			}
+			if f == cumulative {
+				shown = ids[:to]
+			}
+			events = append(events, said(shown, completion, finish))
+			from = to
+		}
+		start := f
+		if !told {
+			start = unknownForm
+		}
+		got, unsent, learned, err := follow(start, events...)
+		if err != nil || !slices.Equal(got, ids) || (unsent == 1) != trimmed {
+			t.Fatalf("got %v and %d unsent, want %v: %v", got, unsent, ids, err)
+		}
+		if learned != f && (told || learned != unknownForm) {
+			t.Fatalf("took %v for %v", f, learned)
+		}
+
+		// One event is lost, or comes twice. Of the last one the finish reason tells.
+		if f == incremental && len(events) > 1 {
+			at := rapid.IntRange(0, len(events)-2).Draw(t, "at")
+			lost := slices.Delete(slices.Clone(events), at, at+1)
+			if got, _, _, err := follow(f, lost...); err == nil {
+				t.Fatalf("event %d was lost, and nobody saw it: %v of %v", at, got, ids)
+			}
+			twice := slices.Insert(slices.Clone(events), at, events[at])
+			if _, _, _, err := follow(f, twice...); err == nil {
+				t.Fatalf("event %d came twice, and nobody saw it", at)
+			}
+		}
+	})
+}
+
+func TestTallyRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		form   form
+		events [][]byte
+		reason string
+	}{
+		{"count back", incremental, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 1, "null")}, "count_backwards"},
+		{"no count", incremental, [][]byte{[]byte(`{"output_ids":[1],"meta_info":{}}`)}, "no_count"},
+		{"one too many", incremental, [][]byte{said([]uint32{1, 2}, 1, "null")}, "total_mismatch"},
+		{"one too few", cumulative, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{1}, 2, "null")}, "total_mismatch"},
+		{"the wrong form", cumulative, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{2}, 2, "null")}, "total_mismatch"},
+		{"the other wrong form", incremental, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{1, 2}, 2, "null")}, "total_mismatch"},
+		{"counted and not sent without a stop", incremental, [][]byte{said([]uint32{1}, 2, `{"type":"length"}`)}, "total_mismatch"},
+		{"other ids than before", cumulative, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{9, 2}, 2, "null")}, "changed_ids"},
+		{"a changed form", unknownForm, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 3, "null")}, "total_mismatch"},
+	} {
+		_, _, _, err := follow(c.form, c.events...)
+		var m *mismatch
+		if !errors.As(err, &m) || m.reason != c.reason {
+			t.Errorf("%s: %v, want %s", c.name, err, c.reason)
+		}
+	}
+}
+
+// An abort's chunk may repeat the last id; what is new in it counts.
+func TestTallyAbort(t *testing.T) {
+	const aborted = `{"type":"abort","message":"x","status_code":503}`
+	for _, c := range []struct {
+		form   form
+		events [][]byte
+		want   []uint32
+	}{
+		{incremental, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{2}, 2, aborted)}, []uint32{1, 2}},
+		{cumulative, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{2}, 2, aborted)}, []uint32{1, 2}},
+		{incremental, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 3, aborted)}, []uint32{1, 2, 3}},
+		{cumulative, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{1, 2, 3}, 3, aborted)}, []uint32{1, 2, 3}},
+		{cumulative, [][]byte{said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 3, aborted)}, []uint32{1, 2}},
+		{incremental, [][]byte{said(nil, 0, aborted)}, nil},
+	} {
+		if got, _, _, err := follow(c.form, c.events...); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%v %s: %v, %v, want %v", c.form, c.events, got, err, c.want)
+		}
+	}
+}
+
+// The short way of reading an event and the full one agree.
+func FuzzScan(f *testing.F) {
+	f.Add([]byte(`{"text":"a","output_ids":[1,2],"meta_info":{"id":"r","finish_reason":{"type":"stop","matched":[5,6]},"prompt_tokens":5,"completion_tokens":2,"cached_tokens":4,"queue_time":0.1,"forward_entry_time":1.5e9}}`))
+	f.Add([]byte(`{"text":"\"output_ids\":[9],\"meta_info\":{","output_ids":[],"meta_info":{"completion_tokens":null}}`))
+	f.Add([]byte(`{"output_ids": [1, 2], "meta_info": {"completion_tokens": 2}, "index": 0}`))
+	f.Add([]byte(`{"error":{"message":"no","type":"invalid_request_error","code":400,"retryable":false}}`))
+	f.Add([]byte(`{"output_ids":null,"meta_info":{"finish_reason":{"type":"abort","status_code":503,"message":"full"},"completion_tokens":0}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		short, full := newScanner(), newScanner()
+		a, b := event{}, event{completion: -1, prompt: -1, cached: -1}
+		errA, errB := short.scan(data, &a), full.full(data, &b)
+		if errB != nil {
+			// The short way looks at less; what it does look at must be valid, or
+			// its ids cannot be read.
+			return
+		}
+		if errA != nil {
+			t.Fatalf("the short way fails: %v", errA)
+		}
+		if a.n != b.n || a.completion != b.completion || a.finish != b.finish || a.matched != b.matched || a.failed != b.failed || a.message != b.message {
+			t.Fatalf("%+v and %+v", a, b)
+		}
+		x, errA := short.tail(&a, a.n)
+		y, errB := full.tail(&b, b.n)
+		if errA != nil || errB != nil || !slices.Equal(x, y) {
+			t.Fatalf("%v %v and %v %v", x, errA, y, errB)
+		}
+	})
+}
+
+// A chunk of all ids so far must cost little more than its bytes: its array is
+// not read, only counted and its end looked at.
+func BenchmarkScan(b *testing.B) {
+	for _, n := range []int{1, 1 << 10, 16 << 10} {
+		ids := make([]uint32, n)
+		text := make([]byte, 0, 5*n)
+		for i := range ids {
+			ids[i] = uint32(100_000 + i)
+			text = append(text, " word"...)
+		}
+		array, err := json.Marshal(ids)
+		if err != nil {
+			b.Fatal(err)
+		}
+		data := fmt.Appendf(nil, `{"text":"%s","output_ids":%s,"meta_info":{"id":"0123456789abcdef0123","finish_reason":null,"prompt_tokens":5,"weight_version":"default","num_retractions":0,"reasoning_tokens":0,"completion_tokens":%d,"cached_tokens":4}}`, text, array, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := newScanner()
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				t := tally{form: cumulative, have: n - 1}
+				if n > 1 {
+					t.last = ids[n-2]
+				}
+				var e event
+				if err := s.scan(data, &e); err != nil {
+					b.Fatal(err)
+				}
+				fresh, _, err := t.take(s, &e)
+				if err != nil || fresh != 1 {
+					b.Fatal(fresh, err)
+				}
+				if _, err := t.read(s, &e, fresh); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"weir/internal/engine"
+	"weir/internal/trace"
+)
+
+const maxProbeBody = 4 << 20
+
+var probeHeader = http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
+
+// StatusError is an answer of another status than 200.
+type StatusError struct{ Status int }
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("status %d", e.Status) }
+
+// Get reads a document, of at most 4 MiB and within 5 s.
+func (c *Client) Get(ctx context.Context, path string) (data []byte, header http.Header, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Leg: &trace.Leg{}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	defer resp.Body.Close()
+	if data, err = io.ReadAll(io.LimitReader(resp.Body, maxProbeBody)); err != nil {
+		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	if resp.Status != http.StatusOK {
+		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), &StatusError{resp.Status})
+	}
+	return data, resp.Header, nil
+}
+
+// Models reads an engine's model list, /v1/models, and gives it also as it is.
+func (c *Client) Models(ctx context.Context) (facts engine.Facts, list []byte, err error) {
+	const path = "/v1/models"
+	list, header, err := c.Get(ctx, path)
+	var refused *StatusError
+	if errors.As(err, &refused) {
+		return engine.Facts{}, nil, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
+	}
+	if err != nil {
+		return engine.Facts{}, nil, err
+	}
+	if facts, err = parseModels(list); err != nil {
+		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	facts.Software = header.Get("Server")
+	return facts, list, nil
+}
+
+func parseModels(data []byte) (engine.Facts, error) {
+	var list struct {
+		Data []struct {
+			ID          string `json:"id"`
+			MaxModelLen int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return engine.Facts{}, fmt.Errorf("not a model list: %w", err)
+	}
+	var f engine.Facts
+	for _, m := range list.Data {
+		if m.ID == "" {
+			continue
+		}
+		f.Models = append(f.Models, m.ID)
+		if m.MaxModelLen > 0 && (f.ContextLength == 0 || m.MaxModelLen < f.ContextLength) {
+			f.ContextLength = m.MaxModelLen
+		}
+	}
+	if len(f.Models) == 0 {
+		return engine.Facts{}, fmt.Errorf("the model list is empty")
+	}
+	return f, nil
+}
+
+// Watch probes an engine until it answers, and again at every interval, and
+// reports each change. An engine that once answered counts as ready until it
+// refuses connections three times in a row: a slow or failing probe is no proof
+// that it cannot serve.
+func Watch(ctx context.Context, interval time.Duration, probe func(context.Context) (engine.Facts, error), report func(engine.State)) {
+	var state engine.State
+	refused := 0
+	wait := 100 * time.Millisecond
+	for ctx.Err() == nil {
+		facts, err := probe(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			refused, wait = 0, interval
+			if !state.Ready || changed(&facts, &state.Facts) {
+				state = engine.State{Ready: true, Facts: facts}
+				report(state)
+			}
+		case !state.Ready:
+			if state.Err == nil || state.Err.Error() != err.Error() {
+				state.Err = err
+				report(state)
+			}
+			wait = min(2*wait, 2*time.Second)
+		default:
+			wait = interval
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				break
+			}
+			if refused++; refused >= 3 {
+				state.Ready, state.Err = false, err
+				report(state)
+				wait = 100 * time.Millisecond
+			} else {
+				wait = min(interval, time.Second)
+			}
+		}
+		sleep(ctx, wait)
+	}
+}
+
+func changed(a, b *engine.Facts) bool {
+	return !slices.Equal(a.Models, b.Models) || a.ContextLength != b.ContextLength || a.MaxRunning != b.MaxRunning ||
+		a.Software != b.Software || a.Instance != b.Instance
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
