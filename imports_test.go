@@ -49,8 +49,8 @@ const directions = `
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
-	internal/route: internal/engine
-	internal/fleet: internal/engine internal/route
+	internal/route: internal/engine internal/infer
+	internal/fleet: internal/engine internal/infer internal/route
 
 	# views
 	internal/timeline: internal/trace

@@ -102,6 +102,9 @@ type Facts struct {
 	MaxRunning    int      // 0 when unknown
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
+	// Carries is what a Tokens engine takes beyond what all of them do. What it
+	// does not carry is not sent to it.
+	Carries infer.Carries
 }
 
 // State is what an adapter reports whenever it changes: whether requests can

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/route"
 )
 
@@ -188,6 +189,7 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 		return nil
 	}
 	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+	model.Carries &= e.Facts.Carries
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}
@@ -202,7 +204,7 @@ func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 			policy = &route.RoundRobin{}
 			f.policies[name] = policy
 		}
-		m = &route.Model{Name: name, Policy: policy}
+		m = &route.Model{Name: name, Policy: policy, Carries: infer.CarriesAll}
 		snap.Models[name] = m
 	}
 	return m

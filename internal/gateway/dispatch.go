@@ -41,6 +41,7 @@ func (x *exchange) submit() error {
 		IgnoreEOS: x.req.IgnoreEOS,
 		StopIDs:   x.req.StopIDs,
 		Sampling:  x.req.Sampling,
+		Guide:     x.req.Guide,
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, x.g.opts.SubmitTimeout)
 	defer cancel()

@@ -21,7 +21,7 @@ func (x *exchange) gate() error {
 	}
 	estimate := int64(len(x.body) / 4)
 	if !x.relayed {
-		req, err := x.head.Request(x.model.Kind)
+		req, err := x.head.Request(x.model.Kind, x.model.Carries)
 		if err != nil {
 			return err
 		}

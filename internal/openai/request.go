@@ -46,6 +46,8 @@ type Request struct {
 	Stop      []string
 	StopIDs   []uint32
 	Sampling  infer.Sampling
+	// Guide is what the output must match, nil when anything may come.
+	Guide *infer.Guide
 
 	Stream       bool
 	IncludeUsage bool
@@ -55,6 +57,8 @@ type Request struct {
 type decoding struct {
 	Request
 	kind          string // of engine, for refusals
+	carries       infer.Carries
+	guidedBy      string // the field that gave Guide
 	streamOptions bool
 	maxTokens     int // as the two fields gave it, 0 when not
 	maxCompletion int
@@ -68,13 +72,14 @@ type decoding struct {
 	addSpecial, skipSpecial *bool
 }
 
-// Request decodes every field for an engine of a kind that takes ids; kind is
-// named in refusals. Its error is an *infer.Error that names the field.
-func (h *Head) Request(kind string) (*Request, error) {
+// Request decodes every field for an engine of a kind that takes ids and carries
+// so much; kind is named in refusals. Its error is an *infer.Error that names
+// the field.
+func (h *Head) Request(kind string, carries infer.Carries) (*Request, error) {
 	if h.Endpoint != Chat && h.Endpoint != Completions {
 		return nil, infer.Errorf(infer.CodeUnsupported, "engine kind %q serves %s and %s only", kind, Chat, Completions)
 	}
-	d, err := h.fields(kind)
+	d, err := h.fields(kind, carries)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +90,11 @@ func (h *Head) Request(kind string) (*Request, error) {
 }
 
 // fields decodes every field by itself.
-func (h *Head) fields(kind string) (*decoding, error) {
+func (h *Head) fields(kind string, carries infer.Carries) (*decoding, error) {
 	if h.duplicate != "" {
 		return nil, infer.Invalid(h.duplicate, "%s is given twice; give it once", h.duplicate)
 	}
-	d := &decoding{kind: kind, Request: Request{
+	d := &decoding{kind: kind, carries: carries, Request: Request{
 		Endpoint:     h.Endpoint,
 		Model:        h.Model,
 		Stream:       h.Stream,
@@ -110,7 +115,11 @@ func (d *decoding) field(name string, raw []byte) error {
 		return d.unknown(name)
 	}
 	f := &fields[i]
-	switch f.Treatment {
+	treatment := f.Treatment
+	if f.Needs&^d.carries != 0 {
+		treatment = Refused
+	}
+	switch treatment {
 	case Carried:
 		if kindOf(raw) == 'n' && (d.Endpoint.Tokenizes() || name != "messages" && name != "prompt") {
 			return nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -37,6 +38,9 @@ type Model struct {
 	// they take the caller's own bytes.
 	Kind    string
 	Relayed bool
+	// Carries is what all of its targets carry beyond what every wire does; all
+	// of it while there are none, as nothing can be said then.
+	Carries infer.Carries
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.

@@ -58,6 +58,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
+	facts.Carries = carries
 	srv := &server{adapters: adapters, clock: was.clock}
 	var about info
 	if err := e.info(ctx, &about); err == nil {
