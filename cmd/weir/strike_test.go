@@ -24,7 +24,7 @@ func TestFaultsThroughTheGateway(t *testing.T) {
 			faults string
 			errors bool // some streams fail, and say so
 		}{
-			{"split,after=5,at=9,rate=0.3 split,after=5,rate=0.2,delay=100us drip,after=3,bytes=128,delay=1ms,rate=0.3 slow,delay=300ms,rate=0.3 pause,after=5,delay=300ms", false},
+			{"split,after=5,at=9,rate=0.3 split,after=5,rate=0.2,delay=100us drip,after=3,bytes=128,delay=1ms,rate=0.3 slow,delay=300ms,rate=0.5 pause,after=5,delay=300ms", false},
 			{"pause,after=5,delay=2500ms,nth=3", true},
 			{"abort,after=5,rate=0.3", true},
 			{"abort,rate=0.3", path == "relay"}, // on the plane it can be asked elsewhere
