@@ -1,8 +1,11 @@
 package vllmcore
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/engine"
 )
 
 // Figures are an engine's counters and gauges, of all its ranks together.
@@ -60,4 +63,24 @@ func (e *Engine) Figures() Figures {
 		}
 	}
 	return f
+}
+
+// Load implements engine.Loaded: what the ranks last said, together; of the KV
+// cache, the fullest. Their word rides on outputs, so that of a rank with nothing in
+// flight is void, and means idle.
+func (e *Engine) Load() (l engine.Load, ok bool) {
+	for _, r := range e.ranks {
+		s := r.current.Load()
+		if s == nil || !s.up.Load() {
+			continue
+		}
+		ok = true
+		if s.table.live() == 0 {
+			continue
+		}
+		l.Running += int(s.load.running.Load())
+		l.Waiting += int(s.load.waiting.Load())
+		l.KVUsage = max(l.KVUsage, math.Float64frombits(s.load.kvUsage.Load()))
+	}
+	return l, ok
 }
