@@ -18,7 +18,9 @@
 //   - White space before a marker, line breaks after one, and nothing but white
 //     space between two are syntax: the model's own template writes them and
 //     would write them again when the answer comes back in a conversation. (Not
-//     in harmony, whose messages are framed exactly.)
+//     in harmony, whose messages are framed exactly.) Since the API has one
+//     content for all of an answer, a line break is put before what follows a
+//     call, and likewise before more reasoning.
 //   - A call that has ended with Valid has arguments that are valid JSON.
 //     Otherwise its arguments are what the model said, which the caller can see:
 //     either the answer was cut within the call, and they are a beginning, or the

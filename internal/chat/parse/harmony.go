@@ -35,11 +35,8 @@ var (
 type mail struct {
 	first bool // its role is in the prompt
 	call  bool // it is a call
-	text  bool // it has text
-	// said: a message of that kind has been given out, so that a line is to be
-	// put between it and the next.
-	said [2]bool
-	ends *markers
+	text  bool // it has arguments
+	ends  *markers
 }
 
 func (p *Parser) startHarmony(prompt []byte) {
@@ -112,7 +109,7 @@ func (p *Parser) readHead(c *cursor) bool {
 		return false
 	}
 	m := &p.mail
-	m.first, m.text = false, false
+	m.first, m.text, p.blank = false, false, true
 	if m.call = isCall; isCall {
 		p.beginCall(string(name), "")
 	}
@@ -163,10 +160,6 @@ func (p *Parser) tell(b []byte) {
 	case len(b) == 0:
 		return
 	case !m.call:
-		if !m.text && m.said[p.span] {
-			b = p.join([]byte("\n"), b)
-		}
-		m.text, m.said[p.span] = true, true
 		p.say(b)
 		return
 	}

@@ -3,6 +3,7 @@ package parse
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +14,13 @@ import (
 
 // testTools are what a request has: enough types for the formats that need a
 // schema.
-const testTools = `[
-	{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
-		"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["c", "f"]},
-		"note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "opts": {"type": "object"}, "ids": {"type": "array"}}}}},
-	{"type": "function", "function": {"name": "f"}},
-	{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]`
+var testTools = func() string {
+	data, err := os.ReadFile("testdata/tools.json")
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}()
 
 // told is an answer read whole: events with the fragments joined, each text a
 // copy.

@@ -54,10 +54,11 @@ type Parser struct {
 	out    []byte  // texts of events that are not in the input
 
 	// Of the span of text at hand.
-	span     Kind // Content or Reasoning
-	blank    bool // it has nothing but white space so far
-	edge     bool // it began at a marker
-	exact    bool // white space counts: harmony
+	span     Kind    // Content or Reasoning
+	blank    bool    // it has nothing but white space so far
+	edge     bool    // it began at a marker
+	exact    bool    // white space counts: harmony
+	said     [2]bool // there was text of that kind, so that a line is put before more of it
 	space    []byte
 	atStart  *markers // of content, while it is blank
 	inside   *markers // of content
@@ -254,8 +255,7 @@ func (p *Parser) begin(kind Kind) {
 // say gives out text of the span, but for white space that may be a marker's.
 func (p *Parser) say(b []byte) {
 	if p.exact {
-		p.emit(p.span, b)
-		p.blank = p.blank && len(b) == 0
+		p.emit(p.span, p.lineBefore(b))
 		return
 	}
 	if p.blank && p.edge && len(p.space) == 0 {
@@ -271,10 +271,22 @@ func (p *Parser) say(b []byte) {
 			text = p.join(p.space, text)
 			p.space = p.space[:0]
 		}
-		p.blank = false
-		p.emit(p.span, text)
+		p.emit(p.span, p.lineBefore(text))
 	}
 	p.keep(b[end:])
+}
+
+// lineBefore notes that the span has text. The API has one content and one
+// reasoning for all spans; so that words are not glued, each begins a line.
+func (p *Parser) lineBefore(text []byte) []byte {
+	if p.blank && len(text) > 0 {
+		p.blank = false
+		if p.said[p.span] {
+			text = p.join([]byte("\n"), text)
+		}
+		p.said[p.span] = true
+	}
+	return text
 }
 
 // keep holds white space.
@@ -282,8 +294,8 @@ func (p *Parser) keep(b []byte) {
 	for len(p.space)+len(b) > maxEdge {
 		// It is too long to be the edge of anything.
 		n := maxEdge - len(p.space)
-		p.emit(p.span, p.join(p.space, b[:n]))
-		p.space, p.blank = p.space[:0], false
+		p.emit(p.span, p.lineBefore(p.join(p.space, b[:n])))
+		p.space = p.space[:0]
 		b = b[n:]
 	}
 	p.space = append(p.space, b...)
@@ -292,8 +304,8 @@ func (p *Parser) keep(b []byte) {
 // release gives the held white space out as text.
 func (p *Parser) release() {
 	if len(p.space) > 0 {
-		p.emit(p.span, p.join(p.space, nil))
-		p.space, p.blank = p.space[:0], false
+		p.emit(p.span, p.lineBefore(p.join(p.space, nil)))
+		p.space = p.space[:0]
 	}
 }
 
