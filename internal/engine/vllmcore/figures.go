@@ -71,7 +71,7 @@ func (e *Engine) Figures() Figures {
 func (e *Engine) Load() (l engine.Load, ok bool) {
 	for _, r := range e.ranks {
 		s := r.current.Load()
-		if s == nil || !s.up.Load() {
+		if s == nil || !s.up() {
 			continue
 		}
 		ok = true
