@@ -98,11 +98,14 @@ func findSteady(all []moment) Steady {
 		return Steady{Why: fmt.Sprintf("%d requests are fewer than %d", len(all), leastSteady)}
 	}
 	first, last := all[0].started, all[len(all)-1].started
+	// What is in flight has filled up after the time that the first ones take; that
+	// of all would be no measure where it grows.
+	early := all[:max(leastSteady/3, len(all)/10)]
 	var sum float64
-	for _, m := range all {
+	for _, m := range early {
 		sum += float64(m.last - m.started)
 	}
-	from := first + int64(sum/float64(len(all)))
+	from := first + int64(sum/float64(len(early)))
 	if last-from < (last-first)/4 {
 		return Steady{Why: "requests take longer than they are being begun: the run is too short"}
 	}
