@@ -85,9 +85,11 @@ generate: ## regenerate the plane's Go code from its protocol
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
 
-$(VENV)/.done: interop/requirements.txt
+$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/sglang-parsers -r interop/parsers/requirements.txt
 	@touch $@
 
 interop/clients/node_modules/.done: interop/clients/package-lock.json
@@ -100,7 +102,7 @@ interop-setup:
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
 
 .PHONY: vllm-wheels
-vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to read 10 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
+vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to keep 1 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
 	@set -e; for release in 0.20.0 0.22.1 0.24.0 0.28.0 0.33.0; do to=$(VENV)/vllm/$$release; [ -d $$to ] && continue; \
 	  $(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d $(VENV)/vllm/wheel vllm==$$release; \
 	  $(PYTHON) -m zipfile -e $(VENV)/vllm/wheel/vllm-$$release-*.whl $$to.whole; mkdir -p $$to.part; \
@@ -110,7 +112,7 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 
 .PHONY: interop
 interop: interop-setup $(VENV)/.done interop/clients/node_modules/.done ## test against official clients and reference libraries
-	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
+	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
 
 .PHONY: clean
 clean: ## remove what was built or set up

@@ -32,6 +32,7 @@ const directions = `
 	# pure stages
 	internal/openai: internal/infer
 	internal/chat/jinja:
+	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
 	internal/tokenizer: internal/infer
 	internal/stream: internal/infer
@@ -48,17 +49,17 @@ const directions = `
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
-	internal/route: internal/engine
-	internal/fleet: internal/engine internal/route
+	internal/route: internal/engine internal/infer
+	internal/fleet: internal/engine internal/infer internal/route
 
 	# views
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -70,7 +71,7 @@ const directions = `
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
-	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/trace
+	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/trace
 	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
 	internal/bench/client: internal/bench/cell internal/bench/proc
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc

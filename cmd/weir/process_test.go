@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 // weir is a running process of the binary.
 type weir struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when err is set
 	err    error
@@ -57,11 +57,19 @@ type weir struct {
 }
 
 // start runs the binary; the test's end stops it.
-func start(t *testing.T, args ...string) *weir {
+func start(t testing.TB, args ...string) *weir {
+	t.Helper()
+	return startWith(t, nil, nil, args...)
+}
+
+// startWith is start with files to inherit, from descriptor 3 on, and more of an
+// environment.
+func startWith(t testing.TB, files []*os.File, env []string, args ...string) *weir {
 	t.Helper()
 	p := &weir{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	p.cmd.ExtraFiles = files
+	p.cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66"), env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -151,14 +159,14 @@ var anyPort = []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0
 
 // startGateway runs up or serve on free ports with a timeline file, and waits
 // until it is ready.
-func startGateway(t *testing.T, args ...string) *gateway {
+func startGateway(t testing.TB, args ...string) *gateway {
 	t.Helper()
 	g := startUnready(t, args...)
 	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
 	return g
 }
 
-func startUnready(t *testing.T, args ...string) *gateway {
+func startUnready(t testing.TB, args ...string) *gateway {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "timeline.jsonl")
 	args = append(append(args[:1:1], append(anyPort, "--timeline", file)...), args[1:]...)
@@ -188,7 +196,7 @@ func (s *sim) spec(path string) string {
 	return "openai=" + s.openai
 }
 
-func startSim(t *testing.T, args ...string) *sim {
+func startSim(t testing.TB, args ...string) *sim {
 	t.Helper()
 	p := start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
 	return &sim{p, p.line("openai"), p.line("sglang"), p.line("weir"), p.line("admin")}
@@ -198,9 +206,10 @@ func startSim(t *testing.T, args ...string) *sim {
 type state struct {
 	Running, Waiting                      int
 	Received, Finished, Aborted, Rejected int
+	GeneratedTokens                       int `json:"generated_tokens"`
 }
 
-func engineState(t *testing.T, admin string) state {
+func engineState(t testing.TB, admin string) state {
 	t.Helper()
 	var s state
 	if err := json.Unmarshal(get(t, admin+"/admin/state").body, &s); err != nil {
@@ -220,7 +229,7 @@ type answer struct {
 // client bounds a request, so that a hang fails its own test.
 var client = &http.Client{Timeout: 30 * time.Second}
 
-func get(t *testing.T, url string) answer {
+func get(t testing.TB, url string) answer {
 	t.Helper()
 	resp, err := client.Get(url)
 	if err != nil {
@@ -229,7 +238,7 @@ func get(t *testing.T, url string) answer {
 	return read(resp)
 }
 
-func post(t *testing.T, url, body string, headers ...string) answer {
+func post(t testing.TB, url, body string, headers ...string) answer {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -263,7 +272,7 @@ type apiError struct {
 }
 
 // eventually polls until a condition holds that another process brings about.
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -279,7 +288,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 // metric sums the samples of a metric whose labels contain all that is given.
-func metric(t *testing.T, admin, name string, labels ...string) float64 {
+func metric(t testing.TB, admin, name string, labels ...string) float64 {
 	t.Helper()
 	sum := 0.0
 	for line := range strings.Lines(string(get(t, admin+"/metrics").body)) {
@@ -362,7 +371,7 @@ func (g *gateway) records() []record {
 	}
 }
 
-func writeFile(t *testing.T, path, text string) {
+func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

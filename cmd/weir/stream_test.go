@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -299,6 +300,57 @@ func TestFlushInterval(t *testing.T) {
 			if r.TTFT.P50 > 60 {
 				t.Errorf("the first token took %v ms", r.TTFT.P50)
 			}
+			g.interrupt()
+		})
+	}
+}
+
+// What the output must match reaches the engine on every path that can carry it,
+// and is refused by name where it cannot be.
+func TestGuides(t *testing.T) {
+	s := startSim(t, fast...)
+	const ask = `{"model":"weir-sim","max_tokens":300,"messages":[{"role":"user","content":"x"}],`
+	const schema = `{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":3}},"required":["name","age"],"additionalProperties":false}`
+	for _, path := range paths {
+		t.Run(path, func(t *testing.T) {
+			g := startGateway(t, "serve", "--engine", s.spec(path))
+			for _, field := range []string{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":` + schema + `}}`, `"structured_outputs":{"json":` + schema + `}`} {
+				if path == "relay" && strings.HasPrefix(field, `"structured`) {
+					continue // the plain OpenAI face has no such field
+				}
+				a := post(t, g.url+"/v1/chat/completions", ask+field+`}`)
+				var body struct {
+					Choices []struct {
+						Message      struct{ Content string }
+						FinishReason string `json:"finish_reason"`
+					}
+				}
+				if err := json.Unmarshal(a.body, &body); err != nil || a.status != 200 || len(body.Choices) != 1 {
+					t.Fatalf("%s: %d %s: %v", field, a.status, a.body, err)
+				}
+				var doc map[string]any
+				if err := json.Unmarshal([]byte(body.Choices[0].Message.Content), &doc); err != nil {
+					t.Fatalf("%s: %v", a.body, err)
+				}
+				name, isText := doc["name"].(string)
+				age, isNumber := doc["age"].(float64)
+				if len(doc) != 2 || !isText || name == "" || !isNumber || age < 3 || age != float64(int(age)) || body.Choices[0].FinishReason != "stop" {
+					t.Errorf("%s: %s", field, a.body)
+				}
+			}
+			if path == "relay" {
+				g.interrupt()
+				return
+			}
+			a := post(t, g.url+"/v1/chat/completions", ask+`"guided_regex":"a+"}`)
+			if a.status != 400 || !strings.Contains(string(a.body), "regex") {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			a = post(t, g.url+"/v1/chat/completions", ask+`"guided_regex":"a+","guided_choice":["x"]}`)
+			if a.status != 400 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			g.balanced()
 			g.interrupt()
 		})
 	}

@@ -24,8 +24,11 @@ type commands struct {
 	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 
+	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`
+
 	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir bench --scenario."`
 
+	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 }
 

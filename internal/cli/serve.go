@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/integrity"
@@ -25,7 +27,7 @@ import (
 type serveCommand struct {
 	gatewayFlags
 	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. Repeatable; weir-sim is built in."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -62,9 +64,15 @@ func (c *serveCommand) Run(s *streams) error {
 	return p.serve(ctx, now)
 }
 
-// newProcess assembles a gateway. The listeners are bound last, so that an
-// address that answers belongs to a gateway that works.
+// newProcess assembles a gateway in front of the engines specified.
 func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Model, s *streams) (*process, error) {
+	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f.FirstTimeout, o) }, loaded, s, nil)
+}
+
+// assemble makes a gateway of its parts. The listeners are bound last, so that an
+// address that answers belongs to a gateway that works; that of the API may have
+// been bound by somebody else.
+func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), loaded map[string]*gateway.Model, s *streams, api net.Listener) (*process, error) {
 	opts, err := f.options()
 	if err != nil {
 		return nil, err
@@ -78,15 +86,18 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 	opts.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
 	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
-	fl, planes, err := newFleet(engines, opts.Models, f.FirstTimeout, opts.Batch, func(m fleet.Member, err error) {
-		opts.Integrity.Add(m.Kind, m.Name, "", err)
-	}, func(message string) { opts.Log.Warn(message) })
+	engines, err := connect(&opts)
+	if err != nil {
+		return nil, err
+	}
+	fl, err := newFleet(engines, opts.Models, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
 	if err != nil {
 		return nil, err
 	}
 	opts.Snapshot = fl.Snapshot
 	opts.Metrics.Fleet(fl.Snapshot)
-	opts.Metrics.Planes(planes)
+	opts.Metrics.Planes(engines.planes)
+	opts.Metrics.Cores(engines.cores)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
 	if err != nil {
 		return nil, err
@@ -95,8 +106,10 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry()), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
 		certificate: certificate, h2c: f.H2C,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
-	if p.listener, err = listen("--listen", f.Listen); err != nil {
-		return nil, errors.Join(err, p.timeline.Close())
+	if p.listener = api; api == nil {
+		if p.listener, err = listen("--listen", f.Listen); err != nil {
+			return nil, errors.Join(err, p.timeline.Close())
+		}
 	}
 	if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
 		p.listener.Close()
@@ -125,6 +138,9 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 		if err != nil {
 			return fmt.Errorf("--model %s: %w", m.Dir, err)
 		}
+		if err := model.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
+			return wrongf("--model %s: %w", m.Dir, err)
+		}
 		loaded[m.Name] = model
 		return nil
 	}
@@ -150,19 +166,25 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 	return loaded, nil
 }
 
-// newFleet makes an adapter for each engine.
-func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout time.Duration, batch engine.Batch, lost func(fleet.Member, error), warn func(string)) (*fleet.Fleet, []*plane.Engine, error) {
+// engineSet are the adapters of the engines.
+type engineSet struct {
+	members []fleet.Member
+	planes  []*plane.Engine
+	cores   []*vllmcore.Engine
+}
+
+// newEngines makes an adapter for each engine specified.
+func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) (*engineSet, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
 		if err != nil {
-			return nil, nil, wrongf("--engine: %w", err)
+			return nil, wrongf("--engine: %w", err)
 		}
 		engines = append(engines, e)
 	}
 	config.Unique(engines)
-	o := fleet.Options{Folders: map[string][]string{}, Lost: lost}
-	var planes []*plane.Engine
+	set := &engineSet{}
 	for _, e := range engines {
 		var adapter engine.Adapter
 		switch e.Kind {
@@ -171,21 +193,27 @@ func newFleet(specs []string, folders map[string]*gateway.Model, firstTimeout ti
 		case "sglang":
 			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
 		case "weir":
-			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: batch})
-			planes = append(planes, p)
+			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
+			set.planes = append(set.planes, p)
 			adapter = p
 		case "vllm-core":
-			v, err := newVLLMCore(&e, folders, batch, warn)
+			v, err := newVLLMCore(&e, o)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
+			set.cores = append(set.cores, v)
 			adapter = v
 		}
-		o.Members = append(o.Members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
+		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
 	}
+	return set, nil
+}
+
+// newFleet puts the engines in front of the models.
+func newFleet(engines *engineSet, folders map[string]*gateway.Model, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
+	o := fleet.Options{Members: engines.members, Folders: map[string][]string{}, Lost: lost}
 	for name, m := range folders {
 		o.Folders[name] = m.Aliases
 	}
-	f, err := fleet.New(o)
-	return f, planes, err
+	return fleet.New(o)
 }

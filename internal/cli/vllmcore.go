@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 
 	"weir/internal/config"
-	"weir/internal/engine"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
 	"weir/internal/zmtp"
@@ -15,7 +18,8 @@ import (
 // newVLLMCore makes the adapter of a vllm-core engine. Its wire does not say what
 // model it serves: that is what the engine's specification says, or the only model
 // whose folder was given.
-func newVLLMCore(e *config.Engine, folders map[string]*gateway.Model, batch engine.Batch, warn func(string)) (*vllmcore.Engine, error) {
+func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error) {
+	folders := g.Models
 	if e.Model == "" {
 		names := slices.DeleteFunc(slices.Sorted(maps.Keys(folders)), func(name string) bool { return name == models.SimName })
 		if len(names) != 1 {
@@ -24,11 +28,15 @@ func newVLLMCore(e *config.Engine, folders map[string]*gateway.Model, batch engi
 		e.Model = names[0]
 	}
 	o := vllmcore.Options{
-		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Batch: batch, Warn: warn,
+		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m := folderOf(folders, e.Model); m != nil {
 		o.EndIDs = endIDs(m)
+		var err error
+		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.Place(); err != nil {
 		return nil, wrongf("--engine vllm-core=tcp://%s: %w", e.Addr, err)
@@ -55,4 +63,25 @@ func endIDs(m *gateway.Model) []uint32 {
 		}
 	}
 	return ids
+}
+
+// samplingDefaults are what a model's folder says is drawn by where a request does
+// not say. vLLM's own front end adds them to requests, and its engine core knows
+// nothing of them.
+func samplingDefaults(folder fs.FS) (d vllmcore.Defaults, err error) {
+	const name = "generation_config.json"
+	b, err := fs.ReadFile(folder, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(b, &d); err != nil {
+		return d, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := d.Check(); err != nil {
+		return d, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
 }

@@ -20,7 +20,7 @@ engine:
     url: 127.0.0.1:9001
     name: left
 model:
-  - {name: m, dir: /models/m, alias: [a, b]}
+  - {name: m, dir: /models/m, alias: [a, b], tool-parser: hermes, reasoning-parser: think}
   - /models/n
 drain-timeout: 5s
 `), flags)
@@ -31,7 +31,7 @@ drain-timeout: 5s
 		"listen":        {"127.0.0.1:9000"},
 		"max-body":      {"1048576"},
 		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left"},
-		"model":         {"m=/models/m,alias=a,alias=b", "/models/n"},
+		"model":         {"m=/models/m,alias=a,alias=b,tool-parser=hermes,reasoning-parser=think", "/models/n"},
 		"drain-timeout": {"5s"},
 	}
 	if d := cmp.Diff(want, f.Values); d != "" {
@@ -88,13 +88,14 @@ func TestParseModel(t *testing.T) {
 		"x/y=/a/b":            {Name: "x/y", Dir: "/a/b"},
 		"n=d,alias=p":         {Name: "n", Dir: "d", Aliases: []string{"p"}},
 		"n=d,alias=p,alias=q": {Name: "n", Dir: "d", Aliases: []string{"p", "q"}},
+		"n=d,tool-parser=hermes,alias=p,reasoning-parser=none": {Name: "n", Dir: "d", Aliases: []string{"p"}, ToolParser: "hermes", ReasoningParser: "none"},
 	} {
 		got, err := ParseModel(s)
 		if err != nil || cmp.Diff(want, got) != "" {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y"} {
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser="} {
 		if m, err := ParseModel(s); err == nil {
 			t.Errorf("%q: accepted as %+v", s, m)
 		}

@@ -117,7 +117,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": {"kind", "url", "model", "name", "dp", "lockstep"},
-		"model":  {"name", "dir", "alias"},
+		"model":  {"name", "dir", "alias", "tool-parser", "reasoning-parser"},
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -156,6 +156,11 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	b.WriteString(first("dir"))
 	for _, alias := range fields["alias"] {
 		b.WriteString(",alias=" + alias)
+	}
+	for _, field := range []string{"tool-parser", "reasoning-parser"} {
+		if v := first(field); v != "" {
+			b.WriteString("," + field + "=" + v)
+		}
 	}
 	return b.String(), nil
 }

@@ -120,11 +120,14 @@ func (e *Engine) parseURL(s string) error {
 	return nil
 }
 
-// Model is one --model [NAME=]DIR[,alias=NAME]...
+// Model is one --model [NAME=]DIR[,alias=NAME]...[,tool-parser=NAME][,reasoning-parser=NAME]
 type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
+	// ToolParser and ReasoningParser name the syntaxes in which the model calls
+	// tools and reasons; empty is what its folder tells.
+	ToolParser, ReasoningParser string
 }
 
 // ParseModel reads a model's specification. Without a name, the folder's name
@@ -146,12 +149,24 @@ func ParseModel(s string) (Model, error) {
 	}
 	for option := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(option, "=")
-		if key != "alias" || value == "" {
-			return Model{}, fmt.Errorf("model %q: unknown option %q; the option is alias=NAME", s, option)
+		switch {
+		case value == "":
+			return Model{}, badModelOption(s, option)
+		case key == "alias":
+			m.Aliases = append(m.Aliases, value)
+		case key == "tool-parser":
+			m.ToolParser = value
+		case key == "reasoning-parser":
+			m.ReasoningParser = value
+		default:
+			return Model{}, badModelOption(s, option)
 		}
-		m.Aliases = append(m.Aliases, value)
 	}
 	return m, nil
+}
+
+func badModelOption(s, option string) error {
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, tool-parser=NAME and reasoning-parser=NAME", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.

@@ -102,6 +102,23 @@ type Facts struct {
 	MaxRunning    int      // 0 when unknown
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
+	// Carries is what a Tokens engine takes beyond what all of them do. What it
+	// does not carry is not sent to it.
+	Carries infer.Carries
+}
+
+// Load is what an engine last said of its work.
+type Load struct {
+	Running, Waiting int
+	// KVUsage is the share of its KV cache that is in use; negative when it does
+	// not say.
+	KVUsage float64
+}
+
+// Loaded is an Adapter whose wire tells the engine's load. ok is false while it
+// has not said anything.
+type Loaded interface {
+	Load() (l Load, ok bool)
 }
 
 // State is what an adapter reports whenever it changes: whether requests can

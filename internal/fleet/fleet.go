@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/route"
 )
 
@@ -120,6 +121,9 @@ func (f *Fleet) publish(states []engine.State) {
 		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: states[i].Ready, Facts: states[i].Facts, Err: states[i].Err}
 		e.Tokens, _ = m.Adapter.(engine.Tokens)
 		e.Relay, _ = m.Adapter.(engine.Relay)
+		if l, ok := m.Adapter.(engine.Loaded); ok {
+			e.Load = l.Load
+		}
 		snap.Engines = append(snap.Engines, e)
 		f.place(snap, m, e)
 	}
@@ -188,6 +192,7 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 		return nil
 	}
 	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+	model.Carries &= e.Facts.Carries
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}
@@ -202,7 +207,7 @@ func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 			policy = &route.RoundRobin{}
 			f.policies[name] = policy
 		}
-		m = &route.Model{Name: name, Policy: policy}
+		m = &route.Model{Name: name, Policy: policy, Carries: infer.CarriesAll}
 		snap.Models[name] = m
 	}
 	return m

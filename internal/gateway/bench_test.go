@@ -138,7 +138,9 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	}
 	b.publish(engines...)
 	opts.Snapshot = b.snapshot.Load
-	opts.Models = map[string]*Model{models.SimName: simModel()}
+	if opts.Models == nil {
+		opts.Models = map[string]*Model{models.SimName: simModel()}
+	}
 	opts.Metrics, opts.Timeline = b.metrics, recorder
 	if opts.Pool.Workers == 0 {
 		opts.Pool.Workers = 1

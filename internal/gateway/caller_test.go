@@ -151,14 +151,25 @@ type choice struct {
 	Index int
 	Text  string
 	Delta struct {
-		Role    string
-		Content string
+		Role      string
+		Content   string
+		Reasoning string     `json:"reasoning_content"`
+		Calls     []toolCall `json:"tool_calls"`
 	}
 	Message struct {
-		Role    string
-		Content string
+		Role      string
+		Content   string
+		Reasoning string     `json:"reasoning_content"`
+		Calls     []toolCall `json:"tool_calls"`
 	}
 	FinishReason *string `json:"finish_reason"`
+}
+
+// toolCall is a call, or what a chunk says of one.
+type toolCall struct {
+	Index    int
+	ID, Type string
+	Function struct{ Name, Arguments string }
 }
 
 // object is a chunk or an answer.

@@ -11,7 +11,7 @@ import (
 // one has reached the client.
 func (x *exchange) startOutput() {
 	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
-		StopStrings: x.req.Stop, SkipSpecial: true,
+		StopStrings: x.req.Stop, SkipSpecial: true, Keep: x.startReply(),
 	})
 	x.out, x.answer, x.tokens, x.started = x.out[:0], x.answer[:0], 0, false
 	x.rec.FirstReceived = 0

@@ -41,6 +41,7 @@ func (x *exchange) submit() error {
 		IgnoreEOS: x.req.IgnoreEOS,
 		StopIDs:   x.req.StopIDs,
 		Sampling:  x.req.Sampling,
+		Guide:     x.req.Guide,
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, x.g.opts.SubmitTimeout)
 	defer cancel()
@@ -60,7 +61,7 @@ func (x *exchange) forget() {
 	x.body, x.text = nil, nil
 	x.head.Body, x.head.Fields = nil, nil
 	if x.req != nil {
-		x.req.Messages, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, ""
+		x.req.Messages, x.req.Tools, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, nil, ""
 	}
 }
 

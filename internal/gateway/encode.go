@@ -20,11 +20,14 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 			x.started = true
 			x.out = x.enc.AppendStart(x.out, int(c.Choice))
 		}
-		if len(x.piece) > 0 {
-			x.out = x.enc.AppendText(x.out, int(c.Choice), x.piece)
-		}
-	} else {
+	}
+	switch {
+	case x.reply != nil && x.reply.parser != nil:
+		x.encodeEvents(c)
+	case !x.req.Stream:
 		x.answer = append(x.answer, x.piece...)
+	case len(x.piece) > 0:
+		x.out = x.enc.AppendText(x.out, int(c.Choice), x.piece)
 	}
 	if !ended {
 		return nil
@@ -65,6 +68,7 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 		usage.CompletionTokens += c.Finish.Unsent
 	}
 	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
+	reason = x.answerReason(reason)
 	if x.req.Stream {
 		x.out = x.enc.AppendFinish(x.out, int(c.Choice), reason)
 		if x.req.IncludeUsage {
@@ -72,7 +76,11 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 		}
 		x.out = x.enc.AppendDone(x.out)
 	} else {
-		x.out = openai.AppendResponse(x.out, x.answerOptions(), x.answer, reason, usage)
+		answer := openai.Answer{Text: x.answer}
+		if r := x.reply; r != nil {
+			answer.Reasoning, answer.Calls = r.reasoning, r.calls
+		}
+		x.out = openai.AppendResponse(x.out, x.answerOptions(), &answer, reason, usage)
 	}
 	x.complete = true
 }

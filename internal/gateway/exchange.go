@@ -56,6 +56,8 @@ type exchange struct {
 	text []byte // the rendered prompt
 	ids  []uint32
 
+	reply *reply // what the answer may be besides text; nil: nothing
+
 	tokenization *tokenization // of a request to the tokenizer, not to an engine
 
 	// Of the attempts.
@@ -79,7 +81,7 @@ type exchange struct {
 	detok         *tokenizer.Detokenizer
 	enc           *openai.Stream
 	piece         []byte      // text of the cell at hand
-	answer        []byte      // the whole text, when not streamed
+	answer        []byte      // the whole content, when not streamed
 	out           []byte      // encoded, not yet written
 	tokens        int         // ids consumed of the current attempt
 	started       bool        // the stream's first event is encoded

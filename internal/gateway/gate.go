@@ -21,11 +21,16 @@ func (x *exchange) gate() error {
 	}
 	estimate := int64(len(x.body) / 4)
 	if !x.relayed {
-		req, err := x.head.Request(x.model.Kind)
+		req, err := x.head.Request(x.model.Kind, x.model.Carries)
 		if err != nil {
 			return err
 		}
 		x.req = req
+		if req.Tools != nil && x.folder.Format.Tools() == "" {
+			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
+			e.Param = "tools"
+			return e
+		}
 		estimate += int64(req.MaxTokens)
 	}
 	reservation, err := x.g.gate.Enter(estimate)

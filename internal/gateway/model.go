@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"weir/internal/chat"
+	"weir/internal/chat/parse"
 	"weir/internal/content"
 	"weir/internal/tokenizer"
 )
@@ -20,8 +22,15 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
+	Folder  fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
+	// Format is how the model writes tool calls and reasoning, as its templates
+	// and vocabulary tell; UseFormat sets another.
+	Format parse.Format
+
+	// The special tokens that the format's parser must see.
+	keepForCalls, keepForReasoning []uint32
 
 	encoders sync.Pool // of *encoder
 }
@@ -40,7 +49,71 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	return &Model{Name: name, Aliases: aliases, Model: folder, Templates: templates}, nil
+	m := &Model{Name: name, Aliases: aliases, Folder: dir, Model: folder, Templates: templates}
+	if templates != nil {
+		all := ""
+		for _, s := range sources {
+			all += s.Source + "\n"
+		}
+		m.UseFormat(parse.Detect(all, func(token string) bool {
+			_, ok := folder.Tokenizer.ID(token)
+			return ok
+		}))
+	}
+	return m, nil
+}
+
+// UseParsers sets the syntax of tool calls and that of reasoning by their names;
+// an empty name leaves what the folder tells, and none is none.
+func (m *Model) UseParsers(tools, reasoning string) error {
+	if tools == "" && reasoning == "" {
+		return nil
+	}
+	choose := func(option, name, found string, known []string) (string, error) {
+		switch {
+		case name == "":
+			return found, nil
+		case name == "none":
+			return "", nil
+		case !slices.Contains(known, name):
+			return "", fmt.Errorf("there is no %s %q; there are none, %s", option, name, strings.Join(known, ", "))
+		}
+		return name, nil
+	}
+	if tools == "harmony" && reasoning == "" {
+		reasoning = tools // they are one thing
+	}
+	tools, err := choose("tool-parser", tools, m.Format.Tools(), parse.ToolNames())
+	if err != nil {
+		return err
+	}
+	reasoning, err = choose("reasoning-parser", reasoning, m.Format.Reasoning(), parse.ReasoningNames())
+	if err != nil {
+		return err
+	}
+	f, ok := parse.Named(tools, reasoning)
+	if !ok {
+		return errors.New("tool-parser and reasoning-parser are both harmony, or neither is")
+	}
+	m.UseFormat(f)
+	return nil
+}
+
+// UseFormat sets how the model writes tool calls and reasoning.
+func (m *Model) UseFormat(f parse.Format) {
+	m.Format, m.keepForCalls, m.keepForReasoning = f, nil, nil
+	for id := range uint32(m.Tokenizer.Size()) {
+		if !m.Tokenizer.Special(id) {
+			continue
+		}
+		token := string(m.Tokenizer.TokenBytes(id))
+		if f.Keeps(token) {
+			m.keepForCalls = append(m.keepForCalls, id)
+		}
+		if f.WithoutTools().Keeps(token) {
+			m.keepForReasoning = append(m.keepForReasoning, id)
+		}
+	}
 }
 
 // encoder is a tokenizer's encoder with room for the ids of a prompt.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/chat/parse"
 	"weir/internal/infer"
 	"weir/internal/metrics"
 	"weir/internal/trace"
@@ -49,11 +50,12 @@ type shard struct {
 // worker is what a goroutine that gives streams their turns has at hand, so that
 // the streams need not hold it.
 type worker struct {
-	frame []byte // the chunk being written
-	out   []byte // what goes into it
-	piece []byte // the text at hand
-	read  []byte // what a relay's engine sends
-	turns int    // since it last yielded
+	frame  []byte        // the chunk being written
+	out    []byte        // what goes into it
+	piece  []byte        // the text at hand
+	events []parse.Event // and what it told
+	read   []byte        // what a relay's engine sends
+	turns  int           // since it last yielded
 
 	// Not reported to the metrics yet, which all workers share.
 	writes, bytes int
@@ -323,8 +325,14 @@ func (x *exchange) output(w *worker) (verdict, error) {
 		return waits, nil
 	}
 	x.out, x.piece = w.out[:0], w.piece[:0]
+	if x.reply != nil {
+		x.reply.events = w.events
+	}
 	err := x.process()
 	w.out, w.piece = x.out, x.piece
+	if x.reply != nil {
+		w.events, x.reply.events = x.reply.events, nil
+	}
 	out := x.out
 	x.out, x.piece = nil, nil
 	if err != nil {

@@ -82,7 +82,7 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	req, err := head.Request("weir")
+	req, err := head.Request("weir", 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func BenchmarkPrompt(b *testing.B) {
 		})
 	}
 	run("head", func() error { _, err := openai.ParseHead(body, openai.Chat); return err })
-	run("request", func() error { _, err := head.Request("weir"); return err })
+	run("request", func() error { _, err := head.Request("weir", 0); return err })
 	run("render", func() error { return x.renderChat(nil) })
 	run("tokenize cold", func() error {
 		enc.Forget()

@@ -23,11 +23,15 @@ func (x *exchange) renderChat(yield func()) error {
 	var err error
 	x.text, err = x.folder.render(x.ctx, &chat.Input{
 		Messages:             x.req.Messages,
+		Tools:                x.req.Tools,
 		Kwargs:               x.req.ChatTemplateKwargs,
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
 		DecodeArguments:      true,
 		Yield:                yield,
 	})
+	if err == nil {
+		x.expect()
+	}
 	return err
 }

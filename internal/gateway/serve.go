@@ -104,7 +104,7 @@ func (x *exchange) process() error {
 	for i := range x.cells {
 		cell := &x.cells[i]
 		ended := x.detokenize(cell)
-		x.parse()
+		ended = x.parse(cell, ended)
 		if err := x.encode(cell, ended); err != nil {
 			return err
 		}

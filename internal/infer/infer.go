@@ -26,15 +26,23 @@ type Request struct {
 	StopIDs []uint32
 	// Sampling says how the next id is drawn.
 	Sampling Sampling
+	// Guide is what the output must match; nil is anything.
+	Guide *Guide
 }
 
-// Sampling holds the sampling parameters that every token engine carries. A
-// nil pointer means the caller did not say and the engine's default holds.
+// Sampling holds the sampling parameters. A nil pointer means the caller did
+// not say and the engine's default holds.
 type Sampling struct {
 	Temperature *float64
 	TopP        *float64
 	TopK        *int
 	Seed        *int64
+	// Not every wire carries these; see Carries.
+	MinP              *float64
+	PresencePenalty   *float64
+	FrequencyPenalty  *float64
+	RepetitionPenalty *float64
+	LogitBias         []Bias // in the order of ids
 }
 
 // Delta is what an engine reports of one choice of one attempt between two of
@@ -88,6 +96,10 @@ const (
 	ReasonLength Reason = "length" // the token limit
 	ReasonAbort  Reason = "abort"  // ended by an abort of ours
 	ReasonError  Reason = "error"  // Err says what
+
+	// ReasonToolCalls is the answer's, never the engine's: it stopped, having
+	// called tools.
+	ReasonToolCalls Reason = "tool_calls"
 )
 
 // Finish ends one choice.

@@ -43,7 +43,7 @@ func BenchmarkDecode(b *testing.B) {
 			for b.Loop() {
 				h, err := ParseHead(bench.body, bench.endpoint)
 				if err == nil && bench.full {
-					_, err = h.Request("weir")
+					_, err = h.Request("weir", 0)
 				}
 				if err != nil {
 					b.Fatal(err)

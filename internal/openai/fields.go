@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // Treatment says what weir does with a field on the way to an engine that
@@ -33,6 +35,9 @@ type FieldInfo struct {
 	Defaults []string
 	// Accepts says what a carried field may be.
 	Accepts string
+	// Needs is what an engine's wire must carry for the field to be carried;
+	// otherwise it is refused like others. Parts of the value may need more.
+	Needs infer.Carries
 }
 
 // Fields lists every field that weir knows by name, in a fixed order. Any other
@@ -82,6 +87,13 @@ func carry(on ends, name, accepts string, take func(*decoding, []byte) error) fi
 	info := on.info(name)
 	info.Accepts = accepts
 	return field{info, take}
+}
+
+// carryBy is carry on wires that can, and refuse on others.
+func carryBy(needs infer.Carries, on ends, name, accepts string, take func(*decoding, []byte) error, defaults ...string) field {
+	f := carry(on, name, accepts, take)
+	f.Needs, f.Defaults = needs, defaults
+	return f
 }
 
 func refuse(on ends, name string, defaults ...string) field {
@@ -136,6 +148,10 @@ var fields = []field{
 	carry(onMessages, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
 	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
 
+	carry(onChat, "tools", "an array of tools of type function, each with a unique name; strict only false", takeChatTools),
+	carry(onChat, "tool_choice", `"auto" or "none"`, takeToolChoice),
+	carry(onChat, "parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
+
 	carry(onTokenize, "prompt", "a string, or an array of strings; not together with messages", takeTexts),
 	carry(onTokenize, "tools", "an array of objects, handed to the chat template", takeTools),
 	carry(onTokenize, "add_special_tokens", "a boolean; true unless given for a prompt, false for messages", takeAddSpecial),
@@ -144,13 +160,13 @@ var fields = []field{
 	carry(onDetokenize, "skip_special_tokens", "a boolean, true unless given: whether text leaves special tokens out", takeSkipSpecial),
 
 	refuse(onBoth, "n", "1"),
-	refuse(onBoth, "logit_bias", "{}"),
-	refuse(onBoth, "presence_penalty", "0"),
-	refuse(onBoth, "frequency_penalty", "0"),
-	refuse(onBoth, "repetition_penalty", "1"),
+	carryBy(infer.CarriesLogitBias, onBoth, "logit_bias", "an object of token ids to numbers from -100 to 100", takeLogitBias, "{}"),
+	carryBy(infer.CarriesPenalties, onBoth, "presence_penalty", "a number from -2 to 2", takePresencePenalty, "0"),
+	carryBy(infer.CarriesPenalties, onBoth, "frequency_penalty", "a number from -2 to 2", takeFrequencyPenalty, "0"),
+	carryBy(infer.CarriesRepetitionPenalty, onBoth, "repetition_penalty", "a number above 0, at most 2", takeRepetitionPenalty, "1"),
 	refuse(onBoth, "length_penalty", "1"),
-	refuse(onBoth, "min_p", "0"),
-	refuse(onBoth, "response_format", `{"type":"text"}`),
+	carryBy(infer.CarriesMinP, onBoth, "min_p", "a number from 0 to 1", takeMinP, "0"),
+	carryBy(infer.CarriesJSONSchema, onBoth, "response_format", "an object whose type is text, json_object, json_schema or structural_tag", takeResponseFormat, `{"type":"text"}`),
 	refuse(onBoth, "echo", "false"),
 	refuse(onBoth, "use_beam_search", "false"),
 	refuse(onBoth, "include_stop_str_in_output", "false"),
@@ -161,23 +177,20 @@ var fields = []field{
 	refuse(onBoth, "prompt_logprobs"),
 	refuse(onBoth, "truncate_prompt_tokens"),
 	refuse(onBoth, "return_token_ids", "false"),
-	refuse(onBoth, "guided_json"),
-	refuse(onBoth, "guided_regex"),
-	refuse(onBoth, "guided_choice"),
-	refuse(onBoth, "guided_grammar"),
-	refuse(onBoth, "structured_outputs"),
-	refuse(onBoth, "regex"),
-	refuse(onBoth, "ebnf"),
-	refuse(onBoth, "json_schema"),
+	carryBy(infer.CarriesJSONSchema, onBoth, "guided_json", "a JSON schema, as an object or a string", takeGuidedJSON),
+	carryBy(infer.CarriesRegex, onBoth, "guided_regex", "a regular expression", takeGuidedRegex),
+	carryBy(infer.CarriesChoice, onBoth, "guided_choice", "a non-empty array of strings", takeGuidedChoice),
+	carryBy(infer.CarriesGrammar, onBoth, "guided_grammar", "a grammar", takeGuidedGrammar),
+	carry(onBoth, "structured_outputs", "an object with one of json, json_object, regex, choice, grammar, structural_tag", takeStructuredOutputs),
+	carryBy(infer.CarriesRegex, onBoth, "regex", "a regular expression", takeRegex),
+	carryBy(infer.CarriesGrammar, onBoth, "ebnf", "a grammar", takeEBNF),
+	carryBy(infer.CarriesJSONSchema, onBoth, "json_schema", "a JSON schema, as an object or a string", takeJSONSchema),
 	refuse(onBoth, "lora_path"),
 	refuse(onBoth, "priority", "0"),
 	refuse(onBoth, "kv_transfer_params"),
 
 	refuse(onChat, "logprobs", "false"),
 	refuse(onChat, "top_logprobs", "0"),
-	refuse(onChat, "tools", "[]"),
-	refuse(onChat, "tool_choice", `"auto"`, `"none"`),
-	refuse(onChat, "parallel_tool_calls", "true", "false"),
 	refuse(onChat, "functions", "[]"),
 	refuse(onChat, "function_call", `"auto"`, `"none"`),
 	refuse(onChat, "modalities", `["text"]`),

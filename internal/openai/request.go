@@ -23,6 +23,11 @@ type Request struct {
 	Messages []byte
 	// ChatTemplateKwargs is a JSON object, or nil.
 	ChatTemplateKwargs []byte
+	// Tools is the JSON array of the tools that the model may call, checked; nil
+	// where there are none or tool_choice is none. With SingleCall the answer
+	// ends with its first call.
+	Tools      []byte
+	SingleCall bool
 	// AddGenerationPrompt opens the assistant's turn after the messages. It
 	// holds unless the caller says otherwise or continues the last message.
 	AddGenerationPrompt  bool
@@ -41,6 +46,8 @@ type Request struct {
 	Stop      []string
 	StopIDs   []uint32
 	Sampling  infer.Sampling
+	// Guide is what the output must match, nil when anything may come.
+	Guide *infer.Guide
 
 	Stream       bool
 	IncludeUsage bool
@@ -50,10 +57,13 @@ type Request struct {
 type decoding struct {
 	Request
 	kind          string // of engine, for refusals
+	carries       infer.Carries
+	guidedBy      string // the field that gave Guide
 	streamOptions bool
 	maxTokens     int // as the two fields gave it, 0 when not
 	maxCompletion int
 	addPrompt     *bool
+	noTools       bool // tool_choice is none
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -62,13 +72,14 @@ type decoding struct {
 	addSpecial, skipSpecial *bool
 }
 
-// Request decodes every field for an engine of a kind that takes ids; kind is
-// named in refusals. Its error is an *infer.Error that names the field.
-func (h *Head) Request(kind string) (*Request, error) {
+// Request decodes every field for an engine of a kind that takes ids and carries
+// so much; kind is named in refusals. Its error is an *infer.Error that names
+// the field.
+func (h *Head) Request(kind string, carries infer.Carries) (*Request, error) {
 	if h.Endpoint != Chat && h.Endpoint != Completions {
 		return nil, infer.Errorf(infer.CodeUnsupported, "engine kind %q serves %s and %s only", kind, Chat, Completions)
 	}
-	d, err := h.fields(kind)
+	d, err := h.fields(kind, carries)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +90,11 @@ func (h *Head) Request(kind string) (*Request, error) {
 }
 
 // fields decodes every field by itself.
-func (h *Head) fields(kind string) (*decoding, error) {
+func (h *Head) fields(kind string, carries infer.Carries) (*decoding, error) {
 	if h.duplicate != "" {
 		return nil, infer.Invalid(h.duplicate, "%s is given twice; give it once", h.duplicate)
 	}
-	d := &decoding{kind: kind, Request: Request{
+	d := &decoding{kind: kind, carries: carries, Request: Request{
 		Endpoint:     h.Endpoint,
 		Model:        h.Model,
 		Stream:       h.Stream,
@@ -104,7 +115,11 @@ func (d *decoding) field(name string, raw []byte) error {
 		return d.unknown(name)
 	}
 	f := &fields[i]
-	switch f.Treatment {
+	treatment := f.Treatment
+	if f.Needs&^d.carries != 0 {
+		treatment = Refused
+	}
+	switch treatment {
 	case Carried:
 		if kindOf(raw) == 'n' && (d.Endpoint.Tokenizes() || name != "messages" && name != "prompt") {
 			return nil
@@ -174,6 +189,9 @@ func (d *decoding) finish() error {
 	d.MaxTokens = max(d.maxTokens, d.maxCompletion)
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
+	}
+	if d.noTools {
+		d.Tools = nil
 	}
 	if d.Endpoint == Chat {
 		return d.finishPrompt()

@@ -17,7 +17,16 @@ func decode(endpoint Endpoint, body string) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.Request("weir")
+	return h.Request("weir", 0)
+}
+
+// decodeFor decodes for a wire that carries so much.
+func decodeFor(carries infer.Carries, endpoint Endpoint, body string) (*Request, error) {
+	h, err := ParseHead([]byte(body), endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return h.Request("able", carries)
 }
 
 // chatBody and completionBody put fields beside what each endpoint requires.
@@ -225,8 +234,21 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, `{"model":"m"}`, invalid, "messages", "messages is required: send an array with at least one message"},
 		{Chat, chatBody(`"max_tokens":5,"max_completion_tokens":6`), invalid, "max_completion_tokens", "max_completion_tokens is 6 and max_tokens is 5; give one of them"},
 		{Chat, chatBody(`"max_completion_tokens":0`), invalid, "max_completion_tokens", "max_completion_tokens must be between 1 and 2147483647, found 0"},
-		{Chat, chatBody(`"tools":[{"type":"function"}]`), unsupported, "tools", `tools is not supported by engine kind "weir"; leave it out or send []`},
-		{Chat, chatBody(`"tool_choice":"required"`), unsupported, "tool_choice", `tool_choice is not supported by engine kind "weir"; leave it out or send "auto"`},
+		{Chat, chatBody(`"tools":{}`), invalid, "tools", `tools must be an array of tools, found an object`},
+		{Chat, chatBody(`"tools":[1]`), invalid, "tools[0]", `tools[0] must be an object, found a number`},
+		{Chat, chatBody(`"tools":[{}]`), invalid, "tools[0].type", `tools[0].type is required: send "function"`},
+		{Chat, chatBody(`"tools":[{"type":"web_search"}]`), unsupported, "tools[0].type", `tools[0].type "web_search" is not supported by engine kind "weir"; only tools of type "function" are`},
+		{Chat, chatBody(`"tools":[{"type":"function"}]`), invalid, "tools[0].function", `tools[0].function is required`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{}}]`), invalid, "tools[0].function.name", `tools[0].function.name is required`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"a b"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is "a b"; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]`), invalid, "tools[0].function.parameters", `tools[0].function.parameters must be a JSON Schema, which is an object, found an array`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","strict":true}}]`), unsupported, "tools[0].function.strict", `tools[0].function.strict is not supported by engine kind "weir"; leave it out or send false`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]`), invalid, "tools[1].function.name", `tools[1].function.name "f" is the name of two tools`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","name":"g"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is given twice; give it once`},
+		{Chat, chatBody(`"tool_choice":"required"`), unsupported, "tool_choice", `tool_choice: that a tool is called cannot be forced on engine kind "weir"; send "auto", or "none"`},
+		{Chat, chatBody(`"tool_choice":{"type":"function","function":{"name":"f"}}`), unsupported, "tool_choice", `tool_choice: that a tool is called cannot be forced on engine kind "weir"; send "auto", or "none"`},
+		{Chat, chatBody(`"tool_choice":"any"`), invalid, "tool_choice", `tool_choice must be "auto" or "none", found "any"`},
+		{Chat, chatBody(`"parallel_tool_calls":1`), invalid, "parallel_tool_calls", `parallel_tool_calls must be true or false, found a number`},
 		{Chat, chatBody(`"logprobs":true`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out or send false`},
 		{Chat, chatBody(`"prompt":"x"`), unsupported, "prompt", "prompt is a field of /v1/completions, not of /v1/chat/completions; leave it out"},
 		{Chat, chatBody(`"chat_template_kwargs":[]`), invalid, "chat_template_kwargs", "chat_template_kwargs must be an object, found an array"},
@@ -276,8 +298,18 @@ func TestPromptRefused(t *testing.T) {
 
 // TestFieldTable holds the published table against what is done.
 func TestFieldTable(t *testing.T) {
+	for _, carries := range []infer.Carries{0, infer.CarriesAll} {
+		t.Run(carries.String(), func(t *testing.T) { testFieldTable(t, carries) })
+	}
+}
+
+func testFieldTable(t *testing.T, carries infer.Carries) {
 	top := make(map[string]bool)
 	for _, f := range Fields() {
+		treatment := f.Treatment
+		if f.Needs&^carries != 0 {
+			treatment = Refused
+		}
 		if strings.Contains(f.Name, "[].") {
 			continue // messages: TestMessages...
 		}
@@ -302,10 +334,10 @@ func TestFieldTable(t *testing.T) {
 					_, err := tokenization(endpoint, filled)
 					return err
 				}
-				_, err := decode(endpoint, filled)
+				_, err := decodeFor(carries, endpoint, filled)
 				return err
 			}
-			switch f.Treatment {
+			switch treatment {
 			case Refused:
 				for _, value := range append(f.Defaults, "null") {
 					if err := try(value); err != nil {
@@ -349,4 +381,85 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("%s: %v", fields, err)
 		}
 	}
+}
+
+// What not every wire carries reaches those that do, and each says by name what
+// is wrong with it.
+func TestSamplingBeyond(t *testing.T) {
+	schema := func(text string) *infer.Guide { return &infer.Guide{Kind: infer.GuideJSONSchema, Text: text} }
+	for _, test := range []struct {
+		fields string
+		want   func(r *Request)
+	}{
+		{`"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1.1`, func(r *Request) {
+			r.Sampling = infer.Sampling{MinP: ptr(0.1), PresencePenalty: ptr(-2.0), FrequencyPenalty: ptr(2.0), RepetitionPenalty: ptr(1.1)}
+		}},
+		{`"logit_bias":{"7":-100,"3":1.5}`, func(r *Request) { r.Sampling.LogitBias = []infer.Bias{{ID: 3, Value: 1.5}, {ID: 7, Value: -100}} }},
+		{`"logit_bias":{}`, func(r *Request) {}},
+		{`"response_format":{"type":"text"}`, func(r *Request) {}},
+		{`"response_format":{"type":"json_object"}`, func(r *Request) { r.Guide = schema(`{"type":"object"}`) }},
+		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object", "properties":{}}}}`,
+			func(r *Request) { r.Guide = schema(`{"type":"object", "properties":{}}`) }},
+		{`"response_format":{"type":"structural_tag","structures":[],"triggers":[]}`, func(r *Request) {
+			r.Guide = &infer.Guide{Kind: infer.GuideStructuralTag, Text: `{"type":"structural_tag","structures":[],"triggers":[]}`}
+		}},
+		{`"guided_json":{"a":1}`, func(r *Request) { r.Guide = schema(`{"a":1}`) }},
+		{`"json_schema":"{\"a\":1}"`, func(r *Request) { r.Guide = schema(`{"a":1}`) }},
+		{`"guided_regex":"a+"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
+		{`"regex":"a+"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
+		{`"ebnf":"root ::= x"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
+		{`"guided_grammar":"root ::= x"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
+		{`"guided_choice":["a","b"]`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", "b"}} }},
+		{`"structured_outputs":{"choice":["a"],"json":null}`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a"}} }},
+		{`"structured_outputs":{"json_object":true}`, func(r *Request) { r.Guide = schema(`{"type":"object"}`) }},
+		{`"structured_outputs":{"json_object":false}`, func(r *Request) {}},
+	} {
+		for endpoint, body := range map[Endpoint]func(string) string{Chat: chatBody, Completions: completionBody} {
+			got, err := decodeFor(infer.CarriesAll, endpoint, body(test.fields))
+			if err != nil {
+				t.Errorf("%s: %v", test.fields, err)
+				continue
+			}
+			want, err := decodeFor(infer.CarriesAll, endpoint, body(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.want(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %s", test.fields, diff)
+			}
+		}
+	}
+	for _, test := range []struct {
+		fields  string
+		code    infer.Code
+		param   string
+		message string
+	}{
+		{`"min_p":2`, infer.CodeInvalid, "min_p", "min_p must be between 0 and 1, found 2"},
+		{`"presence_penalty":3`, infer.CodeInvalid, "presence_penalty", "presence_penalty must be between -2 and 2, found 3"},
+		{`"repetition_penalty":0`, infer.CodeInvalid, "repetition_penalty", "repetition_penalty must be above 0 and at most 2, found 0"},
+		{`"logit_bias":{"x":1}`, infer.CodeInvalid, "logit_bias.x", `logit_bias.x: "x" is no token id`},
+		{`"logit_bias":{"1":101}`, infer.CodeInvalid, "logit_bias.1", "logit_bias.1 must be between -100 and 100, found 101"},
+		{`"logit_bias":{"1":1,"01":2}`, infer.CodeInvalid, "logit_bias", "logit_bias names the id 1 twice"},
+		{`"response_format":{}`, infer.CodeInvalid, "response_format.type", "response_format.type is required: send text, json_object, json_schema or structural_tag"},
+		{`"response_format":{"type":"xml"}`, infer.CodeInvalid, "response_format.type", `response_format.type is "xml"; it must be text, json_object, json_schema or structural_tag`},
+		{`"response_format":{"type":"json_schema"}`, infer.CodeInvalid, "response_format.json_schema", "response_format.json_schema is required with the type json_schema: send an object with a schema"},
+		{`"response_format":{"type":"json_schema","json_schema":{"name":"n"}}`, infer.CodeInvalid, "response_format.json_schema.schema", "response_format.json_schema.schema is required: send the JSON schema"},
+		{`"response_format":{"type":"json_schema","json_schema":{"schema":{"a":1,"a":2}}}`, infer.CodeInvalid, "response_format.json_schema.schema.a", "response_format.json_schema.schema.a is given twice; give it once"},
+		{`"response_format":{"type":"json_schema","json_schema":{"schema":{},"x":1}}`, infer.CodeUnsupported, "response_format.json_schema.x", `response_format.json_schema.x is not supported by engine kind "able"; leave it out`},
+		{`"guided_json":"not json"`, infer.CodeInvalid, "guided_json", "guided_json is a string that holds no JSON object; send the schema itself"},
+		{`"guided_json":"{"`, infer.CodeInvalid, "guided_json", "guided_json is a string that holds no JSON object; send the schema itself"},
+		{`"regex":""`, infer.CodeInvalid, "regex", "regex is empty; leave it out"},
+		{`"guided_choice":[]`, infer.CodeInvalid, "guided_choice", "guided_choice is empty; there must be something to choose from"},
+		{`"guided_choice":["a",1]`, infer.CodeInvalid, "guided_choice[1]", "guided_choice[1] must be a string, found a number"},
+		{`"regex":"a","guided_choice":["a"]`, infer.CodeInvalid, "guided_choice", "regex and guided_choice both say what the output must match; give one of them"},
+		{`"structured_outputs":{"whitespace_pattern":"x"}`, infer.CodeUnsupported, "structured_outputs.whitespace_pattern", `structured_outputs.whitespace_pattern is not supported by engine kind "able"; leave it out`},
+	} {
+		_, err := decodeFor(infer.CarriesAll, Chat, chatBody(test.fields))
+		t.Run(test.fields, func(t *testing.T) { wantError(t, err, test.code, test.param, test.message) })
+	}
+	// A wire that carries schemas and no regular expressions.
+	_, err := decodeFor(infer.CarriesJSONSchema, Chat, chatBody(`"structured_outputs":{"regex":"a"}`))
+	wantError(t, err, infer.CodeUnsupported, "structured_outputs.regex", `structured_outputs.regex is not supported by engine kind "able"; leave it out`)
 }

@@ -6,25 +6,64 @@ import (
 	"weir/internal/infer"
 )
 
-// AppendResponse appends a whole answer with one choice. The reason is stop or
-// length.
-func AppendResponse(dst []byte, o StreamOptions, text []byte, reason infer.Reason, u infer.Usage) []byte {
+// Answer is a whole answer. Only a chat's has more than text.
+type Answer struct {
+	Text, Reasoning []byte
+	Calls           []ToolCall
+}
+
+// ToolCall is a call of a tool. Arguments are JSON, unless the model's were not.
+type ToolCall struct {
+	ID, Name  string
+	Arguments []byte
+}
+
+// AppendResponse appends a whole answer with one choice. The reason is stop,
+// length or tool_calls.
+func AppendResponse(dst []byte, o StreamOptions, a *Answer, reason infer.Reason, u infer.Usage) []byte {
 	if o.Endpoint == Completions {
 		dst = appendObjectHead(dst, o, "text_completion")
 		dst = append(dst, `,"choices":[{"index":0,"text":"`...)
-		dst = appendEscaped(dst, text)
+		dst = appendEscaped(dst, a.Text)
 		dst = append(dst, '"')
 	} else {
 		dst = appendObjectHead(dst, o, "chat.completion")
-		dst = append(dst, `,"choices":[{"index":0,"message":{"role":"assistant","content":"`...)
-		dst = appendEscaped(dst, text)
-		dst = append(dst, `","refusal":null}`...)
+		dst = append(dst, `,"choices":[{"index":0,"message":`...)
+		dst = appendMessage(dst, a)
 	}
 	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
 	dst = append(dst, reason...)
 	dst = append(dst, `"}],`...)
 	dst = appendUsage(dst, u)
 	return append(dst, '}')
+}
+
+// appendMessage appends the assistant's message. One that is nothing but calls
+// has null for content, as the API has it.
+func appendMessage(dst []byte, a *Answer) []byte {
+	dst = append(dst, `{"role":"assistant","content":`...)
+	if len(a.Text) == 0 && len(a.Calls) > 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(appendEscaped(append(dst, '"'), a.Text), '"')
+	}
+	if len(a.Reasoning) > 0 {
+		dst = append(appendEscaped(append(dst, `,"reasoning_content":"`...), a.Reasoning), '"')
+	}
+	for i, call := range a.Calls {
+		if i == 0 {
+			dst = append(dst, `,"tool_calls":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = append(appendString(append(dst, `{"id":`...), call.ID), `,"type":"function","function":{"name":`...)
+		dst = append(appendString(dst, call.Name), `,"arguments":"`...)
+		dst = append(appendEscaped(dst, call.Arguments), `"}}`...)
+	}
+	if len(a.Calls) > 0 {
+		dst = append(dst, ']')
+	}
+	return append(dst, `,"refusal":null}`...)
 }
 
 // ModelInfo is a model as the API lists it.

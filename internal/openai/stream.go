@@ -101,8 +101,59 @@ func (s *Stream) AppendText(dst []byte, choice int, text []byte) []byte {
 	return append(dst, s.tail...)
 }
 
-// AppendFinish appends the chunk that ends a choice. The reason is stop or
-// length: a choice that ended any other way has no such chunk but an error
+// Delta says what a chunk's text is.
+type Delta uint8
+
+// The deltas.
+const (
+	DeltaContent   Delta = iota
+	DeltaReasoning       // reasoning_content
+	DeltaArguments       // of a tool call
+)
+
+// OpenDelta begins a chunk of a chat with the next part of a choice's content, of
+// its reasoning, or of the arguments of its tool call of that index. Any number of
+// AppendDelta follow, and CloseDelta.
+func (s *Stream) OpenDelta(dst []byte, choice int, d Delta, call int) []byte {
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	switch d {
+	case DeltaReasoning:
+		return append(dst, `,"delta":{"reasoning_content":"`...)
+	case DeltaArguments:
+		dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
+		dst = strconv.AppendInt(dst, int64(call), 10)
+		return append(dst, `,"function":{"arguments":"`...)
+	}
+	return append(dst, chatOpen...)
+}
+
+// AppendDelta appends to the text of the chunk that is open.
+func (s *Stream) AppendDelta(dst, text []byte) []byte { return appendEscaped(dst, text) }
+
+// CloseDelta ends the chunk.
+func (s *Stream) CloseDelta(dst []byte, d Delta) []byte {
+	if d == DeltaArguments {
+		dst = append(dst, `"}}]},"logprobs":null,"finish_reason":null`...)
+		return append(dst, s.end...)
+	}
+	return append(dst, s.tail...)
+}
+
+// AppendCall appends the chunk that begins a tool call.
+func (s *Stream) AppendCall(dst []byte, choice, call int, id, name string) []byte {
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
+	dst = strconv.AppendInt(dst, int64(call), 10)
+	dst = appendString(append(dst, `,"id":`...), id)
+	dst = appendString(append(dst, `,"type":"function","function":{"name":`...), name)
+	dst = append(dst, `,"arguments":""}}]},"logprobs":null,"finish_reason":null`...)
+	return append(dst, s.end...)
+}
+
+// AppendFinish appends the chunk that ends a choice. The reason is stop, length
+// or tool_calls: a choice that ended any other way has no such chunk but an error
 // event (AppendErrorEvent).
 func (s *Stream) AppendFinish(dst []byte, choice int, reason infer.Reason) []byte {
 	dst = append(dst, s.head...)

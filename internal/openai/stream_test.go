@@ -81,12 +81,61 @@ func TestResponse(t *testing.T) {
 		Completions: `{"id":"cmpl-1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a\tb","logprobs":null,"finish_reason":"stop"}],` + details,
 	} {
 		o := StreamOptions{Endpoint: endpoint, ID: "1", Created: 5, Model: "m", IncludeUsage: true}
-		got := AppendResponse(nil, o, []byte("a\tb"), infer.ReasonStop, usage)
+		got := AppendResponse(nil, o, &Answer{Text: []byte("a\tb")}, infer.ReasonStop, usage)
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%v: %s", endpoint, diff)
 		}
 		if !json.Valid(got) {
 			t.Errorf("%s is not JSON", got)
+		}
+	}
+}
+
+// A chat's deltas other than content, and a message that has them.
+func TestCallsAndReasoning(t *testing.T) {
+	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m"})
+	delta := func(out []byte, choice int, d Delta, call int, parts ...string) []byte {
+		out = s.OpenDelta(out, choice, d, call)
+		for _, part := range parts {
+			out = s.AppendDelta(out, []byte(part))
+		}
+		return s.CloseDelta(out, d)
+	}
+	out := delta(nil, 0, DeltaReasoning, 0, "a\n", "\"b\"")
+	out = delta(out, 2, DeltaContent, 0, "c")
+	out = s.AppendCall(out, 0, 1, `call_"1"`, "get weather")
+	out = delta(out, 0, DeltaArguments, 1, `{"city":`, `"é`)
+	out = s.AppendFinish(out, 0, infer.ReasonToolCalls)
+	const head = `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":`
+	const tail = `,"logprobs":null,"finish_reason":null}]}`
+	want := []string{
+		head + `0,"delta":{"reasoning_content":"a\n\"b\""}` + tail,
+		head + `2,"delta":{"content":"c"}` + tail,
+		head + `0,"delta":{"tool_calls":[{"index":1,"id":"call_\"1\"","type":"function","function":{"name":"get weather","arguments":""}}]}` + tail,
+		head + `0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"{\"city\":\"é"}}]}` + tail,
+		head + `0,"delta":{},"logprobs":null,"finish_reason":"tool_calls"}]}`,
+	}
+	if diff := cmp.Diff(want, dataOf(t, out)); diff != "" {
+		t.Error(diff)
+	}
+
+	o := StreamOptions{Endpoint: Chat, ID: "1", Model: "m"}
+	for _, test := range []struct {
+		answer Answer
+		want   string
+	}{
+		{Answer{Text: []byte("a"), Reasoning: []byte("b\n")}, `{"role":"assistant","content":"a","reasoning_content":"b\n","refusal":null}`},
+		{Answer{Reasoning: []byte("b")}, `{"role":"assistant","content":"","reasoning_content":"b","refusal":null}`},
+		{Answer{Calls: []ToolCall{{"i", "f", []byte(`{"a": 1}`)}, {"j", "g", nil}}},
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},{"id":"j","type":"function","function":{"name":"g","arguments":""}}],"refusal":null}`},
+		{Answer{Text: []byte("a"), Calls: []ToolCall{{"i", "f", nil}}},
+			`{"role":"assistant","content":"a","tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":""}}],"refusal":null}`},
+	} {
+		got := AppendResponse(nil, o, &test.answer, infer.ReasonToolCalls, infer.Usage{CachedTokens: -1})
+		want := `{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"message":` + test.want +
+			`,"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`
+		if diff := cmp.Diff(want, string(got)); diff != "" || !json.Valid(got) {
+			t.Error(diff)
 		}
 	}
 }

@@ -61,7 +61,7 @@ type TokenizeResult struct {
 // Tokenize decodes every field of a request to /tokenize. Its error is an
 // *infer.Error that names the field.
 func (h *Head) Tokenize() (*TokenizeRequest, error) {
-	d, err := h.fields("")
+	d, err := h.fields("", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (h *Head) Tokenize() (*TokenizeRequest, error) {
 
 // Detokenize decodes every field of a request to /detokenize.
 func (h *Head) Detokenize() (*DetokenizeRequest, error) {
-	d, err := h.fields("")
+	d, err := h.fields("", 0)
 	if err != nil {
 		return nil, err
 	}

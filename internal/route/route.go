@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -17,9 +18,11 @@ type Engine struct {
 	Kind   string // as in --engine KIND=URL
 	Tokens engine.Tokens
 	Relay  engine.Relay
-	Ready  bool
-	Facts  engine.Facts
-	Err    error // why it is not ready
+	// Load tells how busy the engine is; nil where its wire does not.
+	Load  func() (engine.Load, bool)
+	Ready bool
+	Facts engine.Facts
+	Err   error // why it is not ready
 }
 
 // Target is an engine together with the name it knows the model by.
@@ -37,6 +40,9 @@ type Model struct {
 	// they take the caller's own bytes.
 	Kind    string
 	Relayed bool
+	// Carries is what all of its targets carry beyond what every wire does; all
+	// of it while there are none, as nothing can be said then.
+	Carries infer.Carries
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.

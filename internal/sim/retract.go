@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // Retract sends up to n generating requests of each rank back to the queue
 // before the next step, as if their pages were needed. What is already
 // generated stays: it counts as prompt when the request is admitted again. An
@@ -14,12 +16,10 @@ func (c *Core) Retract(n int) {
 // says whether there was one.
 func (c *Core) secure(k *rank, out *Step) bool {
 	before := len(out.Retracted)
-	for range c.storm {
-		victim, ok := c.victim(k)
-		if !ok {
-			break
+	if c.storm > 0 {
+		for _, victim := range c.victims(k, c.storm) {
+			c.retract(k, victim, out)
 		}
-		c.retract(k, victim, out)
 	}
 	if len(k.short) > 0 {
 		need := 0
@@ -80,6 +80,26 @@ func (c *Core) victim(k *rank) (Ref, bool) {
 		}
 	}
 	return best, found
+}
+
+// victims gives up to n requests to retract, in the order of victim.
+func (c *Core) victims(k *rank, n int) []Ref {
+	var list []Ref
+	for _, ref := range slices.Backward(k.decode) {
+		if !c.requests[ref].held {
+			list = append(list, ref)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Ref) int {
+		switch {
+		case c.sooner(a, b):
+			return -1
+		case c.sooner(b, a):
+			return 1
+		}
+		return 0
+	})
+	return list[:min(n, len(list))]
 }
 
 // sooner says whether a is to be retracted rather than b.

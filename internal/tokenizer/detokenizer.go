@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"unicode/utf8"
 )
 
@@ -23,8 +24,10 @@ type DetokenizerOptions struct {
 	// that are complete at the same character the longest counts. Empty strings
 	// never match.
 	StopStrings []string
-	// SkipSpecial leaves special tokens out of the text.
+	// SkipSpecial leaves special tokens out of the text, but for those of Keep,
+	// which are few.
 	SkipSpecial bool
+	Keep        []uint32
 	// IncludeStop leaves the stop string in the text.
 	IncludeStop bool
 }
@@ -44,6 +47,7 @@ type DetokenizerOptions struct {
 type Detokenizer struct {
 	t     *Tokenizer
 	skip  bool
+	kept  []uint32 // special tokens that are not skipped
 	keep  bool
 	stops []stopMatcher
 	begun bool // a token has been seen
@@ -69,7 +73,7 @@ type stopMatcher struct {
 
 // NewDetokenizer makes a detokenizer for one answer.
 func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
-	d := &Detokenizer{t: t, skip: o.SkipSpecial, keep: o.IncludeStop, matched: -1, strip: t.decoding.stripMost}
+	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, keep: o.IncludeStop, matched: -1, strip: t.decoding.stripMost}
 	if len(o.StopStrings) == 0 {
 		return d
 	}
@@ -118,7 +122,7 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 		return dst, 0, true
 	}
 	for i, id := range ids {
-		if int(id) >= len(d.t.known) || d.skip && d.t.special[id] {
+		if int(id) >= len(d.t.known) || d.skip && d.t.special[id] && !slices.Contains(d.kept, id) {
 			continue
 		}
 		if !d.t.known[id] {

@@ -376,9 +376,10 @@ const checks = {
   },
 
   async unsupported_fields() {
-    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
+    const tools = [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties: {} } } }];
+    await fails(BadRequestError, 400, 'tools[0].function.strict', () => chat({ tools }), { says: ['strict'] });
     const response_format = { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'object' } } };
-    for (const fields of [{ tools }, { response_format }, { n: 2 }, { logprobs: true }, { logit_bias: { 50: 1 } }, { frobnicate: 1 }]) {
+    for (const fields of [{ response_format }, { n: 2 }, { logprobs: true }, { logit_bias: { 50: 1 } }, { frobnicate: 1 }]) {
       const [param] = Object.keys(fields);
       for (const stream of [false, true]) {
         await fails(BadRequestError, 400, param, () => chat({ ...fields, stream }), { says: [param] });
@@ -388,6 +389,43 @@ const checks = {
       const [param] = Object.keys(fields);
       await fails(BadRequestError, 400, param, () => complete(fields), { says: [param] });
     }
+  },
+
+  // The client's own loop: it calls the tool, sends its result back, and goes on.
+  async tool_loop() {
+    const cities = [];
+    const runner = client.chat.completions.runTools({
+      model, seed: 7, max_tokens: 600, stream: true, messages: SAY,
+      tools: [{
+        type: 'function',
+        function: {
+          name: 'get_weather', description: 'The weather in a city.', parse: JSON.parse,
+          parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+          function: ({ city }) => { cities.push(city); return { degrees: 18 }; },
+        },
+      }],
+    });
+    const answer = await runner.finalContent();
+    same(cities.length, 1, 'calls');
+    want(typeof cities[0] === 'string' && cities[0], 'city', cities);
+    want(wordsIn(answer) > 0, 'no answer');
+    same(runner.messages.map((m) => m.role), ['user', 'assistant', 'tool', 'assistant'], 'roles');
+  },
+
+  async tool_calls() {
+    const tools = [{ type: 'function', function: { name: 'now', parameters: { type: 'object', properties: { zone: { type: 'string' } }, required: ['zone'] } } }];
+    const fields = { tools, ignore_eos: undefined, max_tokens: 600, chat_template_kwargs: { calls: 2, enable_thinking: true } };
+    const whole = (await chat(fields)).choices[0];
+    const final = await client.chat.completions.stream({ ...defaults, messages: SAY, ...fields }).finalChatCompletion();
+    const plain = (m) => m.tool_calls.map((c) => [c.type, c.function.name, c.function.arguments]);
+    same([whole.finish_reason, final.choices[0].finish_reason], ['tool_calls', 'tool_calls'], 'finish_reason');
+    same(plain(final.choices[0].message), plain(whole.message), 'streamed calls');
+    same(whole.message.tool_calls.length, 2, 'calls');
+    for (const c of whole.message.tool_calls) want(typeof JSON.parse(c.function.arguments).zone === 'string', c.function.arguments);
+    want(wordsIn(whole.message.reasoning_content) > 0, 'no reasoning');
+    let reasoning = '';
+    for await (const chunk of await chat({ ...fields, stream: true })) reasoning += chunk.choices[0]?.delta.reasoning_content ?? '';
+    same(reasoning, whole.message.reasoning_content, 'streamed reasoning');
   },
 
   async over_long_prompt() {

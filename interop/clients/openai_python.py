@@ -512,10 +512,10 @@ def unknown_path(s):
 @check
 def unsupported_fields(s):
     bad = openai.BadRequestError
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     for param, kw in (
-        ("tools", dict(tools=[tool])), ("response_format", dict(response_format=schema)), ("n", dict(n=2)),
+        ("tools[0].function.strict", dict(tools=[strict])), ("response_format", dict(response_format=schema)), ("n", dict(n=2)),
         ("logprobs", dict(logprobs=True)), ("logit_bias", dict(logit_bias={"50": 1})),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
@@ -524,6 +524,124 @@ def unsupported_fields(s):
     for param, kw in (("n", dict(n=2)), ("logprobs", dict(logprobs=1)), ("echo", dict(echo=True)),
                       ("best_of", dict(best_of=2)), ("suffix", dict(suffix="x"))):
         fails(bad, 400, param, lambda: s.complete(**kw), says=(param,))
+
+
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "The weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}}
+
+
+def ask(s, messages=SAY, kwargs=None, **kw):
+    """A chat that ends by itself; kwargs are the simulated model's chat template's."""
+    return s.chat(messages, max_tokens=600, extra_body={"chat_template_kwargs": kwargs or {}}, **kw)
+
+
+def read_reply(stream):
+    """Puts a streamed answer with calls and reasoning together, strictly."""
+    reasoning, content, calls, finish = "", "", [], None
+    for chunk in stream:
+        want(finish is None or not chunk.choices, "a chunk after finish_reason")
+        for choice in chunk.choices:
+            d = choice.delta
+            kinds = [k for k in ("content", "reasoning_content", "tool_calls") if getattr(d, k, None)]
+            want(len(kinds) <= 1, "one chunk with", kinds)
+            reasoning += getattr(d, "reasoning_content", None) or ""
+            content += d.content or ""
+            for c in d.tool_calls or []:
+                if c.id:
+                    same((c.index, c.type), (len(calls), "function"), "a call's beginning")
+                    calls.append([c.id, c.function.name, ""])
+                else:
+                    same(c.index, len(calls) - 1, "a call that goes on")
+                    want(c.function.name is None, "a name twice")
+                calls[c.index][2] += c.function.arguments or ""
+            finish = choice.finish_reason
+    return reasoning, content, calls, finish
+
+
+def right_call(name, arguments):
+    same(name, "get_weather", "name")
+    arguments = json.loads(arguments)
+    want(isinstance(arguments.get("city"), str), "arguments", arguments)
+    want(set(arguments) <= {"city", "days"} and isinstance(arguments.get("days", 0), int), "arguments", arguments)
+
+
+@check
+def tool_call(s):
+    r = ask(s, tools=[WEATHER])
+    choice = r.choices[0]
+    same(choice.finish_reason, "tool_calls", "finish_reason")
+    want(choice.message.content is None, "content", choice.message.content)
+    call = choice.message.tool_calls[0]
+    same(call.type, "function", "type")
+    want(call.id.startswith("call_"), "id", call.id)
+    right_call(call.function.name, call.function.arguments)
+    _, content, calls, finish = read_reply(ask(s, tools=[WEATHER], stream=True))
+    same((content, finish), ("", "tool_calls"), "streamed")
+    same([c[1:] for c in calls], [[call.function.name, call.function.arguments]], "streamed calls")
+    want(calls[0][0] != call.id, "the same id twice")
+
+
+@check
+def tool_loop(s):
+    """Calls, results, and the answer, as an agent does."""
+    messages = list(SAY)
+    for turn in range(3):
+        message = ask(s, messages, tools=[WEATHER]).choices[0].message
+        messages.append(message)
+        if not message.tool_calls:
+            break
+        for call in message.tool_calls:
+            right_call(call.function.name, call.function.arguments)
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": json.dumps({"degrees": 18})})
+    same(turn, 1, "turns before the answer")
+    want(message.content.split(), "no answer")
+
+
+@check
+def parallel_tool_calls(s):
+    two = {"calls": 2}
+    _, _, calls, finish = read_reply(ask(s, kwargs=two, tools=[WEATHER], stream=True))
+    same((len(calls), finish), (2, "tool_calls"), "calls")
+    want(calls[0][0] != calls[1][0], "one id for two calls")
+    for call in calls:
+        right_call(*call[1:])
+    r = ask(s, kwargs=two, tools=[WEATHER], parallel_tool_calls=False)
+    same(len(r.choices[0].message.tool_calls), 1, "calls when one is wanted")
+    same(r.choices[0].finish_reason, "tool_calls", "finish_reason")
+    s.idle()
+
+
+@check
+def tool_choice(s):
+    r = ask(s, tools=[WEATHER], tool_choice="none")
+    want(not r.choices[0].message.tool_calls and r.choices[0].message.content, r)
+    forced = {"type": "function", "function": {"name": "get_weather"}}
+    for choice in ("required", forced):
+        fails(openai.BadRequestError, 400, "tool_choice", lambda: ask(s, tools=[WEATHER], tool_choice=choice), says=("forced", "auto"))
+
+
+@check
+def tool_call_cut(s):
+    whole = ask(s, tools=[WEATHER]).choices[0].message.tool_calls[0].function.arguments
+    r = s.chat(tools=[WEATHER], max_tokens=20, extra_body={})
+    same(r.choices[0].finish_reason, "length", "finish_reason")
+    part = r.choices[0].message.tool_calls[0].function.arguments
+    want(whole.startswith(part) and len(part) < len(whole), part, "is no beginning of", whole)
+
+
+@check
+def reasoning(s):
+    think = {"enable_thinking": True}
+    r = ask(s, kwargs=think)
+    m = r.choices[0].message
+    want(m.reasoning_content.split() and m.content.split(), m)
+    want("think>" not in m.reasoning_content + m.content, m)
+    reasoning, content, calls, finish = read_reply(ask(s, kwargs=think, stream=True))
+    same((reasoning, content, calls, finish), (m.reasoning_content, m.content, [], r.choices[0].finish_reason), "streamed")
+    reasoning, content, calls, finish = read_reply(ask(s, kwargs=think, tools=[WEATHER], stream=True))
+    want(reasoning.split() and len(calls) == 1, "reasoning and a call", reasoning, calls)
+    same((content, finish), ("", "tool_calls"), "with tools")
 
 
 @check

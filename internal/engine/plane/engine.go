@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
 	"weir/internal/sock"
 	"weir/internal/trace"
 )
@@ -160,6 +161,7 @@ func factsOf(f *planepb.Facts) engine.Facts {
 		MaxRunning:    int(f.GetMaxRunning()),
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
+		Carries:       infer.ParseCarries(f.GetCarries()),
 	}
 }
 

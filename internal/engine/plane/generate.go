@@ -31,7 +31,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if s == nil {
 		return nil, unavailable(e.opts.Name, nil)
 	}
-	wire, bad := submitRequest(req)
+	wire, bad := submitRequest(req, s.facts.Carries)
 	if bad != nil {
 		return nil, bad
 	}
@@ -104,9 +104,12 @@ func (s *session) full() *infer.Error {
 
 // submitRequest says req in the wire's words; the session and slot are the
 // caller's to fill in.
-func submitRequest(req *infer.Request) (*planepb.SubmitRequest, *infer.Error) {
+func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRequest, *infer.Error) {
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
+	}
+	if err := req.Lacks(carries); err != nil {
+		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
@@ -121,6 +124,15 @@ func submitRequest(req *infer.Request) (*planepb.SubmitRequest, *infer.Error) {
 		Temperature: req.Sampling.Temperature,
 		TopP:        req.Sampling.TopP,
 		Seed:        req.Sampling.Seed,
+
+		MinP:              req.Sampling.MinP,
+		PresencePenalty:   req.Sampling.PresencePenalty,
+		FrequencyPenalty:  req.Sampling.FrequencyPenalty,
+		RepetitionPenalty: req.Sampling.RepetitionPenalty,
+		Guide:             guideOf(req.Guide),
+	}
+	for _, b := range req.Sampling.LogitBias {
+		wire.LogitBias = append(wire.LogitBias, &planepb.LogitBias{Id: b.ID, Value: b.Value})
 	}
 	if k := req.Sampling.TopK; k != nil {
 		if int64(*k) < math.MinInt32 || int64(*k) > math.MaxInt32 {
@@ -130,4 +142,21 @@ func submitRequest(req *infer.Request) (*planepb.SubmitRequest, *infer.Error) {
 		wire.TopK = &narrow
 	}
 	return wire, nil
+}
+
+func guideOf(g *infer.Guide) *planepb.Guide {
+	if g == nil {
+		return nil
+	}
+	switch g.Kind {
+	case infer.GuideRegex:
+		return &planepb.Guide{Kind: &planepb.Guide_Regex{Regex: g.Text}}
+	case infer.GuideGrammar:
+		return &planepb.Guide{Kind: &planepb.Guide_Grammar{Grammar: g.Text}}
+	case infer.GuideChoice:
+		return &planepb.Guide{Kind: &planepb.Guide_Choice{Choice: &planepb.Choices{Text: g.Choices}}}
+	case infer.GuideStructuralTag:
+		return &planepb.Guide{Kind: &planepb.Guide_StructuralTag{StructuralTag: g.Text}}
+	}
+	return &planepb.Guide{Kind: &planepb.Guide_JsonSchema{JsonSchema: g.Text}}
 }

@@ -440,24 +440,53 @@ func TestBadRequests(t *testing.T) {
 		"min_tokens": {MaxTokens: 1, MinTokens: 2},
 		"top_k":      {MaxTokens: 1, Sampling: infer.Sampling{TopK: &big}},
 	} {
-		if _, err := submitRequest(req); err == nil || err.Code != infer.CodeInvalid || err.Param != param {
+		if _, err := submitRequest(req, infer.CarriesAll); err == nil || err.Code != infer.CodeInvalid || err.Param != param {
 			t.Errorf("%s: %v", param, err)
 		}
 	}
 	k, seed, temp, top := 40, int64(1)<<60, 0.5, 0.9
 	wire, err := submitRequest(&infer.Request{
 		ID: "a", Prompt: []uint32{1}, MaxTokens: 5, MinTokens: 2, IgnoreEOS: true, StopIDs: []uint32{7},
-		Sampling: infer.Sampling{TopK: &k, Seed: &seed, Temperature: &temp, TopP: &top},
-	})
+		Sampling: infer.Sampling{TopK: &k, Seed: &seed, Temperature: &temp, TopP: &top, MinP: &temp, PresencePenalty: &temp,
+			FrequencyPenalty: &top, RepetitionPenalty: &top, LogitBias: []infer.Bias{{ID: 3, Value: -1}}},
+		Guide: &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", "b"}},
+	}, infer.CarriesAll)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k32 := int32(40)
 	want := &planepb.SubmitRequest{
 		RequestId: "a", Prompt: []uint32{1}, MaxTokens: 5, MinTokens: 2, IgnoreEos: true, StopIds: []uint32{7},
-		TopK: &k32, Seed: &seed, Temperature: &temp, TopP: &top,
+		TopK: &k32, Seed: &seed, Temperature: &temp, TopP: &top, MinP: &temp, PresencePenalty: &temp, FrequencyPenalty: &top, RepetitionPenalty: &top,
+		LogitBias: []*planepb.LogitBias{{Id: 3, Value: -1}},
+		Guide:     &planepb.Guide{Kind: &planepb.Guide_Choice{Choice: &planepb.Choices{Text: []string{"a", "b"}}}},
 	}
 	if !proto.Equal(wire, want) {
 		t.Errorf("wire %v, want %v", wire, want)
 	}
+	// An engine that has not said that it carries something is not sent it.
+	for kind := range infer.GuideStructuralTag + 1 {
+		g := infer.Guide{Kind: kind, Text: "x"}
+		req := &infer.Request{MaxTokens: 1, Guide: &g}
+		if _, err := submitRequest(req, infer.CarriesAll&^(infer.CarriesJSONSchema<<kind)); err == nil || err.Code != infer.CodeUnsupported {
+			t.Errorf("guide %d: %v", kind, err)
+		}
+		if wire, err := submitRequest(req, infer.CarriesAll); err != nil || wire.Guide.GetKind() == nil {
+			t.Errorf("guide %d: %v, %v", kind, wire, err)
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	enginetest.Fields(t, "../../../docs/engines.md", "weir", func(req *infer.Request) ([]byte, *infer.Error) {
+		wire, bad := submitRequest(req, infer.CarriesAll)
+		if bad != nil {
+			return nil, bad
+		}
+		b, err := proto.Marshal(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, nil
+	})
 }

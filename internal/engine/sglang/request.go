@@ -2,12 +2,17 @@ package sglang
 
 import (
 	"math"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
 )
+
+// carries is what this wire carries beyond what every wire does: all of it.
+const carries = infer.CarriesAll
 
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
@@ -18,6 +23,9 @@ const allIDs = 1 << 30
 func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
+	}
+	if err := req.Lacks(carries); err != nil {
+		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
@@ -44,14 +52,8 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 		b = appendIDs(b, req.StopIDs)
 	}
 	s := &req.Sampling
-	if s.Temperature != nil {
-		b = append(b, `,"temperature":`...)
-		b = strconv.AppendFloat(b, *s.Temperature, 'g', -1, 64)
-	}
-	if s.TopP != nil {
-		b = append(b, `,"top_p":`...)
-		b = strconv.AppendFloat(b, *s.TopP, 'g', -1, 64)
-	}
+	b = appendFloat(b, `,"temperature":`, s.Temperature)
+	b = appendFloat(b, `,"top_p":`, s.TopP)
 	if s.TopK != nil {
 		k := int64(*s.TopK)
 		if k <= 0 || k > allIDs {
@@ -60,11 +62,59 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 		b = append(b, `,"top_k":`...)
 		b = strconv.AppendInt(b, k, 10)
 	}
+	b = appendFloat(b, `,"min_p":`, s.MinP)
+	b = appendFloat(b, `,"presence_penalty":`, s.PresencePenalty)
+	b = appendFloat(b, `,"frequency_penalty":`, s.FrequencyPenalty)
+	b = appendFloat(b, `,"repetition_penalty":`, s.RepetitionPenalty)
+	if len(s.LogitBias) > 0 {
+		b = append(b, `,"logit_bias":`...)
+		for i, bias := range s.LogitBias {
+			b = append(b, "{,"[min(i, 1)], '"')
+			b = strconv.AppendUint(b, uint64(bias.ID), 10)
+			b = append(b, `":`...)
+			b = strconv.AppendFloat(b, bias.Value, 'g', -1, 64)
+		}
+		b = append(b, '}')
+	}
+	if req.Guide != nil {
+		b = appendGuide(b, req.Guide)
+	}
 	if s.Seed != nil {
 		b = append(b, `,"sampling_seed":`...)
 		b = strconv.AppendInt(b, *s.Seed, 10)
 	}
 	return append(b, "}}"...), nil
+}
+
+func appendFloat(b []byte, name string, v *float64) []byte {
+	if v == nil {
+		return b
+	}
+	return strconv.AppendFloat(append(b, name...), *v, 'g', -1, 64)
+}
+
+// appendGuide says what the output must match in the engine's words. A choice is
+// said as the regular expression that it is.
+func appendGuide(b []byte, g *infer.Guide) []byte {
+	name, text := "", g.Text
+	switch g.Kind {
+	case infer.GuideJSONSchema:
+		name = `,"json_schema":`
+	case infer.GuideRegex:
+		name = `,"regex":`
+	case infer.GuideGrammar:
+		name = `,"ebnf":`
+	case infer.GuideStructuralTag:
+		name = `,"structural_tag":`
+	case infer.GuideChoice:
+		name = `,"regex":`
+		quoted := make([]string, len(g.Choices))
+		for i, c := range g.Choices {
+			quoted[i] = regexp.QuoteMeta(c)
+		}
+		text = "(" + strings.Join(quoted, "|") + ")"
+	}
+	return appendString(append(b, name...), text)
 }
 
 func appendString(b []byte, s string) []byte {

@@ -97,6 +97,10 @@ var (
 	newest = version{0, 33}
 )
 
+// selfWaking is the first release known in which an engine tells the coordinator
+// itself that it was given work.
+var selfWaking = version{0, 33}
+
 func (v version) before(o version) bool {
 	return v.major < o.major || v.major == o.major && v.minor < o.minor
 }
@@ -117,11 +121,14 @@ func parseVersion(s string) (v version, ok bool) {
 // judge says whether an engine of this version can be spoken to, and what to warn
 // of. Releases up to 0.20 do not say which they are; what they do say is enough to
 // tell them from older ones.
-func (r *ready) judge() (warning string, err error) {
+func (r *ready) judge(coordinated bool) (warning string, err error) {
+	v, ok := parseVersion(r.version)
+	if coordinated && (r.version == "" || ok && v != version{} && v.before(selfWaking)) {
+		return "", fmt.Errorf("data-parallel ranks of vLLM %s are woken by its front end through a coordinator, which weir does not do; it works from vLLM %v on, or with ranks that are started with --headless", r.version, selfWaking)
+	}
 	if r.version == "" {
 		return "", nil
 	}
-	v, ok := parseVersion(r.version)
 	known := fmt.Sprintf("vLLM %v to %v are known to work", oldest, newest)
 	switch {
 	case !ok || v == version{}: // a build from source that was given no number

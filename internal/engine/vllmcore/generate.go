@@ -84,7 +84,7 @@ var payloads = sync.Pool{New: func() any { return new([]byte) }}
 func (s *session) hand(g *generation, req *infer.Request) *infer.Error {
 	buf := payloads.Get().(*[]byte)
 	defer payloads.Put(buf)
-	*buf = appendAdd((*buf)[:0], req, s.opts.EndIDs, float64(time.Now().UnixMicro())/1e6)
+	*buf = appendAdd((*buf)[:0], req, s.opts, float64(time.Now().UnixMicro())/1e6)
 	switch ok, closed := s.out.add(g, *buf); {
 	case closed:
 		return unavailable(s.opts.Name, context.Cause(s.ctx))

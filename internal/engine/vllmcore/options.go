@@ -2,6 +2,9 @@ package vllmcore
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"math"
 	"net"
 	"time"
 
@@ -19,12 +22,18 @@ type Options struct {
 	// EndIDs are the ids that end an answer of the model. The engine does not
 	// know them: without them every answer runs to its limit.
 	EndIDs []uint32
+	// Defaults are sampling parameters for requests that do not say.
+	Defaults Defaults
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int
 	// Lockstep says that the ranks step together, as those of a mixture of experts
 	// do, and have to be woken together.
 	Lockstep bool
+
+	// Coordinated says that a coordinator of vLLM's wakes the ranks. Engines tell
+	// it themselves what it needs for that since 0.33; older ones are refused.
+	Coordinated bool
 
 	// Handshake is where engines say HELLO (vllm serve --headless), and Input and
 	// Output where they are told to connect to. They are bound as long as Run runs.
@@ -73,4 +82,30 @@ func (o Options) withDefaults() Options {
 		o.Warn = func(string) {}
 	}
 	return o
+}
+
+// Defaults are sampling parameters in the words of a model's generation_config.json.
+// What is nil has the engine's own default.
+type Defaults struct {
+	Temperature       *float64 `json:"temperature"`
+	TopP              *float64 `json:"top_p"`
+	TopK              *int     `json:"top_k"`
+	MinP              *float64 `json:"min_p"`
+	RepetitionPenalty *float64 `json:"repetition_penalty"`
+}
+
+// Check refuses values that an engine would refuse with every request.
+func (d *Defaults) Check() error {
+	within := func(name string, v *float64, least, most float64) error {
+		if v != nil && !(*v >= least && *v <= most) {
+			return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)
+		}
+		return nil
+	}
+	err := errors.Join(within("temperature", d.Temperature, 0, 100), within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
+		within("min_p", d.MinP, 0, 1), within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, 100))
+	if d.TopK != nil && (*d.TopK < -1 || *d.TopK > math.MaxInt32) {
+		err = errors.Join(err, fmt.Errorf("top_k is %d; want -1 or more", *d.TopK))
+	}
+	return err
 }

@@ -97,6 +97,13 @@ func (p *peer) Cut() {
 	}
 }
 
+// now gives the engine as it is connected now.
+func (p *peer) now() *coretest.Core {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.core
+}
+
 func (p *peer) update(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -114,7 +114,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	rd, err := decodeReady(word)
 	warning := ""
 	if err == nil {
-		warning, err = rd.judge()
+		warning, err = rd.judge(e.opts.Coordinated)
 	}
 	if err != nil {
 		e.note(fmt.Errorf("engine %d: %w", r.index, err))

@@ -1,6 +1,7 @@
 package vllmcore
 
 import (
+	"context"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -24,4 +25,11 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// done is a context that has ended, to ask without waiting.
+func done() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }

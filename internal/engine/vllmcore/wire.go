@@ -1,6 +1,7 @@
 package vllmcore
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/tinylib/msgp/msgp"
@@ -27,12 +28,12 @@ const addFields = 9
 
 // appendAdd appends the payload of an ADD: req as the positional array that the
 // engine decodes, with the end ids, which the engine itself does not know.
-func appendAdd(b []byte, req *infer.Request, end []uint32, arrival float64) []byte {
+func appendAdd(b []byte, req *infer.Request, o *Options, arrival float64) []byte {
 	b = msgp.AppendArrayHeader(b, addFields)
 	b = msgp.AppendString(b, req.ID)
 	b = appendIDs(b, req.Prompt)
 	b = msgp.AppendNil(b) // mm_features
-	b = appendSampling(b, req, end)
+	b = appendSampling(b, req, o.EndIDs, &o.Defaults)
 	b = msgp.AppendNil(b) // pooling_params
 	b = msgp.AppendFloat64(b, arrival)
 	b = msgp.AppendNil(b) // lora_request
@@ -41,8 +42,8 @@ func appendAdd(b []byte, req *infer.Request, end []uint32, arrival float64) []by
 }
 
 // appendSampling appends the sampling parameters: a map in which what is left out
-// has its default, which is the engine's own, not the model's.
-func appendSampling(b []byte, req *infer.Request, end []uint32) []byte {
+// has the engine's own default.
+func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []byte {
 	head := len(b)
 	b = append(b, 0xde, 0, 0) // a map of up to 2^16 entries, counted below
 	n := 0
@@ -77,17 +78,45 @@ func appendSampling(b []byte, req *infer.Request, end []uint32) []byte {
 		b = msgp.AppendBool(b, true)
 	}
 	s := &req.Sampling
-	if s.Temperature != nil {
+	if v := cmp.Or(s.Temperature, or.Temperature); v != nil {
 		key("temperature")
-		b = msgp.AppendFloat64(b, *s.Temperature)
+		b = msgp.AppendFloat64(b, *v)
 	}
-	if s.TopP != nil {
+	if v := cmp.Or(s.TopP, or.TopP); v != nil {
 		key("top_p")
-		b = msgp.AppendFloat64(b, *s.TopP)
+		b = msgp.AppendFloat64(b, *v)
 	}
-	if s.TopK != nil {
+	if v := cmp.Or(s.TopK, or.TopK); v != nil {
 		key("top_k")
-		b = msgp.AppendInt(b, *s.TopK)
+		b = msgp.AppendInt(b, *v)
+	}
+	if v := cmp.Or(s.MinP, or.MinP); v != nil {
+		key("min_p")
+		b = msgp.AppendFloat64(b, *v)
+	}
+	if v := cmp.Or(s.RepetitionPenalty, or.RepetitionPenalty); v != nil {
+		key("repetition_penalty")
+		b = msgp.AppendFloat64(b, *v)
+	}
+	if s.PresencePenalty != nil {
+		key("presence_penalty")
+		b = msgp.AppendFloat64(b, *s.PresencePenalty)
+	}
+	if s.FrequencyPenalty != nil {
+		key("frequency_penalty")
+		b = msgp.AppendFloat64(b, *s.FrequencyPenalty)
+	}
+	if len(s.LogitBias) > 0 {
+		key("logit_bias")
+		b = msgp.AppendMapHeader(b, uint32(len(s.LogitBias)))
+		for _, bias := range s.LogitBias {
+			b = msgp.AppendUint32(b, bias.ID)
+			b = msgp.AppendFloat64(b, bias.Value)
+		}
+	}
+	if req.Guide != nil {
+		key("structured_outputs")
+		b = appendGuide(b, req.Guide)
 	}
 	if s.Seed != nil {
 		key("seed")
@@ -95,6 +124,41 @@ func appendSampling(b []byte, req *infer.Request, end []uint32) []byte {
 	}
 	b[head+1], b[head+2] = byte(n>>8), byte(n)
 	return b
+}
+
+// carries is what the wire carries beyond what every wire does: all of it.
+const carries = infer.CarriesAll
+
+// appendGuide appends what the output must match. Which of the engine's grammar
+// libraries sees to it is the front end's to say: its own takes xgrammar for
+// structural tags and leaves the choice open elsewhere, where guidance is the one
+// that takes every kind.
+func appendGuide(b []byte, g *infer.Guide) []byte {
+	name, backend := "", "guidance"
+	switch g.Kind {
+	case infer.GuideJSONSchema:
+		name = "json"
+	case infer.GuideRegex:
+		name = "regex"
+	case infer.GuideGrammar:
+		name = "grammar"
+	case infer.GuideChoice:
+		name = "choice"
+	case infer.GuideStructuralTag:
+		name, backend = "structural_tag", "xgrammar"
+	}
+	b = msgp.AppendMapHeader(b, 2)
+	b = msgp.AppendString(b, name)
+	if g.Kind == infer.GuideChoice {
+		b = msgp.AppendArrayHeader(b, uint32(len(g.Choices)))
+		for _, c := range g.Choices {
+			b = msgp.AppendString(b, c)
+		}
+	} else {
+		b = msgp.AppendString(b, g.Text)
+	}
+	b = msgp.AppendString(b, "_backend")
+	return msgp.AppendString(b, backend)
 }
 
 // union gives the ids of both lists, each once, in their order.

@@ -3,6 +3,7 @@ package simserver
 import (
 	"crypto/rand"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -100,6 +101,9 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.logprobs, err = req.alternatives(a.d); err != nil {
 		return nil, err
 	}
+	if err := a.adapt(req); err != nil {
+		return nil, err
+	}
 	var messages jsontext.Value
 	if a.d.chat {
 		messages = req.Messages
@@ -151,6 +155,31 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		}
 	}
 	return requests, nil
+}
+
+// adapt takes from a request what its engine does not know, and refuses what
+// the engine can do and this one cannot.
+func (a *answer) adapt(req *completionRequest) error {
+	if a.voice != sglang {
+		req.InputIDs = nil
+	} else if a.e.opts.SGLang.SkipTokenizer {
+		return infer.Invalid("", "this engine has no tokenizer (--skip-tokenizer-init); use /generate")
+	}
+	if a.voice == plain {
+		return nil
+	}
+	for _, f := range []struct {
+		name  string
+		value jsontext.Value
+	}{
+		{"echo", req.Echo}, {"suffix", req.Suffix}, {"use_beam_search", req.BeamSearch},
+		{"prompt_logprobs", req.PromptLogprobs}, {"return_hidden_states", req.HiddenStates},
+	} {
+		if given(f.value) {
+			return notSimulated(f.name)
+		}
+	}
+	return nil
 }
 
 // introduce puts together what all events begin with.
@@ -214,6 +243,13 @@ func (a *answer) params(req *completionRequest) (sim.Params, error) {
 	if a.voice == vllm {
 		// Here the lowest comes first.
 		p.Priority = -p.Priority
+		if rank := a.r.Header.Get("X-Data-Parallel-Rank"); rank != "" {
+			n, err := strconv.Atoi(rank)
+			if err != nil {
+				return p, infer.Invalid("X-Data-Parallel-Rank", "X-Data-Parallel-Rank is %q; it must be a number", rank)
+			}
+			p.DPRank = &n
+		}
 		p.StreamInterval = req.StreamInterval
 	}
 	if req.Seed != nil {

@@ -46,6 +46,13 @@ type completionRequest struct {
 	DataParallelRank *int           `json:"data_parallel_rank"`
 	StreamInterval   int            `json:"stream_interval"`
 
+	// Of both, and not simulated.
+	Echo           jsontext.Value `json:"echo"`
+	Suffix         jsontext.Value `json:"suffix"`
+	BeamSearch     jsontext.Value `json:"use_beam_search"`
+	PromptLogprobs jsontext.Value `json:"prompt_logprobs"`
+	HiddenStates   jsontext.Value `json:"return_hidden_states"`
+
 	modeFields
 }
 

@@ -34,7 +34,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("POST /v1/completions", e.completion(textDialect, plain))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeError))
 	mux.HandleFunc("GET /v1/models", e.models)
-	mux.HandleFunc("GET /v1/models/{model...}", e.model)
+	mux.HandleFunc("GET /v1/models/{model...}", e.model("weir"))
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -201,14 +201,17 @@ func writeModels[T any](w http.ResponseWriter, data []T) {
 	}{"list", data})
 }
 
-func (e *Engine) model(w http.ResponseWriter, r *http.Request) {
-	for _, c := range e.cards("weir") {
-		if c.ID == r.PathValue("model") {
-			writeJSON(w, http.StatusOK, c)
-			return
+// model serves the card of one model.
+func (e *Engine) model(owner string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range e.cards(owner) {
+			if c.ID == r.PathValue("model") {
+				writeJSON(w, http.StatusOK, c)
+				return
+			}
 		}
+		writeError(w, e.noModel(r.PathValue("model")))
 	}
-	writeError(w, e.noModel(r.PathValue("model")))
 }
 
 // noModel is the error of a name that is not the engine's.

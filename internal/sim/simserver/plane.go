@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -75,6 +76,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		VocabSize:     uint32(o.VocabSize),
 		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
+		Carries:       planeCarries.Words(),
 	}, nil
 }
 
@@ -113,6 +115,25 @@ func (p *planeServer) callerConn(ctx context.Context) *conn {
 	return nil
 }
 
+// planeCarries is what the plane takes beyond what all engines do. What changes
+// how an id is drawn changes nothing here, where none is.
+const planeCarries = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesJSONSchema
+
+// askOf reads what the output must match.
+func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
+	switch kind := g.GetKind().(type) {
+	case nil:
+		return ask, nil
+	case *planepb.Guide_JsonSchema:
+		if p.e.opts.Speaker == nil {
+			return ask, infer.Errorf(infer.CodeUnsupported, "the engine has nobody to write by a schema")
+		}
+		ask.Schema, err = askSchema("guide", jsontext.Value(kind.JsonSchema))
+		return ask, err
+	}
+	return ask, infer.Invalid("guide", "the engine writes by a JSON schema only")
+}
+
 // Submit implements the plane.
 func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
 	created := trace.Now()
@@ -133,7 +154,10 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
 	var prepared sim.Request
-	_, err := p.e.script(&params, content.Ask{})
+	ask, err := p.askOf(req.GetGuide())
+	if err == nil {
+		_, err = p.e.script(&params, ask)
+	}
 	if err == nil {
 		prepared, err = p.e.prepare.Prepare(params)
 	}

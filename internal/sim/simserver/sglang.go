@@ -72,6 +72,9 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeSGLangError))
 	mux.HandleFunc("GET /v1/models", e.engineModels("sglang"))
+	mux.HandleFunc("GET /v1/models/{model...}", e.model("sglang"))
+	mux.HandleFunc("POST /v1/tokenize", f.tokenize)
+	mux.HandleFunc("POST /v1/detokenize", f.detokenize)
 	mux.HandleFunc("GET /health", f.health)
 	mux.HandleFunc("GET /health_generate", f.health)
 	for _, prefix := range []string{"/", "/get_"} {

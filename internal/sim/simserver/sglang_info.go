@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
@@ -249,4 +252,69 @@ func (f *sglangFace) flushCache(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "The cache was flushed.")
+}
+
+// tokenize gives the ids of a text, a list of texts, or a chat.
+func (f *sglangFace) tokenize(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Prompt   jsontext.Value `json:"prompt"`
+		Messages jsontext.Value `json:"messages"`
+	}
+	err := f.bodyOf(w, r, &req)
+	if err == nil && given(req.Prompt) == given(req.Messages) {
+		err = infer.Invalid("prompt", "give either prompt or messages")
+	}
+	var prompts [][]uint32
+	switch {
+	case err != nil:
+	case given(req.Messages):
+		prompts, err = f.e.chatPrompt(&completionRequest{Messages: req.Messages})
+	default:
+		prompts, err = f.e.textPrompts("prompt", req.Prompt)
+	}
+	if err != nil {
+		writeSGLangError(w, err)
+		return
+	}
+	var counts []int
+	for _, ids := range prompts {
+		counts = append(counts, len(ids))
+	}
+	answer := map[string]any{"tokens": prompts, "count": counts, "max_model_len": f.e.prepare.ContextLength}
+	if req.Prompt.Kind() != '[' {
+		answer["tokens"], answer["count"] = prompts[0], counts[0]
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// detokenize gives the text of ids, or of lists of them.
+func (f *sglangFace) detokenize(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Tokens jsontext.Value `json:"tokens"`
+	}
+	err := f.bodyOf(w, r, &req)
+	var one []uint32
+	var many [][]uint32
+	single := false
+	switch {
+	case err != nil:
+	case json.Unmarshal(req.Tokens, &one) == nil:
+		many, single = [][]uint32{one}, true
+	case json.Unmarshal(req.Tokens, &many) != nil:
+		err = infer.Invalid("tokens", "tokens must be a list of token ids, or a list of such lists")
+	}
+	texts := make([]string, len(many))
+	for i := range many {
+		if err == nil {
+			texts[i], err = f.e.detokenize("tokens", many[i])
+		}
+	}
+	switch {
+	case err != nil:
+		writeSGLangError(w, err)
+	case single:
+		writeJSON(w, http.StatusOK, map[string]any{"text": texts[0]})
+	default:
+		writeJSON(w, http.StatusOK, map[string]any{"text": texts})
+	}
 }

@@ -601,3 +601,80 @@ func TestCumulativeEventsGrow(t *testing.T) {
 		}
 	}
 }
+
+// A request that was sent back to the queue says so when it ends. One that is
+// aborted there repeats its last id and all of its text; one that is aborted
+// while it runs does not.
+func TestGenerateRetracted(t *testing.T) {
+	for _, incremental := range []bool{false, true} {
+		b := sglangBench(t, SGLangOptions{Incremental: incremental}, sim.Options{
+			KVTokens: 700, PageSize: 1, Cost: sim.Constant{Prefill: time.Millisecond, Decode: 2 * time.Millisecond},
+		})
+		begin := func() []chan generatedAnswer {
+			var answers []chan generatedAnswer
+			for _, rid := range []string{"a", "b"} {
+				answer := make(chan generatedAnswer, 1)
+				answers = append(answers, answer)
+				go func() {
+					answer <- b.generate(fmt.Sprintf(`{"text":%q,"rid":%q,"stream":true,"sampling_params":{"max_new_tokens":400,"ignore_eos":true}}`, rid, rid))
+				}()
+			}
+			b.settle("a retraction", func(State) bool {
+				ranks := b.e.loadOfRanks()
+				return ranks[0].retracted == 1 && ranks[0].running == 1
+			})
+			return answers
+		}
+		collect := func(a generatedAnswer) (text string, ids []uint32) {
+			for _, g := range a.all {
+				if g.Meta.PromptTokens == nil {
+					continue
+				}
+				if incremental {
+					text, ids = text+*g.Text, append(ids, g.OutputIDs...)
+				} else {
+					text, ids = *g.Text, g.OutputIDs
+				}
+			}
+			return text, ids
+		}
+		retracted := 0
+		for _, answer := range begin() {
+			a := <-answer
+			m := a.last().Meta
+			if _, ids := collect(a); len(ids) != 400 || m.CompletionTokens != 400 || m.FinishReason.Type != "length" {
+				t.Errorf("incremental %v: %d ids, %+v", incremental, len(ids), m)
+			}
+			retracted += m.Retractions
+		}
+		if retracted == 0 {
+			t.Error("none was retracted")
+		}
+
+		answers := begin()
+		resp, err := b.client.Post(b.sglang+"/abort_request", "application/json", strings.NewReader(`{"abort_all":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		queued := 0
+		for _, answer := range answers {
+			a := <-answer
+			text, ids := collect(a)
+			last := a.last()
+			if last.Meta.FinishReason.Type != "abort" || last.Meta.CompletionTokens != len(ids) || !a.done {
+				t.Errorf("incremental %v: %d ids, %+v", incremental, len(ids), last.Meta)
+			}
+			if last.Meta.PromptTokens != nil {
+				continue
+			}
+			queued++
+			if !slices.Equal(last.OutputIDs, ids[len(ids)-1:]) || *last.Text != text || last.Meta.CachedTokens != nil {
+				t.Errorf("incremental %v: the abort has %v of %v, and %q of %q", incremental, last.OutputIDs, ids, *last.Text, text)
+			}
+		}
+		if queued != 1 {
+			t.Errorf("%d were aborted in the queue, want 1", queued)
+		}
+	}
+}

@@ -23,6 +23,8 @@ type State struct {
 	Rejected uint64 `json:"rejected"`
 
 	PromptTokens    uint64 `json:"prompt_tokens"`    // computed
+	CachedTokens    uint64 `json:"cached_tokens"`    // found in the KV cache
+	EvictedTokens   uint64 `json:"evicted_tokens"`   // of the KV cache
 	GeneratedTokens uint64 `json:"generated_tokens"` // by the core
 	Steps           uint64 `json:"steps"`
 	Retracted       uint64 `json:"retracted"` // times that a request was sent back to the queue
@@ -52,7 +54,7 @@ func (e *Engine) State() State {
 		Name: e.prepare.Name, Model: e.prepare.Model, Instance: e.instance,
 		Running: n.Running, Waiting: n.Waiting,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
-		PromptTokens: n.Prefilled, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
+		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
 		Sessions: e.sessions.len(),
 		LateP50:  ms(late.quantile(0.50)), LateP99: ms(late.quantile(0.99)), LateMax: ms(late.max), LostTime: ms(n.Lost),
 		Faults: faults,

@@ -243,7 +243,7 @@ func TestPause(t *testing.T) {
 	gaps := make(chan time.Duration, 2)
 	for _, id := range []string{"this", "other"} {
 		go func() {
-			req, _ := http.NewRequest(http.MethodPost, b.openai+chat, strings.NewReader(strings.Replace(ask, "20", "60", 1)+`,"stream":true}`))
+			req, _ := http.NewRequest(http.MethodPost, b.openai+chat, strings.NewReader(strings.Replace(ask, "20", "400", 1)+`,"stream":true}`))
 			req.Header.Set("X-Request-Id", id)
 			resp, err := b.client.Do(req)
 			if err != nil {

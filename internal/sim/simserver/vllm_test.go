@@ -273,6 +273,12 @@ func TestEngineErrors(t *testing.T) {
 		{b.sglang + "/v1/completions", "", `{"prompt":""}`, 400, `"object":"error"`},
 		{b.sglang + "/abort_request", "text/plain", `{}`, 400, `"object":"error"`},
 		{b.sglang + "/nothing", "", `{}`, 404, `{"detail":"Not Found"}`},
+		{b.sglang + "/v1/completions", "", `{"prompt":"a","echo":true}`, 400, "echo"},
+		{b.vllm + "/v1/completions", "", `{"prompt":"a","prompt_logprobs":1}`, 400, `"param":"prompt_logprobs"`},
+		{b.sglang + "/v1/tokenize", "", `{}`, 400, "either"},
+		{b.sglang + "/v1/tokenize", "", `{"prompt":"\u0000"}`, 400, "NUL"},
+		{b.sglang + "/v1/detokenize", "", `{"tokens":"x"}`, 400, "tokens"},
+		{b.sglang + "/v1/detokenize", "", `{"tokens":[99999]}`, 400, "vocabulary"},
 	} {
 		kind := c.kind
 		if kind == "" {
@@ -347,23 +353,24 @@ func TestEngineInfo(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	// Tokens and back.
-	resp, err := b.client.Post(b.vllm+"/tokenize", "application/json", strings.NewReader(`{"prompt":"abc"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if string(text) != `{"count":3,"max_model_len":131072,"tokens":[97,98,99],"token_strs":null}` {
-		t.Errorf("%s", text)
-	}
-	resp, err = b.client.Post(b.vllm+"/detokenize", "application/json", strings.NewReader(`{"tokens":[97,98,99,200]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ = io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if string(text) != "{\"prompt\":\"abc\ufffd\"}" {
-		t.Errorf("%s", text)
+	for _, c := range []struct{ url, body, want string }{
+		{b.vllm + "/tokenize", `{"prompt":"abc"}`, `{"count":3,"max_model_len":131072,"tokens":[97,98,99],"token_strs":null}`},
+		{b.vllm + "/detokenize", `{"tokens":[97,98,99,200]}`, "{\"prompt\":\"abc\ufffd\"}"},
+		{b.sglang + "/v1/tokenize", `{"prompt":"abc"}`, `"tokens":[97,98,99]`},
+		{b.sglang + "/v1/tokenize", `{"prompt":["abc","x"]}`, `"tokens":[[97,98,99],[120]]`},
+		{b.sglang + "/v1/tokenize", `{"messages":[{"role":"user","content":"x"}]}`, `"count":7`},
+		{b.sglang + "/v1/detokenize", `{"tokens":[97,98]}`, `{"text":"ab"}`},
+		{b.sglang + "/v1/detokenize", `{"tokens":[[97],[98]]}`, `{"text":["a","b"]}`},
+	} {
+		resp, err := b.client.Post(c.url, "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !strings.Contains(string(text), c.want) {
+			t.Errorf("%s %s: %s", c.url, c.body, text)
+		}
 	}
 	// The cache is emptied, and the prompt is computed again.
 	if status, text := b.get(b.sglang + "/flush_cache"); status != 200 || text == "" {

@@ -132,6 +132,11 @@ type Facts struct {
 	VocabSize     uint32                 `protobuf:"varint,7,opt,name=vocab_size,json=vocabSize,proto3" json:"vocab_size,omitempty"`
 	MaxRunning    uint32                 `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
 	EosIds        []uint32               `protobuf:"varint,9,rep,packed,name=eos_ids,json=eosIds,proto3" json:"eos_ids,omitempty"`
+	// Which of the fields of SubmitRequest from min_p on the engine acts on, by
+	// these words: min_p, penalties, repetition_penalty, logit_bias, and of guide
+	// json_schema, regex, grammar, choice, structural_tag. A gateway sends it no
+	// others: an engine that did not know them would drop them unseen.
+	Carries       []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +230,13 @@ func (x *Facts) GetMaxRunning() uint32 {
 func (x *Facts) GetEosIds() []uint32 {
 	if x != nil {
 		return x.EosIds
+	}
+	return nil
+}
+
+func (x *Facts) GetCarries() []string {
+	if x != nil {
+		return x.Carries
 	}
 	return nil
 }
@@ -616,21 +628,27 @@ func (x *Finish) GetMessage() string {
 }
 
 type SubmitRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
-	Slot          uint32                 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"` // chosen by the gateway, free again after its Finish
-	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Prompt        []uint32               `protobuf:"varint,4,rep,packed,name=prompt,proto3" json:"prompt,omitempty"`
-	MaxTokens     uint32                 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
-	MinTokens     uint32                 `protobuf:"varint,6,opt,name=min_tokens,json=minTokens,proto3" json:"min_tokens,omitempty"`
-	IgnoreEos     bool                   `protobuf:"varint,7,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
-	StopIds       []uint32               `protobuf:"varint,8,rep,packed,name=stop_ids,json=stopIds,proto3" json:"stop_ids,omitempty"`
-	Temperature   *float64               `protobuf:"fixed64,9,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
-	TopP          *float64               `protobuf:"fixed64,10,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
-	TopK          *int32                 `protobuf:"varint,11,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
-	Seed          *int64                 `protobuf:"varint,12,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Session           uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Slot              uint32                 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"` // chosen by the gateway, free again after its Finish
+	RequestId         string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Prompt            []uint32               `protobuf:"varint,4,rep,packed,name=prompt,proto3" json:"prompt,omitempty"`
+	MaxTokens         uint32                 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
+	MinTokens         uint32                 `protobuf:"varint,6,opt,name=min_tokens,json=minTokens,proto3" json:"min_tokens,omitempty"`
+	IgnoreEos         bool                   `protobuf:"varint,7,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
+	StopIds           []uint32               `protobuf:"varint,8,rep,packed,name=stop_ids,json=stopIds,proto3" json:"stop_ids,omitempty"`
+	Temperature       *float64               `protobuf:"fixed64,9,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
+	TopP              *float64               `protobuf:"fixed64,10,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
+	TopK              *int32                 `protobuf:"varint,11,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
+	Seed              *int64                 `protobuf:"varint,12,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	MinP              *float64               `protobuf:"fixed64,13,opt,name=min_p,json=minP,proto3,oneof" json:"min_p,omitempty"`
+	PresencePenalty   *float64               `protobuf:"fixed64,14,opt,name=presence_penalty,json=presencePenalty,proto3,oneof" json:"presence_penalty,omitempty"`
+	FrequencyPenalty  *float64               `protobuf:"fixed64,15,opt,name=frequency_penalty,json=frequencyPenalty,proto3,oneof" json:"frequency_penalty,omitempty"`
+	RepetitionPenalty *float64               `protobuf:"fixed64,16,opt,name=repetition_penalty,json=repetitionPenalty,proto3,oneof" json:"repetition_penalty,omitempty"`
+	LogitBias         []*LogitBias           `protobuf:"bytes,17,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty"`
+	Guide             *Guide                 `protobuf:"bytes,18,opt,name=guide,proto3" json:"guide,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SubmitRequest) Reset() {
@@ -747,6 +765,276 @@ func (x *SubmitRequest) GetSeed() int64 {
 	return 0
 }
 
+func (x *SubmitRequest) GetMinP() float64 {
+	if x != nil && x.MinP != nil {
+		return *x.MinP
+	}
+	return 0
+}
+
+func (x *SubmitRequest) GetPresencePenalty() float64 {
+	if x != nil && x.PresencePenalty != nil {
+		return *x.PresencePenalty
+	}
+	return 0
+}
+
+func (x *SubmitRequest) GetFrequencyPenalty() float64 {
+	if x != nil && x.FrequencyPenalty != nil {
+		return *x.FrequencyPenalty
+	}
+	return 0
+}
+
+func (x *SubmitRequest) GetRepetitionPenalty() float64 {
+	if x != nil && x.RepetitionPenalty != nil {
+		return *x.RepetitionPenalty
+	}
+	return 0
+}
+
+func (x *SubmitRequest) GetLogitBias() []*LogitBias {
+	if x != nil {
+		return x.LogitBias
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetGuide() *Guide {
+	if x != nil {
+		return x.Guide
+	}
+	return nil
+}
+
+// LogitBias is added to the logit of an id before one is drawn.
+type LogitBias struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Value         float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogitBias) Reset() {
+	*x = LogitBias{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogitBias) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogitBias) ProtoMessage() {}
+
+func (x *LogitBias) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogitBias.ProtoReflect.Descriptor instead.
+func (*LogitBias) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LogitBias) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *LogitBias) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// Guide is what the output must match.
+type Guide struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Guide_JsonSchema
+	//	*Guide_Regex
+	//	*Guide_Grammar
+	//	*Guide_Choice
+	//	*Guide_StructuralTag
+	Kind          isGuide_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Guide) Reset() {
+	*x = Guide{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Guide) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Guide) ProtoMessage() {}
+
+func (x *Guide) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Guide.ProtoReflect.Descriptor instead.
+func (*Guide) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Guide) GetKind() isGuide_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Guide) GetJsonSchema() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Guide_JsonSchema); ok {
+			return x.JsonSchema
+		}
+	}
+	return ""
+}
+
+func (x *Guide) GetRegex() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Guide_Regex); ok {
+			return x.Regex
+		}
+	}
+	return ""
+}
+
+func (x *Guide) GetGrammar() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Guide_Grammar); ok {
+			return x.Grammar
+		}
+	}
+	return ""
+}
+
+func (x *Guide) GetChoice() *Choices {
+	if x != nil {
+		if x, ok := x.Kind.(*Guide_Choice); ok {
+			return x.Choice
+		}
+	}
+	return nil
+}
+
+func (x *Guide) GetStructuralTag() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Guide_StructuralTag); ok {
+			return x.StructuralTag
+		}
+	}
+	return ""
+}
+
+type isGuide_Kind interface {
+	isGuide_Kind()
+}
+
+type Guide_JsonSchema struct {
+	JsonSchema string `protobuf:"bytes,1,opt,name=json_schema,json=jsonSchema,proto3,oneof"`
+}
+
+type Guide_Regex struct {
+	Regex string `protobuf:"bytes,2,opt,name=regex,proto3,oneof"`
+}
+
+type Guide_Grammar struct {
+	Grammar string `protobuf:"bytes,3,opt,name=grammar,proto3,oneof"`
+}
+
+type Guide_Choice struct {
+	Choice *Choices `protobuf:"bytes,4,opt,name=choice,proto3,oneof"`
+}
+
+type Guide_StructuralTag struct {
+	StructuralTag string `protobuf:"bytes,5,opt,name=structural_tag,json=structuralTag,proto3,oneof"` // a JSON object
+}
+
+func (*Guide_JsonSchema) isGuide_Kind() {}
+
+func (*Guide_Regex) isGuide_Kind() {}
+
+func (*Guide_Grammar) isGuide_Kind() {}
+
+func (*Guide_Choice) isGuide_Kind() {}
+
+func (*Guide_StructuralTag) isGuide_Kind() {}
+
+type Choices struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          []string               `protobuf:"bytes,1,rep,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Choices) Reset() {
+	*x = Choices{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Choices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Choices) ProtoMessage() {}
+
+func (x *Choices) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Choices.ProtoReflect.Descriptor instead.
+func (*Choices) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Choices) GetText() []string {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
 type SubmitReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerCreated uint64                 `protobuf:"fixed64,1,opt,name=server_created,json=serverCreated,proto3" json:"server_created,omitempty"` // CLOCK_MONOTONIC ns of the engine
@@ -756,7 +1044,7 @@ type SubmitReply struct {
 
 func (x *SubmitReply) Reset() {
 	*x = SubmitReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +1056,7 @@ func (x *SubmitReply) String() string {
 func (*SubmitReply) ProtoMessage() {}
 
 func (x *SubmitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +1069,7 @@ func (x *SubmitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitReply.ProtoReflect.Descriptor instead.
 func (*SubmitReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitReply) GetServerCreated() uint64 {
@@ -802,7 +1090,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1102,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1115,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ControlRequest) GetSession() uint64 {
@@ -861,7 +1149,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1161,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1174,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Abort) GetSlot() uint32 {
@@ -912,7 +1200,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1212,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1225,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Ping) GetGatewayTime() uint64 {
@@ -957,7 +1245,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1257,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1270,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ControlReply) GetGatewayTime() uint64 {
@@ -1004,7 +1292,7 @@ var File_weir_plane_v1_plane_proto protoreflect.FileDescriptor
 const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\n" +
 	"\x19weir/plane/v1/plane.proto\x12\rweir.plane.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\x8a\x02\n" +
+	"\x0fDescribeRequest\"\xa4\x02\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1016,7 +1304,9 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"vocab_size\x18\a \x01(\rR\tvocabSize\x12\x1f\n" +
 	"\vmax_running\x18\b \x01(\rR\n" +
 	"maxRunning\x12\x17\n" +
-	"\aeos_ids\x18\t \x03(\rR\x06eosIds\"B\n" +
+	"\aeos_ids\x18\t \x03(\rR\x06eosIds\x12\x18\n" +
+	"\acarries\x18\n" +
+	" \x03(\tR\acarries\"B\n" +
 	"\fStepsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\"\xf2\x01\n" +
@@ -1055,7 +1345,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vREASON_STOP\x10\x01\x12\x11\n" +
 	"\rREASON_LENGTH\x10\x02\x12\x10\n" +
 	"\fREASON_ABORT\x10\x03\x12\x10\n" +
-	"\fREASON_ERROR\x10\x04\"\x8d\x03\n" +
+	"\fREASON_ERROR\x10\x04\"\xee\x05\n" +
 	"\rSubmitRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x1d\n" +
@@ -1073,11 +1363,35 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x05top_p\x18\n" +
 	" \x01(\x01H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
 	"\x05top_k\x18\v \x01(\x05H\x02R\x04topK\x88\x01\x01\x12\x17\n" +
-	"\x04seed\x18\f \x01(\x03H\x03R\x04seed\x88\x01\x01B\x0e\n" +
+	"\x04seed\x18\f \x01(\x03H\x03R\x04seed\x88\x01\x01\x12\x18\n" +
+	"\x05min_p\x18\r \x01(\x01H\x04R\x04minP\x88\x01\x01\x12.\n" +
+	"\x10presence_penalty\x18\x0e \x01(\x01H\x05R\x0fpresencePenalty\x88\x01\x01\x120\n" +
+	"\x11frequency_penalty\x18\x0f \x01(\x01H\x06R\x10frequencyPenalty\x88\x01\x01\x122\n" +
+	"\x12repetition_penalty\x18\x10 \x01(\x01H\aR\x11repetitionPenalty\x88\x01\x01\x127\n" +
+	"\n" +
+	"logit_bias\x18\x11 \x03(\v2\x18.weir.plane.v1.LogitBiasR\tlogitBias\x12*\n" +
+	"\x05guide\x18\x12 \x01(\v2\x14.weir.plane.v1.GuideR\x05guideB\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\b\n" +
 	"\x06_top_kB\a\n" +
-	"\x05_seed\"4\n" +
+	"\x05_seedB\b\n" +
+	"\x06_min_pB\x13\n" +
+	"\x11_presence_penaltyB\x14\n" +
+	"\x12_frequency_penaltyB\x15\n" +
+	"\x13_repetition_penalty\"1\n" +
+	"\tLogitBias\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"\xc1\x01\n" +
+	"\x05Guide\x12!\n" +
+	"\vjson_schema\x18\x01 \x01(\tH\x00R\n" +
+	"jsonSchema\x12\x16\n" +
+	"\x05regex\x18\x02 \x01(\tH\x00R\x05regex\x12\x1a\n" +
+	"\agrammar\x18\x03 \x01(\tH\x00R\agrammar\x120\n" +
+	"\x06choice\x18\x04 \x01(\v2\x16.weir.plane.v1.ChoicesH\x00R\x06choice\x12'\n" +
+	"\x0estructural_tag\x18\x05 \x01(\tH\x00R\rstructuralTagB\x06\n" +
+	"\x04kind\"\x1d\n" +
+	"\aChoices\x12\x12\n" +
+	"\x04text\x18\x01 \x03(\tR\x04text\"4\n" +
 	"\vSubmitReply\x12%\n" +
 	"\x0eserver_created\x18\x01 \x01(\x06R\rserverCreated\"\x7f\n" +
 	"\x0eControlRequest\x12\x18\n" +
@@ -1113,7 +1427,7 @@ func file_weir_plane_v1_plane_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(Finish_Reason)(0),      // 0: weir.plane.v1.Finish.Reason
 	(*DescribeRequest)(nil), // 1: weir.plane.v1.DescribeRequest
@@ -1124,32 +1438,38 @@ var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(*Stamps)(nil),          // 6: weir.plane.v1.Stamps
 	(*Finish)(nil),          // 7: weir.plane.v1.Finish
 	(*SubmitRequest)(nil),   // 8: weir.plane.v1.SubmitRequest
-	(*SubmitReply)(nil),     // 9: weir.plane.v1.SubmitReply
-	(*ControlRequest)(nil),  // 10: weir.plane.v1.ControlRequest
-	(*Abort)(nil),           // 11: weir.plane.v1.Abort
-	(*Ping)(nil),            // 12: weir.plane.v1.Ping
-	(*ControlReply)(nil),    // 13: weir.plane.v1.ControlReply
+	(*LogitBias)(nil),       // 9: weir.plane.v1.LogitBias
+	(*Guide)(nil),           // 10: weir.plane.v1.Guide
+	(*Choices)(nil),         // 11: weir.plane.v1.Choices
+	(*SubmitReply)(nil),     // 12: weir.plane.v1.SubmitReply
+	(*ControlRequest)(nil),  // 13: weir.plane.v1.ControlRequest
+	(*Abort)(nil),           // 14: weir.plane.v1.Abort
+	(*Ping)(nil),            // 15: weir.plane.v1.Ping
+	(*ControlReply)(nil),    // 16: weir.plane.v1.ControlReply
 }
 var file_weir_plane_v1_plane_proto_depIdxs = []int32{
 	5,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
 	6,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
 	7,  // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
 	0,  // 3: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
-	11, // 4: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
-	12, // 5: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
-	1,  // 6: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
-	3,  // 7: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
-	8,  // 8: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
-	10, // 9: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
-	2,  // 10: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
-	4,  // 11: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
-	9,  // 12: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
-	13, // 13: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	9,  // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
+	10, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
+	11, // 6: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
+	14, // 7: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
+	15, // 8: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
+	1,  // 9: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
+	3,  // 10: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
+	8,  // 11: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
+	13, // 12: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
+	2,  // 13: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
+	4,  // 14: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
+	12, // 15: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
+	16, // 16: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_plane_v1_plane_proto_init() }
@@ -1158,13 +1478,20 @@ func file_weir_plane_v1_plane_proto_init() {
 		return
 	}
 	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[9].OneofWrappers = []any{
+		(*Guide_JsonSchema)(nil),
+		(*Guide_Regex)(nil),
+		(*Guide_Grammar)(nil),
+		(*Guide_Choice)(nil),
+		(*Guide_StructuralTag)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_plane_v1_plane_proto_rawDesc), len(file_weir_plane_v1_plane_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

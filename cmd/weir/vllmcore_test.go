@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/engine/vllmcore/coretest"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// said is what an engine core says, over and over.
+const said = "The quick brown fox jumps over the lazy dog and counts to seven. "
+
+// cores is a place for engine cores that say the sentence: one id an output and
+// all that was asked for at once, unless the first id is to be the only one.
+type cores struct {
+	t   *testing.T
+	ids []uint32
+
+	mu       sync.Mutex
+	holdBack bool
+	aborted  int
+}
+
+func newCores(t *testing.T) *cores {
+	tokenize := exec.Command(binary, "tokenize", "-")
+	tokenize.Stdin = strings.NewReader(said)
+	out, err := tokenize.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cores{t: t}
+	if err := json.Unmarshal(out, &c.ids); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start connects an engine.
+func (c *cores) start(o coretest.Options) *coretest.Core {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	o.Receive = c.receive
+	core, err := coretest.Start(ctx, o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(core.Close)
+	return core
+}
+
+func (c *cores) receive(core *coretest.Core, m coretest.Message) {
+	c.mu.Lock()
+	c.aborted += len(m.Abort)
+	holdBack := c.holdBack
+	c.mu.Unlock()
+	if m.Type == 3 {
+		core.Send(coretest.Batch{Call: m.Call})
+	}
+	if m.Type != 0 {
+		return
+	}
+	now := trace.Now()
+	limit := int(coretest.Number(m.Add.Sampling["max_tokens"]))
+	for i := range limit {
+		o := coretest.Output{ID: m.Add.ID, IDs: []uint32{c.ids[i%len(c.ids)]}, Finish: -1}
+		if i == 0 {
+			o.Prompt, o.Cached, o.Queued, o.Scheduled = len(m.Add.Prompt), 1, now, now+1
+		}
+		if i == limit-1 {
+			o.Finish = 1
+		}
+		core.Send(coretest.Batch{Outputs: []coretest.Output{o}})
+		if holdBack {
+			return
+		}
+	}
+}
+
+func (c *cores) hold(back bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holdBack = back
+}
+
+func (c *cores) wereAborted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.aborted
+}
+
+// streamed gives what a stream of completions said, and whether it ended well.
+func streamed(a answer) (text string, done bool) {
+	for line := range bytes.Lines(a.body) {
+		data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data: "))
+		if !ok {
+			continue
+		}
+		if done = string(data) == "[DONE]"; done {
+			continue
+		}
+		var e struct{ Choices []struct{ Text string } }
+		if json.Unmarshal(data, &e) == nil {
+			for _, choice := range e.Choices {
+				text += choice.Text
+			}
+		}
+	}
+	return text, done
+}
+
+func (g *gateway) say(n int) answer {
+	return post(g.t, g.url+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":"Say it.","stream":true,"max_tokens":%d}`, n))
+}
+
+// whole wants an answer of n sentences.
+func (g *gateway) whole(c *cores, n int) {
+	g.t.Helper()
+	if text, done := streamed(g.say(n * len(c.ids))); !done || text != strings.Repeat(said, n) {
+		g.t.Errorf("%q, done %v", text, done)
+	}
+}
+
+func shortTemp(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "vc") // short enough for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	return dir
+}
+
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestVLLMCore: an engine core dials in, serves, is hung up on, dies in the middle
+// of a stream, and comes again.
+func TestVLLMCore(t *testing.T) {
+	c := newCores(t)
+	shortTemp(t)
+	at := freePort(t)
+	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
+	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1")) {
+		t.Errorf("an engine that has not come: %s", b)
+	}
+	first := c.start(coretest.Options{Handshake: "tcp://" + at})
+	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
+	g.whole(c, 3)
+	var streams sync.WaitGroup
+	for range 32 {
+		streams.Go(func() { g.whole(c, 8) })
+	}
+	streams.Wait()
+	if n := metric(t, g.admin, "weir_vllm_core_ids_total"); n != float64((3+32*8)*len(c.ids)) {
+		t.Errorf("%v ids", n)
+	}
+
+	c.hold(true)
+	begun := func() *http.Response {
+		resp, err := http.Post(g.url+"/v1/completions", "application/json", strings.NewReader(`{"model":"weir-sim","prompt":"Say it.","stream":true,"max_tokens":99}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	begun().Body.Close()
+	eventually(t, "aborted", func() bool { return c.wereAborted() == 1 })
+
+	cut := begun()
+	first.Close()
+	rest := read(cut)
+	if _, done := streamed(rest); done || !bytes.Contains(rest.body, []byte(`"error"`)) {
+		t.Errorf("a stream whose engine died: %s, %v", rest.body, rest.err)
+	}
+	eventually(t, "not ready", func() bool { return get(t, g.admin+"/readyz").status != http.StatusOK })
+	c.hold(false)
+	c.start(coretest.Options{Handshake: "tcp://" + at})
+	eventually(t, "ready again", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
+	g.whole(c, 1)
+	if ended := g.balanced(); ended["finished"] != 34 || ended["cancelled"] != 1 || ended["failed"] != 1 {
+		t.Errorf("%v", ended)
+	}
+	g.interrupt()
+	r := g.records()[0]
+	if leg := r.Attempts[0].Legs[0]; leg["queue_time_start"] == nil || leg["acked_time"] == nil {
+		t.Errorf("leg %v", leg)
+	}
+}
+
+// TestFrontend: started as vLLM starts its front end, with sockets that vLLM has
+// bound, or with addresses as earlier releases did.
+func TestFrontend(t *testing.T) {
+	c := newCores(t)
+	dir := shortTemp(t)
+	folder := modelFolder(t)
+	args := func(more string) string {
+		return fmt.Sprintf(`{"model_tag":%q,"served_model_name":["weir-sim"]%s}`, folder, more)
+	}
+	listener := func(network, address string) *os.File {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		f, err := l.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	run := func(t *testing.T, files []*os.File, flags ...string) *gateway {
+		p := startWith(t, files, []string{"WEIR_ADMIN_LISTEN=127.0.0.1:0"}, append([]string{"frontend", "--listen-fd", "3",
+			"--engine-start-index", "2", "--engine-count", "1", "--data-parallel-size", "4"}, flags...)...)
+		return &gateway{weir: p, url: p.line("gateway"), admin: p.line("admin")}
+	}
+	try := func(t *testing.T, g *gateway, in, out string) {
+		c.start(coretest.Options{Input: "ipc://" + in, Output: "ipc://" + out, Index: 2})
+		eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
+		g.t = t
+		g.whole(c, 2)
+		g.interrupt()
+	}
+	t.Run("sockets", func(t *testing.T) {
+		in, out := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+		files := []*os.File{listener("tcp", "127.0.0.1:0"), listener("unix", in), listener("unix", out)}
+		try(t, run(t, files, "--input-listener-fd", "4", "--output-listener-fd", "5", "--args-json", args(`,"gpu_memory_utilization":0.5`)), in, out)
+	})
+	t.Run("addresses", func(t *testing.T) {
+		in, out := filepath.Join(dir, "c"), filepath.Join(dir, "d")
+		try(t, run(t, []*os.File{listener("tcp", "127.0.0.1:0")}, "--input-address", "ipc://"+in, "--output-address", "ipc://"+out, "--args-json", args("")), in, out)
+	})
+	t.Run("refused", func(t *testing.T) {
+		for _, test := range []struct{ json, want string }{
+			{args(`,"api_key":["secret"]`), "--api-key of vllm serve is not carried"},
+			{args(`,"chat_template":"x.jinja"`), "chat_template.jinja"},
+			{`{}`, "no model_tag"},
+			{`{"model_tag":"nobody/nothing"}`, "neither a folder nor in Hugging Face's cache"},
+			{`{`, "--args-json"},
+		} {
+			p := start(t, "frontend", "--listen-fd", "3", "--args-json", test.json)
+			<-p.exited
+			if !strings.Contains(p.stderr.String(), test.want) || p.cmd.ProcessState.ExitCode() == 0 {
+				t.Errorf("%s: %s", test.json, p.stderr.String())
+			}
+		}
+	})
+}
+
+// modelFolder writes the built-in model's folder out.
+func modelFolder(t *testing.T) string {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, models.Sim()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,152 @@
+package parse
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tokens cuts text as a tokenizer would, roughly: before white space.
+func tokens(text string) [][]byte {
+	var all [][]byte
+	for start, i := 0, 1; i <= len(text); i++ {
+		if i == len(text) || text[i] == ' ' || text[i] == '\n' {
+			all = append(all, []byte(text[start:i]))
+			start = i
+		}
+	}
+	return all
+}
+
+const prose = "It is 18 degrees in Paris, and by noon it may be 21; take a coat all the same, for the evening is cold.\n\nIn Rome it is 24. "
+
+// BenchmarkContent is the common path: plain text in pieces of a token, with
+// tools and reasoning looked for.
+func BenchmarkContent(b *testing.B) {
+	for _, o := range formats() {
+		if len(o.Prompt) > 0 || o.Single || !o.Calls {
+			continue
+		}
+		b.Run(o.Format.Tools(), func(b *testing.B) {
+			pieces := tokens(strings.Repeat(prose, 20))
+			p := New(o)
+			if o.Format.harmony() {
+				p.Append(nil, []byte("<|channel|>final<|message|>"), false)
+			}
+			var events []Event
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				events = p.Append(events[:0], pieces[i%len(pieces)], false)
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkNew is what a request costs that turns out to be plain content.
+func BenchmarkNew(b *testing.B) {
+	for _, tools := range []bool{false, true} {
+		o := optionsOf(b, "hermes.txt")
+		o.Calls = tools
+		b.Run("tools="+strconv.FormatBool(tools), func(b *testing.B) {
+			b.ReportAllocs()
+			piece := []byte("It")
+			for b.Loop() {
+				New(o).Append(nil, piece, false)
+			}
+		})
+	}
+}
+
+// BenchmarkCall is a call with arguments of some KB, in pieces of a token.
+func BenchmarkCall(b *testing.B) {
+	for name, text := range longCalls(200) {
+		b.Run(name, func(b *testing.B) {
+			o := optionsOf(b, name+".txt")
+			pieces := tokens(text)
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				p := New(o)
+				var events []Event
+				for _, piece := range pieces {
+					events = p.Append(events[:0], piece, false)
+				}
+				p.Append(events[:0], nil, true)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(pieces)), "ns/token")
+		})
+	}
+}
+
+// longCalls are calls with n times some text in an argument, a form each.
+func longCalls(n int) map[string]string {
+	value := strings.Repeat("some text of it ", n)
+	return map[string]string{
+		"hermes":      `<tool_call>{"name": "f", "arguments": {"a": "` + value + `"}}</tool_call>`,
+		"qwen3-coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\n" + value + "\n</parameter>\n</function>\n</tool_call>",
+		"glm-4.5":     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>" + value + "</arg_value>\n</tool_call>",
+		"pythonic":    "[f(a='" + value + "')]",
+		"harmony":     `<|channel|>commentary to=functions.f<|message|>{"a": "` + value + `"}<|call|>`,
+	}
+}
+
+// TestPlainContentAllocatesNothing, once the buffers have grown.
+func TestPlainContentAllocatesNothing(t *testing.T) {
+	for _, o := range formats() {
+		pieces := tokens(strings.Repeat(prose, 4))
+		p := New(o)
+		if o.Format.harmony() {
+			p.Append(nil, []byte("<|channel|>final<|message|>"), false)
+		}
+		var events []Event
+		all := func() {
+			for _, piece := range pieces {
+				events = p.Append(events[:0], piece, false)
+			}
+		}
+		all()
+		if n := testing.AllocsPerRun(20, all); n != 0 {
+			t.Errorf("%s, prompt %q: %v allocations for %d pieces", o.Format.Tools(), o.Prompt, n, len(pieces))
+		}
+	}
+}
+
+// TestLinear: a text that keeps a format waiting takes time in proportion to its
+// length, also where it comes by bytes. What is quadratic takes some 130 ms here,
+// what is linear one.
+func TestLinear(t *testing.T) {
+	const size, limit = 20_000, 80 * time.Millisecond
+	for _, o := range formats() {
+		if o.Single || !o.Calls || len(o.Prompt) > 0 {
+			continue
+		}
+		for _, head := range openings(o.Format) {
+			for _, fill := range []string{"\n", head + " "} {
+				text := head + strings.Repeat(fill, size/len(fill))
+				took := time.Hour
+				for try := 0; try < 5 && took > limit; try++ {
+					start := time.Now()
+					read1(o, text)
+					took = min(took, time.Since(start))
+				}
+				if took > limit {
+					t.Errorf("%s: %q and then %q: %v for %d bytes", o.Format.Tools(), head, fill, took, size)
+				}
+			}
+		}
+	}
+}
+
+// read1 feeds a text by bytes and forgets what it hears.
+func read1(o Options, text string) {
+	p := New(o)
+	var events []Event
+	b := []byte(text)
+	for i := range b {
+		events = p.Append(events[:0], b[i:i+1], false)
+	}
+	p.Append(events[:0], nil, true)
+}

@@ -1,0 +1,285 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/engine/vllmcore"
+	"weir/internal/fleet"
+	"weir/internal/gateway"
+	"weir/internal/zmtp"
+)
+
+// frontendCommand is weir in the place of vLLM's own front end. vLLM starts it with
+// arguments of its own choosing, which differ between releases; what else there is
+// to set is set by the environment.
+type frontendCommand struct {
+	gatewayFlags
+	ListenFD         int    `name:"listen-fd" required:"" env:"-" placeholder:"FD" help:"The API's socket, bound already."`
+	InputListenerFD  int    `name:"input-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Where engines read requests: a socket that is bound already (vLLM 0.33)."`
+	OutputListenerFD int    `name:"output-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Where engines write output."`
+	InputAddress     string `env:"-" placeholder:"ADDR" help:"The same as an address to bind (vLLM 0.24 to 0.28)."`
+	OutputAddress    string `env:"-" placeholder:"ADDR" help:"The same as an address to bind."`
+	EngineStartIndex int    `env:"-" placeholder:"N" help:"Index of the first engine."`
+	EngineCount      int    `default:"1" env:"-" placeholder:"N" help:"How many engines there are."`
+	DataParallelSize int    `default:"1" env:"-" placeholder:"N" help:"The size of their group."`
+
+	CoordinatorAddress string `env:"-" placeholder:"ADDR" help:"vLLM's coordinator of data-parallel ranks."`
+	GRPCListenFD       int    `name:"grpc-listen-fd" default:"-1" env:"-" hidden:""`
+	ArgsJSON           string `name:"args-json" required:"" env:"-" placeholder:"JSON" help:"What vllm serve was given."`
+}
+
+// Help implements kong's extended help.
+func (frontendCommand) Help() string {
+	return `vLLM starts this itself, in place of its own API server, when it is started with
+
+  VLLM_USE_RUST_FRONTEND=1 VLLM_RUST_FRONTEND_PATH=$(which weir) vllm serve MODEL
+
+weir's own settings are environment variables there, such as WEIR_ADMIN_LISTEN and WEIR_TIMELINE.`
+}
+
+// Run implements the command.
+func (c *frontendCommand) Run(s *streams) error {
+	args, err := parseServeArgs(c.ArgsJSON)
+	if err != nil {
+		return err
+	}
+	if c.GRPCListenFD >= 0 {
+		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
+	}
+	ctx, now, stop := interrupt()
+	defer stop()
+	dir, err := args.folder()
+	if err != nil {
+		return err
+	}
+	name, aliases := args.names()
+	folder, err := gateway.LoadModel(name, aliases, os.DirFS(dir))
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	api, err := inherited("--listen-fd", c.ListenFD)
+	if err != nil {
+		return err
+	}
+	connect := func(o *gateway.Options) (*engineSet, error) {
+		core, err := c.core(folder, o)
+		if err != nil {
+			return nil, err
+		}
+		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: name, Adapter: core}}}, nil
+	}
+	p, err := assemble(&c.gatewayFlags, connect, map[string]*gateway.Model{name: folder}, s, api)
+	if err != nil {
+		return errors.Join(err, api.Close())
+	}
+	p.say("gateway   %s", p.url(p.listener.Addr().String()))
+	p.say("admin     http://%s", p.admin.Addr())
+	return p.serve(ctx, now)
+}
+
+// core makes the adapter to the engines that vLLM starts.
+func (c *frontendCommand) core(m *gateway.Model, g *gateway.Options) (*vllmcore.Engine, error) {
+	o := vllmcore.Options{
+		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), First: c.EngineStartIndex, Engines: c.EngineCount,
+		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
+		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
+	}
+	var err error
+	if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.InputListenerFD >= 0 && c.OutputListenerFD >= 0:
+		if o.InputListener, err = inherited("--input-listener-fd", c.InputListenerFD); err != nil {
+			return nil, err
+		}
+		o.OutputListener, err = inherited("--output-listener-fd", c.OutputListenerFD)
+	case c.InputAddress != "" && c.OutputAddress != "":
+		if o.InputListener, err = bound("--input-address", c.InputAddress); err != nil {
+			return nil, err
+		}
+		o.OutputListener, err = bound("--output-address", c.OutputAddress)
+	default:
+		return nil, wrongf("where engines connect is missing: want --input-listener-fd and --output-listener-fd, or --input-address and --output-address, as vLLM 0.24 to 0.33 give them")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return vllmcore.New(o), nil
+}
+
+// inherited takes over a socket that the parent process has bound.
+func inherited(flag string, fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), flag)
+	if f == nil {
+		return nil, wrongf("%s %d: there is no such file", flag, fd)
+	}
+	defer f.Close()
+	// vLLM binds the API's socket and leaves it to its front end to listen.
+	if err := unix.Listen(fd, 4096); err != nil {
+		return nil, fmt.Errorf("%s %d: %w", flag, fd, err)
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s %d: %w", flag, fd, err)
+	}
+	return l, nil
+}
+
+func bound(flag, address string) (net.Listener, error) {
+	at, err := zmtp.ParseEndpoint(address)
+	if err != nil {
+		return nil, wrongf("%s: %w", flag, err)
+	}
+	l, err := zmtp.Listen(at)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
+	}
+	return l, nil
+}
+
+// serveArgs are what vllm serve was given, where it is not the default.
+type serveArgs struct {
+	Model     string          `json:"model_tag"`
+	Served    json.RawMessage `json:"served_model_name"`
+	Tokenizer string          `json:"tokenizer"`
+	Revision  string          `json:"revision"`
+	served    []string
+}
+
+// refusedArgs are settings of vllm serve that change what its own front end answers,
+// or whom, and that weir does not have under that name. The others are the engine's,
+// or have no effect on answers.
+var refusedArgs = map[string]string{
+	"allow_credentials":                   "",
+	"allowed_headers":                     "",
+	"allowed_methods":                     "",
+	"allowed_origins":                     "",
+	"api_key":                             "",
+	"chat_template":                       "put the template into the model's folder as chat_template.jinja",
+	"chat_template_content_format":        "",
+	"default_chat_template_kwargs":        "",
+	"enable_auto_tool_choice":             "",
+	"enable_force_include_usage":          "",
+	"enable_lora":                         "",
+	"enable_per_request_metrics":          "",
+	"enable_prompt_embeds":                "",
+	"enable_scale_out":                    "",
+	"enable_server_load_tracking":         "",
+	"enable_tokenizer_info_endpoint":      "",
+	"exclude_tools_when_tool_choice_none": "",
+	"generation_config":                   "put generation_config.json into the model's folder",
+	"grpc_port":                           "",
+	"lora_modules":                        "",
+	"middleware":                          "",
+	"override_generation_config":          "put the values into the model's generation_config.json",
+	"reasoning_effort_map":                "",
+	"reasoning_parser":                    "",
+	"response_role":                       "",
+	"return_tokens_as_token_ids":          "",
+	"root_path":                           "",
+	"runner":                              "",
+	"skip_tokenizer_init":                 "",
+	"sse_keep_alive_interval":             "",
+	"ssl_ca_certs":                        "",
+	"ssl_certfile":                        "set WEIR_TLS_CERT instead",
+	"ssl_keyfile":                         "set WEIR_TLS_KEY instead",
+	"tokenizer_mode":                      "",
+	"tokens_only":                         "",
+	"tool_call_parser":                    "",
+	"tool_parser_plugin":                  "",
+	"tool_server":                         "",
+	"trust_request_chat_template":         "",
+	"trust_request_mm_kwargs":             "",
+	"uds":                                 "",
+}
+
+// parseServeArgs reads them, and refuses by name what would otherwise be ignored.
+func parseServeArgs(s string) (*serveArgs, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &all); err != nil {
+		return nil, wrongf("--args-json: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		instead, refused := refusedArgs[name]
+		if !refused || bytes.Equal(all[name], []byte("null")) || bytes.Equal(all[name], []byte("false")) {
+			continue
+		}
+		if instead != "" {
+			instead = ": " + instead
+		}
+		return nil, wrongf("--%s of vllm serve is not carried by weir as its front end%s", strings.ReplaceAll(name, "_", "-"), instead)
+	}
+	a := &serveArgs{}
+	if err := json.Unmarshal([]byte(s), a); err != nil {
+		return nil, wrongf("--args-json: %w", err)
+	}
+	if a.Model == "" {
+		return nil, wrongf("--args-json: there is no model_tag")
+	}
+	if len(a.Served) > 0 {
+		var one string
+		if json.Unmarshal(a.Served, &one) == nil {
+			a.served = []string{one}
+		} else if err := json.Unmarshal(a.Served, &a.served); err != nil {
+			return nil, wrongf("--args-json: served_model_name: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// names are those that clients know the model by: the first, and others.
+func (a *serveArgs) names() (string, []string) {
+	if len(a.served) > 0 {
+		return a.served[0], a.served[1:]
+	}
+	return a.Model, nil
+}
+
+// folder finds the folder of the model's tokenizer: a folder, or what vLLM has
+// fetched into Hugging Face's cache.
+func (a *serveArgs) folder() (string, error) {
+	model := a.Model
+	if a.Tokenizer != "" {
+		model = a.Tokenizer
+	}
+	if info, err := os.Stat(model); err == nil && info.IsDir() {
+		return model, nil
+	}
+	cache := os.Getenv("HF_HUB_CACHE")
+	if cache == "" {
+		home := os.Getenv("HF_HOME")
+		if home == "" {
+			user, err := os.UserHomeDir()
+			if err != nil {
+				return "", err
+			}
+			home = filepath.Join(user, ".cache", "huggingface")
+		}
+		cache = filepath.Join(home, "hub")
+	}
+	repo := filepath.Join(cache, "models--"+strings.ReplaceAll(model, "/", "--"))
+	revision := a.Revision
+	if revision == "" {
+		revision = "main"
+	}
+	if ref, err := os.ReadFile(filepath.Join(repo, "refs", revision)); err == nil {
+		revision = strings.TrimSpace(string(ref))
+	}
+	dir := filepath.Join(repo, "snapshots", revision)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("model %q is neither a folder nor in Hugging Face's cache (%s): fetch it first, or give vllm serve its folder", model, dir)
+	}
+	return dir, nil
+}

@@ -1,0 +1,82 @@
+package sglang
+
+import (
+	"encoding/json"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/engine/enginetest"
+	"weir/internal/infer"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// Every field of a request is in what is sent, under the engine's name for it.
+func TestAppendRequest(t *testing.T) {
+	full := &infer.Request{
+		ID: "0123", Model: "tuned \"x\"", Prompt: []uint32{1, 4294967295}, MaxTokens: 9, MinTokens: 2, IgnoreEOS: true, StopIDs: []uint32{7},
+		Sampling: infer.Sampling{Temperature: ptr(0.5), TopP: ptr(1e-9), TopK: ptr(40), Seed: ptr(int64(-1 << 62)), MinP: ptr(0.1), PresencePenalty: ptr(-1.0),
+			FrequencyPenalty: ptr(2.0), RepetitionPenalty: ptr(1.5), LogitBias: []infer.Bias{{ID: 3, Value: 1.5}, {ID: 7, Value: -100}}},
+		Guide: &infer.Guide{Kind: infer.GuideJSONSchema, Text: `{"a":"\u00e9"}`},
+	}
+	for _, c := range []struct {
+		req  *infer.Request
+		want string
+	}{
+		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1}, `{"rid":"0123","stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1}}`},
+		{full, `{"rid":"0123","lora_path":"tuned \"x\"","stream":true,"input_ids":[1,4294967295],"sampling_params":{"max_new_tokens":9,"min_new_tokens":2,
+			"ignore_eos":true,"stop_token_ids":[7],"temperature":0.5,"top_p":1e-9,"top_k":40,"sampling_seed":-4611686018427387904,"min_p":0.1,
+			"presence_penalty":-1,"frequency_penalty":2,"repetition_penalty":1.5,"logit_bias":{"3":1.5,"7":-100},"json_schema":"{\"a\":\"\\u00e9\"}"}}`},
+		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Sampling: infer.Sampling{TopK: ptr(0)}},
+			`{"rid":"0123","stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"top_k":-1}}`},
+	} {
+		b, bad := appendRequest(nil, c.req, c.req.Model != "")
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		var got, want any
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if err := json.Unmarshal([]byte(c.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	for _, req := range []*infer.Request{{ID: "x", Prompt: []uint32{1}}, {ID: "x", Prompt: []uint32{1}, MaxTokens: 1, MinTokens: 2}} {
+		if _, bad := appendRequest(nil, req, false); bad == nil || bad.Code != infer.CodeInvalid {
+			t.Errorf("%+v: %v", req, bad)
+		}
+	}
+}
+
+// A choice is the regular expression that matches just its texts.
+func TestAppendChoice(t *testing.T) {
+	choices := []string{"a.b", "", "[x]", "é|"}
+	var got struct{ Regex string }
+	b := append([]byte(`{"x":1`), appendGuide(nil, &infer.Guide{Kind: infer.GuideChoice, Choices: choices})...)
+	if err := json.Unmarshal(append(b, '}'), &got); err != nil {
+		t.Fatal(err)
+	}
+	r := regexp.MustCompile("^" + got.Regex + "$")
+	for _, text := range choices {
+		if !r.MatchString(text) {
+			t.Errorf("%s does not match %q", got.Regex, text)
+		}
+	}
+	for _, text := range []string{"acb", "x", "a"} {
+		if r.MatchString(text) {
+			t.Errorf("%s matches %q", got.Regex, text)
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	enginetest.Fields(t, "../../../docs/engines.md", "sglang", func(req *infer.Request) ([]byte, *infer.Error) {
+		return appendRequest(nil, req, false)
+	})
+}

@@ -1,0 +1,618 @@
+package vllmcore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
+	"weir/internal/engine/vllmcore/coretest"
+	"weir/internal/infer"
+	"weir/internal/trace"
+	"weir/internal/zmtp"
+)
+
+func startBench(t *testing.T, p *peer, change func(o *Options)) *enginetest.Bench {
+	o := p.options()
+	if change != nil {
+		change(&o)
+	}
+	return enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
+}
+
+func figures(b *enginetest.Bench) Figures { return b.Rig.Engine.(*Engine).Figures() }
+
+// WaitReady of the bench looks at the last report; this waits for one that says a
+// word.
+func waitWord(b *enginetest.Bench, word string) {
+	b.T.Helper()
+	for {
+		s := b.Rig.Engine.(*Engine).state()
+		if s.Err != nil && strings.Contains(s.Err.Error(), word) || strings.Contains(s.Facts.Software, word) {
+			return
+		}
+		select {
+		case <-b.Ctx.Done():
+			b.T.Fatalf("no word of %q: %+v", word, s)
+		case <-time.After(time.Millisecond): // nothing tells when a state changes back
+		}
+	}
+}
+
+func TestFactsAndCachedTokens(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	want := engine.Facts{Models: []string{"test"}, ContextLength: 4096, MaxRunning: 256, Software: "vLLM 0.33.0", Instance: "one"}
+	if got := b.WaitReady(true).Facts; !slices.Equal(got.Models, want.Models) || got.ContextLength != want.ContextLength ||
+		got.MaxRunning != want.MaxRunning || got.Software != want.Software || got.Instance != want.Instance {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c := b.Accept(4)
+	p.Step(enginetest.Out{ID: c.Request.ID, IDs: []uint32{1, 2}, Finish: infer.ReasonStop})
+	f := b.WantFinish(c, infer.ReasonStop)
+	if f.PromptTokens != 3 || f.CachedTokens != 1 {
+		t.Errorf("%+v", f)
+	}
+	s := c.Sink.Stamps()
+	if s == nil || s.QueueStart == 0 || s.QueueEnd < s.QueueStart || s.PrefillStart != s.QueueEnd || s.FirstToken < s.QueueEnd || s.FirstOutput != s.FirstToken {
+		t.Errorf("stamps %+v", s)
+	}
+}
+
+// What a request carries, as the engine reads it, and nothing else.
+func TestSampling(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	number := func(v float64) *float64 { return &v }
+	k, seed := 7, int64(-5)
+	for _, test := range []struct {
+		change func(r *infer.Request)
+		want   map[string]any
+	}{
+		{func(*infer.Request) {}, map[string]any{"max_tokens": int64(4), "_eos_token_id": int64(2),
+			"stop_token_ids": []int64{5, 6, 7, 9}, "_all_stop_token_ids": []int64{2, 5, 6, 7, 9}}},
+		{func(r *infer.Request) { r.StopIDs = []uint32{5, 11} }, map[string]any{"max_tokens": int64(4), "_eos_token_id": int64(2),
+			"stop_token_ids": []int64{5, 6, 7, 9, 11}, "_all_stop_token_ids": []int64{2, 5, 6, 7, 9, 11}}},
+		{func(r *infer.Request) { r.IgnoreEOS, r.MinTokens = true, 2 }, map[string]any{"max_tokens": int64(4), "min_tokens": int64(2), "ignore_eos": true,
+			"_all_stop_token_ids": []int64{2, 5, 6, 7, 9}}},
+		{func(r *infer.Request) {
+			r.Sampling = infer.Sampling{Temperature: number(0), TopP: number(0.5), TopK: &k, Seed: &seed}
+		}, map[string]any{"max_tokens": int64(4), "_eos_token_id": int64(2), "stop_token_ids": []int64{5, 6, 7, 9}, "_all_stop_token_ids": []int64{2, 5, 6, 7, 9},
+			"temperature": 0.0, "top_p": 0.5, "top_k": int64(7), "seed": int64(-5)}},
+	} {
+		req := b.Request(4)
+		test.change(req)
+		_, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		got := p.adds[len(p.adds)-1]
+		p.mu.Unlock()
+		if got.ID != req.ID || !slices.Equal(got.Prompt, req.Prompt) || got.Fields != addFields || len(got.Sampling) != len(test.want) {
+			t.Errorf("%+v, want %v", got, test.want)
+		}
+		for name, want := range test.want {
+			var same bool
+			switch want := want.(type) {
+			case []int64:
+				var ids []int64
+				for _, id := range got.Sampling[name].([]any) {
+					ids = append(ids, coretest.Number(id))
+				}
+				same = slices.Equal(ids, want)
+			case int64:
+				same = coretest.Number(got.Sampling[name]) == want
+			default:
+				same = got.Sampling[name] == want
+			}
+			if !same {
+				t.Errorf("%s is %v, want %v", name, got.Sampling[name], want)
+			}
+		}
+	}
+}
+
+// What a model's folder says holds where a request does not say.
+func TestDefaults(t *testing.T) {
+	number := func(v float64) *float64 { return &v }
+	k := 20
+	d := Defaults{Temperature: number(0.6), TopP: number(0.95), TopK: &k, MinP: number(0.1), RepetitionPenalty: number(1.05)}
+	if err := d.Check(); err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, func(o *Options) { o.Defaults = d })
+	req := b.Request(4)
+	req.Sampling.Temperature = number(0)
+	if _, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg)); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	got := p.adds[0].Sampling
+	p.mu.Unlock()
+	if got["temperature"] != 0.0 || got["top_p"] != 0.95 || coretest.Number(got["top_k"]) != 20 || got["min_p"] != 0.1 || got["repetition_penalty"] != 1.05 {
+		t.Errorf("%v", got)
+	}
+	bad := Defaults{TopP: number(0)}
+	if err := bad.Check(); err == nil || !strings.Contains(err.Error(), "top_p") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRefusedHere(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	bad := -2
+	hot := -0.5
+	for _, test := range []struct {
+		param  string
+		change func(r *infer.Request)
+	}{
+		{"max_tokens", func(r *infer.Request) { r.MaxTokens = 0 }},
+		{"min_tokens", func(r *infer.Request) { r.MinTokens = 5 }},
+		{"top_k", func(r *infer.Request) { r.Sampling.TopK = &bad }},
+		{"temperature", func(r *infer.Request) { r.Sampling.Temperature = &hot }},
+		{"top_p", func(r *infer.Request) { r.Sampling.TopP = &hot }},
+	} {
+		req := b.Request(4)
+		test.change(req)
+		_, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg))
+		if e := infer.AsError(err); e.Code != infer.CodeInvalid || e.Param != test.param {
+			t.Errorf("%s: %v", test.param, err)
+		}
+	}
+	if f := figures(b); f.Submitted != 0 || f.Live != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestEngineSaysThatItIsDead(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	c := b.Accept(4)
+	p.now().Raw([]byte(coreDead))
+	f := b.WantFinish(c, infer.ReasonError)
+	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable || !strings.Contains(f.Err.Message, "died") {
+		t.Errorf("%v", f.Err)
+	}
+	waitWord(b, "dead")
+}
+
+// An engine whose connections broke connects again and says nothing, since it has
+// said all; it is known, asked, and told to drop what was lost.
+func TestReconnect(t *testing.T) {
+	for name, breaks := range map[string]func(p *peer){
+		"input and output": func(p *peer) { p.now().Close() },
+		"output":           func(p *peer) { p.now().CloseOutput(); <-p.now().Done() },
+		"a malformed message": func(p *peer) {
+			p.now().Raw([]byte("nonsense"))
+			<-p.now().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, "0.33.0")
+			b := startBench(t, p, func(o *Options) { o.AdoptAfter = 20 * time.Millisecond })
+			c := b.Accept(100)
+			p.Step(enginetest.Out{ID: c.Request.ID, IDs: []uint32{1}})
+			input, output := p.now().Addresses()
+			breaks(p)
+			b.WantFinish(c, infer.ReasonError)
+			b.WaitReady(false)
+			core, err := coretest.Start(b.Ctx, coretest.Options{Input: input, Output: output, Word: []byte{}, Receive: p.receive})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.update(func() { p.core = core; p.calls = nil; p.requests[c.Request.ID].ended_ = true; p.answer(core) })
+			b.WaitReady(true)
+			b.Must(p.Aborted(b.Ctx, c.Request.ID))
+			b.Barrier()
+			if f := figures(b); f.Sessions != 2 {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// Of two engines with one index the new one serves.
+func TestRestart(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	c := b.Accept(4)
+	old := p.now()
+	p.update(func() { p.calls, p.order = nil, nil })
+	p.Restore() // while the old connections stand
+	b.WantFinish(c, infer.ReasonError)
+	<-old.Done()
+	b.WaitReady(true)
+	waitWord(b, "0.33.0")
+	b.Barrier()
+}
+
+func TestVersions(t *testing.T) {
+	for _, test := range []struct {
+		version string
+		word    []byte
+		warned  string
+		refused string
+	}{
+		{version: "0.33.0"},
+		{version: "0.20.0"}, // which does not say so
+		{version: "0.29.0rc2.dev3+g0123456"},
+		{version: "0.34.0", warned: "newer than what this was tested with; vLLM 0.20 to 0.33 are known"},
+		{version: "1.0.0", warned: "newer"},
+		{version: "dev", warned: `"dev"`},
+		{version: "0.19.1", refused: "vLLM 0.19.1 speaks another form of the wire; vLLM 0.20 to 0.33 are known"},
+		{version: "0.19", word: []byte("\x81\xaenum_gpu_blocks\x05"), refused: "does not say its max_model_len, as before vLLM 0.20"},
+	} {
+		t.Run(test.version, func(t *testing.T) {
+			dir := tempDir(t)
+			p := &peer{dir: dir}
+			o := p.options()
+			var mu sync.Mutex
+			var warnings []string
+			o.Warn = func(s string) { mu.Lock(); warnings = append(warnings, s); mu.Unlock() }
+			e := New(o)
+			ctx, cancel := context.WithTimeout(t.Context(), enginetest.Patience)
+			defer cancel()
+			states := make(chan engine.State, 100)
+			run, stop := context.WithCancel(ctx)
+			var ended sync.WaitGroup
+			ended.Go(func() { e.Run(run, func(s engine.State) { states <- s }) })
+			defer ended.Wait()
+			defer stop()
+			core, err := coretest.Start(ctx, coretest.Options{Handshake: "ipc://" + dir + "/h", Version: test.version, Word: test.word,
+				Receive: func(c *coretest.Core, m coretest.Message) {
+					if m.Type == 3 {
+						c.Send(coretest.Batch{Call: m.Call})
+					}
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer core.Close()
+			for {
+				select {
+				case <-ctx.Done():
+					t.Fatal("neither ready nor refused")
+				case s := <-states:
+					if test.refused != "" && s.Err != nil && strings.Contains(s.Err.Error(), test.refused) {
+						return
+					}
+					if !s.Ready {
+						continue
+					}
+				}
+				break
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if test.refused != "" || (len(warnings) > 0) != (test.warned != "") || test.warned != "" && !strings.Contains(warnings[0], test.warned) {
+				t.Errorf("ready with warnings %q", warnings)
+			}
+		})
+	}
+}
+
+// Who is not expected is told of, and nobody suffers.
+func TestStrangers(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, nil)
+	stranger := zmtp.Endpoint{Network: "unix", Address: p.dir + "/in"}
+	c, err := zmtp.Dial(b.Ctx, stranger, zmtp.Config{Type: zmtp.Dealer, Identity: []byte{1, 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Recv(); err == nil {
+		t.Error("engine 1 of 1 was taken")
+	}
+	c.Close()
+	e := b.Rig.Engine.(*Engine)
+	e.mu.Lock()
+	err = e.why
+	e.mu.Unlock()
+	if err == nil || !strings.Contains(err.Error(), "dp=N") {
+		t.Errorf("%v", err)
+	}
+	raw, err := net.Dial("unix", p.dir+"/h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)))
+	raw.Read(make([]byte, 1000))
+	raw.Close()
+	b.Barrier()
+}
+
+// An engine that does not read holds nobody up: what it was not sent is refused,
+// and then it is given up.
+func TestWedgedEngine(t *testing.T) {
+	dir := tempDir(t)
+	p := &peer{dir: dir}
+	o := p.options()
+	o.WriteTimeout, o.MaxQueued = 300*time.Millisecond, 1<<20
+	e := New(o)
+	ctx, cancel := context.WithTimeout(t.Context(), enginetest.Patience)
+	defer cancel()
+	states := make(chan engine.State, 100)
+	run, stop := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { e.Run(run, func(s engine.State) { states <- s }) })
+	defer ended.Wait()
+	defer stop()
+	core, err := coretest.Start(ctx, coretest.Options{Handshake: "ipc://" + dir + "/h", Receive: func(c *coretest.Core, m coretest.Message) {
+		if m.Type == 3 && m.Method == probeMethod {
+			c.Send(coretest.Batch{Call: m.Call})
+		}
+		if m.Type == 0 {
+			<-ctx.Done() // it never reads again
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range states {
+		if s.Ready {
+			break
+		}
+	}
+	var mu sync.Mutex
+	codes := map[infer.Code]int{}
+	var calls sync.WaitGroup
+	for i := range 64 {
+		calls.Go(func() {
+			req := &infer.Request{ID: string(rune('A'+i)) + "-id", Model: "test", Prompt: slices.Repeat([]uint32{100_000}, 40_000), MaxTokens: 4}
+			_, err := e.Generate(ctx, req, 1, enginetest.NewRecorder(1), new(trace.Leg))
+			e := infer.AsError(err)
+			mu.Lock()
+			defer mu.Unlock()
+			if e == nil || !e.Retryable {
+				t.Errorf("%v", err)
+				return
+			}
+			codes[e.Code]++
+		})
+	}
+	calls.Wait()
+	if codes[infer.CodeOverloaded] == 0 || codes[infer.CodeEngine] == 0 || len(codes) > 3 {
+		t.Errorf("codes %v", codes)
+	}
+	for s := range states {
+		if s.Err != nil && strings.Contains(s.Err.Error(), "has not read") {
+			break
+		}
+	}
+	cancel()
+	core.Close()
+}
+
+// Silence is a loss after its bound, in virtual time, and busy is not silent.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		var engineEnd *zmtp.Conn
+		var shaken sync.WaitGroup
+		shaken.Go(func() {
+			var err error
+			engineEnd, err = zmtp.Handshake(&lazy{Conn: theirs}, zmtp.Config{Type: zmtp.Dealer, Identity: []byte{0, 0}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		in, err := zmtp.Handshake(&lazy{Conn: ours}, zmtp.Config{Type: zmtp.Router})
+		shaken.Wait()
+		if err != nil || engineEnd == nil {
+			t.Fatal(err)
+		}
+		e := New(Options{Name: "e", Model: "m"})
+		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, in)
+		asked := 0
+		go func() { // reads and answers nothing
+			for {
+				if _, err := engineEnd.Recv(); err != nil {
+					return
+				}
+				asked++
+			}
+		}()
+		began := time.Now()
+		busy := time.AfterFunc(92*time.Second, func() { s.receive(coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0"), 1) })
+		defer busy.Stop()
+		_, end := s.run()
+		if end.why != LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
+			t.Errorf("%v", end)
+		}
+		if d := time.Since(began); d != 215*time.Second {
+			t.Errorf("after %v", d)
+		}
+		synctest.Wait()
+		if asked != 1 {
+			t.Errorf("%d questions while one was unanswered", asked)
+		}
+	})
+}
+
+// lazy is a pipe's end whose writes do not wait to be read.
+type lazy struct {
+	net.Conn
+	last chan struct{}
+}
+
+func (l *lazy) Write(p []byte) (int, error) {
+	before, done := l.last, make(chan struct{})
+	l.last = done
+	p = slices.Clone(p)
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		l.Conn.Write(p)
+	}()
+	return len(p), nil
+}
+
+func (l *lazy) SetWriteDeadline(time.Time) error { return nil }
+func (l *lazy) SetDeadline(time.Time) error      { return nil }
+
+// Ranks are chosen as vLLM's own front end does, and one that is lost takes only
+// its own requests along.
+func TestRanks(t *testing.T) {
+	p, q := newPeer(t, "0.33.0"), &peer{}
+	e := New(func() Options { o := p.options(); o.Engines = 2; return o }())
+	b := enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p})
+	waitWord(b, "1 of 2 engines")
+	*q = peer{t: t, ctx: p.ctx, version: "0.33.0", index: 1, dir: p.dir, changed: make(chan struct{}), requests: map[string]*peerRequest{}, aborted: map[string]int{}}
+	q.Restore()
+	defer q.Cut()
+	for figures(b).Ready < 2 {
+		if b.Ctx.Err() != nil {
+			t.Fatal("the second engine did not join")
+		}
+		time.Sleep(time.Millisecond) // of a poll
+	}
+	var calls []*enginetest.Call
+	on := map[int]int{}
+	for range 10 {
+		c := b.Accept(100)
+		calls = append(calls, c)
+		on[c.Leg.DPRank]++
+	}
+	if on[0] != 5 || on[1] != 5 {
+		t.Errorf("requests by rank %v", on)
+	}
+	// A rank whose queue is long and cache full is avoided.
+	q.now().Send(coretest.Batch{Stats: &coretest.Stats{Running: 5, Waiting: 4, KVUsage: 0.9}})
+	for e.ranks[1].current.Load().load.waiting.Load() != 4 {
+		if b.Ctx.Err() != nil {
+			t.Fatal("no word of the load")
+		}
+	}
+	for range 4 {
+		if c := b.Accept(100); c.Leg.DPRank != 0 {
+			t.Errorf("rank %d", c.Leg.DPRank)
+		}
+	}
+	q.Cut()
+	for _, c := range calls {
+		if c.Leg.DPRank == 1 {
+			b.WantFinish(c, infer.ReasonError)
+		} else if _, err := c.Sink.WaitFinish(done()); err == nil {
+			t.Error("a request of the other rank ended")
+		}
+	}
+	waitWord(b, "1 of 2 engines")
+	if c := b.Accept(4); c.Leg.DPRank != 0 {
+		t.Errorf("rank %d", c.Leg.DPRank)
+	}
+}
+
+func TestWaves(t *testing.T) {
+	w := waves{last: -1, seen: -1}
+	check := func(want int64, ok bool) {
+		t.Helper()
+		if got, yes := w.submitted(); yes != ok || ok && got != want {
+			t.Errorf("wave %d, %v; want %d, %v", got, yes, want, ok)
+		}
+	}
+	check(0, true)
+	check(0, false)
+	w.ended(0)
+	check(1, true)
+	w.ended(0) // the other rank's word of the same wave
+	check(0, false)
+	w.ended(7)
+	check(8, true)
+
+	p := newPeer(t, "0.33.0")
+	b := startBench(t, p, func(o *Options) { o.Lockstep = true })
+	b.Barrier()
+	b.Barrier()
+	b.Must(p.await(b.Ctx, "wave 0", func() bool { return slices.Equal(p.waves, []int64{0}) }))
+	p.now().Send(coretest.Batch{Complete: 1}) // wave 0
+	b.Must(p.await(b.Ctx, "nothing", func() bool { return true }))
+	b.Barrier()
+	b.Barrier()
+	b.Must(p.await(b.Ctx, "wave 1", func() bool { return slices.Equal(p.waves, []int64{0, 1}) }))
+}
+
+// What engines said of themselves outlives weir.
+func TestMemory(t *testing.T) {
+	p := newPeer(t, "0.33.0")
+	keep := func(o *Options) { o.Memory, o.AdoptAfter = p.dir+"/memory", 20*time.Millisecond }
+	b := startBench(t, p, keep)
+	b.Barrier()
+	b.Stop()
+	input, output := p.now().Addresses()
+	p.update(func() { p.calls = nil })
+
+	o := p.options()
+	keep(&o)
+	var core *coretest.Core
+	var dial sync.WaitGroup
+	dial.Go(func() { // as libzmq does, until somebody listens again
+		var err error
+		if core, err = coretest.Start(p.ctx, coretest.Options{Input: input, Output: output, Word: []byte{}, Receive: p.receive}); err != nil {
+			t.Error(err)
+		}
+	})
+	p.update(func() { p.core = nil })
+	again := enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
+	dial.Wait()
+	p.update(func() { p.core = core })
+	again.Barrier()
+	if s := again.WaitReady(true); s.Facts.Software != "vLLM 0.33.0" || s.Facts.ContextLength != 4096 {
+		t.Errorf("%+v", s)
+	}
+	if err := os.WriteFile(o.Memory, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := New(o)
+	e.remember()
+	if known, _ := e.ranks[0].saved(); known != nil {
+		t.Errorf("remembered %q", known)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	dir := tempDir(t)
+	t.Setenv("TMPDIR", dir)
+	at := func(addr string) (Options, error) {
+		o := Options{Handshake: zmtp.Endpoint{Network: "tcp", Address: addr}}
+		return o, o.Place()
+	}
+	o, err := at("127.0.0.1:5570")
+	if err != nil || o.Input.Network != "unix" || o.Output.Network != "unix" || !strings.HasPrefix(o.Input.Address, dir) || o.Input == o.Output || o.Memory == "" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if again, err := at("127.0.0.1:5570"); err != nil || again.Input != o.Input || again.Memory != o.Memory {
+		t.Errorf("%+v, %v: not the same place twice", again, err)
+	}
+	if o, err := at("10.0.0.1:5570"); err != nil || o.Input.String() != "tcp://10.0.0.1:5571" || o.Output.String() != "tcp://10.0.0.1:5572" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, bad := range []string{"127.0.0.1", "127.0.0.1:0", "127.0.0.1:65534", "127.0.0.1:x"} {
+		if o, err := at(bad); err == nil {
+			t.Errorf("%s: %+v", bad, o)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	if err := os.Chmod(dir+"/"+entries[0].Name(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := at("127.0.0.1:5570"); !errors.Is(err, err) || err == nil || !strings.Contains(err.Error(), "0700") {
+		t.Errorf("a folder that others can open: %v", err)
+	}
+}

@@ -1,0 +1,446 @@
+package gateway
+
+import (
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/chat/parse"
+	"weir/internal/infer"
+	"weir/internal/openai"
+	"weir/internal/stream"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// askTools is a request's fields with two tools.
+const askTools = `,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}},` +
+	`{"type":"function","function":{"name":"now"}}]`
+
+// said gives the ids that a text is encoded as.
+func said(t testing.TB, text string) []uint32 {
+	t.Helper()
+	ids, err := simModel().Encode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// told is an answer put together from its chunks, or its message.
+type told struct {
+	reasoning, content string
+	calls              []string // name, arguments
+	ids                []string
+	finish             string
+}
+
+func (s *story) told(t testing.TB) told {
+	t.Helper()
+	var out told
+	for _, o := range s.events {
+		for _, c := range o.Choices {
+			out.reasoning += c.Delta.Reasoning
+			out.content += c.Delta.Content
+			for _, call := range c.Delta.Calls {
+				if call.ID != "" {
+					if call.Index != len(out.calls) || call.Type != "function" || call.Function.Arguments != "" {
+						t.Errorf("call %+v begins after %d calls", call, len(out.calls))
+					}
+					out.calls = append(out.calls, call.Function.Name+" ")
+					out.ids = append(out.ids, call.ID)
+					continue
+				}
+				if call.Index != len(out.calls)-1 || call.Type != "" || call.Function.Name != "" {
+					t.Fatalf("call %+v goes on after %d calls", call, len(out.calls))
+				}
+				out.calls[call.Index] += call.Function.Arguments
+			}
+			if c.FinishReason != nil {
+				out.finish = *c.FinishReason
+			}
+		}
+	}
+	return out
+}
+
+func (o *object) told() told {
+	c := o.Choices[0]
+	out := told{reasoning: c.Message.Reasoning, content: c.Message.Content, finish: *c.FinishReason}
+	for _, call := range c.Message.Calls {
+		out.calls = append(out.calls, call.Function.Name+" "+call.Function.Arguments)
+		out.ids = append(out.ids, call.ID)
+	}
+	return out
+}
+
+// same compares what is not made up anew for each answer.
+func (t told) same(o told) bool {
+	return t.reasoning == o.reasoning && t.content == o.content && t.finish == o.finish && slices.Equal(t.calls, o.calls)
+}
+
+const weatherCall = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich \\\"😀\\\"\"}}\n</tool_call>"
+
+// replies are answers of a model and what the client is to be told of them.
+var replies = []struct {
+	name, fields, text string
+	reason             infer.Reason
+	want               told
+}{
+	{"thinks, says and calls", askTools, "<think>\nI should look.\n</think>\n\nLet me see.\n" + weatherCall + "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", infer.ReasonStop,
+		told{reasoning: "I should look.", content: "Let me see.", calls: []string{`get_weather {"city": "Zürich \"😀\""}`, "now {}"}, finish: "tool_calls"}},
+	{"cut in a call", askTools, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü", infer.ReasonLength,
+		told{calls: []string{`get_weather {"city": "Zü`}, finish: "length"}},
+	{"no call after all", askTools, "a <tool_call> b <", infer.ReasonStop, told{content: "a <tool_call> b <", finish: "stop"}},
+	{"a stop string in a call", askTools + `,"stop":["rich"]`, weatherCall, infer.ReasonStop,
+		told{calls: []string{`get_weather {"city": "Zü`}, finish: "tool_calls"}},
+	{"tools that may not be called", askTools + `,"tool_choice":"none"`, weatherCall, infer.ReasonStop, told{content: weatherCall, finish: "stop"}},
+	{"no tools", ``, "<think>why</think>" + weatherCall, infer.ReasonStop, told{reasoning: "why", content: weatherCall, finish: "stop"}},
+	{"nothing but reasoning", ``, "<think>\nwhy", infer.ReasonLength, told{reasoning: "why", finish: "length"}},
+	{"one call of two", askTools + `,"parallel_tool_calls":false`, weatherCall + "\n" + weatherCall, infer.ReasonStop,
+		told{calls: []string{`get_weather {"city": "Zürich \"😀\""}`}, finish: "tool_calls"}},
+	{"plain", ``, "just words", infer.ReasonStop, told{content: "just words", finish: "stop"}},
+}
+
+// Whatever way the engine's tokens come, streamed or whole.
+func TestReplies(t *testing.T) {
+	for _, test := range replies {
+		t.Run(test.name, func(t *testing.T) {
+			ids := said(t, test.text)
+			for _, size := range []int{1, 3, len(ids)} {
+				e := &tokenEngine{name: "a"}
+				inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+					c := b.post(chatPath, askStream(test.fields))
+					sendReply(e.call(t, 1), ids, size, test.reason)
+					if got := c.story().told(t); !got.same(test.want) {
+						t.Errorf("streamed by %d: %+v, want %+v", size, got, test.want)
+					}
+					c = b.post(chatPath, askChat(test.fields))
+					sendReply(e.call(t, 2), ids, size, test.reason)
+					if got := c.whole().told(); !got.same(test.want) {
+						t.Errorf("whole by %d: %+v, want %+v", size, got, test.want)
+					}
+				})
+			}
+		})
+	}
+}
+
+// sendReply says an answer in deltas of some ids, until it is told to stop.
+func sendReply(c *call, ids []uint32, size int, reason infer.Reason) {
+	for len(ids) > size && !c.aborted() {
+		c.send(ids[:size]...)
+		ids = ids[size:]
+	}
+	if !c.aborted() {
+		c.end(reason, ids...)
+	}
+}
+
+// The engine is told to stop when the one call that is wanted is whole, and not
+// before.
+func TestSingleCallStopsTheEngine(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(askTools+`,"parallel_tool_calls":false,"stream_options":{"include_usage":true}`))
+		call := e.call(t, 1)
+		ids := said(t, `<tool_call>{"name": "now", "arguments": {}`)
+		for i, id := range ids {
+			if call.aborted() {
+				t.Fatalf("aborted before token %d of %d", i, len(ids))
+			}
+			call.send(id)
+		}
+		if !call.aborted() {
+			t.Error("the engine goes on after the call")
+		}
+		if s := c.story(); !s.done || s.usage == nil || s.usage.Completion != len(ids) || s.finish != "tool_calls" {
+			t.Errorf("done %v, usage %+v, finish %q", s.done, s.usage, s.finish)
+		}
+		b.wantRecord(c, "finished", "")
+	})
+}
+
+// Each call has an id of its own, in the form that the model's template takes.
+func TestCallIDs(t *testing.T) {
+	seen := map[string]bool{}
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(askTools))
+		e.call(t, 1).end(infer.ReasonStop, said(t, weatherCall+weatherCall)...)
+		for _, id := range c.story().told(t).ids {
+			if seen[id] || !regexp.MustCompile(`^call_[0-9a-f]{28}$`).MatchString(id) {
+				t.Errorf("id %q", id)
+			}
+			seen[id] = true
+		}
+	})
+	if len(seen) != 2*len(ways) {
+		t.Errorf("%d ids", len(seen))
+	}
+	format, _ := parse.Named("mistral", "mistral")
+	x := &exchange{g: &Gateway{ids: newRequestIDs()}, folder: &Model{Format: format}}
+	if id := x.callID(); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
+		t.Errorf("mistral's id %q", id)
+	}
+}
+
+// The tools are in the prompt where they may be called, and only there.
+func TestToolsReachTheTemplate(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		for i, fields := range []string{askTools, askTools + `,"tool_choice":"none"`, ``} {
+			b.post(chatPath, askChat(fields))
+			call := e.call(t, i+1)
+			prompt := simModel().Tokenizer.Decode(call.req.Prompt, false)
+			if got, want := strings.Contains(prompt, `"name": "get_weather"`), i == 0; got != want {
+				t.Errorf("%s: prompt %q", fields, prompt)
+			}
+			call.end(infer.ReasonStop)
+		}
+	})
+}
+
+// folder is a model folder with some changes.
+func folder(t testing.TB, change map[string]func(string) string) fs.FS {
+	t.Helper()
+	out := fstest.MapFS{}
+	err := fs.WalkDir(models.Sim(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(models.Sim(), path)
+		if f := change[path]; f != nil {
+			data = []byte(f(string(data)))
+		}
+		out[path] = &fstest.MapFile{Data: data}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Where a format's markers are special tokens, its parser gets them and the
+// client does not; other special tokens stay out of the text.
+func TestMarkersThatAreSpecialTokens(t *testing.T) {
+	special := func(s string) string {
+		for _, marker := range []string{"<think>", "</think>", "<tool_call>", "</tool_call>"} {
+			from := `"content":"` + marker + `","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false`
+			if !strings.Contains(s, from) {
+				t.Fatalf("the tokenizer has changed: no %s", from)
+			}
+			s = strings.Replace(s, from, strings.Replace(from, `"special":false`, `"special":true`, 1), 1)
+		}
+		return s
+	}
+	m, err := LoadModel(models.SimName, nil, folder(t, map[string]func(string) string{"tokenizer.json": special}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := said(t, "<think>why</think><|im_start|>Look.<|im_end|>"+weatherCall)
+	for _, test := range []struct {
+		fields string
+		want   told
+	}{
+		{askTools, told{reasoning: "why", content: "Look.", calls: []string{`get_weather {"city": "Zürich \"😀\""}`}, finish: "tool_calls"}},
+		{``, told{reasoning: "why", content: "Look." + strings.TrimSuffix(strings.TrimPrefix(weatherCall, "<tool_call>"), "</tool_call>"), finish: "stop"}},
+	} {
+		e := &tokenEngine{name: "a"}
+		inBubble(t, Options{Models: map[string]*Model{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, askStream(test.fields))
+			e.call(t, 1).end(infer.ReasonStop, ids...)
+			if got := c.story().told(t); !got.same(test.want) {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// A model whose template and vocabulary show no syntax of calls takes no tools,
+// unless it is told one.
+func TestModelWithoutASyntaxOfCalls(t *testing.T) {
+	m, err := LoadModel(models.SimName, nil, folder(t, map[string]func(string) string{
+		"chat_template.jinja": func(string) string { return "{% for m in messages %}{{ m.content }}{% endfor %}" },
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != " think" {
+		t.Errorf("format %q", got)
+	}
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{Models: map[string]*Model{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askChat(askTools))
+		if err := c.refusal(400); err.Param == nil || *err.Param != "tools" || !strings.Contains(err.Message, "tool-parser") {
+			t.Errorf("%+v", err)
+		}
+		c = b.post(chatPath, askChat(askTools+`,"tool_choice":"none"`))
+		e.call(t, 1).end(infer.ReasonStop, said(t, "fine")...)
+		if got := c.whole().told(); got.content != "fine" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A retry begins the answer anew: nothing of the first attempt is in it.
+func TestReplyAfterARetry(t *testing.T) {
+	a, other := &tokenEngine{name: "a"}, &tokenEngine{name: "b"}
+	inBubble(t, Options{}, []any{a, other}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askChat(askTools))
+		synctest.Wait()
+		first, second := a, other
+		if len(a.calls) == 0 {
+			first, second = other, a
+		}
+		call := first.call(t, 1)
+		call.send(said(t, "<think>one</think>two"+weatherCall)...)
+		call.fail(infer.CodeUnavailable, true)
+		second.call(t, 1).end(infer.ReasonStop, said(t, weatherCall)...)
+		want := told{calls: []string{`get_weather {"city": "Zürich \"😀\""}`}, finish: "tool_calls"}
+		if got := c.whole().told(); !got.same(want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestRepliesConcatenate: however tokens merge into deltas, the client is told
+// what the parser makes of the whole text.
+func TestRepliesConcatenate(t *testing.T) {
+	words()
+	parts := []string{"<think>", "</think>", "\n", " a", "b ", "<tool_call>", `{"name": "now", "arguments": {"x": [1, "é😀"]}}`, "</tool_call>", weatherCall, "<", "{"}
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 12).Draw(rt, "parts"), "")
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 9), 1, 5).Draw(rt, "sizes")
+		var want told
+		p := parse.New(parse.Options{Format: simModel().Format, Calls: true})
+		for _, e := range p.Append(nil, []byte(text), true) {
+			switch e.Kind {
+			case parse.Content:
+				want.content += string(e.Text)
+			case parse.Reasoning:
+				want.reasoning += string(e.Text)
+			case parse.CallBegin:
+				want.calls = append(want.calls, e.Name+" ")
+			case parse.Arguments:
+				want.calls[e.Call] += string(e.Text)
+			}
+		}
+		if want.finish = "stop"; len(want.calls) > 0 {
+			want.finish = "tool_calls"
+		}
+		var got told
+		way := rapid.SampledFrom(ways).Draw(rt, "way")
+		synctest.Test(t, func(t *testing.T) {
+			e := &tokenEngine{name: "a"}
+			b := newBench(t, dir, Options{}, []any{e}, way)
+			defer b.end()
+			c := b.post(chatPath, askStream(askTools))
+			call, ids := e.call(t, 1), said(t, text)
+			for i := 0; len(ids) > 0; i++ {
+				n := min(len(ids), sizes[i%len(sizes)])
+				call.offer(ids[:n], nil) // unseen ones merge
+				if i%2 == 0 {
+					synctest.Wait()
+				}
+				ids = ids[n:]
+			}
+			call.end(infer.ReasonStop)
+			got = c.story().told(t)
+		})
+		if !got.same(want) {
+			rt.Fatalf("%q: %+v, want %+v", text, got, want)
+		}
+	})
+}
+
+// The parse and encode stages allocate nothing per delta: not for words, and not
+// for words where tools may be called.
+func TestParseAndEncodeAllocateNothing(t *testing.T) {
+	format := simModel().Format
+	for name, o := range map[string]*parse.Options{"no parser": nil, "reasoning": {Format: format.WithoutTools()}, "tools": {Format: format, Calls: true}} {
+		x := newEncodingExchange(o)
+		cell := &stream.Cell{}
+		x.piece = []byte(" word")
+		turn := func() {
+			x.out = x.out[:0]
+			ended := x.parse(cell, false)
+			if err := x.encode(cell, ended); err != nil || ended {
+				t.Fatal(ended, err)
+			}
+		}
+		turn()
+		turn()
+		if n := testing.AllocsPerRun(100, turn); n != 0 {
+			t.Errorf("%s: %v allocations for a delta", name, n)
+		}
+		if !strings.Contains(string(x.out), `"delta":{"content":" word"}`) {
+			t.Errorf("%s: %s", name, x.out)
+		}
+	}
+}
+
+func newEncodingExchange(o *parse.Options) *exchange {
+	x := &exchange{
+		g: &Gateway{ids: newRequestIDs()}, rec: &trace.Record{RequestID: "1"}, folder: simModel(), endpoint: openai.Chat,
+		req: &openai.Request{Stream: true}, head: &openai.Head{Model: "m"},
+	}
+	if o != nil {
+		x.reply = &reply{options: *o}
+	}
+	x.startReply()
+	return x
+}
+
+// BenchmarkParseAndEncode is a delta of a word: with no parser, where reasoning
+// may come and has not, and where tools may be called.
+func BenchmarkParseAndEncode(b *testing.B) {
+	format := simModel().Format
+	for name, o := range map[string]*parse.Options{"none": nil, "reasoning": {Format: format.WithoutTools()}, "tools": {Format: format, Calls: true}} {
+		b.Run(name, func(b *testing.B) {
+			x := newEncodingExchange(o)
+			cell := &stream.Cell{}
+			x.piece = []byte(" word")
+			b.ReportAllocs()
+			for b.Loop() {
+				x.out = x.out[:0]
+				if err := x.encode(cell, x.parse(cell, false)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A model's format is told from its folder, and may be set by name.
+func TestParsersByName(t *testing.T) {
+	for _, test := range []struct{ tools, reasoning, want, err string }{
+		{"", "", "hermes think", ""},
+		{"qwen3-coder", "", "qwen3-coder think", ""},
+		{"none", "none", " ", ""},
+		{"harmony", "", "harmony harmony", ""},
+		{"", "harmony", "hermes think", "both harmony"},
+		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
+		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
+	} {
+		m, err := LoadModel("m", nil, models.Sim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.UseParsers(test.tools, test.reasoning)
+		if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			t.Errorf("%q, %q: %v", test.tools, test.reasoning, err)
+		}
+		if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != test.want {
+			t.Errorf("%q, %q: %q", test.tools, test.reasoning, got)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package infer
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Carries is a set of what a request may ask for and not every engine's wire can
+// carry. What a wire cannot carry is refused by name, never dropped.
+type Carries uint32
+
+// The members. Everything else in a Request every wire carries.
+const (
+	CarriesMinP Carries = 1 << iota
+	CarriesPenalties
+	CarriesRepetitionPenalty
+	CarriesLogitBias
+	CarriesJSONSchema
+	CarriesRegex
+	CarriesGrammar
+	CarriesChoice
+	CarriesStructuralTag
+	endOfCarries
+)
+
+// CarriesAll has every member.
+const CarriesAll = endOfCarries - 1
+
+var carriesNames = [...]string{
+	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
+}
+
+// Words gives the members by name.
+func (c Carries) Words() []string {
+	var words []string
+	for ; c != 0; c &= c - 1 {
+		words = append(words, carriesNames[bits.TrailingZeros32(uint32(c))])
+	}
+	return words
+}
+
+// String lists the members.
+func (c Carries) String() string { return strings.Join(c.Words(), ", ") }
+
+// ParseCarries is the inverse of Words. A word that it does not know is left
+// out: what it stands for cannot be asked for here.
+func ParseCarries(words []string) (c Carries) {
+	for _, w := range words {
+		if i := slices.Index(carriesNames[:], w); i >= 0 {
+			c |= 1 << i
+		}
+	}
+	return c
+}
+
+// GuideKind says in what language a Guide is written.
+type GuideKind uint8
+
+// The kinds.
+const (
+	GuideJSONSchema    GuideKind = iota // a JSON schema
+	GuideRegex                          // a regular expression
+	GuideGrammar                        // a context-free grammar, in EBNF or GBNF
+	GuideChoice                         // one of Choices
+	GuideStructuralTag                  // a JSON object that says where in the text a schema holds
+)
+
+// Guide is what the output must match.
+type Guide struct {
+	Kind    GuideKind
+	Text    string
+	Choices []string // of GuideChoice
+}
+
+// Bias is added to the logit of an id before one is drawn.
+type Bias struct {
+	ID    uint32
+	Value float64
+}
+
+// Needs gives what of a request not every wire can carry.
+func (r *Request) Needs() (needs Carries) {
+	s := &r.Sampling
+	if s.MinP != nil {
+		needs |= CarriesMinP
+	}
+	if s.PresencePenalty != nil || s.FrequencyPenalty != nil {
+		needs |= CarriesPenalties
+	}
+	if s.RepetitionPenalty != nil {
+		needs |= CarriesRepetitionPenalty
+	}
+	if len(s.LogitBias) > 0 {
+		needs |= CarriesLogitBias
+	}
+	if r.Guide != nil {
+		needs |= CarriesJSONSchema << r.Guide.Kind
+	}
+	return needs
+}
+
+// Lacks gives an error when a wire that carries only so much is asked for more.
+// The gateway has refused such a request before; this is for a mistake of its
+// own.
+func (r *Request) Lacks(carries Carries) *Error {
+	if missing := r.Needs() &^ carries; missing != 0 {
+		return Errorf(CodeUnsupported, "the engine cannot carry %s", missing)
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package openai
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"weir/internal/infer"
+)
+
+func takeMinP(d *decoding, raw []byte) error {
+	v, err := floatOf("min_p", raw, 0, 1, false)
+	d.Sampling.MinP = &v
+	return err
+}
+
+func takePresencePenalty(d *decoding, raw []byte) error {
+	v, err := floatOf("presence_penalty", raw, -2, 2, false)
+	d.Sampling.PresencePenalty = &v
+	return err
+}
+
+func takeFrequencyPenalty(d *decoding, raw []byte) error {
+	v, err := floatOf("frequency_penalty", raw, -2, 2, false)
+	d.Sampling.FrequencyPenalty = &v
+	return err
+}
+
+func takeRepetitionPenalty(d *decoding, raw []byte) error {
+	v, err := floatOf("repetition_penalty", raw, 0, 2, true)
+	d.Sampling.RepetitionPenalty = &v
+	return err
+}
+
+// maxBiases bounds the ids of a logit_bias.
+const maxBiases = 1024
+
+func takeLogitBias(d *decoding, raw []byte) error {
+	if kindOf(raw) != '{' {
+		return wrongType("logit_bias", "an object of token ids to numbers", raw)
+	}
+	if err := checkStrict("logit_bias", raw); err != nil {
+		return err
+	}
+	var list []infer.Bias
+	err := eachMember(raw, func(name string, value []byte) error {
+		path := "logit_bias." + clip(name, 32)
+		id, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			return infer.Invalid(path, "%s: %q is no token id", path, clip(name, 32))
+		}
+		if len(list) == maxBiases {
+			return infer.Invalid("logit_bias", "logit_bias may name at most %d ids", maxBiases)
+		}
+		v, err := floatOf(path, value, -100, 100, false)
+		list = append(list, infer.Bias{ID: uint32(id), Value: v})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b infer.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	for i := 1; i < len(list); i++ {
+		if list[i].ID == list[i-1].ID {
+			return infer.Invalid("logit_bias", "logit_bias names the id %d twice", list[i].ID)
+		}
+	}
+	d.Sampling.LogitBias = list
+	return nil
+}
+
+// guide takes what the output must match, which may be said in one place only.
+func (d *decoding) guide(path string, g infer.Guide) error {
+	if d.Guide != nil {
+		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
+	}
+	if d.carries&(infer.CarriesJSONSchema<<g.Kind) == 0 {
+		return d.unsupported(path, nil)
+	}
+	d.Guide, d.guidedBy = &g, path
+	return nil
+}
+
+// anyObject is the schema of json_object.
+const anyObject = `{"type":"object"}`
+
+func takeResponseFormat(d *decoding, raw []byte) error {
+	const field = "response_format"
+	if kindOf(raw) != '{' {
+		return wrongType(field, "an object", raw)
+	}
+	if err := checkStrict(field, raw); err != nil {
+		return err
+	}
+	var kind string
+	var schema []byte
+	err := eachMember(raw, func(name string, value []byte) (err error) {
+		switch name {
+		case "type":
+			kind, err = stringOf(field+".type", value)
+		case "json_schema":
+			schema = value
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "text":
+		return nil
+	case "json_object":
+		return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: anyObject})
+	case "json_schema":
+		return d.namedSchema(schema)
+	case "structural_tag":
+		return d.guide(field, infer.Guide{Kind: infer.GuideStructuralTag, Text: string(raw)})
+	case "":
+		return infer.Invalid(field+".type", "%s.type is required: send text, json_object, json_schema or structural_tag", field)
+	}
+	return infer.Invalid(field+".type", "%s.type is %q; it must be text, json_object, json_schema or structural_tag", field, clip(kind, 32))
+}
+
+// namedSchema reads response_format.json_schema, which holds the schema beside
+// its name. That the output matches it is never optional here.
+func (d *decoding) namedSchema(raw []byte) error {
+	const field = "response_format.json_schema"
+	if raw == nil || kindOf(raw) != '{' {
+		return infer.Invalid(field, "%s is required with the type json_schema: send an object with a schema", field)
+	}
+	var schema []byte
+	err := eachMember(raw, func(name string, value []byte) error {
+		switch name {
+		case "schema":
+			schema = value
+		case "name", "description", "strict":
+		default:
+			return d.unsupported(field+"."+clip(name, 64), nil)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case schema == nil || kindOf(schema) == 'n':
+		return infer.Invalid(field+".schema", "%s.schema is required: send the JSON schema", field)
+	}
+	return d.schema(field+".schema", schema)
+}
+
+// schema takes a JSON schema, as itself or as its text.
+func (d *decoding) schema(path string, raw []byte) error {
+	text := string(raw)
+	switch kindOf(raw) {
+	case '{':
+	case '"':
+		var err error
+		if text, err = stringOf(path, raw); err != nil {
+			return err
+		}
+		if kindOf([]byte(text)) != '{' || checkStrict(path, []byte(text)) != nil {
+			return infer.Invalid(path, "%s is a string that holds no JSON object; send the schema itself", path)
+		}
+	default:
+		return wrongType(path, "a JSON schema", raw)
+	}
+	return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: text})
+}
+
+// textGuide takes a guide that is a text.
+func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
+	text, err := stringOf(path, raw)
+	if err == nil && text == "" {
+		err = infer.Invalid(path, "%s is empty; leave it out", path)
+	}
+	if err != nil {
+		return err
+	}
+	return d.guide(path, infer.Guide{Kind: kind, Text: text})
+}
+
+// maxChoicesGuide bounds the texts to choose from.
+const maxChoicesGuide = 1024
+
+func (d *decoding) choices(path string, raw []byte) error {
+	if kindOf(raw) != '[' {
+		return wrongType(path, "an array of strings", raw)
+	}
+	var list []string
+	err := eachItem(raw, func(i int, item []byte) error {
+		if i == maxChoicesGuide {
+			return infer.Invalid(path, "%s may hold at most %d strings", path, maxChoicesGuide)
+		}
+		s, err := stringOf(fmt.Sprintf("%s[%d]", path, i), item)
+		list = append(list, s)
+		return err
+	})
+	if err == nil && len(list) == 0 {
+		err = infer.Invalid(path, "%s is empty; there must be something to choose from", path)
+	}
+	if err != nil {
+		return err
+	}
+	return d.guide(path, infer.Guide{Kind: infer.GuideChoice, Choices: list})
+}
+
+func takeGuidedJSON(d *decoding, raw []byte) error { return d.schema("guided_json", raw) }
+func takeJSONSchema(d *decoding, raw []byte) error { return d.schema("json_schema", raw) }
+func takeGuidedRegex(d *decoding, raw []byte) error {
+	return d.textGuide("guided_regex", infer.GuideRegex, raw)
+}
+func takeRegex(d *decoding, raw []byte) error { return d.textGuide("regex", infer.GuideRegex, raw) }
+func takeGuidedGrammar(d *decoding, raw []byte) error {
+	return d.textGuide("guided_grammar", infer.GuideGrammar, raw)
+}
+func takeEBNF(d *decoding, raw []byte) error { return d.textGuide("ebnf", infer.GuideGrammar, raw) }
+func takeGuidedChoice(d *decoding, raw []byte) error {
+	return d.choices("guided_choice", raw)
+}
+
+// takeStructuredOutputs reads vLLM's one field for all of them.
+func takeStructuredOutputs(d *decoding, raw []byte) error {
+	const field = "structured_outputs"
+	if kindOf(raw) != '{' {
+		return wrongType(field, "an object", raw)
+	}
+	if err := checkStrict(field, raw); err != nil {
+		return err
+	}
+	return eachMember(raw, func(name string, value []byte) error {
+		path := field + "." + clip(name, 64)
+		if kindOf(value) == 'n' {
+			return nil
+		}
+		switch name {
+		case "json":
+			return d.schema(path, value)
+		case "json_object":
+			on, err := boolOf(path, value)
+			if err != nil || !on {
+				return err
+			}
+			return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: anyObject})
+		case "regex":
+			return d.textGuide(path, infer.GuideRegex, value)
+		case "grammar":
+			return d.textGuide(path, infer.GuideGrammar, value)
+		case "choice":
+			return d.choices(path, value)
+		case "structural_tag":
+			text := string(value)
+			if kindOf(value) == '"' {
+				return d.textGuide(path, infer.GuideStructuralTag, value)
+			}
+			return d.guide(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})
+		}
+		return d.unsupported(path, nil)
+	})
+}

@@ -1,0 +1,101 @@
+package simserver
+
+import (
+	"strings"
+	"testing"
+
+	"weir/internal/content"
+	"weir/internal/sim"
+)
+
+// streams gives the forms of all HTTP streams, each with one output that is
+// under way.
+func forms(t testing.TB) map[string]func() (*exchange, form) {
+	tok := newToyTokenizer()
+	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := func(o SGLangOptions) *Engine {
+		e, err := New(Options{Tokenizer: tok, SGLang: o, Sim: sim.Options{Words: words, VocabSize: toyVocab}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	generation := func(o SGLangOptions) (*exchange, form) {
+		e := engine(o)
+		g := &generation{exchange: newExchange(e, nil, nil, "", 1), face: &sglangFace{e: e, weights: `,"num_retractions":`},
+			items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
+		g.begin(&g.said[0], &g.items[0])
+		g.outputs = []output{{prompt: []uint32{1}}}
+		return &g.exchange, g
+	}
+	answered := func(d *dialect, v voice) (*exchange, form) {
+		a := &answer{exchange: newExchange(engine(SGLangOptions{}), nil, nil, "", 1), d: d, voice: v, n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
+			head: head("id", d.chunk, "weir-sim", 1)}
+		a.outputs = []output{{prompt: []uint32{1}}}
+		return &a.exchange, a
+	}
+	return map[string]func() (*exchange, form){
+		"generate, incremental":   func() (*exchange, form) { return generation(SGLangOptions{Incremental: true, Metrics: true}) },
+		"generate, cumulative":    func() (*exchange, form) { return generation(SGLangOptions{}) },
+		"chat as OpenAI's":        func() (*exchange, form) { return answered(chatDialect, plain) },
+		"chat as vLLM's":          func() (*exchange, form) { return answered(chatDialect, vllm) },
+		"chat as SGLang's":        func() (*exchange, form) { return answered(chatDialect, sglang) },
+		"completions as vLLM's":   func() (*exchange, form) { return answered(textDialect, vllm) },
+		"completions as SGLang's": func() (*exchange, form) { return answered(textDialect, sglang) },
+	}
+}
+
+// next gives an output n ids more, as Run would.
+func (x *exchange) next(n int) {
+	o := &x.outputs[0]
+	for i := range n {
+		x.taken.add(0, 300+uint32(o.completion+i)%1024, uint32(o.completion+i+1))
+	}
+	x.taken.steps, x.taken.end = 1, int64(o.completion)
+}
+
+// No token of a stream allocates, on any wire.
+func TestStreamsAllocateNothing(t *testing.T) {
+	for name, start := range forms(t) {
+		x, f := start()
+		var buf []byte
+		// Up to the sizes that buffers grow to.
+		for range 2000 {
+			x.next(1)
+			buf, _ = x.digest(buf[:0], f, false)
+		}
+		if !strings.HasPrefix(string(buf), "data: {") {
+			t.Fatalf("%s: %s", name, buf)
+		}
+		if n := testing.AllocsPerRun(500, func() {
+			x.next(1)
+			buf, _ = x.digest(buf[:0], f, false)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations per token", name, n)
+		}
+	}
+}
+
+// BenchmarkEvents is what a token's event costs without the writing of it. A
+// cumulative one copies all of the output so far, here some 1000 tokens.
+func BenchmarkEvents(b *testing.B) {
+	for name, start := range forms(b) {
+		b.Run(name, func(b *testing.B) {
+			x, f := start()
+			var buf []byte
+			b.ReportAllocs()
+			for b.Loop() {
+				if x.outputs[0].completion == 2000 {
+					b.StopTimer()
+					x, f = start()
+					b.StartTimer()
+				}
+				x.next(1)
+				buf, _ = x.digest(buf[:0], f, false)
+			}
+		})
+	}
+}

@@ -1,0 +1,282 @@
+//go:build interop
+
+// Package engines runs what others publish for SGLang and vLLM against the
+// simulated engine's wires: SGLang's own client and load generator, the official
+// OpenAI client, and a gateway of SGLang's world.
+//
+//	go test -tags interop ./interop/engines/
+//
+// WEIR_PYTHON names an interpreter with interop/requirements.txt and this
+// folder's requirements installed. What is not installed fails its test.
+package engines
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const suiteTimeout = 5 * time.Minute
+
+// python is the interpreter that has the clients.
+func python() string {
+	if p := os.Getenv("WEIR_PYTHON"); p != "" {
+		return p
+	}
+	return "python3"
+}
+
+// engine is a running weir engine.
+type engine struct {
+	sglang, vllm string // URLs
+}
+
+// startEngine builds weir and runs an engine that speaks both wires. At the end
+// of the test it is interrupted and must exit with 0.
+func startEngine(t *testing.T, args ...string) engine {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "weir")
+	build := exec.Command("go", "build", "-o", bin, "weir/cmd/weir")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	cmd := exec.Command(bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir engine: %v", err)
+		}
+	})
+	var e engine
+	for lines := bufio.NewScanner(out); e.sglang == "" || e.vllm == ""; {
+		if !lines.Scan() {
+			t.Fatal("weir engine ended before it said where it listens")
+		}
+		switch f := strings.Fields(lines.Text()); f[0] {
+		case "sglang":
+			e.sglang = f[1]
+		case "vllm":
+			e.vllm = f[1]
+		}
+	}
+	return e
+}
+
+// runScript runs a script of checks; each is a subtest.
+func runScript(t *testing.T, script string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python(), append([]string{script}, args...)...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	total, seen := -1, 0
+	for line := range strings.Lines(string(out)) {
+		var r struct {
+			Check  string
+			OK     bool
+			Detail string
+			Checks *int
+		}
+		switch e := json.Unmarshal([]byte(line), &r); {
+		case e != nil:
+			t.Errorf("%s says %q: %v", script, line, e)
+		case r.Checks != nil:
+			total = *r.Checks
+		default:
+			seen++
+			t.Run(r.Check, func(t *testing.T) {
+				if !r.OK {
+					t.Error(r.Detail)
+				}
+			})
+		}
+	}
+	if err != nil || total < 10 || seen != total {
+		t.Errorf("%s: %v, %d checks of %d\n%s", script, err, seen, total, complaints.String())
+	}
+}
+
+func TestSGLangClient(t *testing.T) {
+	runScript(t, "sglang_client.py", startEngine(t).sglang)
+}
+
+func TestOpenAIClient(t *testing.T) {
+	e := startEngine(t, "--enable-per-request-metrics")
+	runScript(t, "openai_client.py", e.vllm, e.sglang)
+}
+
+// A tool loop, structured output and reasoning, as the official client sees
+// them.
+func TestModes(t *testing.T) {
+	e := startEngine(t)
+	runScript(t, "modes_client.py", e.vllm, e.sglang)
+}
+
+// SGLang's load generator counts as many tokens as were generated, and finds as
+// many again in the text that it received.
+func TestSGLangLoadGenerator(t *testing.T) {
+	model, err := filepath.Abs("../../models/weir-sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := startEngine(t, "--max-total-tokens", "200000")
+	for _, c := range []struct{ backend, url string }{
+		{"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
+	} {
+		t.Run(c.backend, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+			defer cancel()
+			const prompts = 64
+			file := filepath.Join(t.TempDir(), "report.jsonl")
+			cmd := exec.CommandContext(ctx, python(), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
+				"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
+				"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
+				"--extra-request-body", `{"ignore_eos": true}`, "--disable-tqdm", "--output-file", file)
+			cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			line, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r struct {
+				Completed   int
+				Tokens      int     `json:"total_output_tokens"`
+				Retokenized int     `json:"total_output_tokens_retokenized"`
+				TTFT        float64 `json:"median_ttft_ms"`
+				ITL         float64 `json:"median_itl_ms"`
+			}
+			// Python writes the rate of requests, which is none, as no JSON has it.
+			line = bytes.ReplaceAll(line, []byte("Infinity"), []byte("null"))
+			if err := json.Unmarshal(line, &r); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			if r.Completed != prompts || r.Tokens == 0 || r.Retokenized != r.Tokens || r.TTFT <= 0 || r.ITL <= 0 {
+				t.Errorf("%+v\n%s", r, out)
+			}
+			t.Logf("%d requests, %d tokens, median TTFT %.1f ms, ITL %.1f ms", r.Completed, r.Tokens, r.TTFT, r.ITL)
+		})
+	}
+}
+
+// A gateway that others publish takes the engine for SGLang: it finds out what
+// it serves, and relays its streams.
+func TestGatewayInFront(t *testing.T) {
+	e := startEngine(t, "--incremental-streaming-output")
+	host, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, metrics, _ := net.SplitHostPort(freeAddress(t))
+	cmd := exec.Command(filepath.Join(filepath.Dir(python()), "smg"), "launch", "--worker-urls", e.sglang, "--host", host, "--port", port, "--prometheus-port", metrics)
+	var logs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &logs, &logs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the gateway said:\n%s", logs.String())
+		}
+	})
+	url := "http://" + net.JoinHostPort(host, port)
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		if resp, err := http.Get(url + "/v1/models"); err == nil {
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if bytes.Contains(body, []byte(`"weir-sim"`)) {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the gateway never had the engine's model")
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	for path, body := range map[string]string{
+		"/generate":            `{"text":"Once upon","stream":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}}`,
+		"/v1/chat/completions": `{"model":"weir-sim","messages":[{"role":"user","content":"Hello"}],"max_tokens":12,"ignore_eos":true,"stream":true}`,
+		"/v1/completions":      `{"model":"weir-sim","prompt":"Once upon","max_tokens":12,"ignore_eos":true,"stream":true}`,
+	} {
+		direct, through := words(t, e.sglang+path, body), words(t, url+path, body)
+		if len(direct) != 12 || strings.Join(direct, " ") != strings.Join(through, " ") {
+			t.Errorf("%s: %q through the gateway, %q without", path, through, direct)
+		}
+	}
+}
+
+// words gives the words of a stream of any of the three shapes.
+func words(t *testing.T, url, body string) []string {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var text string
+	done := false
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || data == "[DONE]" {
+			done = done || ok
+			continue
+		}
+		var event struct {
+			Text    string
+			Choices []struct {
+				Text  string
+				Delta struct{ Content string }
+			}
+		}
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		text += event.Text
+		for _, c := range event.Choices {
+			text += c.Text + c.Delta.Content
+		}
+	}
+	if !done {
+		t.Errorf("%s: the stream did not end: %q", url, text)
+	}
+	return strings.Fields(text)
+}
+
+// freeAddress gives an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
