@@ -277,7 +277,9 @@ func TestBenchFaults(t *testing.T) {
 		kind   string
 		answer func(http.ResponseWriter, *http.Request)
 	}{
-		{"refuses", "status_503", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"message":"full"}}`, http.StatusServiceUnavailable) }},
+		{"refuses", "status_503", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"full"}}`, http.StatusServiceUnavailable)
+		}},
 		{"redirects", "status_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
 		{"dies", "cut", func(w http.ResponseWriter, _ *http.Request) {
 			stream(w, chunk)

@@ -189,7 +189,7 @@ func (r *runner) startStarved(ctx context.Context, gateway string) (*starved, er
 
 // load starts this binary as a load generator.
 func (t *starved) load(args ...string) (*bench.Process, error) {
-	return bench.Start(append([]string{t.r.options.Binary, "bench", t.url, "--json", "-", "--admin", "off", "--field", "ignore_eos=true"}, args...), t.r.environment)
+	return bench.Start(append([]string{t.r.options.Binary, "bench", t.url, "--model", "weir-sim", "--json", "-", "--admin", "off", "--field", "ignore_eos=true"}, args...), t.r.environment)
 }
 
 // phase runs one phase. What is still under way at its end is hung up on.
