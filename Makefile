@@ -102,7 +102,7 @@ interop-setup:
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
 
 .PHONY: vllm-wheels
-vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to read 10 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
+vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to keep 1 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
 	@set -e; for release in 0.20.0 0.22.1 0.24.0 0.28.0 0.33.0; do to=$(VENV)/vllm/$$release; [ -d $$to ] && continue; \
 	  $(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d $(VENV)/vllm/wheel vllm==$$release; \
 	  $(PYTHON) -m zipfile -e $(VENV)/vllm/wheel/vllm-$$release-*.whl $$to.whole; mkdir -p $$to.part; \

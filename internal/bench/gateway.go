@@ -17,6 +17,7 @@ type Gateway struct {
 	Name    string
 	Relayed bool // reads a relayed engine; otherwise the plane
 	Control bool // must fail
+	dialsIn bool // its engine connects to it
 	// args give its command line; dir is a folder of its own.
 	args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
 }
@@ -26,6 +27,7 @@ const (
 	Nginx        = "nginx"
 	Relay        = "weir relay"
 	Plane        = "weir plane"
+	Core         = "weir vllm-core"
 	ReverseProxy = "ReverseProxy"
 	LatestWins   = "latest-wins"
 	OneWrite     = "one-write-per-token"
@@ -40,6 +42,9 @@ func Gateways() []Gateway {
 		}},
 		{Name: Plane, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "weir="+c.Engine), nil
+		}},
+		{Name: Core, dialsIn: true, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+			return weirArgs(b, c, dir, admin, "vllm-core=tcp://"+c.Engine+",model=weir-sim"), nil
 		}},
 		{Name: ReverseProxy, Relayed: true, args: selfArgs("gateway-reverseproxy")},
 		{Name: LatestWins, Control: true, args: selfArgs("gateway-latest")},

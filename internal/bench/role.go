@@ -24,6 +24,7 @@ func roles() map[string]func(*cell.Cell) error {
 	return map[string]func(*cell.Cell) error{
 		"engine-relay":         loadengine.RunRelay,
 		"engine-plane":         loadengine.RunPlane,
+		"engine-core":          loadengine.RunCore,
 		"gateway-reverseproxy": control.RunReverseProxy,
 		"gateway-latest":       control.RunLatest,
 		"gateway-single":       control.RunSingle,

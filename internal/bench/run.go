@@ -105,8 +105,11 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		}
 	}
 	role := "engine-plane"
-	if g.Relayed {
+	switch {
+	case g.Relayed:
 		role = "engine-relay"
+	case g.dialsIn:
+		role = "engine-core"
 	}
 	args, err := g.args(b, c, dir, admin)
 	if err != nil {
@@ -121,8 +124,10 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		return nil, err
 	}
 	defer engine.Stop()
-	if err := engine.AwaitTCP(ctx, c.Engine); err != nil {
-		return nil, err
+	if !g.dialsIn {
+		if err := engine.AwaitTCP(ctx, c.Engine); err != nil {
+			return nil, err
+		}
 	}
 	gateway, err := Start(args, b.Env)
 	if err != nil {
@@ -132,7 +137,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err := gateway.AwaitHTTP(ctx, "http://"+c.Gateway+"/v1/models"); err != nil {
 		return nil, err
 	}
-	isWeir := g.Name == Relay || g.Name == Plane
+	isWeir := g.Name == Relay || g.Name == Plane || g.Name == Core
 	if isWeir {
 		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
 			return nil, err
@@ -151,7 +156,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err != nil {
 		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
 	}
-	if g.Name == Plane && l.Probes > 0 {
+	if (g.Name == Plane || g.Name == Core) && l.Probes > 0 {
 		gateway.Stop()
 		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
 			return nil, err

@@ -64,6 +64,10 @@ type engineView struct {
 	MaxRunning    int      `json:"max_running,omitzero"`
 	Software      string   `json:"software,omitzero"`
 	Instance      string   `json:"instance,omitzero"`
+	Carries       []string `json:"carries,omitzero"` // beyond what every engine of ids does
+	Running       *int     `json:"running,omitzero"` // as the engine last said
+	Waiting       *int     `json:"waiting,omitzero"`
+	KVUsage       *float64 `json:"kv_usage,omitzero"`
 }
 
 func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
@@ -71,7 +75,15 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	for _, e := range p.fleet.Snapshot().Engines {
 		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Models: e.Facts.Models,
 			ContextLength: e.Facts.ContextLength, MaxRunning: e.Facts.MaxRunning,
-			Software: e.Facts.Software, Instance: e.Facts.Instance}
+			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: e.Facts.Carries.Words()}
+		if e.Load != nil {
+			if l, ok := e.Load(); ok {
+				v.Running, v.Waiting = &l.Running, &l.Waiting
+				if l.KVUsage >= 0 {
+					v.KVUsage = &l.KVUsage
+				}
+			}
+		}
 		if e.Err != nil {
 			v.Error = e.Err.Error()
 		}

@@ -28,6 +28,7 @@ type commands struct {
 
 	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir bench --scenario."`
 
+	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 }
 

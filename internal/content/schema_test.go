@@ -108,7 +108,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		for seed := range uint64(60) {
+		for seed := range uint64(20) {
 			doc, err := s.write(t, schema, seed)
 			if err != nil {
 				t.Errorf("%s: %v", text, err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // The tests' vocabulary: bytes, control tokens from 256, then as vocabulary.
@@ -172,6 +174,8 @@ func TestAsks(t *testing.T) {
 		{"schema after tools", asked + header, Ask{Schema: mustSchema(t, `{"const":1}`), Tools: tools, Answered: true}, `1`, ""},
 		{"words whatever else", asked + header, Ask{Mode: ModeWords, Tools: tools}, "(words)", ""},
 		{"think", asked + header, Ask{Think: EffortLow, Schema: mustSchema(t, `{"const":1}`)}, "<think>\n ", "\n</think>\n\n1"},
+		{"another's chat", "[INST] hi [/INST]", Ask{Chat: true, Schema: mustSchema(t, `{"const":1}`)}, "1", ""},
+		{"another's, without tools", "[INST] hi [/INST]", Ask{Chat: true, Think: EffortLow}, "<think>\n ", ""},
 		{"the prompt first", "<|im_start|>user\n[weir-sim {\"think\":false,\"content\":\"echo\"}]\nx<|im_end|>\n" + header, Ask{Think: EffortHigh, Mode: ModeJSON}, "x", ""},
 	} {
 		if got := s.answer(t, c.prompt, c.ask, 0); !strings.HasPrefix(got, c.prefix) || !strings.HasSuffix(got, c.suffix) {
@@ -204,6 +208,24 @@ func TestAskErrors(t *testing.T) {
 			t.Errorf("%q: %v, want %q", prompt, err, mention)
 		}
 	}
+}
+
+// No prompt makes a speaker panic, and what it says to one goes on.
+func TestAnyPrompt(t *testing.T) {
+	s := newSpeaker(t, SpeakerOptions{Mode: ModeEcho})
+	id := rapid.OneOf(rapid.Uint32Range(turnID-2, specialID+2), rapid.SampledFrom(s.spell(t, "assistant\nuser\nsystem\n[weir-sim {}]<tools>\n{}")), rapid.Uint32())
+	rapid.Check(t, func(t *rapid.T) {
+		prompt := rapid.SliceOfN(id, 1, 40).Draw(t, "prompt")
+		whole, err := s.Script(&Request{Prompt: prompt, MaxTokens: 1000})
+		if err != nil {
+			return
+		}
+		cut := rapid.IntRange(0, len(whole.IDs)).Draw(t, "cut")
+		rest, err := s.Script(&Request{Prompt: slices.Concat(prompt, whole.IDs[:cut]), MaxTokens: 1000})
+		if err != nil || !slices.Equal(rest.IDs, whole.IDs[cut:]) {
+			t.Fatalf("%v, cut after %d of %v: %+v, %v", prompt, cut, whole.IDs, rest, err)
+		}
+	})
 }
 
 // What an engine says is the same wherever another engine goes on with it, in
@@ -342,7 +364,7 @@ func TestProof(t *testing.T) {
 		return nil
 	}
 	missed, damaged := 0, 0
-	for seed := range uint64(40) {
+	for seed := range uint64(10) {
 		doc := partsOf(t, s.answer(t, asked+header, Ask{Think: EffortLow, Schema: schema}, seed))
 		if err := prove(doc.reasoning, doc.rest, nil, true); err != nil {
 			t.Fatalf("%v in %+v", err, doc)

@@ -107,6 +107,20 @@ type Facts struct {
 	Carries infer.Carries
 }
 
+// Load is what an engine last said of its work.
+type Load struct {
+	Running, Waiting int
+	// KVUsage is the share of its KV cache that is in use; negative when it does
+	// not say.
+	KVUsage float64
+}
+
+// Loaded is an Adapter whose wire tells the engine's load. ok is false while it
+// has not said anything.
+type Loaded interface {
+	Load() (l Load, ok bool)
+}
+
 // State is what an adapter reports whenever it changes: whether requests can
 // be handed to the engine now, and why not.
 type State struct {

@@ -121,6 +121,9 @@ func (f *Fleet) publish(states []engine.State) {
 		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: states[i].Ready, Facts: states[i].Facts, Err: states[i].Err}
 		e.Tokens, _ = m.Adapter.(engine.Tokens)
 		e.Relay, _ = m.Adapter.(engine.Relay)
+		if l, ok := m.Adapter.(engine.Loaded); ok {
+			e.Load = l.Load
+		}
 		snap.Engines = append(snap.Engines, e)
 		f.place(snap, m, e)
 	}

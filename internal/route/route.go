@@ -18,9 +18,11 @@ type Engine struct {
 	Kind   string // as in --engine KIND=URL
 	Tokens engine.Tokens
 	Relay  engine.Relay
-	Ready  bool
-	Facts  engine.Facts
-	Err    error // why it is not ready
+	// Load tells how busy the engine is; nil where its wire does not.
+	Load  func() (engine.Load, bool)
+	Ready bool
+	Facts engine.Facts
+	Err   error // why it is not ready
 }
 
 // Target is an engine together with the name it knows the model by.

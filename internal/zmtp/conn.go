@@ -49,11 +49,11 @@ func Handshake(conn net.Conn, cfg Config) (*Conn, error) {
 		in:    reader{src: conn, limit: cmp.Or(cfg.MaxMessage, 64<<20)},
 		write: cmp.Or(cfg.WriteTimeout, 30*time.Second),
 	}
-	err := c.handshake(cfg)
-	if err != nil {
+	if err := c.handshake(cfg); err != nil {
 		conn.Close()
 		return nil, err
 	}
+	c.in.obey = c.obey
 	return c, nil
 }
 
@@ -126,7 +126,7 @@ func (c *Conn) Recv() ([][]byte, error) {
 	}
 }
 
-// obey answers a command that comes between messages.
+// obey answers a command that comes between messages, or between their frames.
 func (c *Conn) obey(b []byte) error {
 	name, body, err := parseCommand(b)
 	if err != nil {

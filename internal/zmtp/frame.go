@@ -73,6 +73,9 @@ const (
 type reader struct {
 	src   io.Reader
 	limit int // bytes of a message, its frames' heads included
+	// obey is given a command that stands between the frames of a message, where
+	// libzmq puts its heartbeats.
+	obey func(command []byte) error
 
 	buf        []byte
 	start, end int // of what was read and not yet given
@@ -99,10 +102,13 @@ func (r *reader) next() (frames [][]byte, command bool, err error) {
 		}
 		if head > 0 {
 			limit := r.limit
-			if flags&flagCommand != 0 {
-				if at > 0 {
-					return nil, false, errors.New("zmtp: a command in the middle of a message")
-				}
+			between := flags&flagCommand != 0 && at > 0
+			switch {
+			case between && r.obey == nil:
+				return nil, false, errors.New("zmtp: a command in the middle of a message")
+			case between && size > maxCommand:
+				return nil, false, fmt.Errorf("zmtp: a command of more than %d bytes", maxCommand)
+			case flags&flagCommand != 0 && at == 0:
 				limit = min(limit, maxCommand)
 			}
 			if size > uint64(limit) || at+head+int(size) > limit {
@@ -116,8 +122,14 @@ func (r *reader) next() (frames [][]byte, command bool, err error) {
 			if err := r.hold(to); err != nil {
 				return nil, false, err
 			}
-			r.spans = append(r.spans, span{from, to})
 			at = to
+			if between {
+				if err := r.obey(r.buf[r.start+from : r.start+to]); err != nil {
+					return nil, false, err
+				}
+				continue
+			}
+			r.spans = append(r.spans, span{from, to})
 			if flags&flagMore == 0 {
 				return r.take(at), flags&flagCommand != 0, nil
 			}

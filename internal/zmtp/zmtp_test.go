@@ -257,6 +257,19 @@ func TestCommands(t *testing.T) {
 	if err != nil || !isCommand || string(got[0]) != "\x04PONGcontext" {
 		t.Errorf("%q, %v, %v", got, isCommand, err)
 	}
+	// Between the frames of a message, as libzmq sends them.
+	wire := appendFrame(nil, flagMore, []byte("a"))
+	wire = appendFrame(wire, flagCommand, command("PING", []byte("\x00\x0ax")))
+	wire = appendFrame(wire, 0, bytes.Repeat([]byte("b"), 300))
+	if err := a.Write(wire); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Recv(); err != nil || len(got) != 2 || string(got[0]) != "a" || len(got[1]) != 300 {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if got, isCommand, err := a.in.next(); err != nil || !isCommand || string(got[0]) != "\x04PONGx" {
+		t.Errorf("%q, %v, %v", got, isCommand, err)
+	}
 	if err := a.Write(appendFrame(nil, flagCommand, command("ERROR", []byte("\x04gone")))); err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +377,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(appendFrame(nil, flagCommand, command("PING", []byte("\x00\x00"))))
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		read := func(src io.Reader) (out []string, end string) {
-			r := reader{src: src, limit: 1 << 16}
+			r := reader{src: src, limit: 1 << 16, obey: func(c []byte) error { out = append(out, fmt.Sprintf("between %q", c)); return nil }}
 			for {
 				frames, command, err := r.next()
 				if err != nil {

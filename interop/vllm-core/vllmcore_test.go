@@ -47,16 +47,16 @@ type setup struct {
 	env    []string
 }
 
-// binary is the built program.
-var binary string
+// built is the built program.
+var built string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "weir")
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-o", binary, "weir/cmd/weir")
+	built = filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", built, "weir/cmd/weir")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	code := 1
@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 }
 
 func newSetup(t *testing.T) *setup {
-	s := &setup{t: t, bin: binary, python: os.Getenv("WEIR_PYTHON")}
+	s := &setup{t: t, bin: built, python: os.Getenv("WEIR_PYTHON")}
 	if s.python == "" {
 		s.python = "python3"
 	}

@@ -144,14 +144,25 @@ func (e *planeEngine) Steps(r *planepb.StepsRequest, stream grpc.ServerStreaming
 	e.mu.Lock()
 	e.session = r.Session
 	e.mu.Unlock()
-	step := &planepb.Step{SendTime: uint64(trace.Now())}
-	if err := stream.Send(step); err != nil {
+	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now())}); err != nil {
 		return err
 	}
+	return e.run(stream.Context(), stream.Send, nil)
+}
+
+// run sends steps until the gateway has left. turn, when not nil, is called between
+// any two.
+func (e *planeEngine) run(ctx context.Context, send func(*planepb.Step) error, turn func() error) error {
+	step := &planepb.Step{}
 	var start, next int64
 	for sequence := uint64(1); ; {
-		if err := stream.Context().Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil // the gateway left
+		}
+		if turn != nil {
+			if err := turn(); err != nil {
+				return err
+			}
 		}
 		if start == 0 {
 			at, ok := e.board.Started()
@@ -167,7 +178,7 @@ func (e *planeEngine) Steps(r *planepb.StepsRequest, stream grpc.ServerStreaming
 			step.Sequence = sequence
 			sequence++
 			step.SendTime = uint64(trace.Now())
-			if err := stream.Send(step); err != nil {
+			if err := send(step); err != nil {
 				return fmt.Errorf("send: %w", err)
 			}
 		}

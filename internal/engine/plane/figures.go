@@ -3,6 +3,8 @@ package plane
 import (
 	"sync/atomic"
 	"time"
+
+	"weir/internal/engine"
 )
 
 // Loss says why a session ended.
@@ -138,4 +140,10 @@ func (e *Engine) Figures() Figures {
 		f.ClockKnown, f.ClockOffset, f.ClockUncertain = o.known, time.Duration(o.ns), time.Duration(o.uncertain)
 	}
 	return f
+}
+
+// Load implements engine.Loaded, as of the latest step.
+func (e *Engine) Load() (engine.Load, bool) {
+	l := engine.Load{Running: int(e.meters.running.Load()), Waiting: int(e.meters.waiting.Load()), KVUsage: -1}
+	return l, e.current.Load() != nil
 }

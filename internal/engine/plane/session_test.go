@@ -476,3 +476,17 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 }
+
+func TestFields(t *testing.T) {
+	enginetest.Fields(t, "../../../docs/engines.md", "weir", func(req *infer.Request) ([]byte, *infer.Error) {
+		wire, bad := submitRequest(req, infer.CarriesAll)
+		if bad != nil {
+			return nil, bad
+		}
+		b, err := proto.Marshal(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, nil
+	})
+}

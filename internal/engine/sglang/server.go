@@ -22,6 +22,14 @@ type server struct {
 	form     form
 	adapters map[string]bool // LoRA names among its models
 	clock    clock
+	load     engine.Load
+	loaded   bool // load was said
+}
+
+// Load implements engine.Loaded, as of the latest probe.
+func (e *Engine) Load() (engine.Load, bool) {
+	srv := e.server.Load()
+	return srv.load, srv.loaded
 }
 
 // clock brings an engine's wall times to the timeline's clock.
@@ -83,7 +91,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	} else {
 		srv.form = was.form // learned, if anything
 	}
-	e.compareClocks(ctx, srv)
+	e.readLoads(ctx, srv)
 	e.server.Store(srv)
 	return facts, nil
 }
@@ -143,36 +151,72 @@ func (e *Engine) info(ctx context.Context, to *info) error {
 	return json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
 }
 
-// compareClocks learns how far the engine's clock is from this machine's: not
-// at all on the same machine, and else from the time that /v1/loads states, as
-// far as the round trip allows. Of two estimates the one of the shorter round
-// trip is believed, unless it is old.
-func (e *Engine) compareClocks(ctx context.Context, srv *server) {
-	if local(e.opts.URL.Hostname()) {
-		srv.clock = clock{known: true}
-		return
-	}
+// readLoads reads how busy the engine is and, from the same answer, how far its
+// clock is from this machine's.
+func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	sent := time.Now()
 	data, _, err := e.client.Get(ctx, "/v1/loads?include=core")
 	took := time.Since(sent)
+	if local(e.opts.URL.Hostname()) {
+		srv.clock = clock{known: true}
+	}
 	if err != nil {
 		return
 	}
-	var loads struct {
-		Timestamp float64 `json:"timestamp"`
+	var said struct {
+		Timestamp jsontext.Value `json:"timestamp"`
+		Loads     []struct {
+			Running int     `json:"num_running_reqs"`
+			Waiting int     `json:"num_waiting_reqs"`
+			Usage   float64 `json:"token_usage"`
+		} `json:"loads"`
 	}
-	if json.Unmarshal(data, &loads, jsontext.AllowDuplicateNames(true)) != nil || loads.Timestamp <= 0 {
+	if json.Unmarshal(data, &said, jsontext.AllowDuplicateNames(true)) != nil {
 		return
 	}
-	now := clock{known: true, offset: int64(loads.Timestamp*1e9) - sent.Add(took/2).UnixNano(), uncertain: int64(took/2) + 1}
-	// An estimate ages as two clocks drift apart, by up to 100 ppm.
-	was := srv.clock
-	was.uncertain += int64(float64(e.opts.ProbeInterval) * 100e-6)
-	if !was.known || now.uncertain <= was.uncertain {
-		srv.clock = now
-	} else {
-		srv.clock = was
+	if n := len(said.Loads); n > 0 {
+		srv.loaded = true
+		for _, rank := range said.Loads {
+			srv.load.Running += rank.Running
+			srv.load.Waiting += rank.Waiting
+			srv.load.KVUsage += rank.Usage / float64(n)
+		}
 	}
+	if at, ok := wallTime(said.Timestamp); ok && !local(e.opts.URL.Hostname()) {
+		srv.clock = srv.clock.better(at, sent, took, e.opts.ProbeInterval)
+	}
+}
+
+// wallTime reads a time as seconds since 1970 or in the form of RFC 3339.
+func wallTime(v jsontext.Value) (time.Time, bool) {
+	switch v.Kind() {
+	case '0':
+		var seconds float64
+		if json.Unmarshal(v, &seconds) == nil && seconds > 0 && seconds < math.MaxInt64/1e9 {
+			return time.Unix(0, int64(seconds*1e9)), true
+		}
+	case '"':
+		var text string
+		if json.Unmarshal(v, &text) == nil {
+			if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+				return at, true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+// better gives the better estimate of two: the one at hand, which ages as two
+// clocks drift apart by up to 100 ppm, and one from a request sent at a time
+// that took so long and was answered at another by the engine's clock.
+func (c clock) better(at, sent time.Time, took, age time.Duration) clock {
+	half := took / 2
+	now := clock{known: true, offset: at.Sub(sent.Round(0).Add(half)).Nanoseconds(), uncertain: int64(half) + 1}
+	c.uncertain += int64(float64(age) * 100e-6)
+	if !c.known || now.uncertain <= c.uncertain {
+		return now
+	}
+	return c
 }
 
 // local says whether a host is this machine.

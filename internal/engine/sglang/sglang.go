@@ -72,6 +72,7 @@ type Engine struct {
 var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Loaded  = (*Engine)(nil)
 )
 
 // New makes the adapter; it connects when first used.

@@ -219,7 +219,7 @@ func (e *Engine) accept(ctx context.Context, d door, tasks *sync.WaitGroup) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: carries}
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()

@@ -3,6 +3,8 @@ package vllmcore
 import (
 	"sync/atomic"
 	"time"
+
+	"weir/internal/engine"
 )
 
 // Figures are an engine's counters and gauges, of all its ranks together.
@@ -60,4 +62,10 @@ func (e *Engine) Figures() Figures {
 		}
 	}
 	return f
+}
+
+// Load implements engine.Loaded: what the ranks said with their latest outputs.
+func (e *Engine) Load() (engine.Load, bool) {
+	f := e.Figures()
+	return engine.Load{Running: f.Running, Waiting: f.Waiting, KVUsage: -1}, f.Ready > 0
 }

@@ -90,13 +90,33 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []
 		key("top_k")
 		b = msgp.AppendInt(b, *v)
 	}
-	if or.MinP != nil {
+	if v := cmp.Or(s.MinP, or.MinP); v != nil {
 		key("min_p")
-		b = msgp.AppendFloat64(b, *or.MinP)
+		b = msgp.AppendFloat64(b, *v)
 	}
-	if or.RepetitionPenalty != nil {
+	if v := cmp.Or(s.RepetitionPenalty, or.RepetitionPenalty); v != nil {
 		key("repetition_penalty")
-		b = msgp.AppendFloat64(b, *or.RepetitionPenalty)
+		b = msgp.AppendFloat64(b, *v)
+	}
+	if s.PresencePenalty != nil {
+		key("presence_penalty")
+		b = msgp.AppendFloat64(b, *s.PresencePenalty)
+	}
+	if s.FrequencyPenalty != nil {
+		key("frequency_penalty")
+		b = msgp.AppendFloat64(b, *s.FrequencyPenalty)
+	}
+	if len(s.LogitBias) > 0 {
+		key("logit_bias")
+		b = msgp.AppendMapHeader(b, uint32(len(s.LogitBias)))
+		for _, bias := range s.LogitBias {
+			b = msgp.AppendUint32(b, bias.ID)
+			b = msgp.AppendFloat64(b, bias.Value)
+		}
+	}
+	if req.Guide != nil {
+		key("structured_outputs")
+		b = appendGuide(b, req.Guide)
 	}
 	if s.Seed != nil {
 		key("seed")
@@ -104,6 +124,41 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []
 	}
 	b[head+1], b[head+2] = byte(n>>8), byte(n)
 	return b
+}
+
+// carries is what the wire carries beyond what every wire does: all of it.
+const carries = infer.CarriesAll
+
+// appendGuide appends what the output must match. Which of the engine's grammar
+// libraries sees to it is the front end's to say: its own takes xgrammar for
+// structural tags and leaves the choice open elsewhere, where guidance is the one
+// that takes every kind.
+func appendGuide(b []byte, g *infer.Guide) []byte {
+	name, backend := "", "guidance"
+	switch g.Kind {
+	case infer.GuideJSONSchema:
+		name = "json"
+	case infer.GuideRegex:
+		name = "regex"
+	case infer.GuideGrammar:
+		name = "grammar"
+	case infer.GuideChoice:
+		name = "choice"
+	case infer.GuideStructuralTag:
+		name, backend = "structural_tag", "xgrammar"
+	}
+	b = msgp.AppendMapHeader(b, 2)
+	b = msgp.AppendString(b, name)
+	if g.Kind == infer.GuideChoice {
+		b = msgp.AppendArrayHeader(b, uint32(len(g.Choices)))
+		for _, c := range g.Choices {
+			b = msgp.AppendString(b, c)
+		}
+	} else {
+		b = msgp.AppendString(b, g.Text)
+	}
+	b = msgp.AppendString(b, "_backend")
+	return msgp.AppendString(b, backend)
 }
 
 // union gives the ids of both lists, each once, in their order.

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+type enginesCommand struct {
+	Admin string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
+	JSON  bool   `name:"json" help:"Print what the gateway answers, as JSON."`
+}
+
+// Help implements kong's extended help.
+func (enginesCommand) Help() string {
+	return `Prints a line for each engine: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. The exit status is 1 when no engine is ready.
+
+Examples:
+  weir engines
+  weir engines --admin http://gateway-1:8001
+  weir engines --json | jq '.[] | select(.ready | not)'`
+}
+
+// maxEngines bounds what is read of the answer.
+const maxEngines = 16 << 20
+
+// Run implements the command.
+func (c *enginesCommand) Run(s *streams) error {
+	views, body, err := c.ask()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if _, err := s.out.Write(body); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	} else if err := printEngines(s.out, views); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	for i := range views {
+		if views[i].Ready {
+			return nil
+		}
+	}
+	return exitStatus(1)
+}
+
+// ask reads the gateway's engines.
+func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
+	base := c.Admin
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	url := strings.TrimSuffix(base, "/") + "/engines"
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, wrongf("--admin %s: %w", c.Admin, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; is a gateway running, with --admin-listen at that address?", err)
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxEngines))
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s: %w", url, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", url, resp.Status)
+	}
+	if err := json.Unmarshal(body, &views); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%s is no admin listener of weir", url), err)
+	}
+	return views, body, nil
+}
+
+// printEngines prints the engines as a table, and below it why those that are
+// not ready are not.
+func printEngines(w io.Writer, views []engineView) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tSOFTWARE\tMODELS")
+	for i := range views {
+		v := &views[i]
+		state := "ready"
+		if !v.Ready {
+			state = "down"
+		}
+		usage := "-"
+		if v.KVUsage != nil {
+			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Kind, state, orDash(v.Running), orDash(v.Waiting), usage,
+			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), textOrDash(v.Software), textOrDash(strings.Join(v.Models, ",")))
+	}
+	if len(views) == 0 {
+		fmt.Fprintln(t, "(none)")
+	}
+	err := t.Flush()
+	for i := range views {
+		if v := &views[i]; v.Error != "" && err == nil {
+			_, err = fmt.Fprintf(w, "%s: %s\n", v.Name, v.Error)
+		}
+	}
+	return err
+}
+
+func positive(n int) *int {
+	if n <= 0 {
+		return nil
+	}
+	return &n
+}
+
+func orDash(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.Itoa(*n)
+}
+
+func textOrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
