@@ -94,7 +94,7 @@ func (e *Engine) pick() *session {
 	n := len(e.ranks)
 	for i := range n {
 		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.up.Load() {
+		if s == nil || !s.up() {
 			continue
 		}
 		if score := s.score(); best == nil || score < least {
@@ -223,7 +223,7 @@ func (e *Engine) state() engine.State {
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()
-		if s == nil || !s.up.Load() {
+		if s == nil || !s.up() {
 			continue
 		}
 		up++

@@ -54,7 +54,7 @@ func (e *Engine) Figures() Figures {
 		f.Lost[i] = m.lost[i].Load()
 	}
 	for _, r := range e.ranks {
-		if s := r.current.Load(); s != nil && s.up.Load() {
+		if s := r.current.Load(); s != nil && s.up() {
 			f.Ready++
 			f.Live += s.table.live()
 			f.Running += int(s.load.running.Load())
