@@ -46,9 +46,13 @@ type SpeakerOptions struct {
 // Speaker gives the speaker of the vocabulary that the words were made of. The
 // error says what the vocabulary cannot write.
 func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
-	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken}
+	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken, newline: noToken}
 	for id := range uint32(o.Size) {
 		switch string(o.Text(id)) {
+		case "\n":
+			if _, ok := o.Ordinary(id); ok && s.newline == noToken {
+				s.newline = id // the first, as the speller takes it
+			}
 		case "<|im_start|>":
 			s.turn = id
 		case "<|im_end|>":
@@ -57,11 +61,9 @@ func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
 			s.toolCall = id
 		}
 	}
-	ids, err := s.Spell(nil, "\n")
-	if err != nil {
-		return nil, err
+	if s.newline == noToken {
+		return nil, errors.New("content: the vocabulary has no token for a line end")
 	}
-	s.newline = ids[0]
 	return s, nil
 }
 

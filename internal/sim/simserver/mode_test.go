@@ -368,3 +368,25 @@ func TestSpeech(t *testing.T) {
 		}
 	}
 }
+
+func FuzzSpeech(f *testing.F) {
+	f.Add("<think>\n a\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>", 3)
+	f.Add("text <tool_call> odd", 1)
+	f.Fuzz(func(t *testing.T, text string, size int) {
+		size = max(1, size)
+		whole := (&speech{tools: true}).push(text, true)
+		s := &speech{tools: true}
+		var parts []part
+		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+			for _, p := range s.push(rest[:min(size, len(rest))], false) {
+				tell(&parts, p)
+			}
+		}
+		for _, p := range s.push("", true) {
+			tell(&parts, p)
+		}
+		if !slices.Equal(parts, whole) {
+			t.Fatalf("%q in pieces of %d: %+v, whole %+v", text, size, parts, whole)
+		}
+	})
+}
