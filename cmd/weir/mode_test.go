@@ -92,3 +92,48 @@ func TestContentOfTheEngine(t *testing.T) {
 		t.Errorf("status %d: %s", a.status, a.body)
 	}
 }
+
+// One engine says the same to the same request on its HTTP wire, where it reads
+// the request's fields, and on the plane, where all it has is ids.
+func TestContentIsTheSameOnEveryWire(t *testing.T) {
+	s := startSim(t, fast...)
+	g := startGateway(t, "serve", "--engine", "weir="+s.plane)
+	type message struct {
+		Content   string
+		Reasoning string `json:"reasoning_content"`
+		ToolCalls []struct {
+			Function struct{ Name, Arguments string }
+		} `json:"tool_calls"`
+	}
+	said := func(url, body string) string {
+		t.Helper()
+		a := post(t, url+"/v1/chat/completions", body)
+		var answer struct {
+			Choices []struct {
+				Message      message
+				FinishReason string `json:"finish_reason"`
+			}
+		}
+		if err := json.Unmarshal(a.body, &answer); err != nil || a.status != 200 || len(answer.Choices) != 1 {
+			t.Fatalf("%s: status %d: %s", body, a.status, a.body)
+		}
+		answer.Choices[0].Message.Content = strings.TrimLeft(answer.Choices[0].Message.Content, "\n")
+		return fmt.Sprintf("%+v", answer.Choices[0])
+	}
+	const tools = `[{"type":"function","function":{"name":"measure.it","description":"<a> \"b\" 'c'","parameters":{"type":"object","properties":{"stück":{"type":"number","minimum":1.50,"maximum":1e3,"multipleOf":0.25},"art":{"enum":["ä","b"]},"liste":{"type":"array","items":{"type":"string"}}},"required":["stück","art","liste"]}}},{"type":"function","function":{"name":"now"}}]`
+	for _, fields := range []string{
+		`"tools":` + tools,
+		`"tools":` + tools + `,"chat_template_kwargs":{"enable_thinking":true},"seed":5`,
+		`"chat_template_kwargs":{"enable_thinking":true},"max_tokens":50`,
+		`"chat_template_kwargs":{"content":"echo"}`,
+		`"max_tokens":30`,
+	} {
+		body := `{"model":"weir-sim",` + fields + `,"messages":[{"role":"system","content":"Sei knapp."},{"role":"user","content":"Wie groß?"}]}`
+		if http, plane := said(s.openai, body), said(g.url, body); http != plane {
+			t.Errorf("%s\nover HTTP  %s\nover plane %s", fields, http, plane)
+		} else if strings.Contains(fields, "tools") != strings.Contains(http, "tool_calls") {
+			t.Errorf("%s: %s", fields, http)
+		}
+	}
+	g.interrupt()
+}
