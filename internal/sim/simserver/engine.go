@@ -76,6 +76,8 @@ type Engine struct {
 	inbox inbox
 	done  chan struct{} // closed when Run has returned
 
+	goTimers bool // Run's alarm is Go's, for tests in virtual time
+
 	jobs    []*job // by ref; Run's
 	touched []*outbox
 	late    lateness
@@ -150,8 +152,8 @@ type job struct {
 func (e *Engine) Run(ctx context.Context) {
 	defer close(e.done)
 	defer e.inbox.close()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	alarm := newAlarm(e.goTimers)
+	defer alarm.close()
 	var ops []op
 	for {
 		e.gate.wait(ctx.Done())
@@ -166,16 +168,14 @@ func (e *Engine) Run(ctx context.Context) {
 		e.storm(now)
 		e.advance(now)
 
-		var tick <-chan time.Time
 		if due, ok := e.core.Due(); ok {
-			timer.Reset(time.Duration(due - trace.Now()))
-			tick = timer.C
+			alarm.set(due)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.inbox.wake:
-		case <-tick:
+		case <-alarm.c:
 		}
 	}
 }
