@@ -46,7 +46,7 @@ func TestBadInput(t *testing.T) {
 		{"duplicate key", chat, ask(`,"seed":1,"seed":2`), 400, "seed", []string{"seed"}},
 		{"duplicate model", chat, ask(`,"model":"weir-sim"`), 400, "model", []string{"model"}},
 		{"a built-in tool", chat, ask(`,"tools":[{"type":"web_search"}]`), 400, "tools[0].type", []string{"web_search", "weir"}},
-		{"a forced call", chat, ask(`,"tool_choice":"required"`), 400, "tool_choice", []string{"forced", "weir"}},
+		{"a forced call of nothing", chat, ask(`,"tool_choice":"required"`), 400, "tool_choice", []string{"no tools"}},
 		{"response_format", chat, ask(`,"response_format":{"type":"json_object"}`), 400, "response_format", []string{"weir"}},
 		{"n", chat, ask(`,"n":2`), 400, "n", []string{"weir"}},
 		{"logprobs", chat, ask(`,"logprobs":true`), 400, "logprobs", []string{"weir"}},

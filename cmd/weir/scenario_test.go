@@ -64,7 +64,7 @@ func (r *scenarioRun) gone() {
 // code says so.
 func TestScenarioLoss(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "loss.json")
-	r := startScenario(t, "loss", "--duration", "4s", "--json-file", file)
+	r := startScenario(t, "loss", "--duration", "4s", "--json", file)
 	r.exits(0)
 	r.gone()
 	data, err := os.ReadFile(file)
@@ -108,7 +108,7 @@ func TestScenarioLoss(t *testing.T) {
 // measured, and nothing lost, does not.
 func TestScenarioStarvation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "starvation.json")
-	r := startScenario(t, "starvation", "--duration", "9s", "--json-file", file)
+	r := startScenario(t, "starvation", "--duration", "9s", "--json", file)
 	select {
 	case <-r.exited:
 	case <-time.After(2 * time.Minute):

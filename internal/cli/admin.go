@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -19,6 +21,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
 	mux.HandleFunc("GET /engines", p.engines)
+	mux.HandleFunc("GET /timeline", p.follow)
 	mux.HandleFunc("GET /timeline/{id}", p.request)
 	mux.HandleFunc("GET /admin/integrity", p.integrityFailures)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -110,6 +113,17 @@ func (p *process) integrityFailures(w http.ResponseWriter, _ *http.Request) {
 		Keep     int                `json:"keep"`
 		Failures []integrity.Record `json:"failures"`
 	}{integrity.Keep, p.integrity.Records()})
+}
+
+// follow streams the records of requests as they end, until the caller leaves.
+func (p *process) follow(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := bufio.NewWriterSize(w, 64<<10)
+	control := http.NewResponseController(w)
+	// The write fails when the caller is gone, and there is nobody to tell.
+	_ = p.timeline.Follow(r.Context(), out, func() error {
+		return errors.Join(out.Flush(), control.Flush())
+	})
 }
 
 // request shows the record of a request that has ended, by its id.

@@ -1,8 +1,16 @@
 package cli
 
 import (
-	"io"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,52 +18,62 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/gateway"
 	"weir/internal/load"
+	"weir/internal/report"
+	"weir/internal/tokenizer"
 	"weir/internal/workload"
 	"weir/models"
 )
 
 type benchCommand struct {
-	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server, for example http://127.0.0.1:8000."`
-	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog, loss or starvation. Takes --duration (1m), --streams and the --json flags."`
+	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server or an SGLang server, for example http://127.0.0.1:8000."`
+	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog, loss or starvation. Takes --duration (1m), --streams and --json."`
 	Streams      int               `placeholder:"N" help:"Streams at once in a scenario (4096; of starvation the large prompts at once, 920)."`
-	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions" help:"What to call: ${enum} (${default})."`
+	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions,sglang-generate" help:"What to call: ${enum} (${default})."`
 	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
+	Tokenizer    string            `placeholder:"DIR" help:"The model's Hugging Face folder: prompts then have exactly --input-tokens tokens, chat template included. Without it lengths are approximate, except for model weir-sim, which is built in."`
 	Concurrency  int               `placeholder:"N" help:"Closed loop: requests in flight at once."`
 	Rate         float64           `placeholder:"R" help:"Open loop: requests per second, however many are in flight."`
-	Arrival      string            `default:"poisson" enum:"poisson,constant" help:"Arrivals of the open loop: ${enum} (${default})."`
+	Arrival      string            `default:"poisson" enum:"poisson,constant,gamma" help:"Arrivals of the open loop: ${enum} (${default})."`
+	CV           float64           `name:"cv" placeholder:"X" help:"Of --arrival gamma: the coefficient of variation of the gaps. 1 is a Poisson process, more comes in bursts."`
+	Burstiness   float64           `placeholder:"K" help:"The same as vLLM's bench says it: the shape of the gamma distribution, 1/CV². Less than 1 comes in bursts."`
 	Requests     int               `placeholder:"N" help:"Requests to send in all."`
 	Duration     time.Duration     `placeholder:"D" help:"Time in which requests are begun."`
 	Timeout      time.Duration     `default:"10m" help:"Bound of one request (${default})."`
-	InputTokens  int               `default:"32" placeholder:"N" help:"Length of the prompts, approximate (${default})."`
+	InputTokens  int               `default:"32" placeholder:"N" help:"Length of the prompts (${default}); exact with --tokenizer."`
 	OutputTokens int               `default:"64" placeholder:"N" help:"max_tokens of each request (${default})."`
 	Seed         uint64            `default:"1" help:"Of prompts and arrivals (${default})."`
 	NoStream     bool              `help:"Ask for whole responses instead of streams."`
 	Verify       string            `default:"auto" enum:"auto,on,off" help:"Check the text word by word, which only weir's simulated engines allow; auto does it for model weir-sim (${default})."`
-	Field        map[string]string `mapsep:";" placeholder:"NAME=JSON" help:"A further field of each request, for example --field ignore_eos=true."`
+	Field        map[string]string `mapsep:";" placeholder:"NAME=JSON" help:"A further field of each request, for example --field ignore_eos=true. Of sglang-generate, sampling parameters go where they belong."`
 	Header       map[string]string `mapsep:";" placeholder:"NAME=VALUE" help:"A header of each request."`
 	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
-	JSON         bool              `help:"Print the report as one JSON object."`
-	JSONFile     string            `type:"path" placeholder:"FILE" help:"Write the report to a file as JSON too."`
+	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
+	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
+	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
+	JSONL        string            `name:"jsonl" type:"path" placeholder:"FILE" help:"Write an object for each request, with all its attempts where the gateway's timeline is joined; - prints them in place of the report."`
 }
 
 // Help implements kong's extended help.
 func (benchCommand) Help() string {
 	return `Examples:
   weir bench http://127.0.0.1:8000 --concurrency 512 --requests 2048 --field ignore_eos=true
-  weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128
-  weir bench http://127.0.0.1:30000 --model my-model --verify off --concurrency 8 --requests 64 --json
+  weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128 --csv requests.csv --json report.json
+  weir bench http://127.0.0.1:8000 --rate 50 --arrival gamma --cv 3 --requests 3000 --jsonl requests.jsonl
+  weir bench http://127.0.0.1:8000 --model my-model --tokenizer ~/models/my-model --input-tokens 1000 --concurrency 8 --requests 64
+  weir bench http://127.0.0.1:30000 --api sglang-generate --verify off --concurrency 8 --requests 64 --json -
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
   weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
   weir bench --scenario starvation                 prompts of 40k tokens beside small streams; the control
                                                    tokenizes on the request's goroutine and must starve I/O
-  weir bench --scenario backlog --streams 1024 --json-file backlog.json`
+  weir bench --scenario backlog --streams 1024 --json backlog.json`
 }
 
 // scenarioFlags are those that a scenario takes; its load is its own.
-var scenarioFlags = []string{"scenario", "duration", "streams", "json", "json-file"}
+var scenarioFlags = []string{"scenario", "duration", "streams", "json"}
 
 // check refuses flags that do not go together.
 func (c *benchCommand) check(k *kong.Context) error {
@@ -97,51 +115,193 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	}
 	ctx, _, stop := interrupt()
 	defer stop()
-	plan := load.Plan{
-		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: c.Concurrency, Rate: c.Rate, Arrival: workload.Arrival(c.Arrival),
-		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
-		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
-		Body: map[string]any{},
-	}
-	if c.Rate > 0 && c.Concurrency > 0 {
-		return wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
-	}
-	if c.Requests == 0 && c.Duration == 0 {
-		return wrongf("say how much to send: --requests N or --duration D")
-	}
-	for name, text := range c.Field {
-		var v jsontext.Value // as it is: a number may be larger than a float64 holds
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			return wrongf("--field %s=%s: the value must be JSON (strings in quotes): %w", name, text, err)
-		}
-		plan.Body[name] = v
-	}
-	if err := c.verify(&plan); err != nil {
-		return err
-	}
-	code, err := load.Bench(ctx, plan, load.Output{JSON: c.JSON, JSONFile: c.JSONFile}, io.Writer(s.out))
+	plan, err := c.plan(ctx)
 	if err != nil {
 		return err
 	}
-	if code != 0 {
-		return exitStatus(code)
+	// A file that cannot be written is known before the time is spent.
+	files, err := c.open()
+	if err != nil {
+		return err
+	}
+	failed, err := c.load(ctx, plan, files, s)
+	if err := errors.Join(err, files.close()); err != nil {
+		return err
+	}
+	if failed {
+		return exitStatus(1)
 	}
 	return nil
 }
 
-// verify gives the plan the simulated engine's word list where the server's
-// text follows it.
-func (c *benchCommand) verify(plan *load.Plan) error {
-	if c.Verify == "off" || c.Verify == "auto" && c.Model != "" && c.Model != models.SimName {
+// plan makes the plan that the flags ask for.
+func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
+	plan := load.Plan{
+		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: c.Concurrency, Rate: c.Rate, Arrival: workload.Arrival(c.Arrival), CV: c.CV,
+		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
+		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
+		Body: map[string]any{}, RequestID: fmt.Sprintf("bench-%08x", rand.Uint32()),
+	}
+	switch {
+	case c.Rate > 0 && c.Concurrency > 0:
+		return plan, wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
+	case c.Requests == 0 && c.Duration == 0:
+		return plan, wrongf("say how much to send: --requests N or --duration D")
+	case c.CV < 0 || c.Burstiness < 0:
+		return plan, wrongf("--cv and --burstiness must be positive")
+	case c.CV != 0 && c.Burstiness != 0:
+		return plan, wrongf("--cv and --burstiness say the same; give one of them")
+	case (c.CV != 0 || c.Burstiness != 0) != (plan.Arrival == workload.Gamma):
+		return plan, wrongf("--arrival gamma and --cv (or --burstiness) belong together: give both or neither")
+	case plan.Arrival != workload.Poisson && c.Rate == 0:
+		return plan, wrongf("--arrival %s needs --rate: a closed loop has no arrivals of its own", c.Arrival)
+	}
+	if c.Burstiness != 0 {
+		plan.CV = 1 / math.Sqrt(c.Burstiness)
+	}
+	for name, text := range c.Field {
+		var v jsontext.Value // as it is: a number may be larger than a float64 holds
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			return plan, wrongf("--field %s=%s: the value must be JSON (strings in quotes): %w", name, text, err)
+		}
+		plan.Body[name] = v
+	}
+	return plan, c.folder(ctx, &plan)
+}
+
+// load carries out the plan and writes its report, and says whether requests
+// failed.
+func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *benchFiles, s *streams) (failed bool, err error) {
+	var book report.Book
+	var follower *report.Follower
+	joined := report.Joined{}
+	if joined.From = c.admin(); joined.From != "" {
+		if follower, err = book.Follow(context.WithoutCancel(ctx), joined.From); err != nil {
+			if c.Admin != "auto" {
+				return false, fmt.Errorf("--admin %s: %w", c.Admin, err)
+			}
+			joined.From = ""
+		}
+	}
+	if follower != nil || files.rows() {
+		plan.OnSample = book.Add
+	}
+	measured, err := load.Run(ctx, plan)
+	if follower != nil {
+		var problem error
+		if joined.Missing, problem = follower.Close(); problem != nil {
+			joined.Problem = problem.Error()
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	rows := book.Rows()
+	if follower != nil {
+		for i := range rows {
+			if rows[i].Gateway != nil {
+				joined.Requests++
+			}
+		}
+		// What was found at the next port need not be the gateway that was loaded.
+		if joined.Requests == 0 && c.Admin == "auto" {
+			joined = report.Joined{}
+		}
+	}
+	if clock := book.Clock(); joined.From != "" || clock.Server.Add != 0 {
+		joined.Clock = &clock
+	}
+	return measured.Failed(), files.write(report.New(measured, rows, joined), rows, s.out)
+}
+
+// admin gives the base URL of the admin listener to follow, empty for none.
+func (c *benchCommand) admin() string {
+	switch c.Admin {
+	case "off":
+		return ""
+	case "auto":
+	default:
+		return c.Admin
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Scheme != "http" {
+		return ""
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return ""
+	}
+	return "http://" + net.JoinHostPort(u.Hostname(), strconv.Itoa(port+1))
+}
+
+// folder gives the plan what the model's folder says: how prompts are counted,
+// and the simulated engine's word list where the server's text follows it.
+func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
+	if plan.Model == "" {
+		// A server that cannot say is loaded all the same, or says why when it is.
+		if names, err := load.Models(ctx, *plan); err == nil && slices.Contains(names, models.SimName) {
+			plan.Model = models.SimName
+		}
+	}
+	sim := plan.Model == models.SimName || c.Verify == "on"
+	var counting *gateway.Model
+	if c.Tokenizer != "" {
+		m, err := gateway.LoadModel("tokenizer", nil, os.DirFS(c.Tokenizer))
+		if err != nil {
+			return fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
+		}
+		counting = m
+		sim = sim && c.Verify != "off"
+	}
+	if sim {
+		m, err := gateway.LoadModel(models.SimName, nil, models.Sim())
+		if err != nil {
+			return err
+		}
+		if counting == nil {
+			counting = m
+		}
+		if c.Verify != "off" {
+			if plan.Verify, err = m.Words(); err != nil {
+				return err
+			}
+		}
+	}
+	if counting == nil {
 		return nil
 	}
-	folders, err := loadModels(nil)
+	var err error
+	plan.Count, err = counter(counting, plan.API)
 	if err != nil {
-		return err
+		return fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 	}
-	plan.Verify, err = folders[models.SimName].Words()
-	if err == nil && c.Model == "" {
-		plan.Model = models.SimName
+	return nil
+}
+
+// counter counts a prompt as a server of the model does: of a chat with the
+// template around it, otherwise with the special tokens that the tokenizer adds.
+func counter(m *gateway.Model, api load.API) (func(string) (int, error), error) {
+	enc := m.Tokenizer.NewEncoder()
+	var ids []uint32
+	count := func(text string, o tokenizer.EncodeOptions) (n int, err error) {
+		ids, err = enc.Encode(context.Background(), ids[:0], text, o)
+		return len(ids), err
 	}
-	return err
+	if api != load.Chat {
+		return func(prompt string) (int, error) { return count(prompt, tokenizer.EncodeOptions{AddSpecial: true}) }, nil
+	}
+	if m.Templates == nil {
+		return nil, errors.New("the folder has no chat template, so the length of a chat's prompt is not known; give --api openai-completions, or a folder with one")
+	}
+	return func(prompt string) (int, error) {
+		message, err := json.Marshal([]map[string]string{{"role": "user", "content": prompt}})
+		if err != nil {
+			return 0, err
+		}
+		text, err := m.Render(message, nil, nil)
+		if err != nil {
+			return 0, err
+		}
+		return count(text, tokenizer.EncodeOptions{})
+	}, nil
 }

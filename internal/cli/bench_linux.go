@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"weir/internal/bench"
 	"weir/internal/scenario"
@@ -29,12 +28,12 @@ func (c *benchCommand) runScenario(s *streams) error {
 		return wrongf("--scenario: %w", err)
 	}
 	// A file that cannot be written is known before the minute is spent.
-	var file *os.File
-	if c.JSONFile != "" {
-		if file, err = os.Create(c.JSONFile); err != nil {
-			return wrongf("--json-file: %w", err)
+	var file *output
+	if c.JSON != "" && c.JSON != "-" {
+		if file, err = create(c.JSON); err != nil {
+			return wrongf("--json: %w", err)
 		}
-		defer file.Close()
+		defer file.file.Close()
 	}
 	ctx, _, stop := interrupt()
 	defer stop()
@@ -51,12 +50,12 @@ func (c *benchCommand) runScenario(s *streams) error {
 		return err
 	}
 	if file != nil {
-		if err := errors.Join(report.JSON(file), file.Close()); err != nil {
-			return fmt.Errorf("--json-file: %w", err)
+		if err := errors.Join(report.JSON(file), file.close()); err != nil {
+			return fmt.Errorf("--json: %w", err)
 		}
 	}
 	write := report.Text
-	if c.JSON {
+	if c.JSON == "-" {
 		write = report.JSON
 	}
 	if err := write(s.out); err != nil {

@@ -21,7 +21,7 @@ func TestWrongScenario(t *testing.T) {
 		{"too few streams", []string{"--scenario", "loss", "--streams", "1"}, []string{"--streams", "8"}},
 		{"too many streams", []string{"--scenario", "loss", "--streams", "1000000"}, []string{"--streams", "20000"}},
 		{"streams of a server", []string{"--streams", "4", "http://127.0.0.1:1"}, []string{"--streams", "--concurrency"}},
-		{"a file that cannot be written", []string{"--scenario", "loss", "--json-file", filepath.Join(t.TempDir(), "no", "x.json")}, []string{"--json-file", "x.json"}},
+		{"a file that cannot be written", []string{"--scenario", "loss", "--json", filepath.Join(t.TempDir(), "no", "x.json")}, []string{"--json", "x.json"}},
 	} {
 		code, stdout, stderr := run(t, append([]string{"bench"}, test.args...)...)
 		if code != 2 || stdout != "" {

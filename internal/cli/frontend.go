@@ -91,7 +91,7 @@ func (c *frontendCommand) Run(s *streams) error {
 // core makes the adapter to the engines that vLLM starts.
 func (c *frontendCommand) core(m *gateway.Model, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), First: c.EngineStartIndex, Engines: c.EngineCount,
+		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}

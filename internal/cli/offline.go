@@ -246,7 +246,14 @@ func create(path string) (*output, error) {
 	return &output{bufio.NewWriter(f), f}, nil
 }
 
-func (o *output) close() error { return errors.Join(o.Flush(), o.file.Close()) }
+// close writes what is left; of two failures the first is the cause.
+func (o *output) close() error {
+	err := o.Flush()
+	if closed := o.file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
 
 // progressLine shows how far a replay is on one line of a terminal.
 type progressLine struct {

@@ -32,7 +32,7 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m := folderOf(folders, e.Model); m != nil {
-		o.EndIDs = endIDs(m)
+		o.EndIDs, o.Vocab = endIDs(m), m.VocabSize
 		var err error
 		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
 			return nil, err

@@ -78,7 +78,7 @@ func (s *Speaker) read(prompt []uint32) (reading, error) {
 func (s *Speaker) message(turn []uint32) (role string, body []uint32) {
 	var head []byte
 	for i, id := range turn[1:] {
-		head = append(head, s.o.Text(id)...)
+		head = append(head, s.any(id)...)
 		if n := bytes.IndexByte(head, '\n'); n >= 0 {
 			return string(head[:n]), turn[i+2:]
 		}
@@ -132,11 +132,19 @@ func (in *reading) before(end int) (role string, body []uint32, begin int) {
 	return role, body, begin
 }
 
+// any gives the bytes of an id, also of one that must not be said.
+func (s *Speaker) any(id uint32) []byte {
+	if int64(id) >= int64(s.o.Size) {
+		return nil
+	}
+	return s.o.Text(id)
+}
+
 // begins says whether ids begin with a text.
 func (s *Speaker) begins(ids []uint32, text string) bool {
 	var b []byte
 	for _, id := range ids {
-		if b = append(b, s.o.Text(id)...); len(b) >= len(text) {
+		if b = append(b, s.any(id)...); len(b) >= len(text) {
 			break
 		}
 	}
@@ -153,7 +161,7 @@ func (in *reading) take(body []uint32) ([]uint32, error) {
 	var line []byte
 	rest := body
 	for len(rest) > 0 && !bytes.ContainsRune(line, '\n') && len(line) < longestDirective {
-		line = append(line, in.s.o.Text(rest[0])...)
+		line = append(line, in.s.any(rest[0])...)
 		rest = rest[1:]
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
@@ -242,7 +250,7 @@ func (in *reading) tools() ([]Tool, error) {
 	if !in.chat || in.s.toolCall == noToken {
 		return nil, nil
 	}
-	begin := slices.Index(in.prompt, in.s.turn)
+	begin := max(0, slices.Index(in.prompt, in.s.turn))
 	end := slices.Index(in.prompt[begin:], in.s.endTurn)
 	if end < 0 {
 		return nil, nil
@@ -253,7 +261,7 @@ func (in *reading) tools() ([]Tool, error) {
 	}
 	var text []byte
 	for _, id := range body {
-		text = append(text, in.s.o.Text(id)...)
+		text = append(text, in.s.any(id)...)
 	}
 	_, list, ok := bytes.Cut(text, []byte("<tools>\n"))
 	if !ok {

@@ -42,7 +42,7 @@ func (s *Speaker) write(t testing.TB, schema *Schema, seed uint64) (string, erro
 	p := pen{speller: s.Speller, prompt: seed}
 	p.start(s.Words, seed)
 	p.document(schema)
-	return s.read_(p.ids), p.err
+	return s.asText(p.ids), p.err
 }
 
 // schemas that documents can be written by.
@@ -108,7 +108,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		for seed := range uint64(60) {
+		for seed := range uint64(20) {
 			doc, err := s.write(t, schema, seed)
 			if err != nil {
 				t.Errorf("%s: %v", text, err)
@@ -336,7 +336,7 @@ func TestRandomSchemas(t *testing.T) {
 			if p.err != nil {
 				t.Fatalf("%s: %v", text, p.err)
 			}
-			doc := s.read_(p.ids)
+			doc := s.asText(p.ids)
 			if err := valid(v, doc); err != nil {
 				t.Fatalf("%s\nallows no %s\n%v", text, doc, err)
 			}

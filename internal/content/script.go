@@ -98,6 +98,9 @@ type Ask struct {
 	Calls int
 	// Answered says that the last message is a tool's result.
 	Answered bool
+	// Chat says that the prompt is a chat up to where the answer begins, which
+	// needs to be said of templates that are not of the ChatML form.
+	Chat bool
 }
 
 // maxCalls bounds the calls of one answer.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // The tests' vocabulary: bytes, control tokens from 256, then as vocabulary.
@@ -76,7 +78,7 @@ func (s *Speaker) spell(t testing.TB, text string) []uint32 {
 	return ids
 }
 
-func (s *Speaker) read_(ids []uint32) string {
+func (s *Speaker) asText(ids []uint32) string {
 	var b strings.Builder
 	for _, id := range ids {
 		b.Write(s.Text(id))
@@ -94,7 +96,7 @@ func (s *Speaker) answer(t testing.TB, prompt string, ask Ask, seed uint64) stri
 	if script == nil {
 		return "(words)"
 	}
-	return s.read_(script.IDs)
+	return s.asText(script.IDs)
 }
 
 const (
@@ -172,6 +174,8 @@ func TestAsks(t *testing.T) {
 		{"schema after tools", asked + header, Ask{Schema: mustSchema(t, `{"const":1}`), Tools: tools, Answered: true}, `1`, ""},
 		{"words whatever else", asked + header, Ask{Mode: ModeWords, Tools: tools}, "(words)", ""},
 		{"think", asked + header, Ask{Think: EffortLow, Schema: mustSchema(t, `{"const":1}`)}, "<think>\n ", "\n</think>\n\n1"},
+		{"another's chat", "[INST] hi [/INST]", Ask{Chat: true, Schema: mustSchema(t, `{"const":1}`)}, "1", ""},
+		{"another's, without tools", "[INST] hi [/INST]", Ask{Chat: true, Think: EffortLow}, "<think>\n ", ""},
 		{"the prompt first", "<|im_start|>user\n[weir-sim {\"think\":false,\"content\":\"echo\"}]\nx<|im_end|>\n" + header, Ask{Think: EffortHigh, Mode: ModeJSON}, "x", ""},
 	} {
 		if got := s.answer(t, c.prompt, c.ask, 0); !strings.HasPrefix(got, c.prefix) || !strings.HasSuffix(got, c.suffix) {
@@ -204,6 +208,24 @@ func TestAskErrors(t *testing.T) {
 			t.Errorf("%q: %v, want %q", prompt, err, mention)
 		}
 	}
+}
+
+// No prompt makes a speaker panic, and what it says to one goes on.
+func TestAnyPrompt(t *testing.T) {
+	s := newSpeaker(t, SpeakerOptions{Mode: ModeEcho})
+	id := rapid.OneOf(rapid.Uint32Range(turnID-2, specialID+2), rapid.SampledFrom(s.spell(t, "assistant\nuser\nsystem\n[weir-sim {}]<tools>\n{}")), rapid.Uint32())
+	rapid.Check(t, func(t *rapid.T) {
+		prompt := rapid.SliceOfN(id, 1, 40).Draw(t, "prompt")
+		whole, err := s.Script(&Request{Prompt: prompt, MaxTokens: 1000})
+		if err != nil {
+			return
+		}
+		cut := rapid.IntRange(0, len(whole.IDs)).Draw(t, "cut")
+		rest, err := s.Script(&Request{Prompt: slices.Concat(prompt, whole.IDs[:cut]), MaxTokens: 1000})
+		if err != nil || !slices.Equal(rest.IDs, whole.IDs[cut:]) {
+			t.Fatalf("%v, cut after %d of %v: %+v, %v", prompt, cut, whole.IDs, rest, err)
+		}
+	})
 }
 
 // What an engine says is the same wherever another engine goes on with it, in
@@ -241,7 +263,7 @@ func TestScriptContinuation(t *testing.T) {
 			for cut := range len(whole.IDs) + 1 {
 				rest, err := s.Script(&Request{Prompt: slices.Concat(prompt, whole.IDs[:cut]), Seed: 7, MaxTokens: 100000, Ask: ask})
 				if err != nil || rest == nil || !slices.Equal(rest.IDs, whole.IDs[cut:]) {
-					t.Fatalf("%q, ask %d, cut after %d of %q: %v", text, i, cut, s.read_(whole.IDs), err)
+					t.Fatalf("%q, ask %d, cut after %d of %q: %v", text, i, cut, s.asText(whole.IDs), err)
 				}
 			}
 		}
@@ -274,7 +296,7 @@ func TestWordsAfterScript(t *testing.T) {
 		t.Fatalf("%+v, %v", rest, err)
 	}
 	// The words follow those of the script.
-	text := s.read_(all[len(prompt):])
+	text := s.asText(all[len(prompt):])
 	reasoning, answer, _ := strings.Cut(strings.TrimPrefix(text, "<think>\n"), "\n</think>\n\n")
 	p := s.Proof()
 	if err := p.Reasoning(EffortMedium, reasoning, true); err != nil {
@@ -342,7 +364,7 @@ func TestProof(t *testing.T) {
 		return nil
 	}
 	missed, damaged := 0, 0
-	for seed := range uint64(40) {
+	for seed := range uint64(10) {
 		doc := partsOf(t, s.answer(t, asked+header, Ask{Think: EffortLow, Schema: schema}, seed))
 		if err := prove(doc.reasoning, doc.rest, nil, true); err != nil {
 			t.Fatalf("%v in %+v", err, doc)
@@ -385,6 +407,26 @@ func TestProof(t *testing.T) {
 	if missed*500 > damaged {
 		t.Errorf("%d of %d damages were missed", missed, damaged)
 	}
+}
+
+// No directive and no tool makes a speaker panic, or say what does not go on.
+func FuzzPrompt(f *testing.F) {
+	f.Add(`{"content": "json", "think": "low", "calls": 2}`, weather)
+	f.Add(`{"schema": `+tree+`}`, `{"name": "f", "parameters": {"properties": {"a": {"enum": [1]}}}}`)
+	f.Add(`{"tool_choice": {"function": {"name": "get_weather"}}}`, `{"type": "function", "function": {}}`)
+	s := newSpeaker(f, SpeakerOptions{})
+	f.Fuzz(func(t *testing.T, directive, tool string) {
+		prompt := s.spell(t, "<|im_start|>system\n<tool_call><tools>\n"+tool+"\n</tools><|im_end|>\n<|im_start|>user\n[weir-sim "+directive+"]\nhi<|im_end|>\n"+header)
+		whole, err := s.Script(&Request{Prompt: prompt, MaxTokens: 2000})
+		if err != nil || whole == nil {
+			return
+		}
+		cut := len(whole.IDs) / 2
+		rest, err := s.Script(&Request{Prompt: slices.Concat(prompt, whole.IDs[:cut]), MaxTokens: 2000 - cut})
+		if err != nil || rest == nil || !slices.Equal(rest.IDs[:min(len(rest.IDs), len(whole.IDs)-cut)], whole.IDs[cut:]) {
+			t.Fatalf("%s, %s: cut after %d of %q: %v", directive, tool, cut, s.asText(whole.IDs), err)
+		}
+	})
 }
 
 // What is prepared for a request with tools, a schema and a directive costs

@@ -10,8 +10,8 @@ import (
 // generated ids goes on where another one stopped.
 //
 // It finds out by itself where the prompt ended. In a chat whose template is of
-// the ChatML form that is after the last header of an assistant's turn. In any
-// other prompt an answer begins with a line end, and the prompt ends at the
+// the ChatML form that is after the last header of an assistant's turn; of other
+// chats it is told. In any other prompt an answer begins with a line end, and the prompt ends at the
 // first place from which on the ids are those that the engine would say there;
 // that place stays the first one whatever is generated.
 //
@@ -46,9 +46,13 @@ type SpeakerOptions struct {
 // Speaker gives the speaker of the vocabulary that the words were made of. The
 // error says what the vocabulary cannot write.
 func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
-	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken}
+	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken, newline: noToken}
 	for id := range uint32(o.Size) {
 		switch string(o.Text(id)) {
+		case "\n":
+			if _, ok := o.Ordinary(id); ok && s.newline == noToken {
+				s.newline = id // the first, as the speller takes it
+			}
 		case "<|im_start|>":
 			s.turn = id
 		case "<|im_end|>":
@@ -57,11 +61,9 @@ func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
 			s.toolCall = id
 		}
 	}
-	ids, err := s.Spell(nil, "\n")
-	if err != nil {
-		return nil, err
+	if s.newline == noToken {
+		return nil, errors.New("content: the vocabulary has no token for a line end")
 	}
-	s.newline = ids[0]
 	return s, nil
 }
 
@@ -88,6 +90,9 @@ func (s *Speaker) Script(r *Request) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Ask.Chat && !in.chat {
+		in.chat, in.from, in.echo = true, len(r.Prompt), r.Prompt
+	}
 	p, err := s.plan(&r.Ask, &in)
 	if err != nil || !p.fixed() {
 		return nil, err
@@ -95,7 +100,8 @@ func (s *Speaker) Script(r *Request) (*Script, error) {
 	stream := s.Start(r.Prompt[:in.from], r.Seed)
 	for at := in.from; at <= len(r.Prompt); at++ {
 		header := in.chat && at == in.from
-		if header || at == len(r.Prompt) || at > in.from && r.Prompt[at] == s.newline {
+		// No prompt is empty.
+		if header || at == len(r.Prompt) || at > 0 && r.Prompt[at] == s.newline {
 			ids, err := s.say(p, &in, &stream, r, at, header)
 			switch {
 			case err == nil:

@@ -26,7 +26,7 @@ func (x *exchange) gate() error {
 			return err
 		}
 		x.req = req
-		if req.Tools != nil && x.folder.Format.Tools() == "" {
+		if req.Tools != nil && !req.ForcedAny && req.ForcedTool == "" && x.folder.Format.Tools() == "" {
 			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
 			e.Param = "tools"
 			return e

@@ -30,14 +30,14 @@ func (x *exchange) expect() {
 	if !calls {
 		format = format.WithoutTools()
 	}
-	if format == (parse.Format{}) {
+	if format == (parse.Format{}) && !calls {
 		return
 	}
 	o := parse.Options{
-		Format: format, Calls: calls, Single: x.req.SingleCall,
+		Format: format, Calls: calls, Single: x.req.SingleCall, ForcedTool: x.req.ForcedTool, ForcedAny: x.req.ForcedAny,
 		Prompt: bytes.Clone(x.text[max(0, len(x.text)-parse.PromptTail):]),
 	}
-	if calls && format.ReadsTools() {
+	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
 		o.Tools = bytes.Clone(x.req.Tools)
 	}
 	x.reply = &reply{options: o}
@@ -51,7 +51,10 @@ func (x *exchange) startReply() (keep []uint32) {
 		return nil
 	}
 	r.parser, r.called, r.reasoning, r.calls = parse.New(r.options), false, nil, nil
-	if r.options.Calls {
+	switch o := &r.options; {
+	case o.ForcedAny || o.ForcedTool != "":
+		return nil
+	case o.Calls:
 		return x.folder.keepForCalls
 	}
 	return x.folder.keepForReasoning

@@ -1,5 +1,10 @@
 // Package latency summarises latencies for reports: every tool of weir prints
 // the same figures under the same names.
+//
+// A [Summary] has every figure a recorder can name, as a simulation without
+// error of measurement wants it. A measurement has too few values for some of
+// them: [Recorder.Judge] gives the same figures with those refused that the
+// values do not carry, and how sure the others are.
 package latency
 
 import (
@@ -26,6 +31,8 @@ type Recorder struct {
 	top  int64 // us
 	sum  int64 // ns, for an exact mean
 	max  int64 // ns
+	// squares is the sum of squares, in ms², for an interval of the mean.
+	squares float64
 }
 
 // New makes a recorder for latencies from 1 us to longest; a longer one stands
@@ -42,6 +49,8 @@ func (r *Recorder) Add(ns int64) { r.AddN(ns, 1) }
 func (r *Recorder) AddN(ns, n int64) {
 	ns = max(ns, 0)
 	r.sum += ns * n
+	ms := float64(ns) / 1e6
+	r.squares += ms * ms * float64(n)
 	r.max = max(r.max, ns)
 	// The clamped value is always in range.
 	_ = r.hist.RecordValues(min((ns+500)/1000, r.top), n)

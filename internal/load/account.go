@@ -1,13 +1,11 @@
 package load
 
 import (
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"weir/internal/latency"
-	"weir/internal/workload"
 )
 
 // account gathers the samples of a run. Requests report to it once each, at
@@ -17,12 +15,16 @@ type account struct {
 	r         Report
 	first     int64 // earliest intended time, ns
 	last      int64 // latest byte, ns
-	intended  []int64
+	moments   []moment
+	exact     int // the length asked for, where it is exact
+	started   runtimeFigures
 	ttft      latency.Recorder
+	answer    latency.Recorder
 	tpot      latency.Recorder
 	itl       latency.Recorder
 	e2e       latency.Recorder
 	ttftSent  latency.Recorder
+	ansSent   latency.Recorder
 	e2eSent   latency.Recorder
 	slip      latency.Recorder
 	connect   latency.Recorder
@@ -32,12 +34,14 @@ type account struct {
 // longestLatency is that which percentiles tell apart.
 const longestLatency = 2 * time.Hour
 
-func newAccount() *account {
-	a := &account{cpuBefore: cpuTime()}
+// newAccount opens the account of a run; exact is the length of the prompts in
+// the server's tokens, 0 where it is not known.
+func newAccount(exact int) *account {
+	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact}
 	a.r.Errors = map[Kind]int{}
 	a.r.Examples = map[Kind]string{}
 	for _, rec := range []*latency.Recorder{
-		&a.ttft, &a.tpot, &a.itl, &a.e2e, &a.ttftSent, &a.e2eSent, &a.slip, &a.connect,
+		&a.ttft, &a.answer, &a.tpot, &a.itl, &a.e2e, &a.ttftSent, &a.ansSent, &a.e2eSent, &a.slip, &a.connect,
 	} {
 		*rec = latency.New(longestLatency)
 	}
@@ -69,6 +73,9 @@ func (a *account) add(s *Sample) {
 			r.Examples[s.Kind] = s.Detail
 		}
 	}
+	if a.exact > 0 && s.HasUsage && s.PromptTokens != a.exact {
+		r.InputTokensOff++
+	}
 	r.Lost += s.Lost
 	r.Tokens += int64(s.Tokens)
 	r.PromptTokens += int64(s.PromptTokens)
@@ -82,7 +89,7 @@ func (a *account) add(s *Sample) {
 		a.first = s.Intended
 	}
 	a.last = max(a.last, s.LastByte)
-	a.intended = append(a.intended, s.Intended)
+	a.moments = append(a.moments, moment{s.Intended, s.Started, s.LastByte, s.Outcome})
 	a.slip.Add(s.Started - s.Intended)
 	if s.Sent > 0 {
 		a.connect.Add(s.Sent - s.Started)
@@ -93,13 +100,17 @@ func (a *account) add(s *Sample) {
 func (a *account) latencies(s *Sample) {
 	a.e2e.Add(s.LastByte - s.Intended)
 	a.e2eSent.Add(s.LastByte - s.Sent)
-	if s.FirstToken == 0 || s.whole {
+	if s.FirstContent == 0 || s.whole {
 		return
 	}
-	a.ttft.Add(s.FirstToken - s.Intended)
-	a.ttftSent.Add(s.FirstToken - s.Sent)
-	if s.Tokens > 1 {
-		a.tpot.Add((s.LastToken - s.FirstToken) / int64(s.Tokens-1))
+	a.ttft.Add(s.FirstContent - s.Intended)
+	a.ttftSent.Add(s.FirstContent - s.Sent)
+	if s.FirstToken != 0 {
+		a.answer.Add(s.FirstToken - s.Intended)
+		a.ansSent.Add(s.FirstToken - s.Sent)
+	}
+	if tpot, ok := s.TPOT(); ok {
+		a.tpot.Add(tpot)
 	}
 	for _, gap := range s.gaps {
 		a.itl.Add(gap)
@@ -127,18 +138,12 @@ func (a *account) report() *Report {
 	if r.Events > 0 {
 		r.CPUPerEvent = r.CPUSeconds * 1e6 / float64(r.Events)
 	}
-	r.TTFT, r.TPOT, r.ITL, r.E2E = a.ttft.Summary(), a.tpot.Summary(), a.itl.Summary(), a.e2e.Summary()
-	r.TTFTSent, r.E2ESent = a.ttftSent.Summary(), a.e2eSent.Summary()
-	r.Slip, r.Connect = a.slip.Summary(), a.connect.Summary()
-	// Requests end out of order; the arrival process is that of their beginning.
-	slices.Sort(a.intended)
-	r.Realised = workload.Describe(func(yield func(float64) bool) {
-		for _, at := range a.intended {
-			if !yield(float64(at-a.first) / 1e9) {
-				return
-			}
-		}
-	})
+	r.TTFT, r.TTFTAnswer, r.TPOT, r.E2E = a.ttft.Judge(true), a.answer.Judge(true), a.tpot.Judge(true), a.e2e.Judge(true)
+	r.TTFTSent, r.TTFTAnswerSent, r.E2ESent = a.ttftSent.Judge(true), a.ansSent.Judge(true), a.e2eSent.Judge(true)
+	// The gaps of one stream are not independent of each other.
+	r.ITL, r.Slip, r.Connect = a.itl.Judge(false), a.slip.Judge(false), a.connect.Judge(false)
+	a.describe(&r)
+	r.Generator = a.generator(r.CPUSeconds, r.Elapsed)
 	return &r
 }
 

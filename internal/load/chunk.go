@@ -11,18 +11,19 @@ import (
 // of OpenAI's chunk that the verdict needs. Its slices point into the event or
 // into the chunk's own scratch, and hold until the next parse.
 type chunk struct {
-	text      []byte // delta.content, message.content or text of choice 0
-	hasText   bool   // such a field was there, and not null
-	reasoning bool   // delta.reasoning_content or delta.reasoning held text
-	index     int    // highest choice index seen
-	choices   int    // number of choices
-	finish    []byte // finish_reason of the last choice that has one
-	failure   []byte // the error value as it is, where there is one
-	message   []byte // error.message
-	code      []byte // error.code
+	text    []byte // delta.content, message.content or text of choice 0
+	hasText bool   // such a field was there, and not null
+	other   bool   // content of another channel: reasoning, a refusal, a tool call
+	index   int    // highest choice index seen
+	choices int    // number of choices
+	finish  []byte // finish_reason of the last choice that has one
+	failure []byte // the error value as it is, where there is one
+	message []byte // error.message
+	code    []byte // error.code
 
 	usage                         bool
 	promptTokens, completedTokens int
+	cachedTokens                  int
 
 	scratch []byte // unescaped strings
 }
@@ -89,13 +90,17 @@ func (c *chunk) readDelta(w *walker, key []byte) bool {
 	switch string(key) {
 	case "content":
 		return c.readText(w)
-	case "reasoning_content", "reasoning":
+	case "reasoning_content", "reasoning", "refusal":
 		if w.peek() == '"' {
-			var text []byte
-			ok := c.readString(w, &text)
-			c.reasoning = c.reasoning || len(text) > 0
+			raw, _, ok := w.str()
+			c.other = c.other || len(raw) > 0
 			return ok
 		}
+	case "tool_calls", "function_call":
+		start := w.at
+		ok := w.skip(4)
+		c.other = c.other || ok && w.at-start > len("null")
+		return ok
 	}
 	return w.skip(4)
 }
@@ -121,6 +126,15 @@ func (c *chunk) readUsage(w *walker) bool {
 			return w.integer(2, &c.promptTokens)
 		case "completion_tokens":
 			return w.integer(2, &c.completedTokens)
+		case "prompt_tokens_details":
+			if w.peek() == '{' {
+				return w.object(2, func(key []byte) bool {
+					if string(key) == "cached_tokens" {
+						return w.integer(3, &c.cachedTokens)
+					}
+					return w.skip(3)
+				})
+			}
 		}
 		return w.skip(2)
 	})

@@ -106,7 +106,7 @@ func BenchmarkClientCPU(b *testing.B) {
 				b.Fatalf("%+v, %v", r, err)
 			}
 			b.ReportMetric(r.CPUPerEvent, "cpu-us/event")
-			b.ReportMetric(r.ITL.P99, "itl-p99-ms")
+			b.ReportMetric(float64(r.ITL.P99), "itl-p99-ms")
 		}
 	})
 	b.Run("net-http", func(b *testing.B) {

@@ -1,17 +1,17 @@
 // Package load is a verifying load generator for servers that speak OpenAI's
-// HTTP API. It is a black box's other half: it knows nothing of the server but
+// HTTP API or SGLang's /generate. It is a black box's other half: it knows nothing of the server but
 // what arrives on the socket, so it measures any of them alike.
 //
 // A [Plan] says what to send: which API, how many requests, in a closed loop
 // of N workers or on an open-loop schedule. [Run] carries it out and returns a
-// [Report]. [Bench] does both for a command line.
+// [Report]; [Plan.OnSample] is given every request's own record besides.
 //
 // # What counts as success
 //
 // Load generators commonly count a 200 as a success and stop reading at the
 // end of the connection. Here a stream is complete only when all of this held:
 // status 200; the HTTP framing and the event framing intact to the last byte;
-// every event an OpenAI chunk; one finish_reason and nothing for the choice
+// every event a chunk of the API; one finish_reason and nothing for the choice
 // after it; usage present when asked for and equal to the words counted; the
 // text's own check chain valid (when [Plan.Verify] is set); and [DONE] last
 // with nothing after it. Every request ends in exactly one [Outcome]:
@@ -32,7 +32,16 @@
 // whatever kept the generator or the server from it. The twins measured from
 // the moment of sending are beside them. In a closed loop both differ only by
 // the time to connect. Percentiles are over complete streams; the share of the
-// others is always printed with them.
+// others is always printed with them. A percentile is refused where fewer values
+// were seen than it takes to have one above it.
+//
+// # Trust
+//
+// [Verdict] says what the figures are worth: whether requests were sent when
+// they should have been, whether the generator had a core when it needed one,
+// whether what arrived was answered, and whether anything failed. Latencies of a
+// rate that the server cannot keep up with depend on how long the run was, and
+// are refused.
 //
 // # Cost
 //

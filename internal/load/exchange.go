@@ -24,6 +24,7 @@ type exchange struct {
 	events  sse.Parser
 	storage []byte // of the rendered request
 	wire    []byte // the rendered request
+	id      string // its X-Request-Id
 	bodyBuf []byte // of a response that is not a stream
 }
 
@@ -36,7 +37,8 @@ func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 	x.judge = judge{
 		sample:    &x.sample,
 		words:     words,
-		trust:     p.API == Completions,
+		native:    p.API == Generate,
+		trust:     p.API != Chat,
 		usage:     p.NoStream || !p.NoUsage,
 		maxTokens: p.OutputTokens,
 	}
@@ -47,6 +49,7 @@ func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
 	s.reset(index, intended)
+	s.RequestID = x.id
 	s.Started = trace.Now()
 	x.judge.reset()
 	x.events = sse.Parser{Max: maxBody}
@@ -98,7 +101,10 @@ func (x *exchange) converse(ctx context.Context, cn *conn) (keep bool) {
 		x.broken(ctx, kind, err)
 		return false
 	}
-	s.Status, s.RequestID = h.status, h.requestID
+	s.Status = h.status
+	if h.requestID != "" {
+		s.RequestID = h.requestID
+	}
 	cn.slow.rate = x.plan.ReadRate
 	b := h.body(&cn.buf)
 	switch {

@@ -14,6 +14,7 @@ import (
 type judge struct {
 	sample    *Sample
 	words     *content.Words // nil when the text is not verified
+	native    bool           // the answer is SGLang's own
 	trust     bool           // the first word may follow one of the prompt's
 	usage     bool           // usage was asked for
 	maxTokens int            // asked for; 0 when the server chooses
@@ -21,6 +22,7 @@ type judge struct {
 	check *content.Verifier
 
 	chunk    chunk
+	reply    nativeReply
 	finished bool
 	fault    fault // the first of the event's faults
 }
@@ -34,6 +36,7 @@ type fault struct {
 // reset makes the judge ready for another response.
 func (j *judge) reset() {
 	j.finished, j.fault = false, fault{}
+	j.reply.reset()
 	if j.words != nil {
 		j.check = j.words.Verifier()
 		if j.trust {
@@ -69,7 +72,7 @@ func (j *judge) event(ev sse.Event, now int64) {
 		return
 	}
 	c := &j.chunk
-	if err := c.parse(data); err != nil {
+	if err := j.parse(data); err != nil {
 		j.blame(KindBadEvent, "event %d: %v: %.80q", s.Events, err, data)
 		return
 	}
@@ -79,10 +82,18 @@ func (j *judge) event(ev sse.Event, now int64) {
 	}
 }
 
+// parse reads an event or a whole body in the form of the API.
+func (j *judge) parse(data []byte) error {
+	if j.native {
+		return j.reply.parse(data, &j.chunk)
+	}
+	return j.chunk.parse(data)
+}
+
 // whole takes the body of a response that is not a stream.
 func (j *judge) whole(data []byte, now int64) {
 	j.sample.Events = 1
-	if err := j.chunk.parse(data); err != nil {
+	if err := j.parse(data); err != nil {
 		j.blame(KindBadEvent, "the body: %v: %.80q", err, data)
 		return
 	}
@@ -101,17 +112,23 @@ func (j *judge) take(now int64) {
 		return
 	}
 	if c.usage {
-		s.HasUsage, s.PromptTokens, s.CompletionTokens = true, c.promptTokens, c.completedTokens
+		s.HasUsage, s.PromptTokens, s.CompletionTokens, s.CachedTokens = true, c.promptTokens, c.completedTokens, c.cachedTokens
+	}
+	if j.native {
+		s.Server = j.reply.times
+		if err := j.reply.rewritten; err != "" {
+			j.blame(KindText, "%s", err)
+		}
 	}
 	if c.index > 0 || c.choices > 1 {
 		j.blame(KindBadEvent, "a second choice, which was not asked for")
 		return
 	}
-	if len(c.text) > 0 {
+	if len(c.text) > 0 || c.other {
 		if j.finished {
-			j.blame(KindAfterFinish, "text after finish_reason %q: %.40q", s.FinishReason, c.text)
+			j.blame(KindAfterFinish, "content after finish_reason %q: %.40q", s.FinishReason, c.text)
 		}
-		j.text(now)
+		j.content(now)
 	}
 	if len(c.finish) > 0 {
 		if j.finished {
@@ -121,16 +138,25 @@ func (j *judge) take(now int64) {
 	}
 }
 
-// text books answer text received at now.
-func (j *judge) text(now int64) {
+// content books content received at now.
+func (j *judge) content(now int64) {
 	s := j.sample
 	s.TextEvents++
-	if s.FirstToken == 0 {
-		s.FirstToken = now
+	if s.FirstContent == 0 {
+		s.FirstContent = now
 	} else {
 		s.gaps = append(s.gaps, now-s.LastToken)
 	}
 	s.LastToken = now
+	if len(j.chunk.text) == 0 {
+		if j.check == nil {
+			s.Tokens++
+		}
+		return
+	}
+	if s.FirstToken == 0 {
+		s.FirstToken = now
+	}
 	if j.check == nil {
 		s.Tokens++
 		return

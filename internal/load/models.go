@@ -15,6 +15,19 @@ import (
 // modelsTimeout bounds the reading of the model list.
 const modelsTimeout = 10 * time.Second
 
+// Models asks the server of a plan for the names of its models.
+func Models(ctx context.Context, plan Plan) ([]string, error) {
+	t, err := plan.normalize()
+	if err != nil {
+		return nil, err
+	}
+	c := &client{target: t}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
+	defer cancel()
+	return listModels(ctx, c, &plan)
+}
+
 // firstModel asks the server for its models and gives the first.
 func firstModel(ctx context.Context, c *client, p *Plan) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)

@@ -19,6 +19,7 @@ type API string
 const (
 	Chat        API = "openai-chat"        // POST /v1/chat/completions; the default
 	Completions API = "openai-completions" // POST /v1/completions
+	Generate    API = "sglang-generate"    // POST /generate, SGLang's own
 )
 
 // Plan says what to send. URL and either Requests or Duration are needed; the
@@ -28,7 +29,8 @@ type Plan struct {
 	URL string
 	// API is the operation; empty means Chat.
 	API API
-	// Model is the name sent; empty asks GET /v1/models for the first one.
+	// Model is the name sent; empty asks GET /v1/models for the first one. Generate
+	// sends none.
 	Model string
 
 	// Concurrency runs a closed loop of that many workers, each sending its next
@@ -39,6 +41,8 @@ type Plan struct {
 	Rate float64
 	// Arrival is the open loop's process; empty means Poisson.
 	Arrival workload.Arrival
+	// CV is the coefficient of variation of the gaps, of arrival gamma only.
+	CV float64
 
 	// Requests bounds the number sent.
 	Requests int
@@ -51,9 +55,12 @@ type Plan struct {
 
 	// Prompt is sent to all; empty generates InputTokens words for each request.
 	Prompt string
-	// InputTokens is the approximate length of generated prompts, in words of
-	// about one token; zero means 32.
+	// InputTokens is the length of generated prompts; zero means 32. Without Count
+	// it is approximate: that many words of about one token.
 	InputTokens int
+	// Count, when set, makes the lengths exact: it gives the number of tokens that
+	// the server will count in a prompt, with all that it puts around it.
+	Count func(prompt string) (int, error)
 	// OutputTokens is sent as max_tokens; zero leaves the length to the server.
 	OutputTokens int
 	// Seed determines prompts and arrivals.
@@ -65,8 +72,12 @@ type Plan struct {
 	NoUsage bool
 	// Header is added to every request; Host is honoured.
 	Header map[string]string
-	// Body holds further fields of the request, such as ignore_eos.
+	// Body holds further fields of the request, such as ignore_eos. Of Generate
+	// the sampling parameters among them are sent as such.
 	Body map[string]any
+	// RequestID begins the X-Request-Id of every request, which ends with the
+	// request's index; empty sends none. Generate sends it as rid too.
+	RequestID string
 
 	// Verify, when set, checks each text word by word: weir's simulated engines
 	// say only words of this list, each of which checks the one before it. Other
@@ -111,7 +122,7 @@ type target struct {
 }
 
 // reserved are the body fields that the plan itself sets.
-var reserved = []string{"model", "messages", "prompt", "stream", "stream_options", "max_tokens"}
+var reserved = []string{"model", "messages", "prompt", "stream", "stream_options", "max_tokens", "text", "rid", "sampling_params"}
 
 // normalize checks the plan, fills in its defaults and takes its URL apart.
 func (p *Plan) normalize() (*target, error) {
@@ -135,8 +146,8 @@ func (p *Plan) normalize() (*target, error) {
 
 // check refuses what cannot be carried out.
 func (p *Plan) check() error {
-	if p.API != Chat && p.API != Completions {
-		return fmt.Errorf("api %q: must be %q or %q", p.API, Chat, Completions)
+	if p.API != Chat && p.API != Completions && p.API != Generate {
+		return fmt.Errorf("api %q: must be %q, %q or %q", p.API, Chat, Completions, Generate)
 	}
 	for _, f := range []struct {
 		name  string
@@ -154,6 +165,9 @@ func (p *Plan) check() error {
 	}
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
 		return fmt.Errorf("rate %v: must be a positive number of requests per second", p.Rate)
+	}
+	if err := p.checkLoop(); err != nil {
+		return err
 	}
 	if p.Rate > 0 && p.Concurrency > 0 {
 		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
@@ -180,6 +194,23 @@ func (p *Plan) check() error {
 	return nil
 }
 
+// checkLoop refuses an open loop that has no schedule.
+func (p *Plan) checkLoop() error {
+	if p.CV != 0 && p.Arrival != workload.Gamma {
+		return fmt.Errorf("cv: only arrival %q has one", workload.Gamma)
+	}
+	if p.Rate == 0 {
+		return nil
+	}
+	_, err := workload.NewSchedule(p.loop(), p.Seed)
+	return err
+}
+
+// loop is the open loop's schedule.
+func (p *Plan) loop() workload.Loop {
+	return workload.Loop{Arrival: p.Arrival, Rate: workload.ConstantRate(p.Rate), CV: p.CV}
+}
+
 // target takes the URL apart.
 func (p *Plan) target() (*target, error) {
 	u, err := url.Parse(p.URL)
@@ -204,8 +235,11 @@ func (p *Plan) target() (*target, error) {
 	base := strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/v1")
 	t.models = base + "/v1/models"
 	t.path = base + "/v1/chat/completions"
-	if p.API == Completions {
+	switch p.API {
+	case Completions:
 		t.path = base + "/v1/completions"
+	case Generate:
+		t.path = base + "/generate"
 	}
 	for name, value := range p.Header {
 		if strings.EqualFold(name, "host") {

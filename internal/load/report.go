@@ -25,12 +25,24 @@ type Report struct {
 	Concurrency int              `json:"concurrency,omitempty"`
 	Rate        float64          `json:"rate,omitempty"`
 	Arrival     workload.Arrival `json:"arrival,omitempty"`
+	CV          float64          `json:"burst_cv,omitempty"`
 	Seed        uint64           `json:"seed"`
 	Started     time.Time        `json:"started"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
 	// Interrupted says that the run was cancelled before its plan was done.
 	Interrupted bool `json:"interrupted"`
+
+	// Verdict says whether the figures can be trusted.
+	Verdict Verdict `json:"verdict"`
+
+	// InputTokens is the length of prompts asked for. InputTokensExact says that it
+	// was made of the server's own tokens; InputTokensOff counts answers whose usage
+	// says another length all the same.
+	InputTokens      int  `json:"input_tokens"`
+	InputTokensExact bool `json:"input_tokens_exact"`
+	InputTokensOff   int  `json:"input_tokens_off"`
+	OutputTokens     int  `json:"output_tokens,omitempty"`
 
 	// Requests is the sum of the five outcomes.
 	Requests   int `json:"requests"`
@@ -65,23 +77,32 @@ type Report struct {
 	EventsPerToken float64 `json:"events_per_token"`
 	FramesPerToken float64 `json:"frames_per_token"`
 
-	// TTFT is from the intended time to the first answer text; TPOT the mean
-	// time per token after the first, of each request; ITL the gap between
-	// events with text, 0 for those that one read brought together; E2E from the intended time to the last byte.
-	TTFT latency.Summary `json:"ttft_ms"`
-	TPOT latency.Summary `json:"tpot_ms"`
-	ITL  latency.Summary `json:"itl_ms"`
-	E2E  latency.Summary `json:"e2e_ms"`
-	// The twins from the time of sending.
-	TTFTSent latency.Summary `json:"ttft_sent_ms"`
-	E2ESent  latency.Summary `json:"e2e_sent_ms"`
+	// TTFT is from the intended time to the first content of any channel, and
+	// TTFTAnswer to the first of the answer itself, which reasoning and tool calls
+	// may come before; TPOT the mean time per token after the first, of each
+	// request; ITL the gap between events with content, 0 for those that one read
+	// brought together; E2E from the intended time to the last byte.
+	TTFT       latency.Judged `json:"ttft_ms"`
+	TTFTAnswer latency.Judged `json:"ttft_answer_ms"`
+	TPOT       latency.Judged `json:"tpot_ms"`
+	ITL        latency.Judged `json:"itl_ms"`
+	E2E        latency.Judged `json:"e2e_ms"`
+	// The twins from the time of sending. TPOT and ITL have none: they begin with
+	// the first content.
+	TTFTSent       latency.Judged `json:"ttft_sent_ms"`
+	TTFTAnswerSent latency.Judged `json:"ttft_answer_sent_ms"`
+	E2ESent        latency.Judged `json:"e2e_sent_ms"`
 	// Slip is how much later than intended the generator took requests up;
 	// Connect how long it then took to have a connection.
-	Slip    latency.Summary `json:"slip_ms"`
-	Connect latency.Summary `json:"connect_ms"`
+	Slip    latency.Judged `json:"slip_ms"`
+	Connect latency.Judged `json:"connect_ms"`
 
 	// Realised is the arrival process as it was intended by the schedule.
-	Realised workload.Process `json:"realised"`
+	Realised Arrivals `json:"realised"`
+	// Steady is the part of the run in which load and answers were in balance.
+	Steady Steady `json:"steady"`
+	// Generator is what the load generator itself needed.
+	Generator Generator `json:"generator"`
 	// CPUSeconds is the CPU time of this process during the run, user and
 	// system, whatever else runs in it included.
 	CPUSeconds float64 `json:"cpu_seconds"`
@@ -91,6 +112,13 @@ type Report struct {
 
 // Clean says that every request that was to complete did.
 func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
+
+// Failed says that requests were not what they should be, or that nothing was
+// measured. A run whose requests were all abandoned as planned did what it was
+// told.
+func (r *Report) Failed() bool {
+	return r.Corrupt > 0 || r.Errored > 0 || r.Complete+r.Abandoned == 0
+}
 
 // JSON writes the report as one object.
 func (r *Report) JSON(w io.Writer) error { return WriteJSON(w, r) }
@@ -108,7 +136,11 @@ func WriteJSON(w io.Writer, report any) error {
 // Text writes the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s, model %s, %s\n", r.API, r.URL, r.Model, r.mode())
+	fmt.Fprintf(&b, "%s %s, ", r.API, r.URL)
+	if r.Model != "" {
+		fmt.Fprintf(&b, "model %s, ", r.Model)
+	}
+	fmt.Fprintf(&b, "%s\n", r.mode())
 	fmt.Fprintf(&b, "\nrequests    %d in %s: %d complete, %d corrupt, %d errored",
 		r.Requests, seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored)
 	if r.Abandoned > 0 {
@@ -129,17 +161,23 @@ func (r *Report) Text(w io.Writer) error {
 	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
 		fmt.Fprintf(&b, "  %-14s %6d  e.g. %s\n", kind, r.Errors[kind], r.Examples[kind])
 	}
-	fmt.Fprintf(&b, "tokens      %d out, %d prompt\n", r.Tokens, r.PromptTokens)
+	fmt.Fprintf(&b, "tokens      %d out, %d prompt", r.Tokens, r.PromptTokens)
+	switch {
+	case r.InputTokensExact && r.InputTokensOff > 0:
+		fmt.Fprintf(&b, " (%d a prompt by the tokenizer given; in %d answers the server counts otherwise)", r.InputTokens, r.InputTokensOff)
+	case r.InputTokensExact:
+		fmt.Fprintf(&b, " (%d a prompt, exact)", r.InputTokens)
+	case r.InputTokens > 0:
+		fmt.Fprintf(&b, " (about %d a prompt: approximate, --tokenizer DIR makes it exact)", r.InputTokens)
+	}
+	b.WriteByte('\n')
 	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.2f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
 	if r.Stream {
 		fmt.Fprintf(&b, "events      %d, %.3f per token; %.3f HTTP chunks per token\n",
 			r.Events, r.EventsPerToken, r.FramesPerToken)
 	}
-	if r.Rate > 0 && r.Realised.Rate > 0 {
-		fmt.Fprintf(&b, "arrivals    %.3f/s realised, gap CV %.3f, lag-1 %.3f\n",
-			r.Realised.Rate, r.Realised.CV, r.Realised.Lag1)
-	}
-	fmt.Fprintf(&b, "cpu         %.2f s of this process, %.2f us per event\n\n", r.CPUSeconds, r.CPUPerEvent)
+	r.trust(&b)
+	b.WriteByte('\n')
 	r.table(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -151,9 +189,9 @@ func (r *Report) table(b *strings.Builder) {
 		"ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max")
 	for _, row := range []struct {
 		name string
-		l    latency.Summary
+		l    latency.Judged
 	}{
-		{"ttft", r.TTFT}, {"  from sent", r.TTFTSent}, {"tpot", r.TPOT}, {"itl", r.ITL},
+		{"ttft", r.TTFT}, {"  from sent", r.TTFTSent}, {"ttft answer", r.answerApart()}, {"tpot", r.TPOT}, {"itl", r.ITL},
 		{"e2e", r.E2E}, {"  from sent", r.E2ESent}, {"slip", r.Slip}, {"connect", r.Connect},
 	} {
 		if row.l.Count == 0 {
@@ -172,17 +210,33 @@ func (r *Report) mode() string {
 		kind = "not streaming"
 	}
 	if r.Rate > 0 {
-		return fmt.Sprintf("%s, open loop %g/s %s, seed %d", kind, r.Rate, r.Arrival, r.Seed)
+		process := string(r.Arrival)
+		if r.CV > 0 {
+			process = fmt.Sprintf("%s with CV %g", process, r.CV)
+		}
+		return fmt.Sprintf("%s, open loop %g/s %s, seed %d", kind, r.Rate, process, r.Seed)
 	}
 	return fmt.Sprintf("%s, closed loop of %d, seed %d", kind, r.Concurrency, r.Seed)
 }
 
-// millis gives milliseconds at a useful precision.
-func millis(ms float64) string {
-	if ms >= 1000 {
-		return strconv.FormatFloat(ms, 'f', 0, 64)
+// answerApart is the time to the first answer text where other content came
+// before it.
+func (r *Report) answerApart() latency.Judged {
+	if r.TTFTAnswer.Count == r.TTFT.Count && r.TTFTAnswer.Mean == r.TTFT.Mean {
+		return latency.Judged{}
 	}
-	return strconv.FormatFloat(ms, 'f', 3, 64)
+	return r.TTFTAnswer
+}
+
+// millis gives milliseconds at a useful precision.
+func millis(ms latency.Figure) string {
+	switch {
+	case ms.Refused():
+		return "-"
+	case ms >= 1000:
+		return strconv.FormatFloat(float64(ms), 'f', 0, 64)
+	}
+	return strconv.FormatFloat(float64(ms), 'f', 3, 64)
 }
 
 func seconds(s float64) string {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,27 +25,20 @@ away animal house point page letter mother answer found study still learn should
 // promptStream separates the draws of the prompts from those of the arrivals.
 const promptStream = 0x70726f6d7074
 
-// appendPrompt appends the prompt of the i-th request: n words that depend on
-// seed and i alone. No two prompts share a beginning worth caching.
-func appendPrompt(dst []byte, seed uint64, i, n int) []byte {
-	rng := rand.NewPCG(seed^promptStream, uint64(i))
-	for k := range n {
-		if k > 0 {
-			dst = append(dst, ' ')
-		}
-		// A multiply-shift instead of a remainder; the bias is below 2^-50.
-		dst = append(dst, words[(rng.Uint64()>>32)*uint64(len(words))>>32]...)
-	}
-	return dst
-}
-
 // message builds the requests of a run: what all share is rendered once.
 type message struct {
-	plan   *Plan
-	head   []byte // request line and headers, up to the value of Content-Length
-	before []byte // body up to the prompt
-	after  []byte // body after it
+	plan    *Plan
+	prompts prompts
+	head    []byte // request line and headers, up to the request's number in its id, or to the value of Content-Length
+	named   bool   // requests have ids
+	length  []byte // what is between the number and the value of Content-Length
+	before  []byte // body up to the prompt, after the id
+	after   []byte // body after it
 }
+
+// indexDigits is the width of a request's number in its id: ids of one width,
+// because SGLang takes an abort of "r-1" to mean "r-10" as well.
+const indexDigits = 8
 
 // newMessage renders what the requests of a plan share. model has been
 // settled.
@@ -73,8 +65,15 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 			fmt.Fprintf(&h, "%s: %s\r\n", d[0], d[1])
 		}
 	}
-	h.WriteString("Content-Length: ")
+	if m.named = p.RequestID != "" && !set["x-request-id"]; m.named {
+		h.WriteString("X-Request-Id: " + p.RequestID + "-")
+		m.length = []byte("\r\n")
+	}
+	m.length = append(m.length, "Content-Length: "...)
 	m.head = []byte(h.String())
+	if p.API == Generate {
+		return m, m.native(p)
+	}
 
 	b := append([]byte(`{"model":`), marshal(model)...)
 	if !p.NoStream {
@@ -87,12 +86,9 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 		b = append(b, `,"max_tokens":`...)
 		b = strconv.AppendInt(b, int64(p.OutputTokens), 10)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Body)) {
-		value, err := json.Marshal(p.Body[name])
-		if err != nil {
-			return nil, fmt.Errorf("body field %q: %w", name, err)
-		}
-		b = append(append(append(append(b, ','), marshal(name)...), ':'), value...)
+	b, err := appendFields(b, p.Body, func(string) bool { return true })
+	if err != nil {
+		return nil, err
 	}
 	if p.API == Chat {
 		m.before = append(b, `,"messages":[{"role":"user","content":"`...)
@@ -101,11 +97,50 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 		m.before = append(b, `,"prompt":"`...)
 		m.after = []byte(`"}`)
 	}
+	m.fixed(p)
+	return m, nil
+}
+
+// fixed puts the prompt that all requests share where it belongs.
+func (m *message) fixed(p *Plan) {
 	if p.Prompt != "" {
 		quoted := marshal(p.Prompt)
 		m.before = append(m.before, quoted[1:len(quoted)-1]...)
 	}
-	return m, nil
+}
+
+// appendFields appends those fields of a body that are wanted, each after a
+// comma.
+func appendFields(b []byte, fields map[string]any, want func(string) bool) ([]byte, error) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !want(name) {
+			continue
+		}
+		value, err := json.Marshal(fields[name])
+		if err != nil {
+			return nil, fmt.Errorf("body field %q: %w", name, err)
+		}
+		b = append(append(append(append(b, ','), marshal(name)...), ':'), value...)
+	}
+	return b, nil
+}
+
+// appendIndex appends a request's number at its fixed width.
+func appendIndex(dst []byte, i int) []byte {
+	var digits [indexDigits]byte
+	for k := len(digits) - 1; k >= 0; k-- {
+		digits[k] = byte('0' + i%10)
+		i /= 10
+	}
+	return append(dst, digits[:]...)
+}
+
+// id gives the id of the i-th request, empty where requests have none.
+func (m *message) id(i int) string {
+	if !m.named {
+		return ""
+	}
+	return string(appendIndex(append([]byte(m.plan.RequestID), '-'), i))
 }
 
 // lengthDigits is room for any Content-Length that fits a body in memory.
@@ -117,18 +152,32 @@ const lengthDigits = 19
 func (m *message) render(buf []byte, i int) (wire, storage []byte) {
 	// The body's length is known only once it is written, so that the head is
 	// put right before it afterwards.
-	room := len(m.head) + lengthDigits + len("\r\n\r\n")
+	room := len(m.head) + indexDigits + len(m.length) + lengthDigits + len("\r\n\r\n")
 	buf = slices.Grow(buf[:0], room+len(m.before)+len(m.after))[:room]
+	if m.plan.API == Generate {
+		buf = append(buf, '{')
+		if m.named {
+			buf = append(append(append(buf, `"rid":"`...), m.plan.RequestID...), '-')
+			buf = append(appendIndex(buf, i), `",`...)
+		}
+	}
 	buf = append(buf, m.before...)
 	if m.plan.Prompt == "" {
-		buf = appendPrompt(buf, m.plan.Seed, i, m.plan.InputTokens)
+		buf = m.prompts.append(buf, m.plan.Seed, i, m.plan.InputTokens)
 	}
 	buf = append(buf, m.after...)
 
 	var digits [lengthDigits]byte
 	length := strconv.AppendInt(digits[:0], int64(len(buf)-room), 10)
-	start := room - len("\r\n\r\n") - len(length) - len(m.head)
+	start := room - len("\r\n\r\n") - len(length) - len(m.length) - len(m.head)
+	if m.named {
+		start -= indexDigits
+	}
 	at := start + copy(buf[start:], m.head)
+	if m.named {
+		at = len(appendIndex(buf[:at], i))
+	}
+	at += copy(buf[at:], m.length)
 	at += copy(buf[at:], length)
 	copy(buf[at:], "\r\n\r\n")
 	return buf[start:], buf

@@ -35,6 +35,9 @@ func TestRequestRendering(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if m.prompts, err = newPrompts(&p); err != nil {
+			t.Fatal(err)
+		}
 		wire, storage := m.render(nil, 0)
 		first := string(wire)
 		wire, _ = m.render(storage, 0)

@@ -33,7 +33,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	r := &runner{plan: plan, client: &client{target: t, rcvbuf: plan.ReceiveBuffer}}
 	defer r.client.close()
 	model := plan.Model
-	if model == "" {
+	if model == "" && plan.API != Generate {
 		if model, err = firstModel(ctx, r.client, &r.plan); err != nil {
 			return nil, fmt.Errorf("model: none given, and %w", err)
 		}
@@ -41,7 +41,14 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if r.message, err = newMessage(&r.plan, t, model); err != nil {
 		return nil, err
 	}
-	r.account = newAccount()
+	if r.message.prompts, err = newPrompts(&r.plan); err != nil {
+		return nil, err
+	}
+	exact := 0
+	if r.message.prompts.exact {
+		exact = r.plan.InputTokens
+	}
+	r.account = newAccount(exact)
 	started := time.Now()
 	if plan.Rate > 0 {
 		err = r.open(ctx)
@@ -52,6 +59,10 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		return nil, err
 	}
 	report := r.account.report()
+	if plan.Prompt == "" {
+		report.InputTokens = r.plan.InputTokens
+	}
+	report.InputTokensExact, report.OutputTokens = exact > 0, r.plan.OutputTokens
 	report.URL, report.API, report.Model = plan.URL, plan.API, model
 	report.Stream, report.Verified = !plan.NoStream, plan.Verify != nil
 	report.Concurrency, report.Rate, report.Seed = plan.Concurrency, plan.Rate, plan.Seed
@@ -60,9 +71,11 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		if report.Arrival == "" {
 			report.Arrival = workload.Poisson
 		}
+		report.CV = plan.CV
 	}
 	report.Started = started
 	report.Interrupted = ctx.Err() != nil
+	report.judge()
 	return report, nil
 }
 
@@ -88,6 +101,7 @@ func (r *runner) closed(ctx context.Context) {
 				// A user of a closed loop thinks for no time, but the prompt is the
 				// generator's to write: it is there before the request is due.
 				x.wire, x.storage = r.message.render(x.storage, i)
+				x.id = r.message.id(i)
 				r.one(ctx, x, i, trace.Now())
 				if x.sample.Kind == KindConnect && !pause(ctx, reconnectPause) {
 					return
@@ -117,7 +131,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // open runs the open loop: the schedule begins requests, however many are in
 // flight. It keeps its OS thread, because it sleeps outside Go's timers.
 func (r *runner) open(ctx context.Context) error {
-	schedule, err := workload.NewSchedule(workload.Loop{Arrival: r.plan.Arrival, Rate: workload.ConstantRate(r.plan.Rate)}, r.plan.Seed)
+	schedule, err := workload.NewSchedule(r.plan.loop(), r.plan.Seed)
 	if err != nil {
 		return err
 	}
@@ -136,6 +150,7 @@ func (r *runner) open(ctx context.Context) error {
 			x = newExchange(&r.plan, r.client, r.plan.Verify)
 		}
 		x.wire, x.storage = r.message.render(x.storage, i)
+		x.id = r.message.id(i)
 		intended := start + int64(at)
 		if !waitUntil(ctx, intended) {
 			return nil

@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,7 +165,9 @@ func TestOpenLoop(t *testing.T) {
 	if e.most.Load() < 8 {
 		t.Errorf("at most %d in flight", e.most.Load())
 	}
-	if r.Realised.Rate < 300 || r.Realised.Rate > 500 || r.Realised.CV < 0.7 || r.Realised.CV > 1.3 {
+	// What was carried out is bunched where the machine is busy; that shows as
+	// slip too.
+	if r.Realised.Rate < 300 || r.Realised.Rate > 500 || r.Realised.CV < 0.5 || r.Slip.Max < 2 && r.Realised.CV > 1.5 {
 		t.Errorf("realised %+v", r.Realised)
 	}
 	if r.TTFT.Mean < r.TTFTSent.Mean {
@@ -236,11 +236,14 @@ func TestInterrupted(t *testing.T) {
 				cancel()
 			}
 		}
-		var out bytes.Buffer
-		code, err := Bench(ctx, p, Output{}, &out)
+		report, err := Run(ctx, p)
 		cancel()
-		if err != nil || code != ExitClean {
-			t.Errorf("code %d, %v", code, err)
+		if err != nil || report.Failed() || report.Verdict.Trust == Valid {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		var out bytes.Buffer
+		if err := report.Text(&out); err != nil {
+			t.Fatal(err)
 		}
 		for _, want := range []string{"interrupted", "ttft", "lost        0 tokens"} {
 			if !strings.Contains(out.String(), want) {
@@ -250,37 +253,45 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestBenchJSON(t *testing.T) {
+// The report's JSON is one object with the figures under their names, which
+// come back as they were.
+func TestReportJSON(t *testing.T) {
 	e := &engine{vocab: vocabulary(t)}
-	file := filepath.Join(t.TempDir(), "report.json")
 	plan := Plan{URL: e.start(t), Requests: 5, OutputTokens: 3, Verify: e.vocab}
+	r, err := Run(t.Context(), plan)
+	if err != nil || r.Failed() {
+		t.Fatal(r, err)
+	}
 	var out bytes.Buffer
-	if code, err := Bench(t.Context(), plan, Output{JSON: true, JSONFile: file}, &out); code != ExitClean || err != nil {
-		t.Fatal(code, err)
-	}
-	saved, err := os.ReadFile(file)
-	if err != nil || !bytes.Equal(saved, out.Bytes()) {
-		t.Errorf("file %q (%v), terminal %q", saved, err, &out)
-	}
-	var report map[string]any
-	if err := json.Unmarshal(saved, &report); err != nil {
+	if err := r.JSON(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "ttft_sent_ms", "e2e_sent_ms"} {
+	var report map[string]any
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ttft_ms", "ttft_answer_ms", "tpot_ms", "itl_ms", "e2e_ms", "ttft_sent_ms", "ttft_answer_sent_ms", "e2e_sent_ms"} {
 		l, ok := report[name].(map[string]any)
-		for _, figure := range []string{"mean", "p50", "p90", "p99", "p999", "max"} {
+		for _, figure := range []string{"mean", "p50", "max"} {
 			if v, has := l[figure].(float64); !ok || !has || v < 0 {
 				t.Errorf("%s.%s is %v", name, figure, l[figure])
 			}
 		}
+		// Five values have no 99th percentile.
+		v, has := l["p99"]
+		reason, _ := l["refused"].(map[string]any)["p99"].(string)
+		if !has || v != nil || !strings.Contains(reason, "needs 100") {
+			t.Errorf("%s.p99 is %v, refused for %q", name, v, reason)
+		}
 	}
-	if _, err := Bench(t.Context(), plan, Output{JSONFile: t.TempDir()}, io.Discard); err == nil {
-		t.Error("a directory was taken as the file")
+	var back Report
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.TTFT.Mean != r.TTFT.Mean || !back.TTFT.P999.Refused() || back.Verdict.Trust != r.Verdict.Trust {
+		t.Errorf("%+v, %v", back, err)
 	}
 	plan.URL = serveText(t, jsonReply(503, "{}"))
 	plan.Model = "m"
-	if code, err := Bench(t.Context(), plan, Output{}, io.Discard); code != ExitFailed || err != nil {
-		t.Errorf("refused requests: code %d, %v", code, err)
+	if r, err := Run(t.Context(), plan); err != nil || !r.Failed() || r.Verdict.Trust != Invalid || r.Errored != 5 {
+		t.Errorf("refused requests: %+v, %v", r, err)
 	}
 }
 
@@ -294,6 +305,9 @@ func TestPlanRefused(t *testing.T) {
 		"both loops":   func(p *Plan) { p.Rate, p.Concurrency = 1, 1 },
 		"rate":         func(p *Plan) { p.Rate = -1 },
 		"arrival":      func(p *Plan) { p.Rate, p.Arrival = 1, "uniform" },
+		"gamma":        func(p *Plan) { p.Rate, p.Arrival = 1, "gamma" },
+		"burstiness":   func(p *Plan) { p.Rate, p.CV = 1, 2 },
+		"own field":    func(p *Plan) { p.API, p.Body = Generate, map[string]any{"sampling_params": 1} },
 		"negative":     func(p *Plan) { p.OutputTokens = -1 },
 		"reserved":     func(p *Plan) { p.Body = map[string]any{"stream": true} },
 		"unmarshaled":  func(p *Plan) { p.Body = map[string]any{"x": func() {}} },

@@ -59,20 +59,23 @@ const (
 type Sample struct {
 	// Index counts the run's requests from 0.
 	Index int
-	// RequestID is the response's X-Request-Id.
+	// RequestID is the response's X-Request-Id, or else the one that was sent.
 	RequestID string
 
-	Intended   int64 // when the arrival process wanted it sent
-	Started    int64 // when the generator took it up
-	Sent       int64 // connected, right before writing
-	FirstByte  int64 // first byte of the response read
-	FirstToken int64 // first answer text read
-	LastToken  int64 // last answer text read
-	LastByte   int64 // last byte read
+	Intended  int64 // when the arrival process wanted it sent
+	Started   int64 // when the generator took it up
+	Sent      int64 // connected, right before writing
+	FirstByte int64 // first byte of the response read
+	// FirstContent is the first content of any channel read: answer, reasoning,
+	// refusal or tool call.
+	FirstContent int64
+	FirstToken   int64 // first answer text read
+	LastToken    int64 // last content of any channel read
+	LastByte     int64 // last byte read
 
 	Status       int   // HTTP status, 0 when no head was read
 	Events       int   // events with data, [DONE] included
-	TextEvents   int   // events with answer text
+	TextEvents   int   // events with content
 	Frames       int   // chunks of the HTTP framing
 	Reads        int   // reads of the socket that brought bytes
 	Bytes        int64 // of the body
@@ -82,11 +85,14 @@ type Sample struct {
 
 	// Tokens is the number of answer tokens received: the words counted when
 	// the text is verified, otherwise the server's count, and the events with
-	// text where it gave none.
+	// content where it gave none.
 	Tokens int
 	// HasUsage says that usage came; the counts are the server's.
 	HasUsage                       bool
 	PromptTokens, CompletionTokens int
+	CachedTokens                   int
+	// Server is what an SGLang server said of the request's stages.
+	Server ServerTimes
 
 	Outcome Outcome
 	Kind    Kind   // empty when complete, abandoned or unfinished
@@ -95,13 +101,37 @@ type Sample struct {
 	// complete.
 	Lost int
 
-	// Chunks holds the receive time of each event with text, when the plan
+	// Chunks holds the receive time of each event with content, when the plan
 	// keeps them.
 	Chunks []int64
 
-	gaps  []int64 // ns between events with text
+	gaps  []int64 // ns between events with content
 	whole bool    // not a stream: its text has no times of its own
 }
+
+// ServerTimes are the stages of a request as an SGLang server that was started
+// with --enable-metrics tells them, in seconds since 1970 on its clock; zero
+// where it did not.
+type ServerTimes struct {
+	Received        float64 // request_received_ts
+	ForwardEntry    float64 // forward_entry_time: first placed in a batch
+	QueueTime       float64 // queue_time, a duration
+	PrefillFinished float64 // prefill_finished_time
+	ResponseSent    float64 // response_sent_to_client_ts: the first output
+	Finished        float64 // request_finished_ts
+}
+
+// TPOT is the mean time of a stream's tokens after the first; ok is false where
+// there is no second.
+func (s *Sample) TPOT() (ns int64, ok bool) {
+	if s.whole || s.FirstContent == 0 || s.Tokens < 2 {
+		return 0, false
+	}
+	return (s.LastToken - s.FirstContent) / int64(s.Tokens-1), true
+}
+
+// Streamed says that the answer came in parts that have times of their own.
+func (s *Sample) Streamed() bool { return !s.whole }
 
 // reset makes the sample ready for another request and keeps its storage.
 func (s *Sample) reset(index int, intended int64) {

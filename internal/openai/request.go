@@ -25,9 +25,13 @@ type Request struct {
 	ChatTemplateKwargs []byte
 	// Tools is the JSON array of the tools that the model may call, checked; nil
 	// where there are none or tool_choice is none. With SingleCall the answer
-	// ends with its first call.
+	// ends with its first call. With ForcedTool or ForcedAny, Guide is such that
+	// the answer is nothing but the arguments of that tool, or an array of objects
+	// with name and parameters.
 	Tools      []byte
 	SingleCall bool
+	ForcedTool string
+	ForcedAny  bool
 	// AddGenerationPrompt opens the assistant's turn after the messages. It
 	// holds unless the caller says otherwise or continues the last message.
 	AddGenerationPrompt  bool
@@ -64,6 +68,7 @@ type decoding struct {
 	maxCompletion int
 	addPrompt     *bool
 	noTools       bool // tool_choice is none
+	tools         []toolFunction
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -190,8 +195,8 @@ func (d *decoding) finish() error {
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
 	}
-	if d.noTools {
-		d.Tools = nil
+	if err := d.finishTools(); err != nil {
+		return err
 	}
 	if d.Endpoint == Chat {
 		return d.finishPrompt()

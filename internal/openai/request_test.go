@@ -247,7 +247,7 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","name":"g"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is given twice; give it once`},
 		{Chat, chatBody(`"tool_choice":"required"`), unsupported, "tool_choice", `tool_choice: that a tool is called cannot be forced on engine kind "weir"; send "auto", or "none"`},
 		{Chat, chatBody(`"tool_choice":{"type":"function","function":{"name":"f"}}`), unsupported, "tool_choice", `tool_choice: that a tool is called cannot be forced on engine kind "weir"; send "auto", or "none"`},
-		{Chat, chatBody(`"tool_choice":"any"`), invalid, "tool_choice", `tool_choice must be "auto" or "none", found "any"`},
+		{Chat, chatBody(`"tool_choice":"any"`), invalid, "tool_choice", `tool_choice must be "auto", "none", "required" or an object that names a tool, found "any"`},
 		{Chat, chatBody(`"parallel_tool_calls":1`), invalid, "parallel_tool_calls", `parallel_tool_calls must be true or false, found a number`},
 		{Chat, chatBody(`"logprobs":true`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out or send false`},
 		{Chat, chatBody(`"prompt":"x"`), unsupported, "prompt", "prompt is a field of /v1/completions, not of /v1/chat/completions; leave it out"},

@@ -25,7 +25,7 @@ import (
 // The starvation scenario's shape: the incident's, but for the engine, which
 // costs next to nothing, so that the gateway is what is loaded.
 const (
-	promptWords  = 37_500 // of a large prompt: about 40k tokens
+	promptTokens = 40_000 // of a large prompt
 	largeOutput  = 16     // tokens
 	largeRate    = 105    // of the open loop, requests a second
 	smallStreams = 64
@@ -189,7 +189,7 @@ func (r *runner) startStarved(ctx context.Context, gateway string) (*starved, er
 
 // load starts this binary as a load generator.
 func (t *starved) load(args ...string) (*bench.Process, error) {
-	return bench.Start(append([]string{t.r.options.Binary, "bench", t.url, "--json", "--field", "ignore_eos=true"}, args...), t.r.environment)
+	return bench.Start(append([]string{t.r.options.Binary, "bench", t.url, "--model", "weir-sim", "--json", "-", "--admin", "off", "--field", "ignore_eos=true"}, args...), t.r.environment)
 }
 
 // phase runs one phase. What is still under way at its end is hung up on.
@@ -207,7 +207,7 @@ func (t *starved) phase(ctx context.Context, p phase, each time.Duration) (Starv
 	defer small.Stop()
 	loads := []*bench.Process{small}
 	if p.name != "none" {
-		args := []string{"--input-tokens", strconv.Itoa(promptWords), "--output-tokens", strconv.Itoa(largeOutput), "--duration", length, "--seed", "2"}
+		args := []string{"--input-tokens", strconv.Itoa(promptTokens), "--output-tokens", strconv.Itoa(largeOutput), "--duration", length, "--seed", "2"}
 		if p.rate > 0 {
 			args = append(args, "--rate", fmt.Sprint(p.rate))
 		} else {

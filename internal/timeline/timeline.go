@@ -43,6 +43,8 @@ type Recorder struct {
 	next   int
 	byID   map[string]*trace.Record
 	closed bool
+
+	followers map[*follower]struct{}
 }
 
 // New opens the file and starts the writer.
@@ -59,6 +61,8 @@ func New(opts Options) (*Recorder, error) {
 		boot:  trace.BootID(),
 		ring:  make([]*trace.Record, opts.Keep),
 		byID:  make(map[string]*trace.Record, opts.Keep),
+
+		followers: map[*follower]struct{}{},
 	}
 	if opts.File != "" {
 		f, err := os.OpenFile(opts.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -86,6 +90,7 @@ func (r *Recorder) Add(rec *trace.Record) {
 	r.ring[r.next] = rec
 	r.next = (r.next + 1) % len(r.ring)
 	r.byID[rec.RequestID] = rec
+	r.tell(rec)
 	if r.out == nil {
 		return
 	}

@@ -513,10 +513,9 @@ def unknown_path(s):
 def unsupported_fields(s):
     bad = openai.BadRequestError
     strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
-    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     for param, kw in (
-        ("tools[0].function.strict", dict(tools=[strict])), ("response_format", dict(response_format=schema)), ("n", dict(n=2)),
-        ("logprobs", dict(logprobs=True)), ("logit_bias", dict(logit_bias={"50": 1})),
+        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=2)),
+        ("logprobs", dict(logprobs=True)),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
         for stream in (False, True):
@@ -616,9 +615,24 @@ def parallel_tool_calls(s):
 def tool_choice(s):
     r = ask(s, tools=[WEATHER], tool_choice="none")
     want(not r.choices[0].message.tool_calls and r.choices[0].message.content, r)
-    forced = {"type": "function", "function": {"name": "get_weather"}}
+    now = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {"zone": {"enum": ["utc", "local"]}}, "required": ["zone"]}}}
+    forced = {"type": "function", "function": {"name": "now"}}
     for choice in ("required", forced):
-        fails(openai.BadRequestError, 400, "tool_choice", lambda: ask(s, tools=[WEATHER], tool_choice=choice), says=("forced", "auto"))
+        for kw in ({}, {"parallel_tool_calls": False}):
+            r = ask(s, tools=[WEATHER, now], tool_choice=choice, **kw)
+            calls = [[c.function.name, c.function.arguments] for c in r.choices[0].message.tool_calls]
+            same((r.choices[0].finish_reason, r.choices[0].message.content), ("tool_calls", None), "forced")
+            want(len(calls) == 1 or choice == "required" and not kw, calls)
+            for name, arguments in calls:
+                if name == "now":
+                    want(json.loads(arguments)["zone"] in ("utc", "local"), arguments)
+                else:
+                    right_call(name, arguments)
+            want(choice == "required" or calls[0][0] == "now", calls)
+            _, content, streamed, finish = read_reply(ask(s, tools=[WEATHER, now], tool_choice=choice, stream=True, **kw))
+            same((content, finish, [c[1:] for c in streamed]), ("", "tool_calls", calls), "streamed")
+    unknown = {"type": "function", "function": {"name": "no_such_tool"}}
+    fails(openai.BadRequestError, 400, "tool_choice.function.name", lambda: ask(s, tools=[WEATHER], tool_choice=unknown), says=("no_such_tool",))
 
 
 @check

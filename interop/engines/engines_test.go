@@ -128,6 +128,13 @@ func TestOpenAIClient(t *testing.T) {
 	runScript(t, "openai_client.py", e.vllm, e.sglang)
 }
 
+// A tool loop, structured output and reasoning, as the official client sees
+// them.
+func TestModes(t *testing.T) {
+	e := startEngine(t)
+	runScript(t, "modes_client.py", e.vllm, e.sglang)
+}
+
 // SGLang's load generator counts as many tokens as were generated, and finds as
 // many again in the text that it received.
 func TestSGLangLoadGenerator(t *testing.T) {

@@ -67,7 +67,7 @@ func checkPayload(t failer, text string, got *listen, want []string) {
 // TestPlainText: text without any of a format's words is content byte for byte.
 func TestPlainText(t *testing.T) {
 	for _, o := range formats() {
-		if len(o.Prompt) > 0 {
+		if len(o.Prompt) > 0 || o.ForcedTool != "" {
 			continue
 		}
 		rapid.Check(t, func(t *rapid.T) {

@@ -90,6 +90,12 @@ func (p *Parser) openObject(c *cursor) bool {
 			return false
 		}
 		c.space()
+	case s.bare == '[': // forced calls are in a list
+		if !c.lit("[") {
+			return false
+		}
+		list = true
+		c.space()
 	case c.any(s.call):
 		c.space()
 		if s.shortIDs { // mistral's has three forms
@@ -180,6 +186,9 @@ func (p *Parser) between(d []byte, eof bool) (int, bool) {
 func (p *Parser) afterObject(c *cursor) (int, bool) {
 	s := p.tools
 	if p.object.named {
+		if c.short {
+			return 0, true
+		}
 		p.begin(Content)
 		return c.i, false
 	}

@@ -105,6 +105,7 @@ func formats() []Options {
 			Options{Format: f},
 			Options{Format: f, Calls: true, Tools: []byte(testTools), Single: true})
 	}
+	all = append(all, Options{Calls: true, ForcedAny: true}, Options{Calls: true, ForcedTool: "get_weather"})
 	return all
 }
 
@@ -168,6 +169,9 @@ func checkRunes(t failer, o Options, text string) {
 func TestMarkers(t *testing.T) {
 	for _, o := range formats() {
 		p := New(o)
+		if p.tools == forcedTools {
+			continue
+		}
 		for _, m := range []*markers{p.atStart, p.inside, p.thinking, p.ends, p.mail.ends} {
 			if m == nil {
 				continue

@@ -23,6 +23,11 @@ type Options struct {
 	// Tools is the JSON array of the request's tools, as the API has them; it is
 	// read only where Format.ReadsTools.
 	Tools []byte
+	// ForcedTool and ForcedAny say that the engine was made to call tools, by a
+	// grammar: the answer is no text in the model's syntax but JSON, the arguments
+	// of that tool, or an array of objects with name and parameters.
+	ForcedTool string
+	ForcedAny  bool
 	// Prompt is the rendered prompt, or its last PromptTail bytes. How it ends
 	// says where the answer begins: within reasoning, if it leaves that open.
 	Prompt []byte
@@ -70,6 +75,7 @@ type Parser struct {
 	open   bool // a call has begun and not ended
 	again  bool // the call to open follows another
 	done   bool
+	forced string // the tool that is called, whatever the answer
 	object object
 	scan   jsonScan
 	wrong  bool // the arguments at hand are not valid JSON
@@ -86,7 +92,11 @@ func New(o Options) *Parser {
 		p.tools = o.Format.tools
 		p.schema.tools = o.Tools
 	}
-	if o.Format.harmony() {
+	switch {
+	case o.ForcedTool != "" || o.ForcedAny:
+		p.startForced(o.ForcedTool)
+		return p
+	case o.Format.harmony():
 		p.startHarmony(o.Prompt)
 		return p
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
 
@@ -34,6 +35,7 @@ type Engine struct {
 var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Loaded  = (*Engine)(nil)
 )
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
@@ -94,7 +96,7 @@ func (e *Engine) pick() *session {
 	n := len(e.ranks)
 	for i := range n {
 		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.up.Load() {
+		if s == nil || !s.up() {
 			continue
 		}
 		if score := s.score(); best == nil || score < least {
@@ -219,11 +221,11 @@ func (e *Engine) accept(ctx context.Context, d door, tasks *sync.WaitGroup) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: carries}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll}
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()
-		if s == nil || !s.up.Load() {
+		if s == nil || !s.up() {
 			continue
 		}
 		up++
@@ -231,6 +233,7 @@ func (e *Engine) state() engine.State {
 			facts.ContextLength = n
 		}
 		facts.MaxRunning += s.ready.maxRunning
+		facts.Carries &= s.ready.carries()
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance

@@ -3,6 +3,7 @@ package vllmcore
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -148,30 +149,68 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// What an engine would not survive, or could not hold to, never leaves.
 func TestRefusedHere(t *testing.T) {
-	p := newPeer(t, "0.33.0")
-	b := startBench(t, p, nil)
-	bad := -2
-	hot := -0.5
-	for _, test := range []struct {
-		param  string
-		change func(r *infer.Request)
-	}{
-		{"max_tokens", func(r *infer.Request) { r.MaxTokens = 0 }},
-		{"min_tokens", func(r *infer.Request) { r.MinTokens = 5 }},
-		{"top_k", func(r *infer.Request) { r.Sampling.TopK = &bad }},
-		{"temperature", func(r *infer.Request) { r.Sampling.Temperature = &hot }},
-		{"top_p", func(r *infer.Request) { r.Sampling.TopP = &hot }},
-	} {
-		req := b.Request(4)
-		test.change(req)
-		_, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg))
-		if e := infer.AsError(err); e.Code != infer.CodeInvalid || e.Param != test.param {
-			t.Errorf("%s: %v", test.param, err)
-		}
+	number := func(v float64) *float64 { return &v }
+	integer := func(v int) *int { return &v }
+	bias := func(b ...infer.Bias) func(r *infer.Request) {
+		return func(r *infer.Request) { r.Sampling.LogitBias = b }
 	}
-	if f := figures(b); f.Submitted != 0 || f.Live != 0 {
-		t.Errorf("%+v", f)
+	guide := func(k infer.GuideKind) func(r *infer.Request) {
+		return func(r *infer.Request) { r.Guide = &infer.Guide{Kind: k, Text: "x", Choices: []string{"x"}} }
+	}
+	for _, version := range []string{"0.33.0", "0.28.0"} {
+		p := newPeer(t, version)
+		b := startBench(t, p, func(o *Options) { o.Vocab = 100 })
+		for _, test := range []struct {
+			param  string // empty: taken, or not by this release
+			since  string
+			change func(r *infer.Request)
+		}{
+			{"max_tokens", "", func(r *infer.Request) { r.MaxTokens = 0 }},
+			{"min_tokens", "", func(r *infer.Request) { r.MinTokens = 5 }},
+			{"top_k", "", func(r *infer.Request) { r.Sampling.TopK = integer(-2) }},
+			{"temperature", "", func(r *infer.Request) { r.Sampling.Temperature = number(-0.1) }},
+			{"temperature", "", func(r *infer.Request) { r.Sampling.Temperature = number(2.1) }},
+			{"temperature", "", func(r *infer.Request) { r.Sampling.Temperature = number(math.NaN()) }},
+			{"top_p", "", func(r *infer.Request) { r.Sampling.TopP = number(0) }},
+			{"top_p", "", func(r *infer.Request) { r.Sampling.TopP = number(1.1) }},
+			{"min_p", "", func(r *infer.Request) { r.Sampling.MinP = number(1.1) }},
+			{"presence_penalty", "", func(r *infer.Request) { r.Sampling.PresencePenalty = number(2.1) }},
+			{"frequency_penalty", "", func(r *infer.Request) { r.Sampling.FrequencyPenalty = number(-2.1) }},
+			{"repetition_penalty", "", func(r *infer.Request) { r.Sampling.RepetitionPenalty = number(0) }},
+			{"logit_bias", "", bias(infer.Bias{ID: 100})},
+			{"logit_bias", "", bias(infer.Bias{ID: 1, Value: 101})},
+			{"logit_bias", "", bias(infer.Bias{ID: 1}, infer.Bias{ID: 1})},
+			{"stop_token_ids", "", func(r *infer.Request) { r.StopIDs = []uint32{99, 100} }},
+			{"", "0.33.0", guide(infer.GuideJSONSchema)},
+			{"", "0.33.0", guide(infer.GuideRegex)},
+			{"", "0.33.0", guide(infer.GuideChoice)},
+			{"", "0.33.0", guide(infer.GuideStructuralTag)},
+			{"", "never", guide(infer.GuideGrammar)},
+			{"", "", bias(infer.Bias{ID: 1, Value: -100}, infer.Bias{ID: 99, Value: 100})},
+		} {
+			req := b.Request(4)
+			test.change(req)
+			_, err := b.Rig.Engine.Generate(b.Ctx, req, 1, b.NewSink(1), new(trace.Leg))
+			e := infer.AsError(err)
+			switch taken := test.param == "" && (test.since == "" || test.since == version); {
+			case taken && err != nil, !taken && err == nil:
+				t.Errorf("%s: %+v gives %v", version, req, err)
+			case test.param != "" && (e.Code != infer.CodeInvalid || e.Param != test.param):
+				t.Errorf("%s: %v", test.param, err)
+			case !taken && test.param == "" && e.Code != infer.CodeUnsupported:
+				t.Errorf("%s: %v", test.since, err)
+			}
+		}
+		p.mu.Lock()
+		adds := slices.Clone(p.adds)
+		p.mu.Unlock()
+		for _, a := range adds {
+			if so, ok := a.Sampling["structured_outputs"].(map[string]any); ok && (len(so) != 2 || so["_backend"] != guideBackend) {
+				t.Errorf("structured_outputs %v", so)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"weir/internal/infer"
 )
 
 // hello is an engine's word on the handshake socket.
@@ -148,3 +150,16 @@ func (r *ready) software() string {
 	}
 	return "vLLM " + r.version
 }
+
+// carries is what the engine takes beyond what every engine does.
+func (r *ready) carries() infer.Carries {
+	v, ok := parseVersion(r.version)
+	if r.version == "" || ok && v != (version{}) && v.before(guidesFail) {
+		return carriesNumbers
+	}
+	return carriesNumbers | carriesGuides
+}
+
+// guidesFail is the first release known in which a guide that does not compile
+// fails its own request.
+var guidesFail = version{0, 33}

@@ -1,6 +1,7 @@
 package vllmcore
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,7 @@ func (e *Engine) Figures() Figures {
 		f.Lost[i] = m.lost[i].Load()
 	}
 	for _, r := range e.ranks {
-		if s := r.current.Load(); s != nil && s.up.Load() {
+		if s := r.current.Load(); s != nil && s.up() {
 			f.Ready++
 			f.Live += s.table.live()
 			f.Running += int(s.load.running.Load())
@@ -64,8 +65,22 @@ func (e *Engine) Figures() Figures {
 	return f
 }
 
-// Load implements engine.Loaded: what the ranks said with their latest outputs.
-func (e *Engine) Load() (engine.Load, bool) {
-	f := e.Figures()
-	return engine.Load{Running: f.Running, Waiting: f.Waiting, KVUsage: -1}, f.Ready > 0
+// Load implements engine.Loaded: what the ranks last said, together; of the KV
+// cache, the fullest. Their word rides on outputs, so that of a rank with nothing in
+// flight is void, and means idle.
+func (e *Engine) Load() (l engine.Load, ok bool) {
+	for _, r := range e.ranks {
+		s := r.current.Load()
+		if s == nil || !s.up() {
+			continue
+		}
+		ok = true
+		if s.table.live() == 0 {
+			continue
+		}
+		l.Running += int(s.load.running.Load())
+		l.Waiting += int(s.load.waiting.Load())
+		l.KVUsage = max(l.KVUsage, math.Float64frombits(s.load.kvUsage.Load()))
+	}
+	return l, ok
 }

@@ -22,12 +22,13 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
-	if err := check(req); err != nil {
-		return nil, err
-	}
 	g, s, failed := e.seat(req, attempt, sink)
 	if failed != nil {
 		return nil, failed
+	}
+	if err := check(req, &e.opts, s.ready.carries()); err != nil {
+		s.table.release(g)
+		return nil, err
 	}
 	if e.opts.Engines > 1 {
 		leg.DPRank = s.rank

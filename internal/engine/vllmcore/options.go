@@ -22,6 +22,8 @@ type Options struct {
 	// EndIDs are the ids that end an answer of the model. The engine does not
 	// know them: without them every answer runs to its limit.
 	EndIDs []uint32
+	// Vocab is the width of the model's output: ids are below it. 0: not known.
+	Vocab int
 	// Defaults are sampling parameters for requests that do not say.
 	Defaults Defaults
 	// First is the index of the first engine, and Engines how many there are: the
@@ -96,14 +98,8 @@ type Defaults struct {
 
 // Check refuses values that an engine would refuse with every request.
 func (d *Defaults) Check() error {
-	within := func(name string, v *float64, least, most float64) error {
-		if v != nil && !(*v >= least && *v <= most) {
-			return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)
-		}
-		return nil
-	}
-	err := errors.Join(within("temperature", d.Temperature, 0, 100), within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
-		within("min_p", d.MinP, 0, 1), within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, 100))
+	err := errors.Join(within("temperature", d.Temperature, 0, maxTemperature), within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
+		within("min_p", d.MinP, 0, 1), within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32))
 	if d.TopK != nil && (*d.TopK < -1 || *d.TopK > math.MaxInt32) {
 		err = errors.Join(err, fmt.Errorf("top_k is %d; want -1 or more", *d.TopK))
 	}

@@ -36,12 +36,23 @@ type session struct {
 	out   *outbox
 	load  load
 	heard atomic.Uint64 // messages of the engine
-	up    atomic.Bool   // the first question was answered
+	use   atomic.Int32  // opening, serving or ended; never back
 
 	mu   sync.Mutex // of whoever dispatches
 	over bool
 	disp dispatcher
 }
+
+// The states of a session's use. Answers may still be read while it ends: they
+// must not bring it back.
+const (
+	opening int32 = iota // the first question was not answered yet
+	serving
+	ended
+)
+
+// up says whether requests can be handed to the engine.
+func (s *session) up() bool { return s.use.Load() == serving }
 
 // load is what an engine last said of its load.
 type load struct {
@@ -97,7 +108,7 @@ func (s *session) run() (lost []string, end *loss) {
 	}
 	// No new request comes in, the router looks elsewhere, and only then do those
 	// that end here look for another engine.
-	s.up.Store(false)
+	s.use.Store(ended)
 	s.e.note(fmt.Errorf("engine %d: %w", s.rank, end))
 	writer.Wait()
 	return s.close(end), end
@@ -232,7 +243,7 @@ func (s *session) take(received int64) {
 	const slack = 1000 // ns, of the conversion
 	s.disp.oneClock = d.timestamp >= sent-slack && d.timestamp <= received+slack
 	s.disp.answered(f, received)
-	if !s.up.Swap(true) {
+	if s.use.CompareAndSwap(opening, serving) {
 		s.e.meters.sessions.Add(1)
 		s.e.signal()
 	}

@@ -2,6 +2,7 @@ package vllmcore
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 
 	"github.com/tinylib/msgp/msgp"
@@ -78,88 +79,81 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []
 		b = msgp.AppendBool(b, true)
 	}
 	s := &req.Sampling
-	if v := cmp.Or(s.Temperature, or.Temperature); v != nil {
-		key("temperature")
-		b = msgp.AppendFloat64(b, *v)
-	}
-	if v := cmp.Or(s.TopP, or.TopP); v != nil {
-		key("top_p")
-		b = msgp.AppendFloat64(b, *v)
-	}
 	if v := cmp.Or(s.TopK, or.TopK); v != nil {
 		key("top_k")
 		b = msgp.AppendInt(b, *v)
 	}
-	if v := cmp.Or(s.MinP, or.MinP); v != nil {
-		key("min_p")
-		b = msgp.AppendFloat64(b, *v)
+	for _, f := range [...]struct {
+		name  string
+		value *float64
+	}{
+		{"temperature", cmp.Or(s.Temperature, or.Temperature)},
+		{"top_p", cmp.Or(s.TopP, or.TopP)},
+		{"min_p", cmp.Or(s.MinP, or.MinP)},
+		{"presence_penalty", s.PresencePenalty},
+		{"frequency_penalty", s.FrequencyPenalty},
+		{"repetition_penalty", cmp.Or(s.RepetitionPenalty, or.RepetitionPenalty)},
+	} {
+		if f.value != nil {
+			key(f.name)
+			b = msgp.AppendFloat64(b, *f.value)
+		}
 	}
-	if v := cmp.Or(s.RepetitionPenalty, or.RepetitionPenalty); v != nil {
-		key("repetition_penalty")
-		b = msgp.AppendFloat64(b, *v)
-	}
-	if s.PresencePenalty != nil {
-		key("presence_penalty")
-		b = msgp.AppendFloat64(b, *s.PresencePenalty)
-	}
-	if s.FrequencyPenalty != nil {
-		key("frequency_penalty")
-		b = msgp.AppendFloat64(b, *s.FrequencyPenalty)
+	if s.Seed != nil {
+		key("seed")
+		b = msgp.AppendInt64(b, *s.Seed)
 	}
 	if len(s.LogitBias) > 0 {
 		key("logit_bias")
 		b = msgp.AppendMapHeader(b, uint32(len(s.LogitBias)))
 		for _, bias := range s.LogitBias {
-			b = msgp.AppendUint32(b, bias.ID)
-			b = msgp.AppendFloat64(b, bias.Value)
+			b = msgp.AppendFloat64(msgp.AppendUint32(b, bias.ID), bias.Value)
 		}
 	}
 	if req.Guide != nil {
 		key("structured_outputs")
 		b = appendGuide(b, req.Guide)
 	}
-	if s.Seed != nil {
-		key("seed")
-		b = msgp.AppendInt64(b, *s.Seed)
-	}
 	b[head+1], b[head+2] = byte(n>>8), byte(n)
 	return b
 }
 
-// carries is what the wire carries beyond what every wire does: all of it.
-const carries = infer.CarriesAll
+// guideBackend is what the engine has output follow a guide with. An engine uses one
+// for all its life, the first it is asked for; this one has the four kinds that are
+// carried, and refuses a schema it cannot hold output to, where the others pass over
+// the part that they do not know.
+const guideBackend = "guidance"
 
-// appendGuide appends what the output must match. Which of the engine's grammar
-// libraries sees to it is the front end's to say: its own takes xgrammar for
-// structural tags and leaves the choice open elsewhere, where guidance is the one
-// that takes every kind.
+// appendGuide appends structured_outputs.
 func appendGuide(b []byte, g *infer.Guide) []byte {
-	name, backend := "", "guidance"
-	switch g.Kind {
-	case infer.GuideJSONSchema:
-		name = "json"
-	case infer.GuideRegex:
-		name = "regex"
-	case infer.GuideGrammar:
-		name = "grammar"
-	case infer.GuideChoice:
-		name = "choice"
-	case infer.GuideStructuralTag:
-		name, backend = "structural_tag", "xgrammar"
-	}
 	b = msgp.AppendMapHeader(b, 2)
-	b = msgp.AppendString(b, name)
-	if g.Kind == infer.GuideChoice {
+	b = msgp.AppendString(msgp.AppendString(b, "_backend"), guideBackend)
+	switch g.Kind {
+	case infer.GuideChoice:
+		b = msgp.AppendString(b, "choice")
 		b = msgp.AppendArrayHeader(b, uint32(len(g.Choices)))
 		for _, c := range g.Choices {
 			b = msgp.AppendString(b, c)
 		}
-	} else {
-		b = msgp.AppendString(b, g.Text)
+		return b
+	case infer.GuideRegex:
+		b = msgp.AppendString(b, "regex")
+	case infer.GuideStructuralTag:
+		b = msgp.AppendString(b, "structural_tag")
+	default:
+		b = msgp.AppendString(b, "json")
 	}
-	b = msgp.AppendString(b, "_backend")
-	return msgp.AppendString(b, backend)
+	return msgp.AppendString(b, g.Text)
 }
+
+// What this wire carries beyond what every wire does: numbers in every release,
+// guides where a guide that does not compile is an error of its request. Earlier
+// releases leave that to their front end, which compiles it once more for it.
+// Grammars are in another language than the backend's.
+const (
+	carriesNumbers = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias
+	carriesGuides  = infer.CarriesJSONSchema | infer.CarriesRegex | infer.CarriesChoice | infer.CarriesStructuralTag
+)
 
 // union gives the ids of both lists, each once, in their order.
 func union(a, b []uint32) []uint32 {
@@ -238,19 +232,64 @@ func appendInit(b []byte, input, output string) []byte {
 	return msgp.AppendMapHeader(b, 0)
 }
 
-// check refuses what the wire cannot carry.
-func check(req *infer.Request) *infer.Error {
-	switch s := &req.Sampling; {
+// check refuses what would be the end of an engine: its input thread verifies the
+// parameters while it decodes them, and does not survive a value that is out of
+// range; and an id beyond the vocabulary is beyond the logits.
+func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
+	switch {
 	case req.MaxTokens <= 0 || req.MaxTokens > math.MaxInt32:
 		return infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	case req.MinTokens < 0 || req.MinTokens > req.MaxTokens:
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
-	case s.TopK != nil && (*s.TopK < -1 || *s.TopK > math.MaxInt32):
+	}
+	if err := req.Lacks(carries); err != nil {
+		return err
+	}
+	s := &req.Sampling
+	if s.TopK != nil && (*s.TopK < -1 || *s.TopK > math.MaxInt32) {
 		return infer.Invalid("top_k", "must be from 1, or -1 or 0 for no limit")
-	case s.Temperature != nil && !(*s.Temperature >= 0 && *s.Temperature <= math.MaxFloat32):
-		return infer.Invalid("temperature", "must be a number from 0")
-	case s.TopP != nil && !(*s.TopP > 0 && *s.TopP <= 1):
-		return infer.Invalid("top_p", "must be above 0, at most 1")
+	}
+	for _, f := range [...]struct {
+		name        string
+		value       *float64
+		least, most float64
+	}{
+		{"temperature", s.Temperature, 0, maxTemperature},
+		{"top_p", s.TopP, math.SmallestNonzeroFloat64, 1},
+		{"min_p", s.MinP, 0, 1},
+		{"presence_penalty", s.PresencePenalty, -2, 2},
+		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
+		{"repetition_penalty", s.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32},
+	} {
+		if err := within(f.name, f.value, f.least, f.most); err != nil {
+			return infer.Invalid(f.name, "%v", err)
+		}
+	}
+	for i, bias := range s.LogitBias {
+		if err := within("the bias", &bias.Value, -100, 100); err != nil {
+			return infer.Invalid("logit_bias", "%v", err)
+		}
+		if o.beyond(bias.ID) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {
+			return infer.Invalid("logit_bias", "id %d: want each id once, below %d", bias.ID, o.Vocab)
+		}
+	}
+	for i, id := range req.StopIDs {
+		if o.beyond(id) {
+			return infer.Invalid("stop_token_ids", "stop_token_ids[%d] is %d; the model's ids are 0 to %d", i, id, o.Vocab-1)
+		}
 	}
 	return nil
 }
+
+// maxTemperature is the engine's own bound.
+const maxTemperature = 2
+
+func within(name string, v *float64, least, most float64) error {
+	if v != nil && !(*v >= least && *v <= most) {
+		return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)
+	}
+	return nil
+}
+
+// beyond says whether the model has no such id.
+func (o *Options) beyond(id uint32) bool { return o.Vocab > 0 && int(id) >= o.Vocab }

@@ -51,6 +51,7 @@ func (f *modeFields) ask(messages jsontext.Value) (ask content.Ask, err error) {
 	if len(messages) == 0 {
 		return ask, nil
 	}
+	ask.Chat = true
 	return ask, f.askTools(&ask, messages)
 }
 

@@ -129,6 +129,7 @@ func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 			return ask, infer.Errorf(infer.CodeUnsupported, "the engine has nobody to write by a schema")
 		}
 		ask.Schema, err = askSchema("guide", jsontext.Value(kind.JsonSchema))
+		ask.Mode = content.ModeJSON // whatever tools the prompt offers: it is all that may be generated
 		return ask, err
 	}
 	return ask, infer.Invalid("guide", "the engine writes by a JSON schema only")

@@ -251,6 +251,9 @@ func (e *Engine) items(req *generateRequest) (items []item, batch bool, err erro
 		if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
 			return nil, false, err
 		}
+		if it.ask.Schema != nil {
+			it.ask.Mode = content.ModeJSON // whatever tools the prompt offers: it is all that may be generated
+		}
 		// The prompt alone is a prompt and a token that is not shown.
 		it.hidden = it.limit == 0
 		it.params = sim.Params{

@@ -106,6 +106,12 @@ func start(t testing.TB, o Options) *bench {
 	if o.Sim.Cost == nil {
 		o.Sim.Cost = sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}
 	}
+	o.Speaker, err = words.Speaker(content.SpeakerOptions{
+		Size: toyVocab, Text: tok.Text, Ordinary: func(id uint32) ([]byte, bool) { return tok.Text(id), id < 256 || id >= 300 }, MeanTokens: 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -241,7 +241,7 @@ func parse(frames [][]byte) (m Message, err error) {
 		return m, fmt.Errorf("%d frames, the first of %d bytes", len(frames), len(frames[0]))
 	}
 	m.Type = frames[0][0]
-	v, rest, err := msgp.ReadIntfBytes(frames[1])
+	v, rest, err := readAny(frames[1])
 	if err != nil || len(rest) > 0 {
 		return m, fmt.Errorf("type %d: %w, %d bytes left", m.Type, err, len(rest))
 	}
@@ -264,6 +264,40 @@ func parse(frames [][]byte) (m Message, err error) {
 		err = fmt.Errorf("type %d", m.Type)
 	}
 	return m, err
+}
+
+// readAny reads a value. Maps may have numbers for keys, which become words.
+func readAny(b []byte) (v any, rest []byte, err error) {
+	switch msgp.NextType(b) {
+	case msgp.ArrayType:
+		n, b, err := msgp.ReadArrayHeaderBytes(b)
+		list := []any{}
+		for range n {
+			if err != nil {
+				break
+			}
+			var item any
+			if item, b, err = readAny(b); err == nil {
+				list = append(list, item)
+			}
+		}
+		return list, b, err
+	case msgp.MapType:
+		n, b, err := msgp.ReadMapHeaderBytes(b)
+		fields := map[string]any{}
+		for range n {
+			if err != nil {
+				break
+			}
+			var key, value any
+			if key, b, err = readAny(b); err == nil {
+				value, b, err = readAny(b)
+				fields[fmt.Sprint(key)] = value
+			}
+		}
+		return fields, b, err
+	}
+	return msgp.ReadIntfBytes(b)
 }
 
 func parseAdd(a []any) (r Request, err error) {

@@ -1,0 +1,413 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// benchmark runs weir bench to its end.
+func benchmark(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"bench"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// benchReport is the part of a report that tests look at.
+type benchReport struct {
+	Requests, Complete, Corrupt, Errored, Unfinished int
+	Interrupted                                      bool
+	Tokens                                           int
+	PromptTokens                                     int  `json:"prompt_tokens"`
+	InputTokensExact                                 bool `json:"input_tokens_exact"`
+	InputTokensOff                                   int  `json:"input_tokens_off"`
+	Errors                                           map[string]int
+	Verdict                                          struct {
+		Trust   string
+		Reasons []string
+	}
+	Realised struct {
+		Rate float64
+		CV   float64 `json:"gap_cv"`
+	}
+	TTFT, E2E struct {
+		Count     int
+		Mean, P50 *float64
+		P99       *float64
+		Refused   map[string]string
+	}
+	Timeline struct {
+		Requests, Missing int
+	}
+	Engines []struct {
+		Engine      string
+		Requests    int
+		Share       float64
+		SuccessRate float64 `json:"success_rate"`
+	}
+}
+
+func readBenchReport(t *testing.T, text []byte) benchReport {
+	t.Helper()
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte(`"ttft_ms"`), []byte(`"ttft"`)), []byte(`"e2e_ms"`), []byte(`"e2e"`))
+	var r benchReport
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+// readTable reads a CSV as a map for each row.
+func readTable(t *testing.T, file string) (rows []map[string]string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, r := range all[1:] {
+		m := map[string]string{}
+		for k, v := range r {
+			m[all[0][k]] = v
+		}
+		rows = append(rows, m)
+	}
+	return rows
+}
+
+// ascending wants stamps that are all there, in the order of their columns.
+func ascending(t *testing.T, row map[string]string, names ...string) {
+	t.Helper()
+	last := int64(0)
+	for _, name := range names {
+		v, err := strconv.ParseInt(row[name], 10, 64)
+		if err != nil || v < last {
+			t.Errorf("%s is %q after %d in %v", name, row[name], last, row)
+			return
+		}
+		last = v
+	}
+}
+
+// With a gateway in the path, each request's row has the stamps of client,
+// gateway and engine, in order, in CSV and in JSON lines; the prompts have
+// exactly the length asked for; each engine's share is in the report.
+func TestBenchJoined(t *testing.T) {
+	listen, admin := neighbours(t)
+	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms")
+	g.line("engine ")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	out, stderr, code := benchmark(t, "http://"+listen, "--rate", "100", "--arrival", "gamma", "--cv", "2", "--requests", "120", "--input-tokens", "70",
+		"--output-tokens", "12", "--csv", file("r.csv"), "--json", file("r.json"), "--jsonl", file("r.jsonl"))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, part := range []string{"(70 a prompt, exact)", "verdict", "120 of 120 requests joined", "engine      sim-1"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	text, err := os.ReadFile(file("r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if r.Requests != 120 || r.Complete != 120 || r.PromptTokens != 120*70 || !r.InputTokensExact || r.InputTokensOff != 0 || r.Timeline.Requests != 120 || r.Timeline.Missing != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.Realised.CV < 1.2 || r.TTFT.P50 == nil || r.TTFT.P99 == nil && r.TTFT.Count >= 100 {
+		t.Errorf("%+v", r)
+	}
+	total := 0
+	for _, e := range r.Engines {
+		total += e.Requests
+		if e.SuccessRate != 1 || e.Share != float64(e.Requests)/120 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if total != 120 || len(r.Engines) != 2 {
+		t.Errorf("engines %+v", r.Engines)
+	}
+	rows := readTable(t, file("r.csv"))
+	if len(rows) != 120 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	ids := map[string]bool{}
+	for _, row := range rows {
+		ids[row["request_id"]] = true
+		ascending(t, row, "intended_time", "sent_time", "arrival_time", "to_server_time", "server_created_time", "queue_time_start", "queue_time_end",
+			"server_first_token_time", "first_output_time", "first_received_time", "first_flushed_time")
+		ascending(t, row, "first_flushed_time", "finish_time")
+		ascending(t, row, "first_flushed_time", "last_byte_time")
+		if row["attempts"] != "1" || !strings.HasPrefix(row["engine"], "sim-") || row["outcome"] != "complete" || row["prompt_tokens"] != "70" {
+			t.Errorf("%v", row)
+		}
+	}
+	if len(ids) != 120 {
+		t.Errorf("%d ids", len(ids))
+	}
+	lines, err := os.ReadFile(file("r.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range bytes.Lines(lines) {
+		var x struct {
+			ID      string `json:"request_id"`
+			Gateway struct {
+				ID       string `json:"request_id"`
+				Attempts []struct{ Legs []struct{ Engine string } }
+			}
+		}
+		if err := json.Unmarshal(line, &x); err != nil || x.ID == "" || x.ID != x.Gateway.ID || x.ID != rows[n]["request_id"] || x.Gateway.Attempts[0].Legs[0].Engine != rows[n]["engine"] {
+			t.Fatalf("%v: %s", err, line)
+		}
+		n++
+	}
+	if n != 120 {
+		t.Errorf("%d lines", n)
+	}
+	// Told not to, nothing is joined, and the client's stamps stand alone.
+	out, _, code = benchmark(t, "http://"+listen, "--requests", "3", "--admin", "off", "--csv", file("off.csv"))
+	if row := readTable(t, file("off.csv"))[0]; code != 0 || strings.Contains(out, "joined") || row["engine"] != "" || row["arrival_time"] != row["sent_time"] {
+		t.Errorf("exit code %d, %v", code, row)
+	}
+	if _, stderr, code := benchmark(t, "http://"+listen, "--requests", "3", "--admin", "http://"+listen); code != 1 || !strings.Contains(stderr, "--admin") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	g.interrupt()
+}
+
+// neighbours gives two free addresses whose ports are next to each other.
+func neighbours(t *testing.T) (first, second string) {
+	t.Helper()
+	for range 100 {
+		a, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := a.Addr().(*net.TCPAddr).Port
+		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		a.Close()
+		if err == nil {
+			b.Close()
+			return a.Addr().String(), b.Addr().String()
+		}
+	}
+	t.Fatal("no two free ports next to each other")
+	return "", ""
+}
+
+// At an engine the same columns have the same meaning: the client's sending is
+// the arrival, and SGLang's /generate tells its stages. Both forms of its events
+// are verified word by word.
+func TestBenchEngine(t *testing.T) {
+	for _, incremental := range []bool{false, true} {
+		args := []string{"engine", "--wire", "sglang=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms", "--enable-metrics", "--max-running-requests", "2"}
+		if incremental {
+			args = append(args, "--incremental-streaming-output")
+		}
+		e := start(t, args...)
+		url := e.line("sglang")
+		file := filepath.Join(t.TempDir(), "r.csv")
+		out, stderr, code := benchmark(t, url, "--api", "sglang-generate", "--concurrency", "6", "--requests", "40", "--output-tokens", "10",
+			"--field", "ignore_eos=true", "--csv", file, "--json", "-")
+		if code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+		r := readBenchReport(t, []byte(out))
+		if r.Complete != 40 || r.Tokens != 400 || r.Verdict.Trust == "" || r.TTFT.P99 != nil || !strings.Contains(r.TTFT.Refused["p99"], "needs 100") {
+			t.Errorf("%+v", r)
+		}
+		waited := 0
+		for _, row := range readTable(t, file) {
+			// Stamps of seconds since 1970 are good to half a microsecond.
+			ascending(t, row, "intended_time", "sent_time")
+			ascending(t, row, "queue_time_start", "queue_time_end", "prefill_end_time", "first_output_time")
+			if row["arrival_time"] != row["sent_time"] || row["to_server_time"] != row["sent_time"] || row["server_first_token_time"] != "" || row["queue_time_in_router"] != "0" {
+				t.Errorf("%v", row)
+			}
+			if ns, err := strconv.Atoi(row["pure_queue_time"]); err == nil && ns > 5e6 {
+				waited++
+			}
+		}
+		if waited < 20 { // two at a time of six
+			t.Errorf("%d requests waited in the engine's queue", waited)
+		}
+		e.interrupt()
+	}
+}
+
+// Each way in which a server fails has its kind, and no failed request is
+// missing from the counts.
+func TestBenchFaults(t *testing.T) {
+	const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
+	stream := func(w http.ResponseWriter, text string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, text)
+	}
+	for _, c := range []struct {
+		name   string
+		kind   string
+		answer func(http.ResponseWriter, *http.Request)
+	}{
+		{"refuses", "status_503", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"full"}}`, http.StatusServiceUnavailable)
+		}},
+		{"redirects", "status_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
+		{"dies", "cut", func(w http.ResponseWriter, _ *http.Request) {
+			stream(w, chunk)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}},
+		{"stalls", "timeout", func(w http.ResponseWriter, r *http.Request) {
+			stream(w, chunk)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{"sends garbage", "bad_event", func(w http.ResponseWriter, _ *http.Request) { stream(w, "data: nonsense\n\ndata: [DONE]\n\n") }},
+		{"truncates", "no_done", func(w http.ResponseWriter, _ *http.Request) { stream(w, chunk) }},
+		{"200 and then an error", "error_event", func(w http.ResponseWriter, _ *http.Request) {
+			stream(w, chunk+`data: {"error":{"message":"out of memory"}}`+"\n\ndata: [DONE]\n\n")
+		}},
+		{"is no API", "content_type", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(c.answer))
+			defer s.Close()
+			file := filepath.Join(t.TempDir(), "r.csv")
+			out, _, code := benchmark(t, s.URL, "--model", "m", "--concurrency", "2", "--requests", "6", "--timeout", "300ms", "--json", "-", "--csv", file)
+			r := readBenchReport(t, []byte(out))
+			if code != 1 || r.Requests != 6 || r.Errored != 6 || r.Complete != 0 || r.Errors[c.kind] != 6 || r.Verdict.Trust != "INVALID" {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			rows := readTable(t, file)
+			for _, row := range rows {
+				if row["outcome"] != "errored" || row["error"] != c.kind || row["error_detail"] == "" {
+					t.Errorf("%v", row)
+				}
+			}
+			if len(rows) != 6 {
+				t.Errorf("%d rows", len(rows))
+			}
+		})
+	}
+	t.Run("is not there", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		out, _, code := benchmark(t, "http://"+l.Addr().String(), "--model", "m", "--requests", "3", "--json", "-")
+		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+	})
+	t.Run("speaks no TLS", func(t *testing.T) {
+		s := httptest.NewServer(http.NotFoundHandler())
+		defer s.Close()
+		out, _, code := benchmark(t, strings.Replace(s.URL, "http:", "https:", 1), "--model", "m", "--requests", "3", "--json", "-")
+		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+	})
+}
+
+// More than the server can carry is called unstable, and has no percentiles.
+func TestBenchUnstable(t *testing.T) {
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms", "--max-running-requests", "2")
+	url := e.line("openai")
+	out, _, code := benchmark(t, url, "--rate", "100", "--duration", "6s", "--output-tokens", "8", "--field", "ignore_eos=true", "--json", "-")
+	r := readBenchReport(t, []byte(out))
+	if code != 0 || r.Verdict.Trust != "INVALID" || r.E2E.P50 != nil || !strings.Contains(r.E2E.Refused["all"], "unstable") || !strings.Contains(fmt.Sprint(r.Verdict.Reasons), "unstable") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// ^C writes every file with what was measured.
+func TestBenchInterrupted(t *testing.T) {
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
+	url := e.line("openai")
+	dir := t.TempDir()
+	p := start(t, "bench", url, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
+	time.Sleep(1500 * time.Millisecond) // there is nothing to wait for: the run says nothing until its end
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	p.exits(0)
+	text, err := os.ReadFile(filepath.Join(dir, "r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if !r.Interrupted || r.Requests < 20 || r.Complete == 0 || r.Unfinished == 0 || r.Requests != r.Complete+r.Unfinished || r.Verdict.Trust == "VALID" {
+		t.Errorf("%+v", r)
+	}
+	lines, err := os.ReadFile(filepath.Join(dir, "r.jsonl"))
+	if rows := readTable(t, filepath.Join(dir, "r.csv")); err != nil || len(rows) != r.Requests || bytes.Count(lines, []byte("\n")) != r.Requests {
+		t.Errorf("%d rows, %d lines of %d requests, %v", len(rows), bytes.Count(lines, []byte("\n")), r.Requests, err)
+	}
+}
+
+func TestBenchBadInput(t *testing.T) {
+	url := "http://127.0.0.1:1"
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"rate below zero", []string{"--rate=-1"}, 1, []string{"rate -1"}},
+		{"rate beyond all", []string{"--rate", "+Inf"}, 1, []string{"rate"}},
+		{"gamma without a CV", []string{"--rate", "1", "--arrival", "gamma"}, 2, []string{"--arrival gamma", "--cv"}},
+		{"a CV without gamma", []string{"--rate", "1", "--cv", "2"}, 2, []string{"--arrival gamma", "--cv"}},
+		{"two CVs", []string{"--rate", "1", "--arrival", "gamma", "--cv", "2", "--burstiness", "2"}, 2, []string{"--cv", "--burstiness"}},
+		{"arrivals of a closed loop", []string{"--arrival", "constant"}, 2, []string{"--rate"}},
+		{"an unknown API", []string{"--api", "grpc"}, 2, []string{"sglang-generate"}},
+		{"two forms printed", []string{"--csv", "-", "--json", "-"}, 2, []string{"--json -"}},
+		{"a folder that is not there", []string{"--csv", filepath.Join(t.TempDir(), "no", "r.csv")}, 2, []string{"--csv", "r.csv"}},
+		{"no tokenizer", []string{"--tokenizer", t.TempDir()}, 1, []string{"--tokenizer", "tokenizer.json"}},
+		{"prompts shorter than the template", []string{"--model", "weir-sim", "--input-tokens", "1"}, 1, []string{"input-tokens 1", "at least"}},
+	} {
+		stdout, stderr, code := benchmark(t, append([]string{url, "--requests", "1"}, c.args...)...)
+		if code != c.code || stdout != "" {
+			t.Errorf("%s: exit code %d, %q, %q", c.name, code, stdout, stderr)
+		}
+		for _, part := range c.want {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%s: %q lacks %q", c.name, stderr, part)
+			}
+		}
+	}
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	out, stderr, code := benchmark(t, e.line("openai"), "--requests", "2", "--csv", "/dev/full")
+	if code != 1 || !strings.Contains(stderr, "--csv") || !strings.Contains(stderr, "no space left on device") || !strings.Contains(out, "2 complete") {
+		t.Errorf("full disk: exit code %d, %q, %q", code, stderr, out)
+	}
+}

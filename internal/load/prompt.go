@@ -1,0 +1,88 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+// prompts makes the generated prompts of a run.
+type prompts struct {
+	words []string
+	// around is the number of tokens that the server counts beyond the words: the
+	// template's, the special ones. It is 0 where lengths are approximate.
+	around int
+	exact  bool
+}
+
+// leastWords keeps prompts from sharing long beginnings by chance.
+const leastWords = 32
+
+// checkedPrompts is how many prompts are counted before a run that promises
+// exact lengths.
+const checkedPrompts = 8
+
+// newPrompts prepares the prompts of a plan. Where the tokens can be counted,
+// only those words are used that are one token each wherever they stand, so that
+// a prompt's length is that of its words and a constant; that it is so is counted
+// for some prompts of the run, and a tokenizer of which it is not true is refused.
+func newPrompts(p *Plan) (prompts, error) {
+	if p.Count == nil || p.Prompt != "" {
+		return prompts{words: words}, nil
+	}
+	// A word between others, of which the first and last may be counted
+	// otherwise for where they stand.
+	base, err := p.Count("the the")
+	if err != nil {
+		return prompts{}, fmt.Errorf("input-tokens: %w", err)
+	}
+	var out prompts
+	for _, w := range words {
+		for _, text := range []string{w + " the the", "the " + w + " the", "the the " + w} {
+			n, err := p.Count(text)
+			if err != nil {
+				return prompts{}, fmt.Errorf("input-tokens: %w", err)
+			}
+			if n != base+1 {
+				w = ""
+				break
+			}
+		}
+		if w != "" {
+			out.words = append(out.words, w)
+		}
+	}
+	if len(out.words) < leastWords {
+		return prompts{}, fmt.Errorf("input-tokens: exact lengths need %d words that are one token each, and this tokenizer has %d of the %d that prompts are made of; without --tokenizer lengths are approximate",
+			leastWords, len(out.words), len(words))
+	}
+	out.around, out.exact = base-2, true
+	if p.InputTokens <= out.around {
+		return prompts{}, fmt.Errorf("input-tokens %d: the chat template and special tokens alone are %d; give at least %d", p.InputTokens, out.around, out.around+1)
+	}
+	for i := range checkedPrompts {
+		n, err := p.Count(string(out.append(nil, p.Seed, i, p.InputTokens)))
+		if err != nil {
+			return prompts{}, fmt.Errorf("input-tokens: %w", err)
+		}
+		if n != p.InputTokens {
+			return prompts{}, errors.New("input-tokens: this tokenizer does not count a prompt as the sum of its words, so lengths cannot be exact; without --tokenizer they are approximate")
+		}
+	}
+	return out, nil
+}
+
+// append appends the prompt of the i-th request: as many words as make up n
+// tokens, which depend on seed and i alone. No two prompts share a beginning
+// worth caching. They need no escaping in JSON.
+func (p *prompts) append(dst []byte, seed uint64, i, n int) []byte {
+	rng := rand.NewPCG(seed^promptStream, uint64(i))
+	for k := range max(1, n-p.around) {
+		if k > 0 {
+			dst = append(dst, ' ')
+		}
+		// A multiply-shift instead of a remainder; the bias is below 2^-50.
+		dst = append(dst, p.words[(rng.Uint64()>>32)*uint64(len(p.words))>>32]...)
+	}
+	return dst
+}

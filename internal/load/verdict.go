@@ -1,0 +1,205 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"strings"
+)
+
+// Trust says whether a run's figures can be trusted.
+type Trust string
+
+// The verdicts.
+const (
+	Valid    Trust = "VALID"    // nothing was found that speaks against the figures
+	Degraded Trust = "DEGRADED" // they hold with the reservations that the reasons name
+	Invalid  Trust = "INVALID"  // they say more about the generator or the run than about the server
+)
+
+// Verdict is what the run is worth, and why.
+type Verdict struct {
+	Trust   Trust    `json:"trust"`
+	Reasons []string `json:"reasons"`
+}
+
+// Bounds of the verdict. Slip is that of the issue of every report: what was not
+// sent on time was not the load that was asked for.
+const (
+	slipDegraded, slipInvalid   = 1, 10    // ms, p99
+	schedDegraded, schedInvalid = 1, 10    // ms, p99
+	pauseDegraded               = 5        // ms, the longest
+	cpuDegraded, cpuInvalid     = 0.7, 0.9 // of the cores
+	stretchInvalid              = 1.05     // of the time in which requests were to be begun
+	failedInvalid               = 0.5      // of the requests
+	leastForSlip                = 20       // requests
+	longEnough                  = 0.2      // s: CPU and scheduling of shorter runs are those of starting up
+)
+
+// judge gives the verdict, and refuses latencies that have no meaning.
+func (r *Report) judge() {
+	v := Verdict{Trust: Valid, Reasons: []string{}}
+	say := func(t Trust, format string, args ...any) {
+		if t == Invalid || v.Trust == Valid {
+			v.Trust = t
+		}
+		v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
+	}
+	open := r.Rate > 0
+	if r.Complete == 0 && r.Abandoned == 0 {
+		say(Invalid, "no request was complete")
+	}
+	if why := r.Steady.Unstable; why != "" && open {
+		say(Invalid, "the rate is unstable: %s; latencies grow as long as the run does, and are not given", why)
+		for _, l := range []interface{ Refuse(string) }{&r.TTFT, &r.TTFTAnswer, &r.E2E, &r.TTFTSent, &r.TTFTAnswerSent, &r.E2ESent} {
+			l.Refuse("unstable: " + why)
+		}
+	}
+	if open && r.Requests >= leastForSlip {
+		slip := r.Slip.P99
+		if slip.Refused() {
+			slip = r.Slip.Max
+		}
+		switch {
+		case slip > slipInvalid:
+			say(Invalid, "requests were sent up to %.1f ms late (p99): this machine cannot send at this rate", slip)
+		case slip > slipDegraded:
+			say(Degraded, "requests were sent up to %.1f ms late (p99)", slip)
+		}
+		if r.Realised.Stretch > stretchInvalid {
+			say(Invalid, "requests were begun over %.2f times the time of their schedule", r.Realised.Stretch)
+		}
+	}
+	g := &r.Generator
+	if r.Elapsed > longEnough {
+		switch {
+		case g.CPUShare > cpuInvalid:
+			say(Invalid, "the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
+		case g.CPUShare > cpuDegraded:
+			say(Degraded, "the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
+		}
+		switch {
+		case g.SchedP99 > schedInvalid:
+			say(Invalid, "the generator's goroutines waited %.1f ms for a core (p99): it read answers that late", g.SchedP99)
+		case g.SchedP99 > schedDegraded:
+			say(Degraded, "the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
+		}
+	}
+	if g.PauseMax > pauseDegraded {
+		say(Degraded, "the generator's garbage collector stopped it for %.1f ms", g.PauseMax)
+	}
+	if failed := r.Errored + r.Corrupt; failed > 0 && r.Complete > 0 {
+		t := Degraded
+		if float64(failed) > failedInvalid*float64(r.Requests) {
+			t = Invalid
+		}
+		say(t, "%d of %d requests failed; latencies are those of the others", failed, r.Requests)
+	}
+	if s := &r.Steady; r.Complete == 0 {
+		// Said already: nothing can be steady.
+	} else if s.Why != "" {
+		say(Degraded, "there is no steady part: %s", s.Why)
+	} else if s.Unstable == "" && math.Abs(s.Little-s.InFlight) > s.tolerance() {
+		say(Degraded, "Little's law does not hold in the steady part: %.1f in flight, %.1f by rate and time", s.InFlight, s.Little)
+	}
+	if r.InputTokensOff > 0 {
+		say(Degraded, "of %d answers the server counts another prompt length than the tokenizer given", r.InputTokensOff)
+	}
+	if r.Interrupted {
+		say(Degraded, "the run was interrupted")
+	}
+	r.Verdict = v
+}
+
+// Generator is what the load generator itself needed during the run. All of it
+// is this process's, whatever else runs in it included.
+type Generator struct {
+	Cores int `json:"cores"`
+	// CPUShare is the CPU time used, of all cores.
+	CPUShare float64 `json:"cpu_share"`
+	// SchedP50 to SchedMax are how long goroutines that could run waited for a
+	// core, in milliseconds, by Go's own histogram.
+	SchedP50 float64 `json:"sched_p50_ms"`
+	SchedP99 float64 `json:"sched_p99_ms"`
+	SchedMax float64 `json:"sched_max_ms"`
+	// PauseMax is the longest time for which the garbage collector stopped it, of
+	// GCs collections, in milliseconds.
+	PauseMax float64 `json:"gc_pause_max_ms"`
+	GCs      uint64  `json:"gc_cycles"`
+}
+
+// runtimeFigures are the counts of Go's runtime at one moment.
+type runtimeFigures struct {
+	sched, pauses *metrics.Float64Histogram
+	gcs           uint64
+}
+
+func readRuntime() runtimeFigures {
+	s := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/pauses/total/gc:seconds"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(s)
+	// The histograms' storage is the sample's own, which the next reading has anew.
+	return runtimeFigures{s[0].Value.Float64Histogram(), s[1].Value.Float64Histogram(), s[2].Value.Uint64()}
+}
+
+// generator gives what the generator needed since the account was opened.
+func (a *account) generator(cpu, elapsed float64) Generator {
+	now := readRuntime()
+	g := Generator{Cores: runtime.GOMAXPROCS(0), GCs: now.gcs - a.started.gcs}
+	if elapsed > 0 {
+		g.CPUShare = cpu / elapsed / float64(g.Cores)
+	}
+	g.SchedP50 = quantile(a.started.sched, now.sched, 0.5)
+	g.SchedP99 = quantile(a.started.sched, now.sched, 0.99)
+	g.SchedMax = quantile(a.started.sched, now.sched, 1)
+	g.PauseMax = quantile(a.started.pauses, now.pauses, 1)
+	return g
+}
+
+// quantile gives the upper edge, in milliseconds, of the bucket in which a share
+// of what was counted between two readings lies; 0 where nothing was.
+func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
+	var n uint64
+	for i, c := range after.Counts {
+		n += c - before.Counts[i]
+	}
+	if n == 0 {
+		return 0
+	}
+	want := uint64(math.Ceil(share * float64(n)))
+	var seen uint64
+	for i, c := range after.Counts {
+		if seen += c - before.Counts[i]; seen >= want {
+			edge := after.Buckets[i+1]
+			if math.IsInf(edge, 1) {
+				edge = after.Buckets[i]
+			}
+			return edge * 1e3
+		}
+	}
+	return 0
+}
+
+// trust writes what the figures are worth, for a person.
+func (r *Report) trust(b *strings.Builder) {
+	if p := r.Realised; r.Rate > 0 && p.Rate > 0 {
+		fmt.Fprintf(b, "arrivals    %.3f/s realised, gap CV %.3f, lag-1 %.3f, dispersion %.2f\n", p.Rate, p.CV, p.Lag1, p.Dispersion)
+	}
+	if s := r.Steady; s.Why == "" {
+		fmt.Fprintf(b, "steady      %s to %s: %.2f/s arriving, %.2f/s ending, %.1f in flight (%.1f by Little's law)\n",
+			seconds(s.From), seconds(s.To), s.Arriving, s.Ending, s.InFlight, s.Little)
+	}
+	g := r.Generator
+	fmt.Fprintf(b, "generator   %.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms\n",
+		r.CPUSeconds, 100*g.CPUShare, g.Cores, r.CPUPerEvent, g.SchedP99, g.GCs, g.PauseMax)
+	fmt.Fprintf(b, "verdict     %s", r.Verdict.Trust)
+	for i, why := range slices.All(r.Verdict.Reasons) {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		b.WriteString(sep + why)
+	}
+	b.WriteByte('\n')
+}

@@ -1,0 +1,124 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"weir/internal/load"
+)
+
+// Report is a run's report with what its rows show. Its JSON form is one
+// object.
+type Report struct {
+	*load.Report
+	// Joined says whether the gateway's timeline is in it.
+	Joined Joined `json:"timeline"`
+	// Engines is the share of each engine, where the gateway told which it was.
+	Engines []Engine `json:"engines,omitempty"`
+	// Attribution says where the time went.
+	Attribution []Band `json:"attribution,omitempty"`
+}
+
+// Joined says how far a gateway's timeline was joined to the requests.
+type Joined struct {
+	// From is the admin listener it was read from; empty where there was none.
+	From string `json:"from,omitempty"`
+	// Requests have a record, Missing were sent and have none.
+	Requests int `json:"requests"`
+	Missing  int `json:"missing"`
+	// Problem is why records are missing, where that is known.
+	Problem string `json:"problem,omitempty"`
+	Clock   *Clock `json:"clock,omitempty"`
+}
+
+// Engine is how one engine fared.
+type Engine struct {
+	Name     string `json:"engine"`
+	Requests int    `json:"requests"`
+	// Share is of all requests that an engine was chosen for.
+	Share    float64 `json:"share"`
+	Complete int     `json:"complete"`
+	// SuccessRate is of those that were not abandoned or cut short by this client;
+	// null where there are none.
+	SuccessRate *float64 `json:"success_rate"`
+}
+
+// New makes a report of a run's own and its rows.
+func New(r *load.Report, rows []Row, joined Joined) *Report {
+	return &Report{Report: r, Joined: joined, Engines: engines(rows), Attribution: Attribute(rows)}
+}
+
+// engines counts the requests of each engine, in the order of their names.
+func engines(rows []Row) []Engine {
+	byName := map[string]*Engine{}
+	judged := map[string]int{}
+	total := 0
+	for i := range rows {
+		r := &rows[i]
+		if r.Engine == "" {
+			continue
+		}
+		e := byName[r.Engine]
+		if e == nil {
+			e = &Engine{Name: r.Engine}
+			byName[r.Engine] = e
+		}
+		total++
+		e.Requests++
+		switch r.Outcome {
+		case load.Complete:
+			e.Complete++
+			judged[r.Engine]++
+		case load.Corrupt, load.Errored:
+			judged[r.Engine]++
+		}
+	}
+	out := make([]Engine, 0, len(byName))
+	for name, e := range byName {
+		e.Share = float64(e.Requests) / float64(total)
+		if n := judged[name]; n > 0 {
+			rate := float64(e.Complete) / float64(n)
+			e.SuccessRate = &rate
+		}
+		out = append(out, *e)
+	}
+	slices.SortFunc(out, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// JSON writes the report as one object.
+func (r *Report) JSON(w io.Writer) error { return load.WriteJSON(w, r) }
+
+// Text writes the report for a person.
+func (r *Report) Text(w io.Writer) error {
+	if err := r.Report.Text(w); err != nil {
+		return err
+	}
+	var b strings.Builder
+	if j := r.Joined; j.From != "" {
+		fmt.Fprintf(&b, "\ntimeline    %d of %d requests joined from %s", j.Requests, j.Requests+j.Missing, j.From)
+		if c := j.Clock; c != nil && c.Gateway.Add != 0 {
+			fmt.Fprintf(&b, "; its clock is %.3f ms behind, to within %.3f", float64(c.Gateway.Add)/1e6, float64(c.Gateway.Uncertain)/1e6)
+		}
+		if j.Problem != "" {
+			fmt.Fprintf(&b, " (%s)", j.Problem)
+		}
+		b.WriteByte('\n')
+	}
+	for _, e := range r.Engines {
+		fmt.Fprintf(&b, "engine      %s: %d requests, %.1f %%, ", e.Name, e.Requests, 100*e.Share)
+		if e.SuccessRate == nil {
+			b.WriteString("none judged\n")
+			continue
+		}
+		fmt.Fprintf(&b, "%.2f %% of them complete\n", 100**e.SuccessRate)
+	}
+	for _, band := range r.Attribution {
+		fmt.Fprintf(&b, "%s\n", band.Sentence)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
