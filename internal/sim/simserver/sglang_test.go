@@ -338,7 +338,7 @@ func TestGenerateErrors(t *testing.T) {
 		`{"text":"a","priority":3}`:                               "priority",
 		`{"text":"a","lora_path":"none"}`:                         "none",
 		`{"text":"a","routed_dp_rank":3}`:                         "rank",
-		`{"text":"a","sampling_params":{"max_new_tokens":300}}`:   "Requested token count exceeds the model's maximum context length",
+		`{"text":"a","sampling_params":{"max_new_tokens":200}}`:   "Requested token count exceeds the model's maximum context length",
 		`{"text":"` + strings.Repeat("x", 300) + `"}`:             "The input (300 tokens) is longer than the model's context length (200 tokens).",
 	} {
 		whole := b.generate(body)
@@ -595,7 +595,7 @@ func TestSGLangHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if took := time.Since(began); resp.StatusCode != 200 || took < healthStep {
+		if took := time.Since(began); resp.StatusCode != 200 || took < time.Second {
 			t.Errorf("%s: %s after %v", path, resp.Status, took)
 		}
 		if s := b.e.State(); s.GeneratedTokens != before.GeneratedTokens+1 || s.Finished != before.Finished+1 {
