@@ -411,3 +411,50 @@ func TestBenchBadInput(t *testing.T) {
 		t.Errorf("full disk: exit code %d, %q, %q", code, stderr, out)
 	}
 }
+
+// 50 ms put into a stage of the gateway are found in that stage by the client,
+// and the engine's queue is told from the gateway's.
+func TestBenchAttribution(t *testing.T) {
+	for _, c := range []struct {
+		stage string
+		args  []string
+		least float64
+	}{
+		{"tokenize wait", []string{"--debug-stage-delay", "pool_wait=50ms"}, 50},
+		{"router queue", []string{"--debug-stage-delay", "queue=50ms"}, 50},
+		{"router", []string{"--debug-stage-delay", "tokenize=50ms"}, 50},
+		{"output path", []string{"--debug-stage-delay", "encode=50ms"}, 50},
+		{"engine queue", []string{"--max-running-requests", "1"}, 10},
+		{"prefill", []string{"--prefill-cost", "50ms"}, 50},
+	} {
+		t.Run(c.stage, func(t *testing.T) {
+			g := startGateway(t, append([]string{"up", "--engines", "1", "--cost", "constant", "--decode-cost", "2ms"}, c.args...)...)
+			out, stderr, code := benchmark(t, g.url, "--admin", g.admin, "--concurrency", "4", "--requests", "40", "--output-tokens", "8", "--json", "-")
+			var r struct {
+				Attribution []struct {
+					Metric   string
+					From     float64 `json:"from_percentile"`
+					Mean     float64 `json:"mean_ms"`
+					Residual float64 `json:"residual_ms"`
+					Sentence string
+					Stages   []struct {
+						Stage string
+						Mean  float64 `json:"mean_ms"`
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || len(r.Attribution) < 4 {
+				t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+			}
+			band := r.Attribution[1]
+			sum, found := band.Residual, false
+			for _, p := range band.Stages {
+				sum += p.Mean
+				found = found || p.Stage == c.stage && p.Mean >= c.least && p.Mean < c.least+200
+			}
+			if !found || sum < band.Mean-0.001 || sum > band.Mean+0.001 || band.Metric != "ttft" || band.Residual > 1 || band.Residual < -1 {
+				t.Errorf("%+v", band)
+			}
+		})
+	}
+}

@@ -1,9 +1,267 @@
 package report
 
-// Band is where the time to first content of a range of requests went.
-type Band struct {
-	Sentence string `json:"sentence"`
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/load"
+)
+
+// The stages of a request as a client sees it, in their order. Where an
+// engine gives no stamps, what could have been told apart is StageEngine.
+const (
+	StageClient    = "client"        // from the intended time until the request was sent
+	StageTransport = "transport"     // until the gateway, or without one the engine, had its first byte
+	StageTokenWait = "tokenize wait" // in the gateway, for the tokenizing pool
+	StageQueue     = "router queue"  // in the gateway, for an engine
+	StageRetry     = "retries"       // earlier attempts at engines
+	StageRouter    = "router"        // the rest of the gateway's time before the engine
+	StageDispatch  = "dispatch"      // from the gateway to the engine
+	StageIntake    = "engine intake" // until the engine had it in its queue
+	StageWaiting   = "engine queue"  // until it was first in a batch
+	StagePrefill   = "prefill"       // until the first token, or the prompt's end where that is all that is told
+	StageEngine    = "engine"        // an engine's time that it does not tell apart
+	StageOutput    = "engine output" // until the first output was sent
+	StagePath      = "output path"   // until the gateway wrote it
+	StageDelivery  = "delivery"      // until the client read it
+	StageDecode    = "decode"        // until the last content was read
+	StageEnd       = "end"           // until the last byte was
+)
+
+// stageOrder is the order in which a request meets them.
+var stageOrder = []string{StageClient, StageTransport, StageTokenWait, StageQueue, StageRetry, StageRouter, StageDispatch, StageIntake, StageWaiting,
+	StagePrefill, StageEngine, StageOutput, StagePath, StageDelivery, StageDecode, StageEnd}
+
+// Span is a stage of a request.
+type Span struct {
+	Stage string
+	// Start and For are nanoseconds; Start is since the intended time.
+	Start, For int64
 }
 
-// Attribute is to come.
-func Attribute([]Row) []Band { return nil }
+// Spans takes a complete streamed request apart. The spans follow one another
+// without gaps, from the intended time to the last byte; residual is what they
+// do not explain, which is negative where stamps of different clocks contradict
+// each other.
+func (r *Row) Spans() (spans []Span, residual int64) {
+	at := r.Intended
+	var sum int64
+	until := func(stage string, stamp int64) {
+		if stamp == 0 {
+			return
+		}
+		if d := stamp - at; d > 0 {
+			spans = append(spans, Span{stage, at - r.Intended, d})
+			sum += d
+		}
+		at = max(at, stamp)
+	}
+	until(StageClient, r.Sent)
+	if g := r.Gateway; g != nil {
+		until(StageTransport, r.Arrival)
+		r.router(g, until, &at)
+	}
+	r.engine(until)
+	if r.Gateway != nil {
+		until(StagePath, r.FirstFlushed)
+	}
+	until(StageDelivery, r.FirstContent)
+	until(StageDecode, r.LastToken)
+	until(StageEnd, r.LastByte)
+	return spans, r.LastByte - r.Intended - sum
+}
+
+// router takes the gateway's time before the engine apart: what its ledger says
+// of the two waits, the attempts before the last, and the rest.
+func (r *Row) router(g *Record, until func(string, int64), at *int64) {
+	if r.ToServer == 0 {
+		return
+	}
+	room := func(want int64) int64 { return min(max(want, 0), max(0, r.ToServer-*at)) }
+	until(StageTokenWait, *at+room(g.Stages["pool_wait"]))
+	until(StageQueue, *at+room(g.Stages["queue"]))
+	if len(g.Attempts) > 1 && len(g.Attempts[0].Legs) > 0 {
+		if first := g.Attempts[0].Legs[0].ToServer; first != 0 {
+			until(StageRetry, *at+room(g.leg().ToServer-first))
+		}
+	}
+	until(StageRouter, r.ToServer)
+}
+
+// engine takes the engine's time to the first output apart, as far as it tells.
+func (r *Row) engine(until func(string, int64)) {
+	first := cmp.Or(r.FirstOutput, r.FirstReceived)
+	if r.QueueStart == 0 || r.QueueEnd == 0 {
+		until(StageEngine, first)
+		return
+	}
+	if r.Gateway != nil {
+		until(StageDispatch, r.ServerCreated)
+	} else {
+		until(StageTransport, r.ServerCreated)
+	}
+	until(StageIntake, r.QueueStart)
+	until(StageWaiting, r.QueueEnd)
+	if computed := cmp.Or(r.ServerFirstToken, r.PrefillEnd); computed == 0 {
+		until(StageEngine, first)
+		return
+	} else {
+		until(StagePrefill, computed)
+	}
+	if r.FirstOutput != 0 {
+		until(StageOutput, r.FirstOutput)
+		return
+	}
+	until(StageEngine, first)
+}
+
+// Part is what a stage has of a band's mean time.
+type Part struct {
+	Stage string  `json:"stage"`
+	Mean  float64 `json:"mean_ms"`
+	Share float64 `json:"share"`
+	// Excess is how much more it is than in the faster half.
+	Excess float64 `json:"excess_ms"`
+}
+
+// Band is a range of the requests in the order of their latency, and where
+// their time went.
+type Band struct {
+	Metric   string  `json:"metric"` // ttft or e2e, from the intended time
+	From     float64 `json:"from_percentile"`
+	To       float64 `json:"to_percentile"`
+	Requests int     `json:"requests"`
+	Mean     float64 `json:"mean_ms"`
+	// Excess is how much more it is than the mean of the faster half.
+	Excess float64 `json:"excess_ms"`
+	Stages []Part  `json:"stages"`
+	// Residual is what the stages do not explain, of the mean.
+	Residual float64 `json:"residual_ms"`
+	Sentence string  `json:"sentence"`
+}
+
+// bands are the ranges, each with the number of requests from which on it has
+// some of its own.
+var bands = []struct {
+	from, to float64
+	least    int
+	name     string
+}{{0, 0.5, 2, "the faster half"}, {0.5, 0.9, 10, "those between p50 and p90"}, {0.9, 0.99, 20, "those between p90 and p99"}, {0.99, 1, 100, "the slowest 1 %"}}
+
+// taken is a request taken apart.
+type taken struct {
+	total, residual int64
+	by              map[string]int64
+}
+
+// Attribute says for bands of time to first content and of the whole which
+// stage holds what the slower ones take more than the faster half.
+func Attribute(rows []Row) []Band {
+	var firsts, wholes []taken
+	for i := range rows {
+		r := &rows[i]
+		if r.Outcome != load.Complete || !r.Streamed() || r.FirstContent == 0 {
+			continue
+		}
+		spans, residual := r.Spans()
+		first, whole := taken{by: map[string]int64{}}, taken{by: map[string]int64{}, residual: residual}
+		for _, s := range spans {
+			whole.by[s.Stage] += s.For
+			if s.Stage != StageDecode && s.Stage != StageEnd {
+				first.by[s.Stage] += s.For
+				first.residual -= s.For
+			}
+		}
+		whole.total, first.total = r.LastByte-r.Intended, r.FirstContent-r.Intended
+		first.residual += first.total
+		firsts, wholes = append(firsts, first), append(wholes, whole)
+	}
+	return append(banded("ttft", firsts), banded("e2e", wholes)...)
+}
+
+// banded attributes one metric.
+func banded(metric string, all []taken) []Band {
+	slices.SortStableFunc(all, func(a, b taken) int { return cmp.Compare(a.total, b.total) })
+	var out []Band
+	for _, band := range bands {
+		if len(all) < band.least {
+			break
+		}
+		from, to := int(band.from*float64(len(all))), int(band.to*float64(len(all)))
+		b := average(all[from:to])
+		b.Metric, b.From, b.To = metric, 100*band.from, 100*band.to
+		if len(out) > 0 {
+			compare(&b, &out[0])
+		}
+		b.Sentence = b.say(band.name)
+		out = append(out, b)
+	}
+	return out
+}
+
+// average gives the means of some requests.
+func average(some []taken) Band {
+	b := Band{Requests: len(some)}
+	n := float64(len(some)) * 1e6
+	sums := map[string]int64{}
+	for _, t := range some {
+		b.Mean += float64(t.total) / n
+		b.Residual += float64(t.residual) / n
+		for stage, d := range t.by {
+			sums[stage] += d
+		}
+	}
+	for _, stage := range stageOrder {
+		if d := sums[stage]; d > 0 {
+			p := Part{Stage: stage, Mean: float64(d) / n}
+			if b.Mean > 0 {
+				p.Share = p.Mean / b.Mean
+			}
+			b.Stages = append(b.Stages, p)
+		}
+	}
+	return b
+}
+
+// compare fills in what a band takes more than the faster half.
+func compare(b, half *Band) {
+	b.Excess = b.Mean - half.Mean
+	before := map[string]float64{}
+	for _, p := range half.Stages {
+		before[p.Stage] = p.Mean
+	}
+	for i := range b.Stages {
+		b.Stages[i].Excess = b.Stages[i].Mean - before[b.Stages[i].Stage]
+	}
+}
+
+// say puts a band into a sentence.
+func (b *Band) say(name string) string {
+	what := "to first content"
+	if b.Metric == "e2e" {
+		what = "to the last byte"
+	}
+	parts := slices.Clone(b.Stages)
+	if b.From == 0 {
+		slices.SortStableFunc(parts, func(x, y Part) int { return cmp.Compare(y.Mean, x.Mean) })
+		var most []string
+		for _, p := range parts[:min(3, len(parts))] {
+			most = append(most, fmt.Sprintf("%s %.1f ms (%.0f %%)", p.Stage, p.Mean, 100*p.Share))
+		}
+		return fmt.Sprintf("%s took %.1f ms %s: %s; residual %.1f ms", upper(name), b.Mean, what, strings.Join(most, ", "), b.Residual)
+	}
+	slices.SortStableFunc(parts, func(x, y Part) int { return cmp.Compare(y.Excess, x.Excess) })
+	text := fmt.Sprintf("%s took %.1f ms %s, %.1f ms more than the faster half", upper(name), b.Mean, what, b.Excess)
+	if len(parts) > 0 && b.Excess > 0 && parts[0].Excess > 0 {
+		text += fmt.Sprintf(": %.0f %% of that is %s (+%.1f ms)", 100*min(1, parts[0].Excess/b.Excess), parts[0].Stage, parts[0].Excess)
+		if len(parts) > 1 && parts[1].Excess > 0.1*b.Excess {
+			text += fmt.Sprintf(", then %s (+%.1f ms)", parts[1].Stage, parts[1].Excess)
+		}
+	}
+	return fmt.Sprintf("%s; residual %.1f ms", text, b.Residual)
+}
+
+// upper begins a sentence.
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

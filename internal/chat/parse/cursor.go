@@ -8,7 +8,7 @@ import (
 // Bounds of what is held until a call's name is known.
 const (
 	maxName  = 256
-	maxSpace = 256 // white space in one place
+	maxSpace = 64 // white space in one place
 )
 
 // cursor reads a short, bounded stretch of syntax. When the text at hand does
