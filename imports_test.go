@@ -66,7 +66,7 @@ const directions = `
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
 	internal/load: internal/content internal/latency internal/sse internal/trace internal/workload
-	internal/report: internal/load internal/trace
+	internal/report: internal/latency internal/load internal/trace
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models

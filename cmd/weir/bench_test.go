@@ -124,7 +124,7 @@ func TestBenchJoined(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	out, stderr, code := benchmark(t, "http://"+listen, "--rate", "100", "--arrival", "gamma", "--cv", "2", "--requests", "120", "--input-tokens", "70",
-		"--output-tokens", "12", "--csv", file("r.csv"), "--json", file("r.json"), "--jsonl", file("r.jsonl"))
+		"--output-tokens", "12", "--csv", file("r.csv"), "--json", file("r.json"), "--jsonl", file("r.jsonl"), "--html", file("r.html"), "--perfetto", file("r.trace"))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s %s", code, out, stderr)
 	}
@@ -192,6 +192,13 @@ func TestBenchJoined(t *testing.T) {
 	}
 	if n != 120 {
 		t.Errorf("%d lines", n)
+	}
+	page, err := os.ReadFile(file("r.html"))
+	if err != nil || bytes.Count(page, []byte("<svg ")) != 6 || !bytes.HasSuffix(page, []byte("</html>\n")) {
+		t.Errorf("page of %d bytes, %v", len(page), err)
+	}
+	if events, err := os.ReadFile(file("r.trace")); err != nil || !json.Valid(events) || bytes.Count(events, []byte("thread_name")) != 120 {
+		t.Errorf("trace of %d bytes, %v", len(events), err)
 	}
 	// Told not to, nothing is joined, and the client's stamps stand alone.
 	out, _, code = benchmark(t, "http://"+listen, "--requests", "3", "--admin", "off", "--csv", file("off.csv"))

@@ -54,13 +54,15 @@ type benchCommand struct {
 	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
 	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
 	JSONL        string            `name:"jsonl" type:"path" placeholder:"FILE" help:"Write an object for each request, with all its attempts where the gateway's timeline is joined; - prints them in place of the report."`
+	HTML         string            `name:"html" type:"path" placeholder:"FILE" help:"Write the report as one page with plots, which opens without a network; - prints it in place of the report."`
+	Perfetto     string            `type:"path" placeholder:"FILE" help:"Write the stages of each request as a trace for ui.perfetto.dev; - prints it in place of the report."`
 }
 
 // Help implements kong's extended help.
 func (benchCommand) Help() string {
 	return `Examples:
   weir bench http://127.0.0.1:8000 --concurrency 512 --requests 2048 --field ignore_eos=true
-  weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128 --csv requests.csv --json report.json
+  weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128 --csv requests.csv --html report.html
   weir bench http://127.0.0.1:8000 --rate 50 --arrival gamma --cv 3 --requests 3000 --jsonl requests.jsonl
   weir bench http://127.0.0.1:8000 --model my-model --tokenizer ~/models/my-model --input-tokens 1000 --concurrency 8 --requests 64
   weir bench http://127.0.0.1:30000 --api sglang-generate --verify off --concurrency 8 --requests 64 --json -

@@ -30,6 +30,8 @@ func (c *benchCommand) open() (*benchFiles, error) {
 		{flag: "csv", path: c.CSV, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WriteCSV(w, rows) }},
 		{flag: "json", path: c.JSON, write: func(w io.Writer, r *report.Report, _ []report.Row) error { return r.JSON(w) }},
 		{flag: "jsonl", path: c.JSONL, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WriteJSONL(w, rows) }},
+		{flag: "html", path: c.HTML, rows: true, write: report.WriteHTML},
+		{flag: "perfetto", path: c.Perfetto, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WritePerfetto(w, rows) }},
 	} {
 		if f.path == "" {
 			continue

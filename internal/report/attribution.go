@@ -206,13 +206,15 @@ func average(some []taken) Band {
 	b := Band{Requests: len(some)}
 	n := float64(len(some)) * 1e6
 	sums := map[string]int64{}
+	var total, residual int64
 	for _, t := range some {
-		b.Mean += float64(t.total) / n
-		b.Residual += float64(t.residual) / n
+		total += t.total
+		residual += t.residual
 		for stage, d := range t.by {
 			sums[stage] += d
 		}
 	}
+	b.Mean, b.Residual = float64(total)/n, float64(residual)/n
 	for _, stage := range stageOrder {
 		if d := sums[stage]; d > 0 {
 			p := Part{Stage: stage, Mean: float64(d) / n}

@@ -65,8 +65,14 @@ func TestAttribution(t *testing.T) {
 	}{
 		{StageClient, shift("sent", "arrival_time", "to", "created", "start", "end", "token", "output", "flushed", "content")},
 		{StageTransport, shift("arrival_time", "to", "created", "start", "end", "token", "output", "flushed", "content")},
-		{StageTokenWait, func(ms map[string]int64) { shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms); ms["pool_wait"] += extra }},
-		{StageQueue, func(ms map[string]int64) { shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms); ms["queue"] += extra }},
+		{StageTokenWait, func(ms map[string]int64) {
+			shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms)
+			ms["pool_wait"] += extra
+		}},
+		{StageQueue, func(ms map[string]int64) {
+			shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms)
+			ms["queue"] += extra
+		}},
 		{StageRouter, shift("to", "created", "start", "end", "token", "output", "flushed", "content")},
 		{StageDispatch, shift("created", "start", "end", "token", "output", "flushed", "content")},
 		{StageIntake, shift("start", "end", "token", "output", "flushed", "content")},

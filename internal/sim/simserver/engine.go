@@ -1,6 +1,12 @@
 // Package simserver runs a simulated engine: it drives the core of package sim
 // against the real clock and puts wires on it, the batched plane of weir and
-// an OpenAI-compatible HTTP API, and makes it fail where told to.
+// the HTTP APIs of SGLang, of vLLM and of OpenAI, and makes it fail where told
+// to.
+//
+// All HTTP answers share one path: an exchange takes the results of its
+// request, digests them into its outputs, and writes what is pending in the
+// words of a form, which is what differs between the wires. Faults strike in
+// the digest, and therefore on all of them.
 //
 // Goroutines: Run's, which owns the core and is the only one that touches it;
 // and those of each face's server, one per HTTP request or gRPC call. They
