@@ -246,11 +246,8 @@ func TestReconnect(t *testing.T) {
 			breaks(p)
 			b.WantFinish(c, infer.ReasonError)
 			b.WaitReady(false)
-			core, err := coretest.Start(b.Ctx, coretest.Options{Input: input, Output: output, Word: []byte{}, Receive: p.receive})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.update(func() { p.core = core; p.calls = nil; p.requests[c.Request.ID].ended_ = true; p.answer(core) })
+			b.Must(p.connect(coretest.Options{Input: input, Output: output, Word: []byte{}}))
+			p.update(func() { p.requests[c.Request.ID].ended_ = true; p.answer() })
 			b.WaitReady(true)
 			b.Must(p.Aborted(b.Ctx, c.Request.ID))
 			b.Barrier()
@@ -267,7 +264,7 @@ func TestRestart(t *testing.T) {
 	b := startBench(t, p, nil)
 	c := b.Accept(4)
 	old := p.now()
-	p.update(func() { p.calls, p.order = nil, nil })
+	p.update(func() { p.order = nil })
 	p.Restore() // while the old connections stand
 	b.WantFinish(c, infer.ReasonError)
 	<-old.Done()
@@ -591,22 +588,17 @@ func TestMemory(t *testing.T) {
 	b.Barrier()
 	b.Stop()
 	input, output := p.now().Addresses()
-	p.update(func() { p.calls = nil })
 
 	o := p.options()
 	keep(&o)
-	var core *coretest.Core
 	var dial sync.WaitGroup
 	dial.Go(func() { // as libzmq does, until somebody listens again
-		var err error
-		if core, err = coretest.Start(p.ctx, coretest.Options{Input: input, Output: output, Word: []byte{}, Receive: p.receive}); err != nil {
+		if err := p.connect(coretest.Options{Input: input, Output: output, Word: []byte{}}); err != nil {
 			t.Error(err)
 		}
 	})
-	p.update(func() { p.core = nil })
 	again := enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
 	dial.Wait()
-	p.update(func() { p.core = core })
 	again.Barrier()
 	if s := again.WaitReady(true); s.Facts.Software != "vLLM 0.33.0" || s.Facts.ContextLength != 4096 {
 		t.Errorf("%+v", s)

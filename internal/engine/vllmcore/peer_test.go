@@ -77,13 +77,17 @@ func (p *peer) options() Options {
 	return Options{Name: "e1", Model: "test", EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
 }
 
-func (p *peer) Restore() {
-	o := coretest.Options{Handshake: "ipc://" + p.dir + "/h", Version: p.version, Index: p.index, Receive: p.receive}
-	core, err := coretest.Start(p.ctx, o)
-	if err != nil {
-		return // the test is over, or cut the peer meanwhile
-	}
-	p.update(func() { p.core = core })
+// Restore may fail: then the test is over, or cut the peer meanwhile.
+func (p *peer) Restore() { p.connect(coretest.Options{Handshake: "ipc://" + p.dir + "/h"}) }
+
+// connect makes a new engine the peer's. It is so before the front end can know of
+// the engine and the test go on; later, it could take the place of one that came
+// after it.
+func (p *peer) connect(o coretest.Options) error {
+	o.Version, o.Index, o.Receive = p.version, p.index, p.receive
+	o.Connected = func(c *coretest.Core) { p.update(func() { p.core, p.calls = c, nil }) }
+	_, err := coretest.Start(p.ctx, o)
+	return err
 }
 
 func (p *peer) Cut() {
@@ -130,12 +134,12 @@ func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
 
 func (p *peer) receive(c *coretest.Core, m coretest.Message) {
 	p.update(func() {
-		if m.Type == 3 && p.core == nil {
-			p.core = c // the front end's first word may come before Start returns
+		if c != p.core {
+			return // said to an engine that is gone
 		}
 		switch m.Type {
 		case 0:
-			p.add(c, m.Add)
+			p.add(m.Add)
 		case 1:
 			for _, id := range m.Abort {
 				p.aborted[id]++
@@ -153,12 +157,12 @@ func (p *peer) receive(c *coretest.Core, m coretest.Message) {
 				}
 			}
 			p.calls = append(p.calls, call)
-			p.answer(c)
+			p.answer()
 		}
 	})
 }
 
-func (p *peer) add(c *coretest.Core, a coretest.Request) {
+func (p *peer) add(a coretest.Request) {
 	r := &peerRequest{id: a.ID, prompt: len(a.Prompt), confirmed: !p.hold, arrival: trace.Now()}
 	p.requests[a.ID] = r
 	p.order = append(p.order, r)
@@ -177,11 +181,11 @@ func (p *peer) add(c *coretest.Core, a coretest.Request) {
 		}
 	}
 	p.refuse, r.ended_ = 0, true
-	c.Send(coretest.Batch{Outputs: []coretest.Output{out}})
+	p.core.Send(coretest.Batch{Outputs: []coretest.Output{out}})
 }
 
 // answer answers the calls that can be.
-func (p *peer) answer(c *coretest.Core) {
+func (p *peer) answer() {
 	for len(p.calls) > 0 && !p.mute {
 		call := p.calls[0]
 		for _, r := range p.order[:call.behind] {
@@ -195,7 +199,7 @@ func (p *peer) answer(c *coretest.Core) {
 			}
 		}
 		p.calls = p.calls[1:]
-		c.Send(coretest.Batch{Call: call.id})
+		p.core.Send(coretest.Batch{Call: call.id})
 	}
 }
 
@@ -204,7 +208,7 @@ func (p *peer) Hold() { p.update(func() { p.hold = true }) }
 func (p *peer) Confirm(id string) {
 	p.update(func() {
 		p.requests[id].confirmed = true
-		p.answer(p.core)
+		p.answer()
 	})
 }
 
@@ -248,7 +252,7 @@ func (p *peer) Step(outs ...enginetest.Out) {
 		if len(b.Outputs) > 0 {
 			p.core.Send(b)
 		}
-		p.answer(p.core)
+		p.answer()
 	})
 }
 

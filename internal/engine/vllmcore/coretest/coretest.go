@@ -32,6 +32,8 @@ type Options struct {
 	// Word, when set, is sent in place of the engine's word of itself; empty but
 	// not nil sends none, as an engine whose connection broke and came back.
 	Word []byte
+	// Connected is called when both connections stand, before the first Receive.
+	Connected func(c *Core)
 	// Receive is called for each message of the front end, from one goroutine.
 	Receive func(c *Core, m Message)
 	// Slow leaves the front end's messages unread.
@@ -139,6 +141,9 @@ func Start(ctx context.Context, o Options) (*Core, error) {
 		in.Close()
 		out.Close()
 		return nil, err
+	}
+	if o.Connected != nil {
+		o.Connected(c)
 	}
 	go c.read()
 	return c, nil
