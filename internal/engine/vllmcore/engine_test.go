@@ -476,6 +476,48 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// An output connection whose session has ended may still hold messages. They are
+// not the next session's, and neither is the connection: its end would be taken
+// for that of an engine that just came back.
+func TestOutputOfAnEndedSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Options{Name: "e", Model: "m"})
+		first := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
+		e.ranks[0].current.Store(first)
+		ours, theirs := net.Pipe()
+		var serving sync.WaitGroup
+		serving.Go(func() { e.output(t.Context(), &lazy{Conn: ours}) })
+		c, err := zmtp.Handshake(&lazy{Conn: theirs}, zmtp.Config{Type: zmtp.Push})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0")
+		send := func() {
+			if err := c.Send(message); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		send()
+		if first.output.Load() == nil || first.heard.Load() != 1 {
+			t.Fatalf("the first session heard %d messages", first.heard.Load())
+		}
+		end := &loss{why: LossRestarted}
+		first.end(end.why, nil)
+		first.close(end)
+		second := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
+		e.ranks[0].current.Store(second)
+		send()
+		send()
+		c.Close()
+		serving.Wait()
+		if second.output.Load() != nil || second.heard.Load() != 0 || second.ctx.Err() != nil {
+			t.Errorf("the second session has the first one's connection, heard %d messages, ends with %v",
+				second.heard.Load(), context.Cause(second.ctx))
+		}
+	})
+}
+
 // lazy is a pipe's end whose writes do not wait to be read.
 type lazy struct {
 	net.Conn

@@ -172,7 +172,7 @@ func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err err
 }
 
 // output serves a connection to the output socket. Whose it is shows in its first
-// message.
+// message, and it is never another's.
 func (e *Engine) output(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(sock.Reads(conn), e.config(zmtp.Pull))
 	if err != nil {
@@ -196,12 +196,14 @@ func (e *Engine) output(ctx context.Context, conn net.Conn) {
 			}
 			continue
 		}
-		if s == nil || s.ctx.Err() != nil {
+		if s == nil {
 			if s = e.claim(frames[0], c); s == nil {
 				continue // of a time before the engine's session
 			}
 		}
-		s.receive(frames[0], received)
+		if !s.receive(frames[0], received) {
+			return // the connection is its session's, and ends with it
+		}
 	}
 }
 
@@ -213,7 +215,7 @@ func (e *Engine) claim(b []byte, c *zmtp.Conn) *session {
 		return nil
 	}
 	s := r.current.Load()
-	if s == nil || !s.output.CompareAndSwap(nil, c) && s.output.Load() != c {
+	if s == nil || !s.output.CompareAndSwap(nil, c) {
 		return nil
 	}
 	if s.ctx.Err() != nil { // it ended before it could know of the connection
