@@ -402,10 +402,12 @@ func TestWedgedEngine(t *testing.T) {
 	}
 	var mu sync.Mutex
 	codes := map[infer.Code]int{}
+	// Large, and quick to encode: all of them come while the engine is not given up.
+	guide := &infer.Guide{Kind: infer.GuideRegex, Text: strings.Repeat("x", 200_000)}
 	var calls sync.WaitGroup
 	for i := range 64 {
 		calls.Go(func() {
-			req := &infer.Request{ID: string(rune('A'+i)) + "-id", Model: "test", Prompt: slices.Repeat([]uint32{100_000}, 40_000), MaxTokens: 4}
+			req := &infer.Request{ID: string(rune('A'+i)) + "-id", Model: "test", Prompt: []uint32{1}, MaxTokens: 4, Guide: guide}
 			_, err := e.Generate(ctx, req, 1, enginetest.NewRecorder(1), new(trace.Leg))
 			e := infer.AsError(err)
 			mu.Lock()
