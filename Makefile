@@ -27,7 +27,7 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 
 .PHONY: test
 test: toolchain ## run every test, with the race detector
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 20m ./...
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 40m ./...
 
 .PHONY: toolchain
 toolchain:

@@ -107,10 +107,14 @@ func writeError(w http.ResponseWriter, err *infer.Error) int {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if err.RetryAfter > 0 {
+	status := openai.Status(err)
+	switch {
+	case err.RetryAfter > 0:
 		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1") // whoever refused has no better idea
 	}
-	w.WriteHeader(openai.Status(err))
+	w.WriteHeader(status)
 	n, _ := w.Write(body) // nobody is left to be told
 	return n
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -358,6 +359,70 @@ func TestRepliesConcatenate(t *testing.T) {
 		})
 		if !got.same(want) {
 			rt.Fatalf("%q: %+v, want %+v", text, got, want)
+		}
+	})
+}
+
+// TestRoundTrip: what the model's own template makes of an assistant's message is
+// read as that message again.
+func TestRoundTrip(t *testing.T) {
+	m := simModel()
+	value := rapid.Custom(func(t *rapid.T) any {
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0:
+			return rapid.Int32().Draw(t, "number")
+		case 1:
+			return rapid.SampledFrom([]any{true, false, nil}).Draw(t, "word")
+		case 2:
+			return []any{rapid.String().Draw(t, "item"), map[string]any{"x": "</tool_call>"}}
+		}
+		return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"</tool_call>", "<tool_call>", `"}}`, "\\", "\n", "😀", "<think>"})).Draw(t, "text")
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		content := strings.TrimSpace(rapid.StringOf(rapid.RuneFrom([]rune("ab <>{}/\n日"))).Draw(rt, "content"))
+		var calls []map[string]any
+		want := told{content: content}
+		for range rapid.IntRange(0, 3).Draw(rt, "calls") {
+			name := rapid.SampledFrom([]string{"f", "get_weather"}).Draw(rt, "name")
+			arguments, err := json.Marshal(rapid.MapOfN(rapid.String(), value, 0, 4).Draw(rt, "arguments"))
+			if err != nil {
+				rt.Fatal(err)
+			}
+			calls = append(calls, map[string]any{"id": "x", "type": "function", "function": map[string]any{"name": name, "arguments": string(arguments)}})
+			want.calls = append(want.calls, name+" "+string(arguments))
+		}
+		messages, err := json.Marshal([]any{map[string]any{"role": "user", "content": "hi"}, map[string]any{"role": "assistant", "content": content, "tool_calls": calls}})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		text, err := m.Render(messages, nil, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		turn := strings.Split(text, "<|im_start|>assistant\n")[1]
+		turn = strings.TrimSuffix(turn, "<|im_end|>\n")
+		var got told
+		p := parse.New(parse.Options{Format: m.Format, Calls: true})
+		for _, e := range p.Append(nil, []byte(turn), true) {
+			switch e.Kind {
+			case parse.Content:
+				got.content += string(e.Text)
+			case parse.CallBegin:
+				got.calls = append(got.calls, e.Name+" ")
+			case parse.Arguments:
+				got.calls[e.Call] += string(e.Text)
+			case parse.CallEnd:
+				name, arguments, _ := strings.Cut(got.calls[e.Call], " ")
+				var v any
+				if err := json.Unmarshal([]byte(arguments), &v); err != nil || !e.Valid {
+					rt.Fatalf("%s: %v", arguments, err)
+				}
+				arguments2, _ := json.Marshal(v)
+				got.calls[e.Call] = name + " " + string(arguments2)
+			}
+		}
+		if !got.same(want) {
+			rt.Fatalf("%q: %+v, want %+v", turn, got, want)
 		}
 	})
 }

@@ -3,8 +3,10 @@ package simserver
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"weir/internal/content"
+	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
@@ -97,5 +99,38 @@ func BenchmarkEvents(b *testing.B) {
 				buf, _ = x.digest(buf[:0], f, false)
 			}
 		})
+	}
+}
+
+// Runes that ids share come out whole, with the id that completes them, and
+// what never becomes one is U+FFFD.
+func TestRunesOfSeveralIDs(t *testing.T) {
+	const text = "aé\u4e16\U0001f600b"
+	for size := 1; size <= len(text); size++ {
+		var o output
+		var got string
+		for at := 0; at < len(text); at += size {
+			piece := o.runes(text[at:min(at+size, len(text))])
+			if !utf8.ValidString(piece) {
+				t.Errorf("size %d: %q", size, piece)
+			}
+			got += piece
+		}
+		if got != text || len(o.partial) != 0 {
+			t.Errorf("size %d: %q, %q is left", size, got, o.partial)
+		}
+	}
+	x, f := forms(t)["generate, cumulative"]()
+	o := &x.outputs[0]
+	x.open = 1
+	// The toy tokenizer's first ids are bytes: the first two of three.
+	for i, id := range []uint32{'a', 0xe4, 0xb8} {
+		x.taken.add(0, id, uint32(i+1))
+	}
+	x.taken.steps = 1
+	x.taken.done = append(x.taken.done, done{Done: sim.Done{Reason: infer.ReasonLength, Completion: 3, Matched: -1}})
+	b, _ := x.digest(nil, f, false)
+	if !strings.Contains(string(b), "\"text\":\"a\ufffd\",") || o.reason != infer.ReasonLength {
+		t.Errorf("%s", b)
 	}
 }

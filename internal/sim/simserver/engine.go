@@ -1,6 +1,12 @@
 // Package simserver runs a simulated engine: it drives the core of package sim
 // against the real clock and puts wires on it, the batched plane of weir and
-// an OpenAI-compatible HTTP API, and makes it fail where told to.
+// the HTTP APIs of SGLang, of vLLM and of OpenAI, and makes it fail where told
+// to.
+//
+// All HTTP answers share one path: an exchange takes the results of its
+// request, digests them into its outputs, and writes what is pending in the
+// words of a form, which is what differs between the wires. Faults strike in
+// the digest, and therefore on all of them.
 //
 // Goroutines: Run's, which owns the core and is the only one that touches it;
 // and those of each face's server, one per HTTP request or gRPC call. They
@@ -76,6 +82,8 @@ type Engine struct {
 	inbox inbox
 	done  chan struct{} // closed when Run has returned
 
+	goTimers bool // Run's alarm is Go's, for tests in virtual time
+
 	jobs    []*job // by ref; Run's
 	touched []*outbox
 	late    lateness
@@ -150,8 +158,8 @@ type job struct {
 func (e *Engine) Run(ctx context.Context) {
 	defer close(e.done)
 	defer e.inbox.close()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	alarm := newAlarm(e.goTimers)
+	defer alarm.close()
 	var ops []op
 	for {
 		e.gate.wait(ctx.Done())
@@ -166,16 +174,14 @@ func (e *Engine) Run(ctx context.Context) {
 		e.storm(now)
 		e.advance(now)
 
-		var tick <-chan time.Time
 		if due, ok := e.core.Due(); ok {
-			timer.Reset(time.Duration(due - trace.Now()))
-			tick = timer.C
+			alarm.set(due)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.inbox.wake:
-		case <-tick:
+		case <-alarm.c:
 		}
 	}
 }

@@ -28,6 +28,7 @@ func TestRunKeepsTheSchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		e.goTimers = true // whose time is the test's
 		ctx, cancel := context.WithCancel(context.Background())
 		go e.Run(ctx)
 		time.Sleep(time.Hour) // idle, in synthetic time

@@ -406,7 +406,10 @@ func (x *exchange) finish(o *output, at int64) {
 	}
 	o.latest = at
 	o.text = append(o.text, o.stops.rest()...)
-	o.text = append(o.text, o.partial...)
+	if len(o.partial) > 0 {
+		// The beginning of a rune that nothing completes.
+		o.text = append(o.text, "\ufffd"...)
+	}
 	o.reason = o.summary.Reason
 	if err := o.summary.Err; err != nil {
 		o.failure = err

@@ -338,7 +338,7 @@ func TestGenerateErrors(t *testing.T) {
 		`{"text":"a","priority":3}`:                               "priority",
 		`{"text":"a","lora_path":"none"}`:                         "none",
 		`{"text":"a","routed_dp_rank":3}`:                         "rank",
-		`{"text":"a","sampling_params":{"max_new_tokens":300}}`:   "Requested token count exceeds the model's maximum context length",
+		`{"text":"a","sampling_params":{"max_new_tokens":200}}`:   "Requested token count exceeds the model's maximum context length",
 		`{"text":"` + strings.Repeat("x", 300) + `"}`:             "The input (300 tokens) is longer than the model's context length (200 tokens).",
 	} {
 		whole := b.generate(body)
@@ -410,6 +410,14 @@ func TestGenerateOverload(t *testing.T) {
 	if err != nil || chatted.status != 200 || !chatted.terminated || chatted.errorMessage != "The request queue is full." {
 		t.Errorf("%+v, %v", chatted, err)
 	}
+	resp, err := b.client.Post(b.vllm+chat, "application/json", strings.NewReader(`{"messages":[{"role":"user","content":"x"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("as vLLM: %s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
 	refused, err := b.post(ctx, b.sglang+chat, `{"messages":[{"role":"user","content":"x"}]}`)
 	if err != nil || refused.status != 503 {
 		t.Errorf("%+v, %v", refused, err)
@@ -452,6 +460,9 @@ func TestAbortRequest(t *testing.T) {
 	if a := b.generate(`{"text":["a","b"],"rid":["x","conv-2"]}`); a.status != 400 {
 		t.Errorf("duplicate in a batch: %s", a.raw)
 	}
+	if a := b.generate(`{"text":"a","rid":"x","sampling_params":{"max_new_tokens":1}}`); a.status != 200 {
+		t.Errorf("the other id of that batch is still taken: %s", a.raw)
+	}
 	abort(`{"rid":""}`)
 	abort(`{"rid":"other"}`)
 	if s := b.e.State(); s.Running != 3 {
@@ -472,7 +483,7 @@ func TestAbortRequest(t *testing.T) {
 			t.Errorf("%s: %d ids, completion_tokens %d", rid, n, g.Meta.CompletionTokens)
 		}
 	}
-	b.settle("conv-2 alone", func(s State) bool { return s.Running == 1 && s.Aborted == 2 })
+	b.settle("conv-2 alone", func(s State) bool { return s.Running == 1 && s.Aborted == 2 && s.Finished == 1 })
 	abort(`{"abort_all":true}`)
 	<-answers["conv-2"]
 	// Its id is free again.
@@ -498,6 +509,9 @@ func TestGenerateStamps(t *testing.T) {
 			if (p != nil) != last {
 				t.Errorf("event %d of %d: %+v", i, len(a.all), m)
 			}
+		}
+		if (m.Sent != nil) != (i == 0 || last) {
+			t.Errorf("event %d of %d tells when the first was sent: %v", i, len(a.all), m.Sent)
 		}
 	}
 	m := a.last().Meta
@@ -581,7 +595,7 @@ func TestSGLangHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if took := time.Since(began); resp.StatusCode != 200 || took < healthStep {
+		if took := time.Since(began); resp.StatusCode != 200 || took < time.Second {
 			t.Errorf("%s: %s after %v", path, resp.Status, took)
 		}
 		if s := b.e.State(); s.GeneratedTokens != before.GeneratedTokens+1 || s.Finished != before.Finished+1 {

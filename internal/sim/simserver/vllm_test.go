@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -408,4 +409,72 @@ func TestEngineUnderLoad(t *testing.T) {
 	cancel()
 	<-ended
 	b.settle("rest", func(s State) bool { return s.Running == 0 })
+}
+
+// On vLLM the lowest priority comes first, and a header names the DP rank.
+func TestVLLMPlacement(t *testing.T) {
+	b := start(t, Options{Sim: sim.Options{MaxRunning: 1, DPSize: 2, PriorityScheduling: true, PreemptionThreshold: new(1000)}})
+	var order []string
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i, priority := range []string{"0", "5", "-5"} {
+		all.Go(func() {
+			body := fmt.Sprintf(`{%s,"max_tokens":100,"ignore_eos":true,"priority":%s}`, hello, priority)
+			if a, err := b.post(context.Background(), b.vllm+chat, body, "X-Data-Parallel-Rank", "1"); err != nil || a.status != 200 {
+				t.Errorf("priority %s: %+v, %v", priority, a, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, priority)
+		})
+		b.settle("a request of rank 1", func(State) bool {
+			ranks := b.e.loadOfRanks()
+			return ranks[0].running+ranks[0].waiting == 0 && ranks[1].running == 1 && ranks[1].waiting == i
+		})
+	}
+	all.Wait()
+	if want := []string{"0", "-5", "5"}; !slices.Equal(order, want) {
+		t.Errorf("they ended in the order %v, want %v", order, want)
+	}
+	if a, err := b.post(context.Background(), b.vllm+chat, `{`+hello+`}`, "X-Data-Parallel-Rank", "x"); err != nil || a.status != 400 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// vLLM, and SGLang on /generate, send the head of a stream before they have
+// anything to say; the OpenAI endpoints of SGLang wait for the first event.
+func TestHeadOfAStream(t *testing.T) {
+	b := start(t, Options{})
+	for url, early := range map[string]bool{b.vllm + chat: true, b.sglang + "/generate": true, b.sglang + chat: false, b.openai + chat: false} {
+		b.faults("stall")
+		before := b.e.State()
+		ctx, cancel := context.WithCancel(context.Background())
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"text":"a","stream":true,`+hello+`}`))
+		req.Header.Set("Content-Type", "application/json")
+		head := make(chan error, 1)
+		go func() {
+			resp, err := b.client.Do(req)
+			head <- err
+			if err == nil {
+				<-ctx.Done()
+				resp.Body.Close()
+			}
+		}()
+		b.settle("a request that runs", func(s State) bool { return s.Received == before.Received+1 && s.Running == 1 })
+		if early {
+			if err := <-head; err != nil {
+				t.Errorf("%s: %v", url, err)
+			}
+			cancel()
+		} else {
+			// It has had its prompt computed, and nothing has come.
+			b.settle("a stall", func(s State) bool { return s.Steps > before.Steps })
+			cancel()
+			if err := <-head; err == nil {
+				t.Errorf("%s: the head came before anything else", url)
+			}
+		}
+		b.settle("rest", func(s State) bool { return s.Running == 0 })
+	}
+	b.faults()
 }

@@ -1,0 +1,81 @@
+package simserver
+
+import (
+	"encoding/binary"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/trace"
+)
+
+// alarm rings when a moment of trace's clock has come. Go's own timers are up to
+// a millisecond late in a process that has nothing else to do, because the wait
+// for events that they sleep in counts in milliseconds; one of the kernel's that
+// is waited for like a socket is some 50 us late.
+type alarm struct {
+	c    chan struct{} // capacity 1
+	late *time.Timer   // Go's, where it is not the kernel's
+	fd   int
+	file *os.File
+	done sync.WaitGroup
+}
+
+// newAlarm makes an alarm. goTimers keeps it to Go's own, whose time may be
+// virtual.
+func newAlarm(goTimers bool) *alarm {
+	a := &alarm{c: make(chan struct{}, 1)}
+	if goTimers {
+		a.late = time.AfterFunc(time.Hour, a.ring)
+		return a
+	}
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		a.late = time.AfterFunc(time.Hour, a.ring)
+		return a
+	}
+	a.fd, a.file = fd, os.NewFile(uintptr(fd), "timerfd")
+	a.done.Go(func() {
+		var b [8]byte
+		for {
+			if _, err := a.file.Read(b[:]); err != nil {
+				return // it was closed
+			}
+			if binary.NativeEndian.Uint64(b[:]) > 0 {
+				a.ring()
+			}
+		}
+	})
+	return a
+}
+
+func (a *alarm) ring() {
+	select {
+	case a.c <- struct{}{}:
+	default:
+	}
+}
+
+// set has it ring at a moment, and no more at the one set before. A ring may be
+// spurious.
+func (a *alarm) set(at int64) {
+	if a.late != nil {
+		a.late.Reset(time.Duration(at - trace.Now()))
+		return
+	}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))} // 0 would disarm it
+	if unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil) != nil {
+		a.ring() // the caller looks at the clock
+	}
+}
+
+func (a *alarm) close() {
+	if a.late != nil {
+		a.late.Stop()
+		return
+	}
+	a.file.Close()
+	a.done.Wait()
+}
