@@ -522,3 +522,56 @@ func TestBenchWorkload(t *testing.T) {
 		t.Errorf("the shared beginning was found in the cache %d times", cached)
 	}
 }
+
+// Two runs are compared from their files: what is slower is found, with what
+// was asked for otherwise.
+func TestReport(t *testing.T) {
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "2ms")
+	slow := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "40ms", "--decode-cost", "2ms")
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	for file, url := range map[string]string{a: e.line("openai"), b: slow.line("openai")} {
+		if out, stderr, code := benchmark(t, url, "--requests", "60", "--output-tokens", "4", "--seed", "3", "--json", file); code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+	}
+	report := func(args ...string) (string, string, int) {
+		cmd := exec.Command(binary, append([]string{"report"}, args...)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		_ = cmd.Run()
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	out, stderr, code := report(a, b, "--json", "-")
+	var c struct {
+		Apart       []string
+		Differences []struct {
+			Metric, Figure, Finding string
+			By                      *float64
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Apart) != 0 {
+		t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+	}
+	found := 0
+	for _, d := range c.Differences {
+		if d.Metric == "ttft_ms" && d.Figure != "p99" && d.Figure != "p999" && d.Figure != "p90" {
+			found++
+			if d.Finding != "higher" || d.By == nil || *d.By < 25 {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d figures of ttft_ms", found)
+	}
+	if out, _, code := report(a); code != 0 || !strings.Contains(out, "60 complete") || !strings.Contains(out, "verdict") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, stderr, code := report(a, filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(stderr, "none.json") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if _, stderr, code := report(a, b, a); code != 2 || !strings.Contains(stderr, "not 3") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
