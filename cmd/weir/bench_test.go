@@ -412,6 +412,25 @@ func TestBenchBadInput(t *testing.T) {
 			}
 		}
 	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(trace, []byte("{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--workload", trace}, 1, "trace.jsonl:2: input_length"},
+		{[]string{"--workload", trace + "l"}, 1, "no such file"},
+		{[]string{"--workload", "synthetic:rate=x"}, 2, "rate"},
+		{[]string{"--workload", trace, "--rate", "3"}, 2, "--rate"},
+		{[]string{"--workload", trace, "--trace-speed", "0"}, 2, "--trace-speed"},
+	} {
+		if stdout, stderr, code := benchmark(t, append([]string{url}, c.args...)...); code != c.code || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	out, stderr, code := benchmark(t, e.line("openai"), "--requests", "2", "--csv", "/dev/full")
 	if code != 1 || !strings.Contains(stderr, "--csv") || !strings.Contains(stderr, "no space left on device") || !strings.Contains(out, "2 complete") {
@@ -463,5 +482,43 @@ func TestBenchAttribution(t *testing.T) {
 				t.Errorf("%+v", band)
 			}
 		})
+	}
+}
+
+// A trace is sent at its own times and lengths, and what its prompts share the
+// engine finds in its cache.
+func TestBenchWorkload(t *testing.T) {
+	g := startGateway(t, "up", "--engines", "1", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "400000")
+	dir := t.TempDir()
+	trace, file := filepath.Join(dir, "trace.jsonl"), filepath.Join(dir, "r.csv")
+	var lines strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&lines, "{\"timestamp\":%d,\"input_length\":%d,\"output_length\":%d,\"hash_ids\":[1,%d]}\n", 200*i, 600+i, 2+i, 100+i)
+	}
+	if err := os.WriteFile(trace, []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code := benchmark(t, g.url, "--admin", g.admin, "--workload", trace, "--trace-speed", "4", "--field", "ignore_eos=true", "--csv", file)
+	if code != 0 || !strings.Contains(out, "(as the workload says, exact)") || !strings.Contains(out, "20 complete") {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	first, cached := int64(0), 0
+	for i, row := range readTable(t, file) {
+		at, err := strconv.ParseInt(row["intended_time"], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = at
+		}
+		if at-first != int64(i)*50e6 || row["prompt_tokens"] != strconv.Itoa(600+i) || row["completion_tokens"] != strconv.Itoa(2+i) || row["engine"] != "sim-1" {
+			t.Errorf("%v", row)
+		}
+		if n, err := strconv.Atoi(row["cached_tokens"]); err == nil && n >= 480 {
+			cached++
+		}
+	}
+	if cached < 18 {
+		t.Errorf("the shared beginning was found in the cache %d times", cached)
 	}
 }
