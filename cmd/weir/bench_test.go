@@ -412,6 +412,25 @@ func TestBenchBadInput(t *testing.T) {
 			}
 		}
 	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(trace, []byte("{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--workload", trace}, 1, "trace.jsonl:2: input_length"},
+		{[]string{"--workload", trace + "l"}, 1, "no such file"},
+		{[]string{"--workload", "synthetic:rate=x"}, 2, "rate"},
+		{[]string{"--workload", trace, "--rate", "3"}, 2, "--rate"},
+		{[]string{"--workload", trace, "--trace-speed", "0"}, 2, "--trace-speed"},
+	} {
+		if stdout, stderr, code := benchmark(t, append([]string{url}, c.args...)...); code != c.code || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	out, stderr, code := benchmark(t, e.line("openai"), "--requests", "2", "--csv", "/dev/full")
 	if code != 1 || !strings.Contains(stderr, "--csv") || !strings.Contains(stderr, "no space left on device") || !strings.Contains(out, "2 complete") {
@@ -463,5 +482,96 @@ func TestBenchAttribution(t *testing.T) {
 				t.Errorf("%+v", band)
 			}
 		})
+	}
+}
+
+// A trace is sent at its own times and lengths, and what its prompts share the
+// engine finds in its cache.
+func TestBenchWorkload(t *testing.T) {
+	g := startGateway(t, "up", "--engines", "1", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "400000")
+	dir := t.TempDir()
+	trace, file := filepath.Join(dir, "trace.jsonl"), filepath.Join(dir, "r.csv")
+	var lines strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&lines, "{\"timestamp\":%d,\"input_length\":%d,\"output_length\":%d,\"hash_ids\":[1,%d]}\n", 200*i, 600+i, 2+i, 100+i)
+	}
+	if err := os.WriteFile(trace, []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code := benchmark(t, g.url, "--admin", g.admin, "--workload", trace, "--trace-speed", "4", "--field", "ignore_eos=true", "--csv", file)
+	if code != 0 || !strings.Contains(out, "(as the workload says, exact)") || !strings.Contains(out, "20 complete") {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	first, cached := int64(0), 0
+	for i, row := range readTable(t, file) {
+		at, err := strconv.ParseInt(row["intended_time"], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = at
+		}
+		if at-first != int64(i)*50e6 || row["prompt_tokens"] != strconv.Itoa(600+i) || row["completion_tokens"] != strconv.Itoa(2+i) || row["engine"] != "sim-1" {
+			t.Errorf("%v", row)
+		}
+		if n, err := strconv.Atoi(row["cached_tokens"]); err == nil && n >= 480 {
+			cached++
+		}
+	}
+	if cached < 18 {
+		t.Errorf("the shared beginning was found in the cache %d times", cached)
+	}
+}
+
+// Two runs are compared from their files: what is slower is found, with what
+// was asked for otherwise.
+func TestReport(t *testing.T) {
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "2ms")
+	slow := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "40ms", "--decode-cost", "2ms")
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	for file, url := range map[string]string{a: e.line("openai"), b: slow.line("openai")} {
+		if out, stderr, code := benchmark(t, url, "--requests", "60", "--output-tokens", "4", "--seed", "3", "--json", file); code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+	}
+	report := func(args ...string) (string, string, int) {
+		cmd := exec.Command(binary, append([]string{"report"}, args...)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		_ = cmd.Run()
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	out, stderr, code := report(a, b, "--json", "-")
+	var c struct {
+		Apart       []string
+		Differences []struct {
+			Metric, Figure, Finding string
+			By                      *float64
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Apart) != 0 {
+		t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+	}
+	found := 0
+	for _, d := range c.Differences {
+		if d.Metric == "ttft_ms" && d.Figure != "p99" && d.Figure != "p999" && d.Figure != "p90" {
+			found++
+			if d.Finding != "higher" || d.By == nil || *d.By < 25 {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d figures of ttft_ms", found)
+	}
+	if out, _, code := report(a); code != 0 || !strings.Contains(out, "60 complete") || !strings.Contains(out, "verdict") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, stderr, code := report(a, filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(stderr, "none.json") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if _, stderr, code := report(a, b, a); code != 2 || !strings.Contains(stderr, "not 3") {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -355,3 +355,84 @@ func TestGuides(t *testing.T) {
 		})
 	}
 }
+
+// With return_token_ids an answer holds the ids that the engine gave, the end id
+// included, and the prompt's, on each path on which weir sees them.
+func TestReturnTokenIDs(t *testing.T) {
+	s := startSim(t, fast...)
+	for _, path := range paths {
+		if path == "relay" {
+			continue // the engine's own affair
+		}
+		t.Run(path, func(t *testing.T) {
+			g := startGateway(t, "serve", "--engine", s.spec(path))
+			type answer struct {
+				Choices []struct {
+					Text    string
+					Delta   struct{ Content string }
+					Message struct{ Content string }
+					Tokens  []uint32 `json:"token_ids"`
+					Prompt  []uint32 `json:"prompt_token_ids"`
+				}
+				Prompt []uint32 `json:"prompt_token_ids"`
+				Usage  *struct {
+					Prompt     int `json:"prompt_tokens"`
+					Completion int `json:"completion_tokens"`
+				}
+			}
+			for _, ask := range []string{
+				`/v1/completions {"model":"weir-sim","prompt":"Once upon a time","max_tokens":12,"ignore_eos":true`,
+				`/v1/chat/completions {"model":"weir-sim","messages":[{"role":"user","content":"Once upon"}],"max_tokens":12,"ignore_eos":true`,
+			} {
+				url, body, _ := strings.Cut(ask, " ")
+				var texts []string
+				for _, streamed := range []string{`,"stream":true,"stream_options":{"include_usage":true}`, ``} {
+					a := post(t, g.url+url, body+`,"return_token_ids":true`+streamed+`}`)
+					if a.status != 200 || a.err != nil {
+						t.Fatalf("%d %s: %v", a.status, a.body, a.err)
+					}
+					var text string
+					var tokens, prompt []uint32
+					said := 0
+					for _, event := range strings.Split(strings.TrimSpace(string(a.body)), "\n\n") {
+						event = strings.TrimPrefix(event, "data: ")
+						if event == "[DONE]" {
+							continue
+						}
+						var c answer
+						if err := json.Unmarshal([]byte(event), &c); err != nil {
+							t.Fatalf("%s: %v", event, err)
+						}
+						for _, choice := range c.Choices {
+							text += choice.Text + choice.Delta.Content + choice.Message.Content
+							tokens, prompt = append(tokens, choice.Tokens...), append(prompt, choice.Prompt...)
+						}
+						if prompt = append(prompt, c.Prompt...); c.Usage != nil {
+							said = c.Usage.Completion
+							if c.Usage.Prompt != len(prompt) {
+								t.Errorf("%d ids of a prompt of %d", len(prompt), c.Usage.Prompt)
+							}
+						}
+					}
+					if len(tokens) != 12 || said != 12 {
+						t.Errorf("%d ids, usage %d: %s", len(tokens), said, a.body)
+					}
+					list, err := json.Marshal(tokens)
+					if err != nil {
+						t.Fatal(err)
+					}
+					back := post(t, g.url+"/detokenize", `{"model":"weir-sim","tokens":`+string(list)+`}`)
+					var decoded struct{ Prompt string }
+					if err := json.Unmarshal(back.body, &decoded); err != nil || decoded.Prompt != text {
+						t.Errorf("the ids are %q, the text is %q: %v", decoded.Prompt, text, err)
+					}
+					texts = append(texts, text)
+				}
+				if texts[0] != texts[1] {
+					t.Errorf("streamed %q, whole %q", texts[0], texts[1])
+				}
+			}
+			g.interrupt()
+		})
+	}
+}

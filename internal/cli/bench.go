@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -40,6 +41,9 @@ type benchCommand struct {
 	Burstiness   float64           `placeholder:"K" help:"The same as vLLM's bench says it: the shape of the gamma distribution, 1/CV². Less than 1 comes in bursts."`
 	Requests     int               `placeholder:"N" help:"Requests to send in all."`
 	Duration     time.Duration     `placeholder:"D" help:"Time in which requests are begun."`
+	Workload     string            `placeholder:"SPEC" help:"Instead of --rate or --concurrency and the lengths: a trace FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, or synthetic:SETTINGS, as weir engine --offline takes them (docs/offline.md): ramps, steps, drawn lengths, shared prefixes, users who think."`
+	TraceSpeed   float64           `default:"1" placeholder:"X" help:"Divide a trace's arrival times: 2 is twice its rate (${default})."`
+	TraceBlock   int               `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
 	Timeout      time.Duration     `default:"10m" help:"Bound of one request (${default})."`
 	InputTokens  int               `default:"32" placeholder:"N" help:"Length of the prompts (${default}); exact with --tokenizer."`
 	OutputTokens int               `default:"64" placeholder:"N" help:"max_tokens of each request (${default})."`
@@ -66,6 +70,8 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:8000 --rate 50 --arrival gamma --cv 3 --requests 3000 --jsonl requests.jsonl
   weir bench http://127.0.0.1:8000 --model my-model --tokenizer ~/models/my-model --input-tokens 1000 --concurrency 8 --requests 64
   weir bench http://127.0.0.1:30000 --api sglang-generate --verify off --concurrency 8 --requests 64 --json -
+  weir bench http://127.0.0.1:8000 --workload mooncake.jsonl --trace-speed 2 --duration 10m --field ignore_eos=true
+  weir bench http://127.0.0.1:8000 --workload 'synthetic:rate=ramp(1,30,2m),input=lognormal(800,600),output=200,prefix=1000,groups=20,zipf=1'
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
   weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
@@ -121,6 +127,13 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Workload != "" {
+		var trace openFiles
+		defer func() { trace.close() }()
+		if plan.Workload, err = c.workload(&trace); err != nil {
+			return err
+		}
+	}
 	// A file that cannot be written is known before the time is spent.
 	files, err := c.open()
 	if err != nil {
@@ -147,7 +160,11 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	switch {
 	case c.Rate > 0 && c.Concurrency > 0:
 		return plan, wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
-	case c.Requests == 0 && c.Duration == 0:
+	case c.Workload != "" && (c.Rate != 0 || c.Concurrency != 0):
+		return plan, wrongf("--workload says when requests are sent: drop --rate and --concurrency")
+	case c.TraceSpeed <= 0 || c.TraceBlock <= 0:
+		return plan, wrongf("--trace-speed and --trace-block must be positive")
+	case c.Requests == 0 && c.Duration == 0 && c.Workload == "":
 		return plan, wrongf("say how much to send: --requests N or --duration D")
 	case c.CV < 0 || c.Burstiness < 0:
 		return plan, wrongf("--cv and --burstiness must be positive")
@@ -169,6 +186,39 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		plan.Body[name] = v
 	}
 	return plan, c.folder(ctx, &plan)
+}
+
+// workload opens what --workload names. A trace is read once to its end before
+// anything is sent, so that a line that is wrong costs no run.
+func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
+	o := workload.Options{Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.Requests, For: c.Duration}
+	kind, rest := workload.SplitSpec(c.Workload)
+	if kind == workload.SyntheticKind {
+		w, err := workload.NewSynthetic(rest, o)
+		if err != nil {
+			return nil, wrongf("--workload: %w", err)
+		}
+		return w, nil
+	}
+	open := func() (*workload.Workload, error) {
+		in, err := files.open(rest)
+		if err != nil {
+			return nil, err
+		}
+		return workload.NewTrace(in, rest, kind, o)
+	}
+	w, err := open()
+	var r workload.Request
+	for err == nil {
+		err = w.Next(&r)
+	}
+	if errors.Is(err, io.EOF) {
+		w, err = open()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--workload: %w", err)
+	}
+	return w, nil
 }
 
 // load carries out the plan and writes its report, and says whether requests

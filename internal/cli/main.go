@@ -22,6 +22,7 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Run the gateway in front of engines."`
 	Engine  engineCommand  `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
 	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
+	Report  reportCommand  `cmd:"" help:"Print a report of weir bench, or compare two."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 
 	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`

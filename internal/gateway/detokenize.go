@@ -14,6 +14,7 @@ func (x *exchange) startOutput() {
 		StopStrings: x.req.Stop, SkipSpecial: true, Keep: x.startReply(),
 	})
 	x.out, x.answer, x.tokens, x.started = x.out[:0], x.answer[:0], 0, false
+	x.answerIDs = x.answerIDs[:0]
 	x.rec.FirstReceived = 0
 }
 
@@ -22,10 +23,9 @@ func (x *exchange) startOutput() {
 // engine is told to stop, and what it still sends is dropped with the mailbox.
 func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
-	var used int
 	var stopped bool
-	x.piece, used, stopped = x.detok.Append(x.piece[:0], c.IDs)
-	x.tokens += used
+	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], c.IDs)
+	x.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
 		x.piece, stopped = x.detok.Finish(x.piece)
 	}

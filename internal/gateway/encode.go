@@ -21,11 +21,17 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 			x.out = x.enc.AppendStart(x.out, int(c.Choice))
 		}
 	}
+	ids := x.saidIDs(c)
 	switch {
 	case x.reply != nil && x.reply.parser != nil:
 		x.encodeEvents(c)
+		if x.req.Stream && len(ids) > 0 {
+			x.out = x.enc.AppendIDs(x.out, int(c.Choice), ids)
+		}
 	case !x.req.Stream:
 		x.answer = append(x.answer, x.piece...)
+	case len(ids) > 0:
+		x.out = x.enc.AppendTextIDs(x.out, int(c.Choice), x.piece, ids)
 	case len(x.piece) > 0:
 		x.out = x.enc.AppendText(x.out, int(c.Choice), x.piece)
 	}
@@ -41,6 +47,19 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 	}
 	x.end(c, reason)
 	return nil
+}
+
+// saidIDs gives the ids of a cell that the client asked to be told, of an answer
+// that is not streamed later.
+func (x *exchange) saidIDs(c *stream.Cell) []uint32 {
+	if !x.req.ReturnTokenIDs {
+		return nil
+	}
+	ids := c.IDs[:x.used]
+	if !x.req.Stream {
+		x.answerIDs = append(x.answerIDs, ids...)
+	}
+	return ids
 }
 
 // engineError is why the engine ended a generation that is not whole. What the
@@ -76,7 +95,7 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 		}
 		x.out = x.enc.AppendDone(x.out)
 	} else {
-		answer := openai.Answer{Text: x.answer}
+		answer := openai.Answer{Text: x.answer, TokenIDs: x.answerIDs}
 		if r := x.reply; r != nil {
 			answer.Reasoning, answer.Calls = r.reasoning, r.calls
 		}
@@ -88,6 +107,6 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 func (x *exchange) answerOptions() openai.StreamOptions {
 	return openai.StreamOptions{
 		Endpoint: x.endpoint, ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(),
-		Model: x.head.Model, IncludeUsage: x.req.IncludeUsage,
+		Model: x.head.Model, IncludeUsage: x.req.IncludeUsage, TokenIDs: x.req.ReturnTokenIDs, PromptIDs: x.ids,
 	}
 }

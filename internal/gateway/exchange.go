@@ -82,6 +82,8 @@ type exchange struct {
 	enc           *openai.Stream
 	piece         []byte      // text of the cell at hand
 	answer        []byte      // the whole content, when not streamed
+	answerIDs     []uint32    // and its ids, where they are asked for
+	used          int         // ids of the cell at hand that count, up to a stop string
 	out           []byte      // encoded, not yet written
 	tokens        int         // ids consumed of the current attempt
 	started       bool        // the stream's first event is encoded

@@ -16,7 +16,7 @@ type account struct {
 	first     int64 // earliest intended time, ns
 	last      int64 // latest byte, ns
 	moments   []moment
-	exact     int // the length asked for, where it is exact
+	exact     bool // the length asked for is the server's
 	started   runtimeFigures
 	ttft      latency.Recorder
 	answer    latency.Recorder
@@ -34,9 +34,9 @@ type account struct {
 // longestLatency is that which percentiles tell apart.
 const longestLatency = 2 * time.Hour
 
-// newAccount opens the account of a run; exact is the length of the prompts in
-// the server's tokens, 0 where it is not known.
-func newAccount(exact int) *account {
+// newAccount opens the account of a run; exact says that the lengths of prompts
+// are in the server's tokens.
+func newAccount(exact bool) *account {
 	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact}
 	a.r.Errors = map[Kind]int{}
 	a.r.Examples = map[Kind]string{}
@@ -73,7 +73,7 @@ func (a *account) add(s *Sample) {
 			r.Examples[s.Kind] = s.Detail
 		}
 	}
-	if a.exact > 0 && s.HasUsage && s.PromptTokens != a.exact {
+	if a.exact && s.HasUsage && s.PromptTokens != s.AskedInput {
 		r.InputTokensOff++
 	}
 	r.Lost += s.Lost

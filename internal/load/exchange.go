@@ -25,6 +25,7 @@ type exchange struct {
 	storage []byte // of the rendered request
 	wire    []byte // the rendered request
 	id      string // its X-Request-Id
+	ask     ask
 	bodyBuf []byte // of a response that is not a stream
 }
 
@@ -49,7 +50,8 @@ func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
 	s.reset(index, intended)
-	s.RequestID = x.id
+	s.RequestID, s.AskedInput, s.AskedOutput = x.id, x.ask.input, x.ask.output
+	x.judge.maxTokens = x.ask.output
 	s.Started = trace.Now()
 	x.judge.reset()
 	x.events = sse.Parser{Max: maxBody}

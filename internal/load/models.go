@@ -17,6 +17,7 @@ const modelsTimeout = 10 * time.Second
 
 // Models asks the server of a plan for the names of its models.
 func Models(ctx context.Context, plan Plan) ([]string, error) {
+	plan.Requests = max(1, plan.Requests) // how much is sent does not matter here
 	t, err := plan.normalize()
 	if err != nil {
 		return nil, err

@@ -22,22 +22,29 @@ func (m *message) native(p *Plan) error {
 	if !p.NoStream {
 		b = append(b, `"stream":true,`...)
 	}
-	b = append(b, `"sampling_params":{`...)
-	from := len(b)
-	if p.OutputTokens > 0 {
-		b = strconv.AppendInt(append(b, `,"max_new_tokens":`...), int64(p.OutputTokens), 10)
-	}
-	b, err := appendFields(b, p.Body, func(name string) bool { return samplingFields[name] })
+	other, err := appendFields(nil, p.Body, func(name string) bool { return !samplingFields[name] })
 	if err != nil {
 		return err
 	}
-	if len(b) > from { // the first has no comma before it
-		b = append(b[:from], b[from+1:]...)
+	if len(other) > 0 { // its comma comes after it instead of before
+		b = append(append(b, other[1:]...), ',')
 	}
-	b, err = appendFields(append(b, '}'), p.Body, func(name string) bool { return !samplingFields[name] })
-	m.before, m.after = append(b, `,"text":"`...), []byte(`"}`)
+	m.before = append(b, `"text":"`...)
+	sampling, err := appendFields(nil, p.Body, func(name string) bool { return samplingFields[name] })
+	if err != nil {
+		return err
+	}
+	if m.limited = p.OutputTokens > 0 || p.Workload != nil; m.limited {
+		m.after, m.tail = []byte(`","sampling_params":{"max_new_tokens":`), sampling
+	} else {
+		m.after = []byte(`","sampling_params":{`)
+		if len(sampling) > 0 {
+			m.tail = sampling[1:]
+		}
+	}
+	m.tail = append(m.tail, "}}"...)
 	m.fixed(p)
-	return err
+	return nil
 }
 
 // nativeReply reads the events of SGLang's /generate: whole answers so far, or

@@ -161,7 +161,7 @@ func TestNativeRequest(t *testing.T) {
 		if m.prompts, err = newPrompts(&p); err != nil {
 			t.Fatal(err)
 		}
-		wire, _ := m.render(nil, 42)
+		wire, _ := m.render(nil, &ask{index: 42, input: p.InputTokens, output: p.OutputTokens})
 		req, body := parseRequest(t, string(wire))
 		var got struct {
 			RID      string `json:"rid"`

@@ -44,6 +44,11 @@ type Plan struct {
 	// CV is the coefficient of variation of the gaps, of arrival gamma only.
 	CV float64
 
+	// Workload, when set, says what is sent and when, in place of the two loops and
+	// of the lengths: a trace or a synthetic workload. Its prompts are words, as many
+	// as it has tokens, and have a beginning in common where it says so.
+	Workload *workload.Workload
+
 	// Requests bounds the number sent.
 	Requests int
 	// Duration bounds the time in which requests are begun; those in flight
@@ -135,7 +140,10 @@ func (p *Plan) normalize() (*target, error) {
 	if p.InputTokens == 0 {
 		p.InputTokens = defaultInputTokens
 	}
-	if p.Rate == 0 && p.Concurrency == 0 {
+	if p.Workload != nil && p.Workload.Closed != nil {
+		p.Concurrency = p.Workload.Closed.Users
+	}
+	if p.Rate == 0 && p.Concurrency == 0 && p.Workload == nil {
 		p.Concurrency = 1
 	}
 	if err := p.check(); err != nil {
@@ -172,7 +180,10 @@ func (p *Plan) check() error {
 	if p.Rate > 0 && p.Concurrency > 0 {
 		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
 	}
-	if p.Requests == 0 && p.Duration == 0 {
+	if p.Workload != nil && (p.Rate > 0 || p.Prompt != "") {
+		return fmt.Errorf("workload: it has arrivals and prompts of its own; drop rate and prompt")
+	}
+	if p.Requests == 0 && p.Duration == 0 && p.Workload == nil {
 		return fmt.Errorf("requests or duration: give at least one")
 	}
 	if p.NoStream && (p.HangUpAfter > 0 || p.StopReadingAfter > 0) {

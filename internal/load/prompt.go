@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+
+	"weir/internal/workload"
 )
 
 // prompts makes the generated prompts of a run.
@@ -57,19 +59,46 @@ func newPrompts(p *Plan) (prompts, error) {
 			leastWords, len(out.words), len(words))
 	}
 	out.around, out.exact = base-2, true
-	if p.InputTokens <= out.around {
-		return prompts{}, fmt.Errorf("input-tokens %d: the chat template and special tokens alone are %d; give at least %d", p.InputTokens, out.around, out.around+1)
+	length := p.InputTokens
+	if p.Workload != nil {
+		length = out.around + 100
+	}
+	if length <= out.around {
+		return prompts{}, fmt.Errorf("input-tokens %d: the chat template and special tokens alone are %d; give at least %d", length, out.around, out.around+1)
 	}
 	for i := range checkedPrompts {
-		n, err := p.Count(string(out.append(nil, p.Seed, i, p.InputTokens)))
+		n, err := p.Count(string(out.append(nil, p.Seed, i, length)))
 		if err != nil {
 			return prompts{}, fmt.Errorf("input-tokens: %w", err)
 		}
-		if n != p.InputTokens {
+		if n != length {
 			return prompts{}, errors.New("input-tokens: this tokenizer does not count a prompt as the sum of its words, so lengths cannot be exact; without --tokenizer they are approximate")
 		}
 	}
 	return out, nil
+}
+
+// appendParts appends the prompt of a workload's request, of n tokens in all:
+// each part has words of its own key, so that prompts have a beginning in common
+// where their parts do. What the server counts around a prompt is taken off its
+// end.
+func (p *prompts) appendParts(dst []byte, seed uint64, parts []workload.Part, n int) []byte {
+	left, first := max(1, n-p.around), true
+	for _, part := range parts {
+		rng := rand.NewPCG(part.Key, seed^promptStream)
+		for range min(part.Tokens, left) {
+			if !first {
+				dst = append(dst, ' ')
+			}
+			first = false
+			dst = append(dst, p.words[(rng.Uint64()>>32)*uint64(len(p.words))>>32]...)
+			left--
+		}
+	}
+	if first { // an empty prompt is no request
+		dst = append(dst, p.words[0]...)
+	}
+	return dst
 }
 
 // append appends the prompt of the i-th request: as many words as make up n

@@ -26,8 +26,15 @@ type Report struct {
 	Rate        float64          `json:"rate,omitempty"`
 	Arrival     workload.Arrival `json:"arrival,omitempty"`
 	CV          float64          `json:"burst_cv,omitempty"`
-	Seed        uint64           `json:"seed"`
-	Started     time.Time        `json:"started"`
+	// Workload is the kind of the workload that said what to send; Skipped counts
+	// its requests without output, which were not sent, and Problem says why it
+	// ended early.
+	Workload string `json:"workload,omitempty"`
+	Skipped  int    `json:"skipped,omitempty"`
+	Problem  string `json:"problem,omitempty"`
+
+	Seed    uint64    `json:"seed"`
+	Started time.Time `json:"started"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
 	// Interrupted says that the run was cancelled before its plan was done.
@@ -117,7 +124,7 @@ func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Com
 // measured. A run whose requests were all abandoned as planned did what it was
 // told.
 func (r *Report) Failed() bool {
-	return r.Corrupt > 0 || r.Errored > 0 || r.Complete+r.Abandoned == 0
+	return r.Problem != "" || r.Corrupt > 0 || r.Errored > 0 || r.Complete+r.Abandoned == 0
 }
 
 // JSON writes the report as one object.
@@ -162,13 +169,19 @@ func (r *Report) Text(w io.Writer) error {
 		fmt.Fprintf(&b, "  %-14s %6d  e.g. %s\n", kind, r.Errors[kind], r.Examples[kind])
 	}
 	fmt.Fprintf(&b, "tokens      %d out, %d prompt", r.Tokens, r.PromptTokens)
+	length := "as the workload says"
+	if r.Workload == "" {
+		length = fmt.Sprintf("%d a prompt", r.InputTokens)
+	}
 	switch {
 	case r.InputTokensExact && r.InputTokensOff > 0:
-		fmt.Fprintf(&b, " (%d a prompt by the tokenizer given; in %d answers the server counts otherwise)", r.InputTokens, r.InputTokensOff)
+		fmt.Fprintf(&b, " (%s by the tokenizer given; in %d answers the server counts otherwise)", length, r.InputTokensOff)
 	case r.InputTokensExact:
-		fmt.Fprintf(&b, " (%d a prompt, exact)", r.InputTokens)
+		fmt.Fprintf(&b, " (%s, exact)", length)
+	case r.Workload != "":
+		fmt.Fprintf(&b, " (%s, in words of about one token: approximate, --tokenizer DIR makes it exact)", length)
 	case r.InputTokens > 0:
-		fmt.Fprintf(&b, " (about %d a prompt: approximate, --tokenizer DIR makes it exact)", r.InputTokens)
+		fmt.Fprintf(&b, " (about %s: approximate, --tokenizer DIR makes it exact)", length)
 	}
 	b.WriteByte('\n')
 	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.2f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
@@ -203,13 +216,19 @@ func (r *Report) table(b *strings.Builder) {
 	}
 }
 
+// open says that requests were sent however many were in flight.
+func (r *Report) open() bool { return r.Rate > 0 || r.Workload != "" && r.Concurrency == 0 }
+
 // mode describes how requests were sent.
 func (r *Report) mode() string {
 	kind := "streaming"
 	if !r.Stream {
 		kind = "not streaming"
 	}
-	if r.Rate > 0 {
+	switch {
+	case r.Workload != "" && r.Concurrency == 0:
+		return fmt.Sprintf("%s, open loop of a workload (%s), seed %d", kind, r.Workload, r.Seed)
+	case r.Rate > 0:
 		process := string(r.Arrival)
 		if r.CV > 0 {
 			process = fmt.Sprintf("%s with CV %g", process, r.CV)

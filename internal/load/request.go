@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"weir/internal/workload"
 )
 
 // words are what generated prompts are made of: short, common, lower-case, so
@@ -33,7 +35,16 @@ type message struct {
 	named   bool   // requests have ids
 	length  []byte // what is between the number and the value of Content-Length
 	before  []byte // body up to the prompt, after the id
-	after   []byte // body after it
+	after   []byte // body after it, up to the value of max_tokens where there is one
+	limited bool   // there is one
+	tail    []byte // body after that
+}
+
+// ask is what one request of a run is.
+type ask struct {
+	index         int
+	parts         []workload.Part // of its prompt, in a workload
+	input, output int             // tokens
 }
 
 // indexDigits is the width of a request's number in its id: ids of one width,
@@ -82,21 +93,21 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 			b = append(b, `,"stream_options":{"include_usage":true}`...)
 		}
 	}
-	if p.OutputTokens > 0 {
-		b = append(b, `,"max_tokens":`...)
-		b = strconv.AppendInt(b, int64(p.OutputTokens), 10)
-	}
 	b, err := appendFields(b, p.Body, func(string) bool { return true })
 	if err != nil {
 		return nil, err
 	}
 	if p.API == Chat {
 		m.before = append(b, `,"messages":[{"role":"user","content":"`...)
-		m.after = []byte(`"}]}`)
+		m.after = []byte(`"}]`)
 	} else {
 		m.before = append(b, `,"prompt":"`...)
-		m.after = []byte(`"}`)
+		m.after = []byte(`"`)
 	}
+	if m.limited = p.OutputTokens > 0 || p.Workload != nil; m.limited {
+		m.after = append(m.after, `,"max_tokens":`...)
+	}
+	m.tail = []byte("}")
 	m.fixed(p)
 	return m, nil
 }
@@ -146,10 +157,11 @@ func (m *message) id(i int) string {
 // lengthDigits is room for any Content-Length that fits a body in memory.
 const lengthDigits = 19
 
-// render builds the i-th request as it goes on the wire, in buf's storage, and
+// render builds a request as it goes on the wire, in buf's storage, and
 // returns it and the storage for the next call. Generated prompts need no
 // escaping: they are lower-case words.
-func (m *message) render(buf []byte, i int) (wire, storage []byte) {
+func (m *message) render(buf []byte, a *ask) (wire, storage []byte) {
+	i := a.index
 	// The body's length is known only once it is written, so that the head is
 	// put right before it afterwards.
 	room := len(m.head) + indexDigits + len(m.length) + lengthDigits + len("\r\n\r\n")
@@ -163,9 +175,17 @@ func (m *message) render(buf []byte, i int) (wire, storage []byte) {
 	}
 	buf = append(buf, m.before...)
 	if m.plan.Prompt == "" {
-		buf = m.prompts.append(buf, m.plan.Seed, i, m.plan.InputTokens)
+		if a.parts != nil {
+			buf = m.prompts.appendParts(buf, m.plan.Seed, a.parts, a.input)
+		} else {
+			buf = m.prompts.append(buf, m.plan.Seed, i, a.input)
+		}
 	}
 	buf = append(buf, m.after...)
+	if m.limited {
+		buf = strconv.AppendInt(buf, int64(a.output), 10)
+	}
+	buf = append(buf, m.tail...)
 
 	var digits [lengthDigits]byte
 	length := strconv.AppendInt(digits[:0], int64(len(buf)-room), 10)

@@ -38,9 +38,9 @@ func TestRequestRendering(t *testing.T) {
 		if m.prompts, err = newPrompts(&p); err != nil {
 			t.Fatal(err)
 		}
-		wire, storage := m.render(nil, 0)
+		wire, storage := m.render(nil, &ask{input: p.InputTokens, output: p.OutputTokens})
 		first := string(wire)
-		wire, _ = m.render(storage, 0)
+		wire, _ = m.render(storage, &ask{input: p.InputTokens, output: p.OutputTokens})
 		if string(wire) != first {
 			t.Error("the same request is rendered in two ways")
 		}
@@ -68,7 +68,7 @@ func TestRequestRendering(t *testing.T) {
 		if p.Prompt != "" && (prompt != p.Prompt || got.Seed != 3) || p.Prompt == "" && len(strings.Fields(prompt)) != 50 {
 			t.Errorf("prompt %q of body %s", prompt, body)
 		}
-		if other, _ := m.render(nil, 1); p.Prompt == "" && string(other) == first {
+		if other, _ := m.render(nil, &ask{index: 1, input: p.InputTokens, output: p.OutputTokens}); p.Prompt == "" && string(other) == first {
 			t.Error("two requests have the same prompt")
 		}
 	}

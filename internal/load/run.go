@@ -2,10 +2,11 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weir/internal/trace"
@@ -19,6 +20,58 @@ type runner struct {
 	message *message
 	account *account
 	wg      sync.WaitGroup // of the goroutines that carry out requests
+
+	// Of a workload, whose source is asked by one goroutine at a time.
+	mu      sync.Mutex
+	next    workload.Request
+	begun   int
+	skipped int   // requests without output, as traces have failed ones
+	broken  error // what ended the source early
+}
+
+// prepare renders the next request of the run, and gives when it is to be sent
+// since the start; ok is false when there is none.
+func (r *runner) prepare(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
+	if when, ok = r.draw(x, at); !ok {
+		return 0, false
+	}
+	if r.plan.Workload == nil {
+		x.wire, x.storage = r.message.render(x.storage, &x.ask)
+	}
+	x.id = r.message.id(x.ask.index)
+	return when, true
+}
+
+// draw decides what the next request is.
+func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.plan.Requests > 0 && r.begun >= r.plan.Requests {
+		return 0, false
+	}
+	x.ask = ask{index: r.begun, input: r.plan.InputTokens, output: r.plan.OutputTokens}
+	r.begun++
+	if w := r.plan.Workload; w == nil {
+		when = at()
+	} else {
+		for r.next.Output = 0; r.next.Output == 0; {
+			if err := w.Next(&r.next); err != nil {
+				if !errors.Is(err, io.EOF) && r.broken == nil {
+					r.broken = err
+				}
+				return 0, false
+			}
+			if r.next.Output == 0 {
+				r.skipped++
+			}
+		}
+		when = r.next.At
+		x.ask.parts, x.ask.input, x.ask.output = r.next.Parts, r.next.Input(), r.next.Output
+		// The parts are the source's until it is asked again.
+		x.wire, x.storage = r.message.render(x.storage, &x.ask)
+		x.ask.parts = nil
+	}
+	return when, true
 }
 
 // Run carries out a plan and reports what it measured. The report covers
@@ -44,28 +97,29 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if r.message.prompts, err = newPrompts(&r.plan); err != nil {
 		return nil, err
 	}
-	exact := 0
-	if r.message.prompts.exact {
-		exact = r.plan.InputTokens
-	}
-	r.account = newAccount(exact)
+	r.account = newAccount(r.message.prompts.exact)
 	started := time.Now()
-	if plan.Rate > 0 {
-		err = r.open(ctx)
-	} else {
+	if r.plan.Concurrency > 0 {
 		r.closed(ctx)
-	}
-	if err != nil {
+	} else if err = r.open(ctx); err != nil {
 		return nil, err
 	}
 	report := r.account.report()
-	if plan.Prompt == "" {
-		report.InputTokens = r.plan.InputTokens
+	report.InputTokensExact = r.message.prompts.exact
+	if plan.Workload != nil {
+		report.Workload, report.Skipped = string(plan.Workload.Kind), r.skipped
+		if r.broken != nil {
+			report.Problem = r.broken.Error()
+		}
+	} else {
+		report.OutputTokens = r.plan.OutputTokens
+		if plan.Prompt == "" {
+			report.InputTokens = r.plan.InputTokens
+		}
 	}
-	report.InputTokensExact, report.OutputTokens = exact > 0, r.plan.OutputTokens
 	report.URL, report.API, report.Model = plan.URL, plan.API, model
 	report.Stream, report.Verified = !plan.NoStream, plan.Verify != nil
-	report.Concurrency, report.Rate, report.Seed = plan.Concurrency, plan.Rate, plan.Seed
+	report.Concurrency, report.Rate, report.Seed = r.plan.Concurrency, plan.Rate, plan.Seed
 	if plan.Rate > 0 {
 		report.Arrival = plan.Arrival
 		if report.Arrival == "" {
@@ -80,30 +134,37 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 }
 
 // closed runs the closed loop: each worker begins a request when its last one
-// ended.
+// ended and it has thought.
 func (r *runner) closed(ctx context.Context) {
-	var next atomic.Int64
 	var end time.Time
-	if r.plan.Duration > 0 {
-		end = time.Now().Add(r.plan.Duration)
+	duration, think := r.plan.Duration, time.Duration(0)
+	if w := r.plan.Workload; w != nil {
+		think = w.Closed.Think
+		if w.For > 0 && (duration == 0 || w.For < duration) {
+			duration = w.For
+		}
+	}
+	if duration > 0 {
+		end = time.Now().Add(duration)
 	}
 	for range r.plan.Concurrency {
 		r.wg.Go(func() {
 			x := newExchange(&r.plan, r.client, r.plan.Verify)
 			for ctx.Err() == nil {
-				i := int(next.Add(1) - 1)
-				if r.plan.Requests > 0 && i >= r.plan.Requests {
-					return
-				}
 				if !end.IsZero() && !time.Now().Before(end) {
 					return
 				}
-				// A user of a closed loop thinks for no time, but the prompt is the
-				// generator's to write: it is there before the request is due.
-				x.wire, x.storage = r.message.render(x.storage, i)
-				x.id = r.message.id(i)
-				r.one(ctx, x, i, trace.Now())
-				if x.sample.Kind == KindConnect && !pause(ctx, reconnectPause) {
+				// The prompt is the generator's to write: it is there before the request
+				// is due.
+				if _, ok := r.prepare(x, func() time.Duration { return 0 }); !ok {
+					return
+				}
+				r.one(ctx, x, trace.Now())
+				rest := think
+				if x.sample.Kind == KindConnect {
+					rest = max(rest, reconnectPause)
+				}
+				if rest > 0 && !pause(ctx, rest) {
 					return
 				}
 			}
@@ -131,41 +192,42 @@ func pause(ctx context.Context, d time.Duration) bool {
 // open runs the open loop: the schedule begins requests, however many are in
 // flight. It keeps its OS thread, because it sleeps outside Go's timers.
 func (r *runner) open(ctx context.Context) error {
-	schedule, err := workload.NewSchedule(r.plan.loop(), r.plan.Seed)
-	if err != nil {
-		return err
+	var at func() time.Duration
+	if r.plan.Workload == nil {
+		schedule, err := workload.NewSchedule(r.plan.loop(), r.plan.Seed)
+		if err != nil {
+			return err
+		}
+		at = schedule.Next
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var spare sync.Pool
 	defer r.wg.Wait()
 	start := trace.Now()
-	for i := 0; r.plan.Requests == 0 || i < r.plan.Requests; i++ {
-		at := schedule.Next()
-		if r.plan.Duration > 0 && at >= r.plan.Duration {
-			return nil
-		}
+	for {
 		x, ok := spare.Get().(*exchange)
 		if !ok {
 			x = newExchange(&r.plan, r.client, r.plan.Verify)
 		}
-		x.wire, x.storage = r.message.render(x.storage, i)
-		x.id = r.message.id(i)
-		intended := start + int64(at)
+		when, ok := r.prepare(x, at)
+		if !ok || r.plan.Duration > 0 && when >= r.plan.Duration {
+			return nil
+		}
+		intended := start + int64(when)
 		if !waitUntil(ctx, intended) {
 			return nil
 		}
 		r.wg.Go(func() {
-			r.one(ctx, x, i, intended)
+			r.one(ctx, x, intended)
 			spare.Put(x)
 		})
 	}
-	return nil
 }
 
 // one carries out a request that has been rendered.
-func (r *runner) one(ctx context.Context, x *exchange, i int, intended int64) {
-	x.do(ctx, i, intended)
+func (r *runner) one(ctx context.Context, x *exchange, intended int64) {
+	x.do(ctx, x.ask.index, intended)
 	r.account.add(&x.sample)
 	if r.plan.OnSample != nil {
 		r.plan.OnSample(&x.sample)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -368,4 +369,77 @@ func TestReuse(t *testing.T) {
 	}
 	<-served
 	_ = l.Close()
+}
+
+// A workload's requests are sent as it says: their lengths, their times, and the
+// beginnings that they share.
+func TestWorkload(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	url := e.start(t)
+	const trace = `{"timestamp":0,"input_length":600,"output_length":3,"hash_ids":[1,2]}
+{"timestamp":100,"input_length":700,"output_length":5,"hash_ids":[1,3]}
+{"timestamp":150,"input_length":9,"output_length":0}
+{"timestamp":400,"input_length":20,"output_length":2,"hash_ids":[9]}
+`
+	open := func(text string, o workload.Options) *workload.Workload {
+		w, err := workload.NewTrace(strings.NewReader(text), "trace.jsonl", workload.Mooncake, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	for _, api := range []API{Chat, Completions} {
+		e.requests = nil
+		var mu sync.Mutex
+		var samples []Sample
+		r, err := Run(t.Context(), Plan{URL: url, API: api, Model: "m", Workload: open(trace, workload.Options{Speed: 2}), Verify: e.vocab, Timeout: 20 * time.Second,
+			OnSample: func(s *Sample) {
+				mu.Lock()
+				defer mu.Unlock()
+				samples = append(samples, *s)
+			}})
+		if err != nil || r.Requests != 3 || r.Complete != 3 || r.Skipped != 1 || r.Tokens != 10 || r.Workload != "mooncake" || r.Failed() {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		slices.SortFunc(samples, func(a, b Sample) int { return a.Index - b.Index })
+		for i, want := range []struct {
+			at            time.Duration
+			input, output int
+		}{{0, 600, 3}, {50 * time.Millisecond, 700, 5}, {200 * time.Millisecond, 20, 2}} {
+			s := samples[i]
+			if got := time.Duration(s.Intended - samples[0].Intended); got != want.at || s.AskedInput != want.input || s.AskedOutput != want.output || s.Tokens != want.output {
+				t.Errorf("request %d at %v: %+v, want %+v", i, got, s, want)
+			}
+		}
+		var prompts [][]string
+		for _, req := range e.requests {
+			text, _ := req["prompt"].(string)
+			if api == Chat {
+				text = req["messages"].([]any)[0].(map[string]any)["content"].(string)
+			}
+			prompts = append(prompts, strings.Fields(text))
+		}
+		if len(prompts[0]) != 600 || len(prompts[1]) != 700 || len(prompts[2]) != 20 || !slices.Equal(prompts[0][:512], prompts[1][:512]) ||
+			slices.Equal(prompts[0][512:530], prompts[1][512:530]) || slices.Equal(prompts[0][:20], prompts[2]) {
+			t.Errorf("prompts of %d, %d and %d words", len(prompts[0]), len(prompts[1]), len(prompts[2]))
+		}
+	}
+	// A trace that breaks off ends the run and is no success.
+	r, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: open(trace[:strings.Index(trace, "\n")+1]+"{broken\n", workload.Options{}), Verify: e.vocab})
+	if err != nil || r.Complete != 1 || !r.Failed() || !strings.Contains(r.Problem, "trace.jsonl:2") || r.Verdict.Trust != Invalid {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// Users of a closed loop think.
+	w, err := workload.NewSynthetic("concurrency=2,think=50ms,requests=6,input=10,output=2", workload.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.most.Store(0)
+	r, err = Run(t.Context(), Plan{URL: url, Model: "m", Workload: w, Verify: e.vocab})
+	if err != nil || r.Complete != 6 || r.Concurrency != 2 || e.most.Load() > 2 || r.Elapsed < 0.1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: w, Rate: 3}); err == nil {
+		t.Error("a workload and a rate were taken")
+	}
 }

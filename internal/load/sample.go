@@ -87,6 +87,8 @@ type Sample struct {
 	// the text is verified, otherwise the server's count, and the events with
 	// content where it gave none.
 	Tokens int
+	// AskedInput and AskedOutput are the lengths asked for, in tokens.
+	AskedInput, AskedOutput int
 	// HasUsage says that usage came; the counts are the server's.
 	HasUsage                       bool
 	PromptTokens, CompletionTokens int

@@ -113,9 +113,11 @@ func findSteady(all []moment) Steady {
 	length := float64(last - from)
 	var times float64
 	ended := 0
+	var begun [3]int // in the thirds
 	for _, m := range all {
 		if m.started >= from && m.started < last {
 			s.Requests++
+			begun[min(2, int(3*float64(m.started-from)/length))]++
 			times += float64(m.last - m.started)
 		}
 		if m.last >= from && m.last < last {
@@ -133,6 +135,10 @@ func findSteady(all []moment) Steady {
 		s.InFlightThirds[i] = inFlight(all, at(i), at(i+1))
 	}
 	a, b, c := s.InFlightThirds[0], s.InFlightThirds[1], s.InFlightThirds[2]
+	// A load that grows is no server that falls behind.
+	if float64(begun[2]) > 1.2*float64(begun[0])+2*math.Sqrt(float64(begun[0])) {
+		return s
+	}
 	// What is in flight varies like a Poisson number where nothing queues; growth
 	// beyond that, through all thirds, with answers falling behind, is a queue that
 	// has no end.

@@ -56,6 +56,24 @@ func TestSteady(t *testing.T) {
 	}
 }
 
+// A ramp that the server keeps up with is not unstable, though ever more is in
+// flight.
+func TestSteadyRamp(t *testing.T) {
+	for seed := range uint64(20) {
+		s, err := workload.NewSchedule(workload.Loop{Rate: workload.RampRate(5, 60, 20*time.Second)}, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []moment
+		for at := s.Next(); at < 20*time.Second; at = s.Next() {
+			all = append(all, moment{int64(at), int64(at), int64(at + 500*time.Millisecond), Complete})
+		}
+		if s := findSteady(all); s.Why != "" || s.Unstable != "" {
+			t.Errorf("seed %d: %+v", seed, s)
+		}
+	}
+}
+
 func TestNotSteady(t *testing.T) {
 	few := served(t, 50, 20, 10, time.Second, 1)
 	if s := findSteady(few); !strings.Contains(s.Why, "fewer") {

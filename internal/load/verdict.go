@@ -47,7 +47,10 @@ func (r *Report) judge() {
 		}
 		v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
 	}
-	open := r.Rate > 0
+	open := r.open()
+	if r.Problem != "" {
+		say(Invalid, "the workload could not be read to its end: %s", r.Problem)
+	}
 	if r.Complete == 0 && r.Abandoned == 0 {
 		say(Invalid, "no request was complete")
 	}
@@ -183,7 +186,7 @@ func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
 
 // trust writes what the figures are worth, for a person.
 func (r *Report) trust(b *strings.Builder) {
-	if p := r.Realised; r.Rate > 0 && p.Rate > 0 {
+	if p := r.Realised; r.open() && p.Rate > 0 {
 		fmt.Fprintf(b, "arrivals    %.3f/s realised, gap CV %.3f, lag-1 %.3f, dispersion %.2f\n", p.Rate, p.CV, p.Lag1, p.Dispersion)
 	}
 	if s := r.Steady; s.Why == "" {

@@ -55,6 +55,8 @@ type Request struct {
 
 	Stream       bool
 	IncludeUsage bool
+	// ReturnTokenIDs asks for the ids of prompt and output beside the text.
+	ReturnTokenIDs bool
 }
 
 // decoding is a request under way.
@@ -287,6 +289,11 @@ func takeSeed(d *decoding, raw []byte) error {
 
 func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
 	d.IgnoreEOS, err = boolOf("ignore_eos", raw)
+	return err
+}
+
+func takeReturnTokenIDs(d *decoding, raw []byte) (err error) {
+	d.ReturnTokenIDs, err = boolOf("return_token_ids", raw)
 	return err
 }
 

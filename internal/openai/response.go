@@ -10,6 +10,7 @@ import (
 type Answer struct {
 	Text, Reasoning []byte
 	Calls           []ToolCall
+	TokenIDs        []uint32 // said where StreamOptions has TokenIDs
 }
 
 // ToolCall is a call of a tool. Arguments are JSON, unless the model's were not.
@@ -33,7 +34,17 @@ func AppendResponse(dst []byte, o StreamOptions, a *Answer, reason infer.Reason,
 	}
 	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
 	dst = append(dst, reason...)
-	dst = append(dst, `"}],`...)
+	dst = append(dst, '"')
+	if o.TokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), a.TokenIDs)
+		if o.Endpoint == Completions {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), o.PromptIDs)
+		}
+	}
+	dst = append(dst, `}],`...)
+	if o.TokenIDs && o.Endpoint != Completions {
+		dst = append(appendIDs(append(dst, `"prompt_token_ids":`...), o.PromptIDs), ',')
+	}
 	dst = appendUsage(dst, u)
 	return append(dst, '}')
 }

@@ -18,6 +18,10 @@ type StreamOptions struct {
 	// IncludeUsage says that a chunk with the usage comes last, which the
 	// chunks before it announce with a null. It has no effect on a whole answer.
 	IncludeUsage bool
+	// TokenIDs says that the ids of prompt and output come with the text, as
+	// vLLM has them; PromptIDs are the prompt's.
+	TokenIDs  bool
+	PromptIDs []uint32
 }
 
 // Stream appends the events of one streamed answer. All that does not change
@@ -29,6 +33,8 @@ type Stream struct {
 	text []byte // head, choice 0, and on to the text of a chunk
 	tail []byte // from a chunk's text to its end
 	end  string // from a chunk's finish_reason to its end
+
+	prompt []uint32 // ids that are still to be said, with the first chunk
 }
 
 // The parts of a chunk between its choice's index and its text, and from there
@@ -56,6 +62,9 @@ func NewStream(o StreamOptions) *Stream {
 	s.head = append(b, `{"index":`...)
 	s.text = append(append(append(s.text, s.head...), '0'), open...)
 	s.tail = append(append(append(s.tail, shut...), "null"...), s.end...)
+	if o.TokenIDs {
+		s.prompt = o.PromptIDs
+	}
 	return s
 }
 
@@ -80,7 +89,56 @@ func (s *Stream) AppendStart(dst []byte, choice int) []byte {
 	dst = append(dst, s.head...)
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
+	if s.prompt != nil {
+		dst = append(dst, `}],"prompt_token_ids":`...)
+		dst = appendIDs(dst, s.prompt)
+		s.prompt = nil
+		return append(dst, s.end[len("}]"):]...)
+	}
 	return append(dst, s.end...)
+}
+
+// AppendTextIDs is AppendText with the ids that came with the text, which may be
+// held back: either may be empty.
+func (s *Stream) AppendTextIDs(dst []byte, choice int, text []byte, ids []uint32) []byte {
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	if s.chat {
+		dst = append(dst, chatOpen...)
+		dst = append(appendEscaped(dst, text), chatClose...)
+	} else {
+		dst = append(dst, completionOpen...)
+		dst = append(appendEscaped(dst, text), completionClose...)
+	}
+	return s.closeIDs(dst, ids)
+}
+
+// AppendIDs appends a chunk of a chat with ids alone, whose text is in others.
+func (s *Stream) AppendIDs(dst []byte, choice int, ids []uint32) []byte {
+	dst = append(dst, s.head...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	dst = append(dst, `,"delta":{},"logprobs":null,"finish_reason":`...)
+	return s.closeIDs(dst, ids)
+}
+
+func (s *Stream) closeIDs(dst []byte, ids []uint32) []byte {
+	dst = appendIDs(append(dst, `null,"token_ids":`...), ids)
+	if s.prompt != nil { // of a completion, whose choices have it
+		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompt)
+		s.prompt = nil
+	}
+	return append(dst, s.end...)
+}
+
+func appendIDs(dst []byte, ids []uint32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(id), 10)
+	}
+	return append(dst, ']')
 }
 
 // AppendText appends a chunk with the next part of a choice's text, which is

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -214,5 +215,58 @@ func TestChunkAllocatesNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// With their ids, chunks hold what vLLM's do: the prompt's once, the output's with
+// their text.
+func TestStreamTokenIDs(t *testing.T) {
+	type choice struct {
+		Text   string
+		Delta  struct{ Content string }
+		Tokens []uint32 `json:"token_ids"`
+		Prompt []uint32 `json:"prompt_token_ids"`
+	}
+	type chunk struct {
+		Choices []choice
+		Prompt  []uint32 `json:"prompt_token_ids"`
+		Usage   *struct{}
+	}
+	for _, endpoint := range []Endpoint{Chat, Completions} {
+		for _, usage := range []bool{false, true} {
+			s := NewStream(StreamOptions{Endpoint: endpoint, ID: "x", Model: "m", IncludeUsage: usage, TokenIDs: true, PromptIDs: []uint32{7, 8}})
+			b := s.AppendStart(nil, 0)
+			b = s.AppendTextIDs(b, 0, []byte("é\""), []uint32{1, 2})
+			b = s.AppendTextIDs(b, 0, nil, []uint32{4294967295})
+			if endpoint == Chat {
+				b = s.AppendIDs(b, 0, []uint32{3})
+			}
+			b = s.AppendFinish(b, 0, infer.ReasonStop)
+			var text string
+			var tokens, prompt []uint32
+			for _, event := range strings.Split(strings.TrimSuffix(string(b), "\n\n"), "\n\n") {
+				var c chunk
+				if err := json.Unmarshal([]byte(strings.TrimPrefix(event, "data: ")), &c); err != nil {
+					t.Fatalf("%s: %v", event, err)
+				}
+				text += c.Choices[0].Text + c.Choices[0].Delta.Content
+				tokens = append(tokens, c.Choices[0].Tokens...)
+				prompt = append(append(prompt, c.Prompt...), c.Choices[0].Prompt...)
+			}
+			want := []uint32{1, 2, 4294967295}
+			if endpoint == Chat {
+				want = append(want, 3)
+			}
+			if text != "é\"" || !slices.Equal(tokens, want) || !slices.Equal(prompt, []uint32{7, 8}) {
+				t.Errorf("%v: %q %v %v in %s", endpoint, text, tokens, prompt, b)
+			}
+		}
+		whole := AppendResponse(nil, StreamOptions{Endpoint: endpoint, ID: "x", Model: "m", TokenIDs: true, PromptIDs: []uint32{7}},
+			&Answer{Text: []byte("a"), TokenIDs: []uint32{1}}, infer.ReasonStop, infer.Usage{CachedTokens: -1})
+		var c chunk
+		if err := json.Unmarshal(whole, &c); err != nil || !slices.Equal(c.Choices[0].Tokens, []uint32{1}) ||
+			!slices.Equal(append(c.Prompt, c.Choices[0].Prompt...), []uint32{7}) {
+			t.Errorf("%s: %v", whole, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -252,7 +253,7 @@ func (b *Band) say(name string) string {
 		for _, p := range parts[:min(3, len(parts))] {
 			most = append(most, fmt.Sprintf("%s %.1f ms (%.0f %%)", p.Stage, p.Mean, 100*p.Share))
 		}
-		return fmt.Sprintf("%s took %.1f ms %s: %s; residual %.1f ms", upper(name), b.Mean, what, strings.Join(most, ", "), b.Residual)
+		return fmt.Sprintf("%s took %.1f ms %s: %s; residual %.1f ms", upper(name), b.Mean, what, strings.Join(most, ", "), tenths(b.Residual))
 	}
 	slices.SortStableFunc(parts, func(x, y Part) int { return cmp.Compare(y.Excess, x.Excess) })
 	text := fmt.Sprintf("%s took %.1f ms %s, %.1f ms more than the faster half", upper(name), b.Mean, what, b.Excess)
@@ -262,8 +263,11 @@ func (b *Band) say(name string) string {
 			text += fmt.Sprintf(", then %s (+%.1f ms)", parts[1].Stage, parts[1].Excess)
 		}
 	}
-	return fmt.Sprintf("%s; residual %.1f ms", text, b.Residual)
+	return fmt.Sprintf("%s; residual %.1f ms", text, tenths(b.Residual))
 }
+
+// tenths rounds to what is written, so that nothing is written as -0.0.
+func tenths(ms float64) float64 { return math.Round(ms*10)/10 + 0 }
 
 // upper begins a sentence.
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -129,6 +129,18 @@ func shift(names ...string) func(map[string]int64) {
 	}
 }
 
+// A write may return after its reader has what was written; that is a residual,
+// and none of -0.0.
+func TestSmallResidual(t *testing.T) {
+	b := average([]taken{{total: 1e6, residual: -100, by: map[string]int64{StagePath: 1e6 + 100}}})
+	for _, from := range []float64{0, 50} {
+		b.From = from
+		if text := b.say("some"); !strings.HasSuffix(text, "residual 0.0 ms") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
 // An engine that tells nothing has its time as one stage, and none is guessed.
 func TestAttributionWithoutStamps(t *testing.T) {
 	var b Book

@@ -38,7 +38,7 @@ func measured(t *testing.T) (*Report, []Row) {
 		b.Add(s)
 	}
 	rows := b.Rows()
-	var rec latency.Recorder = latency.New(1e12)
+	rec := latency.New(1e12)
 	rec.AddN(5e6, 300)
 	r := &load.Report{URL: hostile, API: load.Chat, Model: hostile, Rate: 50, Arrival: "poisson", Requests: 200, Complete: 192, Errored: 4, Unfinished: 4,
 		Errors: map[load.Kind]int{load.KindConnect: 4}, Examples: map[load.Kind]string{load.KindConnect: hostile},

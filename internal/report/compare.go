@@ -1,0 +1,155 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"weir/internal/latency"
+	"weir/internal/load"
+)
+
+// Read reads the JSON of a report.
+func Read(name string) (*Report, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Report: &load.Report{}}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s: not a report of weir bench --json: %w", name, err)
+	}
+	if r.Verdict.Trust == "" || r.API == "" {
+		return nil, fmt.Errorf("%s: not a report of weir bench --json: it has no verdict or no api", name)
+	}
+	return r, nil
+}
+
+// Difference is one figure of two runs.
+type Difference struct {
+	Metric string `json:"metric"`
+	Figure string `json:"figure"`
+	// A and B are the figures, in milliseconds or per second, null where refused.
+	A latency.Figure `json:"a"`
+	B latency.Figure `json:"b"`
+	// By is B less A, and CI95 the interval in which it lies with 95 % confidence,
+	// as far as requests are independent; an end is null where it is not known.
+	By   latency.Figure `json:"by"`
+	CI95 latency.Range  `json:"ci95"`
+	// Finding is what that says: "higher", "lower", "no difference shown", or
+	// "not known".
+	Finding string `json:"finding"`
+}
+
+// Comparison compares two runs.
+type Comparison struct {
+	A, B string
+	// Apart lists what was asked for otherwise, which may explain any difference.
+	Apart       []string     `json:"apart"`
+	Differences []Difference `json:"differences"`
+	Verdicts    [2]load.Trust
+}
+
+// Compare compares two reports, named for a person.
+func Compare(a, b *Report, nameA, nameB string) *Comparison {
+	c := &Comparison{A: nameA, B: nameB, Apart: []string{}, Verdicts: [2]load.Trust{a.Verdict.Trust, b.Verdict.Trust}}
+	for _, x := range []struct {
+		what string
+		a, b any
+	}{
+		{"api", a.API, b.API}, {"model", a.Model, b.Model}, {"concurrency", a.Concurrency, b.Concurrency}, {"rate", a.Rate, b.Rate},
+		{"arrival", a.Arrival, b.Arrival}, {"burst_cv", a.CV, b.CV}, {"workload", a.Workload, b.Workload}, {"input_tokens", a.InputTokens, b.InputTokens},
+		{"output_tokens", a.OutputTokens, b.OutputTokens}, {"stream", a.Stream, b.Stream}, {"seed", a.Seed, b.Seed},
+	} {
+		if x.a != x.b {
+			c.Apart = append(c.Apart, fmt.Sprintf("%s: %v and %v", x.what, x.a, x.b))
+		}
+	}
+	for _, m := range []struct {
+		name string
+		a, b latency.Judged
+	}{
+		{"ttft_ms", a.TTFT, b.TTFT}, {"ttft_sent_ms", a.TTFTSent, b.TTFTSent}, {"tpot_ms", a.TPOT, b.TPOT}, {"itl_ms", a.ITL, b.ITL}, {"e2e_ms", a.E2E, b.E2E},
+	} {
+		for _, f := range []struct {
+			name string
+			of   func(latency.Judged) latency.Figure
+		}{
+			{"mean", func(j latency.Judged) latency.Figure { return j.Mean }}, {"p50", func(j latency.Judged) latency.Figure { return j.P50 }},
+			{"p90", func(j latency.Judged) latency.Figure { return j.P90 }}, {"p99", func(j latency.Judged) latency.Figure { return j.P99 }},
+			{"p999", func(j latency.Judged) latency.Figure { return j.P999 }},
+		} {
+			if m.a.Count == 0 && m.b.Count == 0 {
+				continue
+			}
+			c.Differences = append(c.Differences, difference(m.name, f.name, f.of(m.a), f.of(m.b), interval(m.a, f.name), interval(m.b, f.name)))
+		}
+	}
+	unknown := latency.Range{nan, nan}
+	for _, m := range []struct {
+		name string
+		a, b float64
+	}{{"requests_per_second", a.RequestsPerSecond, b.RequestsPerSecond}, {"tokens_per_second", a.TokensPerSecond, b.TokensPerSecond}} {
+		c.Differences = append(c.Differences, difference(m.name, "mean", latency.Figure(m.a), latency.Figure(m.b), unknown, unknown))
+	}
+	return c
+}
+
+var nan = latency.Figure(math.NaN())
+
+// interval gives a figure's interval, of which nothing is known where it has
+// none.
+func interval(j latency.Judged, name string) latency.Range {
+	if ci, ok := j.CI95[name]; ok {
+		return ci
+	}
+	return latency.Range{nan, nan}
+}
+
+// difference compares two figures. Its interval is made of theirs by the method
+// of variance estimates recovery (Zou and Donner, Construction of confidence
+// limits about effect measures, 2008), which does not ask them to be symmetric.
+func difference(metric, figure string, a, b latency.Figure, ofA, ofB latency.Range) Difference {
+	by := b - a
+	apart := func(x, y latency.Figure) latency.Figure { return latency.Figure(math.Hypot(float64(x), float64(y))) }
+	d := Difference{Metric: metric, Figure: figure, A: a, B: b, By: by, Finding: "no difference shown",
+		CI95: latency.Range{by - apart(b-ofB[0], ofA[1]-a), by + apart(ofB[1]-b, a-ofA[0])}}
+	switch {
+	case d.CI95[0].Refused() && d.CI95[1].Refused():
+		d.Finding = "not known"
+	case d.CI95[0] > 0:
+		d.Finding = "higher"
+	case d.CI95[1] < 0:
+		d.Finding = "lower"
+	case d.CI95[0].Refused() || d.CI95[1].Refused():
+		d.Finding = "not known"
+	}
+	return d
+}
+
+// JSON writes the comparison as one object.
+func (c *Comparison) JSON(w io.Writer) error {
+	return load.WriteJSON(w, map[string]any{"a": c.A, "b": c.B, "verdicts": c.Verdicts, "apart": c.Apart, "differences": c.Differences})
+}
+
+// Text writes the comparison for a person.
+func (c *Comparison) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "A  %s (%s)\nB  %s (%s)\n", c.A, c.Verdicts[0], c.B, c.Verdicts[1])
+	for _, x := range c.Apart {
+		fmt.Fprintf(&b, "asked for otherwise: %s\n", x)
+	}
+	fmt.Fprintf(&b, "\n%-20s %-5s %12s %12s %12s  %-26s %s\n", "", "", "A", "B", "B - A", "95 % interval", "B is")
+	for _, d := range c.Differences {
+		if d.A.Refused() && d.B.Refused() {
+			continue
+		}
+		fmt.Fprintf(&b, "%-20s %-5s %12s %12s %12s  %-26s %s\n", d.Metric, d.Figure, figure(d.A), figure(d.B), figure(d.By),
+			fmt.Sprintf("%s to %s", figure(d.CI95[0]), figure(d.CI95[1])), d.Finding)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
