@@ -86,7 +86,7 @@ func lookupFilter2(name string) filter {
 	case "sum":
 		return filterSum
 	case "title":
-		return textFilter(name, titleWords)
+		return filterTitle
 	case "tojson":
 		return filterToJSON
 	case "trim":

@@ -151,6 +151,19 @@ func filterJoin(st *state, v Value, a args) (Value, error) {
 	}
 }
 
+// filterTitle gives a plain string of markup too, as the reference does: it joins
+// the words anew.
+func filterTitle(st *state, v Value, a args) (Value, error) {
+	if _, err := a.bind("title", 0); err != nil {
+		return nil, err
+	}
+	s, err := text(st, v)
+	if err != nil {
+		return nil, err
+	}
+	return st.str(titleWords(s))
+}
+
 // titleWords is the filter title, which other than the method starts a word
 // only after white space, a hyphen or an opening bracket.
 func titleWords(s string) string {
@@ -186,7 +199,11 @@ func filterCenter(st *state, v Value, a args) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return justify("center")(st, s, args{pos: p})
+	r, err := justify("center")(st, s, args{pos: p})
+	if _, ok := v.(Markup); ok && err == nil {
+		return markResult(r), nil
+	}
+	return r, err
 }
 
 func filterIndent(st *state, v Value, a args) (Value, error) {
@@ -290,7 +307,18 @@ func filterTruncate(st *state, v Value, a args) (Value, error) {
 	if i := strings.LastIndexByte(s, ' '); i >= 0 && !kill {
 		s = s[:i]
 	}
-	return st.str(s + end)
+	if _, ok := p[2].(Markup); ok {
+		return add(st, likeText(v, s), Markup(end))
+	}
+	return add(st, likeText(v, s), Str(end))
+}
+
+// likeText gives a text as markup where the value that it is made of is.
+func likeText(v Value, s string) Value {
+	if _, ok := v.(Markup); ok {
+		return Markup(s)
+	}
+	return Str(s)
 }
 
 func filterWordCount(st *state, v Value, a args) (Value, error) {
