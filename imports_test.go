@@ -43,12 +43,13 @@ const directions = `
 	internal/engine: internal/infer internal/trace
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
-	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/infer internal/sock internal/trace
+	internal/engine/remote:
+	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/engine/remote internal/infer internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
-	internal/engine/vllmcore: internal/engine internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/vllmcore: internal/engine internal/engine/remote internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
-	internal/engine/sglang: internal/engine internal/engine/upstream internal/infer internal/sse internal/trace
+	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/engine/remote"
 	"weir/internal/trace"
 )
 
@@ -39,7 +40,7 @@ func (s *session) writeControl() {
 
 // readControl is the control reader: it takes the answers to pings.
 func (s *session) readControl() {
-	var c clock
+	var c remote.Clock
 	for {
 		reply, err := s.control.Recv()
 		if err != nil {
@@ -49,11 +50,11 @@ func (s *session) readControl() {
 		now := trace.Now()
 		s.heard.messages.Add(1)
 		sent := int64(reply.GetGatewayTime())
-		if !c.add(sent, int64(reply.GetEngineTime()), now) {
+		if !c.Add(sent, int64(reply.GetEngineTime()), now) {
 			continue // not an answer to a ping of ours
 		}
 		s.meters.pinged(now - sent)
-		best := c.best(now)
+		best := c.Best(now)
 		s.clockSeen.Store(&best)
 	}
 }
@@ -85,7 +86,7 @@ func (s *session) keep() {
 		left = soundings - 1
 		tick.Reset(soundingInterval)
 	}
-	dog := watchdog{interval: every, bound: s.opts.PingTimeout}
+	dog := remote.Watchdog{Interval: every, Bound: s.opts.PingTimeout}
 	engine, calls, steps := dog, dog, dog
 	var asking atomic.Bool
 	last := time.Now()
@@ -97,22 +98,22 @@ func (s *session) keep() {
 			elapsed := now.Sub(last)
 			last = now
 			// All of them are told of every tick, whichever barks.
-			mute := engine.tick(s.heard.messages.Load(), elapsed)
-			cut := calls.tick(s.heard.calls.Load(), elapsed)
-			lost := steps.tick(s.heard.steps.Load(), elapsed)
+			mute := engine.Tick(s.heard.messages.Load(), elapsed)
+			cut := calls.Tick(s.heard.calls.Load(), elapsed)
+			lost := steps.Tick(s.heard.steps.Load(), elapsed)
 			if what := silent(mute, cut, lost); what != "" {
 				s.end(LossSilent, fmt.Errorf("nothing was heard %s for %v", what, s.opts.PingTimeout))
 				return
 			}
 			s.out.askPing()
-			if calls.silent >= s.opts.PingTimeout/2 && !asking.Swap(true) {
+			if calls.Silent >= s.opts.PingTimeout/2 && !asking.Swap(true) {
 				s.tasks.Go(func() {
 					defer asking.Store(false)
 					// What it answers does not matter, only that it does.
 					_, _ = s.client.Describe(s.ctx, &planepb.DescribeRequest{})
 				})
 			}
-			if steps.silent >= every/2 {
+			if steps.Silent >= every/2 {
 				s.steps.probe()
 			}
 			if left > 0 {

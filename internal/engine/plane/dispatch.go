@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/engine/remote"
 	"weir/internal/infer"
 )
 
@@ -15,7 +16,7 @@ type dispatcher struct {
 	engine   string
 	vocab    uint32 // ids are below it; 0: not known
 	table    *table
-	offset   func() offset
+	offset   func() remote.Offset
 	next     uint64 // sequence expected
 	evidence evidence
 	meters   *meters
@@ -274,18 +275,18 @@ func (d *dispatcher) stamps(s *planepb.Stamps, f *frame) *infer.Stamps {
 		return nil
 	}
 	o := d.offset()
-	if !o.known {
+	if !o.Known {
 		return nil
 	}
 	return &infer.Stamps{
-		ServerCreated:  o.toGateway(s.GetServerCreated()),
-		QueueStart:     o.toGateway(s.GetQueueStart()),
-		QueueEnd:       o.toGateway(s.GetQueueEnd()),
-		PrefillStart:   o.toGateway(s.GetPrefillStart()),
-		PrefillEnd:     o.toGateway(s.GetPrefillEnd()),
-		FirstToken:     o.toGateway(s.GetFirstToken()),
-		FirstOutput:    o.toGateway(uint64(f.sendTime)),
-		ClockUncertain: o.uncertain,
+		ServerCreated:  o.ToGateway(s.GetServerCreated()),
+		QueueStart:     o.ToGateway(s.GetQueueStart()),
+		QueueEnd:       o.ToGateway(s.GetQueueEnd()),
+		PrefillStart:   o.ToGateway(s.GetPrefillStart()),
+		PrefillEnd:     o.ToGateway(s.GetPrefillEnd()),
+		FirstToken:     o.ToGateway(s.GetFirstToken()),
+		FirstOutput:    o.ToGateway(uint64(f.sendTime)),
+		ClockUncertain: o.Uncertain,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/engine/remote"
 	"weir/internal/infer"
 )
 
@@ -27,7 +28,7 @@ func newCore() *core {
 	c := &core{out: newOutbox()}
 	c.d = dispatcher{
 		engine: "e1", vocab: 1000, table: &c.t, meters: &c.m,
-		offset: func() offset { return offset{ns: 100, uncertain: 7, known: true} },
+		offset: func() remote.Offset { return remote.Offset{NS: 100, Uncertain: 7, Known: true} },
 	}
 	c.frame = frame{received: 1}
 	if f := c.d.open(&c.frame); f != nil {
@@ -232,7 +233,7 @@ func TestNoticesTravelWithIDs(t *testing.T) {
 // ones.
 func TestNoStampsWithoutClock(t *testing.T) {
 	core := newCore()
-	core.d.offset = func() offset { return offset{} }
+	core.d.offset = func() remote.Offset { return remote.Offset{} }
 	g, r := core.seat("a", 4)
 	g.accept()
 	step := &planepb.Step{

@@ -11,9 +11,9 @@
 // The package is a pure core and a thin shell around it. The core takes messages
 // out of DATA (messages), judges headers and trailers (answer), decodes a step
 // without allocating (frame), knows which generation sits in which slot (table),
-// checks what the engine sent and offers it to the sinks (dispatcher), and
-// estimates the engine's clock (clock, watchdog); it starts no goroutine and reads
-// no socket. The shell (Engine, session, stepStream) owns the connections and four
+// checks what the engine sent and offers it to the sinks (dispatcher), and knows
+// the engine's clock and its silence (package remote); it starts no goroutine and
+// reads no socket. The shell (Engine, session, stepStream) owns the connections and four
 // goroutines per session, all of which have ended when Run moves on:
 //
 //   - the reader, which is Run's own goroutine: reads the connection of the steps,

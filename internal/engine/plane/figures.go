@@ -137,7 +137,7 @@ func (e *Engine) Figures() Figures {
 	if s := e.current.Load(); s != nil {
 		f.Live = s.table.live()
 		o := s.offset()
-		f.ClockKnown, f.ClockOffset, f.ClockUncertain = o.known, time.Duration(o.ns), time.Duration(o.uncertain)
+		f.ClockKnown, f.ClockOffset, f.ClockUncertain = o.Known, time.Duration(o.NS), time.Duration(o.Uncertain)
 	}
 	return f
 }

@@ -59,7 +59,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	e.meters.accepted.Add(1)
 	leg.Acked = trace.Now()
-	leg.Stamps.ServerCreated = s.offset().toGateway(reply.GetServerCreated())
+	leg.Stamps.ServerCreated = s.offset().ToGateway(reply.GetServerCreated())
 	return g, nil
 }
 

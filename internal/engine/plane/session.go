@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/engine/remote"
 	"weir/internal/trace"
 )
 
@@ -44,7 +45,7 @@ type session struct {
 
 	heard     pulses
 	oneClock  bool // the engine reads the clock that we read
-	clockSeen atomic.Pointer[offset]
+	clockSeen atomic.Pointer[remote.Offset]
 }
 
 // pulses count the signs of an engine's life.
@@ -220,12 +221,12 @@ func (s *session) endRecv(err error) {
 
 // offset gives the engine's clock offset as known now. On one clock it is
 // exactly zero.
-func (s *session) offset() offset {
+func (s *session) offset() remote.Offset {
 	if s.oneClock {
-		return offset{known: true}
+		return remote.Offset{Known: true}
 	}
 	if o := s.clockSeen.Load(); o != nil {
 		return *o
 	}
-	return offset{}
+	return remote.Offset{}
 }

@@ -60,13 +60,6 @@ func (a *aborts) work() {
 	}
 }
 
-// open takes requests again.
-func (a *aborts) open() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = false
-}
-
 // close takes no more and returns when the engine was told of all.
 func (a *aborts) close() {
 	a.mu.Lock()

@@ -332,10 +332,10 @@ func (g *generation) flawed(reason string, err error, data []byte, now int64) {
 
 // stamp gives the engine's stamps so far, when an event has brought any.
 func (g *generation) stamp(e *event) *infer.Stamps {
-	clock := g.e.server.Load().clock
+	srv := g.e.server.Load()
 	was := g.stamps
 	set := func(to *int64, seconds float64) {
-		if at := clock.stamp(seconds); at != 0 && *to == 0 {
+		if at := srv.stamp(seconds); at != 0 && *to == 0 {
 			*to = at
 		}
 	}
@@ -351,7 +351,7 @@ func (g *generation) stamp(e *event) *infer.Stamps {
 	if g.stamps == was {
 		return nil
 	}
-	g.stamps.ClockUncertain = clock.uncertain
+	g.stamps.ClockUncertain = srv.clock.Uncertain
 	now := g.stamps
 	return &now
 }

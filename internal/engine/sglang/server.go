@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
+	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
 	"weir/internal/trace"
 )
@@ -21,7 +22,7 @@ import (
 type server struct {
 	form     form
 	adapters map[string]bool // LoRA names among its models
-	clock    clock
+	clock    remote.Offset   // of its wall clock to the timeline's
 	load     engine.Load
 	loaded   bool // load was said
 }
@@ -32,19 +33,12 @@ func (e *Engine) Load() (engine.Load, bool) {
 	return srv.load, srv.loaded
 }
 
-// clock brings an engine's wall times to the timeline's clock.
-type clock struct {
-	known             bool
-	offset, uncertain int64 // engine's wall time minus this machine's, ns
-}
-
-// stamp converts a wall time in seconds. Zero, which means not known, stays
-// zero, and so does everything while the offset is not known.
-func (c *clock) stamp(seconds float64) int64 {
-	if !c.known || seconds <= 0 || seconds > math.MaxInt64/1e9 {
+// stamp converts a wall time of the engine's in seconds. Zero is not known.
+func (s *server) stamp(seconds float64) int64 {
+	if seconds <= 0 || seconds > math.MaxInt64/1e9 {
 		return 0
 	}
-	return trace.Stamp(time.Unix(0, int64(seconds*1e9)-c.offset))
+	return s.clock.ToGateway(uint64(seconds * 1e9))
 }
 
 // info is what is read of /server_info.
@@ -54,8 +48,6 @@ type info struct {
 	Stream      *bool  `json:"stream_output"` // its name before 2026-03
 	MaxRunning  int    `json:"max_running_requests"`
 	Context     int    `json:"context_length"`
-	Served      string `json:"served_model_name"`
-	NoTokenizer bool   `json:"skip_tokenizer_init"`
 }
 
 // probe reads the engine's facts. A server without /server_info is one all the
@@ -67,7 +59,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	}
 	was := e.server.Load()
 	facts.Carries = carries
-	srv := &server{adapters: adapters, clock: was.clock}
+	srv := &server{adapters: adapters}
 	var about info
 	if err := e.info(ctx, &about); err == nil {
 		facts.Software = strings.TrimSpace("sglang " + about.Version)
@@ -109,7 +101,7 @@ func (e *Engine) learn(f form) {
 
 // models reads the model list. A card with a parent is a LoRA adapter.
 func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, error) {
-	facts, data, err := e.client.Models(ctx)
+	facts, cards, err := e.client.Models(ctx)
 	var refused *upstream.StatusError
 	if errors.As(err, &refused) && e.opts.Model != "" && refused.Status < 500 {
 		return engine.Facts{Models: []string{e.opts.Model}}, nil, nil
@@ -117,22 +109,10 @@ func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, err
 	if err != nil {
 		return engine.Facts{}, nil, err
 	}
-	var list struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Parent *string `json:"parent"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return engine.Facts{}, nil, err
-	}
-	var adapters map[string]bool
-	for _, m := range list.Data {
-		if m.Parent != nil && *m.Parent != "" {
-			if adapters == nil {
-				adapters = map[string]bool{}
-			}
-			adapters[m.ID] = true
+	adapters := map[string]bool{}
+	for _, c := range cards {
+		if c.Parent.Kind() == '"' && string(c.Parent) != `""` {
+			adapters[c.ID] = true
 		}
 	}
 	return facts, adapters, nil
@@ -154,15 +134,9 @@ func (e *Engine) info(ctx context.Context, to *info) error {
 // readLoads reads how busy the engine is and, from the same answer, how far its
 // clock is from this machine's.
 func (e *Engine) readLoads(ctx context.Context, srv *server) {
-	sent := time.Now()
+	sent := trace.Now()
 	data, _, err := e.client.Get(ctx, "/v1/loads?include=core")
-	took := time.Since(sent)
-	if local(e.opts.URL.Hostname()) {
-		srv.clock = clock{known: true}
-	}
-	if err != nil {
-		return
-	}
+	received := trace.Now()
 	var said struct {
 		Timestamp jsontext.Value `json:"timestamp"`
 		Loads     []struct {
@@ -171,19 +145,23 @@ func (e *Engine) readLoads(ctx context.Context, srv *server) {
 			Usage   float64 `json:"token_usage"`
 		} `json:"loads"`
 	}
-	if json.Unmarshal(data, &said, jsontext.AllowDuplicateNames(true)) != nil {
-		return
+	if err == nil {
+		err = json.Unmarshal(data, &said, jsontext.AllowDuplicateNames(true))
 	}
-	if n := len(said.Loads); n > 0 {
+	if at, ok := wallTime(said.Timestamp); ok && err == nil {
+		e.clock.Add(sent, at.UnixNano(), received)
+	}
+	srv.clock = e.clock.Best(received)
+	if e.local { // then it is this machine's wall clock
+		srv.clock = remote.Offset{NS: trace.Wall(0).UnixNano(), Known: true}
+	}
+	if n := len(said.Loads); n > 0 && err == nil {
 		srv.loaded = true
 		for _, rank := range said.Loads {
 			srv.load.Running += rank.Running
 			srv.load.Waiting += rank.Waiting
 			srv.load.KVUsage += rank.Usage / float64(n)
 		}
-	}
-	if at, ok := wallTime(said.Timestamp); ok && !local(e.opts.URL.Hostname()) {
-		srv.clock = srv.clock.better(at, sent, took, e.opts.ProbeInterval)
 	}
 }
 
@@ -204,19 +182,6 @@ func wallTime(v jsontext.Value) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
-}
-
-// better gives the better estimate of two: the one at hand, which ages as two
-// clocks drift apart by up to 100 ppm, and one from a request sent at a time
-// that took so long and was answered at another by the engine's clock.
-func (c clock) better(at, sent time.Time, took, age time.Duration) clock {
-	half := took / 2
-	now := clock{known: true, offset: at.Sub(sent.Round(0).Add(half)).Nanoseconds(), uncertain: int64(half) + 1}
-	c.uncertain += int64(float64(age) * 100e-6)
-	if !c.known || now.uncertain <= c.uncertain {
-		return now
-	}
-	return c
 }
 
 // local says whether a host is this machine.

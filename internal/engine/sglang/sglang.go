@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
 )
@@ -63,6 +64,8 @@ type Engine struct {
 	client *upstream.Client
 	aborts aborts
 	server atomic.Pointer[server] // what the engine last said of itself
+	local  bool                   // it is on this machine
+	clock  remote.Clock           // of another one; the probe's
 
 	mu      sync.Mutex
 	running context.Context // Run's, nil before and after
@@ -90,6 +93,7 @@ func New(opts Options) *Engine {
 		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, TLS: opts.TLS,
 	})}
 	e.aborts.post = e.postAbort
+	e.local = local(opts.URL.Hostname())
 	e.server.Store(&server{})
 	return e
 }
@@ -98,7 +102,6 @@ func New(opts Options) *Engine {
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	// What breaks off because Run ends is not what the client wanted.
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	e.aborts.open()
 	e.mu.Lock()
 	e.running = running
 	e.mu.Unlock()

@@ -162,13 +162,13 @@ func TestParseModels(t *testing.T) {
 		`{"data":[{"id":"a","max_model_len":100},{"id":""},{"id":"b","max_model_len":50},{"id":"c"}]}`: {Models: []string{"a", "b", "c"}, ContextLength: 50},
 		`{"object":"list","data":[{"id":"a"}]}`:                                                        {Models: []string{"a"}},
 	} {
-		got, err := parseModels([]byte(in))
+		got, _, err := parseModels([]byte(in))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", in, err, diff)
 		}
 	}
 	for _, in := range []string{``, `[]`, `{"data":[]}`, `{"data":[{"id":""}]}`, `{"data":[{"id":1}]}`} {
-		if got, err := parseModels([]byte(in)); err == nil {
+		if got, _, err := parseModels([]byte(in)); err == nil {
 			t.Errorf("%s: %v", in, got)
 		}
 	}

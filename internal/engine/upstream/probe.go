@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
 	"weir/internal/trace"
@@ -44,10 +45,17 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 	return data, resp.Header, nil
 }
 
-// Models reads an engine's model list, /v1/models, and gives it also as it is.
-func (c *Client) Models(ctx context.Context) (facts engine.Facts, list []byte, err error) {
+// Card is a model in an engine's list.
+type Card struct {
+	ID          string         `json:"id"`
+	Parent      jsontext.Value `json:"parent"` // whatever an engine means by it
+	MaxModelLen int            `json:"max_model_len"`
+}
+
+// Models reads an engine's model list, /v1/models, and what it says of the engine.
+func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, err error) {
 	const path = "/v1/models"
-	list, header, err := c.Get(ctx, path)
+	data, header, err := c.Get(ctx, path)
 	var refused *StatusError
 	if errors.As(err, &refused) {
 		return engine.Facts{}, nil, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
@@ -55,24 +63,20 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, list []byte, e
 	if err != nil {
 		return engine.Facts{}, nil, err
 	}
-	if facts, err = parseModels(list); err != nil {
+	if facts, cards, err = parseModels(data); err != nil {
 		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	facts.Software = header.Get("Server")
-	return facts, list, nil
+	return facts, cards, nil
 }
 
-func parseModels(data []byte) (engine.Facts, error) {
+func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 	var list struct {
-		Data []struct {
-			ID          string `json:"id"`
-			MaxModelLen int    `json:"max_model_len"`
-		} `json:"data"`
+		Data []Card `json:"data"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return engine.Facts{}, fmt.Errorf("not a model list: %w", err)
+		return engine.Facts{}, nil, fmt.Errorf("not a model list: %w", err)
 	}
-	var f engine.Facts
 	for _, m := range list.Data {
 		if m.ID == "" {
 			continue
@@ -83,9 +87,9 @@ func parseModels(data []byte) (engine.Facts, error) {
 		}
 	}
 	if len(f.Models) == 0 {
-		return engine.Facts{}, fmt.Errorf("the model list is empty")
+		return engine.Facts{}, nil, fmt.Errorf("the model list is empty")
 	}
-	return f, nil
+	return f, list.Data, nil
 }
 
 // Watch probes an engine until it answers, and again at every interval, and

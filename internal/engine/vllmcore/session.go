@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/engine/remote"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
@@ -143,10 +144,7 @@ func (s *session) write() {
 	every := s.opts.ProbeInterval
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	// Our own lateness must not count: silence is added up from ticks, and one
-	// that comes late counts for no more than one that comes in time.
-	var heard uint64
-	var silent time.Duration
+	dog := remote.Watchdog{Interval: every, Bound: s.opts.ProbeTimeout}
 	last := time.Now()
 	for {
 		select {
@@ -165,15 +163,13 @@ func (s *session) write() {
 		case now := <-tick.C:
 			elapsed := now.Sub(last)
 			last = now
-			if n := s.heard.Load(); n != heard {
-				heard, silent = n, 0
-				continue
-			}
-			if silent += min(elapsed, every); silent >= s.opts.ProbeTimeout {
+			if dog.Tick(s.heard.Load(), elapsed) {
 				s.end(LossSilent, fmt.Errorf("nothing was heard of it for %v", s.opts.ProbeTimeout))
 				return
 			}
-			s.out.ask()
+			if dog.Silent > 0 {
+				s.out.ask()
+			}
 		}
 	}
 }

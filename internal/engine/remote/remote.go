@@ -1,0 +1,106 @@
+// Package remote is what adapters have in common about an engine that is another
+// process, perhaps on another machine: how its clock stands to ours, and when its
+// silence means that it is lost. It is pure: it is given times and reads none.
+package remote
+
+import (
+	"math"
+	"time"
+)
+
+// Offset says how to bring an engine's stamp to the gateway's clock.
+type Offset struct {
+	NS        int64 // engine's clock minus gateway's
+	Uncertain int64 // half-width of the error of NS
+	Known     bool
+}
+
+// ToGateway converts one stamp. Zero, which means not known, stays zero, and
+// so does everything while the offset is not known: a stamp is never guessed.
+func (o Offset) ToGateway(stamp uint64) int64 {
+	if stamp == 0 || !o.Known {
+		return 0
+	}
+	return int64(stamp) - o.NS
+}
+
+// clockDrift bounds how fast two machines' clocks run apart, in ns per ns.
+// Crystals are specified to 50 ppm, and there are two of them.
+const clockDrift = 100e-6
+
+const clockSamples = 64
+
+// Clock estimates the offset of an engine's clock from questions that it answers
+// with its time, such as pings. Of the recent samples it believes the one whose
+// bound is tightest now: half the round trip (the reply was stamped at some moment
+// of it), plus what the clocks may have drifted since.
+type Clock struct {
+	samples [clockSamples]clockSample
+	n       int
+}
+
+type clockSample struct {
+	offset, half, at int64
+}
+
+// Add takes in a question sent and answered at the gateway's sent and received,
+// and stamped by the engine in between. It reports whether the sample makes
+// sense.
+func (c *Clock) Add(sent, engine, received int64) bool {
+	rtt := received - sent
+	if rtt < 0 {
+		return false
+	}
+	c.samples[c.n%clockSamples] = clockSample{
+		offset: engine - (sent + rtt/2),
+		half:   rtt/2 + 1,
+		at:     sent, // the stamp may be that old already
+	}
+	c.n++
+	return true
+}
+
+// Best gives the estimate at a moment.
+func (c *Clock) Best(now int64) Offset {
+	o := Offset{Uncertain: math.MaxInt64}
+	for i := range min(c.n, clockSamples) {
+		s := &c.samples[i]
+		bound := s.half + int64(clockDrift*float64(now-s.at))
+		if bound < o.Uncertain {
+			o = Offset{NS: s.offset, Uncertain: bound, Known: true}
+		}
+	}
+	return o
+}
+
+// Watchdog decides when an engine that says nothing is lost, or a connection on
+// which nothing comes.
+//
+// Busy is not broken. Whatever the engine sends, a step or the answer to a
+// ping, is a sign of life, so that an engine whose control handler starves
+// while its steps flow is not given up, nor one in a long prefill that still
+// answers pings; and of a connection it is any byte. And our own lateness must
+// not count: when this process was
+// stopped or starved, answers sit unread in the socket and the wall clock says
+// nothing about the engine. So silence is added up from ticks, and a tick that
+// comes late counts for no more than one that comes in time. A process that
+// gets to run its ticks also gets to read what has arrived between them; only
+// a bound's worth of ticks in a row without anything read is a loss.
+type Watchdog struct {
+	Interval time.Duration // between ticks when all is well
+	Bound    time.Duration // of silence
+	// Silent is for how long nothing was heard, as far as it counts.
+	Silent time.Duration
+	heard  uint64
+}
+
+// Tick takes in how many signs of life were ever heard, and the time since the
+// last tick. It reports whether the bound is reached.
+func (w *Watchdog) Tick(heard uint64, elapsed time.Duration) bool {
+	if heard != w.heard {
+		w.heard, w.Silent = heard, 0
+		return false
+	}
+	w.Silent += min(elapsed, w.Interval)
+	return w.Silent >= w.Bound
+}
