@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,15 +21,7 @@ import (
 // benchmark runs weir bench to its end.
 func benchmark(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"bench"}, args...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return finish(t, "", append([]string{"bench"}, args...)...)
 }
 
 // benchReport is the part of a report that tests look at.
@@ -535,12 +525,9 @@ func TestReport(t *testing.T) {
 			t.Fatalf("exit code %d: %s %s", code, out, stderr)
 		}
 	}
-	report := func(args ...string) (string, string, int) {
-		cmd := exec.Command(binary, append([]string{"report"}, args...)...)
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		_ = cmd.Run()
-		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	report := func(args ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		return finish(t, "", append([]string{"report"}, args...)...)
 	}
 	out, stderr, code := report(a, b, "--json", "-")
 	var c struct {

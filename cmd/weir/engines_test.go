@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"net"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -23,13 +21,7 @@ func TestEngines(t *testing.T) {
 
 	ask := func(args ...string) (stdout, stderr string, code int) {
 		t.Helper()
-		cmd := exec.Command(binary, append([]string{"engines"}, args...)...)
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+		return finish(t, "", append([]string{"engines"}, args...)...)
 	}
 	var fields [][]string
 	table, _, code := ask("--admin", g.admin)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,14 +35,12 @@ type cores struct {
 }
 
 func newCores(t *testing.T) *cores {
-	tokenize := exec.Command(binary, "tokenize", "-")
-	tokenize.Stdin = strings.NewReader(said)
-	out, err := tokenize.Output()
-	if err != nil {
-		t.Fatal(err)
+	ids, stderr, code := tokenize(t, said, "-")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	c := &cores{t: t}
-	if err := json.Unmarshal(out, &c.ids); err != nil {
+	if err := json.Unmarshal([]byte(ids), &c.ids); err != nil {
 		t.Fatal(err)
 	}
 	return c
