@@ -316,12 +316,7 @@ func TestBenchFaults(t *testing.T) {
 		})
 	}
 	t.Run("is not there", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		out, _, code := benchmark(t, "http://"+l.Addr().String(), "--model", "m", "--requests", "3", "--json", "-")
+		out, _, code := benchmark(t, "http://"+freeAddress(t), "--model", "m", "--requests", "3", "--json", "-")
 		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
 			t.Errorf("exit code %d, %+v", code, r)
 		}

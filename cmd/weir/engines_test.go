@@ -2,19 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"strings"
 	"testing"
 )
 
 // weir engines shows what each engine said of itself, and why one is not ready.
 func TestEngines(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := l.Addr().String()
-	l.Close()
+	nobody := freeAddress(t)
 	s := startSim(t, "--max-running-requests", "7", "--max-total-tokens", "20000")
 	g := startGateway(t, "serve", "--engine", s.spec("sglang")+",name=a", "--engine", s.spec("plane")+",name=b", "--engine", "sglang=http://"+nobody+",name=c")
 	eventually(t, "two ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })

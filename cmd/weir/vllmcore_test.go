@@ -143,21 +143,12 @@ func shortTemp(t *testing.T) string {
 	return dir
 }
 
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestVLLMCore: an engine core dials in, serves, is hung up on, dies in the middle
 // of a stream, and comes again.
 func TestVLLMCore(t *testing.T) {
 	c := newCores(t)
 	shortTemp(t)
-	at := freePort(t)
+	at := freeAddress(t)
 	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
 	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1")) {
 		t.Errorf("an engine that has not come: %s", b)
