@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,15 +21,7 @@ import (
 // benchmark runs weir bench to its end.
 func benchmark(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"bench"}, args...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return finish(t, "", append([]string{"bench"}, args...)...)
 }
 
 // benchReport is the part of a report that tests look at.
@@ -326,12 +316,7 @@ func TestBenchFaults(t *testing.T) {
 		})
 	}
 	t.Run("is not there", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		out, _, code := benchmark(t, "http://"+l.Addr().String(), "--model", "m", "--requests", "3", "--json", "-")
+		out, _, code := benchmark(t, "http://"+freeAddress(t), "--model", "m", "--requests", "3", "--json", "-")
 		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
@@ -535,12 +520,9 @@ func TestReport(t *testing.T) {
 			t.Fatalf("exit code %d: %s %s", code, out, stderr)
 		}
 	}
-	report := func(args ...string) (string, string, int) {
-		cmd := exec.Command(binary, append([]string{"report"}, args...)...)
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		_ = cmd.Run()
-		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	report := func(args ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		return finish(t, "", append([]string{"report"}, args...)...)
 	}
 	out, stderr, code := report(a, b, "--json", "-")
 	var c struct {

@@ -1,35 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"net"
-	"os/exec"
 	"strings"
 	"testing"
 )
 
 // weir engines shows what each engine said of itself, and why one is not ready.
 func TestEngines(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := l.Addr().String()
-	l.Close()
+	nobody := freeAddress(t)
 	s := startSim(t, "--max-running-requests", "7", "--max-total-tokens", "20000")
 	g := startGateway(t, "serve", "--engine", s.spec("sglang")+",name=a", "--engine", s.spec("plane")+",name=b", "--engine", "sglang=http://"+nobody+",name=c")
 	eventually(t, "two ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })
 
 	ask := func(args ...string) (stdout, stderr string, code int) {
 		t.Helper()
-		cmd := exec.Command(binary, append([]string{"engines"}, args...)...)
-		var out, errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+		return finish(t, "", append([]string{"engines"}, args...)...)
 	}
 	var fields [][]string
 	table, _, code := ask("--admin", g.admin)

@@ -74,12 +74,7 @@ func TestEngineFaults(t *testing.T) {
 // Without another engine, a refusal before the first byte is an HTTP error.
 func TestEngineRefusals(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		l.Close()
+		addr := freeAddress(t)
 		for _, spec := range []string{"openai=http://" + addr + ",model=weir-sim", "weir=" + addr} {
 			g := startUnready(t, "serve", "--engine", spec, "--engine-timeout", "200ms")
 			if a := get(t, g.admin+"/readyz"); a.status != 503 || !strings.Contains(string(a.body), addr) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"os/exec"
@@ -20,15 +19,7 @@ const sampleTrace = "../../docs/samples/synthetic-chat.jsonl"
 // replay runs weir engine --offline to its end.
 func replay(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"engine", "--offline"}, args...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return finish(t, stdin, append([]string{"engine", "--offline"}, args...)...)
 }
 
 // figures are those of a report that tests look at.
@@ -317,13 +308,13 @@ func TestOfflineErrors(t *testing.T) {
 			t.Errorf("%v prints %s", c.args, stdout)
 		}
 	}
-	out, err := exec.Command(binary, "engine", "--trace-speed", "2").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "--trace-speed belongs to --offline TRACE") {
-		t.Errorf("%v: %s", err, out)
+	stdout, stderr, code := finish(t, "", "engine", "--trace-speed", "2")
+	if code == 0 || !strings.Contains(stdout+stderr, "--trace-speed belongs to --offline TRACE") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	// The help lists the profiles.
-	out, err = exec.Command(binary, "engine", "--help").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "llama-3.3-70b-h100-tp4") || !strings.Contains(string(out), "lognormal(MEAN,SD)") {
-		t.Errorf("%v: %s", err, out)
+	stdout, stderr, code = finish(t, "", "engine", "--help")
+	if help := stdout + stderr; code != 0 || !strings.Contains(help, "llama-3.3-70b-h100-tp4") || !strings.Contains(help, "lognormal(MEAN,SD)") {
+		t.Errorf("exit code %d: %s", code, help)
 	}
 }

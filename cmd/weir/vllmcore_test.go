@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,14 +35,12 @@ type cores struct {
 }
 
 func newCores(t *testing.T) *cores {
-	tokenize := exec.Command(binary, "tokenize", "-")
-	tokenize.Stdin = strings.NewReader(said)
-	out, err := tokenize.Output()
-	if err != nil {
-		t.Fatal(err)
+	ids, stderr, code := tokenize(t, said, "-")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	c := &cores{t: t}
-	if err := json.Unmarshal(out, &c.ids); err != nil {
+	if err := json.Unmarshal([]byte(ids), &c.ids); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -146,21 +143,12 @@ func shortTemp(t *testing.T) string {
 	return dir
 }
 
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestVLLMCore: an engine core dials in, serves, is hung up on, dies in the middle
 // of a stream, and comes again.
 func TestVLLMCore(t *testing.T) {
 	c := newCores(t)
 	shortTemp(t)
-	at := freePort(t)
+	at := freeAddress(t)
 	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
 	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1")) {
 		t.Errorf("an engine that has not come: %s", b)

@@ -17,7 +17,7 @@ type Format struct {
 type body uint8
 
 const (
-	objectBody  body = iota // a JSON object that holds name and arguments
+	objectBody  body = iota // a JSON object that holds name and arguments, or with nameEnd the arguments after the name
 	jsonBody                // the arguments as a JSON value
 	taggedBody              // a tag for each argument
 	pythonBody              // arguments as in Python
@@ -40,6 +40,8 @@ type toolSyntax struct {
 	prefix     string
 	nameEnd    []string
 	callEnd    []string
+	// idBegin comes between a name and its nameEnd, and the call's id after it.
+	idBegin string
 	// valueEnd is where arguments that are not valid JSON end.
 	valueEnd []string
 	// bare is the byte that begins calls without a marker, at the answer's
@@ -48,9 +50,10 @@ type toolSyntax struct {
 	// separator stands between calls that are objects, in list brackets or not.
 	separator byte
 
-	// Of taggedBody: key, keyEnd or keyEndJSON, the value, tagEnd.
+	// Of taggedBody: key, keyEnd or keyEndJSON, tagBegin, the value, tagEnd.
 	key                []string
 	keyEnd, keyEndJSON string
+	tagBegin           string
 	tagEnd             []string
 	// newline after a tag and before one is the tag's, not the value's.
 	newline bool
@@ -87,7 +90,7 @@ var allTools = []*toolSyntax{
 	{
 		name: "glm-4.5", body: taggedBody,
 		call: []string{"<tool_call>"}, callEnd: []string{"</tool_call>"},
-		key: []string{"<arg_key>"}, keyEnd: "</arg_key>", tagEnd: []string{"</arg_value>"}, untypedJSON: true,
+		key: []string{"<arg_key>"}, keyEnd: "</arg_key>", tagBegin: "<arg_value>", tagEnd: []string{"</arg_value>"}, untypedJSON: true,
 	},
 	{
 		name: "deepseek-v3", body: jsonBody, endsReasoning: true,
@@ -123,7 +126,7 @@ var allTools = []*toolSyntax{
 	},
 	{
 		name: "mistral", body: objectBody, shortIDs: true, separator: ',',
-		call: []string{"[TOOL_CALLS]"}, valueEnd: []string{"[TOOL_CALLS]"},
+		call: []string{"[TOOL_CALLS]"}, idBegin: "[CALL_ID]", nameEnd: []string{"[ARGS]"}, valueEnd: []string{"[TOOL_CALLS]"},
 	},
 	{
 		name: "llama3-json", body: objectBody, bare: '{', separator: ';',
@@ -131,18 +134,10 @@ var allTools = []*toolSyntax{
 	},
 	{
 		name: "pythonic", body: pythonBody, bare: '[',
-		call: []string{"<|python_start|>"},
+		call: []string{"<|python_start|>"}, sectionEnd: []string{"<|python_end|>"},
 	},
 	{name: "harmony", body: harmonyBody},
 }
-
-// Markers of parts that only one syntax has.
-const (
-	mistralArgs   = "[ARGS]"
-	mistralCallID = "[CALL_ID]"
-	pythonEnd     = "<|python_end|>"
-	glmValue      = "<arg_value>"
-)
 
 var allThink = []*thinkTags{
 	{name: "think", open: "<think>", close: "</think>"},
@@ -243,15 +238,7 @@ func (f Format) markers() []string {
 	}
 	if s := f.tools; s != nil {
 		all = slices.Concat(all, s.section, s.sectionEnd, s.call, s.nameEnd, s.callEnd, s.valueEnd, s.key, s.tagEnd,
-			[]string{s.prefix, s.keyEnd, s.keyEndJSON})
-		switch s.name {
-		case "mistral":
-			all = append(all, mistralArgs, mistralCallID)
-		case "pythonic":
-			all = append(all, pythonEnd)
-		case "glm-4.5":
-			all = append(all, glmValue)
-		}
+			[]string{s.prefix, s.idBegin, s.keyEnd, s.keyEndJSON, s.tagBegin})
 	}
 	return all
 }

@@ -127,10 +127,7 @@ func openings(f Format) []string {
 		if s.nameEnd != nil {
 			name += s.nameEnd[0]
 		}
-		end := s.keyEnd
-		if s.name == "glm-4.5" {
-			end += glmValue
-		}
+		end := s.keyEnd + s.tagBegin
 		for _, key := range []string{"city", "days", "note", "opts"} {
 			all = append(all, s.call[0]+name+s.key[0]+key+end, s.call[0]+name+s.key[0]+key+end+"nul", s.call[0]+name+s.key[0]+key+end+"  ")
 		}

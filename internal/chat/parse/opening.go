@@ -98,13 +98,13 @@ func (p *Parser) openObject(c *cursor) bool {
 		c.space()
 	case c.any(s.call):
 		c.space()
-		if s.shortIDs { // mistral's has three forms
+		if s.nameEnd != nil { // a list, an object, or a name before one
 			if b := c.next(); b == '[' {
 				list = true
 				c.i++
 				c.space()
 			} else if b != '{' {
-				return !c.short && p.openMistral(c)
+				return !c.short && p.openBefore(c)
 			}
 		}
 	}
@@ -117,18 +117,20 @@ func (p *Parser) openObject(c *cursor) bool {
 	return true
 }
 
-// openMistral reads a name before its arguments: name [CALL_ID] id [ARGS] {.
-func (p *Parser) openMistral(c *cursor) bool {
+// openBefore reads a name before an object that is its arguments: name [idBegin id]
+// [nameEnd] {.
+func (p *Parser) openBefore(c *cursor) bool {
+	s := p.tools
 	name := c.name()
 	if len(name) == 0 {
 		return false
 	}
 	var id []byte
-	if c.space(); c.lit(mistralCallID) {
+	if c.space(); c.lit(s.idBegin) {
 		id = c.name()
 		c.space()
 	}
-	if c.lit(mistralArgs) {
+	if c.any(s.nameEnd) {
 		c.space()
 	}
 	if c.next() != '{' || c.short {

@@ -73,8 +73,8 @@ func (p *Parser) readKey(c *cursor) bool {
 	default:
 		return false
 	}
-	if s.body == taggedBody && s.nameEnd == nil { // glm-4.5's value has a tag of its own
-		if c.space(); !c.lit(glmValue) {
+	if s.tagBegin != "" {
+		if c.space(); !c.lit(s.tagBegin) {
 			return false
 		}
 	}

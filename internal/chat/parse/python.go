@@ -140,7 +140,7 @@ func (p *Parser) pythonNext(d []byte, eof bool) (int, bool) {
 func (p *Parser) pythonClose(d []byte, eof bool) (int, bool) {
 	c := cursor{d: d, eof: eof}
 	c.space()
-	if !c.tail([]string{pythonEnd}) && c.short {
+	if !c.tail(p.tools.sectionEnd) && c.short {
 		return 0, true
 	}
 	p.begin(Content)
