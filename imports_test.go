@@ -72,7 +72,7 @@ const directions = `
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
-	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/trace
+	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/sock internal/trace
 	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
 	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
