@@ -218,8 +218,8 @@ func TestStopReading(t *testing.T) {
 
 func TestReadRate(t *testing.T) {
 	e := &engine{vocab: vocabulary(t)}
-	const rate = 50_000
-	_, s := once(t, t.Context(), Plan{URL: e.start(t), OutputTokens: 100, ReadRate: rate, Verify: e.vocab})
+	const rate = 200_000
+	_, s := once(t, t.Context(), Plan{URL: e.start(t), OutputTokens: 500, ReadRate: rate, Verify: e.vocab})
 	took := time.Duration(s.LastByte - s.FirstByte)
 	least := time.Duration(s.Bytes) * time.Second / rate * 7 / 10
 	if s.Outcome != Complete || took < least {
