@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
+	"weir/internal/jsonvalue"
 )
 
 // StreamOptions describe an answer, streamed or whole.
@@ -71,13 +72,13 @@ func NewStream(o StreamOptions) *Stream {
 // appendObjectHead opens an answer's object, up to its model.
 func appendObjectHead(dst []byte, o StreamOptions, object string) []byte {
 	dst = append(dst, `{"id":`...)
-	dst = appendString(dst, o.Endpoint.ObjectID(o.ID))
+	dst = jsonvalue.AppendString(dst, o.Endpoint.ObjectID(o.ID))
 	dst = append(dst, `,"object":"`...)
 	dst = append(dst, object...)
 	dst = append(dst, `","created":`...)
 	dst = strconv.AppendInt(dst, o.Created, 10)
 	dst = append(dst, `,"model":`...)
-	return appendString(dst, o.Model)
+	return jsonvalue.AppendString(dst, o.Model)
 }
 
 // AppendStart appends what comes before a choice's text: in a chat, the chunk
@@ -105,10 +106,10 @@ func (s *Stream) AppendTextIDs(dst []byte, choice int, text []byte, ids []uint32
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	if s.chat {
 		dst = append(dst, chatOpen...)
-		dst = append(appendEscaped(dst, text), chatClose...)
+		dst = append(jsonvalue.AppendEscaped(dst, text), chatClose...)
 	} else {
 		dst = append(dst, completionOpen...)
-		dst = append(appendEscaped(dst, text), completionClose...)
+		dst = append(jsonvalue.AppendEscaped(dst, text), completionClose...)
 	}
 	return s.closeIDs(dst, ids)
 }
@@ -155,7 +156,7 @@ func (s *Stream) AppendText(dst []byte, choice int, text []byte) []byte {
 			dst = append(dst, completionOpen...)
 		}
 	}
-	dst = appendEscaped(dst, text)
+	dst = jsonvalue.AppendEscaped(dst, text)
 	return append(dst, s.tail...)
 }
 
@@ -187,7 +188,7 @@ func (s *Stream) OpenDelta(dst []byte, choice int, d Delta, call int) []byte {
 }
 
 // AppendDelta appends to the text of the chunk that is open.
-func (s *Stream) AppendDelta(dst, text []byte) []byte { return appendEscaped(dst, text) }
+func (s *Stream) AppendDelta(dst, text []byte) []byte { return jsonvalue.AppendEscaped(dst, text) }
 
 // CloseDelta ends the chunk.
 func (s *Stream) CloseDelta(dst []byte, d Delta) []byte {
@@ -204,8 +205,8 @@ func (s *Stream) AppendCall(dst []byte, choice, call int, id, name string) []byt
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
 	dst = strconv.AppendInt(dst, int64(call), 10)
-	dst = appendString(append(dst, `,"id":`...), id)
-	dst = appendString(append(dst, `,"type":"function","function":{"name":`...), name)
+	dst = jsonvalue.AppendString(append(dst, `,"id":`...), id)
+	dst = jsonvalue.AppendString(append(dst, `,"type":"function","function":{"name":`...), name)
 	dst = append(dst, `,"arguments":""}}]},"logprobs":null,"finish_reason":null`...)
 	return append(dst, s.end...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/infer"
+	"weir/internal/jsonvalue"
 	"weir/internal/sse"
 )
 
@@ -177,7 +178,7 @@ func FuzzText(f *testing.F) {
 		if got, want := chunk.Choices[0].Delta.Content, string([]rune(text)); got != want || chunk.Choices[0].Index != choice {
 			t.Fatalf("%q, index %d, want %q, index %d", got, chunk.Choices[0].Index, want, choice)
 		}
-		if !strings.Contains(data[0], string(appendEscaped(nil, []byte(text)))) {
+		if !strings.Contains(data[0], string(jsonvalue.AppendEscaped(nil, []byte(text)))) {
 			t.Fatalf("%q is not in %q", text, data[0])
 		}
 	})
@@ -190,7 +191,7 @@ func TestEscapeEveryByte(t *testing.T) {
 			text := []byte("abcdefghi")
 			text[at] = byte(c)
 			var got string
-			out := appendString(nil, string(text))
+			out := jsonvalue.AppendString(nil, string(text))
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%q: %v", out, err)
 			}
