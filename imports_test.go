@@ -23,7 +23,6 @@ const directions = `
 	internal/trace: internal/infer
 	internal/content:
 	internal/http1:
-	internal/jsonvalue: internal/infer
 	internal/latency:
 	internal/sock:
 	internal/zmtp:
@@ -31,7 +30,7 @@ const directions = `
 	models:
 
 	# pure stages
-	internal/openai: internal/infer internal/jsonvalue
+	internal/openai: internal/infer
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // StatusClientClosed is the status of a request whose client went away. No
@@ -101,13 +100,13 @@ func Status(e *infer.Error) int { return ClassOf(e).Status }
 func AppendError(dst []byte, e *infer.Error) []byte {
 	class := ClassOf(e)
 	dst = append(dst, `{"error":{"message":`...)
-	dst = jsonvalue.AppendString(dst, e.Message)
+	dst = appendString(dst, e.Message)
 	dst = append(dst, `,"type":`...)
-	dst = jsonvalue.AppendString(dst, class.Type)
+	dst = appendString(dst, class.Type)
 	dst = append(dst, `,"param":`...)
-	dst = jsonvalue.AppendStringOrNull(dst, e.Param)
+	dst = appendStringOrNull(dst, e.Param)
 	dst = append(dst, `,"code":`...)
-	dst = jsonvalue.AppendStringOrNull(dst, class.Code)
+	dst = appendStringOrNull(dst, class.Code)
 	return append(dst, `}}`...)
 }
 
@@ -117,4 +116,11 @@ func AppendErrorEvent(dst []byte, e *infer.Error) []byte {
 	dst = append(dst, "data: "...)
 	dst = AppendError(dst, e)
 	return append(dst, "\n\n"...)
+}
+
+func appendStringOrNull(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return appendString(dst, s)
 }

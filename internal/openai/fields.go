@@ -7,7 +7,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // Treatment says what weir does with a field on the way to an engine that
@@ -70,7 +69,7 @@ func (f *FieldInfo) on(e Endpoint) bool {
 
 // asksForNothing says whether a value of a refused field may pass.
 func (f *FieldInfo) asksForNothing(raw []byte) bool {
-	if jsonvalue.Kind(raw) == 'n' {
+	if kindOf(raw) == 'n' {
 		return true
 	}
 	const longest = 256 // of the defaults, with room for white space

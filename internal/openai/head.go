@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // maxFields bounds the top-level fields of a body, so that a body of nothing
@@ -47,11 +46,11 @@ type Head struct {
 // ParseHead passes over a body once. Its error is an *infer.Error that names
 // the field, or the line and column where the body stops being JSON.
 func ParseHead(body []byte, endpoint Endpoint) (*Head, error) {
-	if at := jsonvalue.InvalidUTF8(body); at >= 0 {
-		return nil, jsonvalue.SyntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
+	if at := invalidUTF8(body); at >= 0 {
+		return nil, syntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
 	}
 	h := &Head{Endpoint: endpoint, Body: body, N: 1, model: -1, Fields: make([]Span, 0, 16)}
-	dec := jsonvalue.Lenient(body)
+	dec := lenient(body)
 	switch kind := dec.PeekKind(); kind {
 	case '{':
 	case jsontext.KindInvalid:
@@ -59,9 +58,9 @@ func ParseHead(body []byte, endpoint Endpoint) (*Head, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, infer.Errorf(infer.CodeInvalid, "the body is empty; send a JSON object")
 		}
-		return nil, jsonvalue.SyntaxError(body, err)
+		return nil, syntaxError(body, err)
 	default:
-		return nil, infer.Errorf(infer.CodeInvalid, "the body must be a JSON object, found %s", jsonvalue.Found([]byte{byte(kind)}))
+		return nil, infer.Errorf(infer.CodeInvalid, "the body must be a JSON object, found %s", found([]byte{byte(kind)}))
 	}
 	if err := h.scan(dec); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func ParseHead(body []byte, endpoint Endpoint) (*Head, error) {
 // scan walks the object that dec stands before, to the end of the body.
 func (h *Head) scan(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
-		return jsonvalue.SyntaxError(h.Body, err)
+		return syntaxError(h.Body, err)
 	}
 	known := tables[h.Endpoint]
 	var seen [maxKnown]bool
@@ -85,10 +84,10 @@ func (h *Head) scan(dec *jsontext.Decoder) error {
 		}
 		raw, err := dec.ReadValue()
 		if err != nil {
-			return jsonvalue.NameError(h.Body, len(h.Fields) == 0, err)
+			return nameError(h.Body, len(h.Fields) == 0, err)
 		}
 		var name string
-		word := jsonvalue.Spelled(raw)
+		word := spelled(raw)
 		i, isKnown := known[string(word)]
 		if isKnown {
 			name = fields[i].Name
@@ -97,7 +96,7 @@ func (h *Head) scan(dec *jsontext.Decoder) error {
 		}
 		value, err := dec.ReadValue()
 		if err != nil {
-			return jsonvalue.SyntaxError(h.Body, err)
+			return syntaxError(h.Body, err)
 		}
 		if len(h.Fields) == maxFields {
 			return infer.Errorf(infer.CodeInvalid, "the body has more than %d fields", maxFields)
@@ -118,13 +117,13 @@ func (h *Head) scan(dec *jsontext.Decoder) error {
 		}
 	}
 	if _, err := dec.ReadToken(); err != nil {
-		return jsonvalue.SyntaxError(h.Body, err)
+		return syntaxError(h.Body, err)
 	}
 	end := int(dec.InputOffset())
 	rest := bytes.TrimLeft(h.Body[end:], " \t\r\n")
 	if len(rest) > 0 {
 		r, _ := utf8.DecodeRune(rest)
-		return jsonvalue.SyntaxAt(h.Body, len(h.Body)-len(rest), "invalid character %q after the object (expecting the end of the body)", r)
+		return syntaxAt(h.Body, len(h.Body)-len(rest), "invalid character %q after the object (expecting the end of the body)", r)
 	}
 	return nil
 }
@@ -144,7 +143,7 @@ func steers(name string) bool {
 func (h *Head) take(name string, value []byte) (err error) {
 	if name == "model" {
 		h.model = len(h.Fields) - 1
-		h.Model, err = jsonvalue.String(name, value)
+		h.Model, err = stringOf(name, value)
 		if err == nil && h.Model == "" {
 			return infer.Invalid(name, "model is empty: name the model to use")
 		}
@@ -155,27 +154,27 @@ func (h *Head) take(name string, value []byte) (err error) {
 	}
 	if h.Endpoint == Other {
 		if name == "stream" {
-			h.Stream = jsonvalue.Kind(value) == 't'
+			h.Stream = kindOf(value) == 't'
 		}
 		return nil
 	}
-	if jsonvalue.Kind(value) == 'n' {
+	if kindOf(value) == 'n' {
 		return nil
 	}
 	switch name {
 	case "stream":
-		h.Stream, err = jsonvalue.Bool(name, value)
+		h.Stream, err = boolOf(name, value)
 	case "n":
 		var n int64
-		n, err = jsonvalue.Int(name, value, 1, math.MaxInt32)
+		n, err = intOf(name, value, 1, math.MaxInt32)
 		h.N = int(n)
 	case "stream_options":
-		if jsonvalue.Kind(value) != '{' {
-			return jsonvalue.WrongType(name, "an object", value)
+		if kindOf(value) != '{' {
+			return wrongType(name, "an object", value)
 		}
-		return words.EachMember(value, func(option string, value []byte) (err error) {
-			if option == "include_usage" && jsonvalue.Kind(value) != 'n' {
-				h.IncludeUsage, err = jsonvalue.Bool("stream_options.include_usage", value)
+		return eachMember(value, func(option string, value []byte) (err error) {
+			if option == "include_usage" && kindOf(value) != 'n' {
+				h.IncludeUsage, err = boolOf("stream_options.include_usage", value)
 			}
 			return err
 		})
@@ -192,6 +191,6 @@ func (h *Head) Splice(model string) []byte {
 	at := h.Fields[h.model]
 	out := make([]byte, 0, len(h.Body)+len(model)+2)
 	out = append(out, h.Body[:at.Start]...)
-	out = jsonvalue.AppendString(out, model)
+	out = appendString(out, model)
 	return append(out, h.Body[at.End:]...)
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // maxChoices bounds the choices of one answer that an Inspector keeps apart. A
@@ -97,11 +96,11 @@ func (h *Head) Choices() int {
 			continue
 		}
 		value := h.Body[f.Start:f.End]
-		if jsonvalue.Kind(value) != '[' {
+		if kindOf(value) != '[' {
 			continue
 		}
 		// A list of ids is one prompt; one of anything else may be many.
-		if first := bytes.TrimLeft(value[1:], " \t\r\n"); jsonvalue.Kind(first) != '0' {
+		if first := bytes.TrimLeft(value[1:], " \t\r\n"); kindOf(first) != '0' {
 			return 0
 		}
 	}
@@ -311,8 +310,8 @@ func (in *Inspector) event(data []byte, lines int) error {
 	if !ok || end < len(data) {
 		return flawf(flawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
 	}
-	if jsonvalue.Kind(data) != '{' {
-		return flawf(flawShape, "is %s where an object belongs", jsonvalue.Found(data))
+	if kindOf(data) != '{' {
+		return flawf(flawShape, "is %s where an object belongs", found(data))
 	}
 	return in.object(data, n)
 }
@@ -351,22 +350,22 @@ func (in *Inspector) object(data []byte, n notes) error {
 
 // read takes an event apart.
 func (in *Inspector) read(data []byte) error {
-	return words.EachMember(data, func(name string, value []byte) error {
+	return eachMember(data, func(name string, value []byte) error {
 		switch name {
 		case "choices":
-			switch jsonvalue.Kind(value) {
+			switch kindOf(value) {
 			case 'n':
 				return nil
 			case '[':
-				return jsonvalue.EachItem(value, in.choice)
+				return eachItem(value, in.choice)
 			}
-			return flawf(flawShape, "has %s for choices", jsonvalue.Found(value))
+			return flawf(flawShape, "has %s for choices", found(value))
 		case "usage":
 			return in.takeUsage(value)
 		case "error":
 			in.failed = in.failed || filled(value)
 		case "object":
-			in.failed = in.failed || jsonvalue.Kind(value) == '"' && string(jsonvalue.Spelled(value)) == "error"
+			in.failed = in.failed || kindOf(value) == '"' && string(spelled(value)) == "error"
 		}
 		return nil
 	})
@@ -374,13 +373,13 @@ func (in *Inspector) read(data []byte) error {
 
 // choice judges one choice of an event.
 func (in *Inspector) choice(_ int, raw []byte) error {
-	if jsonvalue.Kind(raw) != '{' {
-		return flawf(flawShape, "has %s for a choice", jsonvalue.Found(raw))
+	if kindOf(raw) != '{' {
+		return flawf(flawShape, "has %s for a choice", found(raw))
 	}
 	var index uint64
 	var output, finish bool
-	err := words.EachMember(raw, func(name string, value []byte) (err error) {
-		isNull := jsonvalue.Kind(value) == 'n'
+	err := eachMember(raw, func(name string, value []byte) (err error) {
+		isNull := kindOf(value) == 'n'
 		switch {
 		case isNull:
 		case name == "index":
@@ -388,17 +387,17 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 				return flawf(flawChoice, "has a choice whose index is no number of a choice")
 			}
 		case name == "finish_reason":
-			if jsonvalue.Kind(value) != '"' {
-				return flawf(flawShape, "has %s for finish_reason", jsonvalue.Found(value))
+			if kindOf(value) != '"' {
+				return flawf(flawShape, "has %s for finish_reason", found(value))
 			}
 			finish = finish || filled(value)
 		case name == "text":
 			output = output || filled(value)
 		case name == "delta":
-			if jsonvalue.Kind(value) != '{' {
-				return flawf(flawShape, "has %s for delta", jsonvalue.Found(value))
+			if kindOf(value) != '{' {
+				return flawf(flawShape, "has %s for delta", found(value))
 			}
-			return words.EachMember(value, func(name string, value []byte) error {
+			return eachMember(value, func(name string, value []byte) error {
 				switch name {
 				case "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call":
 					output = output || filled(value)
@@ -429,16 +428,16 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 
 // takeUsage judges a usage object and keeps it.
 func (in *Inspector) takeUsage(raw []byte) error {
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case 'n':
 		return nil
 	case '{':
 	default:
-		return flawf(flawUsage, "has %s for usage", jsonvalue.Found(raw))
+		return flawf(flawUsage, "has %s for usage", found(raw))
 	}
 	const absent = -1
 	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
-	err := words.EachMember(raw, func(name string, value []byte) error {
+	err := eachMember(raw, func(name string, value []byte) error {
 		var count *int
 		switch name {
 		case "prompt_tokens":
@@ -448,8 +447,8 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		case "total_tokens":
 			count = &total
 		case "prompt_tokens_details":
-			if jsonvalue.Kind(value) == '{' {
-				return words.EachMember(value, func(name string, value []byte) error {
+			if kindOf(value) == '{' {
+				return eachMember(value, func(name string, value []byte) error {
 					if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
 						u.CachedTokens = int(n)
 					}
@@ -457,7 +456,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 				})
 			}
 		}
-		if count == nil || jsonvalue.Kind(value) == 'n' {
+		if count == nil || kindOf(value) == 'n' {
 			return nil
 		}
 		n, err := strconv.ParseUint(string(value), 10, 62)
@@ -481,7 +480,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 // filled says whether a value says anything: it is not null, false, nor an
 // empty string, array or object.
 func filled(raw []byte) bool {
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case 'n', 'f':
 		return false
 	case '"':

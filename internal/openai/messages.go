@@ -9,18 +9,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // roles are those that a message may have.
 var roles = []string{"system", "user", "assistant", "tool", "developer", "function"}
 
-// words are those of a message.
-var words = func() jsonvalue.Words {
-	all := make(jsonvalue.Words)
-	all.Add(roles...)
+// words holds each word of a message as the one string that stands for it.
+var words = func() map[string]string {
+	all := make(map[string]string)
+	for _, word := range roles {
+		all[word] = word
+	}
 	for _, f := range slices.Concat(messageFields, partFields) {
-		all.Add(f.Name[1+strings.LastIndexByte(f.Name, '.'):])
+		word := f.Name[1+strings.LastIndexByte(f.Name, '.'):]
+		all[word] = word
 	}
 	return all
 }()
@@ -60,14 +62,14 @@ func messageField(name string) *FieldInfo {
 
 // takeMessages checks the messages in one pass and keeps them as they are.
 func takeMessages(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '[' {
-		return jsonvalue.WrongType("messages", "an array of messages", raw)
+	if kindOf(raw) != '[' {
+		return wrongType("messages", "an array of messages", raw)
 	}
-	w := messageWalk{d: d, dec: jsonvalue.Strict(raw)}
+	w := messageWalk{d: d, dec: strict(raw)}
 	if err := w.walk(); err != nil {
 		var syn *jsontext.SyntacticError
 		if errors.As(err, &syn) {
-			return jsonvalue.StrictError("messages", err)
+			return strictError("messages", err)
 		}
 		return err
 	}
@@ -100,7 +102,7 @@ func (w *messageWalk) walk() error {
 			if err != nil {
 				return err
 			}
-			return jsonvalue.WrongType(fmt.Sprintf("messages[%d]", w.message), "an object", raw)
+			return wrongType(fmt.Sprintf("messages[%d]", w.message), "an object", raw)
 		}
 		if err := w.one(); err != nil {
 			return err
@@ -121,7 +123,7 @@ func (w *messageWalk) one() error {
 		if err != nil {
 			return err
 		}
-		switch name := words.Name(raw); name {
+		switch name := nameOf(raw); name {
 		case "role":
 			role, err = w.role()
 		case "content":
@@ -160,12 +162,12 @@ func (w *messageWalk) role() (string, error) {
 		return "", err
 	}
 	// The decoder has seen that escapes are whole, so only the type is left.
-	if jsonvalue.Kind(raw) != '"' {
-		return "", jsonvalue.WrongType(w.path("role"), "a string", raw)
+	if kindOf(raw) != '"' {
+		return "", wrongType(w.path("role"), "a string", raw)
 	}
-	role := words.Name(raw)
+	role := nameOf(raw)
 	if !slices.Contains(roles, role) {
-		return "", infer.Invalid(w.path("role"), "%s must be system, user, assistant, tool, developer or function, found %q", w.path("role"), jsonvalue.Clip(role, 32))
+		return "", infer.Invalid(w.path("role"), "%s must be system, user, assistant, tool, developer or function, found %q", w.path("role"), clip(role, 32))
 	}
 	return role, nil
 }
@@ -181,7 +183,7 @@ func (w *messageWalk) content() (jsontext.Kind, error) {
 		return kind, err
 	}
 	if kind != '"' && kind != 'n' {
-		return kind, jsonvalue.WrongType(w.path("content"), "a string or an array of parts", raw)
+		return kind, wrongType(w.path("content"), "a string or an array of parts", raw)
 	}
 	return kind, nil
 }
@@ -197,8 +199,8 @@ func (w *messageWalk) parts() error {
 		if err != nil {
 			return err
 		}
-		if jsonvalue.Kind(raw) != '{' {
-			return jsonvalue.WrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", raw)
+		if kindOf(raw) != '{' {
+			return wrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", raw)
 		}
 		if err := w.part(i, raw); err != nil {
 			return err
@@ -216,7 +218,7 @@ func (w *messageWalk) parts() error {
 func (w *messageWalk) part(i int, raw []byte) error {
 	var kind, text []byte
 	extra := ""
-	err := words.EachMember(raw, func(name string, value []byte) error {
+	err := eachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "type":
 			kind = value
@@ -234,20 +236,20 @@ func (w *messageWalk) part(i int, raw []byte) error {
 	switch {
 	case kind == nil:
 		return infer.Invalid(at("type"), "%s is required", at("type"))
-	case jsonvalue.Kind(kind) != '"':
-		return jsonvalue.WrongType(at("type"), "a string", kind)
-	case words.Name(kind) != "text":
+	case kindOf(kind) != '"':
+		return wrongType(at("type"), "a string", kind)
+	case nameOf(kind) != "text":
 		return &infer.Error{
 			Code:    infer.CodeUnsupported,
 			Param:   at("type"),
-			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), jsonvalue.Clip(words.Name(kind), 32), w.d.carrier()),
+			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), clip(nameOf(kind), 32), w.d.carrier()),
 		}
 	case extra != "":
-		return w.d.unsupported(at(jsonvalue.Clip(extra, 64)), nil)
+		return w.d.unsupported(at(clip(extra, 64)), nil)
 	case text == nil:
 		return infer.Invalid(at("text"), "%s is required", at("text"))
-	case jsonvalue.Kind(text) != '"':
-		return jsonvalue.WrongType(at("text"), "a string", text)
+	case kindOf(text) != '"':
+		return wrongType(at("text"), "a string", text)
 	}
 	return nil
 }
@@ -261,13 +263,13 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	f := messageField(name)
 	switch {
 	case f == nil:
-		return false, w.d.unsupported(w.path(jsonvalue.Clip(name, 64)), nil)
+		return false, w.d.unsupported(w.path(clip(name, 64)), nil)
 	case f.Treatment == Refused:
 		if !f.asksForNothing(raw) {
 			return false, w.d.unsupported(w.path(name), f.Defaults)
 		}
 		return false, nil
-	case jsonvalue.Kind(raw) == 'n':
+	case kindOf(raw) == 'n':
 		return false, nil
 	}
 	kind, want := jsontext.Kind('"'), "a string"
@@ -277,8 +279,8 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	case "function_call":
 		kind, want = '{', "an object"
 	}
-	if jsonvalue.Kind(raw) != kind {
-		return false, jsonvalue.WrongType(w.path(name), want, raw)
+	if kindOf(raw) != kind {
+		return false, wrongType(w.path(name), want, raw)
 	}
 	return true, nil
 }

@@ -6,22 +6,21 @@ import (
 	"math"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // takePrompt reads the prompt of a completion: one text or one array of ids,
 // bare or as the only item of an array.
 func takePrompt(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '[' {
+	if kindOf(raw) != '[' {
 		return d.setPrompt("prompt", raw)
 	}
 	var first []byte
 	count := 0
-	err := jsonvalue.EachItem(raw, func(i int, item []byte) error {
+	err := eachItem(raw, func(i int, item []byte) error {
 		if i == 0 {
 			first = item
 		}
-		if jsonvalue.Kind(first) == '0' {
+		if kindOf(first) == '0' {
 			return errBareIDs
 		}
 		count++
@@ -48,9 +47,9 @@ func takePrompt(d *decoding, raw []byte) error {
 var errBareIDs = fmt.Errorf("the prompt is an array of ids")
 
 func (d *decoding) setPrompt(path string, raw []byte) (err error) {
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case '"':
-		d.Prompt, err = jsonvalue.String(path, raw)
+		d.Prompt, err = stringOf(path, raw)
 		if err == nil && d.Prompt == "" {
 			return emptyPrompt(path)
 		}
@@ -62,7 +61,7 @@ func (d *decoding) setPrompt(path string, raw []byte) (err error) {
 		}
 		return err
 	}
-	return jsonvalue.WrongType(path, "a string or an array of token ids", raw)
+	return wrongType(path, "a string or an array of token ids", raw)
 }
 
 func emptyPrompt(path string) error {
@@ -102,11 +101,11 @@ func skipSpace(b []byte, i int) int {
 
 func notAnID(field string, index int, rest []byte) error {
 	path := fmt.Sprintf("%s[%d]", field, index)
-	if jsonvalue.Kind(rest) != '0' {
-		return jsonvalue.WrongType(path, "a token id", rest)
+	if kindOf(rest) != '0' {
+		return wrongType(path, "a token id", rest)
 	}
 	if end := bytes.IndexAny(rest, ", \t\r\n"); end >= 0 {
 		rest = rest[:end]
 	}
-	return jsonvalue.OutOfRange(path, fmt.Sprintf("a token id (an integer from 0 to %d)", uint32(math.MaxUint32)), rest)
+	return outOfRange(path, fmt.Sprintf("a token id (an integer from 0 to %d)", uint32(math.MaxUint32)), rest)
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // Bounds of a request.
@@ -71,7 +70,7 @@ type decoding struct {
 	maxCompletion int
 	addPrompt     *bool
 	noTools       bool // tool_choice is none
-	tools         []Function
+	tools         []toolFunction
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -129,7 +128,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	}
 	switch treatment {
 	case Carried:
-		if jsonvalue.Kind(raw) == 'n' && (d.Endpoint.Tokenizes() || name != "messages" && name != "prompt") {
+		if kindOf(raw) == 'n' && (d.Endpoint.Tokenizes() || name != "messages" && name != "prompt") {
 			return nil
 		}
 		return f.take(d, raw)
@@ -164,7 +163,7 @@ func (d *decoding) carrier() string {
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
-	e := &infer.Error{Code: infer.CodeUnsupported, Param: jsonvalue.Clip(name, 64)}
+	e := &infer.Error{Code: infer.CodeUnsupported, Param: clip(name, 64)}
 	other := Other
 	for at := Chat; at < numEndpoints && other == Other; at++ {
 		if _, ok := tables[at][name]; ok {
@@ -223,11 +222,11 @@ func (d *decoding) finishPrompt() error {
 func nothing(*decoding, []byte) error { return nil }
 
 func takeStreamOptions(d *decoding, raw []byte) error {
-	if err := jsonvalue.CheckStrict("stream_options", raw); err != nil {
+	if err := checkStrict("stream_options", raw); err != nil {
 		return err
 	}
 	d.streamOptions = true
-	return words.EachMember(raw, func(name string, value []byte) error {
+	return eachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "include_usage":
 			return nil
@@ -238,42 +237,42 @@ func takeStreamOptions(d *decoding, raw []byte) error {
 			}
 			return d.unsupported("stream_options."+name, off.Defaults)
 		}
-		return d.unsupported("stream_options."+jsonvalue.Clip(name, 64), nil)
+		return d.unsupported("stream_options."+clip(name, 64), nil)
 	})
 }
 
 func takeMaxTokens(d *decoding, raw []byte) error {
-	n, err := jsonvalue.Int("max_tokens", raw, 1, math.MaxInt32)
+	n, err := intOf("max_tokens", raw, 1, math.MaxInt32)
 	d.maxTokens = int(n)
 	return err
 }
 
 func takeMaxCompletionTokens(d *decoding, raw []byte) error {
-	n, err := jsonvalue.Int("max_completion_tokens", raw, 1, math.MaxInt32)
+	n, err := intOf("max_completion_tokens", raw, 1, math.MaxInt32)
 	d.maxCompletion = int(n)
 	return err
 }
 
 func takeMinTokens(d *decoding, raw []byte) error {
-	n, err := jsonvalue.Int("min_tokens", raw, 0, math.MaxInt32)
+	n, err := intOf("min_tokens", raw, 0, math.MaxInt32)
 	d.MinTokens = int(n)
 	return err
 }
 
 func takeTemperature(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("temperature", raw, 0, 2, false)
+	v, err := floatOf("temperature", raw, 0, 2, false)
 	d.Sampling.Temperature = &v
 	return err
 }
 
 func takeTopP(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("top_p", raw, 0, 1, true)
+	v, err := floatOf("top_p", raw, 0, 1, true)
 	d.Sampling.TopP = &v
 	return err
 }
 
 func takeTopK(d *decoding, raw []byte) error {
-	n, err := jsonvalue.Int("top_k", raw, -1, math.MaxInt32)
+	n, err := intOf("top_k", raw, -1, math.MaxInt32)
 	k := int(n)
 	if k == 0 {
 		k = -1 // engines disagree on 0; all read -1 as no limit
@@ -283,57 +282,57 @@ func takeTopK(d *decoding, raw []byte) error {
 }
 
 func takeSeed(d *decoding, raw []byte) error {
-	n, err := jsonvalue.Int("seed", raw, math.MinInt64, math.MaxInt64)
+	n, err := intOf("seed", raw, math.MinInt64, math.MaxInt64)
 	d.Sampling.Seed = &n
 	return err
 }
 
 func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
-	d.IgnoreEOS, err = jsonvalue.Bool("ignore_eos", raw)
+	d.IgnoreEOS, err = boolOf("ignore_eos", raw)
 	return err
 }
 
 func takeReturnTokenIDs(d *decoding, raw []byte) (err error) {
-	d.ReturnTokenIDs, err = jsonvalue.Bool("return_token_ids", raw)
+	d.ReturnTokenIDs, err = boolOf("return_token_ids", raw)
 	return err
 }
 
 func takeAddGenerationPrompt(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Bool("add_generation_prompt", raw)
+	v, err := boolOf("add_generation_prompt", raw)
 	d.addPrompt = &v
 	return err
 }
 
 func takeContinueFinal(d *decoding, raw []byte) (err error) {
-	d.ContinueFinalMessage, err = jsonvalue.Bool("continue_final_message", raw)
+	d.ContinueFinalMessage, err = boolOf("continue_final_message", raw)
 	return err
 }
 
 func takeTemplateKwargs(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '{' {
-		return jsonvalue.WrongType("chat_template_kwargs", "an object", raw)
+	if kindOf(raw) != '{' {
+		return wrongType("chat_template_kwargs", "an object", raw)
 	}
 	d.ChatTemplateKwargs = raw
-	return jsonvalue.CheckStrict("chat_template_kwargs", raw)
+	return checkStrict("chat_template_kwargs", raw)
 }
 
 func takeStop(d *decoding, raw []byte) error {
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case '"':
 		return d.addStop("stop", raw)
 	case '[':
-		return jsonvalue.EachItem(raw, func(i int, item []byte) error {
+		return eachItem(raw, func(i int, item []byte) error {
 			if i == maxStops {
 				return infer.Invalid("stop", "stop may hold at most %d strings", maxStops)
 			}
 			return d.addStop(fmt.Sprintf("stop[%d]", i), item)
 		})
 	}
-	return jsonvalue.WrongType("stop", "a string or an array of strings", raw)
+	return wrongType("stop", "a string or an array of strings", raw)
 }
 
 func (d *decoding) addStop(path string, raw []byte) error {
-	s, err := jsonvalue.String(path, raw)
+	s, err := stringOf(path, raw)
 	if err != nil {
 		return err
 	}
@@ -345,8 +344,8 @@ func (d *decoding) addStop(path string, raw []byte) error {
 }
 
 func takeStopIDs(d *decoding, raw []byte) (err error) {
-	if jsonvalue.Kind(raw) != '[' {
-		return jsonvalue.WrongType("stop_token_ids", "an array of token ids", raw)
+	if kindOf(raw) != '[' {
+		return wrongType("stop_token_ids", "an array of token ids", raw)
 	}
 	d.StopIDs, err = idsOf("stop_token_ids", raw)
 	if err == nil && len(d.StopIDs) > maxStopIDs {

@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // Answer is a whole answer. Only a chat's has more than text.
@@ -26,7 +25,7 @@ func AppendResponse(dst []byte, o StreamOptions, a *Answer, reason infer.Reason,
 	if o.Endpoint == Completions {
 		dst = appendObjectHead(dst, o, "text_completion")
 		dst = append(dst, `,"choices":[{"index":0,"text":"`...)
-		dst = jsonvalue.AppendEscaped(dst, a.Text)
+		dst = appendEscaped(dst, a.Text)
 		dst = append(dst, '"')
 	} else {
 		dst = appendObjectHead(dst, o, "chat.completion")
@@ -57,10 +56,10 @@ func appendMessage(dst []byte, a *Answer) []byte {
 	if len(a.Text) == 0 && len(a.Calls) > 0 {
 		dst = append(dst, "null"...)
 	} else {
-		dst = append(jsonvalue.AppendEscaped(append(dst, '"'), a.Text), '"')
+		dst = append(appendEscaped(append(dst, '"'), a.Text), '"')
 	}
 	if len(a.Reasoning) > 0 {
-		dst = append(jsonvalue.AppendEscaped(append(dst, `,"reasoning_content":"`...), a.Reasoning), '"')
+		dst = append(appendEscaped(append(dst, `,"reasoning_content":"`...), a.Reasoning), '"')
 	}
 	for i, call := range a.Calls {
 		if i == 0 {
@@ -68,9 +67,9 @@ func appendMessage(dst []byte, a *Answer) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = append(jsonvalue.AppendString(append(dst, `{"id":`...), call.ID), `,"type":"function","function":{"name":`...)
-		dst = append(jsonvalue.AppendString(dst, call.Name), `,"arguments":"`...)
-		dst = append(jsonvalue.AppendEscaped(dst, call.Arguments), `"}}`...)
+		dst = append(appendString(append(dst, `{"id":`...), call.ID), `,"type":"function","function":{"name":`...)
+		dst = append(appendString(dst, call.Name), `,"arguments":"`...)
+		dst = append(appendEscaped(dst, call.Arguments), `"}}`...)
 	}
 	if len(a.Calls) > 0 {
 		dst = append(dst, ']')
@@ -92,11 +91,11 @@ type ModelInfo struct {
 // AppendModel appends one model.
 func AppendModel(dst []byte, m ModelInfo) []byte {
 	dst = append(dst, `{"id":`...)
-	dst = jsonvalue.AppendString(dst, m.ID)
+	dst = appendString(dst, m.ID)
 	dst = append(dst, `,"object":"model","created":`...)
 	dst = strconv.AppendInt(dst, m.Created, 10)
 	dst = append(dst, `,"owned_by":`...)
-	dst = jsonvalue.AppendString(dst, m.OwnedBy)
+	dst = appendString(dst, m.OwnedBy)
 	if m.MaxModelLen > 0 {
 		dst = append(dst, `,"max_model_len":`...)
 		dst = strconv.AppendInt(dst, int64(m.MaxModelLen), 10)

@@ -7,29 +7,28 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 func takeMinP(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("min_p", raw, 0, 1, false)
+	v, err := floatOf("min_p", raw, 0, 1, false)
 	d.Sampling.MinP = &v
 	return err
 }
 
 func takePresencePenalty(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("presence_penalty", raw, -2, 2, false)
+	v, err := floatOf("presence_penalty", raw, -2, 2, false)
 	d.Sampling.PresencePenalty = &v
 	return err
 }
 
 func takeFrequencyPenalty(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("frequency_penalty", raw, -2, 2, false)
+	v, err := floatOf("frequency_penalty", raw, -2, 2, false)
 	d.Sampling.FrequencyPenalty = &v
 	return err
 }
 
 func takeRepetitionPenalty(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Float("repetition_penalty", raw, 0, 2, true)
+	v, err := floatOf("repetition_penalty", raw, 0, 2, true)
 	d.Sampling.RepetitionPenalty = &v
 	return err
 }
@@ -38,23 +37,23 @@ func takeRepetitionPenalty(d *decoding, raw []byte) error {
 const maxBiases = 1024
 
 func takeLogitBias(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '{' {
-		return jsonvalue.WrongType("logit_bias", "an object of token ids to numbers", raw)
+	if kindOf(raw) != '{' {
+		return wrongType("logit_bias", "an object of token ids to numbers", raw)
 	}
-	if err := jsonvalue.CheckStrict("logit_bias", raw); err != nil {
+	if err := checkStrict("logit_bias", raw); err != nil {
 		return err
 	}
 	var list []infer.Bias
-	err := words.EachMember(raw, func(name string, value []byte) error {
-		path := "logit_bias." + jsonvalue.Clip(name, 32)
+	err := eachMember(raw, func(name string, value []byte) error {
+		path := "logit_bias." + clip(name, 32)
 		id, err := strconv.ParseUint(name, 10, 32)
 		if err != nil {
-			return infer.Invalid(path, "%s: %q is no token id", path, jsonvalue.Clip(name, 32))
+			return infer.Invalid(path, "%s: %q is no token id", path, clip(name, 32))
 		}
 		if len(list) == maxBiases {
 			return infer.Invalid("logit_bias", "logit_bias may name at most %d ids", maxBiases)
 		}
-		v, err := jsonvalue.Float(path, value, -100, 100, false)
+		v, err := floatOf(path, value, -100, 100, false)
 		list = append(list, infer.Bias{ID: uint32(id), Value: v})
 		return err
 	})
@@ -88,18 +87,18 @@ const anyObject = `{"type":"object"}`
 
 func takeResponseFormat(d *decoding, raw []byte) error {
 	const field = "response_format"
-	if jsonvalue.Kind(raw) != '{' {
-		return jsonvalue.WrongType(field, "an object", raw)
+	if kindOf(raw) != '{' {
+		return wrongType(field, "an object", raw)
 	}
-	if err := jsonvalue.CheckStrict(field, raw); err != nil {
+	if err := checkStrict(field, raw); err != nil {
 		return err
 	}
 	var kind string
 	var schema []byte
-	err := words.EachMember(raw, func(name string, value []byte) (err error) {
+	err := eachMember(raw, func(name string, value []byte) (err error) {
 		switch name {
 		case "type":
-			kind, err = jsonvalue.String(field+".type", value)
+			kind, err = stringOf(field+".type", value)
 		case "json_schema":
 			schema = value
 		}
@@ -120,31 +119,31 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	case "":
 		return infer.Invalid(field+".type", "%s.type is required: send text, json_object, json_schema or structural_tag", field)
 	}
-	return infer.Invalid(field+".type", "%s.type is %q; it must be text, json_object, json_schema or structural_tag", field, jsonvalue.Clip(kind, 32))
+	return infer.Invalid(field+".type", "%s.type is %q; it must be text, json_object, json_schema or structural_tag", field, clip(kind, 32))
 }
 
 // namedSchema reads response_format.json_schema, which holds the schema beside
 // its name. That the output matches it is never optional here.
 func (d *decoding) namedSchema(raw []byte) error {
 	const field = "response_format.json_schema"
-	if raw == nil || jsonvalue.Kind(raw) != '{' {
+	if raw == nil || kindOf(raw) != '{' {
 		return infer.Invalid(field, "%s is required with the type json_schema: send an object with a schema", field)
 	}
 	var schema []byte
-	err := words.EachMember(raw, func(name string, value []byte) error {
+	err := eachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "schema":
 			schema = value
 		case "name", "description", "strict":
 		default:
-			return d.unsupported(field+"."+jsonvalue.Clip(name, 64), nil)
+			return d.unsupported(field+"."+clip(name, 64), nil)
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return err
-	case schema == nil || jsonvalue.Kind(schema) == 'n':
+	case schema == nil || kindOf(schema) == 'n':
 		return infer.Invalid(field+".schema", "%s.schema is required: send the JSON schema", field)
 	}
 	return d.schema(field+".schema", schema)
@@ -153,25 +152,25 @@ func (d *decoding) namedSchema(raw []byte) error {
 // schema takes a JSON schema, as itself or as its text.
 func (d *decoding) schema(path string, raw []byte) error {
 	text := string(raw)
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case '{':
 	case '"':
 		var err error
-		if text, err = jsonvalue.String(path, raw); err != nil {
+		if text, err = stringOf(path, raw); err != nil {
 			return err
 		}
-		if jsonvalue.Kind([]byte(text)) != '{' || jsonvalue.CheckStrict(path, []byte(text)) != nil {
+		if kindOf([]byte(text)) != '{' || checkStrict(path, []byte(text)) != nil {
 			return infer.Invalid(path, "%s is a string that holds no JSON object; send the schema itself", path)
 		}
 	default:
-		return jsonvalue.WrongType(path, "a JSON schema", raw)
+		return wrongType(path, "a JSON schema", raw)
 	}
 	return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: text})
 }
 
 // textGuide takes a guide that is a text.
 func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
-	text, err := jsonvalue.String(path, raw)
+	text, err := stringOf(path, raw)
 	if err == nil && text == "" {
 		err = infer.Invalid(path, "%s is empty; leave it out", path)
 	}
@@ -185,15 +184,15 @@ func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) erro
 const maxChoicesGuide = 1024
 
 func (d *decoding) choices(path string, raw []byte) error {
-	if jsonvalue.Kind(raw) != '[' {
-		return jsonvalue.WrongType(path, "an array of strings", raw)
+	if kindOf(raw) != '[' {
+		return wrongType(path, "an array of strings", raw)
 	}
 	var list []string
-	err := jsonvalue.EachItem(raw, func(i int, item []byte) error {
+	err := eachItem(raw, func(i int, item []byte) error {
 		if i == maxChoicesGuide {
 			return infer.Invalid(path, "%s may hold at most %d strings", path, maxChoicesGuide)
 		}
-		s, err := jsonvalue.String(fmt.Sprintf("%s[%d]", path, i), item)
+		s, err := stringOf(fmt.Sprintf("%s[%d]", path, i), item)
 		list = append(list, s)
 		return err
 	})
@@ -223,22 +222,22 @@ func takeGuidedChoice(d *decoding, raw []byte) error {
 // takeStructuredOutputs reads vLLM's one field for all of them.
 func takeStructuredOutputs(d *decoding, raw []byte) error {
 	const field = "structured_outputs"
-	if jsonvalue.Kind(raw) != '{' {
-		return jsonvalue.WrongType(field, "an object", raw)
+	if kindOf(raw) != '{' {
+		return wrongType(field, "an object", raw)
 	}
-	if err := jsonvalue.CheckStrict(field, raw); err != nil {
+	if err := checkStrict(field, raw); err != nil {
 		return err
 	}
-	return words.EachMember(raw, func(name string, value []byte) error {
-		path := field + "." + jsonvalue.Clip(name, 64)
-		if jsonvalue.Kind(value) == 'n' {
+	return eachMember(raw, func(name string, value []byte) error {
+		path := field + "." + clip(name, 64)
+		if kindOf(value) == 'n' {
 			return nil
 		}
 		switch name {
 		case "json":
 			return d.schema(path, value)
 		case "json_object":
-			on, err := jsonvalue.Bool(path, value)
+			on, err := boolOf(path, value)
 			if err != nil || !on {
 				return err
 			}
@@ -251,7 +250,7 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 			return d.choices(path, value)
 		case "structural_tag":
 			text := string(value)
-			if jsonvalue.Kind(value) == '"' {
+			if kindOf(value) == '"' {
 				return d.textGuide(path, infer.GuideStructuralTag, value)
 			}
 			return d.guide(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})

@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // StreamOptions describe an answer, streamed or whole.
@@ -72,13 +71,13 @@ func NewStream(o StreamOptions) *Stream {
 // appendObjectHead opens an answer's object, up to its model.
 func appendObjectHead(dst []byte, o StreamOptions, object string) []byte {
 	dst = append(dst, `{"id":`...)
-	dst = jsonvalue.AppendString(dst, o.Endpoint.ObjectID(o.ID))
+	dst = appendString(dst, o.Endpoint.ObjectID(o.ID))
 	dst = append(dst, `,"object":"`...)
 	dst = append(dst, object...)
 	dst = append(dst, `","created":`...)
 	dst = strconv.AppendInt(dst, o.Created, 10)
 	dst = append(dst, `,"model":`...)
-	return jsonvalue.AppendString(dst, o.Model)
+	return appendString(dst, o.Model)
 }
 
 // AppendStart appends what comes before a choice's text: in a chat, the chunk
@@ -106,10 +105,10 @@ func (s *Stream) AppendTextIDs(dst []byte, choice int, text []byte, ids []uint32
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	if s.chat {
 		dst = append(dst, chatOpen...)
-		dst = append(jsonvalue.AppendEscaped(dst, text), chatClose...)
+		dst = append(appendEscaped(dst, text), chatClose...)
 	} else {
 		dst = append(dst, completionOpen...)
-		dst = append(jsonvalue.AppendEscaped(dst, text), completionClose...)
+		dst = append(appendEscaped(dst, text), completionClose...)
 	}
 	return s.closeIDs(dst, ids)
 }
@@ -156,7 +155,7 @@ func (s *Stream) AppendText(dst []byte, choice int, text []byte) []byte {
 			dst = append(dst, completionOpen...)
 		}
 	}
-	dst = jsonvalue.AppendEscaped(dst, text)
+	dst = appendEscaped(dst, text)
 	return append(dst, s.tail...)
 }
 
@@ -188,7 +187,7 @@ func (s *Stream) OpenDelta(dst []byte, choice int, d Delta, call int) []byte {
 }
 
 // AppendDelta appends to the text of the chunk that is open.
-func (s *Stream) AppendDelta(dst, text []byte) []byte { return jsonvalue.AppendEscaped(dst, text) }
+func (s *Stream) AppendDelta(dst, text []byte) []byte { return appendEscaped(dst, text) }
 
 // CloseDelta ends the chunk.
 func (s *Stream) CloseDelta(dst []byte, d Delta) []byte {
@@ -205,8 +204,8 @@ func (s *Stream) AppendCall(dst []byte, choice, call int, id, name string) []byt
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
 	dst = strconv.AppendInt(dst, int64(call), 10)
-	dst = jsonvalue.AppendString(append(dst, `,"id":`...), id)
-	dst = jsonvalue.AppendString(append(dst, `,"type":"function","function":{"name":`...), name)
+	dst = appendString(append(dst, `,"id":`...), id)
+	dst = appendString(append(dst, `,"type":"function","function":{"name":`...), name)
 	dst = append(dst, `,"arguments":""}}]},"logprobs":null,"finish_reason":null`...)
 	return append(dst, s.end...)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 	"weir/internal/sse"
 )
 
@@ -178,7 +177,7 @@ func FuzzText(f *testing.F) {
 		if got, want := chunk.Choices[0].Delta.Content, string([]rune(text)); got != want || chunk.Choices[0].Index != choice {
 			t.Fatalf("%q, index %d, want %q, index %d", got, chunk.Choices[0].Index, want, choice)
 		}
-		if !strings.Contains(data[0], string(jsonvalue.AppendEscaped(nil, []byte(text)))) {
+		if !strings.Contains(data[0], string(appendEscaped(nil, []byte(text)))) {
 			t.Fatalf("%q is not in %q", text, data[0])
 		}
 	})
@@ -191,7 +190,7 @@ func TestEscapeEveryByte(t *testing.T) {
 			text := []byte("abcdefghi")
 			text[at] = byte(c)
 			var got string
-			out := jsonvalue.AppendString(nil, string(text))
+			out := appendString(nil, string(text))
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%q: %v", out, err)
 			}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
-	"weir/internal/jsonvalue"
 )
 
 // The endpoints of a tokenizer take the request shapes of vLLM and of SGLang,
@@ -119,52 +118,52 @@ func (h *Head) Detokenize() (*DetokenizeRequest, error) {
 func takeTexts(d *decoding, raw []byte) (err error) {
 	d.hasTexts = true
 	r := &d.tokenize
-	switch jsonvalue.Kind(raw) {
+	switch kindOf(raw) {
 	case '"':
 		r.Texts = make([]string, 1)
-		r.Texts[0], err = jsonvalue.String("prompt", raw)
+		r.Texts[0], err = stringOf("prompt", raw)
 		return err
 	case '[':
 		r.Batch, r.Texts = true, []string{}
-		return jsonvalue.EachItem(raw, func(i int, item []byte) error {
-			s, err := jsonvalue.String(fmt.Sprintf("prompt[%d]", i), item)
+		return eachItem(raw, func(i int, item []byte) error {
+			s, err := stringOf(fmt.Sprintf("prompt[%d]", i), item)
 			r.Texts = append(r.Texts, s)
 			return err
 		})
 	}
-	return jsonvalue.WrongType("prompt", "a string or an array of strings", raw)
+	return wrongType("prompt", "a string or an array of strings", raw)
 }
 
 func takeTools(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '[' {
-		return jsonvalue.WrongType("tools", "an array of objects", raw)
+	if kindOf(raw) != '[' {
+		return wrongType("tools", "an array of objects", raw)
 	}
-	if err := jsonvalue.CheckStrict("tools", raw); err != nil {
+	if err := checkStrict("tools", raw); err != nil {
 		return err
 	}
 	d.tokenize.Tools = raw
-	return jsonvalue.EachItem(raw, func(i int, item []byte) error {
-		if jsonvalue.Kind(item) != '{' {
-			return jsonvalue.WrongType(fmt.Sprintf("tools[%d]", i), "an object", item)
+	return eachItem(raw, func(i int, item []byte) error {
+		if kindOf(item) != '{' {
+			return wrongType(fmt.Sprintf("tools[%d]", i), "an object", item)
 		}
 		return nil
 	})
 }
 
 func takeAddSpecial(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Bool("add_special_tokens", raw)
+	v, err := boolOf("add_special_tokens", raw)
 	d.addSpecial = &v
 	return err
 }
 
 func takeTokenStrs(d *decoding, raw []byte) (err error) {
-	d.tokenize.ReturnTokenStrs, err = jsonvalue.Bool("return_token_strs", raw)
+	d.tokenize.ReturnTokenStrs, err = boolOf("return_token_strs", raw)
 	return err
 }
 
 func takeTokens(d *decoding, raw []byte) error {
-	if jsonvalue.Kind(raw) != '[' {
-		return jsonvalue.WrongType("tokens", "an array of token ids, or an array of such arrays", raw)
+	if kindOf(raw) != '[' {
+		return wrongType("tokens", "an array of token ids, or an array of such arrays", raw)
 	}
 	r := &d.detokenize
 	if inside := skipSpace(raw, 1); raw[inside] != '[' {
@@ -173,9 +172,9 @@ func takeTokens(d *decoding, raw []byte) error {
 		return err
 	}
 	r.Batch = true
-	return jsonvalue.EachItem(raw, func(i int, item []byte) error {
-		if jsonvalue.Kind(item) != '[' {
-			return jsonvalue.WrongType(fmt.Sprintf("tokens[%d]", i), "an array of token ids, like the first", item)
+	return eachItem(raw, func(i int, item []byte) error {
+		if kindOf(item) != '[' {
+			return wrongType(fmt.Sprintf("tokens[%d]", i), "an array of token ids, like the first", item)
 		}
 		ids, err := idsOf(fmt.Sprintf("tokens[%d]", i), item)
 		r.Tokens = append(r.Tokens, ids)
@@ -184,7 +183,7 @@ func takeTokens(d *decoding, raw []byte) error {
 }
 
 func takeSkipSpecial(d *decoding, raw []byte) error {
-	v, err := jsonvalue.Bool("skip_special_tokens", raw)
+	v, err := boolOf("skip_special_tokens", raw)
 	d.skipSpecial = &v
 	return err
 }
@@ -217,9 +216,7 @@ func AppendTokenized(dst []byte, r *TokenizeRequest, results []TokenizeResult, m
 		return appendList(dst, t.IDs, between, func(dst []byte, id uint32) []byte { return strconv.AppendUint(dst, uint64(id), 10) })
 	})
 	if r.ReturnTokenStrs {
-		list("token_strs", func(dst []byte, t *TokenizeResult) []byte {
-			return appendList(dst, t.Strs, between, jsonvalue.AppendString)
-		})
+		list("token_strs", func(dst []byte, t *TokenizeResult) []byte { return appendList(dst, t.Strs, between, appendString) })
 	} else {
 		dst = append(dst, `"token_strs":null,`...)
 	}
@@ -254,7 +251,7 @@ func AppendDetokenized(dst []byte, r *DetokenizeRequest, with, wanted [][]byte) 
 				dst = append(dst, ',')
 			}
 			dst = append(dst, '"')
-			dst = append(jsonvalue.AppendEscaped(dst, text), '"')
+			dst = append(appendEscaped(dst, text), '"')
 		}
 		if r.Batch {
 			dst = append(dst, ']')
