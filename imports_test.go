@@ -25,6 +25,7 @@ const directions = `
 	internal/http1:
 	internal/latency:
 	internal/sock:
+	internal/epoll: internal/sock
 	internal/zmtp:
 	internal/workload:
 	models:
@@ -50,7 +51,7 @@ const directions = `
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
-	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/infer internal/sse internal/trace
+	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
 
@@ -61,7 +62,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
