@@ -101,7 +101,9 @@ type pull struct {
 func (p *pull) copy() error {
 	x := p.x
 	for {
-		x.hold()
+		if !p.filled { // else there may be more that has waited already
+			x.hold()
+		}
 		x.silence.begin(x.enter(trace.Engine))
 		p.grow()
 		n, err := x.response.Body.Read(p.buf[p.held:])
