@@ -74,15 +74,19 @@ type dispatcher struct {
 
 	batch    batch
 	evidence evidence
-	oneClock bool        // the engine reads the clock that we read
-	delta    infer.Delta // the one that is offered, reused
+	oneClock bool           // the engine reads the clock that we read
+	delta    infer.Delta    // the one that is offered, reused
+	logprobs infer.Logprobs // those of its ids
+	aux      [][]byte       // the message's frames after the first
 	stamps   infer.Stamps
 	last     *generation // of the output before
 	strays   []string
 }
 
-// message takes in the first frame of a message. A fault is the session's.
-func (d *dispatcher) message(b []byte, received int64) *Fault {
+// message takes in a message: its first frame, and the frames of large arrays. A
+// fault is the session's.
+func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *Fault {
+	d.aux = aux
 	if err := d.batch.decode(b); err != nil {
 		d.note(b, received)
 		return d.fault(FaultMalformed, err.Error())
@@ -153,7 +157,14 @@ func (d *dispatcher) output(o *output) {
 		return
 	}
 	x := &d.delta
-	x.Attempt, x.IDs, x.Stamps, x.Finish = g.attempt, ids, nil, nil
+	x.Attempt, x.IDs, x.Logprobs, x.Stamps, x.Finish = g.attempt, ids, nil, nil, nil
+	if g.scored && len(ids) > 0 {
+		if err := readLogprobs(o.logprobs, d.aux, ids, g.top, &d.logprobs); err != nil {
+			d.fail(g, FaultLogprobs, "log probabilities: "+err.Error(), partOf(g.total, ids, o))
+			return
+		}
+		x.Logprobs = &d.logprobs
+	}
 	d.learn(g, o, len(ids) > 0)
 	g.total += len(ids)
 	x.Total = g.total
@@ -296,7 +307,7 @@ func (d *dispatcher) aborted(g *generation, received int64) {
 		return
 	}
 	x := &d.delta
-	x.Attempt, x.IDs, x.Total, x.Stamps, x.Received = g.attempt, nil, g.total, nil, received
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Received = g.attempt, nil, nil, g.total, nil, received
 	x.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.prompt, CachedTokens: g.cached}
 	g.deliver(x)
 }
@@ -323,7 +334,7 @@ func (d *dispatcher) fail(g *generation, reason FaultReason, detail string, part
 // itself.
 func (d *dispatcher) end(g *generation, err *infer.Error) {
 	x := &d.delta
-	x.Attempt, x.IDs, x.Total, x.Stamps = g.attempt, nil, g.total, nil
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps = g.attempt, nil, nil, g.total, nil
 	x.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.cached, Err: err}
 	g.deliver(x)
 }

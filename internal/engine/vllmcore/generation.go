@@ -26,8 +26,10 @@ type generation struct {
 	sink    engine.Sink
 	id      string
 	attempt uint32
-	limit   int // of ids
-	prompt  int // ids in it
+	limit   int  // of ids
+	prompt  int  // ids in it
+	scored  bool // its ids come with log probabilities, and with
+	top     int  // so many alternatives each
 	end     []uint32
 	stop    []uint32
 	session *session
@@ -57,6 +59,9 @@ func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.S
 	}
 	if !req.IgnoreEOS {
 		g.end = s.opts.EndIDs
+	}
+	if req.Logprobs != nil {
+		g.scored, g.top = true, *req.Logprobs
 	}
 	return g
 }
