@@ -30,7 +30,8 @@ const directions = `
 	models:
 
 	# pure stages
-	internal/openai: internal/infer
+	internal/api: internal/infer
+	internal/openai: internal/api internal/infer
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
@@ -46,7 +47,8 @@ const directions = `
 	internal/engine/remote:
 	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/engine/remote internal/infer internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
-	internal/engine/vllmcore: internal/engine internal/engine/remote internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
+	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/infer internal/sse internal/trace
@@ -57,10 +59,10 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/plane internal/engine/vllmcore
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

@@ -26,8 +26,8 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of a weir or vllm-core engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
+	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -36,6 +36,7 @@ func (serveCommand) Help() string {
 	return `Examples:
   weir serve --engine openai=http://127.0.0.1:30000
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
+  weir serve --engine sglang=http://127.0.0.1:30000 --model llama=/models/llama
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
   weir serve --config weir.yaml`

@@ -206,5 +206,5 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 const nothingThere = "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions"
 
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, infer.Errorf(infer.CodeNotFound, nothingThere, r.URL.Path))
+	writeError(w, endpointOf(r.URL.Path), infer.Errorf(infer.CodeNotFound, nothingThere, r.URL.Path))
 }

@@ -3,15 +3,16 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore"
 )
 
 // Cores reports the figures of vLLM engine cores at scrape time.
 func (m *Metrics) Cores(engines []*vllmcore.Engine) {
-	type f = vllmcore.Figures
+	type f = fenced.Figures
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 	m.registry.MustRegister(newFigures("weir_vllm_core_", engines,
-		func(f *f) []uint64 { return f.Lost[:] }, func(i int) string { return vllmcore.Loss(i).String() },
+		func(f *f) []uint64 { return f.Lost[:] }, func(i int) string { return fenced.Loss(i).String() },
 		[]figure[f]{
 			{"messages_total", "Messages received, one per engine step.", counter, func(f *f) float64 { return float64(f.Messages) }},
 			{"ids_total", "Token ids in them.", counter, func(f *f) float64 { return float64(f.IDs) }},

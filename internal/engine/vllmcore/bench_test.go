@@ -26,8 +26,8 @@ func benchCore(tb testing.TB, release string, ids int) (*session, []byte) {
 	for i := range benchStreams {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
 		g := newGeneration(s, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, engine.Sink(new(nullSink)))
-		s.table.seat(g)
-		g.accept(1)
+		s.table.Seat(g)
+		g.Accept(1)
 		o := coretest.Output{ID: id, Finish: -1}
 		for range ids {
 			o.IDs = append(o.IDs, r.Uint32N(128_000))

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -23,7 +24,7 @@ import (
 type core struct {
 	*session
 	t    *testing.T
-	g    *generation
+	g    *fenced.Generation
 	sink *enginetest.Recorder
 }
 
@@ -31,7 +32,7 @@ func newCore(t *testing.T) *core {
 	e := New(Options{Name: "e", Model: "m", EndIDs: []uint32{2}})
 	c := &core{session: e.newSession(t.Context(), 0, ready{contextLength: 100}, nil), t: t, sink: enginetest.NewRecorder(1)}
 	c.g = c.seat("r", c.sink)
-	c.g.accept(1)
+	c.g.Accept(1)
 	t.Cleanup(func() {
 		for _, f := range c.sink.Faults() {
 			t.Error(f)
@@ -40,10 +41,10 @@ func newCore(t *testing.T) *core {
 	return c
 }
 
-func (c *core) seat(id string, sink *enginetest.Recorder) *generation {
+func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
 	req := &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10, StopIDs: []uint32{7}}
 	g := newGeneration(c.session, req, 1, sink)
-	if ok, _ := c.table.seat(g); !ok {
+	if ok, _ := c.table.Seat(g); !ok {
 		c.t.Fatal("no seat")
 	}
 	return g
@@ -67,24 +68,24 @@ func ids(n int) []uint32 { return slices.Repeat([]uint32{9}, n) }
 
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
-		reason FaultReason
+		reason fenced.FaultReason
 		before int // ids received before it
 		out    coretest.Output
 	}{
-		{FaultLimit, 10, coretest.Output{IDs: ids(1), Finish: -1}},
-		{FaultLimit, 0, coretest.Output{IDs: ids(11), Finish: finishLength}},
-		{FaultLength, 3, coretest.Output{IDs: ids(1), Finish: finishLength}},
-		{FaultStop, 3, coretest.Output{IDs: ids(1), Finish: finishStop}},
-		{FaultStop, 3, coretest.Output{IDs: []uint32{7, 9}, Finish: finishStop, Stop: int64(7)}},
-		{FaultStop, 3, coretest.Output{IDs: []uint32{7}, Finish: finishStop, Stop: int64(2)}},
-		{FaultStop, 0, coretest.Output{Finish: finishStop}},
-		{FaultPrompt, 0, coretest.Output{IDs: ids(1), Finish: -1, Prompt: 6}},
-		{FaultReasonWord, 3, coretest.Output{IDs: ids(1), Finish: finishRepetition, Stop: "repetition_detected"}},
+		{fenced.FaultLimit, 10, coretest.Output{IDs: ids(1), Finish: -1}},
+		{fenced.FaultLimit, 0, coretest.Output{IDs: ids(11), Finish: finishLength}},
+		{fenced.FaultLength, 3, coretest.Output{IDs: ids(1), Finish: finishLength}},
+		{fenced.FaultStop, 3, coretest.Output{IDs: ids(1), Finish: finishStop}},
+		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7, 9}, Finish: finishStop, Stop: int64(7)}},
+		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7}, Finish: finishStop, Stop: int64(2)}},
+		{fenced.FaultStop, 0, coretest.Output{Finish: finishStop}},
+		{fenced.FaultPrompt, 0, coretest.Output{IDs: ids(1), Finish: -1, Prompt: 6}},
+		{fenced.FaultReasonWord, 3, coretest.Output{IDs: ids(1), Finish: finishRepetition, Stop: "repetition_detected"}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", test.reason, test.before), func(t *testing.T) {
 			c := newCore(t)
 			other := enginetest.NewRecorder(1)
-			c.seat("other", other).accept(1)
+			c.seat("other", other).Accept(1)
 			if test.before > 0 && !c.says(coretest.Output{ID: "r", IDs: ids(test.before), Finish: -1}) {
 				t.Fatal("the session ended")
 			}
@@ -93,7 +94,7 @@ func TestFaults(t *testing.T) {
 				t.Fatal("the session ended for a fault of one request")
 			}
 			f := c.finish()
-			var fault *Fault
+			var fault *fenced.Fault
 			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || f.Err.Retryable != (test.before == 0) {
 				t.Fatalf("%v", f.Err)
 			}
@@ -106,7 +107,7 @@ func TestFaults(t *testing.T) {
 			if got := other.IDs(); len(got) != 2 {
 				t.Errorf("the other request has %d ids", len(got))
 			}
-			_, _, aborts := c.out.take(1)
+			_, _, aborts := c.out.Take(1)
 			if want := test.out.Finish < 0; (aborts == 1) != want {
 				t.Errorf("%d aborts", aborts)
 			}
@@ -141,12 +142,12 @@ func TestEnds(t *testing.T) {
 			if f.Err != nil && f.Err.Retryable != (len(test.out.IDs) == 0 && test.code != infer.CodeInvalid) {
 				t.Errorf("retryable %v", f.Err.Retryable)
 			}
-			if c.table.live() != 0 {
+			if c.table.Live() != 0 {
 				t.Error("it is still known")
 			}
 			c.says(coretest.Output{ID: "r", IDs: ids(1), Finish: -1}) // too late
-			if c.e.meters.late.Load() != 1 {
-				t.Errorf("%d late", c.e.meters.late.Load())
+			if c.e.meters.Late.Load() != 1 {
+				t.Errorf("%d late", c.e.meters.Late.Load())
 			}
 		})
 	}
@@ -164,7 +165,7 @@ func TestEnds(t *testing.T) {
 func TestStrays(t *testing.T) {
 	c := newCore(t)
 	c.says(coretest.Output{ID: "a", IDs: ids(1), Finish: -1}, coretest.Output{ID: "b", IDs: ids(10), Finish: finishLength}, coretest.Output{ID: "r", IDs: ids(1), Finish: -1})
-	wire, _, _ := c.out.take(1)
+	wire, _, _ := c.out.Take(1)
 	if !strings.Contains(string(wire), "\x91\xa1a") || strings.Contains(string(wire), "\xa1b") {
 		t.Errorf("%q", wire)
 	}
@@ -178,23 +179,23 @@ func TestStrays(t *testing.T) {
 func TestFaultsOfTheSession(t *testing.T) {
 	whole := coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")
 	for _, test := range []struct {
-		reason FaultReason
+		reason fenced.FaultReason
 		wire   []byte
 	}{
-		{FaultRank, coretest.Append(nil, coretest.Batch{Rank: 1, Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")},
-		{FaultMalformed, whole[:len(whole)-1]},
-		{FaultMalformed, append(whole[:len(whole):len(whole)], 0xc0)},
-		{FaultMalformed, []byte("{}")},
-		{FaultMalformed, nil},
-		{FaultMalformed, []byte{0x93, 0, 0x90, 0xc0}},
+		{fenced.FaultRank, coretest.Append(nil, coretest.Batch{Rank: 1, Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")},
+		{fenced.FaultMalformed, whole[:len(whole)-1]},
+		{fenced.FaultMalformed, append(whole[:len(whole):len(whole)], 0xc0)},
+		{fenced.FaultMalformed, []byte("{}")},
+		{fenced.FaultMalformed, nil},
+		{fenced.FaultMalformed, []byte{0x93, 0, 0x90, 0xc0}},
 	} {
 		c := newCore(t)
 		if c.receive(test.wire, 1) {
 			t.Fatalf("%s: %q was taken", test.reason, test.wire)
 		}
-		var end *loss
-		var fault *Fault
-		if err := contextCause(c.session); !errors.As(err, &end) || end.why != LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
+		var end *fenced.End
+		var fault *fenced.Fault
+		if err := contextCause(c.session); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
 			t.Fatalf("%v", err)
 		}
 		lost := c.close(end)
@@ -355,10 +356,10 @@ func FuzzOutputs(f *testing.F) {
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		sink := enginetest.NewRecorder(1)
 		g := newGeneration(s, &infer.Request{ID: "r", Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
-		s.table.seat(g)
-		g.accept(1)
+		s.table.Seat(g)
+		g.Accept(1)
 		s.receive(wire, 1)
-		s.close(&loss{why: LossClosed})
+		s.close(&fenced.End{Why: fenced.LossClosed})
 		if faults := sink.Faults(); len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/fenced"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
@@ -18,7 +19,7 @@ import (
 // wire. It implements engine.Tokens and engine.Adapter.
 type Engine struct {
 	opts   Options
-	meters meters
+	meters fenced.Meters
 	ranks  []*rank
 
 	changed  chan struct{} // capacity 1: the state may have

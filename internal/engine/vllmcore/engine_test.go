@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -29,7 +30,7 @@ func startBench(t *testing.T, p *peer, change func(o *Options)) *enginetest.Benc
 	return enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
 }
 
-func figures(b *enginetest.Bench) Figures { return b.Rig.Engine.(*Engine).Figures() }
+func figures(b *enginetest.Bench) fenced.Figures { return b.Rig.Engine.(*Engine).Figures() }
 
 // WaitReady of the bench looks at the last report; this waits for one that says a
 // word.
@@ -465,7 +466,7 @@ func TestSilence(t *testing.T) {
 		busy := time.AfterFunc(92*time.Second, func() { s.receive(coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0"), 1) })
 		defer busy.Stop()
 		_, end := s.run()
-		if end.why != LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
+		if end.Why != fenced.LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
 			t.Errorf("%v", end)
 		}
 		if d := time.Since(began); d != 215*time.Second {
@@ -504,8 +505,8 @@ func TestOutputOfAnEndedSession(t *testing.T) {
 		if first.output.Load() == nil || first.heard.Load() != 1 {
 			t.Fatalf("the first session heard %d messages", first.heard.Load())
 		}
-		end := &loss{why: LossRestarted}
-		first.end(end.why, nil)
+		end := &fenced.End{Why: fenced.LossRestarted}
+		first.end(end.Why, nil)
 		first.close(end)
 		second := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		e.ranks[0].current.Store(second)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/engine/fenced"
 	"weir/internal/sock"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
@@ -67,7 +68,7 @@ func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 		// Whatever was here before is gone.
 		r.forget()
 		if s := r.current.Load(); s != nil {
-			s.end(LossRestarted, nil)
+			s.end(fenced.LossRestarted, nil)
 		}
 		e.mu.Lock()
 		to := e.dataTo
@@ -102,7 +103,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	// Of two connections of one engine the new one wins: the old one may be that
 	// of a process that died and was not seen to.
 	if s := r.current.Load(); s != nil {
-		s.end(LossRestarted, nil)
+		s.end(fenced.LossRestarted, nil)
 	}
 	r.hold(c)
 	r.place.Lock()
@@ -129,13 +130,13 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	e.keep()
 	s := e.newSession(ctx, r.index, rd, c)
 	if lost := r.takeLost(); adopted && len(lost) > 0 {
-		s.out.abortStrays(lost)
+		s.out.AbortStrays(lost)
 	}
 	r.current.Store(s)
 	lost, end := s.run()
 	r.current.Store(nil)
 	r.leave(lost)
-	e.meters.lost[end.why].Add(1)
+	e.meters.Lost[end.Why].Add(1)
 }
 
 // waitEnd waits for the connection's end.
@@ -192,7 +193,7 @@ func (e *Engine) output(ctx context.Context, conn net.Conn) {
 		received := trace.Now()
 		if len(frames) == 1 && string(frames[0]) == coreDead {
 			if s != nil {
-				s.end(LossDead, errors.New("the engine says that it is dead"))
+				s.end(fenced.LossDead, errors.New("the engine says that it is dead"))
 			}
 			continue
 		}

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"weir/internal/engine/remote"
+	"weir/internal/engine/fenced"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
@@ -33,8 +31,8 @@ type session struct {
 	ctx    context.Context // ends with the session; its cause says why
 	cancel context.CancelCauseFunc
 
-	table *table
-	out   *outbox
+	table *fenced.Table
+	out   *fenced.Outbox
 	load  load
 	heard atomic.Uint64 // messages of the engine
 	use   atomic.Int32  // opening, serving or ended; never back
@@ -65,7 +63,7 @@ type load struct {
 // does. What an engine says is a step old and rides on outputs only, so its word is
 // void once nothing of ours is in flight.
 func (s *session) score() float64 {
-	mine := float64(s.table.live())
+	mine := float64(s.table.Live())
 	if mine == 0 {
 		return 0
 	}
@@ -76,18 +74,19 @@ func (s *session) score() float64 {
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, in: in,
-		table: &table{all: map[string]*generation{}}, out: newOutbox(e.opts.MaxQueued)}
+		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.disp = dispatcher{engine: e.opts.Name, rank: rank, context: r.contextLength, table: s.table, out: s.out, meters: &e.meters}
+	s.disp = dispatcher{context: r.contextLength,
+		Dispatcher: fenced.Dispatcher{Engine: e.opts.Name, Rank: rank, Table: s.table, Out: s.out, Meters: &e.meters}}
 	return s
 }
 
 // end ends the session; the first to say why is believed.
-func (s *session) end(why Loss, cause error) { s.cancel(&loss{why: why, cause: cause}) }
+func (s *session) end(why fenced.Loss, cause error) { s.cancel(&fenced.End{Why: why, Cause: cause}) }
 
 // run serves the session to its end and gives every generation its terminal delta.
 // It reads the input connection, on which nothing more comes than its end.
-func (s *session) run() (lost []string, end *loss) {
+func (s *session) run() (lost []string, end *fenced.End) {
 	stop := context.AfterFunc(s.ctx, func() {
 		s.in.Close()
 		if c := s.output.Load(); c != nil {
@@ -97,15 +96,15 @@ func (s *session) run() (lost []string, end *loss) {
 	defer stop()
 	var writer sync.WaitGroup
 	writer.Go(s.write)
-	s.out.ask()
+	s.out.Ask()
 	for {
 		if _, err := s.in.Recv(); err != nil {
-			s.end(LossConnection, fmt.Errorf("its input connection: %w", err))
+			s.end(fenced.LossConnection, fmt.Errorf("its input connection: %w", err))
 			break
 		}
 	}
 	if !errors.As(context.Cause(s.ctx), &end) {
-		end = &loss{why: LossClosed, cause: context.Cause(s.ctx)}
+		end = &fenced.End{Why: fenced.LossClosed, Cause: context.Cause(s.ctx)}
 	}
 	// No new request comes in, the router looks elsewhere, and only then do those
 	// that end here look for another engine.
@@ -116,14 +115,14 @@ func (s *session) run() (lost []string, end *loss) {
 }
 
 // close gives every generation its terminal delta. Nothing is dispatched after it.
-func (s *session) close(end *loss) []string {
+func (s *session) close(end *fenced.End) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	s.out.close()
+	s.out.Close()
 	s.begin()
 	defer s.finish()
-	return s.disp.close(end.terminal(s.opts.Name), trace.Now())
+	return s.disp.Close(end.Terminal(s.opts.Name), trace.Now())
 }
 
 func (s *session) begin() {
@@ -138,56 +137,13 @@ func (s *session) finish() {
 	}
 }
 
-// write is the writer: it sends what the outbox holds, asks the engine for a sign
-// of life when it gives none, and gives it up when none comes.
+// write is the writer, which also watches over the engine's silence.
 func (s *session) write() {
-	every := s.opts.ProbeInterval
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	dog := remote.Watchdog{Interval: every, Bound: s.opts.ProbeTimeout}
-	last := time.Now()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.out.wake:
-			if err := s.flush(); err != nil {
-				why := LossConnection
-				if errors.Is(err, os.ErrDeadlineExceeded) {
-					why = LossSilent
-					err = fmt.Errorf("it has not read what was written for %v", s.opts.WriteTimeout)
-				}
-				s.end(why, err)
-				return
-			}
-		case now := <-tick.C:
-			elapsed := now.Sub(last)
-			last = now
-			if dog.Tick(s.heard.Load(), elapsed) {
-				s.end(LossSilent, fmt.Errorf("nothing was heard of it for %v", s.opts.ProbeTimeout))
-				return
-			}
-			if dog.Silent > 0 {
-				s.out.ask()
-			}
-		}
+	o := s.opts
+	p := fenced.Patience{ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, WriteTimeout: o.WriteTimeout}
+	if why, err := s.out.Write(s.ctx, s.in, p, &s.heard, &s.e.meters, nil); err != nil {
+		s.end(why, err)
 	}
-}
-
-// flush writes what there is.
-func (s *session) flush() error {
-	now := trace.Now()
-	wire, adds, aborts := s.out.take(now)
-	if len(wire) == 0 {
-		return nil
-	}
-	for _, g := range adds {
-		g.written.Store(now)
-	}
-	err := s.in.Write(wire)
-	s.out.written(wire)
-	s.e.meters.aborts.Add(uint64(aborts))
-	return err
 }
 
 // receive takes in one message of the engine, read at a moment of trace's clock.
@@ -205,9 +161,9 @@ func (s *session) receive(b []byte, received int64, aux ...[]byte) bool {
 		s.take(received)
 	}
 	s.finish()
-	s.e.meters.dispatch.Add(trace.Now() - received)
+	s.e.meters.Dispatch.Add(trace.Now() - received)
 	if fault != nil {
-		s.end(LossIntegrity, fault)
+		s.end(fenced.LossIntegrity, fault)
 		return false
 	}
 	return true
@@ -227,12 +183,12 @@ func (s *session) take(received int64) {
 	if !d.utility {
 		return
 	}
-	f, sent, ok := s.out.answered(d.call)
+	f, sent, ok := s.out.Answered(d.call)
 	if !ok {
 		return
 	}
-	s.e.meters.fences.Add(1)
-	s.e.meters.fenceLast.Store(received - sent)
+	s.e.meters.Fences.Add(1)
+	s.e.meters.FenceLast.Store(received - sent)
 	// The answer was stamped between the question and its arrival. If the stamp
 	// lies there on our clock, it is our clock: another machine's would have to be
 	// within this fraction of a second by chance, of all the time it may be up.
@@ -240,7 +196,7 @@ func (s *session) take(received int64) {
 	s.disp.oneClock = d.timestamp >= sent-slack && d.timestamp <= received+slack
 	s.disp.answered(f, received)
 	if s.use.CompareAndSwap(opening, serving) {
-		s.e.meters.sessions.Add(1)
+		s.e.meters.Sessions.Add(1)
 		s.e.signal()
 	}
 }
@@ -250,5 +206,5 @@ func (s *session) outputEnded(err error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the engine closed it")
 	}
-	s.end(LossConnection, fmt.Errorf("its output connection: %w", err))
+	s.end(fenced.LossConnection, fmt.Errorf("its output connection: %w", err))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/infer"
+	"weir/internal/zmtp"
 )
 
 // The types of request, each the first frame of a message to an engine.
@@ -196,6 +197,18 @@ func appendAbort(b []byte, ids []string) []byte {
 		b = msgp.AppendString(b, id)
 	}
 	return b
+}
+
+// code is how the wire says what an outbox adds of its own.
+type code struct{}
+
+func (code) AppendAborts(wire []byte, ids []string) []byte {
+	return zmtp.AppendMessage(wire, typeAbort, appendAbort(nil, ids))
+}
+
+func (code) AppendFence(wire []byte, call int64) []byte {
+	var room [64]byte
+	return zmtp.AppendMessage(wire, typeUtility, appendUtility(room[:0], call, probeMethod))
 }
 
 // probeMethod is the utility call that fences are made of: it has been there in

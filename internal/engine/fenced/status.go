@@ -1,4 +1,4 @@
-package vllmcore
+package fenced
 
 import "weir/internal/infer"
 
@@ -21,24 +21,27 @@ var lossNames = [NumLosses]string{"closed", "connection", "dead", "silent", "int
 // String gives the word for metrics and logs.
 func (l Loss) String() string { return lossNames[l] }
 
-type loss struct {
-	why   Loss
-	cause error
+// End is why a session ended, as an error.
+type End struct {
+	Why   Loss
+	Cause error
 }
 
-func (l *loss) Error() string {
-	if l.cause == nil {
-		return "session ended: " + l.why.String()
+// Error implements error.
+func (l *End) Error() string {
+	if l.Cause == nil {
+		return "session ended: " + l.Why.String()
 	}
-	return "session ended: " + l.why.String() + ": " + l.cause.Error()
+	return "session ended: " + l.Why.String() + ": " + l.Cause.Error()
 }
 
-func (l *loss) Unwrap() error { return l.cause }
+// Unwrap gives the cause.
+func (l *End) Unwrap() error { return l.Cause }
 
-// terminal is what the generations of a lost session are told.
-func (l *loss) terminal(engine string) *infer.Error {
+// Terminal is what the generations of a lost session are told.
+func (l *End) Terminal(engine string) *infer.Error {
 	e := &infer.Error{Engine: engine, Cause: l, Code: infer.CodeEngine}
-	switch l.why {
+	switch l.Why {
 	case LossIntegrity:
 		e.Code, e.Message = infer.CodeIntegrity, "what the engine sent does not add up, so the output ends here; send the request again"
 	case LossClosed:
@@ -53,8 +56,8 @@ func (l *loss) terminal(engine string) *infer.Error {
 	return e
 }
 
-// unavailable is what a request is told that no session took.
-func unavailable(engine string, cause error) *infer.Error {
+// Unavailable is what a request is told that no session took.
+func Unavailable(engine string, cause error) *infer.Error {
 	return &infer.Error{
 		Code: infer.CodeUnavailable, Message: "the engine is not connected; try again",
 		Engine: engine, Retryable: true, Cause: cause,

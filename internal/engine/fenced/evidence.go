@@ -1,4 +1,4 @@
-package vllmcore
+package fenced
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ type FaultReason string
 
 // The reasons. The first group ends one generation, the second the session.
 const (
+	FaultCount      FaultReason = "count_mismatch"    // another number of ids than the engine counts
 	FaultLimit      FaultReason = "over_max_tokens"   // more ids than were asked for
 	FaultLength     FaultReason = "length_mismatch"   // ended for its length with fewer ids than that
 	FaultStop       FaultReason = "stop_mismatch"     // ended by an id that is not the last one received
@@ -22,8 +23,8 @@ const (
 	FaultRank      FaultReason = "engine_index" // outputs of another engine than the connection's
 )
 
-// Fault is the Cause of every CodeIntegrity error of this package: what did not
-// add up, and the last messages before it as evidence.
+// Fault is the Cause of every CodeIntegrity error of a session: what did not add
+// up, and the last messages before it as evidence.
 type Fault struct {
 	Reason    FaultReason
 	Detail    string
@@ -64,28 +65,27 @@ type Part struct {
 	Before int      `json:"received_before"` // ids of the request, up to this message
 	IDs    []uint32 `json:"ids"`             // the first partIDs
 	Count  int      `json:"count"`           // all of them
-	Finish int      `json:"finish_reason"`   // -1: none
+	Said   int      `json:"completion_tokens,omitzero"`
+	Finish string   `json:"finish_reason,omitzero"`
 	Stop   string   `json:"stop_reason,omitzero"`
 }
 
-// partIDs bounds the ids that are kept of a part.
-const partIDs = 256
+// partIDs bounds the ids that are kept of a part, and partWord its words.
+const (
+	partIDs  = 256
+	partWord = 64
+)
 
-func partOf(before int, ids []uint32, o *output) *Part {
-	p := &Part{Before: before, IDs: slices.Clone(ids[:min(len(ids), partIDs)]), Count: len(ids), Finish: o.finish}
-	switch {
-	case o.stop.isID:
-		p.Stop = fmt.Sprint(o.stop.id)
-	case o.stop.given:
-		p.Stop = string(o.stop.word[:min(len(o.stop.word), 64)])
-	}
-	return p
+// PartOf makes a Part of a generation whose next ids were not taken in.
+func PartOf(before int, ids []uint32, finish, stop string) *Part {
+	return &Part{Before: before, IDs: slices.Clone(ids[:min(len(ids), partIDs)]), Count: len(ids),
+		Finish: finish[:min(len(finish), partWord)], Stop: stop[:min(len(stop), partWord)]}
 }
 
 // MessageSummary is what is kept of a message as evidence.
 type MessageSummary struct {
-	Timestamp int64 `json:"timestamp"` // engine's clock, ns
-	Received  int64 `json:"received"`  // gateway's clock, ns
+	Timestamp int64 `json:"timestamp,omitzero"` // engine's clock, ns; 0: it gives none
+	Received  int64 `json:"received"`           // gateway's clock, ns
 	Bytes     int   `json:"bytes"`
 	Outputs   int   `json:"outputs"`
 	IDs       int   `json:"ids"`
@@ -93,19 +93,20 @@ type MessageSummary struct {
 
 const evidenceMessages = 8
 
-// evidence keeps the summaries of the last messages.
-type evidence struct {
+// Evidence keeps the summaries of the last messages.
+type Evidence struct {
 	ring [evidenceMessages]MessageSummary
 	n    int
 }
 
-func (e *evidence) add(s MessageSummary) {
+// Add keeps a summary.
+func (e *Evidence) Add(s MessageSummary) {
 	e.ring[e.n%evidenceMessages] = s
 	e.n++
 }
 
 // last gives the summaries, oldest first.
-func (e *evidence) last() []MessageSummary {
+func (e *Evidence) last() []MessageSummary {
 	var out []MessageSummary
 	for i := max(0, e.n-evidenceMessages); i < e.n; i++ {
 		out = append(out, e.ring[i%evidenceMessages])

@@ -1,0 +1,141 @@
+package fenced
+
+import (
+	"weir/internal/infer"
+)
+
+// Dispatcher hands a session's deltas to their sinks. It belongs to whoever reads:
+// no method may be called concurrently.
+type Dispatcher struct {
+	Engine   string
+	Rank     int
+	Table    *Table
+	Out      *Outbox
+	Meters   *Meters
+	Evidence Evidence
+
+	// Delta is the one that is offered, reused.
+	Delta infer.Delta
+
+	last   *Generation // of the output before
+	strays []string
+}
+
+// Find gives the generation of an output's request, nil when nobody knows it. An
+// engine lists its running requests in the same order step after step, so what
+// followed last time is tried first, for the price of a comparison.
+func (d *Dispatcher) Find(id []byte) *Generation {
+	var g *Generation
+	if d.last != nil {
+		if n := d.last.next; n != nil && n.ID == string(id) && !n.over.Load() {
+			g = n
+		}
+	}
+	if g == nil {
+		if g = d.Table.get(id); g == nil {
+			d.Meters.Late.Add(1)
+			return nil
+		}
+		if d.last != nil {
+			d.last.next = g
+		}
+	}
+	d.last = g
+	return g
+}
+
+// Stray has a request aborted, with the message's end, that goes on and that
+// nobody knows.
+func (d *Dispatcher) Stray(id []byte) { d.strays = append(d.strays, string(id)) }
+
+// EndMessage is called behind the outputs of each message.
+func (d *Dispatcher) EndMessage() {
+	d.last = nil
+	if len(d.strays) > 0 {
+		d.Out.AbortStrays(d.strays)
+		d.strays = nil
+	}
+}
+
+// Offer offers the Delta, of which ids, log probabilities, stamps and finish are
+// set.
+func (d *Dispatcher) Offer(g *Generation) {
+	x := &d.Delta
+	x.Attempt, x.Total = g.attempt, g.Total
+	if !g.deliver(x) {
+		d.Meters.Late.Add(1)
+	}
+}
+
+// Accept takes in that the engine has what is behind a fence.
+func (d *Dispatcher) Accept(f Fence, received int64) {
+	for _, g := range f.Adds {
+		g.Accept(received)
+	}
+}
+
+// Aborted gives a generation that the engine has dropped, and will not mention
+// again, its terminal delta.
+func (d *Dispatcher) Aborted(g *Generation, received int64) {
+	d.Table.Release(g)
+	if g.Over() {
+		return
+	}
+	d.Delta.Received = received
+	d.terminal(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached})
+}
+
+func (d *Dispatcher) terminal(g *Generation, f *infer.Finish) {
+	x := &d.Delta
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.attempt, nil, nil, g.Total, nil, f
+	g.deliver(x)
+}
+
+// Fail ends one generation with an integrity error of its own.
+func (d *Dispatcher) Fail(g *Generation, reason FaultReason, detail string, part *Part) {
+	d.Meters.Broken.Add(1)
+	fault := d.Fault(reason, detail)
+	fault.RequestID, fault.Part = g.ID, part
+	err := &infer.Error{
+		Code:      infer.CodeIntegrity,
+		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
+		Engine:    d.Engine,
+		Retryable: g.Total == 0,
+		Cause:     fault,
+	}
+	g.Abort() // nothing, if the engine is done with it
+	if !g.Abandon(err) {
+		d.end(g, err)
+	}
+}
+
+// end offers the terminal delta of a generation that the engine did not finish
+// itself.
+func (d *Dispatcher) end(g *Generation, err *infer.Error) {
+	d.terminal(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
+}
+
+// Close ends every generation of the session and gives the ids of their requests.
+// Those that had no output yet are told that another engine may do better.
+func (d *Dispatcher) Close(err *infer.Error, now int64) (lost []string) {
+	d.Delta.Received = now
+	early := *err
+	early.Retryable = true
+	for _, g := range d.Table.close() {
+		lost = append(lost, g.ID)
+		d.Table.Release(g)
+		why := err
+		if g.Total == 0 {
+			why = &early
+		}
+		if !g.Abandon(why) && !g.ended {
+			d.end(g, why)
+		}
+	}
+	return lost
+}
+
+// Fault makes one of the session.
+func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
+	return &Fault{Reason: reason, Detail: detail, Rank: d.Rank, Messages: d.Evidence.last()}
+}
