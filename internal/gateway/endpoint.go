@@ -3,6 +3,7 @@ package gateway
 import (
 	"weir/internal/api"
 	"weir/internal/openai"
+	"weir/internal/responses"
 )
 
 // endpoints are the paths that weir itself serves, each with the dialect that is
@@ -10,6 +11,7 @@ import (
 var endpoints = map[string]api.Endpoint{
 	"/v1/chat/completions": openai.Chat,
 	"/v1/completions":      openai.Completions,
+	responses.Path:         responses.Endpoint{},
 	"/tokenize":            openai.Tokenize,
 	"/detokenize":          openai.Detokenize,
 	"/v1/tokenize":         openai.Tokenize, // where SGLang has them too
@@ -33,7 +35,7 @@ func endpointLabel(path string) string {
 		return path
 	}
 	switch path {
-	case "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
+	case "/v1/embeddings", "/v1/messages", "/v1/rerank":
 		return path
 	}
 	return otherEndpoint

@@ -91,7 +91,7 @@ var inspected = []struct {
 	{"CRLF", 1, strings.ReplaceAll(data(text0, stop0, done), "\n", "\r\n"), "", ""},
 	{"CR", 1, strings.ReplaceAll(data(text0, stop0, done), "\n", "\r"), "", ""},
 	{"mixed line ends", 1, "data: " + text0 + "\r\n\rdata: " + stop0 + "\n\r\ndata: [DONE]\r\n\n", "", ""},
-	{"byte order mark", 1, bom + data(stop0, done), "", ""},
+	{"byte order mark", 1, "\xEF\xBB\xBF" + data(stop0, done), "", ""},
 	{"comments, ids, names, retries", 1, ": hello\n\nid: 1\nevent: x\nretry: 5\ndata: " + text0 + "\n: inside\n\n" + data(stop0) + "event: none\n\n" + data(done) + ": bye\n\n\n\n", "", ""},
 	{"no space after the colon", 1, "data:" + text0 + "\n\ndata:" + stop0 + "\n\ndata:[DONE]\n\n", "", ""},
 	{"white space around", 1, data("  "+text0+"  ", "\t"+stop0, done), "", ""},
