@@ -12,6 +12,9 @@ import (
 	"weir/internal/sse"
 )
 
+// bom is a byte order mark.
+const bom = "\xEF\xBB\xBF"
+
 // tokenEvent is an event as most are, as vLLM writes it.
 const tokenEvent = `{"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"meta-llama/Llama-3.1-8B","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}`
 
@@ -91,7 +94,7 @@ var inspected = []struct {
 	{"CRLF", 1, strings.ReplaceAll(data(text0, stop0, done), "\n", "\r\n"), "", ""},
 	{"CR", 1, strings.ReplaceAll(data(text0, stop0, done), "\n", "\r"), "", ""},
 	{"mixed line ends", 1, "data: " + text0 + "\r\n\rdata: " + stop0 + "\n\r\ndata: [DONE]\r\n\n", "", ""},
-	{"byte order mark", 1, "\xEF\xBB\xBF" + data(stop0, done), "", ""},
+	{"byte order mark", 1, bom + data(stop0, done), "", ""},
 	{"comments, ids, names, retries", 1, ": hello\n\nid: 1\nevent: x\nretry: 5\ndata: " + text0 + "\n: inside\n\n" + data(stop0) + "event: none\n\n" + data(done) + ": bye\n\n\n\n", "", ""},
 	{"no space after the colon", 1, "data:" + text0 + "\n\ndata:" + stop0 + "\n\ndata:[DONE]\n\n", "", ""},
 	{"white space around", 1, data("  "+text0+"  ", "\t"+stop0, done), "", ""},

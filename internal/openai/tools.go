@@ -113,6 +113,9 @@ func (t *toolWalk) function(raw []byte) error {
 		return infer.Invalid(path+".name", "%s.name is required", path)
 	}
 	word, err := api.StringOf(path+".name", name)
+	if err == nil {
+		err = api.CheckToolName(path+".name", word)
+	}
 	switch {
 	case err != nil:
 		return err
