@@ -70,15 +70,15 @@ const directions = `
 	internal/sim: internal/content internal/infer
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/latency internal/sse internal/trace internal/workload
+	internal/load: internal/content internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/report: internal/latency internal/load internal/trace
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
 	internal/bench/proc:
-	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/trace
+	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/sock internal/trace
 	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
-	internal/bench/client: internal/bench/cell internal/bench/proc
+	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
 	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace internal/watch
