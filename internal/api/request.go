@@ -54,6 +54,9 @@ type Request struct {
 	Tokens bool
 	// CountReasoning says that the usage is to tell the tokens of reasoning.
 	CountReasoning bool
+	// CallPrefix begins the ids of tool calls, where the model gives them none of
+	// its own and its template takes any.
+	CallPrefix string
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder

@@ -12,20 +12,15 @@ import (
 	"weir/internal/infer"
 )
 
-// toolName is what OpenAI's APIs let a tool be called, and a little more: names
-// of tools from elsewhere have dots and slashes.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_./:-]{1,128}$`)
-
-// CheckToolName refuses a name that no tool may have.
-func CheckToolName(path, name string) error {
-	if !toolName.MatchString(name) {
-		return infer.Invalid(path, "%s is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, Clip(name, 64))
-	}
-	return nil
-}
-
 // AnyObject is the schema of any JSON object.
 const AnyObject = `{"type":"object"}`
+
+// toolName is what APIs let a tool be called, and a little more: names of tools
+// from elsewhere have dots and slashes.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_./:-]{1,128}$`)
+
+// ToolName says whether a tool may be called so.
+func ToolName(name string) bool { return toolName.MatchString(name) }
 
 // Tool is what a call of it may hold. Without Parameters, a JSON schema, it takes
 // any object.

@@ -113,12 +113,11 @@ func (t *toolWalk) function(raw []byte) error {
 		return infer.Invalid(path+".name", "%s.name is required", path)
 	}
 	word, err := api.StringOf(path+".name", name)
-	if err == nil {
-		err = api.CheckToolName(path+".name", word)
-	}
 	switch {
 	case err != nil:
 		return err
+	case !api.ToolName(word):
+		return infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(word, 64))
 	case t.names[word]:
 		return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
 	}

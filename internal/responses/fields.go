@@ -151,13 +151,10 @@ func (d *decoding) field(name string, raw []byte) error {
 // unsupported refuses a field, or a part of one, that the engine kind cannot
 // carry.
 func (d *decoding) unsupported(path string, defaults ...string) error {
-	hint := "leave it out"
-	if len(defaults) > 0 {
-		hint += " or send " + defaults[0]
-	}
-	return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-		Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", path, d.kind, hint)}
+	return api.Unsupported(path, d.carrier(), defaults)
 }
+
+func (d *decoding) carrier() string { return fmt.Sprintf("engine kind %q", d.kind) }
 
 // elsewhere are fields of the chat API, each with what has its place here.
 var elsewhere = map[string]string{
@@ -171,13 +168,9 @@ var elsewhere = map[string]string{
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
-	e := &infer.Error{Code: infer.CodeUnsupported, Param: api.Clip(name, 64)}
 	if here := elsewhere[name]; here != "" {
-		e.Message = fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Path, here)
-	} else if near := api.Nearest(name, names); near != "" {
-		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; did you mean %s?", e.Param, d.kind, near)
-	} else {
-		e.Message = fmt.Sprintf("there is no field %q that engine kind %q can carry; leave it out", e.Param, d.kind)
+		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
+			Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Path, here)}
 	}
-	return e
+	return api.UnknownField(name, d.carrier(), names)
 }

@@ -42,6 +42,7 @@ func (Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.R
 		Stream:              h.Stream,
 		AddGenerationPrompt: true,
 		CountReasoning:      true,
+		CallPrefix:          "call_",
 		Fields:              api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"},
 	}}
 	d.input.d = d

@@ -109,8 +109,10 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 		return t, err
 	case t.rawName == nil:
 		return t, infer.Invalid(path+".name", "%s.name is required", path)
+	case !api.ToolName(t.Name):
+		return t, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(t.Name, 64))
 	}
-	return t, api.CheckToolName(path+".name", t.Name)
+	return t, nil
 }
 
 // typeOf gives the type of an item, a part or a tool, empty when it has none.
