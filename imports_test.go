@@ -32,6 +32,7 @@ const directions = `
 	# pure stages
 	internal/api: internal/infer
 	internal/openai: internal/api internal/infer
+	internal/generate: internal/api internal/infer
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
@@ -62,7 +63,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -83,7 +84,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

@@ -46,6 +46,10 @@ type Request struct {
 	Fields FieldNames
 
 	Stream bool
+	// NoText says that nobody asks for the output's text, ShowSpecial that special
+	// tokens are part of it, IncludeStop that a stop string that ended it is, and
+	// TrimStop that an id that ended it is not told, though counted.
+	NoText, ShowSpecial, IncludeStop, TrimStop bool
 	// Tokens says that the encoder is to be told the ids of the output.
 	Tokens bool
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to

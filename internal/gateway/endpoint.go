@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"weir/internal/api"
+	"weir/internal/generate"
 	"weir/internal/openai"
 )
 
@@ -14,6 +15,7 @@ var endpoints = map[string]api.Endpoint{
 	"/detokenize":          openai.Detokenize,
 	"/v1/tokenize":         openai.Tokenize, // where SGLang has them too
 	"/v1/detokenize":       openai.Detokenize,
+	generate.Path:          generate.New(generate.Options{}), // but see Gateway.endpointOf
 }
 
 // endpointOf gives the endpoint of a path. What weir does not know it can relay.
@@ -22,6 +24,14 @@ func endpointOf(path string) api.Endpoint {
 		return e
 	}
 	return openai.Other
+}
+
+// endpointOf is the function's answer with the gateway's own settings.
+func (g *Gateway) endpointOf(path string) api.Endpoint {
+	if path == generate.Path {
+		return g.generate
+	}
+	return endpointOf(path)
 }
 
 // tokenizes says whether an endpoint asks a tokenizer and no engine.
