@@ -68,6 +68,9 @@ type Encoder interface {
 // Tokens are what a delta's text was made of, up to a stop string.
 type Tokens struct {
 	IDs []uint32
+	// Last says that the choice ends with this delta: AppendFinish or AppendError
+	// comes next.
+	Last bool
 }
 
 // Delta says what a part of the output is.
@@ -82,8 +85,9 @@ const (
 
 // Finish says how a choice ended.
 type Finish struct {
-	// Reason is stop, length or tool_calls: a choice that ended any other way
-	// ends the answer by an error.
+	// Reason is stop, length or tool_calls, or abort where the caller itself has
+	// ended the request by Head.RequestID: a choice that ended any other way ends
+	// the answer by an error.
 	Reason infer.Reason
 	// Stop is the stop string that ended it, empty when none did.
 	Stop string

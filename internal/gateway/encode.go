@@ -24,7 +24,7 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 		text = nil
 	}
 	if x.req.Tokens {
-		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used]})
+		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used], Last: ended})
 	} else if len(text) > 0 {
 		x.out = x.enc.AppendText(x.out, int(c.Choice), text)
 	}

@@ -115,7 +115,7 @@ func (a *answer) AppendTokens(dst []byte, index int, text []byte, t api.Tokens) 
 	}
 	c.ids = appendIDs(c.ids, t.IDs)
 	c.count += len(t.IDs)
-	if !a.stream || !a.due(c) {
+	if !a.stream || t.Last || !a.due(c) {
 		return dst
 	}
 	dst = a.object(append(dst, "data: "...), index, "null", c.count)
@@ -197,7 +197,10 @@ func (a *answer) whole(dst []byte, index int, u infer.Usage) []byte {
 
 // appendReason appends why a choice ended.
 func appendReason(dst []byte, f api.Finish) []byte {
-	if f.Reason == infer.ReasonLength {
+	switch f.Reason {
+	case infer.ReasonAbort:
+		return append(dst, `{"type":"abort","message":"The request was aborted.","status_code":null,"err_type":null}`...)
+	case infer.ReasonLength:
 		dst = append(dst, `{"type":"length","length":`...)
 		return append(strconv.AppendInt(dst, int64(f.Tokens), 10), '}')
 	}

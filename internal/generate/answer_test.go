@@ -180,8 +180,8 @@ func TestStreamsTellTheWhole(t *testing.T) {
 			noText, incremental, interval)
 		a := encoder(t, body, api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
 		b := a.AppendStart(nil, 0)
-		for _, d := range deltas {
-			b = a.AppendTokens(b, 0, []byte(d.text), api.Tokens{IDs: d.ids})
+		for i, d := range deltas {
+			b = a.AppendTokens(b, 0, []byte(d.text), api.Tokens{IDs: d.ids, Last: i == len(deltas)-1 && rapid.Bool().Draw(t, "last")})
 		}
 		if fails {
 			b = a.AppendError(b, &infer.Error{Code: infer.CodeIntegrity, Message: "m"})
