@@ -32,6 +32,7 @@ const directions = `
 
 	# pure stages
 	internal/api: internal/infer
+	internal/anthropic: internal/api internal/infer
 	internal/openai: internal/api internal/infer
 	internal/generate: internal/api internal/infer
 	internal/chat/jinja:
@@ -64,7 +65,11 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
+<<<<<<< HEAD
 	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+=======
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+>>>>>>> main
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

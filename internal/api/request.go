@@ -52,6 +52,9 @@ type Request struct {
 	NoText, ShowSpecial, IncludeStop, TrimStop bool
 	// Tokens says that the encoder is to be told the ids of the output.
 	Tokens bool
+	// CallPrefix begins the ids of tool calls, where the model gives them none of
+	// its own and its template takes any.
+	CallPrefix string
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder

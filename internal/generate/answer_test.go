@@ -230,12 +230,16 @@ func TestStreamsTellTheWhole(t *testing.T) {
 // A cumulative stream stays within its bound: some 256 times what it tells.
 func TestCumulativeBound(t *testing.T) {
 	a := encoder(t, `{"text":"a","stream":true}`, api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
+	other := encoder(t, `{"text":"a","stream":true,"incremental_streaming_output":true}`, api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
 	rng := rand.New(rand.NewPCG(1, 2))
 	const tokens = 32_000
-	total, events, longest := 0, 0, 0
+	total, events, longest, incremental := 0, 0, 0, 0
 	var b []byte
 	for range tokens {
-		b = a.AppendTokens(b[:0], 0, []byte("word "), api.Tokens{IDs: []uint32{rng.Uint32N(150_000)}})
+		delta := api.Tokens{IDs: []uint32{rng.Uint32N(150_000)}}
+		b = other.AppendTokens(b[:0], 0, []byte("word "), delta)
+		incremental += len(b)
+		b = a.AppendTokens(b[:0], 0, []byte("word "), delta)
 		total += len(b)
 		if longest = max(longest, len(b)); len(b) > 0 {
 			events++
@@ -244,7 +248,7 @@ func TestCumulativeBound(t *testing.T) {
 	if total > repeats*longest*5/4 || events > 3000 {
 		t.Errorf("%d bytes in %d events, the longest of %d", total, events, longest)
 	}
-	t.Logf("%d tokens: %d events, %.1f MB", tokens, events, float64(total)/1e6)
+	t.Logf("%d tokens: %d events, %.1f MB; incrementally %.1f MB", tokens, events, float64(total)/1e6, float64(incremental)/1e6)
 }
 
 // Several choices are told apart by their index.
