@@ -12,15 +12,6 @@ import (
 // endpoints are the paths that weir itself serves, each with the dialect that is
 // spoken there. Another dialect joins by its endpoints' entries here.
 var endpoints = map[string]api.Endpoint{
-<<<<<<< HEAD
-	"/v1/chat/completions": openai.Chat,
-	"/v1/completions":      openai.Completions,
-	"/tokenize":            openai.Tokenize,
-	"/detokenize":          openai.Detokenize,
-	"/v1/tokenize":         openai.Tokenize, // where SGLang has them too
-	"/v1/detokenize":       openai.Detokenize,
-	generate.Path:          generate.New(generate.Options{}), // but see Gateway.endpointOf
-=======
 	"/v1/chat/completions":      openai.Chat,
 	"/v1/completions":           openai.Completions,
 	"/v1/messages":              anthropic.Messages,
@@ -29,7 +20,7 @@ var endpoints = map[string]api.Endpoint{
 	"/detokenize":               openai.Detokenize,
 	"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
 	"/v1/detokenize":            openai.Detokenize,
->>>>>>> main
+	generate.Path:               generate.New(generate.Options{}), // but see Gateway.endpointOf
 }
 
 // endpointOf gives the endpoint of a path. What weir does not know it can relay.
@@ -40,7 +31,7 @@ func endpointOf(path string) api.Endpoint {
 	return openai.Other
 }
 
-// endpointOf is the function's answer with the gateway's own settings.
+// endpointOf is endpointOf with the gateway's own settings.
 func (g *Gateway) endpointOf(path string) api.Endpoint {
 	if path == generate.Path {
 		return g.generate
