@@ -110,7 +110,7 @@ func TestGenerate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t, "serve", "--engine", spec)
-			const callers, tokens = 256, 24
+			const callers, tokens = 256, 12
 			var all sync.WaitGroup
 			for i := range callers {
 				all.Go(func() {
@@ -209,14 +209,14 @@ func TestGenerateFaults(t *testing.T) {
 		for _, fault := range []string{"cut,after=10", "reset,after=10", "cut,after=0"} {
 			t.Run(path+" "+fault, func(t *testing.T) {
 				t.Parallel()
-				bad, good := startSim(t, "--fault", fault), startSim(t)
+				bad := startSim(t, "--fault", fault)
 				g := startGateway(t, "serve", "--engine", bad.spec(path))
 				if late := !strings.HasSuffix(fault, "=0"); late {
 					wantAborted(t, post(t, g.url+"/generate", ask), 1)
 				} else if a := post(t, g.url+"/generate", ask); a.status < 500 || !bytes.HasPrefix(a.body, []byte(`{"error":{"message":`)) {
 					t.Errorf("nobody else can answer: %d %s", a.status, a.body)
 				} else {
-					two := startGateway(t, "serve", "--engine", bad.spec(path), "--engine", good.spec(path))
+					two := startGateway(t, "serve", "--engine", bad.spec(path), "--engine", startSim(t).spec(path))
 					eventually(t, "both ready", func() bool { return metric(t, two.admin, "weir_engine_ready") == 2 })
 					for range 4 {
 						if got, err := nativeAnswer(post(t, two.url+"/generate", ask), true, false); err != nil || !got.done || len(got.ids) != 40 {
@@ -288,7 +288,7 @@ func TestGenerateBench(t *testing.T) {
 	s := startSim(t, fast...)
 	for _, flags := range [][]string{nil, {"--incremental-streaming-output"}} {
 		g := startGateway(t, append([]string{"serve", "--engine", s.spec("plane")}, flags...)...)
-		wantClean(t, run(t, load.Plan{URL: g.url, API: load.Generate, Concurrency: 64, Requests: 256, OutputTokens: 32, Body: map[string]any{"ignore_eos": true}}), 256, 32)
+		wantClean(t, run(t, load.Plan{URL: g.url, API: load.Generate, Concurrency: 64, Requests: 128, OutputTokens: 16, Body: map[string]any{"ignore_eos": true}}), 128, 16)
 		var info struct {
 			Incremental bool `json:"incremental_streaming_output"`
 		}
