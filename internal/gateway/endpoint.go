@@ -7,6 +7,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/generate"
 	"weir/internal/openai"
+	"weir/internal/responses"
 )
 
 // endpoints are the paths that weir itself serves, each with the dialect that is
@@ -16,6 +17,7 @@ var endpoints = map[string]api.Endpoint{
 	"/v1/completions":           openai.Completions,
 	"/v1/messages":              anthropic.Messages,
 	"/v1/messages/count_tokens": anthropic.CountTokens,
+	responses.Path:              responses.Endpoint{},
 	"/tokenize":                 openai.Tokenize,
 	"/detokenize":               openai.Detokenize,
 	"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
@@ -60,7 +62,7 @@ func endpointLabel(path string) string {
 		return path
 	}
 	switch path {
-	case "/v1/embeddings", "/v1/responses", "/v1/rerank":
+	case "/v1/embeddings", "/v1/rerank":
 		return path
 	}
 	return otherEndpoint
