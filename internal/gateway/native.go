@@ -26,7 +26,7 @@ func (x *exchange) takeRequestID() {
 	x.g.rids.enter(rid, x)
 	if x.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, x.g.ids) {
 		x.rec.RequestID = rid
-		x.w.Header().Set("X-Request-Id", rid)
+		setRequestID(x.w.Header(), x.endpoint, rid)
 	}
 }
 
