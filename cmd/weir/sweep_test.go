@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -290,6 +291,63 @@ func TestBenchWorkers(t *testing.T) {
 	} {
 		if out, stderr, code := finish(t, "", c.args...); code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit code %d, want %d and %q: %s%s", c.args, code, c.code, c.want, out, stderr)
+		}
+	}
+}
+
+// Users speak in turns: each turn's prompt holds those before it, which the rows
+// show. Texts are sent as they stand in their file.
+func TestBenchSessions(t *testing.T) {
+	t.Parallel()
+	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	url := e.line("openai ")
+	dir := t.TempDir()
+	rows := filepath.Join(dir, "r.csv")
+	out, stderr, code := benchmark(t, url, "--workload", "synthetic:concurrency=2,turns=3,think=1ms,requests=12,input=20,output=5", "--field", "ignore_eos=true", "--csv", rows)
+	if code != 0 || !strings.Contains(out, "12 complete") || !strings.Contains(out, "sessions ") {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	prompts := map[string]map[string]int{}
+	for _, row := range readTable(t, rows) {
+		if prompts[row["session"]] == nil {
+			prompts[row["session"]] = map[string]int{}
+		}
+		n, err := strconv.Atoi(row["prompt_tokens"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompts[row["session"]][row["turn"]] = n
+	}
+	grown := 0
+	for _, turns := range prompts {
+		if turns["2"] > 0 {
+			grown++
+			if turns["2"] < turns["1"]+25 || turns["3"] > 0 && turns["3"] < turns["2"]+25 {
+				t.Errorf("prompts of a session: %v", turns)
+			}
+		}
+	}
+	if grown == 0 {
+		t.Errorf("no session has a second turn: %v", prompts)
+	}
+	texts := filepath.Join(dir, "texts.json")
+	if err := os.WriteFile(texts, []byte(`[{"conversations": [{"from": "human", "value": "Say \"hello\"."}, {"from": "gpt", "value": "one two three four"}]}, {"prompt": "again", "output_tokens": 6}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code = benchmark(t, url, "--workload", "synthetic:concurrency=1,texts="+texts, "--field", "ignore_eos=true", "--csv", rows)
+	if got := readTable(t, rows); code != 0 || len(got) != 2 || got[0]["completion_tokens"] != "4" || got[1]["completion_tokens"] != "6" {
+		t.Errorf("exit code %d: %s %s %v", code, out, stderr, got)
+	}
+	for args, want := range map[string]string{
+		"--workload synthetic:concurrency=1,texts=/gone":                         "gone",
+		"--workload synthetic:rate=1,turns=3,requests=1,input=1,output=1":        "need concurrency=N",
+		"--workload synthetic:concurrency=1,turns=x,requests=1,input=1,output=1": "turns",
+		"--requests 1 --image /gone.png":                                         "--image",
+		"--requests 1 --image " + texts:                                          "no image",
+		"--requests 1 --api openai-completions --image http://h/i.png":           "images and turns",
+	} {
+		if out, stderr, code := benchmark(t, append([]string{url}, strings.Fields(args)...)...); code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, want %q: %s%s", args, code, want, out, stderr)
 		}
 	}
 }

@@ -3,12 +3,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -49,12 +51,13 @@ type benchCommand struct {
 	Burstiness   float64           `placeholder:"K" help:"The same as vLLM's bench says it: the shape of the gamma distribution, 1/CV². Less than 1 comes in bursts."`
 	Requests     int               `placeholder:"N" help:"Requests to send in all."`
 	Duration     time.Duration     `placeholder:"D" help:"Time in which requests are begun."`
-	Workload     string            `placeholder:"SPEC" help:"Instead of --rate or --concurrency and the lengths: a trace FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, or synthetic:SETTINGS, as weir engine --offline takes them (docs/offline.md): ramps, steps, drawn lengths, shared prefixes, users who think."`
+	Workload     string            `placeholder:"SPEC" help:"Instead of --rate or --concurrency and the lengths: a trace FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, or synthetic:SETTINGS, as weir engine --offline takes them (docs/offline.md): ramps, steps, drawn lengths, shared prefixes, users who think and speak in turns, texts."`
 	TraceSpeed   float64           `default:"1" placeholder:"X" help:"Divide a trace's arrival times: 2 is twice its rate (${default})."`
 	TraceBlock   int               `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
 	Timeout      time.Duration     `default:"10m" help:"Bound of one request (${default})."`
 	InputTokens  int               `default:"32" placeholder:"N" help:"Length of the prompts (${default}); exact with --tokenizer."`
 	OutputTokens int               `default:"64" placeholder:"N" help:"max_tokens of each request (${default})."`
+	Image        []string          `sep:"none" placeholder:"FILE|URL" help:"Send an image with each chat, before its text: a file, as a data URL, or a URL. Repeatable."`
 	Seed         uint64            `default:"1" help:"Of prompts and arrivals (${default})."`
 	NoStream     bool              `help:"Ask for whole responses instead of streams."`
 	Verify       string            `default:"auto" enum:"auto,on,off" help:"Check the text word by word, which only weir's simulated engines allow; auto does it for model weir-sim (${default})."`
@@ -88,6 +91,7 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:8000 --slo ttft_p99=500ms,tpot_p99=50ms,success=99% --rate 1..64 --requests 700
   weir bench http://gateway:8000 --rate 2000 --duration 1m --worker 1/4 --start-at 1795300000 --record 1.rec
   weir bench --experiment examples/rate.yaml --html rate.html
+  weir bench http://127.0.0.1:8000 --workload 'synthetic:concurrency=64,turns=uniform(2,8),think=3s,duration=10m,input=120,output=200'
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
   weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
@@ -231,6 +235,13 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	if c.Burstiness != 0 {
 		plan.CV = 1 / math.Sqrt(c.Burstiness)
 	}
+	for _, image := range c.Image {
+		url, err := imageURL(image)
+		if err != nil {
+			return plan, wrongf("--image: %w", err)
+		}
+		plan.Images = append(plan.Images, url)
+	}
 	for name, text := range c.Field {
 		var v jsontext.Value // as it is: a number may be larger than a float64 holds
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
@@ -239,6 +250,34 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		plan.Body[name] = v
 	}
 	return plan, c.folder(ctx, &plan)
+}
+
+// maxImage bounds an image's file.
+const maxImage = 64 << 20
+
+// imageURL gives what --image names as the URL that is sent.
+func imageURL(image string) (string, error) {
+	for _, scheme := range []string{"http://", "https://", "data:"} {
+		if strings.HasPrefix(image, scheme) {
+			return image, nil
+		}
+	}
+	info, err := os.Stat(image)
+	if err != nil {
+		return "", err
+	}
+	if info.Size() > maxImage {
+		return "", fmt.Errorf("%s: more than %d bytes", image, maxImage)
+	}
+	data, err := os.ReadFile(image)
+	if err != nil {
+		return "", err
+	}
+	kind := http.DetectContentType(data)
+	if !strings.HasPrefix(kind, "image/") {
+		return "", fmt.Errorf("%s is no image that is known by its beginning, but %s; give it as a data URL", image, kind)
+	}
+	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 }
 
 // maxLate is how long after its schedule's beginning a worker may still start:
@@ -287,22 +326,36 @@ func (c *benchCommand) worker(plan *load.Plan) error {
 // workload opens what --workload names. A trace is read once to its end before
 // anything is sent, so that a line that is wrong costs no run.
 func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
-	o := workload.Options{Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.Requests, For: c.Duration}
+	o := workload.Options{Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.Requests, For: c.Duration, Open: files.open, Texts: true, Sessions: true}
 	kind, rest := workload.SplitSpec(c.Workload)
 	if kind == workload.SyntheticKind {
 		w, err := workload.NewSynthetic(rest, o)
 		if err != nil {
 			return nil, wrongf("--workload: %w", err)
 		}
-		return w, nil
+		if !w.Texts {
+			return w, nil
+		}
+		if c.Tokenizer != "" { // says how long answers are; otherwise their words do
+			m, err := gateway.LoadModel("tokenizer", nil, os.DirFS(c.Tokenizer))
+			if err != nil {
+				return nil, fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
+			}
+			o.Encode = m.Encode
+		}
+		return readThrough(func() (*workload.Workload, error) { return workload.NewSynthetic(rest, o) })
 	}
-	open := func() (*workload.Workload, error) {
+	return readThrough(func() (*workload.Workload, error) {
 		in, err := files.open(rest)
 		if err != nil {
 			return nil, err
 		}
 		return workload.NewTrace(in, rest, kind, o)
-	}
+	})
+}
+
+// readThrough reads a workload to its end, and opens it again.
+func readThrough(open func() (*workload.Workload, error)) (*workload.Workload, error) {
 	w, err := open()
 	var r workload.Request
 	for err == nil {

@@ -31,6 +31,9 @@ type exchange struct {
 	wire    []byte // the rendered request
 	id      string // its X-Request-Id
 	ask     ask
+	said    []byte // earlier messages of its session, as JSON, each with a comma
+	session int    // its number, from 1, and the turn's in it; 0 where there are none
+	nth     int
 	bodyBuf []byte // of a response that is not a stream
 
 	// Of the request at hand.
@@ -70,6 +73,7 @@ func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 		trust:     p.API != Chat,
 		usage:     p.NoStream || !p.NoUsage,
 		maxTokens: p.OutputTokens,
+		keep:      p.sessions(),
 	}
 	return x
 }
@@ -79,6 +83,7 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
 	s.reset(index, intended)
 	s.RequestID, s.AskedInput, s.AskedOutput = x.id, x.ask.input, x.ask.output
+	s.Session, s.Turn = x.session, x.nth
 	x.judge.maxTokens = x.ask.output
 	s.Started = trace.Now()
 	x.judge.reset()

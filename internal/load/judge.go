@@ -19,7 +19,9 @@ type judge struct {
 	usage     bool           // usage was asked for
 	maxTokens int            // asked for; 0 when the server chooses
 
-	check *content.Verifier
+	check  *content.Verifier
+	keep   bool // the answer's text is kept, in answer
+	answer []byte
 
 	chunk    chunk
 	reply    nativeReply
@@ -35,7 +37,7 @@ type fault struct {
 
 // reset makes the judge ready for another response.
 func (j *judge) reset() {
-	j.finished, j.fault = false, fault{}
+	j.finished, j.fault, j.answer = false, fault{}, j.answer[:0]
 	j.reply.reset()
 	if j.words != nil {
 		j.check = j.words.Verifier()
@@ -159,6 +161,9 @@ func (j *judge) content(now int64) {
 	}
 	if s.FirstToken == 0 {
 		s.FirstToken = now
+	}
+	if j.keep {
+		j.answer = append(j.answer, j.chunk.text...)
 	}
 	if j.check == nil {
 		s.Tokens++

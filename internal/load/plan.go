@@ -64,6 +64,8 @@ type Plan struct {
 	// minutes.
 	Timeout time.Duration
 
+	// Images are sent with each prompt of Chat, before its text: URLs, or data URLs.
+	Images []string
 	// Prompt is sent to all; empty generates InputTokens words for each request.
 	Prompt string
 	// InputTokens is the length of generated prompts; zero means 32. Without Count
@@ -185,6 +187,9 @@ func (p *Plan) check() error {
 	if err := p.checkLoop(); err != nil {
 		return err
 	}
+	if p.API != Chat && (len(p.Images) > 0 || p.sessions()) {
+		return fmt.Errorf("images and turns are of a conversation: they need api %q", Chat)
+	}
 	if p.Rate > 0 && p.Concurrency > 0 {
 		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
 	}
@@ -219,6 +224,11 @@ func (p *Plan) check() error {
 		}
 	}
 	return nil
+}
+
+// sessions says that requests hold what was said before them.
+func (p *Plan) sessions() bool {
+	return p.Workload != nil && p.Workload.Closed != nil && p.Workload.Closed.Turns != (workload.Lengths{})
 }
 
 // checkLoop refuses an open loop that has no schedule.

@@ -29,7 +29,8 @@ const checkedPrompts = 8
 // a prompt's length is that of its words and a constant; that it is so is counted
 // for some prompts of the run, and a tokenizer of which it is not true is refused.
 func newPrompts(p *Plan) (prompts, error) {
-	if p.Count == nil || p.Prompt != "" {
+	// What images, earlier turns and texts come to is the server's to say.
+	if p.Count == nil || p.Prompt != "" || len(p.Images) > 0 || p.sessions() || p.Workload != nil && p.Workload.Texts {
 		return prompts{words: words}, nil
 	}
 	// A word between others, of which the first and last may be counted

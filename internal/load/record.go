@@ -165,6 +165,7 @@ func (r *Report) settings(from *Report) {
 	r.URL, r.API, r.Model, r.Stream, r.Verified = from.URL, from.API, from.Model, from.Stream, from.Verified
 	r.Concurrency, r.Rate, r.Arrival, r.CV = from.Concurrency, from.Rate, from.Arrival, from.CV
 	r.Workload, r.Skipped, r.Seed = from.Workload, from.Skipped, from.Seed
+	r.Images, r.ImageBytes = from.Images, from.ImageBytes
 	r.InputTokens, r.InputTokensExact, r.OutputTokens = from.InputTokens, from.InputTokensExact, from.OutputTokens
 	r.Receive.Stamps, r.Receive.Why = from.Receive.Stamps, from.Receive.Why
 }

@@ -31,7 +31,13 @@ type Report struct {
 	// ended early.
 	Workload string `json:"workload,omitempty"`
 	Skipped  int    `json:"skipped,omitempty"`
-	Problem  string `json:"problem,omitempty"`
+	// Sessions is how many conversations its users began, where they speak in turns.
+	Sessions int `json:"sessions,omitempty"`
+	// Images is how many each request has, and ImageBytes what their URLs take of
+	// its body.
+	Images     int    `json:"images,omitempty"`
+	ImageBytes int    `json:"image_bytes,omitempty"`
+	Problem    string `json:"problem,omitempty"`
 
 	Seed uint64 `json:"seed"`
 	// Worker of Workers says that the run sent a part of a schedule; Workers alone
@@ -193,6 +199,12 @@ func (r *Report) Text(w io.Writer) error {
 		fmt.Fprintf(&b, " (about %s: approximate, --tokenizer DIR makes it exact)", length)
 	}
 	b.WriteByte('\n')
+	if r.Sessions > 0 {
+		fmt.Fprintf(&b, "sessions    %d\n", r.Sessions)
+	}
+	if r.Images > 0 {
+		fmt.Fprintf(&b, "images      %d a request, %d bytes\n", r.Images, r.ImageBytes)
+	}
 	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.2f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
 	if r.Stream {
 		fmt.Fprintf(&b, "events      %d, %.3f per token; %.3f HTTP chunks per token\n",

@@ -34,8 +34,10 @@ type message struct {
 	head    []byte // request line and headers, up to the request's number in its id, or to the value of Content-Length
 	named   bool   // requests have ids
 	length  []byte // what is between the number and the value of Content-Length
-	before  []byte // body up to the prompt, after the id
+	before  []byte // body up to the prompt, or to what was said before it, after the id
+	lead    []byte // between what was said before and the prompt
 	after   []byte // body after it, up to the value of max_tokens where there is one
+	closing int    // bytes of after that end the prompt's message
 	limited bool   // there is one
 	tail    []byte // body after that
 }
@@ -44,7 +46,10 @@ type message struct {
 type ask struct {
 	index         int
 	parts         []workload.Part // of its prompt, in a workload
+	text          string          // the prompt itself, in a workload that has texts
+	said          []byte          // earlier messages of its session, as JSON
 	input, output int             // tokens
+	from, to      int             // where its message is in the storage, of Chat
 }
 
 // indexDigits is the width of a request's number in its id: ids of one width,
@@ -98,8 +103,17 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 		return nil, err
 	}
 	if p.API == Chat {
-		m.before = append(b, `,"messages":[{"role":"user","content":"`...)
-		m.after = []byte(`"}]`)
+		m.before, m.lead, m.after = append(b, `,"messages":[`...), []byte(`{"role":"user","content":"`), []byte(`"}]`)
+		m.closing = len(`"}`)
+		if len(p.Images) > 0 {
+			m.lead = []byte(`{"role":"user","content":[`)
+			for _, url := range p.Images {
+				m.lead = append(append(append(m.lead, `{"type":"image_url","image_url":{"url":`...), marshal(url)...), `}},`...)
+			}
+			m.lead = append(m.lead, `{"type":"text","text":"`...)
+			m.after = []byte(`"}]}]`)
+			m.closing = len(`"}]}`)
+		}
 	} else {
 		m.before = append(b, `,"prompt":"`...)
 		m.after = []byte(`"`)
@@ -116,7 +130,7 @@ func newMessage(p *Plan, t *target, model string) (*message, error) {
 func (m *message) fixed(p *Plan) {
 	if p.Prompt != "" {
 		quoted := marshal(p.Prompt)
-		m.before = append(m.before, quoted[1:len(quoted)-1]...)
+		m.lead = append(m.lead, quoted[1:len(quoted)-1]...)
 	}
 }
 
@@ -173,14 +187,20 @@ func (m *message) render(buf []byte, a *ask) (wire, storage []byte) {
 			buf = append(appendIndex(buf, i), `",`...)
 		}
 	}
-	buf = append(buf, m.before...)
-	if m.plan.Prompt == "" {
-		if a.parts != nil {
-			buf = m.prompts.appendParts(buf, m.plan.Seed, a.parts, a.input)
-		} else {
-			buf = m.prompts.append(buf, m.plan.Seed, i, a.input)
-		}
+	buf = append(append(buf, m.before...), a.said...)
+	a.from = len(buf)
+	buf = append(buf, m.lead...)
+	switch {
+	case m.plan.Prompt != "":
+	case a.text != "":
+		quoted := marshal(a.text)
+		buf = append(buf, quoted[1:len(quoted)-1]...)
+	case a.parts != nil:
+		buf = m.prompts.appendParts(buf, m.plan.Seed, a.parts, a.input)
+	default:
+		buf = m.prompts.append(buf, m.plan.Seed, i, a.input)
 	}
+	a.to = len(buf) + m.closing
 	buf = append(buf, m.after...)
 	if m.limited {
 		buf = strconv.AppendInt(buf, int64(a.output), 10)

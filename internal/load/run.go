@@ -22,11 +22,12 @@ type runner struct {
 	wg      sync.WaitGroup // of the goroutines that carry out requests
 
 	// Of a workload, whose source is asked by one goroutine at a time.
-	mu      sync.Mutex
-	next    workload.Request
-	begun   int
-	skipped int   // requests without output, as traces have failed ones
-	broken  error // what ended the source early
+	mu       sync.Mutex
+	next     workload.Request
+	sessions int // begun
+	begun    int
+	skipped  int   // requests without output, as traces have failed ones
+	broken   error // what ended the source early
 }
 
 // prepare renders the next request of the run, and gives when it is to be sent
@@ -53,10 +54,10 @@ func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration,
 		}
 	}
 	if ok && r.plan.Workload != nil {
-		x.ask.parts = r.next.Parts
+		x.ask.parts, x.ask.said = r.next.Parts, x.said
 		// The parts are the source's until it is asked again.
 		x.wire, x.storage = r.message.render(x.storage, &x.ask)
-		x.ask.parts = nil
+		x.ask.parts, x.ask.said = nil, nil
 	}
 	return when, ok
 }
@@ -83,7 +84,7 @@ func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Durati
 			}
 		}
 		when = r.next.At
-		x.ask.input, x.ask.output = r.next.Input(), r.next.Output
+		x.ask.input, x.ask.output, x.ask.text = r.next.Input(), r.next.Output, r.next.Text
 	}
 	return when, true
 }
@@ -127,7 +128,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	report.Receive.Stamps, report.Receive.Why = receive.Stamps, receive.Why
 	report.InputTokensExact = r.message.prompts.exact
 	if plan.Workload != nil {
-		report.Workload, report.Skipped = string(plan.Workload.Kind), r.skipped
+		report.Workload, report.Skipped, report.Sessions = string(plan.Workload.Kind), r.skipped, r.sessions
 		if r.broken != nil {
 			report.Problem = r.broken.Error()
 		}
@@ -146,6 +147,10 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 			report.Arrival = workload.Poisson
 		}
 		report.CV = plan.CV
+	}
+	report.Images = len(plan.Images)
+	for _, url := range plan.Images {
+		report.ImageBytes += len(marshal(url)) - len(`""`)
 	}
 	report.Worker, report.Workers = r.plan.Worker, r.plan.Workers
 	report.Started = started
@@ -171,7 +176,9 @@ func (r *runner) closed(ctx context.Context) {
 	for range r.plan.Concurrency {
 		r.wg.Go(func() {
 			x := newExchange(&r.plan, r.client, r.plan.Verify)
+			var session session
 			for ctx.Err() == nil {
+				r.begin(x, &session)
 				if !end.IsZero() && !time.Now().Before(end) {
 					return
 				}
@@ -181,6 +188,7 @@ func (r *runner) closed(ctx context.Context) {
 					return
 				}
 				r.one(ctx, x, trace.Now())
+				session.end(x)
 				rest := think
 				if x.sample.Kind == KindConnect {
 					rest = max(rest, reconnectPause)

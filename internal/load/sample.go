@@ -60,6 +60,8 @@ const (
 type Sample struct {
 	// Index counts the run's requests from 0.
 	Index int
+	// Session and Turn are of a workload whose users speak in turns, from 1.
+	Session, Turn int
 	// RequestID is the response's X-Request-Id, or else the one that was sent.
 	RequestID string
 

@@ -16,7 +16,8 @@ type column struct {
 	of   func(*Row) string
 }
 
-// stamped is a column of a moment, empty where it never came.
+// stamped is a column of a moment, or of a number from 1, empty where there is
+// none.
 func stamped(name string, of func(*Row) int64) column {
 	return column{name, func(r *Row) string {
 		if v := of(r); v != 0 {
@@ -101,6 +102,8 @@ func columns() []column {
 		lasted("client_tpot", func(r *Row) (int64, bool) { return r.TPOT() }),
 		lasted("client_e2e", func(r *Row) (int64, bool) { return between(r.Intended, r.LastByte) }),
 		lasted("client_e2e_sent", func(r *Row) (int64, bool) { return between(r.Sent, r.LastByte) }),
+		stamped("session", func(r *Row) int64 { return int64(r.Session) }),
+		stamped("turn", func(r *Row) int64 { return int64(r.Turn) }),
 	}
 }
 

@@ -17,6 +17,10 @@ type Request struct {
 	// IDs is the prompt itself, where a workload has texts; then there are no
 	// Parts.
 	IDs []uint32
+	// Text is the prompt's text, where it was asked for; Words is its length then,
+	// if there are no ids to count.
+	Text  string
+	Words int
 	// Output is the number of tokens it generates, always that many. It is zero
 	// where a trace has a request that failed.
 	Output int
@@ -33,7 +37,7 @@ type Part struct {
 
 // Input is the length of the prompt in tokens.
 func (r *Request) Input() int {
-	n := len(r.IDs)
+	n := len(r.IDs) + r.Words
 	for _, p := range r.Parts {
 		n += p.Tokens
 	}

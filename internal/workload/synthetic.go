@@ -40,13 +40,24 @@ type Synthetic struct {
 type Closed struct {
 	Users int
 	Think time.Duration
+	// Turns is the length of a user's sessions, in requests: each of them but the
+	// first holds what was said before it. The zero value is sessions of one.
+	Turns Lengths
+}
+
+// Session draws the number of turns of the n-th session.
+func (c *Closed) Session(seed uint64, n int) int {
+	if c.Turns == (Lengths{}) {
+		return 1
+	}
+	return max(1, c.Turns.draw(rand.New(rand.NewPCG(seed^sessionStream, uint64(n)))))
 }
 
 // ParseSynthetic reads settings separated by commas:
 //
 //	rate=R | ramp(FROM,TO,TIME) | steps(R:TIME,R:TIME,...)   requests per second
 //	arrival=poisson | constant | gamma(CV)                   default poisson
-//	concurrency=N, think=TIME                                closed loop, instead of a rate
+//	concurrency=N, think=TIME, turns=LENGTHS                 closed loop, instead of a rate
 //	requests=N, duration=TIME                                bounds; ramp and steps have their own time
 //	input=LENGTHS, output=LENGTHS                            see ParseLengths
 //	prefix=LENGTHS, groups=N, zipf=S                         shared beginnings
@@ -103,6 +114,7 @@ var synthetics = map[string]func(*Synthetic, string) error{
 		s.closed().Users, err = positive(v)
 		return err
 	},
+	"turns":    func(s *Synthetic, v string) (err error) { s.closed().Turns, err = ParseLengths(v); return err },
 	"think":    func(s *Synthetic, v string) (err error) { s.closed().Think, err = parseTime(v); return err },
 	"requests": func(s *Synthetic, v string) (err error) { s.Requests, err = positive(v); return err },
 	"duration": func(s *Synthetic, v string) (err error) { s.For, err = parseTime(v); return err },
@@ -227,7 +239,7 @@ func (s *Synthetic) check(seen map[string]bool) error {
 	}
 	switch {
 	case s.Closed != nil && s.Closed.Users == 0:
-		return errors.New("think needs concurrency=N, a closed loop")
+		return errors.New("think and turns need concurrency=N, a closed loop")
 	case s.Closed != nil && (seen["rate"] || seen["arrival"]):
 		return errors.New("rate and arrival are an open loop and concurrency is a closed one; give one of them")
 	case s.Closed == nil && !seen["rate"]:
@@ -267,6 +279,8 @@ type synthetic struct {
 const (
 	lengthStream = 0x6c656e67746873
 	choiceStream = 0x63686f696365
+
+	sessionStream = 0x73657373696f6e
 )
 
 func newSynthetic(s Synthetic, seed uint64) (*synthetic, error) {
@@ -301,12 +315,11 @@ func (g *synthetic) Next(r *Request) error {
 		}
 	}
 	if g.texts != nil {
-		prompt, output, err := g.texts.next()
-		if err != nil {
+		if err := g.texts.next(r); err != nil {
 			return err
 		}
 		g.n++
-		*r = Request{At: at, IDs: prompt, Output: output}
+		r.At = at
 		return nil
 	}
 	parts := g.parts[:0]

@@ -129,7 +129,7 @@ func TestSyntheticBounds(t *testing.T) {
 		}
 	}
 	w := newWorkload(t, "concurrency=8,think=2s,duration=10m"+lengths, Options{})
-	if *w.Closed != (Closed{8, 2 * time.Second}) || w.For != 10*time.Minute {
+	if *w.Closed != (Closed{8, 2 * time.Second, Lengths{}}) || w.For != 10*time.Minute {
 		t.Errorf("closed loop %+v for %v", w.Closed, w.For)
 	}
 }
@@ -155,7 +155,7 @@ func TestSyntheticErrors(t *testing.T) {
 		"rate=1,arrival=gamma,input=1,output=1,requests=1":              `synthetic: arrival: "gamma" is not`,
 		"rate=1,arrival=gamma(0),input=1,output=1,requests=1":           `synthetic: arrival: "0" is not a positive`,
 		"rate=1,concurrency=1,input=1,output=1,requests=1":              "synthetic: rate and arrival are an open loop",
-		"think=1s,input=1,output=1,requests=1":                          "synthetic: think needs concurrency=N",
+		"think=1s,input=1,output=1,requests=1":                          "synthetic: think and turns need concurrency=N",
 		"concurrency=0,input=1,output=1,requests=1":                     `synthetic: concurrency: "0" is not a positive number`,
 		"rate=1,input=uniform(5),output=1,requests=1":                   `synthetic: input: "uniform(5)" is not N, uniform`,
 		"rate=1,input=uniform(5,1),output=1,requests=1":                 "synthetic: input: uniform(5,1): the second number",

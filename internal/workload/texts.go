@@ -18,7 +18,8 @@ import (
 // prompt or an answer are passed over.
 type texts struct {
 	name   string
-	encode func(string) ([]uint32, error)
+	encode func(string) ([]uint32, error) // nil: lengths are of words
+	keep   bool                           // the text itself is wanted
 	lines  *lineReader
 	dec    *jsontext.Decoder
 	list   bool
@@ -34,19 +35,22 @@ type conversation struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	} `json:"messages"`
+	Prompt       *string `json:"prompt"`
+	Completion   string  `json:"completion"`
+	OutputTokens int     `json:"output_tokens"`
 }
 
-func newTexts(r io.Reader, name string, encode func(string) ([]uint32, error)) *texts {
+func newTexts(r io.Reader, name string, encode func(string) ([]uint32, error), keep bool) *texts {
 	lines := &lineReader{r: r, line: 1}
-	return &texts{name: name, encode: encode, lines: lines, dec: jsontext.NewDecoder(lines)}
+	return &texts{name: name, encode: encode, keep: keep, lines: lines, dec: jsontext.NewDecoder(lines)}
 }
 
-// next gives the ids of the next prompt and the length of its answer.
-func (t *texts) next() (prompt []uint32, output int, err error) {
+// next sets r to the next prompt and the length of its answer.
+func (t *texts) next(r *Request) error {
 	for {
 		raw, err := t.value()
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		begin := t.dec.InputOffset() - int64(len(raw))
 		wrong := func(field string, err error) error {
@@ -56,24 +60,41 @@ func (t *texts) next() (prompt []uint32, output int, err error) {
 		var c conversation
 		if err := json.Unmarshal(raw, &c); err != nil {
 			field, err := jsonFault(err)
-			return nil, 0, wrong(field, err)
+			return wrong(field, err)
 		}
-		if c.ShareGPT == nil && c.Messages == nil {
-			return nil, 0, wrong("", errors.New("a conversation has conversations, a list of turns with from and value, or messages, with role and content"))
+		if c.ShareGPT == nil && c.Messages == nil && c.Prompt == nil {
+			return wrong("", errors.New("a conversation has conversations, a list of turns with from and value, messages, with role and content, or a prompt"))
 		}
 		question, answer := c.split()
-		if question == "" || answer == "" {
+		if question == "" || answer == "" && c.OutputTokens == 0 {
 			continue
 		}
-		if prompt, err = t.encode(question); err != nil {
-			return nil, 0, wrong("", err)
+		*r = Request{Output: c.OutputTokens}
+		if t.keep {
+			r.Text = question
 		}
-		ids, err := t.encode(answer)
-		if err != nil {
-			return nil, 0, wrong("", err)
+		if t.encode == nil {
+			r.Words = len(strings.Fields(question))
+			if r.Output == 0 {
+				r.Output = len(strings.Fields(answer))
+			}
+		} else {
+			if r.IDs, err = t.encode(question); err != nil {
+				return wrong("", err)
+			}
+			if r.Output == 0 {
+				ids, err := t.encode(answer)
+				if err != nil {
+					return wrong("", err)
+				}
+				r.Output = len(ids)
+			}
 		}
-		if len(prompt) > 0 && len(ids) > 0 {
-			return prompt, len(ids), nil
+		if r.Output < 0 || r.Output > maxTokens {
+			return wrong("output_tokens", fmt.Errorf("%d is no number of tokens from 0 to %d", r.Output, maxTokens))
+		}
+		if r.Input() > 0 && r.Output > 0 {
+			return nil
 		}
 	}
 }
@@ -117,6 +138,9 @@ var answerers = []string{"gpt", "chatgpt", "bing", "bard", "assistant", "model"}
 
 // split gives what was said before the first answer, and that answer.
 func (c *conversation) split() (question, answer string) {
+	if c.Prompt != nil {
+		return *c.Prompt, c.Completion
+	}
 	var b strings.Builder
 	turn := func(who, text string) bool {
 		if slices.Contains(answerers, who) {

@@ -39,6 +39,10 @@ type Options struct {
 	// of its texts. Without them such a workload is refused.
 	Open   func(name string) (io.Reader, error)
 	Encode func(text string) ([]uint32, error)
+	// Texts asks for the texts themselves beside their ids; without Encode there are
+	// no ids then, and lengths are numbers of words. Sessions says that the workload's
+	// users may speak in turns.
+	Texts, Sessions bool
 }
 
 func (o *Options) check() error {
@@ -57,6 +61,8 @@ func (o *Options) check() error {
 type Workload struct {
 	Source
 	Kind Kind
+	// Texts says that its prompts are texts, as far as these were asked for.
+	Texts bool
 	// Closed is set for a closed loop, which ignores arrival times.
 	Closed *Closed
 	// For is how long a closed loop begins requests; 0 is without a bound. An
@@ -89,16 +95,19 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 		return nil, fmt.Errorf("%s: %w", SyntheticKind, err)
 	}
 	if s.Texts != "" {
-		if o.Open == nil || o.Encode == nil {
+		if o.Open == nil || o.Encode == nil && !o.Texts {
 			return nil, fmt.Errorf("%s: texts are not to be had here", SyntheticKind)
 		}
 		file, err := o.Open(s.Texts)
 		if err != nil {
 			return nil, fmt.Errorf("%s: texts: %w", SyntheticKind, err)
 		}
-		g.texts = newTexts(file, s.Texts, o.Encode)
+		g.texts = newTexts(file, s.Texts, o.Encode, o.Texts)
 	}
-	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Closed: s.Closed, For: s.For}
+	if s.Closed != nil && s.Closed.Turns != (Lengths{}) && !o.Sessions {
+		return nil, fmt.Errorf("%s: turns are of a conversation with a server, which is not to be had here", SyntheticKind)
+	}
+	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Texts: s.Texts != "" && o.Texts, Closed: s.Closed, For: s.For}
 	if o.For > 0 && (w.For == 0 || o.For < w.For) {
 		w.For = o.For
 	}

@@ -1,0 +1,41 @@
+package load
+
+// session is one user's conversation under way: what was said is sent again with
+// each turn, as clients of a chat do.
+type session struct{ left int }
+
+// begin makes the exchange's next request the next turn of the session, or the
+// first one of the next session.
+func (r *runner) begin(x *exchange, s *session) {
+	if !r.plan.sessions() {
+		return
+	}
+	if s.left == 0 {
+		r.mu.Lock()
+		r.sessions++
+		x.session = r.sessions
+		r.mu.Unlock()
+		s.left = r.plan.Workload.Closed.Session(r.plan.Seed, x.session)
+		x.said, x.nth = x.said[:0], 0
+	}
+	x.nth++
+}
+
+// end takes in what was said in a turn. A session ends with a turn that was not
+// answered: its next one would hold no answer.
+func (s *session) end(x *exchange) {
+	if x.session == 0 {
+		return
+	}
+	if s.left--; s.left == 0 {
+		return
+	}
+	if x.sample.Outcome != Complete {
+		s.left = 0
+		return
+	}
+	// The turn's message as it went on the wire.
+	x.said = append(x.said, x.storage[x.ask.from:x.ask.to]...)
+	x.said = append(x.said, `,{"role":"assistant","content":`...)
+	x.said = append(append(x.said, marshal(string(x.judge.answer))...), `},`...)
+}
