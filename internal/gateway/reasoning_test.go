@@ -13,12 +13,11 @@ import (
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/tokenizer"
-	"weir/models"
 )
 
 // How much a model is to reason goes to the variable that its template has.
 func TestTemplateKwargs(t *testing.T) {
-	think := parse.Detect("<think></think>", func(string) bool { return true })
+	think, _ := parse.Named("hermes", "think")
 	harmony, _ := parse.Named("harmony", "harmony")
 	for _, test := range []struct {
 		source        string
@@ -63,10 +62,7 @@ func TestTemplateKwargs(t *testing.T) {
 // However output is merged, the text is the same and so is the count of the
 // tokens that said some of the reasoning.
 func TestReasoningCount(t *testing.T) {
-	m, err := LoadModel("weir-sim", nil, models.WeirSim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := simModel()
 	count := func(text string, cut func(left int) int) (said string, tokens int) {
 		ids, err := m.Encode(text)
 		if err != nil {
