@@ -79,11 +79,11 @@ func TestReasoningCount(t *testing.T) {
 	}
 	all := func(left int) int { return left }
 	for text, want := range map[string]int{
-		"no reasoning at all":                              0,
-		"<think>one":                                       2,
-		"<think>one</think>two":                            2,
-		"<think></think>two":                               0,
-		"<think>one</think>two <think>three</think>":       2,
+		"no reasoning at all":                               0,
+		"<think>one":                                        2,
+		"<think>one</think>two":                             2,
+		"<think></think>two":                                0,
+		"<think>one</think>two <think>three</think>":        2,
 		"<think>one</think>\n<tool_call>\n{\"name\": \"f\"": 2,
 	} {
 		if _, got := count(text, all); got != want {
