@@ -18,11 +18,11 @@ func ParseUsage(text []byte) (infer.Usage, bool) {
 		Cached *int `json:"cached_tokens"`
 	}
 	var u struct {
-		Prompt        int      `json:"prompt_tokens"`
-		Completion    int      `json:"completion_tokens"`
-		Details       *details `json:"prompt_tokens_details"`
-		Input         int      `json:"input_tokens"`
-		Output        int      `json:"output_tokens"`
+		Prompt       int      `json:"prompt_tokens"`
+		Completion   int      `json:"completion_tokens"`
+		Details      *details `json:"prompt_tokens_details"`
+		Input        int      `json:"input_tokens"`
+		Output       int      `json:"output_tokens"`
 		InputDetails *details `json:"input_tokens_details"`
 	}
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
