@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"weir/internal/config"
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
 	"weir/internal/zmtp"
@@ -66,9 +67,8 @@ func endIDs(m *gateway.Model) []uint32 {
 }
 
 // samplingDefaults are what a model's folder says is drawn by where a request does
-// not say. vLLM's own front end adds them to requests, and its engine core knows
-// nothing of them.
-func samplingDefaults(folder fs.FS) (d vllmcore.Defaults, err error) {
+// not say.
+func samplingDefaults(folder fs.FS) (d fenced.Defaults, err error) {
 	const name = "generation_config.json"
 	b, err := fs.ReadFile(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {
