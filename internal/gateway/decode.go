@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/trace"
 )
 
@@ -39,8 +38,7 @@ func (x *exchange) read() error {
 
 // decode is stage 1: it parses the body's head.
 func (x *exchange) decode() error {
-	x.endpoint = openai.EndpointOf(x.r.URL.Path)
-	head, err := openai.ParseHead(x.body, x.endpoint)
+	head, err := x.endpoint.ParseHead(x.body)
 	if err != nil {
 		return err
 	}

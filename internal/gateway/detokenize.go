@@ -13,8 +13,7 @@ func (x *exchange) startOutput() {
 	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
 		StopStrings: x.req.Stop, SkipSpecial: true, Keep: x.startReply(),
 	})
-	x.out, x.answer, x.tokens, x.started = x.out[:0], x.answer[:0], 0, false
-	x.answerIDs = x.answerIDs[:0]
+	x.out, x.enc, x.tokens = x.out[:0], nil, 0
 	x.rec.FirstReceived = 0
 }
 

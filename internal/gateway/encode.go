@@ -1,39 +1,32 @@
 package gateway
 
 import (
+	"weir/internal/api"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/stream"
 	"weir/internal/trace"
 )
 
-// encode is stage 12: text into response bytes, an event for each merged delta
-// of a stream, or one object at the end. It returns the engine's error if the
-// choice ended with one; what came before it is encoded all the same.
+// encode is stage 12: text into response bytes in the caller's dialect, events for
+// each merged delta of a stream, or all at the end. It returns the engine's error
+// if the choice ended with one; what came before it is encoded all the same.
 func (x *exchange) encode(c *stream.Cell, ended bool) error {
 	x.enter(trace.Encode)
-	if x.req.Stream {
-		if x.enc == nil {
-			x.enc = openai.NewStream(x.answerOptions())
-		}
-		if !x.started {
-			x.started = true
-			x.out = x.enc.AppendStart(x.out, int(c.Choice))
-		}
+	if x.enc == nil {
+		x.enc = x.req.Encoder(api.AnswerOptions{
+			ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model, PromptIDs: x.ids,
+		})
+		x.out = x.enc.AppendStart(x.out, int(c.Choice))
 	}
-	ids := x.saidIDs(c)
-	switch {
-	case x.reply != nil && x.reply.parser != nil:
+	text := x.piece
+	if x.reply != nil && x.reply.parser != nil {
 		x.encodeEvents(c)
-		if x.req.Stream && len(ids) > 0 {
-			x.out = x.enc.AppendIDs(x.out, int(c.Choice), ids)
-		}
-	case !x.req.Stream:
-		x.answer = append(x.answer, x.piece...)
-	case len(ids) > 0:
-		x.out = x.enc.AppendTextIDs(x.out, int(c.Choice), x.piece, ids)
-	case len(x.piece) > 0:
-		x.out = x.enc.AppendText(x.out, int(c.Choice), x.piece)
+		text = nil
+	}
+	if x.req.Tokens {
+		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used]})
+	} else if len(text) > 0 {
+		x.out = x.enc.AppendText(x.out, int(c.Choice), text)
 	}
 	if !ended {
 		return nil
@@ -47,19 +40,6 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 	}
 	x.end(c, reason)
 	return nil
-}
-
-// saidIDs gives the ids of a cell that the client asked to be told, of an answer
-// that is not streamed later.
-func (x *exchange) saidIDs(c *stream.Cell) []uint32 {
-	if !x.req.ReturnTokenIDs {
-		return nil
-	}
-	ids := c.IDs[:x.used]
-	if !x.req.Stream {
-		x.answerIDs = append(x.answerIDs, ids...)
-	}
-	return ids
 }
 
 // engineError is why the engine ended a generation that is not whole. What the
@@ -87,26 +67,11 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 		usage.CompletionTokens += c.Finish.Unsent
 	}
 	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
-	reason = x.answerReason(reason)
-	if x.req.Stream {
-		x.out = x.enc.AppendFinish(x.out, int(c.Choice), reason)
-		if x.req.IncludeUsage {
-			x.out = x.enc.AppendUsage(x.out, usage)
-		}
-		x.out = x.enc.AppendDone(x.out)
-	} else {
-		answer := openai.Answer{Text: x.answer, TokenIDs: x.answerIDs}
-		if r := x.reply; r != nil {
-			answer.Reasoning, answer.Calls = r.reasoning, r.calls
-		}
-		x.out = openai.AppendResponse(x.out, x.answerOptions(), &answer, reason, usage)
+	finish := api.Finish{Reason: x.answerReason(reason), Tokens: usage.CompletionTokens}
+	if i := x.detok.Stop(); i >= 0 {
+		finish.Stop = x.req.Stop[i]
 	}
+	x.out = x.enc.AppendFinish(x.out, int(c.Choice), finish)
+	x.out = x.enc.AppendEnd(x.out, usage)
 	x.complete = true
-}
-
-func (x *exchange) answerOptions() openai.StreamOptions {
-	return openai.StreamOptions{
-		Endpoint: x.endpoint, ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(),
-		Model: x.head.Model, IncludeUsage: x.req.IncludeUsage, TokenIDs: x.req.ReturnTokenIDs, PromptIDs: x.ids,
-	}
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"weir/internal/admit"
+	"weir/internal/api"
 	"weir/internal/engine"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/route"
 	"weir/internal/stream"
 	"weir/internal/tokenizer"
@@ -43,9 +43,9 @@ type exchange struct {
 
 	// From decode and gate.
 	body        []byte
-	head        *openai.Head
-	endpoint    openai.Endpoint
-	req         *openai.Request // token engines only
+	head        *api.Head
+	endpoint    api.Endpoint
+	req         *api.Request // token engines only
 	reservation *admit.Reservation
 	fleet       *route.Snapshot
 	model       *route.Model
@@ -79,14 +79,11 @@ type exchange struct {
 	// Of the output.
 	cells         []stream.Cell
 	detok         *tokenizer.Detokenizer
-	enc           *openai.Stream
+	enc           api.Encoder // of the attempt at hand
 	piece         []byte      // text of the cell at hand
-	answer        []byte      // the whole content, when not streamed
-	answerIDs     []uint32    // and its ids, where they are asked for
 	used          int         // ids of the cell at hand that count, up to a stop string
 	out           []byte      // encoded, not yet written
 	tokens        int         // ids consumed of the current attempt
-	started       bool        // the stream's first event is encoded
 	complete      bool        // the whole answer is encoded
 	committed     bool        // the response head was written
 	carriesSSE    bool        // the response is a stream of events
@@ -104,7 +101,8 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	c := connOf(r.Context())
 	x := &exchange{
 		g: g, w: w, r: r, conn: c,
-		rc: http.NewResponseController(w),
+		rc:       http.NewResponseController(w),
+		endpoint: endpointOf(r.URL.Path),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
@@ -122,19 +120,6 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x.delay(trace.Read)
 	return x
 }
-
-// endpointLabel keeps the label's values few, whatever clients ask for.
-func endpointLabel(path string) string {
-	switch path {
-	case "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize",
-		"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
-		return path
-	}
-	return otherEndpoint
-}
-
-// otherEndpoint is the label of paths that a relay may know and weir does not.
-const otherEndpoint = "other"
 
 // gone is why the request's context has ended.
 func (x *exchange) gone() error { return infer.AsError(context.Cause(x.ctx)) }

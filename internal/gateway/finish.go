@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/trace"
 )
 
@@ -60,15 +60,19 @@ func (x *exchange) release() {
 func (x *exchange) fail() (broken bool) {
 	if !x.committed {
 		if x.err.Code != infer.CodeCancelled {
-			x.rec.Status = openai.Status(x.err)
+			x.rec.Status = x.endpoint.Status(x.err)
 			x.extendDeadline(trace.Now())
-			x.rec.BytesOut += int64(writeError(x.w, x.err))
+			x.rec.BytesOut += int64(writeError(x.w, x.endpoint, x.err))
 		}
 		return x.err.Code == infer.CodeCancelled
 	}
 	inside := x.pull != nil && x.pull.open // an event that is half sent
 	if x.carriesSSE && !inside && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
-		x.out = openai.AppendErrorEvent(x.out, x.err)
+		if x.enc != nil {
+			x.out = x.enc.AppendError(x.out, x.err)
+		} else {
+			x.out = x.endpoint.AppendErrorEvent(x.out, x.err)
+		}
 		_ = x.write(x.out, false) // the client may be gone by now, which changes nothing
 	}
 	return true
@@ -100,14 +104,14 @@ func (x *exchange) record() {
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 
-// writeError answers with an error in the API's shape and gives the size of
+// writeError answers with an error in the endpoint's shape and gives the size of
 // the body.
-func writeError(w http.ResponseWriter, err *infer.Error) int {
-	body := openai.AppendError(nil, err)
+func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
+	body := e.AppendError(nil, err)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	status := openai.Status(err)
+	status := e.Status(err)
 	switch {
 	case err.RetryAfter > 0:
 		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))

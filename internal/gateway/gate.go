@@ -16,12 +16,12 @@ func (x *exchange) gate() error {
 	if err := x.findModel(); err != nil {
 		return err
 	}
-	if x.endpoint.Tokenizes() {
+	if tokenizes(x.endpoint) && !x.relayed {
 		return x.gateTokenization()
 	}
 	estimate := int64(len(x.body) / 4)
 	if !x.relayed {
-		req, err := x.head.Request(x.model.Kind, x.model.Carries)
+		req, err := x.endpoint.Request(x.head, x.model.Kind, x.model.Carries)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (x *exchange) findModel() error {
 	}
 	x.folder = x.g.opts.Models[model.Name]
 	x.relayed = model.Relayed || x.folder == nil
-	if x.endpoint.Tokenizes() {
+	if tokenizes(x.endpoint) {
 		return x.findTokenizer()
 	}
 	if x.endpoint == openai.Other && !x.relayed {

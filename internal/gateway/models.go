@@ -29,7 +29,7 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
 	if m == nil {
 		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
 		e.Param = "model"
-		writeError(w, e)
+		writeError(w, openai.Other, e)
 		return
 	}
 	writeJSON(w, openai.AppendModel(nil, g.modelInfo(name, m)))

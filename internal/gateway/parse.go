@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 
+	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/stream"
 	"weir/internal/trace"
 )
@@ -17,10 +17,6 @@ type reply struct {
 	parser  *parse.Parser // nil once all that follows is content
 	events  []parse.Event // of the cell at hand
 	called  bool
-
-	// Of an answer that is not streamed.
-	reasoning []byte
-	calls     []openai.ToolCall
 }
 
 // expect notes how a chat's answer is to be read. It is called while the prompt
@@ -50,7 +46,7 @@ func (x *exchange) startReply() (keep []uint32) {
 	if r == nil {
 		return nil
 	}
-	r.parser, r.called, r.reasoning, r.calls = parse.New(r.options), false, nil, nil
+	r.parser, r.called = parse.New(r.options), false
 	switch o := &r.options; {
 	case o.ForcedAny || o.ForcedTool != "":
 		return nil
@@ -104,11 +100,7 @@ func (x *exchange) encodeCall(c *stream.Cell, e *parse.Event) {
 	if id == "" {
 		id = x.callID()
 	}
-	if x.req.Stream {
-		x.out = x.enc.AppendCall(x.out, int(c.Choice), e.Call, id, e.Name)
-		return
-	}
-	x.reply.calls = append(x.reply.calls, openai.ToolCall{ID: id, Name: e.Name})
+	x.out = x.enc.AppendCall(x.out, int(c.Choice), e.Call, id, e.Name)
 }
 
 // encodeSpan encodes the events at the beginning that go on with each other as
@@ -119,32 +111,18 @@ func (x *exchange) encodeSpan(c *stream.Cell, events []parse.Event) int {
 	for n < len(events) && events[n].Kind == first.Kind && events[n].Call == first.Call {
 		n++
 	}
-	if !x.req.Stream {
-		r := x.reply
-		to := &x.answer
-		switch first.Kind {
-		case parse.Reasoning:
-			to = &r.reasoning
-		case parse.Arguments:
-			to = &r.calls[first.Call].Arguments
-		}
-		for i := range events[:n] {
-			*to = append(*to, events[i].Text...)
-		}
-		return n
-	}
-	delta := openai.DeltaContent
+	delta := api.DeltaContent
 	switch first.Kind {
 	case parse.Reasoning:
-		delta = openai.DeltaReasoning
+		delta = api.DeltaReasoning
 	case parse.Arguments:
-		delta = openai.DeltaArguments
+		delta = api.DeltaArguments
 	}
 	x.out = x.enc.OpenDelta(x.out, int(c.Choice), delta, first.Call)
 	for i := range events[:n] {
 		x.out = x.enc.AppendDelta(x.out, events[i].Text)
 	}
-	x.out = x.enc.CloseDelta(x.out, delta)
+	x.out = x.enc.CloseDelta(x.out)
 	return n
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/openai"
 )
@@ -117,9 +118,22 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// A path's errors are in its dialect from the beginning.
+func TestEndpointOf(t *testing.T) {
+	for path, want := range map[string]api.Endpoint{
+		"/v1/chat/completions": openai.Chat, "/v1/completions": openai.Completions, "/v1/tokenize": openai.Tokenize,
+		"/detokenize": openai.Detokenize, "/v1/embeddings": openai.Other, "other": openai.Other, "": openai.Other,
+	} {
+		if got := endpointOf(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
 // exchangeFor is an exchange that no server serves.
 func exchangeFor(b *bench, path string) *exchange {
-	x := &exchange{g: b.g, folder: simModel(), endpoint: openai.EndpointOf(path)}
+	x := &exchange{g: b.g, folder: simModel(), endpoint: endpointOf(path)}
+	x.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	x.ctx, x.cancel = context.WithCancelCause(b.g.base)
 	return x
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"weir/internal/openai"
 	"weir/internal/trace"
 )
 
@@ -26,7 +25,7 @@ func (x *exchange) prepare() error {
 	if x.tokenization != nil {
 		return x.answerTokenization()
 	}
-	if x.endpoint == openai.Chat && len(x.body) > inlineBody {
+	if x.req.Messages != nil && len(x.body) > inlineBody {
 		return x.inPool(trace.Render, len(x.req.Messages), func(yield func()) error {
 			if err := x.render(yield); err != nil {
 				return err

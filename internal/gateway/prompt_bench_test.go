@@ -78,11 +78,11 @@ func sourceText(t testing.TB, size int) string {
 func BenchmarkPrompt(b *testing.B) {
 	body := largeChat(b)
 	m := simModel()
-	head, err := openai.ParseHead(body, openai.Chat)
+	head, err := openai.Chat.ParseHead(body)
 	if err != nil {
 		b.Fatal(err)
 	}
-	req, err := head.Request("weir", 0)
+	req, err := openai.Chat.Request(head, "weir", 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -108,8 +108,8 @@ func BenchmarkPrompt(b *testing.B) {
 			}
 		})
 	}
-	run("head", func() error { _, err := openai.ParseHead(body, openai.Chat); return err })
-	run("request", func() error { _, err := head.Request("weir", 0); return err })
+	run("head", func() error { _, err := openai.Chat.ParseHead(body); return err })
+	run("request", func() error { _, err := openai.Chat.Request(head, "weir", 0); return err })
 	run("render", func() error { return x.renderChat(nil) })
 	run("tokenize cold", func() error {
 		enc.Forget()

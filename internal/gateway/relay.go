@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/api"
 	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -37,9 +38,8 @@ func (x *exchange) relay() error {
 	x.carriesSSE = kind == "text/event-stream"
 	x.silence = x.bound()
 	x.pull = &pull{x: x, declared: declaredLength(resp.Header), buf: make([]byte, relayBufferMin)}
-	if x.endpoint != openai.Other && resp.Status < 400 && x.carriesSSE {
-		x.pull.judged = true
-		x.pull.inspector = openai.NewInspector(x.endpoint, x.head.Choices())
+	if resp.Status < 400 && x.carriesSSE {
+		x.pull.inspector = x.endpoint.NewInspector(x.head)
 	}
 	return x.pull.copy()
 }
@@ -81,13 +81,11 @@ type pull struct {
 	read     int64
 	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
-	done     bool  // the last event so far is the end marker
 	doneAt   int64 // when a judged stream was found so, nothing being wrong with it
 	over     bool  // and the engine has not ended the answer in time
-	// judged streams are those whose rules are known (docs/integrity.md): their
-	// events are looked at, and a whole one ends with [DONE].
-	judged    bool
-	inspector openai.Inspector
+	// inspector judges a stream whose rules are known (docs/integrity.md): its
+	// events are looked at, and a whole one has its end marker. nil: is not judged.
+	inspector api.Inspector
 	fault     *infer.Error // what is wrong with what follows buf[:whole]
 	usage     []byte       // the beginning of the latest usage object
 	open      bool         // the last write ended inside an event too large to hold
@@ -103,7 +101,9 @@ type pull struct {
 func (p *pull) copy() error {
 	x := p.x
 	for {
-		x.hold()
+		if !p.filled { // else there may be more that has waited already
+			x.hold()
+		}
 		x.silence.begin(x.enter(trace.Engine))
 		p.grow()
 		n, err := x.response.Body.Read(p.buf[p.held:])
@@ -282,12 +282,12 @@ func (p *pull) took(n int, err error) {
 	p.whole = p.held + n
 	if x.carriesSSE {
 		r := p.splitter.Feed(p.buf[p.held:p.whole])
-		p.whole, p.open, p.done = r.Len, r.Open, r.Done
+		p.whole, p.open = r.Len, r.Open
 	}
 	p.held += n
-	if p.judged {
+	if p.inspector != nil {
 		p.judge()
-		if p.done && p.fault == nil && p.declared < 0 {
+		if p.inspector.Done() && p.fault == nil && p.declared < 0 {
 			p.close(now)
 		}
 	} else {
@@ -359,7 +359,7 @@ func (p *pull) due() (last bool, wrong error) {
 		return true, nil
 	case !p.ended:
 		return false, nil
-	case p.x.carriesSSE && (p.held > p.whole || p.open || p.judged && !p.done):
+	case p.x.carriesSSE && (p.held > p.whole || p.open || p.inspector != nil && !p.inspector.Done()):
 		return false, p.kept(p.engineFault(flawEnd, "the engine's stream ended before it was complete"), p.whole, p.held)
 	case p.declared >= 0 && p.read < p.declared:
 		return false, p.kept(p.engineFault(flawLength, "the engine's answer is shorter than it declared"), p.whole, p.held)
@@ -373,7 +373,7 @@ func (p *pull) outcome() error {
 	switch {
 	case x.response.Status >= 400:
 		return x.statusError(x.response.Status)
-	case p.judged && p.inspector.Failed():
+	case p.inspector != nil && p.inspector.Failed():
 		x.relayedError = true
 		return &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Message: "the engine ended the stream with an error of its own"}
 	}
@@ -425,8 +425,11 @@ func (p *pull) noteUsage(events []byte) {
 
 // recordUsage puts the token counts that the engine stated into the record.
 func (p *pull) recordUsage() {
-	u, ok := p.inspector.Usage()
-	if !p.judged {
+	var u infer.Usage
+	var ok bool
+	if p.inspector != nil {
+		u, ok = p.inspector.Usage()
+	} else {
 		u, ok = openai.ParseUsage(p.usage)
 	}
 	if ok {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"weir/internal/chat"
-	"weir/internal/openai"
 	"weir/internal/trace"
 )
 
@@ -10,7 +9,7 @@ import (
 // completion's prompt is that text already, or ids.
 func (x *exchange) render(yield func()) error {
 	var err error
-	if x.endpoint == openai.Completions {
+	if x.req.Messages == nil {
 		x.text = []byte(x.req.Prompt)
 	} else {
 		err = x.renderChat(yield)

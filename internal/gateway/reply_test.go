@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
 	"weir/internal/openai"
@@ -456,7 +457,14 @@ func TestParseAndEncodeAllocateNothing(t *testing.T) {
 func newEncodingExchange(o *parse.Options) *exchange {
 	x := &exchange{
 		g: &Gateway{ids: newRequestIDs()}, rec: &trace.Record{RequestID: "1"}, folder: simModel(), endpoint: openai.Chat,
-		req: &openai.Request{Stream: true}, head: &openai.Head{Model: "m"},
+		head: &api.Head{Model: "m"},
+	}
+	head, err := openai.Chat.ParseHead([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+	if err == nil {
+		x.req, err = openai.Chat.Request(head, "weir", 0)
+	}
+	if err != nil {
+		panic(err)
 	}
 	if o != nil {
 		x.reply = &reply{options: *o}

@@ -31,7 +31,7 @@ func (x *exchange) findTokenizer() error {
 		e.Param = "model"
 		return e
 	}
-	x.endpoint = openai.Other
+	x.relayed = true
 	return nil
 }
 
@@ -40,8 +40,8 @@ func (x *exchange) findTokenizer() error {
 func (x *exchange) gateTokenization() (err error) {
 	t := new(tokenization)
 	if x.endpoint == openai.Tokenize {
-		t.encode, err = x.head.Tokenize()
-	} else if t.decode, err = x.head.Detokenize(); err == nil {
+		t.encode, err = openai.DecodeTokenize(x.head)
+	} else if t.decode, err = openai.DecodeDetokenize(x.head); err == nil {
 		err = x.checkTokens(t.decode)
 	}
 	if err == nil {

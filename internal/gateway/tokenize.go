@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
@@ -36,7 +35,7 @@ func (x *exchange) tokenize(yield func()) error {
 // post-processor adds.
 func (x *exchange) encodeText(yield func()) error {
 	var err error
-	x.ids, err = x.idsOf(x.text, x.endpoint == openai.Completions, x.promptField(), yield)
+	x.ids, err = x.idsOf(x.text, x.req.Messages == nil, x.req.Fields.Prompt, yield)
 	return err
 }
 
@@ -61,7 +60,7 @@ func (x *exchange) idsOf(text []byte, addSpecial bool, field string, yield func(
 func (x *exchange) checkIDs() error {
 	for i, id := range x.ids {
 		if int(id) >= x.folder.VocabSize {
-			return infer.Invalid("prompt", "prompt[%d] is %d; the model's ids are 0 to %d", i, id, x.folder.VocabSize-1)
+			return infer.Invalid(x.req.Fields.Prompt, "%s[%d] is %d; the model's ids are 0 to %d", x.req.Fields.Prompt, i, id, x.folder.VocabSize-1)
 		}
 	}
 	return nil
@@ -70,27 +69,28 @@ func (x *exchange) checkIDs() error {
 // fit checks prompt and output against the context length, and gives a request
 // without a limit all that is left of it.
 func (x *exchange) fit() error {
+	names := &x.req.Fields
 	if len(x.ids) == 0 {
-		return infer.Invalid(x.promptField(), "the prompt is empty: it has no tokens")
+		return infer.Invalid(names.Prompt, "the prompt is empty: it has no tokens")
 	}
 	limit := x.contextLength()
 	left := limit - len(x.ids)
 	switch {
 	case limit == 0:
 		if x.req.MaxTokens == 0 {
-			return infer.Invalid("max_tokens", "max_tokens is required: the context length of model %s is not known", x.model.Name)
+			return infer.Invalid(names.MaxTokens, "%s is required: the context length of model %s is not known", names.MaxTokens, x.model.Name)
 		}
 	case left <= 0:
-		return x.tooLong(x.promptField(), "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
+		return x.tooLong(names.Prompt, "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
 			len(x.ids), x.model.Name, limit)
 	case x.req.MaxTokens == 0:
 		x.req.MaxTokens = left
 	case x.req.MaxTokens > left:
-		return x.tooLong("max_tokens", "max_tokens is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
-			x.req.MaxTokens, len(x.ids), x.model.Name, limit, left)
+		return x.tooLong(names.MaxTokens, "%s is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
+			names.MaxTokens, x.req.MaxTokens, len(x.ids), x.model.Name, limit, left)
 	}
 	if x.req.MinTokens > x.req.MaxTokens {
-		return infer.Invalid("min_tokens", "min_tokens is %d, which is more than the %d tokens of the answer", x.req.MinTokens, x.req.MaxTokens)
+		return infer.Invalid(names.MinTokens, "%s is %d, which is more than the %d tokens of the answer", names.MinTokens, x.req.MinTokens, x.req.MaxTokens)
 	}
 	return nil
 }
@@ -109,11 +109,4 @@ func (x *exchange) tooLong(param, format string, args ...any) error {
 	e := infer.Errorf(infer.CodeContext, format, args...)
 	e.Param = param
 	return e
-}
-
-func (x *exchange) promptField() string {
-	if x.endpoint == openai.Completions {
-		return "prompt"
-	}
-	return "messages"
 }

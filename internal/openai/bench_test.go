@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -41,9 +42,9 @@ func BenchmarkDecode(b *testing.B) {
 			b.SetBytes(int64(len(bench.body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				h, err := ParseHead(bench.body, bench.endpoint)
+				h, err := bench.endpoint.ParseHead(bench.body)
 				if err == nil && bench.full {
-					_, err = h.Request("weir", 0)
+					_, err = bench.endpoint.Request(h, "weir", 0)
 				}
 				if err != nil {
 					b.Fatal(err)
@@ -54,7 +55,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkAppendText(b *testing.B) {
-	s := NewStream(StreamOptions{Endpoint: Chat, ID: "0123456789abcdef", Created: 1700000000, Model: "llama-3.1-8b"})
+	s := newStream(streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "0123456789abcdef", Created: 1700000000, Model: "llama-3.1-8b"}})
 	buf := make([]byte, 0, 16<<10)
 	for _, bench := range []struct{ name, text string }{
 		{"5 bytes", " word"},
@@ -74,6 +75,6 @@ func BenchmarkAppendText(b *testing.B) {
 func BenchmarkNewStream(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		NewStream(StreamOptions{Endpoint: Chat, ID: "0123456789abcdef", Model: "llama-3.1-8b"}).AppendFinish(nil, 0, infer.ReasonStop)
+		newStream(streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "0123456789abcdef", Model: "llama-3.1-8b"}}).AppendFinish(nil, 0, api.Finish{Reason: infer.ReasonStop})
 	}
 }

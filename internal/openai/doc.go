@@ -5,13 +5,13 @@
 // A body is read in two steps, because which engines a model has is known only
 // once its name is:
 //
-//   - [ParseHead] passes over the JSON once, notes where each top-level field
+//   - [Endpoint.ParseHead] passes over the JSON once, notes where each top-level field
 //     stands and reads the few that steer the gateway. A relayed request needs
 //     no more: its bytes go on as they came, with at most the model's name
-//     spliced in ([Head.Splice]).
-//   - [Head.Request] decodes every field for an engine that takes ids. What such
+//     spliced in ([api.Head.Splice]).
+//   - [Endpoint.Request] decodes every field for an engine that takes ids. What such
 //     an engine cannot carry is refused by name and never ignored; [Fields]
-//     lists how each field is treated. [Head.Tokenize] and [Head.Detokenize] do
+//     lists how each field is treated. [DecodeTokenize] and [DecodeDetokenize] do
 //     the same for the endpoints that ask a tokenizer.
 //
 // What a body must be, for both: one JSON object in UTF-8. Bytes that are not
@@ -21,9 +21,9 @@
 // and judging them is the engine's business. For an engine that takes ids weir
 // is the judge, and both are refused in every field that it reads.
 //
-// Answers are appended to the caller's buffer: [Stream] for chunks,
-// [AppendResponse] for a whole answer, [AppendError] for a refusal. Appending a
-// chunk allocates nothing.
+// Answers are appended to the caller's buffer, by the request's encoder
+// ([api.Encoder]), and refusals by [AppendError]. Appending a chunk allocates
+// nothing.
 package openai
 
 // Endpoint is a path of the API.
@@ -41,25 +41,8 @@ const (
 
 var endpointPaths = [numEndpoints]string{"other", "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}
 
-// Tokenizes says whether the endpoint asks a tokenizer and no engine.
-func (e Endpoint) Tokenizes() bool { return e == Tokenize || e == Detokenize }
-
-// EndpointOf gives the endpoint of a request's path. SGLang has the endpoints
-// of its tokenizer under /v1 too.
-func EndpointOf(path string) Endpoint {
-	switch path {
-	case "/v1/tokenize":
-		return Tokenize
-	case "/v1/detokenize":
-		return Detokenize
-	}
-	for e := Chat; e < numEndpoints; e++ {
-		if endpointPaths[e] == path {
-			return e
-		}
-	}
-	return Other
-}
+// tokenizes says whether the endpoint asks a tokenizer and no engine.
+func (e Endpoint) tokenizes() bool { return e == Tokenize || e == Detokenize }
 
 // String gives the endpoint's path, and "other" for Other.
 func (e Endpoint) String() string { return endpointPaths[e] }

@@ -3,6 +3,7 @@ package openai
 import (
 	"net/http"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -93,16 +94,27 @@ func ClassOf(e *infer.Error) Class {
 	return Class{http.StatusInternalServerError, typeServer, "internal_error"}
 }
 
-// Status gives the HTTP status of an error.
-func Status(e *infer.Error) int { return ClassOf(e).Status }
+// Status implements api.Endpoint.
+func (Endpoint) Status(e *infer.Error) int { return ClassOf(e).Status }
+
+// AppendError implements api.Endpoint.
+func (Endpoint) AppendError(dst []byte, e *infer.Error) []byte { return AppendError(dst, e) }
+
+// AppendErrorEvent implements api.Endpoint. Official clients raise on any event
+// whose data has an error in it.
+func (Endpoint) AppendErrorEvent(dst []byte, e *infer.Error) []byte {
+	dst = append(dst, "data: "...)
+	dst = AppendError(dst, e)
+	return append(dst, "\n\n"...)
+}
 
 // AppendError appends an error as the body of a response.
 func AppendError(dst []byte, e *infer.Error) []byte {
 	class := ClassOf(e)
 	dst = append(dst, `{"error":{"message":`...)
-	dst = appendString(dst, e.Message)
+	dst = api.AppendString(dst, e.Message)
 	dst = append(dst, `,"type":`...)
-	dst = appendString(dst, class.Type)
+	dst = api.AppendString(dst, class.Type)
 	dst = append(dst, `,"param":`...)
 	dst = appendStringOrNull(dst, e.Param)
 	dst = append(dst, `,"code":`...)
@@ -110,17 +122,9 @@ func AppendError(dst []byte, e *infer.Error) []byte {
 	return append(dst, `}}`...)
 }
 
-// AppendErrorEvent appends an error as the last event of a stream. Official
-// clients raise on any event whose data has an error in it.
-func AppendErrorEvent(dst []byte, e *infer.Error) []byte {
-	dst = append(dst, "data: "...)
-	dst = AppendError(dst, e)
-	return append(dst, "\n\n"...)
-}
-
 func appendStringOrNull(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
 	}
-	return appendString(dst, s)
+	return api.AppendString(dst, s)
 }

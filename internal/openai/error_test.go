@@ -38,14 +38,14 @@ func TestErrors(t *testing.T) {
 	} {
 		e := test.err
 		e.Message = "line\n\"two\" \xff"
-		if got := Status(&e); got != test.status {
+		if got := Chat.Status(&e); got != test.status {
 			t.Errorf("%v: status %d, want %d", e.Code, got, test.status)
 		}
 		want := `{"error":{"message":"line\n\"two\" ` + "\uFFFD" + `",` + test.want + `}}`
 		if diff := cmp.Diff(want, string(AppendError(nil, &e))); diff != "" {
 			t.Errorf("%v: %s", e.Code, diff)
 		}
-		if diff := cmp.Diff([]string{want}, dataOf(t, AppendErrorEvent(nil, &e))); diff != "" || !json.Valid([]byte(want)) {
+		if diff := cmp.Diff([]string{want}, dataOf(t, Chat.AppendErrorEvent(nil, &e))); diff != "" || !json.Valid([]byte(want)) {
 			t.Errorf("%v: event %s", e.Code, diff)
 		}
 	}

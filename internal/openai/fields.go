@@ -1,27 +1,18 @@
 package openai
 
 import (
-	"bytes"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
-// Treatment says what weir does with a field on the way to an engine that
-// takes ids. Relays carry every field.
-type Treatment uint8
-
-// The treatments.
+// The treatments of api, which this table is made of.
 const (
-	Carried Treatment = iota // read, checked and acted on
-	Refused                  // refused, except for values that ask for nothing
-	Ignored                  // accepted with any value, has no effect
+	Carried = api.Carried
+	Refused = api.Refused
+	Ignored = api.Ignored
 )
-
-// String gives the word used in documents.
-func (t Treatment) String() string { return [...]string{"carried", "refused", "ignored"}[t] }
 
 // FieldInfo describes a field of a request body.
 type FieldInfo struct {
@@ -29,7 +20,7 @@ type FieldInfo struct {
 	Name string
 	// Chat and the others say which endpoints have the field.
 	Chat, Completions, Tokenize, Detokenize bool
-	Treatment                               Treatment
+	Treatment                               api.Treatment
 	// Defaults are the JSON values besides null that a refused field may have,
 	// because they ask for what happens anyway.
 	Defaults []string
@@ -68,20 +59,7 @@ func (f *FieldInfo) on(e Endpoint) bool {
 }
 
 // asksForNothing says whether a value of a refused field may pass.
-func (f *FieldInfo) asksForNothing(raw []byte) bool {
-	if kindOf(raw) == 'n' {
-		return true
-	}
-	const longest = 256 // of the defaults, with room for white space
-	if len(f.Defaults) == 0 || len(raw) > longest {
-		return false
-	}
-	value := jsontext.Value(bytes.Clone(raw))
-	if value.Canonicalize() != nil {
-		return false
-	}
-	return slices.Contains(f.Defaults, string(value))
-}
+func (f *FieldInfo) asksForNothing(raw []byte) bool { return api.AsksForNothing(raw, f.Defaults) }
 
 func carry(on ends, name, accepts string, take func(*decoding, []byte) error) field {
 	info := on.info(name)
@@ -217,24 +195,21 @@ var fields = []field{
 	ignore("prompt_cache_retention"),
 }
 
-// maxKnown is at least the number of fields.
-const maxKnown = 128
-
-// tables find the position in fields of an endpoint's field by its name. For
-// Other they hold the fields that steer the gateway.
-var tables = [numEndpoints]map[string]int{
-	Other:       tableOf(func(f *FieldInfo) bool { return steers(f.Name) }),
+// tables find an endpoint's field by its name. For Other they hold the fields
+// that steer the gateway.
+var tables = [numEndpoints]api.Names{
+	Other:       tableOf(func(f *FieldInfo) bool { return api.Steers(f.Name) }),
 	Chat:        tableOf(func(f *FieldInfo) bool { return f.Chat }),
 	Completions: tableOf(func(f *FieldInfo) bool { return f.Completions }),
 	Tokenize:    tableOf(func(f *FieldInfo) bool { return f.Tokenize }),
 	Detokenize:  tableOf(func(f *FieldInfo) bool { return f.Detokenize }),
 }
 
-func tableOf(has func(*FieldInfo) bool) map[string]int {
-	table := make(map[string]int)
+func tableOf(has func(*FieldInfo) bool) api.Names {
+	table := make(api.Names)
 	for i := range fields {
 		if has(&fields[i].FieldInfo) {
-			table[fields[i].Name] = i
+			table[fields[i].Name] = api.Name{Word: fields[i].Name, Index: i}
 		}
 	}
 	return table
@@ -242,38 +217,4 @@ func tableOf(has func(*FieldInfo) bool) map[string]int {
 
 // nearest gives the known field of an endpoint that a name was probably meant
 // to be, or "".
-func nearest(e Endpoint, name string) string {
-	best, least := "", 1+min(2, len(name)/3)
-	if len(name) > 64 {
-		return ""
-	}
-	for i := range fields {
-		if f := &fields[i]; f.on(e) {
-			if d := distance(name, f.Name); d < least {
-				best, least = f.Name, d
-			}
-		}
-	}
-	return best
-}
-
-// distance counts the single-byte edits that turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}
+func nearest(e Endpoint, name string) string { return api.Nearest(name, tables[e]) }

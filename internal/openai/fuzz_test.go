@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -35,12 +36,12 @@ func FuzzRequest(f *testing.F) {
 				}
 				continue
 			}
-			checkRequest(t, r, body)
+			checkRequest(t, endpoint, r, body)
 		}
 	})
 }
 
-func checkRequest(t *testing.T, r *Request, body []byte) {
+func checkRequest(t *testing.T, endpoint Endpoint, r *api.Request, body []byte) {
 	t.Helper()
 	var want map[string]any
 	if err := json.Unmarshal(body, &want); err != nil {
@@ -58,7 +59,7 @@ func checkRequest(t *testing.T, r *Request, body []byte) {
 	if p := r.Sampling.TopP; p != nil && (*p <= 0 || *p > 1) {
 		t.Fatalf("top_p %v", *p)
 	}
-	if r.Endpoint == Chat {
+	if endpoint == Chat {
 		var got any
 		if err := json.Unmarshal(r.Messages, &got); err != nil {
 			t.Fatalf("messages %q: %v", r.Messages, err)

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -79,11 +81,11 @@ func TestParseHeadRefuses(t *testing.T) {
 		{`{"model":"m","stream_options":[]}`, "stream_options", "stream_options must be an object, found an array"},
 		{`{"model":"m","stream_options":{"include_usage":1}}`, "stream_options.include_usage", "stream_options.include_usage must be true or false, found a number"},
 	} {
-		_, err := ParseHead([]byte(test.body), Chat)
+		_, err := Chat.ParseHead([]byte(test.body))
 		t.Run(test.body, func(t *testing.T) { wantError(t, err, infer.CodeInvalid, test.param, test.message) })
 	}
-	many := `{"model":"m"` + strings.Repeat(`,"x":1`, maxFields) + "}"
-	_, err := ParseHead([]byte(many), Other)
+	many := `{"model":"m"` + strings.Repeat(`,"x":1`, api.MaxFields) + "}"
+	_, err := Other.ParseHead([]byte(many))
 	wantError(t, err, infer.CodeInvalid, "", "the body has more than 1024 fields")
 }
 
@@ -91,37 +93,27 @@ func TestParseHeadReads(t *testing.T) {
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string
-		want     Head
+		want     api.Head
 	}{
-		{Chat, `{"model":"m"}`, Head{Model: "m", N: 1}},
+		{Chat, `{"model":"m"}`, api.Head{Model: "m", N: 1}},
 		{Chat, " {\"stream\" :true,\"m\\u006fdel\":\"a\\n\\ud83d\\ude00\" , \"n\":3.0,\"stream_options\":{\"include_usage\":true}}\r\n\t ",
-			Head{Model: "a\n😀", Stream: true, N: 3, IncludeUsage: true}},
-		{Completions, `{"model":"m","stream":null,"n":null,"stream_options":null}`, Head{Model: "m", N: 1}},
-		{Completions, `{"model":"m","stream_options":{"include_usage":null,"x":1}}`, Head{Model: "m", N: 1}},
+			api.Head{Model: "a\n😀", Stream: true, N: 3}},
+		{Completions, `{"model":"m","stream":null,"n":null,"stream_options":null}`, api.Head{Model: "m", N: 1}},
+		{Completions, `{"model":"m","stream_options":{"include_usage":null,"x":1}}`, api.Head{Model: "m", N: 1}},
 		// What a relay lets pass: names twice that weir does not act on, half
 		// a surrogate pair, any depth and size of number.
-		{Chat, `{"seed":1,"seed":2,"x":1,"x":2,"a":{"b":1,"b":2},"t":"\ud800","big":1e999,"model":"m"}`, Head{Model: "m", N: 1}},
-		{Other, `{"model":"m","stream":true,"n":"all","stream_options":7}`, Head{Model: "m", Stream: true, N: 1}},
-		{Other, `{"model":"m","stream":"later"}`, Head{Model: "m", N: 1}},
+		{Chat, `{"seed":1,"seed":2,"x":1,"x":2,"a":{"b":1,"b":2},"t":"\ud800","big":1e999,"model":"m"}`, api.Head{Model: "m", N: 1}},
+		{Other, `{"model":"m","stream":true,"n":"all","stream_options":7}`, api.Head{Model: "m", Stream: true, N: 1}},
+		{Other, `{"model":"m","stream":"later"}`, api.Head{Model: "m", N: 1}},
 	} {
-		h, err := ParseHead([]byte(test.body), test.endpoint)
+		h, err := test.endpoint.ParseHead([]byte(test.body))
 		if err != nil {
 			t.Errorf("%s: %v", test.body, err)
 			continue
 		}
-		got := Head{Model: h.Model, Stream: h.Stream, N: h.N, IncludeUsage: h.IncludeUsage}
-		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(Head{})); diff != "" {
+		got := api.Head{Model: h.Model, Stream: h.Stream, N: h.N}
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(api.Head{})); diff != "" {
 			t.Errorf("%s: %s", test.body, diff)
-		}
-	}
-}
-
-func TestEndpointOf(t *testing.T) {
-	for path, want := range map[string]Endpoint{
-		"/v1/chat/completions": Chat, "/v1/completions": Completions, "/v1/embeddings": Other, "other": Other, "": Other,
-	} {
-		if got := EndpointOf(path); got != want {
-			t.Errorf("%s: %v", path, got)
 		}
 	}
 }
@@ -139,7 +131,7 @@ func FuzzSplice(f *testing.F) {
 		f.Add([]byte(body), "another \"name\"\n")
 	}
 	f.Fuzz(func(t *testing.T, body []byte, model string) {
-		h, err := ParseHead(bytes.Clone(body), Other)
+		h, err := Other.ParseHead(bytes.Clone(body))
 		if err != nil {
 			var e *infer.Error
 			if !errors.As(err, &e) || e.Code != infer.CodeInvalid || e.Message == "" || !utf8.ValidString(e.Message) {
@@ -151,7 +143,7 @@ func FuzzSplice(f *testing.F) {
 		if !bytes.Equal(h.Body, body) {
 			t.Fatal("the body itself was changed")
 		}
-		at := h.Fields[h.model]
+		at := h.Fields[slices.IndexFunc(h.Fields, func(f api.Span) bool { return f.Name == "model" })]
 		if len(out) < len(body)-(at.End-at.Start) {
 			t.Fatalf("%q became %q", body, out)
 		}
@@ -162,7 +154,7 @@ func FuzzSplice(f *testing.F) {
 		if model == "" {
 			return
 		}
-		again, err := ParseHead(out, Other)
+		again, err := Other.ParseHead(out)
 		if err != nil {
 			t.Fatalf("%q became %q: %v", body, out, err)
 		}
@@ -188,14 +180,14 @@ func FuzzParseHead(f *testing.F) {
 				want = nil
 			}
 		}
-		h, err := ParseHead(body, Other)
+		h, err := Other.ParseHead(body)
 		if err != nil {
 			if want == nil {
 				return
 			}
 			var e *infer.Error
 			errors.As(err, &e)
-			if steers(e.Param) || len(want) > maxFields || strings.Contains(e.Message, "more than") || strings.Contains(e.Message, "max depth") {
+			if api.Steers(e.Param) || len(want) > api.MaxFields || strings.Contains(e.Message, "more than") || strings.Contains(e.Message, "max depth") {
 				return
 			}
 			t.Fatalf("%q: %v", body, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -53,7 +54,6 @@ const maxChoices = 1 << 16
 // An Inspector allocates nothing for an event that is one line and need not be
 // read in full. It is used by one goroutine, and not again after an error.
 type Inspector struct {
-	off   bool // nothing is known of this endpoint's streams
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
 
@@ -72,40 +72,29 @@ type Inspector struct {
 	hasUsage       bool
 }
 
-// NewInspector gives the Inspector of an answer's stream. n is the number of
-// choices the answer must have; 0 says that it is not known (Head.Choices), and
-// then every choice of which anything came must finish, and one at least.
-// Streams of endpoints other than chat and completions are not looked at.
-func NewInspector(endpoint Endpoint, n int) Inspector {
-	in := Inspector{off: endpoint != Chat && endpoint != Completions, limit: maxChoices}
+// NewInspector implements api.Endpoint: the streams of chats and completions are
+// judged.
+func (e Endpoint) NewInspector(h *api.Head) api.Inspector {
+	if e != Chat && e != Completions {
+		return nil
+	}
+	in := newInspector(e.choices(h))
+	return &in
+}
+
+// newInspector gives the Inspector of an answer's stream. n is the number of
+// choices the answer must have; 0 says that it is not known, and then every
+// choice of which anything came must finish, and one at least.
+func newInspector(n int) Inspector {
+	in := Inspector{limit: maxChoices}
 	if n > 0 && n <= maxChoices {
 		in.known, in.limit = true, n
 	}
 	return in
 }
 
-// Choices gives how many choices an answer to the request must have, or 0 when
-// the head does not tell: a completion has n for each of its prompts, which the
-// head does not count.
-func (h *Head) Choices() int {
-	if h.Endpoint != Completions {
-		return h.N
-	}
-	for _, f := range h.Fields {
-		if f.Name != "prompt" && f.Name != "prompt_embeds" {
-			continue
-		}
-		value := h.Body[f.Start:f.End]
-		if kindOf(value) != '[' {
-			continue
-		}
-		// A list of ids is one prompt; one of anything else may be many.
-		if first := bytes.TrimLeft(value[1:], " \t\r\n"); kindOf(first) != '0' {
-			return 0
-		}
-	}
-	return h.N
-}
+// Done implements api.Inspector.
+func (in *Inspector) Done() bool { return in.done }
 
 // Failed says that the engine itself said that it failed, by an event with an
 // error in it.
@@ -123,7 +112,7 @@ func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage 
 // A region ends with the end of an event, or inside one that is too large to
 // hold, which is then not judged; so is the rest of it in the regions after.
 func (in *Inspector) Events(region []byte) (good int, err error) {
-	if in.off || len(region) == 0 {
+	if len(region) == 0 {
 		return len(region), nil
 	}
 	at := 0
@@ -310,8 +299,8 @@ func (in *Inspector) event(data []byte, lines int) error {
 	if !ok || end < len(data) {
 		return flawf(flawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
 	}
-	if kindOf(data) != '{' {
-		return flawf(flawShape, "is %s where an object belongs", found(data))
+	if api.KindOf(data) != '{' {
+		return flawf(flawShape, "is %s where an object belongs", api.Found(data))
 	}
 	return in.object(data, n)
 }
@@ -350,22 +339,22 @@ func (in *Inspector) object(data []byte, n notes) error {
 
 // read takes an event apart.
 func (in *Inspector) read(data []byte) error {
-	return eachMember(data, func(name string, value []byte) error {
+	return api.EachMember(data, func(name string, value []byte) error {
 		switch name {
 		case "choices":
-			switch kindOf(value) {
+			switch api.KindOf(value) {
 			case 'n':
 				return nil
 			case '[':
-				return eachItem(value, in.choice)
+				return api.EachItem(value, in.choice)
 			}
-			return flawf(flawShape, "has %s for choices", found(value))
+			return flawf(flawShape, "has %s for choices", api.Found(value))
 		case "usage":
 			return in.takeUsage(value)
 		case "error":
 			in.failed = in.failed || filled(value)
 		case "object":
-			in.failed = in.failed || kindOf(value) == '"' && string(spelled(value)) == "error"
+			in.failed = in.failed || api.KindOf(value) == '"' && string(api.Spelled(value)) == "error"
 		}
 		return nil
 	})
@@ -373,13 +362,13 @@ func (in *Inspector) read(data []byte) error {
 
 // choice judges one choice of an event.
 func (in *Inspector) choice(_ int, raw []byte) error {
-	if kindOf(raw) != '{' {
-		return flawf(flawShape, "has %s for a choice", found(raw))
+	if api.KindOf(raw) != '{' {
+		return flawf(flawShape, "has %s for a choice", api.Found(raw))
 	}
 	var index uint64
 	var output, finish bool
-	err := eachMember(raw, func(name string, value []byte) (err error) {
-		isNull := kindOf(value) == 'n'
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
+		isNull := api.KindOf(value) == 'n'
 		switch {
 		case isNull:
 		case name == "index":
@@ -387,17 +376,17 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 				return flawf(flawChoice, "has a choice whose index is no number of a choice")
 			}
 		case name == "finish_reason":
-			if kindOf(value) != '"' {
-				return flawf(flawShape, "has %s for finish_reason", found(value))
+			if api.KindOf(value) != '"' {
+				return flawf(flawShape, "has %s for finish_reason", api.Found(value))
 			}
 			finish = finish || filled(value)
 		case name == "text":
 			output = output || filled(value)
 		case name == "delta":
-			if kindOf(value) != '{' {
-				return flawf(flawShape, "has %s for delta", found(value))
+			if api.KindOf(value) != '{' {
+				return flawf(flawShape, "has %s for delta", api.Found(value))
 			}
-			return eachMember(value, func(name string, value []byte) error {
+			return api.EachMember(value, func(name string, value []byte) error {
 				switch name {
 				case "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call":
 					output = output || filled(value)
@@ -428,16 +417,16 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 
 // takeUsage judges a usage object and keeps it.
 func (in *Inspector) takeUsage(raw []byte) error {
-	switch kindOf(raw) {
+	switch api.KindOf(raw) {
 	case 'n':
 		return nil
 	case '{':
 	default:
-		return flawf(flawUsage, "has %s for usage", found(raw))
+		return flawf(flawUsage, "has %s for usage", api.Found(raw))
 	}
 	const absent = -1
 	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
-	err := eachMember(raw, func(name string, value []byte) error {
+	err := api.EachMember(raw, func(name string, value []byte) error {
 		var count *int
 		switch name {
 		case "prompt_tokens":
@@ -447,8 +436,8 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		case "total_tokens":
 			count = &total
 		case "prompt_tokens_details":
-			if kindOf(value) == '{' {
-				return eachMember(value, func(name string, value []byte) error {
+			if api.KindOf(value) == '{' {
+				return api.EachMember(value, func(name string, value []byte) error {
 					if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
 						u.CachedTokens = int(n)
 					}
@@ -456,7 +445,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 				})
 			}
 		}
-		if count == nil || kindOf(value) == 'n' {
+		if count == nil || api.KindOf(value) == 'n' {
 			return nil
 		}
 		n, err := strconv.ParseUint(string(value), 10, 62)
@@ -480,7 +469,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 // filled says whether a value says anything: it is not null, false, nor an
 // empty string, array or object.
 func filled(raw []byte) bool {
-	switch kindOf(raw) {
+	switch api.KindOf(raw) {
 	case 'n', 'f':
 		return false
 	case '"':

@@ -177,32 +177,27 @@ func TestInspector(t *testing.T) {
 	for _, c := range inspected {
 		t.Run(c.name, func(t *testing.T) {
 			stream := c.good + c.rest
-			for _, endpoint := range []Endpoint{Chat, Completions} {
-				v := inspect(t, NewInspector(endpoint, c.n), 0, [][]byte{[]byte(stream)})
-				if v.good != len(c.good) || (v.fault == "") != (c.fault == "") || !strings.Contains(v.fault, c.fault) {
-					t.Fatalf("%q good, fault %q; want %q, %q", stream[:v.good], v.fault, c.good, c.fault)
-				}
-			}
-			if v := inspect(t, NewInspector(Other, c.n), 0, [][]byte{[]byte(stream)}); v.good != len(stream) {
-				t.Errorf("judged a stream of another endpoint: %+v", v)
+			v := inspect(t, newInspector(c.n), 0, [][]byte{[]byte(stream)})
+			if v.good != len(c.good) || (v.fault == "") != (c.fault == "") || !strings.Contains(v.fault, c.fault) {
+				t.Fatalf("%q good, fault %q; want %q, %q", stream[:v.good], v.fault, c.good, c.fault)
 			}
 		})
 	}
 }
 
 func TestInspectorRemembers(t *testing.T) {
-	v := inspect(t, NewInspector(Chat, 1), 0, [][]byte{[]byte(data(text0, stop0, usage, failed, done))})
+	v := inspect(t, newInspector(1), 0, [][]byte{[]byte(data(text0, stop0, usage, failed, done))})
 	if !v.failed || v.prompt != 7 || !v.split || v.fault != "" {
 		t.Errorf("%+v", v)
 	}
-	in := NewInspector(Chat, 1)
+	in := newInspector(1)
 	if _, err := in.Events([]byte(data(usage, `{"usage":{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":2}}}`))); err != nil {
 		t.Fatal(err)
 	}
 	if u, ok := in.Usage(); !ok || u != (infer.Usage{PromptTokens: 3, CachedTokens: 2}) {
 		t.Errorf("%+v, %v", u, ok)
 	}
-	v = inspect(t, NewInspector(Chat, 1), 0, [][]byte{[]byte(data(text0, stop0, done))})
+	v = inspect(t, newInspector(1), 0, [][]byte{[]byte(data(text0, stop0, done))})
 	if v.failed || v.prompt != 0 {
 		t.Errorf("%+v", v)
 	}
@@ -234,9 +229,9 @@ func cuts(stream string) [][][]byte {
 func TestInspectorCuts(t *testing.T) {
 	for _, c := range inspected {
 		stream := c.good + c.rest
-		want := inspect(t, NewInspector(Chat, c.n), 0, [][]byte{[]byte(stream)})
+		want := inspect(t, newInspector(c.n), 0, [][]byte{[]byte(stream)})
 		for _, chunks := range cuts(stream) {
-			got := inspect(t, NewInspector(Chat, c.n), 0, chunks)
+			got := inspect(t, newInspector(c.n), 0, chunks)
 			if want.fault != "" {
 				// Of what follows a fault the splitter may have seen more or less.
 				got.split = want.split
@@ -274,7 +269,7 @@ func TestInspectorOversized(t *testing.T) {
 					chunks = append(chunks, rest[:n])
 					rest = rest[n:]
 				}
-				v := inspect(t, NewInspector(Chat, 1), limit, chunks)
+				v := inspect(t, newInspector(1), limit, chunks)
 				want, good := "", len(b)
 				if c.events > 0 {
 					want, good = fmt.Sprintf("event %d ", c.events), strings.Index(c.stream, "data: !")
@@ -305,7 +300,7 @@ func TestInspectorReadsWhatTells(t *testing.T) {
 					`,"timings":[{"index":0}]`}).Draw(t, "more"))
 		})
 		events := rapid.SliceOfN(event, 0, 8).Draw(t, "events")
-		in, full := NewInspector(Chat, n), NewInspector(Chat, n)
+		in, full := newInspector(n), newInspector(n)
 		for i, e := range append(events, done) {
 			if strings.HasPrefix(e, "{") {
 				_, err := full.Events([]byte(data(`{"\u0061":0,` + e[1:])))
@@ -340,17 +335,22 @@ func TestHeadChoices(t *testing.T) {
 		`{"model":"m","prompt":[]}`:                            0,
 		`{"model":"m","prompt":null,"prompt_embeds":["YQ=="]}`: 0,
 	} {
-		h, err := ParseHead([]byte(body), Completions)
+		h, err := Completions.ParseHead([]byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := h.Choices(); got != want {
+		if got := Completions.choices(h); got != want {
 			t.Errorf("%s: %d choices, want %d", body, got, want)
 		}
 	}
-	h, err := ParseHead([]byte(`{"model":"m","messages":[],"n":4,"prompt":["a"]}`), Chat)
-	if err != nil || h.Choices() != 4 {
-		t.Errorf("chat: %d choices, %v", h.Choices(), err)
+	h, err := Chat.ParseHead([]byte(`{"model":"m","messages":[],"n":4,"prompt":["a"]}`))
+	if err != nil || Chat.choices(h) != 4 {
+		t.Errorf("chat: %d choices, %v", Chat.choices(h), err)
+	}
+	for endpoint, judged := range map[Endpoint]bool{Chat: true, Completions: true, Other: false, Tokenize: false, Detokenize: false} {
+		if got := endpoint.NewInspector(h) != nil; got != judged {
+			t.Errorf("%v: judged %v", endpoint, got)
+		}
 	}
 }
 
@@ -390,21 +390,21 @@ func FuzzInspector(f *testing.F) {
 			rest = rest[size:]
 		}
 		n %= 100
-		want := inspect(t, NewInspector(Chat, n), len(stream)+1, [][]byte{b})
-		got := inspect(t, NewInspector(Chat, n), len(stream)+1, chunks)
+		want := inspect(t, newInspector(n), len(stream)+1, [][]byte{b})
+		got := inspect(t, newInspector(n), len(stream)+1, chunks)
 		if want.fault != "" {
 			got.split = want.split
 		}
 		if got != want {
 			t.Fatalf("%q gives %+v, uncut %+v", chunks, got, want)
 		}
-		inspect(t, NewInspector(Chat, n), 10, chunks)
+		inspect(t, newInspector(n), 10, chunks)
 	})
 }
 
 func TestInspectorAllocs(t *testing.T) {
 	stream := []byte(strings.Repeat(data(tokenEvent), 8) + strings.ReplaceAll(data(tokenEvent), "\n", "\r\n") + ": ping\n\ndata:\n\n")
-	in := NewInspector(Chat, 1)
+	in := newInspector(1)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := in.Events(stream); err != nil {
 			t.Fatal(err)
@@ -425,7 +425,7 @@ func BenchmarkInspector(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			region := []byte(data(bench.event))
-			in := NewInspector(Chat, 1)
+			in := newInspector(1)
 			b.SetBytes(int64(len(region)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -443,7 +443,7 @@ func TestInspectorOpenRegions(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
 		event := "data: xx" + end + "data: yy" + end + end
 		for cut := 1; cut < len(event)-len(end); cut++ {
-			in := NewInspector(Chat, 1)
+			in := newInspector(1)
 			for _, region := range []string{event[:cut], event[cut:] + data(text0)} {
 				if good, err := in.Events([]byte(region)); err != nil || good != len(region) {
 					t.Fatalf("%q cut at %d: good %d of %q, %v", event, cut, good, region, err)

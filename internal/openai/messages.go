@@ -4,28 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
 // roles are those that a message may have.
 var roles = []string{"system", "user", "assistant", "tool", "developer", "function"}
-
-// words holds each word of a message as the one string that stands for it.
-var words = func() map[string]string {
-	all := make(map[string]string)
-	for _, word := range roles {
-		all[word] = word
-	}
-	for _, f := range slices.Concat(messageFields, partFields) {
-		word := f.Name[1+strings.LastIndexByte(f.Name, '.'):]
-		all[word] = word
-	}
-	return all
-}()
 
 // messageFields are the fields of a message. The chat template gets the
 // messages as they are; what is refused is what no template would render, but
@@ -62,14 +49,14 @@ func messageField(name string) *FieldInfo {
 
 // takeMessages checks the messages in one pass and keeps them as they are.
 func takeMessages(d *decoding, raw []byte) error {
-	if kindOf(raw) != '[' {
-		return wrongType("messages", "an array of messages", raw)
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("messages", "an array of messages", raw)
 	}
-	w := messageWalk{d: d, dec: strict(raw)}
+	w := messageWalk{d: d, dec: api.Strict(raw)}
 	if err := w.walk(); err != nil {
 		var syn *jsontext.SyntacticError
 		if errors.As(err, &syn) {
-			return strictError("messages", err)
+			return api.StrictError("messages", err)
 		}
 		return err
 	}
@@ -102,7 +89,7 @@ func (w *messageWalk) walk() error {
 			if err != nil {
 				return err
 			}
-			return wrongType(fmt.Sprintf("messages[%d]", w.message), "an object", raw)
+			return api.WrongType(fmt.Sprintf("messages[%d]", w.message), "an object", raw)
 		}
 		if err := w.one(); err != nil {
 			return err
@@ -123,7 +110,7 @@ func (w *messageWalk) one() error {
 		if err != nil {
 			return err
 		}
-		switch name := nameOf(raw); name {
+		switch name := api.NameOf(raw); name {
 		case "role":
 			role, err = w.role()
 		case "content":
@@ -162,12 +149,12 @@ func (w *messageWalk) role() (string, error) {
 		return "", err
 	}
 	// The decoder has seen that escapes are whole, so only the type is left.
-	if kindOf(raw) != '"' {
-		return "", wrongType(w.path("role"), "a string", raw)
+	if api.KindOf(raw) != '"' {
+		return "", api.WrongType(w.path("role"), "a string", raw)
 	}
-	role := nameOf(raw)
+	role := api.NameOf(raw)
 	if !slices.Contains(roles, role) {
-		return "", infer.Invalid(w.path("role"), "%s must be system, user, assistant, tool, developer or function, found %q", w.path("role"), clip(role, 32))
+		return "", infer.Invalid(w.path("role"), "%s must be system, user, assistant, tool, developer or function, found %q", w.path("role"), api.Clip(role, 32))
 	}
 	return role, nil
 }
@@ -183,7 +170,7 @@ func (w *messageWalk) content() (jsontext.Kind, error) {
 		return kind, err
 	}
 	if kind != '"' && kind != 'n' {
-		return kind, wrongType(w.path("content"), "a string or an array of parts", raw)
+		return kind, api.WrongType(w.path("content"), "a string or an array of parts", raw)
 	}
 	return kind, nil
 }
@@ -199,8 +186,8 @@ func (w *messageWalk) parts() error {
 		if err != nil {
 			return err
 		}
-		if kindOf(raw) != '{' {
-			return wrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", raw)
+		if api.KindOf(raw) != '{' {
+			return api.WrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", raw)
 		}
 		if err := w.part(i, raw); err != nil {
 			return err
@@ -218,7 +205,7 @@ func (w *messageWalk) parts() error {
 func (w *messageWalk) part(i int, raw []byte) error {
 	var kind, text []byte
 	extra := ""
-	err := eachMember(raw, func(name string, value []byte) error {
+	err := api.EachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "type":
 			kind = value
@@ -236,20 +223,20 @@ func (w *messageWalk) part(i int, raw []byte) error {
 	switch {
 	case kind == nil:
 		return infer.Invalid(at("type"), "%s is required", at("type"))
-	case kindOf(kind) != '"':
-		return wrongType(at("type"), "a string", kind)
-	case nameOf(kind) != "text":
+	case api.KindOf(kind) != '"':
+		return api.WrongType(at("type"), "a string", kind)
+	case api.NameOf(kind) != "text":
 		return &infer.Error{
 			Code:    infer.CodeUnsupported,
 			Param:   at("type"),
-			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), clip(nameOf(kind), 32), w.d.carrier()),
+			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), api.Clip(api.NameOf(kind), 32), w.d.carrier()),
 		}
 	case extra != "":
-		return w.d.unsupported(at(clip(extra, 64)), nil)
+		return w.d.unsupported(at(api.Clip(extra, 64)), nil)
 	case text == nil:
 		return infer.Invalid(at("text"), "%s is required", at("text"))
-	case kindOf(text) != '"':
-		return wrongType(at("text"), "a string", text)
+	case api.KindOf(text) != '"':
+		return api.WrongType(at("text"), "a string", text)
 	}
 	return nil
 }
@@ -263,13 +250,13 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	f := messageField(name)
 	switch {
 	case f == nil:
-		return false, w.d.unsupported(w.path(clip(name, 64)), nil)
+		return false, w.d.unsupported(w.path(api.Clip(name, 64)), nil)
 	case f.Treatment == Refused:
 		if !f.asksForNothing(raw) {
 			return false, w.d.unsupported(w.path(name), f.Defaults)
 		}
 		return false, nil
-	case kindOf(raw) == 'n':
+	case api.KindOf(raw) == 'n':
 		return false, nil
 	}
 	kind, want := jsontext.Kind('"'), "a string"
@@ -279,8 +266,8 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	case "function_call":
 		kind, want = '{', "an object"
 	}
-	if kindOf(raw) != kind {
-		return false, wrongType(w.path(name), want, raw)
+	if api.KindOf(raw) != kind {
+		return false, api.WrongType(w.path(name), want, raw)
 	}
 	return true, nil
 }

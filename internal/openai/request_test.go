@@ -8,25 +8,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
 // decode reads a body for an engine kind named "weir".
-func decode(endpoint Endpoint, body string) (*Request, error) {
-	h, err := ParseHead([]byte(body), endpoint)
+func decode(endpoint Endpoint, body string) (*api.Request, error) {
+	h, err := endpoint.ParseHead([]byte(body))
 	if err != nil {
 		return nil, err
 	}
-	return h.Request("weir", 0)
+	return endpoint.Request(h, "weir", 0)
 }
 
 // decodeFor decodes for a wire that carries so much.
-func decodeFor(carries infer.Carries, endpoint Endpoint, body string) (*Request, error) {
-	h, err := ParseHead([]byte(body), endpoint)
+func decodeFor(carries infer.Carries, endpoint Endpoint, body string) (*api.Request, error) {
+	h, err := endpoint.ParseHead([]byte(body))
 	if err != nil {
 		return nil, err
 	}
-	return h.Request("able", carries)
+	return endpoint.Request(h, "able", carries)
 }
 
 // chatBody and completionBody put fields beside what each endpoint requires.
@@ -47,58 +48,88 @@ func ptr[T any](v T) *T { return &v }
 
 func TestRequestAccepts(t *testing.T) {
 	const messages = `[{"role":"user","content":"hi"}]`
-	chat := Request{Endpoint: Chat, Model: "m", Messages: []byte(messages), AddGenerationPrompt: true}
-	completion := Request{Endpoint: Completions, Model: "m", Prompt: "hi"}
+	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"}}
+	completion := api.Request{Model: "m", Prompt: "hi", Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens"}}
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string
-		want     func(chat, completion Request) Request
+		want     func(chat, completion api.Request) api.Request
 	}{
-		{Chat, chatBody(""), func(r, _ Request) Request { return r }},
-		{Completions, completionBody(""), func(_, r Request) Request { return r }},
+		{Chat, chatBody(""), func(r, _ api.Request) api.Request { return r }},
+		{Completions, completionBody(""), func(_, r api.Request) api.Request { return r }},
 		{Chat, chatBody(`"max_tokens":5,"max_completion_tokens":5.0,"min_tokens":5,"temperature":0,"top_p":1,"top_k":0,"seed":-9223372036854775808`),
-			func(r, _ Request) Request {
+			func(r, _ api.Request) api.Request {
 				r.MaxTokens, r.MinTokens = 5, 5
 				r.Sampling = infer.Sampling{Temperature: ptr(0.0), TopP: ptr(1.0), TopK: ptr(-1), Seed: ptr(int64(-1 << 63))}
 				return r
 			}},
 		{Chat, chatBody(`"max_completion_tokens":2147483647,"temperature":2,"top_p":1e-9,"top_k":40,"seed":9007199254740993`),
-			func(r, _ Request) Request {
+			func(r, _ api.Request) api.Request {
 				r.MaxTokens = 1<<31 - 1
 				r.Sampling = infer.Sampling{Temperature: ptr(2.0), TopP: ptr(1e-9), TopK: ptr(40), Seed: ptr(int64(9007199254740993))}
 				return r
 			}},
 		{Completions, completionBody(`"stop":"a\nb","stop_token_ids":[0, 4294967295 ],"ignore_eos":true`),
-			func(_, r Request) Request {
+			func(_, r api.Request) api.Request {
 				r.Stop, r.StopIDs, r.IgnoreEOS = []string{"a\nb"}, []uint32{0, 1<<32 - 1}, true
 				return r
 			}},
 		{Completions, completionBody(`"stop":["a","\ud83d\ude00"],"stop_token_ids":[]`),
-			func(_, r Request) Request { r.Stop, r.StopIDs = []string{"a", "😀"}, []uint32{}; return r }},
+			func(_, r api.Request) api.Request { r.Stop, r.StopIDs = []string{"a", "😀"}, []uint32{}; return r }},
 		{Completions, completionBody(`"stop":[],"max_tokens":null,"min_tokens":null,"temperature":null,"top_p":null,"top_k":null,"seed":null,"stop_token_ids":null,"ignore_eos":null,"stream":null,"stream_options":null`),
-			func(_, r Request) Request { return r }},
+			func(_, r api.Request) api.Request { return r }},
 		{Chat, chatBody(`"stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false,"continuous_usage_stats":null}`),
-			func(r, _ Request) Request { r.Stream, r.IncludeUsage = true, true; return r }},
+			func(r, _ api.Request) api.Request { r.Stream = true; return r }},
 		{Chat, chatBody(`"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false`),
-			func(r, _ Request) Request {
+			func(r, _ api.Request) api.Request {
 				r.ChatTemplateKwargs, r.AddGenerationPrompt = []byte(`{"enable_thinking":false}`), false
 				return r
 			}},
 		{Chat, chatBody(`"continue_final_message":true`),
-			func(r, _ Request) Request { r.ContinueFinalMessage, r.AddGenerationPrompt = true, false; return r }},
-		{Completions, `{"model":"m","prompt":["h\u0069"]}`, func(_, r Request) Request { return r }},
+			func(r, _ api.Request) api.Request {
+				r.ContinueFinalMessage, r.AddGenerationPrompt = true, false
+				return r
+			}},
+		{Completions, `{"model":"m","prompt":["h\u0069"]}`, func(_, r api.Request) api.Request { return r }},
 		{Completions, `{"model":"m","prompt":[ 1 ,2,4294967295]}`,
-			func(_, r Request) Request { r.Prompt, r.PromptIDs = "", []uint32{1, 2, 1<<32 - 1}; return r }},
+			func(_, r api.Request) api.Request { r.Prompt, r.PromptIDs = "", []uint32{1, 2, 1<<32 - 1}; return r }},
 		{Completions, "{\"model\":\"m\",\"prompt\":[\n[0]\r\n]}",
-			func(_, r Request) Request { r.Prompt, r.PromptIDs = "", []uint32{0}; return r }},
+			func(_, r api.Request) api.Request { r.Prompt, r.PromptIDs = "", []uint32{0}; return r }},
 	} {
 		got, err := decode(test.endpoint, test.body)
 		if err != nil {
 			t.Errorf("%s: %v", test.body, err)
 			continue
 		}
+		if got.Encoder == nil {
+			t.Errorf("%s: no encoder", test.body)
+		}
+		got.Encoder = nil // functions do not compare
 		if diff := cmp.Diff(test.want(chat, completion), *got); diff != "" {
 			t.Errorf("%s: %s", test.body, diff)
+		}
+	}
+}
+
+// What a body says of its answer reaches the encoder.
+func TestRequestEncoder(t *testing.T) {
+	for body, want := range map[string]string{
+		chatBody(``):              `"object":"chat.completion",`,
+		chatBody(`"stream":true`): "data: [DONE]\n\n",
+		chatBody(`"stream":true,"stream_options":{"include_usage":true}`): `"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,
+		chatBody(`"return_token_ids":true`):                               `"prompt_token_ids":[7],`,
+	} {
+		r, err := decode(Chat, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := r.Encoder(api.AnswerOptions{ID: "1", Model: "m", PromptIDs: []uint32{7}})
+		out := e.AppendStart(nil, 0)
+		out = e.AppendText(out, 0, []byte("a"))
+		out = e.AppendFinish(out, 0, api.Finish{Reason: infer.ReasonStop})
+		out = e.AppendEnd(out, infer.Usage{PromptTokens: 1, CompletionTokens: 2, CachedTokens: -1})
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: %s has no %s", body, out, want)
 		}
 	}
 }
@@ -330,7 +361,7 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 			top[key] = true
 			try := func(value string) error {
 				filled := body(fmt.Sprintf("%q:%s", f.Name, value))
-				if endpoint.Tokenizes() {
+				if endpoint.tokenizes() {
 					_, err := tokenization(endpoint, filled)
 					return err
 				}
@@ -372,8 +403,8 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 			}
 		}
 	}
-	if len(fields) > maxKnown {
-		t.Errorf("%d fields, room for %d", len(fields), maxKnown)
+	if len(fields) > api.MaxNames {
+		t.Errorf("%d fields, room for %d", len(fields), api.MaxNames)
 	}
 	// A neutral value counts by what it means, not by how it is written.
 	for _, fields := range []string{`"presence_penalty":-0.0`, `"n":1.0`, "\"response_format\":{ \"type\" :\n\"te\\u0078t\" }", `"logit_bias":{ }`} {
@@ -389,30 +420,30 @@ func TestSamplingBeyond(t *testing.T) {
 	schema := func(text string) *infer.Guide { return &infer.Guide{Kind: infer.GuideJSONSchema, Text: text} }
 	for _, test := range []struct {
 		fields string
-		want   func(r *Request)
+		want   func(r *api.Request)
 	}{
-		{`"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1.1`, func(r *Request) {
+		{`"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1.1`, func(r *api.Request) {
 			r.Sampling = infer.Sampling{MinP: ptr(0.1), PresencePenalty: ptr(-2.0), FrequencyPenalty: ptr(2.0), RepetitionPenalty: ptr(1.1)}
 		}},
-		{`"logit_bias":{"7":-100,"3":1.5}`, func(r *Request) { r.Sampling.LogitBias = []infer.Bias{{ID: 3, Value: 1.5}, {ID: 7, Value: -100}} }},
-		{`"logit_bias":{}`, func(r *Request) {}},
-		{`"response_format":{"type":"text"}`, func(r *Request) {}},
-		{`"response_format":{"type":"json_object"}`, func(r *Request) { r.Guide = schema(`{"type":"object"}`) }},
+		{`"logit_bias":{"7":-100,"3":1.5}`, func(r *api.Request) { r.Sampling.LogitBias = []infer.Bias{{ID: 3, Value: 1.5}, {ID: 7, Value: -100}} }},
+		{`"logit_bias":{}`, func(r *api.Request) {}},
+		{`"response_format":{"type":"text"}`, func(r *api.Request) {}},
+		{`"response_format":{"type":"json_object"}`, func(r *api.Request) { r.Guide = schema(`{"type":"object"}`) }},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object", "properties":{}}}}`,
-			func(r *Request) { r.Guide = schema(`{"type":"object", "properties":{}}`) }},
-		{`"response_format":{"type":"structural_tag","structures":[],"triggers":[]}`, func(r *Request) {
+			func(r *api.Request) { r.Guide = schema(`{"type":"object", "properties":{}}`) }},
+		{`"response_format":{"type":"structural_tag","structures":[],"triggers":[]}`, func(r *api.Request) {
 			r.Guide = &infer.Guide{Kind: infer.GuideStructuralTag, Text: `{"type":"structural_tag","structures":[],"triggers":[]}`}
 		}},
-		{`"guided_json":{"a":1}`, func(r *Request) { r.Guide = schema(`{"a":1}`) }},
-		{`"json_schema":"{\"a\":1}"`, func(r *Request) { r.Guide = schema(`{"a":1}`) }},
-		{`"guided_regex":"a+"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
-		{`"regex":"a+"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
-		{`"ebnf":"root ::= x"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
-		{`"guided_grammar":"root ::= x"`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
-		{`"guided_choice":["a","b"]`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", "b"}} }},
-		{`"structured_outputs":{"choice":["a"],"json":null}`, func(r *Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a"}} }},
-		{`"structured_outputs":{"json_object":true}`, func(r *Request) { r.Guide = schema(`{"type":"object"}`) }},
-		{`"structured_outputs":{"json_object":false}`, func(r *Request) {}},
+		{`"guided_json":{"a":1}`, func(r *api.Request) { r.Guide = schema(`{"a":1}`) }},
+		{`"json_schema":"{\"a\":1}"`, func(r *api.Request) { r.Guide = schema(`{"a":1}`) }},
+		{`"guided_regex":"a+"`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
+		{`"regex":"a+"`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a+"} }},
+		{`"ebnf":"root ::= x"`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
+		{`"guided_grammar":"root ::= x"`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= x"} }},
+		{`"guided_choice":["a","b"]`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", "b"}} }},
+		{`"structured_outputs":{"choice":["a"],"json":null}`, func(r *api.Request) { r.Guide = &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a"}} }},
+		{`"structured_outputs":{"json_object":true}`, func(r *api.Request) { r.Guide = schema(`{"type":"object"}`) }},
+		{`"structured_outputs":{"json_object":false}`, func(r *api.Request) {}},
 	} {
 		for endpoint, body := range map[Endpoint]func(string) string{Chat: chatBody, Completions: completionBody} {
 			got, err := decodeFor(infer.CarriesAll, endpoint, body(test.fields))
@@ -425,6 +456,7 @@ func TestSamplingBeyond(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.want(want)
+			want.Encoder, got.Encoder = nil, nil // functions do not compare
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s: %s", test.fields, diff)
 			}

@@ -3,75 +3,163 @@ package openai
 import (
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
-// Answer is a whole answer. Only a chat's has more than text.
-type Answer struct {
-	Text, Reasoning []byte
-	Calls           []ToolCall
-	TokenIDs        []uint32 // said where StreamOptions has TokenIDs
+// whole keeps an answer that is not streamed, and appends it at its end.
+type whole struct {
+	streamOptions
+	choices []choice
+	open    *[]byte // what AppendDelta goes to
 }
 
-// ToolCall is a call of a tool. Arguments are JSON, unless the model's were not.
-type ToolCall struct {
-	ID, Name  string
-	Arguments []byte
+// choice is one choice of a whole answer. Only a chat's has more than text.
+type choice struct {
+	text, reasoning []byte
+	calls           []toolCall
+	ids             []uint32
+	finish          api.Finish
 }
 
-// AppendResponse appends a whole answer with one choice. The reason is stop,
-// length or tool_calls.
-func AppendResponse(dst []byte, o StreamOptions, a *Answer, reason infer.Reason, u infer.Usage) []byte {
-	if o.Endpoint == Completions {
-		dst = appendObjectHead(dst, o, "text_completion")
-		dst = append(dst, `,"choices":[{"index":0,"text":"`...)
-		dst = appendEscaped(dst, a.Text)
-		dst = append(dst, '"')
-	} else {
-		dst = appendObjectHead(dst, o, "chat.completion")
-		dst = append(dst, `,"choices":[{"index":0,"message":`...)
-		dst = appendMessage(dst, a)
+// toolCall is a call of a tool. Arguments are JSON, unless the model's were not.
+type toolCall struct {
+	id, name  string
+	arguments []byte
+}
+
+// AppendStart implements api.Encoder.
+func (w *whole) AppendStart(dst []byte, choice int) []byte {
+	w.at(choice)
+	return dst
+}
+
+func (w *whole) at(i int) *choice {
+	for len(w.choices) <= i {
+		w.choices = append(w.choices, choice{})
 	}
-	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
-	dst = append(dst, reason...)
-	dst = append(dst, '"')
-	if o.TokenIDs {
-		dst = appendIDs(append(dst, `,"token_ids":`...), a.TokenIDs)
-		if o.Endpoint == Completions {
-			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), o.PromptIDs)
+	return &w.choices[i]
+}
+
+// AppendText implements api.Encoder.
+func (w *whole) AppendText(dst []byte, choice int, text []byte) []byte {
+	c := w.at(choice)
+	c.text = append(c.text, text...)
+	return dst
+}
+
+// AppendTokens implements api.Encoder.
+func (w *whole) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens) []byte {
+	c := w.at(choice)
+	c.text = append(c.text, text...)
+	c.ids = append(c.ids, t.IDs...)
+	return dst
+}
+
+// AppendCall implements api.Encoder.
+func (w *whole) AppendCall(dst []byte, choice, _ int, id, name string) []byte {
+	c := w.at(choice)
+	c.calls = append(c.calls, toolCall{id: id, name: name})
+	return dst
+}
+
+// OpenDelta implements api.Encoder.
+func (w *whole) OpenDelta(dst []byte, choice int, d api.Delta, call int) []byte {
+	c := w.at(choice)
+	switch d {
+	case api.DeltaReasoning:
+		w.open = &c.reasoning
+	case api.DeltaArguments:
+		w.open = &c.calls[call].arguments
+	default:
+		w.open = &c.text
+	}
+	return dst
+}
+
+// AppendDelta implements api.Encoder.
+func (w *whole) AppendDelta(dst, text []byte) []byte {
+	*w.open = append(*w.open, text...)
+	return dst
+}
+
+// CloseDelta implements api.Encoder.
+func (w *whole) CloseDelta(dst []byte) []byte { return dst }
+
+// AppendFinish implements api.Encoder.
+func (w *whole) AppendFinish(dst []byte, choice int, f api.Finish) []byte {
+	w.at(choice).finish = f
+	return dst
+}
+
+// AppendError implements api.Encoder. It is never called: what is not complete
+// has not begun.
+func (w *whole) AppendError(dst []byte, _ *infer.Error) []byte { return dst }
+
+// AppendEnd implements api.Encoder.
+func (w *whole) AppendEnd(dst []byte, u infer.Usage) []byte {
+	object := "chat.completion"
+	if w.endpoint == Completions {
+		object = "text_completion"
+	}
+	dst = append(appendObjectHead(dst, w.streamOptions, object), `,"choices":[`...)
+	for i := range w.choices {
+		if i > 0 {
+			dst = append(dst, ',')
 		}
+		dst = w.appendChoice(dst, i)
 	}
-	dst = append(dst, `}],`...)
-	if o.TokenIDs && o.Endpoint != Completions {
-		dst = append(appendIDs(append(dst, `"prompt_token_ids":`...), o.PromptIDs), ',')
+	dst = append(dst, `],`...)
+	if w.tokenIDs && w.endpoint != Completions {
+		dst = append(appendIDs(append(dst, `"prompt_token_ids":`...), w.PromptIDs), ',')
 	}
 	dst = appendUsage(dst, u)
 	return append(dst, '}')
 }
 
+func (w *whole) appendChoice(dst []byte, i int) []byte {
+	c := &w.choices[i]
+	dst = strconv.AppendInt(append(dst, `{"index":`...), int64(i), 10)
+	if w.endpoint == Completions {
+		dst = append(api.AppendEscaped(append(dst, `,"text":"`...), c.text), '"')
+	} else {
+		dst = c.appendMessage(append(dst, `,"message":`...))
+	}
+	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
+	dst = append(dst, c.finish.Reason...)
+	dst = append(dst, '"')
+	if w.tokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), c.ids)
+		if w.endpoint == Completions {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), w.PromptIDs)
+		}
+	}
+	return append(dst, '}')
+}
+
 // appendMessage appends the assistant's message. One that is nothing but calls
 // has null for content, as the API has it.
-func appendMessage(dst []byte, a *Answer) []byte {
+func (c *choice) appendMessage(dst []byte) []byte {
 	dst = append(dst, `{"role":"assistant","content":`...)
-	if len(a.Text) == 0 && len(a.Calls) > 0 {
+	if len(c.text) == 0 && len(c.calls) > 0 {
 		dst = append(dst, "null"...)
 	} else {
-		dst = append(appendEscaped(append(dst, '"'), a.Text), '"')
+		dst = append(api.AppendEscaped(append(dst, '"'), c.text), '"')
 	}
-	if len(a.Reasoning) > 0 {
-		dst = append(appendEscaped(append(dst, `,"reasoning_content":"`...), a.Reasoning), '"')
+	if len(c.reasoning) > 0 {
+		dst = append(api.AppendEscaped(append(dst, `,"reasoning_content":"`...), c.reasoning), '"')
 	}
-	for i, call := range a.Calls {
+	for i, call := range c.calls {
 		if i == 0 {
 			dst = append(dst, `,"tool_calls":[`...)
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = append(appendString(append(dst, `{"id":`...), call.ID), `,"type":"function","function":{"name":`...)
-		dst = append(appendString(dst, call.Name), `,"arguments":"`...)
-		dst = append(appendEscaped(dst, call.Arguments), `"}}`...)
+		dst = append(api.AppendString(append(dst, `{"id":`...), call.id), `,"type":"function","function":{"name":`...)
+		dst = append(api.AppendString(dst, call.name), `,"arguments":"`...)
+		dst = append(api.AppendEscaped(dst, call.arguments), `"}}`...)
 	}
-	if len(a.Calls) > 0 {
+	if len(c.calls) > 0 {
 		dst = append(dst, ']')
 	}
 	return append(dst, `,"refusal":null}`...)
@@ -91,11 +179,11 @@ type ModelInfo struct {
 // AppendModel appends one model.
 func AppendModel(dst []byte, m ModelInfo) []byte {
 	dst = append(dst, `{"id":`...)
-	dst = appendString(dst, m.ID)
+	dst = api.AppendString(dst, m.ID)
 	dst = append(dst, `,"object":"model","created":`...)
 	dst = strconv.AppendInt(dst, m.Created, 10)
 	dst = append(dst, `,"owned_by":`...)
-	dst = appendString(dst, m.OwnedBy)
+	dst = api.AppendString(dst, m.OwnedBy)
 	if m.MaxModelLen > 0 {
 		dst = append(dst, `,"max_model_len":`...)
 		dst = strconv.AppendInt(dst, int64(m.MaxModelLen), 10)

@@ -6,29 +6,30 @@ import (
 	"slices"
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
 func takeMinP(d *decoding, raw []byte) error {
-	v, err := floatOf("min_p", raw, 0, 1, false)
+	v, err := api.FloatOf("min_p", raw, 0, 1, false)
 	d.Sampling.MinP = &v
 	return err
 }
 
 func takePresencePenalty(d *decoding, raw []byte) error {
-	v, err := floatOf("presence_penalty", raw, -2, 2, false)
+	v, err := api.FloatOf("presence_penalty", raw, -2, 2, false)
 	d.Sampling.PresencePenalty = &v
 	return err
 }
 
 func takeFrequencyPenalty(d *decoding, raw []byte) error {
-	v, err := floatOf("frequency_penalty", raw, -2, 2, false)
+	v, err := api.FloatOf("frequency_penalty", raw, -2, 2, false)
 	d.Sampling.FrequencyPenalty = &v
 	return err
 }
 
 func takeRepetitionPenalty(d *decoding, raw []byte) error {
-	v, err := floatOf("repetition_penalty", raw, 0, 2, true)
+	v, err := api.FloatOf("repetition_penalty", raw, 0, 2, true)
 	d.Sampling.RepetitionPenalty = &v
 	return err
 }
@@ -37,23 +38,23 @@ func takeRepetitionPenalty(d *decoding, raw []byte) error {
 const maxBiases = 1024
 
 func takeLogitBias(d *decoding, raw []byte) error {
-	if kindOf(raw) != '{' {
-		return wrongType("logit_bias", "an object of token ids to numbers", raw)
+	if api.KindOf(raw) != '{' {
+		return api.WrongType("logit_bias", "an object of token ids to numbers", raw)
 	}
-	if err := checkStrict("logit_bias", raw); err != nil {
+	if err := api.CheckStrict("logit_bias", raw); err != nil {
 		return err
 	}
 	var list []infer.Bias
-	err := eachMember(raw, func(name string, value []byte) error {
-		path := "logit_bias." + clip(name, 32)
+	err := api.EachMember(raw, func(name string, value []byte) error {
+		path := "logit_bias." + api.Clip(name, 32)
 		id, err := strconv.ParseUint(name, 10, 32)
 		if err != nil {
-			return infer.Invalid(path, "%s: %q is no token id", path, clip(name, 32))
+			return infer.Invalid(path, "%s: %q is no token id", path, api.Clip(name, 32))
 		}
 		if len(list) == maxBiases {
 			return infer.Invalid("logit_bias", "logit_bias may name at most %d ids", maxBiases)
 		}
-		v, err := floatOf(path, value, -100, 100, false)
+		v, err := api.FloatOf(path, value, -100, 100, false)
 		list = append(list, infer.Bias{ID: uint32(id), Value: v})
 		return err
 	})
@@ -82,23 +83,20 @@ func (d *decoding) guide(path string, g infer.Guide) error {
 	return nil
 }
 
-// anyObject is the schema of json_object.
-const anyObject = `{"type":"object"}`
-
 func takeResponseFormat(d *decoding, raw []byte) error {
 	const field = "response_format"
-	if kindOf(raw) != '{' {
-		return wrongType(field, "an object", raw)
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(field, "an object", raw)
 	}
-	if err := checkStrict(field, raw); err != nil {
+	if err := api.CheckStrict(field, raw); err != nil {
 		return err
 	}
 	var kind string
 	var schema []byte
-	err := eachMember(raw, func(name string, value []byte) (err error) {
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
 		switch name {
 		case "type":
-			kind, err = stringOf(field+".type", value)
+			kind, err = api.StringOf(field+".type", value)
 		case "json_schema":
 			schema = value
 		}
@@ -111,7 +109,7 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	case "text":
 		return nil
 	case "json_object":
-		return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: anyObject})
+		return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: api.AnyObject})
 	case "json_schema":
 		return d.namedSchema(schema)
 	case "structural_tag":
@@ -119,31 +117,31 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	case "":
 		return infer.Invalid(field+".type", "%s.type is required: send text, json_object, json_schema or structural_tag", field)
 	}
-	return infer.Invalid(field+".type", "%s.type is %q; it must be text, json_object, json_schema or structural_tag", field, clip(kind, 32))
+	return infer.Invalid(field+".type", "%s.type is %q; it must be text, json_object, json_schema or structural_tag", field, api.Clip(kind, 32))
 }
 
 // namedSchema reads response_format.json_schema, which holds the schema beside
 // its name. That the output matches it is never optional here.
 func (d *decoding) namedSchema(raw []byte) error {
 	const field = "response_format.json_schema"
-	if raw == nil || kindOf(raw) != '{' {
+	if raw == nil || api.KindOf(raw) != '{' {
 		return infer.Invalid(field, "%s is required with the type json_schema: send an object with a schema", field)
 	}
 	var schema []byte
-	err := eachMember(raw, func(name string, value []byte) error {
+	err := api.EachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "schema":
 			schema = value
 		case "name", "description", "strict":
 		default:
-			return d.unsupported(field+"."+clip(name, 64), nil)
+			return d.unsupported(field+"."+api.Clip(name, 64), nil)
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return err
-	case schema == nil || kindOf(schema) == 'n':
+	case schema == nil || api.KindOf(schema) == 'n':
 		return infer.Invalid(field+".schema", "%s.schema is required: send the JSON schema", field)
 	}
 	return d.schema(field+".schema", schema)
@@ -152,25 +150,25 @@ func (d *decoding) namedSchema(raw []byte) error {
 // schema takes a JSON schema, as itself or as its text.
 func (d *decoding) schema(path string, raw []byte) error {
 	text := string(raw)
-	switch kindOf(raw) {
+	switch api.KindOf(raw) {
 	case '{':
 	case '"':
 		var err error
-		if text, err = stringOf(path, raw); err != nil {
+		if text, err = api.StringOf(path, raw); err != nil {
 			return err
 		}
-		if kindOf([]byte(text)) != '{' || checkStrict(path, []byte(text)) != nil {
+		if api.KindOf([]byte(text)) != '{' || api.CheckStrict(path, []byte(text)) != nil {
 			return infer.Invalid(path, "%s is a string that holds no JSON object; send the schema itself", path)
 		}
 	default:
-		return wrongType(path, "a JSON schema", raw)
+		return api.WrongType(path, "a JSON schema", raw)
 	}
 	return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: text})
 }
 
 // textGuide takes a guide that is a text.
 func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
-	text, err := stringOf(path, raw)
+	text, err := api.StringOf(path, raw)
 	if err == nil && text == "" {
 		err = infer.Invalid(path, "%s is empty; leave it out", path)
 	}
@@ -184,15 +182,15 @@ func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) erro
 const maxChoicesGuide = 1024
 
 func (d *decoding) choices(path string, raw []byte) error {
-	if kindOf(raw) != '[' {
-		return wrongType(path, "an array of strings", raw)
+	if api.KindOf(raw) != '[' {
+		return api.WrongType(path, "an array of strings", raw)
 	}
 	var list []string
-	err := eachItem(raw, func(i int, item []byte) error {
+	err := api.EachItem(raw, func(i int, item []byte) error {
 		if i == maxChoicesGuide {
 			return infer.Invalid(path, "%s may hold at most %d strings", path, maxChoicesGuide)
 		}
-		s, err := stringOf(fmt.Sprintf("%s[%d]", path, i), item)
+		s, err := api.StringOf(fmt.Sprintf("%s[%d]", path, i), item)
 		list = append(list, s)
 		return err
 	})
@@ -222,26 +220,26 @@ func takeGuidedChoice(d *decoding, raw []byte) error {
 // takeStructuredOutputs reads vLLM's one field for all of them.
 func takeStructuredOutputs(d *decoding, raw []byte) error {
 	const field = "structured_outputs"
-	if kindOf(raw) != '{' {
-		return wrongType(field, "an object", raw)
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(field, "an object", raw)
 	}
-	if err := checkStrict(field, raw); err != nil {
+	if err := api.CheckStrict(field, raw); err != nil {
 		return err
 	}
-	return eachMember(raw, func(name string, value []byte) error {
-		path := field + "." + clip(name, 64)
-		if kindOf(value) == 'n' {
+	return api.EachMember(raw, func(name string, value []byte) error {
+		path := field + "." + api.Clip(name, 64)
+		if api.KindOf(value) == 'n' {
 			return nil
 		}
 		switch name {
 		case "json":
 			return d.schema(path, value)
 		case "json_object":
-			on, err := boolOf(path, value)
+			on, err := api.BoolOf(path, value)
 			if err != nil || !on {
 				return err
 			}
-			return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: anyObject})
+			return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: api.AnyObject})
 		case "regex":
 			return d.textGuide(path, infer.GuideRegex, value)
 		case "grammar":
@@ -250,7 +248,7 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 			return d.choices(path, value)
 		case "structural_tag":
 			text := string(value)
-			if kindOf(value) == '"' {
+			if api.KindOf(value) == '"' {
 				return d.textGuide(path, infer.GuideStructuralTag, value)
 			}
 			return d.guide(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/sse"
 )
@@ -15,18 +16,17 @@ import (
 func TestStream(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		options StreamOptions
+		options streamOptions
 		want    []string
 	}{
-		{"chat", StreamOptions{Endpoint: Chat, ID: "1", Created: 1700000000, Model: `a/"b"`}, []string{
+		{"chat", streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "1", Created: 1700000000, Model: `a/"b"`}}, []string{
 			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`,
 			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{"content":"héllo \"wörld\"\n"},"logprobs":null,"finish_reason":null}]}`,
 			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":12,"delta":{"content":"x"},"logprobs":null,"finish_reason":null}]}`,
 			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}]}`,
-			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a/\"b\"","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}}`,
 			`[DONE]`,
 		}},
-		{"completions with usage", StreamOptions{Endpoint: Completions, ID: "2", Created: 5, Model: "m", IncludeUsage: true}, []string{
+		{"completions with usage", streamOptions{endpoint: Completions, includeUsage: true, AnswerOptions: api.AnswerOptions{ID: "2", Created: 5, Model: "m"}}, []string{
 			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"héllo \"wörld\"\n","logprobs":null,"finish_reason":null}],"usage":null}`,
 			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":12,"text":"x","logprobs":null,"finish_reason":null}],"usage":null}`,
 			`{"id":"cmpl-2","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}],"usage":null}`,
@@ -34,13 +34,12 @@ func TestStream(t *testing.T) {
 			`[DONE]`,
 		}},
 	} {
-		s := NewStream(test.options)
+		s := newStream(test.options)
 		out := s.AppendStart(nil, 0)
 		out = s.AppendText(out, 0, []byte("héllo \"wörld\"\n"))
 		out = s.AppendText(out, 12, []byte("x"))
-		out = s.AppendFinish(out, 0, infer.ReasonLength)
-		out = s.AppendUsage(out, infer.Usage{PromptTokens: 3, CompletionTokens: 4})
-		out = s.AppendDone(out)
+		out = s.AppendFinish(out, 0, api.Finish{Reason: infer.ReasonLength})
+		out = s.AppendEnd(out, infer.Usage{PromptTokens: 3, CompletionTokens: 4})
 		if diff := cmp.Diff(test.want, dataOf(t, out)); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
@@ -66,9 +65,9 @@ func dataOf(t *testing.T, stream []byte) (data []string) {
 }
 
 func TestUnknownCachedTokens(t *testing.T) {
-	s := NewStream(StreamOptions{Endpoint: Completions, ID: "1", Model: "m"})
-	want := []string{`{"id":"cmpl-1","object":"text_completion","created":0,"model":"m","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`}
-	got := dataOf(t, s.AppendUsage(nil, infer.Usage{PromptTokens: 1, CompletionTokens: 2, CachedTokens: -1}))
+	s := newStream(streamOptions{endpoint: Completions, includeUsage: true, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m"}})
+	want := []string{`{"id":"cmpl-1","object":"text_completion","created":0,"model":"m","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`, "[DONE]"}
+	got := dataOf(t, s.AppendEnd(nil, infer.Usage{PromptTokens: 1, CompletionTokens: 2, CachedTokens: -1}))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -81,8 +80,8 @@ func TestResponse(t *testing.T) {
 		Chat:        `{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a\tb","refusal":null},"logprobs":null,"finish_reason":"stop"}],` + details,
 		Completions: `{"id":"cmpl-1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a\tb","logprobs":null,"finish_reason":"stop"}],` + details,
 	} {
-		o := StreamOptions{Endpoint: endpoint, ID: "1", Created: 5, Model: "m", IncludeUsage: true}
-		got := AppendResponse(nil, o, &Answer{Text: []byte("a\tb")}, infer.ReasonStop, usage)
+		o := streamOptions{endpoint: endpoint, includeUsage: true, AnswerOptions: api.AnswerOptions{ID: "1", Created: 5, Model: "m"}}
+		got := wholeOf(o, &choice{text: []byte("a\tb")}, infer.ReasonStop, usage)
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%v: %s", endpoint, diff)
 		}
@@ -92,21 +91,44 @@ func TestResponse(t *testing.T) {
 	}
 }
 
+// wholeOf appends an answer with one choice, of which the encoder is told all.
+func wholeOf(o streamOptions, c *choice, reason infer.Reason, u infer.Usage) []byte {
+	var e api.Encoder = &whole{streamOptions: o}
+	out := e.AppendStart(nil, 0)
+	delta := func(d api.Delta, call int, text []byte) {
+		out = e.OpenDelta(out, 0, d, call)
+		out = e.AppendDelta(out, text)
+		out = e.CloseDelta(out)
+	}
+	delta(api.DeltaReasoning, 0, c.reasoning)
+	if o.tokenIDs {
+		out = e.AppendTokens(out, 0, c.text, api.Tokens{IDs: c.ids})
+	} else {
+		out = e.AppendText(out, 0, c.text)
+	}
+	for i, call := range c.calls {
+		out = e.AppendCall(out, 0, i, call.id, call.name)
+		delta(api.DeltaArguments, i, call.arguments)
+	}
+	out = e.AppendFinish(out, 0, api.Finish{Reason: reason})
+	return e.AppendEnd(out, u)
+}
+
 // A chat's deltas other than content, and a message that has them.
 func TestCallsAndReasoning(t *testing.T) {
-	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m"})
-	delta := func(out []byte, choice int, d Delta, call int, parts ...string) []byte {
+	s := newStream(streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m"}})
+	delta := func(out []byte, choice int, d api.Delta, call int, parts ...string) []byte {
 		out = s.OpenDelta(out, choice, d, call)
 		for _, part := range parts {
 			out = s.AppendDelta(out, []byte(part))
 		}
-		return s.CloseDelta(out, d)
+		return s.CloseDelta(out)
 	}
-	out := delta(nil, 0, DeltaReasoning, 0, "a\n", "\"b\"")
-	out = delta(out, 2, DeltaContent, 0, "c")
+	out := delta(nil, 0, api.DeltaReasoning, 0, "a\n", "\"b\"")
+	out = delta(out, 2, api.DeltaContent, 0, "c")
 	out = s.AppendCall(out, 0, 1, `call_"1"`, "get weather")
-	out = delta(out, 0, DeltaArguments, 1, `{"city":`, `"é`)
-	out = s.AppendFinish(out, 0, infer.ReasonToolCalls)
+	out = delta(out, 0, api.DeltaArguments, 1, `{"city":`, `"é`)
+	out = s.AppendFinish(out, 0, api.Finish{Reason: infer.ReasonToolCalls})
 	const head = `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":`
 	const tail = `,"logprobs":null,"finish_reason":null}]}`
 	want := []string{
@@ -120,19 +142,19 @@ func TestCallsAndReasoning(t *testing.T) {
 		t.Error(diff)
 	}
 
-	o := StreamOptions{Endpoint: Chat, ID: "1", Model: "m"}
+	o := streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m"}}
 	for _, test := range []struct {
-		answer Answer
+		answer choice
 		want   string
 	}{
-		{Answer{Text: []byte("a"), Reasoning: []byte("b\n")}, `{"role":"assistant","content":"a","reasoning_content":"b\n","refusal":null}`},
-		{Answer{Reasoning: []byte("b")}, `{"role":"assistant","content":"","reasoning_content":"b","refusal":null}`},
-		{Answer{Calls: []ToolCall{{"i", "f", []byte(`{"a": 1}`)}, {"j", "g", nil}}},
+		{choice{text: []byte("a"), reasoning: []byte("b\n")}, `{"role":"assistant","content":"a","reasoning_content":"b\n","refusal":null}`},
+		{choice{reasoning: []byte("b")}, `{"role":"assistant","content":"","reasoning_content":"b","refusal":null}`},
+		{choice{calls: []toolCall{{"i", "f", []byte(`{"a": 1}`)}, {"j", "g", nil}}},
 			`{"role":"assistant","content":null,"tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},{"id":"j","type":"function","function":{"name":"g","arguments":""}}],"refusal":null}`},
-		{Answer{Text: []byte("a"), Calls: []ToolCall{{"i", "f", nil}}},
+		{choice{text: []byte("a"), calls: []toolCall{{"i", "f", nil}}},
 			`{"role":"assistant","content":"a","tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":""}}],"refusal":null}`},
 	} {
-		got := AppendResponse(nil, o, &test.answer, infer.ReasonToolCalls, infer.Usage{CachedTokens: -1})
+		got := wholeOf(o, &test.answer, infer.ReasonToolCalls, infer.Usage{CachedTokens: -1})
 		want := `{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"message":` + test.want +
 			`,"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`
 		if diff := cmp.Diff(want, string(got)); diff != "" || !json.Valid(got) {
@@ -161,7 +183,7 @@ func FuzzText(f *testing.F) {
 	} {
 		f.Add(text, 0)
 	}
-	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m"})
+	s := newStream(streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m"}})
 	f.Fuzz(func(t *testing.T, text string, choice int) {
 		data := dataOf(t, s.AppendText(nil, choice, []byte(text)))
 		var chunk struct {
@@ -177,41 +199,22 @@ func FuzzText(f *testing.F) {
 		if got, want := chunk.Choices[0].Delta.Content, string([]rune(text)); got != want || chunk.Choices[0].Index != choice {
 			t.Fatalf("%q, index %d, want %q, index %d", got, chunk.Choices[0].Index, want, choice)
 		}
-		if !strings.Contains(data[0], string(appendEscaped(nil, []byte(text)))) {
+		if !strings.Contains(data[0], string(api.AppendEscaped(nil, []byte(text)))) {
 			t.Fatalf("%q is not in %q", text, data[0])
 		}
 	})
 }
 
-// TestEscapeEveryByte puts each byte at each place of a word of eight.
-func TestEscapeEveryByte(t *testing.T) {
-	for c := range 256 {
-		for at := range 9 {
-			text := []byte("abcdefghi")
-			text[at] = byte(c)
-			var got string
-			out := appendString(nil, string(text))
-			if err := json.Unmarshal(out, &got); err != nil {
-				t.Fatalf("%q: %v", out, err)
-			}
-			if want := string([]rune(string(text))); got != want {
-				t.Fatalf("%q became %q", want, got)
-			}
-		}
-	}
-}
-
 func TestChunkAllocatesNothing(t *testing.T) {
-	s := NewStream(StreamOptions{Endpoint: Chat, ID: "1", Model: "m", IncludeUsage: true})
+	s := newStream(streamOptions{endpoint: Chat, includeUsage: true, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m"}})
 	buf := make([]byte, 0, 4096)
 	text := []byte("tök\"n")
 	n := testing.AllocsPerRun(100, func() {
 		b := s.AppendStart(buf, 1)
 		b = s.AppendText(b, 0, text)
 		b = s.AppendText(b, 1, text)
-		b = s.AppendFinish(b, 1, infer.ReasonStop)
-		b = s.AppendUsage(b, infer.Usage{PromptTokens: 1})
-		s.AppendDone(b)
+		b = s.AppendFinish(b, 1, api.Finish{Reason: infer.ReasonStop})
+		s.AppendEnd(b, infer.Usage{PromptTokens: 1})
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
@@ -221,27 +224,27 @@ func TestChunkAllocatesNothing(t *testing.T) {
 // With their ids, chunks hold what vLLM's do: the prompt's once, the output's with
 // their text.
 func TestStreamTokenIDs(t *testing.T) {
-	type choice struct {
+	type chunkChoice struct {
 		Text   string
 		Delta  struct{ Content string }
 		Tokens []uint32 `json:"token_ids"`
 		Prompt []uint32 `json:"prompt_token_ids"`
 	}
 	type chunk struct {
-		Choices []choice
+		Choices []chunkChoice
 		Prompt  []uint32 `json:"prompt_token_ids"`
 		Usage   *struct{}
 	}
 	for _, endpoint := range []Endpoint{Chat, Completions} {
 		for _, usage := range []bool{false, true} {
-			s := NewStream(StreamOptions{Endpoint: endpoint, ID: "x", Model: "m", IncludeUsage: usage, TokenIDs: true, PromptIDs: []uint32{7, 8}})
+			s := newStream(streamOptions{endpoint: endpoint, includeUsage: usage, tokenIDs: true, AnswerOptions: api.AnswerOptions{ID: "x", Model: "m", PromptIDs: []uint32{7, 8}}})
 			b := s.AppendStart(nil, 0)
-			b = s.AppendTextIDs(b, 0, []byte("é\""), []uint32{1, 2})
-			b = s.AppendTextIDs(b, 0, nil, []uint32{4294967295})
+			b = s.AppendTokens(b, 0, []byte("é\""), api.Tokens{IDs: []uint32{1, 2}})
+			b = s.AppendTokens(b, 0, nil, api.Tokens{IDs: []uint32{4294967295}})
 			if endpoint == Chat {
-				b = s.AppendIDs(b, 0, []uint32{3})
+				b = s.AppendTokens(b, 0, nil, api.Tokens{IDs: []uint32{3}})
 			}
-			b = s.AppendFinish(b, 0, infer.ReasonStop)
+			b = s.AppendFinish(b, 0, api.Finish{Reason: infer.ReasonStop})
 			var text string
 			var tokens, prompt []uint32
 			for _, event := range strings.Split(strings.TrimSuffix(string(b), "\n\n"), "\n\n") {
@@ -261,8 +264,8 @@ func TestStreamTokenIDs(t *testing.T) {
 				t.Errorf("%v: %q %v %v in %s", endpoint, text, tokens, prompt, b)
 			}
 		}
-		whole := AppendResponse(nil, StreamOptions{Endpoint: endpoint, ID: "x", Model: "m", TokenIDs: true, PromptIDs: []uint32{7}},
-			&Answer{Text: []byte("a"), TokenIDs: []uint32{1}}, infer.ReasonStop, infer.Usage{CachedTokens: -1})
+		whole := wholeOf(streamOptions{endpoint: endpoint, tokenIDs: true, AnswerOptions: api.AnswerOptions{ID: "x", Model: "m", PromptIDs: []uint32{7}}},
+			&choice{text: []byte("a"), ids: []uint32{1}}, infer.ReasonStop, infer.Usage{CachedTokens: -1})
 		var c chunk
 		if err := json.Unmarshal(whole, &c); err != nil || !slices.Equal(c.Choices[0].Tokens, []uint32{1}) ||
 			!slices.Equal(append(c.Prompt, c.Choices[0].Prompt...), []uint32{7}) {

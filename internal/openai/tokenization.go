@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -58,10 +59,10 @@ type TokenizeResult struct {
 	Strs []string
 }
 
-// Tokenize decodes every field of a request to /tokenize. Its error is an
+// DecodeTokenize decodes every field of a request to /tokenize. Its error is an
 // *infer.Error that names the field.
-func (h *Head) Tokenize() (*TokenizeRequest, error) {
-	d, err := h.fields("", 0)
+func DecodeTokenize(h *api.Head) (*TokenizeRequest, error) {
+	d, err := Tokenize.decode(h, "", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +99,9 @@ func (h *Head) Tokenize() (*TokenizeRequest, error) {
 	return r, nil
 }
 
-// Detokenize decodes every field of a request to /detokenize.
-func (h *Head) Detokenize() (*DetokenizeRequest, error) {
-	d, err := h.fields("", 0)
+// DecodeDetokenize decodes every field of a request to /detokenize.
+func DecodeDetokenize(h *api.Head) (*DetokenizeRequest, error) {
+	d, err := Detokenize.decode(h, "", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -118,72 +119,72 @@ func (h *Head) Detokenize() (*DetokenizeRequest, error) {
 func takeTexts(d *decoding, raw []byte) (err error) {
 	d.hasTexts = true
 	r := &d.tokenize
-	switch kindOf(raw) {
+	switch api.KindOf(raw) {
 	case '"':
 		r.Texts = make([]string, 1)
-		r.Texts[0], err = stringOf("prompt", raw)
+		r.Texts[0], err = api.StringOf("prompt", raw)
 		return err
 	case '[':
 		r.Batch, r.Texts = true, []string{}
-		return eachItem(raw, func(i int, item []byte) error {
-			s, err := stringOf(fmt.Sprintf("prompt[%d]", i), item)
+		return api.EachItem(raw, func(i int, item []byte) error {
+			s, err := api.StringOf(fmt.Sprintf("prompt[%d]", i), item)
 			r.Texts = append(r.Texts, s)
 			return err
 		})
 	}
-	return wrongType("prompt", "a string or an array of strings", raw)
+	return api.WrongType("prompt", "a string or an array of strings", raw)
 }
 
 func takeTools(d *decoding, raw []byte) error {
-	if kindOf(raw) != '[' {
-		return wrongType("tools", "an array of objects", raw)
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("tools", "an array of objects", raw)
 	}
-	if err := checkStrict("tools", raw); err != nil {
+	if err := api.CheckStrict("tools", raw); err != nil {
 		return err
 	}
 	d.tokenize.Tools = raw
-	return eachItem(raw, func(i int, item []byte) error {
-		if kindOf(item) != '{' {
-			return wrongType(fmt.Sprintf("tools[%d]", i), "an object", item)
+	return api.EachItem(raw, func(i int, item []byte) error {
+		if api.KindOf(item) != '{' {
+			return api.WrongType(fmt.Sprintf("tools[%d]", i), "an object", item)
 		}
 		return nil
 	})
 }
 
 func takeAddSpecial(d *decoding, raw []byte) error {
-	v, err := boolOf("add_special_tokens", raw)
+	v, err := api.BoolOf("add_special_tokens", raw)
 	d.addSpecial = &v
 	return err
 }
 
 func takeTokenStrs(d *decoding, raw []byte) (err error) {
-	d.tokenize.ReturnTokenStrs, err = boolOf("return_token_strs", raw)
+	d.tokenize.ReturnTokenStrs, err = api.BoolOf("return_token_strs", raw)
 	return err
 }
 
 func takeTokens(d *decoding, raw []byte) error {
-	if kindOf(raw) != '[' {
-		return wrongType("tokens", "an array of token ids, or an array of such arrays", raw)
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("tokens", "an array of token ids, or an array of such arrays", raw)
 	}
 	r := &d.detokenize
-	if inside := skipSpace(raw, 1); raw[inside] != '[' {
-		ids, err := idsOf("tokens", raw)
+	if inside := api.SkipSpace(raw, 1); raw[inside] != '[' {
+		ids, err := api.IDsOf("tokens", raw)
 		r.Tokens = [][]uint32{ids}
 		return err
 	}
 	r.Batch = true
-	return eachItem(raw, func(i int, item []byte) error {
-		if kindOf(item) != '[' {
-			return wrongType(fmt.Sprintf("tokens[%d]", i), "an array of token ids, like the first", item)
+	return api.EachItem(raw, func(i int, item []byte) error {
+		if api.KindOf(item) != '[' {
+			return api.WrongType(fmt.Sprintf("tokens[%d]", i), "an array of token ids, like the first", item)
 		}
-		ids, err := idsOf(fmt.Sprintf("tokens[%d]", i), item)
+		ids, err := api.IDsOf(fmt.Sprintf("tokens[%d]", i), item)
 		r.Tokens = append(r.Tokens, ids)
 		return err
 	})
 }
 
 func takeSkipSpecial(d *decoding, raw []byte) error {
-	v, err := boolOf("skip_special_tokens", raw)
+	v, err := api.BoolOf("skip_special_tokens", raw)
 	d.skipSpecial = &v
 	return err
 }
@@ -216,7 +217,7 @@ func AppendTokenized(dst []byte, r *TokenizeRequest, results []TokenizeResult, m
 		return appendList(dst, t.IDs, between, func(dst []byte, id uint32) []byte { return strconv.AppendUint(dst, uint64(id), 10) })
 	})
 	if r.ReturnTokenStrs {
-		list("token_strs", func(dst []byte, t *TokenizeResult) []byte { return appendList(dst, t.Strs, between, appendString) })
+		list("token_strs", func(dst []byte, t *TokenizeResult) []byte { return appendList(dst, t.Strs, between, api.AppendString) })
 	} else {
 		dst = append(dst, `"token_strs":null,`...)
 	}
@@ -251,7 +252,7 @@ func AppendDetokenized(dst []byte, r *DetokenizeRequest, with, wanted [][]byte) 
 				dst = append(dst, ',')
 			}
 			dst = append(dst, '"')
-			dst = append(appendEscaped(dst, text), '"')
+			dst = append(api.AppendEscaped(dst, text), '"')
 		}
 		if r.Batch {
 			dst = append(dst, ']')

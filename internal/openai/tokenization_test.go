@@ -13,14 +13,14 @@ import (
 
 // tokenization decodes a body for one of the tokenizer's endpoints.
 func tokenization(e Endpoint, body string) (any, error) {
-	h, err := ParseHead([]byte(body), e)
+	h, err := e.ParseHead([]byte(body))
 	if err != nil {
 		return nil, err
 	}
 	if e == Tokenize {
-		return h.Tokenize()
+		return DecodeTokenize(h)
 	}
-	return h.Detokenize()
+	return DecodeDetokenize(h)
 }
 
 func TestTokenization(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -213,13 +214,13 @@ func TestDrip(t *testing.T) {
 		t.Errorf("%v: %.100q", err, body)
 	}
 	// A later request on the same connection is not struck by it.
-	b.faults("drip,nth=1")
+	b.faults("drip,nth=1,bytes=64,delay=500ms")
 	for i := range 2 {
 		began := time.Now()
 		if a, err := b.post(context.Background(), chat, ask+`}`); err != nil || a.reason[0] != "length" {
 			t.Errorf("%+v, %v", a, err)
 		}
-		if took := time.Since(began); (took > 100*time.Millisecond) != (i == 0) {
+		if took := time.Since(began); (took > 1500*time.Millisecond) != (i == 0) {
 			t.Errorf("request %d took %v", i+1, took)
 		}
 	}
@@ -241,8 +242,11 @@ func TestPause(t *testing.T) {
 	const pause = 300 * time.Millisecond
 	b.faults("pause,after=10,delay=300ms,id=this")
 	gaps := make(chan time.Duration, 2)
-	for _, id := range []string{"this", "other"} {
+	for _, id := range []string{"other", "this"} {
+		streaming := make(chan struct{})
+		begin := sync.OnceFunc(func() { close(streaming) })
 		go func() {
+			defer begin()
 			req, _ := http.NewRequest(http.MethodPost, b.openai+chat, strings.NewReader(strings.Replace(ask, "20", "400", 1)+`,"stream":true}`))
 			req.Header.Set("X-Request-Id", id)
 			resp, err := b.client.Do(req)
@@ -256,6 +260,7 @@ func TestPause(t *testing.T) {
 			last, lines := time.Now(), bufio.NewScanner(resp.Body)
 			done := false
 			for lines.Scan() {
+				begin()
 				longest = max(longest, time.Since(last))
 				last, done = time.Now(), done || lines.Text() == "data: [DONE]"
 			}
@@ -264,6 +269,7 @@ func TestPause(t *testing.T) {
 			}
 			gaps <- longest
 		}()
+		<-streaming // both are under way when the pause comes
 	}
 	for range 2 {
 		if gap := <-gaps; gap < pause*9/10 {

@@ -1,4 +1,4 @@
-package openai
+package api
 
 import (
 	"encoding/binary"
@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// appendEscaped appends text as the inside of a JSON string. Only what JSON
+// AppendEscaped appends text as the inside of a JSON string. Only what JSON
 // demands is escaped: the quote, the backslash and control characters. Bytes
 // that are not UTF-8, which text never holds by contract, become U+FFFD each.
 //
 // Eight bytes are looked at together, since nearly all text needs nothing.
-func appendEscaped(dst, text []byte) []byte {
+func AppendEscaped(dst, text []byte) []byte {
 	const (
 		ones  = 0x0101010101010101
 		highs = 0x8080808080808080
@@ -74,9 +74,9 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 }
 
-// appendString appends s as a JSON string.
-func appendString(dst []byte, s string) []byte {
+// AppendString appends s as a JSON string.
+func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	dst = appendEscaped(dst, []byte(s))
+	dst = AppendEscaped(dst, []byte(s))
 	return append(dst, '"')
 }

@@ -1,0 +1,43 @@
+package api
+
+import "weir/internal/infer"
+
+// Endpoint is a path of a dialect. Its values can be compared.
+type Endpoint interface {
+	// String gives the path.
+	String() string
+	// ParseHead passes over a body once. Its error is an *infer.Error that names
+	// the field, or the line and column where the body stops being JSON.
+	ParseHead(body []byte) (*Head, error)
+	// Request decodes every field for an engine of a kind that takes ids and
+	// carries so much; kind is named in refusals. Its error is an *infer.Error
+	// that names the field.
+	Request(h *Head, kind string, carries infer.Carries) (*Request, error)
+	// NewInspector gives the judge of a stream that answers the request; nil when
+	// nothing is known of such streams.
+	NewInspector(h *Head) Inspector
+	// Status gives the HTTP status of an error, and AppendError appends it as the
+	// body of a response.
+	Status(e *infer.Error) int
+	AppendError(dst []byte, e *infer.Error) []byte
+	// AppendErrorEvent appends an error as the last event of a stream that weir
+	// passes on. Of one that weir writes, the Encoder appends it.
+	AppendErrorEvent(dst []byte, e *infer.Error) []byte
+}
+
+// Inspector checks a stream that passes from an engine to the caller untouched.
+// It is shown each region of whole events before that is forwarded. It is used
+// by one goroutine, and not again after an error.
+type Inspector interface {
+	// Events looks at the next region. good is the length of its front that is
+	// in order: all of it, or, with an *infer.Error of CodeIntegrity that names
+	// the event and what is wrong with it, the whole events before that one.
+	Events(region []byte) (good int, err error)
+	// Done says that the stream has had its end marker.
+	Done() bool
+	// Failed says that the engine itself said that it failed.
+	Failed() bool
+	// Usage gives the latest usage that the engine stated. CachedTokens is -1
+	// where it did not say.
+	Usage() (infer.Usage, bool)
+}

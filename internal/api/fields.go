@@ -1,0 +1,74 @@
+package api
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Treatment says what weir does with a field on the way to an engine that
+// takes ids. Relays carry every field.
+type Treatment uint8
+
+// The treatments.
+const (
+	Carried Treatment = iota // read, checked and acted on
+	Refused                  // refused, except for values that ask for nothing
+	Ignored                  // accepted with any value, has no effect
+)
+
+// String gives the word used in documents.
+func (t Treatment) String() string { return [...]string{"carried", "refused", "ignored"}[t] }
+
+// AsksForNothing says whether a value of a refused field may pass: it is null, or
+// one of the field's defaults, which are in canonical JSON (RFC 8785).
+func AsksForNothing(raw []byte, defaults []string) bool {
+	if KindOf(raw) == 'n' {
+		return true
+	}
+	const longest = 256 // of the defaults, with room for white space
+	if len(defaults) == 0 || len(raw) > longest {
+		return false
+	}
+	value := jsontext.Value(bytes.Clone(raw))
+	if value.Canonicalize() != nil {
+		return false
+	}
+	return slices.Contains(defaults, string(value))
+}
+
+// Nearest gives the known field that a name was probably meant to be, or "".
+func Nearest(name string, known Names) string {
+	best, least := Name{}, 1+min(2, len(name)/3)
+	if len(name) > 64 {
+		return ""
+	}
+	for _, field := range known {
+		if d := distance(name, field.Word); d < least || d == least && best.Word != "" && field.Index < best.Index {
+			best, least = field, d
+		}
+	}
+	return best.Word
+}
+
+// distance counts the single-byte edits that turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,61 @@
+package api
+
+import "weir/internal/infer"
+
+// Request is a body decoded for an engine that takes ids. Raw JSON in it may
+// refer to the body.
+type Request struct {
+	Model string
+
+	// Messages is the JSON array of a chat in OpenAI's shape, checked; nil when
+	// the request is no chat.
+	Messages []byte
+	// ChatTemplateKwargs is a JSON object, or nil.
+	ChatTemplateKwargs []byte
+	// Tools is the JSON array of the tools that the model may call, in OpenAI's
+	// shape, checked; nil where there are none or they may not be called. With
+	// SingleCall the answer ends with its first call. With ForcedTool or ForcedAny,
+	// Guide is such that the answer is nothing but the arguments of that tool, or
+	// an array of objects with name and parameters.
+	Tools      []byte
+	SingleCall bool
+	ForcedTool string
+	ForcedAny  bool
+	// AddGenerationPrompt opens the assistant's turn after the messages;
+	// ContinueFinalMessage goes on with the last of them instead.
+	AddGenerationPrompt  bool
+	ContinueFinalMessage bool
+
+	// Prompt or PromptIDs is the prompt of what is no chat; the other is empty.
+	// Whether the ids are below the model's vocabulary is the gateway's to check.
+	Prompt    string
+	PromptIDs []uint32
+
+	// MaxTokens bounds the ids generated; 0 when the caller did not say. Whether
+	// it fits the context is the gateway's to check.
+	MaxTokens int
+	MinTokens int
+	IgnoreEOS bool
+	Stop      []string
+	StopIDs   []uint32
+	Sampling  infer.Sampling
+	// Guide is what the output must match, nil when anything may come.
+	Guide *infer.Guide
+
+	// Fields are the dialect's names for what only the gateway can judge.
+	Fields FieldNames
+
+	Stream bool
+	// Tokens says that the encoder is to be told the ids of the output.
+	Tokens bool
+	// Encoder makes the encoder of an attempt's answer. It must not hold on to
+	// the body, which may be megabytes while a stream may live for long.
+	Encoder func(AnswerOptions) Encoder
+}
+
+// FieldNames are a dialect's names of fields, for errors.
+type FieldNames struct {
+	Prompt    string // what text or conversation came in
+	MaxTokens string
+	MinTokens string
+}

@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"weir/internal/api"
+	"weir/internal/openai"
+)
+
+// endpoints are the paths that weir itself serves, each with the dialect that is
+// spoken there. Another dialect joins by its endpoints' entries here.
+var endpoints = map[string]api.Endpoint{
+	"/v1/chat/completions": openai.Chat,
+	"/v1/completions":      openai.Completions,
+	"/tokenize":            openai.Tokenize,
+	"/detokenize":          openai.Detokenize,
+	"/v1/tokenize":         openai.Tokenize, // where SGLang has them too
+	"/v1/detokenize":       openai.Detokenize,
+}
+
+// endpointOf gives the endpoint of a path. What weir does not know it can relay.
+func endpointOf(path string) api.Endpoint {
+	if e, ok := endpoints[path]; ok {
+		return e
+	}
+	return openai.Other
+}
+
+// tokenizes says whether an endpoint asks a tokenizer and no engine.
+func tokenizes(e api.Endpoint) bool { return e == openai.Tokenize || e == openai.Detokenize }
+
+// endpointLabel keeps the label's values few, whatever clients ask for.
+func endpointLabel(path string) string {
+	if _, ok := endpoints[path]; ok {
+		return path
+	}
+	switch path {
+	case "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank":
+		return path
+	}
+	return otherEndpoint
+}
+
+// otherEndpoint is the label of paths that a relay may know and weir does not.
+const otherEndpoint = "other"
