@@ -53,7 +53,10 @@ def release(root):
                               {"type": "abort", "message": "why", "status_code": 503, "err_type": None},
                               {"type": "stop", "matched": "NaN happened"}, {"type": "stop", "matched": [7, 8]}],
             output_ids=[ids(5), ids(200, 70000), ids(*range(40)), ids(), ids(1), ids(7, 8)],
-            prompt_tokens=[9, 200, 70000, 1, 2, 3], completion_tokens=[1, 2, 300, 0, 1, 2], cached_tokens=[4, 0, 300, 0, 0, 0]),
+            prompt_tokens=[9, 200, 70000, 1, 2, 3], completion_tokens=[1, 2, 300, 0, 1, 2], cached_tokens=[4, 0, 300, 0, 0, 0],
+            output_token_logprobs_val=[[], [-0.25, -0.5], [], [], [], []], output_token_logprobs_idx=[[], [200, 70000], [], [], [], []],
+            output_top_logprobs_val=[[], [[-0.25, -1.5], [-0.125, float("-inf")]], [], [], [], []],
+            output_top_logprobs_idx=[[], [[200, 1], [3, 70000]], [], [], [], []]),
         "idle": step(rids=[], finished_reasons=[], output_ids=[], prompt_tokens=[], completion_tokens=[], cached_tokens=[]),
         "echo": io.AbortReq(rid="waiting-000000", finished_reason={"type": "abort", "status_code": 503, "message": "The request queue is full."}),
         "plain_echo": io.AbortReq(rid="waiting-000000"),
@@ -73,7 +76,7 @@ def release(root):
     sampling.verify(128000)
     messages["request"] = request = io.TokenizedGenerateReqInput(
         rid="419f8673ad28e099000000000001", input_text=None, input_ids=ids(1, 200, 70000), input_embeds=None, mm_inputs=None,
-        token_type_ids=None, sampling_params=sampling, return_logprob=False, logprob_start_len=-1, top_logprobs_num=0,
+        token_type_ids=None, sampling_params=sampling, return_logprob=True, logprob_start_len=-1, top_logprobs_num=2,
         token_ids_logprob=None, stream=True, lora_id="adapter")
     messages["abort"] = io.AbortReq(rid=request.rid)
     messages["abort_all"] = io.AbortReq(rid="", abort_all=True)

@@ -84,6 +84,7 @@ var (
 
 var requestFields = map[string]kinds{
 	"rid": ofText, "input_ids": ofArrays, "sampling_params": {msgp.ArrayType, msgp.MapType}, "lora_id": ofText, "stream": ofBool,
+	"return_logprob": ofBool, "top_logprobs_num": ofInt,
 }
 
 var samplingFields = map[string]kinds{
@@ -219,6 +220,12 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *fenced.Defaults,
 			}
 		case "stream":
 			return msgp.AppendBool(b, true)
+		case "return_logprob":
+			return msgp.AppendBool(b, req.Logprobs != nil)
+		case "top_logprobs_num":
+			if req.Logprobs != nil {
+				return msgp.AppendInt(b, *req.Logprobs)
+			}
 		}
 		return b
 	})
@@ -388,6 +395,8 @@ func (h *handover) check(req *infer.Request, or *fenced.Defaults) *infer.Error {
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	case len(req.Prompt) >= h.MaxInput:
 		return infer.Errorf(infer.CodeInvalid, "the prompt has %d ids, and the engine takes at most %d", len(req.Prompt), h.MaxInput-1)
+	case req.Logprobs != nil && (*req.Logprobs < 0 || *req.Logprobs > min(h.Vocab, sglang.MaxLogprobs)):
+		return infer.Invalid("logprobs", "must be between 0 and %d", min(h.Vocab, sglang.MaxLogprobs))
 	case len(req.ID) < shortestID:
 		return infer.Errorf(infer.CodeInternal, "a request's id of %d bytes", len(req.ID))
 	}

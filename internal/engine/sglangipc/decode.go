@@ -46,6 +46,7 @@ type output struct {
 	prompt   int
 	count    int // completion_tokens: all ids so far
 	cached   int
+	scores   [4][]byte // columns of log probabilities, as they were encoded; nil: none
 }
 
 // finish is how a request ended.
@@ -84,10 +85,16 @@ const (
 	columnPrompt
 	columnCount
 	columnCached
+	columnOwn    // log probabilities of the ids,
+	columnOwnIDs // the ids,
+	columnTop    // and of alternatives
+	columnTopIDs
 )
 
 var columnNames = [...]string{columnIDs: "rids", columnEnds: "finished_reasons", columnOutputIDs: "output_ids",
-	columnPrompt: "prompt_tokens", columnCount: "completion_tokens", columnCached: "cached_tokens"}
+	columnPrompt: "prompt_tokens", columnCount: "completion_tokens", columnCached: "cached_tokens",
+	columnOwn: "output_token_logprobs_val", columnOwnIDs: "output_token_logprobs_idx",
+	columnTop: "output_top_logprobs_val", columnTopIDs: "output_top_logprobs_idx"}
 
 // setColumns finds the columns by name.
 func (c *codec) setColumns(fields []string) error {
@@ -172,8 +179,8 @@ func (d *batch) columns(b []byte, n int) (_ []byte, err error) {
 }
 
 func (d *batch) column(col column, b []byte) ([]byte, error) {
-	if len(b) > 0 && b[0] == msgpNil && len(d.outputs) == 0 && (col == columnIDs || col == columnOutputIDs) {
-		return b[1:], nil // of an idle step
+	if len(b) > 0 && b[0] == msgpNil && (col >= columnOwn || len(d.outputs) == 0 && (col == columnIDs || col == columnOutputIDs)) {
+		return b[1:], nil // nobody asked for them; or an idle step
 	}
 	n, b, err := arrayHead(b)
 	if err != nil {
@@ -215,6 +222,16 @@ func (d *batch) column(col column, b []byte) ([]byte, error) {
 				return b, err
 			}
 			o.to = len(d.ids)
+		}
+	case columnOwn, columnOwnIDs, columnTop, columnTopIDs:
+		// How many there are to be is the request's to know.
+		for i := range d.outputs {
+			rest, err := skip(b)
+			if err != nil {
+				return b, err
+			}
+			d.outputs[i].scores[col-columnOwn] = b[:len(b)-len(rest)]
+			b = rest
 		}
 	default:
 		for i := range d.outputs {

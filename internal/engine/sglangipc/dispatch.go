@@ -15,7 +15,8 @@ type dispatcher struct {
 	fenced.Dispatcher
 
 	batch  batch
-	ending []ending // aborts that the engine knows of, in their order
+	scores infer.Logprobs // of the output at hand
+	ending []ending       // aborts that the engine knows of, in their order
 }
 
 // ending is a generation whose abort the engine knows, and since when.
@@ -70,19 +71,21 @@ func (d *dispatcher) output(o *output) {
 		// a prompt that stands in for its own. Its output is nobody's.
 		ids = nil
 	} else if reason, detail := wrong(g, ids, o); reason != "" {
-		part := fenced.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
-		part.Said = o.count
-		if o.end.isID {
-			part.Stop = fmt.Sprint(o.end.matched)
-		}
-		d.Fail(g, reason, detail, part)
+		d.Fail(g, reason, detail, partOf(g, ids, o))
 		return
 	}
 	if o.end.how == aborted && len(ids) == 0 && !g.Aborting() && g.Handing() && g.Abandon(d.failure(g, &o.end)) {
 		return
 	}
 	x := &d.Delta
-	x.IDs, x.Stamps, x.Finish = ids, nil, nil
+	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
+	if g.Scored && len(ids) > 0 {
+		if err := readScores(&o.scores, ids, g.Top, &d.scores); err != nil {
+			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g, ids, o))
+			return
+		}
+		x.Logprobs = &d.scores
+	}
 	g.Total += len(ids)
 	g.Cached = o.cached
 	if o.end.how != running {
@@ -91,6 +94,16 @@ func (d *dispatcher) output(o *output) {
 		return
 	}
 	d.Offer(g)
+}
+
+// partOf is what a step said of a request, as evidence.
+func partOf(g *fenced.Generation, ids []uint32, o *output) *fenced.Part {
+	part := fenced.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
+	part.Said = o.count
+	if o.end.isID {
+		part.Stop = fmt.Sprint(o.end.matched)
+	}
+	return part
 }
 
 // wrong names what does not add up in an output; an empty reason is none.

@@ -3,11 +3,15 @@ package sglangipc
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"math"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 )
 
@@ -45,7 +49,7 @@ func goldenCodec(t testing.TB, g golden) (*handover, *codec) {
 // whole is the request that golden.py makes.
 func whole() *infer.Request {
 	return &infer.Request{
-		ID: "419f8673ad28e099000000000001", Model: "lora", Prompt: []uint32{1, 200, 70000}, MaxTokens: 100, MinTokens: 3, StopIDs: []uint32{70000}, IgnoreEOS: true,
+		ID: "419f8673ad28e099000000000001", Model: "lora", Prompt: []uint32{1, 200, 70000}, MaxTokens: 100, MinTokens: 3, Logprobs: ptr(2), StopIDs: []uint32{70000}, IgnoreEOS: true,
 		Sampling: infer.Sampling{Temperature: new(float64), TopP: ptr(0.5), MinP: ptr(0.25), PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-0.5),
 			RepetitionPenalty: ptr(1.5), LogitBias: []infer.Bias{{ID: 7, Value: -1.5}}, Seed: ptr(int64(12345678901))},
 		Guide: &infer.Guide{Kind: infer.GuideJSONSchema, Text: `{"type":"object"}`},
@@ -119,6 +123,11 @@ func TestGolden(t *testing.T) {
 			if o := d.outputs[5].end; !o.isID || o.matched != 8 {
 				t.Errorf("%+v", o)
 			}
+			var l infer.Logprobs
+			if err := readScores(&d.outputs[1].scores, []uint32{200, 70000}, 2, &l); err != nil || !slices.Equal(l.Own, []float32{-0.25, -0.5}) ||
+				!slices.Equal(l.TopIDs, []uint32{200, 1, 3, 70000}) || !slices.Equal(l.Top, []float32{-0.25, -1.5, -0.125, float32(math.Inf(-1))}) {
+				t.Errorf("%+v, %v", l, err)
+			}
 			read("idle", outputs)
 			if len(d.outputs) != 0 {
 				t.Errorf("%d outputs of an idle step", len(d.outputs))
@@ -143,5 +152,16 @@ func TestGolden(t *testing.T) {
 				read(name, other)
 			}
 		})
+	}
+}
+
+// The word that schedtest hands over is a launcher's.
+func TestWordIsALaunchers(t *testing.T) {
+	var want, got any
+	if err := errors.Join(json.Unmarshal(readGolden(t)[newest.String()].Word, &want), json.Unmarshal(schedtest.Word(nil), &got)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("schedtest/word.json is not the word of golden.json for %v", newest)
 	}
 }

@@ -209,7 +209,7 @@ func (p *peer) Step(outs ...enginetest.Out) {
 		for _, o := range outs {
 			r := p.requests[o.ID]
 			r.total += len(o.IDs)
-			w := schedtest.Output{ID: o.ID, IDs: o.IDs, Count: r.total, Prompt: r.prompt, Cached: 1}
+			w := schedtest.Output{ID: o.ID, IDs: o.IDs, Count: r.total, Prompt: r.prompt, Cached: 1, Logprobs: o.Logprobs}
 			switch o.Finish {
 			case infer.ReasonStop:
 				w.Finish = map[string]any{"type": "stop", "matched": 0}

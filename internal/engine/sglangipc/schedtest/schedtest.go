@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
 
@@ -93,6 +95,8 @@ type Output struct {
 	Prompt int            // prompt_tokens
 	Cached int            // cached_tokens
 	Finish map[string]any // nil while it runs
+	// Logprobs are those of the ids, of a request that asked for them.
+	Logprobs *infer.Logprobs
 }
 
 // Scheduler is one that has connected.
@@ -301,7 +305,14 @@ func AppendStep(b []byte, outs ...Output) []byte {
 			put(&outs[i])
 		}
 	}
+	scored := slices.ContainsFunc(outs, func(o Output) bool { return o.Logprobs != nil })
 	for _, name := range stepFields {
+		if scored {
+			if of, ok := scores[name]; ok {
+				column(func(o *Output) { b = of(b, o) })
+				continue
+			}
+		}
 		switch name {
 		case "rids":
 			column(func(o *Output) { b = msgp.AppendString(b, o.ID) })
@@ -339,6 +350,57 @@ func AppendStep(b []byte, outs ...Output) []byte {
 		default:
 			b = msgp.AppendNil(b)
 		}
+	}
+	return b
+}
+
+// scores are the columns of log probabilities: empty of requests that did not ask.
+var scores = map[string]func(b []byte, o *Output) []byte{
+	"output_token_logprobs_val": func(b []byte, o *Output) []byte {
+		if o.Logprobs == nil {
+			return msgp.AppendArrayHeader(b, 0)
+		}
+		return appendFloats(b, o.Logprobs.Own)
+	},
+	"output_token_logprobs_idx": func(b []byte, o *Output) []byte {
+		if o.Logprobs == nil {
+			return msgp.AppendArrayHeader(b, 0)
+		}
+		return appendInts(b, o.IDs)
+	},
+	"output_top_logprobs_val": func(b []byte, o *Output) []byte {
+		return appendRows(b, o, func(b []byte, l infer.Logprobs) []byte { return appendFloats(b, l.Top) })
+	},
+	"output_top_logprobs_idx": func(b []byte, o *Output) []byte {
+		return appendRows(b, o, func(b []byte, l infer.Logprobs) []byte { return appendInts(b, l.TopIDs) })
+	},
+}
+
+// appendRows appends a row for each position.
+func appendRows(b []byte, o *Output, row func(b []byte, l infer.Logprobs) []byte) []byte {
+	l := o.Logprobs
+	if l == nil || len(l.Own) == 0 {
+		return msgp.AppendArrayHeader(b, 0)
+	}
+	b = msgp.AppendArrayHeader(b, uint32(len(l.Own)))
+	for i := range l.Own {
+		b = row(b, l.Cut(i, i+1, len(l.Top)/len(l.Own)))
+	}
+	return b
+}
+
+func appendFloats(b []byte, values []float32) []byte {
+	b = msgp.AppendArrayHeader(b, uint32(len(values)))
+	for _, v := range values {
+		b = msgp.AppendFloat64(b, float64(v))
+	}
+	return b
+}
+
+func appendInts(b []byte, ids []uint32) []byte {
+	b = msgp.AppendArrayHeader(b, uint32(len(ids)))
+	for _, id := range ids {
+		b = msgp.AppendUint32(b, id)
 	}
 	return b
 }
