@@ -196,7 +196,7 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
 		case "sglang":
-			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
+			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Batch: o.Batch})
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, o)
 			if err != nil {

@@ -143,6 +143,7 @@ func (e *Engine) meet(ctx context.Context, in *zmtp.Conn) *session {
 // What an earlier weir left running is aborted first.
 func (s *session) run() {
 	s.e.adopt(s)
+	s.e.note(errors.New("the scheduler has loaded its model, and has not answered yet"))
 	s.out.Post(s.codec.appendAbort(nil, ""))
 	s.out.Post(s.codec.state)
 	s.out.Ask()
