@@ -95,11 +95,13 @@ func TestSGLangIPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := startUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim")
-	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("weir_sglang.py --weir "+c.dir)) {
-		t.Errorf("an engine that has not come: %s", b)
+	says := func(word string) {
+		t.Helper()
+		eventually(t, word, func() bool { return bytes.Contains(get(t, g.admin+"/engines").body, []byte(word)) })
 	}
+	says("weir_sglang.py --weir " + c.dir)
 	first := c.start()
-	eventually(t, "loading", func() bool { return bytes.Contains(get(t, g.admin+"/engines").body, []byte("loads its model")) })
+	says("loads its model")
 	if err := schedtest.Write(c.dir, schedtest.Word(map[string]any{"sglang": "0.4.9"})); err != nil {
 		t.Fatal(err)
 	}

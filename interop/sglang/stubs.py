@@ -88,11 +88,15 @@ class Module(types.ModuleType):
     __path__ = []
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if name.startswith("__") or (self.__name__, name) in ABSENT:
             raise AttributeError(name)
         value = stand_in(name)
         setattr(self, name, value)
         return value
+
+
+# What is looked for with hasattr, and believed.
+ABSENT = {("torch", "npu")}
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
