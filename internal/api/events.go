@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"weir/internal/infer"
+	"weir/internal/sse"
 )
 
 // EventJudge judges the events of a stream, which EventWalk finds in it.
@@ -25,13 +26,9 @@ type EventJudge interface {
 // An event too large for the splitter to hold passes unseen. A walk allocates
 // nothing for an event that is one line.
 type EventWalk struct {
-	started bool // a byte order mark is no longer expected
+	walk    sse.Walker
 	partial bool // an event passed unseen
 	events  int  // so far
-
-	// The stream stands inside an event too large to hold; of its line under
-	// way there were bytes already; the last byte was a CR.
-	inside, midline, afterCR bool
 }
 
 // Partial says that an event passed unseen. It may have held anything.
@@ -62,23 +59,13 @@ func Flawf(reason infer.Flaw, format string, args ...any) error {
 // A region ends with the end of an event, or inside one that is too large to
 // hold, which is then not judged; so is the rest of it in the regions after.
 func (w *EventWalk) Events(region []byte, j EventJudge) (good int, err error) {
-	if len(region) == 0 {
-		return 0, nil
-	}
-	at := 0
-	if !w.started {
-		w.started = true
-		if bytes.HasPrefix(region, []byte(bom)) {
-			at = len(bom)
-		}
-	}
-	if w.inside {
-		at = w.skip(region)
-	}
+	at, _ := w.walk.Begin(region)
 	for at < len(region) {
 		next, err := w.line(region, at, j)
 		if next == 0 {
-			next, err = w.block(region, at, j)
+			var b sse.Block
+			b, next = w.walk.Block(region, at)
+			err = w.block(&b, j)
 		}
 		if err != nil {
 			e := infer.Errorf(infer.CodeIntegrity,
@@ -92,9 +79,6 @@ func (w *EventWalk) Events(region []byte, j EventJudge) (good int, err error) {
 	}
 	return at, nil
 }
-
-// bom may stand once, at the beginning of a stream.
-const bom = "\xEF\xBB\xBF"
 
 // line judges the event at region[at:] if it is what nearly all are: a data line
 // with an object and nothing around it but the event's name. It gives the place
@@ -137,88 +121,25 @@ func (w *EventWalk) line(region []byte, at int, j EventJudge) (next int, err err
 	return next, j.Object(region[at:end], n)
 }
 
-// block judges the block of lines at region[at:], whatever it is, and gives the
-// place after it.
-func (w *EventWalk) block(region []byte, at int, j EventJudge) (next int, err error) {
-	var data []byte
-	lines := 0
-	for start := at; ; {
-		end := bytes.IndexAny(region[start:], "\r\n")
-		if end < 0 {
-			break
-		}
-		line := region[start : start+end]
-		start += end + 1
-		if region[start-1] == '\r' && start < len(region) && region[start] == '\n' {
-			start++
-		}
-		if len(line) == 0 {
-			if lines == 0 {
-				return start, nil
-			}
-			return start, w.event(data, lines, j)
-		}
-		field, value, _ := bytes.Cut(line, []byte{':'})
-		if string(field) != "data" {
-			continue
-		}
-		if len(value) > 0 && value[0] == ' ' {
-			value = value[1:]
-		}
-		if lines++; lines == 1 {
-			data = value
-			continue
-		}
-		joined := append(make([]byte, 0, len(data)+1+len(value)), data...)
-		data = append(append(joined, '\n'), value...)
+// block judges an event, whatever it is.
+func (w *EventWalk) block(b *sse.Block, j EventJudge) error {
+	switch {
+	case b.Cut:
+		w.partial = true
+		w.events++
+		return nil
+	case b.Lines == 0:
+		return nil
 	}
-	w.inside, w.partial = true, true
-	w.events++
-	last := region[len(region)-1]
-	w.afterCR = last == '\r'
-	w.midline = last != '\r' && last != '\n'
-	return len(region), nil
-}
-
-// skip passes over the rest of an event too large to hold, and gives the place
-// after it, or the region's end when it goes on.
-func (w *EventWalk) skip(region []byte) int {
-	i := 0
-	if w.afterCR && region[0] == '\n' {
-		i = 1
-	}
-	w.afterCR = false
-	for i < len(region) {
-		end := bytes.IndexAny(region[i:], "\r\n")
-		if end < 0 {
-			w.midline = true
-			return len(region)
-		}
-		blank := end == 0 && !w.midline
-		w.midline = false
-		i += end + 1
-		if region[i-1] == '\r' && i < len(region) && region[i] == '\n' {
-			i++
-		}
-		if blank {
-			w.inside = false
-			return i
-		}
-	}
-	w.afterCR = region[len(region)-1] == '\r'
-	return len(region)
-}
-
-// event judges the data of one event, which came in so many lines.
-func (w *EventWalk) event(data []byte, lines int, j EventJudge) error {
 	w.events++
 	if err := j.Next(); err != nil {
 		return err
 	}
+	data := b.Data
 	if len(data) == 0 {
 		return nil
 	}
-	if lines == 1 && string(data) == "[DONE]" {
+	if b.Lines == 1 && string(data) == sse.DoneMarker {
 		return j.Marker()
 	}
 	end, n, ok := CheckJSON(data, 0)

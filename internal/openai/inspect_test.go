@@ -12,7 +12,7 @@ import (
 	"weir/internal/sse"
 )
 
-// bom may stand once, at the beginning of a stream.
+// bom is a byte order mark.
 const bom = "\xEF\xBB\xBF"
 
 // tokenEvent is an event as most are, as vLLM writes it.
