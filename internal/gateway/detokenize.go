@@ -3,36 +3,25 @@ package gateway
 import (
 	"weir/internal/infer"
 	"weir/internal/stream"
-	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
 
-// startOutput resets the output path for an attempt: nothing of an abandoned
-// one has reached the client.
-func (x *exchange) startOutput() {
-	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
-		StopStrings: x.req.Stop, SkipSpecial: true, Keep: x.startReply(),
-	})
-	x.out, x.enc, x.tokens = x.out[:0], nil, 0
-	x.rec.FirstReceived = 0
-}
-
 // detokenize is stage 10: ids to text, never splitting a rune, cut before a
 // stop string. It reports whether the choice has ended. After a stop string the
-// engine is told to stop, and what it still sends is dropped with the mailbox.
-func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
+// engine is told to stop, and what it still sends is dropped by the mailbox.
+func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
 	var stopped bool
-	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], c.IDs)
-	x.tokens += x.used
+	x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], c.IDs)
+	ch.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
-		x.piece, stopped = x.detok.Finish(x.piece)
+		x.piece, stopped = ch.detok.Finish(x.piece)
 	}
 	if stopped {
-		x.mailbox.Close()
+		x.stop(ch)
 		switch {
 		case c.Finish == nil:
-			x.generation.Abort()
+			ch.generation.Abort()
 		case c.Finish.Err == nil:
 			c.Finish.Reason, c.Finish.Unsent = infer.ReasonStop, 0
 		default:
