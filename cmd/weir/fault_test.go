@@ -36,8 +36,9 @@ func TestEngineFaults(t *testing.T) {
 			{"stall,after=10", false, "deadline"},
 		} {
 			t.Run(path+" "+c.fault, func(t *testing.T) {
+				t.Parallel()
 				bad, good := startSim(t, append(quick, "--fault", c.fault)...), startSim(t, quick...)
-				g := startGateway(t, "serve", "--engine", spec(bad), "--engine", spec(good), "--idle-timeout", "1s", "--first-timeout", "1s")
+				g := startGateway(t, "serve", "--engine", spec(bad), "--engine", spec(good), "--idle-timeout", "2s", "--first-timeout", "2s")
 				eventually(t, "both ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 { // round-robin: the bad engine's turn comes

@@ -56,6 +56,9 @@ type Request struct {
 	// each (infer.Request.Logprobs). Logprobs needs Tokens.
 	Tokens   bool
 	Logprobs *int
+	// CallPrefix begins the ids of tool calls, where the model gives them none of
+	// its own and its template takes any.
+	CallPrefix string
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder

@@ -132,7 +132,7 @@ func (x *exchange) encodeSpan(ch *choice, events []parse.Event) int {
 // takes back.
 func (x *exchange) callID() string {
 	if !x.folder.Format.ShortIDs() {
-		return "call_" + x.g.ids.next()
+		return x.req.CallPrefix + x.g.ids.next()
 	}
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var b [9]byte

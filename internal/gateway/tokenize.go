@@ -31,6 +31,9 @@ func (x *exchange) tokenize(yield func()) error {
 		x.rec.TokenizeEnd = trace.Now()
 	}
 	x.rec.PromptTokens = x.promptTokens()
+	if counts(x.endpoint) {
+		return nil
+	}
 	reserve := int64(x.rec.PromptTokens)
 	given := req.MaxTokens
 	for i := range x.more {
