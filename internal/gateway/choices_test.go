@@ -21,7 +21,6 @@ import (
 type scored struct {
 	tokens []string
 	values []float64
-	tops   [][]float64
 	texts  [][]string
 	// Of completions.
 	offsets []int
