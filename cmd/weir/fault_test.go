@@ -194,7 +194,7 @@ func TestRelayTouchesNoByte(t *testing.T) {
 		t.Errorf("status %d, the engine received\n%q", a.status, got)
 	}
 	// Other endpoints with a model pass as well, also when they do not stream.
-	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/responses"} {
+	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/audio/speech"} {
 		if a := post(t, g.url+path, sent); a.status != 200 || string(a.body) != strange || string(got) != sent {
 			t.Errorf("%s: status %d, %v", path, a.status, a.err)
 		}

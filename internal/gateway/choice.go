@@ -22,12 +22,13 @@ type choice struct {
 	index      uint32
 	generation engine.Generation // nil before it was handed over, and after the attempt
 	detok      *tokenizer.Detokenizer
-	parser     *parse.Parser // nil: all that comes is content
-	called     bool          // a tool
-	started    bool          // its beginning is encoded
-	ended      bool          // and its end
-	tokens     int           // ids that count, up to a stop string
-	cached     int           // ids of its prompt that the engine had; -1: not said
+	parser     *parse.Parser   // nil: all that comes is content
+	called     bool            // a tool
+	reasoning  *reasoningCount // nil: not counted
+	started    bool            // its beginning is encoded
+	ended      bool            // and its end
+	tokens     int             // ids that count, up to a stop string
+	cached     int             // ids of its prompt that the engine had; -1: not said
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.
@@ -75,6 +76,9 @@ func (x *exchange) startOutput() {
 			detok: tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
 				StopStrings: x.req.Stop, SkipSpecial: true, Keep: keep,
 			})}
+		if x.req.CountReasoning && x.reply != nil {
+			x.choices[i].reasoning = newReasoningCount(x.reply.options)
+		}
 	}
 	x.left, x.stamped = n, -1
 	x.out, x.enc = x.out[:0], nil
@@ -223,6 +227,11 @@ func (x *exchange) promptTokens() int {
 // has left behind.
 func (x *exchange) usage() infer.Usage {
 	u := infer.Usage{PromptTokens: x.promptTokens(), CompletionTokens: x.consumed()}
+	for i := range x.choices {
+		if r := x.choices[i].reasoning; r != nil {
+			u.ReasoningTokens += r.tokens
+		}
+	}
 	for i := 0; i < len(x.choices); i += x.width() {
 		least := x.choices[i].cached
 		for _, c := range x.choices[i : i+x.width()] {

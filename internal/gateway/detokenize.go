@@ -12,7 +12,11 @@ import (
 func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
 	var stopped bool
-	x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], c.IDs)
+	if ch.reasoning != nil {
+		x.piece, x.used, stopped = ch.reasoning.append(ch.detok, x.piece[:0], c.IDs)
+	} else {
+		x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], c.IDs)
+	}
 	ch.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
 		x.piece, stopped = ch.detok.Finish(x.piece)

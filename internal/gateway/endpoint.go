@@ -6,6 +6,7 @@ import (
 	"weir/internal/anthropic"
 	"weir/internal/api"
 	"weir/internal/openai"
+	"weir/internal/responses"
 )
 
 // endpoints are the paths that weir itself serves, each with the dialect that is
@@ -15,6 +16,7 @@ var endpoints = map[string]api.Endpoint{
 	"/v1/completions":           openai.Completions,
 	"/v1/messages":              anthropic.Messages,
 	"/v1/messages/count_tokens": anthropic.CountTokens,
+	responses.Path:              responses.Endpoint{},
 	"/tokenize":                 openai.Tokenize,
 	"/detokenize":               openai.Detokenize,
 	"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
@@ -50,7 +52,7 @@ func endpointLabel(path string) string {
 		return path
 	}
 	switch path {
-	case "/v1/embeddings", "/v1/responses", "/v1/rerank":
+	case "/v1/embeddings", "/v1/rerank":
 		return path
 	}
 	return otherEndpoint
