@@ -34,6 +34,7 @@ const directions = `
 	internal/api: internal/infer
 	internal/anthropic: internal/api internal/infer
 	internal/openai: internal/api internal/infer internal/sse
+	internal/generate: internal/api internal/infer
 	internal/responses: internal/api internal/infer internal/openai internal/sse
 	internal/chat/jinja:
 	internal/chat/parse:
@@ -65,7 +66,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -89,7 +90,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 `
 

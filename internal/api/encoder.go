@@ -16,6 +16,9 @@ type AnswerOptions struct {
 	PromptOf func(choice int) []uint32
 	// Vocabulary tells the text of ids.
 	Vocabulary Vocabulary
+	// Timing tells the request's times when its answer ends; nil when nothing
+	// does.
+	Timing func() Timing
 }
 
 // Vocabulary tells the text of single ids.
@@ -24,6 +27,20 @@ type Vocabulary interface {
 	TokenBytes(id uint32) []byte
 	// Special says that an answer's text leaves the id out.
 	Special(id uint32) bool
+}
+
+// Timing is when things happened to a request, in seconds; 0 is not known. What
+// is no duration is counted from 1970.
+type Timing struct {
+	Received   float64 // by the gateway
+	Dispatched float64 // written to the engine
+	FirstSent  float64 // first part of the answer written
+	Ended      float64 // now
+	Duration   float64 // from Received to Ended
+	// Of the engine's own stamps.
+	Queue     float64 // a duration: in the engine's waiting queue
+	Started   float64 // first placed in a batch
+	Prefilled float64 // last part of the prompt read
 }
 
 // Encoder appends one answer in a dialect's shape. That of a stream appends
@@ -67,6 +84,9 @@ type Tokens struct {
 	// Logprobs are those of the ids, where Request.Logprobs asked for them. Every
 	// id has them, also those of reasoning, of tool calls and of no text at all.
 	Logprobs infer.Logprobs
+	// Last says that the choice ends with this delta: AppendFinish or AppendError
+	// comes next.
+	Last bool
 }
 
 // Delta says what a part of the output is.
@@ -81,11 +101,16 @@ const (
 
 // Finish says how a choice ended.
 type Finish struct {
-	// Reason is stop, length or tool_calls: a choice that ended any other way
-	// ends the answer by an error.
+	// Reason is stop, length or tool_calls, or abort where the caller itself has
+	// ended the request by Head.RequestID: a choice that ended any other way ends
+	// the answer by an error.
 	Reason infer.Reason
 	// Stop is the stop string that ended it, empty when none did.
 	Stop string
+	// StopID is the id that ended it, if ByID says that one did. It counts in
+	// Tokens, and with Request.TrimStop it is not among those told.
+	StopID uint32
+	ByID   bool
 	// Tokens is the number of ids generated for the choice.
 	Tokens int
 }

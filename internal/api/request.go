@@ -55,6 +55,10 @@ type Request struct {
 	Fields FieldNames
 
 	Stream bool
+	// NoText says that nobody asks for the output's text, ShowSpecial that special
+	// tokens are part of it, IncludeStop that a stop string that ended it is, and
+	// TrimStop that an id that ended it is not told, though counted.
+	NoText, ShowSpecial, IncludeStop, TrimStop bool
 	// Tokens says that the encoder is to be told the ids of the output, and their
 	// log probabilities where Logprobs is not nil: the number of alternatives to
 	// each (infer.Request.Logprobs). Logprobs needs Tokens.

@@ -20,15 +20,15 @@ import (
 // fails for all, and what goes to another engine goes there whole.
 type choice struct {
 	index      uint32
-	generation engine.Generation // nil before it was handed over, and after the attempt
-	detok      *tokenizer.Detokenizer
-	parser     *parse.Parser   // nil: all that comes is content
-	called     bool            // a tool
-	reasoning  *reasoningCount // nil: not counted
-	started    bool            // its beginning is encoded
-	ended      bool            // and its end
-	tokens     int             // ids that count, up to a stop string
-	cached     int             // ids of its prompt that the engine had; -1: not said
+	generation engine.Generation      // nil before it was handed over, and after the attempt
+	detok      *tokenizer.Detokenizer // nil: nobody wants the text
+	parser     *parse.Parser          // nil: all that comes is content
+	called     bool                   // a tool
+	reasoning  *reasoningCount        // nil: not counted
+	started    bool                   // its beginning is encoded
+	ended      bool                   // and its end
+	tokens     int                    // ids that count, up to a stop string
+	cached     int                    // ids of its prompt that the engine had; -1: not said
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.
@@ -70,14 +70,17 @@ func (x *exchange) startOutput() {
 	case len(x.choices) != n:
 		x.choices = make([]choice, n)
 	}
-	keep := x.keep()
+	options := tokenizer.DetokenizerOptions{
+		StopStrings: x.req.Stop, IncludeStop: x.req.IncludeStop, SkipSpecial: !x.req.ShowSpecial, Keep: x.keep(),
+	}
 	for i := range x.choices {
-		x.choices[i] = choice{index: uint32(i), cached: -1, parser: x.newParser(),
-			detok: tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
-				StopStrings: x.req.Stop, SkipSpecial: true, Keep: keep,
-			})}
+		ch := &x.choices[i]
+		*ch = choice{index: uint32(i), cached: -1, parser: x.newParser()}
+		if !x.req.NoText || len(x.req.Stop) > 0 {
+			ch.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, options)
+		}
 		if x.req.CountReasoning && x.reply != nil {
-			x.choices[i].reasoning = newReasoningCount(x.reply.options)
+			ch.reasoning = newReasoningCount(x.reply.options)
 		}
 	}
 	x.left, x.stamped = n, -1
@@ -250,7 +253,7 @@ func (x *exchange) usage() infer.Usage {
 func (x *exchange) answerOptions() api.AnswerOptions {
 	o := api.AnswerOptions{
 		ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
-		PromptIDs: x.ids, Vocabulary: x.folder.Tokenizer,
+		PromptIDs: x.ids, Vocabulary: x.folder.Tokenizer, Timing: x.timing,
 	}
 	if len(x.choices) > 1 {
 		o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }

@@ -11,6 +11,12 @@ import (
 // engine is told to stop, and what it still sends is dropped by the mailbox.
 func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
+	x.findStopID(c)
+	if ch.detok == nil { // nobody wants the text
+		x.piece, x.used = x.piece[:0], len(c.IDs)
+		ch.tokens += x.used
+		return c.Finish != nil
+	}
 	var stopped bool
 	if ch.reasoning != nil {
 		x.piece, x.used, stopped = ch.reasoning.append(ch.detok, x.piece[:0], c.IDs)
@@ -27,7 +33,7 @@ func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 		case c.Finish == nil:
 			ch.generation.Abort()
 		case c.Finish.Err == nil:
-			c.Finish.Reason, c.Finish.Unsent = infer.ReasonStop, 0
+			c.Finish.Reason, c.Finish.Unsent, c.Finish.ByID = infer.ReasonStop, 0, false
 		default:
 			c.Finish = nil // the answer is whole all the same
 		}

@@ -25,7 +25,7 @@ func (x *exchange) encode(ch *choice, c *stream.Cell, ended bool) error {
 		text = nil
 	}
 	if x.req.Tokens {
-		t := api.Tokens{IDs: c.IDs[:x.used]}
+		t := api.Tokens{IDs: c.IDs[:x.used], Last: ended}
 		if c.Logprobs != nil {
 			t.Logprobs = c.Logprobs.Cut(0, x.used, *x.req.Logprobs)
 		}
@@ -55,7 +55,7 @@ func (x *exchange) engineError(f *infer.Finish) error {
 	switch {
 	case f.Err != nil:
 		err = *f.Err
-	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength:
+	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength, f.Reason == infer.ReasonAbort && x.abortable.sent:
 		return nil
 	}
 	if err.Engine == "" {
@@ -72,8 +72,11 @@ func (x *exchange) end(ch *choice, c *stream.Cell, reason infer.Reason) {
 		ch.tokens += c.Finish.Unsent
 	}
 	finish := api.Finish{Reason: ch.answerReason(reason), Tokens: ch.tokens}
-	if i := ch.detok.Stop(); i >= 0 {
-		finish.Stop = x.req.Stop[i]
+	if c.Finish != nil {
+		finish.StopID, finish.ByID = c.Finish.StopID, c.Finish.ByID
+	}
+	if ch.detok != nil && ch.detok.Stop() >= 0 {
+		finish.Stop = x.req.Stop[ch.detok.Stop()]
 	}
 	x.out = x.enc.AppendFinish(x.out, int(ch.index), finish)
 	ch.ended = true

@@ -64,6 +64,7 @@ type exchange struct {
 	target     route.Target
 	tried      []*route.Engine
 	mailbox    *stream.Mailbox
+	abortable  abortable
 	choices    []choice
 	only       [1]choice // is choices, for most requests
 	left       int       // of choices, those whose end is not encoded
@@ -103,7 +104,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		g: g, w: w, r: r, conn: c,
 		rc:       http.NewResponseController(w),
-		endpoint: endpointOf(r.URL.Path),
+		endpoint: g.endpointOf(r.URL.Path),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,

@@ -274,7 +274,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		}
 		return false
 	case "stop", "length":
-		d.Finish = &infer.Finish{Reason: infer.Reason(e.finish), PromptTokens: e.prompt, CachedTokens: e.cached, Unsent: unsent}
+		d.Finish = &infer.Finish{Reason: infer.Reason(e.finish), PromptTokens: e.prompt, CachedTokens: e.cached, Unsent: unsent, StopID: e.stopID, ByID: e.matched > 0}
 	case "abort":
 		if g.aborted.Load() == nil {
 			if len(ids) > 0 {
