@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // benchmark runs weir bench to its end.
@@ -349,7 +348,7 @@ func TestBenchInterrupted(t *testing.T) {
 	url := e.line("openai")
 	dir := t.TempDir()
 	p := start(t, "bench", url, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
-	time.Sleep(1500 * time.Millisecond) // there is nothing to wait for: the run says nothing until its end
+	eventually(t, "loaded", func() bool { s := engineState(t, url); return s.Finished >= 30 && s.Running > 0 })
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
