@@ -378,13 +378,13 @@ const checks = {
   async unsupported_fields() {
     const tools = [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties: {} } } }];
     await fails(BadRequestError, 400, 'tools[0].function.strict', () => chat({ tools }), { says: ['strict'] });
-    for (const fields of [{ n: 2 }, { logprobs: true }, { frobnicate: 1 }]) {
+    for (const fields of [{ n: 129 }, { top_logprobs: 3 }, { frobnicate: 1 }]) {
       const [param] = Object.keys(fields);
       for (const stream of [false, true]) {
         await fails(BadRequestError, 400, param, () => chat({ ...fields, stream }), { says: [param] });
       }
     }
-    for (const fields of [{ n: 2 }, { logprobs: 1 }, { echo: true }, { best_of: 2 }, { suffix: 'x' }]) {
+    for (const fields of [{ n: 129 }, { logprobs: 21 }, { echo: true }, { best_of: 2 }, { suffix: 'x' }]) {
       const [param] = Object.keys(fields);
       await fails(BadRequestError, 400, param, () => complete(fields), { says: [param] });
     }

@@ -514,15 +514,103 @@ def unsupported_fields(s):
     bad = openai.BadRequestError
     strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
     for param, kw in (
-        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=2)),
-        ("logprobs", dict(logprobs=True)),
+        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=129)),
+        ("top_logprobs", dict(top_logprobs=3)),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
         for stream in (False, True):
             fails(bad, 400, param, lambda: s.chat(stream=stream, **kw), says=(param,))
-    for param, kw in (("n", dict(n=2)), ("logprobs", dict(logprobs=1)), ("echo", dict(echo=True)),
+    for param, kw in (("n", dict(n=129)), ("logprobs", dict(logprobs=21)), ("echo", dict(echo=True)),
                       ("best_of", dict(best_of=2)), ("suffix", dict(suffix="x"))):
         fails(bad, 400, param, lambda: s.complete(**kw), says=(param,))
+
+
+def by_choice(stream, n, kind, text_of):
+    """Reads a stream of n choices strictly: each as if it were alone."""
+    readers = [Reader(False, kind, text_of) for _ in range(n)]
+    usage, scores = None, [[] for _ in range(n)]
+    for chunk in stream:
+        if not chunk.choices:
+            want(all(r.finish for r in readers), "usage before the last finish_reason")
+            usage = chunk.usage
+            continue
+        want(usage is None, "a chunk after usage")
+        same(len(chunk.choices), 1, "choices of a chunk")
+        choice = chunk.choices[0]
+        at = choice.index
+        want(at < n, f"choice {at} of {n}")
+        choice.index = 0
+        if choice.logprobs is not None:
+            scores[at].append(choice.logprobs)
+        readers[at].take(chunk)
+    ended = [r.end() for r in readers]
+    return [e[0] for e in ended], [e[1] for e in ended], usage, scores
+
+
+@check
+def choices(s):
+    """n answers, each with a seed of its own: the same streamed and whole."""
+    whole = s.chat(n=3)
+    same([c.index for c in whole.choices], [0, 1, 2], "indices")
+    texts = [c.message.content for c in whole.choices]
+    same(len(set(texts)), 3, "different answers")
+    same(texts[0], s.chat().choices[0].message.content, "the first of three")
+    same([c.finish_reason for c in whole.choices], ["length"] * 3, "finish reasons")
+    same(whole.usage.completion_tokens, 3 * ROOM, "completion_tokens")
+    same(whole.usage.prompt_tokens, s.chat().usage.prompt_tokens, "prompt_tokens")
+    got, finish, usage, _ = by_choice(s.chat(n=3, stream=True, stream_options={"include_usage": True}), 3,
+                                      "chat.completion.chunk", lambda c: c.delta.content)
+    same(got, texts, "texts")
+    same(finish, ["length"] * 3, "finish reasons")
+    same(usage.completion_tokens, 3 * ROOM, "completion_tokens")
+    s.idle()
+
+
+@check
+def prompts_in_a_list(s):
+    prompts = ["Low dams", "High dams", [5, 6, 7]]
+    alone = [s.complete(p) for p in prompts]
+    whole = s.complete(prompts, n=2)
+    same([c.index for c in whole.choices], list(range(6)), "indices")
+    same([c.text for c in whole.choices[::2]], [a.choices[0].text for a in alone], "texts")
+    same(whole.usage.prompt_tokens, sum(a.usage.prompt_tokens for a in alone), "prompt_tokens")
+    same(whole.usage.completion_tokens, 6 * ROOM, "completion_tokens")
+    got, _, _, _ = by_choice(s.complete(prompts, n=2, stream=True), 6, "text_completion", lambda c: c.text)
+    same(got, [c.text for c in whole.choices], "texts")
+    s.idle()
+
+
+@check
+def logprobs(s):
+    """Of a chat: an entry for each token, with its bytes; streamed and whole alike."""
+    whole = s.chat(logprobs=True, top_logprobs=3)
+    entries = whole.choices[0].logprobs.content
+    same(len(entries), ROOM, "entries")
+    same(b"".join(bytes(e.bytes) for e in entries).decode(), whole.choices[0].message.content, "the entries' bytes")
+    for e in entries:
+        same(len(e.top_logprobs), 3, "alternatives")
+        same(e.top_logprobs[0].token, e.token, "the most probable token")
+        same(e.top_logprobs[0].logprob, e.logprob, "its log probability")
+        want(0 >= e.logprob >= e.top_logprobs[1].logprob >= e.top_logprobs[2].logprob, e)
+    _, _, _, scores = by_choice(s.chat(logprobs=True, top_logprobs=3, n=2, stream=True), 2, "chat.completion.chunk", lambda c: c.delta.content)
+    same([e for part in scores[0] for e in part.content], entries, "streamed entries")
+    same(len([e for part in scores[1] for e in part.content]), ROOM, "entries of the second choice")
+    same([e.top_logprobs for e in s.chat(logprobs=True).choices[0].logprobs.content], [[]] * ROOM, "alternatives")
+    same(s.chat().choices[0].logprobs, None, "logprobs that were not asked for")
+
+
+@check
+def logprobs_of_completions(s):
+    whole = s.complete(logprobs=2)
+    got, text = whole.choices[0].logprobs, whole.choices[0].text
+    for part in (got.tokens, got.token_logprobs, got.top_logprobs, got.text_offset):
+        same(len(part), ROOM, "one each token")
+    for token, value, top, offset in zip(got.tokens, got.token_logprobs, got.top_logprobs, got.text_offset):
+        same(text[offset:offset + len(token)], token, "the text at the offset")
+        same(top[token], value, "the token among the alternatives")
+    _, _, _, scores = by_choice(s.complete(logprobs=2, stream=True), 1, "text_completion", lambda c: c.text)
+    same([o for part in scores[0] for o in part.text_offset], got.text_offset, "streamed offsets")
+    same([v for part in scores[0] for v in part.token_logprobs], got.token_logprobs, "streamed log probabilities")
 
 
 WEATHER = {"type": "function", "function": {
