@@ -132,6 +132,20 @@ def logprobs(_):
 
 
 @check
+def output_logprobs(_):
+    @sgl.function
+    def scored(s):
+        s += "Once upon"
+        s += sgl.gen("x", max_tokens=5, ignore_eos=True, return_logprob=True, logprob_start_len=-1, top_logprobs_num=3,
+                     return_text_in_logprobs=True)
+
+    state = scored.run()
+    meta = state.get_meta_info("x")
+    assert len(meta["output_token_logprobs"]) == 5 and all(len(top) == 3 for top in meta["output_top_logprobs"]), meta
+    assert "".join(entry[2] for entry in meta["output_token_logprobs"]) == state["x"], meta
+
+
+@check
 def json_schema(_):
     schema = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"]}
 
