@@ -68,8 +68,8 @@ func (x *exchange) findModel() error {
 			x.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {
-		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions, /v1/completions and /v1/messages",
-			x.r.URL.Path, x.model.Kind)
+		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
+			"A server that has %s is one for --engine openai=URL", x.r.URL.Path, x.model.Kind, x.r.URL.Path)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import urllib.error
 import urllib.request
 
 import openai
+import pydantic
 
 ROOM = 16  # tokens of most answers
 SAY = [{"role": "user", "content": "Tell me about low dams."}]
@@ -744,6 +745,128 @@ def reasoning(s):
     reasoning, content, calls, finish = read_reply(ask(s, kwargs=think, tools=[WEATHER], stream=True))
     want(reasoning.split() and len(calls) == 1, "reasoning and a call", reasoning, calls)
     same((content, finish), ("", "tool_calls"), "with tools")
+
+
+def respond(s, input="Tell me about low dams.", **kw):
+    body = {"seed": 7, **kw.pop("body", {})}
+    return s.client.responses.create(model=s.model, input=input, extra_body=body, **kw)
+
+
+def read_events(stream):
+    """Reads a stream strictly; gives the types of its events in order, the text of its
+    deltas by their type, and the answer that ends it."""
+    types, said, last = [], {}, None
+    for n, event in enumerate(stream):
+        same(event.sequence_number, n, event.type)
+        types.append(event.type)
+        want(last is None, event.type, "after the end")
+        if event.type.endswith(".delta"):
+            said[event.type] = said.get(event.type, "") + event.delta
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            last = event.response
+    want(last, "the stream has no end", types)
+    return types, said, last
+
+
+def items(r):
+    return [(o.type, getattr(o, "name", None), getattr(o, "arguments", None),
+             [(c.type, c.text) for c in getattr(o, "content", None) or []]) for o in r.output]
+
+
+GAUGE = {"type": "function", "name": "gauge", "description": "Reads a gauge.", "strict": True,
+         "parameters": {"type": "object", "properties": {"river": {"type": "string"}}, "required": ["river"],
+                        "additionalProperties": False}}
+
+
+@check
+def responses(s):
+    fields = dict(instructions="Be brief.", max_output_tokens=ROOM, body=EXACT, metadata={"a": "b"})
+    r = respond(s, **fields)
+    same((r.status, r.incomplete_details.reason, len(r.output_text.split()), r.metadata, r.store),
+         ("incomplete", "max_output_tokens", ROOM, {"a": "b"}, False), "answer")
+    same((r.usage.output_tokens, r.usage.input_tokens + ROOM), (ROOM, r.usage.total_tokens), "usage")
+    types, said, last = read_events(respond(s, stream=True, **fields))
+    same((said["response.output_text.delta"], last.output_text, last.usage), (r.output_text, r.output_text, r.usage), "streamed")
+    same((types[:4], types[-1]), (["response.created", "response.in_progress", "response.output_item.added",
+                                   "response.content_part.added"], "response.incomplete"), "events")
+
+
+@check
+def responses_stream_helper(s):
+    echo = {"chat_template_kwargs": {"content": "echo"}}
+    asked = [{"role": "user", "content": [{"type": "input_text", "text": "F\u00fcnf \"Boote\"\n\U0001f6a3"}]}]
+    with s.client.responses.stream(model=s.model, input=asked, extra_body=echo) as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    same((text, final.output_text, final.status), (asked[0]["content"][0]["text"],) * 2 + ("completed",), "echo")
+
+
+@check
+def responses_tool_loop(s):
+    asked = [{"role": "user", "content": "How high is the river?"}]
+    r = respond(s, asked, tools=[GAUGE], reasoning={"effort": "low"})
+    same([o.type for o in r.output], ["reasoning", "function_call"], "items")
+    call = r.output[1]
+    want(isinstance(json.loads(call.arguments)["river"], str), call)
+    with s.client.responses.stream(model=s.model, input=asked, tools=[GAUGE], reasoning={"effort": "low"},
+                                   extra_body={"seed": 7}) as stream:
+        for _ in stream:
+            pass
+        streamed = stream.get_final_response()
+    same(items(streamed), items(r), "streamed")
+    same(streamed.output[1].parsed_arguments, json.loads(call.arguments), "parsed arguments")
+    for answer in (r, streamed):  # its items go back as they are
+        more = asked + answer.output + [{"type": "function_call_output", "call_id": answer.output[1].call_id, "output": "2 m"}]
+        r = respond(s, more, tools=[GAUGE], max_output_tokens=ROOM, body=EXACT)
+        same(([o.type for o in r.output], len(r.output_text.split())), (["message"], ROOM), "after the call")
+
+
+@check
+def responses_tool_choice(s):
+    other = {**GAUGE, "name": "other"}
+    for choice, names in (({"type": "function", "name": "other"}, ["other"]), ("none", []),
+                          ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "gauge"}]}, ["gauge"])):
+        r = respond(s, tools=[GAUGE, other], tool_choice=choice, parallel_tool_calls=False, max_output_tokens=200)
+        same([o.name for o in r.output if o.type == "function_call"], names, choice)
+
+
+@check
+def responses_parse(s):
+    class Dam(pydantic.BaseModel):
+        name: str
+        heights: list[float]
+
+    r = s.client.responses.parse(model=s.model, input="A low dam", text_format=Dam)
+    want(isinstance(r.output_parsed, Dam), r)
+    with s.client.responses.stream(model=s.model, input="A low dam", text_format=Dam) as stream:
+        for _ in stream:
+            pass
+        same(stream.get_final_response().output_parsed, r.output_parsed, "streamed")
+    r = respond(s, text={"format": {"type": "json_object"}})
+    want(isinstance(json.loads(r.output_text), dict), r.output_text)
+
+
+@check
+def responses_reasoning(s):
+    r = respond(s, reasoning={"effort": "low"}, max_output_tokens=200)
+    same([o.type for o in r.output], ["reasoning", "message"], "items")
+    thought = r.output[0].content[0].text
+    want(0 < len(thought.split()) <= r.usage.output_tokens_details.reasoning_tokens < r.usage.output_tokens, r.usage)
+    _, said, last = read_events(respond(s, reasoning={"effort": "low"}, max_output_tokens=200, stream=True))
+    same((said["response.reasoning_text.delta"], last.usage, items(last)), (thought, r.usage, items(r)), "streamed")
+    _, said, last = read_events(respond(s, reasoning={"effort": "low", "summary": "auto"}, max_output_tokens=200, stream=True))
+    same((said["response.reasoning_summary_text.delta"], last.output[0].summary[0].text), (thought, thought), "as a summary")
+
+
+@check
+def responses_errors(s):
+    bad = openai.BadRequestError
+    fails(bad, 400, "previous_response_id", lambda: respond(s, previous_response_id="resp_1"), says=("send the conversation in input",))
+    fails(bad, 400, "tools[0].type", lambda: respond(s, tools=[{"type": "web_search"}]), says=("web_search",))
+    fails(bad, 400, "background", lambda: respond(s, background=True))
+    fails(bad, 400, "input", lambda: respond(s, "weir " * s.args.overlong_words, stream=True), code="context_length_exceeded")
+    fails(openai.NotFoundError, 404, None, lambda: s.client.responses.retrieve("resp_1"), says=("keeps no answers",))
+    fails(openai.NotFoundError, 404, None, lambda: s.client.responses.delete("resp_1"), says=("keeps no answers",))
 
 
 @check
