@@ -104,6 +104,10 @@ type Plan struct {
 	// instead of megabytes; zero leaves the system's.
 	ReceiveBuffer int
 
+	// Calibration, when set, is what the generator measured of itself at this load
+	// beforehand, and takes part in the verdict.
+	Calibration *Calibration
+
 	// OnSample, when set, is given each request's record as it ends, from the
 	// request's own goroutine. The sample is reused after the call returns.
 	OnSample func(*Sample)

@@ -133,7 +133,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		}
 		report.CV = plan.CV
 	}
-	report.Started = started
+	report.Started, report.Calibration = started, plan.Calibration
 	report.Interrupted = ctx.Err() != nil
 	report.judge()
 	return report, nil

@@ -110,6 +110,9 @@ func (r *Report) judge() {
 	if r.InputTokensOff > 0 {
 		say(Degraded, "of %d answers the server counts another prompt length than the tokenizer given", r.InputTokensOff)
 	}
+	if c := r.Calibration; c != nil {
+		c.reasons(say)
+	}
 	if r.Interrupted {
 		say(Degraded, "the run was interrupted")
 	}
@@ -199,6 +202,9 @@ func (r *Report) trust(b *strings.Builder) {
 	g := r.Generator
 	fmt.Fprintf(b, "generator   %.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms\n",
 		r.CPUSeconds, 100*g.CPUShare, g.Cores, r.CPUPerEvent, g.SchedP99, g.GCs, g.PauseMax)
+	if c := r.Calibration; c != nil {
+		c.describe(b)
+	}
 	fmt.Fprintf(b, "verdict     %s", r.Verdict.Trust)
 	for i, why := range slices.All(r.Verdict.Reasons) {
 		sep := "; "
