@@ -83,6 +83,14 @@ func newPollLoop() (*pollLoop, error) {
 	return l, nil
 }
 
+// waiters is the number of loops.
+func (p *poller) waiters() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.loops)
+}
+
 // close ends the loops. All sockets have been closed.
 func (p *poller) close() {
 	for _, l := range p.loops {
@@ -269,17 +277,23 @@ func (s *socket) receive(p []byte) (n int, at int64, err error) {
 	return n, at, nil
 }
 
-// write writes a request, waiting where the socket is full.
+// try writes as much as the socket takes at once.
+func (s *socket) try(b []byte) (int, error) {
+	n, err := sock.TryWrite(s.fd, b)
+	if err != nil {
+		return 0, os.NewSyscallError("send", err)
+	}
+	return max(n, 0), nil
+}
+
+// write writes the rest of a request, waiting where the socket is full.
 func (s *socket) write(ctx context.Context, timeout *time.Timer, b []byte) error {
-	for {
+	for len(b) > 0 {
 		n, err := sock.TryWrite(s.fd, b)
 		if err != nil {
 			return os.NewSyscallError("send", err)
 		}
-		if b = b[max(n, 0):]; len(b) == 0 {
-			return nil
-		}
-		if n >= 0 {
+		if b = b[max(n, 0):]; n >= 0 {
 			continue // an edge comes only once the socket was full
 		}
 		select {
@@ -290,6 +304,7 @@ func (s *socket) write(ctx context.Context, timeout *time.Timer, b []byte) error
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // quiet says that the connection is open and has nothing to read.

@@ -102,7 +102,8 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		defer r.client.poller.close()
 		defer r.client.close() // before it
 	}
-	r.account = newAccount(r.message.prompts.exact)
+	r.account = newAccount(r.message.prompts.exact, runtime.GOMAXPROCS(0))
+	defer r.cores()()
 	started := time.Now()
 	if r.plan.Concurrency > 0 {
 		r.closed(ctx)
@@ -137,6 +138,22 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	report.Interrupted = ctx.Err() != nil
 	report.judge()
 	return report, nil
+}
+
+// cores gives the pollers and the schedule, which wait in the kernel, places of
+// their own in Go's scheduler: it counts who waits there as running, and until it
+// has found out would leave what they woke up without a core.
+func (r *runner) cores() (restore func()) {
+	extra := r.client.poller.waiters()
+	if r.plan.Concurrency == 0 {
+		extra++
+	}
+	before := runtime.GOMAXPROCS(0)
+	if extra == 0 {
+		return func() {}
+	}
+	runtime.GOMAXPROCS(before + extra)
+	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // closed runs the closed loop: each worker begins a request when its last one
@@ -208,6 +225,7 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer preciseSleep()()
 	var spare sync.Pool
 	defer r.wg.Wait()
 	start := trace.Now()
@@ -224,6 +242,7 @@ func (r *runner) open(ctx context.Context) error {
 		if !waitUntil(ctx, intended) {
 			return nil
 		}
+		x.launch(ctx, x.ask.index, intended)
 		r.wg.Go(func() {
 			r.one(ctx, x, intended)
 			spare.Put(x)

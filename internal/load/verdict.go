@@ -3,7 +3,6 @@ package load
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -152,7 +151,7 @@ func readRuntime() runtimeFigures {
 // generator gives what the generator needed since the account was opened.
 func (a *account) generator(cpu, elapsed float64) Generator {
 	now := readRuntime()
-	g := Generator{Cores: runtime.GOMAXPROCS(0), GCs: now.gcs - a.started.gcs}
+	g := Generator{Cores: a.cores, GCs: now.gcs - a.started.gcs}
 	if elapsed > 0 {
 		g.CPUShare = cpu / elapsed / float64(g.Cores)
 	}
