@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -78,6 +79,7 @@ type Baseline struct {
 	Machine string
 	Started time.Time
 	Results []Result
+	Peers   []*Peer `json:",omitempty"`
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -88,6 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		only    = flags.String("cells", "", "cells to run, comma-separated; all unless given")
 		small   = flags.Bool("quick", false, "a smoke test of the benchmark itself: a twentieth of the streams, once")
 		out     = flags.String("json", "", "write every cell's result to this file")
+		python  = flags.String("python", "", "an interpreter with SGLang's load generator (interop/engines/requirements.txt): it then runs the closed loops of up to 1000 streams too")
 		profile = flags.String("profile", "", "write a CPU profile of the generator to this file")
 	)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -137,6 +140,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			}
 		}
 	}
+	if *python != "" {
+		if err := peers(ctx, &b, *python, chosen, *small, self, stdout); err != nil {
+			return err
+		}
+	}
 	if *out != "" {
 		data, err := json.MarshalIndent(b, "", "  ")
 		if err != nil {
@@ -147,6 +155,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	return judge(b.Results)
+}
+
+// mostPeerStreams is how many streams a peer is asked for.
+const mostPeerStreams = 1000
+
+// peers has a published tool run the same cells, after ours so that nothing is left
+// of it when ours are measured.
+func peers(ctx context.Context, b *Baseline, python string, chosen []cell, small bool, self string, stdout io.Writer) error {
+	tokenizer, err := filepath.Abs("models/weir-sim")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\n%s\n", peerHeader)
+	for _, c := range chosen {
+		if small {
+			c.o = quick(c.o)
+		}
+		if c.o.Streams > mostPeerStreams {
+			continue
+		}
+		c.o.Self = []string{self}
+		p, err := sglang(ctx, python, tokenizer, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		if p == nil {
+			continue
+		}
+		b.Peers = append(b.Peers, p)
+		fmt.Fprintln(stdout, peerLine(p))
+	}
+	return nil
 }
 
 // quick makes a cell small enough for a test of the benchmark.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"weir/internal/bench"
 	"weir/internal/bench/cell"
@@ -63,6 +64,68 @@ func Run(ctx context.Context, o Options) (*load.Calibration, error) {
 	c.EngineCPU = (after.CPU - before.CPU) / r.Elapsed
 	c.Judge()
 	return c, nil
+}
+
+// Known is what the engine did by its own stamps while another generator loaded it.
+// Times are milliseconds.
+type Known struct {
+	Requests         int
+	TTFTP50, TTFTP99 float64
+	ITLMean          float64
+	ITLSigma         float64
+	EngineCPU        float64 // cores
+}
+
+// Watch has an engine of known times loaded by somebody else, who is given its
+// URL, and tells what the engine did. Options.Requests bounds what it keeps.
+func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known, error) {
+	if err := o.normalize(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "weir-calibrate")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	engine, truth, err := startEngine(ctx, &o, dir)
+	if err != nil {
+		return nil, fmt.Errorf("the engine of known times: %w", err)
+	}
+	defer truth.Close()
+	defer engine.Stop()
+	started := time.Now()
+	if err := drive(engine.url); err != nil {
+		return nil, err
+	}
+	took := time.Since(started)
+	used, err := proc.Of(engine.PIDs())
+	if err != nil {
+		return nil, err
+	}
+	k := &Known{EngineCPU: used.CPU / took.Seconds()}
+	var ttft, itl []int64
+	for i := range o.Requests {
+		before, ok := truth.Arrival(i)
+		if !ok {
+			continue
+		}
+		k.Requests++
+		for n := range o.Tokens {
+			at, ok := truth.Token(i, n)
+			if !ok {
+				break
+			}
+			if n == 0 {
+				ttft = append(ttft, at-before)
+			} else {
+				itl = append(itl, at-before)
+			}
+			before = at
+		}
+	}
+	t, gaps := summed(ttft), summed(itl)
+	k.TTFTP50, k.TTFTP99, k.ITLMean, k.ITLSigma = t.P50, t.P99, gaps.Mean, gaps.Sigma
+	return k, nil
 }
 
 // engineProcess is the engine of known times.

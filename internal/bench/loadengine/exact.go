@@ -265,7 +265,7 @@ func (e *exactEngine) serve(c *exactConn) {
 	}
 	body := c.in[len(head) : len(head)+length]
 	switch {
-	case bytes.HasPrefix(head, []byte("get ")):
+	case bytes.HasPrefix(head, []byte("get /v1/models ")):
 		const models = `{"object":"list","data":[{"id":"exact","object":"model","created":1767225600,"owned_by":"weir"}]}`
 		e.write(c, []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(models))+"\r\n\r\n"+models))
 	case bytes.HasPrefix(head, []byte("post ")):
@@ -281,7 +281,7 @@ func (e *exactEngine) serve(c *exactConn) {
 			e.await(c)
 		}
 	default:
-		e.write(c, []byte("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n"))
+		e.write(c, []byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"))
 	}
 	c.in = append(c.in[:0], c.in[len(head)+length:]...)
 }
