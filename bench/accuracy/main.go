@@ -55,10 +55,16 @@ func cells() []cell {
 	closed := func(streams, tokens int) calibrate.Options {
 		return calibrate.Options{Streams: streams, Requests: 2 * streams, Tokens: tokens}
 	}
+	delayed := func(o calibrate.Options) calibrate.Options {
+		o.DelayAcks = true
+		return o
+	}
 	return []cell{
 		{"100 streams", closed(100, 400)},
 		{"500 streams", closed(500, 400)},
 		{"1000 streams", closed(1000, 400)},
+		{"1000, delayed acks", delayed(closed(1000, 400))},
+		{"1000 at 50/s", calibrate.Options{Streams: 1000, Requests: 2000, Tokens: 200, ITL: 20 * time.Millisecond}},
 		{"500 requests/s", calibrate.Options{Rate: 500, Requests: 4000, Tokens: 20}},
 		{"10000 streams", calibrate.Options{Streams: 10000, Requests: 10000, Tokens: 60, TTFT: 2 * time.Second, ITL: 200 * time.Millisecond}},
 	}
@@ -231,18 +237,18 @@ func measure(ctx context.Context, c cell) Result {
 	return r
 }
 
-const header = "                         events     TTFT error ms       ITL error ms        slip    read late     us per  generator  engine            together  others\n" +
-	"cell              n         /s     p50     p99     max   sigma     p99   p99 ms   p99 ms      event       CPUs    CPUs  late p99        %    CPUs"
+const header = "                           events     TTFT error ms       ITL error ms        slip    read late     us per  generator  engine            together  others\n" +
+	"cell                n         /s     p50     p99     max   sigma     p99   p99 ms   p99 ms      event       CPUs    CPUs  late p99        %    CPUs"
 
 func line(r *Result) string {
 	if r.Failed != "" {
-		return fmt.Sprintf("%-16s %2d  failed: %s", r.Cell, r.Repeat, r.Failed)
+		return fmt.Sprintf("%-18s %2d  failed: %s", r.Cell, r.Repeat, r.Failed)
 	}
 	slip := "-"
 	if r.Slip != nil {
 		slip = fmt.Sprintf("%.3f", float64(r.Slip.P99))
 	}
-	return fmt.Sprintf("%-16s %2d  %9.0f %7.3f %7.3f %7.3f %7.3f %7.3f  %7s  %7.3f    %7.2f    %7.2f %7.2f  %8.3f  %7.2f  %6.2f", r.Cell, r.Repeat, r.EventsPerSecond,
+	return fmt.Sprintf("%-18s %2d  %9.0f %7.3f %7.3f %7.3f %7.3f %7.3f  %7s  %7.3f    %7.2f    %7.2f %7.2f  %8.3f  %7.2f  %6.2f", r.Cell, r.Repeat, r.EventsPerSecond,
 		r.TTFTError.P50, r.TTFTError.P99, r.TTFTError.Max, r.ITLError.Sigma, r.ITLError.P99, slip, float64(r.Receive.Late.P99), r.CPUPerEvent,
 		r.CPUShare*float64(r.Cores), r.EngineCPU, r.EngineLate.P99, 100*float64(r.Receive.Together)/max(1, float64(r.Requests*r.Tokens)), r.Others)
 }

@@ -32,8 +32,8 @@ type Peer struct {
 // sglang has SGLang's load generator run a closed loop's cell.
 func sglang(ctx context.Context, python, tokenizer string, c cell) (*Peer, error) {
 	o := c.o
-	if o.Streams == 0 {
-		return nil, nil // a rate it can only draw as a Poisson process of its own
+	if o.Streams == 0 || o.DelayAcks {
+		return nil, nil // it draws Poisson arrivals of its own, and has no such setting
 	}
 	wanted := o.Requests
 	o.Requests += 16 // it sends one or two to try
@@ -72,11 +72,11 @@ func sglang(ctx context.Context, python, tokenizer string, c cell) (*Peer, error
 	return p, nil
 }
 
-const peerHeader = "                                        TTFT p50 ms            TTFT p99 ms        ITL mean ms          ITL sigma ms\n" +
-	"cell              tool                   said      did        said      did        said     did        said     did"
+const peerHeader = "                                          TTFT p50 ms            TTFT p99 ms        ITL mean ms          ITL sigma ms\n" +
+	"cell                tool                   said      did        said      did        said     did        said     did"
 
 func peerLine(p *Peer) string {
 	k := p.Known
-	return fmt.Sprintf("%-16s  %-20s %8.2f %8.2f   %9.2f %8.2f   %9.2f %7.2f   %9.2f %7.2f", p.Cell, p.Tool,
+	return fmt.Sprintf("%-18s  %-20s %8.2f %8.2f   %9.2f %8.2f   %9.2f %7.2f   %9.2f %7.2f", p.Cell, p.Tool,
 		p.TTFTP50, k.TTFTP50, p.TTFTP99, k.TTFTP99, p.ITLMean, k.ITLMean, p.ITLSigma, k.ITLSigma)
 }

@@ -29,6 +29,8 @@ type Options struct {
 	// TTFT and ITL are the engine's; 50 ms and 10 ms by default.
 	TTFT, ITL time.Duration
 	Seed      uint64
+	// DelayAcks is load.Plan's.
+	DelayAcks bool
 }
 
 // Defaults.
@@ -73,6 +75,6 @@ func (o *Options) normalize() error {
 func (o *Options) plan(url string) load.Plan {
 	return load.Plan{
 		URL: url, Model: "exact", Concurrency: o.Streams, Rate: o.Rate, Requests: o.Requests, OutputTokens: o.Tokens,
-		RequestID: "calibrate", KeepChunks: true, Seed: o.Seed, Timeout: time.Minute + o.TTFT + time.Duration(o.Tokens)*o.ITL,
+		RequestID: "calibrate", KeepChunks: true, Seed: o.Seed, DelayAcks: o.DelayAcks, Timeout: time.Minute + o.TTFT + time.Duration(o.Tokens)*o.ITL,
 	}
 }

@@ -67,6 +67,7 @@ type benchCommand struct {
 	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
 	Calibrate    bool              `help:"First measure the generator itself at this load: against an engine of known times, with which error it measures. It is in the report, and takes part in the verdict."`
+	DelayAcks    bool              `help:"Delay TCP's acknowledgements, which halves what receiving costs this machine. Only for servers that set TCP_NODELAY: others wait for them, and would be measured waiting."`
 	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
 	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
 	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
@@ -206,7 +207,7 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	plan := load.Plan{
 		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
-		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
+		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate, DelayAcks: c.DelayAcks,
 		Body: map[string]any{}, RequestID: fmt.Sprintf("bench-%08x", rand.Uint32()),
 	}
 	open, closed := len(c.Rate.List) > 0 || c.Rate.Several(), len(c.Concurrency.List) > 0 || c.Concurrency.Several()
@@ -346,7 +347,7 @@ func (c *benchCommand) calibrate(ctx context.Context, plan *load.Plan) (*load.Ca
 	if err != nil {
 		return nil, err
 	}
-	o := calibrate.Options{Self: []string{self, benchProcess}, Rate: plan.Rate, Tokens: calibrationTokens, Seed: plan.Seed}
+	o := calibrate.Options{Self: []string{self, benchProcess}, Rate: plan.Rate, Tokens: calibrationTokens, Seed: plan.Seed, DelayAcks: plan.DelayAcks}
 	if plan.OutputTokens > 0 {
 		o.Tokens = min(o.Tokens, plan.OutputTokens)
 	}

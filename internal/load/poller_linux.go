@@ -39,6 +39,7 @@ type poller struct {
 type pollLoop struct {
 	epoll, wake int
 	done        chan struct{}
+	delayAcks   bool
 
 	mu    sync.Mutex
 	slots []*socket
@@ -48,14 +49,14 @@ type pollLoop struct {
 // wakeSlot is the place of the descriptor that ends a loop.
 const wakeSlot = -1
 
-func newPoller() (*poller, error) {
+func newPoller(delayAcks bool) (*poller, error) {
 	stop, err := sock.Stamps()
 	if err != nil {
 		return nil, err
 	}
 	p := &poller{stop: stop}
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		l, err := newPollLoop()
+		l, err := newPollLoop(delayAcks)
 		if err != nil {
 			p.close()
 			return nil, err
@@ -65,7 +66,7 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-func newPollLoop() (*pollLoop, error) {
+func newPollLoop(delayAcks bool) (*pollLoop, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -78,7 +79,7 @@ func newPollLoop() (*pollLoop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	l := &pollLoop{epoll: epoll, wake: wake, done: make(chan struct{})}
+	l := &pollLoop{epoll: epoll, wake: wake, done: make(chan struct{}), delayAcks: delayAcks}
 	go l.run()
 	return l, nil
 }
@@ -271,6 +272,9 @@ func (s *socket) receive(p []byte) (n int, at int64, err error) {
 		// before it, or after its own time.
 		late = min(max(0, now.UnixNano()-stamp), at-s.arrived)
 		at -= late
+	}
+	if s.loop.delayAcks {
+		_ = sock.DelayAck(s.fd) // an ACK at once costs time, and is no error
 	}
 	s.arrived = at
 	s.cn.late = append(s.cn.late, late)

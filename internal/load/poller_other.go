@@ -14,7 +14,7 @@ import (
 // is read by a goroutine.
 type poller struct{}
 
-func newPoller() (*poller, error) { return nil, sock.ErrNoStamps }
+func newPoller(bool) (*poller, error) { return nil, sock.ErrNoStamps }
 
 func (*poller) waiters() int { return 0 }
 

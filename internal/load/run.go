@@ -111,7 +111,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		return nil, err
 	}
 	report := r.account.report()
-	report.Receive.Stamps, report.Receive.Why = receive.Stamps, receive.Why
+	report.Receive.Stamps, report.Receive.Why, report.Receive.DelayedAcks = receive.Stamps, receive.Why, receive.DelayedAcks
 	report.InputTokensExact = r.message.prompts.exact
 	if plan.Workload != nil {
 		report.Workload, report.Skipped = string(plan.Workload.Kind), r.skipped
