@@ -32,7 +32,9 @@ const directions = `
 
 	# pure stages
 	internal/api: internal/infer
-	internal/openai: internal/api internal/infer
+	internal/anthropic: internal/api internal/infer
+	internal/openai: internal/api internal/infer internal/sse
+	internal/responses: internal/api internal/infer internal/openai internal/sse
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
@@ -63,7 +65,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

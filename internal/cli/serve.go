@@ -192,7 +192,7 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 		case "openai":
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
 		case "sglang":
-			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model})
+			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Batch: o.Batch})
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
 			set.planes = append(set.planes, p)

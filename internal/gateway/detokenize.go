@@ -23,7 +23,11 @@ func (x *exchange) startOutput() {
 func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
 	var stopped bool
-	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], c.IDs)
+	if x.reply != nil && x.reply.count != nil {
+		x.piece, x.used, stopped = x.reply.count.append(x.detok, x.piece[:0], c.IDs)
+	} else {
+		x.piece, x.used, stopped = x.detok.Append(x.piece[:0], c.IDs)
+	}
 	x.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
 		x.piece, stopped = x.detok.Finish(x.piece)

@@ -339,7 +339,7 @@ func (p *pull) head() {
 	for name, values := range p.x.response.Header {
 		h[name] = values
 	}
-	h.Set("X-Request-Id", id)
+	setRequestID(h, p.x.endpoint, id)
 	p.x.response.Header = nil // the response's now
 	p.x.commit(p.x.response.Status)
 }

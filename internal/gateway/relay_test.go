@@ -23,7 +23,7 @@ const (
 	relayToken = `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}` + "\n\n"
 	relayEnd   = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
 	// anyPath is an endpoint whose events weir does not look into.
-	anyPath = "/v1/responses"
+	anyPath = "/v1/audio/speech"
 )
 
 // The request goes to the engine byte for byte, but for an alias, which is
