@@ -440,11 +440,18 @@ func TestBenchTooFast(t *testing.T) {
 
 // ^C writes every file with what was measured.
 func TestBenchInterrupted(t *testing.T) {
-	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
-	url := e.line("openai")
+	e := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
 	dir := t.TempDir()
-	p := start(t, "bench", url, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
-	time.Sleep(1500 * time.Millisecond) // there is nothing to wait for: the run says nothing until its end
+	p := start(t, "bench", e.openai, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
+	// What ends at once leaves the next ones in flight.
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if s := engineState(t, e.admin); s.Finished > 20 && s.Running > 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the engine never had twenty requests behind it and more before it")
+		}
+	}
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
