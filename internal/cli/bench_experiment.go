@@ -18,7 +18,7 @@ import (
 // Flags that the sections of an experiment may not hold: what a fleet decides
 // itself, and what says where to write or what else to be.
 var (
-	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record"}
+	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record", "calibrate"}
 	notEngine  = []string{"offline", "wire", "listen", "admin-listen", "name"}
 	notGateway = []string{"engine", "listen", "admin-listen", "config", "tls-cert", "tls-key", "h2c", "log-level"}
 )
