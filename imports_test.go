@@ -31,9 +31,9 @@ const directions = `
 	models:
 
 	# pure stages
-	internal/api: internal/infer
+	internal/api: internal/infer internal/sse
 	internal/anthropic: internal/api internal/infer
-	internal/openai: internal/api internal/infer internal/sse
+	internal/openai: internal/api internal/infer
 	internal/generate: internal/api internal/infer
 	internal/responses: internal/api internal/infer internal/openai internal/sse
 	internal/chat/jinja:
