@@ -58,14 +58,14 @@ func TestMain(m *testing.M) {
 
 // setup is a folder for sockets, and the ids of the sentence.
 type setup struct {
-	t      *testing.T
+	t      testing.TB
 	python string
 	wheel  string
 	dir    string
 	ids    []int
 }
 
-func newSetup(t *testing.T) *setup {
+func newSetup(t testing.TB) *setup {
 	s := &setup{t: t, python: os.Getenv("WEIR_PYTHON"), wheel: os.Getenv("WEIR_SGLANG_PARSERS")}
 	if s.python == "" {
 		s.python = "python3"
@@ -91,7 +91,7 @@ func newSetup(t *testing.T) *setup {
 
 // process is a running program whose lines are kept.
 type process struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	ended chan struct{}
 
@@ -290,7 +290,7 @@ func (g *gateway) want(ctx context.Context, ids, n int) error {
 // many runs streams at once, each of its own number of sentences, and gives how many
 // ids they are.
 func (g *gateway) many(ids, streams int) (total int) {
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range streams {
