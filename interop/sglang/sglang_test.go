@@ -3,12 +3,13 @@
 // Package sglang runs the built binary in the place of SGLang's TokenizerManager, on
 // the sockets of a scheduler made of what a real one is made of: libzmq, and SGLang's
 // own structures, codec and validation from its wheel. Only the model is missing
-// (sched.py).
+// (sched.py). It also runs SGLang's own HTTP server and TokenizerManager before such a
+// scheduler (server.py), with weir in front, and beside it.
 //
 //	go test -tags interop ./interop/sglang/
 //
-// WEIR_PYTHON names an interpreter with interop/requirements.txt and
-// interop/engines/requirements.txt installed, and WEIR_SGLANG_PARSERS a folder with
+// WEIR_PYTHON names an interpreter with the requirements.txt of interop,
+// interop/engines and this folder installed, and WEIR_SGLANG_PARSERS a folder with
 // SGLang's wheel (interop/parsers/requirements.txt).
 package sglang
 
