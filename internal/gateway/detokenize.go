@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+
 	"weir/internal/infer"
 	"weir/internal/stream"
 	"weir/internal/tokenizer"
@@ -11,7 +13,7 @@ import (
 // one has reached the client.
 func (x *exchange) startOutput() {
 	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
-		StopStrings: x.req.Stop, SkipSpecial: true, Keep: x.startReply(),
+		StopStrings: x.req.Stop, StopAfter: x.req.MinTokens, SkipSpecial: true, Keep: x.startReply(),
 	})
 	x.out, x.enc, x.tokens = x.out[:0], nil, 0
 	x.rec.FirstReceived = 0
@@ -23,7 +25,14 @@ func (x *exchange) startOutput() {
 func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
 	var stopped bool
-	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], c.IDs)
+	spoken := c.IDs
+	if x.endedBy(c) {
+		spoken = spoken[:len(spoken)-1]
+	}
+	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], spoken)
+	if !stopped {
+		x.used = len(c.IDs)
+	}
 	x.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
 		x.piece, stopped = x.detok.Finish(x.piece)
@@ -40,4 +49,19 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 		}
 	}
 	return stopped || c.Finish != nil
+}
+
+// endedBy says whether a cell's last id is one that ended the answer: an end id, or
+// one that the caller wants to stop at. Engines count it among their ids and leave
+// its text out; special ones have none, unless a parser looks for it.
+func (x *exchange) endedBy(c *stream.Cell) bool {
+	f := c.Finish
+	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || len(c.IDs) == 0 {
+		return false
+	}
+	last := c.IDs[len(c.IDs)-1]
+	if x.detok.Keeps(last) {
+		return false
+	}
+	return slices.Contains(x.req.StopIDs, last) || !x.req.IgnoreEOS && slices.Contains(x.folder.EOS, last)
 }
