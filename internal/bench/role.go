@@ -19,28 +19,43 @@ import (
 // InlineRole is the control that tokenizes on the request's goroutine.
 const InlineRole = "gateway-inline"
 
+// ExactRole is the engine of known times, which is told a cell.Exact.
+const ExactRole = "engine-exact"
+
 // roles are what a process of a cell can be when it is this program itself.
-func roles() map[string]func(*cell.Cell) error {
-	return map[string]func(*cell.Cell) error{
-		"engine-relay":         loadengine.RunRelay,
-		"engine-plane":         loadengine.RunPlane,
-		"engine-core":          loadengine.RunCore,
-		"gateway-reverseproxy": control.RunReverseProxy,
-		"gateway-latest":       control.RunLatest,
-		"gateway-single":       control.RunSingle,
-		InlineRole:             control.RunInline,
-		"client": func(c *cell.Cell) error {
+func roles() map[string]func(spec string) error {
+	return map[string]func(spec string) error{
+		"engine-relay":         told(loadengine.RunRelay),
+		"engine-plane":         told(loadengine.RunPlane),
+		"engine-core":          told(loadengine.RunCore),
+		ExactRole:              told(loadengine.RunExact),
+		"gateway-reverseproxy": told(control.RunReverseProxy),
+		"gateway-latest":       told(control.RunLatest),
+		"gateway-single":       told(control.RunSingle),
+		InlineRole:             told(control.RunInline),
+		"client": told(func(c *cell.Cell) error {
 			r, err := client.Run(c)
 			if err != nil {
 				return err
 			}
 			return json.NewEncoder(os.Stdout).Encode(r)
-		},
+		}),
 	}
 }
 
-// IsRole says whether arguments are those of a process of a cell: a role and
-// the cell as JSON.
+// told makes a role of what is told a T, as JSON.
+func told[T any](run func(*T) error) func(spec string) error {
+	return func(spec string) error {
+		t := new(T)
+		if err := json.Unmarshal([]byte(spec), t); err != nil {
+			return fmt.Errorf("what it is told: %w", err)
+		}
+		return run(t)
+	}
+}
+
+// IsRole says whether arguments are those of a process of a cell: a role, and
+// what it is told as JSON.
 func IsRole(args []string) bool { return len(args) == 2 && roles()[args[0]] != nil }
 
 // RunRole is a process of a cell. It serves until it is killed, but for the
@@ -50,12 +65,8 @@ func RunRole(role, spec string) error {
 	if run == nil {
 		return fmt.Errorf("unknown role %q; the roles are %s", role, strings.Join(slices.Sorted(maps.Keys(roles())), ", "))
 	}
-	c := new(cell.Cell)
-	if err := json.Unmarshal([]byte(spec), c); err != nil {
-		return fmt.Errorf("the cell: %w", err)
-	}
 	if _, err := RaiseFiles(); err != nil {
 		return err
 	}
-	return run(c)
+	return run(spec)
 }

@@ -116,7 +116,6 @@ type poller interface {
 	// polling, though a call may be under way; it must be called before the socket
 	// is closed or handed on.
 	poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error)
-	close()
 }
 
 // maxFrame is the size above which a buffer is not kept.

@@ -120,8 +120,9 @@ type Gateway struct {
 
 	// Of streams that have left net/http.
 	outputs  *outputs
-	polls    poller
-	hangups  watcher
+	sockets  sockets
+	polls    poller  // it, or a test's
+	hangups  watcher // likewise
 	returned *returnedConns
 	frames   sync.Pool // of *[]byte
 	workers  sync.Pool // of *worker, for first turns
@@ -146,8 +147,8 @@ func New(opts Options) *Gateway {
 	}
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
-	polls := newEpolls(cores, opts.Metrics)
-	g.polls, g.hangups = polls, newHangups(polls)
+	g.sockets = newSockets(cores, opts.Metrics)
+	g.polls, g.hangups = g.sockets, g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	if opts.PrefixCache > 0 {
 		g.prefix = tokenizer.NewPrefixCache(opts.PrefixCache)
@@ -175,7 +176,7 @@ func (g *Gateway) Close() {
 	g.returned.Close()
 	g.streams.Wait()
 	g.outputs.close()
-	g.polls.close()
+	g.sockets.Close()
 	g.tidy.stop()
 	g.pool.Close()
 }

@@ -50,21 +50,23 @@ type shard struct {
 // worker is what a goroutine that gives streams their turns has at hand, so that
 // the streams need not hold it.
 type worker struct {
-	frame  []byte        // the chunk being written
-	out    []byte        // what goes into it
-	piece  []byte        // the text at hand
-	events []parse.Event // and what it told
-	read   []byte        // what a relay's engine sends
-	turns  int           // since it last yielded
+	metrics *metrics.Metrics
+	frame   []byte        // the chunk being written
+	out     []byte        // what goes into it
+	piece   []byte        // the text at hand
+	events  []parse.Event // and what it told
+	read    []byte        // what a relay's engine sends
+	turns   int           // since it last yielded
 
 	// Not reported to the metrics yet, which all workers share.
 	writes, bytes int
 }
 
-// report is called before a worker waits.
-func (w *worker) report(m *metrics.Metrics) {
+// Idle is called before a worker waits. It implements epoll.Worker, as Turned
+// does.
+func (w *worker) Idle() {
 	if w.writes > 0 {
-		m.Wrote(w.writes, w.bytes)
+		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
 	}
 }
@@ -74,11 +76,11 @@ func (w *worker) report(m *metrics.Metrics) {
 // become a new stream must not wait for all that go on.
 const yieldTurns = 32
 
-// yield is called between turns.
-func (w *worker) yield(m *metrics.Metrics) {
+// Turned is called between turns.
+func (w *worker) Turned() {
 	if w.turns++; w.turns >= yieldTurns {
 		w.turns = 0
-		w.report(m)
+		w.Idle()
 		runtime.Gosched()
 	}
 }
@@ -165,14 +167,14 @@ func (s *shard) rouse() {
 
 func (s *shard) run() {
 	var batch []*exchange
-	var w worker
+	w := worker{metrics: s.metrics}
 	for s.take(&batch) {
 		for i, x := range batch {
 			batch[i] = nil
 			x.turn(&w)
-			w.yield(s.metrics)
+			w.Turned()
 		}
-		w.report(s.metrics)
+		w.Idle()
 	}
 }
 
@@ -224,10 +226,10 @@ func (x *exchange) drive() bool {
 	x.g.streams.Add(1)
 	w, _ := x.g.workers.Get().(*worker)
 	if w == nil {
-		w = new(worker)
+		w = &worker{metrics: x.g.opts.Metrics}
 	}
 	x.turn(w)
-	w.report(x.g.opts.Metrics)
+	w.Idle()
 	x.g.workers.Put(w)
 	return true
 }

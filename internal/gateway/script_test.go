@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/metrics"
 	"weir/internal/trace"
 )
 
@@ -315,15 +316,13 @@ func (memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err 
 	}, nil
 }
 
-func (memPolls) close() {}
-
 // notify is an edge.
 func (f *forward) notify() {
 	f.mu.Lock()
 	ready, hup := f.ready, f.hup
 	f.mu.Unlock()
 	if ready != nil {
-		ready(new(worker), hup)
+		ready(&worker{metrics: metrics.New()}, hup)
 	}
 }
 

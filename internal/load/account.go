@@ -28,6 +28,7 @@ type account struct {
 	e2eSent   latency.Recorder
 	slip      latency.Recorder
 	connect   latency.Recorder
+	late      latency.Recorder
 	cpuBefore time.Duration
 }
 
@@ -41,7 +42,7 @@ func newAccount(exact bool) *account {
 	a.r.Errors = map[Kind]int{}
 	a.r.Examples = map[Kind]string{}
 	for _, rec := range []*latency.Recorder{
-		&a.ttft, &a.answer, &a.tpot, &a.itl, &a.e2e, &a.ttftSent, &a.ansSent, &a.e2eSent, &a.slip, &a.connect,
+		&a.ttft, &a.answer, &a.tpot, &a.itl, &a.e2e, &a.ttftSent, &a.ansSent, &a.e2eSent, &a.slip, &a.connect, &a.late,
 	} {
 		*rec = latency.New(longestLatency)
 	}
@@ -84,6 +85,15 @@ func (a *account) add(s *Sample) {
 	r.Frames += int64(s.Frames)
 	r.Reads += int64(s.Reads)
 	r.Bytes += s.Bytes
+
+	r.Receive.Together += int64(s.Together)
+	for _, late := range s.late {
+		if late == unstamped {
+			r.Receive.Unstamped++
+		} else {
+			a.late.Add(late)
+		}
+	}
 
 	if a.first == 0 || s.Intended < a.first {
 		a.first = s.Intended
@@ -141,6 +151,7 @@ func (a *account) report() *Report {
 	r.TTFT, r.TTFTAnswer, r.TPOT, r.E2E = a.ttft.Judge(true), a.answer.Judge(true), a.tpot.Judge(true), a.e2e.Judge(true)
 	r.TTFTSent, r.TTFTAnswerSent, r.E2ESent = a.ttftSent.Judge(true), a.ansSent.Judge(true), a.e2eSent.Judge(true)
 	// The gaps of one stream are not independent of each other.
+	r.Receive.Late = a.late.Judge(false)
 	r.ITL, r.Slip, r.Connect = a.itl.Judge(false), a.slip.Judge(false), a.connect.Judge(false)
 	a.describe(&r)
 	r.Generator = a.generator(r.CPUSeconds, r.Elapsed)

@@ -9,39 +9,74 @@ import (
 // errFraming says that a response's HTTP framing is broken.
 var errFraming = errors.New("malformed HTTP framing")
 
+// source is what a connection's bytes come from. at is when they arrived, on the
+// clock of trace.Now. errAgain says that there are none yet.
+type source interface {
+	receive(p []byte) (n int, at int64, err error)
+}
+
+// errAgain says that more is awaited, of a connection that never waits.
+var errAgain = errors.New("nothing has arrived")
+
 // buffer is a connection's read buffer. Unlike bufio.Reader it hands out what
 // it holds in place and reads once at a time, so that the caller knows when
 // each byte arrived.
 type buffer struct {
-	src        io.Reader
+	src        source
 	data       []byte
 	start, end int
-	reads      int // reads that brought bytes
+	mark       int   // what is kept begins here while marked
+	marked     bool  // what was taken since the mark may be wanted again
+	at         int64 // when what was read last had arrived
+	reads      int   // reads that brought bytes
 }
 
 // errFull says that a line is longer than the buffer.
 var errFull = errors.New("line longer than the read buffer")
 
+// maxKept bounds what a buffer grows to for what is kept in it.
+const maxKept = 1 << 20
+
 // fill reads once; what is held stays, but may move.
 func (b *buffer) fill() error {
-	if b.start > 0 {
-		copy(b.data, b.data[b.start:b.end])
-		b.start, b.end = 0, b.end-b.start
+	from := b.start
+	if b.marked {
+		from = b.mark
+	}
+	if from > 0 {
+		copy(b.data, b.data[from:b.end])
+		b.start, b.end, b.mark = b.start-from, b.end-from, 0
 	}
 	if b.end == len(b.data) {
-		return errFull
+		if !b.marked || b.start == 0 || len(b.data) >= maxKept {
+			return errFull
+		}
+		b.data = append(b.data, make([]byte, len(b.data))...)
 	}
-	n, err := b.src.Read(b.data[b.end:])
-	b.end += n
+	n, at, err := b.src.receive(b.data[b.end:])
 	if n > 0 {
+		b.end += n
+		b.at = at
 		b.reads++
 		return nil
 	}
 	if err == nil {
 		err = io.ErrNoProgress
 	}
+	if !errors.Is(err, errAgain) {
+		b.at = at
+	}
 	return err
 }
+
+// keep marks the place up to which rewind goes back.
+func (b *buffer) keep() { b.mark, b.marked = b.start, true }
+
+// rewind takes back what was taken since keep.
+func (b *buffer) rewind() { b.start, b.marked = b.mark, false }
+
+// release forgets the mark.
+func (b *buffer) release() { b.marked = false }
 
 // held is what was read and not yet taken.
 func (b *buffer) held() []byte { return b.data[b.start:b.end] }
@@ -80,16 +115,6 @@ func (b *buffer) line() ([]byte, error) {
 	}
 }
 
-// Read implements io.Reader, for net/http's parser of the response head.
-func (b *buffer) Read(p []byte) (int, error) {
-	if b.start == b.end {
-		if err := b.fill(); err != nil {
-			return 0, err
-		}
-	}
-	return copy(p, b.take(min(len(p), b.end-b.start))), nil
-}
-
 // framing is how a body's end is told.
 type framing uint8
 
@@ -105,12 +130,13 @@ type body struct {
 	framing framing
 	left    int64 // bytes left of the chunk or of the length
 	inChunk bool  // a chunk's closing line end is due
+	inTail  bool  // the last chunk was read, and its trailers are due
 	frames  int   // chunks seen: what the server flushed apart
 }
 
 // next gives the next bytes of the body as far as they have arrived; they hold
 // until the next call. io.EOF is the body's proper end, io.ErrUnexpectedEOF a
-// connection that was closed before it.
+// connection that was closed before it. After errAgain it goes on where it was.
 func (b *body) next() ([]byte, error) {
 	switch b.framing {
 	case framedByLength:
@@ -157,6 +183,9 @@ func (b *body) chunk() error {
 	if b.left > 0 {
 		return nil
 	}
+	if b.inTail {
+		return b.trailers()
+	}
 	if b.inChunk {
 		line, err := b.src.crlf()
 		if err != nil {
@@ -179,7 +208,13 @@ func (b *body) chunk() error {
 		b.inChunk = true
 		return nil
 	}
-	for { // trailers
+	b.inTail = true
+	return b.trailers()
+}
+
+// trailers reads what follows the last chunk.
+func (b *body) trailers() error {
+	for {
 		line, err := b.src.crlf()
 		if err != nil || len(line) == 0 {
 			return err

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weir/internal/sock"
+	"weir/internal/trace"
 )
 
 // readBuffer is the size of a connection's read buffer. It bounds header lines
@@ -22,36 +25,58 @@ const readBuffer = 8 << 10
 // conn is one connection to the server and its read buffer. It belongs to one
 // goroutine at a time.
 type conn struct {
-	net.Conn
-	raw  syscall.RawConn // nil over TLS
-	buf  buffer
-	slow throttle
+	net.Conn         // nil where the connection is polled
+	socket   *socket // nil where it is read by the goroutine of its request
+	raw      syscall.RawConn
+	buf      buffer
+	slow     throttle
+	late     []int64 // of each read, ns since its last byte arrived, or unstamped
+}
+
+// unstamped is in place of the lateness of a read without a kernel's stamp.
+const unstamped = -1
+
+// Close closes the connection.
+func (cn *conn) Close() error {
+	if cn.socket != nil {
+		return cn.socket.close()
+	}
+	return cn.Conn.Close()
+}
+
+// reading is a source that waits. What it reads has arrived when it was read.
+type reading struct{ io.Reader }
+
+func (r reading) receive(p []byte) (n int, at int64, err error) {
+	n, err = r.Read(p)
+	return n, trace.Now(), err
 }
 
 // throttle reads at a bounded rate when it has one.
 type throttle struct {
-	src  io.Reader
+	src  source
 	rate int // bytes per second; 0 reads as fast as bytes come
 }
 
 // quantum is how often a throttled reader reads.
 const quantum = 20 * time.Millisecond
 
-// Read implements io.Reader.
-func (t *throttle) Read(p []byte) (int, error) {
+// receive implements source.
+func (t *throttle) receive(p []byte) (n int, at int64, err error) {
 	if t.rate <= 0 {
-		return t.src.Read(p)
+		return t.src.receive(p)
 	}
 	most := max(1, int(float64(t.rate)*quantum.Seconds()))
-	n, err := t.src.Read(p[:min(len(p), most)])
+	n, _, err = t.src.receive(p[:min(len(p), most)])
 	time.Sleep(time.Duration(n) * time.Second / time.Duration(t.rate))
-	return n, err
+	return n, trace.Now(), err
 }
 
 // client keeps idle connections to one server.
 type client struct {
 	target *target
 	rcvbuf int
+	poller *poller // nil where each connection is read by a goroutine
 
 	mu   sync.Mutex
 	idle []*conn
@@ -96,13 +121,16 @@ func (c *client) close() {
 }
 
 func (c *client) dial(ctx context.Context) (*conn, error) {
-	d := net.Dialer{Control: c.small}
+	d := net.Dialer{Control: c.prepare}
 	plain, err := d.DialContext(ctx, "tcp", c.target.addr)
 	if err != nil {
 		return nil, err
 	}
 	cn := &conn{Conn: plain}
 	tcp, isTCP := plain.(*net.TCPConn)
+	if c.poller != nil && isTCP {
+		return c.poller.conn(tcp)
+	}
 	if c.target.tls {
 		secure := tls.Client(plain, &tls.Config{ServerName: c.target.server, NextProtos: []string{"http/1.1"}})
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -116,7 +144,7 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 			return nil, err
 		}
 	}
-	cn.slow.src = cn.Conn
+	cn.slow.src = reading{cn.Conn}
 	cn.buf = buffer{src: &cn.slow, data: make([]byte, readBuffer)}
 	return cn, nil
 }
@@ -124,26 +152,30 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 // smallSegment is the least segment every path carries, in bytes.
 const smallSegment = 536
 
-// small makes a socket hold little, where that was asked for, before it
-// connects: its receive buffer bounds the window it announces, and small
-// segments bound what the sender's kernel keeps for it, which over a loopback
-// device with its segments of 64 KB would be 3 MB.
-func (c *client) small(_, _ string, raw syscall.RawConn) error {
-	if c.rcvbuf == 0 {
-		return nil
+// prepare sets a socket's options before it connects.
+func (c *client) prepare(_, _ string, raw syscall.RawConn) (err error) {
+	if e := raw.Control(func(fd uintptr) {
+		if c.poller != nil {
+			err = sock.Stamp(int(fd))
+		}
+		if err == nil && c.rcvbuf > 0 {
+			err = small(int(fd), c.rcvbuf)
+		}
+	}); e != nil {
+		return e
 	}
-	var buffer, segment error
-	if err := raw.Control(func(fd uintptr) {
-		buffer = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, c.rcvbuf)
-		segment = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, smallSegment)
-	}); err != nil {
-		return err
+	return err
+}
+
+// small makes a socket hold little: its receive buffer bounds the window it
+// announces, and small segments bound what the sender's kernel keeps for it,
+// which over a loopback device with its segments of 64 KB would be 3 MB.
+func small(fd, size int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
+		return fmt.Errorf("set receive buffer: %w", err)
 	}
-	if buffer != nil {
-		return fmt.Errorf("set receive buffer: %w", buffer)
-	}
-	if segment != nil {
-		return fmt.Errorf("set segment size: %w", segment)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, smallSegment); err != nil {
+		return fmt.Errorf("set segment size: %w", err)
 	}
 	return nil
 }
@@ -156,17 +188,26 @@ func (cn *conn) quiet() bool {
 	if cn.buf.start != cn.buf.end {
 		return false
 	}
+	if cn.socket != nil {
+		return cn.socket.quiet()
+	}
 	if cn.raw == nil {
 		return true
 	}
-	var one [1]byte
-	var err error
-	if e := cn.raw.Read(func(fd uintptr) bool {
-		_, _, err = unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	nothing := false
+	if err := cn.raw.Read(func(fd uintptr) bool {
+		nothing = empty(int(fd))
 		return true
-	}); e != nil {
+	}); err != nil {
 		return false
 	}
+	return nothing
+}
+
+// empty says that a socket is open and has nothing to read.
+func empty(fd int) bool {
+	var one [1]byte
+	_, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return errors.Is(err, unix.EAGAIN)
 }
 

@@ -1,10 +1,12 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -13,8 +15,11 @@ import (
 	"weir/internal/trace"
 )
 
-// exchange carries out one request after another, in the goroutine that calls
-// it; what it allocated for one serves the next.
+// exchange carries out one request after another; what it allocated for one
+// serves the next. A goroutine of its own sends the request and settles how it
+// ended. What arrives is taken in by turns: where the connection is polled, they
+// are the poller's, each ending where more is awaited; otherwise one turn of the
+// same goroutine waits for everything.
 type exchange struct {
 	plan   *Plan
 	client *client
@@ -27,13 +32,36 @@ type exchange struct {
 	id      string // its X-Request-Id
 	ask     ask
 	bodyBuf []byte // of a response that is not a stream
+
+	// Of the request at hand.
+	ctx     context.Context // of the run, for the turns
+	stage   stage
+	body    body
+	keep    bool  // the connection may be used again
+	sendErr error // the request could not be written
+	stopAt  int
+	over    chan struct{} // where polled: the turns are over
+	timer   *time.Timer
 }
+
+// stage is what a turn reads next.
+type stage uint8
+
+const (
+	readingHead stage = iota
+	readingStream
+	readingWhole
+)
+
+// errOver ends the turns of a request.
+var errOver = errors.New("the response is over")
 
 // maxBody bounds a response that is not a stream.
 const maxBody = 64 << 20
 
 func newExchange(p *Plan, c *client, words *content.Words) *exchange {
-	x := &exchange{plan: p, client: c}
+	x := &exchange{plan: p, client: c, over: make(chan struct{}, 1), timer: time.NewTimer(0)}
+	x.timer.Stop()
 	x.sample.whole = p.NoStream
 	x.judge = judge{
 		sample:    &x.sample,
@@ -55,23 +83,30 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s.Started = trace.Now()
 	x.judge.reset()
 	x.events = sse.Parser{Max: maxBody}
+	x.ctx, x.keep = ctx, false
 
 	cn, reused, err := x.client.get(ctx)
 	if err != nil {
 		s.LastByte = trace.Now()
-		x.broken(ctx, KindConnect, err)
+		x.broken(KindConnect, err)
 		return
 	}
 	s.Reused = reused
-	_ = cn.SetDeadline(time.Now().Add(x.plan.Timeout)) // fails only when closed
-	// Ending the run wakes whatever read or write is under way.
-	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
-	keep := x.converse(ctx, cn)
+	if cn.socket != nil {
+		x.polled(ctx, cn)
+	} else {
+		_ = cn.SetDeadline(time.Now().Add(x.plan.Timeout)) // fails only when closed
+		// Ending the run wakes whatever read or write is under way.
+		stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
+		x.converse(ctx, cn)
+		x.keep = stop() && x.keep
+	}
 	s.Reads = cn.buf.reads
+	s.late, cn.late = cn.late, s.late[:0]
 	if s.LastByte == 0 {
 		s.LastByte = trace.Now()
 	}
-	if !stop() || !keep {
+	if !x.keep {
 		_ = cn.Close()
 		return
 	}
@@ -79,89 +114,165 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	x.client.put(cn)
 }
 
-// converse writes the request and reads the response, and says whether the
-// connection may be used again.
-func (x *exchange) converse(ctx context.Context, cn *conn) (keep bool) {
-	s := &x.sample
+// begin makes ready for the response to a request that is about to be sent.
+func (x *exchange) begin(ctx context.Context, cn *conn) {
 	cn.slow.rate = 0
-	s.Sent = trace.Now()
-	_, sendErr := cn.Write(x.wire)
+	x.ctx, x.stage, x.keep, x.sendErr, x.stopAt = ctx, readingHead, false, nil, x.plan.StopReadingAfter
+	x.sample.Sent = trace.Now()
+}
+
+// converse writes the request and reads the response, waiting for both.
+func (x *exchange) converse(ctx context.Context, cn *conn) {
+	x.begin(ctx, cn)
 	// A server may refuse before it has read everything; its answer says more
 	// than the failed write.
-	err := cn.buf.fill()
-	s.FirstByte = trace.Now()
+	_, x.sendErr = cn.Write(x.wire)
+	x.turn(cn)
+}
+
+// polled does the same on a socket that the poller reads.
+func (x *exchange) polled(ctx context.Context, cn *conn) {
+	x.timer.Reset(x.plan.Timeout)
+	x.begin(ctx, cn)
+	x.sendErr = cn.socket.write(ctx, x.timer, x.wire)
+	if errors.Is(x.sendErr, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+		x.broken(kindOf(os.ErrDeadlineExceeded, true), os.ErrDeadlineExceeded)
+		return
+	}
+	if !cn.socket.listen(x, cn) {
+		why := os.ErrDeadlineExceeded
+		select {
+		case <-x.over:
+			why = nil
+		case <-x.timer.C:
+		case <-ctx.Done():
+		}
+		if why != nil && !cn.socket.leave(x) {
+			x.keep = false
+			x.broken(KindTimeout, why)
+		}
+	}
+	x.timer.Stop()
+}
+
+// turn takes in what has arrived, and says whether the response is over. It is
+// not where the connection never waits and more is to come.
+func (x *exchange) turn(cn *conn) (over bool) {
+	for {
+		var err error
+		switch x.stage {
+		case readingHead:
+			err = x.head(cn)
+		case readingStream:
+			err = x.stream()
+		case readingWhole:
+			err = x.whole()
+		}
+		if err != nil {
+			return !errors.Is(err, errAgain)
+		}
+	}
+}
+
+// head reads the response's head.
+func (x *exchange) head(cn *conn) error {
+	s := &x.sample
 	var h head
+	var err error
+	if s.FirstByte == 0 {
+		err = cn.buf.fill()
+	}
 	if err == nil {
+		s.FirstByte = cmp.Or(s.FirstByte, cn.buf.at)
 		h, err = readHead(&cn.buf)
+	}
+	if errors.Is(err, errAgain) {
+		return err
 	}
 	if err != nil {
 		s.FirstByte = 0
 		kind := kindOf(err, true)
-		if sendErr != nil && kind != KindTimeout {
-			kind, err = KindSend, sendErr
+		if x.sendErr != nil && kind != KindTimeout {
+			kind, err = KindSend, x.sendErr
 		}
-		x.broken(ctx, kind, err)
-		return false
+		x.broken(kind, err)
+		return errOver
 	}
 	s.Status = h.status
 	if h.requestID != "" {
 		s.RequestID = h.requestID
 	}
 	cn.slow.rate = x.plan.ReadRate
-	b := h.body(&cn.buf)
+	x.body = h.body(&cn.buf)
+	x.keep = h.keep && x.sendErr == nil
 	switch {
 	case h.status == 200 && !x.plan.NoStream && strings.HasPrefix(h.contentType, "text/event-stream"):
-		keep = x.stream(ctx, &b)
+		x.stage = readingStream
 	case h.status != 200 || strings.HasPrefix(h.contentType, "application/json"):
-		keep = x.whole(ctx, &b)
+		x.stage, x.bodyBuf = readingWhole, x.bodyBuf[:0]
 	default:
+		x.keep = false
 		s.fail(KindContentType, fmt.Sprintf("%q", h.contentType))
+		return errOver
 	}
-	s.Frames = b.frames
-	return keep && h.keep && sendErr == nil
+	return nil
 }
 
-// stream reads a body of events.
-func (x *exchange) stream(ctx context.Context, b *body) (keep bool) {
+// stream reads what has arrived of a body of events.
+func (x *exchange) stream() error {
 	s, j := &x.sample, &x.judge
-	stopAt := x.plan.StopReadingAfter
-	for {
-		data, err := b.next()
-		now := trace.Now()
-		if err != nil {
-			s.LastByte = now
-			if !errors.Is(err, io.EOF) {
-				x.broken(ctx, kindOf(err, false), err)
-				return false
-			}
+	data, err := x.body.next()
+	s.Frames = x.body.frames
+	if errors.Is(err, errAgain) {
+		return err
+	}
+	now := x.body.src.at
+	if err != nil {
+		s.LastByte = now
+		if errors.Is(err, io.EOF) {
 			j.end(x.events.Partial())
-			return true
+			return errOver
 		}
-		s.Bytes += int64(len(data))
-		x.events.Feed(data)
-		for ev, ok := x.events.Next(); ok; ev, ok = x.events.Next() {
-			texts := s.TextEvents
-			j.event(ev, now)
-			if x.plan.KeepChunks && s.TextEvents > texts {
-				s.Chunks = append(s.Chunks, now)
-			}
-		}
-		if err := x.events.Err(); err != nil {
-			s.fail(KindBadEvent, err.Error())
-			return false
-		}
-		if n := x.plan.HangUpAfter; n > 0 && s.Tokens >= n && !s.Done {
-			s.Outcome = Abandoned
-			return false
-		}
-		if stopAt > 0 && s.Tokens >= stopAt {
-			stopAt = 0
-			if !x.stopReading(ctx) {
-				s.Outcome = Abandoned
-				return false
-			}
+		return x.lost(err)
+	}
+	s.Bytes += int64(len(data))
+	x.events.Feed(data)
+	for ev, ok := x.events.Next(); ok; ev, ok = x.events.Next() {
+		texts := s.TextEvents
+		j.event(ev, now)
+		if x.plan.KeepChunks && s.TextEvents > texts {
+			s.Chunks = append(s.Chunks, now)
 		}
 	}
+	if err := x.events.Err(); err != nil {
+		x.keep = false
+		s.fail(KindBadEvent, err.Error())
+		return errOver
+	}
+	if n := x.plan.HangUpAfter; n > 0 && s.Tokens >= n && !s.Done {
+		return x.abandon()
+	}
+	if x.stopAt > 0 && s.Tokens >= x.stopAt {
+		x.stopAt = 0
+		if !x.stopReading(x.ctx) {
+			return x.abandon()
+		}
+	}
+	return nil
+}
+
+// lost ends a response whose connection failed.
+func (x *exchange) lost(err error) error {
+	x.keep = false
+	x.broken(kindOf(err, false), err)
+	return errOver
+}
+
+// abandon hangs up.
+func (x *exchange) abandon() error {
+	x.keep = false
+	x.sample.Outcome = Abandoned
+	return errOver
 }
 
 // stopReading waits as the plan asks, and says whether to read on.
@@ -173,47 +284,46 @@ func (x *exchange) stopReading(ctx context.Context) (resume bool) {
 	return pause(ctx, x.plan.StopReadingFor)
 }
 
-// whole reads a body that is not a stream: an answer, or a refusal.
-func (x *exchange) whole(ctx context.Context, b *body) (keep bool) {
+// whole reads what has arrived of a body that is not a stream: an answer, or a
+// refusal.
+func (x *exchange) whole() error {
 	s := &x.sample
-	x.bodyBuf = x.bodyBuf[:0]
-	for {
-		data, err := b.next()
-		s.LastByte = trace.Now()
-		s.Bytes += int64(len(data))
-		x.bodyBuf = append(x.bodyBuf, data...)
-		if len(x.bodyBuf) > maxBody {
-			s.fail(KindFraming, fmt.Sprintf("a body of more than %d bytes", maxBody))
-			return false
-		}
-		if err == nil {
-			continue
-		}
-		if !errors.Is(err, io.EOF) {
-			x.broken(ctx, kindOf(err, false), err)
-			return false
-		}
-		if s.Status != 200 {
-			x.judge.refuse(s.Status, x.bodyBuf)
-			return true
-		}
+	data, err := x.body.next()
+	s.Frames = x.body.frames
+	if errors.Is(err, errAgain) {
+		return err
+	}
+	s.LastByte = x.body.src.at
+	s.Bytes += int64(len(data))
+	x.bodyBuf = append(x.bodyBuf, data...)
+	switch {
+	case len(x.bodyBuf) > maxBody:
+		x.keep = false
+		s.fail(KindFraming, fmt.Sprintf("a body of more than %d bytes", maxBody))
+	case err == nil:
+		return nil
+	case !errors.Is(err, io.EOF):
+		return x.lost(err)
+	case s.Status != 200:
+		x.judge.refuse(s.Status, x.bodyBuf)
+	default:
 		x.judge.whole(x.bodyBuf, s.LastByte)
 		if !x.plan.NoStream && x.judge.fault.kind != KindErrorEvent {
 			s.fail(KindContentType, "a JSON answer where a stream was asked for")
-			return true
+		} else {
+			x.judge.end(false)
 		}
-		x.judge.end(false)
-		return true
 	}
+	return errOver
 }
 
 // broken settles the outcome of a request whose connection failed. What the
 // server said before it outranks how it then hung up; the end of the run is
 // nobody's fault.
-func (x *exchange) broken(ctx context.Context, kind Kind, err error) {
+func (x *exchange) broken(kind Kind, err error) {
 	s := &x.sample
 	switch {
-	case ctx.Err() != nil:
+	case x.ctx.Err() != nil:
 		s.Outcome = Unfinished
 	case x.judge.fault.kind == KindErrorEvent:
 		s.fail(KindErrorEvent, x.judge.fault.detail+"; then "+string(kind))

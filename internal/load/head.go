@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 )
 
@@ -19,9 +20,16 @@ type head struct {
 const maxHeadLines = 256
 
 // readHead reads the head of the final response; interim ones are passed over.
+// After errAgain it is called again.
 func readHead(b *buffer) (head, error) {
 	for {
+		b.keep()
 		h, err := readOneHead(b)
+		if errors.Is(err, errAgain) {
+			b.rewind()
+			return h, err
+		}
+		b.release()
 		if err != nil || h.status >= 200 || h.status == 101 {
 			return h, err
 		}

@@ -146,6 +146,9 @@ func (j *judge) content(now int64) {
 		s.FirstContent = now
 	} else {
 		s.gaps = append(s.gaps, now-s.LastToken)
+		if now == s.LastToken {
+			s.Together++
+		}
 	}
 	s.LastToken = now
 	if len(j.chunk.text) == 0 {

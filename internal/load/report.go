@@ -104,6 +104,9 @@ type Report struct {
 	Slip    latency.Judged `json:"slip_ms"`
 	Connect latency.Judged `json:"connect_ms"`
 
+	// Receive says how the times of what was received were taken.
+	Receive Receive `json:"receive"`
+
 	// Realised is the arrival process as it was intended by the schedule.
 	Realised Arrivals `json:"realised"`
 	// Steady is the part of the run in which load and answers were in balance.

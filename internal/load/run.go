@@ -97,6 +97,11 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if r.message.prompts, err = newPrompts(&r.plan); err != nil {
 		return nil, err
 	}
+	receive := r.listen()
+	if r.client.poller != nil {
+		defer r.client.poller.close()
+		defer r.client.close() // before it
+	}
 	r.account = newAccount(r.message.prompts.exact)
 	started := time.Now()
 	if r.plan.Concurrency > 0 {
@@ -105,6 +110,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		return nil, err
 	}
 	report := r.account.report()
+	report.Receive.Stamps, report.Receive.Why = receive.Stamps, receive.Why
 	report.InputTokensExact = r.message.prompts.exact
 	if plan.Workload != nil {
 		report.Workload, report.Skipped = string(plan.Workload.Kind), r.skipped

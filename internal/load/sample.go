@@ -55,7 +55,8 @@ const (
 )
 
 // Sample is the record of one request. Stamps are nanoseconds of trace.Now;
-// zero means the moment never came.
+// zero means the moment never came. What is received is stamped by the kernel, as
+// the package documentation says, and otherwise when it was read.
 type Sample struct {
 	// Index counts the run's requests from 0.
 	Index int
@@ -65,17 +66,18 @@ type Sample struct {
 	Intended  int64 // when the arrival process wanted it sent
 	Started   int64 // when the generator took it up
 	Sent      int64 // connected, right before writing
-	FirstByte int64 // first byte of the response read
-	// FirstContent is the first content of any channel read: answer, reasoning,
+	FirstByte int64 // first byte of the response received
+	// FirstContent is the first content of any channel: answer, reasoning,
 	// refusal or tool call.
 	FirstContent int64
-	FirstToken   int64 // first answer text read
-	LastToken    int64 // last content of any channel read
-	LastByte     int64 // last byte read
+	FirstToken   int64 // first answer text
+	LastToken    int64 // last content of any channel
+	LastByte     int64 // last byte
 
 	Status       int   // HTTP status, 0 when no head was read
 	Events       int   // events with data, [DONE] included
 	TextEvents   int   // events with content
+	Together     int   // those of them that one read brought with the one before
 	Frames       int   // chunks of the HTTP framing
 	Reads        int   // reads of the socket that brought bytes
 	Bytes        int64 // of the body
@@ -108,6 +110,7 @@ type Sample struct {
 	Chunks []int64
 
 	gaps  []int64 // ns between events with content
+	late  []int64 // ns from arrival to reading, of each read
 	whole bool    // not a stream: its text has no times of its own
 }
 
@@ -137,7 +140,7 @@ func (s *Sample) Streamed() bool { return !s.whole }
 
 // reset makes the sample ready for another request and keeps its storage.
 func (s *Sample) reset(index int, intended int64) {
-	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], whole: s.whole}
+	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], late: s.late[:0], whole: s.whole}
 }
 
 // fail settles the outcome as errored.

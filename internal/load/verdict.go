@@ -193,6 +193,9 @@ func (r *Report) trust(b *strings.Builder) {
 		fmt.Fprintf(b, "steady      %s to %s: %.2f/s arriving, %.2f/s ending, %.1f in flight (%.1f by Little's law)\n",
 			seconds(s.From), seconds(s.To), s.Arriving, s.Ending, s.InFlight, s.Little)
 	}
+	if r.Stream {
+		r.Receive.describe(b, r.TextEvents)
+	}
 	g := r.Generator
 	fmt.Fprintf(b, "generator   %.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms\n",
 		r.CPUSeconds, 100*g.CPUShare, g.Cores, r.CPUPerEvent, g.SchedP99, g.GCs, g.PauseMax)

@@ -28,7 +28,7 @@ func (c wireConn) Write(p []byte) (int, error) { return len(p), nil }
 // memoryConn gives a connection that answers with what r has.
 func memoryConn(r io.Reader) *conn {
 	cn := &conn{Conn: wireConn{Reader: r}}
-	cn.slow.src = cn.Conn
+	cn.slow.src = reading{cn.Conn}
 	cn.buf = buffer{src: &cn.slow, data: make([]byte, readBuffer)}
 	return cn
 }
@@ -86,7 +86,7 @@ func FuzzChunked(f *testing.F) {
 		if cut < 0 || cut > len(wire) {
 			cut = 0
 		}
-		src := &buffer{data: make([]byte, 4096), src: io.MultiReader(strings.NewReader(wire[:cut]), strings.NewReader(wire[cut:]))}
+		src := &buffer{data: make([]byte, 4096), src: reading{io.MultiReader(strings.NewReader(wire[:cut]), strings.NewReader(wire[cut:]))}}
 		b := body{src: src, framing: framedByChunks}
 		var got []byte
 		var err error

@@ -26,8 +26,8 @@ const (
 	StageEngine    = "engine"        // an engine's time that it does not tell apart
 	StageOutput    = "engine output" // until the first output was sent
 	StagePath      = "output path"   // until the gateway wrote it
-	StageDelivery  = "delivery"      // until the client read it
-	StageDecode    = "decode"        // until the last content was read
+	StageDelivery  = "delivery"      // until the client received it
+	StageDecode    = "decode"        // until the last content was received
 	StageEnd       = "end"           // until the last byte was
 )
 
@@ -66,7 +66,9 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 	}
 	r.engine(until)
 	if r.Gateway != nil {
-		until(StagePath, r.FirstFlushed)
+		// The client's kernel has the bytes before the gateway's write returns, and
+		// much before where the gateway loses its core inside of it.
+		until(StagePath, min(r.FirstFlushed, cmp.Or(r.FirstContent, r.FirstFlushed)))
 	}
 	until(StageDelivery, r.FirstContent)
 	until(StageDecode, r.LastToken)

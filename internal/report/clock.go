@@ -77,7 +77,9 @@ func settle(rows []Row) Clock {
 		if g := r.Gateway; g != nil {
 			same = same && g.sameClock
 			gateway.after(g.Arrival, r.Sent)
-			gateway.before(g.FirstFlushed, r.FirstContent)
+			// A write returns after the other kernel has its bytes: it is what came before
+			// it that cannot be after their arrival.
+			gateway.before(g.FirstReceived, r.FirstContent)
 			continue
 		}
 		server.after(epoch(r.Server.Received), r.Sent)

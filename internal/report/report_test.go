@@ -164,7 +164,7 @@ func TestClock(t *testing.T) {
 			truth[i] = sent + there
 			rows[i].Sample = *sample(i, sent)
 			rows[i].FirstContent = truth[i] + 1e8 + back
-			rows[i].Gateway = &Record{Arrival: truth[i] + skew, FirstFlushed: truth[i] + 1e8 + skew}
+			rows[i].Gateway = &Record{Arrival: truth[i] + skew, FirstReceived: truth[i] + 1e8 + skew}
 		}
 		o := settle(rows).Gateway
 		if o.Contradicted {
@@ -172,7 +172,7 @@ func TestClock(t *testing.T) {
 		}
 		for i := range rows {
 			got := o.apply(rows[i].Gateway.Arrival)
-			if o.Add != 0 && (got < rows[i].Sent || o.apply(rows[i].Gateway.FirstFlushed) > rows[i].FirstContent) {
+			if o.Add != 0 && (got < rows[i].Sent || o.apply(rows[i].Gateway.FirstReceived) > rows[i].FirstContent) {
 				t.Fatalf("%d of %d: %d, sent at %d", i, len(rows), got, rows[i].Sent)
 			}
 			if off := got - truth[i]; o.Add != 0 && max(off, -off) > o.Uncertain+1 {
@@ -181,11 +181,11 @@ func TestClock(t *testing.T) {
 		}
 	})
 	// The clock of one boot is the same clock, whatever the network did.
-	rows := []Row{{Sample: *sample(0, 1e18), Gateway: &Record{Arrival: 1e18 - 50, FirstFlushed: 1e18 + 100, sameClock: true}}}
+	rows := []Row{{Sample: *sample(0, 1e18), Gateway: &Record{Arrival: 1e18 - 50, FirstReceived: 1e18 + 100, sameClock: true}}}
 	if c := settle(rows); c.Gateway != (Offset{}) {
 		t.Errorf("%+v", c)
 	}
-	set := []Row{{Sample: *sample(0, 1e18), Gateway: &Record{Arrival: 5e17, FirstFlushed: 5e17 + 1}}, {Sample: *sample(1, 1e18), Gateway: &Record{Arrival: 6e17, FirstFlushed: 6e17 + 1}}}
+	set := []Row{{Sample: *sample(0, 1e18), Gateway: &Record{Arrival: 5e17, FirstReceived: 5e17 + 1}}, {Sample: *sample(1, 1e18), Gateway: &Record{Arrival: 6e17, FirstReceived: 6e17 + 1}}}
 	if c := settle(set); !c.Gateway.Contradicted {
 		t.Errorf("a clock that was set: %+v", c)
 	}

@@ -36,6 +36,9 @@ func readAnchor() (time.Time, int64) {
 // Now reads the timeline's clock: CLOCK_MONOTONIC in nanoseconds.
 func Now() int64 { return anchorMono + int64(time.Since(anchorTime)) }
 
+// At gives the stamp of a time that was read from the clock in this process.
+func At(t time.Time) int64 { return anchorMono + int64(t.Sub(anchorTime)) }
+
 // Wall gives the wall time of a stamp.
 func Wall(stamp int64) time.Time { return anchorTime.Add(time.Duration(stamp - anchorMono)) }
 

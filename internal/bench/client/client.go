@@ -16,13 +16,13 @@ import (
 	"net"
 	"runtime"
 	"time"
-	"unsafe"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
 	"weir/internal/bench/cell"
 	"weir/internal/bench/proc"
+	"weir/internal/sock"
 )
 
 // client opens the streams of a cell and reads them on one thread.
@@ -44,7 +44,8 @@ type client struct {
 	events    int
 	negative  int // delays below zero
 	unstamped int // reads
-	recv      receiver
+	recv      sock.Receiver
+	buf       []byte
 
 	// Of the read at hand.
 	reading int   // the stream
@@ -85,25 +86,13 @@ func Run(c *cell.Cell) (*Result, error) {
 	if k.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	k.recv.init(256 << 10)
-	if err := k.enableStamps(); err != nil {
+	k.buf = make([]byte, 256<<10)
+	stop, err := sock.Stamps()
+	if err != nil {
 		return nil, err
 	}
+	defer stop()
 	return k.run()
-}
-
-// enableStamps makes the kernel stamp packets, which it begins to do some time
-// after the first socket asked for it, and stops doing when there is none.
-func (k *client) enableStamps() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("socket: %w", err)
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-		return fmt.Errorf("SO_TIMESTAMPNS: %w", err)
-	}
-	time.Sleep(50 * time.Millisecond) // the socket stays open as long as the process
-	return nil
 }
 
 // newHistogram holds microseconds up to two minutes.
@@ -189,8 +178,8 @@ func (k *client) open(n int) error {
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-		return fmt.Errorf("SO_TIMESTAMPNS: %w", err)
+	if err := sock.Stamp(fd); err != nil {
+		return err
 	}
 	if err := unix.Connect(fd, &k.addr); err != nil {
 		return fmt.Errorf("connect %s: %w", k.cell.Gateway, err)
@@ -245,15 +234,12 @@ func (k *client) poll(wait int) error {
 // read reads once; what is left makes the socket ready again.
 func (k *client) read(n int) {
 	s := &k.streams[n]
-	b, at, err := k.recv.receive(s.fd)
+	m, at, err := k.recv.TryReceive(s.fd, k.buf)
 	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-		return
-	case err != nil:
+	case err != nil, m == 0:
 		k.end(s, err)
 		return
-	case len(b) == 0:
-		k.end(s, nil)
+	case m < 0:
 		return
 	}
 	if at == 0 {
@@ -264,7 +250,7 @@ func (k *client) read(n int) {
 	k.reading, k.at = n, at
 	k.within = at >= k.from && at < k.to && k.from != 0
 	chunks, events := s.response.chunks, s.account.events
-	err = s.response.feed(b, k.onEvent)
+	err = s.response.feed(k.buf[:m], k.onEvent)
 	if k.within {
 		k.chunks += s.response.chunks - chunks
 		k.events += s.account.events - events
@@ -307,41 +293,4 @@ func (k *client) end(s *clientStream, broken error) {
 	delete(k.byFD, int32(s.fd))
 	unix.Close(s.fd)
 	k.live--
-}
-
-// receiver reads sockets together with the kernel's receive stamp.
-type receiver struct {
-	buf []byte
-	oob [64]byte
-	iov unix.Iovec
-	msg unix.Msghdr
-}
-
-func (r *receiver) init(size int) {
-	r.buf = make([]byte, size)
-	r.iov.Base = &r.buf[0]
-	r.iov.SetLen(size)
-	r.msg.Iov = &r.iov
-	r.msg.SetIovlen(1)
-	r.msg.Control = &r.oob[0]
-}
-
-// receive reads once. at is CLOCK_REALTIME of the last segment read, 0 where
-// the kernel gave no stamp.
-func (r *receiver) receive(fd int) (b []byte, at int64, err error) {
-	r.msg.SetControllen(len(r.oob))
-	// The socket does not block, so the scheduler need not know.
-	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.msg)), 0)
-	if errno != 0 {
-		return nil, 0, errno
-	}
-	if n == 0 {
-		return nil, 0, nil
-	}
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&r.oob[0]))
-	if r.msg.Controllen < unix.SizeofCmsghdr || h.Level != unix.SOL_SOCKET || h.Type != unix.SO_TIMESTAMPNS {
-		return r.buf[:n], 0, nil
-	}
-	ts := (*unix.Timespec)(unsafe.Pointer(&r.oob[unix.CmsgLen(0)]))
-	return r.buf[:n], ts.Nano(), nil
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"strconv"
 
@@ -60,33 +59,10 @@ func RunRelay(c *cell.Cell) error {
 	if c.Load.Rate > 0 || c.Load.Idle {
 		e.sched = cell.NewSchedule(c.Load, c.Times)
 	}
-	if err := e.listen(); err != nil {
+	if e.epoll, e.listener, err = listenEpoll(c.Engine); err != nil {
 		return err
 	}
 	return e.run()
-}
-
-func (e *relayEngine) listen() error {
-	addr, err := net.ResolveTCPAddr("tcp4", e.cell.Engine)
-	if err != nil {
-		return err
-	}
-	if e.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-		return fmt.Errorf("socket: %w", err)
-	}
-	_ = unix.SetsockoptInt(e.listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	sa := &unix.SockaddrInet4{Port: addr.Port}
-	copy(sa.Addr[:], addr.IP.To4())
-	if err := unix.Bind(e.listener, sa); err != nil {
-		return fmt.Errorf("bind %s: %w", e.cell.Engine, err)
-	}
-	if err := unix.Listen(e.listener, 16384); err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("epoll: %w", err)
-	}
-	return unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, e.listener, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(e.listener)})
 }
 
 // run is the engine's loop: read what came, send what is due, sleep to the

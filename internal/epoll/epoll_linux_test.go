@@ -1,4 +1,4 @@
-package gateway
+package epoll
 
 import (
 	"net"
@@ -6,13 +6,20 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"weir/internal/metrics"
 	"weir/internal/sock"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// idle is a worker with nothing at hand.
+type idle struct{}
+
+func (*idle) Turned() {}
+func (*idle) Idle()   {}
 
 // socketpair gives two connected descriptors that do not block.
 func socketpair(t *testing.T) (ours, theirs int) {
@@ -26,17 +33,17 @@ func socketpair(t *testing.T) (ours, theirs int) {
 
 // Everything sent over many sockets at once is read, and each end is seen, by a
 // reader that trusts the edges as a driven stream does.
-func TestEpolls(t *testing.T) {
+func TestReads(t *testing.T) {
 	const sockets, rounds = 500, 40
-	p := newEpolls(3, metrics.New())
-	defer p.close()
+	p := New(3, func() *idle { return new(idle) })
+	defer p.Close()
 	type reader struct {
 		fd, theirs int
 		busy       atomic.Bool // a turn at a time, as claim sees to
 		again      atomic.Bool
 		hup        atomic.Bool
 		got        int
-		stop       func()
+		at         *Socket[*idle]
 	}
 	var ended sync.WaitGroup
 	all := make([]*reader, sockets)
@@ -63,7 +70,7 @@ func TestEpolls(t *testing.T) {
 			}
 		}
 		var err error
-		r.stop, err = p.poll(r.fd, func(_ *worker, hup bool) {
+		r.at, err = p.Reads(r.fd, func(_ *idle, hup bool) {
 			if hup {
 				r.hup.Store(true)
 			}
@@ -98,7 +105,7 @@ func TestEpolls(t *testing.T) {
 		if r.got != want {
 			t.Errorf("socket %d: %d bytes, want %d", i, r.got, want)
 		}
-		r.stop()
+		r.at.Stop()
 		// A call that was on its way when it stopped must not find the socket closed,
 		// nor one that was opened since: none has a turn from here on.
 		for !r.busy.CompareAndSwap(false, true) {
@@ -112,24 +119,24 @@ func TestEpolls(t *testing.T) {
 }
 
 // What was left is not called back, also when its place is taken by another.
-func TestEpollsLeave(t *testing.T) {
-	p := newEpolls(1, metrics.New())
-	defer p.close()
+func TestStop(t *testing.T) {
+	p := New(1, func() *idle { return new(idle) })
+	defer p.Close()
 	a, far := socketpair(t)
 	defer unix.Close(far)
-	stop, err := p.poll(a, func(*worker, bool) { t.Error("called back after it was left") })
+	at, err := p.Reads(a, func(*idle, bool) { t.Error("called back after it was left") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
+	at.Stop()
 	c, near := socketpair(t)
 	defer unix.Close(near)
 	called := make(chan bool, 8)
-	stop2, err := p.poll(c, func(_ *worker, hup bool) { called <- hup })
+	at2, err := p.Reads(c, func(_ *idle, hup bool) { called <- hup })
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop() // twice is nothing
+	at.Stop() // twice is nothing
 	if _, err := unix.Write(far, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -143,62 +150,44 @@ func TestEpollsLeave(t *testing.T) {
 	if hup := <-called; !hup {
 		t.Error("no hang-up")
 	}
-	stop2()
+	at2.Stop()
 	unix.Close(a)
 	unix.Close(c)
 }
 
-func TestHangupsOverSockets(t *testing.T) {
-	p := newEpolls(2, metrics.New())
-	defer p.close()
-	h := newHangups(p)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// A socket whose turn ends with something unread is called back again if it asks.
+func TestAgain(t *testing.T) {
+	p := New(1, func() *idle { return new(idle) })
+	defer p.Close()
+	fd, far := socketpair(t)
+	defer unix.Close(fd)
+	defer unix.Close(far)
+	calls, held := make(chan *Socket[*idle], 1), make(chan *Socket[*idle], 1)
+	at, err := p.Reads(fd, func(*idle, bool) {
+		at := <-held
+		calls <- at
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	for name, hangUp := range map[string]func(*net.TCPConn){
-		"close": func(c *net.TCPConn) { c.Close() },
-		"half":  func(c *net.TCPConn) { c.CloseWrite() },
-		"reset": func(c *net.TCPConn) { c.SetLinger(0); c.Close() },
-	} {
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone := make(chan struct{})
-		stop, err := h.watch(server, func() { close(gone) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Write([]byte("ahead")); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-gone:
-			t.Errorf("%s: what the client sent ahead was taken for a hang-up", name)
-		case <-time.After(10 * time.Millisecond):
-		}
-		hangUp(client.(*net.TCPConn))
-		<-gone
-		stop()
-		server.Close()
-		client.Close()
-		stop() // after the close is late, and harmless
+	if _, err := unix.Write(far, []byte("x")); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(p.slots) - len(p.free); n != 0 {
-		t.Errorf("%d places are taken", n)
+	for range 3 {
+		held <- at
+		if err := (<-calls).Again(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	held <- at
+	<-calls
+	at.Stop()
 }
 
-func TestEpollsClosed(t *testing.T) {
-	p := newEpolls(2, metrics.New())
-	p.close()
-	if _, err := p.poll(0, nil); err != net.ErrClosed {
+func TestClosed(t *testing.T) {
+	p := New(2, func() *idle { return new(idle) })
+	p.Close()
+	if _, err := p.Reads(0, nil); err != net.ErrClosed {
 		t.Errorf("a closed poller says %v", err)
 	}
 }

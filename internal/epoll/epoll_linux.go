@@ -1,4 +1,4 @@
-package gateway
+package epoll
 
 import (
 	"errors"
@@ -11,32 +11,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/metrics"
 	"weir/internal/sock"
 )
 
-// epolls polls the sockets of the streams that have left net/http: those of
-// relay engines for what they send, those of clients for their hang-ups. Sockets
-// that are ready are called back one by one, by one goroutine, and when there are
-// too many for it by others beside it, up to one per core.
-//
-// The obvious way, a goroutine per stream blocked in a read, costs each event a
-// wake-up, and a read that only learns that there is nothing more; and each
-// stream a stack. An epoll instance is itself something to poll: between events
-// its goroutine is parked in Go's own poller. Blocked in epoll_wait it would hold
-// a thread, which the runtime takes out of a core and puts back for every wait.
-// Between Go's poller and the sockets' instance stands a second one, the gate,
-// which is open only while the goroutine is parked: otherwise every event would
-// wake a thread of Go's poller, to find that somebody is at work already.
-//
-// Sockets are polled edge by edge. That loses nothing because a call back either
-// reads until the socket is empty, or until it gave less than asked for with no
-// end of the peer's side reported; such an end is an edge of its own.
-type epolls struct {
+// Poller polls sockets and calls back those that are ready, one by one, by one
+// goroutine, and when there are too many for it by others beside it. Its zero
+// value is not for use.
+type Poller[W Worker] struct {
 	open    sync.Once // with the first socket
 	err     error     // of opening
 	helpers int
-	metrics *metrics.Metrics
+	worker  func() W
 	fd      int
 	gate    *os.File // in Go's poller
 	raw     syscall.RawConn
@@ -45,21 +30,25 @@ type epolls struct {
 	done    sync.WaitGroup
 
 	mu    sync.Mutex
-	slots []pollSlot
+	slots []place[W]
 	free  []uint32
 }
 
-// pollSlot is a socket's place. What the kernel hands back names a slot and its
+// place is where a socket is known. What the kernel hands back names a slot and its
 // generation, so that an event of a socket that was left, read in one batch with
 // its leaving, is nobody else's.
-type pollSlot struct {
+type place[W Worker] struct {
 	generation uint32
-	ready      func(w *worker, hup bool)
+	ready      func(w W, hup bool)
 }
 
-func newEpolls(cores int, m *metrics.Metrics) *epolls { return &epolls{helpers: cores - 1, metrics: m} }
+// New makes a poller of up to so many goroutines, which begin with the first
+// socket. Each has a worker of its own.
+func New[W Worker](goroutines int, worker func() W) *Poller[W] {
+	return &Poller[W]{helpers: goroutines - 1, worker: worker}
+}
 
-func (e *epolls) start() (err error) {
+func (e *Poller[W]) start() (err error) {
 	if e.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
@@ -87,16 +76,19 @@ func (e *epolls) start() (err error) {
 	return nil
 }
 
-// poll implements poller.
-func (e *epolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
-	at, err := e.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
-	if err != nil {
-		return nil, err
-	}
-	return at.stop, nil
+// Reads polls for what there is to read. The call back says whether the peer's
+// end has been reported as well. Before the socket is closed the polling must be
+// stopped.
+func (e *Poller[W]) Reads(fd int, ready func(w W, hup bool)) (*Socket[W], error) {
+	return e.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
 }
 
-func (e *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*polled, error) {
+// HangUp polls for the end of the peer's side, and for nothing that it sends.
+func (e *Poller[W]) HangUp(fd int, gone func()) (*Socket[W], error) {
+	return e.add(fd, unix.EPOLLRDHUP|unix.EPOLLONESHOT, func(W, bool) { gone() })
+}
+
+func (e *Poller[W]) add(fd int, events uint32, ready func(w W, hup bool)) (*Socket[W], error) {
 	if e.open.Do(func() { e.err = e.start() }); e.err != nil {
 		return nil, e.err
 	}
@@ -106,37 +98,49 @@ func (e *epolls) add(fd int, events uint32, ready func(w *worker, hup bool)) (*p
 		e.leave(slot, generation)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return &polled{e, fd, slot, generation}, nil
+	return &Socket[W]{e, fd, events, slot, generation}, nil
 }
 
-// polled is a socket in its place.
-type polled struct {
-	e                *epolls
+// Socket is a socket that is polled.
+type Socket[W Worker] struct {
+	e                *Poller[W]
 	fd               int
+	events           uint32
 	slot, generation uint32
 }
 
-// stop ends the polling, before the socket is closed or handed on.
-func (p *polled) stop() {
-	p.e.leave(p.slot, p.generation)
+// Stop ends the polling, before the socket is closed or handed on. A call back
+// that is under way may still come.
+func (p *Socket[W]) Stop() {
+	p.Forget()
 	_ = unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_DEL, p.fd, nil) // fails only if it is not there
 }
 
-func (e *epolls) take(ready func(w *worker, hup bool)) (slot, generation uint32) {
+// Forget is Stop for a socket that is closed already.
+func (p *Socket[W]) Forget() { p.e.leave(p.slot, p.generation) }
+
+// Again calls back once more, behind all others that are ready, if there is
+// something to read or the peer has ended.
+func (p *Socket[W]) Again() error {
+	ev := unix.EpollEvent{Events: p.events, Fd: int32(p.slot), Pad: int32(p.generation)}
+	return unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_MOD, p.fd, &ev)
+}
+
+func (e *Poller[W]) take(ready func(w W, hup bool)) (slot, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.free); n > 0 {
 		slot, e.free = e.free[n-1], e.free[:n-1]
 	} else {
 		slot = uint32(len(e.slots))
-		e.slots = append(e.slots, pollSlot{})
+		e.slots = append(e.slots, place[W]{})
 	}
 	e.slots[slot].ready = ready
 	return slot, e.slots[slot].generation
 }
 
 // leave frees a slot, if it is still the generation's.
-func (e *epolls) leave(slot, generation uint32) {
+func (e *Poller[W]) leave(slot, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := &e.slots[slot]; s.generation == generation {
@@ -147,13 +151,13 @@ func (e *epolls) leave(slot, generation uint32) {
 }
 
 // batch is what is fetched at once.
-type batch struct {
+type batch[W Worker] struct {
 	events [64]unix.EpollEvent
-	ready  [64]func(w *worker, hup bool)
+	ready  [64]func(w W, hup bool)
 }
 
 // serve calls back what is ready, and says whether anything was.
-func (e *epolls) serve(b *batch, w *worker) bool {
+func (e *Poller[W]) serve(b *batch[W], w W) bool {
 	n := e.fetch(e.fd, b.events[:])
 	if n == 0 {
 		return false
@@ -176,22 +180,22 @@ func (e *epolls) serve(b *batch, w *worker) bool {
 	for i := range n {
 		if b.ready[i] != nil {
 			b.ready[i](w, b.events[i].Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
-			w.yield(e.metrics)
+			w.Turned()
 		}
 	}
 	return true
 }
 
 // run serves until the gate's deadline passes, which close sets.
-func (e *epolls) run() {
-	var b batch
-	var w worker
+func (e *Poller[W]) run() {
+	var b batch[W]
+	w := e.worker()
 	var opened [1]unix.EpollEvent
 	err := e.raw.Read(func(gate uintptr) bool {
 		e.fetch(int(gate), opened[:]) // what opened the gate shuts it, once it is fetched
-		for e.serve(&b, &w) {
+		for e.serve(&b, w) {
 		}
-		w.report(e.metrics)
+		w.Idle()
 		// An event that is there by now opens the gate at once.
 		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, e.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
 			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open
@@ -204,22 +208,22 @@ func (e *epolls) run() {
 }
 
 // help serves beside run, when it is woken.
-func (e *epolls) help() {
-	var b batch
-	var w worker
+func (e *Poller[W]) help() {
+	var b batch[W]
+	w := e.worker()
 	for {
 		select {
 		case <-e.wake:
 		case <-e.stop:
 			return
 		}
-		for e.serve(&b, &w) {
+		for e.serve(&b, w) {
 		}
-		w.report(e.metrics)
+		w.Idle()
 	}
 }
 
-func (e *epolls) fetch(fd int, events []unix.EpollEvent) int {
+func (e *Poller[W]) fetch(fd int, events []unix.EpollEvent) int {
 	n, err := sock.Ready(fd, events)
 	if err != nil {
 		panic(fmt.Sprintf("epoll: fetch events: %v", err)) // the instance is ours and open
@@ -227,8 +231,9 @@ func (e *epolls) fetch(fd int, events []unix.EpollEvent) int {
 	return n
 }
 
-// close ends the goroutines, if there are any, and waits for them.
-func (e *epolls) close() {
+// Close ends the goroutines, if there are any, and waits for them. Nothing may
+// be polled any more.
+func (e *Poller[W]) Close() {
 	e.open.Do(func() { e.err = net.ErrClosed })
 	if e.err != nil {
 		return
@@ -238,35 +243,4 @@ func (e *epolls) close() {
 	e.done.Wait()
 	e.gate.Close()
 	unix.Close(e.fd)
-}
-
-// hangups notices the hang-ups of clients over sockets. Only the end of the
-// client's side is watched for, never its data, so that what it sends ahead
-// stays in the socket for its next request.
-type hangups struct{ polls *epolls }
-
-func newHangups(p *epolls) hangups { return hangups{p} }
-
-// watch implements watcher.
-func (h hangups) watch(conn net.Conn, gone func()) (stop func(), err error) {
-	sys, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	c, err := sys.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("watch for a hang-up: %w", err)
-	}
-	var at *polled
-	closed := c.Control(func(fd uintptr) {
-		at, err = h.polls.add(int(fd), unix.EPOLLRDHUP|unix.EPOLLONESHOT, func(*worker, bool) { gone() })
-	})
-	if err = errors.Join(err, closed); err != nil {
-		return nil, fmt.Errorf("watch for a hang-up: %w", err)
-	}
-	return func() {
-		if c.Control(func(uintptr) { at.stop() }) != nil {
-			at.e.leave(at.slot, at.generation) // closed already: the kernel has forgotten it
-		}
-	}, nil
 }

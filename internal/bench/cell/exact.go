@@ -1,0 +1,55 @@
+//go:build linux
+
+package cell
+
+import "time"
+
+// Exact is what an engine of known times is told, as JSON in its argument. Its
+// times and stamps are of CLOCK_MONOTONIC, the clock of trace.Now.
+type Exact struct {
+	Listen string
+	// Board is the file of its stamps, with room for those of so many requests of
+	// so many tokens.
+	Board            string
+	Requests, Tokens int
+	// TTFT is from the arrival of a whole request to its first token, ITL from each
+	// token to the next.
+	TTFT, ITL time.Duration
+}
+
+// Truth is what an exact engine did: the arrival of each request in its kernel,
+// and when it wrote each token.
+type Truth struct{ board *Board }
+
+// OpenTruth maps the engine's board, making it when it is not there.
+func (x *Exact) OpenTruth() (Truth, error) {
+	b, err := OpenBoard(x.Board, x.Requests, x.Tokens+1)
+	return Truth{b}, err
+}
+
+// Close unmaps it.
+func (t Truth) Close() { t.board.Close() }
+
+// Taken counts the requests taken in so far.
+func (t Truth) Taken() int { return int(t.board.Taken().Load()) }
+
+// Took notes the arrival of a request, counted by the caller.
+func (t Truth) Took(request int, at int64, taken int) {
+	if request < len(t.board.stamps)/t.board.tokens {
+		t.board.Stamp(request, 0, at)
+	}
+	t.board.Taken().Store(int64(taken))
+}
+
+// Wrote notes when a token was about to be written.
+func (t Truth) Wrote(request, token int, at int64) {
+	if request < len(t.board.stamps)/t.board.tokens && token+1 < t.board.tokens {
+		t.board.Stamp(request, token+1, at)
+	}
+}
+
+// Arrival tells when a request was in the engine's kernel.
+func (t Truth) Arrival(request int) (int64, bool) { return t.board.SentAt(request, 0) }
+
+// Token tells when a token was written.
+func (t Truth) Token(request, token int) (int64, bool) { return t.board.SentAt(request, token+1) }

@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"weir/internal/epoll"
+	"weir/internal/metrics"
+)
+
+// sockets polls those of streams that have left net/http: relay engines' for what
+// they send, clients' for their hang-ups.
+type sockets struct{ *epoll.Poller[*worker] }
+
+func newSockets(cores int, m *metrics.Metrics) sockets {
+	return sockets{epoll.New(cores, func() *worker { return &worker{metrics: m} })}
+}
+
+// poll implements poller.
+func (s sockets) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+	at, err := s.Reads(fd, ready)
+	if err != nil {
+		return nil, err
+	}
+	return at.Stop, nil
+}
+
+// watch implements watcher. Only the end of the client's side is watched for,
+// never its data, so that what it sends ahead stays in the socket for its next
+// request.
+func (s sockets) watch(conn net.Conn, gone func()) (stop func(), err error) {
+	sys, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	c, err := sys.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
+	}
+	var at *epoll.Socket[*worker]
+	closed := c.Control(func(fd uintptr) { at, err = s.HangUp(int(fd), gone) })
+	if err = errors.Join(err, closed); err != nil {
+		return nil, fmt.Errorf("watch for a hang-up: %w", err)
+	}
+	return func() {
+		if c.Control(func(uintptr) { at.Stop() }) != nil {
+			at.Forget() // closed already: the kernel has forgotten it
+		}
+	}, nil
+}

@@ -1,0 +1,74 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"weir/internal/latency"
+)
+
+// Receive says how the times of what was received were taken, and how good they
+// are.
+type Receive struct {
+	// Stamps is whose clock reading an event's time is: the kernel's as its last
+	// byte arrived, or the reader's once it was read.
+	Stamps Stamps `json:"stamps"`
+	// Why says why they are not the kernel's.
+	Why string `json:"why,omitempty"`
+	// Unstamped counts reads that the kernel had no stamp for, and whose time is
+	// the reader's.
+	Unstamped int64 `json:"unstamped"`
+	// Late is from the arrival of each read's last byte to its reading: how late the
+	// generator was, which kernel stamps keep out of the latencies. Events that
+	// waited together have the last one's stamp, so that this is also by how much,
+	// at most, an event is stamped too late. Never is one stamped too early.
+	Late latency.Judged `json:"late_ms"`
+	// Together counts events with content that one read brought with the one before,
+	// because the server sent them together or because the generator was late; the
+	// gap between the two is 0.
+	Together int64 `json:"together"`
+}
+
+// Stamps is whose clock reading a receive time is.
+type Stamps string
+
+// Whose they are.
+const (
+	KernelStamps Stamps = "kernel"
+	ReaderStamps Stamps = "reader"
+)
+
+// listen decides how answers are received, and makes the client ready for it.
+func (r *runner) listen() Receive {
+	why := ""
+	switch {
+	case r.client.target.tls:
+		why = "TLS: bytes are known only once they are decrypted"
+	case r.plan.ReadRate > 0 || r.plan.StopReadingAfter > 0:
+		why = "reading is slowed down as asked"
+	default:
+		p, err := newPoller()
+		if err == nil {
+			r.client.poller = p
+			return Receive{Stamps: KernelStamps}
+		}
+		why = err.Error()
+	}
+	return Receive{Stamps: ReaderStamps, Why: why}
+}
+
+// describe writes it for a person.
+func (r *Receive) describe(b *strings.Builder, events int64) {
+	if r.Stamps != KernelStamps {
+		fmt.Fprintf(b, "receiving   stamped when read (%s)", r.Why)
+	} else {
+		fmt.Fprintf(b, "receiving   stamped by the kernel; read late by p50 %s, p99 %s, max %s ms", millis(r.Late.P50), millis(r.Late.P99), millis(r.Late.Max))
+		if r.Unstamped > 0 {
+			fmt.Fprintf(b, "; %d reads without a stamp", r.Unstamped)
+		}
+	}
+	if events > 0 && r.Together > 0 {
+		fmt.Fprintf(b, "; %.2f %% of events came together with the one before", 100*float64(r.Together)/float64(events))
+	}
+	b.WriteByte('\n')
+}
