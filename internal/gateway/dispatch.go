@@ -27,7 +27,7 @@ func (x *exchange) dispatch() error {
 
 func (x *exchange) submit() error {
 	if x.mailbox == nil {
-		x.mailbox = stream.New(1, x.req.MaxTokens, &x.g.waiting)
+		x.mailbox = stream.New(1, x.req.MaxTokens, nil, &x.g.waiting)
 	}
 	x.forget()
 	attempt := x.mailbox.NextAttempt()

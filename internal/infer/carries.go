@@ -21,6 +21,7 @@ const (
 	CarriesGrammar
 	CarriesChoice
 	CarriesStructuralTag
+	CarriesLogprobs
 	endOfCarries
 )
 
@@ -29,6 +30,7 @@ const CarriesAll = endOfCarries - 1
 
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
+	"logprobs",
 }
 
 // Words gives the members by name.
@@ -96,6 +98,9 @@ func (r *Request) Needs() (needs Carries) {
 	}
 	if r.Guide != nil {
 		needs |= CarriesJSONSchema << r.Guide.Kind
+	}
+	if r.Logprobs != nil {
+		needs |= CarriesLogprobs
 	}
 	return needs
 }

@@ -28,6 +28,9 @@ type Request struct {
 	Sampling Sampling
 	// Guide is what the output must match; nil is anything.
 	Guide *Guide
+	// Logprobs asks for the log probability of each id, and says how many of the
+	// most probable ids there come with it; nil asks for none.
+	Logprobs *int
 }
 
 // Sampling holds the sampling parameters. A nil pointer means the caller did
@@ -60,6 +63,9 @@ type Delta struct {
 	// included, after the adapter has applied its wire's counting rule. It must
 	// equal the ids received; anything else is an integrity failure.
 	Total int
+	// Logprobs are those of the ids, where the request asked for them, and then
+	// of every id; nil otherwise. Like the ids they are the adapter's.
+	Logprobs *Logprobs
 	// Received is the gateway's clock when the frame holding the delta was read.
 	Received int64
 	// Stamps are the engine's own stamps, when this delta brought any.

@@ -14,6 +14,8 @@ import (
 type Cell struct {
 	Attempt, Choice uint32
 	IDs             []uint32
+	// Logprobs are those of the ids, nil where none were asked for.
+	Logprobs *infer.Logprobs
 	// Total is the count of ids of the choice so far, this cell included.
 	Total int
 	// Received is when the oldest delta in the cell was read off the wire.
@@ -36,7 +38,8 @@ type Cell struct {
 // What must hold: ids come out exactly as they went in, in order, once. What
 // is pending merges by concatenation, never "the latest wins". A delta whose
 // count does not add up ends the stream with an integrity error, as does one
-// after the end or one beyond the limit. Deltas of an abandoned attempt are
+// after the end, one beyond the limit, or one whose log probabilities are not
+// those of its ids. Deltas of an abandoned attempt are
 // dropped and counted.
 //
 // The obvious way, a channel of deltas per stream, either blocks the reader
@@ -50,6 +53,7 @@ type Mailbox struct {
 	failed  bool // an integrity error is pending or taken; nothing more enters
 	attempt uint32
 	limit   int
+	top     int // alternatives of each id; noLogprobs: none were asked for
 	pending []Cell
 	choices []choice
 	late    int
@@ -57,21 +61,32 @@ type Mailbox struct {
 	waiting *atomic.Int64
 }
 
+// noLogprobs is the top of a mailbox without log probabilities.
+const noLogprobs = -1
+
 type choice struct {
 	total    int
 	finished bool
+	closed   bool // nobody wants what still comes of it
 }
 
 // New makes a mailbox for n choices of at most limit ids each. It accepts
-// nothing until the first NextAttempt. waiting, when not nil, is a gauge shared
-// by many mailboxes of how many have something pending.
-func New(n, limit int, waiting *atomic.Int64) *Mailbox {
+// nothing until the first NextAttempt. logprobs is what the request asked for
+// (infer.Request.Logprobs): ids come with them, or without any where it is nil.
+// waiting, when not nil, is a gauge shared by many mailboxes of how many have
+// something pending.
+func New(n, limit int, logprobs *int, waiting *atomic.Int64) *Mailbox {
 	if waiting == nil {
 		waiting = new(atomic.Int64)
+	}
+	top := noLogprobs
+	if logprobs != nil {
+		top = *logprobs
 	}
 	return &Mailbox{
 		wake:    make(chan struct{}, 1),
 		limit:   limit,
+		top:     top,
 		choices: make([]choice, n),
 		waiting: waiting,
 	}
@@ -88,6 +103,29 @@ func (m *Mailbox) NextAttempt() uint32 {
 	m.discard()
 	clear(m.choices)
 	return m.attempt
+}
+
+// CloseChoice drops what is pending of a choice and all that still comes of it,
+// its end too. The others go on. A failure that is pending stays: it is that of
+// all choices.
+func (m *Mailbox) CloseChoice(i uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed {
+		return
+	}
+	m.choices[i].closed = true
+	for k := range m.pending {
+		if m.pending[k].Choice != i {
+			continue
+		}
+		last := len(m.pending) - 1
+		m.pending[k], m.pending[last] = m.pending[last], m.pending[k]
+		if m.pending = m.pending[:last]; last == 0 {
+			m.waiting.Add(-1)
+		}
+		return
+	}
 }
 
 // Close abandons the last attempt: nothing enters any more.
@@ -109,7 +147,7 @@ func (m *Mailbox) discard() {
 // copies what it keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
 	m.mu.Lock()
-	if d.Attempt != m.attempt || m.failed {
+	if d.Attempt != m.attempt || m.failed || int(d.Choice) < len(m.choices) && m.choices[d.Choice].closed {
 		m.late++
 		m.mu.Unlock()
 		return
@@ -145,8 +183,21 @@ func (m *Mailbox) check(d *infer.Delta) *infer.Error {
 		return wrong("total_mismatch", "the engine counts %d tokens where %d were received", d.Total, got)
 	case got > m.limit:
 		return wrong("over_max_tokens", "the engine sent %d tokens of at most %d", got, m.limit)
+	case d.Logprobs == nil && (m.top == noLogprobs || len(d.IDs) == 0):
+	case m.top == noLogprobs:
+		return wrong("logprobs_mismatch", "the engine sent log probabilities that were not asked for")
+	case !d.Logprobs.Fits(len(d.IDs), m.top):
+		return wrong("logprobs_mismatch", "the engine sent %d tokens with the log probabilities of %d, and not %d alternatives for each",
+			len(d.IDs), positions(d.Logprobs), m.top)
 	}
 	return nil
+}
+
+func positions(l *infer.Logprobs) int {
+	if l == nil {
+		return 0
+	}
+	return len(l.Own)
 }
 
 func wrong(reason infer.Flaw, format string, args ...any) *infer.Error {
@@ -158,6 +209,9 @@ func wrong(reason infer.Flaw, format string, args ...any) *infer.Error {
 func (m *Mailbox) append(d *infer.Delta) {
 	c := m.cell(d.Choice)
 	c.IDs = append(c.IDs, d.IDs...)
+	if d.Logprobs != nil {
+		c.Logprobs.Append(d.Logprobs)
+	}
 	c.Total = d.Total
 	c.Deltas++
 	if c.Received == 0 {
@@ -189,13 +243,19 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 	}
 	if n < cap(m.pending) {
 		m.pending = m.pending[:n+1]
-		ids := m.pending[n].IDs[:0]
-		m.pending[n] = Cell{IDs: ids}
+		ids, logprobs := m.pending[n].IDs[:0], m.pending[n].Logprobs
+		m.pending[n] = Cell{IDs: ids, Logprobs: logprobs}
 	} else {
 		m.pending = append(m.pending, Cell{})
 	}
 	c := &m.pending[n]
 	c.Attempt, c.Choice = m.attempt, choice
+	if m.top != noLogprobs {
+		if c.Logprobs == nil {
+			c.Logprobs = new(infer.Logprobs)
+		}
+		c.Logprobs.Reset()
+	}
 	return c
 }
 

@@ -10,6 +10,33 @@ import (
 	"weir/internal/infer"
 )
 
+// logprobsOf makes up the log probabilities of ids: whose they are shows in them.
+func logprobsOf(top *int, ids []uint32) *infer.Logprobs {
+	if top == nil {
+		return nil
+	}
+	l := new(infer.Logprobs)
+	for _, id := range ids {
+		l.Own = append(l.Own, -float32(id))
+		for k := range *top {
+			l.TopIDs = append(l.TopIDs, id+uint32(k))
+			l.Top = append(l.Top, -float32(id)-float32(k)/32)
+		}
+	}
+	return l
+}
+
+// checkLogprobs compares those of a cell with what was made up for its ids.
+func checkLogprobs(t *rapid.T, top *int, c *Cell) {
+	want := logprobsOf(top, c.IDs)
+	if (c.Logprobs == nil) != (want == nil) {
+		t.Fatalf("log probabilities %v of ids %v, want %v", c.Logprobs, c.IDs, want)
+	}
+	if want != nil && !(slices.Equal(c.Logprobs.Own, want.Own) && slices.Equal(c.Logprobs.TopIDs, want.TopIDs) && slices.Equal(c.Logprobs.Top, want.Top)) {
+		t.Fatalf("log probabilities %v of ids %v, want %v", *c.Logprobs, c.IDs, *want)
+	}
+}
+
 func delta(attempt uint32, total int, ids ...uint32) *infer.Delta {
 	return &infer.Delta{Attempt: attempt, IDs: ids, Total: total, Received: 1}
 }
@@ -18,7 +45,7 @@ func delta(attempt uint32, total int, ids ...uint32) *infer.Delta {
 // ids of the last attempt, in order.
 func TestMailboxIsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := New(1, 1<<20, nil)
+		m := New(1, 1<<20, nil, nil)
 		var want, got []uint32
 		var used []Cell
 		var finished bool
@@ -80,9 +107,10 @@ func TestMailboxRefusesWhatDoesNotAddUp(t *testing.T) {
 		"end twice":   {{Attempt: 1, Finish: end}, {Attempt: 1, Finish: end}},
 		"bad choice":  {{Attempt: 1, Choice: 1}},
 		"wrong final": {delta(1, 1, 5), {Attempt: 1, Total: 2, Finish: end}},
+		"logprobs":    {{Attempt: 1, IDs: []uint32{5}, Total: 1, Logprobs: &infer.Logprobs{Own: []float32{-1}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := New(1, 4, nil)
+			m := New(1, 4, nil, nil)
 			m.NextAttempt()
 			for _, d := range offers {
 				m.Offer(d)
@@ -99,7 +127,7 @@ func TestMailboxRefusesWhatDoesNotAddUp(t *testing.T) {
 
 // A sleeper is woken exactly by the offer that follows its empty Take.
 func TestMailboxWakes(t *testing.T) {
-	m := New(1, 100, nil)
+	m := New(1, 100, nil, nil)
 	m.NextAttempt()
 	m.Offer(delta(1, 1, 1))
 	select {
@@ -124,7 +152,7 @@ func TestMailboxWakes(t *testing.T) {
 }
 
 func TestMailboxAllocatesNothingPerToken(t *testing.T) {
-	m := New(1, 1<<30, nil)
+	m := New(1, 1<<30, nil, nil)
 	m.NextAttempt()
 	var used []Cell
 	d := delta(1, 0, 42)
@@ -137,8 +165,50 @@ func TestMailboxAllocatesNothingPerToken(t *testing.T) {
 	}
 }
 
+// Where log probabilities are asked for they cost no allocation either, and one
+// too few or too many of them is an integrity failure.
+func TestMailboxLogprobs(t *testing.T) {
+	top := 2
+	m := New(1, 1<<30, &top, nil)
+	m.NextAttempt()
+	var used []Cell
+	d := delta(1, 0, 42)
+	d.Logprobs = logprobsOf(&top, d.IDs)
+	if n := testing.AllocsPerRun(1000, func() {
+		d.Total++
+		m.Offer(d)
+		used = m.Take(used)
+	}); n > 0 {
+		t.Fatalf("%v allocations per token", n)
+	}
+	for name, l := range map[string]*infer.Logprobs{
+		"none":                {},
+		"nil":                 nil,
+		"an alternative less": {Own: []float32{-1}, TopIDs: []uint32{1}, Top: []float32{-1}},
+		"a position more":     {Own: []float32{-1, -1}, TopIDs: []uint32{1, 2, 3, 4}, Top: []float32{0, 0, 0, 0}},
+		"uneven":              {Own: []float32{-1}, TopIDs: []uint32{1, 2}, Top: []float32{0}},
+	} {
+		m := New(1, 4, &top, nil)
+		m.NextAttempt()
+		m.Offer(&infer.Delta{Attempt: 1, IDs: []uint32{5}, Total: 1, Logprobs: l})
+		cells := m.Take(nil)
+		if len(cells) != 1 || cells[0].Finish == nil || cells[0].Finish.Err == nil {
+			t.Fatalf("%s: cells %+v, want an integrity failure", name, cells)
+		}
+		if e := cells[0].Finish.Err; e.Code != infer.CodeIntegrity || e.Cause != infer.Flaw("logprobs_mismatch") {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+	m = New(1, 4, &top, nil)
+	m.NextAttempt()
+	m.Offer(&infer.Delta{Attempt: 1, Finish: &infer.Finish{Reason: infer.ReasonStop}})
+	if cells := m.Take(nil); cells[0].Finish.Err != nil {
+		t.Errorf("an end without ids: %v", cells[0].Finish.Err)
+	}
+}
+
 func BenchmarkOfferTake(b *testing.B) {
-	m := New(1, 1<<40, nil)
+	m := New(1, 1<<40, nil, nil)
 	m.NextAttempt()
 	var used []Cell
 	d := delta(1, 0, 42)
@@ -160,7 +230,12 @@ func TestMailboxInterleavings(t *testing.T) {
 		choices := rapid.IntRange(1, 3).Draw(t, "choices")
 		const limit = 40
 		var waiting atomic.Int64
-		m := New(choices, limit, &waiting)
+		var asked *int
+		if rapid.Bool().Draw(t, "logprobs") {
+			top := rapid.IntRange(0, 3).Draw(t, "top")
+			asked = &top
+		}
+		m := New(choices, limit, asked, &waiting)
 		notified := 0
 		always := rapid.Bool().Draw(t, "notify")
 		if always {
@@ -180,6 +255,7 @@ func TestMailboxInterleavings(t *testing.T) {
 			want, got []uint32
 			ended     bool // offered
 			over      bool // taken
+			closed    bool
 		}
 		var books []book
 		var used []Cell
@@ -224,16 +300,22 @@ func TestMailboxInterleavings(t *testing.T) {
 					next++
 					ids[k] = next
 				}
-				d := &infer.Delta{Attempt: attempt, Choice: uint32(i), IDs: ids, Total: len(b.want) + n, Received: 1}
+				scores := logprobsOf(asked, ids)
+				d := &infer.Delta{Attempt: attempt, Choice: uint32(i), IDs: ids, Total: len(b.want) + n, Received: 1, Logprobs: scores}
 				if rapid.IntRange(0, 5).Draw(t, "last") == 0 {
 					d.Finish = &infer.Finish{Reason: infer.ReasonStop}
 				}
-				enters := !failed && !closed
+				enters := !failed && !closed && !b.closed
 				m.Offer(d)
 				if enters {
 					b.want, b.ended = append(b.want, ids...), d.Finish != nil
 				}
 				clear(ids) // the mailbox must have copied
+				if scores != nil {
+					clear(scores.Own)
+					clear(scores.TopIDs)
+					clear(scores.Top)
+				}
 				offered(enters)
 			},
 			"offer what does not add up": func(t *rapid.T) {
@@ -241,8 +323,17 @@ func TestMailboxInterleavings(t *testing.T) {
 					t.Skip("seldom")
 				}
 				b := &books[0]
-				m.Offer(&infer.Delta{Attempt: attempt, IDs: []uint32{7}, Total: len(b.want) + 2, Received: 1})
-				enters := !failed && !closed
+				d := &infer.Delta{Attempt: attempt, IDs: []uint32{7}, Total: len(b.want) + 2, Received: 1, Logprobs: logprobsOf(asked, []uint32{7})}
+				if rapid.Bool().Draw(t, "in its log probabilities") {
+					d.Total--
+					if asked == nil {
+						d.Logprobs = new(infer.Logprobs)
+					} else {
+						d.Logprobs.Own = append(d.Logprobs.Own, 0)
+					}
+				}
+				m.Offer(d)
+				enters := !failed && !closed && !b.closed
 				failed = failed || enters
 				offered(enters)
 			},
@@ -263,6 +354,7 @@ func TestMailboxInterleavings(t *testing.T) {
 				for _, c := range cells {
 					b := &books[c.Choice]
 					b.got = append(b.got, c.IDs...)
+					checkLogprobs(t, asked, &c)
 					if c.Attempt != attempt || len(b.got) > len(b.want) || !slices.Equal(b.got, b.want[:len(b.got)]) {
 						t.Fatalf("attempt %d, took %v, want %v", c.Attempt, b.got, b.want)
 					}
@@ -289,6 +381,17 @@ func TestMailboxInterleavings(t *testing.T) {
 					t.Skip("seldom")
 				}
 				begin()
+			},
+			"close a choice": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "rare") > 0 {
+					t.Skip("seldom")
+				}
+				i := rapid.IntRange(0, choices-1).Draw(t, "choice")
+				m.CloseChoice(uint32(i))
+				if !failed {
+					b := &books[i] // nothing that was pending of it comes any more
+					b.closed, b.got, b.over = true, slices.Clone(b.want), b.ended
+				}
 			},
 			"close": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rare") > 0 {

@@ -45,9 +45,12 @@ type Adapter interface {
 // Out is what a step brings for one request: ids, then, when Finish is set,
 // the end. ReasonError stands for a failure of the engine.
 type Out struct {
-	ID     string
-	IDs    []uint32
-	Finish infer.Reason
+	ID  string
+	IDs []uint32
+	// Logprobs are sent with the ids as they are, whether or not they are of as
+	// many; nil sends none.
+	Logprobs *infer.Logprobs
+	Finish   infer.Reason
 }
 
 // Peer is the engine's end of the wire, as the suite drives it. Requests are
@@ -86,6 +89,8 @@ type Recorder struct {
 	mu      sync.Mutex
 	sealed  bool
 	ids     []uint32
+	scored  infer.Logprobs
+	top     int // of each id's alternatives; -1: the ids have no log probabilities
 	deltas  int
 	stamps  *infer.Stamps
 	finish  *infer.Finish
@@ -95,7 +100,7 @@ type Recorder struct {
 
 // NewRecorder makes a Recorder for the deltas of an attempt.
 func NewRecorder(attempt uint32) *Recorder {
-	return &Recorder{attempt: attempt, changed: make(chan struct{})}
+	return &Recorder{attempt: attempt, top: -1, changed: make(chan struct{})}
 }
 
 // Offer implements engine.Sink.
@@ -119,6 +124,13 @@ func (r *Recorder) Offer(d *infer.Delta) {
 		r.faultf("total %d after %d and %d ids", d.Total, len(r.ids), len(d.IDs))
 	case d.Received == 0:
 		r.faultf("a delta without the time it was received")
+	case r.top < 0 && d.Logprobs != nil:
+		r.faultf("log probabilities that were not asked for")
+	case r.top >= 0 && !d.Logprobs.Fits(len(d.IDs), r.top):
+		r.faultf("log probabilities %v of %d ids, with %d alternatives each", d.Logprobs, len(d.IDs), r.top)
+	}
+	if d.Logprobs != nil {
+		r.scored.Append(d.Logprobs)
 	}
 	r.deltas++
 	r.ids = append(r.ids, d.IDs...)
@@ -153,6 +165,15 @@ func (r *Recorder) IDs() []uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]uint32(nil), r.ids...)
+}
+
+// Logprobs gives the log probabilities received so far.
+func (r *Recorder) Logprobs() infer.Logprobs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var l infer.Logprobs
+	l.Append(&r.scored)
+	return l
 }
 
 // Deltas counts the deltas received so far.
@@ -325,7 +346,15 @@ type Call struct {
 
 // Go starts a Generate without waiting for it.
 func (b *Bench) Go(ctx context.Context, maxTokens int) *Call {
-	c := &Call{Request: b.Request(maxTokens), Sink: b.NewSink(1), done: make(chan struct{})}
+	return b.GoWith(ctx, b.Request(maxTokens))
+}
+
+// GoWith is Go with a request of the test's own.
+func (b *Bench) GoWith(ctx context.Context, req *infer.Request) *Call {
+	c := &Call{Request: req, Sink: b.NewSink(1), done: make(chan struct{})}
+	if req.Logprobs != nil {
+		c.Sink.top = *req.Logprobs
+	}
 	go func() {
 		defer close(c.done)
 		c.Gen, c.Err = b.Rig.Engine.Generate(ctx, c.Request, 1, c.Sink, &c.Leg)

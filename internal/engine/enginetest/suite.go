@@ -28,6 +28,9 @@ func Run(t *testing.T, start func(t *testing.T) Rig) {
 		{"ids in flight after an abort still arrive", abortInFlight},
 		{"engine failure is an error", engineFailure},
 		{"a wrong count ends its own stream only", miscount},
+		{"log probabilities go with their ids", logprobs},
+		{"log probabilities of fewer ids are a fault", logprobsMissing},
+		{"log probabilities of more ids are a fault", logprobsSpare},
 		{"loss of the connection ends all, and it comes back", loss},
 		{"loss during the hand-over", lossDuringHandover},
 		{"not connected", notConnected},
@@ -262,6 +265,90 @@ func miscount(b *Bench) {
 	b.Rig.Peer.Step(Out{ID: d.Request.ID, IDs: []uint32{9}, Finish: infer.ReasonStop})
 	b.WantFinish(d, infer.ReasonStop)
 	wantIDs(b, d, []uint32{8, 9})
+}
+
+// asks starts a request for log probabilities; nil where the wire has none, and
+// has refused it.
+func asks(b *Bench, maxTokens, top int) *Call {
+	req := b.Request(maxTokens)
+	req.Logprobs = &top
+	c := b.GoWith(b.Ctx, req)
+	b.Wait(c)
+	if b.WaitReady(true).Facts.Carries&infer.CarriesLogprobs == 0 {
+		wantError(b, c.Err, false, infer.CodeUnsupported)
+		return nil
+	}
+	if c.Err != nil {
+		b.T.Fatal(c.Err)
+	}
+	return c
+}
+
+// score makes up log probabilities that say which id they are of.
+func score(top int, ids ...uint32) *infer.Logprobs {
+	l := new(infer.Logprobs)
+	for _, id := range ids {
+		l.Own = append(l.Own, -float32(id)/64)
+		for k := range top {
+			l.TopIDs = append(l.TopIDs, id+uint32(k))
+			l.Top = append(l.Top, -float32(id)/64-float32(k)/4)
+		}
+	}
+	return l
+}
+
+func logprobs(b *Bench) {
+	// Two with different numbers of alternatives, one with none, and one that did
+	// not ask, in the same steps.
+	c, d, e := asks(b, 4, 2), asks(b, 4, 3), asks(b, 4, 0)
+	plain := b.Accept(4)
+	if c == nil {
+		return
+	}
+	b.Rig.Peer.Step(
+		Out{ID: c.Request.ID, IDs: []uint32{11}, Logprobs: score(2, 11)},
+		Out{ID: plain.Request.ID, IDs: []uint32{31, 32}},
+		Out{ID: d.Request.ID, IDs: []uint32{21, 22}, Logprobs: score(3, 21, 22)},
+		Out{ID: e.Request.ID, IDs: []uint32{41}, Logprobs: score(0, 41)})
+	b.Rig.Peer.Step(
+		Out{ID: d.Request.ID, IDs: []uint32{23}, Logprobs: score(3, 23)},
+		Out{ID: c.Request.ID, IDs: []uint32{12, 13}, Logprobs: score(2, 12, 13)})
+	b.Rig.Peer.Step(
+		Out{ID: e.Request.ID, IDs: []uint32{42, 43, 44}, Logprobs: score(0, 42, 43, 44), Finish: infer.ReasonLength},
+		Out{ID: plain.Request.ID, IDs: []uint32{33, 34}, Finish: infer.ReasonLength},
+		Out{ID: c.Request.ID, IDs: []uint32{14}, Logprobs: score(2, 14), Finish: infer.ReasonLength},
+		Out{ID: d.Request.ID, IDs: []uint32{24}, Logprobs: score(3, 24), Finish: infer.ReasonLength})
+	for _, x := range []struct {
+		c    *Call
+		top  int
+		want []uint32
+	}{{c, 2, []uint32{11, 12, 13, 14}}, {d, 3, []uint32{21, 22, 23, 24}}, {e, 0, []uint32{41, 42, 43, 44}}, {plain, -1, []uint32{31, 32, 33, 34}}} {
+		b.WantFinish(x.c, infer.ReasonLength)
+		wantIDs(b, x.c, x.want)
+		got, want := x.c.Sink.Logprobs(), infer.Logprobs{}
+		if x.top >= 0 {
+			want = *score(x.top, x.want...)
+		}
+		if !slices.Equal(got.Own, want.Own) || !slices.Equal(got.TopIDs, want.TopIDs) || !slices.Equal(got.Top, want.Top) {
+			b.T.Errorf("log probabilities %v, want %v", got, want)
+		}
+	}
+}
+
+func logprobsMissing(b *Bench) { logprobsFault(b, score(2, 12)) }
+func logprobsSpare(b *Bench)   { logprobsFault(b, score(2, 12, 13, 14)) }
+
+// logprobsFault sends two ids with log probabilities that are not of two.
+func logprobsFault(b *Bench, wrong *infer.Logprobs) {
+	c := asks(b, 10, 2)
+	if c == nil {
+		return
+	}
+	b.Rig.Peer.Step(Out{ID: c.Request.ID, IDs: []uint32{11}, Logprobs: score(2, 11)})
+	b.Must(c.Sink.WaitIDs(b.Ctx, 1))
+	b.Rig.Peer.Step(Out{ID: c.Request.ID, IDs: []uint32{12, 13}, Logprobs: wrong})
+	wantError(b, b.WantFinish(c, infer.ReasonError).Err, false, infer.CodeIntegrity)
+	wantIDs(b, c, []uint32{11})
 }
 
 func loss(b *Bench) {

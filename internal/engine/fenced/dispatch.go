@@ -57,7 +57,8 @@ func (d *Dispatcher) EndMessage() {
 	}
 }
 
-// Offer offers the Delta, of which ids, stamps and finish are set.
+// Offer offers the Delta, of which ids, log probabilities, stamps and finish are
+// set.
 func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
 	x.Attempt, x.Total = g.attempt, g.Total
@@ -86,7 +87,7 @@ func (d *Dispatcher) Aborted(g *Generation, received int64) {
 
 func (d *Dispatcher) terminal(g *Generation, f *infer.Finish) {
 	x := &d.Delta
-	x.Attempt, x.IDs, x.Total, x.Stamps, x.Finish = g.attempt, nil, g.Total, nil, f
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.attempt, nil, nil, g.Total, nil, f
 	g.deliver(x)
 }
 

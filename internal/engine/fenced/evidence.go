@@ -11,12 +11,13 @@ type FaultReason string
 
 // The reasons. The first group ends one generation, the second the session.
 const (
-	FaultCount      FaultReason = "count_mismatch"  // another number of ids than the engine counts
-	FaultLimit      FaultReason = "over_max_tokens" // more ids than were asked for
-	FaultLength     FaultReason = "length_mismatch" // ended for its length with fewer ids than that
-	FaultStop       FaultReason = "stop_mismatch"   // ended by an id that is not the last one received
-	FaultPrompt     FaultReason = "prompt_mismatch" // another number of prompt ids than were sent
-	FaultReasonWord FaultReason = "finish_reason"   // ended for a reason that was not asked for
+	FaultCount      FaultReason = "count_mismatch"    // another number of ids than the engine counts
+	FaultLimit      FaultReason = "over_max_tokens"   // more ids than were asked for
+	FaultLength     FaultReason = "length_mismatch"   // ended for its length with fewer ids than that
+	FaultStop       FaultReason = "stop_mismatch"     // ended by an id that is not the last one received
+	FaultPrompt     FaultReason = "prompt_mismatch"   // another number of prompt ids than were sent
+	FaultLogprobs   FaultReason = "logprobs_mismatch" // log probabilities that are not those of the ids
+	FaultReasonWord FaultReason = "finish_reason"     // ended for a reason that was not asked for
 
 	FaultMalformed FaultReason = "malformed"    // bytes that are no outputs
 	FaultRank      FaultReason = "engine_index" // outputs of another engine than the connection's

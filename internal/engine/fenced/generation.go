@@ -29,6 +29,10 @@ type Generation struct {
 	ID     string // of the request on the wire
 	Limit  int    // of ids
 	Prompt int    // ids in it
+	// Scored says that its ids come with log probabilities, and with Top
+	// alternatives each.
+	Scored bool
+	Top    int
 	// End and Stop are the ids that may end it, as far as the front end says them.
 	End, Stop []uint32
 	// Guided says that the output follows a guide that no empty text does.
@@ -59,10 +63,14 @@ type Generation struct {
 
 // NewGeneration makes the generation of a request under an id of the wire.
 func NewGeneration(out *Outbox, id string, req *infer.Request, attempt uint32, sink engine.Sink) *Generation {
-	return &Generation{
+	g := &Generation{
 		sink: sink, ID: id, attempt: attempt, Limit: req.MaxTokens, Prompt: len(req.Prompt),
 		Stop: req.StopIDs, out: out, settled: make(chan struct{}), Cached: -1,
 	}
+	if req.Logprobs != nil {
+		g.Scored, g.Top = true, *req.Logprobs
+	}
+	return g
 }
 
 // Abort implements engine.Generation.

@@ -20,7 +20,8 @@ type dispatcher struct {
 	next     uint64 // sequence expected
 	evidence evidence
 	meters   *meters
-	delta    infer.Delta // the one that is offered, reused
+	delta    infer.Delta    // the one that is offered, reused
+	logprobs infer.Logprobs // those of its ids
 }
 
 // open takes in the first step, which says only that the session exists.
@@ -57,7 +58,11 @@ func (d *dispatcher) step(f *frame) *Fault {
 	if fault := d.announce(f); fault != nil {
 		return fault
 	}
+	if fault := d.scores(f); fault != nil {
+		return fault
+	}
 	off := 0
+	var scored scores
 	for i, slot := range f.slot {
 		n := 1
 		if len(f.count) > 0 {
@@ -71,6 +76,14 @@ func (d *dispatcher) step(f *frame) *Fault {
 			fault.Part = partOf(0, ids, f.total[i], nil)
 			return fault
 		}
+		d.delta.Logprobs = nil
+		if g.scored {
+			var ok bool
+			if d.logprobs, ok = scored.take(f, n, g.top); !ok {
+				return d.unscored(f, n, n*g.top)
+			}
+			d.delta.Logprobs = &d.logprobs
+		}
 		if g.noticed && g.last == i {
 			d.withNotice(g, f, ids, f.total[i])
 			continue
@@ -80,10 +93,39 @@ func (d *dispatcher) step(f *frame) *Fault {
 	for _, n := range f.notices {
 		// A slot without ids in this step. Those with ids are through.
 		if g := d.table.get(n.GetSlot()); g != nil && g.noticed {
+			d.delta.Logprobs = nil
 			d.withNotice(g, f, nil, uint32(g.total))
 		}
 	}
 	return nil
+}
+
+// scores checks that a step's log probabilities are those of its ids. From the
+// first one missing on they would be others', so it is found before any is given
+// out.
+func (d *dispatcher) scores(f *frame) *Fault {
+	if len(f.own)+len(f.topID)+len(f.top) == 0 {
+		return nil // and then a slot that should have some is found at its turn
+	}
+	own, top := 0, 0
+	for i, slot := range f.slot {
+		if g := d.table.get(slot); g != nil && g.scored {
+			n := 1
+			if len(f.count) > 0 {
+				n = int(f.count[i])
+			}
+			own, top = own+n, top+n*g.top
+		}
+	}
+	if own != len(f.own) || top != len(f.topID) || top != len(f.top) {
+		return d.unscored(f, own, top)
+	}
+	return nil
+}
+
+func (d *dispatcher) unscored(f *frame, own, top int) *Fault {
+	return d.fault(FaultColumns, fmt.Sprintf("%d log probabilities for %d ids, and %d of %d alternatives for %d",
+		len(f.own), own, len(f.top), len(f.topID), top))
 }
 
 // announce notes at the generations what this step's notices say of them.
@@ -225,7 +267,7 @@ func (d *dispatcher) fail(g *generation, reason FaultReason, detail string, part
 // finish itself.
 func (d *dispatcher) end(g *generation, err *infer.Error) {
 	x := &d.delta
-	x.Attempt, x.IDs, x.Total, x.Stamps = g.attempt, nil, g.total, nil
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps = g.attempt, nil, nil, g.total, nil
 	x.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err}
 	g.deliver(x)
 }

@@ -1,14 +1,17 @@
 package plane
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
 )
 
 // frame is one decoded Step. It is reused from step to step: the columns keep
@@ -24,6 +27,9 @@ type frame struct {
 	count    []uint32
 	total    []uint32
 	id       []uint32
+	own      []float32 // logprob
+	topID    []uint32
+	top      []float32
 	notices  []*planepb.Notice
 	running  uint32
 	waiting  uint32
@@ -44,6 +50,9 @@ const (
 	fieldNotice   = 7
 	fieldRunning  = 8
 	fieldWaiting  = 9
+	fieldLogprob  = 10
+	fieldTopID    = 11
+	fieldTop      = 12
 )
 
 var (
@@ -54,6 +63,7 @@ var (
 func (f *frame) reset() {
 	f.sequence, f.sendTime, f.running, f.waiting = 0, 0, 0, 0
 	f.slot, f.count, f.total, f.id = f.slot[:0], f.count[:0], f.total[:0], f.id[:0]
+	f.own, f.topID, f.top = f.own[:0], f.topID[:0], f.top[:0]
 	f.notices = f.notices[:0]
 }
 
@@ -111,6 +121,15 @@ func (f *frame) field(num protowire.Number, typ protowire.Type, b []byte) (int, 
 			f.sendTime = int64(v)
 		}
 		return n, nil
+	case protowire.Fixed32Type:
+		v, n := protowire.ConsumeFixed32(b)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		if col := f.floats(num); col != nil {
+			*col = append(*col, math.Float32frombits(v))
+		}
+		return n, nil
 	case protowire.BytesType:
 		v, n := protowire.ConsumeBytes(b)
 		if n < 0 {
@@ -122,6 +141,11 @@ func (f *frame) field(num protowire.Number, typ protowire.Type, b []byte) (int, 
 		if col := f.column(num); col != nil {
 			var err error
 			*col, err = appendPacked(*col, v)
+			return n, err
+		}
+		if col := f.floats(num); col != nil {
+			var err error
+			*col, err = appendFloats(*col, v)
 			return n, err
 		}
 		return n, nil
@@ -143,6 +167,18 @@ func (f *frame) column(num protowire.Number) *[]uint32 {
 		return &f.total
 	case fieldID:
 		return &f.id
+	case fieldTopID:
+		return &f.topID
+	}
+	return nil
+}
+
+func (f *frame) floats(num protowire.Number) *[]float32 {
+	switch num {
+	case fieldLogprob:
+		return &f.own
+	case fieldTop:
+		return &f.top
 	}
 	return nil
 }
@@ -193,6 +229,32 @@ func appendPacked(dst []uint32, b []byte) ([]uint32, error) {
 		i += n
 	}
 	return dst, nil
+}
+
+// appendFloats decodes a packed column of floats.
+func appendFloats(dst []float32, b []byte) ([]float32, error) {
+	if len(b)%4 != 0 {
+		return dst, errShortPacked
+	}
+	for ; len(b) > 0; b = b[4:] {
+		dst = append(dst, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return dst, nil
+}
+
+// scores is how far the columns of log probabilities were handed out.
+type scores struct{ own, top int }
+
+// take gives the next n positions, with so many alternatives at each; false when
+// there are not so many left.
+func (c *scores) take(f *frame, n, top int) (l infer.Logprobs, ok bool) {
+	own, end := c.own+n, c.top+n*top
+	if own > len(f.own) || end > len(f.top) || end > len(f.topID) {
+		return l, false
+	}
+	l = infer.Logprobs{Own: f.own[c.own:own], TopIDs: f.topID[c.top:end], Top: f.top[c.top:end]}
+	c.own, c.top = own, end
+	return l, true
 }
 
 // check says whether the columns fit each other.

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"testing"
 
@@ -24,9 +25,17 @@ func sameAsGenerated(t interface{ Fatalf(string, ...any) }, f *frame, want *plan
 		!slices.Equal(f.count, want.GetCount()),
 		!slices.Equal(f.total, want.GetTotal()),
 		!slices.Equal(f.id, want.GetId()),
+		!sameFloats(f.own, want.GetLogprob()),
+		!slices.Equal(f.topID, want.GetTopId()),
+		!sameFloats(f.top, want.GetTopLogprob()),
 		!slices.EqualFunc(f.notices, want.GetNotice(), func(a, b *planepb.Notice) bool { return proto.Equal(a, b) }):
 		t.Fatalf("frame %+v, generated decoder %v", f, want)
 	}
+}
+
+// sameFloats compares bits: what is no number is itself.
+func sameFloats(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
 func FuzzDecode(f *testing.F) {
@@ -37,6 +46,7 @@ func FuzzDecode(f *testing.F) {
 			{Slot: 3, Stamps: &planepb.Stamps{QueueStart: 5}},
 			{Slot: 4, Finish: &planepb.Finish{Reason: planepb.Finish_REASON_ERROR, Message: "é"}},
 		}, Running: 5, Waiting: 6,
+		Logprob: []float32{-0.5, float32(math.Inf(-1))}, TopId: []uint32{7, 70000}, TopLogprob: []float32{0, -3},
 	}
 	whole, err := proto.Marshal(step)
 	if err != nil {
@@ -59,6 +69,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{fieldSequence<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{fieldID<<3 | 2, 11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01})
 	f.Add([]byte{fieldID<<3 | 2, 2, 0x80, 0x80})
+	f.Add([]byte{fieldLogprob<<3 | 2, 5, 1, 2, 3, 4, 5})
+	f.Add([]byte{fieldTop<<3 | 5, 1, 2, 3, 4, fieldLogprob<<3 | 5, 5, 6})
 	f.Add([]byte("\x80\x80\x80\x8000")) // a field number that only protobuf's own check refuses
 
 	var reused frame
@@ -84,11 +96,13 @@ func TestDecodeAnyStep(t *testing.T) {
 	var f frame
 	rapid.Check(t, func(t *rapid.T) {
 		column := rapid.SliceOfN(rapid.Uint32(), 0, 40)
+		floats := rapid.SliceOfN(rapid.Float32(), 0, 40)
 		step := &planepb.Step{
 			Sequence: rapid.Uint64().Draw(t, "sequence"), SendTime: rapid.Uint64().Draw(t, "send"),
 			Slot: column.Draw(t, "slot"), Count: column.Draw(t, "count"),
 			Total: column.Draw(t, "total"), Id: column.Draw(t, "id"),
 			Running: rapid.Uint32().Draw(t, "running"),
+			Logprob: floats.Draw(t, "logprob"), TopId: column.Draw(t, "top ids"), TopLogprob: floats.Draw(t, "top"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "notices") {
 			step.Notice = append(step.Notice, &planepb.Notice{

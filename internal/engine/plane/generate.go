@@ -36,6 +36,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, bad
 	}
 	g := &generation{sink: sink, id: req.ID, attempt: attempt, limit: req.MaxTokens, aborts: s.out}
+	if req.Logprobs != nil {
+		g.scored, g.top = true, *req.Logprobs
+	}
 	switch s.table.seat(g) {
 	case tableClosed:
 		return nil, unavailable(e.opts.Name, context.Cause(s.ctx))
@@ -141,8 +144,19 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 		narrow := int32(*k)
 		wire.TopK = &narrow
 	}
+	if n := req.Logprobs; n != nil {
+		if *n < 0 || *n > maxLogprobs {
+			return nil, infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
+		}
+		count := uint32(*n)
+		wire.Logprobs = &count
+	}
 	return wire, nil
 }
+
+// maxLogprobs bounds the alternatives of an id: what the columns of a step grow
+// by, and their sum must not overflow.
+const maxLogprobs = 1 << 16
 
 func guideOf(g *infer.Guide) *planepb.Guide {
 	if g == nil {

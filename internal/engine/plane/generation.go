@@ -32,6 +32,8 @@ type generation struct {
 	id      string // of the request, on the wire
 	attempt uint32
 	limit   int
+	scored  bool // its ids come with log probabilities, and with
+	top     int  // so many alternatives each
 	slot    uint32
 	aborts  *outbox
 

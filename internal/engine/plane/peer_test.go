@@ -87,6 +87,7 @@ func newPeer(t testing.TB, network string, options ...grpc.ServerOption) *peer {
 		facts: &planepb.Facts{
 			Protocol: 1, Instance: "one", Software: "peer 1", BootId: trace.BootID(), Model: "test",
 			ContextLength: 4096, VocabSize: 100_000, MaxRunning: 4096,
+			Carries: infer.CarriesAll.Words(),
 		},
 	}
 	p.Restore()
@@ -312,6 +313,10 @@ func (p *peer) build(outs ...enginetest.Out) (*peerSession, *planepb.Step) {
 			step.Count = append(step.Count, uint32(len(o.IDs)))
 			step.Total = append(step.Total, uint32(r.total))
 			step.Id = append(step.Id, o.IDs...)
+			if l := o.Logprobs; l != nil {
+				step.Logprob = append(step.Logprob, l.Own...)
+				step.TopId, step.TopLogprob = append(step.TopId, l.TopIDs...), append(step.TopLogprob, l.Top...)
+			}
 			if !r.first {
 				r.first = true
 				n.Stamps = &planepb.Stamps{ServerCreated: uint64(now - 5), FirstToken: uint64(now - 1)}

@@ -15,6 +15,9 @@ type event struct {
 	// it. It is looked into by tail only.
 	array []byte
 	n     int
+	// own and top are the text between the brackets of the lists of log
+	// probabilities; nil where there are none. They are looked into by scores only.
+	own, top []byte
 
 	completion, prompt, cached int // the engine's counts; -1 where it gives none
 
@@ -34,6 +37,9 @@ type scanner struct {
 	in  bytes.Reader
 	dec *jsontext.Decoder
 	ids []uint32
+
+	scored bool   // events have log probabilities
+	rest   []byte // meta_info without them
 }
 
 func newScanner() *scanner {
@@ -61,16 +67,15 @@ func (s *scanner) scan(data []byte, e *event) error {
 
 // usual is scan for the usual form; ok says that it was one.
 func (s *scanner) usual(data []byte, e *event) (ok bool, err error) {
-	to := bytes.LastIndex(data, metaKey)
-	if to < 0 || data[0] != '{' {
-		return false, nil
-	}
-	from := bytes.Index(data[:to], idsKey)
+	from, to := s.bounds(data)
 	if from < 0 {
 		return false, nil
 	}
-	array := data[from+len(idsKey) : to]
+	array := data[from:to]
 	meta := data[to+len(metaKey):]
+	if s.scored {
+		meta = s.cut(meta, e)
+	}
 	if running(meta, e) {
 		e.take(array)
 		return true, nil
@@ -87,6 +92,33 @@ func (s *scanner) usual(data []byte, e *event) (ok bool, err error) {
 	}
 	e.take(array)
 	return true, nil
+}
+
+// bounds gives where the text of output_ids stands; negative when the event is not
+// in the usual form. Which end is nearer to it depends on what meta_info holds.
+func (s *scanner) bounds(data []byte) (from, to int) {
+	if len(data) == 0 || data[0] != '{' {
+		return -1, -1
+	}
+	if s.scored {
+		if from = bytes.Index(data, idsKey); from < 0 {
+			return -1, -1
+		}
+		from += len(idsKey)
+		to = from + bytes.IndexByte(data[from:], ']')
+		if to < from || !bytes.HasPrefix(data[to:], metaKey) {
+			return -1, -1
+		}
+		return from, to
+	}
+	to = bytes.LastIndex(data, metaKey)
+	if to < 0 {
+		return -1, -1
+	}
+	if from = bytes.Index(data[:to], idsKey); from < 0 {
+		return -1, -1
+	}
+	return from + len(idsKey), to
 }
 
 // take notes the text of output_ids.
@@ -265,6 +297,10 @@ func (s *scanner) meta(e *event) error {
 			return s.seconds(&e.requestReceived)
 		case "response_sent_to_client_ts":
 			return s.seconds(&e.responseSent)
+		case "output_token_logprobs":
+			return s.list(&e.own)
+		case "output_top_logprobs":
+			return s.list(&e.top)
 		case "finish_reason":
 			if s.dec.PeekKind() != '{' {
 				return s.dec.SkipValue()

@@ -40,6 +40,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	within, cancel := context.WithCancelCause(running)
 	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, sink: sink, cancel: cancel, tally: tally{form: srv.form}}
+	if req.Logprobs != nil {
+		g.scored, g.top = true, *req.Logprobs
+	}
 	resp, err := e.client.Do(within, &upstream.Request{Method: http.MethodPost, Path: "/generate", Header: requestHeader, Body: body, Leg: leg})
 	switch {
 	case err != nil:
@@ -132,14 +135,17 @@ type generation struct {
 	id      string
 	attempt uint32
 	limit   int
+	scored  bool // its ids come with log probabilities, and with
+	top     int  // so many alternatives each
 	sink    engine.Sink
 	cancel  context.CancelCauseFunc // breaks the connection
 	aborted atomic.Pointer[time.Timer]
 	over    atomic.Bool // the terminal delta was offered
 
 	// run's:
-	tally  tally
-	stamps infer.Stamps
+	tally    tally
+	logprobs infer.Logprobs // of the event at hand
+	stamps   infer.Stamps
 }
 
 // errUnheard breaks the connection of a generation that goes on after its abort.
@@ -185,6 +191,7 @@ const afterwards = time.Second
 func (g *generation) read(body *upstream.Body) {
 	var events sse.Parser
 	s := newScanner()
+	s.scored = g.scored
 	for {
 		chunk, err := body.Next()
 		now := trace.Now()
@@ -232,8 +239,20 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		g.flawed("bad_ids", err, data, now)
 		return true
 	}
+	var logprobs *infer.Logprobs
+	if g.scored && len(ids) > 0 {
+		logprobs = &g.logprobs
+		if err := g.tally.scores(&e, ids, unsent, g.top, logprobs); err != nil {
+			g.tally.have -= fresh // they are not given out
+			if e.finish != "abort" {
+				g.flawed("bad_logprobs", err, data, now)
+				return true
+			}
+			ids, logprobs = nil, nil // the end is all that matters of it
+		}
+	}
 	g.e.learn(g.tally.form)
-	d := infer.Delta{Attempt: g.attempt, IDs: ids, Total: g.tally.have, Received: now, Stamps: g.stamp(&e)}
+	d := infer.Delta{Attempt: g.attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e)}
 	switch e.finish {
 	case "":
 		if len(ids) > 0 {

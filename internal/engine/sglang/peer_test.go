@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,11 +44,13 @@ type peer struct {
 
 // played is a request as its peer knows it.
 type played struct {
-	body  map[string]any
-	held  bool
-	sent  []uint32
-	lines []string // to be written
-	ended bool
+	body   map[string]any
+	held   bool
+	scored infer.Logprobs // as the next event says them
+	of     []uint32       // their ids
+	sent   []uint32
+	lines  []string // to be written
+	ended  bool
 }
 
 func newPeer(t testing.TB, f form) *peer {
@@ -188,6 +192,55 @@ func (p *peer) event(q *played, ids []uint32, completion int, meta string) strin
 	return fmt.Sprintf(`data: {"text":"a \"output_ids\":[7],\"meta_info\": é","output_ids":%s,"meta_info":{"id":"x","finish_reason":null,"prompt_tokens":3,"weight_version":"default","completion_tokens":%d,"cached_tokens":1%s}}`+"\n\n", b, completion, meta)
 }
 
+// logprobsMeta writes log probabilities as the server does, in the midst of
+// meta_info.
+func logprobsMeta(of []uint32, l *infer.Logprobs) string {
+	entry := func(v float32, id uint32) []any {
+		if math.IsInf(float64(v), -1) {
+			return []any{nil, id, nil}
+		}
+		return []any{v, id, nil}
+	}
+	own, top := []any{}, []any{}
+	k := len(l.Top) / max(1, len(l.Own))
+	for i := range l.Own {
+		own = append(own, entry(l.Own[i], of[i]))
+		some := []any{}
+		for j := i * k; j < (i+1)*k; j++ {
+			some = append(some, entry(l.Top[j], l.TopIDs[j]))
+		}
+		top = append(top, some)
+	}
+	b, err := json.Marshal(own)
+	if err != nil {
+		panic(err)
+	}
+	text := fmt.Sprintf(`,"input_token_logprobs":[],"output_token_logprobs":%s,"output_token_logprobs_length":%d`, b, len(own))
+	if k > 0 {
+		if b, err = json.Marshal(top); err != nil {
+			panic(err)
+		}
+		text += fmt.Sprintf(`,"input_top_logprobs":[],"output_top_logprobs":%s,"num_retractions":0`, b)
+	}
+	return text
+}
+
+// scores gives the members of meta_info with the log probabilities of a step.
+func (p *peer) scores(q *played, o *enginetest.Out) string {
+	if o.Logprobs == nil {
+		return ""
+	}
+	l := o.Logprobs
+	if p.form == incremental {
+		q.scored = infer.Logprobs{}
+		q.of = nil
+	}
+	q.scored.Append(l)
+	of := append(slices.Clone(o.IDs), make([]uint32, len(l.Own))...)
+	q.of = append(q.of, of[:len(l.Own)]...)
+	return logprobsMeta(q.of, &q.scored)
+}
+
 // The conformance suite's side.
 
 func (p *peer) Hold() { p.change(func() { p.hold = true }) }
@@ -210,7 +263,7 @@ func (p *peer) Step(out ...enginetest.Out) {
 	p.change(func() {
 		for _, o := range out {
 			q := p.requests[o.ID]
-			text := p.event(q, o.IDs, len(q.sent)+len(o.IDs), "")
+			text := p.event(q, o.IDs, len(q.sent)+len(o.IDs), p.scores(q, &o))
 			finish := ""
 			switch o.Finish {
 			case "":

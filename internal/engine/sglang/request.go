@@ -17,6 +17,10 @@ const carries = infer.CarriesAll
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
 
+// maxLogprobs bounds the alternatives of an id, of which the engine would sort as
+// many as it is asked for.
+const maxLogprobs = 1000
+
 // appendRequest appends req as the body of a /generate. Every field of req is
 // in it; what the caller did not say is left to the engine's defaults, which
 // may be the model's own.
@@ -35,6 +39,13 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 	if adapter {
 		b = append(b, `,"lora_path":`...)
 		b = appendString(b, req.Model)
+	}
+	if req.Logprobs != nil {
+		if *req.Logprobs < 0 || *req.Logprobs > maxLogprobs {
+			return nil, infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
+		}
+		b = append(b, `,"return_logprob":true,"logprob_start_len":-1,"top_logprobs_num":`...)
+		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
 	}
 	b = append(b, `,"stream":true,"input_ids":`...)
 	b = appendIDs(b, req.Prompt)

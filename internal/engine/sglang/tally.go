@@ -1,6 +1,9 @@
 package sglang
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // form says what the chunks of a server hold.
 type form uint8
@@ -38,6 +41,7 @@ type mismatch struct {
 	Have       int    `json:"received"`
 	IDs        int    `json:"ids"`
 	Completion int    `json:"completion_tokens"`
+	Logprobs   int    `json:"logprobs,omitzero"`
 	Finish     string `json:"finish_reason,omitempty"`
 }
 
@@ -99,7 +103,8 @@ func (t *tally) fits(n, fresh int) bool {
 }
 
 func (t *tally) wrong(reason string, e *event) error {
-	return &mismatch{reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish}
+	return &mismatch{reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish,
+		Logprobs: bytes.Count(e.own, openBracket)}
 }
 
 // read takes the new ids of an event. In a cumulative chunk the one before them

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/infer"
 )
 
 // said gives an event as a server writes it.
@@ -154,27 +158,37 @@ func FuzzScan(f *testing.F) {
 	f.Add([]byte(`{"output_ids": [1, 2], "meta_info": {"completion_tokens": 2}, "index": 0}`))
 	f.Add([]byte(`{"error":{"message":"no","type":"invalid_request_error","code":400,"retryable":false}}`))
 	f.Add([]byte(`{"output_ids":null,"meta_info":{"finish_reason":{"type":"abort","status_code":503,"message":"full"},"completion_tokens":0}}`))
+	f.Add([]byte(`{"output_ids":[1],"meta_info":{"output_token_logprobs":[[-0.5,1,null]],"output_top_logprobs":[[[-0.5,1,null]]],"completion_tokens":1}}`))
+	f.Add([]byte(`{"output_ids":[1],"meta_info":{"completion_tokens":1,"output_token_logprobs":[[-0.5,1,null]]}}`))
+	f.Add([]byte(`{"output_ids":[1],"meta_info":{"completion_tokens":1,"x":[{"output_token_logprobs":[1]}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		short, full := newScanner(), newScanner()
-		a, b := event{}, event{completion: -1, prompt: -1, cached: -1}
-		errA, errB := short.scan(data, &a), full.full(data, &b)
-		if errB != nil {
-			// The short way looks at less; what it does look at must be valid, or
-			// its ids cannot be read.
-			return
-		}
-		if errA != nil {
-			t.Fatalf("the short way fails: %v", errA)
-		}
-		if a.n != b.n || a.completion != b.completion || a.finish != b.finish || a.matched != b.matched || a.failed != b.failed || a.message != b.message {
-			t.Fatalf("%+v and %+v", a, b)
-		}
-		x, errA := short.tail(&a, a.n)
-		y, errB := full.tail(&b, b.n)
-		if errA != nil || errB != nil || !slices.Equal(x, y) {
-			t.Fatalf("%v %v and %v %v", x, errA, y, errB)
-		}
+		same(t, data, false)
+		same(t, data, true)
 	})
+}
+
+// same holds the short way of reading an event to the full one.
+func same(t *testing.T, data []byte, scored bool) {
+	short, full := newScanner(), newScanner()
+	short.scored, full.scored = scored, scored
+	a, b := event{}, event{completion: -1, prompt: -1, cached: -1}
+	errA, errB := short.scan(data, &a), full.full(data, &b)
+	if errB != nil {
+		// The short way looks at less; what it does look at must be valid, or
+		// its ids cannot be read.
+		return
+	}
+	if errA != nil {
+		t.Fatalf("the short way fails: %v", errA)
+	}
+	if a.n != b.n || a.completion != b.completion || a.finish != b.finish || a.matched != b.matched || a.failed != b.failed || a.message != b.message {
+		t.Fatalf("%+v and %+v", a, b)
+	}
+	x, errA := short.tail(&a, a.n)
+	y, errB := full.tail(&b, b.n)
+	if errA != nil || errB != nil || !slices.Equal(x, y) {
+		t.Fatalf("%v %v and %v %v", x, errA, y, errB)
+	}
 }
 
 // A chunk of all ids so far must cost little more than its bytes: its array is
@@ -215,4 +229,144 @@ func BenchmarkScan(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkScanScored is BenchmarkScan with the log probabilities of all ids and
+// five alternatives each, of which a chunk brings one.
+func BenchmarkScanScored(b *testing.B) {
+	const top = 5
+	for _, n := range []int{1, 1 << 10, 16 << 10} {
+		ids := make([]uint32, n)
+		var all, l infer.Logprobs
+		for i := range ids {
+			ids[i] = uint32(100_000 + i)
+			all.Own = append(all.Own, -float32(i)/7)
+			for k := range top {
+				all.TopIDs, all.Top = append(all.TopIDs, ids[i]+uint32(k)), append(all.Top, -float32(i+k)/7)
+			}
+		}
+		array, err := json.Marshal(ids)
+		if err != nil {
+			b.Fatal(err)
+		}
+		data := fmt.Appendf(nil, `{"text":"x","output_ids":%s,"meta_info":{"id":"0123456789abcdef0123","finish_reason":null,"prompt_tokens":5%s,"completion_tokens":%d,"cached_tokens":4}}`, array, logprobsMeta(ids, &all), n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := newScanner()
+			s.scored = true
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				t := tally{form: cumulative, have: n - 1}
+				if n > 1 {
+					t.last = ids[n-2]
+				}
+				var e event
+				if err := s.scan(data, &e); err != nil {
+					b.Fatal(err)
+				}
+				fresh, _, err := t.take(s, &e)
+				if err != nil || fresh != 1 {
+					b.Fatal(fresh, err)
+				}
+				new, err := t.read(s, &e, fresh)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := t.scores(&e, new, 0, top, &l); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Whatever chunks a server makes of an answer, in either form, its stop counted
+// and sent, or counted only: each id comes with its log probabilities, wherever in
+// meta_info they are and however they are written.
+func TestScores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		form := rapid.SampledFrom([]form{cumulative, incremental, unknownForm}).Draw(t, "form")
+		deltas := form == incremental || form == unknownForm && rapid.Bool().Draw(t, "incremental")
+		top := rapid.IntRange(0, 3).Draw(t, "top")
+		var all []uint32
+		var want infer.Logprobs
+		value := rapid.OneOf(rapid.Just(float32(math.Inf(-1))), rapid.Float32Max(0))
+		add := func() {
+			all = append(all, rapid.Uint32().Draw(t, "id"))
+			want.Own = append(want.Own, value.Draw(t, "own"))
+			for range top {
+				want.TopIDs, want.Top = append(want.TopIDs, rapid.Uint32().Draw(t, "top id")), append(want.Top, value.Draw(t, "top"))
+			}
+		}
+		counts := tally{form: form}
+		s := newScanner()
+		s.scored = true
+		var got, l infer.Logprobs
+		chunks := rapid.IntRange(1, 6).Draw(t, "chunks")
+		for c := range chunks {
+			from := len(all)
+			for range rapid.IntRange(1, 4).Draw(t, "new ids") {
+				add()
+			}
+			to, unsent := len(all), 0
+			finish := "null"
+			if last := c == chunks-1; last && rapid.Bool().Draw(t, "stopped") {
+				add()
+				finish = fmt.Sprintf(`{"type":"stop","matched":%d}`, all[to])
+				if rapid.Bool().Draw(t, "stop is kept back") && all[to] != all[to-1] {
+					unsent = 1
+				} else {
+					to++
+				}
+			}
+			first := 0
+			if deltas {
+				first = from
+			}
+			part := want.Cut(first, len(all), top)
+			ids, err := json.Marshal(all[first:to])
+			if err != nil {
+				t.Fatal(err)
+			}
+			scored := logprobsMeta(all[first:], &part)
+			if rapid.Bool().Draw(t, "spaced") {
+				scored = strings.ReplaceAll(scored, ",", ", ")
+			}
+			if rapid.Bool().Draw(t, "stamps") {
+				scored += `,"queue_time":0.5`
+			}
+			data := fmt.Sprintf(`{"text":"a","output_ids":%s,"meta_info":{"id":"x","finish_reason":%s%s,"completion_tokens":%d,"cached_tokens":1}}`, ids, finish, scored, len(all))
+			var e event
+			if err := s.scan([]byte(data), &e); err != nil {
+				t.Fatalf("%v: %s", err, data)
+			}
+			fresh, held, err := counts.take(s, &e)
+			if err != nil || held != unsent {
+				t.Fatalf("%d fresh, %d unsent, %v: %s", fresh, held, err, data)
+			}
+			fid, err := counts.read(s, &e, fresh)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := counts.scores(&e, fid, unsent, top, &l); err != nil {
+				t.Fatalf("%v: %s", err, data)
+			}
+			got.Append(&l)
+			bad := slices.Clone(fid)
+			bad[len(bad)-1]++
+			if counts.scores(&e, bad, unsent, top, &l) == nil {
+				t.Fatal("those of other ids are taken")
+			}
+			if e.own = nil; counts.scores(&e, fid, unsent, top, &l) == nil {
+				t.Fatal("none are taken for some")
+			}
+			if unsent > 0 {
+				part := want.Cut(0, to, top)
+				want = part
+			}
+		}
+		if !slices.Equal(got.Own, want.Own) || !slices.Equal(got.TopIDs, want.TopIDs) || !slices.Equal(got.Top, want.Top) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
 }

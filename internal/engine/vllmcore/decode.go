@@ -35,8 +35,9 @@ type batch struct {
 // output is what a batch says of one request.
 type output struct {
 	id       []byte
-	from, to int // of the batch's ids
-	finish   int // one of the finish reasons; -1 while it runs
+	from, to int    // of the batch's ids
+	logprobs []byte // of the ids, as the engine encoded them; nil: none
+	finish   int    // one of the finish reasons; -1 while it runs
 	stop     stopReason
 
 	queued, scheduled int64 // engine's clock, ns; 0: not said
@@ -193,6 +194,11 @@ func (o *output) field(i int, b []byte) ([]byte, error) {
 		}
 		o.finish = finish
 		return b, err
+	case i == posLogprobs:
+		// Whether they are wanted, and how many, is the request's to know.
+		rest, err := msgp.Skip(b)
+		o.logprobs = b[:len(b)-len(rest)]
+		return rest, err
 	case i == posStop:
 		return o.stop.read(b)
 	case i == posEvents:

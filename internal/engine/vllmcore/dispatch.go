@@ -15,12 +15,16 @@ type dispatcher struct {
 
 	context  int // max_model_len
 	batch    batch
-	oneClock bool // the engine reads the clock that we read
+	oneClock bool           // the engine reads the clock that we read
+	logprobs infer.Logprobs // of the output at hand
+	aux      [][]byte       // the message's frames after the first
 	stamps   infer.Stamps
 }
 
-// message takes in the first frame of a message. A fault is the session's.
-func (d *dispatcher) message(b []byte, received int64) *fenced.Fault {
+// message takes in a message: its first frame, and the frames of large arrays. A
+// fault is the session's.
+func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *fenced.Fault {
+	d.aux = aux
 	if err := d.batch.decode(b); err != nil {
 		d.note(b, received)
 		return d.Fault(fenced.FaultMalformed, err.Error())
@@ -70,7 +74,14 @@ func (d *dispatcher) output(o *output) {
 		return
 	}
 	x := &d.Delta
-	x.IDs, x.Stamps, x.Finish = ids, nil, nil
+	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
+	if g.Scored && len(ids) > 0 {
+		if err := readLogprobs(o.logprobs, d.aux, ids, g.Top, &d.logprobs); err != nil {
+			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g.Total, ids, o))
+			return
+		}
+		x.Logprobs = &d.logprobs
+	}
 	d.learn(g, o, len(ids) > 0)
 	g.Total += len(ids)
 	if o.finish >= 0 {

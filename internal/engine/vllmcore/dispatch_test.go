@@ -430,3 +430,90 @@ func FuzzWordOfItself(f *testing.F) {
 		}
 	})
 }
+
+// Log probabilities are read wherever an engine puts their data and however wide
+// it writes ids, those beyond what was asked for are left out, and what is not of
+// the ids that came is a fault of its request.
+func TestLogprobs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rows := rapid.IntRange(0, 5).Draw(t, "rows")
+		cols := rapid.IntRange(0, 4).Draw(t, "alternatives sent")
+		top := rapid.IntRange(0, cols).Draw(t, "alternatives asked for")
+		l := coretest.Logprobs{Wide: rapid.Bool().Draw(t, "wide")}
+		var want infer.Logprobs
+		for range rows {
+			l.Of = append(l.Of, rapid.Uint32Max(1<<31-1).Draw(t, "id"))
+			l.Own = append(l.Own, rapid.Float32().Draw(t, "own"))
+			for k := range cols {
+				l.TopIDs = append(l.TopIDs, rapid.Uint32Max(1<<31-1).Draw(t, "top id"))
+				l.Top = append(l.Top, rapid.Float32().Draw(t, "top"))
+				if k < top {
+					want.TopIDs, want.Top = append(want.TopIDs, l.TopIDs[len(l.TopIDs)-1]), append(want.Top, l.Top[len(l.Top)-1])
+				}
+			}
+		}
+		want.Own = l.Own
+		ids, values := l.Frames()
+		var aux [][]byte
+		if rapid.Bool().Draw(t, "in frames") {
+			l.Frame = 2
+			aux = [][]byte{nil, ids, values}
+		}
+		var d batch
+		wire := coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", IDs: l.Of, Logprobs: &l, Finish: -1}}}, "0.33.0")
+		if err := d.decode(wire); err != nil {
+			t.Fatal(err)
+		}
+		got := infer.Logprobs{Own: make([]float32, 3)} // of the output before
+		if err := readLogprobs(d.outputs[0].logprobs, aux, d.ids, top, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Own, want.Own) || !slices.Equal(got.TopIDs, want.TopIDs) || !slices.Equal(got.Top, want.Top) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		if rows == 0 {
+			return
+		}
+		for name, bad := range map[string]error{
+			"another id":         readLogprobs(d.outputs[0].logprobs, aux, append([]uint32{l.Of[0] + 1}, l.Of[1:]...), top, &got),
+			"an id more":         readLogprobs(d.outputs[0].logprobs, aux, append(l.Of[:rows:rows], 1), top, &got),
+			"an id less":         readLogprobs(d.outputs[0].logprobs, aux, l.Of[:rows-1], top, &got),
+			"more alternatives":  readLogprobs(d.outputs[0].logprobs, aux, l.Of, cols+1, &got),
+			"none":               readLogprobs(nil, aux, l.Of, top, &got),
+			"a part":             readLogprobs(d.outputs[0].logprobs[:10], aux, l.Of, top, &got),
+			"without its frames": readLogprobs(withFrame(l), nil, l.Of, top, &got),
+		} {
+			if bad == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+	})
+}
+
+func withFrame(l coretest.Logprobs) []byte {
+	l.Frame = 1
+	var d batch
+	if err := d.decode(coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", Logprobs: &l, Finish: -1}}}, "0.33.0")); err != nil {
+		panic(err)
+	}
+	return d.outputs[0].logprobs
+}
+
+func FuzzLogprobs(f *testing.F) {
+	l := coretest.Logprobs{Of: []uint32{5}, Own: []float32{-1}, TopIDs: []uint32{5, 6}, Top: []float32{-1, -2}}
+	f.Add(withFrame(l))
+	var d batch
+	if err := d.decode(coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", Logprobs: &l, Finish: -1}}}, "0.33.0")); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(d.outputs[0].logprobs)
+	ids, values := l.Frames()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got infer.Logprobs
+		for top := range 3 {
+			if err := readLogprobs(b, [][]byte{ids, values}, l.Of, top, &got); err == nil && len(b) > 0 && !got.Fits(1, top) {
+				t.Fatalf("%v taken for one position with %d alternatives", got, top)
+			}
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -230,6 +231,10 @@ func (p *peer) Step(outs ...enginetest.Out) {
 		for _, o := range outs {
 			r := p.requests[o.ID]
 			w := coretest.Output{ID: o.ID, IDs: o.IDs, Finish: -1}
+			if l := o.Logprobs; l != nil {
+				of := append(slices.Clone(o.IDs), make([]uint32, len(l.Own))...)
+				w.Logprobs = &coretest.Logprobs{Of: of, Own: l.Own, TopIDs: l.TopIDs, Top: l.Top, Wide: p.version == "0.33.0"}
+			}
 			if r.total == 0 && len(o.IDs) > 0 {
 				w.Prompt, w.Cached, w.Queued, w.Scheduled = r.prompt, 1, r.arrival+1, r.arrival+2
 			}

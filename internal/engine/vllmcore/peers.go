@@ -202,7 +202,7 @@ func (e *Engine) output(ctx context.Context, conn net.Conn) {
 				continue // of a time before the engine's session
 			}
 		}
-		if !s.receive(frames[0], received) {
+		if !s.receive(frames[0], received, frames[1:]...) {
 			return // the connection is its session's, and ends with it
 		}
 	}

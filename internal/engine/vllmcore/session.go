@@ -148,7 +148,7 @@ func (s *session) write() {
 
 // receive takes in one message of the engine, read at a moment of trace's clock.
 // It reports false when the session is over.
-func (s *session) receive(b []byte, received int64) bool {
+func (s *session) receive(b []byte, received int64, aux ...[]byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -156,7 +156,7 @@ func (s *session) receive(b []byte, received int64) bool {
 	}
 	s.heard.Add(1)
 	s.begin()
-	fault := s.disp.message(b, received)
+	fault := s.disp.message(b, aux, received)
 	if fault == nil {
 		s.take(received)
 	}

@@ -104,6 +104,10 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []
 		key("seed")
 		b = msgp.AppendInt64(b, *s.Seed)
 	}
+	if req.Logprobs != nil {
+		key("logprobs")
+		b = msgp.AppendInt(b, *req.Logprobs)
+	}
 	if len(s.LogitBias) > 0 {
 		key("logit_bias")
 		b = msgp.AppendMapHeader(b, uint32(len(s.LogitBias)))
@@ -154,7 +158,7 @@ func appendGuide(b []byte, g *infer.Guide) []byte {
 // releases leave that to their front end, which compiles it once more for it.
 // Grammars are in another language than the backend's.
 const (
-	carriesNumbers = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias
+	carriesNumbers = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs
 	carriesGuides  = infer.CarriesJSONSchema | infer.CarriesRegex | infer.CarriesChoice | infer.CarriesStructuralTag
 )
 
@@ -287,6 +291,9 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 		if o.beyond(bias.ID) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {
 			return infer.Invalid("logit_bias", "id %d: want each id once, below %d", bias.ID, o.Vocab)
 		}
+	}
+	if n := req.Logprobs; n != nil && (*n < 0 || *n > maxLogprobs || o.Vocab > 0 && *n > o.Vocab) {
+		return infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
 	}
 	for i, id := range req.StopIDs {
 		if o.beyond(id) {

@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"context"
+	"math"
 	"net"
 	"time"
 
@@ -117,7 +118,8 @@ func (p *planeServer) callerConn(ctx context.Context) *conn {
 
 // planeCarries is what the plane takes beyond what all engines do. What changes
 // how an id is drawn changes nothing here, where none is.
-const planeCarries = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesJSONSchema
+const planeCarries = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesJSONSchema |
+	infer.CarriesLogprobs
 
 // askOf reads what the output must match.
 func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
@@ -166,7 +168,14 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		p.e.refused.Add(1)
 		return nil, asStatus(err)
 	}
-	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), fault, faulty)
+	top := -1
+	if req.Logprobs != nil {
+		if top = int(min(*req.Logprobs, math.MaxInt32)); top > maxAlternatives {
+			p.e.refused.Add(1)
+			return nil, asStatus(infer.Invalid("logprobs", "logprobs is %d; it must be from 0 to %d", top, maxAlternatives))
+		}
+	}
+	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), top, fault, faulty)
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, err

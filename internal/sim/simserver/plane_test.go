@@ -31,7 +31,8 @@ type gateway struct {
 	ids      map[uint32][]uint32
 	stamps   map[uint32]*planepb.Stamps
 	finish   map[uint32]*planepb.Finish
-	largest  int // ids of one slot in one step
+	top      map[uint32]int // of slots that asked for log probabilities
+	largest  int            // ids of one slot in one step
 }
 
 // dial opens a session; window is the room for unread steps, 0 gRPC's own.
@@ -46,7 +47,7 @@ func (b *bench) dial(id uint64, window int32) *gateway {
 		b.t.Fatal(err)
 	}
 	g := &gateway{t: b.t, b: b, client: planepb.NewPlaneClient(cc), id: id,
-		ids: map[uint32][]uint32{}, stamps: map[uint32]*planepb.Stamps{}, finish: map[uint32]*planepb.Finish{}}
+		ids: map[uint32][]uint32{}, stamps: map[uint32]*planepb.Stamps{}, finish: map[uint32]*planepb.Finish{}, top: map[uint32]int{}}
 	var ctx context.Context
 	ctx, g.cancel = context.WithCancel(context.Background())
 	b.t.Cleanup(func() { g.cancel(); cc.Close() })
@@ -69,6 +70,9 @@ func (g *gateway) submit(slot uint32, n int, set ...func(*planepb.SubmitRequest)
 	for _, f := range set {
 		f(req)
 	}
+	if req.Logprobs != nil {
+		g.top[slot] = int(*req.Logprobs)
+	}
 	_, err := g.client.Submit(context.Background(), req)
 	return err
 }
@@ -86,7 +90,7 @@ func (g *gateway) recv() error {
 	if s.SendTime > uint64(trace.Now()) || len(s.Total) != len(s.Slot) || (len(s.Count) != 0 && len(s.Count) != len(s.Slot)) {
 		return fmt.Errorf("odd step %v", s)
 	}
-	rest := s.Id
+	rest, own, top := s.Id, s.Logprob, s.TopLogprob
 	for i, slot := range s.Slot {
 		n := 1
 		if len(s.Count) > 0 {
@@ -94,10 +98,29 @@ func (g *gateway) recv() error {
 		}
 		g.largest = max(g.largest, n)
 		g.ids[slot] = append(g.ids[slot], rest[:n]...)
+		if asked, ok := g.top[slot]; ok {
+			for k, id := range rest[:n] {
+				position := len(g.ids[slot]) - n + k
+				if len(own) == 0 || len(top) < asked || float64(own[0]) != logprob(id, position) {
+					return fmt.Errorf("slot %d: log probabilities %v and %v of id %d at %d", slot, own, top, id, position)
+				}
+				own = own[1:]
+				for a := range asked {
+					at := len(s.TopLogprob) - len(top)
+					if want, lp := g.b.e.alternative(id, position, a); s.TopId[at] != want || float64(top[0]) != lp {
+						return fmt.Errorf("slot %d: alternative %d of id %d is %d with %v", slot, a, id, s.TopId[at], top[0])
+					}
+					top = top[1:]
+				}
+			}
+		}
 		rest = rest[n:]
 		if int(s.Total[i]) != len(g.ids[slot]) {
 			return fmt.Errorf("slot %d: total %d, received %d", slot, s.Total[i], len(g.ids[slot]))
 		}
+	}
+	if len(own)+len(top) > 0 || len(s.TopId) != len(s.TopLogprob) {
+		return fmt.Errorf("%d log probabilities and %d alternatives too many", len(own), len(top))
 	}
 	if len(rest) > 0 {
 		return fmt.Errorf("%d ids too many", len(rest))
@@ -319,7 +342,12 @@ func TestSlowGatewayGetsMergedSteps(t *testing.T) {
 	g := b.dial(1, 64<<10)
 	const n, tokens = 64, 3000
 	for slot := range uint32(n) {
-		if err := g.submit(slot, tokens); err != nil {
+		if err := g.submit(slot, tokens, func(r *planepb.SubmitRequest) {
+			if top := slot % 4; top > 0 {
+				top--
+				r.Logprobs = &top
+			}
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

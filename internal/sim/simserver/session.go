@@ -67,6 +67,7 @@ type session struct {
 	byIndex []*slotJob          // by the box's slot
 	free    []uint32            // unused places of byIndex
 	faulty  int                 // of slots, those a fault was drawn for
+	scored  int                 // of slots, those that asked for log probabilities
 
 	// The writer's.
 	sequence uint64
@@ -112,11 +113,12 @@ type slotJob struct {
 	fault  sim.Fault
 	faulty bool
 	drips  bool // the connection, because of its fault
+	top    int  // alternatives of each id; -1: no log probabilities
 	dead   bool // it was given up; the gateway may use its slot again
 }
 
 // reserve takes a slot for a request.
-func (s *session) reserve(wire uint32, id string, seed int64, f sim.Fault, faulty bool) (*slotJob, error) {
+func (s *session) reserve(wire uint32, id string, seed int64, top int, f sim.Fault, faulty bool) (*slotJob, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -125,7 +127,7 @@ func (s *session) reserve(wire uint32, id string, seed int64, f sim.Fault, fault
 	if s.slots[wire] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
 	}
-	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, fault: f, faulty: faulty}
+	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, top: top, fault: f, faulty: faulty}
 	if n := len(s.free); n > 0 {
 		j.slot = s.free[n-1]
 		s.free = s.free[:n-1]
@@ -137,6 +139,9 @@ func (s *session) reserve(wire uint32, id string, seed int64, f sim.Fault, fault
 	s.slots[wire] = j
 	if faulty {
 		s.faulty++
+	}
+	if top >= 0 {
+		s.scored++
 	}
 	return j, nil
 }
@@ -161,6 +166,9 @@ func (s *session) releaseLocked(j *slotJob) {
 	s.free = append(s.free, j.slot)
 	if j.faulty {
 		s.faulty--
+	}
+	if j.top >= 0 {
+		s.scored--
 	}
 }
 
@@ -273,6 +281,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 		s.bury(t)
 	}
 	m.Slot, m.Count, m.Notice = m.Slot[:0], m.Count[:0], m.Notice[:0]
+	index := t.slot // the box's slots, in the order of the columns
 	if t.steps == 1 {
 		// One id per slot: the columns go out as they are.
 		for _, i := range t.slot {
@@ -282,9 +291,14 @@ func (s *session) encode() (broken sim.FaultKind) {
 		m.Total = append(m.Total[:0], t.total...)
 	} else {
 		s.group.merge(t, len(s.byIndex), m)
+		index = s.group.order
 		for i, index := range m.Slot {
 			m.Slot[i] = s.byIndex[index].wire
 		}
+	}
+	m.Logprob, m.TopId, m.TopLogprob = m.Logprob[:0], m.TopId[:0], m.TopLogprob[:0]
+	if s.scored > 0 {
+		s.score(m, index)
 	}
 	for _, f := range t.first {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, Stamps: &planepb.Stamps{
@@ -330,6 +344,32 @@ func (s *session) encode() (broken sim.FaultKind) {
 		}
 	}
 	return broken
+}
+
+// score fills in the log probabilities of those that asked for them; index says
+// whose the step's columns are.
+func (s *session) score(m *planepb.Step, index []uint32) {
+	at := 0
+	for i, box := range index {
+		n := 1
+		if len(m.Count) > 0 {
+			n = int(m.Count[i])
+		}
+		ids := m.Id[at : at+n]
+		at += n
+		j := s.byIndex[box]
+		if j.top < 0 {
+			continue
+		}
+		for k, id := range ids {
+			position := int(m.Total[i]) - n + k
+			m.Logprob = append(m.Logprob, float32(logprob(id, position)))
+			for a := range j.top {
+				other, lp := s.e.alternative(id, position, a)
+				m.TopId, m.TopLogprob = append(m.TopId, other), append(m.TopLogprob, float32(lp))
+			}
+		}
+	}
 }
 
 // strike says which fault strikes a batch: that of the first slot which gets an

@@ -134,8 +134,8 @@ type Facts struct {
 	EosIds        []uint32               `protobuf:"varint,9,rep,packed,name=eos_ids,json=eosIds,proto3" json:"eos_ids,omitempty"`
 	// Which of the fields of SubmitRequest from min_p on the engine acts on, by
 	// these words: min_p, penalties, repetition_penalty, logit_bias, and of guide
-	// json_schema, regex, grammar, choice, structural_tag. A gateway sends it no
-	// others: an engine that did not know them would drop them unseen.
+	// json_schema, regex, grammar, choice, structural_tag; logprobs. A gateway sends
+	// it no others: an engine that did not know them would drop them unseen.
 	Carries       []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -298,16 +298,23 @@ func (x *StepsRequest) GetGateway() string {
 // ids, the next count[i] of id, and now has total[i] in all. A slot may stand in
 // a step more than once, as when an engine merges steps for a slow gateway.
 type Step struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	SendTime      uint64                 `protobuf:"fixed64,2,opt,name=send_time,json=sendTime,proto3" json:"send_time,omitempty"` // CLOCK_MONOTONIC ns of the engine, just before the write
-	Slot          []uint32               `protobuf:"varint,3,rep,packed,name=slot,proto3" json:"slot,omitempty"`
-	Count         []uint32               `protobuf:"varint,4,rep,packed,name=count,proto3" json:"count,omitempty"` // parallel to slot; empty: one id each
-	Total         []uint32               `protobuf:"varint,5,rep,packed,name=total,proto3" json:"total,omitempty"` // parallel to slot
-	Id            []uint32               `protobuf:"varint,6,rep,packed,name=id,proto3" json:"id,omitempty"`
-	Notice        []*Notice              `protobuf:"bytes,7,rep,name=notice,proto3" json:"notice,omitempty"`    // rare events, applied after the ids
-	Running       uint32                 `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // requests in the running batch
-	Waiting       uint32                 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"` // requests in the waiting queue
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	SendTime uint64                 `protobuf:"fixed64,2,opt,name=send_time,json=sendTime,proto3" json:"send_time,omitempty"` // CLOCK_MONOTONIC ns of the engine, just before the write
+	Slot     []uint32               `protobuf:"varint,3,rep,packed,name=slot,proto3" json:"slot,omitempty"`
+	Count    []uint32               `protobuf:"varint,4,rep,packed,name=count,proto3" json:"count,omitempty"` // parallel to slot; empty: one id each
+	Total    []uint32               `protobuf:"varint,5,rep,packed,name=total,proto3" json:"total,omitempty"` // parallel to slot
+	Id       []uint32               `protobuf:"varint,6,rep,packed,name=id,proto3" json:"id,omitempty"`
+	Notice   []*Notice              `protobuf:"bytes,7,rep,name=notice,proto3" json:"notice,omitempty"`    // rare events, applied after the ids
+	Running  uint32                 `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // requests in the running batch
+	Waiting  uint32                 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"` // requests in the waiting queue
+	// Log probabilities, natural, of the ids of slots whose request asked for them;
+	// the ids of other slots have no place in these columns. In the order of slot
+	// and of its ids: that of the id itself, and as many of the most probable ids in
+	// its place as the request wanted, with theirs, the most probable first.
+	Logprob       []float32 `protobuf:"fixed32,10,rep,packed,name=logprob,proto3" json:"logprob,omitempty"`
+	TopId         []uint32  `protobuf:"varint,11,rep,packed,name=top_id,json=topId,proto3" json:"top_id,omitempty"`
+	TopLogprob    []float32 `protobuf:"fixed32,12,rep,packed,name=top_logprob,json=topLogprob,proto3" json:"top_logprob,omitempty"` // parallel to top_id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,6 +410,27 @@ func (x *Step) GetWaiting() uint32 {
 		return x.Waiting
 	}
 	return 0
+}
+
+func (x *Step) GetLogprob() []float32 {
+	if x != nil {
+		return x.Logprob
+	}
+	return nil
+}
+
+func (x *Step) GetTopId() []uint32 {
+	if x != nil {
+		return x.TopId
+	}
+	return nil
+}
+
+func (x *Step) GetTopLogprob() []float32 {
+	if x != nil {
+		return x.TopLogprob
+	}
+	return nil
 }
 
 // Notice is a rare event of one slot.
@@ -647,8 +675,11 @@ type SubmitRequest struct {
 	RepetitionPenalty *float64               `protobuf:"fixed64,16,opt,name=repetition_penalty,json=repetitionPenalty,proto3,oneof" json:"repetition_penalty,omitempty"`
 	LogitBias         []*LogitBias           `protobuf:"bytes,17,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty"`
 	Guide             *Guide                 `protobuf:"bytes,18,opt,name=guide,proto3" json:"guide,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// How many of the most probable ids come with each id, besides its own log
+	// probability; absent: no log probabilities at all.
+	Logprobs      *uint32 `protobuf:"varint,19,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitRequest) Reset() {
@@ -805,6 +836,13 @@ func (x *SubmitRequest) GetGuide() *Guide {
 		return x.Guide
 	}
 	return nil
+}
+
+func (x *SubmitRequest) GetLogprobs() uint32 {
+	if x != nil && x.Logprobs != nil {
+		return *x.Logprobs
+	}
+	return 0
 }
 
 // LogitBias is added to the logit of an id before one is drawn.
@@ -1309,7 +1347,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	" \x03(\tR\acarries\"B\n" +
 	"\fStepsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"\xf2\x01\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"\xc4\x02\n" +
 	"\x04Step\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1b\n" +
 	"\tsend_time\x18\x02 \x01(\x06R\bsendTime\x12\x12\n" +
@@ -1319,7 +1357,12 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x02id\x18\x06 \x03(\rR\x02id\x12-\n" +
 	"\x06notice\x18\a \x03(\v2\x15.weir.plane.v1.NoticeR\x06notice\x12\x18\n" +
 	"\arunning\x18\b \x01(\rR\arunning\x12\x18\n" +
-	"\awaiting\x18\t \x01(\rR\awaiting\"z\n" +
+	"\awaiting\x18\t \x01(\rR\awaiting\x12\x18\n" +
+	"\alogprob\x18\n" +
+	" \x03(\x02R\alogprob\x12\x15\n" +
+	"\x06top_id\x18\v \x03(\rR\x05topId\x12\x1f\n" +
+	"\vtop_logprob\x18\f \x03(\x02R\n" +
+	"topLogprob\"z\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12-\n" +
 	"\x06stamps\x18\x02 \x01(\v2\x15.weir.plane.v1.StampsR\x06stamps\x12-\n" +
@@ -1345,7 +1388,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vREASON_STOP\x10\x01\x12\x11\n" +
 	"\rREASON_LENGTH\x10\x02\x12\x10\n" +
 	"\fREASON_ABORT\x10\x03\x12\x10\n" +
-	"\fREASON_ERROR\x10\x04\"\xee\x05\n" +
+	"\fREASON_ERROR\x10\x04\"\x9c\x06\n" +
 	"\rSubmitRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x1d\n" +
@@ -1370,7 +1413,8 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x12repetition_penalty\x18\x10 \x01(\x01H\aR\x11repetitionPenalty\x88\x01\x01\x127\n" +
 	"\n" +
 	"logit_bias\x18\x11 \x03(\v2\x18.weir.plane.v1.LogitBiasR\tlogitBias\x12*\n" +
-	"\x05guide\x18\x12 \x01(\v2\x14.weir.plane.v1.GuideR\x05guideB\x0e\n" +
+	"\x05guide\x18\x12 \x01(\v2\x14.weir.plane.v1.GuideR\x05guide\x12\x1f\n" +
+	"\blogprobs\x18\x13 \x01(\rH\bR\blogprobs\x88\x01\x01B\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\b\n" +
 	"\x06_top_kB\a\n" +
@@ -1378,7 +1422,8 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x06_min_pB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\x15\n" +
-	"\x13_repetition_penalty\"1\n" +
+	"\x13_repetition_penaltyB\v\n" +
+	"\t_logprobs\"1\n" +
 	"\tLogitBias\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value\"\xc1\x01\n" +

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -60,16 +61,30 @@ type Request struct {
 
 // Output is what is said of one request.
 type Output struct {
-	ID     string
-	IDs    []uint32
-	Finish int // -1: none
-	Stop   any // nil, an int64 or a string
+	ID  string
+	IDs []uint32
+	// Logprobs are said of the ids; nil: none.
+	Logprobs *Logprobs
+	Finish   int // -1: none
+	Stop     any // nil, an int64 or a string
 	// Queued and Scheduled are the events' times; 0: none.
 	Queued, Scheduled int64
 	// Prompt and Cached are the prefill's; none without Prompt.
 	Prompt, Cached int
 	// ErrorCode and ErrorText are said by releases that do.
 	ErrorCode, ErrorText string
+}
+
+// Logprobs is new_logprobs: a row for each of Own, whose ids are Of. The
+// alternatives of all rows follow each other in TopIDs and Top.
+type Logprobs struct {
+	Of, TopIDs []uint32
+	Own, Top   []float32
+	// Wide says that ids are written in 64 bits.
+	Wide bool
+	// Frame, unless 0, is where the message has the data of the ids, and the frame
+	// after it that of the values; Frames gives what they hold.
+	Frame int
 }
 
 // Batch is one message of the engine.
@@ -431,7 +446,12 @@ func appendOutput(b []byte, o *Output, old bool) []byte {
 	for _, id := range o.IDs {
 		b = msgp.AppendUint32(b, id)
 	}
-	b = appendNils(b, 3)
+	if o.Logprobs == nil {
+		b = msgp.AppendNil(b)
+	} else {
+		b = o.Logprobs.append(b)
+	}
+	b = appendNils(b, 2)
 	if o.Finish < 0 {
 		b = msgp.AppendNil(b)
 	} else {
@@ -472,6 +492,59 @@ func appendOutput(b []byte, o *Output, old bool) []byte {
 	b = msgp.AppendString(msgp.AppendString(b, "code"), o.ErrorCode)
 	b = msgp.AppendString(msgp.AppendString(b, "message"), o.ErrorText)
 	return msgp.AppendBool(msgp.AppendString(b, "retryable"), o.ErrorCode == "engine_paused")
+}
+
+// Frames gives the data of ids and values.
+func (l *Logprobs) Frames() (ids, values []byte) {
+	k := len(l.TopIDs) / max(1, len(l.Own))
+	id := func(v uint32) {
+		ids = binary.LittleEndian.AppendUint32(ids, v)
+		if l.Wide {
+			ids = append(ids, 0, 0, 0, 0)
+		}
+	}
+	for i, own := range l.Own {
+		id(l.Of[i])
+		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(own))
+		for a := i * k; a < (i+1)*k; a++ {
+			id(l.TopIDs[a])
+			values = binary.LittleEndian.AppendUint32(values, math.Float32bits(l.Top[a]))
+		}
+	}
+	return ids, values
+}
+
+func (l *Logprobs) append(b []byte) []byte {
+	rows, cols := len(l.Own), 1+len(l.TopIDs)/max(1, len(l.Own))
+	ids, values := l.Frames()
+	array := func(b []byte, dtype string, data []byte, frame int, shape ...int) []byte {
+		b = msgp.AppendArrayHeader(b, 3)
+		b = msgp.AppendString(b, dtype)
+		b = msgp.AppendArrayHeader(b, uint32(len(shape)))
+		for _, n := range shape {
+			b = msgp.AppendInt(b, n)
+		}
+		if frame > 0 {
+			return msgp.AppendInt(b, frame)
+		}
+		b, err := msgp.AppendExtension(b, &msgp.RawExtension{Type: 3, Data: data})
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	b = msgp.AppendArrayHeader(b, 4)
+	dtype, second := "<i4", 0
+	if l.Wide {
+		dtype = "<i8"
+	}
+	if l.Frame > 0 {
+		second = l.Frame + 1
+	}
+	b = array(b, dtype, ids, l.Frame, rows, cols)
+	b = array(b, "<f4", values, second, rows, cols)
+	b = array(b, "<i4", make([]byte, 4*rows), 0, rows) // ranks
+	return msgp.AppendNil(b)
 }
 
 func appendEvents(b []byte, o *Output) []byte {

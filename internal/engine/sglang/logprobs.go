@@ -1,0 +1,159 @@
+package sglang
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"weir/internal/infer"
+)
+
+// Log probabilities come in meta_info as two lists with an element for each id:
+// output_token_logprobs of [value, id, null], output_top_logprobs of lists of
+// these. Like the ids they are all so far or the new ones, and like of the ids
+// only the end is read: the lists are found by their keys and their last
+// brackets, cut out of what is decoded, and read from behind.
+var (
+	ownKey = []byte(`"output_token_logprobs":[`)
+	topKey = []byte(`"output_top_logprobs":[`)
+)
+
+// cut takes the lists out of meta_info, which leaves them empty there. What is
+// not in the form that the server writes stays, for meta to find.
+func (s *scanner) cut(meta []byte, e *event) []byte {
+	out := s.rest[:0]
+	for {
+		at, list := bytes.Index(meta, ownKey), &e.own
+		if top := bytes.Index(meta, topKey); top >= 0 && (at < 0 || top < at) {
+			at, list = top+len(topKey), &e.top
+		} else if at >= 0 {
+			at += len(ownKey)
+		}
+		if at < 0 || *list != nil {
+			break
+		}
+		size := listSize(meta[at:])
+		if size < 0 {
+			break
+		}
+		*list = meta[at : at+size]
+		out, meta = append(out, meta[:at]...), meta[at+size:]
+	}
+	s.rest = append(out, meta...)
+	return s.rest
+}
+
+// listSize says how long the list is that stands at the beginning, without its
+// last bracket; negative when there are strings or objects in it. The next string is the name
+// of the next member, if there is one: to look for a quote is many times faster
+// than for brackets.
+func listSize(b []byte) int {
+	if end := bytes.IndexByte(b, '"'); end >= 0 {
+		b = bytes.TrimRight(bytes.TrimRight(b[:end], " "), ",")
+	} else {
+		b = bytes.TrimRight(b, "} ")
+	}
+	if n := len(b) - 1; n >= 0 && b[n] == ']' && bytes.IndexByte(b[:n], '}') < 0 {
+		return n
+	}
+	return -1
+}
+
+// list keeps the text of a list that cut did not find.
+func (s *scanner) list(to *[]byte) error {
+	v, err := s.dec.ReadValue()
+	if err != nil || *to != nil {
+		return err
+	}
+	if v.Kind() != '[' {
+		return nil // null where there are none
+	}
+	*to = slices.Clone(v[1 : len(v)-1])
+	return nil
+}
+
+var errNoLogprob = errors.New("an element of the log probabilities is not [value, id, text]")
+
+// lastEntry takes the last [value, id, text] off a list.
+func lastEntry(list []byte) (value float32, id uint32, rest []byte, err error) {
+	at := bytes.LastIndexByte(list, '[')
+	if at < 0 {
+		return 0, 0, nil, errNoLogprob
+	}
+	number, after, ok := bytes.Cut(list[at+1:], comma)
+	word, _, ok2 := bytes.Cut(after, comma)
+	if !ok || !ok2 {
+		return 0, 0, nil, errNoLogprob
+	}
+	if id, err = parseID(bytes.TrimSpace(word)); err != nil {
+		return 0, 0, nil, err
+	}
+	switch number = bytes.TrimSpace(number); string(number) {
+	case "null", "-Infinity": // what cannot be, as JSON has no word for it
+		value = float32(math.Inf(-1))
+	default:
+		v, err := strconv.ParseFloat(string(number), 32)
+		if err != nil {
+			return 0, 0, nil, fmt.Errorf("%.20q is no log probability", number)
+		}
+		value = float32(v)
+	}
+	return value, id, list[:at], nil
+}
+
+// scores reads the log probabilities of the new ids of an event, which read has
+// given. At the end there may be one more position for a stop that was counted
+// and not sent.
+func (t *tally) scores(e *event, ids []uint32, unsent, top int, l *infer.Logprobs) error {
+	l.Reset()
+	n := bytes.Count(e.own, openBracket)
+	spare := 0
+	switch {
+	case unsent > 0 && t.covers(n-unsent, len(ids)):
+		spare = unsent
+	case !t.covers(n, len(ids)):
+		return t.wrong("logprobs_mismatch", e)
+	}
+	if top > 0 && bytes.Count(e.top, openBracket) != n*(top+1) {
+		return t.wrong("logprobs_mismatch", e)
+	}
+	l.Own = slices.Grow(l.Own, len(ids))[:len(ids)]
+	l.Top = slices.Grow(l.Top, len(ids)*top)[:len(ids)*top]
+	l.TopIDs = slices.Grow(l.TopIDs, len(ids)*top)[:len(ids)*top]
+	own, tops := e.own, e.top
+	for i := len(ids) + spare - 1; i >= 0; i-- {
+		value, id, rest, err := lastEntry(own)
+		if err != nil {
+			return err
+		}
+		if own = rest; i < len(ids) {
+			if id != ids[i] {
+				return t.wrong("logprobs_mismatch", e)
+			}
+			l.Own[i] = value
+		}
+		for k := top - 1; k >= 0; k-- {
+			value, id, rest, err := lastEntry(tops)
+			if err != nil {
+				return err
+			}
+			if tops = rest; i < len(ids) {
+				l.Top[i*top+k], l.TopIDs[i*top+k] = value, id
+			}
+		}
+		if top > 0 {
+			tops = tops[:max(0, bytes.LastIndexByte(tops, '['))]
+		}
+	}
+	return nil
+}
+
+var openBracket = []byte{'['}
+
+// covers says whether a list of n is of fresh ids, in the form of the server.
+func (t *tally) covers(n, fresh int) bool {
+	return n == fresh && t.form != cumulative || n == t.have && t.form != incremental
+}
