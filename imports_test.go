@@ -51,6 +51,7 @@ const directions = `
 	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
+	internal/engine/auto: internal/engine internal/engine/upstream
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
@@ -84,7 +85,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/auto internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

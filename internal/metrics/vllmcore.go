@@ -11,7 +11,7 @@ import (
 func (m *Metrics) Cores(engines []*vllmcore.Engine) {
 	type f = fenced.Figures
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
-	m.registry.MustRegister(newFigures("weir_vllm_core_", engines,
+	m.registry.MustRegister(newFigures("weir_vllm_core_", func() []*vllmcore.Engine { return engines },
 		func(f *f) []uint64 { return f.Lost[:] }, func(i int) string { return fenced.Loss(i).String() },
 		[]figure[f]{
 			{"messages_total", "Messages received, one per engine step.", counter, func(f *f) float64 { return float64(f.Messages) }},

@@ -50,6 +50,16 @@ type Card struct {
 	ID          string         `json:"id"`
 	Parent      jsontext.Value `json:"parent"` // whatever an engine means by it
 	MaxModelLen int            `json:"max_model_len"`
+	OwnedBy     string         `json:"owned_by"`
+}
+
+// Owner is the engine that a model list names as its models' owner, as vLLM, SGLang,
+// llama.cpp and weir do; empty where others name whose model it is.
+func Owner(cards []Card) string {
+	if len(cards) > 0 && slices.Contains([]string{"vllm", "sglang", "llamacpp", "weir"}, cards[0].OwnedBy) {
+		return cards[0].OwnedBy
+	}
+	return ""
 }
 
 // Models reads an engine's model list, /v1/models, and what it says of the engine.
@@ -67,6 +77,9 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, 
 		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	facts.Software = header.Get("Server")
+	if owner := Owner(cards); owner != "" {
+		facts.Software = owner
+	}
 	return facts, cards, nil
 }
 
