@@ -185,7 +185,7 @@ func TestBenchJoined(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	page, err := os.ReadFile(file("r.html"))
-	if err != nil || bytes.Count(page, []byte("<svg ")) != 6 || !bytes.HasSuffix(page, []byte("</html>\n")) {
+	if err != nil || bytes.Count(page, []byte("<svg ")) != 7 || !bytes.HasSuffix(page, []byte("</html>\n")) {
 		t.Errorf("page of %d bytes, %v", len(page), err)
 	}
 	if events, err := os.ReadFile(file("r.trace")); err != nil || !json.Valid(events) || bytes.Count(events, []byte("thread_name")) != 120 {
@@ -376,8 +376,8 @@ func TestBenchBadInput(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"rate below zero", []string{"--rate=-1"}, 1, []string{"rate -1"}},
-		{"rate beyond all", []string{"--rate", "+Inf"}, 1, []string{"rate"}},
+		{"rate below zero", []string{"--rate=-1"}, 2, []string{"--rate", "\"-1\""}},
+		{"rate beyond all", []string{"--rate", "+Inf"}, 2, []string{"--rate"}},
 		{"gamma without a CV", []string{"--rate", "1", "--arrival", "gamma"}, 2, []string{"--arrival gamma", "--cv"}},
 		{"a CV without gamma", []string{"--rate", "1", "--cv", "2"}, 2, []string{"--arrival gamma", "--cv"}},
 		{"two CVs", []string{"--rate", "1", "--arrival", "gamma", "--cv", "2", "--burstiness", "2"}, 2, []string{"--cv", "--burstiness"}},

@@ -118,3 +118,10 @@ func TestRoles(t *testing.T) {
 		}
 	}
 }
+
+// A user's settings of weir do not reach the gateways of a run.
+func TestEnvironment(t *testing.T) {
+	if got := withoutSettings([]string{"PATH=/bin", "WEIR_TLS_CERT=x", "GOGC=50"}); !slices.Equal(got, []string{"PATH=/bin", "GOGC=50"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -63,6 +66,14 @@ func Start(args, env []string) (*Process, error) {
 		_ = p.cmd.Wait() // how it ended does not matter once it is stopped
 	}()
 	return p, nil
+}
+
+// Environment is that of the processes of a run: this one's, without weir's own
+// settings, which would reach the gateways too.
+func Environment() []string { return withoutSettings(os.Environ()) }
+
+func withoutSettings(of []string) []string {
+	return slices.DeleteFunc(slices.Clone(of), func(v string) bool { return strings.HasPrefix(v, "WEIR_") })
 }
 
 // Stop asks the process to end, and makes it and its children.
@@ -121,6 +132,22 @@ func (p *Process) AwaitTCP(ctx context.Context, addr string) error {
 		conn.Close()
 		return true
 	})
+}
+
+// AwaitLine waits until the process has printed a line that begins so, and gives
+// its next word: an address that it was left to choose.
+func (p *Process) AwaitLine(ctx context.Context, prefix string) (word string, err error) {
+	err = p.await(ctx, prefix, func() bool {
+		for line := range bytes.Lines(p.out.bytes()) {
+			if rest, ok := bytes.CutPrefix(line, []byte(prefix)); ok && bytes.HasSuffix(line, []byte("\n")) {
+				first, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
+				word = string(first)
+				return true
+			}
+		}
+		return false
+	})
+	return word, err
 }
 
 func (p *Process) await(ctx context.Context, what string, ready func() bool) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/experiment"
 	"weir/internal/gateway"
 	"weir/internal/load"
 	"weir/internal/report"
@@ -34,8 +35,13 @@ type benchCommand struct {
 	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions,sglang-generate" help:"What to call: ${enum} (${default})."`
 	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
 	Tokenizer    string            `placeholder:"DIR" help:"The model's Hugging Face folder: prompts then have exactly --input-tokens tokens, chat template included. Without it lengths are approximate, except for model weir-sim, which is built in."`
-	Concurrency  int               `placeholder:"N" help:"Closed loop: requests in flight at once."`
-	Rate         float64           `placeholder:"R" help:"Open loop: requests per second, however many are in flight."`
+	Experiment   string            `type:"path" placeholder:"FILE" help:"Instead of loading a server: run the grid of a YAML file, each cell with engines and a gateway of its own, and write one report (docs/bench.md#experiments). Takes the files of a sweep."`
+	Concurrency  experiment.Values `placeholder:"N" help:"Closed loop: requests in flight at once. Several, as in 1,8,64 or 1..64x2, are run one after the other."`
+	Rate         experiment.Values `placeholder:"R" help:"Open loop: requests per second, however many are in flight. Several, as in 1,2,4,8 or 10..100+10, are run one after the other."`
+	Repeats      int               `default:"1" placeholder:"N" help:"Run each rate or concurrency of a sweep so often, in an order drawn from the seed (${default})."`
+	SLO          string            `name:"slo" placeholder:"OBJECTIVES" help:"Search for the highest rate that meets objectives, such as ttft_p99=500ms,tpot_p99=50ms,success=99%. --rate, if given, is where to begin, or the ends of a range."`
+	Tolerance    float64           `default:"5" placeholder:"PERCENT" help:"Of --slo: how close the ends of the answer shall be (${default})."`
+	Trials       int               `default:"30" placeholder:"N" help:"Of --slo: the most runs that a search may take (${default})."`
 	Arrival      string            `default:"poisson" enum:"poisson,constant,gamma" help:"Arrivals of the open loop: ${enum} (${default})."`
 	CV           float64           `name:"cv" placeholder:"X" help:"Of --arrival gamma: the coefficient of variation of the gaps. 1 is a Poisson process, more comes in bursts."`
 	Burstiness   float64           `placeholder:"K" help:"The same as vLLM's bench says it: the shape of the gamma distribution, 1/CV². Less than 1 comes in bursts."`
@@ -72,6 +78,9 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:30000 --api sglang-generate --verify off --concurrency 8 --requests 64 --json -
   weir bench http://127.0.0.1:8000 --workload mooncake.jsonl --trace-speed 2 --duration 10m --field ignore_eos=true
   weir bench http://127.0.0.1:8000 --workload 'synthetic:rate=ramp(1,30,2m),input=lognormal(800,600),output=200,prefix=1000,groups=20,zipf=1'
+  weir bench http://127.0.0.1:8000 --rate 1,2,4,8 --duration 30s --repeats 3 --html sweep.html --json sweep.json
+  weir bench http://127.0.0.1:8000 --slo ttft_p99=500ms,tpot_p99=50ms,success=99% --rate 1..64 --requests 700
+  weir bench --experiment examples/rate.yaml --html rate.html
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
   weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
@@ -80,29 +89,54 @@ func (benchCommand) Help() string {
   weir bench --scenario backlog --streams 1024 --json backlog.json`
 }
 
-// scenarioFlags are those that a scenario takes; its load is its own.
-var scenarioFlags = []string{"scenario", "duration", "streams", "json"}
+// scenarioFlags and experimentFlags are those that a scenario and an experiment
+// take; their loads are their own. sweepForms are the files of several runs.
+var (
+	scenarioFlags   = []string{"scenario", "duration", "streams", "json"}
+	experimentFlags = append([]string{"experiment"}, sweepForms...)
+	sweepForms      = []string{"csv", "json", "html"}
+)
 
 // check refuses flags that do not go together.
 func (c *benchCommand) check(k *kong.Context) error {
-	if c.Scenario == "" {
-		switch {
-		case c.URL == "":
-			return wrongf("say what to load: the url of a server, or --scenario NAME")
-		case c.Streams != 0:
-			return wrongf("--streams belongs to --scenario; against a server give --concurrency")
+	only := func(name, why string, takes []string) error {
+		if c.URL != "" {
+			return wrongf("--%s starts engines and gateways of its own: drop the url %s", name, c.URL)
+		}
+		for _, p := range k.Path {
+			if p.Flag != nil && !slices.Contains(takes, p.Flag.Name) && slices.Contains(benchFlags(k), p.Flag) {
+				return wrongf("--%s %s: drop --%s (it takes --%s)", name, why, p.Flag.Name, strings.Join(takes[1:], ", --"))
+			}
 		}
 		return nil
 	}
-	if c.URL != "" {
-		return wrongf("--scenario starts engines and gateways of its own: drop the url %s", c.URL)
+	switch {
+	case c.Scenario != "":
+		return only("scenario", "has a load of its own", scenarioFlags)
+	case c.Experiment != "":
+		return only("experiment", "says in its file what is sent", experimentFlags)
+	case c.URL == "":
+		return wrongf("say what to load: the url of a server, --experiment FILE or --scenario NAME")
+	case c.Streams != 0:
+		return wrongf("--streams belongs to --scenario; against a server give --concurrency")
 	}
-	for _, p := range k.Path {
-		if p.Flag != nil && !slices.Contains(scenarioFlags, p.Flag.Name) && slices.Contains(benchFlags(k), p.Flag) {
-			return wrongf("--scenario has a load of its own: drop --%s (it takes --%s)", p.Flag.Name, strings.Join(scenarioFlags[1:], ", --"))
+	for name, given := range map[string]bool{"repeats": c.Repeats != 1, "tolerance": c.Tolerance != 5, "trials": c.Trials != 30} {
+		switch {
+		case !given:
+		case name == "repeats" && !c.several():
+			return wrongf("--repeats is of a sweep: give several rates or concurrencies, as in --rate 1,2,4,8")
+		case name == "repeats" && c.SLO != "":
+			return wrongf("--slo repeats a rate as often as it takes: drop --repeats")
+		case name != "repeats" && c.SLO == "":
+			return wrongf("--%s is of a search: give --slo", name)
 		}
 	}
 	return nil
+}
+
+// several says that more than one run is asked for.
+func (c *benchCommand) several() bool {
+	return c.SLO != "" || c.Rate.Several() || c.Concurrency.Several()
 }
 
 // benchFlags lists the command's flags.
@@ -118,8 +152,13 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	if err := c.check(k); err != nil {
 		return err
 	}
-	if c.Scenario != "" {
+	switch {
+	case c.Scenario != "":
 		return c.runScenario(s)
+	case c.Experiment != "":
+		return c.runExperiment(k, s)
+	case c.several():
+		return c.runSweep(s)
 	}
 	ctx, _, stop := interrupt()
 	defer stop()
@@ -134,7 +173,6 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 			return err
 		}
 	}
-	// A file that cannot be written is known before the time is spent.
 	files, err := c.open()
 	if err != nil {
 		return err
@@ -152,16 +190,21 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 // plan makes the plan that the flags ask for.
 func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	plan := load.Plan{
-		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: c.Concurrency, Rate: c.Rate, Arrival: workload.Arrival(c.Arrival), CV: c.CV,
+		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
 		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
 		Body: map[string]any{}, RequestID: fmt.Sprintf("bench-%08x", rand.Uint32()),
 	}
+	open, closed := len(c.Rate.List) > 0 || c.Rate.Several(), len(c.Concurrency.List) > 0 || c.Concurrency.Several()
 	switch {
-	case c.Rate > 0 && c.Concurrency > 0:
+	case open && closed:
 		return plan, wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
-	case c.Workload != "" && (c.Rate != 0 || c.Concurrency != 0):
+	case !c.Concurrency.Whole():
+		return plan, wrongf("--concurrency: want whole numbers")
+	case c.Workload != "" && (open || closed):
 		return plan, wrongf("--workload says when requests are sent: drop --rate and --concurrency")
+	case c.Workload != "" && c.SLO != "":
+		return plan, wrongf("--workload says when requests are sent, and --slo searches for a rate: drop one of them")
 	case c.TraceSpeed <= 0 || c.TraceBlock <= 0:
 		return plan, wrongf("--trace-speed and --trace-block must be positive")
 	case c.Requests == 0 && c.Duration == 0 && c.Workload == "":
@@ -172,7 +215,7 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		return plan, wrongf("--cv and --burstiness say the same; give one of them")
 	case (c.CV != 0 || c.Burstiness != 0) != (plan.Arrival == workload.Gamma):
 		return plan, wrongf("--arrival gamma and --cv (or --burstiness) belong together: give both or neither")
-	case plan.Arrival != workload.Poisson && c.Rate == 0:
+	case plan.Arrival != workload.Poisson && !open && c.SLO == "":
 		return plan, wrongf("--arrival %s needs --rate: a closed loop has no arrivals of its own", c.Arrival)
 	}
 	if c.Burstiness != 0 {
@@ -223,19 +266,31 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 
 // load carries out the plan and writes its report, and says whether requests
 // failed.
-func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *benchFiles, s *streams) (failed bool, err error) {
+func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *outputFiles[oneRun], s *streams) (failed bool, err error) {
+	r, rows, err := measure(ctx, plan, c.admin(), c.Admin == "auto", c.wantsRows())
+	if err != nil {
+		return false, err
+	}
+	return r.Failed(), files.write(oneRun{r, rows}, r.Text, s.out)
+}
+
+// measure carries out a plan. admin is the admin listener of the gateway that is
+// loaded, empty for none; guessed says that there may be none, or another's. The
+// rows are kept where they are wanted or have something to tell.
+func measure(ctx context.Context, plan load.Plan, admin string, guessed, keep bool) (*report.Report, []report.Row, error) {
 	var book report.Book
 	var follower *report.Follower
-	joined := report.Joined{}
-	if joined.From = c.admin(); joined.From != "" {
-		if follower, err = book.Follow(context.WithoutCancel(ctx), joined.From); err != nil {
-			if c.Admin != "auto" {
-				return false, fmt.Errorf("--admin %s: %w", c.Admin, err)
+	joined := report.Joined{From: admin}
+	if admin != "" {
+		var err error
+		if follower, err = book.Follow(context.WithoutCancel(ctx), admin); err != nil {
+			if !guessed {
+				return nil, nil, fmt.Errorf("--admin %s: %w", admin, err)
 			}
 			joined.From = ""
 		}
 	}
-	if follower != nil || files.rows() {
+	if follower != nil || keep {
 		plan.OnSample = book.Add
 	}
 	measured, err := load.Run(ctx, plan)
@@ -246,7 +301,7 @@ func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *benchFil
 		}
 	}
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
 	rows := book.Rows()
 	if follower != nil {
@@ -256,14 +311,14 @@ func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *benchFil
 			}
 		}
 		// What was found at the next port need not be the gateway that was loaded.
-		if joined.Requests == 0 && c.Admin == "auto" {
+		if joined.Requests == 0 && guessed {
 			joined = report.Joined{}
 		}
 	}
 	if clock := book.Clock(); joined.From != "" || clock.Server.Add != 0 {
 		joined.Clock = &clock
 	}
-	return measured.Failed(), files.write(report.New(measured, rows, joined), rows, s.out)
+	return report.New(measured, rows, joined), rows, nil
 }
 
 // admin gives the base URL of the admin listener to follow, empty for none.

@@ -8,31 +8,26 @@ import (
 	"weir/internal/report"
 )
 
-// benchFile is a form in which weir bench writes what it measured.
-type benchFile struct {
+// outputFile is a form in which a document is written.
+type outputFile[T any] struct {
 	flag  string
 	path  string
-	rows  bool // it has a row for each request
-	write func(io.Writer, *report.Report, []report.Row) error
+	write func(io.Writer, T) error
 	out   *output // nil where it is standard output
 }
 
-// benchFiles are those that were asked for, open from the start.
-type benchFiles struct {
-	files []*benchFile
-	text  bool // the report is printed as text
+// outputFiles are those that were asked for, open from the start: a file that
+// cannot be written is known before the time is spent.
+type outputFiles[T any] struct {
+	files []*outputFile[T]
+	text  bool // the document is printed as text
 }
 
-// open opens the files that the flags name.
-func (c *benchCommand) open() (*benchFiles, error) {
-	b := &benchFiles{text: true}
-	for _, f := range []benchFile{
-		{flag: "csv", path: c.CSV, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WriteCSV(w, rows) }},
-		{flag: "json", path: c.JSON, write: func(w io.Writer, r *report.Report, _ []report.Row) error { return r.JSON(w) }},
-		{flag: "jsonl", path: c.JSONL, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WriteJSONL(w, rows) }},
-		{flag: "html", path: c.HTML, rows: true, write: report.WriteHTML},
-		{flag: "perfetto", path: c.Perfetto, rows: true, write: func(w io.Writer, _ *report.Report, rows []report.Row) error { return report.WritePerfetto(w, rows) }},
-	} {
+// openOutputs opens those that have a path; "-" prints one of them in place of
+// the text.
+func openOutputs[T any](all ...outputFile[T]) (*outputFiles[T], error) {
+	b := &outputFiles[T]{text: true}
+	for _, f := range all {
 		if f.path == "" {
 			continue
 		}
@@ -55,22 +50,12 @@ func (c *benchCommand) open() (*benchFiles, error) {
 	return b, nil
 }
 
-// rows says whether any file has a row for each request.
-func (b *benchFiles) rows() bool {
-	for _, f := range b.files {
-		if f.rows {
-			return true
-		}
-	}
-	return false
-}
-
-// write writes every file, also when another one cannot be written: a full disk
-// does not take the rest of a measurement with it.
-func (b *benchFiles) write(r *report.Report, rows []report.Row, stdout io.Writer) error {
+// write writes the text and every file, also when another one cannot be written:
+// a full disk does not take the rest of a measurement with it.
+func (b *outputFiles[T]) write(doc T, text func(io.Writer) error, stdout io.Writer) error {
 	var failed error
 	if b.text {
-		if err := r.Text(stdout); err != nil {
+		if err := text(stdout); err != nil {
 			failed = fmt.Errorf("write report: %w", err)
 		}
 	}
@@ -79,7 +64,7 @@ func (b *benchFiles) write(r *report.Report, rows []report.Row, stdout io.Writer
 		if f.out != nil {
 			w = f.out
 		}
-		err := f.write(w, r, rows)
+		err := f.write(w, doc)
 		if f.out != nil {
 			if closed := f.out.close(); err == nil {
 				err = closed
@@ -94,7 +79,7 @@ func (b *benchFiles) write(r *report.Report, rows []report.Row, stdout io.Writer
 }
 
 // close closes what has not been written.
-func (b *benchFiles) close() error {
+func (b *outputFiles[T]) close() error {
 	var failed error
 	for _, f := range b.files {
 		if f.out != nil {
@@ -103,4 +88,38 @@ func (b *benchFiles) close() error {
 		}
 	}
 	return failed
+}
+
+// oneRun is a run's report and its rows.
+type oneRun struct {
+	report *report.Report
+	rows   []report.Row
+}
+
+// open opens the files of one run.
+func (c *benchCommand) open() (*outputFiles[oneRun], error) {
+	return openOutputs(
+		outputFile[oneRun]{flag: "csv", path: c.CSV, write: func(w io.Writer, r oneRun) error { return report.WriteCSV(w, r.rows) }},
+		outputFile[oneRun]{flag: "json", path: c.JSON, write: func(w io.Writer, r oneRun) error { return r.report.JSON(w) }},
+		outputFile[oneRun]{flag: "jsonl", path: c.JSONL, write: func(w io.Writer, r oneRun) error { return report.WriteJSONL(w, r.rows) }},
+		outputFile[oneRun]{flag: "html", path: c.HTML, write: func(w io.Writer, r oneRun) error { return report.WriteHTML(w, r.report, r.rows) }},
+		outputFile[oneRun]{flag: "perfetto", path: c.Perfetto, write: func(w io.Writer, r oneRun) error { return report.WritePerfetto(w, r.rows) }},
+	)
+}
+
+// wantsRows says whether any of the files has a row for each request.
+func (c *benchCommand) wantsRows() bool {
+	return c.CSV != "" || c.JSONL != "" || c.HTML != "" || c.Perfetto != ""
+}
+
+// openSweep opens the files of several runs.
+func (c *benchCommand) openSweep() (*outputFiles[*report.Sweep], error) {
+	write := func(form func(*report.Sweep, io.Writer) error) func(io.Writer, *report.Sweep) error {
+		return func(w io.Writer, s *report.Sweep) error { return form(s, w) }
+	}
+	return openOutputs(
+		outputFile[*report.Sweep]{flag: "csv", path: c.CSV, write: write((*report.Sweep).CSV)},
+		outputFile[*report.Sweep]{flag: "json", path: c.JSON, write: write((*report.Sweep).JSON)},
+		outputFile[*report.Sweep]{flag: "html", path: c.HTML, write: write((*report.Sweep).WriteHTML)},
+	)
 }

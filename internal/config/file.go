@@ -3,12 +3,9 @@ package config
 import (
 	"fmt"
 	"os"
-	"sort"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 )
 
 // File is a configuration file: for each flag it sets, the flag's values in the
@@ -36,9 +33,9 @@ func ReadFile(path string, flags []string) (*File, error) {
 }
 
 func parse(data []byte, flags []string) (*File, error) {
-	tree, err := parser.ParseBytes(data, 0)
+	tree, err := parseYAML(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, true))
+		return nil, err
 	}
 	f := &File{Values: map[string][]string{}}
 	for _, doc := range tree.Docs {
@@ -71,10 +68,8 @@ func line(n ast.Node) int { return n.GetToken().Position.Line }
 
 func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	key := entry.Key.String()
-	if !isKnown(key, flags) {
-		sorted := append([]string(nil), flags...)
-		sort.Strings(sorted)
-		return fmt.Errorf("line %d: unknown key %q%s; the keys are %s", line(entry.Key), key, suggest(key, sorted), strings.Join(sorted, ", "))
+	if err := knownKey(line(entry.Key), key, flags); err != nil {
+		return err
 	}
 	if _, twice := f.Values[key]; twice {
 		return fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)

@@ -116,6 +116,36 @@ func (r *Report) judge() {
 	r.Verdict = v
 }
 
+// Unstable says why the rate was more than the server answers, empty where it
+// was not.
+func (r *Report) Unstable() string {
+	if !r.open() {
+		return ""
+	}
+	return r.Steady.Unstable
+}
+
+// Overdriven says why the load that was asked for was not the load that was
+// offered, empty where it was: the fault is the generator's, and nothing is
+// known of the server.
+func (r *Report) Overdriven() string {
+	slip := r.Slip.P99
+	if slip.Refused() {
+		slip = r.Slip.Max
+	}
+	switch g := &r.Generator; {
+	case r.open() && r.Requests >= leastForSlip && slip > slipInvalid:
+		return fmt.Sprintf("requests were sent up to %.1f ms late (p99)", slip)
+	case r.open() && r.Requests >= leastForSlip && r.Realised.Stretch > stretchInvalid:
+		return fmt.Sprintf("requests were begun over %.2f times the time of their schedule", r.Realised.Stretch)
+	case r.Elapsed > longEnough && g.CPUShare > cpuInvalid:
+		return fmt.Sprintf("the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
+	case r.Elapsed > longEnough && g.SchedP99 > schedInvalid:
+		return fmt.Sprintf("the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
+	}
+	return ""
+}
+
 // Generator is what the load generator itself needed during the run. All of it
 // is this process's, whatever else runs in it included.
 type Generator struct {

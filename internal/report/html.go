@@ -37,38 +37,58 @@ func (p *page) put(format string, args ...any) {
 
 // style is the page's whole look: nothing is loaded from anywhere.
 const style = `
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#667;--line:#d5d9e0;--back:#fff;--card:#f6f7f9}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#98a0ab;--line:#3a4048;--back:#15181c;--card:#1d2126}}
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6470;--line:#d5d9e0;--back:#fff;--card:#f6f7f9}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#a3abb6;--line:#3a4048;--back:#15181c;--card:#1d2126}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:1080px;margin:2em auto;padding:0 1em}
-h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}
+h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.15em;margin-top:2em}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid var(--line)}
-td:first-child,th:first-child{text-align:left}
-svg{background:var(--card);border-radius:6px;display:block;margin:.6em 0;max-width:100%;height:auto}
+th{color:var(--soft);font-weight:600;white-space:nowrap}td:first-child,th:first-child,.text{text-align:left!important}
+.points td{white-space:nowrap}td:last-child{overflow-wrap:anywhere}
+.wide,.plot{overflow-x:auto}
+figure{margin:1em 0;background:var(--card);border-radius:6px;padding:.6em .8em}figcaption{font-weight:600}
+svg{display:block;width:100%;min-width:620px;height:auto}
 svg text{fill:var(--soft);font:12px system-ui,sans-serif}.axis{stroke:var(--line)}
 .verdict{padding:.6em 1em;border-radius:6px;background:var(--card);border-left:6px solid}
 .VALID{border-color:#2f9e5b}.DEGRADED{border-color:#d9920a}.INVALID{border-color:#d04437}
-.key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
+.key{margin:.2em 0}.key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
+details.run{border-top:1px solid var(--line);padding:.4em 0}summary{cursor:pointer}
 p.note{color:var(--soft)}`
 
-// WriteHTML writes the report as one page that needs nothing else to open:
-// no script, no file, no network.
-func WriteHTML(w io.Writer, r *Report, rows []Row) error {
-	p := &page{w: bufio.NewWriter(w)}
-	p.put("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>weir bench: %s</title><style>", r.URL)
+// begin writes the head of a page.
+func (p *page) begin(title string) {
+	p.put("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" content=\"width=device-width\"/><title>weir bench: %s</title><style>", title)
 	if p.err == nil {
 		_, p.err = p.w.WriteString(style)
 	}
-	p.put("</style></head><body>\n<h1>weir bench %s</h1>\n", r.URL)
-	p.summary(r)
-	p.latencies(r, rows)
-	p.overTime(rows)
-	p.attribution(r)
-	p.waterfall(rows)
+	p.put("</style></head><body>\n")
+}
+
+// end writes its end.
+func (p *page) end() error {
 	p.put("</body></html>\n")
 	if p.err != nil {
 		return p.err
 	}
 	return p.w.Flush()
+}
+
+// WriteHTML writes the report as one page that needs nothing else to open:
+// no script, no file, no network.
+func WriteHTML(w io.Writer, r *Report, rows []Row) error {
+	p := &page{w: bufio.NewWriter(w)}
+	p.begin(r.URL)
+	p.put("<h1>weir bench %s</h1>\n", r.URL)
+	p.run(r, rows)
+	return p.end()
+}
+
+// run writes all that is known of one run.
+func (p *page) run(r *Report, rows []Row) {
+	p.summary(r)
+	p.latencies(r, rows)
+	p.overTime(rows)
+	p.attribution(r)
+	p.waterfall(rows)
 }
 
 // summary writes the verdict and the figures.
@@ -128,7 +148,7 @@ type curve struct {
 
 // latencies writes the table and the distributions.
 func (p *page) latencies(r *Report, rows []Row) {
-	p.put("<h2>Latencies, ms</h2>\n<table><thead><tr><th></th><th>count</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th></tr></thead><tbody>")
+	p.put("<h2>Latencies, ms</h2>\n<div class=\"wide\"><table><thead><tr><th></th><th>count</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th></tr></thead><tbody>")
 	for _, l := range []struct {
 		name string
 		j    latency.Judged
@@ -139,7 +159,16 @@ func (p *page) latencies(r *Report, rows []Row) {
 				figure(l.j.Mean), figure(l.j.P50), figure(l.j.P90), figure(l.j.P99), figure(l.j.P999), figure(l.j.Max))
 		}
 	}
-	p.put("</tbody></table>\n")
+	p.put("</tbody></table></div>\n")
+	for _, l := range []struct {
+		name string
+		j    latency.Judged
+	}{{"Latencies", r.TTFT}, {"Latencies", r.E2E}} {
+		if why := l.j.Refused["all"]; why != "" {
+			p.put("<p class=\"note\">%s are refused: %s.</p>\n", l.name, why)
+			break
+		}
+	}
 	curves := []curve{{name: "to first content", colour: "#3b7dd8"}, {name: "per token", colour: "#d9920a"}, {name: "to the last byte", colour: "#2f9e5b"}}
 	for i := range rows {
 		row := &rows[i]
@@ -160,6 +189,7 @@ func (p *page) latencies(r *Report, rows []Row) {
 		add(2, row.LastByte-row.Intended, true)
 	}
 	p.distributions(curves)
+	p.tails(curves)
 }
 
 // overTime writes what came and went in each slice of time.
@@ -228,8 +258,7 @@ func (p *page) attribution(r *Report) {
 			}
 			bars = append(bars, one)
 		}
-		p.put("<p>%s</p>\n", metric.what)
-		p.bars(bars)
+		p.bars("stages, "+metric.what, bars)
 		for _, b := range r.Attribution {
 			if b.Metric == metric.name {
 				p.put("<p>%s.</p>\n", b.Sentence)
@@ -237,6 +266,15 @@ func (p *page) attribution(r *Report) {
 		}
 	}
 	p.key(used)
+}
+
+// colourKey says which colour is which name.
+func (p *page) colourKey(colour map[string]string) {
+	p.put("<p class=\"key\">")
+	for _, name := range slices.Sorted(maps.Keys(colour)) {
+		p.put("<span><i style=\"background:%s\"></i>%s</span>", colour[name], name)
+	}
+	p.put("</p>\n")
 }
 
 // key says which colour is which stage.
@@ -281,6 +319,6 @@ func (p *page) waterfall(rows []Row) {
 		}
 		bars = append(bars, one)
 	}
-	p.bars(bars)
+	p.bars("stages of chosen requests", bars)
 	p.key(used)
 }

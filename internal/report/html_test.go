@@ -84,8 +84,8 @@ func TestHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, text := elements(t, out.String())
-	// Distributions, two over time, two of stages, the waterfall.
-	if counts["svg"] != 6 || counts["script"] != 0 || counts["link"] != 0 || counts["img"] != 0 || counts["polyline"] < 6 || counts["rect"] < 40 {
+	// Distributions, percentiles, two over time, two of stages, the waterfall.
+	if counts["svg"] != 7 || counts["script"] != 0 || counts["link"] != 0 || counts["img"] != 0 || counts["polyline"] < 6 || counts["rect"] < 40 {
 		t.Errorf("%v", counts)
 	}
 	for _, part := range []string{hostile, "DEGRADED", "Where the time went", "The slowest 1 %", "slowest: r-", "p99: r-", "engine queue", "100.00 %"} {

@@ -41,8 +41,9 @@ type Engine struct {
 	// Share is of all requests that an engine was chosen for.
 	Share    float64 `json:"share"`
 	Complete int     `json:"complete"`
-	// SuccessRate is of those that were not abandoned or cut short by this client;
-	// null where there are none.
+	// Judged are those that were not abandoned or cut short by this client.
+	Judged int `json:"judged"`
+	// SuccessRate is of those judged; null where there are none.
 	SuccessRate *float64 `json:"success_rate"`
 }
 
@@ -54,8 +55,6 @@ func New(r *load.Report, rows []Row, joined Joined) *Report {
 // engines counts the requests of each engine, in the order of their names.
 func engines(rows []Row) []Engine {
 	byName := map[string]*Engine{}
-	judged := map[string]int{}
-	total := 0
 	for i := range rows {
 		r := &rows[i]
 		if r.Engine == "" {
@@ -66,27 +65,39 @@ func engines(rows []Row) []Engine {
 			e = &Engine{Name: r.Engine}
 			byName[r.Engine] = e
 		}
-		total++
 		e.Requests++
 		switch r.Outcome {
 		case load.Complete:
 			e.Complete++
-			judged[r.Engine]++
+			e.Judged++
 		case load.Corrupt, load.Errored:
-			judged[r.Engine]++
+			e.Judged++
 		}
 	}
 	out := make([]Engine, 0, len(byName))
-	for name, e := range byName {
-		e.Share = float64(e.Requests) / float64(total)
-		if n := judged[name]; n > 0 {
-			rate := float64(e.Complete) / float64(n)
-			e.SuccessRate = &rate
-		}
+	for _, e := range byName {
 		out = append(out, *e)
 	}
-	slices.SortFunc(out, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return shareOut(out)
+}
+
+// shareOut works out shares and rates of engines' counts, and puts them in the
+// order of their names.
+func shareOut(all []Engine) []Engine {
+	total := 0
+	for i := range all {
+		total += all[i].Requests
+	}
+	for i := range all {
+		e := &all[i]
+		e.Share, e.SuccessRate = float64(e.Requests)/float64(total), nil
+		if e.Judged > 0 {
+			rate := float64(e.Complete) / float64(e.Judged)
+			e.SuccessRate = &rate
+		}
+	}
+	slices.SortFunc(all, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
 // JSON writes the report as one object.

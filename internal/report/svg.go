@@ -11,7 +11,7 @@ import (
 const (
 	plotWidth, plotHeight = 1040.0, 260.0
 	plotLeft, plotRight   = 56.0, 16.0
-	plotTop, plotBottom   = 28.0, 30.0
+	plotTop, plotBottom   = 10.0, 30.0
 	innerWidth            = plotWidth - plotLeft - plotRight
 	innerHeight           = plotHeight - plotTop - plotBottom
 )
@@ -24,14 +24,19 @@ type series struct {
 
 // open begins a plot with a title and a key of its lines.
 func (p *page) open(height float64, title string, names, strokes []string) {
-	p.put("<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" role=\"img\" aria-label=\"%s\">\n", plotWidth, height, plotWidth, height, title)
-	p.put("<text x=\"%.0f\" y=\"18\">%s</text>\n", plotLeft, title)
-	x := plotLeft + 200
-	for i, name := range names {
-		p.put("<rect x=\"%.0f\" y=\"9\" width=\"10\" height=\"10\" fill=\"%s\"></rect><text x=\"%.0f\" y=\"18\">%s</text>\n", x, strokes[i], x+15, name)
-		x += 40 + 7*float64(len(name))
+	p.put("<figure><figcaption>%s</figcaption>", title)
+	if len(names) > 0 {
+		p.put("<p class=\"key\">")
+		for i, name := range names {
+			p.put("<span><i style=\"background:%s\"></i>%s</span>", strokes[i], name)
+		}
+		p.put("</p>")
 	}
+	p.put("<div class=\"plot\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", plotWidth, height, title)
 }
+
+// close ends a plot.
+func (p *page) close() { p.put("</svg></div></figure>\n") }
 
 // across writes a line across the plot at a height, with its label.
 func (p *page) across(y float64, label string) {
@@ -72,7 +77,7 @@ func (p *page) lines(title string, length float64, all []series) {
 		}
 		p.polyline(s.colour, points)
 	}
-	p.put("</svg>\n")
+	p.close()
 }
 
 // distributions plots the share of values below each latency, on a logarithmic
@@ -90,18 +95,15 @@ func (p *page) distributions(all []curve) {
 	if high <= 0 {
 		return
 	}
-	from, to := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-	if to <= from {
-		to = from + 1
-	}
-	x := func(ms float64) float64 { return plotLeft + innerWidth*(math.Log10(max(ms, low))-from)/(to-from) }
+	axis := logarithmic(low, high)
+	x := func(ms float64) float64 { return plotLeft + innerWidth*axis.at(max(ms, low)) }
 	p.open(plotHeight, "share of requests within", names, strokes)
 	for i := range 5 {
 		share := float64(i) / 4
 		p.across(plotTop+innerHeight*(1-share), fmt.Sprintf("%.0f %%", 100*share))
 	}
-	for e := from; e <= to; e++ {
-		p.down(x(math.Pow(10, e)), number(math.Pow(10, e))+" ms")
+	for _, t := range axis.ticks {
+		p.down(x(t), number(t)+" ms")
 	}
 	for _, c := range all {
 		if len(c.values) == 0 {
@@ -117,7 +119,161 @@ func (p *page) distributions(all []curve) {
 		}
 		p.polyline(c.colour, points)
 	}
-	p.put("</svg>\n")
+	p.close()
+}
+
+// tails plots the latency of each percentile, on an axis on which each nine has
+// as much room as the one before it: there the slow ones can be seen.
+func (p *page) tails(all []curve) {
+	low, high, most := math.Inf(1), 0.0, 0
+	var names, strokes []string
+	for _, c := range all {
+		if n := len(c.values); n > 0 {
+			low, high, most = min(low, max(c.values[0], 1e-3)), max(high, c.values[n-1]), max(most, n)
+		}
+		names, strokes = append(names, c.name), append(strokes, c.colour)
+	}
+	if most < 2 {
+		return
+	}
+	nines := math.Log10(float64(most))
+	x := func(above float64) float64 { return plotLeft + innerWidth*min(1, -math.Log10(above)/nines) }
+	axis := logarithmic(low, high)
+	y := func(ms float64) float64 { return plotTop + innerHeight*(1-axis.at(max(ms, low))) }
+	p.open(plotHeight, "latency by percentile, ms", names, strokes)
+	for _, t := range axis.ticks {
+		p.across(y(t), number(t))
+	}
+	for _, t := range []struct {
+		above float64
+		name  string
+	}{{1, "0"}, {0.5, "p50"}, {0.1, "p90"}, {0.01, "p99"}, {0.001, "p99.9"}, {0.0001, "p99.99"}} {
+		if -math.Log10(t.above) <= nines {
+			p.down(x(t.above), t.name)
+		}
+	}
+	for _, c := range all {
+		n := len(c.values)
+		if n == 0 {
+			continue
+		}
+		steps := min(n, 300)
+		points := make([]string, 0, steps)
+		last := -1
+		for i := range steps {
+			// Evenly over the axis.
+			k := min(n-1, int(float64(n)*(1-math.Pow(10, -float64(i)/float64(max(1, steps-1))*math.Log10(float64(n))))))
+			if k == last {
+				continue
+			}
+			last = k
+			points = append(points, fmt.Sprintf("%.1f,%.1f", x(float64(n-k)/float64(n)), y(c.values[k])))
+		}
+		p.polyline(c.colour, points)
+	}
+	p.close()
+}
+
+// scale is an axis.
+type scale struct {
+	at    func(float64) float64 // where a value lies, from 0 to 1
+	ticks []float64
+}
+
+// logarithmic gives an axis from below low to above high, with ticks that are
+// few enough to be read.
+func logarithmic(low, high float64) scale {
+	steps := []float64{1, 2, 5, 10}
+	round := func(v float64, up bool) float64 {
+		unit := math.Pow(10, math.Floor(math.Log10(v)))
+		best := unit
+		for _, k := range steps {
+			switch {
+			case up && k*unit >= v*(1-1e-9):
+				return k * unit
+			case !up && k*unit <= v*(1+1e-9):
+				best = k * unit
+			}
+		}
+		return best
+	}
+	from, to := round(low, false), round(high, true)
+	if to <= from {
+		to = from * 10
+	}
+	s := scale{at: func(v float64) float64 { return math.Log(v/from) / math.Log(to/from) }}
+	if math.Log10(to/from) > 2.5 {
+		steps = []float64{1}
+	}
+	for unit := math.Pow(10, math.Floor(math.Log10(from))); unit <= to; unit *= 10 {
+		for _, k := range steps {
+			if v := k * unit; k < 10 && v >= from*(1-1e-9) && v <= to*(1+1e-9) {
+				s.ticks = append(s.ticks, v)
+			}
+		}
+	}
+	return s
+}
+
+// linear gives an axis from 0 to above high.
+func linear(high float64) scale {
+	top := round(max(high, 1e-9))
+	s := scale{at: func(v float64) float64 { return v / top }}
+	for i := range 5 {
+		s.ticks = append(s.ticks, top*float64(i)/4)
+	}
+	return s
+}
+
+// spread gives an axis for values: logarithmic where they lie far apart.
+func spread(low, high, far float64) scale {
+	if low > 0 && high/low >= far {
+		return logarithmic(low, high)
+	}
+	return linear(high)
+}
+
+// scatter plots lines through points, each with its interval.
+func (p *page) scatter(title, axis string, all []scatter) {
+	lowX, highX, lowY, highY := math.Inf(1), 0.0, math.Inf(1), 0.0
+	var names, strokes []string
+	for _, l := range all {
+		for _, s := range l.points {
+			lowX, highX, lowY, highY = min(lowX, s.x), max(highX, s.x), min(lowY, s.y), max(highY, s.y)
+			if !s.high.Refused() {
+				highY = max(highY, float64(s.high))
+			}
+		}
+		names, strokes = append(names, l.name), append(strokes, l.colour)
+	}
+	if highX == 0 {
+		return
+	}
+	across, up := spread(lowX, highX, 8), spread(lowY, highY, 20)
+	x := func(v float64) float64 { return plotLeft + innerWidth*across.at(v) }
+	y := func(v float64) float64 { return plotTop + innerHeight*(1-min(1, max(0, up.at(max(v, 1e-12))))) }
+	p.open(plotHeight, title, names, strokes)
+	for _, t := range up.ticks {
+		p.across(y(t), number(t))
+	}
+	for _, t := range across.ticks {
+		p.down(x(t), number(t))
+	}
+	p.put("<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%s</text>\n", plotWidth-plotRight, plotHeight-2, axis)
+	for _, l := range all {
+		points := make([]string, len(l.points))
+		for i, s := range l.points {
+			points[i] = fmt.Sprintf("%.1f,%.1f", x(s.x), y(s.y))
+			if !s.low.Refused() && !s.high.Refused() {
+				p.put("<line class=\"interval\" stroke=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line>\n", l.colour, x(s.x), x(s.x), y(float64(s.low)), y(float64(s.high)))
+			}
+		}
+		p.polyline(l.colour, points)
+		for _, s := range l.points {
+			p.put("<circle r=\"3.5\" fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\"><title>%s</title></circle>\n", l.colour, x(s.x), y(s.y), s.title)
+		}
+	}
+	p.close()
 }
 
 // part is a stretch of a bar, in milliseconds.
@@ -134,7 +290,7 @@ type bar struct {
 }
 
 // bars plots bars under one another, on one scale.
-func (p *page) bars(all []bar) {
+func (p *page) bars(title string, all []bar) {
 	const each = 40.0
 	most := 1e-9
 	for _, b := range all {
@@ -145,7 +301,7 @@ func (p *page) bars(all []bar) {
 		most = max(most, sum)
 	}
 	height := each*float64(len(all)) + 12
-	p.put("<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" role=\"img\" aria-label=\"stages\">\n", plotWidth, height, plotWidth, height)
+	p.open(height, title, nil, nil)
 	for i, b := range all {
 		y, x := each*float64(i), 12.0
 		p.put("<text x=\"12\" y=\"%.0f\">%s</text>\n", y+16, b.label)
@@ -155,7 +311,7 @@ func (p *page) bars(all []bar) {
 			x += width
 		}
 	}
-	p.put("</svg>\n")
+	p.close()
 }
 
 // round gives the next round number.

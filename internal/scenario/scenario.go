@@ -161,7 +161,7 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench.Bench{Self: []string{o.Binary, o.RoleCommand}, Weir: o.Binary, Dir: dir, Log: io.Discard, Env: environment(os.Environ())}
+	b := &bench.Bench{Self: []string{o.Binary, o.RoleCommand}, Weir: o.Binary, Dir: dir, Log: io.Discard, Env: bench.Environment()}
 	r := &runner{options: o, dir: dir, environment: b.Env, cell: func(ctx context.Context, l cell.Load, times cell.Times, gateway string) *client.Result {
 		b.Times = times
 		return b.Cell(ctx, l, bench.Named(gateway))
@@ -177,12 +177,6 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 	report.Streams = o.Streams
 	report.Passed = !slices.ContainsFunc(report.Verdicts, func(v Verdict) bool { return v.Outcome == Failed })
 	return report, nil
-}
-
-// environment is that of the processes of a run: without weir's own settings,
-// which would reach the gateways too.
-func environment(of []string) []string {
-	return slices.DeleteFunc(slices.Clone(of), func(v string) bool { return strings.HasPrefix(v, "WEIR_") })
 }
 
 // ErrNotPassed says that a run had a verdict that failed.

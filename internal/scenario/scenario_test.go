@@ -169,13 +169,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A user's settings of weir do not reach the gateways of a run.
-func TestEnvironment(t *testing.T) {
-	if got := environment([]string{"PATH=/bin", "WEIR_TLS_CERT=x", "GOGC=50"}); !slices.Equal(got, []string{"PATH=/bin", "GOGC=50"}) {
-		t.Errorf("%q", got)
-	}
-}
-
 // The shares of the cells, and what is left for starting them, are the run.
 func TestTimes(t *testing.T) {
 	r := scripted(good)

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// sweepReport is the part of a sweep's report that tests look at.
+type sweepReport struct {
+	Interrupted bool
+	Factors     []struct {
+		Factor string
+		Values []string
+	}
+	Points []struct {
+		Series  string
+		At      float64
+		Runs    []int
+		Engines []struct {
+			Engine   string
+			Requests int
+		}
+		SuccessRate *float64 `json:"success_rate"`
+	}
+	Searches []struct {
+		Low, High float64
+		Why       string
+		Path      []struct {
+			Rate     float64
+			Decision string
+		}
+	}
+	Runs []struct {
+		At     float64
+		Repeat int
+		Report struct {
+			Requests, Complete int
+			Seed               uint64
+			Rate               float64
+			Concurrency        int
+		}
+	}
+}
+
+func readSweep(t *testing.T, file string) (r sweepReport) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+// Each rate is run as often as asked for, each time with a seed of its own, in
+// one table and in one report of each form; the gateway's engines are in it.
+func TestBenchSweep(t *testing.T) {
+	t.Parallel()
+	listen, admin := neighbours(t)
+	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	g.line("engine ")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	out, stderr, code := benchmark(t, "http://"+listen, "--rate", "40..80x2", "--requests", "20", "--repeats", "2", "--output-tokens", "4",
+		"--csv", file("s.csv"), "--json", file("s.json"), "--html", file("s.html"))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, part := range []string{"runs        4", "sim-1 50 %, sim-2 50 %", "ttft p50"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	if strings.Count(stderr, "of 20 complete") != 4 {
+		t.Errorf("progress:\n%s", stderr)
+	}
+	r := readSweep(t, file("s.json"))
+	if len(r.Points) != 2 || r.Points[0].At != 40 || r.Points[1].At != 80 || len(r.Runs) != 4 || r.Interrupted {
+		t.Fatalf("%+v", r)
+	}
+	seeds := map[uint64]bool{}
+	for _, p := range r.Points {
+		if len(p.Runs) != 2 || *p.SuccessRate != 1 || len(p.Engines) != 2 || p.Engines[0].Requests != 20 {
+			t.Errorf("%+v", p)
+		}
+		for _, i := range p.Runs {
+			seeds[r.Runs[i].Report.Seed] = true
+			if r.Runs[i].Report.Rate != p.At || r.Runs[i].Report.Complete != 20 {
+				t.Errorf("%+v", r.Runs[i])
+			}
+		}
+	}
+	if len(seeds) != 4 {
+		t.Errorf("seeds %v", seeds)
+	}
+	if rows := readTable(t, file("s.csv")); len(rows) != 4 || rows[0]["success_rate"] != "1" {
+		t.Errorf("%v", rows)
+	}
+	page, err := os.ReadFile(file("s.html"))
+	if err != nil || strings.Count(string(page), "<details") != 4 || !strings.Contains(string(page), "<circle") {
+		t.Errorf("%v: %d bytes", err, len(page))
+	}
+}
+
+// A search reports its path and an answer whose ends are in order, in as many
+// runs as it was given at the most. What the answer is depends on the machine.
+func TestBenchSLO(t *testing.T) {
+	t.Parallel()
+	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	url := e.line("openai ")
+	file := filepath.Join(t.TempDir(), "s.json")
+	out, stderr, code := benchmark(t, url, "--slo", "e2e_p90=30s,success=90%", "--rate", "50..100", "--requests", "70", "--output-tokens", "2", "--trials", "5", "--json", file)
+	r := readSweep(t, file)
+	if len(r.Searches) != 1 || len(r.Searches[0].Path) == 0 || len(r.Searches[0].Path) > 5 || len(r.Runs) != len(r.Searches[0].Path) {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	s := r.Searches[0]
+	if s.High > 0 && s.Low >= s.High || s.Why == "" || s.Low > 0 && code != 0 || s.Low == 0 && code != 1 {
+		t.Errorf("exit code %d: %+v", code, s)
+	}
+	for _, step := range s.Path {
+		if step.Rate < 50 || step.Rate > 100 || !strings.Contains(stderr, step.Decision) {
+			t.Errorf("%+v", step)
+		}
+	}
+	if !strings.Contains(out, "result ") {
+		t.Errorf("no result in\n%s", out)
+	}
+	// No request can be within a microsecond: every rate misses, and that is said.
+	out, stderr, code = benchmark(t, url, "--slo", "e2e_p50=1us", "--rate", "100..200", "--requests", "40", "--output-tokens", "2", "--trials", "3")
+	if code != 1 || !strings.Contains(stderr+out, "misses") && !strings.Contains(out, "could not be offered") {
+		t.Errorf("exit code %d: %s %s", code, out, stderr)
+	}
+}
+
+// The committed examples run, with less to send and fewer cells: each cell has a
+// fleet of its own, whose processes are gone afterwards.
+func TestBenchExperiments(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatal(files, err)
+	}
+	less := []struct{ from, to string }{
+		{`duration: \d+s`, "requests: 4"}, {`requests: \d+`, "requests: 4"}, {`repeats: \d+`, "repeats: 1"}, {`trials: \d+`, "trials: 1"},
+		{`(\[\d+), .*\]`, "$1]"}, {`rate: \[\d+`, "rate: [40"}, {`rate: \d+\.\.\d+`, "rate: 40..80"}, {`output-tokens: \d+`, "output-tokens: 4"},
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			small := string(text)
+			for _, l := range less {
+				small = regexp.MustCompile(l.from).ReplaceAllString(small, l.to)
+			}
+			dir := t.TempDir()
+			path := filepath.Join(dir, "small.yaml")
+			if err := os.WriteFile(path, []byte(small), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, stderr, _ := benchmark(t, "--experiment", path, "--json", filepath.Join(dir, "r.json"), "--html", filepath.Join(dir, "r.html"))
+			r := readSweep(t, filepath.Join(dir, "r.json"))
+			if r.Interrupted || len(r.Runs) == 0 {
+				t.Fatalf("%s %s\n%s", out, stderr, small)
+			}
+			for _, run := range r.Runs {
+				if run.Report.Complete != 4 || run.Report.Requests != 4 {
+					t.Errorf("%+v: %s", run, stderr)
+				}
+			}
+			if strings.Contains(small, "engines: 2") && len(r.Points[0].Engines) != 2 {
+				t.Errorf("%+v", r.Points[0])
+			}
+		})
+	}
+}
+
+func TestBenchSweepBadInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	wrong := filepath.Join(dir, "wrong.yaml")
+	if err := os.WriteFile(wrong, []byte("load:\n  rate: [1, 2]\n  reqests: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nothing := filepath.Join(dir, "nothing.yaml")
+	if err := os.WriteFile(nothing, []byte("load: {rate: [1, 2]}\nfleet: {engine: {decode-cost: [1ms, fast]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const url = "http://127.0.0.1:1"
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{url, "--rate", "1,x", "--requests", "1"}, 2, `"x": want a positive number`},
+		{[]string{url, "--rate", "1..8", "--requests", "1"}, 2, "a range to sweep needs steps"},
+		{[]string{url, "--rate", "1,2", "--concurrency", "1,2", "--requests", "1"}, 2, "give one of them"},
+		{[]string{url, "--concurrency", "1.5", "--requests", "1"}, 2, "whole numbers"},
+		{[]string{url, "--rate", "1,2"}, 2, "say how much to send"},
+		{[]string{url, "--rate", "1,2", "--requests", "1", "--jsonl", "x"}, 2, "--jsonl is of one run"},
+		{[]string{url, "--rate", "1", "--requests", "1", "--repeats", "2"}, 2, "--repeats is of a sweep"},
+		{[]string{url, "--rate", "1", "--requests", "1", "--trials", "2"}, 2, "--trials is of a search"},
+		{[]string{url, "--slo", "ttft_p99=fast", "--requests", "1"}, 2, "is no time such as"},
+		{[]string{url, "--slo", "success=99%", "--requests", "1", "--concurrency", "2"}, 2, "drop --concurrency"},
+		{[]string{url, "--slo", "success=99%", "--requests", "1", "--rate", "1,2"}, 2, "chooses the rates itself"},
+		{[]string{url, "--slo", "success=99%", "--workload", "synthetic:rate=1,input=1,output=1,requests=1"}, 2, "drop one of them"},
+		{[]string{url, "--rate", "100,200", "--requests", "2", "--model", "m"}, 1, "no request reached the server"},
+		{[]string{url, "--experiment", wrong}, 2, "drop the url"},
+		{[]string{"--experiment", wrong, "--rate", "5"}, 2, "drop --rate"},
+		{[]string{"--experiment", wrong}, 2, `line 3: unknown key "reqests" (did you mean "requests"?)`},
+		{[]string{"--experiment", nothing}, 2, "say how much to send"},
+		{[]string{"--experiment", filepath.Join(dir, "gone.yaml")}, 2, "no such file"},
+	} {
+		out, stderr, code := benchmark(t, c.args...)
+		if code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q: exit code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.want, out, stderr)
+		}
+	}
+}

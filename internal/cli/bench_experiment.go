@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"weir/internal/experiment"
+	"weir/internal/report"
+)
+
+// Flags that the sections of an experiment may not hold: what a fleet decides
+// itself, and what says where to write or what else to be.
+var (
+	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record"}
+	notEngine  = []string{"offline", "wire", "listen", "admin-listen", "name"}
+	notGateway = []string{"engine", "listen", "admin-listen", "config", "tls-cert", "tls-key", "h2c", "log-level"}
+)
+
+// knownFlags are those that an experiment may set, by command.
+func knownFlags(k *kong.Context) experiment.Known {
+	of := func(command string, but []string) (names []string) {
+		for _, node := range k.Model.Children {
+			if node.Name != command {
+				continue
+			}
+			for _, f := range node.Flags {
+				if !f.Hidden && f.Name != "help" && !slices.Contains(but, f.Name) {
+					names = append(names, f.Name)
+				}
+			}
+		}
+		return names
+	}
+	return experiment.Known{
+		Load: of("bench", notLoad), Gateway: of("serve", notGateway),
+		Engine: slices.DeleteFunc(of("engine", notEngine), func(f string) bool { return slices.Contains(offlineOnly, f) }),
+	}
+}
+
+// parsed reads the flags of another command as the command line would.
+func parsed(args []string) (*commands, error) {
+	var c commands
+	parser, err := kong.New(&c, kong.Name("weir"), kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard), kong.Vars{"version": ""})
+	if err != nil {
+		return nil, err
+	}
+	_, err = parser.Parse(args)
+	return &c, err
+}
+
+// loadCommand gives the weir bench of a cell.
+func loadCommand(e *experiment.Experiment, c experiment.Cell, url string) (*benchCommand, error) {
+	all, err := parsed(append([]string{"bench", url}, e.LoadArgs(c)...))
+	if err != nil {
+		return nil, fmt.Errorf("experiment %s: load: %w", e.Path, err)
+	}
+	b := &all.Bench
+	b.Seed = e.Seed
+	return b, nil
+}
+
+// checkCells refuses what some cell could not be run with, before any is.
+func checkCells(e *experiment.Experiment, cells []experiment.Cell) error {
+	for _, c := range cells {
+		b, err := loadCommand(e, c, "http://127.0.0.1:1")
+		if err != nil {
+			return err
+		}
+		if b.Requests == 0 && b.Duration == 0 && b.Workload == "" {
+			return fmt.Errorf("experiment %s: load: say how much to send: requests or duration", e.Path)
+		}
+		for n := 1; n <= e.Engines(c); n++ {
+			if _, err := parsed(append([]string{"engine"}, e.EngineArgs(c, n)...)); err != nil {
+				return fmt.Errorf("experiment %s: engine-%d: %w", e.Path, n, err)
+			}
+		}
+		if _, err := parsed(append([]string{"serve", "--engine=openai=http://127.0.0.1:1"}, e.GatewayArgs(c)...)); err != nil {
+			return fmt.Errorf("experiment %s: gateway: %w", e.Path, err)
+		}
+	}
+	return nil
+}
+
+// runExperiment runs the grid of a file.
+func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
+	e, err := experiment.Read(c.Experiment, knownFlags(k))
+	if err != nil {
+		return wrongUsage{err}
+	}
+	cells := experiment.Grid(e.Factors)
+	if err := checkCells(e, cells); err != nil {
+		return wrongUsage{err}
+	}
+	ctx, _, stop := interrupt()
+	defer stop()
+	files, err := c.openSweep()
+	if err != nil {
+		return err
+	}
+	run := &campaign{s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
+		Name: e.Name, Fleet: describeFleet(e), SLO: e.Text, Seed: e.Seed, Repeats: e.Repeats, Factors: e.Factors, Started: time.Now(),
+	}}
+	if run.doc.Factors == nil {
+		run.doc.Factors = []experiment.Factor{}
+	}
+	run.place = func(cell experiment.Cell) (string, float64) {
+		series, text := e.Series(cell)
+		at, err := strconv.ParseFloat(text, 64)
+		if err != nil { // nothing is swept
+			return series, 0
+		}
+		return series, at
+	}
+	run.prepare = func(ctx context.Context, cell experiment.Cell) (*ground, error) {
+		f, err := startFleet(ctx, e, cell)
+		if err != nil {
+			return nil, err
+		}
+		g := &ground{admin: f.admin, end: f.stop}
+		b, err := loadCommand(e, cell, f.url)
+		if err == nil {
+			g.plan, err = b.plan(ctx)
+		}
+		if err != nil {
+			f.stop()
+			return nil, err
+		}
+		return g, nil
+	}
+	if e.Objectives != nil {
+		err = run.search(ctx, e.Objectives, e.Search)
+	} else {
+		err = run.sweep(ctx, e.Repeats, e.Seed)
+	}
+	return run.finish(ctx, err, files)
+}
+
+// describeFleet says what each run is given.
+func describeFleet(e *experiment.Experiment) string {
+	engines := "engines as the cell says"
+	if !slices.ContainsFunc(e.Factors, func(f experiment.Factor) bool { return f.Name == experiment.EnginesFactor }) {
+		engines = fmt.Sprintf("%d simulated engines", e.Engines(make(experiment.Cell, len(e.Factors))))
+	}
+	text := fmt.Sprintf("a fleet for each run: %s over %s behind a gateway", engines, e.Wire)
+	if e.Direct {
+		text = fmt.Sprintf("a simulated engine for each run, over %s and without a gateway", e.Wire)
+	}
+	return strings.Replace(text, "1 simulated engines", "1 simulated engine", 1)
+}
