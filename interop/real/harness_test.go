@@ -3,7 +3,7 @@
 // Package real runs the built binary in front of engines as they are released, on a
 // CPU and with a small model of random weights (model.py): vLLM behind its own API
 // server, dialling in without it, and with weir started by it as its front end; and
-// llama.cpp's server. What weir answers is held against what the engine's own server
+// transformers' server. What weir answers is held against what the engine's own server
 // answers to the same request.
 //
 //	make interop-engines
@@ -39,7 +39,6 @@ var (
 	venv   string // the engines'
 	binary string // weir
 	folder string // the model's
-	gguf   string // the same for llama.cpp
 )
 
 func TestMain(m *testing.M) {
@@ -63,10 +62,10 @@ func setUp() error {
 	if err != nil {
 		return err
 	}
-	binary, folder, gguf = filepath.Join(dir, "weir"), filepath.Join(dir, "model"), filepath.Join(dir, "model.gguf")
+	binary, folder = filepath.Join(dir, "weir"), filepath.Join(dir, "model")
 	build := exec.Command("go", "build", "-o", binary, "weir/cmd/weir")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{build, exec.Command(filepath.Join(venv, "bin", "python"), "model.py", folder, "--gguf", gguf)} {
+	for _, cmd := range []*exec.Cmd{build, exec.Command(filepath.Join(venv, "bin", "python"), "model.py", folder)} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
