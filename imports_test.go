@@ -32,7 +32,9 @@ const directions = `
 
 	# pure stages
 	internal/api: internal/infer
-	internal/openai: internal/api internal/infer
+	internal/anthropic: internal/api internal/infer
+	internal/openai: internal/api internal/infer internal/sse
+	internal/responses: internal/api internal/infer internal/openai internal/sse
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
@@ -52,7 +54,7 @@ const directions = `
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/auto: internal/engine internal/engine/upstream
-	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
+	internal/engine/relay: internal/engine internal/engine/upstream internal/http1 internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
@@ -64,7 +66,7 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

@@ -139,6 +139,7 @@ func TestRelayOfEngineFaults(t *testing.T) {
 			retry bool
 		}{{"unavailable", true}, {"cut,after=0", true}, {"cut,after=10", false}, {"reset,after=10", false}, {"garble,after=5", false}, {"stray,after=5", false}} {
 			t.Run(wire+" "+c.fault, func(t *testing.T) {
+				t.Parallel()
 				bad, _ := startWire(t, wire, append([]string{"--fault", c.fault}, fast...)...)
 				good, _ := startWire(t, wire, fast...)
 				g := startGateway(t, "serve", "--engine", "openai="+bad, "--engine", "openai="+good)

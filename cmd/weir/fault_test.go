@@ -36,8 +36,9 @@ func TestEngineFaults(t *testing.T) {
 			{"stall,after=10", false, "deadline"},
 		} {
 			t.Run(path+" "+c.fault, func(t *testing.T) {
+				t.Parallel()
 				bad, good := startSim(t, append(quick, "--fault", c.fault)...), startSim(t, quick...)
-				g := startGateway(t, "serve", "--engine", spec(bad), "--engine", spec(good), "--idle-timeout", "1s", "--first-timeout", "1s")
+				g := startGateway(t, "serve", "--engine", spec(bad), "--engine", spec(good), "--idle-timeout", "2s", "--first-timeout", "2s")
 				eventually(t, "both ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 { // round-robin: the bad engine's turn comes
@@ -193,7 +194,7 @@ func TestRelayTouchesNoByte(t *testing.T) {
 		t.Errorf("status %d, the engine received\n%q", a.status, got)
 	}
 	// Other endpoints with a model pass as well, also when they do not stream.
-	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/responses"} {
+	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/audio/speech"} {
 		if a := post(t, g.url+path, sent); a.status != 200 || string(a.body) != strange || string(got) != sent {
 			t.Errorf("%s: status %d, %v", path, a.status, a.err)
 		}

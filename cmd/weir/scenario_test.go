@@ -111,7 +111,7 @@ func TestScenarioStarvation(t *testing.T) {
 	r := startScenario(t, "starvation", "--duration", "9s", "--json", file)
 	select {
 	case <-r.exited:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("still running")
 	}
 	r.gone()

@@ -120,13 +120,13 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 		sum["finished"] += r.report.Complete
 		sum["cancelled"] += r.report.Abandoned
 	}
+	// A stream that was hung up on may all have been on its way already.
 	ended := g.balanced()
-	for outcome, n := range sum {
-		if ended[outcome] != n {
-			t.Errorf("%d %s by the client's count, %d by the gateway's", n, outcome, ended[outcome])
-		}
+	unseen := sum["cancelled"] - ended["cancelled"]
+	if unseen < 0 || ended["received"] != sum["received"] || ended["finished"] != sum["finished"]+unseen {
+		t.Errorf("by the client's count %v, by the gateway's %v", sum, ended)
 	}
-	if sum["cancelled"] == 0 {
+	if ended["cancelled"] == 0 {
 		t.Error("no stream was hung up on")
 	}
 	// Output merges only where the gateway must wait for a reader's socket.

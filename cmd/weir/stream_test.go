@@ -38,7 +38,7 @@ func run(t *testing.T, plan load.Plan) *load.Report {
 	t.Helper()
 	plan.Model = models.SimName
 	plan.Verify = words(t)
-	plan.Timeout = time.Minute
+	plan.Timeout = 5 * time.Minute
 	report, err := load.Run(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)

@@ -236,7 +236,7 @@ func (c *peer) whole(t *testing.T, n, tokens int) {
 	results := make(chan error, n)
 	for range n {
 		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			resp, err := c.ask(ctx, tokens)
 			if err != nil {

@@ -80,3 +80,11 @@ func AppendString(dst []byte, s string) []byte {
 	dst = AppendEscaped(dst, []byte(s))
 	return append(dst, '"')
 }
+
+// AppendStringOrNull appends s as a JSON string, and null for an empty one.
+func AppendStringOrNull(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return AppendString(dst, s)
+}

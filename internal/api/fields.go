@@ -2,9 +2,12 @@ package api
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // Treatment says what weir does with a field on the way to an engine that
@@ -36,6 +39,31 @@ func AsksForNothing(raw []byte, defaults []string) bool {
 		return false
 	}
 	return slices.Contains(defaults, string(value))
+}
+
+// Unsupported refuses a field that carrier, which names the kind of engine or the
+// endpoint, cannot carry. Defaults are values that may be sent.
+func Unsupported(path, carrier string, defaults []string) *infer.Error {
+	hint := "leave it out"
+	if len(defaults) > 0 {
+		hint += " or send " + defaults[0]
+	}
+	return &infer.Error{
+		Code:    infer.CodeUnsupported,
+		Param:   path,
+		Message: fmt.Sprintf("%s is not supported by %s; %s", path, carrier, hint),
+	}
+}
+
+// UnknownField refuses a field by a name that is not in the table.
+func UnknownField(name, carrier string, known Names) *infer.Error {
+	e := &infer.Error{Code: infer.CodeUnsupported, Param: Clip(name, 64)}
+	hint := "leave it out"
+	if near := Nearest(name, known); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	e.Message = fmt.Sprintf("there is no field %q that %s can carry; %s", e.Param, carrier, hint)
+	return e
 }
 
 // Nearest gives the known field that a name was probably meant to be, or "".

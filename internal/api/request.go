@@ -12,6 +12,10 @@ type Request struct {
 	Messages []byte
 	// ChatTemplateKwargs is a JSON object, or nil.
 	ChatTemplateKwargs []byte
+	// Effort says how much the model is to reason: none, minimal, low, medium,
+	// high, xhigh or max; empty when the caller did not say. What the model's chat
+	// template makes of it is the gateway's to find out.
+	Effort string
 	// Tools is the JSON array of the tools that the model may call, in OpenAI's
 	// shape, checked; nil where there are none or they may not be called. With
 	// SingleCall the answer ends with its first call. With ForcedTool or ForcedAny,
@@ -48,6 +52,11 @@ type Request struct {
 	Stream bool
 	// Tokens says that the encoder is to be told the ids of the output.
 	Tokens bool
+	// CountReasoning says that the usage is to tell the tokens of reasoning.
+	CountReasoning bool
+	// CallPrefix begins the ids of tool calls, where the model gives them none of
+	// its own and its template takes any.
+	CallPrefix string
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder
@@ -58,4 +67,5 @@ type FieldNames struct {
 	Prompt    string // what text or conversation came in
 	MaxTokens string
 	MinTokens string
+	Effort    string
 }

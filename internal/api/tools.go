@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,13 @@ import (
 
 // AnyObject is the schema of any JSON object.
 const AnyObject = `{"type":"object"}`
+
+// toolName is what APIs let a tool be called, and a little more: names of tools
+// from elsewhere have dots and slashes.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_./:-]{1,128}$`)
+
+// ToolName says whether a tool may be called so.
+func ToolName(name string) bool { return toolName.MatchString(name) }
 
 // Tool is what a call of it may hold. Without Parameters, a JSON schema, it takes
 // any object.

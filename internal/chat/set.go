@@ -118,3 +118,30 @@ func (s *Set) Select(name string, tools bool) (*Template, error) {
 	return nil, infer.Invalid("chat_template", "the model has several chat templates and no default; choose one of %s",
 		strings.Join(s.Names(), ", "))
 }
+
+// Reads says whether a variable's name stands in any of the templates, as it does
+// in those that read the variable.
+func (s *Set) Reads(variable string) bool {
+	if s == nil {
+		return false
+	}
+	for _, t := range s.byName {
+		for rest := t.source; ; {
+			before, after, found := strings.Cut(rest, variable)
+			if !found {
+				break
+			}
+			if !inName(before[max(0, len(before)-1):]) && !inName(after[:min(1, len(after))]) {
+				return true
+			}
+			rest = after
+		}
+	}
+	return false
+}
+
+// inName says whether a byte, or none, is one of a name, or of the path to an
+// attribute.
+func inName(s string) bool {
+	return s != "" && (s[0] == '_' || s[0] == '.' || '0' <= s[0] && s[0] <= '9' || 'a' <= s[0]|0x20 && s[0]|0x20 <= 'z')
+}

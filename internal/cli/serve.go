@@ -229,7 +229,7 @@ func (s *engineSet) dialled(e config.Engine, f *gatewayFlags, o *gateway.Options
 	case "openai":
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Batch: o.Batch})
 	}
 	p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
 	s.mu.Lock()

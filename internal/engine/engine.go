@@ -76,6 +76,9 @@ type RelayRequest struct {
 type RelayResponse struct {
 	Status int
 	Header http.Header // end-to-end headers only
+	// Framed says that the answer tells where it ends, so that one which breaks off
+	// ends with an error; otherwise it ends where its connection does.
+	Framed bool
 	Body   io.ReadCloser
 }
 

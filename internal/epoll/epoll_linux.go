@@ -14,6 +14,9 @@ import (
 	"weir/internal/sock"
 )
 
+// Supported says whether sockets can be polled on this system.
+const Supported = true
+
 // Poller polls sockets and calls back those that are ready, one by one, by one
 // goroutine, and when there are too many for it by others beside it. Its zero
 // value is not for use.

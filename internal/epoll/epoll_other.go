@@ -4,6 +4,9 @@ package epoll
 
 import "errors"
 
+// Supported says whether sockets can be polled on this system.
+const Supported = false
+
 // Poller is not there on this system: its methods give errors.ErrUnsupported.
 type Poller[W Worker] struct{}
 

@@ -29,7 +29,11 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	if x.endedBy(c) {
 		spoken = spoken[:len(spoken)-1]
 	}
-	x.piece, x.used, stopped = x.detok.Append(x.piece[:0], spoken)
+	if x.reply != nil && x.reply.count != nil {
+		x.piece, x.used, stopped = x.reply.count.append(x.detok, x.piece[:0], spoken)
+	} else {
+		x.piece, x.used, stopped = x.detok.Append(x.piece[:0], spoken)
+	}
 	if !stopped {
 		x.used = len(c.IDs)
 	}

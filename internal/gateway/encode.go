@@ -66,6 +66,9 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 		usage.CachedTokens = c.Finish.CachedTokens
 		usage.CompletionTokens += c.Finish.Unsent
 	}
+	if x.reply != nil && x.reply.count != nil {
+		usage.ReasoningTokens = x.reply.count.tokens
+	}
 	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
 	finish := api.Finish{Reason: x.answerReason(reason), Tokens: usage.CompletionTokens}
 	if i := x.detok.Stop(); i >= 0 {

@@ -115,7 +115,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x.ctx, x.cancel = context.WithCancelCause(g.base)
 	x.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
-	w.Header().Set("X-Request-Id", x.rec.RequestID)
+	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(endpointLabel(r.URL.Path))
 	x.delay(trace.Read)
 	return x

@@ -115,7 +115,7 @@ func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
 	switch {
 	case err.RetryAfter > 0:
 		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	case err.Code == infer.CodeOverloaded, status == http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1") // whoever refused has no better idea
 	}
 	w.WriteHeader(status)

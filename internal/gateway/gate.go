@@ -61,7 +61,7 @@ func (x *exchange) findModel() error {
 		return x.findTokenizer()
 	}
 	if x.endpoint == openai.Other && !x.relayed {
-		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions and /v1/completions",
+		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions, /v1/completions and /v1/messages",
 			x.r.URL.Path, x.model.Kind)
 	}
 	return nil

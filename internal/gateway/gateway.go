@@ -22,6 +22,7 @@ import (
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/pool"
+	"weir/internal/responses"
 	"weir/internal/route"
 	"weir/internal/timeline"
 	"weir/internal/tokenizer"
@@ -186,6 +187,8 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
 	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
+	mux.HandleFunc("GET "+responses.Path+"/{rest...}", g.view(g.noAnswersKept))
+	mux.HandleFunc("DELETE "+responses.Path+"/{rest...}", g.view(g.noAnswersKept))
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
@@ -208,4 +211,9 @@ const nothingThere = "there is nothing at %s; the API is under /v1/, for example
 
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
 	writeError(w, endpointOf(r.URL.Path), infer.Errorf(infer.CodeNotFound, nothingThere, r.URL.Path))
+}
+
+// noAnswersKept answers who asks for an answer of the past.
+func (g *Gateway) noAnswersKept(w http.ResponseWriter, r *http.Request) {
+	writeError(w, responses.Endpoint{}, responses.Stateless(r.URL.Path))
 }

@@ -17,6 +17,7 @@ type reply struct {
 	parser  *parse.Parser // nil once all that follows is content
 	events  []parse.Event // of the cell at hand
 	called  bool
+	count   *reasoningCount // nil: not counted
 }
 
 // expect notes how a chat's answer is to be read. It is called while the prompt
@@ -47,6 +48,9 @@ func (x *exchange) startReply() (keep []uint32) {
 		return nil
 	}
 	r.parser, r.called = parse.New(r.options), false
+	if x.req.CountReasoning {
+		r.count = newReasoningCount(r.options)
+	}
 	switch o := &r.options; {
 	case o.ForcedAny || o.ForcedTool != "":
 		return nil
@@ -130,7 +134,7 @@ func (x *exchange) encodeSpan(c *stream.Cell, events []parse.Event) int {
 // takes back.
 func (x *exchange) callID() string {
 	if !x.folder.Format.ShortIDs() {
-		return "call_" + x.g.ids.next()
+		return x.req.CallPrefix + x.g.ids.next()
 	}
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var b [9]byte

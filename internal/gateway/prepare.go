@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"weir/internal/anthropic"
 	"weir/internal/trace"
 )
 
@@ -25,6 +26,15 @@ func (x *exchange) prepare() error {
 	if x.tokenization != nil {
 		return x.answerTokenization()
 	}
+	if err := x.prompt(); err != nil || !counts(x.endpoint) {
+		return err
+	}
+	x.out = anthropic.AppendCount(x.out, len(x.ids))
+	return x.writeWhole()
+}
+
+// prompt is render and tokenize.
+func (x *exchange) prompt() error {
 	if x.req.Messages != nil && len(x.body) > inlineBody {
 		return x.inPool(trace.Render, len(x.req.Messages), func(yield func()) error {
 			if err := x.render(yield); err != nil {

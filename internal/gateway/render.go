@@ -19,11 +19,14 @@ func (x *exchange) render(yield func()) error {
 }
 
 func (x *exchange) renderChat(yield func()) error {
-	var err error
+	kwargs, err := x.templateKwargs()
+	if err != nil {
+		return err
+	}
 	x.text, err = x.folder.render(x.ctx, &chat.Input{
 		Messages:             x.req.Messages,
 		Tools:                x.req.Tools,
-		Kwargs:               x.req.ChatTemplateKwargs,
+		Kwargs:               kwargs,
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
 		DecodeArguments:      true,

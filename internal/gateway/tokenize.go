@@ -23,6 +23,9 @@ func (x *exchange) tokenize(yield func()) error {
 		x.rec.TokenizeEnd = trace.Now()
 	}
 	x.rec.PromptTokens = len(x.ids)
+	if counts(x.endpoint) {
+		return nil
+	}
 	if err := x.fit(); err != nil {
 		return err
 	}

@@ -124,6 +124,9 @@ type Finish struct {
 // -1 when the engine does not say.
 type Usage struct {
 	PromptTokens, CompletionTokens, CachedTokens int
+	// ReasoningTokens are those of CompletionTokens that were generated before the
+	// reasoning had ended. It is counted only for answers that tell it.
+	ReasoningTokens int
 }
 
 // String is for logs and test failures.

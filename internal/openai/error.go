@@ -116,15 +116,8 @@ func AppendError(dst []byte, e *infer.Error) []byte {
 	dst = append(dst, `,"type":`...)
 	dst = api.AppendString(dst, class.Type)
 	dst = append(dst, `,"param":`...)
-	dst = appendStringOrNull(dst, e.Param)
+	dst = api.AppendStringOrNull(dst, e.Param)
 	dst = append(dst, `,"code":`...)
-	dst = appendStringOrNull(dst, class.Code)
+	dst = api.AppendStringOrNull(dst, class.Code)
 	return append(dst, `}}`...)
-}
-
-func appendStringOrNull(dst []byte, s string) []byte {
-	if s == "" {
-		return append(dst, "null"...)
-	}
-	return api.AppendString(dst, s)
 }

@@ -214,7 +214,3 @@ func tableOf(has func(*FieldInfo) bool) api.Names {
 	}
 	return table
 }
-
-// nearest gives the known field of an endpoint that a name was probably meant
-// to be, or "".
-func nearest(e Endpoint, name string) string { return api.Nearest(name, tables[e]) }

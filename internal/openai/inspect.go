@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/api"
 	"weir/internal/infer"
+	"weir/internal/sse"
 )
 
 // maxChoices bounds the choices of one answer that an Inspector keeps apart. A
@@ -57,15 +58,11 @@ type Inspector struct {
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
 
-	started bool // a byte order mark is no longer expected
+	walk    sse.Walker
 	done    bool
 	failed  bool
 	partial bool // an event passed unseen
 	events  int  // data events so far
-
-	// The stream stands inside an event too large to hold; of its line under
-	// way there were bytes already; the last byte was a CR.
-	inside, midline, afterCR bool
 
 	seen, finished choiceSet
 	usage          infer.Usage
@@ -96,6 +93,12 @@ func newInspector(n int) Inspector {
 // Done implements api.Inspector.
 func (in *Inspector) Done() bool { return in.done }
 
+// Whole implements api.Inspector. Where the number of choices is not known, only the
+// end marker shows it.
+func (in *Inspector) Whole() bool {
+	return in.done || in.known && !in.failed && !in.partial && in.complete() == nil
+}
+
 // Failed says that the engine itself said that it failed, by an event with an
 // error in it.
 func (in *Inspector) Failed() bool { return in.failed }
@@ -112,23 +115,13 @@ func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage 
 // A region ends with the end of an event, or inside one that is too large to
 // hold, which is then not judged; so is the rest of it in the regions after.
 func (in *Inspector) Events(region []byte) (good int, err error) {
-	if len(region) == 0 {
-		return len(region), nil
-	}
-	at := 0
-	if !in.started {
-		in.started = true
-		if bytes.HasPrefix(region, []byte(bom)) {
-			at = len(bom)
-		}
-	}
-	if in.inside {
-		at = in.skip(region)
-	}
+	at, _ := in.walk.Begin(region)
 	for at < len(region) {
 		next, err := in.line(region, at)
 		if next == 0 {
-			next, err = in.block(region, at)
+			var b sse.Block
+			b, next = in.walk.Block(region, at)
+			err = in.judge(b)
 		}
 		if err != nil {
 			e := infer.Errorf(infer.CodeIntegrity,
@@ -142,9 +135,6 @@ func (in *Inspector) Events(region []byte) (good int, err error) {
 	}
 	return at, nil
 }
-
-// bom may stand once, at the beginning of a stream.
-const bom = "\xEF\xBB\xBF"
 
 // line judges the event at region[at:] if it is what nearly all are: a single
 // data line with an object and nothing around it. It gives the place after it,
@@ -180,76 +170,17 @@ func (in *Inspector) line(region []byte, at int) (next int, err error) {
 	return next, in.object(region[at:end], n)
 }
 
-// block judges the block of lines at region[at:], whatever it is, and gives the
-// place after it.
-func (in *Inspector) block(region []byte, at int) (next int, err error) {
-	var data []byte
-	lines := 0
-	for start := at; ; {
-		end := bytes.IndexAny(region[start:], "\r\n")
-		if end < 0 {
-			break
-		}
-		line := region[start : start+end]
-		start += end + 1
-		if region[start-1] == '\r' && start < len(region) && region[start] == '\n' {
-			start++
-		}
-		if len(line) == 0 {
-			if lines == 0 {
-				return start, nil
-			}
-			return start, in.event(data, lines)
-		}
-		field, value, _ := bytes.Cut(line, []byte{':'})
-		if string(field) != "data" {
-			continue
-		}
-		if len(value) > 0 && value[0] == ' ' {
-			value = value[1:]
-		}
-		if lines++; lines == 1 {
-			data = value
-			continue
-		}
-		joined := append(make([]byte, 0, len(data)+1+len(value)), data...)
-		data = append(append(joined, '\n'), value...)
+// judge judges an event, whatever it is.
+func (in *Inspector) judge(b sse.Block) error {
+	switch {
+	case b.Cut:
+		in.partial = true
+		in.events++
+		return nil
+	case b.Lines == 0:
+		return nil
 	}
-	in.inside, in.partial = true, true
-	in.events++
-	last := region[len(region)-1]
-	in.afterCR = last == '\r'
-	in.midline = last != '\r' && last != '\n'
-	return len(region), nil
-}
-
-// skip passes over the rest of an event too large to hold, and gives the place
-// after it, or the region's end when it goes on.
-func (in *Inspector) skip(region []byte) int {
-	i := 0
-	if in.afterCR && region[0] == '\n' {
-		i = 1
-	}
-	in.afterCR = false
-	for i < len(region) {
-		end := bytes.IndexAny(region[i:], "\r\n")
-		if end < 0 {
-			in.midline = true
-			return len(region)
-		}
-		blank := end == 0 && !in.midline
-		in.midline = false
-		i += end + 1
-		if region[i-1] == '\r' && i < len(region) && region[i] == '\n' {
-			i++
-		}
-		if blank {
-			in.inside = false
-			return i
-		}
-	}
-	in.afterCR = region[len(region)-1] == '\r'
-	return len(region)
+	return in.event(b.Data, b.Lines)
 }
 
 var errAfterDone = flawf(flawAfterDone, "comes after [DONE]")

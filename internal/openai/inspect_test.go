@@ -12,6 +12,9 @@ import (
 	"weir/internal/sse"
 )
 
+// bom is a byte order mark.
+const bom = "\xEF\xBB\xBF"
+
 // tokenEvent is an event as most are, as vLLM writes it.
 const tokenEvent = `{"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"meta-llama/Llama-3.1-8B","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}`
 

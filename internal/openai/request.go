@@ -57,9 +57,10 @@ func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*deco
 		return nil, err
 	}
 	d := &decoding{endpoint: e, kind: kind, carries: carries, Request: api.Request{
-		Model:  h.Model,
-		Stream: h.Stream,
-		Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"},
+		Model:      h.Model,
+		Stream:     h.Stream,
+		Fields:     api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"},
+		CallPrefix: "call_",
 	}}
 	if e == Completions {
 		d.Fields.Prompt = "prompt"
@@ -99,15 +100,7 @@ func (d *decoding) field(name string, raw []byte) error {
 
 // unsupported refuses a field that the engine kind cannot carry.
 func (d *decoding) unsupported(path string, defaults []string) error {
-	hint := "leave it out"
-	if len(defaults) > 0 {
-		hint += " or send " + defaults[0]
-	}
-	return &infer.Error{
-		Code:    infer.CodeUnsupported,
-		Param:   path,
-		Message: fmt.Sprintf("%s is not supported by %s; %s", path, d.carrier(), hint),
-	}
+	return api.Unsupported(path, d.carrier(), defaults)
 }
 
 // carrier names who a field is for.
@@ -120,22 +113,13 @@ func (d *decoding) carrier() string {
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
-	e := &infer.Error{Code: infer.CodeUnsupported, Param: api.Clip(name, 64)}
-	other := Other
-	for at := Chat; at < numEndpoints && other == Other; at++ {
+	for at := Chat; at < numEndpoints; at++ {
 		if _, ok := tables[at][name]; ok {
-			other = at
+			return &infer.Error{Code: infer.CodeUnsupported, Param: api.Clip(name, 64),
+				Message: fmt.Sprintf("%s is a field of %s, not of %s; leave it out", name, at, d.endpoint)}
 		}
 	}
-	switch {
-	case other != Other:
-		e.Message = fmt.Sprintf("%s is a field of %s, not of %s; leave it out", name, other, d.endpoint)
-	case nearest(d.endpoint, name) != "":
-		e.Message = fmt.Sprintf("there is no field %q that %s can carry; did you mean %s?", e.Param, d.carrier(), nearest(d.endpoint, name))
-	default:
-		e.Message = fmt.Sprintf("there is no field %q that %s can carry; leave it out", e.Param, d.carrier())
-	}
-	return e
+	return api.UnknownField(name, d.carrier(), tables[d.endpoint])
 }
 
 // finish checks what fields say together.

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,10 +12,6 @@ import (
 
 // maxTools bounds the tools of a request.
 const maxTools = 1024
-
-// toolName is what the API lets a tool be called, and a little more: names of
-// tools from elsewhere have dots and slashes.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_./:-]{1,128}$`)
 
 // takeChatTools checks the tools of a chat and keeps them as they are, for the
 // chat template.
@@ -121,7 +116,7 @@ func (t *toolWalk) function(raw []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case !toolName.MatchString(word):
+	case !api.ToolName(word):
 		return infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(word, 64))
 	case t.names[word]:
 		return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)

@@ -166,13 +166,13 @@ func (e *Engine) find(ctx context.Context) (Finding, error) {
 	switch {
 	case err == nil:
 		return e.judge(ctx, facts.Models, cards), nil
-	case errors.As(err, &refused) && refused.Status < 500:
+	case upstream.Nameless(err):
 		// No model list; perhaps its name was given.
 		if f := e.judge(ctx, nil, nil); f.Kind == SGLang || e.opts.Model != "" {
 			return f, nil
 		}
 		return Finding{}, err
-	case refused != nil || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || timedOut(err):
+	case errors.As(err, &refused) || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || timedOut(err):
 		return Finding{}, err
 	}
 	// Something is there, and it is no HTTP/1.1.

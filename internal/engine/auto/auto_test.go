@@ -101,6 +101,7 @@ func TestJudge(t *testing.T) {
 		{"SGLang without a model list", map[string]string{"/server_info": sglangServer["/server_info"]}, "x", true, Finding{SGLang, "SGLang 0.5.16", ""}},
 		{"vLLM", vllmServer, "", true, Finding{OpenAI, "vLLM 0.32.0", ""}},
 		{"anything else", someServer, "", true, Finding{OpenAI, "", ""}},
+		{"an empty model list, by name", map[string]string{"/v1/models": `{"data":[]}`}, "x", true, Finding{OpenAI, "", ""}},
 		{"without a model list, by name", map[string]string{}, "x", true, Finding{OpenAI, "", ""}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

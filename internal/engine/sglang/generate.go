@@ -39,7 +39,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	// ctx bounds the hand-over, and Run all of it.
 	within, cancel := context.WithCancelCause(running)
 	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, sink: sink, cancel: cancel, tally: tally{form: srv.form}}
+	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
@@ -53,7 +53,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		resp.Body.Close()
 		err = infer.AsError(context.Cause(ctx))
 	default:
-		go g.run(resp.Body)
+		if g.body = resp.Body; !g.poll() {
+			go g.run()
+		}
 		return g, nil
 	}
 	unhook()
@@ -129,7 +131,8 @@ func (e *Engine) failure(status int, message string) *infer.Error {
 	return err
 }
 
-// generation is a request that the engine has. Its goroutine is run's.
+// generation is a request that the engine has. What it reads belongs to whoever
+// has its turn, and to its goroutine where it has one.
 type generation struct {
 	e       *Engine
 	id      string
@@ -138,11 +141,14 @@ type generation struct {
 	scored  bool // its ids come with log probabilities, and with
 	top     int  // so many alternatives each
 	sink    engine.Sink
+	ctx     context.Context
 	cancel  context.CancelCauseFunc // breaks the connection
 	aborted atomic.Pointer[time.Timer]
 	over    atomic.Bool // the terminal delta was offered
+	turns
 
-	// run's:
+	body     *upstream.Body
+	events   sse.Parser
 	tally    tally
 	logprobs infer.Logprobs // of the event at hand
 	stamps   infer.Stamps
@@ -164,55 +170,63 @@ func (g *generation) Abort() {
 	g.e.aborts.add(g.id)
 }
 
-// run reads the answer to its end and offers what is in it.
-func (g *generation) run(body *upstream.Body) {
-	defer g.e.live.Done()
-	g.read(body)
-	if t := g.aborted.Load(); t != nil {
-		t.Stop()
+// run reads the answer to its end, waiting for it.
+func (g *generation) run() {
+	s := newScanner()
+	for whole := false; !whole; {
+		chunk, err := g.body.Next()
+		now := trace.Now()
+		if err != nil {
+			g.broken(err, now)
+			break
+		}
+		whole = g.take(s, chunk, now)
 	}
+	g.heard()
 	// What follows the end tells nothing but whether the connection is good for
 	// another request.
 	t := time.AfterFunc(afterwards, func() { g.cancel(nil) })
 	for {
-		if _, err := body.Next(); err != nil {
+		if _, err := g.body.Next(); err != nil {
 			break
 		}
 	}
 	t.Stop()
-	body.Close()
-	g.cancel(nil)
+	g.close()
 }
 
 // afterwards is how long an engine may take to end an answer that is complete.
 const afterwards = time.Second
 
-// read offers what the answer brings, the terminal delta last.
-func (g *generation) read(body *upstream.Body) {
-	var events sse.Parser
-	s := newScanner()
+// heard is called when the terminal delta was offered.
+func (g *generation) heard() {
+	if t := g.aborted.Load(); t != nil {
+		t.Stop()
+	}
+}
+
+// close lets the connection go.
+func (g *generation) close() {
+	g.body.Close()
+	g.cancel(nil)
+	g.e.live.Done()
+}
+
+// take offers what a part of the answer brings, and says whether the terminal
+// delta was in it.
+func (g *generation) take(s *scanner, chunk []byte, now int64) (whole bool) {
 	s.scored = g.scored
-	for {
-		chunk, err := body.Next()
-		now := trace.Now()
-		if err != nil {
-			g.broken(err, now)
-			return
-		}
-		events.Feed(chunk)
-		for ev, ok := events.Next(); ok; ev, ok = events.Next() {
-			if ev.Comment {
-				continue
-			}
-			if g.event(s, ev.Data, now) {
-				return
-			}
-		}
-		if err := events.Err(); err != nil {
-			g.flawed("event_too_large", err, nil, now)
-			return
+	g.events.Feed(chunk)
+	for ev, ok := g.events.Next(); ok; ev, ok = g.events.Next() {
+		if !ev.Comment && g.event(s, ev.Data, now) {
+			return true
 		}
 	}
+	if err := g.events.Err(); err != nil {
+		g.flawed("event_too_large", err, nil, now)
+		return true
+	}
+	return false
 }
 
 // event takes in an event and says whether it was the last.

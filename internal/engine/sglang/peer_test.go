@@ -306,11 +306,15 @@ func (p *peer) Restore() { p.start(p.addr) }
 
 func TestConformance(t *testing.T) {
 	for _, f := range []form{cumulative, incremental} {
-		t.Run(f.String(), func(t *testing.T) {
-			enginetest.Run(t, func(t *testing.T) enginetest.Rig {
-				p := newPeer(t, f)
-				return enginetest.Rig{Engine: New(p.options()), Peer: p}
+		for _, polled := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v/polled=%t", f, polled), func(t *testing.T) {
+				enginetest.Run(t, func(t *testing.T) enginetest.Rig {
+					p := newPeer(t, f)
+					e := New(p.options())
+					e.polled = e.polled && polled
+					return enginetest.Rig{Engine: e, Peer: p}
+				})
 			})
-		})
+		}
 	}
 }

@@ -17,15 +17,17 @@
 //   - The engine's stamps are wall times of its machine, and only some servers
 //     send them (--enable-metrics).
 //
-// Goroutines: Run's, which probes; one for each generation, which reads its
-// events; and while there are requests to abort, up to maxAborters. All have
-// ended when Run returns.
+// Goroutines: Run's, which probes; up to one per core that read what generations
+// bring where their sockets are polled (turns), and one for each generation whose
+// cannot be polled; one for each that ends; and while there are requests to abort,
+// up to maxAborters. All have ended when Run returns.
 package sglang
 
 import (
 	"context"
 	"crypto/tls"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +35,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
+	"weir/internal/epoll"
 	"weir/internal/infer"
 )
 
@@ -53,6 +56,8 @@ type Options struct {
 	AbortTimeout time.Duration
 	// ProbeInterval is the time between two looks at the engine; 0 means 10 s.
 	ProbeInterval time.Duration
+	// Batch is told around the deltas of what was ready at once; nil is fine.
+	Batch engine.Batch
 	// TLS configures an https engine; nil trusts the system's roots.
 	TLS *tls.Config
 }
@@ -69,7 +74,9 @@ type Engine struct {
 
 	mu      sync.Mutex
 	running context.Context // Run's, nil before and after
-	live    sync.WaitGroup  // generations; added to under mu, while running
+	polls   *epoll.Poller[*worker]
+	polled  bool           // generations are read in turns, where their sockets can be polled
+	live    sync.WaitGroup // generations; added to under mu, while running
 }
 
 var (
@@ -94,6 +101,7 @@ func New(opts Options) *Engine {
 	})}
 	e.aborts.post = e.postAbort
 	e.local = local(opts.URL.Hostname())
+	e.polled = epoll.Supported
 	e.server.Store(&server{})
 	return e
 }
@@ -102,8 +110,9 @@ func New(opts Options) *Engine {
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	// What breaks off because Run ends is not what the client wanted.
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	polls := epoll.New(runtime.GOMAXPROCS(0), func() *worker { return newWorker(e.opts.Batch) })
 	e.mu.Lock()
-	e.running = running
+	e.running, e.polls = running, polls
 	e.mu.Unlock()
 
 	upstream.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
@@ -113,6 +122,7 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	e.mu.Unlock()
 	cancel(&infer.Error{Code: infer.CodeUnavailable, Engine: e.opts.Name, Message: "the engine was taken out of use", Retryable: true})
 	e.live.Wait()
+	polls.Close()
 	e.aborts.close()
 	e.client.CloseIdle()
 }

@@ -45,6 +45,15 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 	return data, resp.Header, nil
 }
 
+var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
+
+// Nameless says that an engine answered, and has no list that tells a model: what
+// the operator named will do.
+func Nameless(err error) bool {
+	var refused *StatusError
+	return errors.Is(err, errNoModels) || errors.As(err, &refused) && refused.Status < 500
+}
+
 // Card is a model in an engine's list.
 type Card struct {
 	ID          string         `json:"id"`
@@ -100,7 +109,7 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 		}
 	}
 	if len(f.Models) == 0 {
-		return engine.Facts{}, nil, fmt.Errorf("the model list is empty")
+		return engine.Facts{}, nil, errNoModels
 	}
 	return f, list.Data, nil
 }

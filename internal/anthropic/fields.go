@@ -1,0 +1,202 @@
+package anthropic
+
+import (
+	"slices"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// FieldInfo describes a field of a request body.
+type FieldInfo struct {
+	// Name is the field's path: "messages[].content[].type".
+	Name string
+	// MessagesOnly says that count_tokens does not have the field.
+	MessagesOnly bool
+	Treatment    api.Treatment
+	// Defaults are the JSON values besides null that a refused field may have,
+	// because they ask for what happens anyway.
+	Defaults []string
+	// Accepts says what a carried field may be and what it becomes, and of an
+	// ignored one why nothing is lost.
+	Accepts string
+}
+
+// Fields lists every field that weir knows by name, in a fixed order. Any other
+// is refused.
+func Fields() []FieldInfo {
+	var out []FieldInfo
+	for _, f := range fields {
+		out = append(out, f.FieldInfo)
+	}
+	out = append(out, innerFields...)
+	for i := range out {
+		out[i].Defaults = slices.Clone(out[i].Defaults)
+	}
+	return out
+}
+
+// field is a top-level field; take decodes it when it is carried and not null.
+type field struct {
+	FieldInfo
+	take func(d *decoding, raw []byte) error
+}
+
+func carry(name, accepts string, take func(*decoding, []byte) error) field {
+	return field{FieldInfo{Name: name, Accepts: accepts}, take}
+}
+
+// answer is carry of a field that only a request for an answer has.
+func answer(name, accepts string, take func(*decoding, []byte) error) field {
+	return field{FieldInfo{Name: name, Accepts: accepts, MessagesOnly: true}, take}
+}
+
+func refuse(name string, defaults ...string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Refused, Defaults: defaults}}
+}
+
+func ignore(name, why string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Ignored, Accepts: why}}
+}
+
+// Why fields of which an engine knows nothing are ignored.
+const (
+	whyCache = "engines keep the KV cache of every prompt by themselves, and usage says what was found in it"
+	whoAsks  = "says who asks, which changes no answer"
+)
+
+// fields are the top-level fields.
+var fields = []field{
+	carry("model", "a string", nothing),
+	carry("messages", "a non-empty array of messages; a last one of the assistant's is continued", takeMessages),
+	carry("system", "a string, or an array of text blocks; becomes a first message", takeSystem),
+	carry("tools", "an array of tools of type custom, each with a unique name", takeTools),
+	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two where the engine can be told a JSON schema", takeToolChoice),
+	carry("thinking", "an object whose type is enabled, adaptive, between_tools or disabled; becomes enable_thinking and thinking, true or false, for the chat template", takeThinking),
+	carry("output_config", "an object with effort (becomes reasoning_effort for the chat template) and format", takeOutputConfig),
+	carry("output_format", "as output_config.format, whose older name it is", takeOutputFormat),
+	carry("chat_template_kwargs", "an object, handed to the chat template; an extension of vLLM's", takeTemplateKwargs),
+
+	answer("max_tokens", "an integer from 1, required", takeMaxTokens),
+	answer("stream", "a boolean", nothing),
+	answer("stop_sequences", "an array of up to 64 strings, none empty", takeStops),
+	answer("temperature", "a number from 0 to 2", takeTemperature),
+	answer("top_p", "a number above 0, at most 1", takeTopP),
+	answer("top_k", "an integer from 0, which is no limit", takeTopK),
+
+	refuse("container"),
+	refuse("mcp_servers", "[]"),
+	refuse("context_management"),
+	refuse("inference_geo"),
+	refuse("diagnostics"),
+	refuse("speed", `"standard"`),
+
+	ignore("metadata", whoAsks),
+	ignore("user_profile_id", whoAsks),
+	ignore("service_tier", "there is one tier; the answer says standard"),
+	ignore("cache_control", whyCache),
+}
+
+// innerFields are the fields inside the top-level ones.
+var innerFields = []FieldInfo{
+	{Name: "messages[].role", Accepts: "user, assistant or system"},
+	{Name: "messages[].content", Accepts: "a string, or an array of blocks; texts side by side are joined by a line end"},
+	{Name: "messages[].content[] text", Accepts: "text"},
+	{Name: "messages[].content[] tool_use", Accepts: "id, name and input, in an assistant message; a tool call"},
+	{Name: "messages[].content[] tool_result", Accepts: "tool_use_id and content (a string, or an array of text blocks), in a user message; a message of role tool"},
+	{Name: "messages[].content[].is_error", Accepts: "a boolean; true puts \"Error: \" before the result, since chat templates have no place for it"},
+	{Name: "messages[].content[] thinking", Accepts: "thinking, in an assistant message; reasoning_content, for templates that read it"},
+	{Name: "messages[].content[].signature", Treatment: api.Ignored, Accepts: "weir signs nothing; its own thinking blocks say \"unsigned\""},
+	{Name: "messages[].content[] redacted_thinking", Treatment: api.Ignored, Accepts: "encrypted by another service: no engine could read it"},
+	{Name: "messages[].content[].cache_control", Treatment: api.Ignored, Accepts: whyCache},
+	{Name: "messages[].content[].citations", Treatment: api.Refused, Defaults: []string{"[]"}},
+	{Name: "messages[].content[].caller", Treatment: api.Refused, Defaults: []string{`{"type":"direct"}`}},
+	{Name: "messages[].content[].toolset_name", Treatment: api.Refused},
+	{Name: "messages[].content[] image", Treatment: api.Refused},
+	{Name: "messages[].content[] document", Treatment: api.Refused},
+	{Name: "messages[].content[] of any other type", Treatment: api.Refused},
+	{Name: "tools[].name", Accepts: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
+	{Name: "tools[].description", Accepts: "a string"},
+	{Name: "tools[].input_schema", Accepts: "a JSON Schema, which is an object"},
+	{Name: "tools[].type", Accepts: "custom; the server's own tools are refused by name"},
+	{Name: "tools[].cache_control", Treatment: api.Ignored, Accepts: whyCache},
+	{Name: "tools[].eager_input_streaming", Treatment: api.Ignored, Accepts: "arguments are always streamed as they come"},
+	{Name: "tools[].strict", Treatment: api.Refused, Defaults: []string{"false"}},
+	{Name: "tools[].defer_loading", Treatment: api.Refused, Defaults: []string{"false"}},
+	{Name: "tools[].input_examples", Treatment: api.Refused, Defaults: []string{"[]"}},
+	{Name: "tools[].allowed_callers", Treatment: api.Refused, Defaults: []string{`["direct"]`}},
+	{Name: "tool_choice.disable_parallel_tool_use", Accepts: "a boolean; true ends the answer with its first call"},
+	{Name: "thinking.budget_tokens", Treatment: api.Ignored, Accepts: "checked to be an integer from 1024 below max_tokens; engines cannot bound thinking apart from max_tokens"},
+	{Name: "thinking.display", Accepts: "summarized, or omitted: thinking blocks come without their text"},
+	{Name: "output_config.effort", Accepts: "low, medium, high, xhigh or max; the last two become high; none when thinking is disabled"},
+	{Name: "output_config.format", Accepts: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema"},
+	{Name: "header anthropic-version", Treatment: api.Ignored, Accepts: "there has been one version since 2023-06-01"},
+	{Name: "header anthropic-beta", Treatment: api.Ignored, Accepts: "what a beta adds to a body is refused or carried by its field"},
+	{Name: "header x-api-key", Treatment: api.Ignored, Accepts: "weir asks for no key; relayed requests carry it"},
+}
+
+// inner finds a field inside others.
+func inner(name string) *FieldInfo {
+	for i := range innerFields {
+		if innerFields[i].Name == name {
+			return &innerFields[i]
+		}
+	}
+	return nil
+}
+
+// tables find an endpoint's field by its name.
+var tables = [numEndpoints]api.Names{
+	Messages:    tableOf(func(*FieldInfo) bool { return true }),
+	CountTokens: tableOf(func(f *FieldInfo) bool { return !f.MessagesOnly }),
+}
+
+func tableOf(has func(*FieldInfo) bool) api.Names {
+	table := make(api.Names)
+	for i := range fields {
+		if has(&fields[i].FieldInfo) {
+			table[fields[i].Name] = api.Name{Word: fields[i].Name, Index: i}
+		}
+	}
+	return table
+}
+
+// field decodes one top-level field.
+func (d *decoding) field(name string, raw []byte) error {
+	at, ok := tables[d.endpoint][name]
+	if !ok {
+		if _, elsewhere := tables[Messages][name]; elsewhere {
+			return api.Unsupported(name, d.endpoint.String(), nil)
+		}
+		return api.UnknownField(name, d.carrier(), tables[d.endpoint])
+	}
+	f := &fields[at.Index]
+	switch f.Treatment {
+	case api.Carried:
+		if api.KindOf(raw) == 'n' && name != "messages" && name != "max_tokens" {
+			return nil
+		}
+		return f.take(d, raw)
+	case api.Refused:
+		if !api.AsksForNothing(raw, f.Defaults) {
+			return api.Unsupported(name, d.carrier(), f.Defaults)
+		}
+	}
+	return nil
+}
+
+// within judges a field of an object inside the body that is not carried there:
+// name is its path in the table, path that in the body.
+func (d *decoding) within(name, path string, raw []byte) error {
+	f := inner(name)
+	switch {
+	case f == nil || f.Treatment == api.Carried: // it belongs elsewhere
+		return api.Unsupported(path, d.carrier(), nil)
+	case f.Treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
+		return api.Unsupported(path, d.carrier(), f.Defaults)
+	}
+	return nil
+}
+
+// canGuide says whether the engine can be told a JSON schema.
+func (d *decoding) canGuide() bool { return d.carries&infer.CarriesJSONSchema != 0 }

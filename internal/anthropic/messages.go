@@ -1,0 +1,394 @@
+package anthropic
+
+import (
+	"bytes"
+	"fmt"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+func takeMessages(d *decoding, raw []byte) error {
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("messages", "an array of messages", raw)
+	}
+	d.messages = raw
+	return api.CheckStrict("messages", raw)
+}
+
+func takeSystem(d *decoding, raw []byte) error {
+	d.system = raw
+	return api.CheckStrict("system", raw)
+}
+
+// conversation writes the system prompt and the messages in the shape that chat
+// templates take.
+func (d *decoding) conversation() error {
+	c := conversation{d: d, out: append(make([]byte, 0, len(d.system)+len(d.messages)+64), '[')}
+	if d.system != nil {
+		if err := c.content("system", "system", d.system); err != nil {
+			return err
+		}
+		c.end("system")
+	}
+	count := 0
+	last := ""
+	err := api.EachItem(d.messages, func(i int, item []byte) (err error) {
+		count++
+		last, err = c.message(fmt.Sprintf("messages[%d]", i), item)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case count == 0:
+		return infer.Invalid("messages", "messages is empty; send at least one message")
+	case last == "assistant" && c.calls > 0:
+		return infer.Invalid("messages", "messages ends with the assistant's tool_use; send a tool_result for it in a user message")
+	}
+	d.Messages = append(c.out, ']')
+	d.ContinueFinalMessage = last == "assistant"
+	return nil
+}
+
+// conversation writes messages. The parts of the message under way are JSON
+// texts without their quotes.
+type conversation struct {
+	d   *decoding
+	out []byte
+
+	text, reasoning []byte
+	texts, thoughts int // blocks of each
+	toolCalls       []byte
+	calls           int
+	results         int // written for the message under way
+}
+
+// message reads one message and gives its role.
+func (c *conversation) message(path string, raw []byte) (role string, err error) {
+	if api.KindOf(raw) != '{' {
+		return "", api.WrongType(path, "an object", raw)
+	}
+	var content []byte
+	err = api.EachMember(raw, func(name string, value []byte) (err error) {
+		switch name {
+		case "role":
+			role, err = api.StringOf(path+".role", value)
+		case "content":
+			content = value
+		default:
+			return api.Unsupported(path+"."+api.Clip(name, 64), c.d.carrier(), nil)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case role == "":
+		return "", infer.Invalid(path+".role", "%s.role is required", path)
+	case role != "user" && role != "assistant" && role != "system":
+		return "", infer.Invalid(path+".role", "%s.role must be user, assistant or system, found %q", path, api.Clip(role, 32))
+	case content == nil:
+		return "", infer.Invalid(path+".content", "%s.content is required", path)
+	}
+	if err := c.content(path+".content", role, content); err != nil {
+		return "", err
+	}
+	c.end(role)
+	return role, nil
+}
+
+// content reads a message's content: its text, or its blocks.
+func (c *conversation) content(path, role string, raw []byte) error {
+	c.text, c.reasoning, c.toolCalls = c.text[:0], c.reasoning[:0], c.toolCalls[:0]
+	c.texts, c.thoughts, c.calls, c.results = 0, 0, 0, 0
+	switch api.KindOf(raw) {
+	case '"':
+		c.addText(raw)
+		return nil
+	case '[':
+		blocks := 0
+		err := api.EachItem(raw, func(i int, item []byte) error {
+			blocks++
+			return c.block(fmt.Sprintf("%s[%d]", path, i), role, item)
+		})
+		if err == nil && blocks == 0 && role != "assistant" {
+			err = infer.Invalid(path, "%s is an empty array; send at least one block", path)
+		}
+		return err
+	}
+	return api.WrongType(path, "a string or an array of blocks", raw)
+}
+
+// addText adds a JSON string. The texts of several blocks are set apart by a
+// line end.
+func (c *conversation) addText(raw []byte) {
+	if c.texts > 0 {
+		c.text = append(c.text, `\n`...)
+	}
+	c.text = append(c.text, raw[1:len(raw)-1]...)
+	c.texts++
+}
+
+// end writes the message, or what is left of it behind the tools' results.
+func (c *conversation) end(role string) {
+	if c.texts == 0 && c.results > 0 {
+		return
+	}
+	c.comma()
+	c.out = append(append(append(c.out, `{"role":"`...), role...), `","content":`...)
+	c.out = append(append(append(c.out, '"'), c.text...), '"')
+	if c.thoughts > 0 {
+		c.out = append(append(append(c.out, `,"reasoning_content":"`...), c.reasoning...), '"')
+	}
+	if c.calls > 0 {
+		c.out = append(append(append(c.out, `,"tool_calls":[`...), c.toolCalls...), ']')
+	}
+	c.out = append(c.out, '}')
+}
+
+func (c *conversation) comma() {
+	if len(c.out) > 1 {
+		c.out = append(c.out, ',')
+	}
+}
+
+// block reads one block of a message's content.
+func (c *conversation) block(path, role string, raw []byte) error {
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(path, "an object", raw)
+	}
+	var kind string
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
+		if name == "type" {
+			kind, err = api.StringOf(path+".type", value)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b := block{d: c.d, path: path, raw: raw}
+	only := ""
+	switch kind {
+	case "text":
+		text, err := b.text()
+		if err == nil {
+			c.addText(text)
+		}
+		return err
+	case "tool_use", "thinking", "redacted_thinking":
+		only = "assistant"
+	case "tool_result":
+		only = "user"
+	case "":
+		return infer.Invalid(path+".type", "%s.type is required", path)
+	default:
+		return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
+			Message: fmt.Sprintf("%s.type %q is not supported by %s; text, tool_use, tool_result, thinking and redacted_thinking are", path, api.Clip(kind, 32), c.d.carrier())}
+	}
+	if role != only {
+		return infer.Invalid(path+".type", "%s.type is %q, which belongs in a message of role %s", path, kind, only)
+	}
+	switch kind {
+	case "tool_use":
+		return c.toolUse(&b)
+	case "tool_result":
+		return c.toolResult(&b)
+	case "thinking":
+		thinking, err := b.thinking()
+		if err != nil {
+			return err
+		}
+		if c.thoughts > 0 {
+			c.reasoning = append(c.reasoning, `\n`...)
+		}
+		c.reasoning = append(c.reasoning, thinking[1:len(thinking)-1]...)
+		c.thoughts++
+	}
+	return nil
+}
+
+// toolUse adds a call of the assistant's.
+func (c *conversation) toolUse(b *block) error {
+	var id, name, input []byte
+	err := b.fields(func(field string, value []byte) bool {
+		switch field {
+		case "id":
+			id = value
+		case "name":
+			name = value
+		case "input":
+			input = value
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil {
+		err = b.want("id", "a string", '"', id)
+	}
+	if err == nil {
+		err = b.want("name", "a string", '"', name)
+	}
+	if err == nil {
+		err = b.want("input", "an object", '{', input)
+	}
+	if err != nil {
+		return err
+	}
+	if c.calls > 0 {
+		c.toolCalls = append(c.toolCalls, ',')
+	}
+	c.toolCalls = append(append(c.toolCalls, `{"id":`...), id...)
+	c.toolCalls = append(append(c.toolCalls, `,"type":"function","function":{"name":`...), name...)
+	c.toolCalls = append(append(c.toolCalls, `,"arguments":`...), input...)
+	c.toolCalls = append(c.toolCalls, `}}`...)
+	c.calls++
+	return nil
+}
+
+// toolResult writes a tool's message. Text before it in the same message keeps
+// its place.
+func (c *conversation) toolResult(b *block) error {
+	var id, content []byte
+	failed := false
+	var wrong error
+	err := b.fields(func(field string, value []byte) bool {
+		switch field {
+		case "tool_use_id":
+			id = value
+		case "content":
+			content = value
+		case "is_error":
+			if api.KindOf(value) != 'n' {
+				failed, wrong = api.BoolOf(b.path+".is_error", value)
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil {
+		err = wrong
+	}
+	if err == nil {
+		err = b.want("tool_use_id", "a string", '"', id)
+	}
+	if err != nil {
+		return err
+	}
+	if c.texts > 0 {
+		c.end("user")
+		c.text, c.texts = c.text[:0], 0
+	}
+	c.results++
+	c.comma()
+	c.out = append(append(c.out, `{"role":"tool","tool_call_id":`...), id...)
+	c.out = append(c.out, `,"content":"`...)
+	if failed {
+		c.out = append(c.out, "Error: "...)
+	}
+	if err := c.resultContent(b.path+".content", content); err != nil {
+		return err
+	}
+	c.out = append(c.out, `"}`...)
+	return nil
+}
+
+// resultContent writes the content of a tool's result, which may be nothing.
+func (c *conversation) resultContent(path string, raw []byte) error {
+	switch {
+	case raw == nil || api.KindOf(raw) == 'n':
+		return nil
+	case api.KindOf(raw) == '"':
+		c.out = append(c.out, raw[1:len(raw)-1]...)
+		return nil
+	case api.KindOf(raw) != '[':
+		return api.WrongType(path, "a string or an array of blocks", raw)
+	}
+	return api.EachItem(raw, func(i int, item []byte) error {
+		b := block{d: c.d, path: fmt.Sprintf("%s[%d]", path, i), raw: item}
+		if api.KindOf(item) != '{' {
+			return api.WrongType(b.path, "an object", item)
+		}
+		text, err := b.onlyText()
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			c.out = append(c.out, `\n`...)
+		}
+		c.out = append(c.out, text[1:len(text)-1]...)
+		return nil
+	})
+}
+
+// block is a content block that is being read.
+type block struct {
+	d    *decoding
+	path string
+	raw  []byte
+}
+
+// fields shows each field but the type; those that take does not know must be
+// such as change nothing.
+func (b *block) fields(take func(name string, value []byte) bool) error {
+	return api.EachMember(b.raw, func(name string, value []byte) error {
+		if name == "type" || take(name, value) {
+			return nil
+		}
+		return b.d.within("messages[].content[]."+name, b.path+"."+api.Clip(name, 64), value)
+	})
+}
+
+// want checks a field that is required.
+func (b *block) want(name, what string, kind byte, raw []byte) error {
+	path := b.path + "." + name
+	switch {
+	case raw == nil:
+		return infer.Invalid(path, "%s is required", path)
+	case byte(api.KindOf(raw)) != kind:
+		return api.WrongType(path, what, raw)
+	}
+	return nil
+}
+
+// text gives the JSON string of a text block, and thinking that of a thinking
+// block.
+func (b *block) text() ([]byte, error)     { return b.string("text") }
+func (b *block) thinking() ([]byte, error) { return b.string("thinking") }
+
+func (b *block) string(name string) (text []byte, err error) {
+	err = b.fields(func(field string, value []byte) bool {
+		if field == name {
+			text = value
+		}
+		return field == name
+	})
+	if err == nil {
+		err = b.want(name, "a string", '"', text)
+	}
+	return text, err
+}
+
+// onlyText is text where nothing but text may stand.
+func (b *block) onlyText() ([]byte, error) {
+	var kind []byte
+	err := api.EachMember(b.raw, func(name string, value []byte) error {
+		if name == "type" {
+			kind = value
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == nil:
+		return nil, infer.Invalid(b.path+".type", "%s.type is required", b.path)
+	case !bytes.Equal(kind, []byte(`"text"`)):
+		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: b.path + ".type",
+			Message: fmt.Sprintf("%s.type %s is not supported by %s; only blocks of type \"text\" are", b.path, api.Clip(string(kind), 32), b.d.carrier())}
+	}
+	return b.text()
+}

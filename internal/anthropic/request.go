@@ -1,0 +1,280 @@
+package anthropic
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// decoding is a request under way.
+type decoding struct {
+	api.Request
+	endpoint Endpoint
+	kind     string // of engine, for refusals
+	carries  infer.Carries
+
+	system, messages []byte // as they came
+	toolList         []api.Tool
+	noTools          bool   // tool_choice is none
+	guidedBy         string // the field that gave Guide
+	think            *bool
+	budget           int64
+	omit             bool // thinking is not shown
+	effort           string
+	kwargs           []byte
+}
+
+// carrier names who a field is for.
+func (d *decoding) carrier() string { return fmt.Sprintf("engine kind %q", d.kind) }
+
+// finish checks what fields say together, and writes the conversation.
+func (d *decoding) finish() error {
+	switch {
+	case d.messages == nil:
+		return infer.Invalid("messages", "messages is required: send an array with at least one message")
+	case d.endpoint == Messages && d.MaxTokens == 0:
+		return infer.Invalid("max_tokens", "max_tokens is required: send the most tokens that the answer may have")
+	case d.endpoint == Messages && d.budget >= int64(d.MaxTokens) && d.budget > 0:
+		return infer.Invalid("thinking.budget_tokens", "thinking.budget_tokens is %d; it must be below max_tokens, which is %d", d.budget, d.MaxTokens)
+	}
+	if err := d.conversation(); err != nil {
+		return err
+	}
+	if err := d.finishTools(); err != nil {
+		return err
+	}
+	d.AddGenerationPrompt = !d.ContinueFinalMessage
+	if err := d.templateKwargs(); err != nil {
+		return err
+	}
+	d.Encoder = newEncoder(d.Stream, d.omit)
+	return nil
+}
+
+// templateKwargs puts what the template is told of thinking beside what the
+// caller hands to it, which wins. Templates have two names for it.
+func (d *decoding) templateKwargs() error {
+	if d.think == nil && d.effort == "" {
+		d.ChatTemplateKwargs = d.kwargs
+		return nil
+	}
+	given := map[string]bool{}
+	rest := []byte("{}")
+	if d.kwargs != nil {
+		rest = d.kwargs
+		err := api.EachMember(d.kwargs, func(name string, _ []byte) error {
+			given[name] = true
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	out := []byte{'{'}
+	add := func(name, value string) {
+		if !given[name] {
+			out = fmt.Appendf(out, "%q:%s,", name, value)
+		}
+	}
+	if d.think != nil {
+		add("enable_thinking", fmt.Sprint(*d.think))
+		add("thinking", fmt.Sprint(*d.think))
+	}
+	if d.effort != "" && (d.think == nil || *d.think) {
+		add("reasoning_effort", `"`+d.effort+`"`)
+	}
+	inside := bytes.TrimSpace(rest[1 : len(rest)-1])
+	if len(inside) == 0 {
+		out = bytes.TrimSuffix(out, []byte{','})
+	}
+	d.ChatTemplateKwargs = append(append(out, inside...), '}')
+	return nil
+}
+
+// nothing takes a field that ParseHead has read.
+func nothing(*decoding, []byte) error { return nil }
+
+func takeMaxTokens(d *decoding, raw []byte) error {
+	n, err := api.IntOf("max_tokens", raw, 1, math.MaxInt32)
+	d.MaxTokens = int(n)
+	return err
+}
+
+func takeTemperature(d *decoding, raw []byte) error {
+	v, err := api.FloatOf("temperature", raw, 0, 2, false)
+	d.Sampling.Temperature = &v
+	return err
+}
+
+func takeTopP(d *decoding, raw []byte) error {
+	v, err := api.FloatOf("top_p", raw, 0, 1, true)
+	d.Sampling.TopP = &v
+	return err
+}
+
+func takeTopK(d *decoding, raw []byte) error {
+	n, err := api.IntOf("top_k", raw, 0, math.MaxInt32)
+	k := int(n)
+	if k == 0 {
+		k = -1 // engines disagree on 0; all read -1 as no limit
+	}
+	d.Sampling.TopK = &k
+	return err
+}
+
+// maxStops bounds the stop sequences.
+const maxStops = 64
+
+func takeStops(d *decoding, raw []byte) error {
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("stop_sequences", "an array of strings", raw)
+	}
+	return api.EachItem(raw, func(i int, item []byte) error {
+		path := fmt.Sprintf("stop_sequences[%d]", i)
+		if i == maxStops {
+			return infer.Invalid("stop_sequences", "stop_sequences may hold at most %d strings", maxStops)
+		}
+		s, err := api.StringOf(path, item)
+		if err == nil && s == "" {
+			err = infer.Invalid(path, "%s is empty; every text would end at once", path)
+		}
+		d.Stop = append(d.Stop, s)
+		return err
+	})
+}
+
+// object walks an object that must be one and strict.
+func object(path string, raw []byte, visit func(name string, value []byte) error) error {
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(path, "an object", raw)
+	}
+	if err := api.CheckStrict(path, raw); err != nil {
+		return err
+	}
+	return api.EachMember(raw, visit)
+}
+
+func takeTemplateKwargs(d *decoding, raw []byte) error {
+	d.kwargs = raw
+	return object("chat_template_kwargs", raw, func(string, []byte) error { return nil })
+}
+
+func takeThinking(d *decoding, raw []byte) error {
+	var kind string
+	err := object("thinking", raw, func(name string, value []byte) (err error) {
+		path := "thinking." + api.Clip(name, 64)
+		switch name {
+		case "type":
+			kind, err = api.StringOf(path, value)
+		case "budget_tokens":
+			if api.KindOf(value) != 'n' {
+				d.budget, err = api.IntOf(path, value, 1024, math.MaxInt32)
+			}
+		case "display":
+			if api.KindOf(value) == 'n' {
+				return nil
+			}
+			var word string
+			if word, err = api.StringOf(path, value); err == nil && word != "summarized" && word != "omitted" {
+				err = infer.Invalid(path, "%s must be \"summarized\" or \"omitted\", found %q", path, api.Clip(word, 32))
+			}
+			d.omit = word == "omitted"
+		default:
+			return api.Unsupported(path, d.carrier(), nil)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var on bool
+	switch kind {
+	case "enabled":
+		on = true
+		if d.budget == 0 {
+			return infer.Invalid("thinking.budget_tokens", "thinking.budget_tokens is required with the type \"enabled\": send an integer from 1024")
+		}
+	case "adaptive", "between_tools":
+		on = true
+	case "disabled":
+	case "":
+		return infer.Invalid("thinking.type", "thinking.type is required: send enabled, adaptive, between_tools or disabled")
+	default:
+		return infer.Invalid("thinking.type", "thinking.type must be enabled, adaptive, between_tools or disabled, found %q", api.Clip(kind, 32))
+	}
+	d.think = &on
+	return nil
+}
+
+func takeOutputConfig(d *decoding, raw []byte) error {
+	return object("output_config", raw, func(name string, value []byte) error {
+		path := "output_config." + api.Clip(name, 64)
+		switch {
+		case name != "effort" && name != "format":
+			return api.Unsupported(path, d.carrier(), nil)
+		case api.KindOf(value) == 'n':
+			return nil
+		case name == "format":
+			return d.format(path, value)
+		}
+		word, err := api.StringOf(path, value)
+		if err != nil {
+			return err
+		}
+		switch word {
+		case "low", "medium", "high":
+			d.effort = word
+		case "xhigh", "max":
+			d.effort = "high" // as much as templates know
+		default:
+			return infer.Invalid(path, "%s must be low, medium, high, xhigh or max, found %q", path, api.Clip(word, 32))
+		}
+		return nil
+	})
+}
+
+func takeOutputFormat(d *decoding, raw []byte) error { return d.format("output_format", raw) }
+
+// format reads what the answer's text must match.
+func (d *decoding) format(path string, raw []byte) error {
+	var kind string
+	var schema []byte
+	err := object(path, raw, func(name string, value []byte) (err error) {
+		switch name {
+		case "type":
+			kind, err = api.StringOf(path+".type", value)
+		case "schema":
+			schema = value
+		default:
+			return api.Unsupported(path+"."+api.Clip(name, 64), d.carrier(), nil)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case kind != "json_schema":
+		return infer.Invalid(path+".type", "%s.type must be \"json_schema\", found %q", path, api.Clip(kind, 32))
+	case schema == nil:
+		return infer.Invalid(path+".schema", "%s.schema is required: send the JSON schema", path)
+	case api.KindOf(schema) != '{':
+		return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
+	}
+	return d.guide(path, string(schema))
+}
+
+// guide takes the schema that the output must match, which may be said in one
+// place only.
+func (d *decoding) guide(path, schema string) error {
+	switch {
+	case d.Guide != nil:
+		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
+	case !d.canGuide():
+		return api.Unsupported(path, d.carrier(), nil)
+	}
+	d.Guide, d.guidedBy = &infer.Guide{Kind: infer.GuideJSONSchema, Text: schema}, path
+	return nil
+}

@@ -1,0 +1,181 @@
+package anthropic
+
+import (
+	"fmt"
+	"slices"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// maxTools bounds the tools of a request.
+const maxTools = 1024
+
+// takeTools checks the tools and writes them in the shape of chat templates.
+func takeTools(d *decoding, raw []byte) error {
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("tools", "an array of tools", raw)
+	}
+	if err := api.CheckStrict("tools", raw); err != nil {
+		return err
+	}
+	out := []byte{'['}
+	err := api.EachItem(raw, func(i int, item []byte) error {
+		if i == maxTools {
+			return infer.Invalid("tools", "tools may hold at most %d tools", maxTools)
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		out, err = d.tool(out, fmt.Sprintf("tools[%d]", i), item)
+		return err
+	})
+	if err == nil && len(d.toolList) > 0 {
+		d.Tools = append(out, ']')
+	}
+	return err
+}
+
+func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
+	if api.KindOf(raw) != '{' {
+		return nil, api.WrongType(path, "an object", raw)
+	}
+	var kind, name, description, schema []byte
+	var others [][2][]byte
+	err := api.EachMember(raw, func(field string, value []byte) error {
+		switch field {
+		case "type":
+			kind = value
+		case "name":
+			name = value
+		case "description":
+			description = value
+		case "input_schema":
+			schema = value
+		default:
+			others = append(others, [2][]byte{[]byte(field), value})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if kind != nil && api.KindOf(kind) != 'n' {
+		word, err := api.StringOf(path+".type", kind)
+		if err != nil {
+			return nil, err
+		}
+		if word != "custom" {
+			return nil, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
+				Message: fmt.Sprintf("%s.type %q is a tool of Anthropic's own servers, which %s does not have; only tools of type \"custom\" are carried", path, api.Clip(word, 64), d.carrier())}
+		}
+	}
+	for _, f := range others {
+		if err := d.within("tools[]."+string(f[0]), path+"."+api.Clip(string(f[0]), 64), f[1]); err != nil {
+			return nil, err
+		}
+	}
+	if name == nil {
+		return nil, infer.Invalid(path+".name", "%s.name is required", path)
+	}
+	word, err := api.StringOf(path+".name", name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !api.ToolName(word):
+		return nil, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(word, 64))
+	case slices.ContainsFunc(d.toolList, func(t api.Tool) bool { return t.Name == word }):
+		return nil, infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
+	case description != nil && api.KindOf(description) != '"' && api.KindOf(description) != 'n':
+		return nil, api.WrongType(path+".description", "a string", description)
+	case schema == nil:
+		return nil, infer.Invalid(path+".input_schema", "%s.input_schema is required: send a JSON Schema of type object", path)
+	case api.KindOf(schema) != '{':
+		return nil, api.WrongType(path+".input_schema", "a JSON Schema, which is an object", schema)
+	}
+	d.toolList = append(d.toolList, api.Tool{Name: word, Parameters: schema})
+	out = append(append(out, `{"type":"function","function":{"name":`...), name...)
+	if description != nil && api.KindOf(description) == '"' {
+		out = append(append(out, `,"description":`...), description...)
+	}
+	out = append(append(out, `,"parameters":`...), schema...)
+	return append(out, `}}`...), nil
+}
+
+// takeToolChoice reads who decides on calls.
+func takeToolChoice(d *decoding, raw []byte) error {
+	const field = "tool_choice"
+	var kind, name string
+	err := object(field, raw, func(member string, value []byte) (err error) {
+		path := field + "." + api.Clip(member, 64)
+		switch member {
+		case "type":
+			kind, err = api.StringOf(path, value)
+		case "name":
+			name, err = api.StringOf(path, value)
+		case "disable_parallel_tool_use":
+			if api.KindOf(value) != 'n' {
+				d.SingleCall, err = api.BoolOf(path, value)
+			}
+		default:
+			return api.Unsupported(path, d.carrier(), nil)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if name != "" && kind != "tool" {
+		return infer.Invalid(field+".name", "tool_choice.name belongs to the type \"tool\"; leave it out")
+	}
+	switch kind {
+	case "auto":
+		return nil
+	case "none":
+		d.noTools = true
+		return nil
+	case "any":
+		d.ForcedAny = true
+	case "tool":
+		if d.ForcedTool = name; name == "" {
+			return infer.Invalid(field+".name", "tool_choice.name is required with the type \"tool\"")
+		}
+	default:
+		return infer.Invalid(field+".type", "tool_choice.type must be auto, any, tool or none, found %q", api.Clip(kind, 32))
+	}
+	if !d.canGuide() {
+		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
+			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send the type \"auto\", or \"none\"", d.carrier())}
+	}
+	return nil
+}
+
+// finishTools checks tool_choice against the tools, and makes the engine call
+// them where it is to.
+func (d *decoding) finishTools() error {
+	const field = "tool_choice"
+	switch {
+	case d.noTools:
+		d.Tools = nil
+		return nil
+	case !d.ForcedAny && d.ForcedTool == "":
+		return nil
+	case d.Tools == nil:
+		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
+	case d.ContinueFinalMessage:
+		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued: the last message is the assistant's")
+	}
+	if d.ForcedAny {
+		schema, err := api.CallsSchema(d.toolList, d.SingleCall)
+		if err != nil {
+			return err
+		}
+		return d.guide(field, schema)
+	}
+	i := slices.IndexFunc(d.toolList, func(t api.Tool) bool { return t.Name == d.ForcedTool })
+	if i < 0 {
+		return infer.Invalid(field+".name", "tool_choice.name is %q, which is none of tools", api.Clip(d.ForcedTool, 64))
+	}
+	return d.guide(field, d.toolList[i].Schema())
+}

@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"weir/internal/chat/parse"
+	"weir/internal/tokenizer"
+)
+
+// reasoningCount counts the tokens of an answer's reasoning: those up to the last
+// that said some of it, markers before it included, since content or a call. So
+// that the count does not depend on how output is merged, it has a parser of its
+// own, which reads the text token by token, until no more reasoning can come.
+type reasoningCount struct {
+	parser  *parse.Parser // nil once all that follows is content
+	events  []parse.Event
+	pending int // tokens that said nothing yet
+	tokens  int
+}
+
+// newReasoningCount begins a count, or gives nil where no reasoning can come.
+func newReasoningCount(o parse.Options) *reasoningCount {
+	if o.Format.Reasoning() == "" || o.ForcedAny || o.ForcedTool != "" {
+		return nil
+	}
+	return &reasoningCount{parser: parse.New(o)}
+}
+
+// append is d.Append, by which the count goes on.
+func (r *reasoningCount) append(d *tokenizer.Detokenizer, dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
+	for i := 0; i < len(ids) && !stopped; i++ {
+		if r.parser == nil {
+			dst, n, stopped := d.Append(dst, ids[i:])
+			return dst, used + n, stopped
+		}
+		before := len(dst)
+		var n int
+		dst, n, stopped = d.Append(dst, ids[i:i+1])
+		used += n
+		r.add(dst[before:])
+	}
+	return dst, used, stopped
+}
+
+// add counts one token by its text.
+func (r *reasoningCount) add(text []byte) {
+	r.events = r.parser.Append(r.events[:0], text, false)
+	r.pending++
+	if n := len(r.events); n > 0 {
+		if r.events[n-1].Kind == parse.Reasoning {
+			r.tokens += r.pending
+		}
+		r.pending = 0
+	}
+	if r.parser.Plain() || r.parser.Done() {
+		r.parser = nil
+	}
+}

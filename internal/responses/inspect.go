@@ -1,0 +1,278 @@
+package responses
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+	"weir/internal/sse"
+)
+
+// Inspector checks a stream of this API's events that passes from an engine to a
+// client untouched. It implements api.Inspector. What must hold of the stream:
+//
+//   - Every event's data is one JSON object with a type, a string. An event whose
+//     data is empty is a keep-alive, as is a comment.
+//   - Where events have a sequence_number, each is one above the last that had one.
+//   - The stream ends with response.completed, response.incomplete or
+//     response.failed, of which it has one, or with an error event. Nothing comes
+//     after the former but [DONE], which some engines send.
+//   - An answer's usage, where present, holds non-negative integers, and its
+//     total is the sum of input and output.
+//
+// An event too large for the splitter to hold, as that which ends the stream may
+// well be, since it says all of the answer again, is known by its beginning. Its
+// usage is not read.
+//
+// An error event is the engine's own statement that it failed.
+type Inspector struct {
+	walk   sse.Walker
+	events int // data events so far
+	ended  bool
+	// An event too large to hold is under way that ends the stream.
+	ending bool
+	marked bool // [DONE] has come
+	failed bool
+	next   int64 // the next sequence_number, once one is known
+	counts bool
+
+	usage    infer.Usage
+	hasUsage bool
+}
+
+// Done implements api.Inspector.
+func (in *Inspector) Done() bool { return in.ended || in.failed }
+
+// Whole implements api.Inspector: a stream of this kind says itself that it ends.
+func (in *Inspector) Whole() bool { return in.Done() }
+
+// Failed implements api.Inspector.
+func (in *Inspector) Failed() bool { return in.failed }
+
+// Usage implements api.Inspector.
+func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
+
+// Events implements api.Inspector.
+func (in *Inspector) Events(region []byte) (good int, err error) {
+	at, over := in.walk.Begin(region)
+	if over && in.ending {
+		in.ended, in.ending = true, false
+	}
+	for at < len(region) {
+		block, next := in.walk.Block(region, at)
+		if err := in.block(&block); err != nil {
+			e := infer.Errorf(infer.CodeIntegrity,
+				"event %d of the engine's stream %s; the output ends here, send the request again", in.events, err)
+			if f, ok := errors.AsType[*flaw](err); ok {
+				e.Cause = f.reason
+			}
+			return at, e
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// What can be wrong with an event, as words for a metric's label.
+const (
+	flawAfterEnd infer.Flaw = "after_end" // an event after the one that ends the stream
+	flawJSON     infer.Flaw = "not_json"  // data that is no JSON
+	flawShape    infer.Flaw = "shape"     // a value of another type than the API's
+	flawSequence infer.Flaw = "sequence"  // an event is missing, or comes twice
+	flawUsage    infer.Flaw = "usage"     // counts that do not add up
+)
+
+// flaw is what is wrong with an event: "event 3 of the engine's stream" goes
+// before the text.
+type flaw struct {
+	reason infer.Flaw
+	text   string
+}
+
+func (f *flaw) Error() string { return f.text }
+
+func flawf(reason infer.Flaw, format string, args ...any) error {
+	return &flaw{reason, fmt.Sprintf(format, args...)}
+}
+
+// block judges one event.
+func (in *Inspector) block(b *sse.Block) error {
+	if b.Lines == 0 && !b.Cut {
+		return nil
+	}
+	in.events++
+	switch {
+	case in.marked:
+		return flawf(flawAfterEnd, "comes after [DONE]")
+	case !b.Cut && len(b.Data) == 0:
+		return nil
+	case b.Lines == 1 && string(b.Data) == sse.DoneMarker && !b.Cut:
+		if !in.ended && !in.failed {
+			return flawf(flawShape, "is [DONE], but the answer has not ended")
+		}
+		in.marked = true
+		return nil
+	case in.ended:
+		return flawf(flawAfterEnd, "comes after the end of the answer")
+	case b.Cut:
+		return in.beginning(b)
+	}
+	if !jsontext.Value(b.Data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+		return flawf(flawJSON, "is no JSON")
+	}
+	if api.KindOf(b.Data) != '{' {
+		return flawf(flawShape, "is %s where an object belongs", api.Found(b.Data))
+	}
+	return in.object(b.Data)
+}
+
+// ends says whether events of a type end the stream.
+func ends(kind string) bool {
+	return slices.Contains([]string{"response.completed", "response.incomplete", "response.failed"}, kind)
+}
+
+// beginning judges an event by its beginning. All that is known has its type
+// first, or in the event field.
+func (in *Inspector) beginning(b *sse.Block) error {
+	kind := string(b.Name)
+	dec := api.Lenient(b.Data)
+	if tok, err := dec.ReadToken(); err == nil && tok.Kind() == '{' {
+		for dec.PeekKind() == '"' {
+			name, err := dec.ReadValue()
+			if err != nil {
+				break
+			}
+			word := api.NameOf(name)
+			if word != "type" && word != "sequence_number" {
+				break
+			}
+			value, err := dec.ReadValue()
+			if err != nil {
+				break
+			}
+			if err := in.member(word, value, &kind); err != nil {
+				return err
+			}
+		}
+	}
+	in.ending = ends(kind)
+	in.failed = in.failed || kind == "response.failed" || kind == "error"
+	return nil
+}
+
+// member reads one of the members that every event has.
+func (in *Inspector) member(name string, value []byte, kind *string) error {
+	switch name {
+	case "type":
+		if api.KindOf(value) != '"' {
+			return flawf(flawShape, "has %s for its type", api.Found(value))
+		}
+		*kind = string(api.Spelled(value))
+	case "sequence_number":
+		n, err := strconv.ParseInt(string(value), 10, 64)
+		if err != nil || n < 0 {
+			return nil // some engines number not all of their events
+		}
+		if in.counts && n != in.next {
+			return flawf(flawSequence, "has the number %d where %d belongs", n, in.next)
+		}
+		in.counts, in.next = true, n+1
+	}
+	return nil
+}
+
+// object judges an event that is an object.
+func (in *Inspector) object(data []byte) error {
+	var kind string
+	var response []byte
+	err := api.EachMember(data, func(name string, value []byte) error {
+		if name == "response" {
+			response = value
+		}
+		return in.member(name, value, &kind)
+	})
+	switch {
+	case err != nil:
+		return err
+	case kind == "":
+		if bytes.Contains(data, []byte(`"error"`)) {
+			in.failed = true // as engines write an error in every API
+			return nil
+		}
+		return flawf(flawShape, "has no type")
+	case kind == "error":
+		in.failed = true
+	case ends(kind):
+		in.ended = true
+		in.failed = in.failed || kind == "response.failed"
+		if api.KindOf(response) != '{' {
+			return flawf(flawShape, "is %s without the answer", kind)
+		}
+		return in.takeUsage(response)
+	}
+	return nil
+}
+
+// takeUsage judges the usage of an answer's object and keeps it.
+func (in *Inspector) takeUsage(response []byte) error {
+	var raw []byte
+	err := api.EachMember(response, func(name string, value []byte) error {
+		if name == "usage" {
+			raw = value
+		}
+		return nil
+	})
+	switch {
+	case err != nil || raw == nil || api.KindOf(raw) == 'n':
+		return err
+	case api.KindOf(raw) != '{':
+		return flawf(flawUsage, "has %s for usage", api.Found(raw))
+	}
+	const absent = -1
+	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
+	err = api.EachMember(raw, func(name string, value []byte) error {
+		var to *int
+		switch name {
+		case "input_tokens":
+			to = &u.PromptTokens
+		case "output_tokens":
+			to = &u.CompletionTokens
+		case "total_tokens":
+			to = &total
+		case "input_tokens_details":
+			if api.KindOf(value) != '{' {
+				return nil
+			}
+			return api.EachMember(value, func(name string, value []byte) error {
+				if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
+					u.CachedTokens = int(n)
+				}
+				return nil
+			})
+		}
+		if to == nil || api.KindOf(value) == 'n' {
+			return nil
+		}
+		n, err := strconv.ParseUint(string(value), 10, 62)
+		if err != nil {
+			return flawf(flawUsage, "has a usage whose %s is no count", name)
+		}
+		*to = int(n)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
+		return flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
+	}
+	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
+	in.usage, in.hasUsage = u, true
+	return nil
+}

@@ -1,0 +1,334 @@
+package responses
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// Bounds of a request.
+const (
+	maxStops    = 16
+	maxMetadata = 16
+)
+
+// decoding is a request under way.
+type decoding struct {
+	api.Request
+	kind    string // of engine, for refusals
+	carries infer.Carries
+
+	input         input
+	instructions  []byte // a raw string
+	streamOptions bool
+	noTools       bool // tool_choice is none
+	tools         []tool
+	allowed       []string // of tool_choice; nil: all
+	guidedBy      string   // the field that gave Guide
+	echo          echo
+	showSummary   bool
+}
+
+// Request implements api.Endpoint.
+func (Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
+	if err := h.Unambiguous(); err != nil {
+		return nil, err
+	}
+	d := &decoding{kind: kind, carries: carries, Request: api.Request{
+		Model:               h.Model,
+		Stream:              h.Stream,
+		AddGenerationPrompt: true,
+		CountReasoning:      true,
+		CallPrefix:          "call_",
+		Fields:              api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"},
+	}}
+	d.input.d = d
+	for _, at := range h.Fields {
+		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.finish(); err != nil {
+		return nil, err
+	}
+	return &d.Request, nil
+}
+
+// finish checks what fields say together, and puts the conversation together.
+func (d *decoding) finish() error {
+	switch {
+	case !d.input.given:
+		return infer.Invalid("input", "input is required: send a string, or an array with at least one item")
+	case d.streamOptions && !d.Stream:
+		return infer.Invalid("stream_options", "stream_options needs stream to be true")
+	case d.MaxTokens > 0 && d.MinTokens > d.MaxTokens:
+		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
+	}
+	if err := d.finishTools(); err != nil {
+		return err
+	}
+	if d.Messages = d.input.messages(d.instructions); len(d.Messages) == len("[]") {
+		return infer.Invalid("input", "input has nothing to answer; send at least one message")
+	}
+	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request)}
+	d.Encoder = func(a api.AnswerOptions) api.Encoder { return newEncoder(a, o) }
+	return nil
+}
+
+func takeInput(d *decoding, raw []byte) error { return d.input.take(raw) }
+
+func takeInstructions(d *decoding, raw []byte) error {
+	const field = "instructions"
+	if api.KindOf(raw) != '"' {
+		return api.WrongType(field, "a string", raw)
+	}
+	d.instructions, d.echo.instructions = raw, raw
+	return api.CheckStrict(field, raw)
+}
+
+func takeMaxOutputTokens(d *decoding, raw []byte) error {
+	n, err := api.IntOf("max_output_tokens", raw, 1, math.MaxInt32)
+	d.MaxTokens = int(n)
+	return err
+}
+
+// number takes a sampling parameter.
+func number(name string, low, high float64, openLow bool, of func(*infer.Sampling) **float64) func(*decoding, []byte) error {
+	return func(d *decoding, raw []byte) error {
+		v, err := api.FloatOf(name, raw, low, high, openLow)
+		*of(&d.Sampling) = &v
+		return err
+	}
+}
+
+func takeTopK(d *decoding, raw []byte) error {
+	n, err := api.IntOf("top_k", raw, -1, math.MaxInt32)
+	k := int(n)
+	if k == 0 {
+		k = -1 // engines disagree on 0; all read -1 as no limit
+	}
+	d.Sampling.TopK = &k
+	return err
+}
+
+func takeSeed(d *decoding, raw []byte) error {
+	n, err := api.IntOf("seed", raw, math.MinInt64, math.MaxInt64)
+	d.Sampling.Seed = &n
+	return err
+}
+
+func takeMinTokens(d *decoding, raw []byte) error {
+	n, err := api.IntOf("min_tokens", raw, 0, math.MaxInt32)
+	d.MinTokens = int(n)
+	return err
+}
+
+func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
+	d.IgnoreEOS, err = api.BoolOf("ignore_eos", raw)
+	return err
+}
+
+func takeTemplateKwargs(d *decoding, raw []byte) error {
+	const field = "chat_template_kwargs"
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(field, "an object", raw)
+	}
+	d.ChatTemplateKwargs = raw
+	return api.CheckStrict(field, raw)
+}
+
+func takeStop(d *decoding, raw []byte) error {
+	switch api.KindOf(raw) {
+	case '"':
+		return d.addStop("stop", raw)
+	case '[':
+		return api.EachItem(raw, func(i int, item []byte) error {
+			if i == maxStops {
+				return infer.Invalid("stop", "stop may hold at most %d strings", maxStops)
+			}
+			return d.addStop(fmt.Sprintf("stop[%d]", i), item)
+		})
+	}
+	return api.WrongType("stop", "a string or an array of strings", raw)
+}
+
+func (d *decoding) addStop(path string, raw []byte) error {
+	s, err := api.StringOf(path, raw)
+	if err == nil && s == "" {
+		err = infer.Invalid(path, "%s is empty; every text would end at once", path)
+	}
+	d.Stop = append(d.Stop, s)
+	return err
+}
+
+func takeStreamOptions(d *decoding, raw []byte) error {
+	d.streamOptions = true
+	return d.object("stream_options", raw, func(name, path string, value []byte) error {
+		if name == "include_obfuscation" && api.AsksForNothing(value, off) {
+			return nil
+		}
+		if name == "include_obfuscation" {
+			return d.unsupported(path, off...)
+		}
+		return d.unsupported(path)
+	})
+}
+
+// off are the defaults of a switch.
+var off = []string{"false"}
+
+// takeInclude reads what else the answer is to hold.
+func takeInclude(d *decoding, raw []byte) error {
+	if api.KindOf(raw) != '[' {
+		return api.WrongType("include", "an array of strings", raw)
+	}
+	return api.EachItem(raw, func(i int, item []byte) error {
+		path := fmt.Sprintf("include[%d]", i)
+		word, err := api.StringOf(path, item)
+		if err != nil || word == "reasoning.encrypted_content" {
+			return err
+		}
+		return &infer.Error{Code: infer.CodeUnsupported, Param: path,
+			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out", path, api.Clip(word, 64), d.kind)}
+	})
+}
+
+func takeMetadata(d *decoding, raw []byte) error {
+	n := 0
+	err := d.object("metadata", raw, func(_, path string, value []byte) error {
+		if n++; n > maxMetadata {
+			return infer.Invalid("metadata", "metadata may hold at most %d strings", maxMetadata)
+		}
+		if api.KindOf(value) != '"' {
+			return api.WrongType(path, "a string", value)
+		}
+		return nil
+	})
+	d.echo.metadata = raw
+	return err
+}
+
+// efforts are the words for how much a model is to reason.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+func takeReasoning(d *decoding, raw []byte) error {
+	d.echo.reasoning = raw
+	return d.object("reasoning", raw, func(name, path string, value []byte) error {
+		word := ""
+		if api.KindOf(value) != 'n' {
+			var err error
+			if word, err = api.StringOf(path, value); err != nil {
+				return err
+			}
+		}
+		switch name {
+		case "effort":
+			if word != "" && !slices.Contains(efforts, word) {
+				return infer.Invalid(path, "%s is %q; it must be none, minimal, low, medium, high, xhigh or max", path, api.Clip(word, 32))
+			}
+			d.Effort = word
+			return nil
+		case "summary", "generate_summary":
+			if word != "" && word != "auto" && word != "concise" && word != "detailed" {
+				return infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))
+			}
+			d.showSummary = d.showSummary || word != ""
+			return nil
+		case "context": // what an earlier turn's reasoning is shown is the template's
+			if word == "" || word == "auto" {
+				return nil
+			}
+			return d.unsupported(path, `"auto"`)
+		case "mode":
+			if word == "" || word == "standard" {
+				return nil
+			}
+			return d.unsupported(path, `"standard"`)
+		}
+		return d.unsupported(path)
+	})
+}
+
+func takeText(d *decoding, raw []byte) error {
+	d.echo.text = raw
+	return d.object("text", raw, func(name, path string, value []byte) error {
+		switch {
+		case api.KindOf(value) == 'n':
+			return nil
+		case name == "format":
+			return d.format(path, value)
+		case name == "verbosity" && api.AsksForNothing(value, []string{`"medium"`}):
+			return nil
+		case name == "verbosity":
+			return d.unsupported(path, `"medium"`)
+		}
+		return d.unsupported(path)
+	})
+}
+
+// format reads what the output must match.
+func (d *decoding) format(path string, raw []byte) error {
+	var kind string
+	var schema []byte
+	err := d.object(path, raw, func(name, path string, value []byte) (err error) {
+		switch name {
+		case "type":
+			kind, err = api.StringOf(path, value)
+		case "schema":
+			schema = value
+		case "name", "description", "strict": // that the output matches is never optional here
+		default:
+			return d.unsupported(path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "text":
+		return nil
+	case "json_object":
+		return d.guide(path, api.AnyObject)
+	case "json_schema":
+		switch {
+		case schema == nil:
+			return infer.Invalid(path+".schema", "%s.schema is required: send the JSON schema", path)
+		case api.KindOf(schema) != '{':
+			return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
+		}
+		return d.guide(path, string(schema))
+	case "":
+		return infer.Invalid(path+".type", "%s.type is required: send text, json_object or json_schema", path)
+	}
+	return infer.Invalid(path+".type", "%s.type is %q; it must be text, json_object or json_schema", path, api.Clip(kind, 32))
+}
+
+// guide takes the schema that the output must match, which may be said in one
+// place only.
+func (d *decoding) guide(path, schema string) error {
+	switch {
+	case d.Guide != nil:
+		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
+	case d.carries&infer.CarriesJSONSchema == 0:
+		return d.unsupported(path)
+	}
+	d.Guide, d.guidedBy = &infer.Guide{Kind: infer.GuideJSONSchema, Text: schema}, path
+	return nil
+}
+
+// object walks an object whose names are unique.
+func (d *decoding) object(field string, raw []byte, visit func(name, path string, value []byte) error) error {
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(field, "an object", raw)
+	}
+	if err := api.CheckStrict(field, raw); err != nil {
+		return err
+	}
+	return api.EachMember(raw, func(name string, value []byte) error {
+		return visit(name, field+"."+api.Clip(name, 64), value)
+	})
+}

@@ -1,0 +1,127 @@
+package sse
+
+import "bytes"
+
+// Walker finds the events in a stream that passes in regions, as a Splitter cuts
+// them: each is made of whole events, or of a part of one that is too large to be
+// held. It keeps no bytes of them.
+//
+//	at, _ := w.Begin(region)
+//	for at < len(region) {
+//		b, next := w.Block(region, at)
+//		judge(b)
+//		at = next
+//	}
+//
+// The zero value is ready to use.
+type Walker struct {
+	started bool // a byte order mark is no longer expected
+	// The stream stands inside an event too large to hold; of its line under
+	// way there were bytes already; the last byte was a CR.
+	inside, midline, afterCR bool
+}
+
+// Block is one event of a region, or what is none.
+type Block struct {
+	// Name is what its event field says, nil without one.
+	Name []byte
+	// Data is its data, the lines joined by LF. It refers to the region where
+	// there is one line.
+	Data []byte
+	// Lines counts the lines of data. Without any there is no event: the block was
+	// of comments, or of other fields.
+	Lines int
+	// Cut says that the event goes on after the region, and that Data is its
+	// beginning.
+	Cut bool
+}
+
+// Begin gives the place in the next region from which on events are to be read:
+// after a byte order mark, and after the rest of an event too large to hold, which
+// ends with that unless it goes on beyond the region.
+func (w *Walker) Begin(region []byte) (at int, ended bool) {
+	if !w.started && len(region) > 0 {
+		w.started = true
+		if bytes.HasPrefix(region, []byte(bom)) {
+			at = len(bom)
+		}
+	}
+	if !w.inside || len(region) == 0 {
+		return at, false
+	}
+	at = w.skip(region)
+	return at, !w.inside
+}
+
+// skip passes over the rest of an event too large to hold, and gives the place
+// after it, or the region's end when it goes on.
+func (w *Walker) skip(region []byte) int {
+	i := 0
+	if w.afterCR && region[0] == '\n' {
+		i = 1
+	}
+	w.afterCR = false
+	for i < len(region) {
+		end := bytes.IndexAny(region[i:], "\r\n")
+		if end < 0 {
+			w.midline = true
+			return len(region)
+		}
+		blank := end == 0 && !w.midline
+		w.midline = false
+		i += end + 1
+		if region[i-1] == '\r' && i < len(region) && region[i] == '\n' {
+			i++
+		}
+		if blank {
+			w.inside = false
+			return i
+		}
+	}
+	w.afterCR = region[len(region)-1] == '\r'
+	return len(region)
+}
+
+// Block reads the block of lines at region[at:], whatever it is, and gives the
+// place after it.
+func (w *Walker) Block(region []byte, at int) (b Block, next int) {
+	for start := at; start < len(region); {
+		end := bytes.IndexAny(region[start:], "\r\n")
+		if end < 0 {
+			b.add(region[start:])
+			break
+		}
+		line := region[start : start+end]
+		start += end + 1
+		if region[start-1] == '\r' && start < len(region) && region[start] == '\n' {
+			start++
+		}
+		if len(line) == 0 {
+			return b, start
+		}
+		b.add(line)
+	}
+	b.Cut, w.inside = true, true
+	last := region[len(region)-1]
+	w.afterCR = last == '\r'
+	w.midline = last != '\r' && last != '\n'
+	return b, len(region)
+}
+
+func (b *Block) add(line []byte) {
+	field, value, _ := bytes.Cut(line, []byte{':'})
+	if len(value) > 0 && value[0] == ' ' {
+		value = value[1:]
+	}
+	switch string(field) {
+	case "event":
+		b.Name = value
+	case "data":
+		if b.Lines++; b.Lines == 1 {
+			b.Data = value
+			return
+		}
+		joined := append(make([]byte, 0, len(b.Data)+1+len(value)), b.Data...)
+		b.Data = append(append(joined, '\n'), value...)
+	}
+}
