@@ -103,6 +103,11 @@ interop-setup:
 	@command -v python3 >/dev/null && command -v npm >/dev/null && python3 -c 'import venv, ensurepip' || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
 
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } || \
+	  echo "no chromium: the tests of the report's page will fail (apt-get install chromium)"
+
 .PHONY: vllm-wheels
 vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to keep 1 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
 	@set -e; for release in 0.20.0 0.22.1 0.24.0 0.28.0 0.33.0; do to=$(VENV)/vllm/$$release; [ -d $$to ] && continue; \
@@ -113,7 +118,7 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
 .PHONY: interop
-interop: interop-setup $(VENV)/.done interop/clients/node_modules/.done ## test against official clients and reference libraries
+interop: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done ## test against official clients and reference libraries
 	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the

@@ -73,6 +73,7 @@ const directions = `
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
 	internal/load: internal/content internal/latency internal/sock internal/sse internal/trace internal/workload
+	internal/live: internal/load
 	internal/slo:
 	internal/experiment: internal/config internal/slo
 	internal/report: internal/experiment internal/latency internal/load internal/slo internal/trace
@@ -89,7 +90,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/auto internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/infer internal/integrity internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/auto internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/zmtp internal/watch internal/workload models
 	cmd/weir: internal/cli
 `
 

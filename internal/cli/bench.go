@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 
 	"weir/internal/experiment"
 	"weir/internal/gateway"
+	"weir/internal/live"
 	"weir/internal/load"
 	"weir/internal/report"
 	"weir/internal/tokenizer"
@@ -60,6 +62,7 @@ type benchCommand struct {
 	Header       map[string]string `mapsep:";" placeholder:"NAME=VALUE" help:"A header of each request."`
 	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
+	Progress     live.Mode         `default:"auto" enum:"auto,lines,plain,off" help:"Show the run on standard error while it is under way: lines drawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
 	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
 	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
 	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
@@ -93,7 +96,7 @@ func (benchCommand) Help() string {
 // take; their loads are their own. sweepForms are the files of several runs.
 var (
 	scenarioFlags   = []string{"scenario", "duration", "streams", "json"}
-	experimentFlags = append([]string{"experiment"}, sweepForms...)
+	experimentFlags = append([]string{"experiment", "progress"}, sweepForms...)
 	sweepForms      = []string{"csv", "json", "html"}
 )
 
@@ -267,11 +270,31 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 // load carries out the plan and writes its report, and says whether requests
 // failed.
 func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *outputFiles[oneRun], s *streams) (failed bool, err error) {
-	r, rows, err := measure(ctx, plan, c.admin(), c.Admin == "auto", c.wantsRows())
+	r, rows, err := c.watched(s, "", plan, func(plan load.Plan) (*report.Report, []report.Row, error) {
+		return measure(ctx, plan, c.admin(), c.Admin == "auto", c.wantsRows())
+	})
 	if err != nil {
 		return false, err
 	}
 	return r.Failed(), files.write(oneRun{r, rows}, r.Text, s.out)
+}
+
+// watched shows a run while it is carried out; which says which one it is of
+// several.
+func (c *benchCommand) watched(s *streams, which string, plan load.Plan, run func(load.Plan) (*report.Report, []report.Row, error)) (*report.Report, []report.Row, error) {
+	figures := &load.Live{}
+	plan.Live = figures
+	load := fmt.Sprintf("closed loop of %d", max(1, plan.Concurrency))
+	switch {
+	case plan.Workload != nil:
+		load = fmt.Sprintf("workload %s", plan.Workload.Kind)
+	case plan.Rate > 0:
+		load = fmt.Sprintf("open loop %.4g/s %s", plan.Rate, cmp.Or(plan.Arrival, workload.Poisson))
+	}
+	title := fmt.Sprintf("%s%s %s, %s", which, plan.API, plan.URL, load)
+	screen := live.Show(s.err, c.Progress, live.Target{Title: title, Requests: plan.Requests, For: plan.Duration}, figures)
+	defer screen.Close()
+	return run(plan)
 }
 
 // measure carries out a plan. admin is the admin listener of the gateway that is

@@ -18,7 +18,7 @@ import (
 // Flags that the sections of an experiment may not hold: what a fleet decides
 // itself, and what says where to write or what else to be.
 var (
-	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record"}
+	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record"}
 	notEngine  = []string{"offline", "wire", "listen", "admin-listen", "name"}
 	notGateway = []string{"engine", "listen", "admin-listen", "config", "tls-cert", "tls-key", "h2c", "log-level"}
 )
@@ -104,7 +104,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	run := &campaign{s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
+	run := &campaign{command: c, s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
 		Name: e.Name, Fleet: describeFleet(e), SLO: e.Text, Seed: e.Seed, Repeats: e.Repeats, Factors: e.Factors, Started: time.Now(),
 	}}
 	if run.doc.Factors == nil {

@@ -18,8 +18,9 @@ import (
 
 // campaign carries out several runs and gathers them in one report.
 type campaign struct {
-	doc *report.Sweep
-	s   *streams
+	command *benchCommand
+	doc     *report.Sweep
+	s       *streams
 	// prepare makes what a cell of the grid is run on, until it is ended.
 	prepare func(ctx context.Context, c experiment.Cell) (*ground, error)
 	factors []experiment.Factor
@@ -42,14 +43,16 @@ type ground struct {
 var errNoServer = errors.New("no request reached the server")
 
 // run carries out one run on a ground.
-func (c *campaign) run(ctx context.Context, g *ground, series string, at float64, repeat int) (*report.Report, []report.Row, error) {
+func (c *campaign) run(ctx context.Context, g *ground, which, series string, at float64, repeat int) (*report.Report, []report.Row, error) {
 	plan := g.plan
 	// Prompts and arrivals are other ones in each run: the same prompts would be
 	// found in caches, and the same arrivals would repeat their noise.
 	plan.Seed += uint64(len(c.doc.Runs))
 	plan.RequestID = fmt.Sprintf("bench-%08x", rand.Uint32())
 	after := time.Since(c.begun).Seconds()
-	r, rows, err := measure(ctx, plan, g.admin, g.guessed, true)
+	r, rows, err := c.command.watched(c.s, which, plan, func(plan load.Plan) (*report.Report, []report.Row, error) {
+		return measure(ctx, plan, g.admin, g.guessed, true)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +97,7 @@ func (c *campaign) one(ctx context.Context, cell experiment.Cell, run experiment
 	defer g.end()
 	series, at := c.place(cell)
 	label := cell.Label(c.factors)
-	r, _, err := c.run(ctx, g, series, at, run.Repeat)
+	r, _, err := c.run(ctx, g, fmt.Sprintf("run %d of %d, %s: ", i+1, of, label), series, at, run.Repeat)
 	if err != nil {
 		return fmt.Errorf("run %d (%s): %w", i+1, label, err)
 	}
@@ -139,7 +142,7 @@ func (c *campaign) searchOne(ctx context.Context, cell experiment.Cell, objectiv
 		}
 		g.plan.Rate, g.plan.Concurrency = rate, 0
 		n++
-		r, rows, err := c.run(ctx, g, series, rate, n)
+		r, rows, err := c.run(ctx, g, fmt.Sprintf("trial %d, %s", n, prefix(series)), series, rate, n)
 		g.end()
 		if err != nil {
 			return c.unlessInterrupted(ctx, err)
@@ -279,7 +282,7 @@ func (c *benchCommand) runSweep(s *streams) error {
 	if err != nil {
 		return err
 	}
-	run := &campaign{s: s, pages: c.HTML != "", begun: time.Now(), doc: &report.Sweep{
+	run := &campaign{command: c, s: s, pages: c.HTML != "", begun: time.Now(), doc: &report.Sweep{
 		Name: "weir bench", URL: c.URL, SLO: c.SLO, Seed: c.Seed, Repeats: c.Repeats, Started: time.Now(), Factors: []experiment.Factor{},
 	}}
 	run.prepare = func(_ context.Context, cell experiment.Cell) (*ground, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/gateway"
+	"weir/internal/live"
 	"weir/internal/load"
 	"weir/internal/sim"
 	"weir/internal/sim/offline"
@@ -267,11 +268,7 @@ const progressEvery = 200 * time.Millisecond
 
 // newProgressLine gives nil where w is not a terminal.
 func newProgressLine(w io.Writer) *progressLine {
-	f, ok := w.(*os.File)
-	if !ok {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if _, ok := live.Terminal(w); !ok {
 		return nil
 	}
 	now := time.Now()

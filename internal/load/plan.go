@@ -107,6 +107,8 @@ type Plan struct {
 	// OnSample, when set, is given each request's record as it ends, from the
 	// request's own goroutine. The sample is reused after the call returns.
 	OnSample func(*Sample)
+	// Live, when set, is told of each request as it begins and ends.
+	Live *Live
 	// KeepChunks records the receive time of every text event in the sample.
 	KeepChunks bool
 }

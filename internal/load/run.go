@@ -233,6 +233,10 @@ func (r *runner) open(ctx context.Context) error {
 
 // one carries out a request that has been rendered.
 func (r *runner) one(ctx context.Context, x *exchange, intended int64) {
+	if r.plan.Live != nil {
+		r.plan.Live.begin()
+		defer r.plan.Live.end(&x.sample)
+	}
 	x.do(ctx, x.ask.index, intended)
 	r.account.add(&x.sample)
 	if r.plan.OnSample != nil {

@@ -44,7 +44,7 @@ h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.15em;margin-top:2em}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid var(--line)}
 th{color:var(--soft);font-weight:600;white-space:nowrap}td:first-child,th:first-child,.text{text-align:left!important}
 .points td{white-space:nowrap}td:last-child{overflow-wrap:anywhere}
-.wide,.plot{overflow-x:auto}
+.facts td{text-align:left}.wide,.plot{overflow-x:auto}
 figure{margin:1em 0;background:var(--card);border-radius:6px;padding:.6em .8em}figcaption{font-weight:600}
 svg{display:block;width:100%;min-width:620px;height:auto}
 svg text{fill:var(--soft);font:12px system-ui,sans-serif}.axis{stroke:var(--line)}
@@ -97,7 +97,7 @@ func (p *page) summary(r *Report) {
 	for _, why := range r.Verdict.Reasons {
 		p.put("<br/>%s", why)
 	}
-	p.put("</p>\n<table><tbody>")
+	p.put("</p>\n<table class=\"facts\"><tbody>")
 	row := func(name, format string, args ...any) {
 		p.put("<tr><td>%s</td><td>%s</td></tr>\n", name, fmt.Sprintf(format, args...))
 	}
@@ -204,8 +204,9 @@ func (p *page) overTime(rows []Row) {
 	if last <= first {
 		return
 	}
-	const slices = 120
-	width := float64(last-first) / slices
+	// Slices in which there is something to count.
+	slices := min(120, max(12, len(rows)/5))
+	width := float64(last-first) / float64(slices)
 	at := func(stamp int64) int { return min(slices-1, max(0, int(float64(stamp-first)/width))) }
 	begun := series{name: "begun", colour: "#3b7dd8", values: make([]float64, slices)}
 	ended := series{name: "complete", colour: "#2f9e5b", values: make([]float64, slices)}

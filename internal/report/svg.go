@@ -10,7 +10,7 @@ import (
 // The size of a plot and its margins, in pixels.
 const (
 	plotWidth, plotHeight = 1040.0, 260.0
-	plotLeft, plotRight   = 56.0, 16.0
+	plotLeft, plotRight   = 56.0, 30.0
 	plotTop, plotBottom   = 10.0, 30.0
 	innerWidth            = plotWidth - plotLeft - plotRight
 	innerHeight           = plotHeight - plotTop - plotBottom
@@ -68,7 +68,9 @@ func (p *page) lines(title string, length float64, all []series) {
 	for i := range 5 {
 		share := float64(i) / 4
 		p.across(plotTop+innerHeight*(1-share), number(top*share))
-		p.down(plotLeft+innerWidth*share, number(length*share)+" s")
+	}
+	for _, t := range ticksTo(length) {
+		p.down(plotLeft+innerWidth*t/length, number(t)+" s")
 	}
 	for _, s := range all {
 		points := make([]string, len(s.values))
@@ -95,6 +97,7 @@ func (p *page) distributions(all []curve) {
 	if high <= 0 {
 		return
 	}
+	low = max(low, high/widest)
 	axis := logarithmic(low, high)
 	x := func(ms float64) float64 { return plotLeft + innerWidth*axis.at(max(ms, low)) }
 	p.open(plotHeight, "share of requests within", names, strokes)
@@ -122,6 +125,10 @@ func (p *page) distributions(all []curve) {
 	p.close()
 }
 
+// widest is the range of latencies that a plot shows: a few of next to nothing
+// would take its room from the others.
+const widest = 3000
+
 // tails plots the latency of each percentile, on an axis on which each nine has
 // as much room as the one before it: there the slow ones can be seen.
 func (p *page) tails(all []curve) {
@@ -138,6 +145,7 @@ func (p *page) tails(all []curve) {
 	}
 	nines := math.Log10(float64(most))
 	x := func(above float64) float64 { return plotLeft + innerWidth*min(1, -math.Log10(above)/nines) }
+	low = max(low, high/widest)
 	axis := logarithmic(low, high)
 	y := func(ms float64) float64 { return plotTop + innerHeight*(1-axis.at(max(ms, low))) }
 	p.open(plotHeight, "latency by percentile, ms", names, strokes)
@@ -213,6 +221,21 @@ func logarithmic(low, high float64) scale {
 		}
 	}
 	return s
+}
+
+// ticksTo gives round numbers from 0 to a length, some five of them.
+func ticksTo(length float64) (ticks []float64) {
+	step := math.Pow(10, math.Floor(math.Log10(length/4)))
+	for _, k := range []float64{5, 2} {
+		if length/(k*step) >= 4 {
+			step *= k
+			break
+		}
+	}
+	for i := 0; float64(i)*step <= length*(1+1e-9); i++ {
+		ticks = append(ticks, float64(i)*step)
+	}
+	return ticks
 }
 
 // linear gives an axis from 0 to above high.
@@ -317,7 +340,7 @@ func (p *page) bars(title string, all []bar) {
 // round gives the next round number.
 func round(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, k := range []float64{1, 2, 4, 8, 10} {
+	for _, k := range []float64{1, 1.2, 1.6, 2, 2.4, 3.2, 4, 5, 6, 8, 10} {
 		if k*unit >= v {
 			return k * unit
 		}

@@ -17,7 +17,7 @@ import (
 func (s *Sweep) WriteHTML(w io.Writer) error {
 	p := &page{w: bufio.NewWriter(w)}
 	p.begin(s.Name)
-	p.put("<h1>%s</h1>\n<table><tbody>", s.Name)
+	p.put("<h1>%s</h1>\n<table class=\"facts\"><tbody>", s.Name)
 	row := func(name, format string, args ...any) {
 		p.put("<tr><td>%s</td><td>%s</td></tr>\n", name, fmt.Sprintf(format, args...))
 	}

@@ -1,0 +1,122 @@
+package load
+
+import (
+	"maps"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Live are the figures of a run while it is under way, for who watches it. The
+// requests add to it without locks, once when they begin and once when they end,
+// and a reader takes them as they are: between two of its reads a request may
+// end. The zero value is ready for use.
+type Live struct {
+	begun    atomic.Int64
+	outcomes [len(outcomeNames)]atomic.Int64
+	tokens   atomic.Int64
+	ttft     [liveBuckets]atomic.Int64
+	tpot     [liveBuckets]atomic.Int64
+
+	mu     sync.Mutex // taken by requests that failed alone
+	errors map[Kind]int
+}
+
+// Buckets of Live's latencies are an eighth of an octave wide, which is 9 %, and
+// reach from 10 us to an hour.
+const (
+	liveBuckets  = 8 * 29
+	perOctave    = 8
+	liveShortest = 10 * time.Microsecond
+)
+
+// LiveBuckets counts latencies.
+type LiveBuckets [liveBuckets]int64
+
+// Reading is what Live showed at one moment, of all requests so far.
+type Reading struct {
+	Begun, Complete, Corrupt, Errored, Abandoned, Unfinished int64
+	// Tokens are those of requests that have ended.
+	Tokens     int64
+	TTFT, TPOT LiveBuckets // of complete requests
+	Errors     map[Kind]int
+}
+
+// Ended is the number of requests that have.
+func (r *Reading) Ended() int64 {
+	return r.Complete + r.Corrupt + r.Errored + r.Abandoned + r.Unfinished
+}
+
+// bucketOf gives the bucket of a latency.
+func bucketOf(ns int64) int {
+	return min(liveBuckets-1, max(0, int(perOctave*math.Log2(float64(ns)/float64(liveShortest)))))
+}
+
+// Since gives what was counted since an earlier reading.
+func (b LiveBuckets) Since(earlier *LiveBuckets) LiveBuckets {
+	for i := range b {
+		b[i] -= earlier[i]
+	}
+	return b
+}
+
+// Quantile gives the latency below which a share of what was counted lies, to
+// within a bucket; ok is false where nothing was.
+func (b *LiveBuckets) Quantile(share float64) (d time.Duration, ok bool) {
+	var n int64
+	for _, c := range b {
+		n += c
+	}
+	if n <= 0 {
+		return 0, false
+	}
+	want := int64(math.Ceil(share * float64(n)))
+	var seen int64
+	for i, c := range b {
+		if seen += c; seen >= max(1, want) {
+			return time.Duration(float64(liveShortest) * math.Exp2((float64(i)+0.5)/perOctave)), true
+		}
+	}
+	return 0, false
+}
+
+// begin counts a request that is taken up.
+func (l *Live) begin() { l.begun.Add(1) }
+
+// end counts a request that has ended.
+func (l *Live) end(s *Sample) {
+	if s.Outcome == Complete && s.FirstContent != 0 && !s.whole {
+		l.ttft[bucketOf(s.FirstContent-s.Intended)].Add(1)
+		if tpot, ok := s.TPOT(); ok {
+			l.tpot[bucketOf(tpot)].Add(1)
+		}
+	}
+	l.tokens.Add(int64(s.Tokens))
+	if s.Kind != "" {
+		l.mu.Lock()
+		if l.errors == nil {
+			l.errors = map[Kind]int{}
+		}
+		l.errors[s.Kind]++
+		l.mu.Unlock()
+	}
+	l.outcomes[s.Outcome].Add(1)
+}
+
+// Read gives the figures now.
+func (l *Live) Read() Reading {
+	var r Reading
+	// What has ended is read before what has begun, so that it is never more.
+	for i, to := range []*int64{&r.Complete, &r.Corrupt, &r.Errored, &r.Abandoned, &r.Unfinished} {
+		*to = l.outcomes[i].Load()
+	}
+	r.Begun, r.Tokens = l.begun.Load(), l.tokens.Load()
+	for i := range liveBuckets {
+		r.TTFT[i], r.TPOT[i] = l.ttft[i].Load(), l.tpot[i].Load()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Errors = maps.Clone(l.errors)
+	return r
+}

@@ -1,0 +1,348 @@
+//go:build interop
+
+// Package page opens the reports of weir bench --html in Chromium, as the person
+// who is sent one does: from a file, wide and narrow, light and dark.
+//
+//	go test -tags interop ./interop/page/
+//
+// WEIR_CHROMIUM names the browser; chromium, or one like it, is looked for in
+// PATH. A browser that is not installed fails the test. WEIR_SCREENSHOTS names a
+// folder that pictures of the pages are written to.
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is for a hang of the browser.
+const patience = 15 * time.Minute
+
+// weir builds the binary.
+func weir(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.Command("go", "build", "-o", binary, "weir/cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// browser starts Chromium without a window.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := os.Getenv("WEIR_CHROMIUM")
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path == "" {
+			path, _ = exec.LookPath(name)
+		}
+	}
+	if path == "" {
+		t.Fatal("no Chromium: apt-get install chromium, or name one with WEIR_CHROMIUM")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-dev-shm-usage", true))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// seen is what a page has, as the browser sees it.
+type seen struct {
+	Title string
+	// Plots has for each plot its title, the points of its lines, its circles, and
+	// whether it is drawn at a size that can be read.
+	Plots []struct {
+		Title   string
+		Lines   []int
+		Circles int
+		Bars    int
+		Width   float64
+		Height  float64
+	}
+	Runs     int // that can be opened
+	Overflow float64
+	Ink      string // colours of text and page
+	Paper    string
+}
+
+const look = `(() => {
+	document.querySelectorAll('details').forEach((d, i) => d.open = i == 0)
+	const style = getComputedStyle(document.body)
+	return {
+		Title: document.title,
+		Plots: [...document.querySelectorAll('figure')].filter(f => f.checkVisibility()).map(f => { const box = f.querySelector('svg').getBoundingClientRect(); return {
+			Title: f.querySelector('figcaption').textContent,
+			Lines: [...f.querySelectorAll('polyline')].map(l => l.points.numberOfItems),
+			Circles: f.querySelectorAll('circle').length,
+			Bars: f.querySelectorAll('rect').length,
+			Width: box.width, Height: box.height,
+		}}),
+		Runs: document.querySelectorAll('details').length,
+		Overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+		Ink: style.color, Paper: style.backgroundColor,
+	}
+})()`
+
+// visit opens a file at a width, and fails the test where the page says or asks
+// for anything.
+func visit(t *testing.T, ctx context.Context, file string, width int64, scheme string) (page seen) {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(ctx)
+	defer cancel()
+	address := (&url.URL{Scheme: "file", Path: file}).String()
+	var mu sync.Mutex
+	var complaints []string
+	complain := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		complaints = append(complaints, fmt.Sprintf(format, args...))
+	}
+	if err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			complain("exception: %s", e.ExceptionDetails.Text)
+		case *runtime.EventConsoleAPICalled:
+			complain("console: %s", e.Type)
+		case *log.EventEntryAdded:
+			complain("log: %s: %s", e.Entry.Level, e.Entry.Text)
+		case *network.EventRequestWillBeSent:
+			if e.Request.URL != address {
+				complain("it asks for %s", e.Request.URL)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, netErr := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	_, logErr := chromedp.Call(ctx, log.Enable, cdp.Empty{})
+	_, runErr := chromedp.Call(ctx, runtime.Enable, cdp.Empty{})
+	_, mediaErr := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	if err := errors.Join(netErr, logErr, runErr, mediaErr, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(address))); err != nil {
+		t.Fatal(err)
+	}
+	page, err := chromedp.Run(ctx, chromedp.Evaluate[seen](look))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	for _, c := range complaints {
+		t.Errorf("%s at %d, %s: %s", filepath.Base(file), width, scheme, c)
+	}
+	mu.Unlock()
+	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
+		picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("%s-%d-%s.png", strings.TrimSuffix(filepath.Base(file), ".html"), width, scheme)
+		if err := os.WriteFile(filepath.Join(dir, name), picture, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	return page
+}
+
+// everywhere visits a page at each width in each scheme, and gives what it looks
+// like wide and light.
+func everywhere(t *testing.T, ctx context.Context, file string) (page seen) {
+	t.Helper()
+	papers := map[string]bool{}
+	for _, width := range []int64{390, 1280} {
+		for _, scheme := range []string{"dark", "light"} {
+			page = visit(t, ctx, file, width, scheme)
+			papers[page.Paper] = true
+			if page.Overflow > 0 {
+				t.Errorf("%d wide, the page is %v pixels wider", width, page.Overflow)
+			}
+			if page.Ink == page.Paper {
+				t.Errorf("%s on %s", page.Ink, page.Paper)
+			}
+			for _, p := range page.Plots {
+				if p.Width < 600 || p.Height < 40 {
+					t.Errorf("%d wide, plot %q is %v by %v", width, p.Title, p.Width, p.Height)
+				}
+			}
+		}
+	}
+	if len(papers) != 2 {
+		t.Errorf("light and dark are %v", papers)
+	}
+	return page
+}
+
+// experiment runs one and gives its page and its JSON.
+func experiment(t *testing.T, binary, text string) (page string, object []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(file("e.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "bench", "--experiment", file("e.yaml"), "--html", file("experiment.html"), "--json", file("e.json"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	object, err = os.ReadFile(file("e.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file("experiment.html"), object
+}
+
+// TestSweepPage looks at the page of an experiment: a curve for each series with
+// a point for each load, and every run with its own plots.
+func TestSweepPage(t *testing.T) {
+	page, object := experiment(t, weir(t), `
+name: two sizes
+load: {rate: [20, 40, 60], requests: 60, output-tokens: 8, field: {ignore_eos: true}}
+fleet:
+  engine: {max-running-requests: [4, 64], cost: constant, prefill-cost: 5ms, decode-cost: 5ms}
+`)
+	var sweep struct {
+		Points []struct {
+			Unstable bool
+			Figures  map[string]struct{ Mean *float64 }
+		}
+		Runs []struct{}
+	}
+	if err := json.Unmarshal(object, &sweep); err != nil {
+		t.Fatal(err)
+	}
+	p := everywhere(t, browser(t), page)
+	if len(sweep.Points) != 6 || len(sweep.Runs) != 6 || p.Runs != 6 {
+		t.Fatalf("%d points, %d runs, %d in the page", len(sweep.Points), len(sweep.Runs), p.Runs)
+	}
+	// On a slow machine rates may be unstable, and have no latencies.
+	for title, name := range map[string]string{"time to first content, p50, ms": "ttft_p50_ms", "time to first content, p99, ms": "ttft_p99_ms",
+		"per token after the first, p50, ms": "tpot_p50_ms", "tokens a second": "tokens_per_second", "complete requests a second": "requests_per_second"} {
+		want := 0
+		for _, point := range sweep.Points {
+			if point.Figures[name].Mean != nil {
+				want++
+			}
+		}
+		drawn, circles := 0, 0
+		for _, plot := range p.Plots {
+			if plot.Title == title {
+				circles += plot.Circles
+				for _, n := range plot.Lines {
+					drawn += n
+				}
+			}
+		}
+		if circles != want || drawn != want || name == "tokens_per_second" && want != 6 {
+			t.Errorf("%s: %d points, %d on lines, want %d", title, circles, drawn, want)
+		}
+	}
+}
+
+// TestRunPage looks at the page of one run through a gateway.
+func TestRunPage(t *testing.T) {
+	binary := weir(t)
+	up := exec.Command(binary, "up", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	out := &lines{more: make(chan struct{}, 1)}
+	up.Stdout = out
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = up.Process.Signal(os.Interrupt)
+		_ = up.Wait()
+	}()
+	page := filepath.Join(t.TempDir(), "run.html")
+	bench := exec.Command(binary, "bench", out.await(t, "gateway "), "--admin", out.await(t, "admin "), "--rate", "40", "--requests", "200", "--output-tokens", "12", "--html", page)
+	if text, err := bench.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	p := everywhere(t, browser(t), page)
+	want := []struct {
+		title       string
+		lines, rows int
+	}{
+		{"share of requests within", 3, 0}, {"latency by percentile, ms", 3, 0}, {"requests a second", 3, 0}, {"requests in flight", 1, 0},
+		{"stages, to first content", 0, 4}, {"stages, to the last byte", 0, 4}, {"stages of chosen requests", 0, 5},
+	}
+	if len(p.Plots) != len(want) {
+		t.Fatalf("%+v", p.Plots)
+	}
+	for i, w := range want {
+		got := p.Plots[i]
+		if got.Title != w.title || len(got.Lines) != w.lines || got.Bars < w.rows {
+			t.Errorf("%+v, want %+v", got, w)
+		}
+		for _, n := range got.Lines {
+			if n < 20 {
+				t.Errorf("%s: a line of %d points", w.title, n)
+			}
+		}
+	}
+	// Of 200 requests each has its step in the distribution, and the line's start.
+	if n := p.Plots[0].Lines[2]; n != 201 {
+		t.Errorf("the distribution of 200 requests has %d points", n)
+	}
+}
+
+// lines keeps what a process prints.
+type lines struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	more chan struct{}
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.b.Write(p)
+}
+
+// await gives the word after a prefix.
+func (l *lines) await(t *testing.T, prefix string) string {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		l.mu.Lock()
+		text := l.b.String()
+		l.mu.Unlock()
+		for line := range strings.Lines(text) {
+			if rest, ok := strings.CutPrefix(line, prefix); ok && strings.HasSuffix(line, "\n") {
+				return strings.Fields(rest)[0]
+			}
+		}
+		select {
+		case <-l.more:
+		case <-late:
+			t.Fatalf("no %q in %q", prefix, text)
+		}
+	}
+}
