@@ -59,7 +59,7 @@ func TestBadValues(t *testing.T) {
 		{"no such stage", append(engine, "--debug-stage-delay", "flsh=1s"), 2, []string{"flsh", "flush"}},
 		{"the engine's stage", append(engine, "--debug-stage-delay", "engine=1s"), 2, []string{"--debug-stage-delay", "engine"}},
 		{"a key without its certificate", append(engine, "--tls-key", filepath.Join(dir, "key.pem")), 2, []string{"--tls-cert", "--tls-key"}},
-		{"no engine", []string{"serve"}, 2, []string{"--engine openai=http://HOST:PORT", "weir up"}},
+		{"no engine", []string{"serve"}, 2, []string{"--engine http://HOST:PORT", "weir up"}},
 		{"engine without an address", []string{"serve", "--engine", "openai"}, 2, []string{"--engine", "openai=", "http://127.0.0.1"}},
 		{"engine of an unknown kind", []string{"serve", "--engine", "opnai=http://a:1"}, 2, []string{"opnai", `"openai"`}},
 		{"engine with an unknown option", append(engine, "--engine", "openai=http://a:1,modle=x"), 2, []string{"modle", `"model"`}},
