@@ -72,12 +72,17 @@ func (Endpoint) Status(e *infer.Error) int {
 }
 
 // AppendError implements api.Endpoint. The API has no place for the field's
-// name but the message, which begins with it.
+// name but the message, which begins with it. That conversations are not kept
+// (the field thread) is also said in the words by which official clients know to
+// send them whole, as their tool runner does.
 func (Endpoint) AppendError(dst []byte, e *infer.Error) []byte {
 	_, kind := classOf(e)
 	dst = append(dst, `{"type":"error","error":{"type":"`...)
 	dst = append(append(dst, kind...), `","message":`...)
 	dst = api.AppendString(dst, e.Message)
+	if e.Code == infer.CodeUnsupported && e.Param == "thread" {
+		dst = append(dst, `,"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}`...)
+	}
 	return append(dst, `}}`...)
 }
 

@@ -87,6 +87,7 @@ var fields = []field{
 	refuse("container"),
 	refuse("mcp_servers", "[]"),
 	refuse("context_management"),
+	refuse("thread"),
 	refuse("inference_geo"),
 	refuse("diagnostics"),
 	refuse("speed", `"standard"`),

@@ -1,6 +1,273 @@
 package anthropic
 
-import "weir/internal/api"
+import (
+	"bytes"
+	"strconv"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// Inspector checks a stream of events that passes from an engine to a client
+// untouched. What must hold of it:
+//
+//   - Every event's data is one JSON object. [DONE], which vLLM appends, may come
+//     after message_stop.
+//   - message_start comes first and once.
+//   - A content block begins when none is open, with an index above those before
+//     it. Deltas and its stop have its index and come while it is open.
+//   - message_stop comes when no block is open and a message_delta has given a
+//     stop_reason. Nothing but a ping comes after it.
+//   - Token counts, where present, are non-negative integers.
+//
+// Events of other types pass: the API says that there may be more. After the
+// engine's own error event, or an event too large to be seen, a message need not
+// be whole.
+//
+// A delta is judged by its type and index, without allocating; other events,
+// which are a few in a stream, are read in full.
+type Inspector struct {
+	walk    api.EventWalk
+	started bool
+	stopped bool // a stop_reason came
+	done    bool
+	failed  bool
+	next    uint64 // the least index that a block may have
+	open    bool   // the block of index next-1
+
+	usage    infer.Usage
+	hasUsage bool
+}
 
 // NewInspector implements api.Endpoint.
-func (e Endpoint) NewInspector(*api.Head) api.Inspector { return nil }
+func (e Endpoint) NewInspector(*api.Head) api.Inspector {
+	if e != Messages {
+		return nil
+	}
+	return &Inspector{usage: infer.Usage{CachedTokens: -1}}
+}
+
+// Events implements api.Inspector.
+func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
+
+// Done implements api.Inspector.
+func (in *Inspector) Done() bool { return in.done }
+
+// Whole implements api.Inspector: a stream of this kind says itself that it ends.
+func (in *Inspector) Whole() bool { return in.Done() }
+
+// Failed implements api.Inspector.
+func (in *Inspector) Failed() bool { return in.failed }
+
+// Usage implements api.Inspector. The prompt's tokens are those that were found
+// in the cache and those that were not.
+func (in *Inspector) Usage() (infer.Usage, bool) {
+	u := in.usage
+	u.PromptTokens += max(u.CachedTokens, 0)
+	return u, in.hasUsage
+}
+
+// Reasons why a stream does not add up, beside those of api.
+const (
+	flawAfterStop infer.Flaw = "after_done"     // an event after message_stop
+	flawStart     infer.Flaw = "message_start"  // not first, or not once
+	flawBlock     infer.Flaw = "content_block"  // a block's event outside of it
+	flawUnended   infer.Flaw = "no_stop_reason" // message_stop before the message was whole
+	flawUsage     infer.Flaw = "usage"          // a count that is none
+)
+
+// Next implements api.EventJudge.
+func (in *Inspector) Next() error { return nil }
+
+// Marker implements api.EventJudge.
+func (in *Inspector) Marker() error {
+	if !in.done {
+		return api.Flawf(flawUnended, "is [DONE], but there was no message_stop")
+	}
+	return nil
+}
+
+// Object implements api.EventJudge.
+func (in *Inspector) Object(data []byte, _ api.Notes) error {
+	kind, index, err := head(data)
+	if err != nil {
+		return err
+	}
+	switch string(kind) {
+	case "ping":
+		return nil
+	case "error":
+		in.failed, in.done = true, true
+		return nil
+	}
+	if in.done {
+		return api.Flawf(flawAfterStop, "comes after message_stop")
+	}
+	if in.started == (string(kind) == "message_start") && !in.walk.Partial() {
+		if in.started {
+			return api.Flawf(flawStart, "is a second message_start")
+		}
+		return api.Flawf(flawStart, "is %q, before message_start", api.Clip(string(kind), 32))
+	}
+	switch string(kind) {
+	case "message_start":
+		in.started = true
+		return in.read(data)
+	case "content_block_start":
+		if in.open && !in.walk.Partial() {
+			return api.Flawf(flawBlock, "begins content block %d while block %d is open", index, in.next-1)
+		}
+		if index < in.next {
+			return api.Flawf(flawBlock, "begins content block %d, and block %d has been", index, in.next-1)
+		}
+		in.open, in.next = true, index+1
+	case "content_block_delta", "content_block_stop":
+		if in.walk.Partial() { // it may have begun unseen
+			in.open, in.next = kind[len(kind)-1] == 'a', max(in.next, index+1)
+			return nil
+		}
+		if !in.open || index+1 != in.next {
+			return api.Flawf(flawBlock, "is a %s of block %d, which is not open", kind, index)
+		}
+		in.open = kind[len(kind)-1] == 'a'
+	case "message_delta":
+		return in.read(data)
+	case "message_stop":
+		in.done = true
+		switch {
+		case in.walk.Partial():
+		case in.open:
+			return api.Flawf(flawUnended, "is message_stop, and content block %d is open", in.next-1)
+		case !in.stopped:
+			return api.Flawf(flawUnended, "is message_stop, and there was no stop_reason")
+		}
+	}
+	return nil
+}
+
+// noIndex is the index of an event that has none.
+const noIndex = 1<<62 - 1
+
+// head finds an event's type and index among its top-level members. The event is
+// valid JSON.
+func head(data []byte) (kind []byte, index uint64, err error) {
+	index = noIndex
+	for i := api.SkipSpace(data, api.SkipSpace(data, 0)+1); data[i] == '"'; i = api.SkipSpace(data, i+1) {
+		end := skipString(data, i)
+		name := data[i+1 : end-1]
+		i = api.SkipSpace(data, end) // the colon
+		value := api.SkipSpace(data, i+1)
+		i = skipValue(data, value)
+		switch string(name) {
+		case "type":
+			if data[value] != '"' {
+				return nil, 0, api.Flawf(api.FlawShape, "has %s for type", api.Found(data[value:]))
+			}
+			kind = data[value+1 : i-1]
+		case "index":
+			if data[value] == 'n' {
+				break
+			}
+			if index, err = strconv.ParseUint(string(data[value:i]), 10, 61); err != nil {
+				return nil, 0, api.Flawf(flawBlock, "has an index that is no number of a content block")
+			}
+		}
+		if i = api.SkipSpace(data, i); data[i] != ',' {
+			break
+		}
+	}
+	if kind == nil {
+		return nil, 0, api.Flawf(api.FlawShape, "has no type")
+	}
+	return kind, index, nil
+}
+
+// skipString gives the place after the string that begins at b[i].
+func skipString(b []byte, i int) int {
+	for i++; ; i++ {
+		n := bytes.IndexByte(b[i:], '"')
+		i += n
+		escapes := 0
+		for b[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// skipValue gives the place after the value that begins at b[i].
+func skipValue(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+	}
+	for b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] != ' ' && b[i] != '\t' && b[i] != '\n' && b[i] != '\r' {
+		i++
+	}
+	return i
+}
+
+// read takes the events apart that give usage and a stop_reason.
+func (in *Inspector) read(data []byte) error {
+	return api.EachMember(data, func(name string, value []byte) error {
+		if api.KindOf(value) != '{' {
+			return nil
+		}
+		switch name {
+		case "usage":
+			return in.takeUsage(value)
+		case "delta", "message":
+			return api.EachMember(value, func(name string, value []byte) error {
+				switch {
+				case name == "stop_reason" && api.KindOf(value) == '"' && len(value) > 2:
+					in.stopped = true
+				case name == "usage" && api.KindOf(value) == '{':
+					return in.takeUsage(value)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+// takeUsage keeps the latest counts.
+func (in *Inspector) takeUsage(raw []byte) error {
+	return api.EachMember(raw, func(name string, value []byte) error {
+		var count *int
+		switch name {
+		case "input_tokens":
+			count = &in.usage.PromptTokens
+		case "cache_read_input_tokens":
+			count = &in.usage.CachedTokens
+		case "output_tokens":
+			count = &in.usage.CompletionTokens
+		}
+		if count == nil || api.KindOf(value) == 'n' {
+			return nil
+		}
+		n, err := strconv.ParseUint(string(value), 10, 62)
+		if err != nil {
+			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
+		}
+		*count, in.hasUsage = int(n), true
+		return nil
+	})
+}

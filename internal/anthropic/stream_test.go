@@ -305,6 +305,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{infer.Error{Code: infer.CodeInvalid}, http.StatusBadRequest, "invalid_request_error"},
 		{infer.Error{Code: infer.CodeUnsupported}, http.StatusBadRequest, "invalid_request_error"},
+		{infer.Error{Code: infer.CodeUnsupported, Param: "thread"}, http.StatusBadRequest, "invalid_request_error"},
 		{infer.Error{Code: infer.CodeContext}, http.StatusBadRequest, "invalid_request_error"},
 		{infer.Error{Code: infer.CodeUnauthorized}, http.StatusUnauthorized, "authentication_error"},
 		{infer.Error{Code: infer.CodeNotFound}, http.StatusNotFound, "not_found_error"},
@@ -328,6 +329,9 @@ func TestErrors(t *testing.T) {
 		want := `{"type":"error","error":{"type":"` + test.kind + `","message":"it \"broke\""}}`
 		if got := Messages.Status(&e); got != test.status {
 			t.Errorf("%v: status %d, want %d", e.Code, got, test.status)
+		}
+		if test.err.Param != "" {
+			want = strings.TrimSuffix(want, "}}") + `,"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}}}`
 		}
 		if got := string(Messages.AppendError(nil, &e)); got != want {
 			t.Errorf("%v: %s", e.Code, got)

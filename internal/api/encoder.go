@@ -12,6 +12,23 @@ type AnswerOptions struct {
 	Model string
 	// PromptIDs are the prompt's ids, never empty.
 	PromptIDs []uint32
+	// Timing tells the request's times when its answer ends; nil when nothing
+	// does.
+	Timing func() Timing
+}
+
+// Timing is when things happened to a request, in seconds; 0 is not known. What
+// is no duration is counted from 1970.
+type Timing struct {
+	Received   float64 // by the gateway
+	Dispatched float64 // written to the engine
+	FirstSent  float64 // first part of the answer written
+	Ended      float64 // now
+	Duration   float64 // from Received to Ended
+	// Of the engine's own stamps.
+	Queue     float64 // a duration: in the engine's waiting queue
+	Started   float64 // first placed in a batch
+	Prefilled float64 // last part of the prompt read
 }
 
 // Encoder appends one answer in a dialect's shape. That of a stream appends
@@ -51,6 +68,9 @@ type Encoder interface {
 // Tokens are what a delta's text was made of, up to a stop string.
 type Tokens struct {
 	IDs []uint32
+	// Last says that the choice ends with this delta: AppendFinish or AppendError
+	// comes next.
+	Last bool
 }
 
 // Delta says what a part of the output is.
@@ -65,11 +85,16 @@ const (
 
 // Finish says how a choice ended.
 type Finish struct {
-	// Reason is stop, length or tool_calls: a choice that ended any other way
-	// ends the answer by an error.
+	// Reason is stop, length or tool_calls, or abort where the caller itself has
+	// ended the request by Head.RequestID: a choice that ended any other way ends
+	// the answer by an error.
 	Reason infer.Reason
 	// Stop is the stop string that ended it, empty when none did.
 	Stop string
+	// StopID is the id that ended it, if ByID says that one did. It counts in
+	// Tokens, and with Request.TrimStop it is not among those told.
+	StopID uint32
+	ByID   bool
 	// Tokens is the number of ids generated for the choice.
 	Tokens int
 }

@@ -31,6 +31,9 @@ type Head struct {
 	Model string
 	// Stream says that the caller wants a stream of events.
 	Stream bool
+	// RequestID is the id that the caller gave the request in its body, empty when
+	// it gave none.
+	RequestID string
 	// N is the number of choices asked for, 1 when the caller did not say.
 	N int
 

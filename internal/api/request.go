@@ -50,6 +50,10 @@ type Request struct {
 	Fields FieldNames
 
 	Stream bool
+	// NoText says that nobody asks for the output's text, ShowSpecial that special
+	// tokens are part of it, IncludeStop that a stop string that ended it is, and
+	// TrimStop that an id that ended it is not told, though counted.
+	NoText, ShowSpecial, IncludeStop, TrimStop bool
 	// Tokens says that the encoder is to be told the ids of the output.
 	Tokens bool
 	// CountReasoning says that the usage is to tell the tokens of reasoning.

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/gateway"
+	"weir/internal/generate"
 	"weir/internal/pool"
 	"weir/internal/trace"
 )
@@ -35,6 +36,7 @@ type gatewayFlags struct {
 	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
 	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
 	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
+	Incremental     bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
 	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
@@ -88,6 +90,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		BodyTimeout:   f.BodyTimeout,
 		WriteTimeout:  f.WriteTimeout,
 		FlushInterval: f.FlushInterval,
+		Generate:      generate.Options{Incremental: f.Incremental},
 	}
 	if f.PrefixCache == 0 {
 		o.PrefixCache = -1

@@ -16,6 +16,7 @@ import (
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
@@ -28,8 +29,8 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"[KIND=]URL[,model=NAME][,name=NAME]" help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,model=NAME][,name=NAME]" help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -41,6 +42,7 @@ func (serveCommand) Help() string {
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
   weir serve --engine sglang=http://127.0.0.1:30000 --model llama=/models/llama
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
+  weir serve --engine sglang-ipc=/run/weir-sglang --model llama=/models/llama
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
   weir serve --config weir.yaml`
 }
@@ -106,6 +108,7 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	opts.Metrics.Fleet(fl.Snapshot)
 	opts.Metrics.Planes(engines.allPlanes)
 	opts.Metrics.Cores(engines.cores)
+	opts.Metrics.Schedulers(engines.ipc)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
 	if err != nil {
 		return nil, err
@@ -178,6 +181,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 type engineSet struct {
 	members []fleet.Member
 	cores   []*vllmcore.Engine
+	ipc     []*sglangipc.Engine
 
 	mu     sync.Mutex
 	planes []*plane.Engine // of those found later, too
@@ -208,6 +212,13 @@ func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(fo
 		switch e.Kind {
 		case "auto":
 			adapter = set.find(e, f, o, say)
+		case "sglang-ipc":
+			v, err := newSGLangIPC(&e, o)
+			if err != nil {
+				return nil, err
+			}
+			set.ipc = append(set.ipc, v)
+			adapter = v
 		case "vllm-core":
 			v, err := newVLLMCore(&e, o)
 			if err != nil {

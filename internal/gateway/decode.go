@@ -19,7 +19,7 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() error {
-	if x.r.Method != http.MethodPost {
+	if x.r.Method != http.MethodPost && !(x.r.Method == http.MethodPut && x.endpoint == x.g.generate) {
 		if endpointLabel(x.r.URL.Path) == otherEndpoint {
 			return infer.Errorf(infer.CodeNotFound, nothingThere, x.r.URL.Path)
 		}
@@ -43,6 +43,7 @@ func (x *exchange) decode() error {
 		return err
 	}
 	x.head = head
+	x.takeRequestID()
 	x.rec.Stream = head.Stream
 	x.rec.Decoded = trace.Now()
 	return nil

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"slices"
-
 	"weir/internal/infer"
 	"weir/internal/stream"
 	"weir/internal/tokenizer"
@@ -12,11 +10,15 @@ import (
 // startOutput resets the output path for an attempt: nothing of an abandoned
 // one has reached the client.
 func (x *exchange) startOutput() {
-	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
-		StopStrings: x.req.Stop, StopAfter: x.req.MinTokens, SkipSpecial: true, Keep: x.startReply(),
-	})
 	x.out, x.enc, x.tokens = x.out[:0], nil, 0
 	x.rec.FirstReceived = 0
+	keep := x.startReply()
+	if x.detok = nil; x.req.NoText && len(x.req.Stop) == 0 {
+		return
+	}
+	x.detok = tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{
+		StopStrings: x.req.Stop, StopAfter: x.req.MinTokens, IncludeStop: x.req.IncludeStop, SkipSpecial: !x.req.ShowSpecial, Keep: keep,
+	})
 }
 
 // detokenize is stage 10: ids to text, never splitting a rune, cut before a
@@ -24,6 +26,12 @@ func (x *exchange) startOutput() {
 // engine is told to stop, and what it still sends is dropped with the mailbox.
 func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	x.enter(trace.Detokenize)
+	x.findStopID(c)
+	if x.detok == nil { // nobody wants the text
+		x.piece, x.used = x.piece[:0], len(c.IDs)
+		x.tokens += x.used
+		return c.Finish != nil
+	}
 	var stopped bool
 	spoken := c.IDs
 	if x.endedBy(c) {
@@ -47,7 +55,7 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 		case c.Finish == nil:
 			x.generation.Abort()
 		case c.Finish.Err == nil:
-			c.Finish.Reason, c.Finish.Unsent = infer.ReasonStop, 0
+			c.Finish.Reason, c.Finish.Unsent, c.Finish.ByID = infer.ReasonStop, 0, false
 		default:
 			c.Finish = nil // the answer is whole all the same
 		}
@@ -55,17 +63,10 @@ func (x *exchange) detokenize(c *stream.Cell) (ended bool) {
 	return stopped || c.Finish != nil
 }
 
-// endedBy says whether a cell's last id is one that ended the answer: an end id, or
-// one that the caller wants to stop at. Engines count it among their ids and leave
-// its text out; special ones have none, unless a parser looks for it.
+// endedBy says whether a cell's last id is one that ended the answer (findStopID) and
+// whose text is left out, as engines leave it out: always, unless it is asked for, or
+// a parser looks for it.
 func (x *exchange) endedBy(c *stream.Cell) bool {
-	f := c.Finish
-	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || len(c.IDs) == 0 {
-		return false
-	}
-	last := c.IDs[len(c.IDs)-1]
-	if x.detok.Keeps(last) {
-		return false
-	}
-	return slices.Contains(x.req.StopIDs, last) || !x.req.IgnoreEOS && slices.Contains(x.folder.EOS, last)
+	f, n := c.Finish, len(c.IDs)
+	return f != nil && f.ByID && f.Unsent == 0 && n > 0 && !x.req.IncludeStop && !x.detok.Keeps(c.IDs[n-1])
 }

@@ -29,6 +29,9 @@ func (x *exchange) submit() error {
 	if x.mailbox == nil {
 		x.mailbox = stream.New(1, x.req.MaxTokens, nil, &x.g.waiting)
 	}
+	if !x.abortable.ready(x.mailbox) {
+		return errAborted
+	}
 	x.forget()
 	attempt := x.mailbox.NextAttempt()
 	x.startOutput()

@@ -14,7 +14,7 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 	x.enter(trace.Encode)
 	if x.enc == nil {
 		x.enc = x.req.Encoder(api.AnswerOptions{
-			ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model, PromptIDs: x.ids,
+			ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model, PromptIDs: x.ids, Timing: x.timing,
 		})
 		x.out = x.enc.AppendStart(x.out, int(c.Choice))
 	}
@@ -24,7 +24,7 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 		text = nil
 	}
 	if x.req.Tokens {
-		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used]})
+		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used], Last: ended})
 	} else if len(text) > 0 {
 		x.out = x.enc.AppendText(x.out, int(c.Choice), text)
 	}
@@ -50,7 +50,7 @@ func (x *exchange) engineError(f *infer.Finish) error {
 	switch {
 	case f.Err != nil:
 		err = *f.Err
-	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength:
+	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength, f.Reason == infer.ReasonAbort && x.abortable.sent:
 		return nil
 	}
 	if err.Engine == "" {
@@ -71,8 +71,11 @@ func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
 	}
 	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
 	finish := api.Finish{Reason: x.answerReason(reason), Tokens: usage.CompletionTokens}
-	if i := x.detok.Stop(); i >= 0 {
-		finish.Stop = x.req.Stop[i]
+	if c.Finish != nil {
+		finish.StopID, finish.ByID = c.Finish.StopID, c.Finish.ByID
+	}
+	if x.detok != nil && x.detok.Stop() >= 0 {
+		finish.Stop = x.req.Stop[x.detok.Stop()]
 	}
 	x.out = x.enc.AppendFinish(x.out, int(c.Choice), finish)
 	x.out = x.enc.AppendEnd(x.out, usage)

@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/anthropic"
 	"weir/internal/api"
+	"weir/internal/generate"
 	"weir/internal/openai"
 	"weir/internal/responses"
 )
@@ -21,6 +22,7 @@ var endpoints = map[string]api.Endpoint{
 	"/detokenize":               openai.Detokenize,
 	"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
 	"/v1/detokenize":            openai.Detokenize,
+	generate.Path:               generate.New(generate.Options{}), // but see Gateway.endpointOf
 }
 
 // endpointOf gives the endpoint of a path. What weir does not know it can relay.
@@ -29,6 +31,14 @@ func endpointOf(path string) api.Endpoint {
 		return e
 	}
 	return openai.Other
+}
+
+// endpointOf is endpointOf with the gateway's own settings.
+func (g *Gateway) endpointOf(path string) api.Endpoint {
+	if path == generate.Path {
+		return g.generate
+	}
+	return endpointOf(path)
 }
 
 // tokenizes says whether an endpoint asks a tokenizer and no engine.

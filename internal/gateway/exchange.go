@@ -64,6 +64,7 @@ type exchange struct {
 	target     route.Target
 	tried      []*route.Engine
 	mailbox    *stream.Mailbox
+	abortable  abortable
 	generation engine.Generation
 	response   *engine.RelayResponse
 	pull       *pull           // moves the response
@@ -102,7 +103,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		g: g, w: w, r: r, conn: c,
 		rc:       http.NewResponseController(w),
-		endpoint: endpointOf(r.URL.Path),
+		endpoint: g.endpointOf(r.URL.Path),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,

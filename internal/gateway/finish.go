@@ -44,6 +44,7 @@ func (x *exchange) release() {
 	if x.holding != nil {
 		x.holding.Stop()
 	}
+	x.g.rids.leave(x)
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}
@@ -59,12 +60,12 @@ func (x *exchange) release() {
 // reports whether the connection must be broken.
 func (x *exchange) fail() (broken bool) {
 	if !x.committed {
-		if x.err.Code != infer.CodeCancelled {
+		if x.err.Code != infer.CodeCancelled || x.err == errAborted {
 			x.rec.Status = x.endpoint.Status(x.err)
 			x.extendDeadline(trace.Now())
 			x.rec.BytesOut += int64(writeError(x.w, x.endpoint, x.err))
 		}
-		return x.err.Code == infer.CodeCancelled
+		return x.err.Code == infer.CodeCancelled && x.err != errAborted
 	}
 	inside := x.pull != nil && x.pull.open // an event that is half sent
 	if x.carriesSSE && !inside && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {

@@ -44,6 +44,9 @@ func (x *exchange) gate() error {
 // findModel looks the model up in the fleet of this moment.
 func (x *exchange) findModel() error {
 	x.fleet = x.g.opts.Snapshot()
+	if err := x.chooseModel(); err != nil {
+		return err
+	}
 	model := x.fleet.Models[x.head.Model]
 	if model == nil {
 		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", x.head.Model, servedModels(x.fleet))
@@ -60,10 +63,37 @@ func (x *exchange) findModel() error {
 	if tokenizes(x.endpoint) {
 		return x.findTokenizer()
 	}
+	if x.endpoint == x.g.generate && x.relayed {
+		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, and sglang for a server of SGLang's (--engine sglang=URL)",
+			x.r.URL.Path, x.model.Kind)
+	}
 	if x.endpoint == openai.Other && !x.relayed {
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions, /v1/completions and /v1/messages",
 			x.r.URL.Path, x.model.Kind)
 	}
+	return nil
+}
+
+// chooseModel takes the only model that is served for that of a body that names
+// none.
+func (x *exchange) chooseModel() error {
+	if x.head.Model != "" {
+		return nil
+	}
+	var only *route.Model
+	for _, m := range x.fleet.Models {
+		if m.Kind == "" || m == only {
+			continue
+		}
+		if only != nil {
+			return infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(x.fleet))
+		}
+		only = m
+	}
+	if only == nil {
+		return infer.Errorf(infer.CodeUnavailable, "no engine has joined yet")
+	}
+	x.head.Model = only.Name
 	return nil
 }
 

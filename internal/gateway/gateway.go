@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"weir/internal/admit"
+	"weir/internal/api"
+	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
@@ -43,7 +45,9 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
 	Limits    admit.Limits
-	Pool      pool.Options
+	// Generate are the settings of /generate.
+	Generate generate.Options
+	Pool     pool.Options
 	// Batch is the one that the adapters of token engines were given; nil when
 	// they were given none.
 	Batch *Batch
@@ -110,14 +114,16 @@ func (o *Options) defaults() {
 // the streams that have left net/http; those of other requests belong to the
 // HTTP server.
 type Gateway struct {
-	opts    Options
-	gate    *admit.Gate
-	pool    *pool.Pool
-	prefix  *tokenizer.PrefixCache // nil: nothing is reused
-	ids     *requestIDs
-	started int64        // Unix seconds, the models' creation time
-	live    atomic.Int64 // requests between arrival and finish
-	waiting atomic.Int64 // mailboxes with output pending
+	opts     Options
+	gate     *admit.Gate
+	rids     rids // of requests that callers may abort by their own ids
+	generate api.Endpoint
+	pool     *pool.Pool
+	prefix   *tokenizer.PrefixCache // nil: nothing is reused
+	ids      *requestIDs
+	started  int64        // Unix seconds, the models' creation time
+	live     atomic.Int64 // requests between arrival and finish
+	waiting  atomic.Int64 // mailboxes with output pending
 
 	// Of streams that have left net/http.
 	outputs  *outputs
@@ -137,11 +143,12 @@ type Gateway struct {
 func New(opts Options) *Gateway {
 	opts.defaults()
 	g := &Gateway{
-		opts:    opts,
-		gate:    admit.NewGate(opts.Limits),
-		pool:    pool.New(opts.Pool),
-		ids:     newRequestIDs(),
-		started: time.Now().Unix(),
+		opts:     opts,
+		gate:     admit.NewGate(opts.Limits),
+		generate: generate.New(opts.Generate),
+		pool:     pool.New(opts.Pool),
+		ids:      newRequestIDs(),
+		started:  time.Now().Unix(),
 
 		returned: newReturnedConns(opts.BodyTimeout),
 		tidy:     newTidy(),
@@ -192,6 +199,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
+	g.handleNative(mux)
 	mux.HandleFunc("/", g.view(g.notFound))
 	return mux
 }

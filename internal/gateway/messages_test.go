@@ -140,3 +140,76 @@ func TestMessagesErrors(t *testing.T) {
 		b.wantRecord(c, "failed", "engine")
 	})
 }
+
+const (
+	messageBegin = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"a\",\"content\":[],\"usage\":{\"input_tokens\":3,\"output_tokens\":0}}}\n\n" +
+		"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"
+	messageWord = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n"
+	messageEnd  = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n" +
+		"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":4}}\n\n" +
+		"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+)
+
+// A relay passes the API's bytes as they are, both ways, and counts what they
+// say; count_tokens is the engine's to answer.
+func TestMessagesRelayed(t *testing.T) {
+	r := &relayEngine{name: "a"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		const body = `{"model":"relayed","x-own" : 1e999,"stream":true,"messages":[{"role":"user","content":[{"type":"image"}]}]}`
+		c := b.post(messagesPath, body, "anthropic-version", "2023-06-01", "x-api-key", "k")
+		f := r.forward(t, 1)
+		if string(f.req.Body) != body || f.req.Header.Get("X-Api-Key") != "k" || f.req.Header.Get("Anthropic-Version") != "2023-06-01" {
+			t.Errorf("the engine got %s, %v", f.req.Body, f.req.Header)
+		}
+		f.send(messageBegin, messageWord, messageEnd)
+		f.end()
+		if a := c.answer(); string(a.body) != messageBegin+messageWord+messageEnd || !a.whole {
+			t.Errorf("the client has %q, whole %v", a.body, a.whole)
+		}
+		if rec := b.wantRecord(c, "finished", ""); rec.Prompt != 3 || rec.Completion != 4 {
+			t.Errorf("record %+v", rec)
+		}
+		n := b.post(messagesPath+"/count_tokens", `{"model":"relayed","messages":7}`)
+		f = r.forward(t, 2)
+		if f.req.Path != messagesPath+"/count_tokens" {
+			t.Errorf("path %s", f.req.Path)
+		}
+		f.send("data: {}\n\n")
+		f.end()
+		if a := n.answer(); !a.whole || a.status != 200 {
+			t.Errorf("%d, %s", a.status, a.body)
+		}
+		b.wantRecord(n, "finished", "")
+	})
+}
+
+// A relayed stream that is cut, or does not add up, ends with an error event of
+// the dialect and a broken connection.
+func TestMessagesRelayBreaks(t *testing.T) {
+	for name, play := range map[string]func(f *forward){
+		"cut inside an event":       func(f *forward) { f.send(messageEnd[:30]); f.end() },
+		"without message_stop":      func(f *forward) { f.end() },
+		"broken":                    func(f *forward) { f.fail(true) },
+		"delta of another block":    func(f *forward) { f.send(strings.Replace(messageWord, `"index":0`, `"index":1`, 1)) },
+		"stopped without a reason":  func(f *forward) { f.send(messageEnd[strings.Index(messageEnd, "event: message_stop"):]) },
+		"not JSON behind good ones": func(f *forward) { f.send(messageWord[:0] + "event: ping\ndata: {\n\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &relayEngine{name: "a"}
+			inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+				c := b.post(messagesPath, `{"model":"relayed","stream":true,"messages":[]}`)
+				f := r.forward(t, 1)
+				f.send(messageBegin, messageWord)
+				play(f)
+				a := c.answer()
+				rest, ok := strings.CutPrefix(string(a.body), messageBegin+messageWord)
+				if !ok || a.whole || !a.closed || !strings.HasPrefix(rest, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",") || strings.Count(rest, "\n\n") != 1 {
+					t.Errorf("whole %v, closed %v: %q", a.whole, a.closed, rest)
+				}
+				if rec := b.record(c); rec.Outcome != "failed" {
+					t.Errorf("record %+v", rec)
+				}
+			})
+		})
+	}
+}

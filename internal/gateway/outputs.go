@@ -318,6 +318,7 @@ func (x *exchange) output(w *worker) (verdict, error) {
 	if x.ctx.Err() != nil {
 		return ended, x.gone()
 	}
+	x.abortIfAsked()
 	if !x.merge() {
 		if x.expired.Swap(false) {
 			if err := x.checkIdle(); err != nil {

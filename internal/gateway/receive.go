@@ -15,6 +15,7 @@ func (x *exchange) receive() error {
 	x.hold()
 	x.enter(trace.Engine)
 	for x.ctx.Err() == nil {
+		x.abortIfAsked()
 		if x.merge() {
 			return nil
 		}

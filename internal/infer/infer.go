@@ -116,6 +116,10 @@ type Finish struct {
 	// Unsent is how many ids the engine generated and counts beyond those it sent:
 	// a stop id that it keeps to itself.
 	Unsent int
+	// StopID is the id that ended it, where ByID says that the adapter knows it;
+	// of one that it sent too, the receiver can tell as well.
+	StopID uint32
+	ByID   bool
 	// Err is set with ReasonError.
 	Err *Error
 }

@@ -50,7 +50,7 @@ func checkRequest(t *testing.T, endpoint Endpoint, r *api.Request, body []byte) 
 	if r.Model != want["model"] {
 		t.Fatalf("model %q in %q", r.Model, body)
 	}
-	if r.MaxTokens < 0 || r.MinTokens < 0 || r.MaxTokens > 0 && r.MinTokens > r.MaxTokens || len(r.Stop) > maxStops || len(r.StopIDs) > maxStopIDs {
+	if r.MaxTokens < 0 || r.MinTokens < 0 || r.MaxTokens > 0 && r.MinTokens > r.MaxTokens || len(r.Stop) > api.MaxStops || len(r.StopIDs) > api.MaxStopIDs {
 		t.Fatalf("%+v", r)
 	}
 	if p := r.Sampling.Temperature; p != nil && (*p < 0 || *p > 2) {

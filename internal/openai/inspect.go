@@ -2,13 +2,10 @@ package openai
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"strconv"
 
 	"weir/internal/api"
 	"weir/internal/infer"
-	"weir/internal/sse"
 )
 
 // maxChoices bounds the choices of one answer that an Inspector keeps apart. A
@@ -32,7 +29,7 @@ const maxChoices = 1 << 16
 //   - Usage, where present, holds non-negative integers, and its total is the
 //     sum of prompt and completion.
 //
-// Every event is checked to be JSON, in one pass (checkJSON) that also notes
+// Every event is checked to be JSON, in one pass (api.CheckJSON) that also notes
 // whether the event could say more than "here is more text of a choice that is
 // still open". Only then is it read in full, which happens a few times a
 // stream. It could when
@@ -58,11 +55,9 @@ type Inspector struct {
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
 
-	walk    sse.Walker
-	done    bool
-	failed  bool
-	partial bool // an event passed unseen
-	events  int  // data events so far
+	walk   api.EventWalk
+	done   bool
+	failed bool
 
 	seen, finished choiceSet
 	usage          infer.Usage
@@ -96,7 +91,7 @@ func (in *Inspector) Done() bool { return in.done }
 // Whole implements api.Inspector. Where the number of choices is not known, only the
 // end marker shows it.
 func (in *Inspector) Whole() bool {
-	return in.done || in.known && !in.failed && !in.partial && in.complete() == nil
+	return in.done || in.known && !in.failed && !in.walk.Partial() && in.complete() == nil
 }
 
 // Failed says that the engine itself said that it failed, by an event with an
@@ -107,89 +102,28 @@ func (in *Inspector) Failed() bool { return in.failed }
 // it did not say.
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
-// Events looks at the next region of the stream. good is the length of its
-// front that is in order: all of it, or, with an *infer.Error of CodeIntegrity
-// that names the event and what is wrong with it, the whole events before that
-// one.
-//
-// A region ends with the end of an event, or inside one that is too large to
-// hold, which is then not judged; so is the rest of it in the regions after.
-func (in *Inspector) Events(region []byte) (good int, err error) {
-	at, _ := in.walk.Begin(region)
-	for at < len(region) {
-		next, err := in.line(region, at)
-		if next == 0 {
-			var b sse.Block
-			b, next = in.walk.Block(region, at)
-			err = in.judge(b)
-		}
-		if err != nil {
-			e := infer.Errorf(infer.CodeIntegrity,
-				"event %d of the engine's stream %s; the output ends here, send the request again", in.events, err)
-			if f, ok := errors.AsType[*flaw](err); ok {
-				e.Cause = f.reason
-			}
-			return at, e
-		}
-		at = next
-	}
-	return at, nil
-}
+// Events implements api.Inspector.
+func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
 
-// line judges the event at region[at:] if it is what nearly all are: a single
-// data line with an object and nothing around it. It gives the place after it,
-// and 0 when it is not such an event, of which nothing is noted then.
-func (in *Inspector) line(region []byte, at int) (next int, err error) {
-	const field = "data:"
-	if len(region)-at < len(field)+1 || string(region[at:at+len(field)]) != field {
-		return 0, nil
-	}
-	at += len(field)
-	if region[at] == ' ' {
-		at++
-	}
-	if at == len(region) || region[at] != '{' {
-		return 0, nil
-	}
-	end, n, ok := checkJSON(region, at)
-	if !ok || n.broken {
-		return 0, nil
-	}
-	switch rest := region[end:]; {
-	case len(rest) >= 2 && rest[0] == '\n' && rest[1] == '\n':
-		next = end + 2
-	case len(rest) >= 4 && string(rest[:4]) == "\r\n\r\n":
-		next = end + 4
-	default:
-		return 0, nil
-	}
-	in.events++
+// Next implements api.EventJudge.
+func (in *Inspector) Next() error {
 	if in.done {
-		return next, errAfterDone
+		return errAfterDone
 	}
-	return next, in.object(region[at:end], n)
+	return nil
 }
 
-// judge judges an event, whatever it is.
-func (in *Inspector) judge(b sse.Block) error {
-	switch {
-	case b.Cut:
-		in.partial = true
-		in.events++
-		return nil
-	case b.Lines == 0:
-		return nil
-	}
-	return in.event(b.Data, b.Lines)
+// Marker implements api.EventJudge.
+func (in *Inspector) Marker() error {
+	in.done = true
+	return in.complete()
 }
 
-var errAfterDone = flawf(flawAfterDone, "comes after [DONE]")
+var errAfterDone = api.Flawf(flawAfterDone, "comes after [DONE]")
 
 // What can be wrong with an event, as words for a metric's label.
 const (
 	flawAfterDone infer.Flaw = "after_done"          // an event after [DONE]
-	flawJSON      infer.Flaw = "not_json"            // data that is neither JSON nor [DONE]
-	flawShape     infer.Flaw = "shape"               // a value of another type than the API's
 	flawUnended   infer.Flaw = "no_finish_reason"    // [DONE] before a choice had one
 	flawChoice    infer.Flaw = "choice_range"        // a choice nobody asked for
 	flawLate      infer.Flaw = "output_after_finish" // output for a choice that has finished
@@ -197,71 +131,32 @@ const (
 	flawUsage     infer.Flaw = "usage"               // counts that do not add up
 )
 
-// flaw is what is wrong with an event: "event 3 of the engine's stream" goes
-// before the text.
-type flaw struct {
-	reason infer.Flaw
-	text   string
-}
-
-func (f *flaw) Error() string { return f.text }
-
-func flawf(reason infer.Flaw, format string, args ...any) error {
-	return &flaw{reason, fmt.Sprintf(format, args...)}
-}
-
-// event judges the data of one event, which came in so many lines.
-func (in *Inspector) event(data []byte, lines int) error {
-	in.events++
-	if in.done {
-		return errAfterDone
-	}
-	if len(data) == 0 {
-		return nil
-	}
-	if lines == 1 && string(data) == "[DONE]" {
-		in.done = true
-		return in.complete()
-	}
-	end, n, ok := checkJSON(data, 0)
-	if ok {
-		end = skipBlank(data, end, &n)
-	}
-	if !ok || end < len(data) {
-		return flawf(flawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
-	}
-	if api.KindOf(data) != '{' {
-		return flawf(flawShape, "is %s where an object belongs", api.Found(data))
-	}
-	return in.object(data, n)
-}
-
 // complete judges the moment of [DONE].
 func (in *Inspector) complete() error {
-	if in.failed || in.partial {
+	if in.failed || in.walk.Partial() {
 		return nil
 	}
 	if !in.known && in.seen.count == 0 {
-		return flawf(flawUnended, "is [DONE], but no choice has a finish_reason")
+		return api.Flawf(flawUnended, "is [DONE], but no choice has a finish_reason")
 	}
 	want := &in.seen
 	if in.known {
 		want = nil
 	}
 	if choice := in.finished.lacks(want, in.limit); choice >= 0 {
-		return flawf(flawUnended, "is [DONE], but choice %d has no finish_reason", choice)
+		return api.Flawf(flawUnended, "is [DONE], but choice %d has no finish_reason", choice)
 	}
 	return nil
 }
 
-// object judges an event that is an object.
-func (in *Inspector) object(data []byte, n notes) error {
-	if !n.telling {
+// Object implements api.EventJudge.
+func (in *Inspector) Object(data []byte, n api.Notes) error {
+	if !n.Telling {
 		switch {
-		case n.objects == 0:
+		case n.Objects == 0:
 			return nil
-		case n.objects == 1 && n.indexes <= 1 && n.index >= 0 && n.index < in.limit && !in.finished.has(n.index) &&
-			(in.known || in.seen.has(n.index)):
+		case n.Objects == 1 && n.Indexes <= 1 && n.Index >= 0 && n.Index < in.limit && !in.finished.has(n.Index) &&
+			(in.known || in.seen.has(n.Index)):
 			return nil
 		}
 	}
@@ -279,7 +174,7 @@ func (in *Inspector) read(data []byte) error {
 			case '[':
 				return api.EachItem(value, in.choice)
 			}
-			return flawf(flawShape, "has %s for choices", api.Found(value))
+			return api.Flawf(api.FlawShape, "has %s for choices", api.Found(value))
 		case "usage":
 			return in.takeUsage(value)
 		case "error":
@@ -294,7 +189,7 @@ func (in *Inspector) read(data []byte) error {
 // choice judges one choice of an event.
 func (in *Inspector) choice(_ int, raw []byte) error {
 	if api.KindOf(raw) != '{' {
-		return flawf(flawShape, "has %s for a choice", api.Found(raw))
+		return api.Flawf(api.FlawShape, "has %s for a choice", api.Found(raw))
 	}
 	var index uint64
 	var output, finish bool
@@ -304,18 +199,18 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 		case isNull:
 		case name == "index":
 			if index, err = strconv.ParseUint(string(value), 10, 62); err != nil {
-				return flawf(flawChoice, "has a choice whose index is no number of a choice")
+				return api.Flawf(flawChoice, "has a choice whose index is no number of a choice")
 			}
 		case name == "finish_reason":
 			if api.KindOf(value) != '"' {
-				return flawf(flawShape, "has %s for finish_reason", api.Found(value))
+				return api.Flawf(api.FlawShape, "has %s for finish_reason", api.Found(value))
 			}
 			finish = finish || filled(value)
 		case name == "text":
 			output = output || filled(value)
 		case name == "delta":
 			if api.KindOf(value) != '{' {
-				return flawf(flawShape, "has %s for delta", api.Found(value))
+				return api.Flawf(api.FlawShape, "has %s for delta", api.Found(value))
 			}
 			return api.EachMember(value, func(name string, value []byte) error {
 				switch name {
@@ -331,14 +226,14 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 		return err
 	}
 	if index >= uint64(in.limit) {
-		return flawf(flawChoice, "has choice %d of %d", index, in.limit)
+		return api.Flawf(flawChoice, "has choice %d of %d", index, in.limit)
 	}
 	i := int(index)
 	switch ended := in.finished.has(i); {
 	case ended && output:
-		return flawf(flawLate, "has output for choice %d after its finish_reason", i)
+		return api.Flawf(flawLate, "has output for choice %d after its finish_reason", i)
 	case ended && finish:
-		return flawf(flawTwice, "has a second finish_reason for choice %d", i)
+		return api.Flawf(flawTwice, "has a second finish_reason for choice %d", i)
 	case finish:
 		in.finished.add(i)
 	}
@@ -353,7 +248,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		return nil
 	case '{':
 	default:
-		return flawf(flawUsage, "has %s for usage", api.Found(raw))
+		return api.Flawf(flawUsage, "has %s for usage", api.Found(raw))
 	}
 	const absent = -1
 	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
@@ -381,7 +276,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		}
 		n, err := strconv.ParseUint(string(value), 10, 62)
 		if err != nil {
-			return flawf(flawUsage, "has a usage whose %s is no count", name)
+			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
 		}
 		*count = int(n)
 		return nil
@@ -390,7 +285,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		return err
 	}
 	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
-		return flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
+		return api.Flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
 	}
 	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
 	in.usage, in.hasUsage = u, true

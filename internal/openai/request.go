@@ -8,12 +8,6 @@ import (
 	"weir/internal/infer"
 )
 
-// Bounds of a request.
-const (
-	maxStops   = 16
-	maxStopIDs = 1024
-)
-
 // decoding is a request under way.
 type decoding struct {
 	api.Request
@@ -269,40 +263,12 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 	return api.CheckStrict("chat_template_kwargs", raw)
 }
 
-func takeStop(d *decoding, raw []byte) error {
-	switch api.KindOf(raw) {
-	case '"':
-		return d.addStop("stop", raw)
-	case '[':
-		return api.EachItem(raw, func(i int, item []byte) error {
-			if i == maxStops {
-				return infer.Invalid("stop", "stop may hold at most %d strings", maxStops)
-			}
-			return d.addStop(fmt.Sprintf("stop[%d]", i), item)
-		})
-	}
-	return api.WrongType("stop", "a string or an array of strings", raw)
-}
-
-func (d *decoding) addStop(path string, raw []byte) error {
-	s, err := api.StringOf(path, raw)
-	if err != nil {
-		return err
-	}
-	if s == "" {
-		return infer.Invalid(path, "%s is empty; every text would end at once", path)
-	}
-	d.Stop = append(d.Stop, s)
-	return nil
+func takeStop(d *decoding, raw []byte) (err error) {
+	d.Stop, err = api.StopsOf("stop", raw)
+	return err
 }
 
 func takeStopIDs(d *decoding, raw []byte) (err error) {
-	if api.KindOf(raw) != '[' {
-		return api.WrongType("stop_token_ids", "an array of token ids", raw)
-	}
-	d.StopIDs, err = api.IDsOf("stop_token_ids", raw)
-	if err == nil && len(d.StopIDs) > maxStopIDs {
-		return infer.Invalid("stop_token_ids", "stop_token_ids may hold at most %d ids, found %d", maxStopIDs, len(d.StopIDs))
-	}
+	d.StopIDs, err = api.StopIDsOf("stop_token_ids", raw)
 	return err
 }

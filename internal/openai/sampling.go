@@ -1,10 +1,7 @@
 package openai
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -34,41 +31,9 @@ func takeRepetitionPenalty(d *decoding, raw []byte) error {
 	return err
 }
 
-// maxBiases bounds the ids of a logit_bias.
-const maxBiases = 1024
-
-func takeLogitBias(d *decoding, raw []byte) error {
-	if api.KindOf(raw) != '{' {
-		return api.WrongType("logit_bias", "an object of token ids to numbers", raw)
-	}
-	if err := api.CheckStrict("logit_bias", raw); err != nil {
-		return err
-	}
-	var list []infer.Bias
-	err := api.EachMember(raw, func(name string, value []byte) error {
-		path := "logit_bias." + api.Clip(name, 32)
-		id, err := strconv.ParseUint(name, 10, 32)
-		if err != nil {
-			return infer.Invalid(path, "%s: %q is no token id", path, api.Clip(name, 32))
-		}
-		if len(list) == maxBiases {
-			return infer.Invalid("logit_bias", "logit_bias may name at most %d ids", maxBiases)
-		}
-		v, err := api.FloatOf(path, value, -100, 100, false)
-		list = append(list, infer.Bias{ID: uint32(id), Value: v})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(list, func(a, b infer.Bias) int { return cmp.Compare(a.ID, b.ID) })
-	for i := 1; i < len(list); i++ {
-		if list[i].ID == list[i-1].ID {
-			return infer.Invalid("logit_bias", "logit_bias names the id %d twice", list[i].ID)
-		}
-	}
-	d.Sampling.LogitBias = list
-	return nil
+func takeLogitBias(d *decoding, raw []byte) (err error) {
+	d.Sampling.LogitBias, err = api.BiasesOf("logit_bias", raw)
+	return err
 }
 
 // guide takes what the output must match, which may be said in one place only.
@@ -149,19 +114,9 @@ func (d *decoding) namedSchema(raw []byte) error {
 
 // schema takes a JSON schema, as itself or as its text.
 func (d *decoding) schema(path string, raw []byte) error {
-	text := string(raw)
-	switch api.KindOf(raw) {
-	case '{':
-	case '"':
-		var err error
-		if text, err = api.StringOf(path, raw); err != nil {
-			return err
-		}
-		if api.KindOf([]byte(text)) != '{' || api.CheckStrict(path, []byte(text)) != nil {
-			return infer.Invalid(path, "%s is a string that holds no JSON object; send the schema itself", path)
-		}
-	default:
-		return api.WrongType(path, "a JSON schema", raw)
+	text, err := api.SchemaOf(path, raw)
+	if err != nil {
+		return err
 	}
 	return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: text})
 }

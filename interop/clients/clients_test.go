@@ -1,8 +1,8 @@
 //go:build interop
 
-// Package clients runs the official OpenAI clients against the built binary:
-// what the scripts beside it check, they check through a client that nobody
-// here wrote, over real sockets.
+// Package clients runs the official OpenAI and Anthropic clients against the
+// built binary: what the scripts beside it check, they check through a client
+// that nobody here wrote, over real sockets.
 //
 //	go test -tags interop ./interop/clients/
 //
@@ -47,6 +47,10 @@ func TestOpenAIPython(t *testing.T) {
 
 func TestOpenAINode(t *testing.T) {
 	runSuite(t, getenv("WEIR_NODE", "node"), "openai_node.mjs")
+}
+
+func TestAnthropicPython(t *testing.T) {
+	runSuite(t, getenv("WEIR_PYTHON", "python3"), "anthropic_python.py")
 }
 
 func getenv(name, otherwise string) string {

@@ -1,4 +1,4 @@
-package openai
+package api
 
 import (
 	"encoding/binary"
@@ -6,29 +6,29 @@ import (
 )
 
 // maxCheckDepth bounds how deep objects and arrays of an engine's event may
-// nest. It is the one thing by which checkJSON is stricter than RFC 8259 as
+// nest. It is the one thing by which CheckJSON is stricter than RFC 8259 as
 // encoding/json reads it, which allows any depth.
 const maxCheckDepth = 512
 
-// notes are what checkJSON saw on its way that decides whether an event of a
+// Notes are what CheckJSON saw on its way that decides whether an event of a
 // stream of choices has to be read in full. They err on the side of yes.
-type notes struct {
-	// telling: some member is named finish_reason, error or usage and is not
+type Notes struct {
+	// Telling: some member is named finish_reason, error or usage and is not
 	// null, or "object" and its value begins like "error"; or a name is spelled
 	// with an escape, so that it might be any of these.
-	telling bool
-	// broken: there is a line end between two tokens. In a line of a stream
+	Telling bool
+	// Broken: there is a line end between two tokens. In a line of a stream
 	// that is the line's end, and not part of the JSON.
-	broken bool
-	// objects counts the objects inside an array inside the outermost object,
-	// which is where choices are, and indexes their members named index.
-	objects, indexes int
-	// index is the value of the last such member, or -1 when it is not a plain
+	Broken bool
+	// Objects counts the objects inside an array inside the outermost object,
+	// which is where choices are, and Indexes their members named index.
+	Objects, Indexes int
+	// Index is the value of the last such member, or -1 when it is not a plain
 	// number of at most six digits.
-	index int
+	Index int
 }
 
-// checkJSON says where the JSON value ends that stands at b[at:], after any
+// CheckJSON says where the JSON value ends that stands at b[at:], after any
 // white space, and what it saw in it. When there is no valid value, ok is false
 // and end is about where it goes wrong. What follows the value is not looked at.
 //
@@ -40,7 +40,7 @@ type notes struct {
 // This runs over every event of every relayed stream, so it passes over the
 // bytes once, eight at a time inside strings, and allocates nothing; decoders
 // that give tokens cost several times as much.
-func checkJSON(b []byte, at int) (end int, n notes, ok bool) {
+func CheckJSON(b []byte, at int) (end int, n Notes, ok bool) {
 	var (
 		arrays [maxCheckDepth / 64]uint64 // bit d-1: what is open at depth d is an array
 		depth  int
@@ -50,7 +50,7 @@ func checkJSON(b []byte, at int) (end int, n notes, ok bool) {
 		member []byte // name of the member under way
 	)
 value:
-	if i = skipBlank(b, i, &n); i == len(b) {
+	if i = SkipBlank(b, i, &n); i == len(b) {
 		return i, n, false
 	}
 	switch c := b[i]; {
@@ -66,9 +66,9 @@ value:
 		arrays[depth>>6] &^= 1 << (depth & 63)
 		depth++
 		if depth == 3 {
-			n.objects++
+			n.Objects++
 		}
-		if i = skipBlank(b, i+1, &n); i < len(b) && b[i] == '}' {
+		if i = SkipBlank(b, i+1, &n); i < len(b) && b[i] == '}' {
 			goto closed
 		}
 		goto name
@@ -78,7 +78,7 @@ value:
 		}
 		arrays[depth>>6] |= 1 << (depth & 63)
 		depth++
-		if i = skipBlank(b, i+1, &n); i < len(b) && b[i] == ']' {
+		if i = SkipBlank(b, i+1, &n); i < len(b) && b[i] == ']' {
 			goto closed
 		}
 		goto value
@@ -97,19 +97,19 @@ name:
 		return i, n, false
 	}
 	if !plain {
-		n.telling = true
+		n.Telling = true
 	}
 	member = b[start : i-1]
 	if i < len(b) && b[i] == ':' {
 		i++
-	} else if i = skipBlank(b, i, &n); i < len(b) && b[i] == ':' {
+	} else if i = SkipBlank(b, i, &n); i < len(b) && b[i] == ':' {
 		i++
 	} else {
 		return i, n, false
 	}
 	switch len(member) {
 	case len("index"), len("object"), len("finish_reason"):
-		i = skipBlank(b, i, &n)
+		i = SkipBlank(b, i, &n)
 		n.member(member, b[i:], depth)
 	}
 	goto value
@@ -121,7 +121,7 @@ after:
 		return i, n, true
 	}
 	if i < len(b) && b[i] <= ' ' {
-		i = skipBlank(b, i, &n)
+		i = SkipBlank(b, i, &n)
 	}
 	if i == len(b) {
 		return i, n, false
@@ -132,7 +132,7 @@ after:
 		i++
 		goto value
 	case c == ',':
-		i = skipBlank(b, i+1, &n)
+		i = SkipBlank(b, i+1, &n)
 		goto name
 	case c == ']' && array, c == '}' && !array:
 		goto closed
@@ -141,21 +141,21 @@ after:
 }
 
 // member takes note of a member of an object; value begins with its value.
-func (n *notes) member(name, value []byte, depth int) {
+func (n *Notes) member(name, value []byte, depth int) {
 	isNull := len(value) > 0 && value[0] == 'n'
 	switch string(name) {
 	case "index":
 		if depth == 3 {
-			n.indexes++
-			n.index = smallNumber(value)
+			n.Indexes++
+			n.Index = smallNumber(value)
 		}
 	case "error", "usage", "finish_reason":
 		if !isNull {
-			n.telling = true
+			n.Telling = true
 		}
 	case "object":
 		if len(value) > 1 && value[0] == '"' && (value[1] == 'e' || value[1] == '\\') {
-			n.telling = true
+			n.Telling = true
 		}
 	}
 }
@@ -176,13 +176,13 @@ func smallNumber(b []byte) int {
 	return -1
 }
 
-// skipBlank gives the place of the next byte that is not white space.
-func skipBlank(b []byte, i int, n *notes) int {
+// SkipBlank gives the place of the next byte that is not white space.
+func SkipBlank(b []byte, i int, n *Notes) int {
 	for ; i < len(b) && b[i] <= ' '; i++ {
 		switch b[i] {
 		case ' ', '\t':
 		case '\n', '\r':
-			n.broken = true
+			n.Broken = true
 		default:
 			return i
 		}

@@ -1,4 +1,4 @@
-package openai
+package api
 
 import (
 	"encoding/json"
@@ -25,8 +25,8 @@ var jsonCases = []string{
 
 // wholeJSON says whether b is one JSON value and nothing else.
 func wholeJSON(b []byte) bool {
-	end, _, ok := checkJSON(b, 0)
-	return ok && skipBlank(b, end, new(notes)) == len(b)
+	end, _, ok := CheckJSON(b, 0)
+	return ok && SkipBlank(b, end, new(Notes)) == len(b)
 }
 
 // depthOf gives how deep valid JSON nests.
@@ -96,32 +96,32 @@ func TestCheckJSONDepth(t *testing.T) {
 }
 
 func TestCheckJSONNotes(t *testing.T) {
-	for text, want := range map[string]notes{
-		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`:              {objects: 1, indexes: 1},
-		`{"choices":[{"index":3 ,"finish_reason" : null},{"index":12}],"usage":null}`:         {objects: 2, indexes: 2, index: 12},
-		`{"choices":[{"index":0,"finish_reason":"stop"}]}`:                                    {objects: 1, indexes: 1, telling: true},
-		`{"choices":[{"index":0,"finish_reason" :  "stop"}]}`:                                 {objects: 1, indexes: 1, telling: true},
-		`{"choices":[{"index":0,"finish\u005freason":null}]}`:                                 {objects: 1, indexes: 1, telling: true},
-		`{"choices":[{"index":0,"finish\u005freason":"stop"}]}`:                               {objects: 1, indexes: 1, telling: true},
-		`{"choices":[{"delta":{"tool_calls":[{"index":7}]},"index":1,"finish_reason":null}]}`: {objects: 1, indexes: 1, index: 1},
-		`{"choices":[{"index":-1}]}`:                                                          {objects: 1, indexes: 1, index: -1},
-		`{"choices":[{"index":1.0}]}`:                                                         {objects: 1, indexes: 1, index: -1},
-		`{"choices":[{"index":1e3}]}`:                                                         {objects: 1, indexes: 1, index: -1},
-		`{"choices":[{"index":null}]}`:                                                        {objects: 1, indexes: 1, index: -1},
-		`{"choices":[{"index":9999999}]}`:                                                     {objects: 1, indexes: 1, index: -1},
-		`{"error":{}}`:                                                                        {telling: true},
+	for text, want := range map[string]Notes{
+		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`:              {Objects: 1, Indexes: 1},
+		`{"choices":[{"index":3 ,"finish_reason" : null},{"index":12}],"usage":null}`:         {Objects: 2, Indexes: 2, Index: 12},
+		`{"choices":[{"index":0,"finish_reason":"stop"}]}`:                                    {Objects: 1, Indexes: 1, Telling: true},
+		`{"choices":[{"index":0,"finish_reason" :  "stop"}]}`:                                 {Objects: 1, Indexes: 1, Telling: true},
+		`{"choices":[{"index":0,"finish\u005freason":null}]}`:                                 {Objects: 1, Indexes: 1, Telling: true},
+		`{"choices":[{"index":0,"finish\u005freason":"stop"}]}`:                               {Objects: 1, Indexes: 1, Telling: true},
+		`{"choices":[{"delta":{"tool_calls":[{"index":7}]},"index":1,"finish_reason":null}]}`: {Objects: 1, Indexes: 1, Index: 1},
+		`{"choices":[{"index":-1}]}`:                                                          {Objects: 1, Indexes: 1, Index: -1},
+		`{"choices":[{"index":1.0}]}`:                                                         {Objects: 1, Indexes: 1, Index: -1},
+		`{"choices":[{"index":1e3}]}`:                                                         {Objects: 1, Indexes: 1, Index: -1},
+		`{"choices":[{"index":null}]}`:                                                        {Objects: 1, Indexes: 1, Index: -1},
+		`{"choices":[{"index":9999999}]}`:                                                     {Objects: 1, Indexes: 1, Index: -1},
+		`{"error":{}}`:                                                                        {Telling: true},
 		`{"error":null}`:                                                                      {},
-		`{"usage":{"prompt_tokens":1}}`:                                                       {telling: true},
-		`{"object":"error"}`:                                                                  {telling: true},
-		`{"object":"\u0065rror"}`:                                                             {telling: true},
+		`{"usage":{"prompt_tokens":1}}`:                                                       {Telling: true},
+		`{"object":"error"}`:                                                                  {Telling: true},
+		`{"object":"\u0065rror"}`:                                                             {Telling: true},
 		`{"object":"chat.completion.chunk"}`:                                                  {},
 		`{"text":"\"finish_reason\":\"x\""}`:                                                  {},
 		`{"text":"error","b":["usage","err"]}`:                                                {},
-		"{\"a\":\n1}":                                                                         {broken: true},
-		"{\"a\":1\r}":                                                                         {broken: true},
-		"{\"a\":[\n]}":                                                                        {broken: true},
+		"{\"a\":\n1}":                                                                         {Broken: true},
+		"{\"a\":1\r}":                                                                         {Broken: true},
+		"{\"a\":[\n]}":                                                                        {Broken: true},
 	} {
-		end, got, ok := checkJSON([]byte(text), 0)
+		end, got, ok := CheckJSON([]byte(text), 0)
 		if !ok || end != len(text) || got != want {
 			t.Errorf("%s: %+v, %v, ends at %d of %d; want %+v", text, got, ok, end, len(text), want)
 		}
@@ -136,13 +136,13 @@ func TestCheckJSONEnd(t *testing.T) {
 			if strings.HasPrefix(text, "-") && after == "x" {
 				continue
 			}
-			end, _, ok := checkJSON([]byte("data: "+text+after), 6)
+			end, _, ok := CheckJSON([]byte("data: "+text+after), 6)
 			if !ok || end != 6+len(text) {
 				t.Errorf("%q before %q: ends at %d, %v", text, after, end, ok)
 			}
 		}
 	}
-	if end, _, ok := checkJSON([]byte(`{"a":1,"b":!}`), 0); ok || end != 11 {
+	if end, _, ok := CheckJSON([]byte(`{"a":1,"b":!}`), 0); ok || end != 11 {
 		t.Errorf("mistake at %d, %v", end, ok)
 	}
 }
@@ -151,11 +151,11 @@ func FuzzCheckJSON(f *testing.F) {
 	for _, text := range jsonCases {
 		f.Add([]byte(text))
 	}
-	f.Add([]byte(tokenEvent))
+	f.Add([]byte(`{"id":"chatcmpl-0","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		compareJSON(t, b)
-		end, n, _ := checkJSON(b, 0)
-		if end < 0 || n.indexes < 0 || fmt.Sprint(n) == "" {
+		end, n, _ := CheckJSON(b, 0)
+		if end < 0 || n.Indexes < 0 || fmt.Sprint(n) == "" {
 			t.Fatalf("%q: %d %+v", b, end, n)
 		}
 	})

@@ -1,0 +1,155 @@
+package sglang
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"weir/internal/api"
+	"weir/internal/generate"
+	"weir/internal/infer"
+	"weir/internal/sse"
+)
+
+// What this adapter asks is what the gateway's own /generate reads: the two
+// chain, and nothing of a request is lost between them.
+func TestRequestsChain(t *testing.T) {
+	endpoint := generate.New(generate.Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		float := func(low, high float64) *float64 {
+			if v := rapid.Float64Range(low, high).Draw(t, "number"); rapid.Bool().Draw(t, "given") {
+				return &v
+			}
+			return nil
+		}
+		r := &infer.Request{
+			ID: "0123456789abcdef", Model: "m", Prompt: rapid.SliceOfN(rapid.Uint32(), 1, 50).Draw(t, "prompt"),
+			MaxTokens: rapid.IntRange(1, 1<<20).Draw(t, "max"), IgnoreEOS: rapid.Bool().Draw(t, "ignore"),
+			Sampling: infer.Sampling{
+				Temperature: float(0, 10), TopP: float(0.001, 1), MinP: float(0, 1), PresencePenalty: float(-2, 2),
+				FrequencyPenalty: float(-2, 2), RepetitionPenalty: float(0.01, 2),
+			},
+		}
+		r.MinTokens = rapid.IntRange(0, r.MaxTokens).Draw(t, "min")
+		if ids := rapid.SliceOfN(rapid.Uint32(), 0, 5).Draw(t, "stops"); len(ids) > 0 {
+			r.StopIDs = ids
+		}
+		if rapid.Bool().Draw(t, "seeded") {
+			seed := rapid.Int64().Draw(t, "seed")
+			r.Sampling.Seed = &seed
+		}
+		if rapid.Bool().Draw(t, "top_k") {
+			k := rapid.SampledFrom([]int{-1, 1, 50, 1 << 30}).Draw(t, "k")
+			r.Sampling.TopK = &k
+		}
+		for _, id := range rapid.SliceOfNDistinct(rapid.Uint32Range(0, 1<<20), 0, 4, rapid.ID).Draw(t, "biased") {
+			r.Sampling.LogitBias = append(r.Sampling.LogitBias, infer.Bias{ID: id, Value: rapid.Float64Range(-100, 100).Draw(t, "bias")})
+		}
+		slices.SortFunc(r.Sampling.LogitBias, func(a, b infer.Bias) int { return int(a.ID) - int(b.ID) })
+		switch rapid.IntRange(0, 4).Draw(t, "guide") {
+		case 1:
+			r.Guide = &infer.Guide{Kind: infer.GuideJSONSchema, Text: `{"type":"object","title":"\"é\n"}`}
+		case 2:
+			r.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: `a\d+"`}
+		case 3:
+			r.Guide = &infer.Guide{Kind: infer.GuideGrammar, Text: "root ::= \"x\""}
+		case 4:
+			r.Guide = &infer.Guide{Kind: infer.GuideStructuralTag, Text: `{"structures":[]}`}
+		}
+		body, bad := appendRequest(nil, r, false)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		h, err := endpoint.ParseHead(body)
+		if err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		got, err := endpoint.Request(h, "weir", infer.CarriesAll)
+		if err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		back := &infer.Request{
+			ID: h.RequestID, Model: "m", Prompt: got.PromptIDs, MaxTokens: got.MaxTokens, MinTokens: got.MinTokens, IgnoreEOS: got.IgnoreEOS,
+			StopIDs: got.StopIDs, Sampling: got.Sampling, Guide: got.Guide,
+		}
+		if diff := cmp.Diff(r, back); diff != "" {
+			t.Fatalf("%s\n%s", body, diff)
+		}
+		if !got.Stream {
+			t.Fatalf("not streamed: %s", body)
+		}
+	})
+}
+
+// What the gateway's own /generate answers, in either form and however it
+// merges, this adapter takes in exactly, stop ids and failures included.
+func TestAnswersChain(t *testing.T) {
+	endpoint := generate.New(generate.Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		deltas := rapid.SliceOfN(rapid.SliceOfN(rapid.Uint32(), 1, 9), 1, 40).Draw(t, "deltas")
+		said := rapid.SampledFrom([]form{unknownForm, cumulative, incremental}).Draw(t, "known form")
+		streams := said == incremental || said == unknownForm && rapid.Bool().Draw(t, "incremental")
+		fails, stopped := rapid.Bool().Draw(t, "fails"), rapid.Bool().Draw(t, "stopped by an id")
+		h, err := endpoint.ParseHead(fmt.Appendf(nil, `{"input_ids":[1],"stream":true,"incremental_streaming_output":%v}`, streams))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := endpoint.Request(h, "weir", infer.CarriesAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enc := req.Encoder(api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
+		out := enc.AppendStart(nil, 0)
+		var want []uint32
+		for _, ids := range deltas {
+			want = append(want, ids...)
+			out = enc.AppendTokens(out, 0, []byte("\u2028 \"output_ids\":[ ],\"meta_info\":"), api.Tokens{IDs: ids})
+		}
+		count := len(want)
+		if fails {
+			out = enc.AppendError(out, &infer.Error{Code: infer.CodeOverloaded, Message: "no"})
+		} else {
+			f := api.Finish{Reason: infer.ReasonStop, ByID: stopped, StopID: 99}
+			if stopped {
+				count++
+			}
+			f.Tokens = count
+			out = enc.AppendEnd(enc.AppendFinish(out, 0, f), infer.Usage{CachedTokens: -1})
+		}
+		var got []uint32
+		var events sse.Parser
+		events.Feed(out)
+		s, tally, finish := newScanner(), tally{form: said}, ""
+		for ev, ok := events.Next(); ok; ev, ok = events.Next() {
+			if string(ev.Data) == sse.DoneMarker {
+				finish += " done"
+				continue
+			}
+			var e event
+			if err := s.scan(ev.Data, &e); err != nil {
+				t.Fatalf("%v: %s", err, ev.Data)
+			}
+			fresh, unsent, err := tally.take(s, &e)
+			if err != nil {
+				t.Fatalf("%v: %s", err, ev.Data)
+			}
+			ids, err := tally.read(s, &e, fresh)
+			if err != nil {
+				t.Fatalf("%v: %s", err, ev.Data)
+			}
+			got = append(got, ids...)
+			if e.finish != "" {
+				finish += e.finish
+				if e.finish == "stop" && tally.have+unsent != count {
+					t.Fatalf("%d ids and %d unsent of %d", tally.have, unsent, count)
+				}
+			}
+		}
+		if !slices.Equal(got, want) || fails != (finish == "abort") || !fails && finish != "stop done" {
+			t.Fatalf("%v and %q, want %v", got, finish, want)
+		}
+	})
+}

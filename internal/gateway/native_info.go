@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"weir/internal/generate"
+	"weir/internal/infer"
+	"weir/internal/route"
+)
+
+// handleNative serves what clients and routers of SGLang's ask of a server beside
+// /generate.
+func (g *Gateway) handleNative(mux *http.ServeMux) {
+	mux.HandleFunc(generate.Path, g.handle)
+	mux.HandleFunc("POST /abort_request", g.view(g.abortRequest))
+	for _, prefix := range []string{"GET /", "GET /get_"} {
+		mux.HandleFunc(prefix+"model_info", g.view(g.modelInfoOf))
+		mux.HandleFunc(prefix+"server_info", g.view(g.serverInfo))
+	}
+	mux.HandleFunc("GET /v1/loads", g.view(g.loads))
+	mux.HandleFunc("GET /health", g.view(g.health))
+	mux.HandleFunc("GET /health_generate", g.view(g.health))
+}
+
+// software is what a client is told that it speaks to.
+const software = "weir"
+
+// served gives the models that engines have joined for, each once.
+func served(snap *route.Snapshot) (models []*route.Model) {
+	for _, name := range snap.Names() {
+		if m := snap.Models[name]; m.Kind != "" && m.Name == name { // no alias
+			models = append(models, m)
+		}
+	}
+	return models
+}
+
+// modelInfoOf answers GET /model_info, of the model named by the query or else of
+// the only one.
+func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
+	snap := g.opts.Snapshot()
+	name := r.URL.Query().Get("model")
+	if models := served(snap); name == "" && len(models) == 1 {
+		name = models[0].Name
+	} else if m := snap.Models[name]; m == nil || m.Kind == "" {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
+		if name == "" {
+			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap))
+		}
+		e.Param = "model"
+		writeError(w, g.generate, e)
+		return
+	}
+	writeInfo(g, w, generate.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
+}
+
+func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
+	snap := g.opts.Snapshot()
+	info := generate.ServerInfo{
+		Version: software, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
+		DPSize: max(1, len(snap.Engines)), InternalStates: []generate.EngineState{}, Models: []string{},
+	}
+	models := served(snap)
+	for _, m := range models {
+		info.Models = append(info.Models, m.Name)
+	}
+	if len(models) == 1 {
+		info.ModelPath, info.ServedModelName = models[0].Name, models[0].Name
+		info.ContextLength = g.modelInfo(models[0].Name, models[0]).MaxModelLen
+	}
+	for _, e := range snap.Engines {
+		info.InternalStates = append(info.InternalStates, generate.EngineState{Engine: e.Name, Kind: e.Kind, Software: e.Facts.Software, Ready: e.Ready})
+		info.MaxRunning += e.Facts.MaxRunning
+	}
+	writeInfo(g, w, info)
+}
+
+func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request) {
+	list := generate.Loads{Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: software, Loads: []generate.Load{}}
+	for i, e := range g.opts.Snapshot().Engines {
+		if e.Load == nil {
+			continue
+		}
+		if l, ok := e.Load(); ok {
+			list.Loads = append(list.Loads, generate.Load{DPRank: i, Engine: e.Name, Running: l.Running, Waiting: l.Waiting,
+				MaxRunning: e.Facts.MaxRunning, TokenUsage: max(0, l.KVUsage)})
+		}
+	}
+	writeInfo(g, w, list)
+}
+
+// health says whether any engine is ready. No engine is asked: a health check
+// that generates is load.
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	for _, e := range g.opts.Snapshot().Engines {
+		if e.Ready {
+			w.WriteHeader(http.StatusOK)
+			return
+		}
+	}
+	writeError(w, g.generate, infer.Errorf(infer.CodeUnavailable, "no engine is ready"))
+}
+
+func writeInfo[T generate.ModelInfo | generate.ServerInfo | generate.Loads](g *Gateway, w http.ResponseWriter, info T) {
+	body, err := generate.Marshal(info)
+	if err != nil {
+		writeError(w, g.generate, infer.AsError(err))
+		return
+	}
+	writeJSON(w, body)
+}
+
+// maxAbort bounds the body of /abort_request in bytes.
+const maxAbort = 16 << 10
+
+// abortRequest aborts the requests to /generate that were given an id. As at
+// SGLang it says nothing of how many there were: they may have ended by
+// themselves just now.
+func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout)) // as in readBody
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAbort))
+	if err != nil {
+		writeError(w, g.generate, infer.Errorf(infer.CodeInvalid, "the body cannot be read, or is larger than %d bytes", maxAbort))
+		return
+	}
+	a, err := generate.ParseAbort(body)
+	if err != nil {
+		writeError(w, g.generate, infer.AsError(err))
+		return
+	}
+	g.rids.abort(a.RID)
+}

@@ -1,0 +1,177 @@
+package generate
+
+import (
+	"slices"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// FieldInfo describes a field of a request body.
+type FieldInfo struct {
+	// Name is the field's path: "rid", "sampling_params.stop".
+	Name      string
+	Treatment api.Treatment
+	// Defaults are the JSON values besides null that a refused field may have,
+	// because they ask for what happens anyway. They are in canonical JSON.
+	Defaults []string
+	// Accepts says what a carried field may be.
+	Accepts string
+	// Needs is what an engine's wire must carry for the field to be carried;
+	// otherwise it is refused like others.
+	Needs infer.Carries
+}
+
+// field is a field; take decodes it when it is carried and not null.
+type field struct {
+	FieldInfo
+	take func(d *decoding, path string, raw []byte) error
+}
+
+// Fields lists every field that weir knows by name, in a fixed order. Any other
+// is refused.
+func Fields() []FieldInfo {
+	var out []FieldInfo
+	for _, f := range fields {
+		out = append(out, f.FieldInfo)
+	}
+	for _, f := range sampling {
+		f.Name = samplingPath + f.Name
+		out = append(out, f.FieldInfo)
+	}
+	for i := range out {
+		out[i].Defaults = slices.Clone(out[i].Defaults)
+	}
+	return out
+}
+
+// samplingPath comes before the name of a sampling parameter.
+const samplingPath = "sampling_params."
+
+func carry(name, accepts string, take func(*decoding, string, []byte) error) field {
+	return field{FieldInfo{Name: name, Accepts: accepts}, take}
+}
+
+func carryBy(needs infer.Carries, name, accepts string, take func(*decoding, string, []byte) error, defaults ...string) field {
+	f := carry(name, accepts, take)
+	f.Needs, f.Defaults = needs, defaults
+	return f
+}
+
+func refuse(name string, defaults ...string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Refused, Defaults: defaults}}
+}
+
+func ignore(name string) field {
+	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Ignored}}
+}
+
+// fields are the top-level fields.
+var fields = []field{
+	carry("model", "a string; may be left out where one model is served", nothing),
+	carry("stream", "a boolean", nothing),
+	carry("text", "a string that is not empty, or an array with one; not together with input_ids", takeText),
+	carry("input_ids", "an array of token ids that is not empty, or an array with one such array", takeInputIDs),
+	carry("sampling_params", "an object, or an array with one", nothing),
+	carry("rid", "a string of up to 256 bytes, not empty, or an array with one", nothing),
+	carry("return_prompt_token_ids", "a boolean; prompt_token_ids comes with the answer, in a stream with its first event", takePromptIDs),
+	carry("incremental_streaming_output", "a boolean: whether an event of a stream holds what is new, and not all so far. At SGLang a setting of the server", takeIncremental),
+	carry("skip_tokenizer_init", "a boolean: whether the answer has no text. At SGLang a setting of the server", takeNoText),
+
+	refuse("return_logprob", "false", "[false]"),
+	ignore("logprob_start_len"), // these say more of return_logprob
+	ignore("top_logprobs_num"),
+	ignore("token_ids_logprob"),
+	ignore("return_text_in_logprobs"),
+	refuse("return_flat_raw_top_logprobs", "false"),
+	refuse("return_flat_raw_top_logprobs_b64", "false"),
+	refuse("return_hidden_states", "false", "[false]"),
+	refuse("return_routed_experts", "false"),
+	refuse("return_indexer_topk", "false"),
+	refuse("return_sampling_mask", "false"),
+	refuse("return_entropy", "false"),
+	refuse("input_embeds", "[]"),
+	refuse("image_data", "[]"),
+	refuse("video_data", "[]"),
+	refuse("audio_data", "[]"),
+	refuse("modalities", "[]"),
+	refuse("mm_hashes", "[]"),
+	refuse("mm_content_hashes", "[]"),
+	refuse("lora_path", `""`, "[]", "[null]"),
+	refuse("lora_id", `""`, "[]", "[null]"),
+	refuse("session_params", "{}"),
+	refuse("session_id"),
+	refuse("custom_logit_processor"),
+	refuse("bootstrap_host"),
+	refuse("bootstrap_port"),
+	refuse("bootstrap_room"),
+	refuse("bootstrap_pair_key"),
+	refuse("decode_tp_size"),
+	refuse("routed_dp_rank"),
+	refuse("data_parallel_rank"),
+	refuse("disagg_prefill_dp_rank"),
+	refuse("priority", "0"),
+	refuse("extra_key"),
+	refuse("cache_salt"),
+	refuse("require_reasoning", "false"),
+	refuse("max_thinking_tokens"),
+	refuse("background", "false"),
+
+	ignore("conversation_id"),
+	ignore("routing_key"),
+	ignore("no_logs"),
+	ignore("log_metrics"),
+	ignore("custom_labels"),
+	ignore("received_time"),
+	ignore("external_trace_header"),
+}
+
+// sampling are the fields of sampling_params. What a caller leaves out is the
+// engine's default.
+var sampling = []field{
+	carry("max_new_tokens", "an integer from 0, 128 unless given; with 0 the engine reads the prompt and nothing comes of it", takeMaxTokens),
+	carry("min_new_tokens", "an integer from 0, at most max_new_tokens", takeMinTokens),
+	carry("temperature", "a number from 0", takeTemperature),
+	carry("top_p", "a number above 0, at most 1", takeTopP),
+	carry("top_k", "an integer from 1, or -1 for no limit", takeTopK),
+	carryBy(infer.CarriesMinP, "min_p", "a number from 0 to 1", takeMinP, "0"),
+	carryBy(infer.CarriesPenalties, "frequency_penalty", "a number from -2 to 2", takeFrequencyPenalty, "0"),
+	carryBy(infer.CarriesPenalties, "presence_penalty", "a number from -2 to 2", takePresencePenalty, "0"),
+	carryBy(infer.CarriesRepetitionPenalty, "repetition_penalty", "a number above 0, at most 2", takeRepetitionPenalty, "1"),
+	carryBy(infer.CarriesLogitBias, "logit_bias", "an object of token ids to numbers from -100 to 100", takeLogitBias, "{}"),
+	carry("sampling_seed", "a 64-bit integer", takeSeed),
+	carry("stop", "a string, or an array of up to 16 strings, none empty", takeStop),
+	carry("stop_token_ids", "an array of up to 1024 token ids", takeStopIDs),
+	carry("no_stop_trim", "a boolean: whether what stopped the answer is part of it", takeNoStopTrim),
+	carry("ignore_eos", "a boolean", takeIgnoreEOS),
+	carry("skip_special_tokens", "a boolean, true unless given: whether text leaves special tokens out", takeSkipSpecial),
+	carry("stream_interval", "an integer from 1: an event of a stream comes when so many ids are new", takeStreamInterval),
+	carryBy(infer.CarriesJSONSchema, "json_schema", "a JSON schema, as a string or an object", takeJSONSchema),
+	carryBy(infer.CarriesRegex, "regex", "a regular expression", takeRegex),
+	carryBy(infer.CarriesGrammar, "ebnf", "a grammar", takeEBNF),
+	carryBy(infer.CarriesStructuralTag, "structural_tag", "a JSON object as a string", takeStructuralTag),
+
+	refuse("n", "1"),
+	refuse("stop_regex", "[]", `""`),
+	refuse("beam_width", "1"),
+	refuse("spaces_between_special_tokens", "true"),
+	refuse("custom_params", "{}"),
+	refuse("max_thinking_tokens"),
+	refuse("thinking_budget"),
+	refuse("is_reasoning", "false"),
+	refuse("return_sampling_mask", "false"),
+}
+
+// namesOf gives the names of a list's fields, each with its position there.
+func namesOf(list []field) api.Names {
+	var words []string
+	for i := range list {
+		words = append(words, list[i].Name)
+	}
+	return api.NewNames(words...)
+}
+
+var (
+	fieldNames    = namesOf(fields)
+	samplingNames = namesOf(sampling)
+)

@@ -1,0 +1,424 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// Path is the endpoint's.
+const Path = "/generate"
+
+// defaultMaxTokens is SGLang's bound where a caller gives none.
+const defaultMaxTokens = 128
+
+// Bounds of a request.
+const (
+	maxRID        = 256
+	maxSamplings  = 1 << 20 // ids between two events
+	greatestFloat = math.MaxFloat32
+)
+
+// endpoint is the API's one path.
+type endpoint struct{ Options }
+
+// String implements api.Endpoint.
+func (*endpoint) String() string { return Path }
+
+// ParseHead implements api.Endpoint. A body need not name its model.
+func (*endpoint) ParseHead(body []byte) (*api.Head, error) {
+	return api.ParseHead(body, fieldNames, func(h *api.Head, name string, value []byte) (err error) {
+		if api.KindOf(value) == 'n' {
+			return nil
+		}
+		switch name {
+		case "stream":
+			h.Stream, err = api.BoolOf(name, value)
+		case "rid":
+			h.RequestID, err = ridOf(value)
+		}
+		return err
+	})
+}
+
+// ridOf reads the caller's own id.
+func ridOf(raw []byte) (string, error) {
+	raw, path, err := only("rid", raw)
+	if err != nil || api.KindOf(raw) == 'n' {
+		return "", err
+	}
+	rid, err := api.StringOf(path, raw)
+	switch {
+	case err != nil:
+		return "", err
+	case rid == "":
+		return "", infer.Invalid(path, "%s is empty; leave it out", path)
+	case len(rid) > maxRID:
+		return "", infer.Invalid(path, "%s has %d bytes; it may have %d", path, len(rid), maxRID)
+	}
+	return rid, nil
+}
+
+// only gives the item of an array that has one, and anything else as it is:
+// a field of a batch has an item for each prompt.
+func only(path string, raw []byte) (item []byte, itemPath string, err error) {
+	if api.KindOf(raw) != '[' {
+		return raw, path, nil
+	}
+	n := 0
+	err = api.EachItem(raw, func(_ int, v []byte) error {
+		if n++; n == 1 {
+			item = v
+		}
+		return nil
+	})
+	if err == nil && n != 1 {
+		err = batch(path, n)
+	}
+	return item, path + "[0]", err
+}
+
+// batch refuses several prompts in one request.
+func batch(path string, n int) error {
+	return &infer.Error{Code: infer.CodeUnsupported, Param: path,
+		Message: fmt.Sprintf("%s has %d items; %s takes one prompt per request here: send a request for each", path, n, Path)}
+}
+
+// decoding is a request under way.
+type decoding struct {
+	api.Request
+	shape
+	kind      string // of engine, for refusals
+	carries   infer.Carries
+	guidedBy  string // the field that gave Guide
+	hasText   bool
+	hasIDs    bool
+	maxTokens int
+}
+
+// Request implements api.Endpoint.
+func (e *endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
+	if err := h.Unambiguous(); err != nil {
+		return nil, err
+	}
+	d := &decoding{kind: kind, carries: carries, maxTokens: defaultMaxTokens}
+	d.Model, d.Stream, d.stream, d.rid = h.Model, h.Stream, h.Stream, h.RequestID
+	d.incremental = e.Incremental
+	d.Fields = api.FieldNames{Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens"}
+	for _, at := range h.Fields {
+		raw := h.Body[at.Start:at.End]
+		err := d.field(fields, fieldNames, "", at.Name, raw)
+		if err == nil && at.Name == "sampling_params" && api.KindOf(raw) != 'n' {
+			err = d.sampling(at.Name, raw)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d.finish()
+}
+
+// field decodes one field of a list; its path is prefix and name.
+func (d *decoding) field(list []field, names api.Names, prefix, name string, raw []byte) error {
+	known, ok := names[name]
+	if !ok {
+		return d.unknown(prefix, name)
+	}
+	f := &list[known.Index]
+	treatment := f.Treatment
+	if f.Needs&^d.carries != 0 {
+		treatment = api.Refused
+	}
+	switch {
+	case treatment == api.Carried && api.KindOf(raw) != 'n':
+		return f.take(d, prefix+name, raw)
+	case treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
+		return d.unsupported(prefix+name, f.Defaults)
+	}
+	return nil
+}
+
+// unsupported refuses a field that cannot be carried.
+func (d *decoding) unsupported(path string, defaults []string) error {
+	hint := "leave it out"
+	if len(defaults) > 0 {
+		hint += " or send " + defaults[0]
+	}
+	return &infer.Error{Code: infer.CodeUnsupported, Param: path,
+		Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", path, d.kind, hint)}
+}
+
+// unknown refuses a field by a name that is not in the tables.
+func (d *decoding) unknown(prefix, name string) error {
+	path := prefix + api.Clip(name, 64)
+	e := &infer.Error{Code: infer.CodeUnsupported, Param: path}
+	_, top := fieldNames[name]
+	_, param := samplingNames[name]
+	names := fieldNames
+	if prefix != "" {
+		names = samplingNames
+	}
+	near := api.Nearest(name, names)
+	switch {
+	case prefix == "" && param:
+		e.Message = fmt.Sprintf("%s belongs into sampling_params: send %s%s", path, samplingPath, name)
+	case prefix != "" && top:
+		e.Message = fmt.Sprintf("%s is a field of the request, not of sampling_params: send %s beside it", path, name)
+	case near != "":
+		e.Message = fmt.Sprintf("there is no field %q that %s can carry; did you mean %s?", path, Path, prefix+near)
+	default:
+		e.Message = fmt.Sprintf("there is no field %q that %s can carry; leave it out", path, Path)
+	}
+	return e
+}
+
+// finish checks what fields say together.
+func (d *decoding) finish() (*api.Request, error) {
+	switch {
+	case d.hasText && d.hasIDs:
+		return nil, infer.Invalid("input_ids", "text and input_ids are both given; give one of them")
+	case !d.hasText && !d.hasIDs:
+		return nil, infer.Invalid("text", "text or input_ids is required: send a prompt")
+	}
+	if d.hasIDs {
+		d.Fields.Prompt = "input_ids"
+	}
+	if d.MinTokens > d.maxTokens {
+		return nil, infer.Invalid(d.Fields.MinTokens, "%s is %d, above the limit of %d tokens", d.Fields.MinTokens, d.MinTokens, d.maxTokens)
+	}
+	// Nothing to generate is one id that nobody is told.
+	d.hidden = d.maxTokens == 0
+	d.MaxTokens = max(d.maxTokens, 1)
+	d.Tokens, d.NoText, d.TrimStop = true, d.noText, !d.IncludeStop
+	s := d.shape
+	d.Encoder = func(o api.AnswerOptions) api.Encoder { return newAnswer(s, o) }
+	return &d.Request, nil
+}
+
+// nothing takes a field that ParseHead has read.
+func nothing(*decoding, string, []byte) error { return nil }
+
+func takeText(d *decoding, path string, raw []byte) (err error) {
+	d.hasText = true
+	if d.batch = api.KindOf(raw) == '['; d.batch {
+		if raw, path, err = only(path, raw); err != nil {
+			return err
+		}
+	}
+	d.Prompt, err = api.StringOf(path, raw)
+	if err == nil && d.Prompt == "" {
+		return emptyPrompt(path)
+	}
+	return err
+}
+
+func emptyPrompt(path string) error {
+	return infer.Invalid(path, "%s is empty; there must be at least one token to go on from", path)
+}
+
+// errIDs stops the walk over an array of ids, which is read faster.
+var errIDs = errors.New("an array of ids")
+
+func takeInputIDs(d *decoding, path string, raw []byte) (err error) {
+	d.hasIDs = true
+	if api.KindOf(raw) != '[' {
+		return api.WrongType(path, "an array of token ids", raw)
+	}
+	var list []byte
+	n := 0
+	err = api.EachItem(raw, func(i int, item []byte) error {
+		if i == 0 && api.KindOf(item) != '[' {
+			return errIDs
+		}
+		if n++; n == 1 {
+			list = item
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errIDs):
+	case err != nil:
+		return err
+	case n == 0:
+		return emptyPrompt(path)
+	case n > 1:
+		return batch(path, n)
+	default:
+		d.batch, raw, path = true, list, path+"[0]"
+	}
+	d.PromptIDs, err = api.IDsOf(path, raw)
+	if err == nil && len(d.PromptIDs) == 0 {
+		return emptyPrompt(path)
+	}
+	return err
+}
+
+// sampling decodes sampling_params.
+func (d *decoding) sampling(path string, raw []byte) (err error) {
+	if raw, path, err = only(path, raw); err != nil {
+		return err
+	}
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(path, "an object", raw)
+	}
+	if err := api.CheckStrict(path, raw); err != nil {
+		return err
+	}
+	return api.EachMember(raw, func(name string, value []byte) error {
+		return d.field(sampling, samplingNames, samplingPath, name, value)
+	})
+}
+
+func takePromptIDs(d *decoding, path string, raw []byte) (err error) {
+	d.promptIDs, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeIncremental(d *decoding, path string, raw []byte) (err error) {
+	d.incremental, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeNoText(d *decoding, path string, raw []byte) (err error) {
+	d.noText, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeMaxTokens(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, 0, math.MaxInt32)
+	d.maxTokens = int(n)
+	return err
+}
+
+func takeMinTokens(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, 0, math.MaxInt32)
+	d.MinTokens = int(n)
+	return err
+}
+
+// float reads a number into a sampling parameter.
+func float(path string, raw []byte, low, high float64, openLow bool, to **float64) error {
+	v, err := api.FloatOf(path, raw, low, high, openLow)
+	*to = &v
+	return err
+}
+
+func takeTemperature(d *decoding, path string, raw []byte) error {
+	return float(path, raw, 0, greatestFloat, false, &d.Sampling.Temperature)
+}
+
+func takeTopP(d *decoding, path string, raw []byte) error {
+	return float(path, raw, 0, 1, true, &d.Sampling.TopP)
+}
+
+func takeTopK(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, -1, math.MaxInt32)
+	if err == nil && n == 0 {
+		return infer.Invalid(path, "%s is 0; it must be -1, for no limit, or at least 1", path)
+	}
+	k := int(n)
+	d.Sampling.TopK = &k
+	return err
+}
+
+func takeMinP(d *decoding, path string, raw []byte) error {
+	return float(path, raw, 0, 1, false, &d.Sampling.MinP)
+}
+
+func takeFrequencyPenalty(d *decoding, path string, raw []byte) error {
+	return float(path, raw, -2, 2, false, &d.Sampling.FrequencyPenalty)
+}
+
+func takePresencePenalty(d *decoding, path string, raw []byte) error {
+	return float(path, raw, -2, 2, false, &d.Sampling.PresencePenalty)
+}
+
+func takeRepetitionPenalty(d *decoding, path string, raw []byte) error {
+	return float(path, raw, 0, 2, true, &d.Sampling.RepetitionPenalty)
+}
+
+func takeLogitBias(d *decoding, path string, raw []byte) (err error) {
+	d.Sampling.LogitBias, err = api.BiasesOf(path, raw)
+	return err
+}
+
+func takeSeed(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, math.MinInt64, math.MaxInt64)
+	d.Sampling.Seed = &n
+	return err
+}
+
+func takeStop(d *decoding, path string, raw []byte) (err error) {
+	d.Stop, err = api.StopsOf(path, raw)
+	return err
+}
+
+func takeStopIDs(d *decoding, path string, raw []byte) (err error) {
+	d.StopIDs, err = api.StopIDsOf(path, raw)
+	return err
+}
+
+func takeNoStopTrim(d *decoding, path string, raw []byte) (err error) {
+	d.IncludeStop, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeIgnoreEOS(d *decoding, path string, raw []byte) (err error) {
+	d.IgnoreEOS, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeSkipSpecial(d *decoding, path string, raw []byte) error {
+	skip, err := api.BoolOf(path, raw)
+	d.ShowSpecial = !skip
+	return err
+}
+
+func takeStreamInterval(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, 1, maxSamplings)
+	d.interval = int(n)
+	return err
+}
+
+// guide takes what the output must match, which may be said in one place only.
+func (d *decoding) guide(path string, kind infer.GuideKind, text string) error {
+	if d.Guide != nil {
+		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
+	}
+	d.Guide, d.guidedBy = &infer.Guide{Kind: kind, Text: text}, path
+	return nil
+}
+
+func takeJSONSchema(d *decoding, path string, raw []byte) error {
+	text, err := api.SchemaOf(path, raw)
+	if err != nil {
+		return err
+	}
+	return d.guide(path, infer.GuideJSONSchema, text)
+}
+
+func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
+	text, err := api.StringOf(path, raw)
+	if err == nil && text == "" {
+		err = infer.Invalid(path, "%s is empty; leave it out", path)
+	}
+	if err != nil {
+		return err
+	}
+	return d.guide(path, kind, text)
+}
+
+func takeRegex(d *decoding, path string, raw []byte) error {
+	return d.textGuide(path, infer.GuideRegex, raw)
+}
+
+func takeEBNF(d *decoding, path string, raw []byte) error {
+	return d.textGuide(path, infer.GuideGrammar, raw)
+}
+
+func takeStructuralTag(d *decoding, path string, raw []byte) error {
+	return d.textGuide(path, infer.GuideStructuralTag, raw)
+}
