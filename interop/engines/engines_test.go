@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,58 @@ func python() string {
 
 // engine is a running weir engine.
 type engine struct {
+	bin          string // the program
 	sglang, vllm string // URLs
+}
+
+// relay runs a gateway before one of the engine's wires, as startEngine does, and
+// gives its URL once it is ready.
+func (e *engine) relay(t *testing.T, url string) string {
+	t.Helper()
+	cmd := exec.Command(e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "openai="+url)
+	cmd.Stderr = os.Stderr
+	at := run(t, cmd, "gateway", "admin")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := http.Get(at["admin"] + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return at["gateway"]
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the gateway is not ready: %v", err)
+		}
+	}
+}
+
+// run starts a command, which prints names and addresses, and gives those of the
+// names asked for. At the end of the test it is interrupted and must exit with 0.
+func run(t *testing.T, cmd *exec.Cmd, names ...string) map[string]string {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir %s: %v", cmd.Args[1], err)
+		}
+	})
+	found := map[string]string{}
+	for lines := bufio.NewScanner(out); len(found) < len(names); {
+		if !lines.Scan() {
+			t.Fatalf("weir %s ended before it said where it listens", cmd.Args[1])
+		}
+		if f := strings.Fields(lines.Text()); len(f) > 1 && slices.Contains(names, f[0]) {
+			found[f[0]] = f[1]
+		}
+	}
+	return found
 }
 
 // startEngine builds weir and runs an engine that speaks both wires. At the end
@@ -55,32 +107,8 @@ func startEngine(t *testing.T, args ...string) engine {
 	}
 	cmd := exec.Command(bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0"}, args...)...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir engine: %v", err)
-		}
-	})
-	var e engine
-	for lines := bufio.NewScanner(out); e.sglang == "" || e.vllm == ""; {
-		if !lines.Scan() {
-			t.Fatal("weir engine ended before it said where it listens")
-		}
-		switch f := strings.Fields(lines.Text()); f[0] {
-		case "sglang":
-			e.sglang = f[1]
-		case "vllm":
-			e.vllm = f[1]
-		}
-	}
-	return e
+	at := run(t, cmd, "sglang", "vllm")
+	return engine{bin, at["sglang"], at["vllm"]}
 }
 
 // runScript runs a script of checks; each is a subtest.
@@ -132,7 +160,7 @@ func TestOpenAIClient(t *testing.T) {
 // them.
 func TestModes(t *testing.T) {
 	e := startEngine(t)
-	runScript(t, "modes_client.py", e.vllm, e.sglang)
+	runScript(t, "modes_client.py", e.vllm, e.sglang, e.relay(t, e.vllm))
 }
 
 // SGLang's load generator counts as many tokens as were generated, and finds as
