@@ -22,7 +22,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,58 +40,9 @@ func python() string {
 
 // engine is a running weir engine.
 type engine struct {
-	bin          string // the program
 	sglang, vllm string // URLs
-}
-
-// relay runs a gateway before one of the engine's wires, as startEngine does, and
-// gives its URL once it is ready.
-func (e *engine) relay(t *testing.T, url string) string {
-	t.Helper()
-	cmd := exec.Command(e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "openai="+url)
-	cmd.Stderr = os.Stderr
-	at := run(t, cmd, "gateway", "admin")
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		resp, err := http.Get(at["admin"] + "/readyz")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return at["gateway"]
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the gateway is not ready: %v", err)
-		}
-	}
-}
-
-// run starts a command, which prints names and addresses, and gives those of the
-// names asked for. At the end of the test it is interrupted and must exit with 0.
-func run(t *testing.T, cmd *exec.Cmd, names ...string) map[string]string {
-	t.Helper()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir %s: %v", cmd.Args[1], err)
-		}
-	})
-	found := map[string]string{}
-	for lines := bufio.NewScanner(out); len(found) < len(names); {
-		if !lines.Scan() {
-			t.Fatalf("weir %s ended before it said where it listens", cmd.Args[1])
-		}
-		if f := strings.Fields(lines.Text()); len(f) > 1 && slices.Contains(names, f[0]) {
-			found[f[0]] = f[1]
-		}
-	}
-	return found
+	plane        string // host:port
+	bin          string // weir
 }
 
 // startEngine builds weir and runs an engine that speaks both wires. At the end
@@ -105,10 +55,71 @@ func startEngine(t *testing.T, args ...string) engine {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0"}, args...)...)
+	e := engine{bin: bin}
+	said := run(t, bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0"}, args...)...)
+	e.sglang, e.vllm, e.plane = said("sglang"), said("vllm"), said("weir")
+	return e
+}
+
+// run starts weir and gives a function that waits for the line that begins with
+// a word, lines coming in the order asked for, and gives the next word. At the
+// end of the test weir is interrupted and must exit with 0.
+func run(t *testing.T, bin string, args ...string) (said func(first string) string) {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
 	cmd.Stderr = os.Stderr
-	at := run(t, cmd, "sglang", "vllm")
-	return engine{bin, at["sglang"], at["vllm"]}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir %s: %v", args[0], err)
+		}
+	})
+	lines := bufio.NewScanner(out)
+	return func(first string) string {
+		t.Helper()
+		for lines.Scan() {
+			if f := strings.Fields(lines.Text()); len(f) > 1 && f[0] == first {
+				return f[1]
+			}
+		}
+		t.Fatalf("weir %s ended before it said %q", args[0], first)
+		return ""
+	}
+}
+
+// startGateway runs a gateway in front of an engine, given as --engine has it, and
+// waits until it is ready.
+func startGateway(t *testing.T, e engine, spec string) (url string) {
+	t.Helper()
+	said := run(t, e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", spec)
+	url = said("gateway")
+	admin := said("admin")
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		if resp, err := http.Get(admin + "/readyz"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return url
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the gateway's engine never was ready")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// SGLang's own client speaks to the gateway as to a server of SGLang's.
+func TestSGLangClientOfGateway(t *testing.T) {
+	e := startEngine(t)
+	runScript(t, "sglang_client.py", startGateway(t, e, "weir="+e.plane), "gateway")
 }
 
 // runScript runs a script of checks; each is a subtest.
@@ -160,7 +171,7 @@ func TestOpenAIClient(t *testing.T) {
 // them.
 func TestModes(t *testing.T) {
 	e := startEngine(t)
-	runScript(t, "modes_client.py", e.vllm, e.sglang, e.relay(t, e.vllm))
+	runScript(t, "modes_client.py", e.vllm, e.sglang, startGateway(t, e, "openai="+e.vllm))
 }
 
 // SGLang's load generator counts as many tokens as were generated, and finds as
@@ -171,10 +182,15 @@ func TestSGLangLoadGenerator(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := startEngine(t, "--max-total-tokens", "200000")
+	gateway := startGateway(t, e, "weir="+e.plane)
 	for _, c := range []struct{ backend, url string }{
-		{"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
+		{"sglang", gateway}, {"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
 	} {
-		t.Run(c.backend, func(t *testing.T) {
+		name, extra := c.backend, `{"ignore_eos": true}`
+		if c.url == gateway {
+			name, extra = "gateway", "{}" // where it would be a field of the wrong place
+		}
+		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 			defer cancel()
 			const prompts = 64
@@ -182,7 +198,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 			cmd := exec.CommandContext(ctx, python(), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
 				"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
 				"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
-				"--extra-request-body", `{"ignore_eos": true}`, "--disable-tqdm", "--output-file", file)
+				"--extra-request-body", extra, "--disable-tqdm", "--output-file", file)
 			cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
