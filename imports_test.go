@@ -54,6 +54,8 @@ const directions = `
 	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
+	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
@@ -63,7 +65,7 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/vllmcore
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/sglangipc internal/engine/vllmcore
 
 	# the request path
 	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
@@ -90,7 +92,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/bench internal/config internal/content internal/engine internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 `
 

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sweepReport is the part of a sweep's report that tests look at.
@@ -223,6 +225,71 @@ func TestBenchSweepBadInput(t *testing.T) {
 		out, stderr, code := benchmark(t, c.args...)
 		if code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.want, out, stderr)
+		}
+	}
+}
+
+// Three workers, each a process of its own, send the schedule of one between
+// them; their merged report counts every request once, on the engines too.
+func TestBenchWorkers(t *testing.T) {
+	t.Parallel()
+	listen, admin := neighbours(t)
+	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	g.line("engine ")
+	dir := t.TempDir()
+	at := time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339Nano)
+	var running []*weir
+	args := []string{"report", "--merge", "--json", filepath.Join(dir, "all.json")}
+	for k := 1; k <= 3; k++ {
+		record := filepath.Join(dir, fmt.Sprint(k))
+		running = append(running, start(t, "bench", "http://"+listen, "--rate", "60", "--requests", "100", "--output-tokens", "4",
+			"--worker", fmt.Sprintf("%d/3", k), "--start-at", at, "--record", record, "--json", record+".json"))
+		args = append(args, record)
+	}
+	seen := 0
+	for k, p := range running {
+		select {
+		case <-p.exited:
+		case <-time.After(3 * time.Minute):
+			t.Fatal("a worker does not end")
+		}
+		if p.err != nil {
+			t.Fatal(p.err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(k+1)+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen += readBenchReport(t, text).Complete
+	}
+	out, stderr, code := finish(t, "", args...)
+	if code != 0 || !strings.Contains(out, "(3 workers)") {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "all.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if seen != 100 || r.Requests != 100 || r.Complete != 100 || len(r.Engines) != 2 || r.Engines[0].Requests+r.Engines[1].Requests != 100 || r.TTFT.Count != 100 {
+		t.Errorf("%d of the workers: %+v", seen, r)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{args[:len(args)-1], 1, "the record of worker 3 of 3 is missing"},
+		{append(args, args[len(args)-1]), 1, "two are of worker 3"},
+		{[]string{"report", "--merge", filepath.Join(dir, "1.json")}, 1, "not a record of weir bench --record"},
+		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "3/2"}, 2, "want K/N"},
+		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "1/2"}, 2, "needs --start-at"},
+		{[]string{"bench", "http://" + listen, "--concurrency", "5", "--requests", "1", "--worker", "1/2"}, 2, "shares an open loop"},
+		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "1/2", "--start-at", "1000"}, 2, "ago"},
+		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--start-at", "soon"}, 2, "want a time"},
+	} {
+		if out, stderr, code := finish(t, "", c.args...); code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q: exit code %d, want %d and %q: %s%s", c.args, code, c.code, c.want, out, stderr)
 		}
 	}
 }

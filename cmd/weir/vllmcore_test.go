@@ -125,19 +125,41 @@ func (g *gateway) say(n int) answer {
 }
 
 // whole wants an answer of n sentences.
-func (g *gateway) whole(c *cores, n int) {
+func (g *gateway) whole(c *cores, n int) { g.t.Helper(); g.sentences(c.ids, n) }
+
+// sentences wants an answer of n sentences of an engine that says these ids.
+func (g *gateway) sentences(ids []uint32, n int) {
 	g.t.Helper()
-	if text, done := streamed(g.say(n * len(c.ids))); !done || text != strings.Repeat(said, n) {
+	if text, done := streamed(g.say(n * len(ids))); !done || text != strings.Repeat(said, n) {
 		g.t.Errorf("%q, done %v", text, done)
 	}
 }
 
-func shortTemp(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "vc") // short enough for a socket's path
+// begun gives an answer whose first line was read.
+func (g *gateway) begun() *http.Response {
+	g.t.Helper()
+	resp, err := http.Post(g.url+"/v1/completions", "application/json", strings.NewReader(`{"model":"weir-sim","prompt":"Say it.","stream":true,"max_tokens":99}`))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+		g.t.Fatal(err)
+	}
+	return resp
+}
+
+// socketDir is a folder whose path is short enough for that of a socket in it.
+func socketDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "vc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func shortTemp(t *testing.T) string {
+	dir := socketDir(t)
 	t.Setenv("TMPDIR", dir)
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	return dir
@@ -166,20 +188,10 @@ func TestVLLMCore(t *testing.T) {
 	}
 
 	c.hold(true)
-	begun := func() *http.Response {
-		resp, err := http.Post(g.url+"/v1/completions", "application/json", strings.NewReader(`{"model":"weir-sim","prompt":"Say it.","stream":true,"max_tokens":99}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		return resp
-	}
-	begun().Body.Close()
+	g.begun().Body.Close()
 	eventually(t, "aborted", func() bool { return c.wereAborted() == 1 })
 
-	cut := begun()
+	cut := g.begun()
 	first.Close()
 	rest := read(cut)
 	if _, done := streamed(rest); done || !bytes.Contains(rest.body, []byte(`"error"`)) {

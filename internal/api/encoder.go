@@ -10,11 +10,23 @@ type AnswerOptions struct {
 	Created int64
 	// Model is the name the caller used.
 	Model string
-	// PromptIDs are the prompt's ids, never empty.
+	// PromptIDs are the prompt's ids, never empty; of several prompts, the first's.
 	PromptIDs []uint32
+	// PromptOf gives the prompt's ids of a choice; nil where there is one choice.
+	PromptOf func(choice int) []uint32
+	// Vocabulary tells the text of ids.
+	Vocabulary Vocabulary
 	// Timing tells the request's times when its answer ends; nil when nothing
 	// does.
 	Timing func() Timing
+}
+
+// Vocabulary tells the text of single ids.
+type Vocabulary interface {
+	// TokenBytes gives what an id adds to a text, which need not be whole UTF-8.
+	TokenBytes(id uint32) []byte
+	// Special says that an answer's text leaves the id out.
+	Special(id uint32) bool
 }
 
 // Timing is when things happened to a request, in seconds; 0 is not known. What
@@ -65,9 +77,13 @@ type Encoder interface {
 	AppendError(dst []byte, e *infer.Error) []byte
 }
 
-// Tokens are what a delta's text was made of, up to a stop string.
+// Tokens are what a delta's text was made of, up to a stop string. They are the
+// gateway's: the encoder copies what it keeps.
 type Tokens struct {
 	IDs []uint32
+	// Logprobs are those of the ids, where Request.Logprobs asked for them. Every
+	// id has them, also those of reasoning, of tool calls and of no text at all.
+	Logprobs infer.Logprobs
 	// Last says that the choice ends with this delta: AppendFinish or AppendError
 	// comes next.
 	Last bool

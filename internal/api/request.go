@@ -34,6 +34,11 @@ type Request struct {
 	// Whether the ids are below the model's vocabulary is the gateway's to check.
 	Prompt    string
 	PromptIDs []uint32
+	// MorePrompts are further prompts, each with its own choices after those of
+	// the prompts before it.
+	MorePrompts []Prompt
+	// N is how many choices each prompt has; 0 is 1.
+	N int
 
 	// MaxTokens bounds the ids generated; 0 when the caller did not say. Whether
 	// it fits the context is the gateway's to check.
@@ -54,8 +59,11 @@ type Request struct {
 	// tokens are part of it, IncludeStop that a stop string that ended it is, and
 	// TrimStop that an id that ended it is not told, though counted.
 	NoText, ShowSpecial, IncludeStop, TrimStop bool
-	// Tokens says that the encoder is to be told the ids of the output.
-	Tokens bool
+	// Tokens says that the encoder is to be told the ids of the output, and their
+	// log probabilities where Logprobs is not nil: the number of alternatives to
+	// each (infer.Request.Logprobs). Logprobs needs Tokens.
+	Tokens   bool
+	Logprobs *int
 	// CountReasoning says that the usage is to tell the tokens of reasoning.
 	CountReasoning bool
 	// CallPrefix begins the ids of tool calls, where the model gives them none of
@@ -64,6 +72,12 @@ type Request struct {
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder
+}
+
+// Prompt is one of several prompts: a text or ids.
+type Prompt struct {
+	Text string
+	IDs  []uint32
 }
 
 // FieldNames are a dialect's names of fields, for errors.

@@ -64,6 +64,9 @@ type benchCommand struct {
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
 	Progress     live.Mode         `default:"auto" enum:"auto,lines,plain,off" help:"Show the run on standard error while it is under way: lines drawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
 	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
+	Worker       string            `placeholder:"K/N" help:"Be worker K of N on one open loop, on this or on several machines: of the same schedule each sends every N-th request. Needs --start-at and --record; weir report --merge makes one report of all."`
+	StartAt      string            `placeholder:"TIME" help:"When the schedule begins: RFC 3339, or seconds since 1970, as in $(($(date +%s)+10))."`
+	Record       string            `type:"path" placeholder:"FILE" help:"Write all that was measured, for weir report --merge."`
 	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
 	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
 	JSONL        string            `name:"jsonl" type:"path" placeholder:"FILE" help:"Write an object for each request, with all its attempts where the gateway's timeline is joined; - prints them in place of the report."`
@@ -83,6 +86,7 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:8000 --workload 'synthetic:rate=ramp(1,30,2m),input=lognormal(800,600),output=200,prefix=1000,groups=20,zipf=1'
   weir bench http://127.0.0.1:8000 --rate 1,2,4,8 --duration 30s --repeats 3 --html sweep.html --json sweep.json
   weir bench http://127.0.0.1:8000 --slo ttft_p99=500ms,tpot_p99=50ms,success=99% --rate 1..64 --requests 700
+  weir bench http://gateway:8000 --rate 2000 --duration 1m --worker 1/4 --start-at 1795300000 --record 1.rec
   weir bench --experiment examples/rate.yaml --html rate.html
   weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
                                                    up, loses nothing, and the control falls behind
@@ -221,6 +225,9 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	case plan.Arrival != workload.Poisson && !open && c.SLO == "":
 		return plan, wrongf("--arrival %s needs --rate: a closed loop has no arrivals of its own", c.Arrival)
 	}
+	if err := c.worker(&plan); err != nil {
+		return plan, err
+	}
 	if c.Burstiness != 0 {
 		plan.CV = 1 / math.Sqrt(c.Burstiness)
 	}
@@ -232,6 +239,49 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		plan.Body[name] = v
 	}
 	return plan, c.folder(ctx, &plan)
+}
+
+// maxLate is how long after its schedule's beginning a worker may still start:
+// then its slip says what it missed. A time before that is a mistake.
+const maxLate = time.Minute
+
+// worker reads --worker and what belongs to it.
+func (c *benchCommand) worker(plan *load.Plan) error {
+	if c.StartAt != "" {
+		at, err := time.Parse(time.RFC3339Nano, c.StartAt)
+		if seconds, number := strconv.ParseInt(c.StartAt, 10, 64); number == nil {
+			at, err = time.Unix(seconds, 0), nil
+		}
+		switch {
+		case err != nil:
+			return wrongf("--start-at %s: want a time such as 2026-11-22T08:00:00Z, or seconds since 1970", c.StartAt)
+		case time.Since(at) > maxLate:
+			return wrongf("--start-at %s was %v ago", c.StartAt, time.Since(at).Round(time.Second))
+		case len(c.Concurrency.List) > 0:
+			return wrongf("--start-at is of an open loop: drop --concurrency")
+		}
+		plan.StartAt = at
+	}
+	if c.Worker == "" {
+		return nil
+	}
+	k, n, ok := strings.Cut(c.Worker, "/")
+	var errK, errN error
+	plan.Worker, errK = strconv.Atoi(k)
+	plan.Workers, errN = strconv.Atoi(n)
+	switch {
+	case !ok || errK != nil || errN != nil || plan.Worker < 1 || plan.Worker > plan.Workers:
+		return wrongf("--worker %s: want K/N, as in 1/4 to 4/4", c.Worker)
+	case len(c.Concurrency.List) > 0 || len(c.Rate.List) == 0 && c.Workload == "":
+		return wrongf("--worker shares an open loop: give --rate or a --workload with times; of a closed loop give each worker a part of the concurrency")
+	case c.several():
+		return wrongf("--worker is of one run: give one --rate, and no --slo")
+	case c.StartAt == "":
+		return wrongf("--worker needs --start-at, the same for all: without it they are no one schedule")
+	case c.Record == "":
+		return wrongf("--worker needs --record FILE: its report alone is of a part of the load")
+	}
+	return nil
 }
 
 // workload opens what --workload names. A trace is read once to its end before
@@ -270,13 +320,18 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 // load carries out the plan and writes its report, and says whether requests
 // failed.
 func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *outputFiles[oneRun], s *streams) (failed bool, err error) {
+	var record *load.Record
+	if c.Record != "" {
+		record = &load.Record{}
+		plan.OnSample = record.Add
+	}
 	r, rows, err := c.watched(s, "", plan, func(plan load.Plan) (*report.Report, []report.Row, error) {
 		return measure(ctx, plan, c.admin(), c.Admin == "auto", c.wantsRows())
 	})
 	if err != nil {
 		return false, err
 	}
-	return r.Failed(), files.write(oneRun{r, rows}, r.Text, s.out)
+	return r.Failed(), files.write(oneRun{r, rows, record}, r.Text, s.out)
 }
 
 // watched shows a run while it is carried out; which says which one it is of
@@ -314,7 +369,13 @@ func measure(ctx context.Context, plan load.Plan, admin string, guessed, keep bo
 		}
 	}
 	if follower != nil || keep {
-		plan.OnSample = book.Add
+		also := plan.OnSample
+		plan.OnSample = func(s *load.Sample) {
+			book.Add(s)
+			if also != nil {
+				also(s)
+			}
+		}
 	}
 	measured, err := load.Run(ctx, plan)
 	if follower != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"weir/internal/load"
 	"weir/internal/report"
 )
 
@@ -94,6 +95,7 @@ func (b *outputFiles[T]) close() error {
 type oneRun struct {
 	report *report.Report
 	rows   []report.Row
+	record *load.Record
 }
 
 // open opens the files of one run.
@@ -103,6 +105,7 @@ func (c *benchCommand) open() (*outputFiles[oneRun], error) {
 		outputFile[oneRun]{flag: "json", path: c.JSON, write: func(w io.Writer, r oneRun) error { return r.report.JSON(w) }},
 		outputFile[oneRun]{flag: "jsonl", path: c.JSONL, write: func(w io.Writer, r oneRun) error { return report.WriteJSONL(w, r.rows) }},
 		outputFile[oneRun]{flag: "html", path: c.HTML, write: func(w io.Writer, r oneRun) error { return report.WriteHTML(w, r.report, r.rows) }},
+		outputFile[oneRun]{flag: "record", path: c.Record, write: func(w io.Writer, r oneRun) error { return report.WriteRecord(w, r.report, r.record) }},
 		outputFile[oneRun]{flag: "perfetto", path: c.Perfetto, write: func(w io.Writer, r oneRun) error { return report.WritePerfetto(w, r.rows) }},
 	)
 }

@@ -253,7 +253,7 @@ func (c *campaign) finish(ctx context.Context, problem error, files *outputFiles
 // runSweep loads a server at several rates or concurrencies, or searches for the
 // rate that meets objectives.
 func (c *benchCommand) runSweep(s *streams) error {
-	for name, path := range map[string]string{"jsonl": c.JSONL, "perfetto": c.Perfetto} {
+	for name, path := range map[string]string{"jsonl": c.JSONL, "perfetto": c.Perfetto, "record": c.Record, "start-at": c.StartAt} {
 		if path != "" {
 			return wrongf("--%s is of one run: a sweep takes --%s", name, strings.Join(sweepForms, ", --"))
 		}

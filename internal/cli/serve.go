@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
@@ -26,8 +27,8 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
+	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -38,6 +39,7 @@ func (serveCommand) Help() string {
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
   weir serve --engine sglang=http://127.0.0.1:30000 --model llama=/models/llama
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
+  weir serve --engine sglang-ipc=/run/weir-sglang --model llama=/models/llama
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
   weir serve --config weir.yaml`
 }
@@ -99,6 +101,7 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	opts.Metrics.Fleet(fl.Snapshot)
 	opts.Metrics.Planes(engines.planes)
 	opts.Metrics.Cores(engines.cores)
+	opts.Metrics.Schedulers(engines.ipc)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
 	if err != nil {
 		return nil, err
@@ -172,6 +175,7 @@ type engineSet struct {
 	members []fleet.Member
 	planes  []*plane.Engine
 	cores   []*vllmcore.Engine
+	ipc     []*sglangipc.Engine
 }
 
 // newEngines makes an adapter for each engine specified.
@@ -193,6 +197,13 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
 		case "sglang":
 			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Batch: o.Batch})
+		case "sglang-ipc":
+			v, err := newSGLangIPC(&e, o)
+			if err != nil {
+				return nil, err
+			}
+			set.ipc = append(set.ipc, v)
+			adapter = v
 		case "weir":
 			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
 			set.planes = append(set.planes, p)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,15 +18,18 @@ type Engine struct {
 	Kind  string
 	URL   *url.URL // of an openai or sglang engine
 	Addr  string   // host:port of a weir engine, or where vllm-core engines dial in
+	Dir   string   // of sglang-ipc: the folder of the sockets
 	Model string   // the name to serve it under; empty: its own names
 	Name  string   // in metrics and records; defaults to host:port
 	// Of vllm-core: the data-parallel ranks, and whether they step together.
 	Ranks    int
 	Lockstep bool
+	// Of sglang-ipc: releases that were not tried are taken too.
+	Untried bool
 }
 
 // Kinds are the engine kinds that can be given.
-var kinds = []string{"openai", "sglang", "vllm-core", "weir"}
+var kinds = []string{"openai", "sglang", "sglang-ipc", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
 func ParseEngine(s string) (Engine, error) {
@@ -47,6 +51,8 @@ func ParseEngine(s string) (Engine, error) {
 		e.Name = target
 	case "vllm-core":
 		err = e.parseHandshake(target)
+	case "sglang-ipc":
+		err = e.parseDir(target)
 	default:
 		err = fmt.Errorf("unknown kind %q%s; the kinds are %s", kind, suggest(kind, kinds), strings.Join(kinds, ", "))
 	}
@@ -73,10 +79,17 @@ func ParseEngine(s string) (Engine, error) {
 			if e.Lockstep, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: lockstep=%s: want true or false", s, value)
 			}
+		case key == "untried" && kind == "sglang-ipc":
+			if e.Untried, err = strconv.ParseBool(value); err != nil {
+				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
+			}
 		default:
 			known := []string{"model", "name"}
-			if kind == "vllm-core" {
+			switch kind {
+			case "vllm-core":
 				known = append(known, "dp", "lockstep")
+			case "sglang-ipc":
+				known = append(known, "untried")
 			}
 			return Engine{}, fmt.Errorf("engine %q: unknown option %q%s; the options are %s",
 				s, key, suggest(key, known), strings.Join(known, ", "))
@@ -96,6 +109,22 @@ func (e *Engine) parseHandshake(s string) error {
 		return fmt.Errorf("%q: give the address by which the engines reach this machine, which they are told; 127.0.0.1 for engines on it", s)
 	}
 	e.Addr, e.Name, e.Ranks = addr, addr, 1
+	return nil
+}
+
+// maxSocketDir is the length of a folder whose sockets still have an address.
+const maxSocketDir = 100
+
+// parseDir reads the folder of a scheduler's sockets.
+func (e *Engine) parseDir(s string) error {
+	dir, err := filepath.Abs(s)
+	if err != nil || strings.Contains(s, "://") {
+		return fmt.Errorf("want a folder after sglang-ipc=, the one that the launcher is given with --weir, got %q", s)
+	}
+	if len(dir) > maxSocketDir {
+		return fmt.Errorf("%s: the path is longer than the %d bytes that a socket's address has room for", dir, maxSocketDir)
+	}
+	e.Dir, e.Name = dir, filepath.Base(dir)
 	return nil
 }
 

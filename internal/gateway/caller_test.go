@@ -146,8 +146,8 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// choice is a choice of a chunk or of an answer, of either endpoint.
-type choice struct {
+// callerChoice is a choice of a chunk or of an answer, of either endpoint.
+type callerChoice struct {
 	Index int
 	Text  string
 	Delta struct {
@@ -175,7 +175,7 @@ type toolCall struct {
 // object is a chunk or an answer.
 type object struct {
 	ID, Object, Model string
-	Choices           []choice
+	Choices           []callerChoice
 	Usage             *usage
 	Error             *apiError
 }

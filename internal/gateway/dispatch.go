@@ -27,7 +27,7 @@ func (x *exchange) dispatch() error {
 
 func (x *exchange) submit() error {
 	if x.mailbox == nil {
-		x.mailbox = stream.New(1, x.req.MaxTokens, nil, &x.g.waiting)
+		x.mailbox = stream.New(x.count(), x.longest(), x.req.Logprobs, &x.g.waiting)
 	}
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
@@ -35,24 +35,19 @@ func (x *exchange) submit() error {
 	x.forget()
 	attempt := x.mailbox.NextAttempt()
 	x.startOutput()
-	req := &infer.Request{
-		ID:        x.g.ids.next(),
-		Model:     x.target.Model,
-		Prompt:    x.ids,
-		MaxTokens: x.req.MaxTokens,
-		MinTokens: x.req.MinTokens,
-		IgnoreEOS: x.req.IgnoreEOS,
-		StopIDs:   x.req.StopIDs,
-		Sampling:  x.req.Sampling,
-		Guide:     x.req.Guide,
-	}
 	ctx, cancel := context.WithTimeout(x.ctx, x.g.opts.SubmitTimeout)
 	defer cancel()
-	generation, err := x.target.Tokens.Generate(ctx, req, attempt, x.sink(), x.leg())
-	if err != nil {
-		return err
+	if len(x.choices) > 1 {
+		if err := x.submitAll(ctx, attempt); err != nil {
+			return err
+		}
+	} else {
+		generation, err := x.target.Tokens.Generate(ctx, x.submission(0), attempt, x.sink(), x.leg())
+		if err != nil {
+			return err
+		}
+		x.choices[0].generation = generation
 	}
-	x.generation = generation
 	x.await()
 	return nil
 }
@@ -64,7 +59,7 @@ func (x *exchange) forget() {
 	x.body, x.text = nil, nil
 	x.head.Body, x.head.Fields = nil, nil
 	if x.req != nil {
-		x.req.Messages, x.req.Tools, x.req.ChatTemplateKwargs, x.req.Prompt = nil, nil, nil, ""
+		x.req.Messages, x.req.Tools, x.req.ChatTemplateKwargs, x.req.Prompt, x.req.MorePrompts = nil, nil, nil, "", nil
 	}
 }
 
@@ -114,12 +109,7 @@ func (x *exchange) forward() error {
 // outcome goes into its leg.
 func (x *exchange) settle(e *infer.Error) {
 	leg := x.leg()
-	if x.generation != nil {
-		if !x.complete {
-			x.generation.Abort()
-		}
-		x.generation = nil
-	}
+	x.leave()
 	if x.pull != nil && x.pull.stopPoll != nil {
 		x.pull.stopPoll()
 		x.pull.stopPoll = nil

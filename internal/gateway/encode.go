@@ -10,23 +10,28 @@ import (
 // encode is stage 12: text into response bytes in the caller's dialect, events for
 // each merged delta of a stream, or all at the end. It returns the engine's error
 // if the choice ended with one; what came before it is encoded all the same.
-func (x *exchange) encode(c *stream.Cell, ended bool) error {
+func (x *exchange) encode(ch *choice, c *stream.Cell, ended bool) error {
 	x.enter(trace.Encode)
-	if x.enc == nil {
-		x.enc = x.req.Encoder(api.AnswerOptions{
-			ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model, PromptIDs: x.ids, Timing: x.timing,
-		})
-		x.out = x.enc.AppendStart(x.out, int(c.Choice))
+	if !ch.started {
+		ch.started = true
+		if x.enc == nil {
+			x.enc = x.req.Encoder(x.answerOptions())
+		}
+		x.out = x.enc.AppendStart(x.out, int(ch.index))
 	}
 	text := x.piece
-	if x.reply != nil && x.reply.parser != nil {
-		x.encodeEvents(c)
+	if ch.parser != nil {
+		x.encodeEvents(ch)
 		text = nil
 	}
 	if x.req.Tokens {
-		x.out = x.enc.AppendTokens(x.out, int(c.Choice), text, api.Tokens{IDs: c.IDs[:x.used], Last: ended})
+		t := api.Tokens{IDs: c.IDs[:x.used], Last: ended}
+		if c.Logprobs != nil {
+			t.Logprobs = c.Logprobs.Cut(0, x.used, *x.req.Logprobs)
+		}
+		x.out = x.enc.AppendTokens(x.out, int(ch.index), text, t)
 	} else if len(text) > 0 {
-		x.out = x.enc.AppendText(x.out, int(c.Choice), text)
+		x.out = x.enc.AppendText(x.out, int(ch.index), text)
 	}
 	if !ended {
 		return nil
@@ -38,7 +43,7 @@ func (x *exchange) encode(c *stream.Cell, ended bool) error {
 		}
 		reason = c.Finish.Reason
 	}
-	x.end(c, reason)
+	x.end(ch, c, reason)
 	return nil
 }
 
@@ -59,25 +64,27 @@ func (x *exchange) engineError(f *infer.Finish) error {
 	return &err
 }
 
-// end encodes what follows the last text.
-func (x *exchange) end(c *stream.Cell, reason infer.Reason) {
-	usage := infer.Usage{PromptTokens: len(x.ids), CompletionTokens: x.tokens, CachedTokens: -1}
+// end encodes what follows a choice's last text, and after the last choice the end
+// of the answer.
+func (x *exchange) end(ch *choice, c *stream.Cell, reason infer.Reason) {
 	if c.Finish != nil {
-		usage.CachedTokens = c.Finish.CachedTokens
-		usage.CompletionTokens += c.Finish.Unsent
+		ch.cached = c.Finish.CachedTokens
+		ch.tokens += c.Finish.Unsent
 	}
-	if x.reply != nil && x.reply.count != nil {
-		usage.ReasoningTokens = x.reply.count.tokens
-	}
-	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
-	finish := api.Finish{Reason: x.answerReason(reason), Tokens: usage.CompletionTokens}
+	finish := api.Finish{Reason: ch.answerReason(reason), Tokens: ch.tokens}
 	if c.Finish != nil {
 		finish.StopID, finish.ByID = c.Finish.StopID, c.Finish.ByID
 	}
-	if x.detok != nil && x.detok.Stop() >= 0 {
-		finish.Stop = x.req.Stop[x.detok.Stop()]
+	if ch.detok != nil && ch.detok.Stop() >= 0 {
+		finish.Stop = x.req.Stop[ch.detok.Stop()]
 	}
-	x.out = x.enc.AppendFinish(x.out, int(c.Choice), finish)
+	x.out = x.enc.AppendFinish(x.out, int(ch.index), finish)
+	ch.ended = true
+	if x.left--; x.left > 0 {
+		return
+	}
+	usage := x.usage()
+	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
 	x.out = x.enc.AppendEnd(x.out, usage)
 	x.complete = true
 }

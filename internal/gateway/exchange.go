@@ -15,7 +15,6 @@ import (
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/stream"
-	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -55,6 +54,7 @@ type exchange struct {
 	// From render and tokenize.
 	text []byte // the rendered prompt
 	ids  []uint32
+	more []prompt // the prompts after the first
 
 	reply *reply // what the answer may be besides text; nil: nothing
 
@@ -65,7 +65,10 @@ type exchange struct {
 	tried      []*route.Engine
 	mailbox    *stream.Mailbox
 	abortable  abortable
-	generation engine.Generation
+	choices    []choice
+	only       [1]choice // is choices, for most requests
+	left       int       // of choices, those whose end is not encoded
+	stamped    int       // the choice whose stamps the record has, the first that brought some; -1: none
 	response   *engine.RelayResponse
 	pull       *pull           // moves the response
 	silence    *silence        // bounds the wait for its bytes
@@ -79,12 +82,10 @@ type exchange struct {
 
 	// Of the output.
 	cells         []stream.Cell
-	detok         *tokenizer.Detokenizer
 	enc           api.Encoder // of the attempt at hand
 	piece         []byte      // text of the cell at hand
 	used          int         // ids of the cell at hand that count, up to a stop string
 	out           []byte      // encoded, not yet written
-	tokens        int         // ids consumed of the current attempt
 	complete      bool        // the whole answer is encoded
 	committed     bool        // the response head was written
 	carriesSSE    bool        // the response is a stream of events

@@ -51,7 +51,7 @@ func (x *exchange) release() {
 	if x.reservation != nil {
 		x.reservation.Leave()
 	}
-	if x.generation != nil || x.response != nil {
+	if x.submitted() || x.response != nil {
 		x.settle(x.err)
 	}
 }
@@ -92,7 +92,7 @@ func (x *exchange) record() {
 			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "error", x.err.Error())
 		}
 		if !x.relayed && rec.CompletionTokens == 0 {
-			rec.CompletionTokens = x.tokens
+			rec.CompletionTokens = x.consumed()
 		}
 	}
 	rec.Finished = trace.Now()

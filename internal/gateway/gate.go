@@ -31,7 +31,7 @@ func (x *exchange) gate() error {
 			e.Param = "tools"
 			return e
 		}
-		estimate += int64(req.MaxTokens)
+		estimate += int64(req.MaxTokens) * int64(max(1, req.N)*(1+len(req.MorePrompts)))
 	}
 	reservation, err := x.g.gate.Enter(estimate)
 	if err != nil {
@@ -68,8 +68,8 @@ func (x *exchange) findModel() error {
 			x.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {
-		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s; it serves /v1/chat/completions, /v1/completions and /v1/messages",
-			x.r.URL.Path, x.model.Kind)
+		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
+			"A server that has %s is one for --engine openai=URL", x.r.URL.Path, x.model.Kind, x.r.URL.Path)
 	}
 	return nil
 }

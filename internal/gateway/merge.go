@@ -20,7 +20,8 @@ func (x *exchange) merge() bool {
 	x.lastOutput = now
 	for i := range x.cells {
 		c := &x.cells[i]
-		if c.Stamps != nil {
+		if c.Stamps != nil && (x.stamped < 0 || x.stamped == int(c.Choice)) {
+			x.stamped = int(c.Choice)
 			x.leg().Stamps = *c.Stamps
 		}
 		if x.rec.FirstReceived == 0 && len(c.IDs) > 0 {

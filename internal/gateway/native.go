@@ -102,7 +102,11 @@ func (a *abortable) ready(box *stream.Mailbox) bool {
 func (x *exchange) abortIfAsked() {
 	if a := &x.abortable; !a.sent && a.asked.Load() {
 		a.sent = true
-		x.generation.Abort()
+		for i := range x.choices {
+			if ch := &x.choices[i]; !ch.ended {
+				ch.generation.Abort()
+			}
+		}
 	}
 }
 

@@ -7,17 +7,13 @@ import (
 	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 
-// reply is an answer that may hold reasoning and tool calls besides its content.
+// reply says that answers may hold reasoning and tool calls besides their content.
 type reply struct {
 	options parse.Options
-	parser  *parse.Parser // nil once all that follows is content
 	events  []parse.Event // of the cell at hand
-	called  bool
-	count   *reasoningCount // nil: not counted
 }
 
 // expect notes how a chat's answer is to be read. It is called while the prompt
@@ -40,18 +36,20 @@ func (x *exchange) expect() {
 	x.reply = &reply{options: o}
 }
 
-// startReply resets the reply for an attempt, and gives the special tokens that
-// its parser must see.
-func (x *exchange) startReply() (keep []uint32) {
-	r := x.reply
-	if r == nil {
+// newParser gives the parser of a choice; nil when there is nothing to part.
+func (x *exchange) newParser() *parse.Parser {
+	if x.reply == nil {
 		return nil
 	}
-	r.parser, r.called = parse.New(r.options), false
-	if x.req.CountReasoning {
-		r.count = newReasoningCount(r.options)
+	return parse.New(x.reply.options)
+}
+
+// keep gives the special tokens that a parser must see.
+func (x *exchange) keep() []uint32 {
+	if x.reply == nil {
+		return nil
 	}
-	switch o := &r.options; {
+	switch o := &x.reply.options; {
 	case o.ForcedAny || o.ForcedTool != "":
 		return nil
 	case o.Calls:
@@ -63,53 +61,53 @@ func (x *exchange) startReply() (keep []uint32) {
 // parse is stage 11: reasoning and tool calls part from the content. Most text
 // has nothing of either and passes as it is. It reports whether the choice has
 // ended: also with its first call, where the request wants no more.
-func (x *exchange) parse(c *stream.Cell, ended bool) bool {
+func (x *exchange) parse(ch *choice, ended bool) bool {
 	x.enter(trace.Parse)
-	r := x.reply
-	if r == nil || r.parser == nil {
+	if ch.parser == nil {
 		return ended
 	}
-	r.events = r.parser.Append(r.events[:0], x.piece, ended)
-	if !ended && r.parser.Done() {
-		x.mailbox.Close()
-		x.generation.Abort()
+	r := x.reply
+	r.events = ch.parser.Append(r.events[:0], x.piece, ended)
+	if !ended && ch.parser.Done() {
+		x.stop(ch)
+		ch.generation.Abort()
 		return true
 	}
 	return ended
 }
 
 // encodeEvents is encode for a reply.
-func (x *exchange) encodeEvents(c *stream.Cell) {
-	r := x.reply
-	for i := 0; i < len(r.events); {
-		e := &r.events[i]
+func (x *exchange) encodeEvents(ch *choice) {
+	events := x.reply.events
+	for i := 0; i < len(events); {
+		e := &events[i]
 		switch e.Kind {
 		case parse.CallBegin:
-			r.called = true
-			x.encodeCall(c, e)
+			ch.called = true
+			x.encodeCall(ch, e)
 			i++
 		case parse.CallEnd:
 			i++
 		default:
-			i += x.encodeSpan(c, r.events[i:])
+			i += x.encodeSpan(ch, events[i:])
 		}
 	}
-	if r.parser.Plain() {
-		r.parser = nil
+	if ch.parser.Plain() {
+		ch.parser = nil
 	}
 }
 
-func (x *exchange) encodeCall(c *stream.Cell, e *parse.Event) {
+func (x *exchange) encodeCall(ch *choice, e *parse.Event) {
 	id := e.ID
 	if id == "" {
 		id = x.callID()
 	}
-	x.out = x.enc.AppendCall(x.out, int(c.Choice), e.Call, id, e.Name)
+	x.out = x.enc.AppendCall(x.out, int(ch.index), e.Call, id, e.Name)
 }
 
 // encodeSpan encodes the events at the beginning that go on with each other as
 // one, and says how many they are.
-func (x *exchange) encodeSpan(c *stream.Cell, events []parse.Event) int {
+func (x *exchange) encodeSpan(ch *choice, events []parse.Event) int {
 	first := &events[0]
 	n := 1
 	for n < len(events) && events[n].Kind == first.Kind && events[n].Call == first.Call {
@@ -122,7 +120,7 @@ func (x *exchange) encodeSpan(c *stream.Cell, events []parse.Event) int {
 	case parse.Arguments:
 		delta = api.DeltaArguments
 	}
-	x.out = x.enc.OpenDelta(x.out, int(c.Choice), delta, first.Call)
+	x.out = x.enc.OpenDelta(x.out, int(ch.index), delta, first.Call)
 	for i := range events[:n] {
 		x.out = x.enc.AppendDelta(x.out, events[i].Text)
 	}
@@ -146,8 +144,8 @@ func (x *exchange) callID() string {
 }
 
 // answerReason is the reason that the client is told.
-func (x *exchange) answerReason(reason infer.Reason) infer.Reason {
-	if reason == infer.ReasonStop && x.reply != nil && x.reply.called {
+func (ch *choice) answerReason(reason infer.Reason) infer.Reason {
+	if reason == infer.ReasonStop && ch.called {
 		return infer.ReasonToolCalls
 	}
 	return reason

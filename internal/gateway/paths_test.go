@@ -78,12 +78,12 @@ func TestTokenizerErrors(t *testing.T) {
 			x := exchangeFor(b, path)
 			x.text = []byte("good \xff bad")
 			var got *infer.Error
-			if err := x.encodeText(nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
+			if _, err := x.promptIDs(x.req.Fields.Prompt, nil, x.text, nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
 				t.Errorf("%s: %v, param %q; want %q", path, err, got.Param, want)
 			}
 			x.text = []byte("good")
 			x.cancel(nil)
-			if err := x.encodeText(nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
+			if _, err := x.promptIDs(x.req.Fields.Prompt, nil, x.text, nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
 				t.Errorf("after the hang-up: %v", err)
 			}
 		}

@@ -48,11 +48,12 @@ func (x *exchange) prompt() error {
 	if err := x.render(nil); err != nil {
 		return err
 	}
-	if x.req.PromptIDs != nil {
+	cost, texts := x.promptTexts()
+	if !texts {
 		x.enter(trace.Tokenize)
 		return x.tokenize(nil)
 	}
-	return x.inPool(trace.Tokenize, len(x.text), x.tokenize)
+	return x.inPool(trace.Tokenize, cost, x.tokenize)
 }
 
 // accept is decode and gate.

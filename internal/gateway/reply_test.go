@@ -438,8 +438,9 @@ func TestParseAndEncodeAllocateNothing(t *testing.T) {
 		x.piece = []byte(" word")
 		turn := func() {
 			x.out = x.out[:0]
-			ended := x.parse(cell, false)
-			if err := x.encode(cell, ended); err != nil || ended {
+			ch := &x.choices[0]
+			ended := x.parse(ch, false)
+			if err := x.encode(ch, cell, ended); err != nil || ended {
 				t.Fatal(ended, err)
 			}
 		}
@@ -469,7 +470,7 @@ func newEncodingExchange(o *parse.Options) *exchange {
 	if o != nil {
 		x.reply = &reply{options: *o}
 	}
-	x.startReply()
+	x.startOutput()
 	return x
 }
 
@@ -485,7 +486,7 @@ func BenchmarkParseAndEncode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				x.out = x.out[:0]
-				if err := x.encode(cell, x.parse(cell, false)); err != nil {
+				if err := x.encode(&x.choices[0], cell, x.parse(&x.choices[0], false)); err != nil {
 					b.Fatal(err)
 				}
 			}

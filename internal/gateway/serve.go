@@ -103,9 +103,16 @@ func (x *exchange) generate() error {
 func (x *exchange) process() error {
 	for i := range x.cells {
 		cell := &x.cells[i]
-		ended := x.detokenize(cell)
-		ended = x.parse(cell, ended)
-		if err := x.encode(cell, ended); err != nil {
+		ch := &x.choices[cell.Choice]
+		if ch.ended { // what still comes of it can only be the failure of all
+			if cell.Finish != nil && cell.Finish.Err != nil {
+				return x.engineError(cell.Finish)
+			}
+			continue
+		}
+		ended := x.detokenize(ch, cell)
+		ended = x.parse(ch, ended)
+		if err := x.encode(ch, cell, ended); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,13 @@ type Plan struct {
 	// as it has tokens, and have a beginning in common where it says so.
 	Workload *workload.Workload
 
-	// Requests bounds the number sent.
+	// Worker and Workers make the run one of several on one open loop: of the
+	// requests of the schedule it sends every Workers-th, beginning with that of
+	// its number, from 1. StartAt, when set, is when the schedule begins.
+	Worker, Workers int
+	StartAt         time.Time
+
+	// Requests bounds the number sent, by all workers together.
 	Requests int
 	// Duration bounds the time in which requests are begun; those in flight
 	// then are waited for.
@@ -184,6 +190,14 @@ func (p *Plan) check() error {
 	}
 	if p.Workload != nil && (p.Rate > 0 || p.Prompt != "") {
 		return fmt.Errorf("workload: it has arrivals and prompts of its own; drop rate and prompt")
+	}
+	if p.Workers > 0 || p.Worker > 0 {
+		switch {
+		case p.Worker < 1 || p.Worker > p.Workers:
+			return fmt.Errorf("worker %d of %d: must be from 1 to the number of workers", p.Worker, p.Workers)
+		case p.Concurrency > 0:
+			return fmt.Errorf("worker: a closed loop has no schedule to share; give each worker a part of the concurrency instead")
+		}
 	}
 	if p.Requests == 0 && p.Duration == 0 && p.Workload == nil {
 		return fmt.Errorf("requests or duration: give at least one")

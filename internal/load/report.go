@@ -33,8 +33,14 @@ type Report struct {
 	Skipped  int    `json:"skipped,omitempty"`
 	Problem  string `json:"problem,omitempty"`
 
-	Seed    uint64    `json:"seed"`
+	Seed uint64 `json:"seed"`
+	// Worker of Workers says that the run sent a part of a schedule; Workers alone
+	// that the report is of all parts.
+	Worker  int       `json:"worker,omitempty"`
+	Workers int       `json:"workers,omitempty"`
 	Started time.Time `json:"started"`
+	// Origin is the stamp at which the open loop's schedule began, 0 of none.
+	Origin int64 `json:"-"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
 	// Interrupted says that the run was cancelled before its plan was done.
@@ -236,9 +242,20 @@ func (r *Report) mode() string {
 		if r.CV > 0 {
 			process = fmt.Sprintf("%s with CV %g", process, r.CV)
 		}
-		return fmt.Sprintf("%s, open loop %g/s %s, seed %d", kind, r.Rate, process, r.Seed)
+		return fmt.Sprintf("%s, open loop %g/s %s, seed %d%s", kind, r.Rate, process, r.Seed, r.part())
 	}
 	return fmt.Sprintf("%s, closed loop of %d, seed %d", kind, r.Concurrency, r.Seed)
+}
+
+// part says which part of a schedule it is.
+func (r *Report) part() string {
+	switch {
+	case r.Worker > 0:
+		return fmt.Sprintf(" (worker %d of %d)", r.Worker, r.Workers)
+	case r.Workers > 0:
+		return fmt.Sprintf(" (%d workers)", r.Workers)
+	}
+	return ""
 }
 
 // answerApart is the time to the first answer text where other content came

@@ -42,10 +42,27 @@ func (r *runner) prepare(x *exchange, at func() time.Duration) (when time.Durati
 	return when, true
 }
 
-// draw decides what the next request is.
+// draw decides what the next request of this worker is: each worker draws those
+// of all, so that every one of them knows the same schedule.
 func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for {
+		if when, ok = r.drawAny(x, at); !ok || r.plan.Workers < 2 || x.ask.index%r.plan.Workers == r.plan.Worker-1 {
+			break
+		}
+	}
+	if ok && r.plan.Workload != nil {
+		x.ask.parts = r.next.Parts
+		// The parts are the source's until it is asked again.
+		x.wire, x.storage = r.message.render(x.storage, &x.ask)
+		x.ask.parts = nil
+	}
+	return when, ok
+}
+
+// drawAny decides what the next request of all is.
+func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
 	if r.plan.Requests > 0 && r.begun >= r.plan.Requests {
 		return 0, false
 	}
@@ -66,10 +83,7 @@ func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration,
 			}
 		}
 		when = r.next.At
-		x.ask.parts, x.ask.input, x.ask.output = r.next.Parts, r.next.Input(), r.next.Output
-		// The parts are the source's until it is asked again.
-		x.wire, x.storage = r.message.render(x.storage, &x.ask)
-		x.ask.parts = nil
+		x.ask.input, x.ask.output = r.next.Input(), r.next.Output
 	}
 	return when, true
 }
@@ -133,6 +147,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		}
 		report.CV = plan.CV
 	}
+	report.Worker, report.Workers = r.plan.Worker, r.plan.Workers
 	report.Started = started
 	report.Interrupted = ctx.Err() != nil
 	report.judge()
@@ -211,6 +226,10 @@ func (r *runner) open(ctx context.Context) error {
 	var spare sync.Pool
 	defer r.wg.Wait()
 	start := trace.Now()
+	if !r.plan.StartAt.IsZero() {
+		start = trace.Stamp(r.plan.StartAt)
+	}
+	r.account.r.Origin = start
 	for {
 		x, ok := spare.Get().(*exchange)
 		if !ok {

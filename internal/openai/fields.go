@@ -111,7 +111,7 @@ var fields = []field{
 	carry(onBoth, "stream", "a boolean", nothing),
 	carry(onBoth, "stream_options", "an object, with stream: true", takeStreamOptions),
 	carry(onMessages, "messages", "a non-empty array of messages", takeMessages),
-	carry(onCompletions, "prompt", "a string, an array of token ids, or an array with one of these", takePrompt),
+	carry(onCompletions, "prompt", "a string, an array of token ids, or an array of such", takePrompt),
 	carry(onBoth, "max_tokens", "an integer from 1", takeMaxTokens),
 	carry(onChat, "max_completion_tokens", "an integer from 1, equal to max_tokens if both are given", takeMaxCompletionTokens),
 	carry(onBoth, "temperature", "a number from 0 to 2", takeTemperature),
@@ -138,7 +138,7 @@ var fields = []field{
 	carry(onDetokenize, "tokens", "an array of token ids, or an array of such arrays", takeTokens),
 	carry(onDetokenize, "skip_special_tokens", "a boolean, true unless given: whether text leaves special tokens out", takeSkipSpecial),
 
-	refuse(onBoth, "n", "1"),
+	carry(onBoth, "n", "an integer from 1 to 128; that many choices for each prompt, up to 128 in all", takeN),
 	carryBy(infer.CarriesLogitBias, onBoth, "logit_bias", "an object of token ids to numbers from -100 to 100", takeLogitBias, "{}"),
 	carryBy(infer.CarriesPenalties, onBoth, "presence_penalty", "a number from -2 to 2", takePresencePenalty, "0"),
 	carryBy(infer.CarriesPenalties, onBoth, "frequency_penalty", "a number from -2 to 2", takeFrequencyPenalty, "0"),
@@ -167,8 +167,8 @@ var fields = []field{
 	refuse(onBoth, "priority", "0"),
 	refuse(onBoth, "kv_transfer_params"),
 
-	refuse(onChat, "logprobs", "false"),
-	refuse(onChat, "top_logprobs", "0"),
+	carryBy(infer.CarriesLogprobs, onChat, "logprobs", "a boolean", takeLogprobs, "false"),
+	carryBy(infer.CarriesLogprobs, onChat, "top_logprobs", "an integer from 0 to 20, with logprobs: true", takeTopLogprobs, "0"),
 	refuse(onChat, "functions", "[]"),
 	refuse(onChat, "function_call", `"auto"`, `"none"`),
 	refuse(onChat, "modalities", `["text"]`),
@@ -182,8 +182,8 @@ var fields = []field{
 	refuse(onTokenize, "mm_processor_kwargs", "{}"),
 	refuse(onChat, "documents", "[]"),
 
-	refuse(onCompletions, "logprobs"),
-	refuse(onCompletions, "best_of", "1"),
+	carryBy(infer.CarriesLogprobs, onCompletions, "logprobs", "an integer from 0 to 20", takeTextLogprobs),
+	carry(onCompletions, "best_of", "an integer, equal to n", takeBestOf),
 	refuse(onCompletions, "suffix", `""`),
 
 	ignore("user"),

@@ -7,60 +7,59 @@ import (
 	"weir/internal/infer"
 )
 
-// takePrompt reads the prompt of a completion: one text or one array of ids,
-// bare or as the only item of an array.
+// takePrompt reads the prompts of a completion: a text or an array of ids, or an
+// array of these.
 func takePrompt(d *decoding, raw []byte) error {
 	if api.KindOf(raw) != '[' {
 		return d.setPrompt("prompt", raw)
 	}
-	var first []byte
 	count := 0
 	err := api.EachItem(raw, func(i int, item []byte) error {
-		if i == 0 {
-			first = item
-		}
-		if api.KindOf(first) == '0' {
+		path := fmt.Sprintf("prompt[%d]", i)
+		switch {
+		case i == 0 && api.KindOf(item) == '0':
 			return errBareIDs
+		case i == maxAsked:
+			return infer.Invalid("prompt", "prompt may hold at most %d prompts", maxAsked)
 		}
-		count++
-		return nil
+		if count++; i == 0 {
+			return d.setPrompt(path, item)
+		}
+		text, ids, err := promptOf(path, item)
+		d.MorePrompts = append(d.MorePrompts, api.Prompt{Text: text, IDs: ids})
+		return err
 	})
 	switch {
 	case err == errBareIDs:
 		return d.setPrompt("prompt", raw)
-	case err != nil:
-		return err
-	case count == 0:
+	case err == nil && count == 0:
 		return emptyPrompt("prompt")
-	case count > 1:
-		return &infer.Error{
-			Code:    infer.CodeUnsupported,
-			Param:   "prompt",
-			Message: fmt.Sprintf("prompt holds %d prompts; engine kind %q takes one per request: send a request for each", count, d.kind),
-		}
 	}
-	return d.setPrompt("prompt[0]", first)
+	return err
 }
 
 // errBareIDs stops the walk over an array of ids, which is read faster.
 var errBareIDs = fmt.Errorf("the prompt is an array of ids")
 
 func (d *decoding) setPrompt(path string, raw []byte) (err error) {
+	d.Prompt, d.PromptIDs, err = promptOf(path, raw)
+	return err
+}
+
+func promptOf(path string, raw []byte) (text string, ids []uint32, err error) {
 	switch api.KindOf(raw) {
 	case '"':
-		d.Prompt, err = api.StringOf(path, raw)
-		if err == nil && d.Prompt == "" {
-			return emptyPrompt(path)
+		if text, err = api.StringOf(path, raw); err == nil && text == "" {
+			err = emptyPrompt(path)
 		}
-		return err
+		return text, nil, err
 	case '[':
-		d.PromptIDs, err = api.IDsOf(path, raw)
-		if err == nil && len(d.PromptIDs) == 0 {
-			return emptyPrompt(path)
+		if ids, err = api.IDsOf(path, raw); err == nil && len(ids) == 0 {
+			err = emptyPrompt(path)
 		}
-		return err
+		return "", ids, err
 	}
-	return api.WrongType(path, "a string or an array of token ids", raw)
+	return "", nil, api.WrongType(path, "a string or an array of token ids", raw)
 }
 
 func emptyPrompt(path string) error {

@@ -21,6 +21,10 @@ type decoding struct {
 	maxCompletion int
 	addPrompt     *bool
 	noTools       bool // tool_choice is none
+	tokenIDs      bool // they are to be told
+	bestOf        int  // 0 when not given
+	wantLogprobs  bool
+	top           int // alternatives of a token
 	tools         []api.Tool
 
 	tokenize   TokenizeRequest
@@ -135,7 +139,11 @@ func (d *decoding) finish() error {
 	if err := d.finishTools(); err != nil {
 		return err
 	}
-	d.Encoder = newEncoder(streamOptions{endpoint: d.endpoint, includeUsage: d.includeUsage, tokenIDs: d.Tokens}, d.Stream)
+	if err := d.finishChoices(); err != nil {
+		return err
+	}
+	d.Tokens = d.tokenIDs || d.Logprobs != nil
+	d.Encoder = newEncoder(streamOptions{endpoint: d.endpoint, includeUsage: d.includeUsage, tokenIDs: d.tokenIDs, logprobs: d.Logprobs}, d.Stream)
 	if d.endpoint == Chat {
 		return d.finishPrompt()
 	}
@@ -233,7 +241,7 @@ func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
 }
 
 func takeReturnTokenIDs(d *decoding, raw []byte) (err error) {
-	d.Tokens, err = api.BoolOf("return_token_ids", raw)
+	d.tokenIDs, err = api.BoolOf("return_token_ids", raw)
 	return err
 }
 

@@ -3,6 +3,7 @@ package openai
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -237,7 +238,7 @@ func TestFieldsRefused(t *testing.T) {
 		{`"stream":true,"stream_options":{"include_usage":true,"include_usage":false}`, invalid, "stream_options.include_usage", "stream_options.include_usage is given twice; give it once"},
 		{`"stream":true,"stream_options":{"include_obfuscation":true}`, unsupported, "stream_options.include_obfuscation", `stream_options.include_obfuscation is not supported by engine kind "weir"; leave it out or send false`},
 		{`"stream":true,"stream_options":{"x":null}`, unsupported, "stream_options.x", `stream_options.x is not supported by engine kind "weir"; leave it out`},
-		{`"n":2`, unsupported, "n", `n is not supported by engine kind "weir"; leave it out or send 1`},
+		{`"n":129`, invalid, "n", "n must be between 1 and 128, found 129"},
 		{`"response_format":{"type":"json_object"}`, unsupported, "response_format", `response_format is not supported by engine kind "weir"; leave it out or send {"type":"text"}`},
 		{`"logit_bias":{"5":1}`, unsupported, "logit_bias", `logit_bias is not supported by engine kind "weir"; leave it out or send {}`},
 		{`"guided_json":{}`, unsupported, "guided_json", `guided_json is not supported by engine kind "weir"; leave it out`},
@@ -287,6 +288,12 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, chatBody(`"add_generation_prompt":"no"`), invalid, "add_generation_prompt", "add_generation_prompt must be true or false, found a string"},
 		{Chat, chatBody(`"add_generation_prompt":true,"continue_final_message":true`), invalid, "continue_final_message", "continue_final_message and add_generation_prompt cannot both be true"},
 		{Completions, `{"model":"m"}`, invalid, "prompt", "prompt is required: send a string or an array of token ids"},
+		{Completions, completionBody(`"n":2,"best_of":3`), unsupported, "best_of", `best_of is 3 and n is 2; engine kind "weir" gives all that it makes: leave best_of out`},
+		{Completions, completionBody(`"best_of":2`), unsupported, "best_of", `best_of is 2 and n is 1; engine kind "weir" gives all that it makes: leave best_of out`},
+		{Completions, `{"model":"m","prompt":["a","b"],"n":65}`, invalid, "n", "n is 65 for each of 2 prompts, 130 choices; a request may have at most 128"},
+		{Chat, chatBody(`"best_of":1`), unsupported, "best_of", "best_of is a field of /v1/completions, not of /v1/chat/completions; leave it out"},
+		{Chat, chatBody(`"logprobs":true`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out or send false`},
+		{Chat, chatBody(`"top_logprobs":1`), unsupported, "top_logprobs", `top_logprobs is not supported by engine kind "weir"; leave it out or send 0`},
 		{Completions, completionBody(`"logprobs":0`), unsupported, "logprobs", `logprobs is not supported by engine kind "weir"; leave it out`},
 		{Completions, completionBody(`"max_completion_tokens":5`), unsupported, "max_completion_tokens", "max_completion_tokens is a field of /v1/chat/completions, not of /v1/completions; leave it out"},
 		{Other, `{"model":"m"}`, unsupported, "", `engine kind "weir" serves /v1/chat/completions and /v1/completions only`},
@@ -297,7 +304,7 @@ func TestEndpointFieldsRefused(t *testing.T) {
 }
 
 func TestPromptRefused(t *testing.T) {
-	const invalid, unsupported = infer.CodeInvalid, infer.CodeUnsupported
+	const invalid = infer.CodeInvalid
 	for _, test := range []struct {
 		prompt  string
 		code    infer.Code
@@ -312,8 +319,10 @@ func TestPromptRefused(t *testing.T) {
 		{`[""]`, invalid, "prompt[0]", "prompt[0] is empty; there must be at least one token to go on from"},
 		{`[[ ]]`, invalid, "prompt[0]", "prompt[0] is empty; there must be at least one token to go on from"},
 		{`[null]`, invalid, "prompt[0]", "prompt[0] must be a string or an array of token ids, found null"},
-		{`["a","b","c"]`, unsupported, "prompt", `prompt holds 3 prompts; engine kind "weir" takes one per request: send a request for each`},
-		{`[[1],[2]]`, unsupported, "prompt", `prompt holds 2 prompts; engine kind "weir" takes one per request: send a request for each`},
+		{`["a","b",""]`, invalid, "prompt[2]", "prompt[2] is empty; there must be at least one token to go on from"},
+		{`[[1],[]]`, invalid, "prompt[1]", "prompt[1] is empty; there must be at least one token to go on from"},
+		{`["a",7]`, invalid, "prompt[1]", "prompt[1] must be a string or an array of token ids, found a number"},
+		{`[` + strings.Repeat(`"a",`, 128) + `"b"]`, invalid, "prompt", "prompt may hold at most 128 prompts"},
 		{`[1,"a"]`, invalid, "prompt[1]", "prompt[1] must be a token id, found a string"},
 		{`[1,[2]]`, invalid, "prompt[1]", "prompt[1] must be a token id, found an array"},
 		{`[1.5]`, invalid, "prompt[0]", "prompt[0] must be a token id (an integer from 0 to 4294967295), found 1.5"},
@@ -494,4 +503,37 @@ func TestSamplingBeyond(t *testing.T) {
 	// A wire that carries schemas and no regular expressions.
 	_, err := decodeFor(infer.CarriesJSONSchema, Chat, chatBody(`"structured_outputs":{"regex":"a"}`))
 	wantError(t, err, infer.CodeUnsupported, "structured_outputs.regex", `structured_outputs.regex is not supported by engine kind "able"; leave it out`)
+}
+
+// What a request says of its choices and of log probabilities.
+func TestChoices(t *testing.T) {
+	one, none := 1, 0
+	for _, test := range []struct {
+		endpoint Endpoint
+		body     string
+		n, more  int
+		logprobs *int
+	}{
+		{Chat, chatBody(`"n":3`), 3, 0, nil},
+		{Chat, chatBody(`"n":null,"logprobs":false,"top_logprobs":null`), 0, 0, nil},
+		{Chat, chatBody(`"logprobs":true`), 0, 0, &none},
+		{Chat, chatBody(`"top_logprobs":1,"logprobs":true`), 0, 0, &one},
+		{Completions, completionBody(`"n":2,"best_of":2,"logprobs":0`), 2, 0, &none},
+		{Completions, completionBody(`"best_of":1,"logprobs":1`), 0, 0, &one},
+		{Completions, `{"model":"m","n":2,"prompt":["a",[1,2],"c"]}`, 2, 2, nil},
+	} {
+		r, err := decodeFor(infer.CarriesLogprobs, test.endpoint, test.body)
+		if err != nil {
+			t.Errorf("%s: %v", test.body, err)
+			continue
+		}
+		if r.N != test.n || len(r.MorePrompts) != test.more || !reflect.DeepEqual(r.Logprobs, test.logprobs) || r.Tokens != (test.logprobs != nil) {
+			t.Errorf("%s: n %d, %d more prompts, logprobs %v, tokens %t", test.body, r.N, len(r.MorePrompts), r.Logprobs, r.Tokens)
+		}
+	}
+	for _, body := range []string{chatBody(`"top_logprobs":1`), chatBody(`"logprobs":true,"top_logprobs":21`), chatBody(`"logprobs":1`)} {
+		if _, err := decodeFor(infer.CarriesLogprobs, Chat, body); err == nil {
+			t.Errorf("%s is taken", body)
+		}
+	}
 }

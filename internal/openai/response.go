@@ -12,6 +12,7 @@ type whole struct {
 	streamOptions
 	choices []choice
 	open    *[]byte // what AppendDelta goes to
+	scorer  *scorer // nil: without log probabilities
 }
 
 // choice is one choice of a whole answer. Only a chat's has more than text.
@@ -19,6 +20,8 @@ type choice struct {
 	text, reasoning []byte
 	calls           []toolCall
 	ids             []uint32
+	entries         []byte  // log probabilities of a chat's tokens
+	columns         columns // and of a completion's
 	finish          api.Finish
 }
 
@@ -52,7 +55,19 @@ func (w *whole) AppendText(dst []byte, choice int, text []byte) []byte {
 func (w *whole) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens) []byte {
 	c := w.at(choice)
 	c.text = append(c.text, text...)
-	c.ids = append(c.ids, t.IDs...)
+	if w.tokenIDs {
+		c.ids = append(c.ids, t.IDs...)
+	}
+	switch {
+	case w.scorer == nil || len(t.IDs) == 0:
+	case w.endpoint == Completions:
+		c.columns.add(w.scorer, t.IDs, &t.Logprobs)
+	default:
+		if len(c.entries) > 0 {
+			c.entries = append(c.entries, ',')
+		}
+		c.entries = w.scorer.appendEntries(c.entries, t.IDs, &t.Logprobs)
+	}
 	return dst
 }
 
@@ -125,13 +140,22 @@ func (w *whole) appendChoice(dst []byte, i int) []byte {
 	} else {
 		dst = c.appendMessage(append(dst, `,"message":`...))
 	}
-	dst = append(dst, `,"logprobs":null,"finish_reason":"`...)
+	dst = append(dst, `,"logprobs":`...)
+	switch {
+	case w.scorer == nil:
+		dst = append(dst, "null"...)
+	case w.endpoint == Completions:
+		dst = c.columns.append(dst)
+	default:
+		dst = append(append(append(dst, chatScores...), c.entries...), chatScoresEnd...)
+	}
+	dst = append(dst, `,"finish_reason":"`...)
 	dst = append(dst, c.finish.Reason...)
 	dst = append(dst, '"')
 	if w.tokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.ids)
 		if w.endpoint == Completions {
-			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), w.PromptIDs)
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), w.prompt(i))
 		}
 	}
 	return append(dst, '}')

@@ -16,7 +16,26 @@ type streamOptions struct {
 	// tokenIDs says that the ids of prompt and output come with the text, as vLLM
 	// has them.
 	tokenIDs bool
+	// logprobs says that log probabilities come with the text, and with how many
+	// alternatives to each token; nil: none do.
+	logprobs *int
 	api.AnswerOptions
+}
+
+// scorer gives what writes log probabilities, nil when there are none.
+func (o *streamOptions) scorer() *scorer {
+	if o.logprobs == nil {
+		return nil
+	}
+	return &scorer{top: *o.logprobs, vocabulary: o.Vocabulary}
+}
+
+// prompt gives the ids of a choice's prompt.
+func (o *streamOptions) prompt(choice int) []uint32 {
+	if o.PromptOf == nil {
+		return o.PromptIDs
+	}
+	return o.PromptOf(choice)
 }
 
 // newEncoder gives the maker of a request's encoders.
@@ -27,7 +46,7 @@ func newEncoder(o streamOptions, streamed bool) func(api.AnswerOptions) api.Enco
 		if streamed {
 			return newStream(o)
 		}
-		return &whole{streamOptions: o}
+		return &whole{streamOptions: o, scorer: o.scorer()}
 	}
 }
 
@@ -43,7 +62,13 @@ type stream struct {
 
 	includeUsage bool
 	open         api.Delta // of the chunk that is open
-	prompt       []uint32  // ids that are still to be said, with the first chunk
+
+	tokenIDs bool
+	prompt   func(choice int) []uint32
+	told     []bool // of choices, whether their prompt's ids were said; a chat has one prompt
+
+	scorer  *scorer    // nil: without log probabilities
+	columns []*columns // of a completion's choices
 }
 
 // The parts of a chunk between its choice's index and its text, and from there
@@ -71,10 +96,24 @@ func newStream(o streamOptions) *stream {
 	s.head = append(b, `{"index":`...)
 	s.text = append(append(append(s.text, s.head...), '0'), open...)
 	s.tail = append(append(append(s.tail, shut...), "null"...), s.end...)
-	if o.tokenIDs {
-		s.prompt = o.PromptIDs
-	}
+	s.tokenIDs, s.prompt, s.scorer = o.tokenIDs, o.prompt, o.scorer()
 	return s
+}
+
+// untold gives the ids of a choice's prompt the first time; nil when they were
+// told, or are not to be.
+func (s *stream) untold(choice int) []uint32 {
+	if s.chat {
+		choice = 0
+	}
+	if !s.tokenIDs || choice < len(s.told) && s.told[choice] {
+		return nil
+	}
+	for len(s.told) <= choice {
+		s.told = append(s.told, false)
+	}
+	s.told[choice] = true
+	return s.prompt(choice)
 }
 
 // appendObjectHead opens an answer's object, up to its model.
@@ -97,16 +136,16 @@ func (s *stream) AppendStart(dst []byte, choice int) []byte {
 	dst = append(dst, s.head...)
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
-	if s.prompt != nil {
+	if ids := s.untold(choice); ids != nil {
 		dst = append(dst, `}],"prompt_token_ids":`...)
-		dst = appendIDs(dst, s.prompt)
-		s.prompt = nil
+		dst = appendIDs(dst, ids)
 		return append(dst, s.end[len("}]"):]...)
 	}
 	return append(dst, s.end...)
 }
 
-// AppendTokens implements api.Encoder: a chunk with text and ids.
+// AppendTokens implements api.Encoder: a chunk with text, ids and log
+// probabilities.
 func (s *stream) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens) []byte {
 	if len(text) == 0 && len(t.IDs) == 0 {
 		return dst
@@ -115,20 +154,39 @@ func (s *stream) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens)
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	switch {
 	case !s.chat:
-		dst = append(dst, completionOpen...)
-		dst = append(api.AppendEscaped(dst, text), completionClose...)
+		dst = append(api.AppendEscaped(append(dst, completionOpen...), text), '"')
 	case len(text) == 0:
-		dst = append(dst, `,"delta":{},"logprobs":null,"finish_reason":`...)
+		dst = append(dst, `,"delta":{}`...)
 	default:
-		dst = append(dst, chatOpen...)
-		dst = append(api.AppendEscaped(dst, text), chatClose...)
+		dst = append(api.AppendEscaped(append(dst, chatOpen...), text), `"}`...)
 	}
-	dst = appendIDs(append(dst, `null,"token_ids":`...), t.IDs)
-	if s.prompt != nil { // of a completion, whose choices have it
-		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompt)
-		s.prompt = nil
+	dst = s.appendScores(append(dst, `,"logprobs":`...), choice, t)
+	dst = append(dst, `,"finish_reason":null`...)
+	if s.tokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), t.IDs)
+		if ids := s.untold(choice); ids != nil { // of a completion, whose choices have it
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), ids)
+		}
 	}
 	return append(dst, s.end...)
+}
+
+// appendScores appends the log probabilities of a chunk's tokens, or null.
+func (s *stream) appendScores(dst []byte, choice int, t api.Tokens) []byte {
+	switch {
+	case s.scorer == nil || len(t.IDs) == 0:
+		return append(dst, "null"...)
+	case s.chat:
+		dst = s.scorer.appendEntries(append(dst, chatScores...), t.IDs, &t.Logprobs)
+		return append(dst, chatScoresEnd...)
+	}
+	for len(s.columns) <= choice {
+		s.columns = append(s.columns, new(columns))
+	}
+	c := s.columns[choice]
+	c.reset()
+	c.add(s.scorer, t.IDs, &t.Logprobs)
+	return c.append(dst)
 }
 
 func appendIDs(dst []byte, ids []uint32) []byte {

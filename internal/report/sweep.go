@@ -3,9 +3,11 @@ package report
 import (
 	"cmp"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -376,6 +378,20 @@ func (p *SweepPoint) shares() string {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// ReadSweep reads the JSON of a report of several runs; it is nil, without an
+// error, where the file holds something else.
+func ReadSweep(name string) (*Sweep, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var s Sweep
+	if err := json.Unmarshal(data, &s); err != nil || s.Points == nil || s.Runs == nil {
+		return nil, nil
+	}
+	return &s, nil
 }
 
 // table gives the points as rows of text, the first one the heads.

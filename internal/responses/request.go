@@ -9,11 +9,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Bounds of a request.
-const (
-	maxStops    = 16
-	maxMetadata = 16
-)
+// maxMetadata bounds the strings of a request's metadata.
+const maxMetadata = 16
 
 // decoding is a request under way.
 type decoding struct {
@@ -140,27 +137,8 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 	return api.CheckStrict(field, raw)
 }
 
-func takeStop(d *decoding, raw []byte) error {
-	switch api.KindOf(raw) {
-	case '"':
-		return d.addStop("stop", raw)
-	case '[':
-		return api.EachItem(raw, func(i int, item []byte) error {
-			if i == maxStops {
-				return infer.Invalid("stop", "stop may hold at most %d strings", maxStops)
-			}
-			return d.addStop(fmt.Sprintf("stop[%d]", i), item)
-		})
-	}
-	return api.WrongType("stop", "a string or an array of strings", raw)
-}
-
-func (d *decoding) addStop(path string, raw []byte) error {
-	s, err := api.StringOf(path, raw)
-	if err == nil && s == "" {
-		err = infer.Invalid(path, "%s is empty; every text would end at once", path)
-	}
-	d.Stop = append(d.Stop, s)
+func takeStop(d *decoding, raw []byte) (err error) {
+	d.Stop, err = api.StopsOf("stop", raw)
 	return err
 }
 

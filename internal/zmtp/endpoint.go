@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -72,4 +73,24 @@ func Listen(e Endpoint) (net.Listener, error) {
 		return nil, err
 	}
 	return net.Listen(e.Network, e.Address)
+}
+
+// PrivateDir makes a folder for sockets, unless it is there, and sees to it that
+// nobody but this user can look into it: the wires have no authentication.
+func PrivateDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != os.Getuid() {
+		return &fs.PathError{Op: "use", Path: dir, Err: errors.New("it must be a folder of this user's own with mode 0700; remove it")}
+	}
+	return nil
 }

@@ -15,6 +15,7 @@ import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI from 'openai';
+import { makeParseableTextFormat } from 'openai/lib/parser';
 
 const { values: args, positionals: files } = parseArgs({
   allowPositionals: true,
@@ -49,6 +50,7 @@ const same = (got, expected, what) =>
 const defaults = { model, max_tokens: ROOM, seed: 7, ignore_eos: true };
 const chat = (fields = {}, options) =>
   client.chat.completions.create({ ...defaults, messages: SAY, ...fields }, options);
+const respond = (fields) => client.responses.create({ model, seed: 7, ...fields });
 const complete = (fields = {}, options) =>
   client.completions.create({ ...defaults, prompt: 'Low dams', ...fields }, options);
 
@@ -378,13 +380,13 @@ const checks = {
   async unsupported_fields() {
     const tools = [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties: {} } } }];
     await fails(BadRequestError, 400, 'tools[0].function.strict', () => chat({ tools }), { says: ['strict'] });
-    for (const fields of [{ n: 2 }, { logprobs: true }, { frobnicate: 1 }]) {
+    for (const fields of [{ n: 129 }, { top_logprobs: 3 }, { frobnicate: 1 }]) {
       const [param] = Object.keys(fields);
       for (const stream of [false, true]) {
         await fails(BadRequestError, 400, param, () => chat({ ...fields, stream }), { says: [param] });
       }
     }
-    for (const fields of [{ n: 2 }, { logprobs: 1 }, { echo: true }, { best_of: 2 }, { suffix: 'x' }]) {
+    for (const fields of [{ n: 129 }, { logprobs: 21 }, { echo: true }, { best_of: 2 }, { suffix: 'x' }]) {
       const [param] = Object.keys(fields);
       await fails(BadRequestError, 400, param, () => complete(fields), { says: [param] });
     }
@@ -425,6 +427,62 @@ const checks = {
     let reasoning = '';
     for await (const chunk of await chat({ ...fields, stream: true })) reasoning += chunk.choices[0]?.delta.reasoning_content ?? '';
     same(reasoning, whole.message.reasoning_content, 'streamed reasoning');
+  },
+
+  async responses() {
+    const fields = { input: 'Low dams', instructions: 'Be brief.', max_output_tokens: ROOM, ignore_eos: true };
+    const whole = await respond(fields);
+    same([whole.status, whole.incomplete_details.reason, wordsIn(whole.output_text)], ['incomplete', 'max_output_tokens', ROOM], 'answer');
+    same(whole.usage.input_tokens + ROOM, whole.usage.total_tokens, 'usage');
+    let text = '', n = 0, last;
+    for await (const event of await respond({ ...fields, stream: true })) {
+      same(event.sequence_number, n++, event.type);
+      if (event.type === 'response.output_text.delta') text += event.delta;
+      last = event;
+    }
+    same([last.type, text, last.response.usage], ['response.incomplete', whole.output_text, whole.usage], 'streamed');
+  },
+
+  async responses_tool_loop() {
+    const parameters = { type: 'object', properties: { river: { type: 'string' } }, required: ['river'], additionalProperties: false };
+    const tools = [{ type: 'function', name: 'gauge', strict: true, parameters }];
+    const asked = [{ role: 'user', content: 'How high is the river?' }];
+    const fields = { model, seed: 7, tools, reasoning: { effort: 'low' } };
+    const whole = await respond({ ...fields, input: asked });
+    same(whole.output.map((o) => o.type), ['reasoning', 'function_call'], 'items');
+    const final = await client.responses.stream({ ...fields, input: asked }).finalResponse();
+    same([final.output[1].arguments, final.output[0].content], [whole.output[1].arguments, whole.output[0].content], 'streamed');
+    same(final.output[1].parsed_arguments, JSON.parse(whole.output[1].arguments), 'parsed arguments');
+    const result = { type: 'function_call_output', call_id: whole.output[1].call_id, output: '2 m' };
+    const more = await respond({ input: [...asked, ...whole.output, result], tools, max_output_tokens: ROOM, ignore_eos: true });
+    same([more.output.map((o) => o.type), wordsIn(more.output_text)], [['message'], ROOM], 'after the call');
+  },
+
+  async responses_parse() {
+    const schema = { type: 'object', properties: { name: { type: 'string' } }, required: ['name'], additionalProperties: false };
+    const format = makeParseableTextFormat({ type: 'json_schema', name: 'dam', strict: true, schema }, (text) => JSON.parse(text));
+    const r = await client.responses.parse({ model, seed: 7, input: 'A low dam', text: { format } });
+    want(typeof r.output_parsed?.name === 'string', JSON.stringify(r.output));
+    const final = await client.responses.stream({ model, seed: 7, input: 'A low dam', text: { format } }).finalResponse();
+    same(final.output_parsed, r.output_parsed, 'streamed');
+  },
+
+  async responses_reasoning() {
+    const fields = { input: 'Low dams', reasoning: { effort: 'low' }, max_output_tokens: 200 };
+    const whole = await respond(fields);
+    const said = { 'response.reasoning_text.delta': '', 'response.output_text.delta': '' };
+    for await (const event of await respond({ ...fields, stream: true })) {
+      if (event.type in said) said[event.type] += event.delta;
+    }
+    same(Object.values(said), [whole.output[0].content[0].text, whole.output_text], 'streamed');
+    want(whole.usage.output_tokens_details.reasoning_tokens >= wordsIn(whole.output[0].content[0].text), JSON.stringify(whole.usage));
+  },
+
+  async responses_errors() {
+    const input = 'Low dams';
+    await fails(BadRequestError, 400, 'previous_response_id', () => respond({ input, previous_response_id: 'resp_1' }), { says: ['send the conversation in input'] });
+    await fails(BadRequestError, 400, 'tools[0].type', () => respond({ input, tools: [{ type: 'web_search' }], stream: true }), { says: ['web_search'] });
+    await fails(NotFoundError, 404, null, () => client.responses.retrieve('resp_1'), { says: ['keeps no answers'] });
   },
 
   async over_long_prompt() {

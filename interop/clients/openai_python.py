@@ -21,6 +21,7 @@ import urllib.error
 import urllib.request
 
 import openai
+import pydantic
 
 ROOM = 16  # tokens of most answers
 SAY = [{"role": "user", "content": "Tell me about low dams."}]
@@ -514,15 +515,103 @@ def unsupported_fields(s):
     bad = openai.BadRequestError
     strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
     for param, kw in (
-        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=2)),
-        ("logprobs", dict(logprobs=True)),
+        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=129)),
+        ("top_logprobs", dict(top_logprobs=3)),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
         for stream in (False, True):
             fails(bad, 400, param, lambda: s.chat(stream=stream, **kw), says=(param,))
-    for param, kw in (("n", dict(n=2)), ("logprobs", dict(logprobs=1)), ("echo", dict(echo=True)),
+    for param, kw in (("n", dict(n=129)), ("logprobs", dict(logprobs=21)), ("echo", dict(echo=True)),
                       ("best_of", dict(best_of=2)), ("suffix", dict(suffix="x"))):
         fails(bad, 400, param, lambda: s.complete(**kw), says=(param,))
+
+
+def by_choice(stream, n, kind, text_of):
+    """Reads a stream of n choices strictly: each as if it were alone."""
+    readers = [Reader(False, kind, text_of) for _ in range(n)]
+    usage, scores = None, [[] for _ in range(n)]
+    for chunk in stream:
+        if not chunk.choices:
+            want(all(r.finish for r in readers), "usage before the last finish_reason")
+            usage = chunk.usage
+            continue
+        want(usage is None, "a chunk after usage")
+        same(len(chunk.choices), 1, "choices of a chunk")
+        choice = chunk.choices[0]
+        at = choice.index
+        want(at < n, f"choice {at} of {n}")
+        choice.index = 0
+        if choice.logprobs is not None:
+            scores[at].append(choice.logprobs)
+        readers[at].take(chunk)
+    ended = [r.end() for r in readers]
+    return [e[0] for e in ended], [e[1] for e in ended], usage, scores
+
+
+@check
+def choices(s):
+    """n answers, each with a seed of its own: the same streamed and whole."""
+    whole = s.chat(n=3)
+    same([c.index for c in whole.choices], [0, 1, 2], "indices")
+    texts = [c.message.content for c in whole.choices]
+    same(len(set(texts)), 3, "different answers")
+    same(texts[0], s.chat().choices[0].message.content, "the first of three")
+    same([c.finish_reason for c in whole.choices], ["length"] * 3, "finish reasons")
+    same(whole.usage.completion_tokens, 3 * ROOM, "completion_tokens")
+    same(whole.usage.prompt_tokens, s.chat().usage.prompt_tokens, "prompt_tokens")
+    got, finish, usage, _ = by_choice(s.chat(n=3, stream=True, stream_options={"include_usage": True}), 3,
+                                      "chat.completion.chunk", lambda c: c.delta.content)
+    same(got, texts, "texts")
+    same(finish, ["length"] * 3, "finish reasons")
+    same(usage.completion_tokens, 3 * ROOM, "completion_tokens")
+    s.idle()
+
+
+@check
+def prompts_in_a_list(s):
+    prompts = ["Low dams", "High dams", [5, 6, 7]]
+    alone = [s.complete(p) for p in prompts]
+    whole = s.complete(prompts, n=2)
+    same([c.index for c in whole.choices], list(range(6)), "indices")
+    same([c.text for c in whole.choices[::2]], [a.choices[0].text for a in alone], "texts")
+    same(whole.usage.prompt_tokens, sum(a.usage.prompt_tokens for a in alone), "prompt_tokens")
+    same(whole.usage.completion_tokens, 6 * ROOM, "completion_tokens")
+    got, _, _, _ = by_choice(s.complete(prompts, n=2, stream=True), 6, "text_completion", lambda c: c.text)
+    same(got, [c.text for c in whole.choices], "texts")
+    s.idle()
+
+
+@check
+def logprobs(s):
+    """Of a chat: an entry for each token, with its bytes; streamed and whole alike."""
+    whole = s.chat(logprobs=True, top_logprobs=3)
+    entries = whole.choices[0].logprobs.content
+    same(len(entries), ROOM, "entries")
+    same(b"".join(bytes(e.bytes) for e in entries).decode(), whole.choices[0].message.content, "the entries' bytes")
+    for e in entries:
+        same(len(e.top_logprobs), 3, "alternatives")
+        same(e.top_logprobs[0].token, e.token, "the most probable token")
+        same(e.top_logprobs[0].logprob, e.logprob, "its log probability")
+        want(0 >= e.logprob >= e.top_logprobs[1].logprob >= e.top_logprobs[2].logprob, e)
+    _, _, _, scores = by_choice(s.chat(logprobs=True, top_logprobs=3, n=2, stream=True), 2, "chat.completion.chunk", lambda c: c.delta.content)
+    same([e for part in scores[0] for e in part.content], entries, "streamed entries")
+    same(len([e for part in scores[1] for e in part.content]), ROOM, "entries of the second choice")
+    same([e.top_logprobs for e in s.chat(logprobs=True).choices[0].logprobs.content], [[]] * ROOM, "alternatives")
+    same(s.chat().choices[0].logprobs, None, "logprobs that were not asked for")
+
+
+@check
+def logprobs_of_completions(s):
+    whole = s.complete(logprobs=2)
+    got, text = whole.choices[0].logprobs, whole.choices[0].text
+    for part in (got.tokens, got.token_logprobs, got.top_logprobs, got.text_offset):
+        same(len(part), ROOM, "one each token")
+    for token, value, top, offset in zip(got.tokens, got.token_logprobs, got.top_logprobs, got.text_offset):
+        same(text[offset:offset + len(token)], token, "the text at the offset")
+        same(top[token], value, "the token among the alternatives")
+    _, _, _, scores = by_choice(s.complete(logprobs=2, stream=True), 1, "text_completion", lambda c: c.text)
+    same([o for part in scores[0] for o in part.text_offset], got.text_offset, "streamed offsets")
+    same([v for part in scores[0] for v in part.token_logprobs], got.token_logprobs, "streamed log probabilities")
 
 
 WEATHER = {"type": "function", "function": {
@@ -656,6 +745,128 @@ def reasoning(s):
     reasoning, content, calls, finish = read_reply(ask(s, kwargs=think, tools=[WEATHER], stream=True))
     want(reasoning.split() and len(calls) == 1, "reasoning and a call", reasoning, calls)
     same((content, finish), ("", "tool_calls"), "with tools")
+
+
+def respond(s, input="Tell me about low dams.", **kw):
+    body = {"seed": 7, **kw.pop("body", {})}
+    return s.client.responses.create(model=s.model, input=input, extra_body=body, **kw)
+
+
+def read_events(stream):
+    """Reads a stream strictly; gives the types of its events in order, the text of its
+    deltas by their type, and the answer that ends it."""
+    types, said, last = [], {}, None
+    for n, event in enumerate(stream):
+        same(event.sequence_number, n, event.type)
+        types.append(event.type)
+        want(last is None, event.type, "after the end")
+        if event.type.endswith(".delta"):
+            said[event.type] = said.get(event.type, "") + event.delta
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            last = event.response
+    want(last, "the stream has no end", types)
+    return types, said, last
+
+
+def items(r):
+    return [(o.type, getattr(o, "name", None), getattr(o, "arguments", None),
+             [(c.type, c.text) for c in getattr(o, "content", None) or []]) for o in r.output]
+
+
+GAUGE = {"type": "function", "name": "gauge", "description": "Reads a gauge.", "strict": True,
+         "parameters": {"type": "object", "properties": {"river": {"type": "string"}}, "required": ["river"],
+                        "additionalProperties": False}}
+
+
+@check
+def responses(s):
+    fields = dict(instructions="Be brief.", max_output_tokens=ROOM, body=EXACT, metadata={"a": "b"})
+    r = respond(s, **fields)
+    same((r.status, r.incomplete_details.reason, len(r.output_text.split()), r.metadata, r.store),
+         ("incomplete", "max_output_tokens", ROOM, {"a": "b"}, False), "answer")
+    same((r.usage.output_tokens, r.usage.input_tokens + ROOM), (ROOM, r.usage.total_tokens), "usage")
+    types, said, last = read_events(respond(s, stream=True, **fields))
+    same((said["response.output_text.delta"], last.output_text, last.usage), (r.output_text, r.output_text, r.usage), "streamed")
+    same((types[:4], types[-1]), (["response.created", "response.in_progress", "response.output_item.added",
+                                   "response.content_part.added"], "response.incomplete"), "events")
+
+
+@check
+def responses_stream_helper(s):
+    echo = {"chat_template_kwargs": {"content": "echo"}}
+    asked = [{"role": "user", "content": [{"type": "input_text", "text": "F\u00fcnf \"Boote\"\n\U0001f6a3"}]}]
+    with s.client.responses.stream(model=s.model, input=asked, extra_body=echo) as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    same((text, final.output_text, final.status), (asked[0]["content"][0]["text"],) * 2 + ("completed",), "echo")
+
+
+@check
+def responses_tool_loop(s):
+    asked = [{"role": "user", "content": "How high is the river?"}]
+    r = respond(s, asked, tools=[GAUGE], reasoning={"effort": "low"})
+    same([o.type for o in r.output], ["reasoning", "function_call"], "items")
+    call = r.output[1]
+    want(isinstance(json.loads(call.arguments)["river"], str), call)
+    with s.client.responses.stream(model=s.model, input=asked, tools=[GAUGE], reasoning={"effort": "low"},
+                                   extra_body={"seed": 7}) as stream:
+        for _ in stream:
+            pass
+        streamed = stream.get_final_response()
+    same(items(streamed), items(r), "streamed")
+    same(streamed.output[1].parsed_arguments, json.loads(call.arguments), "parsed arguments")
+    for answer in (r, streamed):  # its items go back as they are
+        more = asked + answer.output + [{"type": "function_call_output", "call_id": answer.output[1].call_id, "output": "2 m"}]
+        r = respond(s, more, tools=[GAUGE], max_output_tokens=ROOM, body=EXACT)
+        same(([o.type for o in r.output], len(r.output_text.split())), (["message"], ROOM), "after the call")
+
+
+@check
+def responses_tool_choice(s):
+    other = {**GAUGE, "name": "other"}
+    for choice, names in (({"type": "function", "name": "other"}, ["other"]), ("none", []),
+                          ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "gauge"}]}, ["gauge"])):
+        r = respond(s, tools=[GAUGE, other], tool_choice=choice, parallel_tool_calls=False, max_output_tokens=200)
+        same([o.name for o in r.output if o.type == "function_call"], names, choice)
+
+
+@check
+def responses_parse(s):
+    class Dam(pydantic.BaseModel):
+        name: str
+        heights: list[float]
+
+    r = s.client.responses.parse(model=s.model, input="A low dam", text_format=Dam)
+    want(isinstance(r.output_parsed, Dam), r)
+    with s.client.responses.stream(model=s.model, input="A low dam", text_format=Dam) as stream:
+        for _ in stream:
+            pass
+        same(stream.get_final_response().output_parsed, r.output_parsed, "streamed")
+    r = respond(s, text={"format": {"type": "json_object"}})
+    want(isinstance(json.loads(r.output_text), dict), r.output_text)
+
+
+@check
+def responses_reasoning(s):
+    r = respond(s, reasoning={"effort": "low"}, max_output_tokens=200)
+    same([o.type for o in r.output], ["reasoning", "message"], "items")
+    thought = r.output[0].content[0].text
+    want(0 < len(thought.split()) <= r.usage.output_tokens_details.reasoning_tokens < r.usage.output_tokens, r.usage)
+    _, said, last = read_events(respond(s, reasoning={"effort": "low"}, max_output_tokens=200, stream=True))
+    same((said["response.reasoning_text.delta"], last.usage, items(last)), (thought, r.usage, items(r)), "streamed")
+    _, said, last = read_events(respond(s, reasoning={"effort": "low", "summary": "auto"}, max_output_tokens=200, stream=True))
+    same((said["response.reasoning_summary_text.delta"], last.output[0].summary[0].text), (thought, thought), "as a summary")
+
+
+@check
+def responses_errors(s):
+    bad = openai.BadRequestError
+    fails(bad, 400, "previous_response_id", lambda: respond(s, previous_response_id="resp_1"), says=("send the conversation in input",))
+    fails(bad, 400, "tools[0].type", lambda: respond(s, tools=[{"type": "web_search"}]), says=("web_search",))
+    fails(bad, 400, "background", lambda: respond(s, background=True))
+    fails(bad, 400, "input", lambda: respond(s, "weir " * s.args.overlong_words, stream=True), code="context_length_exceeded")
+    fails(openai.NotFoundError, 404, None, lambda: s.client.responses.retrieve("resp_1"), says=("keeps no answers",))
+    fails(openai.NotFoundError, 404, None, lambda: s.client.responses.delete("resp_1"), says=("keeps no answers",))
 
 
 @check

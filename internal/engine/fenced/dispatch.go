@@ -82,10 +82,11 @@ func (d *Dispatcher) Aborted(g *Generation, received int64) {
 		return
 	}
 	d.Delta.Received = received
-	d.terminal(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached})
+	d.Finish(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached})
 }
 
-func (d *Dispatcher) terminal(g *Generation, f *infer.Finish) {
+// Finish offers a terminal delta without ids.
+func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) {
 	x := &d.Delta
 	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.attempt, nil, nil, g.Total, nil, f
 	g.deliver(x)
@@ -112,7 +113,7 @@ func (d *Dispatcher) Fail(g *Generation, reason FaultReason, detail string, part
 // end offers the terminal delta of a generation that the engine did not finish
 // itself.
 func (d *Dispatcher) end(g *Generation, err *infer.Error) {
-	d.terminal(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
+	d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
 }
 
 // Close ends every generation of the session and gives the ids of their requests.

@@ -24,6 +24,7 @@ type Outbox struct {
 	wake  chan struct{} // capacity 1: there is something
 	limit int           // bytes of requests that may wait
 	code  Code
+	ranks int // that each answer a fence
 
 	mu     sync.Mutex
 	closed bool
@@ -38,6 +39,7 @@ type Outbox struct {
 	under Fence // behind the fence that is under way
 	call  int64 // of that fence, or of the last one
 	going bool  // a fence is under way
+	left  int   // answers to it that are missing
 	sent  int64 // when that fence was
 }
 
@@ -53,11 +55,12 @@ type Fence struct{ Adds, Aborts []*Generation }
 
 func (f *Fence) empty() bool { return len(f.Adds) == 0 && len(f.Aborts) == 0 }
 
-// NewOutbox makes an Outbox in which so many bytes of requests may wait.
-func NewOutbox(limit int, code Code) *Outbox {
+// NewOutbox makes an Outbox in which so many bytes of requests may wait, to an
+// engine of so many ranks, each of which answers a fence.
+func NewOutbox(limit int, code Code, ranks int) *Outbox {
 	// Answers to an earlier process's questions may still come; they must not be
 	// taken for ours.
-	return &Outbox{wake: make(chan struct{}, 1), limit: limit, code: code, call: rand.Int64N(1 << 48)}
+	return &Outbox{wake: make(chan struct{}, 1), limit: limit, code: code, ranks: ranks, call: rand.Int64N(1 << 48)}
 }
 
 func (o *Outbox) signal() {
@@ -137,7 +140,7 @@ func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 		o.wire = o.code.AppendAborts(o.wire, ids)
 	}
 	if !o.going && (o.probe || !o.open.empty()) {
-		o.going, o.probe = true, false
+		o.going, o.probe, o.left = true, false, o.ranks
 		o.call++
 		o.sent = now
 		o.under, o.open = o.open, Fence{}
@@ -160,12 +163,15 @@ func (o *Outbox) Written(wire []byte) {
 	}
 }
 
-// Answered takes in an answer. ok is false when it is not to the fence that is
-// under way; else it gives what is behind it, and when it was sent.
+// Answered takes in an answer. ok is false when it is not the last one to the fence
+// that is under way; else it gives what is behind it, and when it was sent.
 func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.going || call != o.call {
+		return Fence{}, 0, false
+	}
+	if o.left--; o.left > 0 {
 		return Fence{}, 0, false
 	}
 	f, o.under, o.going = o.under, Fence{}, false

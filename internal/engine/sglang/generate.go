@@ -83,7 +83,7 @@ func (e *Engine) refusal(resp *upstream.Response) error {
 	if err := s.full(bytes.TrimSpace(data), &ev); err != nil || ev.message == "" {
 		ev.message = topMessage(s, data)
 	}
-	return e.failure(resp.Status, ev.message)
+	return Failure(e.opts.Name, resp.Status, ev.message)
 }
 
 // topMessage reads the message of an error that is not inside of "error".
@@ -103,11 +103,11 @@ func topMessage(s *scanner, data []byte) (message string) {
 	return message
 }
 
-// failure is what a status of the engine's means here. A full queue, a wait
+// Failure is what a status of the engine's means here, with its words. A full queue, a wait
 // that was too long and a preemption are all 503 there, and so is an engine
 // that is starting or shutting down: another may take the request.
-func (e *Engine) failure(status int, message string) *infer.Error {
-	err := &infer.Error{Engine: e.opts.Name, Cause: fmt.Errorf("status %d: %s", status, message)}
+func Failure(engine string, status int, message string) *infer.Error {
+	err := &infer.Error{Engine: engine, Cause: fmt.Errorf("status %d: %s", status, message)}
 	switch {
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
 		err.Code, err.Retryable, err.RetryAfter = infer.CodeOverloaded, true, time.Second
@@ -241,7 +241,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		return true
 	}
 	if e.failed {
-		g.fail(g.e.failure(e.status, e.message), now)
+		g.fail(Failure(g.e.opts.Name, e.status, e.message), now)
 		return true
 	}
 	fresh, unsent, err := g.tally.take(s, &e)
@@ -280,7 +280,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 			if len(ids) > 0 {
 				g.sink.Offer(&d)
 			}
-			g.fail(g.e.failure(e.status, e.message), now)
+			g.fail(Failure(g.e.opts.Name, e.status, e.message), now)
 			return true
 		}
 		d.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: e.prompt, CachedTokens: e.cached}

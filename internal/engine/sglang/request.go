@@ -11,15 +11,15 @@ import (
 	"weir/internal/infer"
 )
 
-// carries is what this wire carries beyond what every wire does: all of it.
-const carries = infer.CarriesAll
+// Carries is what SGLang takes beyond what every engine does: all of it.
+const Carries = infer.CarriesAll
 
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
 
-// maxLogprobs bounds the alternatives of an id, of which the engine would sort as
+// MaxLogprobs bounds the alternatives of an id, of which the engine would sort as
 // many as it is asked for.
-const maxLogprobs = 1000
+const MaxLogprobs = 1000
 
 // appendRequest appends req as the body of a /generate. Every field of req is
 // in it; what the caller did not say is left to the engine's defaults, which
@@ -28,7 +28,7 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	}
-	if err := req.Lacks(carries); err != nil {
+	if err := req.Lacks(Carries); err != nil {
 		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
@@ -41,8 +41,8 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 		b = appendString(b, req.Model)
 	}
 	if req.Logprobs != nil {
-		if *req.Logprobs < 0 || *req.Logprobs > maxLogprobs {
-			return nil, infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
+		if *req.Logprobs < 0 || *req.Logprobs > MaxLogprobs {
+			return nil, infer.Invalid("logprobs", "must be between 0 and %d", MaxLogprobs)
 		}
 		b = append(b, `,"return_logprob":true,"logprob_start_len":-1,"top_logprobs_num":`...)
 		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
@@ -104,28 +104,31 @@ func appendFloat(b []byte, name string, v *float64) []byte {
 	return strconv.AppendFloat(append(b, name...), *v, 'g', -1, 64)
 }
 
-// appendGuide says what the output must match in the engine's words. A choice is
-// said as the regular expression that it is.
+// appendGuide says what the output must match in the engine's words.
 func appendGuide(b []byte, g *infer.Guide) []byte {
-	name, text := "", g.Text
+	name, text := GuideField(g)
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return appendString(b, text)
+}
+
+// GuideField gives the sampling parameter that says what the output must match, and
+// its value. A choice is said as the regular expression that it is.
+func GuideField(g *infer.Guide) (name, text string) {
 	switch g.Kind {
-	case infer.GuideJSONSchema:
-		name = `,"json_schema":`
 	case infer.GuideRegex:
-		name = `,"regex":`
+		return "regex", g.Text
 	case infer.GuideGrammar:
-		name = `,"ebnf":`
+		return "ebnf", g.Text
 	case infer.GuideStructuralTag:
-		name = `,"structural_tag":`
+		return "structural_tag", g.Text
 	case infer.GuideChoice:
-		name = `,"regex":`
 		quoted := make([]string, len(g.Choices))
 		for i, c := range g.Choices {
 			quoted[i] = regexp.QuoteMeta(c)
 		}
-		text = "(" + strings.Join(quoted, "|") + ")"
+		return "regex", "(" + strings.Join(quoted, "|") + ")"
 	}
-	return appendString(append(b, name...), text)
+	return "json_schema", g.Text
 }
 
 func appendString(b []byte, s string) []byte {

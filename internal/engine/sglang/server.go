@@ -58,7 +58,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	facts.Carries = carries
+	facts.Carries = Carries
 	srv := &server{adapters: adapters}
 	var about info
 	if err := e.info(ctx, &about); err == nil {

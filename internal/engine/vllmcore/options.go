@@ -2,13 +2,11 @@ package vllmcore
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"math"
 	"net"
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/fenced"
 	"weir/internal/zmtp"
 )
 
@@ -25,7 +23,7 @@ type Options struct {
 	// Vocab is the width of the model's output: ids are below it. 0: not known.
 	Vocab int
 	// Defaults are sampling parameters for requests that do not say.
-	Defaults Defaults
+	Defaults fenced.Defaults
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int
@@ -84,24 +82,4 @@ func (o Options) withDefaults() Options {
 		o.Warn = func(string) {}
 	}
 	return o
-}
-
-// Defaults are sampling parameters in the words of a model's generation_config.json.
-// What is nil has the engine's own default.
-type Defaults struct {
-	Temperature       *float64 `json:"temperature"`
-	TopP              *float64 `json:"top_p"`
-	TopK              *int     `json:"top_k"`
-	MinP              *float64 `json:"min_p"`
-	RepetitionPenalty *float64 `json:"repetition_penalty"`
-}
-
-// Check refuses values that an engine would refuse with every request.
-func (d *Defaults) Check() error {
-	err := errors.Join(within("temperature", d.Temperature, 0, maxTemperature), within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
-		within("min_p", d.MinP, 0, 1), within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32))
-	if d.TopK != nil && (*d.TopK < -1 || *d.TopK > math.MaxInt32) {
-		err = errors.Join(err, fmt.Errorf("top_k is %d; want -1 or more", *d.TopK))
-	}
-	return err
 }

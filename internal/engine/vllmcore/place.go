@@ -2,12 +2,10 @@ package vllmcore
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"weir/internal/zmtp"
 )
@@ -50,16 +48,5 @@ func privateDir() (string, error) {
 	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" {
 		dir = filepath.Join(run, "weir")
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-		return "", err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return "", err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || ok && int(owner.Uid) != os.Getuid() {
-		return "", &fs.PathError{Op: "use", Path: dir, Err: fmt.Errorf("it must be a folder of this user's own with mode 0700; remove it")}
-	}
-	return dir, nil
+	return dir, zmtp.PrivateDir(dir)
 }

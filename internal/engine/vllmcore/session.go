@@ -74,7 +74,7 @@ func (s *session) score() float64 {
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, in: in,
-		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{})}
+		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.disp = dispatcher{context: r.contextLength,
 		Dispatcher: fenced.Dispatcher{Engine: e.opts.Name, Rank: rank, Table: s.table, Out: s.out, Meters: &e.meters}}

@@ -1,12 +1,11 @@
 package vllmcore
 
 import (
-	"cmp"
-	"fmt"
 	"math"
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/engine/fenced"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
@@ -45,7 +44,7 @@ func appendAdd(b []byte, req *infer.Request, o *Options, arrival float64) []byte
 
 // appendSampling appends the sampling parameters: a map in which what is left out
 // has the engine's own default.
-func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []byte {
+func appendSampling(b []byte, req *infer.Request, end []uint32, or *fenced.Defaults) []byte {
 	head := len(b)
 	b = append(b, 0xde, 0, 0) // a map of up to 2^16 entries, counted below
 	n := 0
@@ -79,21 +78,21 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *Defaults) []
 		key("ignore_eos")
 		b = msgp.AppendBool(b, true)
 	}
-	s := &req.Sampling
-	if v := cmp.Or(s.TopK, or.TopK); v != nil {
+	s := or.Fill(req.Sampling)
+	if s.TopK != nil {
 		key("top_k")
-		b = msgp.AppendInt(b, *v)
+		b = msgp.AppendInt(b, *s.TopK)
 	}
 	for _, f := range [...]struct {
 		name  string
 		value *float64
 	}{
-		{"temperature", cmp.Or(s.Temperature, or.Temperature)},
-		{"top_p", cmp.Or(s.TopP, or.TopP)},
-		{"min_p", cmp.Or(s.MinP, or.MinP)},
+		{"temperature", s.Temperature},
+		{"top_p", s.TopP},
+		{"min_p", s.MinP},
 		{"presence_penalty", s.PresencePenalty},
 		{"frequency_penalty", s.FrequencyPenalty},
-		{"repetition_penalty", cmp.Or(s.RepetitionPenalty, or.RepetitionPenalty)},
+		{"repetition_penalty", s.RepetitionPenalty},
 	} {
 		if f.value != nil {
 			key(f.name)
@@ -278,12 +277,12 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
 		{"repetition_penalty", s.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32},
 	} {
-		if err := within(f.name, f.value, f.least, f.most); err != nil {
+		if err := fenced.Within(f.name, f.value, f.least, f.most); err != nil {
 			return infer.Invalid(f.name, "%v", err)
 		}
 	}
 	for i, bias := range s.LogitBias {
-		if err := within("the bias", &bias.Value, -100, 100); err != nil {
+		if err := fenced.Within("the bias", &bias.Value, -100, 100); err != nil {
 			return infer.Invalid("logit_bias", "%v", err)
 		}
 		if o.beyond(bias.ID) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {
@@ -303,13 +302,6 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 
 // maxTemperature is the engine's own bound.
 const maxTemperature = 2
-
-func within(name string, v *float64, least, most float64) error {
-	if v != nil && !(*v >= least && *v <= most) {
-		return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)
-	}
-	return nil
-}
 
 // beyond says whether the model has no such id.
 func (o *Options) beyond(id uint32) bool { return o.Vocab > 0 && int(id) >= o.Vocab }

@@ -1,6 +1,8 @@
 package simserver
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"math"
 	"net/http"
 
@@ -14,6 +16,9 @@ type embeddingsRequest struct {
 	Model      string         `json:"model"`
 	Input      jsontext.Value `json:"input"`
 	Dimensions int            `json:"dimensions"`
+	// Format is float, or base64 for the bytes of float32 numbers, the low ones
+	// first.
+	Format string `json:"encoding_format"`
 }
 
 // Bounds of a vector's length.
@@ -23,9 +28,9 @@ const (
 )
 
 type embedding struct {
-	Object    string    `json:"object"`
-	Index     int       `json:"index"`
-	Embedding []float64 `json:"embedding"`
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // []float64, or a string
 }
 
 type embeddingsAnswer struct {
@@ -66,20 +71,37 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswe
 	if req.Dimensions < 1 || req.Dimensions > maxDimensions {
 		return nil, infer.Invalid("dimensions", "dimensions is %d; it must be between 1 and %d", req.Dimensions, maxDimensions)
 	}
+	if req.Format != "" && req.Format != "float" && req.Format != "base64" {
+		return nil, infer.Invalid("encoding_format", "encoding_format is %q; it must be float or base64", req.Format)
+	}
 	inputs, err := e.textPrompts("input", req.Input)
 	if err != nil {
 		return nil, err
 	}
 	answer := &embeddingsAnswer{Object: "list", Model: e.prepare.Model, Data: []embedding{}}
 	for i, ids := range inputs {
-		answer.Data = append(answer.Data, embedding{Object: "embedding", Index: i, Embedding: e.vector(ids, req.Dimensions)})
+		var v any = e.vector(ids, req.Dimensions)
+		if req.Format == "base64" {
+			v = base64Vector(v.([]float64))
+		}
+		answer.Data = append(answer.Data, embedding{Object: "embedding", Index: i, Embedding: v})
 		answer.Usage.PromptTokens += len(ids)
 	}
 	answer.Usage.TotalTokens = answer.Usage.PromptTokens
 	return answer, nil
 }
 
-// vector draws a vector from the content that would follow ids.
+// base64Vector is a vector as the API writes it in base64.
+func base64Vector(v []float64) string {
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// vector draws a vector from the content that would follow ids. Its numbers are
+// such that a float32 holds them.
 func (e *Engine) vector(ids []uint32, n int) []float64 {
 	const levels = 1 << 16
 	v := make([]float64, n)
@@ -91,7 +113,7 @@ func (e *Engine) vector(ids []uint32, n int) []float64 {
 		e.prepare.Words.Push(&stream, uint32(i))
 	}
 	for i := range v {
-		v[i] /= math.Sqrt(square)
+		v[i] = float64(float32(v[i] / math.Sqrt(square)))
 	}
 	return v
 }

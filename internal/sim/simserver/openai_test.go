@@ -178,6 +178,7 @@ func TestErrors(t *testing.T) {
 		"tokenizer":      {"/v1/completions", `{"prompt":"\u0000"}`, 400, "", "prompt"},
 		"no path":        {"/v1/nothing", `{}`, 404, "", ""},
 		"no input":       {"/v1/embeddings", `{}`, 400, "", "input"},
+		"bad format":     {"/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "", "encoding_format"},
 		"bad dimensions": {"/v1/embeddings", `{"input":"a","dimensions":0}`, 400, "", "dimensions"},
 	} {
 		a, err := b.post(context.Background(), x.path, x.body)
@@ -231,7 +232,7 @@ func TestModelsAndEmbeddings(t *testing.T) {
 	}
 	two := embed(`{"model":"weir-sim","input":["abc","xyz"],"dimensions":8}`)
 	one := embed(`{"input":[97,98,99],"dimensions":8}`)
-	if len(two.Data) != 2 || len(one.Data) != 1 || one.Usage.PromptTokens != 3 || len(one.Data[0].Embedding) != 8 {
+	if len(two.Data) != 2 || len(one.Data) != 1 || one.Usage.PromptTokens != 3 || len(one.Data[0].Embedding.([]any)) != 8 {
 		t.Fatalf("%+v, %+v", two, one)
 	}
 	if fmt.Sprint(two.Data[0].Embedding) != fmt.Sprint(one.Data[0].Embedding) || fmt.Sprint(two.Data[0].Embedding) == fmt.Sprint(two.Data[1].Embedding) {

@@ -51,6 +51,11 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
 	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeVLLMError))
+	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
+		mux.HandleFunc("POST "+path, f.rerank)
+	}
+	mux.HandleFunc("POST /score", f.score)
+	mux.HandleFunc("POST /v1/score", f.score)
 	mux.HandleFunc("GET /v1/models", e.engineModels("vllm"))
 	mux.HandleFunc("POST /tokenize", f.tokenize)
 	mux.HandleFunc("POST /detokenize", f.detokenize)

@@ -9,31 +9,26 @@ import (
 	"slices"
 
 	"weir/internal/config"
+	"weir/internal/engine/fenced"
+	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
 	"weir/internal/zmtp"
 	"weir/models"
 )
 
-// newVLLMCore makes the adapter of a vllm-core engine. Its wire does not say what
-// model it serves: that is what the engine's specification says, or the only model
-// whose folder was given.
+// newVLLMCore makes the adapter of a vllm-core engine.
 func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error) {
-	folders := g.Models
-	if e.Model == "" {
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(folders)), func(name string) bool { return name == models.SimName })
-		if len(names) != 1 {
-			return nil, wrongf("--engine vllm-core=tcp://%s: add model=NAME, one of those given with --model: engine cores do not say what they serve", e.Addr)
-		}
-		e.Model = names[0]
+	m, err := theModel(e, g.Models, "vllm-core=tcp://"+e.Addr)
+	if err != nil {
+		return nil, err
 	}
 	o := vllmcore.Options{
 		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
-	if m := folderOf(folders, e.Model); m != nil {
+	if m != nil {
 		o.EndIDs, o.Vocab = endIDs(m), m.VocabSize
-		var err error
 		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
 			return nil, err
 		}
@@ -42,6 +37,35 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 		return nil, wrongf("--engine vllm-core=tcp://%s: %w", e.Addr, err)
 	}
 	return vllmcore.New(o), nil
+}
+
+// newSGLangIPC makes the adapter of an sglang-ipc engine.
+func newSGLangIPC(e *config.Engine, g *gateway.Options) (*sglangipc.Engine, error) {
+	m, err := theModel(e, g.Models, "sglang-ipc="+e.Dir)
+	if err != nil {
+		return nil, err
+	}
+	o := sglangipc.Options{Name: e.Name, Dir: e.Dir, Model: e.Model, Untried: e.Untried, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
+	if m != nil {
+		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+			return nil, err
+		}
+	}
+	return sglangipc.New(o), nil
+}
+
+// theModel sets what an engine without its front end serves, which it does not say
+// under a name of weir's: that is what its specification says, or the only model
+// whose folder was given. The folder is nil when no model has that name.
+func theModel(e *config.Engine, folders map[string]*gateway.Model, spec string) (*gateway.Model, error) {
+	if e.Model == "" {
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(folders)), func(name string) bool { return name == models.SimName })
+		if len(names) != 1 {
+			return nil, wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
+		}
+		e.Model = names[0]
+	}
+	return folderOf(folders, e.Model), nil
 }
 
 // folderOf finds a model by its name or an alias.
@@ -66,9 +90,8 @@ func endIDs(m *gateway.Model) []uint32 {
 }
 
 // samplingDefaults are what a model's folder says is drawn by where a request does
-// not say. vLLM's own front end adds them to requests, and its engine core knows
-// nothing of them.
-func samplingDefaults(folder fs.FS) (d vllmcore.Defaults, err error) {
+// not say.
+func samplingDefaults(folder fs.FS) (d fenced.Defaults, err error) {
 	const name = "generation_config.json"
 	b, err := fs.ReadFile(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,49 @@
+package fenced
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+
+	"weir/internal/infer"
+)
+
+// Defaults are sampling parameters in the words of a model's generation_config.json,
+// for requests that do not say: an engine's own front end adds them, and its core
+// knows nothing of them. What is nil has the engine's own default.
+type Defaults struct {
+	Temperature       *float64 `json:"temperature"`
+	TopP              *float64 `json:"top_p"`
+	TopK              *int     `json:"top_k"`
+	MinP              *float64 `json:"min_p"`
+	RepetitionPenalty *float64 `json:"repetition_penalty"`
+}
+
+// Check refuses values that an engine would refuse with every request.
+func (d *Defaults) Check() error {
+	err := errors.Join(Within("temperature", d.Temperature, 0, 2), Within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
+		Within("min_p", d.MinP, 0, 1), Within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32))
+	if d.TopK != nil && (*d.TopK < -1 || *d.TopK > math.MaxInt32) {
+		err = errors.Join(err, fmt.Errorf("top_k is %d; want -1 or more", *d.TopK))
+	}
+	return err
+}
+
+// Fill gives a request's parameters with what it did not say.
+func (d *Defaults) Fill(s infer.Sampling) infer.Sampling {
+	s.Temperature = cmp.Or(s.Temperature, d.Temperature)
+	s.TopP = cmp.Or(s.TopP, d.TopP)
+	s.TopK = cmp.Or(s.TopK, d.TopK)
+	s.MinP = cmp.Or(s.MinP, d.MinP)
+	s.RepetitionPenalty = cmp.Or(s.RepetitionPenalty, d.RepetitionPenalty)
+	return s
+}
+
+// Within refuses a value outside of its bounds, and one that is no number.
+func Within(name string, v *float64, least, most float64) error {
+	if v != nil && !(*v >= least && *v <= most) {
+		return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)
+	}
+	return nil
+}

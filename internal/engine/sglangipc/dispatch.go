@@ -1,0 +1,200 @@
+package sglangipc
+
+import (
+	"fmt"
+
+	"weir/internal/engine/fenced"
+	"weir/internal/engine/sglang"
+	"weir/internal/infer"
+)
+
+// dispatcher hands the deltas of each message to their sinks and checks that what
+// the engine says adds up. It belongs to whoever reads: no method may be called
+// concurrently.
+type dispatcher struct {
+	fenced.Dispatcher
+
+	batch  batch
+	scores infer.Logprobs // of the output at hand
+	ending []ending       // aborts that the engine knows of, in their order
+}
+
+// ending is a generation whose abort the engine knows, and since when.
+type ending struct {
+	g  *fenced.Generation
+	at int64
+}
+
+// message takes in a message. A fault is the session's.
+func (d *dispatcher) message(b []byte, received int64) *fenced.Fault {
+	err := d.batch.decode(b)
+	d.Evidence.Add(fenced.MessageSummary{Received: received, Bytes: len(b), Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
+	if err != nil {
+		return d.Fault(fenced.FaultMalformed, err.Error())
+	}
+	d.Delta.Received = received
+	switch d.batch.kind {
+	case outputs:
+		for i := range d.batch.outputs {
+			d.output(&d.batch.outputs[i])
+		}
+		d.EndMessage()
+		d.Meters.Message(len(d.batch.ids))
+	case echo:
+		d.echoed()
+		d.EndMessage()
+	}
+	return nil
+}
+
+// output takes in what a step brought for one request.
+func (d *dispatcher) output(o *output) {
+	g := d.Find(o.id)
+	if g == nil {
+		if o.end.how == running {
+			d.Stray(o.id)
+		}
+		return
+	}
+	if o.end.how != running {
+		// Whatever is wrong with the output, the engine is done with the request;
+		// and it is so before anyone can see that the generation ended.
+		d.Table.Release(g)
+	}
+	if g.Over() {
+		d.Meters.Late.Add(1)
+		return
+	}
+	ids := d.batch.ids[o.from:o.to:o.to]
+	if o.end.how == aborted && o.prompt != g.Prompt {
+		// A request that the engine refuses when it looks at it runs one step with
+		// a prompt that stands in for its own. Its output is nobody's.
+		ids = nil
+	} else if reason, detail := wrong(g, ids, o); reason != "" {
+		d.Fail(g, reason, detail, partOf(g, ids, o))
+		return
+	}
+	if o.end.how == aborted && len(ids) == 0 && !g.Aborting() && g.Handing() && g.Abandon(d.failure(g, &o.end)) {
+		return
+	}
+	x := &d.Delta
+	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
+	if g.Scored && len(ids) > 0 {
+		if err := readScores(&o.scores, ids, g.Top, &d.scores); err != nil {
+			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g, ids, o))
+			return
+		}
+		x.Logprobs = &d.scores
+	}
+	g.Total += len(ids)
+	g.Cached = o.cached
+	if o.end.how != running {
+		x.Finish = d.finish(g, &o.end)
+	} else if len(ids) == 0 {
+		return
+	}
+	d.Offer(g)
+}
+
+// partOf is what a step said of a request, as evidence.
+func partOf(g *fenced.Generation, ids []uint32, o *output) *fenced.Part {
+	part := fenced.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
+	part.Said = o.count
+	if o.end.isID {
+		part.Stop = fmt.Sprint(o.end.matched)
+	}
+	return part
+}
+
+// wrong names what does not add up in an output; an empty reason is none.
+func wrong(g *fenced.Generation, ids []uint32, o *output) (fenced.FaultReason, string) {
+	total := g.Total + len(ids)
+	switch {
+	case o.count != total:
+		return fenced.FaultCount, fmt.Sprintf("%d ids received, and the engine counts %d", total, o.count)
+	case total > g.Limit:
+		return fenced.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
+	case o.prompt != g.Prompt:
+		return fenced.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
+	case o.end.how == full && o.end.length != total:
+		return fenced.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
+	case o.end.how == stopped && !o.end.isID:
+		// Also how an engine says that its numbers overflowed.
+		return fenced.FaultReasonWord, fmt.Sprintf("the engine ended at the text %q, which it was not asked to look for", o.end.word)
+	case o.end.how == stopped && total == 0:
+		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and no id came", o.end.matched)
+	case o.end.how == stopped && len(ids) > 0 && int64(ids[len(ids)-1]) != o.end.matched:
+		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.end.matched, ids[len(ids)-1])
+	}
+	return "", ""
+}
+
+func (d *dispatcher) finish(g *fenced.Generation, end *finish) *infer.Finish {
+	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached}
+	switch {
+	case end.how == stopped:
+		f.Reason = infer.ReasonStop
+	case end.how == full:
+		f.Reason = infer.ReasonLength
+	case g.Aborting():
+		f.Reason = infer.ReasonAbort
+	default:
+		f.Reason, f.Err = infer.ReasonError, d.failure(g, end)
+	}
+	return f
+}
+
+// failure is an end that nobody here asked for.
+func (d *dispatcher) failure(g *fenced.Generation, end *finish) *infer.Error {
+	var err *infer.Error
+	if end.status == 0 {
+		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
+			Message: "the engine aborted the request; send it again", Cause: fmt.Errorf("engine's words: %q", end.message)}
+	} else {
+		err = sglang.Failure(d.Engine, end.status, string(end.message))
+	}
+	err.Retryable = err.Retryable && g.Total == 0
+	return err
+}
+
+// echoed takes in the end of a request that was not in a batch: one that was
+// aborted, by us or by the engine, while it waited.
+func (d *dispatcher) echoed() {
+	g := d.Find(d.batch.id)
+	if g == nil {
+		return
+	}
+	d.Table.Release(g)
+	switch {
+	case g.Over():
+		d.Meters.Late.Add(1)
+	case g.Aborting():
+		d.Aborted(g, d.Delta.Received)
+	default:
+		why := d.failure(g, &d.batch.end)
+		if !g.Abandon(why) {
+			d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: g.Prompt, CachedTokens: g.Cached, Err: why})
+		}
+	}
+}
+
+// answered takes in the answer to the fence: what is behind it is known now. Those
+// that were aborted end with a step, or an echo; the engine need not be believed for
+// ever.
+func (d *dispatcher) answered(f fenced.Fence, received int64) {
+	d.Accept(f, received)
+	for _, g := range f.Aborts {
+		d.ending = append(d.ending, ending{g, received})
+	}
+}
+
+// overdue ends the generations that the engine has known to be aborted since before
+// a moment, and did not end.
+func (d *dispatcher) overdue(before, now int64) {
+	n := 0
+	for n < len(d.ending) && d.ending[n].at < before {
+		d.Aborted(d.ending[n].g, now)
+		n++
+	}
+	d.ending = append(d.ending[:0], d.ending[n:]...)
+}

@@ -1,0 +1,170 @@
+package sglangipc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tinylib/msgp/msgp"
+)
+
+// WordName is the file in which a launcher hands over what it started.
+const WordName = "engine.json"
+
+// wordForm is the form of that file.
+const wordForm = 1
+
+// handover is what the launcher says of the schedulers that it has started.
+type handover struct {
+	Form     int    `json:"form"`
+	Version  string `json:"sglang"`
+	Instance string `json:"instance"` // changes with each start
+
+	Served        string            `json:"served_model_name"`
+	ContextLength int               `json:"context_length"`
+	MaxInput      int               `json:"max_req_input_len"` // prompts are shorter
+	Vocab         int               `json:"vocab_size"`
+	Ranks         int               `json:"dp_size"`
+	LoRA          map[string]string `json:"lora"` // ids by name
+
+	// Wire are the structures of the wire by name.
+	Wire map[string]structure `json:"wire"`
+}
+
+// structure is one, as its release has it.
+type structure struct {
+	Fields []string `json:"fields"` // in their order, without the tag
+	Sample []byte   `json:"sample"` // one as the release encodes it; base64
+}
+
+// maxWord bounds the file.
+const maxWord = 1 << 20
+
+func readWord(dir string) (b []byte, err error) {
+	b, err = os.ReadFile(filepath.Join(dir, WordName))
+	if err == nil && len(b) > maxWord {
+		return nil, fmt.Errorf("%s has more than %d bytes", WordName, maxWord)
+	}
+	return b, err
+}
+
+// parseWord reads the launcher's word. What it adds later is passed over.
+func parseWord(b []byte) (*handover, *codec, error) {
+	h := &handover{}
+	if err := json.Unmarshal(b, h, jsontext.AllowDuplicateNames(false)); err != nil {
+		return nil, nil, fmt.Errorf("%s cannot be read: %w", WordName, err)
+	}
+	var missing []string
+	for name, ok := range map[string]bool{"sglang": h.Version != "", "instance": h.Instance != "", "context_length": h.ContextLength > 0,
+		"max_req_input_len": h.MaxInput > 0, "vocab_size": h.Vocab > 0, "dp_size": h.Ranks > 0} {
+		if !ok {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	switch {
+	case h.Form != wordForm:
+		return nil, nil, fmt.Errorf("%s is of form %d, and this weir reads form %d: use the launcher that came with it", WordName, h.Form, wordForm)
+	case len(missing) > 0:
+		return nil, nil, fmt.Errorf("%s does not say %s", WordName, strings.Join(missing, ", "))
+	}
+	c, err := newCodec(h.Wire)
+	if err != nil {
+		return nil, nil, fmt.Errorf("SGLang %s: %w", h.Version, err)
+	}
+	return h, c, nil
+}
+
+// version is a release of SGLang.
+type version [3]int
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
+
+// oldest and newest are the releases between which the wire was tried
+// (docs/engines.md).
+var (
+	oldest = version{0, 5, 17}
+	newest = version{0, 5, 23}
+)
+
+// parseVersion reads "0.5.23", and of "0.5.24.dev7+g0123" or "0.5.12.post1" the first
+// three numbers and that there is more.
+func parseVersion(s string) (v version, more, ok bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) < 3 {
+		return v, false, false
+	}
+	for i := range v {
+		n, err := strconv.Atoi(parts[i])
+		if err != nil || n < 0 {
+			return v, false, false
+		}
+		v[i] = n
+	}
+	return v, len(parts) > 3, true
+}
+
+// judge says whether an engine of this version can be spoken to. The wire is not
+// made for others, and a release may change what a field means.
+func (h *handover) judge(untried bool) (warning string, err error) {
+	v, more, ok := parseVersion(h.Version)
+	if ok && slices.Compare(v[:], oldest[:]) >= 0 && (slices.Compare(v[:], newest[:]) < 0 || v == newest && !more) {
+		return "", nil
+	}
+	known := fmt.Sprintf("SGLang %s was not tried; %v to %v were", h.Version, oldest, newest)
+	if untried {
+		return known, nil
+	}
+	return "", errors.New(known + ". Its structures can be read: add untried=true to the engine to use it all the same")
+}
+
+// chunk is one value of a sample, as it was encoded.
+type chunk struct {
+	field string
+	raw   []byte
+}
+
+// split takes a sample apart. tag is the first value; an untagged structure has
+// none.
+func (s structure) split(name, tag string) (head []byte, chunks []chunk, err error) {
+	b := s.Sample
+	if msgp.NextType(b) == msgp.MapType {
+		return nil, nil, fmt.Errorf("%s is written as a map, as before SGLang %v", name, oldest)
+	}
+	n, b, err := msgp.ReadArrayHeaderBytes(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the sample of %s: %w", name, err)
+	}
+	want := len(s.Fields)
+	if tag != "" {
+		want++
+	}
+	if int(n) != want {
+		return nil, nil, fmt.Errorf("the sample of %s has %d values for %d fields", name, n, want)
+	}
+	if tag != "" {
+		var got []byte
+		if got, b, err = msgp.ReadStringZC(b); err != nil || string(got) != tag {
+			return nil, nil, fmt.Errorf("the sample of %s begins with %q (%v)", name, got, err)
+		}
+	}
+	head = s.Sample[:len(s.Sample)-len(b)]
+	for _, field := range s.Fields {
+		rest, err := skip(b)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the sample of %s, %s: %w", name, field, err)
+		}
+		chunks = append(chunks, chunk{field, b[:len(b)-len(rest)]})
+		b = rest
+	}
+	if len(b) > 0 {
+		return nil, nil, fmt.Errorf("the sample of %s has %d bytes after its end", name, len(b))
+	}
+	return head, chunks, nil
+}

@@ -1,0 +1,198 @@
+package simserver
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// rerankRequest asks how well documents fit a query; what else it says is
+// accepted. Documents are strings, or objects with a text.
+type rerankRequest struct {
+	Model     string           `json:"model"`
+	Query     jsontext.Value   `json:"query"`
+	Documents []jsontext.Value `json:"documents"`
+	TopN      int              `json:"top_n"`
+}
+
+// scoreRequest is vLLM's for the same in the order in which texts came.
+type scoreRequest struct {
+	Model string         `json:"model"`
+	Text1 jsontext.Value `json:"text_1"`
+	Text2 jsontext.Value `json:"text_2"`
+}
+
+// ranked is a document with its score.
+type ranked struct {
+	index int
+	text  string
+	score float64
+}
+
+// score says how well a document fits a query: the cosine of their vectors, as
+// embeddings gives them, moved to between 0 and 1.
+func (e *Engine) score(query, document []uint32) float64 {
+	var dot float64
+	d := e.vector(document, defaultDimensions)
+	for i, q := range e.vector(query, defaultDimensions) {
+		dot += q * d[i]
+	}
+	return (1 + dot) / 2
+}
+
+// rerank gives the documents of a request, the best first, and the tokens of query
+// and documents.
+func (e *Engine) rerank(w http.ResponseWriter, r *http.Request) (best []ranked, tokens int, err error) {
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	var req rerankRequest
+	if err := decode(body, &req); err != nil {
+		return nil, 0, err
+	}
+	if _, err := e.lora(plain, req.Model, nil); err != nil {
+		return nil, 0, err
+	}
+	if req.Query.Kind() != '"' {
+		return nil, 0, infer.Invalid("query", "query must be a string")
+	}
+	if len(req.Documents) == 0 {
+		return nil, 0, infer.Invalid("documents", "documents must be a list with at least one document")
+	}
+	query, err := e.textPrompt("query", req.Query)
+	if err != nil {
+		return nil, 0, err
+	}
+	tokens = len(query)
+	for i, raw := range req.Documents {
+		text := raw
+		if raw.Kind() == '{' {
+			var d struct{ Text jsontext.Value }
+			if err := decode(raw, &d); err != nil {
+				return nil, 0, err
+			}
+			text = d.Text
+		}
+		if text.Kind() != '"' {
+			return nil, 0, infer.Invalid("documents", "documents[%d] must be a string, or an object with a text", i)
+		}
+		ids, err := e.textPrompt("documents", text)
+		if err != nil {
+			return nil, 0, err
+		}
+		tokens += len(ids)
+		d := ranked{index: i, score: e.score(query, ids)}
+		if err := json.Unmarshal(text, &d.text); err != nil {
+			return nil, 0, infer.Invalid("documents", "documents[%d] cannot be read: %v", i, err)
+		}
+		best = append(best, d)
+	}
+	slices.SortStableFunc(best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
+	if req.TopN > 0 && req.TopN < len(best) {
+		best = best[:req.TopN]
+	}
+	return best, tokens, nil
+}
+
+// givenID is the request's id by its header, for answers that hold it.
+func givenID(r *http.Request) string { return cmp.Or(r.Header.Get("X-Request-Id"), "0") }
+
+// vllmUsage is the usage of an answer without output.
+type vllmUsage struct {
+	PromptTokens int `json:"prompt_tokens"`
+	TotalTokens  int `json:"total_tokens"`
+}
+
+func (f *vllmFace) rerank(w http.ResponseWriter, r *http.Request) {
+	best, tokens, err := f.e.rerank(w, r)
+	if err != nil {
+		writeVLLMError(w, err)
+		return
+	}
+	type result struct {
+		Index    int `json:"index"`
+		Document struct {
+			Text string `json:"text"`
+		} `json:"document"`
+		Score float64 `json:"relevance_score"`
+	}
+	results := make([]result, len(best))
+	for i, d := range best {
+		results[i].Index, results[i].Score, results[i].Document.Text = d.index, d.score, d.text
+	}
+	writeJSON(w, http.StatusOK, struct {
+		ID      string    `json:"id"`
+		Model   string    `json:"model"`
+		Usage   vllmUsage `json:"usage"`
+		Results []result  `json:"results"`
+	}{"rerank-" + givenID(r), f.e.prepare.Model, vllmUsage{tokens, tokens}, results})
+}
+
+// score answers in the order of text_2, or of text_1 where text_2 is one.
+func (f *vllmFace) score(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r)
+	var req scoreRequest
+	if err == nil {
+		err = decode(body, &req)
+	}
+	var first, second [][]uint32
+	if err == nil {
+		first, err = f.e.textPrompts("text_1", req.Text1)
+	}
+	if err == nil {
+		second, err = f.e.textPrompts("text_2", req.Text2)
+	}
+	if err == nil && len(first) > 1 && len(first) != len(second) {
+		err = infer.Invalid("text_2", "text_1 has %d texts and text_2 %d; text_1 must be one, or as many", len(first), len(second))
+	}
+	if err != nil {
+		writeVLLMError(w, err)
+		return
+	}
+	type result struct {
+		Index  int     `json:"index"`
+		Object string  `json:"object"`
+		Score  float64 `json:"score"`
+	}
+	var results []result
+	tokens := 0
+	for i, ids := range second {
+		query := first[min(i, len(first)-1)]
+		tokens += len(query) + len(ids)
+		results = append(results, result{i, "score", f.e.score(query, ids)})
+	}
+	writeJSON(w, http.StatusOK, struct {
+		ID      string    `json:"id"`
+		Object  string    `json:"object"`
+		Created int64     `json:"created"`
+		Model   string    `json:"model"`
+		Data    []result  `json:"data"`
+		Usage   vllmUsage `json:"usage"`
+	}{"score-" + givenID(r), "list", time.Now().Unix(), f.e.prepare.Model, results, vllmUsage{tokens, tokens}})
+}
+
+// rerank answers as SGLang does: a bare list.
+func (f *sglangFace) rerank(w http.ResponseWriter, r *http.Request) {
+	best, _, err := f.e.rerank(w, r)
+	if err != nil {
+		writeSGLangError(w, err)
+		return
+	}
+	type result struct {
+		Score    float64 `json:"score"`
+		Document string  `json:"document"`
+		Index    int     `json:"index"`
+	}
+	results := make([]result, len(best))
+	for i, d := range best {
+		results[i] = result{d.score, d.text, d.index}
+	}
+	writeJSON(w, http.StatusOK, results)
+}
