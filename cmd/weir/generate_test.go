@@ -156,6 +156,82 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// Several prompts with several answers each, and the log probabilities of every
+// id: whole and streamed they are the same, and each prompt's first answer is that
+// of a request of its own.
+func TestGenerateBatch(t *testing.T) {
+	t.Parallel()
+	type object struct {
+		native
+		Index *int
+		Meta  struct {
+			ID     string
+			Finish *struct{ Type string } `json:"finish_reason"`
+			Own    [][]any                `json:"output_token_logprobs"`
+			Top    [][][]any              `json:"output_top_logprobs"`
+		} `json:"meta_info"`
+	}
+	s := startSim(t, append(fast, "--incremental-streaming-output")...)
+	for _, path := range []string{"plane", "sglang"} {
+		g := startGateway(t, "serve", "--engine", s.spec(path))
+		const params = `"rid":"r","return_logprob":true,"top_logprobs_num":2,"return_text_in_logprobs":true,"sampling_params":{"max_new_tokens":9,"ignore_eos":true,"sampling_seed":5`
+		var whole []object
+		if a := post(t, g.url+"/generate", `{"text":["One","Two","Three"],`+params+`,"n":2}}`); json.Unmarshal(a.body, &whole) != nil || len(whole) != 6 {
+			t.Fatalf("%s: %d %s", path, a.status, a.body)
+		}
+		for i, o := range whole {
+			if *o.Index != i || o.Meta.ID != fmt.Sprintf("r_%d", i) || len(o.IDs) != 9 || len(o.Meta.Own) != 9 || len(o.Meta.Top) != 9 {
+				t.Errorf("%s: answer %d: %+v", path, i, o)
+				continue
+			}
+			text := ""
+			for k, id := range o.IDs {
+				own := o.Meta.Own[k]
+				if own[1] != float64(id) || own[0].(float64) > 0 || len(o.Meta.Top[k]) != 2 {
+					t.Errorf("%s: answer %d, id %d: %v, %v", path, i, id, own, o.Meta.Top[k])
+				}
+				text += own[2].(string)
+			}
+			if text != *o.Text {
+				t.Errorf("%s: answer %d: %q and %q", path, i, text, *o.Text)
+			}
+			var one object
+			if a := post(t, g.url+"/generate", fmt.Sprintf(`{"text":%q,%s}}`, []string{"One", "Two", "Three"}[i/2], params)); json.Unmarshal(a.body, &one) != nil {
+				t.Fatalf("%s: %d %s", path, a.status, a.body)
+			}
+			if i%2 == 0 && (!slices.Equal(one.IDs, o.IDs) || fmt.Sprint(one.Meta.Own, one.Meta.Top) != fmt.Sprint(o.Meta.Own, o.Meta.Top)) {
+				t.Errorf("%s: answer %d: %+v, alone %+v", path, i, o, one)
+			}
+		}
+		var streamed [6]object
+		a := post(t, g.url+"/generate", `{"text":["One","Two","Three"],"stream":true,"incremental_streaming_output":true,`+params+`,"n":2}}`)
+		for line := range bytes.Lines(a.body) {
+			data, ok := bytes.CutPrefix(line, []byte("data: {"))
+			if !ok {
+				continue
+			}
+			var o object
+			if err := json.Unmarshal(append([]byte("{"), data...), &o); err != nil {
+				t.Fatalf("%v: %s", err, data)
+			}
+			to := &streamed[*o.Index]
+			to.IDs, to.Meta.Own, to.Meta.Top = append(to.IDs, o.IDs...), append(to.Meta.Own, o.Meta.Own...), append(to.Meta.Top, o.Meta.Top...)
+			if o.Meta.Finish != nil {
+				to.Meta.Finish = o.Meta.Finish
+			}
+		}
+		for i, o := range streamed {
+			if !slices.Equal(o.IDs, whole[i].IDs) || fmt.Sprint(o.Meta.Own, o.Meta.Top) != fmt.Sprint(whole[i].Meta.Own, whole[i].Meta.Top) || o.Meta.Finish == nil {
+				t.Errorf("%s: streamed answer %d: %+v, whole %+v", path, i, o, whole[i])
+			}
+		}
+		if !bytes.HasSuffix(a.body, []byte("data: [DONE]\n\n")) {
+			t.Errorf("%s: no end marker", path)
+		}
+		g.balanced()
+	}
+}
+
 // The same over vLLM's engine core, whose ids are a sentence.
 func TestGenerateVLLMCore(t *testing.T) {
 	c := newCores(t)

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"math"
 	"strconv"
 
 	"weir/internal/api"
@@ -26,7 +27,10 @@ type shape struct {
 	batch       bool // the answer is a list
 	hidden      bool // the one id that is generated is not told
 	promptIDs   bool
-	interval    int // ids between two events; 0 when the caller did not say
+	interval    int  // ids between two events; 0 when the caller did not say
+	scored      bool // log probabilities are told
+	top         int  // with so many alternatives
+	scoredText  bool // and the text of each id
 }
 
 // repeats bounds what a cumulative stream costs, which would otherwise grow with
@@ -38,13 +42,11 @@ const repeats = 256
 // answer appends one answer, streamed or whole.
 type answer struct {
 	shape
-	open   string // of an object, up to what differs between choices
-	prompt string // and of its meta_info, from the finish reason to the count
-	tail   []byte // prompt_token_ids, until they are said
-
-	prompts int // tokens
-	timing  func() api.Timing
-	choices []choice
+	id         string
+	promptOf   func(choice int) []uint32
+	vocabulary api.Vocabulary
+	timing     func() api.Timing
+	choices    []choice
 }
 
 // choice is one of the answer's choices. What it has said is kept as JSON: all of
@@ -52,23 +54,27 @@ type answer struct {
 // event says.
 type choice struct {
 	text, ids []byte
-	count     int // ids so far
-	told      int // as of the latest event
-	finish    api.Finish
-	finished  bool
-	closed    bool // its last event is out
+	own, tops []byte // log probabilities
+
+	open   string // of meta_info, up to the finish reason
+	prompt string // and from there to the count
+	head   []byte // prompt_token_ids, until they are said
+
+	count    int // ids so far
+	told     int // as of the latest event
+	finish   api.Finish
+	finished bool
+	closed   bool // its last event is out
 }
 
 func newAnswer(s shape, o api.AnswerOptions) *answer {
-	a := &answer{shape: s, prompts: len(o.PromptIDs), timing: o.Timing}
-	id := s.rid
-	if id == "" {
-		id = o.ID
+	a := &answer{shape: s, id: s.rid, promptOf: o.PromptOf, vocabulary: o.Vocabulary, timing: o.Timing}
+	if a.id == "" {
+		a.id = o.ID
 	}
-	a.open = string(api.AppendString([]byte(`"meta_info":{"id":`), id)) + `,"finish_reason":`
-	a.prompt = `,"prompt_tokens":` + strconv.Itoa(a.prompts) + `,"completion_tokens":`
-	if s.promptIDs {
-		a.tail = append(appendIDs([]byte(`"prompt_token_ids":[`), o.PromptIDs), "],"...)
+	if a.promptOf == nil {
+		ids := o.PromptIDs
+		a.promptOf = func(int) []uint32 { return ids }
 	}
 	return a
 }
@@ -90,8 +96,19 @@ func (a *answer) AppendStart(dst []byte, index int) []byte {
 }
 
 func (a *answer) at(index int) *choice {
-	for len(a.choices) <= index {
-		a.choices = append(a.choices, choice{})
+	for i := len(a.choices); i <= index; i++ {
+		id, prompt := a.id, a.promptOf(i)
+		if a.batch {
+			id += "_" + strconv.Itoa(i)
+		}
+		c := choice{
+			open:   string(api.AppendString([]byte(`"meta_info":{"id":`), id)) + `,"finish_reason":`,
+			prompt: `,"prompt_tokens":` + strconv.Itoa(len(prompt)) + `,"completion_tokens":`,
+		}
+		if a.promptIDs {
+			c.head = append(appendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)
+		}
+		a.choices = append(a.choices, c)
 	}
 	return &a.choices[index]
 }
@@ -114,6 +131,9 @@ func (a *answer) AppendTokens(dst []byte, index int, text []byte, t api.Tokens) 
 		c.ids = append(c.ids, ',')
 	}
 	c.ids = appendIDs(c.ids, t.IDs)
+	if a.scored {
+		a.score(c, t)
+	}
 	c.count += len(t.IDs)
 	if !a.stream || t.Last || !a.due(c) {
 		return dst
@@ -142,23 +162,74 @@ func (a *answer) object(dst []byte, index int, finish string, count int) []byte 
 	if !a.noText {
 		dst = append(append(append(dst, `"text":"`...), c.text...), `",`...)
 	}
-	if a.batch || len(a.choices) > 1 {
+	if a.batch {
 		dst = append(strconv.AppendInt(append(dst, `"index":`...), int64(index), 10), ',')
 	}
-	dst = append(dst, a.tail...)
+	dst = append(dst, c.head...)
 	// output_ids and meta_info come last and next to each other: who reads only
 	// the end of an event finds both there.
 	dst = append(append(append(dst, `"output_ids":[`...), c.ids...), `],`...)
-	dst = append(append(append(dst, a.open...), finish...), a.prompt...)
+	dst = append(append(append(dst, c.open...), finish...), c.prompt...)
 	dst = strconv.AppendInt(dst, int64(count), 10)
+	if a.scored {
+		dst = append(append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":[`...), c.own...), ']')
+		if a.top > 0 {
+			dst = append(append(append(dst, `,"input_top_logprobs":[],"output_top_logprobs":[`...), c.tops...), ']')
+		}
+	}
 	if a.stream {
 		c.told = c.count
-		a.tail = nil
+		c.head = nil
 		if a.incremental {
-			c.text, c.ids = c.text[:0], c.ids[:0]
+			c.text, c.ids, c.own, c.tops = c.text[:0], c.ids[:0], c.own[:0], c.tops[:0]
 		}
 	}
 	return dst
+}
+
+// score notes the log probabilities of ids that are told.
+func (a *answer) score(c *choice, t api.Tokens) {
+	l := &t.Logprobs
+	for i, id := range t.IDs {
+		if len(c.own) > 0 {
+			c.own = append(c.own, ',')
+		}
+		c.own = a.appendScore(c.own, l.Own[i], id)
+		if a.top == 0 {
+			continue
+		}
+		if len(c.tops) > 0 {
+			c.tops = append(c.tops, ',')
+		}
+		c.tops = append(c.tops, '[')
+		for k := i * a.top; k < (i+1)*a.top; k++ {
+			if k > i*a.top {
+				c.tops = append(c.tops, ',')
+			}
+			c.tops = a.appendScore(c.tops, l.Top[k], l.TopIDs[k])
+		}
+		c.tops = append(c.tops, ']')
+	}
+}
+
+// leastLogprob stands for what JSON has no number for: the log probability of
+// what cannot be.
+const leastLogprob = -9999
+
+// appendScore appends a triple of log probability, id and text.
+func (a *answer) appendScore(dst []byte, v float32, id uint32) []byte {
+	dst = append(dst, '[')
+	if f := float64(v); math.IsInf(f, 0) || math.IsNaN(f) {
+		dst = strconv.AppendInt(dst, leastLogprob, 10)
+	} else {
+		dst = strconv.AppendFloat(dst, f, 'g', -1, 32)
+	}
+	dst = append(strconv.AppendUint(append(dst, ','), uint64(id), 10), ',')
+	if !a.scoredText {
+		return append(dst, "null]"...)
+	}
+	dst = api.AppendEscaped(append(dst, '"'), a.vocabulary.TokenBytes(id))
+	return append(dst, `"]`...)
 }
 
 // AppendFinish implements api.Encoder. The last event of an answer with one
@@ -166,7 +237,7 @@ func (a *answer) object(dst []byte, index int, finish string, count int) []byte 
 func (a *answer) AppendFinish(dst []byte, index int, f api.Finish) []byte {
 	c := a.at(index)
 	c.finish, c.finished = f, true
-	if !a.stream || index == 0 && len(a.choices) == 1 {
+	if !a.stream || !a.batch {
 		return dst
 	}
 	return a.last(dst, index, infer.Usage{CachedTokens: -1})
@@ -242,6 +313,9 @@ func appendTiming(dst []byte, t api.Timing) []byte {
 
 // AppendEnd implements api.Encoder.
 func (a *answer) AppendEnd(dst []byte, u infer.Usage) []byte {
+	if len(a.choices) > 1 {
+		u.CachedTokens = -1 // the count is of all
+	}
 	if a.stream {
 		for i := range a.choices {
 			if !a.choices[i].closed {
@@ -250,8 +324,7 @@ func (a *answer) AppendEnd(dst []byte, u infer.Usage) []byte {
 		}
 		return append(dst, "data: [DONE]\n\n"...)
 	}
-	list := a.batch || len(a.choices) > 1
-	if list {
+	if a.batch {
 		dst = append(dst, '[')
 	}
 	for i := range a.choices {
@@ -260,7 +333,7 @@ func (a *answer) AppendEnd(dst []byte, u infer.Usage) []byte {
 		}
 		dst = a.whole(dst, i, u)
 	}
-	if list {
+	if a.batch {
 		dst = append(dst, ']')
 	}
 	return dst

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -113,7 +114,7 @@ data: [DONE]
 		},
 		{
 			name: "list", body: `{"text":["a"],"return_prompt_token_ids":true}`, finish: api.Finish{Reason: infer.ReasonStop, Tokens: 3},
-			want: `[{"text":"A \"b\ncd","index":0,"prompt_token_ids":[4,5],"output_ids":[7,8,9],"meta_info":{"id":"id","finish_reason":{"type":"stop","matched":null},"prompt_tokens":2,"completion_tokens":3,"cached_tokens":1}}]`,
+			want: `[{"text":"A \"b\ncd","index":0,"prompt_token_ids":[4,5],"output_ids":[7,8,9],"meta_info":{"id":"id_0","finish_reason":{"type":"stop","matched":null},"prompt_tokens":2,"completion_tokens":3,"cached_tokens":1}}]`,
 		},
 		{
 			name: "nothing to generate", body: `{"text":"a","sampling_params":{"max_new_tokens":0}}`, finish: api.Finish{Reason: infer.ReasonLength, Tokens: 1},
@@ -254,7 +255,9 @@ func TestCumulativeBound(t *testing.T) {
 // Several choices are told apart by their index.
 func TestChoices(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		a := encoder(t, fmt.Sprintf(`{"text":"a","stream":%v,"incremental_streaming_output":true}`, stream), api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
+		prompts := [][]uint32{{1}, {2, 3}}
+		a := encoder(t, fmt.Sprintf(`{"text":["a","b"],"stream":%v,"incremental_streaming_output":true}`, stream),
+			api.AnswerOptions{ID: "id", PromptIDs: prompts[0], PromptOf: func(i int) []uint32 { return prompts[i] }})
 		b := a.AppendStart(a.AppendStart(nil, 0), 1)
 		b = a.AppendTokens(b, 1, []byte("B"), api.Tokens{IDs: []uint32{2}})
 		b = a.AppendFinish(b, 1, api.Finish{Reason: infer.ReasonLength, Tokens: 1})
@@ -275,12 +278,65 @@ func TestChoices(t *testing.T) {
 		ends := [2]int{}
 		for _, e := range list {
 			said[*e.Index] += *e.Text
+			if e.Meta.ID != fmt.Sprintf("id_%d", *e.Index) || e.Meta.Prompt != len(prompts[*e.Index]) {
+				t.Errorf("%+v", e.Meta)
+			}
 			if string(e.Meta.Finish) != "null" {
 				ends[*e.Index]++
 			}
 		}
 		if said != [2]string{"A", "B"} || ends != [2]int{1, 1} {
 			t.Errorf("stream %v: %v, %v ends in %s", stream, said, ends, b)
+		}
+	}
+}
+
+// numbers is a vocabulary whose words are their numbers.
+type numbers struct{}
+
+func (numbers) TokenBytes(id uint32) []byte { return fmt.Appendf(nil, "<%d>", id) }
+func (numbers) Special(uint32) bool         { return false }
+
+// Log probabilities go with their ids, exactly, in streams of both forms.
+func TestLogprobs(t *testing.T) {
+	for _, form := range []string{`"stream":false`, `"stream":true`, `"stream":true,"incremental_streaming_output":true`} {
+		a := encoder(t, `{"text":"a",`+form+`,"return_logprob":true,"top_logprobs_num":2,"return_text_in_logprobs":true}`,
+			api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}, Vocabulary: numbers{}})
+		b := a.AppendStart(nil, 0)
+		b = a.AppendTokens(b, 0, []byte("x"), api.Tokens{IDs: []uint32{7, 8}, Logprobs: infer.Logprobs{
+			Own: []float32{-0.1, float32(math.Inf(-1))}, TopIDs: []uint32{7, 9, 3, 4}, Top: []float32{-0.1, -2, -0.5, -3}}})
+		b = a.AppendTokens(b, 0, []byte("y"), api.Tokens{IDs: []uint32{5}, Logprobs: infer.Logprobs{Own: []float32{0}, TopIDs: []uint32{5, 6}, Top: []float32{0, -9}}})
+		b = a.AppendFinish(b, 0, api.Finish{Reason: infer.ReasonLength, Tokens: 3})
+		b = a.AppendEnd(b, infer.Usage{CachedTokens: -1})
+		var own, top []json.RawMessage
+		take := func(data []byte) {
+			var e struct {
+				Meta struct {
+					Own []json.RawMessage `json:"output_token_logprobs"`
+					Top []json.RawMessage `json:"output_top_logprobs"`
+				} `json:"meta_info"`
+			}
+			if err := json.Unmarshal(data, &e); err != nil {
+				t.Fatalf("%v: %s", err, data)
+			}
+			if strings.Contains(form, "incremental") {
+				own, top = append(own, e.Meta.Own...), append(top, e.Meta.Top...)
+			} else {
+				own, top = e.Meta.Own, e.Meta.Top
+			}
+		}
+		if strings.Contains(form, "false") {
+			take(b)
+		} else {
+			for e := range strings.SplitSeq(strings.TrimSuffix(string(b), "data: [DONE]\n\n"), "\n\n") {
+				if data, ok := strings.CutPrefix(e, "data: "); ok {
+					take([]byte(data))
+				}
+			}
+		}
+		const want = `[[-0.1 7 "<7>"] [-9999 8 "<8>"] [0 5 "<5>"]] [[[-0.1 7 "<7>"] [-2 9 "<9>"]] [[-0.5 3 "<3>"] [-3 4 "<4>"]] [[0 5 "<5>"] [-9 6 "<6>"]]]`
+		if got := strings.ReplaceAll(fmt.Sprintf("%s %s", own, top), ",", " "); got != want {
+			t.Errorf("%s:\n%s\n%s", form, got, want)
 		}
 	}
 }

@@ -18,6 +18,8 @@ const defaultMaxTokens = 128
 // Bounds of a request.
 const (
 	maxRID        = 256
+	maxChoices    = 128     // answers to a request
+	maxTop        = 20      // alternatives to an id
 	maxSamplings  = 1 << 20 // ids between two events
 	greatestFloat = math.MaxFloat32
 )
@@ -81,10 +83,10 @@ func only(path string, raw []byte) (item []byte, itemPath string, err error) {
 	return item, path + "[0]", err
 }
 
-// batch refuses several prompts in one request.
+// batch refuses a list of what is for all prompts.
 func batch(path string, n int) error {
 	return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-		Message: fmt.Sprintf("%s has %d items; %s takes one prompt per request here: send a request for each", path, n, Path)}
+		Message: fmt.Sprintf("%s has %d items; send one, which is for all prompts, or a request for each", path, n)}
 }
 
 // decoding is a request under way.
@@ -97,6 +99,9 @@ type decoding struct {
 	hasText   bool
 	hasIDs    bool
 	maxTokens int
+	logprobs  bool
+	asked     int   // alternatives to each id
+	start     int64 // of log probabilities in the prompt
 }
 
 // Request implements api.Endpoint.
@@ -104,7 +109,7 @@ func (e *endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*ap
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{kind: kind, carries: carries, maxTokens: defaultMaxTokens}
+	d := &decoding{kind: kind, carries: carries, maxTokens: defaultMaxTokens, start: -1}
 	d.Model, d.Stream, d.stream, d.rid = h.Model, h.Stream, h.Stream, h.RequestID
 	d.incremental = e.Incremental
 	d.Fields = api.FieldNames{Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens"}
@@ -189,6 +194,16 @@ func (d *decoding) finish() (*api.Request, error) {
 	if d.MinTokens > d.maxTokens {
 		return nil, infer.Invalid(d.Fields.MinTokens, "%s is %d, above the limit of %d tokens", d.Fields.MinTokens, d.MinTokens, d.maxTokens)
 	}
+	switch n, prompts := max(1, d.N), 1+len(d.MorePrompts); {
+	case n*prompts > maxChoices:
+		return nil, infer.Invalid(samplingPath+"n", "%sn is %d for each of %d prompts, %d answers; a request may have at most %d", samplingPath, n, prompts, n*prompts, maxChoices)
+	case d.logprobs && d.start >= 0:
+		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: "logprob_start_len",
+			Message: fmt.Sprintf("logprob_start_len is %d: the prompt's log probabilities are not told here; leave it out or send -1", d.start)}
+	case d.logprobs:
+		d.Logprobs, d.top, d.scored = &d.asked, d.asked, true
+	}
+	d.batch = d.batch || d.N > 1
 	// Nothing to generate is one id that nobody is told.
 	d.hidden = d.maxTokens == 0
 	d.MaxTokens = max(d.maxTokens, 1)
@@ -203,13 +218,40 @@ func nothing(*decoding, string, []byte) error { return nil }
 
 func takeText(d *decoding, path string, raw []byte) (err error) {
 	d.hasText = true
-	if d.batch = api.KindOf(raw) == '['; d.batch {
-		if raw, path, err = only(path, raw); err != nil {
-			return err
-		}
+	if api.KindOf(raw) != '[' {
+		d.Prompt, err = textOf(path, raw)
+		return err
 	}
-	d.Prompt, err = api.StringOf(path, raw)
-	if err == nil && d.Prompt == "" {
+	return d.batchOf(path, raw, func(path string, raw []byte) (p api.Prompt, err error) {
+		p.Text, err = textOf(path, raw)
+		return p, err
+	})
+}
+
+func textOf(path string, raw []byte) (string, error) {
+	text, err := api.StringOf(path, raw)
+	if err == nil && text == "" {
+		err = emptyPrompt(path)
+	}
+	return text, err
+}
+
+// batchOf reads an array of prompts.
+func (d *decoding) batchOf(path string, raw []byte, read func(path string, raw []byte) (api.Prompt, error)) error {
+	n := 0
+	err := api.EachItem(raw, func(i int, item []byte) error {
+		if i == maxChoices {
+			return infer.Invalid(path, "%s may hold at most %d prompts", path, maxChoices)
+		}
+		p, err := read(fmt.Sprintf("%s[%d]", path, i), item)
+		if n++; n == 1 {
+			d.Prompt, d.PromptIDs = p.Text, p.IDs
+		} else {
+			d.MorePrompts = append(d.MorePrompts, p)
+		}
+		return err
+	})
+	if d.batch = true; err == nil && n == 0 {
 		return emptyPrompt(path)
 	}
 	return err
@@ -227,33 +269,31 @@ func takeInputIDs(d *decoding, path string, raw []byte) (err error) {
 	if api.KindOf(raw) != '[' {
 		return api.WrongType(path, "an array of token ids", raw)
 	}
-	var list []byte
-	n := 0
-	err = api.EachItem(raw, func(i int, item []byte) error {
-		if i == 0 && api.KindOf(item) != '[' {
-			return errIDs
+	first := true
+	err = d.batchOf(path, raw, func(path string, raw []byte) (p api.Prompt, err error) {
+		if api.KindOf(raw) != '[' {
+			if !first {
+				return p, api.WrongType(path, "an array of token ids", raw)
+			}
+			return p, errIDs
 		}
-		if n++; n == 1 {
-			list = item
-		}
-		return nil
+		first = false
+		p.IDs, err = idsOf(path, raw)
+		return p, err
 	})
-	switch {
-	case errors.Is(err, errIDs):
-	case err != nil:
-		return err
-	case n == 0:
-		return emptyPrompt(path)
-	case n > 1:
-		return batch(path, n)
-	default:
-		d.batch, raw, path = true, list, path+"[0]"
-	}
-	d.PromptIDs, err = api.IDsOf(path, raw)
-	if err == nil && len(d.PromptIDs) == 0 {
-		return emptyPrompt(path)
+	if errors.Is(err, errIDs) {
+		d.batch = false
+		d.PromptIDs, err = idsOf(path, raw)
 	}
 	return err
+}
+
+func idsOf(path string, raw []byte) ([]uint32, error) {
+	ids, err := api.IDsOf(path, raw)
+	if err == nil && len(ids) == 0 {
+		err = emptyPrompt(path)
+	}
+	return ids, err
 }
 
 // sampling decodes sampling_params.
@@ -270,6 +310,41 @@ func (d *decoding) sampling(path string, raw []byte) (err error) {
 	return api.EachMember(raw, func(name string, value []byte) error {
 		return d.field(sampling, samplingNames, samplingPath, name, value)
 	})
+}
+
+func takeN(d *decoding, path string, raw []byte) error {
+	n, err := api.IntOf(path, raw, 1, maxChoices)
+	d.N = int(n)
+	return err
+}
+
+func takeLogprob(d *decoding, path string, raw []byte) (err error) {
+	if raw, path, err = only(path, raw); err == nil {
+		d.logprobs, err = api.BoolOf(path, raw)
+	}
+	return err
+}
+
+func takeTopLogprobs(d *decoding, path string, raw []byte) error {
+	raw, path, err := only(path, raw)
+	if err != nil {
+		return err
+	}
+	n, err := api.IntOf(path, raw, 0, maxTop)
+	d.asked = int(n)
+	return err
+}
+
+func takeTextInLogprobs(d *decoding, path string, raw []byte) (err error) {
+	d.scoredText, err = api.BoolOf(path, raw)
+	return err
+}
+
+func takeLogprobStart(d *decoding, path string, raw []byte) (err error) {
+	if raw, path, err = only(path, raw); err == nil {
+		d.start, err = api.IntOf(path, raw, -1, math.MaxInt32)
+	}
+	return err
 }
 
 func takePromptIDs(d *decoding, path string, raw []byte) (err error) {

@@ -41,6 +41,8 @@ func python() string {
 // engine is a running weir engine.
 type engine struct {
 	sglang, vllm string // URLs
+	plane        string // host:port
+	bin          string // weir
 }
 
 // startEngine builds weir and runs an engine that speaks both wires. At the end
@@ -53,7 +55,18 @@ func startEngine(t *testing.T, args ...string) engine {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0"}, args...)...)
+	e := engine{bin: bin}
+	said := run(t, bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0"}, args...)...)
+	e.sglang, e.vllm, e.plane = said("sglang"), said("vllm"), said("weir")
+	return e
+}
+
+// run starts weir and gives a function that waits for the line that begins with
+// a word, lines coming in the order asked for, and gives the next word. At the
+// end of the test weir is interrupted and must exit with 0.
+func run(t *testing.T, bin string, args ...string) (said func(first string) string) {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -65,22 +78,46 @@ func startEngine(t *testing.T, args ...string) engine {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir engine: %v", err)
+			t.Errorf("weir %s: %v", args[0], err)
 		}
 	})
-	var e engine
-	for lines := bufio.NewScanner(out); e.sglang == "" || e.vllm == ""; {
-		if !lines.Scan() {
-			t.Fatal("weir engine ended before it said where it listens")
+	lines := bufio.NewScanner(out)
+	return func(first string) string {
+		t.Helper()
+		for lines.Scan() {
+			if f := strings.Fields(lines.Text()); len(f) > 1 && f[0] == first {
+				return f[1]
+			}
 		}
-		switch f := strings.Fields(lines.Text()); f[0] {
-		case "sglang":
-			e.sglang = f[1]
-		case "vllm":
-			e.vllm = f[1]
-		}
+		t.Fatalf("weir %s ended before it said %q", args[0], first)
+		return ""
 	}
-	return e
+}
+
+// startGateway runs a gateway in front of an engine's plane, with an API of
+// SGLang's own for its callers.
+func startGateway(t *testing.T, e engine) (url string) {
+	t.Helper()
+	said := run(t, e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "weir="+e.plane)
+	url = said("gateway")
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		if resp, err := http.Get(url + "/health"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return url
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the gateway's engine never was ready")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// SGLang's own client speaks to the gateway as to a server of SGLang's.
+func TestSGLangClientOfGateway(t *testing.T) {
+	runScript(t, "sglang_client.py", startGateway(t, startEngine(t)), "gateway")
 }
 
 // runScript runs a script of checks; each is a subtest.
@@ -143,10 +180,15 @@ func TestSGLangLoadGenerator(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := startEngine(t, "--max-total-tokens", "200000")
+	gateway := startGateway(t, e)
 	for _, c := range []struct{ backend, url string }{
-		{"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
+		{"sglang", gateway}, {"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
 	} {
-		t.Run(c.backend, func(t *testing.T) {
+		name, extra := c.backend, `{"ignore_eos": true}`
+		if c.url == gateway {
+			name, extra = "gateway", "{}" // where it would be a field of the wrong place
+		}
+		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 			defer cancel()
 			const prompts = 64
@@ -154,7 +196,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 			cmd := exec.CommandContext(ctx, python(), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
 				"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
 				"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
-				"--extra-request-body", `{"ignore_eos": true}`, "--disable-tqdm", "--output-file", file)
+				"--extra-request-body", extra, "--disable-tqdm", "--output-file", file)
 			cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -181,6 +223,41 @@ func TestSGLangLoadGenerator(t *testing.T) {
 			}
 			t.Logf("%d requests, %d tokens, median TTFT %.1f ms, ITL %.1f ms", r.Completed, r.Tokens, r.TTFT, r.ITL)
 		})
+	}
+}
+
+// SGLang's load generator and weir's measure the same engine of known times, in
+// small; the figures are printed, and bench/accuracy takes them in earnest.
+func TestAccuracyBesideSGLang(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "accuracy.json")
+	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "run", "./bench/accuracy", "-quick", "-cells", "100 streams,500 streams", "-python", python(), "-json", file)
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Results []struct{ Requests, Complete int }
+		Peers   []struct {
+			Completed int
+			Known     struct{ Requests int }
+		}
+	}
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Results) != 2 || len(r.Peers) != 2 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for i, mine := range r.Results {
+		// SGLang's sends one more before it begins.
+		if peer := r.Peers[i]; mine.Complete != mine.Requests || mine.Requests == 0 || peer.Completed != mine.Requests || peer.Known.Requests < peer.Completed {
+			t.Errorf("%+v, %+v", mine, peer)
+		}
 	}
 }
 

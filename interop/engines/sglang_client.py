@@ -10,6 +10,9 @@ import traceback
 import sglang as sgl
 
 URL = sys.argv[1]
+# A gateway of weir's says no to what concerns one engine, or the prompt's
+# probabilities.
+GATEWAY = sys.argv[2:] == ["gateway"]
 checks = []
 
 
@@ -83,7 +86,24 @@ def stop_string(_):
     assert state.get_meta_info("middle")["finish_reason"]["matched"] == word
 
 
+def refused(f):
+    """What a gateway refuses must fail there, and pass elsewhere."""
+
+    def either(backend):
+        if not GATEWAY:
+            return f(backend)
+        try:
+            f(backend)
+        except Exception:
+            return
+        raise AssertionError("not refused")
+
+    either.__name__ = f.__name__
+    return either
+
+
 @check
+@refused
 def choices(_):
     # Decided by the log probabilities of the prompt.
     @sgl.function
@@ -97,6 +117,7 @@ def choices(_):
 
 
 @check
+@refused
 def logprobs(_):
     @sgl.function
     def scored(s):
@@ -108,6 +129,20 @@ def logprobs(_):
     assert len(meta["output_token_logprobs"]) == 5 and len(meta["output_top_logprobs"][0]) == 3, meta
     assert len(meta["input_token_logprobs"]) == meta["prompt_tokens"], meta
     assert all(top[0] == entry for top, entry in zip(meta["output_top_logprobs"], meta["output_token_logprobs"]))
+
+
+@check
+def output_logprobs(_):
+    @sgl.function
+    def scored(s):
+        s += "Once upon"
+        s += sgl.gen("x", max_tokens=5, ignore_eos=True, return_logprob=True, logprob_start_len=-1, top_logprobs_num=3,
+                     return_text_in_logprobs=True)
+
+    state = scored.run()
+    meta = state.get_meta_info("x")
+    assert len(meta["output_token_logprobs"]) == 5 and all(len(top) == 3 for top in meta["output_top_logprobs"]), meta
+    assert "".join(entry[2] for entry in meta["output_token_logprobs"]) == state["x"], meta
 
 
 @check
@@ -124,6 +159,7 @@ def json_schema(_):
 
 
 @check
+@refused
 def flush_cache(backend):
     backend.flush_cache()
 
