@@ -343,13 +343,115 @@ func TestBenchUnstable(t *testing.T) {
 	}
 }
 
+// The generator measures itself at the load of the run, and says with which error.
+func TestBenchCalibrate(t *testing.T) {
+	t.Parallel()
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
+	url := e.line("openai")
+	for _, c := range []struct {
+		args     []string
+		requests int
+	}{
+		{[]string{"--concurrency", "4"}, 4 * int(3*time.Second/(140*time.Millisecond))},
+		{[]string{"--rate", "20"}, 60},
+	} {
+		out, stderr, code := benchmark(t, append(c.args, url, "--requests", "8", "--output-tokens", "10", "--calibrate", "--json", "-")...)
+		var r struct {
+			Calibration struct {
+				Requests, Complete, Unknown int
+				TTFT                        float64 `json:"ttft_asked_ms"`
+				TTFTError                   struct {
+					Count    int
+					P50, P99 float64
+				} `json:"ttft_error_ms"`
+				ITLError struct {
+					Count int
+					Sigma float64
+				} `json:"itl_error_ms"`
+				Slip      *struct{ Count int } `json:"slip_ms"`
+				EventsPer float64              `json:"events_per_second"`
+			}
+			Complete int
+			Receive  struct{ Stamps string }
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+		}
+		k := r.Calibration
+		if k.Requests != c.requests || k.Complete != c.requests || k.Unknown != 0 || k.TTFT != 50 || k.TTFTError.Count != c.requests || k.ITLError.Count != 9*c.requests ||
+			k.EventsPer <= 0 || (k.Slip != nil) != (c.args[0] == "--rate") || r.Complete != 8 || r.Receive.Stamps != "kernel" {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+		// It is compared with what that engine did, and not with what it should have
+		// done: a slow machine makes neither wrong by as much as the whole.
+		if k.TTFTError.P50 >= 50 {
+			t.Errorf("%v: TTFT of 50 ms is wrong by %v ms", c.args, k.TTFTError.P50)
+		}
+	}
+	if out, _, code := benchmark(t, url, "--requests", "4", "--output-tokens", "4", "--calibrate"); code != 0 || !strings.Contains(out, "calibrated  at 1 streams of an engine of known times") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, stderr, code := benchmark(t, url, "--rate", "1,2", "--duration", "1s", "--calibrate"); code != 2 || !strings.Contains(stderr, "--calibrate") {
+		t.Errorf("a sweep: exit code %d, %q", code, stderr)
+	}
+}
+
+// A generator that is kept from its cores says so, and what the kernel's stamps
+// make of it: its own lateness is not in the times, but what waited together has
+// one.
+func TestBenchHeldUp(t *testing.T) {
+	t.Parallel()
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
+	url := e.line("openai")
+	file := filepath.Join(t.TempDir(), "r.json")
+	p := start(t, "bench", url, "--concurrency", "4", "--requests", "40", "--output-tokens", "60", "--field", "ignore_eos=true", "--json", file)
+	for running := true; running; {
+		// A signal to a process that has just ended is lost, which the loop finds out.
+		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(60 * time.Millisecond)
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		select {
+		case <-p.exited:
+			running = false
+		case <-time.After(15 * time.Millisecond):
+		}
+	}
+	p.exits(0)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if reasons := strings.Join(r.Verdict.Reasons, "; "); r.Complete != 40 || r.Verdict.Trust == "VALID" || !strings.Contains(reasons, "after they arrived (p99)") {
+		t.Errorf("%s: %q", r.Verdict.Trust, reasons)
+	}
+}
+
+// A rate that no machine can send is called so.
+func TestBenchTooFast(t *testing.T) {
+	t.Parallel()
+	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	out, _, code := benchmark(t, e.line("openai"), "--rate", "2000000", "--requests", "1000", "--input-tokens", "3000", "--output-tokens", "2", "--json", "-")
+	r := readBenchReport(t, []byte(out))
+	if reasons := strings.Join(r.Verdict.Reasons, "; "); code != 0 || r.Verdict.Trust != "INVALID" || !strings.Contains(reasons, "late (p99)") || !strings.Contains(reasons, "times the time of their schedule") {
+		t.Errorf("exit code %d, %s: %q", code, r.Verdict.Trust, reasons)
+	}
+}
+
 // ^C writes every file with what was measured.
 func TestBenchInterrupted(t *testing.T) {
-	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
-	url := e.line("openai")
+	e := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
 	dir := t.TempDir()
-	p := start(t, "bench", url, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
-	time.Sleep(1500 * time.Millisecond) // there is nothing to wait for: the run says nothing until its end
+	p := start(t, "bench", e.openai, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
+	// What ends at once leaves the next ones in flight.
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if s := engineState(t, e.admin); s.Finished > 20 && s.Running > 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the engine never had twenty requests behind it and more before it")
+		}
+	}
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/calibrate"
 	"weir/internal/experiment"
 	"weir/internal/gateway"
 	"weir/internal/live"
@@ -29,6 +30,11 @@ import (
 	"weir/internal/workload"
 	"weir/models"
 )
+
+// benchProcess is the hidden command by which weir bench starts this binary anew as
+// one of the processes of a scenario or a calibration: an engine, a control or the
+// client.
+const benchProcess = "bench-process"
 
 type benchCommand struct {
 	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server or an SGLang server, for example http://127.0.0.1:8000."`
@@ -62,6 +68,8 @@ type benchCommand struct {
 	Header       map[string]string `mapsep:";" placeholder:"NAME=VALUE" help:"A header of each request."`
 	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
+	Calibrate    bool              `help:"First measure the generator itself at this load: against an engine of known times, with which error it measures. It is in the report, and takes part in the verdict."`
+	DelayAcks    bool              `help:"Delay TCP's acknowledgements, which halves what receiving costs this machine. Only for servers that set TCP_NODELAY: others wait for them, and would be measured waiting."`
 	Progress     live.Mode         `default:"auto" enum:"auto,lines,plain,off" help:"Show the run on standard error while it is under way: lines drawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
 	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
 	Worker       string            `placeholder:"K/N" help:"Be worker K of N on one open loop, on this or on several machines: of the same schedule each sends every N-th request. Needs --start-at and --record; weir report --merge makes one report of all."`
@@ -79,6 +87,7 @@ func (benchCommand) Help() string {
 	return `Examples:
   weir bench http://127.0.0.1:8000 --concurrency 512 --requests 2048 --field ignore_eos=true
   weir bench http://127.0.0.1:8000 --rate 50 --duration 30s --output-tokens 128 --csv requests.csv --html report.html
+  weir bench http://127.0.0.1:8000 --concurrency 1000 --requests 4000 --calibrate
   weir bench http://127.0.0.1:8000 --rate 50 --arrival gamma --cv 3 --requests 3000 --jsonl requests.jsonl
   weir bench http://127.0.0.1:8000 --model my-model --tokenizer ~/models/my-model --input-tokens 1000 --concurrency 8 --requests 64
   weir bench http://127.0.0.1:30000 --api sglang-generate --verify off --concurrency 8 --requests 64 --json -
@@ -184,7 +193,13 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	failed, err := c.load(ctx, plan, files, s)
+	if c.Calibrate {
+		plan.Calibration, err = c.calibrate(ctx, &plan)
+	}
+	failed := false
+	if err == nil {
+		failed, err = c.load(ctx, plan, files, s)
+	}
 	if err := errors.Join(err, files.close()); err != nil {
 		return err
 	}
@@ -199,7 +214,7 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 	plan := load.Plan{
 		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
-		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate,
+		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate, DelayAcks: c.DelayAcks,
 		Body: map[string]any{}, RequestID: fmt.Sprintf("bench-%08x", rand.Uint32()),
 	}
 	open, closed := len(c.Rate.List) > 0 || c.Rate.Several(), len(c.Concurrency.List) > 0 || c.Concurrency.Several()
@@ -216,6 +231,8 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		return plan, wrongf("--trace-speed and --trace-block must be positive")
 	case c.Requests == 0 && c.Duration == 0 && c.Workload == "":
 		return plan, wrongf("say how much to send: --requests N or --duration D")
+	case c.Calibrate && (c.Workload != "" || c.several() || c.Experiment != ""):
+		return plan, wrongf("--calibrate measures at one load: give one --rate or --concurrency")
 	case c.CV < 0 || c.Burstiness < 0:
 		return plan, wrongf("--cv and --burstiness must be positive")
 	case c.CV != 0 && c.Burstiness != 0:
@@ -403,6 +420,25 @@ func measure(ctx context.Context, plan load.Plan, admin string, guessed, keep bo
 		joined.Clock = &clock
 	}
 	return report.New(measured, rows, joined), rows, nil
+}
+
+// calibrationTokens bounds the length of a calibration's answers.
+const calibrationTokens = 100
+
+// calibrate measures the generator at a plan's load.
+func (c *benchCommand) calibrate(ctx context.Context, plan *load.Plan) (*load.Calibration, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	o := calibrate.Options{Self: []string{self, benchProcess}, Rate: plan.Rate, Tokens: calibrationTokens, Seed: plan.Seed, DelayAcks: plan.DelayAcks}
+	if plan.OutputTokens > 0 {
+		o.Tokens = min(o.Tokens, plan.OutputTokens)
+	}
+	if o.Rate == 0 {
+		o.Streams = max(1, plan.Concurrency)
+	}
+	return calibrate.Run(ctx, o)
 }
 
 // admin gives the base URL of the admin listener to follow, empty for none.

@@ -8,10 +8,6 @@ import (
 	"weir/internal/scenario"
 )
 
-// benchProcess is the hidden command by which weir bench --scenario starts this
-// binary anew as one of its processes: an engine, a control or the client.
-const benchProcess = "bench-process"
-
 type benchProcessCommand struct {
 	Role string `arg:"" help:"What to be."`
 	Cell string `arg:"" help:"What it must know, as JSON."`

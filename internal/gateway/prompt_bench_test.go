@@ -157,7 +157,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 					fresh = slices.Concat(body[:at], quoted[1:len(quoted)-1], body[at:])
 					b.StartTimer()
 				}
-				x := &exchange{g: g, ctx: b.Context(), body: fresh, rec: new(trace.Record), r: &http.Request{URL: &url.URL{Path: chatPath}}}
+				x := &exchange{g: g, ctx: b.Context(), body: fresh, endpoint: openai.Chat, rec: new(trace.Record), r: &http.Request{URL: &url.URL{Path: chatPath}}}
 				before := cpuTime(b)
 				if err := x.prepare(); err != nil {
 					b.Fatal(err)

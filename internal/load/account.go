@@ -17,6 +17,7 @@ type account struct {
 	last      int64 // latest byte, ns
 	moments   []moment
 	exact     bool // the length asked for is the server's
+	cores     int
 	started   runtimeFigures
 	ttft      latency.Recorder
 	answer    latency.Recorder
@@ -35,10 +36,10 @@ type account struct {
 // longestLatency is that which percentiles tell apart.
 const longestLatency = 2 * time.Hour
 
-// newAccount opens the account of a run; exact says that the lengths of prompts
-// are in the server's tokens.
-func newAccount(exact bool) *account {
-	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact}
+// newAccount opens the account of a run on so many cores; exact says that the
+// lengths of prompts are in the server's tokens.
+func newAccount(exact bool, cores int) *account {
+	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact, cores: cores}
 	a.r.Errors = map[Kind]int{}
 	a.r.Examples = map[Kind]string{}
 	for _, rec := range []*latency.Recorder{

@@ -84,20 +84,28 @@ type client struct {
 
 // get gives an idle connection that is still open, or a new one.
 func (c *client) get(ctx context.Context) (cn *conn, reused bool, err error) {
+	if cn = c.spare(); cn != nil {
+		return cn, true, nil
+	}
+	cn, err = c.dial(ctx)
+	return cn, false, err
+}
+
+// spare gives an idle connection that is still open, nil where there is none.
+func (c *client) spare() *conn {
 	for {
 		c.mu.Lock()
 		n := len(c.idle)
 		if n == 0 {
 			c.mu.Unlock()
-			cn, err = c.dial(ctx)
-			return cn, false, err
+			return nil
 		}
-		cn = c.idle[n-1]
+		cn := c.idle[n-1]
 		c.idle[n-1] = nil
 		c.idle = c.idle[:n-1]
 		c.mu.Unlock()
 		if cn.quiet() {
-			return cn, true, nil
+			return cn
 		}
 		_ = cn.Close()
 	}

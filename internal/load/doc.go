@@ -38,16 +38,30 @@
 // # Trust
 //
 // [Verdict] says what the figures are worth: whether requests were sent when
-// they should have been, whether the generator had a core when it needed one,
+// they should have been, whether the generator was there when it was needed,
 // whether what arrived was answered, and whether anything failed. Latencies of a
 // rate that the server cannot keep up with depend on how long the run was, and
 // are refused.
 //
+// # Receive times
+//
+// Over plain TCP on Linux a receive time is the kernel's stamp, taken as the bytes
+// arrived. A read has one stamp, that of its last segment, and an event has that of
+// the read which brought its last byte: where the generator is so late that events
+// of one stream wait together, all have the last one's. So no event is stamped too
+// early, and none later than it was read; [Receive] says how late reads were, and
+// how many events came together. Over TLS, elsewhere, and where the plan slows
+// reading down, a receive time is that of reading.
+//
 // # Cost
 //
-// A stream costs one goroutine and one buffer, and events are parsed where they
-// lie in that buffer. net/http's client costs two more goroutines and two more
-// buffers for each connection, and hides both when bytes arrived and how they
-// were framed. CPU per event is the same with both, because nearly all of it is
-// the kernel's: a read that brings the event, and one that finds no more.
+// Connections over plain TCP are read by one goroutine per two cores, edge by edge
+// over epoll, and parsed where they lie in the connection's buffer; the goroutine
+// that sent a request sleeps until its response is over. A goroutine per stream in
+// Go's poller, which other systems and TLS have, costs each event a wake-up and a
+// read that finds no more. net/http's client costs two more goroutines and two more
+// buffers for each connection, and hides both when bytes arrived and how they were
+// framed. What is left is the kernel's: the read that brings the event and
+// acknowledges it. An open loop sends over idle connections from its own thread, so
+// that slip is not the wait of a goroutine for a core.
 package load

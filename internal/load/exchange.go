@@ -34,14 +34,16 @@ type exchange struct {
 	bodyBuf []byte // of a response that is not a stream
 
 	// Of the request at hand.
-	ctx     context.Context // of the run, for the turns
-	stage   stage
-	body    body
-	keep    bool  // the connection may be used again
-	sendErr error // the request could not be written
-	stopAt  int
-	over    chan struct{} // where polled: the turns are over
-	timer   *time.Timer
+	ctx      context.Context // of the run, for the turns
+	stage    stage
+	body     body
+	keep     bool  // the connection may be used again
+	sendErr  error // the request could not be written
+	written  int   // of it, by launch
+	launched *conn // by launch
+	stopAt   int
+	over     chan struct{} // where polled: the turns are over
+	timer    *time.Timer
 }
 
 // stage is what a turn reads next.
@@ -74,8 +76,8 @@ func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 	return x
 }
 
-// do sends the rendered request and settles the sample's outcome.
-func (x *exchange) do(ctx context.Context, index int, intended int64) {
+// take begins a request: the generator has it now.
+func (x *exchange) take(ctx context.Context, index int, intended int64) {
 	s := &x.sample
 	s.reset(index, intended)
 	s.RequestID, s.AskedInput, s.AskedOutput = x.id, x.ask.input, x.ask.output
@@ -84,12 +86,40 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	x.judge.reset()
 	x.events = sse.Parser{Max: maxBody}
 	x.ctx, x.keep = ctx, false
+}
 
-	cn, reused, err := x.client.get(ctx)
-	if err != nil {
-		s.LastByte = trace.Now()
-		x.broken(KindConnect, err)
+// launch sends the rendered request at once, where it can without waiting: over an
+// idle connection that is polled. do takes it from there. So the caller's time is
+// the request's, and no goroutine must be given a core first.
+func (x *exchange) launch(ctx context.Context, index int, intended int64) {
+	cn := x.client.spare()
+	if cn == nil {
 		return
+	}
+	if cn.socket == nil {
+		x.client.put(cn)
+		return
+	}
+	x.take(ctx, index, intended)
+	x.begin(ctx, cn)
+	x.launched = cn
+	x.written, x.sendErr = cn.socket.try(x.wire)
+}
+
+// do sends the rendered request, or what launch has left of it, and settles the
+// sample's outcome.
+func (x *exchange) do(ctx context.Context, index int, intended int64) {
+	s := &x.sample
+	cn, reused := x.launched, true
+	if x.launched = nil; cn == nil {
+		x.take(ctx, index, intended)
+		var err error
+		if cn, reused, err = x.client.get(ctx); err != nil {
+			s.LastByte = trace.Now()
+			x.broken(KindConnect, err)
+			return
+		}
+		x.begin(ctx, cn)
 	}
 	s.Reused = reused
 	if cn.socket != nil {
@@ -98,7 +128,7 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 		_ = cn.SetDeadline(time.Now().Add(x.plan.Timeout)) // fails only when closed
 		// Ending the run wakes whatever read or write is under way.
 		stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
-		x.converse(ctx, cn)
+		x.converse(cn)
 		x.keep = stop() && x.keep
 	}
 	s.Reads = cn.buf.reads
@@ -117,13 +147,12 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 // begin makes ready for the response to a request that is about to be sent.
 func (x *exchange) begin(ctx context.Context, cn *conn) {
 	cn.slow.rate = 0
-	x.ctx, x.stage, x.keep, x.sendErr, x.stopAt = ctx, readingHead, false, nil, x.plan.StopReadingAfter
+	x.ctx, x.stage, x.keep, x.sendErr, x.written, x.stopAt = ctx, readingHead, false, nil, 0, x.plan.StopReadingAfter
 	x.sample.Sent = trace.Now()
 }
 
 // converse writes the request and reads the response, waiting for both.
-func (x *exchange) converse(ctx context.Context, cn *conn) {
-	x.begin(ctx, cn)
+func (x *exchange) converse(cn *conn) {
 	// A server may refuse before it has read everything; its answer says more
 	// than the failed write.
 	_, x.sendErr = cn.Write(x.wire)
@@ -133,8 +162,9 @@ func (x *exchange) converse(ctx context.Context, cn *conn) {
 // polled does the same on a socket that the poller reads.
 func (x *exchange) polled(ctx context.Context, cn *conn) {
 	x.timer.Reset(x.plan.Timeout)
-	x.begin(ctx, cn)
-	x.sendErr = cn.socket.write(ctx, x.timer, x.wire)
+	if x.sendErr == nil {
+		x.sendErr = cn.socket.write(ctx, x.timer, x.wire[x.written:])
+	}
 	if errors.Is(x.sendErr, os.ErrDeadlineExceeded) || ctx.Err() != nil {
 		x.broken(kindOf(os.ErrDeadlineExceeded, true), os.ErrDeadlineExceeded)
 		return

@@ -100,7 +100,9 @@ func nativeSample(wire string, p *Plan) Sample {
 	x := newExchange(p, nil, p.Verify)
 	x.sample.reset(0, 0)
 	x.judge.reset()
-	x.converse(context.Background(), memoryConn(strings.NewReader(wire)))
+	cn := memoryConn(strings.NewReader(wire))
+	x.begin(context.Background(), cn)
+	x.converse(cn)
 	return x.sample
 }
 

@@ -110,6 +110,15 @@ type Plan struct {
 	// instead of megabytes; zero leaves the system's.
 	ReceiveBuffer int
 
+	// DelayAcks delays TCP's acknowledgements where the kernel stamps, which costs
+	// client and server half as much per event. A server that leaves Nagle's
+	// algorithm on (no TCP_NODELAY) waits for them, and would be measured waiting.
+	DelayAcks bool
+
+	// Calibration, when set, is what the generator measured of itself at this load
+	// beforehand, and takes part in the verdict.
+	Calibration *Calibration
+
 	// OnSample, when set, is given each request's record as it ends, from the
 	// request's own goroutine. The sample is reused after the call returns.
 	OnSample func(*Sample)

@@ -39,6 +39,7 @@ type poller struct {
 type pollLoop struct {
 	epoll, wake int
 	done        chan struct{}
+	delayAcks   bool
 
 	mu    sync.Mutex
 	slots []*socket
@@ -48,14 +49,14 @@ type pollLoop struct {
 // wakeSlot is the place of the descriptor that ends a loop.
 const wakeSlot = -1
 
-func newPoller() (*poller, error) {
+func newPoller(delayAcks bool) (*poller, error) {
 	stop, err := sock.Stamps()
 	if err != nil {
 		return nil, err
 	}
 	p := &poller{stop: stop}
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		l, err := newPollLoop()
+		l, err := newPollLoop(delayAcks)
 		if err != nil {
 			p.close()
 			return nil, err
@@ -65,7 +66,7 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-func newPollLoop() (*pollLoop, error) {
+func newPollLoop(delayAcks bool) (*pollLoop, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -78,9 +79,17 @@ func newPollLoop() (*pollLoop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	l := &pollLoop{epoll: epoll, wake: wake, done: make(chan struct{})}
+	l := &pollLoop{epoll: epoll, wake: wake, done: make(chan struct{}), delayAcks: delayAcks}
 	go l.run()
 	return l, nil
+}
+
+// waiters is the number of loops.
+func (p *poller) waiters() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.loops)
 }
 
 // close ends the loops. All sockets have been closed.
@@ -264,22 +273,31 @@ func (s *socket) receive(p []byte) (n int, at int64, err error) {
 		late = min(max(0, now.UnixNano()-stamp), at-s.arrived)
 		at -= late
 	}
+	if s.loop.delayAcks {
+		_ = sock.DelayAck(s.fd) // an ACK at once costs time, and is no error
+	}
 	s.arrived = at
 	s.cn.late = append(s.cn.late, late)
 	return n, at, nil
 }
 
-// write writes a request, waiting where the socket is full.
+// try writes as much as the socket takes at once.
+func (s *socket) try(b []byte) (int, error) {
+	n, err := sock.TryWrite(s.fd, b)
+	if err != nil {
+		return 0, os.NewSyscallError("send", err)
+	}
+	return max(n, 0), nil
+}
+
+// write writes the rest of a request, waiting where the socket is full.
 func (s *socket) write(ctx context.Context, timeout *time.Timer, b []byte) error {
-	for {
+	for len(b) > 0 {
 		n, err := sock.TryWrite(s.fd, b)
 		if err != nil {
 			return os.NewSyscallError("send", err)
 		}
-		if b = b[max(n, 0):]; len(b) == 0 {
-			return nil
-		}
-		if n >= 0 {
+		if b = b[max(n, 0):]; n >= 0 {
 			continue // an edge comes only once the socket was full
 		}
 		select {
@@ -290,6 +308,7 @@ func (s *socket) write(ctx context.Context, timeout *time.Timer, b []byte) error
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // quiet says that the connection is open and has nothing to read.

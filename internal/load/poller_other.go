@@ -14,7 +14,9 @@ import (
 // is read by a goroutine.
 type poller struct{}
 
-func newPoller() (*poller, error) { return nil, sock.ErrNoStamps }
+func newPoller(bool) (*poller, error) { return nil, sock.ErrNoStamps }
+
+func (*poller) waiters() int { return 0 }
 
 func (*poller) close() {}
 
@@ -24,6 +26,7 @@ func (*poller) conn(*net.TCPConn) (*conn, error) { return nil, sock.ErrNoStamps 
 type socket struct{ source }
 
 func (*socket) write(context.Context, *time.Timer, []byte) error { return sock.ErrNoStamps }
+func (*socket) try([]byte) (int, error)                          { return 0, sock.ErrNoStamps }
 func (*socket) listen(*exchange, *conn) bool                     { return true }
 func (*socket) leave(*exchange) bool                             { return true }
 func (*socket) quiet() bool                                      { return false }

@@ -15,6 +15,8 @@ type Receive struct {
 	Stamps Stamps `json:"stamps"`
 	// Why says why they are not the kernel's.
 	Why string `json:"why,omitempty"`
+	// DelayedAcks says that acknowledgements were delayed, as asked.
+	DelayedAcks bool `json:"delayed_acks,omitempty"`
 	// Unstamped counts reads that the kernel had no stamp for, and whose time is
 	// the reader's.
 	Unstamped int64 `json:"unstamped"`
@@ -47,10 +49,10 @@ func (r *runner) listen() Receive {
 	case r.plan.ReadRate > 0 || r.plan.StopReadingAfter > 0:
 		why = "reading is slowed down as asked"
 	default:
-		p, err := newPoller()
+		p, err := newPoller(r.plan.DelayAcks)
 		if err == nil {
 			r.client.poller = p
-			return Receive{Stamps: KernelStamps}
+			return Receive{Stamps: KernelStamps, DelayedAcks: r.plan.DelayAcks}
 		}
 		why = err.Error()
 	}
@@ -63,6 +65,9 @@ func (r *Receive) describe(b *strings.Builder, events int64) {
 		fmt.Fprintf(b, "receiving   stamped when read (%s)", r.Why)
 	} else {
 		fmt.Fprintf(b, "receiving   stamped by the kernel; read late by p50 %s, p99 %s, max %s ms", millis(r.Late.P50), millis(r.Late.P99), millis(r.Late.Max))
+		if r.DelayedAcks {
+			b.WriteString("; acknowledgements delayed")
+		}
 		if r.Unstamped > 0 {
 			fmt.Fprintf(b, "; %d reads without a stamp", r.Unstamped)
 		}

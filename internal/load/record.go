@@ -110,7 +110,7 @@ func Merge(records []*Record) (*Report, error) {
 		return nil, err
 	}
 	first := records[0].Report
-	a := newAccount(first.InputTokensExact)
+	a := newAccount(first.InputTokensExact, first.Generator.Cores)
 	var all []recorded
 	for _, r := range records {
 		by := mergedOrigin - r.Report.Origin
@@ -141,6 +141,9 @@ func Merge(records []*Record) (*Report, error) {
 		if r.Report.Receive.Stamps != m.Receive.Stamps { // the worse of them
 			m.Receive.Stamps, m.Receive.Why = ReaderStamps, cmp.Or(m.Receive.Why, r.Report.Receive.Why)
 		}
+		if c := r.Report.Calibration; c != nil && (m.Calibration == nil || c.TTFTError.P99 > m.Calibration.TTFTError.P99) {
+			m.Calibration = c // the worst of them
+		}
 		g := &r.Report.Generator
 		m.CPUSeconds += r.Report.CPUSeconds
 		m.Generator.Cores += g.Cores
@@ -166,7 +169,7 @@ func (r *Report) settings(from *Report) {
 	r.Concurrency, r.Rate, r.Arrival, r.CV = from.Concurrency, from.Rate, from.Arrival, from.CV
 	r.Workload, r.Skipped, r.Seed = from.Workload, from.Skipped, from.Seed
 	r.InputTokens, r.InputTokensExact, r.OutputTokens = from.InputTokens, from.InputTokensExact, from.OutputTokens
-	r.Receive.Stamps, r.Receive.Why = from.Receive.Stamps, from.Receive.Why
+	r.Receive.Stamps, r.Receive.Why, r.Receive.DelayedAcks = from.Receive.Stamps, from.Receive.Why, from.Receive.DelayedAcks
 }
 
 // mergeable refuses records that are not all workers' of one schedule.

@@ -113,6 +113,9 @@ type Report struct {
 	// Receive says how the times of what was received were taken.
 	Receive Receive `json:"receive"`
 
+	// Calibration is the generator's own error at this load, where it was measured.
+	Calibration *Calibration `json:"calibration,omitempty"`
+
 	// Realised is the arrival process as it was intended by the schedule.
 	Realised Arrivals `json:"realised"`
 	// Steady is the part of the run in which load and answers were in balance.

@@ -116,7 +116,8 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		defer r.client.poller.close()
 		defer r.client.close() // before it
 	}
-	r.account = newAccount(r.message.prompts.exact)
+	r.account = newAccount(r.message.prompts.exact, runtime.GOMAXPROCS(0))
+	defer r.cores()()
 	started := time.Now()
 	if r.plan.Concurrency > 0 {
 		r.closed(ctx)
@@ -124,7 +125,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		return nil, err
 	}
 	report := r.account.report()
-	report.Receive.Stamps, report.Receive.Why = receive.Stamps, receive.Why
+	report.Receive.Stamps, report.Receive.Why, report.Receive.DelayedAcks = receive.Stamps, receive.Why, receive.DelayedAcks
 	report.InputTokensExact = r.message.prompts.exact
 	if plan.Workload != nil {
 		report.Workload, report.Skipped = string(plan.Workload.Kind), r.skipped
@@ -148,10 +149,26 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 		report.CV = plan.CV
 	}
 	report.Worker, report.Workers = r.plan.Worker, r.plan.Workers
-	report.Started = started
+	report.Started, report.Calibration = started, plan.Calibration
 	report.Interrupted = ctx.Err() != nil
 	report.judge()
 	return report, nil
+}
+
+// cores gives the pollers and the schedule, which wait in the kernel, places of
+// their own in Go's scheduler: it counts who waits there as running, and until it
+// has found out would leave what they woke up without a core.
+func (r *runner) cores() (restore func()) {
+	extra := r.client.poller.waiters()
+	if r.plan.Concurrency == 0 {
+		extra++
+	}
+	before := runtime.GOMAXPROCS(0)
+	if extra == 0 {
+		return func() {}
+	}
+	runtime.GOMAXPROCS(before + extra)
+	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // closed runs the closed loop: each worker begins a request when its last one
@@ -223,6 +240,7 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer preciseSleep()()
 	var spare sync.Pool
 	defer r.wg.Wait()
 	start := trace.Now()
@@ -243,6 +261,7 @@ func (r *runner) open(ctx context.Context) error {
 		if !waitUntil(ctx, intended) {
 			return nil
 		}
+		x.launch(ctx, x.ask.index, intended)
 		r.wg.Go(func() {
 			r.one(ctx, x, intended)
 			spare.Put(x)

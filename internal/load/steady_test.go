@@ -112,7 +112,7 @@ func TestJudge(t *testing.T) {
 	good := func() *Report {
 		rec := latency.New(time.Hour)
 		rec.AddN(1e5, 2000)
-		r := &Report{Rate: 10, Requests: 2000, Complete: 2000, Elapsed: 200, Slip: rec.Judge(false), TTFT: rec.Judge(true), E2E: rec.Judge(true),
+		r := &Report{Rate: 10, Requests: 2000, TextEvents: 20000, Complete: 2000, Elapsed: 200, Slip: rec.Judge(false), TTFT: rec.Judge(true), E2E: rec.Judge(true),
 			Realised: Arrivals{Stretch: 1}, Steady: Steady{Requests: 1900, InFlight: 10, Little: 10.2}}
 		r.Generator = Generator{Cores: 2, CPUShare: 0.1, SchedP99: 0.1}
 		return r
@@ -121,6 +121,12 @@ func TestJudge(t *testing.T) {
 		rec := latency.New(time.Hour)
 		rec.AddN(int64(ms*1e6), 2000)
 		return rec.Judge(false)
+	}
+	stamped := func(l latency.Judged, without int64) Receive {
+		return Receive{Stamps: KernelStamps, Late: l, Unstamped: without}
+	}
+	calibrated := func(ttft, itl float64, complete int) *Calibration {
+		return &Calibration{Requests: 10, Complete: complete, TTFTError: ErrorOf{P99: ttft}, ITLError: ErrorOf{Sigma: itl}}
 	}
 	for _, c := range []struct {
 		name   string
@@ -137,6 +143,16 @@ func TestJudge(t *testing.T) {
 		{"full", func(r *Report) { r.Generator.CPUShare = 0.95 }, Invalid, "95 %"},
 		{"scheduling", func(r *Report) { r.Generator.SchedP99 = 4 }, Degraded, "4.0 ms for a core"},
 		{"starved", func(r *Report) { r.Generator.SchedP99 = 40 }, Invalid, "40.0 ms for a core"},
+		{"stamped", func(r *Report) { r.Generator.SchedP99, r.Receive = 4, stamped(late(5), 10) }, Valid, ""},
+		{"read late", func(r *Report) { r.Receive = stamped(late(30), 10) }, Degraded, "30.0 ms after they arrived (p99)"},
+		{"stamped and starved", func(r *Report) { r.Generator.SchedP99, r.Receive = 40, stamped(late(1), 10) }, Degraded, "40.0 ms for a core"},
+		{"without stamps", func(r *Report) { r.Receive = stamped(late(1), 1000) }, Degraded, "1000 of 3000 reads"},
+		{"calibrated", func(r *Report) { r.Calibration = calibrated(0.9, 0.4, 10) }, Valid, ""},
+		{"TTFT is measured wrong", func(r *Report) { r.Calibration = calibrated(1.5, 0.4, 10) }, Degraded, "TTFT wrong by 1.5 ms"},
+		{"and very", func(r *Report) { r.Calibration = calibrated(15, 0.4, 10) }, Invalid, "TTFT wrong by 15.0 ms"},
+		{"ITL is measured wrong", func(r *Report) { r.Calibration = calibrated(0.1, 0.6, 10) }, Degraded, "ITL wrong by 0.60 ms"},
+		{"and very", func(r *Report) { r.Calibration = calibrated(0.1, 6, 10) }, Invalid, "ITL wrong by 6.00 ms"},
+		{"its calibration failed", func(r *Report) { r.Calibration = calibrated(0.1, 0.1, 9) }, Degraded, "1 of 10"},
 		{"collector", func(r *Report) { r.Generator.PauseMax = 6 }, Degraded, "6.0 ms"},
 		{"failures", func(r *Report) { r.Complete, r.Errored = 1990, 10 }, Degraded, "10 of 2000"},
 		{"most failed", func(r *Report) { r.Complete, r.Corrupt = 900, 1100 }, Invalid, "1100 of 2000"},

@@ -3,7 +3,6 @@ package load
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -30,6 +29,8 @@ type Verdict struct {
 const (
 	slipDegraded, slipInvalid   = 1, 10    // ms, p99
 	schedDegraded, schedInvalid = 1, 10    // ms, p99
+	lateDegraded                = 10       // ms, p99, of reads that the kernel stamped
+	unstampedDegraded           = 0.01     // of the reads
 	pauseDegraded               = 5        // ms, the longest
 	cpuDegraded, cpuInvalid     = 0.7, 0.9 // of the cores
 	stretchInvalid              = 1.05     // of the time in which requests were to be begun
@@ -83,12 +84,7 @@ func (r *Report) judge() {
 		case g.CPUShare > cpuDegraded:
 			say(Degraded, "the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
 		}
-		switch {
-		case g.SchedP99 > schedInvalid:
-			say(Invalid, "the generator's goroutines waited %.1f ms for a core (p99): it read answers that late", g.SchedP99)
-		case g.SchedP99 > schedDegraded:
-			say(Degraded, "the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
-		}
+		r.punctual(say)
 	}
 	if g.PauseMax > pauseDegraded {
 		say(Degraded, "the generator's garbage collector stopped it for %.1f ms", g.PauseMax)
@@ -110,10 +106,42 @@ func (r *Report) judge() {
 	if r.InputTokensOff > 0 {
 		say(Degraded, "of %d answers the server counts another prompt length than the tokenizer given", r.InputTokensOff)
 	}
+	if c := r.Calibration; c != nil {
+		c.reasons(say)
+	}
 	if r.Interrupted {
 		say(Degraded, "the run was interrupted")
 	}
 	r.Verdict = v
+}
+
+// punctual says what it means for the figures how late the generator was to read.
+func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
+	g, c := &r.Generator, &r.Receive
+	if c.Stamps != KernelStamps {
+		switch {
+		case g.SchedP99 > schedInvalid:
+			say(Invalid, "the generator's goroutines waited %.1f ms for a core (p99): it read answers that late", g.SchedP99)
+		case g.SchedP99 > schedDegraded:
+			say(Degraded, "the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
+		}
+		return
+	}
+	// What was read late is stamped right all the same, but for what waited together.
+	late := c.Late.P99
+	if late.Refused() {
+		late = c.Late.Max
+	}
+	if late > lateDegraded && r.TextEvents > 0 {
+		say(Degraded, "answers were read up to %.1f ms after they arrived (p99): the kernel's stamps keep that out of their times, but for the %.1f %% of events that came together with the one before",
+			late, 100*float64(c.Together)/float64(r.TextEvents))
+	}
+	if g.SchedP99 > schedInvalid {
+		say(Degraded, "the generator's goroutines waited %.1f ms for a core (p99): connections and a closed loop's next requests were that late", g.SchedP99)
+	}
+	if reads := c.Late.Count + c.Unstamped; float64(c.Unstamped) > unstampedDegraded*float64(reads) {
+		say(Degraded, "%d of %d reads had no stamp of the kernel's, and have the time of their reading", c.Unstamped, reads)
+	}
 }
 
 // Unstable says why the rate was more than the server answers, empty where it
@@ -140,7 +168,7 @@ func (r *Report) Overdriven() string {
 		return fmt.Sprintf("requests were begun over %.2f times the time of their schedule", r.Realised.Stretch)
 	case r.Elapsed > longEnough && g.CPUShare > cpuInvalid:
 		return fmt.Sprintf("the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
-	case r.Elapsed > longEnough && g.SchedP99 > schedInvalid:
+	case r.Elapsed > longEnough && g.SchedP99 > schedInvalid && r.Receive.Stamps != KernelStamps:
 		return fmt.Sprintf("the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
 	}
 	return ""
@@ -179,7 +207,7 @@ func readRuntime() runtimeFigures {
 // generator gives what the generator needed since the account was opened.
 func (a *account) generator(cpu, elapsed float64) Generator {
 	now := readRuntime()
-	g := Generator{Cores: runtime.GOMAXPROCS(0), GCs: now.gcs - a.started.gcs}
+	g := Generator{Cores: a.cores, GCs: now.gcs - a.started.gcs}
 	if elapsed > 0 {
 		g.CPUShare = cpu / elapsed / float64(g.Cores)
 	}
@@ -229,6 +257,9 @@ func (r *Report) trust(b *strings.Builder) {
 	g := r.Generator
 	fmt.Fprintf(b, "generator   %.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms\n",
 		r.CPUSeconds, 100*g.CPUShare, g.Cores, r.CPUPerEvent, g.SchedP99, g.GCs, g.PauseMax)
+	if c := r.Calibration; c != nil {
+		c.describe(b)
+	}
 	fmt.Fprintf(b, "verdict     %s", r.Verdict.Trust)
 	for i, why := range slices.All(r.Verdict.Reasons) {
 		sep := "; "

@@ -46,7 +46,9 @@ func judgeWire(t interface{ Fatal(...any) }, wire string, p *Plan, cut int) *Sam
 	}
 	x := newExchange(p, nil, p.Verify)
 	x.judge.reset()
-	x.converse(context.Background(), memoryConn(r))
+	cn := memoryConn(r)
+	x.begin(context.Background(), cn)
+	x.converse(cn)
 	return &x.sample
 }
 
@@ -209,7 +211,8 @@ func BenchmarkStream(b *testing.B) {
 		x.sample.reset(0, 0)
 		x.judge.reset()
 		x.events = sse.Parser{}
-		x.converse(b.Context(), cn)
+		x.begin(b.Context(), cn)
+		x.converse(cn)
 		if x.sample.Outcome != Complete {
 			b.Fatalf("%v %q", x.sample.Outcome, x.sample.Kind)
 		}

@@ -82,3 +82,10 @@ func (r *Receiver) stamp() int64 {
 	}
 	return (*unix.Timespec)(unsafe.Pointer(&r.oob[unix.CmsgLen(0)])).Nano()
 }
+
+// DelayAck has the kernel acknowledge what is read from now on by its delayed-ACK
+// timer, some 40 ms later, and not at once. It forgets that whenever the timer has
+// run out.
+func DelayAck(fd int) error {
+	return os.NewSyscallError("TCP_QUICKACK", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0))
+}

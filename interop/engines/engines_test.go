@@ -226,6 +226,41 @@ func TestSGLangLoadGenerator(t *testing.T) {
 	}
 }
 
+// SGLang's load generator and weir's measure the same engine of known times, in
+// small; the figures are printed, and bench/accuracy takes them in earnest.
+func TestAccuracyBesideSGLang(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "accuracy.json")
+	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "run", "./bench/accuracy", "-quick", "-cells", "100 streams,500 streams", "-python", python(), "-json", file)
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Results []struct{ Requests, Complete int }
+		Peers   []struct {
+			Completed int
+			Known     struct{ Requests int }
+		}
+	}
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Results) != 2 || len(r.Peers) != 2 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for i, mine := range r.Results {
+		// SGLang's sends one more before it begins.
+		if peer := r.Peers[i]; mine.Complete != mine.Requests || mine.Requests == 0 || peer.Completed != mine.Requests || peer.Known.Requests < peer.Completed {
+			t.Errorf("%+v, %+v", mine, peer)
+		}
+	}
+}
+
 // A gateway that others publish takes the engine for SGLang: it finds out what
 // it serves, and relays its streams.
 func TestGatewayInFront(t *testing.T) {

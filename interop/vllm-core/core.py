@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import json
 import queue
+import struct
 import sys
 import threading
 import time
@@ -89,7 +90,10 @@ def write():
     encoder = msgspec.msgpack.Encoder()
     while True:
         m = sending.get()
-        sink.send(m if isinstance(m, bytes) else encoder.encode(m))
+        if isinstance(m, tuple):
+            sink.send_multipart([encoder.encode(m[0]), *m[1]])
+        else:
+            sink.send(m if isinstance(m, bytes) else encoder.encode(m))
 
 
 def guarded(f):
@@ -139,7 +143,26 @@ def take(kind, m):
         sending.put(d.EngineCoreOutputs(engine_index=args.index, timestamp=time.monotonic(), utility_output=out))
 
 
-def one(i, r):
+def array(dtype, shape, values, frames):
+    """An array as vLLM's encoder writes one: small data in place, larger in a frame of
+    the message, whose number stands for it. Here it is in a frame every other time."""
+    data = struct.pack(f"<{len(values)}{'f' if dtype == '<f4' else 'i'}", *values)
+    if counts["ids"] % 2:
+        return [dtype, shape, msgspec.msgpack.Ext(3, data)]
+    frames.append(data)
+    return [dtype, shape, len(frames)]
+
+
+def scores(token, n, k, frames):
+    """The log probabilities of one token, the n-th: -n/8 its own, and those of the k
+    ids from it on. As in a batch with a request that wants more, there is one more
+    alternative than was asked for."""
+    ids = [token] + [token + j for j in range(k + 1)]
+    values = [-n / 8] + [-n / 8 - j for j in range(k + 1)]
+    return [array("<i4", [1, k + 2], ids, frames), array("<f4", [1, k + 2], values, frames), array("<i4", [1], [1], frames), None]
+
+
+def one(i, r, frames):
     p, events = r["req"].sampling_params, None
     out = d.EngineCoreOutput(request_id=i, new_token_ids=[])
     if r["scheduled"] is None:
@@ -151,6 +174,8 @@ def one(i, r):
     token = say[r["n"] % len(say)]
     r["n"] += 1
     out.new_token_ids.append(token)
+    if p.logprobs is not None:
+        out.new_logprobs = scores(token, r["n"], p.logprobs, frames)
     if r["n"] >= p.min_tokens and token in r["end"]:
         out.finish_reason = d.FinishReason.STOP
     elif r["n"] >= p.min_tokens and token in r["stop"]:
@@ -175,9 +200,11 @@ while True:
     running = list(live.items())[:args.max_running]
     if running:
         time.sleep(args.step)
-        outs = [one(i, r) for i, r in running]
+        frames = []
+        outs = [one(i, r, frames) for i, r in running]
         stats = d.SchedulerStats(num_running_reqs=len(running), num_waiting_reqs=len(live) - len(running), kv_cache_usage=0.25)
-        sending.put(d.EngineCoreOutputs(engine_index=args.index, timestamp=time.monotonic(), outputs=outs, scheduler_stats=stats))
+        m = d.EngineCoreOutputs(engine_index=args.index, timestamp=time.monotonic(), outputs=outs, scheduler_stats=stats)
+        sending.put((m, frames) if frames else m)
     if not live and counts != last:
         last = collections.Counter(counts)
         tell(counts=counts, live=len(live))

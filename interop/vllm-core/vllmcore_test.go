@@ -424,6 +424,62 @@ func (g *gateway) checkTimeline() {
 	}
 }
 
+// Several choices are several requests to the engine, and log probabilities are
+// read where it puts them, with one alternative more than was asked for.
+func TestChoicesAndLogprobs(t *testing.T) {
+	for release, flags := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			s, ctx := newSetup(t), testContext(t)
+			g := s.gateway(s.spec(""))
+			c := s.core(flags...)
+			const tokens = 12
+			req, err := http.NewRequestWithContext(ctx, "POST", g.api+"/v1/completions", strings.NewReader(
+				fmt.Sprintf(`{"model":"weir-sim","prompt":["Say it.","And again."],"n":2,"logprobs":3,"max_tokens":%d}`, tokens)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			if err := g.want(ctx, s.per(), s.per()); err != nil { // the engine is there
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var a struct {
+				Choices []struct {
+					Logprobs struct {
+						Tokens []string
+						Values []float64            `json:"token_logprobs"`
+						Tops   []map[string]float64 `json:"top_logprobs"`
+					}
+				}
+				Usage struct {
+					Completion int `json:"completion_tokens"`
+				}
+			}
+			if err := json.NewDecoder(resp.Body).Decode(&a); err != nil || resp.StatusCode != 200 || len(a.Choices) != 4 || a.Usage.Completion != 4*tokens {
+				t.Fatalf("%s, %v: %+v", resp.Status, err, a)
+			}
+			for i, choice := range a.Choices {
+				l := choice.Logprobs
+				if len(l.Tokens) != tokens || len(l.Values) != tokens || len(l.Tops) != tokens {
+					t.Fatalf("choice %d: %+v", i, l)
+				}
+				for n := range l.Values {
+					if l.Values[n] != -float64(n+1)/8 || l.Tops[n][l.Tokens[n]] != l.Values[n] || len(l.Tops[n]) > 3 {
+						t.Errorf("choice %d, token %d: %q %v, alternatives %v", i, n, l.Tokens[n], l.Values[n], l.Tops[n])
+					}
+				}
+			}
+			if n := c.counts(func(n map[string]int) bool { return n["finished"] == 5 }); n["added"] != 5 {
+				t.Errorf("counts %v", n)
+			}
+		})
+	}
+}
+
 func TestHangUp(t *testing.T) {
 	s, ctx := newSetup(t), testContext(t)
 	g := s.gateway(s.spec(""))

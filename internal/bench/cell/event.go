@@ -44,15 +44,19 @@ func putDigits(b []byte, n int64) {
 	}
 }
 
-// Ending is what follows a stream's last token, and the end of the body.
-func Ending(stream, tokens int) []byte {
+// Ending is what follows a stream's last token, with the usage where it was asked
+// for, and the end of the body.
+func Ending(stream, tokens int, usage bool) []byte {
 	const head = `data: {"id":"chatcmpl-%08d","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[`
 	var b []byte
-	for _, event := range []string{
+	for i, event := range []string{
 		fmt.Sprintf(head+`{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}]}`, stream),
 		fmt.Sprintf(head+`],"usage":{"prompt_tokens":4,"completion_tokens":%d,"total_tokens":%d}}`, stream, tokens, tokens+4),
 		"data: [DONE]",
 	} {
+		if i == 1 && !usage {
+			continue
+		}
 		event += "\n\n"
 		b = fmt.Appendf(b, "%x\r\n%s\r\n", len(event), event)
 	}

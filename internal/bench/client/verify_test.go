@@ -36,7 +36,7 @@ func TestNumberedStream(t *testing.T) {
 	for i := range tokens {
 		wire = append(wire, template.Fill(7, i, 1_767_225_600_000_000_000+int64(i))...)
 	}
-	wire = append(wire, cell.Ending(7, tokens)...)
+	wire = append(wire, cell.Ending(7, tokens, true)...)
 	events, r, err := readAll(string(wire))
 	if err != nil {
 		t.Fatal(err)

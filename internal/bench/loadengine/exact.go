@@ -46,6 +46,7 @@ type exactConn struct {
 	request int    // -1: none
 	sent    int
 	limit   int
+	usage   bool   // was asked for
 	due     int64  // of the next token
 	at      int    // in the heap
 	rest    []byte // what the socket did not take
@@ -148,7 +149,7 @@ func (e *exactEngine) say(c *exactConn, now int64) {
 	c.sent++
 	last := c.sent == c.limit
 	if last {
-		e.out = append(append(e.out[:0], b...), cell.Ending(c.request, c.sent)...)
+		e.out = append(append(e.out[:0], b...), cell.Ending(c.request, c.sent, c.usage)...)
 		b = e.out
 	}
 	ok := e.write(c, b)
@@ -265,7 +266,7 @@ func (e *exactEngine) serve(c *exactConn) {
 	}
 	body := c.in[len(head) : len(head)+length]
 	switch {
-	case bytes.HasPrefix(head, []byte("get ")):
+	case bytes.HasPrefix(head, []byte("get /v1/models ")):
 		const models = `{"object":"list","data":[{"id":"exact","object":"model","created":1767225600,"owned_by":"weir"}]}`
 		e.write(c, []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(models))+"\r\n\r\n"+models))
 	case bytes.HasPrefix(head, []byte("post ")):
@@ -274,6 +275,7 @@ func (e *exactEngine) serve(c *exactConn) {
 			c.request = e.taken
 		}
 		c.sent, c.limit = 0, max(1, member(body, `"max_tokens":`), member(body, `"max_completion_tokens":`))
+		c.usage = bytes.Contains(body, []byte(`"include_usage":true`)) || bytes.Contains(body, []byte(`"include_usage": true`))
 		e.taken++
 		e.truth.Took(c.request, c.arrived, e.taken)
 		c.due = c.arrived + int64(e.spec.TTFT)
@@ -281,7 +283,7 @@ func (e *exactEngine) serve(c *exactConn) {
 			e.await(c)
 		}
 	default:
-		e.write(c, []byte("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n"))
+		e.write(c, []byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"))
 	}
 	c.in = append(c.in[:0], c.in[len(head)+length:]...)
 }

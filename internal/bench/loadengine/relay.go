@@ -188,7 +188,7 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 			if e.cell.Load.Idle && at < int64(e.cell.Times.End()) {
 				return wrote
 			}
-			c.rest = cell.Ending(c.stream, c.sent)
+			c.rest = cell.Ending(c.stream, c.sent, true)
 			c.ending = true
 			continue
 		}
