@@ -53,6 +53,26 @@ func TestRelayRequest(t *testing.T) {
 	})
 }
 
+// Images, sounds and videos in messages are the engine's business: a relay gives
+// them on byte for byte, however large, and fetches nothing.
+func TestRelayCarriesParts(t *testing.T) {
+	body := `{"model":"relayed","stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"what is it?"},
+		{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("iVBORw0KGgo+/", 100_000) + `","detail":"low"}},
+		{"image_url":{"url":"http://127.0.0.1:1/a.png"},"type":"image_url"},{"type":"video_url","video_url":{"url":"https://x/y.mp4"}},
+		{"type":"input_audio","input_audio":{"data":"UklGR\u0069w==","format":"wav"}},{"type":"unheard_of","a":1.0}]}]}`
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, body)
+		f := r.forward(t, 1)
+		if string(f.req.Body) != body {
+			t.Errorf("relayed %.300s", f.req.Body)
+		}
+		f.send(relayToken + relayEnd)
+		f.end()
+		b.wantRecord(c, "finished", "")
+	})
+}
+
 // relayStream is a stream with everything that a relay must not touch.
 const relayStream = ": a comment\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\u00e9 \\u00e9\"}}], \"seed\" : 9007199254740993, \"x\":1.0,\"y\":null}\r\n\r\n" +
 	"event: ping\nid: 7\nretry: 10\ndata: one\ndata: two\n\n" +
@@ -171,6 +191,50 @@ func TestRelayBreaks(t *testing.T) {
 				if r := b.record(c); r.Outcome != "failed" || r.Status != 200 {
 					t.Errorf("record %+v", r)
 				}
+			})
+		})
+	}
+}
+
+// Some servers know no [DONE]: a stream whose framing is whole and whose choices have
+// all said how they ended is whole without it, and passes as it is.
+func TestRelayWithoutEndMarker(t *testing.T) {
+	const (
+		text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n"
+		end  = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}\n\n"
+	)
+	for _, test := range []struct {
+		name, body string
+		events     []string
+		framed     bool
+		whole      bool
+	}{
+		{"all ended", relayBody, []string{text, end}, true, true},
+		{"none ended", relayBody, []string{text, text}, true, false},
+		{"one of two ended", strings.Replace(relayBody, "{", `{"n":2,`, 1), []string{text, end}, true, false},
+		{"by the end of the connection", relayBody, []string{text, end}, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &relayEngine{name: "r", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+				resp := f.events()
+				resp.Framed = test.framed
+				return resp, nil
+			}}
+			inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, test.body)
+				f := r.forward(t, 1)
+				f.send(test.events...)
+				f.end()
+				if !test.whole {
+					if s := c.story(); s.err == nil || s.err.code() != "engine_error" || s.done || s.whole || !s.closed {
+						t.Errorf("%+v", s)
+					}
+					return
+				}
+				if got := c.answer(); !got.whole || string(got.body) != strings.Join(test.events, "") {
+					t.Errorf("whole %v: %q", got.whole, got.body)
+				}
+				b.wantRecord(c, "finished", "")
 			})
 		})
 	}

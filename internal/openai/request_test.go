@@ -50,7 +50,7 @@ func ptr[T any](v T) *T { return &v }
 func TestRequestAccepts(t *testing.T) {
 	const messages = `[{"role":"user","content":"hi"}]`
 	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}, CallPrefix: "call_"}
-	completion := api.Request{Model: "m", Prompt: "hi", Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}, CallPrefix: "call_"}
+	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}, CallPrefix: "call_"}
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string
@@ -177,7 +177,7 @@ func TestMessagesRefused(t *testing.T) {
 		{`[{"role":"user","content":["a"]}]`, infer.CodeInvalid, "messages[0].content[0]", "messages[0].content[0] must be an object, found a string"},
 		{`[{"role":"user","content":[{"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type is required"},
 		{`[{"role":"user","content":[{"type":1,"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type must be a string, found a number"},
-		{`[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"x"},"type":"image_url"}]}]`, infer.CodeUnsupported, "messages[0].content[1].type", `messages[0].content[1].type "image_url" is not supported by engine kind "weir"; only parts of type "text" are`},
+		{`[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"x"},"type":"image_url"}]}]`, infer.CodeUnsupported, "messages[0].content[1].type", `messages[0].content[1].type "image_url" is not supported by engine kind "weir"; only parts of type "text" are; an engine of kind openai, which is relayed, gets every part as it is`},
 		{`[{"role":"user","content":[{"type":"text"}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text is required"},
 		{`[{"role":"user","content":[{"type":"text","text":null}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text must be a string, found null"},
 		{`[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}]}]`, infer.CodeUnsupported, "messages[0].content[0].cache_control", `messages[0].content[0].cache_control is not supported by engine kind "weir"; leave it out`},
