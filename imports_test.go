@@ -54,9 +54,10 @@ const directions = `
 	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
+	internal/engine/auto: internal/engine internal/engine/upstream
+	internal/engine/relay: internal/engine internal/engine/upstream internal/http1 internal/infer internal/trace
 	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
-	internal/engine/relay: internal/engine internal/engine/upstream internal/infer internal/trace
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
@@ -94,7 +95,7 @@ const directions = `
 
 	# the process
 	internal/config:
-	internal/cli: internal/admit internal/bench internal/calibrate internal/config internal/content internal/engine internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/bench internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 `
 

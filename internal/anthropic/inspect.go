@@ -53,6 +53,9 @@ func (in *Inspector) Events(region []byte) (good int, err error) { return in.wal
 // Done implements api.Inspector.
 func (in *Inspector) Done() bool { return in.done }
 
+// Whole implements api.Inspector: a stream of this kind says itself that it ends.
+func (in *Inspector) Whole() bool { return in.Done() }
+
 // Failed implements api.Inspector.
 func (in *Inspector) Failed() bool { return in.failed }
 

@@ -35,6 +35,9 @@ type Inspector interface {
 	Events(region []byte) (good int, err error)
 	// Done says that the stream has had its end marker.
 	Done() bool
+	// Whole says that every choice has said how it ended: a stream that ends here
+	// by its framing is whole, although it has no end marker.
+	Whole() bool
 	// Failed says that the engine itself said that it failed.
 	Failed() bool
 	// Usage gives the latest usage that the engine stated. CachedTokens is -1

@@ -62,6 +62,7 @@ type engineView struct {
 	Kind          string   `json:"kind"`
 	Ready         bool     `json:"ready"`
 	Error         string   `json:"error,omitzero"`
+	Note          string   `json:"note,omitzero"` // what could be better
 	Models        []string `json:"models"`
 	ContextLength int      `json:"context_length,omitzero"`
 	MaxRunning    int      `json:"max_running,omitzero"`
@@ -76,7 +77,7 @@ type engineView struct {
 func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	views := []engineView{}
 	for _, e := range p.fleet.Snapshot().Engines {
-		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Models: e.Facts.Models,
+		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Note: e.Note, Models: e.Facts.Models,
 			ContextLength: e.Facts.ContextLength, MaxRunning: e.Facts.MaxRunning,
 			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: e.Facts.Carries.Words()}
 		if e.Load != nil {

@@ -69,7 +69,7 @@ type benchCommand struct {
 	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
 	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
 	Calibrate    bool              `help:"First measure the generator itself at this load: against an engine of known times, with which error it measures. It is in the report, and takes part in the verdict."`
-	DelayAcks    bool              `help:"Delay TCP's acknowledgements, which halves what receiving costs this machine. Only for servers that set TCP_NODELAY: others wait for them, and would be measured waiting."`
+	DelayAcks    bool              `help:"Delay TCP's acknowledgements, which spares this machine and the server work for each event. Only for servers that set TCP_NODELAY: others wait for them, and would be measured waiting."`
 	Progress     live.Mode         `default:"auto" enum:"auto,lines,plain,off" help:"Show the run on standard error while it is under way: lines drawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
 	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
 	Worker       string            `placeholder:"K/N" help:"Be worker K of N on one open loop, on this or on several machines: of the same schedule each sends every N-th request. Needs --start-at and --record; weir report --merge makes one report of all."`

@@ -85,7 +85,7 @@ func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
 }
 
 // printEngines prints the engines as a table, and below it why those that are
-// not ready are not.
+// not ready are not, and what could be better.
 func printEngines(w io.Writer, views []engineView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tSOFTWARE\tMODELS")
@@ -107,8 +107,11 @@ func printEngines(w io.Writer, views []engineView) error {
 	}
 	err := t.Flush()
 	for i := range views {
-		if v := &views[i]; v.Error != "" && err == nil {
-			_, err = fmt.Fprintf(w, "%s: %s\n", v.Name, v.Error)
+		v := &views[i]
+		for _, line := range []string{v.Error, v.Note} {
+			if line != "" && err == nil {
+				_, err = fmt.Fprintf(w, "%s: %s\n", v.Name, line)
+			}
 		}
 	}
 	return err

@@ -28,9 +28,10 @@ type gatewayFlags struct {
 	PrefixCache       int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
 	EngineTimeout   time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
+	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
 	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
 	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
-	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output (${default})."`
+	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
 	BodyTimeout     time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
 	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
 	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
@@ -61,7 +62,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		flag  string
 		value int64
 	}{
-		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
+		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--connect-timeout", int64(f.ConnectTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
 		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {

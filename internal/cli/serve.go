@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"time"
+	"slices"
+	"sync"
 
 	"weir/internal/config"
 	"weir/internal/engine"
+	"weir/internal/engine/auto"
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
@@ -27,7 +29,7 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"KIND=URL[,model=NAME][,name=NAME]" help:"An engine: openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,model=NAME][,name=NAME]" help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
 	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
@@ -35,6 +37,7 @@ type serveCommand struct {
 // Help implements kong's extended help.
 func (serveCommand) Help() string {
 	return `Examples:
+  weir serve --engine http://127.0.0.1:30000
   weir serve --engine openai=http://127.0.0.1:30000
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
   weir serve --engine sglang=http://127.0.0.1:30000 --model llama=/models/llama
@@ -47,7 +50,7 @@ func (serveCommand) Help() string {
 // Run implements the command.
 func (c *serveCommand) Run(s *streams) error {
 	if len(c.Engine) == 0 {
-		return wrongf("no engine was given; add --engine openai=http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
+		return wrongf("no engine was given; add --engine http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
 	}
 	ctx, now, stop := interrupt()
 	defer stop()
@@ -62,6 +65,9 @@ func (c *serveCommand) Run(s *streams) error {
 	p.say("gateway   %s", p.url(p.listener.Addr().String()))
 	p.say("admin     http://%s", p.admin.Addr())
 	for _, e := range p.fleet.Snapshot().Engines {
+		if e.Kind == "auto" {
+			continue // it is said what it is when it is found
+		}
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
 	return p.serve(ctx, now)
@@ -69,7 +75,8 @@ func (c *serveCommand) Run(s *streams) error {
 
 // newProcess assembles a gateway in front of the engines specified.
 func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Model, s *streams) (*process, error) {
-	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f.FirstTimeout, o) }, loaded, s, nil)
+	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
+	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f, o, say) }, loaded, s, nil)
 }
 
 // assemble makes a gateway of its parts. The listeners are bound last, so that an
@@ -99,7 +106,7 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	}
 	opts.Snapshot = fl.Snapshot
 	opts.Metrics.Fleet(fl.Snapshot)
-	opts.Metrics.Planes(engines.planes)
+	opts.Metrics.Planes(engines.allPlanes)
 	opts.Metrics.Cores(engines.cores)
 	opts.Metrics.Schedulers(engines.ipc)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
@@ -173,13 +180,23 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 // engineSet are the adapters of the engines.
 type engineSet struct {
 	members []fleet.Member
-	planes  []*plane.Engine
 	cores   []*vllmcore.Engine
 	ipc     []*sglangipc.Engine
+
+	mu     sync.Mutex
+	planes []*plane.Engine // of those found later, too
 }
 
-// newEngines makes an adapter for each engine specified.
-func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) (*engineSet, error) {
+// allPlanes are the adapters of the engines on the plane, as of now.
+func (s *engineSet) allPlanes() []*plane.Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.planes)
+}
+
+// newEngines makes an adapter for each engine specified. say is told what those are
+// that have to be found out about.
+func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(format string, args ...any)) (*engineSet, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -193,10 +210,8 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 	for _, e := range engines {
 		var adapter engine.Adapter
 		switch e.Kind {
-		case "openai":
-			adapter = relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, FirstByteTimeout: firstTimeout})
-		case "sglang":
-			adapter = sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Batch: o.Batch})
+		case "auto":
+			adapter = set.find(e, f, o, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, o)
 			if err != nil {
@@ -204,10 +219,6 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 			}
 			set.ipc = append(set.ipc, v)
 			adapter = v
-		case "weir":
-			p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
-			set.planes = append(set.planes, p)
-			adapter = p
 		case "vllm-core":
 			v, err := newVLLMCore(&e, o)
 			if err != nil {
@@ -215,10 +226,52 @@ func newEngines(specs []string, firstTimeout time.Duration, o *gateway.Options) 
 			}
 			set.cores = append(set.cores, v)
 			adapter = v
+		default:
+			adapter = set.dialled(e, f, o)
 		}
 		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
 	}
 	return set, nil
+}
+
+// dialled makes the adapter of an engine that weir connects to.
+func (s *engineSet) dialled(e config.Engine, f *gatewayFlags, o *gateway.Options) engine.Adapter {
+	switch e.Kind {
+	case "openai":
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout})
+	case "sglang":
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Batch: o.Batch})
+	}
+	p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.planes = append(slices.DeleteFunc(s.planes, func(old *plane.Engine) bool { return old.Name() == e.Name }), p)
+	return p
+}
+
+// find makes the adapter of an engine that was given without its kind.
+func (s *engineSet) find(e config.Engine, f *gatewayFlags, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+	return auto.New(auto.Options{
+		Name: e.Name, URL: e.URL, Model: e.Model, Describe: plane.Describe,
+		Folder: func(model string) bool { return folderOf(o.Models, model) != nil },
+		New: func(kind string) engine.Adapter {
+			of := e
+			of.Kind, of.Addr = kind, e.URL.Host
+			return s.dialled(of, f, o)
+		},
+		Found: func(found auto.Finding) {
+			what := found.Kind
+			if found.Software != "" {
+				what += ", found to be " + found.Software
+			}
+			say("engine    %s (%s)", e.Name, what)
+			o.Log.Info("found an engine's kind", "engine", e.Name, "kind", found.Kind, "software", found.Software)
+			if found.Note != "" {
+				say("          %s %s", e.Name, found.Note)
+				o.Log.Warn("an engine could serve better", "engine", e.Name, "note", found.Note)
+			}
+		},
+	})
 }
 
 // newFleet puts the engines in front of the models.

@@ -66,9 +66,16 @@ func TestParseEngine(t *testing.T) {
 	if e, err = ParseEngine("openai=host:1234"); err != nil || e.URL.String() != "http://host:1234" || e.Name != "host:1234" {
 		t.Fatalf("%+v, %v", e, err)
 	}
+	for _, s := range []string{"http://host:1234/v1", "host:1234,name=host:1234", "auto=host:1234"} {
+		if e, err = ParseEngine(s); err != nil || e.Kind != "auto" || e.URL.String() != "http://host:1234" || e.Name != "host:1234" {
+			t.Fatalf("%s: %+v, %v", s, e, err)
+		}
+	}
 	for s, want := range map[string]string{
-		"":                        "want KIND=URL",
-		"http://x":                "want KIND=URL",
+		"":                        "want URL or KIND=URL",
+		"host":                    "want URL or KIND=URL",
+		"http:":                   "want URL or KIND=URL",
+		"ftp://x":                 "want http or https",
 		"opnai=http://x":          `did you mean "openai"?`,
 		"weir=localhost":          "want HOST:PORT",
 		"openai=ftp://x":          "want http or https",

@@ -13,10 +13,11 @@ import (
 	"strings"
 )
 
-// Engine is one --engine KIND=URL[,model=NAME][,name=NAME].
+// Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME]; without a kind it is
+// auto.
 type Engine struct {
 	Kind  string
-	URL   *url.URL // of an openai or sglang engine
+	URL   *url.URL // of an auto, openai or sglang engine
 	Addr  string   // host:port of a weir engine, or where vllm-core engines dial in
 	Dir   string   // of sglang-ipc: the folder of the sockets
 	Model string   // the name to serve it under; empty: its own names
@@ -29,19 +30,22 @@ type Engine struct {
 }
 
 // Kinds are the engine kinds that can be given.
-var kinds = []string{"openai", "sglang", "sglang-ipc", "vllm-core", "weir"}
+var kinds = []string{"auto", "openai", "sglang", "sglang-ipc", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
 func ParseEngine(s string) (Engine, error) {
 	head, rest, more := strings.Cut(s, ",")
 	kind, target, ok := strings.Cut(head, "=")
+	if address(head) {
+		kind, target, ok = "auto", head, true
+	}
 	if !ok || target == "" {
-		return Engine{}, fmt.Errorf("engine %q: want KIND=URL, for example openai=http://127.0.0.1:30000 or weir=127.0.0.1:9000", s)
+		return Engine{}, fmt.Errorf("engine %q: want URL or KIND=URL, for example http://127.0.0.1:30000, openai=http://127.0.0.1:30000 or weir=127.0.0.1:9000", s)
 	}
 	e := Engine{Kind: kind}
 	var err error
 	switch kind {
-	case "openai", "sglang":
+	case "auto", "openai", "sglang":
 		err = e.parseURL(target)
 	case "weir":
 		e.Addr = target
@@ -96,6 +100,15 @@ func ParseEngine(s string) (Engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// address says whether an engine's specification is an address without a kind.
+func address(s string) bool {
+	if before, _, ok := strings.Cut(s, "://"); ok {
+		return !strings.Contains(before, "=")
+	}
+	_, port, err := net.SplitHostPort(s)
+	return err == nil && port != "" && !strings.Contains(s, "=")
 }
 
 // parseHandshake reads where engine cores dial in.

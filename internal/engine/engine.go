@@ -76,6 +76,9 @@ type RelayRequest struct {
 type RelayResponse struct {
 	Status int
 	Header http.Header // end-to-end headers only
+	// Framed says that the answer tells where it ends, so that one which breaks off
+	// ends with an error; otherwise it ends where its connection does.
+	Framed bool
 	Body   io.ReadCloser
 }
 
@@ -127,6 +130,19 @@ type State struct {
 	Ready bool
 	Facts Facts
 	Err   error // why not ready
+	// Note is what the operator should know although nothing is wrong.
+	Note string
+	// Via is set by a Stand: the adapter that it stands for now, and the kind that
+	// it is of. While it is nil, nothing is known.
+	Via  Adapter
+	Kind string
+}
+
+// Stand is an Adapter that stands for another, which its reports name, because what
+// kind of engine there is shows only when it answers. It is neither Tokens nor Relay.
+type Stand interface {
+	Adapter
+	Stands()
 }
 
 // Adapter is a connection to one engine, of either kind. Run serves it until

@@ -17,7 +17,7 @@ import (
 )
 
 // Member is one engine to connect to. Adapter must also implement either
-// engine.Tokens or engine.Relay.
+// engine.Tokens or engine.Relay, or engine.Stand.
 type Member struct {
 	Name    string // unique, in metrics and records
 	Kind    string
@@ -69,7 +69,7 @@ func New(opts Options) (*Fleet, error) {
 		seen[m.Name] = true
 		_, tokens := m.Adapter.(engine.Tokens)
 		_, relay := m.Adapter.(engine.Relay)
-		if tokens == relay {
+		if _, stand := m.Adapter.(engine.Stand); tokens == relay && (tokens || !stand) {
 			return nil, fmt.Errorf("fleet: engine %q must be either a token engine or a relay", m.Name)
 		}
 	}
@@ -118,14 +118,21 @@ func (f *Fleet) publish(states []engine.State) {
 		f.model(snap, name)
 	}
 	for i, m := range f.opts.Members {
-		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: states[i].Ready, Facts: states[i].Facts, Err: states[i].Err}
-		e.Tokens, _ = m.Adapter.(engine.Tokens)
-		e.Relay, _ = m.Adapter.(engine.Relay)
-		if l, ok := m.Adapter.(engine.Loaded); ok {
+		s := &states[i]
+		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note}
+		adapter := m.Adapter
+		if s.Via != nil {
+			adapter, e.Kind = s.Via, s.Kind
+		}
+		e.Tokens, _ = adapter.(engine.Tokens)
+		e.Relay, _ = adapter.(engine.Relay)
+		if l, ok := adapter.(engine.Loaded); ok {
 			e.Load = l.Load
 		}
 		snap.Engines = append(snap.Engines, e)
-		f.place(snap, m, e)
+		if e.Tokens != nil || e.Relay != nil {
+			f.place(snap, m, e)
+		}
 	}
 	for _, model := range snap.Models {
 		if model.Kind != "" {
@@ -187,7 +194,7 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
 	}
-	model.Kind, model.Relayed = m.Kind, e.Relay != nil
+	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}

@@ -71,7 +71,7 @@ func (x *exchange) startOutput() {
 		x.choices = make([]choice, n)
 	}
 	options := tokenizer.DetokenizerOptions{
-		StopStrings: x.req.Stop, IncludeStop: x.req.IncludeStop, SkipSpecial: !x.req.ShowSpecial, Keep: x.keep(),
+		StopStrings: x.req.Stop, StopAfter: x.req.MinTokens, IncludeStop: x.req.IncludeStop, SkipSpecial: !x.req.ShowSpecial, Keep: x.keep(),
 	}
 	for i := range x.choices {
 		ch := &x.choices[i]

@@ -18,10 +18,17 @@ func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 		return c.Finish != nil
 	}
 	var stopped bool
+	spoken := c.IDs
+	if x.endedBy(ch, c) {
+		spoken = spoken[:len(spoken)-1]
+	}
 	if ch.reasoning != nil {
-		x.piece, x.used, stopped = ch.reasoning.append(ch.detok, x.piece[:0], c.IDs)
+		x.piece, x.used, stopped = ch.reasoning.append(ch.detok, x.piece[:0], spoken)
 	} else {
-		x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], c.IDs)
+		x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], spoken)
+	}
+	if !stopped {
+		x.used = len(c.IDs)
 	}
 	ch.tokens += x.used
 	if !stopped && c.Finish != nil && c.Finish.Err == nil {
@@ -39,4 +46,12 @@ func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 		}
 	}
 	return stopped || c.Finish != nil
+}
+
+// endedBy says whether a cell's last id is one that ended the answer (findStopID) and
+// whose text is left out, as engines leave it out: always, unless it is asked for, or
+// a parser looks for it.
+func (x *exchange) endedBy(ch *choice, c *stream.Cell) bool {
+	f, n := c.Finish, len(c.IDs)
+	return f != nil && f.ByID && f.Unsent == 0 && n > 0 && !x.req.IncludeStop && !ch.detok.Keeps(c.IDs[n-1])
 }

@@ -25,7 +25,10 @@ func (x *exchange) gate() error {
 		if err != nil {
 			return err
 		}
-		x.req = req
+		// A copy: what the dialect's stands in may refer to the body, which is let go
+		// of while the stream lives.
+		own := *req
+		x.req = &own
 		if req.Tools != nil && !req.ForcedAny && req.ForcedTool == "" && x.folder.Format.Tools() == "" {
 			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
 			e.Param = "tools"

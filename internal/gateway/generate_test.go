@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -284,6 +285,34 @@ func TestStopStringInTheLastDelta(t *testing.T) {
 		}
 		if call.aborted() {
 			t.Error("a generation that has ended was aborted")
+		}
+	})
+}
+
+// The id that ended an answer is counted, and its text is left out; an id of that
+// kind that did not end it is text.
+func TestStopIDHasNoText(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		ids := tokensOf(t, "a", "b", "c")
+		stop := fmt.Sprintf(`,"stop_token_ids":[%d],"stream_options":{"include_usage":true}`, ids[2])
+		for i, test := range []struct {
+			fields, text string
+			reason       infer.Reason
+			last         int
+		}{
+			{stop, "ab", infer.ReasonStop, 3},
+			{stop, "abc", infer.ReasonLength, 3},
+			{stop, "ab", infer.ReasonStop, 2}, // ended by something else
+			{`,"stream_options":{"include_usage":true}`, "abc", infer.ReasonStop, 3},
+		} {
+			c := b.post(chatPath, askStream(test.fields))
+			call := e.call(t, i+1)
+			call.send(ids[0])
+			call.end(test.reason, ids[1:test.last]...)
+			if s := c.wantWhole(test.text, string(test.reason)); s.usage == nil || s.usage.Completion != test.last {
+				t.Errorf("%+v: usage %+v", test, s.usage)
+			}
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (x *exchange) relay() error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	x.carriesSSE = kind == "text/event-stream"
 	x.silence = x.bound()
-	x.pull = &pull{x: x, declared: declaredLength(resp.Header), buf: make([]byte, relayBufferMin)}
+	x.pull = &pull{x: x, declared: declaredLength(resp.Header), framed: resp.Framed, buf: make([]byte, relayBufferMin)}
 	if resp.Status < 400 && x.carriesSSE {
 		x.pull.inspector = x.endpoint.NewInspector(x.head)
 	}
@@ -79,6 +79,7 @@ type pull struct {
 	ended    bool  // the engine's answer was read to its end
 	failed   error // or could not be
 	read     int64
+	framed   bool  // the answer tells where it ends
 	declared int64 // length of the answer by its head, -1 without
 	splitter sse.Splitter
 	doneAt   int64 // when a judged stream was found so, nothing being wrong with it
@@ -359,7 +360,7 @@ func (p *pull) due() (last bool, wrong error) {
 		return true, nil
 	case !p.ended:
 		return false, nil
-	case p.x.carriesSSE && (p.held > p.whole || p.open || p.inspector != nil && !p.inspector.Done()):
+	case p.x.carriesSSE && (p.held > p.whole || p.open || p.inspector != nil && !p.inspector.Done() && !(p.framed && p.inspector.Whole())):
 		return false, p.kept(p.engineFault(flawEnd, "the engine's stream ended before it was complete"), p.whole, p.held)
 	case p.declared >= 0 && p.read < p.declared:
 		return false, p.kept(p.engineFault(flawLength, "the engine's answer is shorter than it declared"), p.whole, p.held)

@@ -176,6 +176,50 @@ func TestRelayBreaks(t *testing.T) {
 	}
 }
 
+// Some servers know no [DONE]: a stream whose framing is whole and whose choices have
+// all said how they ended is whole without it, and passes as it is.
+func TestRelayWithoutEndMarker(t *testing.T) {
+	const (
+		text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n"
+		end  = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}\n\n"
+	)
+	for _, test := range []struct {
+		name, body string
+		events     []string
+		framed     bool
+		whole      bool
+	}{
+		{"all ended", relayBody, []string{text, end}, true, true},
+		{"none ended", relayBody, []string{text, text}, true, false},
+		{"one of two ended", strings.Replace(relayBody, "{", `{"n":2,`, 1), []string{text, end}, true, false},
+		{"by the end of the connection", relayBody, []string{text, end}, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &relayEngine{name: "r", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+				resp := f.events()
+				resp.Framed = test.framed
+				return resp, nil
+			}}
+			inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, test.body)
+				f := r.forward(t, 1)
+				f.send(test.events...)
+				f.end()
+				if !test.whole {
+					if s := c.story(); s.err == nil || s.err.code() != "engine_error" || s.done || s.whole || !s.closed {
+						t.Errorf("%+v", s)
+					}
+					return
+				}
+				if got := c.answer(); !got.whole || string(got.body) != strings.Join(test.events, "") {
+					t.Errorf("whole %v: %q", got.whole, got.body)
+				}
+				b.wantRecord(c, "finished", "")
+			})
+		})
+	}
+}
+
 // Inside an event too large to hold nothing of weir's own may stand: the
 // connection is broken without a word.
 func TestRelayBreaksInsideAHugeEvent(t *testing.T) {

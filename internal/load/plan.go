@@ -110,8 +110,8 @@ type Plan struct {
 	// instead of megabytes; zero leaves the system's.
 	ReceiveBuffer int
 
-	// DelayAcks delays TCP's acknowledgements where the kernel stamps, which costs
-	// client and server half as much per event. A server that leaves Nagle's
+	// DelayAcks delays TCP's acknowledgements where the kernel stamps, which spares
+	// client and server one for each read. A server that leaves Nagle's
 	// algorithm on (no TCP_NODELAY) waits for them, and would be measured waiting.
 	DelayAcks bool
 

@@ -25,7 +25,7 @@ func (m *Metrics) Schedulers(engines []*sglangipc.Engine) {
 func newCoreFigures[E figured[fenced.Figures]](prefix string, engines []E, more []figure[fenced.Figures]) *figures[fenced.Figures] {
 	type f = fenced.Figures
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
-	return newFigures(prefix, engines,
+	return newFigures(prefix, func() []E { return engines },
 		func(f *f) []uint64 { return f.Lost[:] }, func(i int) string { return fenced.Loss(i).String() },
 		append([]figure[f]{
 			{"messages_total", "Messages received, one per engine step.", counter, func(f *f) float64 { return float64(f.Messages) }},

@@ -12,7 +12,7 @@ type figure[F any] struct {
 // figures reports the figures of the engines of one kind. Each has the label
 // engine; the sessions that were lost have why besides.
 type figures[F any] struct {
-	engines []figured[F]
+	engines func() []figured[F]
 	list    []figure[F]
 	descs   []*prometheus.Desc
 	lost    *prometheus.Desc
@@ -28,11 +28,14 @@ type figured[F any] interface {
 
 // newFigures makes a collector whose metrics begin with a prefix. losses gives
 // how many sessions were lost by each cause, and why names the cause.
-func newFigures[F any, E figured[F]](prefix string, engines []E, losses func(f *F) []uint64, why func(i int) string, list []figure[F]) *figures[F] {
+func newFigures[F any, E figured[F]](prefix string, engines func() []E, losses func(f *F) []uint64, why func(i int) string, list []figure[F]) *figures[F] {
 	c := &figures[F]{list: list, losses: losses, why: why,
 		lost: prometheus.NewDesc(prefix+"sessions_lost_total", "Sessions that ended, by why.", []string{"engine", "why"}, nil)}
-	for _, e := range engines {
-		c.engines = append(c.engines, e)
+	c.engines = func() (all []figured[F]) {
+		for _, e := range engines() {
+			all = append(all, e)
+		}
+		return all
 	}
 	for _, f := range list {
 		c.descs = append(c.descs, prometheus.NewDesc(prefix+f.name, f.help, []string{"engine"}, nil))
@@ -50,7 +53,7 @@ func (c *figures[F]) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *figures[F]) Collect(ch chan<- prometheus.Metric) {
-	for _, e := range c.engines {
+	for _, e := range c.engines() {
 		f, name := e.Figures(), e.Name()
 		for i, one := range c.list {
 			ch <- prometheus.MustNewConstMetric(c.descs[i], one.kind, one.value(&f), name)

@@ -9,7 +9,7 @@ import (
 
 // Planes reports the figures of the batched plane's readers at scrape time:
 // on which side of a reader a backlog stands.
-func (m *Metrics) Planes(engines []*plane.Engine) {
+func (m *Metrics) Planes(engines func() []*plane.Engine) {
 	type f = plane.Figures
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 	m.registry.MustRegister(newFigures("weir_plane_", engines,

@@ -88,6 +88,12 @@ func newInspector(n int) Inspector {
 // Done implements api.Inspector.
 func (in *Inspector) Done() bool { return in.done }
 
+// Whole implements api.Inspector. Where the number of choices is not known, only the
+// end marker shows it.
+func (in *Inspector) Whole() bool {
+	return in.done || in.known && !in.failed && !in.walk.Partial() && in.complete() == nil
+}
+
 // Failed says that the engine itself said that it failed, by an event with an
 // error in it.
 func (in *Inspector) Failed() bool { return in.failed }

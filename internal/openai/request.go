@@ -133,6 +133,9 @@ func (d *decoding) finish() error {
 		return infer.Invalid("max_completion_tokens", "max_completion_tokens is %d and max_tokens is %d; give one of them", d.maxCompletion, d.maxTokens)
 	}
 	d.MaxTokens = max(d.maxTokens, d.maxCompletion)
+	if d.MaxTokens == 0 && d.endpoint == Completions {
+		d.MaxTokens = defaultCompletion
+	}
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
 	}
@@ -161,6 +164,10 @@ func (d *decoding) finishPrompt() error {
 	}
 	return nil
 }
+
+// defaultCompletion is the max_tokens of a completion that does not say, as in OpenAI's
+// and the engines' own APIs have it; a chat goes on to the end of the context.
+const defaultCompletion = 16
 
 // nothing takes a field that ParseHead has read.
 func nothing(*decoding, []byte) error { return nil }

@@ -173,9 +173,8 @@ func read(t interface {
 }, stream []byte) reader {
 	t.Helper()
 	var c reader
-	type part struct{ text, done string }
 	var items []outputItem
-	var added, ended map[int]bool = map[int]bool{}, map[int]bool{}
+	added, ended := map[int]bool{}, map[int]bool{}
 	texts := map[int]string{}
 	blocks := strings.Split(strings.TrimSuffix(string(stream), "\n\n"), "\n\n")
 	for i, block := range blocks {

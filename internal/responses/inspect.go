@@ -49,6 +49,9 @@ type Inspector struct {
 // Done implements api.Inspector.
 func (in *Inspector) Done() bool { return in.ended || in.failed }
 
+// Whole implements api.Inspector: a stream of this kind says itself that it ends.
+func (in *Inspector) Whole() bool { return in.Done() }
+
 // Failed implements api.Inspector.
 func (in *Inspector) Failed() bool { return in.failed }
 

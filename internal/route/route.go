@@ -12,10 +12,10 @@ import (
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
-// Relay is set.
+// Relay is set; neither while it is not known what the engine is.
 type Engine struct {
 	Name   string
-	Kind   string // as in --engine KIND=URL
+	Kind   string // as in --engine KIND=URL; of an auto engine what it turned out to be
 	Tokens engine.Tokens
 	Relay  engine.Relay
 	// Load tells how busy the engine is; nil where its wire does not.
@@ -23,6 +23,8 @@ type Engine struct {
 	Ready bool
 	Facts engine.Facts
 	Err   error // why it is not ready
+	// Note is what the operator should know although nothing is wrong.
+	Note string
 }
 
 // Target is an engine together with the name it knows the model by.

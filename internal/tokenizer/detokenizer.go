@@ -24,6 +24,9 @@ type DetokenizerOptions struct {
 	// that are complete at the same character the longest counts. Empty strings
 	// never match.
 	StopStrings []string
+	// StopAfter is how many ids must have come before a stop string can be
+	// complete: what is complete by one of the first StopAfter ids is text.
+	StopAfter int
 	// SkipSpecial leaves special tokens out of the text, but for those of Keep,
 	// which are few.
 	SkipSpecial bool
@@ -50,6 +53,7 @@ type Detokenizer struct {
 	kept  []uint32 // special tokens that are not skipped
 	keep  bool
 	stops []stopMatcher
+	early int  // ids to come in which no stop string is complete
 	begun bool // a token has been seen
 	strip int  // how often strip may still be taken from the beginning
 
@@ -73,7 +77,7 @@ type stopMatcher struct {
 
 // NewDetokenizer makes a detokenizer for one answer.
 func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
-	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, keep: o.IncludeStop, matched: -1, strip: t.decoding.stripMost}
+	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, keep: o.IncludeStop, matched: -1, early: o.StopAfter, strip: t.decoding.stripMost}
 	if len(o.StopStrings) == 0 {
 		return d
 	}
@@ -122,6 +126,7 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 		return dst, 0, true
 	}
 	for i, id := range ids {
+		d.early--
 		if int(id) >= len(d.t.known) || d.skip && d.t.special[id] && !slices.Contains(d.kept, id) {
 			continue
 		}
@@ -162,6 +167,9 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 
 // Stop is the index among the stop strings of the one that was found, or -1.
 func (d *Detokenizer) Stop() int { return d.matched }
+
+// Keeps says whether a special token is left in the text.
+func (d *Detokenizer) Keeps(id uint32) bool { return slices.Contains(d.kept, id) }
 
 // Held is how many bytes of text, incomplete runes included, are held back.
 func (d *Detokenizer) Held() int { return d.tailLen + len(d.run) + len(d.held) }
@@ -252,7 +260,10 @@ func (d *Detokenizer) emit(dst, text []byte) []byte {
 		longest := 0
 		for k := range d.stops {
 			m := &d.stops[k]
-			if m.step(b) && len(m.text) > longest {
+			switch complete := m.step(b); {
+			case complete && d.early >= 0:
+				m.state = int(m.fail[len(m.text)-1])
+			case complete && len(m.text) > longest:
 				longest, d.matched = len(m.text), k
 			}
 		}

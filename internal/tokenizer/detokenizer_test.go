@@ -137,6 +137,35 @@ func TestDetokenizeIncludeStop(t *testing.T) {
 	}
 }
 
+// Before StopAfter ids have come a stop string is text, and one that they begin
+// counts when a later id completes it.
+func TestDetokenizeStopAfter(t *testing.T) {
+	tok := loadSim(t).Tokenizer
+	var ids []uint32
+	for _, s := range []string{"a", "b", "a", "b", "a", "c"} {
+		id, ok := tok.ID(s)
+		if !ok {
+			t.Fatalf("no token %q", s)
+		}
+		ids = append(ids, id)
+	}
+	for after, want := range []string{0: "", 1: "", 2: "ab", 3: "ab", 4: "ababac", 6: "ababac"} {
+		if after == 5 {
+			continue
+		}
+		for n := 1; n <= len(ids); n++ {
+			d := NewDetokenizer(tok, DetokenizerOptions{StopStrings: []string{"ab"}, StopAfter: after})
+			var got []byte
+			for rest, stopped := ids, false; len(rest) > 0 && !stopped; rest = rest[min(n, len(rest)):] {
+				got, _, stopped = d.Append(got, rest[:min(n, len(rest))])
+			}
+			if got, _ = d.Finish(got); string(got) != want {
+				t.Errorf("after %d, %d at once: %q, want %q", after, n, got, want)
+			}
+		}
+	}
+}
+
 // TestDetokenizeAllocates checks that a token costs no allocation.
 func TestDetokenizeAllocates(t *testing.T) {
 	tok := loadSim(t).Tokenizer

@@ -94,15 +94,16 @@ func run(t *testing.T, bin string, args ...string) (said func(first string) stri
 	}
 }
 
-// startGateway runs a gateway in front of an engine's plane, with an API of
-// SGLang's own for its callers.
-func startGateway(t *testing.T, e engine) (url string) {
+// startGateway runs a gateway in front of an engine, given as --engine has it, and
+// waits until it is ready.
+func startGateway(t *testing.T, e engine, spec string) (url string) {
 	t.Helper()
-	said := run(t, e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "weir="+e.plane)
+	said := run(t, e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", spec)
 	url = said("gateway")
+	admin := said("admin")
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		if resp, err := http.Get(url + "/health"); err == nil {
+		if resp, err := http.Get(admin + "/readyz"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return url
@@ -117,7 +118,8 @@ func startGateway(t *testing.T, e engine) (url string) {
 
 // SGLang's own client speaks to the gateway as to a server of SGLang's.
 func TestSGLangClientOfGateway(t *testing.T) {
-	runScript(t, "sglang_client.py", startGateway(t, startEngine(t)), "gateway")
+	e := startEngine(t)
+	runScript(t, "sglang_client.py", startGateway(t, e, "weir="+e.plane), "gateway")
 }
 
 // runScript runs a script of checks; each is a subtest.
@@ -169,7 +171,7 @@ func TestOpenAIClient(t *testing.T) {
 // them.
 func TestModes(t *testing.T) {
 	e := startEngine(t)
-	runScript(t, "modes_client.py", e.vllm, e.sglang)
+	runScript(t, "modes_client.py", e.vllm, e.sglang, startGateway(t, e, "openai="+e.vllm))
 }
 
 // SGLang's load generator counts as many tokens as were generated, and finds as
@@ -180,7 +182,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := startEngine(t, "--max-total-tokens", "200000")
-	gateway := startGateway(t, e)
+	gateway := startGateway(t, e, "weir="+e.plane)
 	for _, c := range []struct{ backend, url string }{
 		{"sglang", gateway}, {"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
 	} {

@@ -210,6 +210,25 @@ def echo(client):
         assert text == said, text
 
 
+@check
+def embeddings(client):
+    texts = ["low dams", "weirs", "low dams"]
+    packed = client.embeddings.create(model="weir-sim", input=texts)  # in base64, as the client asks for by itself
+    floats = client.embeddings.create(model="weir-sim", input=texts, encoding_format="float")
+    assert [d.index for d in packed.data] == [0, 1, 2], packed
+    vectors = [d.embedding for d in packed.data]
+    assert vectors == [d.embedding for d in floats.data] and vectors[0] == vectors[2] != vectors[1], vectors
+    assert all(abs(sum(x * x for x in v) - 1) < 1e-5 for v in vectors), vectors
+    ids = client.embeddings.create(model="weir-sim", input=[[1, 2, 3], [4]], dimensions=8)
+    assert [len(d.embedding) for d in ids.data] == [8, 8] and ids.usage.prompt_tokens == 4, ids
+    try:
+        client.embeddings.create(model="weir-sim", input="x", dimensions=0)
+    except openai.BadRequestError as e:
+        assert "dimensions" in e.message, e
+    else:
+        raise AssertionError("it was taken")
+
+
 count = 0
 for url in sys.argv[1:]:
     client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=60)

@@ -35,6 +35,8 @@ type Generation struct {
 	Top    int
 	// End and Stop are the ids that may end it, as far as the front end says them.
 	End, Stop []uint32
+	// Guided says that the output follows a guide that no empty text does.
+	Guided bool
 
 	sink    engine.Sink
 	attempt uint32

@@ -154,6 +154,22 @@ func (c *counted) Read(p []byte) (int, error) {
 
 const protocolVersion = 1
 
+// Describe asks an engine for its facts over a connection of its own, without a
+// session.
+func Describe(ctx context.Context, addr string) (engine.Facts, error) {
+	e := New(Options{Name: addr, Addr: addr})
+	conn, err := e.client(new(atomic.Uint64))
+	if err != nil {
+		return engine.Facts{}, err
+	}
+	defer conn.Close()
+	facts, err := planepb.NewPlaneClient(conn).Describe(ctx, &planepb.DescribeRequest{})
+	if err != nil {
+		return engine.Facts{}, fmt.Errorf("describe: %w", err)
+	}
+	return factsOf(facts), nil
+}
+
 func factsOf(f *planepb.Facts) engine.Facts {
 	return engine.Facts{
 		Models:        []string{f.GetModel()},

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/upstream"
+	"weir/internal/http1"
 	"weir/internal/trace"
 )
 
@@ -101,7 +102,7 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 		return nil, upstream.Fault(e.opts.Name, err)
 	}
 	stripHops(resp.Header)
-	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Body: &coded{resp.Body, e}}, nil
+	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Framed: resp.Framing != http1.UntilClose, Body: &coded{resp.Body, e}}, nil
 }
 
 // coded gives every error of a body its code.

@@ -102,8 +102,7 @@ func (e *Engine) learn(f form) {
 // models reads the model list. A card with a parent is a LoRA adapter.
 func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, error) {
 	facts, cards, err := e.client.Models(ctx)
-	var refused *upstream.StatusError
-	if errors.As(err, &refused) && e.opts.Model != "" && refused.Status < 500 {
+	if e.opts.Model != "" && upstream.Nameless(err) {
 		return engine.Facts{Models: []string{e.opts.Model}}, nil, nil
 	}
 	if err != nil {

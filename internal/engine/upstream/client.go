@@ -23,7 +23,7 @@ import (
 // Options configure the client of one engine. URL is needed.
 type Options struct {
 	URL *url.URL // scheme, host and an optional base path
-	// ConnectTimeout bounds connecting; 0 means 5 s.
+	// ConnectTimeout bounds connecting, TLS included; 0 means 5 s.
 	ConnectTimeout time.Duration
 	// HeadTimeout bounds the wait for a response's head; 0 means 10 min.
 	HeadTimeout time.Duration
@@ -190,13 +190,14 @@ func (c *Client) render(req *Request) (*buffer, error) {
 
 // dial makes a connection.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
+	late := time.Now().Add(c.connectTimeout)
 	sock, err := c.dialer.DialContext(ctx, c.network, c.addr)
 	if err != nil {
 		return nil, err
 	}
 	cn, err := newConn(sock)
 	if err == nil && c.tls != nil {
-		ctx, cancel := context.WithTimeout(ctx, c.connectTimeout)
+		ctx, cancel := context.WithDeadline(ctx, late)
 		defer cancel()
 		err = cn.handshake(ctx, c.tls)
 	}

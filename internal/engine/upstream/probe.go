@@ -45,11 +45,30 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 	return data, resp.Header, nil
 }
 
+var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
+
+// Nameless says that an engine answered, and has no list that tells a model: what
+// the operator named will do.
+func Nameless(err error) bool {
+	var refused *StatusError
+	return errors.Is(err, errNoModels) || errors.As(err, &refused) && refused.Status < 500
+}
+
 // Card is a model in an engine's list.
 type Card struct {
 	ID          string         `json:"id"`
 	Parent      jsontext.Value `json:"parent"` // whatever an engine means by it
 	MaxModelLen int            `json:"max_model_len"`
+	OwnedBy     string         `json:"owned_by"`
+}
+
+// Owner is the engine that a model list names as its models' owner, as vLLM, SGLang,
+// llama.cpp and weir do; empty where others name whose model it is.
+func Owner(cards []Card) string {
+	if len(cards) > 0 && slices.Contains([]string{"vllm", "sglang", "llamacpp", "weir"}, cards[0].OwnedBy) {
+		return cards[0].OwnedBy
+	}
+	return ""
 }
 
 // Models reads an engine's model list, /v1/models, and what it says of the engine.
@@ -67,6 +86,9 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, 
 		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	facts.Software = header.Get("Server")
+	if owner := Owner(cards); owner != "" {
+		facts.Software = owner
+	}
 	return facts, cards, nil
 }
 
@@ -87,7 +109,7 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 		}
 	}
 	if len(f.Models) == 0 {
-		return engine.Facts{}, nil, fmt.Errorf("the model list is empty")
+		return engine.Facts{}, nil, errNoModels
 	}
 	return f, list.Data, nil
 }

@@ -191,6 +191,10 @@ func (d *dispatcher) failure(g *fenced.Generation, o *output) *infer.Error {
 func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached}
 	switch {
+	case o.finish == finishStop && g.Guided && g.Total == 1:
+		// Its only id is the one that ended it (wrongStop).
+		f.Reason, f.Err = infer.ReasonError, &infer.Error{Code: infer.CodeInvalid, Engine: d.Engine,
+			Message: "the engine cannot hold its output to this schema or guide, and ended the answer before its first token; its log says what it does not take"}
 	case o.finish == finishStop:
 		f.Reason = infer.ReasonStop
 	case o.finish == finishLength:

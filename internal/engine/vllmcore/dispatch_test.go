@@ -115,6 +115,52 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// An engine that does not take a guide says so in its log, and allows nothing but an
+// end id: an empty answer to a guide that no empty text follows is an error.
+func TestGuideNotTaken(t *testing.T) {
+	for _, test := range []struct {
+		guide  infer.Guide
+		speaks bool
+	}{
+		{infer.Guide{Kind: infer.GuideJSONSchema, Text: "{}"}, true},
+		{infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", "b"}}, true},
+		{infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a", ""}}, false},
+		{infer.Guide{Kind: infer.GuideStructuralTag, Text: "{}"}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: ""}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "a*"}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "(a|b?){3}"}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "^$"}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "x{0,3}y{0}"}, false},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "a*b"}, true},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "[0-9]{3}"}, true},
+		{infer.Guide{Kind: infer.GuideRegex, Text: "(a|.)+"}, true},
+	} {
+		got, err := speaks(&test.guide)
+		if got != test.speaks || err != nil {
+			t.Errorf("%+v: %v, %v", test.guide, got, err)
+		}
+	}
+	if _, err := speaks(&infer.Guide{Kind: infer.GuideRegex, Text: "([0-9"}); err == nil || err.Code != infer.CodeInvalid || !strings.Contains(err.Message, "[0-9") {
+		t.Errorf("%v", err)
+	}
+	for _, test := range []struct {
+		out   coretest.Output
+		fails bool
+	}{
+		{coretest.Output{IDs: []uint32{2}, Finish: finishStop}, true},
+		{coretest.Output{IDs: []uint32{9, 2}, Finish: finishStop}, false},
+		{coretest.Output{IDs: ids(10), Finish: finishLength}, false},
+	} {
+		c := newCore(t)
+		c.g.Guided = true
+		test.out.ID = "r"
+		c.says(test.out)
+		if f := c.finish(); (f.Err != nil) != test.fails || test.fails && (f.Err.Code != infer.CodeInvalid || f.Err.Retryable || f.Reason != infer.ReasonError) {
+			t.Errorf("%+v: %+v", test.out, f)
+		}
+	}
+}
+
 // What is right in every way that a generation can end.
 func TestEnds(t *testing.T) {
 	for _, test := range []struct {

@@ -404,7 +404,7 @@ func TestWedgedEngine(t *testing.T) {
 	var mu sync.Mutex
 	codes := map[infer.Code]int{}
 	// Large, and quick to encode: all of them come while the engine is not given up.
-	guide := &infer.Guide{Kind: infer.GuideRegex, Text: strings.Repeat("x", 200_000)}
+	guide := &infer.Guide{Kind: infer.GuideJSONSchema, Text: strings.Repeat("x", 200_000)}
 	var calls sync.WaitGroup
 	for i := range 64 {
 		calls.Go(func() {

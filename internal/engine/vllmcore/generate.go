@@ -22,10 +22,15 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
+	guided, failed := speaks(req.Guide)
+	if failed != nil {
+		return nil, failed
+	}
 	g, s, failed := e.seat(req, attempt, sink)
 	if failed != nil {
 		return nil, failed
 	}
+	g.Guided = guided
 	if err := check(req, &e.opts, s.ready.carries()); err != nil {
 		s.table.Release(g)
 		return nil, err

@@ -124,8 +124,10 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *fenced.Defau
 
 // guideBackend is what the engine has output follow a guide with. An engine uses one
 // for all its life, the first it is asked for; this one has the four kinds that are
-// carried, and refuses a schema it cannot hold output to, where the others pass over
-// the part that they do not know.
+// carried, and does not take a schema it cannot hold output to, where the others pass
+// over the part that they do not know. It says so in the engine's log only, and
+// allows nothing but an end id then: what a front end must make an error of
+// (Generation.Guided).
 const guideBackend = "guidance"
 
 // appendGuide appends structured_outputs.

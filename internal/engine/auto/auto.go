@@ -1,0 +1,270 @@
+// Package auto is the adapter of an engine whose kind was not given: it finds out
+// what answers at the address, and from then on stands for the adapter of that kind.
+//
+// What it takes for what:
+//
+//   - SGLang is whoever says so in its model list ("owned_by") or has its
+//     /server_info. It becomes kind sglang where the folder of a model that it serves
+//     is known, and is relayed otherwise: only with the folder's tokenizer and
+//     template can ids be exchanged, and then their counts are checked, its stamps
+//     read, and tool calls parsed here. It is kind sglang too where it was started
+//     without a tokenizer, as nothing else can serve it then.
+//   - vLLM and every other HTTP server with a model list is relayed (openai). vLLM's
+//     engine cores dial in by themselves, at an address that must be chosen: that
+//     kind (vllm-core) cannot be found by looking.
+//   - Whoever does not speak HTTP/1.1 and answers a Describe is an engine on weir's
+//     plane.
+//
+// It decides when the engine first answers, and again whenever the adapter it stands
+// for says that something changed: that the engine is gone, or says something else
+// of itself. An engine of another kind has another adapter then; what ran on the one
+// before has ended with it.
+package auto
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/engine/upstream"
+)
+
+// The kinds that are found.
+const (
+	OpenAI = "openai"
+	SGLang = "sglang"
+	Plane  = "weir"
+)
+
+// Options configure one engine. All but Model are needed.
+type Options struct {
+	Name  string
+	URL   *url.URL // as of an HTTP engine
+	Model string   // the name given by the operator
+	// Folder says whether a model's folder is known, under its name or an alias.
+	Folder func(model string) bool
+	// Describe asks an engine on the plane for its facts.
+	Describe func(ctx context.Context, addr string) (engine.Facts, error)
+	// New makes the adapter of a kind. It may be called more than once.
+	New func(kind string) engine.Adapter
+	// Found is told what was decided, whenever that is something else than before.
+	Found func(Finding)
+}
+
+// Finding is what was found, and decided.
+type Finding struct {
+	Kind     string
+	Software string // as it calls itself
+	// Note says what another way of starting things would give; empty: nothing.
+	Note string
+}
+
+// Engine finds out. It implements engine.Stand.
+type Engine struct {
+	opts   Options
+	client *upstream.Client
+}
+
+var _ engine.Stand = (*Engine)(nil)
+
+// New makes the adapter; it connects when Run is called.
+func New(o Options) *Engine {
+	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL})}
+}
+
+// Stands implements engine.Stand.
+func (e *Engine) Stands() {}
+
+// Run implements engine.Adapter.
+func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
+	defer e.client.CloseIdle()
+	const soon, late = 100 * time.Millisecond, 2 * time.Second
+	var said Finding
+	why, wait := "", soon
+	for ctx.Err() == nil {
+		found, err := e.find(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if err.Error() != why {
+				why = err.Error()
+				report(engine.State{Err: err})
+			}
+			sleep(ctx, wait)
+			wait = min(2*wait, late)
+			continue
+		}
+		why, wait = "", soon
+		if found != said {
+			said = found
+			e.opts.Found(found)
+		}
+		e.stand(ctx, found, report)
+	}
+}
+
+// stand stands for the adapter of what was found, until something else is there.
+func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.State)) {
+	adapter := e.opts.New(found.Kind)
+	running, stop := context.WithCancel(ctx)
+	changed, ended := make(chan struct{}, 1), make(chan struct{})
+	first := true
+	go func() {
+		defer close(ended)
+		adapter.Run(running, func(s engine.State) {
+			s.Via, s.Kind, s.Note = adapter, found.Kind, found.Note
+			if s.Ready && found.Kind == OpenAI && found.Software != "" {
+				s.Facts.Software = found.Software // with its version
+			}
+			report(s)
+			if first && s.Ready {
+				first = false
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	for {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		// The adapter itself waits for an engine that is gone; what comes back is
+		// looked at before it is believed.
+		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+			now, err := e.find(ctx)
+			if ctx.Err() != nil || err == nil && now != found {
+				return
+			}
+			if err == nil {
+				break
+			}
+			sleep(ctx, wait)
+		}
+	}
+}
+
+// find looks at what answers.
+func (e *Engine) find(ctx context.Context) (Finding, error) {
+	facts, cards, err := e.client.Models(ctx)
+	var refused *upstream.StatusError
+	switch {
+	case err == nil:
+		return e.judge(ctx, facts.Models, cards), nil
+	case upstream.Nameless(err):
+		// No model list; perhaps its name was given.
+		if f := e.judge(ctx, nil, nil); f.Kind == SGLang || e.opts.Model != "" {
+			return f, nil
+		}
+		return Finding{}, err
+	case errors.As(err, &refused) || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || timedOut(err):
+		return Finding{}, err
+	}
+	// Something is there, and it is no HTTP/1.1.
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	about, failed := e.opts.Describe(asking, e.opts.URL.Host)
+	if failed != nil {
+		return Finding{}, fmt.Errorf("%s is neither an HTTP server with a model list (%w) nor an engine on weir's plane (%w)", e.opts.URL.Host, err, failed)
+	}
+	return Finding{Kind: Plane, Software: about.Software}, nil
+}
+
+func timedOut(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// judge decides about an HTTP server by its model list, and by what only one engine
+// has where that says nothing.
+func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Card) Finding {
+	owner := upstream.Owner(cards)
+	switch owner {
+	case "vllm":
+		return Finding{Kind: OpenAI, Software: software("vLLM", e.version(ctx))}
+	case "sglang", "":
+	default:
+		return Finding{Kind: OpenAI, Software: owner}
+	}
+	about, ok := e.serverInfo(ctx)
+	if !ok && owner == "" {
+		return Finding{Kind: OpenAI}
+	}
+	f := Finding{Kind: SGLang, Software: software("SGLang", about.Version)}
+	if e.opts.Model != "" {
+		models = []string{e.opts.Model}
+	}
+	for _, m := range models {
+		if e.opts.Folder(m) {
+			return f
+		}
+	}
+	if about.SkipTokenizer {
+		return f // the fleet says what is missing
+	}
+	name := "NAME"
+	if len(models) > 0 {
+		name = models[0]
+	}
+	f.Kind = OpenAI
+	f.Note = fmt.Sprintf("is SGLang and relayed, for want of its model's folder; with --model %s=DIR ids are exchanged with it (kind sglang)", name)
+	return f
+}
+
+func software(name, version string) string { return strings.TrimSpace(name + " " + version) }
+
+// about is what is read of SGLang's /server_info.
+type about struct {
+	Version       string `json:"version"`
+	SkipTokenizer bool   `json:"skip_tokenizer_init"`
+	ModelPath     string `json:"model_path"`
+	TokenizerPath string `json:"tokenizer_path"`
+}
+
+// serverInfo reads it, or its older name.
+func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool) {
+	for _, path := range []string{"/server_info", "/get_server_info"} {
+		if e.read(ctx, path, &a) && (a.ModelPath != "" || a.TokenizerPath != "") {
+			return a, true
+		}
+	}
+	return about{}, false
+}
+
+// version reads /version, which vLLM has.
+func (e *Engine) version(ctx context.Context) string {
+	var v struct {
+		Version string `json:"version"`
+	}
+	e.read(ctx, "/version", &v)
+	return v.Version
+}
+
+func (e *Engine) read(ctx context.Context, path string, to any) bool {
+	data, _, err := e.client.Get(ctx, path)
+	return err == nil && json.Unmarshal(data, to) == nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,48 @@
+package vllmcore
+
+import (
+	"regexp/syntax"
+	"slices"
+
+	"weir/internal/infer"
+)
+
+// speaks says whether a guide allows no empty text, so that an answer without any
+// shows that the engine does not take the guide. What can be seen here to be no
+// guide is an error.
+func speaks(g *infer.Guide) (bool, *infer.Error) {
+	if g == nil {
+		return false, nil
+	}
+	switch g.Kind {
+	case infer.GuideChoice:
+		return !slices.Contains(g.Choices, ""), nil
+	case infer.GuideRegex:
+		// The engine's language of them is Rust's, to which ours is the nearest.
+		re, err := syntax.Parse(g.Text, syntax.Perl)
+		if err != nil {
+			return false, infer.Errorf(infer.CodeInvalid, "the regular expression that the output shall match cannot be read: %v", err)
+		}
+		return !matchesEmpty(re), nil
+	case infer.GuideStructuralTag:
+		return false, nil // its schema holds within the text, where a tag begins
+	}
+	return true, nil
+}
+
+// matchesEmpty says whether the empty text matches.
+func matchesEmpty(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpNoMatch, syntax.OpLiteral, syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return false
+	case syntax.OpCapture, syntax.OpPlus:
+		return matchesEmpty(re.Sub[0])
+	case syntax.OpRepeat:
+		return re.Min == 0 || matchesEmpty(re.Sub[0])
+	case syntax.OpConcat:
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !matchesEmpty(sub) })
+	case syntax.OpAlternate:
+		return slices.ContainsFunc(re.Sub, matchesEmpty)
+	}
+	return true
+}
