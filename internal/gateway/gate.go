@@ -67,7 +67,7 @@ func (x *exchange) findModel() error {
 		return x.findTokenizer()
 	}
 	if x.endpoint == x.g.generate && x.relayed {
-		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, and sglang for a server of SGLang's (--engine sglang=URL)",
+		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang for a server of SGLang's (--engine sglang=URL)",
 			x.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {

@@ -53,6 +53,26 @@ func TestRelayRequest(t *testing.T) {
 	})
 }
 
+// Images, sounds and videos in messages are the engine's business: a relay gives
+// them on byte for byte, however large, and fetches nothing.
+func TestRelayCarriesParts(t *testing.T) {
+	body := `{"model":"relayed","stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"what is it?"},
+		{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("iVBORw0KGgo+/", 100_000) + `","detail":"low"}},
+		{"image_url":{"url":"http://127.0.0.1:1/a.png"},"type":"image_url"},{"type":"video_url","video_url":{"url":"https://x/y.mp4"}},
+		{"type":"input_audio","input_audio":{"data":"UklGR\u0069w==","format":"wav"}},{"type":"unheard_of","a":1.0}]}]}`
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, body)
+		f := r.forward(t, 1)
+		if string(f.req.Body) != body {
+			t.Errorf("relayed %.300s", f.req.Body)
+		}
+		f.send(relayToken + relayEnd)
+		f.end()
+		b.wantRecord(c, "finished", "")
+	})
+}
+
 // relayStream is a stream with everything that a relay must not touch.
 const relayStream = ": a comment\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\u00e9 \\u00e9\"}}], \"seed\" : 9007199254740993, \"x\":1.0,\"y\":null}\r\n\r\n" +
 	"event: ping\nid: 7\nretry: 10\ndata: one\ndata: two\n\n" +

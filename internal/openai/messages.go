@@ -226,10 +226,14 @@ func (w *messageWalk) part(i int, raw []byte) error {
 	case api.KindOf(kind) != '"':
 		return api.WrongType(at("type"), "a string", kind)
 	case api.NameOf(kind) != "text":
+		hint := `only parts of type "text" are`
+		if !w.d.endpoint.tokenizes() {
+			hint += "; an engine of kind openai, which is relayed, gets every part as it is"
+		}
 		return &infer.Error{
 			Code:    infer.CodeUnsupported,
 			Param:   at("type"),
-			Message: fmt.Sprintf("%s %q is not supported by %s; only parts of type \"text\" are", at("type"), api.Clip(api.NameOf(kind), 32), w.d.carrier()),
+			Message: fmt.Sprintf("%s %q is not supported by %s; %s", at("type"), api.Clip(api.NameOf(kind), 32), w.d.carrier(), hint),
 		}
 	case extra != "":
 		return w.d.unsupported(at(api.Clip(extra, 64)), nil)

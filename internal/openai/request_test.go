@@ -177,7 +177,7 @@ func TestMessagesRefused(t *testing.T) {
 		{`[{"role":"user","content":["a"]}]`, infer.CodeInvalid, "messages[0].content[0]", "messages[0].content[0] must be an object, found a string"},
 		{`[{"role":"user","content":[{"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type is required"},
 		{`[{"role":"user","content":[{"type":1,"text":"a"}]}]`, infer.CodeInvalid, "messages[0].content[0].type", "messages[0].content[0].type must be a string, found a number"},
-		{`[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"x"},"type":"image_url"}]}]`, infer.CodeUnsupported, "messages[0].content[1].type", `messages[0].content[1].type "image_url" is not supported by engine kind "weir"; only parts of type "text" are`},
+		{`[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"x"},"type":"image_url"}]}]`, infer.CodeUnsupported, "messages[0].content[1].type", `messages[0].content[1].type "image_url" is not supported by engine kind "weir"; only parts of type "text" are; an engine of kind openai, which is relayed, gets every part as it is`},
 		{`[{"role":"user","content":[{"type":"text"}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text is required"},
 		{`[{"role":"user","content":[{"type":"text","text":null}]}]`, infer.CodeInvalid, "messages[0].content[0].text", "messages[0].content[0].text must be a string, found null"},
 		{`[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}]}]`, infer.CodeUnsupported, "messages[0].content[0].cache_control", `messages[0].content[0].cache_control is not supported by engine kind "weir"; leave it out`},
