@@ -26,7 +26,7 @@ sgl_fa4 sglang_kernel mistral_common timm hf_transfer msgpack zstandard nixl lar
 
 # Of SGLang's own, what never runs for a request.
 OWN = """configs layers model_executor mem_cache distributed speculative hardware_backend model_loader models multimodal
-constrained platforms disaggregation.encode_receiver utils.hf_transformers utils.hf_transformers_utils beam_search
+constrained platforms disaggregation.encode_receiver utils.hf_transformers utils.hf_transformers_utils beam_search.coordinator beam_search.group
 managers.schedule_batch managers.mm_utils managers.multimodal_processor managers.scheduler managers.detokenizer_manager
 managers.data_parallel_controller kernel_plugins eplb elastic_ep state_capturer weight_cache lora.layers""".split()
 OWN = ["sglang.srt." + name for name in OWN] + ["sglang.jit_kernel", "sglang.kernels", "sglang.multimodal_gen", "sglang.lang",
@@ -149,13 +149,7 @@ def schedule_batch(module):
     module.get_return_hidden_states_mode = lambda value: value
 
 
-def beam_types(module):
-    import msgspec
-
-    module.BeamSearchSequence = msgspec.defstruct("BeamSearchSequence", [("tokens", list, [])], array_like=True)
-
-
-FILL = {"torch": torch, "sglang.srt.managers.schedule_batch": schedule_batch, "sglang.srt.beam_search.types": beam_types}
+FILL = {"torch": torch, "sglang.srt.managers.schedule_batch": schedule_batch}
 
 
 def install(root):

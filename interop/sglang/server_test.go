@@ -1,0 +1,249 @@
+//go:build interop
+
+package sglang
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// server runs SGLang's own HTTP server and TokenizerManager before a scheduler.
+func (s *setup) server(form string, schedArgs ...string) (url string, server, scheduler *process) {
+	s.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	args := []string{"server.py", "--sglang", s.wheel, "--dir", s.dir, "--port", strconv.Itoa(port)}
+	if form == "incremental" {
+		args = append(args, "--incremental")
+	}
+	server = s.start(s.python, args...)
+	server.line("ready", func(l string) bool { return l == "ready" })
+	scheduler = s.scheduler(append([]string{"--in", "ipc://" + s.dir + "/in", "--out", "ipc://" + s.dir + "/out"}, schedArgs...)...)
+	return fmt.Sprintf("http://127.0.0.1:%d", port), server, scheduler
+}
+
+// TestServer: weir's sglang adapter in front of SGLang's own server, in both forms of
+// its streams. Every text is right, counts of both ends are equal, and hang-ups reach
+// the scheduler.
+func TestServer(t *testing.T) {
+	for _, form := range []string{"incremental", "cumulative"} {
+		t.Run(form, func(t *testing.T) {
+			s := newSetup(t)
+			url, _, scheduler := s.server(form, "--step", "0.001")
+			g := s.gateway("sglang=" + url + ",model=weir-sim")
+			g.ready()
+			total := g.many(len(s.ids), 64)
+			n := scheduler.counts(func(n map[string]int) bool { return n["finished"] == 64 })
+			if n["ids"] != total || n["aborted"] != 0 {
+				t.Errorf("the scheduler counts %v, and the client %d ids", n, total)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if a, err := g.complete(ctx, `,"max_tokens":20,"temperature":0,"top_k":5,"seed":7,"stop_token_ids":[9],"regex":"[a-z]+"`, nil); err != nil || a.tokens != 20 {
+				t.Errorf("%+v, %v", a, err)
+			}
+			for range 4 {
+				within, cancel := context.WithCancel(ctx)
+				if _, err := g.complete(within, `,"max_tokens":90000`, func(a *answer) bool { return len(a.text) > 100 }); err != nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+			scheduler.counts(func(n map[string]int) bool { return n["aborted"] == 4 && n["finished"] == 65 })
+		})
+	}
+}
+
+// clock is what a scheduler's ids count: milliseconds, up to this.
+const clock = 30_000
+
+// BenchmarkBacklog holds weir over sglang-ipc against SGLang's own server, the one
+// that yields each chunk: the same scheduler with the same streams, ids alone, an
+// event for what there is. The ids are the time at which they were generated, so that
+// the delay of each is known where it arrives.
+//
+// Seconds of CPU and of time are counted from the first id on: what requests cost is
+// not in them.
+//
+//	go test -tags interop -run '^$' -bench Backlog -benchtime 1x ./interop/sglang
+func BenchmarkBacklog(b *testing.B) {
+	for _, who := range []string{"SGLang's server", "weir sglang-ipc"} {
+		for _, rate := range []int{10_000, 20_000, 30_000, 45_000, 60_000, 90_000, 120_000} {
+			held := false
+			b.Run(fmt.Sprintf("%s/%dk", who, rate/1000), func(b *testing.B) {
+				for range b.N {
+					held = backlog(b, who, rate)
+				}
+			})
+			if !held {
+				break // more would only wait longer
+			}
+		}
+	}
+}
+
+const (
+	backlogStreams = 1024
+	backlogSeconds = 5
+)
+
+// backlog reports whether the delay of the last second was held under one.
+func backlog(b *testing.B, who string, rate int) bool {
+	step := float64(backlogStreams) / float64(rate)
+	tokens := int(backlogSeconds / step)
+	schedArgs := []string{"--clock", strconv.Itoa(clock), "--start", strconv.Itoa(backlogStreams), "--step", fmt.Sprint(step)}
+	s := newSetup(b)
+	body := fmt.Sprintf(`{"input_ids":[1,2,3],"stream":true,"sampling_params":{"max_new_tokens":%d}`, tokens)
+	var url string
+	var p *process
+	if who == "SGLang's server" {
+		url, p, _ = s.server("incremental", schedArgs...)
+		body += "}"
+	} else {
+		g := s.gateway("sglang-ipc=" + s.dir + ",model=weir-sim")
+		s.scheduler(append([]string{"--weir", s.dir}, schedArgs...)...)
+		g.ready()
+		url, p = g.api, g.process
+		body += `,"model":"weir-sim","incremental_streaming_output":true,"skip_tokenizer_init":true}`
+	}
+	var before float64
+	var began time.Time
+	var once sync.Once
+	first := func() { once.Do(func() { before, began = cpuSeconds(b, p), time.Now() }) }
+	delays := make([][]int, backlogStreams)
+	events := make([]int, backlogStreams)
+	transport := &http.Transport{MaxIdleConns: 1, DisableKeepAlives: true, ReadBufferSize: 16 << 10}
+	defer transport.CloseIdleConnections()
+	var all sync.WaitGroup
+	for i := range backlogStreams {
+		all.Go(func() {
+			var err error
+			if delays[i], events[i], err = readDelays(transport, url, body, first); err == nil && len(delays[i]) != tokens {
+				err = fmt.Errorf("%d ids of %d", len(delays[i]), tokens)
+			}
+			if err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began).Seconds()
+	used := cpuSeconds(b, p) - before
+	if b.Failed() {
+		return false
+	}
+	// The delay of what was generated last: whether it was held, or grew.
+	var last, every []int
+	n := 0
+	for i := range delays {
+		tail := delays[i][len(delays[i])-max(1, len(delays[i])/backlogSeconds):]
+		last, every = append(last, tail...), append(every, delays[i]...)
+		n += events[i]
+	}
+	slices.Sort(last)
+	slices.Sort(every)
+	total := float64(len(every))
+	b.ReportMetric(total/took, "tokens/s")
+	b.ReportMetric(used/total*1e6, "CPU-s/Mtoken")
+	b.ReportMetric(float64(every[len(every)/2]), "p50-ms")
+	b.ReportMetric(float64(every[len(every)*99/100]), "p99-ms")
+	b.ReportMetric(float64(last[len(last)*99/100]), "last-second-p99-ms")
+	b.ReportMetric(total/float64(n), "tokens/event")
+	b.ReportMetric(0, "ns/op")
+	return last[len(last)*99/100] < 1000
+}
+
+var idsKey = []byte(`"output_ids":[`)
+
+// readDelays reads a stream and gives how late each of its ids arrived, in ms.
+func readDelays(transport *http.Transport, url, body string, first func()) (delays []int, events int, err error) {
+	req, err := http.NewRequest("POST", url+"/generate", strings.NewReader(body))
+	if err != nil {
+		return nil, 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		b, _ := io.ReadAll(resp.Body)
+		return nil, 0, fmt.Errorf("%s: %s", resp.Status, b)
+	}
+	r := bufio.NewReaderSize(resp.Body, 16<<10)
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return delays, events, err
+		}
+		at := bytes.Index(line, idsKey)
+		if at < 0 {
+			continue
+		}
+		if events++; events == 1 {
+			first()
+		}
+		now := monotonicMS()
+		for rest := line[at+len(idsKey):]; ; {
+			end := bytes.IndexAny(rest, ",]")
+			if end <= 0 {
+				break
+			}
+			id, err := strconv.Atoi(string(bytes.TrimSpace(rest[:end])))
+			if err != nil {
+				return delays, events, err
+			}
+			delays = append(delays, (now-id+clock)%clock)
+			if rest[end] == ']' {
+				break
+			}
+			rest = rest[end+1:]
+		}
+	}
+}
+
+// cpuSeconds gives what a process has used, of user and system.
+func cpuSeconds(b testing.TB, p *process) float64 {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+	user, err1 := strconv.ParseFloat(fields[11], 64)
+	system, err2 := strconv.ParseFloat(fields[12], 64)
+	if err1 != nil || err2 != nil {
+		b.Fatal(err1, err2)
+	}
+	return (user + system) / 100 // USER_HZ, which is 100 on Linux
+}
+
+// monotonicMS is the clock that the scheduler reads, in ms.
+func monotonicMS() int {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
+	}
+	return int(ts.Nano()/1e6) % clock
+}
