@@ -106,3 +106,12 @@ func SchemaOf(field string, raw []byte) (string, error) {
 	}
 	return text, nil
 }
+
+// EffortOf reads how much a model is to reason.
+func EffortOf(field string, raw []byte) (string, error) {
+	word, err := StringOf(field, raw)
+	if err == nil && !slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, word) {
+		err = infer.Invalid(field, "%s is %q; it must be none, minimal, low, medium, high, xhigh or max", field, Clip(word, 32))
+	}
+	return word, err
+}

@@ -174,7 +174,7 @@ var fields = []field{
 	refuse(onChat, "modalities", `["text"]`),
 	refuse(onChat, "audio"),
 	refuse(onChat, "prediction"),
-	refuse(onChat, "reasoning_effort"),
+	carry(onChat, "reasoning_effort", "none, minimal, low, medium, high, xhigh or max, as far as the model's chat template knows an effort", takeEffort),
 	refuse(onChat, "verbosity", `"medium"`),
 	refuse(onChat, "web_search_options"),
 	refuse(onMessages, "chat_template"),

@@ -57,7 +57,7 @@ func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*deco
 	d := &decoding{endpoint: e, kind: kind, carries: carries, Request: api.Request{
 		Model:      h.Model,
 		Stream:     h.Stream,
-		Fields:     api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"},
+		Fields:     api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"},
 		CallPrefix: "call_",
 	}}
 	if e == Completions {
@@ -278,5 +278,10 @@ func takeStop(d *decoding, raw []byte) (err error) {
 
 func takeStopIDs(d *decoding, raw []byte) (err error) {
 	d.StopIDs, err = api.StopIDsOf("stop_token_ids", raw)
+	return err
+}
+
+func takeEffort(d *decoding, raw []byte) (err error) {
+	d.Effort, err = api.EffortOf("reasoning_effort", raw)
 	return err
 }

@@ -3,7 +3,6 @@ package responses
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -189,9 +188,6 @@ func takeMetadata(d *decoding, raw []byte) error {
 	return err
 }
 
-// efforts are the words for how much a model is to reason.
-var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
-
 func takeReasoning(d *decoding, raw []byte) error {
 	d.echo.reasoning = raw
 	return d.object("reasoning", raw, func(name, path string, value []byte) error {
@@ -204,11 +200,12 @@ func takeReasoning(d *decoding, raw []byte) error {
 		}
 		switch name {
 		case "effort":
-			if word != "" && !slices.Contains(efforts, word) {
-				return infer.Invalid(path, "%s is %q; it must be none, minimal, low, medium, high, xhigh or max", path, api.Clip(word, 32))
+			if word == "" {
+				return nil
 			}
-			d.Effort = word
-			return nil
+			var err error
+			d.Effort, err = api.EffortOf(path, value)
+			return err
 		case "summary", "generate_summary":
 			if word != "" && word != "auto" && word != "concise" && word != "detailed" {
 				return infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))

@@ -147,12 +147,13 @@ func (m *Mailbox) discard() {
 // copies what it keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
 	m.mu.Lock()
-	if d.Attempt != m.attempt || m.failed || int(d.Choice) < len(m.choices) && m.choices[d.Choice].closed {
+	st := m.choice(d)
+	if d.Attempt != m.attempt || m.failed || st != nil && st.closed {
 		m.late++
 		m.mu.Unlock()
 		return
 	}
-	if err := m.check(d); err != nil {
+	if err := m.check(st, d); err != nil {
 		m.failed = true
 		c := m.cell(0)
 		c.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err}
@@ -160,7 +161,7 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 			c.Received = d.Received
 		}
 	} else {
-		m.append(d)
+		m.append(st, d)
 	}
 	notify := m.notify
 	wake := m.asleep || notify != nil
@@ -171,11 +172,18 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 	}
 }
 
-func (m *Mailbox) check(d *infer.Delta) *infer.Error {
-	if int(d.Choice) >= len(m.choices) {
+// choice is the one that a delta is of, nil when there is no such.
+func (m *Mailbox) choice(d *infer.Delta) *choice {
+	if int(d.Choice) < len(m.choices) {
+		return &m.choices[d.Choice]
+	}
+	return nil
+}
+
+func (m *Mailbox) check(c *choice, d *infer.Delta) *infer.Error {
+	if c == nil {
 		return wrong("choice_range", "the engine sent choice %d of a request for %d", d.Choice, len(m.choices))
 	}
-	c := &m.choices[d.Choice]
 	switch got := c.total + len(d.IDs); {
 	case c.finished:
 		return wrong("after_end", "the engine sent %d tokens after the end of the stream", len(d.IDs))
@@ -183,7 +191,14 @@ func (m *Mailbox) check(d *infer.Delta) *infer.Error {
 		return wrong("total_mismatch", "the engine counts %d tokens where %d were received", d.Total, got)
 	case got > m.limit:
 		return wrong("over_max_tokens", "the engine sent %d tokens of at most %d", got, m.limit)
-	case d.Logprobs == nil && (m.top == noLogprobs || len(d.IDs) == 0):
+	case d.Logprobs != nil || m.top >= 0:
+		return m.checkLogprobs(d)
+	}
+	return nil
+}
+
+func (m *Mailbox) checkLogprobs(d *infer.Delta) *infer.Error {
+	switch {
 	case m.top == noLogprobs:
 		return wrong("logprobs_mismatch", "the engine sent log probabilities that were not asked for")
 	case !d.Logprobs.Fits(len(d.IDs), m.top):
@@ -206,7 +221,7 @@ func wrong(reason infer.Flaw, format string, args ...any) *infer.Error {
 	return e
 }
 
-func (m *Mailbox) append(d *infer.Delta) {
+func (m *Mailbox) append(st *choice, d *infer.Delta) {
 	c := m.cell(d.Choice)
 	c.IDs = append(c.IDs, d.IDs...)
 	if d.Logprobs != nil {
@@ -221,7 +236,6 @@ func (m *Mailbox) append(d *infer.Delta) {
 		s := *d.Stamps
 		c.Stamps = &s
 	}
-	st := &m.choices[d.Choice]
 	st.total = d.Total
 	if d.Finish != nil {
 		f := *d.Finish

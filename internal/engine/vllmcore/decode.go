@@ -20,6 +20,7 @@ type batch struct {
 	timestamp int64 // engine's clock, ns
 	outputs   []output
 	ids       []uint32 // of all outputs
+	message   []byte
 
 	stats    bool // the three below were said
 	running  int
@@ -35,10 +36,12 @@ type batch struct {
 // output is what a batch says of one request.
 type output struct {
 	id       []byte
-	from, to int    // of the batch's ids
-	logprobs []byte // of the ids, as the engine encoded them; nil: none
-	finish   int    // one of the finish reasons; -1 while it runs
-	stop     stopReason
+	from, to uint32 // of the batch's ids
+	// Where the message has their log probabilities, as the engine encoded them; two
+	// zeros: nowhere. An output is small, as there are thousands of them.
+	scores, scoresEnd uint32
+	finish            int // one of the finish reasons; -1 while it runs
+	stop              stopReason
 
 	queued, scheduled int64 // engine's clock, ns; 0: not said
 	// Of the first prefill; -1: not said.
@@ -77,9 +80,12 @@ const (
 
 var errNoID = errors.New("an id that is no 32-bit number")
 
+// logprobs gives an output's log probabilities as they were encoded.
+func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresEnd] }
+
 // decode takes in the first frame of a message.
 func (d *batch) decode(b []byte) error {
-	d.outputs, d.ids = d.outputs[:0], d.ids[:0]
+	d.outputs, d.ids, d.message = d.outputs[:0], d.ids[:0], b
 	d.stats, d.utility, d.waves = false, false, false
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
@@ -167,17 +173,25 @@ func (d *batch) one(b []byte) ([]byte, error) {
 	if o.id, b, err = msgp.ReadStringZC(b); err != nil {
 		return b, fmt.Errorf("request_id: %w", err)
 	}
-	o.from = len(d.ids)
+	o.from = uint32(len(d.ids))
 	if d.ids, b, err = readIDs(d.ids, b); err != nil {
 		return b, fmt.Errorf("new_token_ids: %w", err)
 	}
-	o.to = len(d.ids)
+	o.to = uint32(len(d.ids))
 	for i := 2; i < int(n); i++ {
 		if len(b) > 0 && b[0] == msgpNil {
 			b = b[1:]
 			continue
 		}
-		if b, err = o.field(i, b); err != nil {
+		if i == posLogprobs {
+			// Whether they are wanted, and how many, is the request's to know.
+			o.scores = uint32(len(d.message) - len(b))
+			b, err = msgp.Skip(b)
+			o.scoresEnd = uint32(len(d.message) - len(b))
+		} else {
+			b, err = o.field(i, b)
+		}
+		if err != nil {
 			return b, fmt.Errorf("field %d: %w", i, err)
 		}
 	}
@@ -194,11 +208,6 @@ func (o *output) field(i int, b []byte) ([]byte, error) {
 		}
 		o.finish = finish
 		return b, err
-	case i == posLogprobs:
-		// Whether they are wanted, and how many, is the request's to know.
-		rest, err := msgp.Skip(b)
-		o.logprobs = b[:len(b)-len(rest)]
-		return rest, err
 	case i == posStop:
 		return o.stop.read(b)
 	case i == posEvents:

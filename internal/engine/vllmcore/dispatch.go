@@ -76,7 +76,7 @@ func (d *dispatcher) output(o *output) {
 	x := &d.Delta
 	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
 	if g.Scored && len(ids) > 0 {
-		if err := readLogprobs(o.logprobs, d.aux, ids, g.Top, &d.logprobs); err != nil {
+		if err := readLogprobs(d.batch.logprobs(o), d.aux, ids, g.Top, &d.logprobs); err != nil {
 			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g.Total, ids, o))
 			return
 		}

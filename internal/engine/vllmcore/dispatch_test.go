@@ -393,7 +393,7 @@ func FuzzOutputs(f *testing.F) {
 			t.Fatalf("%+v, then %+v", d, again)
 		}
 		for i := range d.outputs {
-			if o := &d.outputs[i]; err == nil && (o.from > o.to || o.to > len(d.ids)) {
+			if o := &d.outputs[i]; err == nil && (o.from > o.to || int(o.to) > len(d.ids)) {
 				t.Fatalf("ids %d to %d of %d", o.from, o.to, len(d.ids))
 			}
 		}
@@ -465,7 +465,7 @@ func TestLogprobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := infer.Logprobs{Own: make([]float32, 3)} // of the output before
-		if err := readLogprobs(d.outputs[0].logprobs, aux, d.ids, top, &got); err != nil {
+		if err := readLogprobs(d.logprobs(&d.outputs[0]), aux, d.ids, top, &got); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got.Own, want.Own) || !slices.Equal(got.TopIDs, want.TopIDs) || !slices.Equal(got.Top, want.Top) {
@@ -475,12 +475,12 @@ func TestLogprobs(t *testing.T) {
 			return
 		}
 		for name, bad := range map[string]error{
-			"another id":         readLogprobs(d.outputs[0].logprobs, aux, append([]uint32{l.Of[0] + 1}, l.Of[1:]...), top, &got),
-			"an id more":         readLogprobs(d.outputs[0].logprobs, aux, append(l.Of[:rows:rows], 1), top, &got),
-			"an id less":         readLogprobs(d.outputs[0].logprobs, aux, l.Of[:rows-1], top, &got),
-			"more alternatives":  readLogprobs(d.outputs[0].logprobs, aux, l.Of, cols+1, &got),
+			"another id":         readLogprobs(d.logprobs(&d.outputs[0]), aux, append([]uint32{l.Of[0] + 1}, l.Of[1:]...), top, &got),
+			"an id more":         readLogprobs(d.logprobs(&d.outputs[0]), aux, append(l.Of[:rows:rows], 1), top, &got),
+			"an id less":         readLogprobs(d.logprobs(&d.outputs[0]), aux, l.Of[:rows-1], top, &got),
+			"more alternatives":  readLogprobs(d.logprobs(&d.outputs[0]), aux, l.Of, cols+1, &got),
 			"none":               readLogprobs(nil, aux, l.Of, top, &got),
-			"a part":             readLogprobs(d.outputs[0].logprobs[:10], aux, l.Of, top, &got),
+			"a part":             readLogprobs(d.logprobs(&d.outputs[0])[:10], aux, l.Of, top, &got),
 			"without its frames": readLogprobs(withFrame(l), nil, l.Of, top, &got),
 		} {
 			if bad == nil {
@@ -496,7 +496,7 @@ func withFrame(l coretest.Logprobs) []byte {
 	if err := d.decode(coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", Logprobs: &l, Finish: -1}}}, "0.33.0")); err != nil {
 		panic(err)
 	}
-	return d.outputs[0].logprobs
+	return d.logprobs(&d.outputs[0])
 }
 
 func FuzzLogprobs(f *testing.F) {
@@ -506,7 +506,7 @@ func FuzzLogprobs(f *testing.F) {
 	if err := d.decode(coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", Logprobs: &l, Finish: -1}}}, "0.33.0")); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(d.outputs[0].logprobs)
+	f.Add(d.logprobs(&d.outputs[0]))
 	ids, values := l.Frames()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got infer.Logprobs
