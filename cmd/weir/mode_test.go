@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,4 +137,53 @@ func TestContentIsTheSameOnEveryWire(t *testing.T) {
 		}
 	}
 	g.interrupt()
+}
+
+// Reasoning is told by the members that the operator names, the same streamed and
+// whole.
+func TestReasoningField(t *testing.T) {
+	t.Parallel()
+	const ask = `{"model":"weir-sim","seed":7,"max_tokens":400,"chat_template_kwargs":{"enable_thinking":true},"messages":[{"role":"user","content":"why?"}]`
+	s := startSim(t, fast...)
+	for field, want := range map[string][]string{
+		"reasoning_content": {"reasoning_content"},
+		"reasoning":         {"reasoning"},
+		"both":              {"reasoning_content", "reasoning"},
+	} {
+		g := startGateway(t, "serve", "--engine", s.spec("plane"), "--reasoning-field", field)
+		eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == 200 })
+		var whole struct {
+			Choices []struct{ Message map[string]any }
+		}
+		if a := post(t, g.url+"/v1/chat/completions", ask+`}`); json.Unmarshal(a.body, &whole) != nil || len(whole.Choices) != 1 {
+			t.Fatalf("%s: status %d: %s", field, a.status, a.body)
+		}
+		streamed := map[string]string{}
+		a := post(t, g.url+"/v1/chat/completions", ask+`,"stream":true}`)
+		wantComplete(t, a)
+		for line := range bytes.Lines(a.body) {
+			var chunk struct {
+				Choices []struct{ Delta map[string]any }
+			}
+			if data, ok := bytes.CutPrefix(line, []byte("data: {")); ok {
+				if err := json.Unmarshal(append([]byte("{"), data...), &chunk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range chunk.Choices {
+				for name, value := range c.Delta {
+					if text, ok := value.(string); ok {
+						streamed[name] += text
+					}
+				}
+			}
+		}
+		for _, name := range []string{"reasoning_content", "reasoning"} {
+			text, _ := whole.Choices[0].Message[name].(string)
+			if (text != "") != slices.Contains(want, name) || streamed[name] != text {
+				t.Errorf("%s: %s is %q whole, %q streamed", field, name, text, streamed[name])
+			}
+		}
+		g.interrupt()
+	}
 }

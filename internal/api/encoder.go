@@ -16,6 +16,9 @@ type AnswerOptions struct {
 	PromptOf func(choice int) []uint32
 	// Vocabulary tells the text of ids.
 	Vocabulary Vocabulary
+	// Reasoning are the members that tell a chat's reasoning, each the same, in a
+	// dialect that has no one name for it; empty is the dialect's usual one.
+	Reasoning []string
 	// Timing tells the request's times when its answer ends; nil when nothing
 	// does.
 	Timing func() Timing

@@ -37,6 +37,7 @@ type gatewayFlags struct {
 	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
 	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
 	Incremental     bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
+	Reasoning       string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
 	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
@@ -91,6 +92,9 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		WriteTimeout:  f.WriteTimeout,
 		FlushInterval: f.FlushInterval,
 		Generate:      generate.Options{Incremental: f.Incremental},
+	}
+	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
+		o.Reasoning = []string{"reasoning_content", "reasoning"}
 	}
 	if f.PrefixCache == 0 {
 		o.PrefixCache = -1

@@ -253,7 +253,7 @@ func (x *exchange) usage() infer.Usage {
 func (x *exchange) answerOptions() api.AnswerOptions {
 	o := api.AnswerOptions{
 		ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
-		PromptIDs: x.ids, Vocabulary: x.folder.Tokenizer, Timing: x.timing,
+		PromptIDs: x.ids, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
 	}
 	if len(x.choices) > 1 {
 		o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }

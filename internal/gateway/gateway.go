@@ -72,6 +72,9 @@ type Options struct {
 	// FlushInterval is the least time between two writes of a stream; 0 writes
 	// output as it comes. A first token is never held.
 	FlushInterval time.Duration
+	// Reasoning are the members that tell reasoning in chat completions, each the
+	// same; empty is reasoning_content.
+	Reasoning []string
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
 	// that dashboards and alerts built on the stages point where they should.
 	StageDelay map[trace.Stage]time.Duration

@@ -138,7 +138,7 @@ func (w *whole) appendChoice(dst []byte, i int) []byte {
 	if w.endpoint == Completions {
 		dst = append(api.AppendEscaped(append(dst, `,"text":"`...), c.text), '"')
 	} else {
-		dst = c.appendMessage(append(dst, `,"message":`...))
+		dst = c.appendMessage(append(dst, `,"message":`...), w.reasoning())
 	}
 	dst = append(dst, `,"logprobs":`...)
 	switch {
@@ -163,7 +163,7 @@ func (w *whole) appendChoice(dst []byte, i int) []byte {
 
 // appendMessage appends the assistant's message. One that is nothing but calls
 // has null for content, as the API has it.
-func (c *choice) appendMessage(dst []byte) []byte {
+func (c *choice) appendMessage(dst []byte, reasoning []string) []byte {
 	dst = append(dst, `{"role":"assistant","content":`...)
 	if len(c.text) == 0 && len(c.calls) > 0 {
 		dst = append(dst, "null"...)
@@ -171,7 +171,10 @@ func (c *choice) appendMessage(dst []byte) []byte {
 		dst = append(api.AppendEscaped(append(dst, '"'), c.text), '"')
 	}
 	if len(c.reasoning) > 0 {
-		dst = append(api.AppendEscaped(append(dst, `,"reasoning_content":"`...), c.reasoning), '"')
+		for _, name := range reasoning {
+			dst = append(append(append(dst, `,"`...), name...), `":"`...)
+			dst = append(api.AppendEscaped(dst, c.reasoning), '"')
+		}
 	}
 	for i, call := range c.calls {
 		if i == 0 {

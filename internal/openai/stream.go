@@ -38,6 +38,14 @@ func (o *streamOptions) prompt(choice int) []uint32 {
 	return o.PromptOf(choice)
 }
 
+// reasoning gives the members that tell reasoning.
+func (o *streamOptions) reasoning() []string {
+	if len(o.Reasoning) == 0 {
+		return []string{"reasoning_content"}
+	}
+	return o.Reasoning
+}
+
 // newEncoder gives the maker of a request's encoders.
 func newEncoder(o streamOptions, streamed bool) func(api.AnswerOptions) api.Encoder {
 	return func(a api.AnswerOptions) api.Encoder {
@@ -62,6 +70,8 @@ type stream struct {
 
 	includeUsage bool
 	open         api.Delta // of the chunk that is open
+	at           int       // and where its text begins
+	reasoning    []string
 
 	tokenIDs bool
 	prompt   func(choice int) []uint32
@@ -96,7 +106,7 @@ func newStream(o streamOptions) *stream {
 	s.head = append(b, `{"index":`...)
 	s.text = append(append(append(s.text, s.head...), '0'), open...)
 	s.tail = append(append(append(s.tail, shut...), "null"...), s.end...)
-	s.tokenIDs, s.prompt, s.scorer = o.tokenIDs, o.prompt, o.scorer()
+	s.tokenIDs, s.prompt, s.scorer, s.reasoning = o.tokenIDs, o.prompt, o.scorer(), o.reasoning()
 	return s
 }
 
@@ -224,7 +234,9 @@ func (s *stream) OpenDelta(dst []byte, choice int, d api.Delta, call int) []byte
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	switch d {
 	case api.DeltaReasoning:
-		return append(dst, `,"delta":{"reasoning_content":"`...)
+		dst = append(append(append(dst, `,"delta":{"`...), s.reasoning[0]...), `":"`...)
+		s.at = len(dst)
+		return dst
 	case api.DeltaArguments:
 		dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
 		dst = strconv.AppendInt(dst, int64(call), 10)
@@ -238,9 +250,16 @@ func (s *stream) AppendDelta(dst, text []byte) []byte { return api.AppendEscaped
 
 // CloseDelta implements api.Encoder.
 func (s *stream) CloseDelta(dst []byte) []byte {
-	if s.open == api.DeltaArguments {
+	switch s.open {
+	case api.DeltaArguments:
 		dst = append(dst, `"}}]},"logprobs":null,"finish_reason":null`...)
 		return append(dst, s.end...)
+	case api.DeltaReasoning:
+		text := dst[s.at:]
+		for _, name := range s.reasoning[1:] {
+			dst = append(append(append(dst, `","`...), name...), `":"`...)
+			dst = append(dst, text...)
+		}
 	}
 	return append(dst, s.tail...)
 }

@@ -273,3 +273,25 @@ func TestStreamTokenIDs(t *testing.T) {
 		}
 	}
 }
+
+// Reasoning is told by the name that was asked for, or by two alike.
+func TestReasoningNames(t *testing.T) {
+	for want, names := range map[string][]string{
+		`"reasoning_content":"a\nb"`:                    nil,
+		`"reasoning":"a\nb"`:                            {"reasoning"},
+		`"reasoning_content":"a\nb","reasoning":"a\nb"`: {"reasoning_content", "reasoning"},
+	} {
+		o := streamOptions{endpoint: Chat, AnswerOptions: api.AnswerOptions{ID: "1", Model: "m", Reasoning: names}}
+		s := newStream(o)
+		out := s.OpenDelta([]byte("before"), 0, api.DeltaReasoning, 0)
+		out = s.CloseDelta(s.AppendDelta(s.AppendDelta(out, []byte("a\n")), []byte("b")))
+		got := dataOf(t, out[len("before"):])
+		if !strings.Contains(got[0], `"delta":{`+want+`},"logprobs"`) || !json.Valid([]byte(got[0])) {
+			t.Errorf("%v: %s", names, got)
+		}
+		whole := string(wholeOf(o, &choice{text: []byte("c"), reasoning: []byte("a\nb")}, infer.ReasonStop, infer.Usage{}))
+		if !strings.Contains(whole, `"content":"c",`+want+`,"refusal":null`) || !json.Valid([]byte(whole)) {
+			t.Errorf("%v: %s", names, whole)
+		}
+	}
+}
