@@ -103,16 +103,9 @@ func takeMaxTokens(d *decoding, raw []byte) error {
 	return err
 }
 
-func takeTemperature(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("temperature", raw, 0, 2, false)
-	d.Sampling.Temperature = &v
-	return err
-}
-
-func takeTopP(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("top_p", raw, 0, 1, true)
-	d.Sampling.TopP = &v
-	return err
+// sampling takes a sampling parameter.
+func sampling(name string, take api.Parameter) func(*decoding, []byte) error {
+	return func(d *decoding, raw []byte) error { return take(&d.Sampling, name, raw) }
 }
 
 func takeTopK(d *decoding, raw []byte) error {

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -15,6 +16,51 @@ const (
 	MaxStopIDs = 1024
 	MaxBiases  = 1024
 )
+
+// Parameter reads a sampling parameter, which stands at path, into s.
+type Parameter func(s *infer.Sampling, path string, raw []byte) error
+
+// The sampling parameters with the bounds that most dialects have.
+var (
+	Temperature       = number(0, 2, false, func(s *infer.Sampling) **float64 { return &s.Temperature })
+	TopP              = number(0, 1, true, func(s *infer.Sampling) **float64 { return &s.TopP })
+	MinP              = number(0, 1, false, func(s *infer.Sampling) **float64 { return &s.MinP })
+	PresencePenalty   = number(-2, 2, false, func(s *infer.Sampling) **float64 { return &s.PresencePenalty })
+	FrequencyPenalty  = number(-2, 2, false, func(s *infer.Sampling) **float64 { return &s.FrequencyPenalty })
+	RepetitionPenalty = number(0, 2, true, func(s *infer.Sampling) **float64 { return &s.RepetitionPenalty })
+)
+
+func number(low, high float64, openLow bool, of func(*infer.Sampling) **float64) Parameter {
+	return func(s *infer.Sampling, path string, raw []byte) error {
+		v, err := FloatOf(path, raw, low, high, openLow)
+		*of(s) = &v
+		return err
+	}
+}
+
+// TopK takes -1 and 0 for no limit.
+func TopK(s *infer.Sampling, path string, raw []byte) error {
+	n, err := IntOf(path, raw, -1, math.MaxInt32)
+	k := int(n)
+	if k == 0 {
+		k = -1 // engines disagree on 0; all read -1 as no limit
+	}
+	s.TopK = &k
+	return err
+}
+
+// Seed takes any 64-bit integer.
+func Seed(s *infer.Sampling, path string, raw []byte) error {
+	n, err := IntOf(path, raw, math.MinInt64, math.MaxInt64)
+	s.Seed = &n
+	return err
+}
+
+// Biases takes an object of token ids to numbers.
+func Biases(s *infer.Sampling, path string, raw []byte) (err error) {
+	s.LogitBias, err = biasesOf(path, raw)
+	return err
+}
 
 // StopsOf reads stop strings: one, or an array of them.
 func StopsOf(field string, raw []byte) (stops []string, err error) {
@@ -53,9 +99,9 @@ func StopIDsOf(field string, raw []byte) ([]uint32, error) {
 	return ids, err
 }
 
-// BiasesOf reads an object of token ids to numbers, and gives them in the order
+// biasesOf reads an object of token ids to numbers, and gives them in the order
 // of ids.
-func BiasesOf(field string, raw []byte) ([]infer.Bias, error) {
+func biasesOf(field string, raw []byte) ([]infer.Bias, error) {
 	if KindOf(raw) != '{' {
 		return nil, WrongType(field, "an object of token ids to numbers", raw)
 	}

@@ -374,19 +374,15 @@ func takeMinTokens(d *decoding, path string, raw []byte) error {
 	return err
 }
 
-// float reads a number into a sampling parameter.
-func float(path string, raw []byte, low, high float64, openLow bool, to **float64) error {
-	v, err := api.FloatOf(path, raw, low, high, openLow)
-	*to = &v
-	return err
+// parameter takes a sampling parameter.
+func parameter(take api.Parameter) func(*decoding, string, []byte) error {
+	return func(d *decoding, path string, raw []byte) error { return take(&d.Sampling, path, raw) }
 }
 
 func takeTemperature(d *decoding, path string, raw []byte) error {
-	return float(path, raw, 0, greatestFloat, false, &d.Sampling.Temperature)
-}
-
-func takeTopP(d *decoding, path string, raw []byte) error {
-	return float(path, raw, 0, 1, true, &d.Sampling.TopP)
+	v, err := api.FloatOf(path, raw, 0, greatestFloat, false)
+	d.Sampling.Temperature = &v
+	return err
 }
 
 func takeTopK(d *decoding, path string, raw []byte) error {
@@ -396,33 +392,6 @@ func takeTopK(d *decoding, path string, raw []byte) error {
 	}
 	k := int(n)
 	d.Sampling.TopK = &k
-	return err
-}
-
-func takeMinP(d *decoding, path string, raw []byte) error {
-	return float(path, raw, 0, 1, false, &d.Sampling.MinP)
-}
-
-func takeFrequencyPenalty(d *decoding, path string, raw []byte) error {
-	return float(path, raw, -2, 2, false, &d.Sampling.FrequencyPenalty)
-}
-
-func takePresencePenalty(d *decoding, path string, raw []byte) error {
-	return float(path, raw, -2, 2, false, &d.Sampling.PresencePenalty)
-}
-
-func takeRepetitionPenalty(d *decoding, path string, raw []byte) error {
-	return float(path, raw, 0, 2, true, &d.Sampling.RepetitionPenalty)
-}
-
-func takeLogitBias(d *decoding, path string, raw []byte) (err error) {
-	d.Sampling.LogitBias, err = api.BiasesOf(path, raw)
-	return err
-}
-
-func takeSeed(d *decoding, path string, raw []byte) error {
-	n, err := api.IntOf(path, raw, math.MinInt64, math.MaxInt64)
-	d.Sampling.Seed = &n
 	return err
 }
 

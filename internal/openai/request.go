@@ -214,34 +214,6 @@ func takeMinTokens(d *decoding, raw []byte) error {
 	return err
 }
 
-func takeTemperature(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("temperature", raw, 0, 2, false)
-	d.Sampling.Temperature = &v
-	return err
-}
-
-func takeTopP(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("top_p", raw, 0, 1, true)
-	d.Sampling.TopP = &v
-	return err
-}
-
-func takeTopK(d *decoding, raw []byte) error {
-	n, err := api.IntOf("top_k", raw, -1, math.MaxInt32)
-	k := int(n)
-	if k == 0 {
-		k = -1 // engines disagree on 0; all read -1 as no limit
-	}
-	d.Sampling.TopK = &k
-	return err
-}
-
-func takeSeed(d *decoding, raw []byte) error {
-	n, err := api.IntOf("seed", raw, math.MinInt64, math.MaxInt64)
-	d.Sampling.Seed = &n
-	return err
-}
-
 func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
 	d.IgnoreEOS, err = api.BoolOf("ignore_eos", raw)
 	return err

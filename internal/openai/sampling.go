@@ -7,33 +7,9 @@ import (
 	"weir/internal/infer"
 )
 
-func takeMinP(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("min_p", raw, 0, 1, false)
-	d.Sampling.MinP = &v
-	return err
-}
-
-func takePresencePenalty(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("presence_penalty", raw, -2, 2, false)
-	d.Sampling.PresencePenalty = &v
-	return err
-}
-
-func takeFrequencyPenalty(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("frequency_penalty", raw, -2, 2, false)
-	d.Sampling.FrequencyPenalty = &v
-	return err
-}
-
-func takeRepetitionPenalty(d *decoding, raw []byte) error {
-	v, err := api.FloatOf("repetition_penalty", raw, 0, 2, true)
-	d.Sampling.RepetitionPenalty = &v
-	return err
-}
-
-func takeLogitBias(d *decoding, raw []byte) (err error) {
-	d.Sampling.LogitBias, err = api.BiasesOf("logit_bias", raw)
-	return err
+// sampling takes a sampling parameter.
+func sampling(name string, take api.Parameter) func(*decoding, []byte) error {
+	return func(d *decoding, raw []byte) error { return take(&d.Sampling, name, raw) }
 }
 
 // guide takes what the output must match, which may be said in one place only.

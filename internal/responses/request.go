@@ -91,29 +91,9 @@ func takeMaxOutputTokens(d *decoding, raw []byte) error {
 	return err
 }
 
-// number takes a sampling parameter.
-func number(name string, low, high float64, openLow bool, of func(*infer.Sampling) **float64) func(*decoding, []byte) error {
-	return func(d *decoding, raw []byte) error {
-		v, err := api.FloatOf(name, raw, low, high, openLow)
-		*of(&d.Sampling) = &v
-		return err
-	}
-}
-
-func takeTopK(d *decoding, raw []byte) error {
-	n, err := api.IntOf("top_k", raw, -1, math.MaxInt32)
-	k := int(n)
-	if k == 0 {
-		k = -1 // engines disagree on 0; all read -1 as no limit
-	}
-	d.Sampling.TopK = &k
-	return err
-}
-
-func takeSeed(d *decoding, raw []byte) error {
-	n, err := api.IntOf("seed", raw, math.MinInt64, math.MaxInt64)
-	d.Sampling.Seed = &n
-	return err
+// sampling takes a sampling parameter.
+func sampling(name string, take api.Parameter) func(*decoding, []byte) error {
+	return func(d *decoding, raw []byte) error { return take(&d.Sampling, name, raw) }
 }
 
 func takeMinTokens(d *decoding, raw []byte) error {
