@@ -18,8 +18,7 @@ type decoding struct {
 
 	system, messages []byte // as they came
 	toolList         []api.Tool
-	noTools          bool   // tool_choice is none
-	guidedBy         string // the field that gave Guide
+	noTools          bool // tool_choice is none
 	think            *bool
 	budget           int64
 	omit             bool // thinking is not shown
@@ -262,12 +261,8 @@ func (d *decoding) format(path string, raw []byte) error {
 // guide takes the schema that the output must match, which may be said in one
 // place only.
 func (d *decoding) guide(path, schema string) error {
-	switch {
-	case d.Guide != nil:
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
-	case !d.canGuide():
+	if !d.canGuide() {
 		return api.Unsupported(path, d.carrier(), nil)
 	}
-	d.Guide, d.guidedBy = &infer.Guide{Kind: infer.GuideJSONSchema, Text: schema}, path
-	return nil
+	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }

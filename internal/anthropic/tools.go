@@ -166,16 +166,9 @@ func (d *decoding) finishTools() error {
 	case d.ContinueFinalMessage:
 		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued: the last message is the assistant's")
 	}
-	if d.ForcedAny {
-		schema, err := api.CallsSchema(d.toolList, d.SingleCall)
-		if err != nil {
-			return err
-		}
-		return d.guide(field, schema)
+	schema, err := d.ForcedSchema(d.toolList, field+".name")
+	if err != nil {
+		return err
 	}
-	i := slices.IndexFunc(d.toolList, func(t api.Tool) bool { return t.Name == d.ForcedTool })
-	if i < 0 {
-		return infer.Invalid(field+".name", "tool_choice.name is %q, which is none of tools", api.Clip(d.ForcedTool, 64))
-	}
-	return d.guide(field, d.toolList[i].Schema())
+	return d.guide(field, schema)
 }

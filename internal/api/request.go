@@ -48,8 +48,10 @@ type Request struct {
 	Stop      []string
 	StopIDs   []uint32
 	Sampling  infer.Sampling
-	// Guide is what the output must match, nil when anything may come.
-	Guide *infer.Guide
+	// Guide is what the output must match, nil when anything may come; SetGuide
+	// sets it.
+	Guide    *infer.Guide
+	guidedBy string // the field that did
 
 	// Fields are the dialect's names for what only the gateway can judge.
 	Fields FieldNames
@@ -72,6 +74,15 @@ type Request struct {
 	// Encoder makes the encoder of an attempt's answer. It must not hold on to
 	// the body, which may be megabytes while a stream may live for long.
 	Encoder func(AnswerOptions) Encoder
+}
+
+// SetGuide takes what the output must match, which may be said at one place only.
+func (r *Request) SetGuide(path string, g infer.Guide) error {
+	if r.Guide != nil {
+		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", r.guidedBy, path)
+	}
+	r.Guide, r.guidedBy = &g, path
+	return nil
 }
 
 // Prompt is one of several prompts: a text or ids.

@@ -37,10 +37,23 @@ func (f *Tool) Schema() string {
 	return string(f.Parameters)
 }
 
-// CallsSchema is the schema of an array of calls, each an object with name and
+// ForcedSchema gives the schema of an answer that is the call of ForcedTool, which
+// the caller named at a place, or with ForcedAny calls of any of the tools.
+func (r *Request) ForcedSchema(tools []Tool, at string) (string, error) {
+	if r.ForcedAny {
+		return callsSchema(tools, r.SingleCall)
+	}
+	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == r.ForcedTool })
+	if i < 0 {
+		return "", infer.Invalid(at, "%s is %q, which is none of tools", at, Clip(r.ForcedTool, 64))
+	}
+	return tools[i].Schema(), nil
+}
+
+// callsSchema is the schema of an array of calls, each an object with name and
 // parameters; single bounds it to one. What the tools' schemas define for
 // their own references moves to the root, where references point.
-func CallsSchema(tools []Tool, single bool) (string, error) {
+func callsSchema(tools []Tool, single bool) (string, error) {
 	defs := map[string]map[string]string{"$defs": {}, "definitions": {}}
 	var b strings.Builder
 	b.WriteString(`{"type":"array","minItems":1,`)

@@ -95,7 +95,6 @@ type decoding struct {
 	shape
 	kind      string // of engine, for refusals
 	carries   infer.Carries
-	guidedBy  string // the field that gave Guide
 	hasText   bool
 	hasIDs    bool
 	maxTokens int
@@ -429,11 +428,7 @@ func takeStreamInterval(d *decoding, path string, raw []byte) error {
 
 // guide takes what the output must match, which may be said in one place only.
 func (d *decoding) guide(path string, kind infer.GuideKind, text string) error {
-	if d.Guide != nil {
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
-	}
-	d.Guide, d.guidedBy = &infer.Guide{Kind: kind, Text: text}, path
-	return nil
+	return d.SetGuide(path, infer.Guide{Kind: kind, Text: text})
 }
 
 func takeJSONSchema(d *decoding, path string, raw []byte) error {

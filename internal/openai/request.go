@@ -14,7 +14,6 @@ type decoding struct {
 	endpoint      Endpoint
 	kind          string // of engine, for refusals
 	carries       infer.Carries
-	guidedBy      string // the field that gave Guide
 	streamOptions bool
 	includeUsage  bool
 	maxTokens     int // as the two fields gave it, 0 when not

@@ -12,16 +12,12 @@ func sampling(name string, take api.Parameter) func(*decoding, []byte) error {
 	return func(d *decoding, raw []byte) error { return take(&d.Sampling, name, raw) }
 }
 
-// guide takes what the output must match, which may be said in one place only.
+// guide takes what the output must match.
 func (d *decoding) guide(path string, g infer.Guide) error {
-	if d.Guide != nil {
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
-	}
 	if d.carries&(infer.CarriesJSONSchema<<g.Kind) == 0 {
 		return d.unsupported(path, nil)
 	}
-	d.Guide, d.guidedBy = &g, path
-	return nil
+	return d.SetGuide(path, g)
 }
 
 func takeResponseFormat(d *decoding, raw []byte) error {

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -211,19 +210,9 @@ func (d *decoding) finishTools() error {
 	case d.ContinueFinalMessage:
 		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued (continue_final_message)")
 	}
-	var schema string
-	if d.ForcedAny {
-		text, err := api.CallsSchema(d.tools, d.SingleCall)
-		if err != nil {
-			return err
-		}
-		schema = text
-	} else {
-		i := slices.IndexFunc(d.tools, func(f api.Tool) bool { return f.Name == d.ForcedTool })
-		if i < 0 {
-			return infer.Invalid(field+".function.name", "tool_choice names the tool %q, which is none of tools", api.Clip(d.ForcedTool, 64))
-		}
-		schema = d.tools[i].Schema()
+	schema, err := d.ForcedSchema(d.tools, field+".function.name")
+	if err != nil {
+		return err
 	}
 	return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }

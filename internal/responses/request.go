@@ -23,7 +23,6 @@ type decoding struct {
 	noTools       bool // tool_choice is none
 	tools         []tool
 	allowed       []string // of tool_choice; nil: all
-	guidedBy      string   // the field that gave Guide
 	echo          echo
 	showSummary   bool
 }
@@ -265,14 +264,10 @@ func (d *decoding) format(path string, raw []byte) error {
 // guide takes the schema that the output must match, which may be said in one
 // place only.
 func (d *decoding) guide(path, schema string) error {
-	switch {
-	case d.Guide != nil:
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
-	case d.carries&infer.CarriesJSONSchema == 0:
+	if d.carries&infer.CarriesJSONSchema == 0 {
 		return d.unsupported(path)
 	}
-	d.Guide, d.guidedBy = &infer.Guide{Kind: infer.GuideJSONSchema, Text: schema}, path
-	return nil
+	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 // object walks an object whose names are unique.

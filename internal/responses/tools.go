@@ -284,27 +284,20 @@ func (d *decoding) finishTools() error {
 		return nil
 	}
 	d.echo.strict = true
-	var schema string
 	switch {
 	case d.Tools == nil:
 		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
 	case d.carries&infer.CarriesJSONSchema == 0:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
 			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on engine kind %q; send \"auto\", or \"none\"", d.kind)}
-	case d.ForcedAny:
-		var all []api.Tool
-		for _, t := range d.tools {
-			all = append(all, t.Tool)
-		}
-		var err error
-		if schema, err = api.CallsSchema(all, d.SingleCall); err != nil {
-			return err
-		}
-	case !has(d.ForcedTool):
-		return infer.Invalid(field+".name", "tool_choice names the function %q, which is none of tools", api.Clip(d.ForcedTool, 64))
-	default:
-		i := slices.IndexFunc(d.tools, func(t tool) bool { return t.Name == d.ForcedTool })
-		schema = d.tools[i].Schema()
+	}
+	all := make([]api.Tool, 0, len(d.tools))
+	for _, t := range d.tools {
+		all = append(all, t.Tool)
+	}
+	schema, err := d.ForcedSchema(all, field+".name")
+	if err != nil {
+		return err
 	}
 	return d.guide(field, schema)
 }
