@@ -87,6 +87,7 @@ func TestVLLM(t *testing.T) {
 		}
 	}
 	t.Run("answers", f.answers)
+	t.Run("choices", f.choices)
 	t.Run("guides", f.guides)
 	t.Run("refusals", f.refusals)
 	t.Run("tokenize", f.tokenize)
