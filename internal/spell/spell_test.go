@@ -17,7 +17,7 @@ func TestNearest(t *testing.T) {
 		{"modle", 1, ""},
 		{"stop", 0, "stop"},
 		{"steed", 1, "seed"},
-		{"sted", 2, "stop"}, // as near as seed, and first
+		{"stxd", 2, "stop"}, // as near as seed, and first
 		{"tempratur", 2, "temperature"},
 		{"", 3, ""},
 		{"", 4, "stop"},
