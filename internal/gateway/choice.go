@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 
 	"weir/internal/api"
@@ -158,8 +156,7 @@ func (x *exchange) submitAll(ctx context.Context, attempt uint32) error {
 func (x *exchange) handOver(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (g engine.Generation, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			g, err = nil, infer.Errorf(infer.CodeInternal, "internal error")
+			g, err = nil, x.panicError(p)
 		}
 	}()
 	return x.target.Tokens.Generate(ctx, req, attempt, sink, leg)

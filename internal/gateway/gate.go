@@ -83,21 +83,14 @@ func (x *exchange) chooseModel() error {
 	if x.head.Model != "" {
 		return nil
 	}
-	var only *route.Model
-	for _, m := range x.fleet.Models {
-		if m.Kind == "" || m == only {
-			continue
-		}
-		if only != nil {
-			return infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(x.fleet))
-		}
-		only = m
-	}
-	if only == nil {
+	switch models := served(x.fleet); len(models) {
+	case 0:
 		return infer.Errorf(infer.CodeUnavailable, "no engine has joined yet")
+	case 1:
+		x.head.Model = models[0].Name
+		return nil
 	}
-	x.head.Model = only.Name
-	return nil
+	return infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(x.fleet))
 }
 
 // servedModels names the models that an engine has joined for.

@@ -417,10 +417,13 @@ func (x *exchange) conclude() {
 }
 
 // panicked turns a panic into the request's failure.
-func (x *exchange) panicked(p any) {
-	x.err = infer.Errorf(infer.CodeInternal, "internal error")
+func (x *exchange) panicked(p any) { x.err = x.panicError(p) }
+
+// panicError logs a panic, and gives what the client is told of it.
+func (x *exchange) panicError(p any) *infer.Error {
 	x.g.opts.Log.Error("panic while serving a request", "request_id", x.rec.RequestID,
 		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return infer.Errorf(infer.CodeInternal, "internal error")
 }
 
 // breakWrites makes a write that waits for the client fail as soon as the

@@ -13,7 +13,6 @@ package enginetest
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,29 +85,31 @@ type Recorder struct {
 	attempt  uint32
 	offering atomic.Int32
 
-	mu      sync.Mutex
-	sealed  bool
-	ids     []uint32
-	scored  infer.Logprobs
-	top     int // of each id's alternatives; -1: the ids have no log probabilities
-	deltas  int
-	stamps  *infer.Stamps
-	finish  *infer.Finish
-	faults  []string
-	changed chan struct{} // closed and replaced at each change
+	mu     Watched
+	sealed bool
+	ids    []uint32
+	scored infer.Logprobs
+	top    int // of each id's alternatives; -1: the ids have no log probabilities
+	deltas int
+	stamps *infer.Stamps
+	finish *infer.Finish
+	faults []string
 }
 
 // NewRecorder makes a Recorder for the deltas of an attempt.
 func NewRecorder(attempt uint32) *Recorder {
-	return &Recorder{attempt: attempt, top: -1, changed: make(chan struct{})}
+	return &Recorder{attempt: attempt, top: -1}
 }
 
 // Offer implements engine.Sink.
 func (r *Recorder) Offer(d *infer.Delta) {
 	alone := r.offering.Add(1) == 1
 	defer r.offering.Add(-1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.Update(func() { r.take(d, alone) })
+}
+
+// take is Offer with the lock held; alone says that no other Offer is under way.
+func (r *Recorder) take(d *infer.Delta, alone bool) {
 	switch {
 	case !alone:
 		r.faultf("two Offers at once")
@@ -145,8 +146,6 @@ func (r *Recorder) Offer(d *infer.Delta) {
 			r.faultf("reason %q with error %v", f.Reason, f.Err)
 		}
 	}
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 func (r *Recorder) faultf(format string, args ...any) {
@@ -214,19 +213,10 @@ func (r *Recorder) WaitFinish(ctx context.Context) (*infer.Finish, error) {
 }
 
 func (r *Recorder) wait(ctx context.Context, what string, done func() bool) error {
-	for {
-		r.mu.Lock()
-		ok, changed := done(), r.changed
-		r.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waited for %s, have %d ids", what, len(r.IDs()))
-		}
+	if err := r.mu.Await(ctx, what, done); err != nil {
+		return fmt.Errorf("%w, have %d ids", err, len(r.IDs()))
 	}
+	return nil
 }
 
 // Bench is a rig whose adapter runs, with what a test needs around it.
@@ -237,18 +227,17 @@ type Bench struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	mu      sync.Mutex
-	states  []engine.State
-	changed chan struct{}
-	next    int
-	sinks   []*Recorder
+	mu     Watched
+	states []engine.State
+	next   int
+	sinks  []*Recorder
 }
 
 // Start runs the rig's adapter and waits until it is ready. The test's end
 // stops it and checks every sink that NewSink gave out.
 func Start(t testing.TB, rig Rig) *Bench {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	b := &Bench{T: t, Rig: rig, Ctx: ctx, done: make(chan struct{}), changed: make(chan struct{})}
+	b := &Bench{T: t, Rig: rig, Ctx: ctx, done: make(chan struct{})}
 	var run context.Context
 	run, b.stop = context.WithCancel(context.Background())
 	go func() {
@@ -272,11 +261,7 @@ func Start(t testing.TB, rig Rig) *Bench {
 }
 
 func (b *Bench) report(s engine.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.states = append(b.states, s)
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.mu.Update(func() { b.states = append(b.states, s) })
 }
 
 // Stop ends Run and waits for it.
@@ -293,23 +278,18 @@ func (b *Bench) Stop() {
 // returns it.
 func (b *Bench) WaitReady(ready bool) engine.State {
 	b.T.Helper()
-	for {
-		b.mu.Lock()
-		n, changed := len(b.states), b.changed
-		var last engine.State
+	var last engine.State
+	err := b.mu.Await(b.Ctx, fmt.Sprintf("ready=%v", ready), func() bool {
+		n := len(b.states)
 		if n > 0 {
 			last = b.states[n-1]
 		}
-		b.mu.Unlock()
-		if n > 0 && last.Ready == ready {
-			return last
-		}
-		select {
-		case <-changed:
-		case <-b.Ctx.Done():
-			b.T.Fatalf("waited for ready=%v, last of %d reports: %+v", ready, n, last)
-		}
+		return n > 0 && last.Ready == ready
+	})
+	if err != nil {
+		b.T.Fatalf("%v; the last report: %+v", err, last)
 	}
+	return last
 }
 
 // Request makes a request with an id of its own.

@@ -372,7 +372,7 @@ func TestStarvedControl(t *testing.T) {
 		p := newPeer(t, "bufconn", grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20))
 		b, e := start(t, p, p.options())
 		call := b.Accept(1000)
-		p.update(func() { p.mute = true })
+		p.mu.Update(func() { p.mute = true })
 		for range 100 {
 			time.Sleep(2 * time.Second)
 			p.Step(enginetest.Out{ID: call.Request.ID, IDs: []uint32{5}})

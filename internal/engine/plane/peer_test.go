@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -30,8 +29,7 @@ type peer struct {
 	serve   []grpc.ServerOption
 	addr    string // of tcp, kept over Cut
 
-	mu       sync.Mutex
-	changed  chan struct{}
+	mu       enginetest.Watched
 	facts    *planepb.Facts
 	server   *grpc.Server
 	lis      net.Listener
@@ -82,7 +80,6 @@ func newPeer(t testing.TB, network string, options ...grpc.ServerOption) *peer {
 		network:  network,
 		serve:    options,
 		addr:     "127.0.0.1:0",
-		changed:  make(chan struct{}),
 		requests: make(map[string]*peerRequest),
 		facts: &planepb.Facts{
 			Protocol: 1, Instance: "one", Software: "peer 1", BootId: trace.BootID(), Model: "test",
@@ -145,31 +142,6 @@ func (p *peer) Cut() {
 	}
 }
 
-// update changes the peer's state and wakes those who wait for a change.
-func (p *peer) update(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
-	for {
-		p.mu.Lock()
-		yes, changed := ok(), p.changed
-		p.mu.Unlock()
-		if yes {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("peer waited for %s", what)
-		}
-	}
-}
-
 func (p *peer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
 	p.mu.Lock()
 	facts, wait := p.facts, p.describe
@@ -188,7 +160,7 @@ func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServe
 	if opening == nil {
 		opening = &planepb.Step{}
 	}
-	p.update(func() { p.session = s })
+	p.mu.Update(func() { p.session = s })
 	if err := stream.Send(opening); err != nil {
 		return err
 	}
@@ -219,7 +191,7 @@ func (p *peer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb
 		return nil, status.Error(codes.FailedPrecondition, "no such session")
 	}
 	r := &peerRequest{session: s, slot: req.GetSlot(), confirm: make(chan struct{})}
-	p.update(func() { p.requests[req.GetRequestId()] = r })
+	p.mu.Update(func() { p.requests[req.GetRequestId()] = r })
 	if hold {
 		select {
 		case <-r.confirm:
@@ -243,7 +215,7 @@ func (p *peer) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, p
 		if err != nil {
 			return nil
 		}
-		p.update(func() {
+		p.mu.Update(func() {
 			p.aborts += len(req.GetAbort())
 			for _, a := range req.GetAbort() {
 				if r := p.requests[a.GetRequestId()]; r != nil && r.slot == a.GetSlot() {
@@ -263,7 +235,7 @@ func (p *peer) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, p
 	}
 }
 
-func (p *peer) Hold() { p.update(func() { p.hold = true }) }
+func (p *peer) Hold() { p.mu.Update(func() { p.hold = true }) }
 
 func (p *peer) Confirm(id string) {
 	p.mu.Lock()
@@ -277,15 +249,15 @@ func (p *peer) Refuse(code infer.Code) {
 		infer.CodeOverloaded:  codes.ResourceExhausted,
 		infer.CodeUnavailable: codes.Unavailable,
 	}[code]
-	p.update(func() { p.refuse = c })
+	p.mu.Update(func() { p.refuse = c })
 }
 
 func (p *peer) Arrived(ctx context.Context, id string) error {
-	return p.await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+	return p.mu.Await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
 }
 
 func (p *peer) Aborted(ctx context.Context, id string) error {
-	return p.await(ctx, "abort of "+id, func() bool { r := p.requests[id]; return r != nil && r.aborted })
+	return p.mu.Await(ctx, "abort of "+id, func() bool { r := p.requests[id]; return r != nil && r.aborted })
 }
 
 var wireReasons = map[infer.Reason]planepb.Finish_Reason{

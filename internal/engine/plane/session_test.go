@@ -122,7 +122,7 @@ func TestComesBackAfterIntegrityLoss(t *testing.T) {
 	before := p.last()
 	before.send(&planepb.Step{Sequence: 9})
 	b.WantFinish(call, infer.ReasonError)
-	b.Must(p.await(b.Ctx, "a new session", func() bool { return p.session != before }))
+	b.Must(p.mu.Await(b.Ctx, "a new session", func() bool { return p.session != before }))
 	for e.current.Load() == nil || e.current.Load().id == before.id {
 		b.WaitReady(true)
 	}
@@ -174,7 +174,7 @@ func TestRefusals(t *testing.T) {
 			p := newPeer(t, "bufconn")
 			b, e := start(t, p, p.options())
 			before := p.last()
-			p.update(func() { p.refuse = c.code })
+			p.mu.Update(func() { p.refuse = c.code })
 			call := b.Go(b.Ctx, 4)
 			b.Wait(call)
 			var err *infer.Error
@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 				t.Fatalf("error %+v", call.Err)
 			}
 			if c.lost > 0 {
-				b.Must(p.await(b.Ctx, "a new session", func() bool { return p.session != before }))
+				b.Must(p.mu.Await(b.Ctx, "a new session", func() bool { return p.session != before }))
 				if n := e.Figures().Lost[LossForgotten]; n != c.lost {
 					t.Fatalf("%d sessions forgotten", n)
 				}
@@ -250,7 +250,7 @@ func TestSilence(t *testing.T) {
 		p := newPeer(t, "bufconn")
 		b, e := start(t, p, p.options())
 		call := b.Accept(1000)
-		p.update(func() { p.mute = true })
+		p.mu.Update(func() { p.mute = true })
 		for range 50 {
 			time.Sleep(2 * time.Second) // of the bubble's clock
 			p.Step(enginetest.Out{ID: call.Request.ID, IDs: []uint32{5}})
@@ -347,7 +347,7 @@ func TestConnectTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t, "bufconn")
 		blocked := make(chan struct{})
-		p.update(func() { p.describe = blocked })
+		p.mu.Update(func() { p.describe = blocked })
 		e := New(p.options())
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()

@@ -182,7 +182,6 @@ func (g *generation) run() {
 		}
 		whole = g.take(s, chunk, now)
 	}
-	g.heard()
 	// What follows the end tells nothing but whether the connection is good for
 	// another request.
 	t := time.AfterFunc(afterwards, func() { g.cancel(nil) })
@@ -197,13 +196,6 @@ func (g *generation) run() {
 
 // afterwards is how long an engine may take to end an answer that is complete.
 const afterwards = time.Second
-
-// heard is called when the terminal delta was offered.
-func (g *generation) heard() {
-	if t := g.aborted.Load(); t != nil {
-		t.Stop()
-	}
-}
 
 // close lets the connection go.
 func (g *generation) close() {
@@ -296,6 +288,9 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 func (g *generation) end(d *infer.Delta) {
 	g.over.Store(true)
 	g.sink.Offer(d)
+	if t := g.aborted.Load(); t != nil {
+		t.Stop()
+	}
 }
 
 // fail ends the generation with an error.

@@ -31,8 +31,7 @@ type peer struct {
 	addr string
 	info string // of /server_info, or 404
 
-	mu       sync.Mutex
-	changed  chan struct{}
+	mu       enginetest.Watched
 	server   *http.Server
 	serving  sync.WaitGroup
 	hold     bool
@@ -54,7 +53,7 @@ type played struct {
 }
 
 func newPeer(t testing.TB, f form) *peer {
-	p := &peer{t: t, form: f, changed: make(chan struct{}), requests: map[string]*played{}, aborted: map[string]bool{}}
+	p := &peer{t: t, form: f, requests: map[string]*played{}, aborted: map[string]bool{}}
 	if f != unknownForm {
 		p.info = fmt.Sprintf(`{"version":"0.5.16","max_running_requests":7,"context_length":4096,"incremental_streaming_output":%v,"internal_states":[{}]}`, f == incremental)
 	}
@@ -80,30 +79,6 @@ func (p *peer) options() Options {
 	return Options{Name: "peer", URL: &url.URL{Scheme: "http", Host: p.addr}, ProbeInterval: 20 * time.Millisecond}
 }
 
-func (p *peer) change(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-func (p *peer) wait(ctx context.Context, what string, done func() bool) error {
-	for {
-		p.mu.Lock()
-		ok, changed := done(), p.changed
-		p.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waited for %s: %w", what, ctx.Err())
-		}
-	}
-}
-
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/v1/models":
@@ -119,7 +94,7 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			p.t.Error(err)
 		}
-		p.change(func() { p.aborted[body.RID] = true })
+		p.mu.Update(func() { p.aborted[body.RID] = true })
 	case "/generate":
 		p.generate(w, r)
 	default:
@@ -136,7 +111,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 	id, _ := body["rid"].(string)
 	q := &played{body: body}
 	refused, code := false, infer.CodeInternal
-	p.change(func() {
+	p.mu.Update(func() {
 		if p.refusing {
 			refused, code, p.refusing = true, p.refuse, false
 			return
@@ -150,7 +125,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"error":{"message":"as the test wants it"}}`)
 		return
 	}
-	if p.wait(r.Context(), "the confirmation", func() bool { return !q.held || len(q.lines) > 0 }) != nil {
+	if p.mu.Await(r.Context(), "the confirmation", func() bool { return !q.held || len(q.lines) > 0 }) != nil {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -161,7 +136,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 		}
 		var lines []string
 		var ended bool
-		if p.wait(r.Context(), "output", func() bool {
+		if p.mu.Await(r.Context(), "output", func() bool {
 			lines, ended = q.lines, q.ended
 			q.lines = nil
 			return len(lines) > 0 || ended
@@ -243,24 +218,24 @@ func (p *peer) scores(q *played, o *enginetest.Out) string {
 
 // The conformance suite's side.
 
-func (p *peer) Hold() { p.change(func() { p.hold = true }) }
+func (p *peer) Hold() { p.mu.Update(func() { p.hold = true }) }
 
-func (p *peer) Confirm(id string) { p.change(func() { p.requests[id].held = false }) }
+func (p *peer) Confirm(id string) { p.mu.Update(func() { p.requests[id].held = false }) }
 
 func (p *peer) Refuse(code infer.Code) {
-	p.change(func() { p.refuse, p.refusing = code, true })
+	p.mu.Update(func() { p.refuse, p.refusing = code, true })
 }
 
 func (p *peer) Arrived(ctx context.Context, id string) error {
-	return p.wait(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+	return p.mu.Await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
 }
 
 func (p *peer) Aborted(ctx context.Context, id string) error {
-	return p.wait(ctx, "the abort of "+id, func() bool { return p.aborted[id] })
+	return p.mu.Await(ctx, "the abort of "+id, func() bool { return p.aborted[id] })
 }
 
 func (p *peer) Step(out ...enginetest.Out) {
-	p.change(func() {
+	p.mu.Update(func() {
 		for _, o := range out {
 			q := p.requests[o.ID]
 			text := p.event(q, o.IDs, len(q.sent)+len(o.IDs), p.scores(q, &o))
@@ -286,7 +261,7 @@ func (p *peer) Step(out ...enginetest.Out) {
 }
 
 func (p *peer) Miscount(id string, ids ...uint32) {
-	p.change(func() {
+	p.mu.Update(func() {
 		q := p.requests[id]
 		q.lines = append(q.lines, p.event(q, ids, len(q.sent)+len(ids)+1, ""))
 	})

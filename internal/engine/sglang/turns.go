@@ -91,7 +91,6 @@ func (g *generation) poll() bool {
 	socket, err := g.e.polls.Reads(fd, g.ready)
 	if err != nil { // the answer cannot go back to being read as before
 		g.broken(err, trace.Now())
-		g.heard()
 		go g.close()
 		return true
 	}
@@ -162,23 +161,19 @@ func (g *generation) advance(w *worker) (over bool) {
 		if g.ctx.Err() != nil {
 			if !g.whole {
 				g.broken(context.Cause(g.ctx), trace.Now())
-				g.heard()
 			}
 			return true
 		}
 		n, drained, err := g.body.TryRead(w.read)
 		if n > 0 && !g.whole {
 			w.begin()
-			if g.whole = g.take(w.scan, w.read[:n], trace.Now()); g.whole {
-				g.heard()
-			}
+			g.whole = g.take(w.scan, w.read[:n], trace.Now())
 		}
 		switch {
 		case err != nil:
 			if !g.whole {
 				w.begin()
 				g.broken(err, trace.Now())
-				g.heard()
 			}
 			return true
 		case drained && (n <= 0 || !g.hup.Load()):

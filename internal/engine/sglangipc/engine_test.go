@@ -367,7 +367,7 @@ func TestGatewayRestarts(t *testing.T) {
 	p.Cut()
 	go p.Restore() // as libzmq does
 	again := start(t, p)
-	again.Must(p.await(again.Ctx, "a second abort of all", func() bool { return p.all == 2 }))
+	again.Must(p.mu.Await(again.Ctx, "a second abort of all", func() bool { return p.all == 2 }))
 	p.now().Step(0, schedtest.Output{ID: "of-another-0001", IDs: ids(1), Count: 50, Prompt: 3})
 	again.Must(p.Aborted(again.Ctx, "of-another-0001"))
 	again.Barrier()
@@ -395,7 +395,7 @@ func TestSilence(t *testing.T) {
 	b := start(t, p, quick)
 	until(b, "questions", func() bool { return figures(b).Fences > 5 }) // idle, and there
 	c := b.Accept(10)
-	p.update(func() { p.mute = true })
+	p.mu.Update(func() { p.mute = true })
 	f := b.WantFinish(c, infer.ReasonError)
 	if f.Err.Code != infer.CodeEngine || !strings.Contains(f.Err.Message, "stopped answering") || !f.Err.Retryable {
 		t.Errorf("%v", f.Err)

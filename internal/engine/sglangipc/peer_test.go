@@ -2,9 +2,7 @@ package sglangipc
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	"weir/internal/engine/enginetest"
@@ -21,8 +19,7 @@ type peer struct {
 	dir   string
 	ranks int
 
-	mu       sync.Mutex
-	changed  chan struct{}
+	mu       enginetest.Watched
 	sched    *schedtest.Scheduler
 	requests map[string]*peerRequest
 	order    []*peerRequest
@@ -58,7 +55,7 @@ func tempDir(t testing.TB) string {
 
 func newPeer(t testing.TB, ranks int) *peer {
 	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
-	p := &peer{t: t, ctx: ctx, dir: tempDir(t), ranks: ranks, changed: make(chan struct{}), requests: map[string]*peerRequest{}, aborted: map[string]int{}}
+	p := &peer{t: t, ctx: ctx, dir: tempDir(t), ranks: ranks, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
 	if err := schedtest.Write(p.dir, schedtest.Word(map[string]any{"dp_size": ranks})); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +71,7 @@ func (p *peer) Restore() { p.connect(schedtest.Options{}) }
 
 func (p *peer) connect(o schedtest.Options) error {
 	o.Dir, o.Ranks, o.Receive = p.dir, p.ranks, p.receive
-	o.Connected = func(s *schedtest.Scheduler) { p.update(func() { p.sched, p.fences = s, nil }) }
+	o.Connected = func(s *schedtest.Scheduler) { p.mu.Update(func() { p.sched, p.fences = s, nil }) }
 	_, err := schedtest.Start(p.ctx, o)
 	return err
 }
@@ -96,32 +93,8 @@ func (p *peer) now() *schedtest.Scheduler {
 	return p.sched
 }
 
-func (p *peer) update(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
-	for {
-		p.mu.Lock()
-		yes, changed := ok(), p.changed
-		p.mu.Unlock()
-		if yes {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("peer waited for %s", what)
-		}
-	}
-}
-
 func (p *peer) receive(s *schedtest.Scheduler, m schedtest.Message) {
-	p.update(func() {
+	p.mu.Update(func() {
 		if s != p.sched {
 			return // said to a scheduler that is gone
 		}
@@ -182,29 +155,29 @@ func (p *peer) answer() {
 	}
 }
 
-func (p *peer) Hold() { p.update(func() { p.hold = true }) }
+func (p *peer) Hold() { p.mu.Update(func() { p.hold = true }) }
 
 func (p *peer) Confirm(id string) {
-	p.update(func() {
+	p.mu.Update(func() {
 		p.requests[id].confirmed = true
 		p.answer()
 	})
 }
 
-func (p *peer) Refuse(code infer.Code) { p.update(func() { p.refuse = code }) }
+func (p *peer) Refuse(code infer.Code) { p.mu.Update(func() { p.refuse = code }) }
 
 func (p *peer) Arrived(ctx context.Context, id string) error {
-	return p.await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+	return p.mu.Await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
 }
 
 func (p *peer) Aborted(ctx context.Context, id string) error {
-	return p.await(ctx, "abort of "+id, func() bool { return p.aborted[id] > 0 })
+	return p.mu.Await(ctx, "abort of "+id, func() bool { return p.aborted[id] > 0 })
 }
 
 // Step sends output, each rank's share over its own connection, with the first
 // request on the first rank.
 func (p *peer) Step(outs ...enginetest.Out) {
-	p.update(func() {
+	p.mu.Update(func() {
 		of := make([][]schedtest.Output, p.ranks)
 		for _, o := range outs {
 			r := p.requests[o.ID]
@@ -242,7 +215,7 @@ func (p *peer) Step(outs ...enginetest.Out) {
 }
 
 func (p *peer) Miscount(id string, ids ...uint32) {
-	p.update(func() {
+	p.mu.Update(func() {
 		r := p.requests[id]
 		r.total += len(ids)
 		p.sched.Step(0, schedtest.Output{ID: id, IDs: ids, Count: r.total + 1, Prompt: r.prompt})

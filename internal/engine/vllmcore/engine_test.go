@@ -248,7 +248,7 @@ func TestReconnect(t *testing.T) {
 			b.WantFinish(c, infer.ReasonError)
 			b.WaitReady(false)
 			b.Must(p.connect(coretest.Options{Input: input, Output: output, Word: []byte{}}))
-			p.update(func() { p.requests[c.Request.ID].ended_ = true; p.answer() })
+			p.mu.Update(func() { p.requests[c.Request.ID].ended_ = true; p.answer() })
 			b.WaitReady(true)
 			b.Must(p.Aborted(b.Ctx, c.Request.ID))
 			b.Barrier()
@@ -265,7 +265,7 @@ func TestRestart(t *testing.T) {
 	b := startBench(t, p, nil)
 	c := b.Accept(4)
 	old := p.now()
-	p.update(func() { p.order = nil })
+	p.mu.Update(func() { p.order = nil })
 	p.Restore() // while the old connections stand
 	b.WantFinish(c, infer.ReasonError)
 	<-old.Done()
@@ -548,7 +548,7 @@ func TestRanks(t *testing.T) {
 	e := New(func() Options { o := p.options(); o.Engines = 2; return o }())
 	b := enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p})
 	waitWord(b, "1 of 2 engines")
-	*q = peer{t: t, ctx: p.ctx, version: "0.33.0", index: 1, dir: p.dir, changed: make(chan struct{}), requests: map[string]*peerRequest{}, aborted: map[string]int{}}
+	*q = peer{t: t, ctx: p.ctx, version: "0.33.0", index: 1, dir: p.dir, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
 	q.Restore()
 	defer q.Cut()
 	for figures(b).Ready < 2 {
@@ -614,12 +614,12 @@ func TestWaves(t *testing.T) {
 	b := startBench(t, p, func(o *Options) { o.Lockstep = true })
 	b.Barrier()
 	b.Barrier()
-	b.Must(p.await(b.Ctx, "wave 0", func() bool { return slices.Equal(p.waves, []int64{0}) }))
+	b.Must(p.mu.Await(b.Ctx, "wave 0", func() bool { return slices.Equal(p.waves, []int64{0}) }))
 	p.now().Send(coretest.Batch{Complete: 1}) // wave 0
-	b.Must(p.await(b.Ctx, "nothing", func() bool { return true }))
+	b.Must(p.mu.Await(b.Ctx, "nothing", func() bool { return true }))
 	b.Barrier()
 	b.Barrier()
-	b.Must(p.await(b.Ctx, "wave 1", func() bool { return slices.Equal(p.waves, []int64{0, 1}) }))
+	b.Must(p.mu.Await(b.Ctx, "wave 1", func() bool { return slices.Equal(p.waves, []int64{0, 1}) }))
 }
 
 // What engines said of themselves outlives weir.

@@ -2,10 +2,8 @@ package vllmcore
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 
 	"weir/internal/engine/enginetest"
@@ -26,8 +24,7 @@ type peer struct {
 	index   int
 	dir     string
 
-	mu       sync.Mutex
-	changed  chan struct{}
+	mu       enginetest.Watched
 	core     *coretest.Core
 	requests map[string]*peerRequest
 	order    []*peerRequest
@@ -65,7 +62,7 @@ func tempDir(t testing.TB) string {
 
 func newPeer(t testing.TB, version string) *peer {
 	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
-	p := &peer{t: t, ctx: ctx, version: version, dir: tempDir(t), changed: make(chan struct{}),
+	p := &peer{t: t, ctx: ctx, version: version, dir: tempDir(t),
 		requests: map[string]*peerRequest{}, aborted: map[string]int{}}
 	t.Cleanup(func() { p.Cut(); cancel() })
 	go p.Restore()
@@ -86,7 +83,7 @@ func (p *peer) Restore() { p.connect(coretest.Options{Handshake: "ipc://" + p.di
 // after it.
 func (p *peer) connect(o coretest.Options) error {
 	o.Version, o.Index, o.Receive = p.version, p.index, p.receive
-	o.Connected = func(c *coretest.Core) { p.update(func() { p.core, p.calls = c, nil }) }
+	o.Connected = func(c *coretest.Core) { p.mu.Update(func() { p.core, p.calls = c, nil }) }
 	_, err := coretest.Start(p.ctx, o)
 	return err
 }
@@ -109,32 +106,8 @@ func (p *peer) now() *coretest.Core {
 	return p.core
 }
 
-func (p *peer) update(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-func (p *peer) await(ctx context.Context, what string, ok func() bool) error {
-	for {
-		p.mu.Lock()
-		yes, changed := ok(), p.changed
-		p.mu.Unlock()
-		if yes {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("peer waited for %s", what)
-		}
-	}
-}
-
 func (p *peer) receive(c *coretest.Core, m coretest.Message) {
-	p.update(func() {
+	p.mu.Update(func() {
 		if c != p.core {
 			return // said to an engine that is gone
 		}
@@ -204,29 +177,29 @@ func (p *peer) answer() {
 	}
 }
 
-func (p *peer) Hold() { p.update(func() { p.hold = true }) }
+func (p *peer) Hold() { p.mu.Update(func() { p.hold = true }) }
 
 func (p *peer) Confirm(id string) {
-	p.update(func() {
+	p.mu.Update(func() {
 		p.requests[id].confirmed = true
 		p.answer()
 	})
 }
 
-func (p *peer) Refuse(code infer.Code) { p.update(func() { p.refuse = code }) }
+func (p *peer) Refuse(code infer.Code) { p.mu.Update(func() { p.refuse = code }) }
 
 func (p *peer) Arrived(ctx context.Context, id string) error {
-	return p.await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
+	return p.mu.Await(ctx, "request "+id, func() bool { return p.requests[id] != nil })
 }
 
 func (p *peer) Aborted(ctx context.Context, id string) error {
-	return p.await(ctx, "abort of "+id, func() bool { return p.aborted[id] > 0 })
+	return p.mu.Await(ctx, "abort of "+id, func() bool { return p.aborted[id] > 0 })
 }
 
 // Step sends output. An end by a stop needs an end id: those that the suite ends
 // with are in options.
 func (p *peer) Step(outs ...enginetest.Out) {
-	p.update(func() {
+	p.mu.Update(func() {
 		var b coretest.Batch
 		for _, o := range outs {
 			r := p.requests[o.ID]
@@ -263,7 +236,7 @@ func (p *peer) Step(outs ...enginetest.Out) {
 
 // Miscount breaks the one count that the wire has: the request's own limit.
 func (p *peer) Miscount(id string, ids ...uint32) {
-	p.update(func() {
+	p.mu.Update(func() {
 		for len(ids) < 10 {
 			ids = append(ids, 1)
 		}
