@@ -97,4 +97,6 @@ type FieldNames struct {
 	MaxTokens string
 	MinTokens string
 	Effort    string
+	StopIDs   string
+	LogitBias string
 }
