@@ -18,14 +18,11 @@ const maxTop = 20
 
 // decoding is a request under way.
 type decoding struct {
-	api.Request
-	kind    string // of engine, for refusals
-	carries infer.Carries
+	api.Decoding
 
 	input         input
 	instructions  []byte // a raw string
 	streamOptions bool
-	noTools       bool // tool_choice is none
 	tools         []tool
 	allowed       []string // of tool_choice; nil: all
 	echo          echo
@@ -34,19 +31,15 @@ type decoding struct {
 	wantLogprobs  bool // as include has it
 }
 
+var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"}
+
 // Request implements api.Endpoint.
-func (Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
+func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{kind: kind, carries: carries, Request: api.Request{
-		Model:               h.Model,
-		Stream:              h.Stream,
-		AddGenerationPrompt: true,
-		CountReasoning:      true,
-		CallPrefix:          "call_",
-		Fields:              api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"},
-	}}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d.AddGenerationPrompt, d.CountReasoning, d.CallPrefix = true, true, "call_"
 	d.input.d = d
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
@@ -165,7 +158,7 @@ func takeInclude(d *decoding, raw []byte) error {
 			return infer.Invalid(path, "%s is %q; it must be %s", path, api.Clip(word, 64), strings.Join(carriedIncludes, " or "))
 		case includes[at].Treatment == api.Refused:
 			return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-				Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out: %s", path, word, d.kind, includes[at].Note)}
+				Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out: %s", path, word, d.Kind, includes[at].Note)}
 		}
 		d.wantLogprobs = d.wantLogprobs || word == outputLogprobs
 		return nil
@@ -272,7 +265,7 @@ func (d *decoding) format(path string, raw []byte) error {
 	case "text":
 		return nil
 	case "json_object":
-		return d.guide(path, api.AnyObject)
+		return d.Schema(path, api.AnyObject)
 	case "json_schema":
 		switch {
 		case schema == nil:
@@ -280,20 +273,11 @@ func (d *decoding) format(path string, raw []byte) error {
 		case api.KindOf(schema) != '{':
 			return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 		}
-		return d.guide(path, string(schema))
+		return d.Schema(path, string(schema))
 	case "":
 		return infer.Invalid(path+".type", "%s.type is required: send text, json_object or json_schema", path)
 	}
 	return infer.Invalid(path+".type", "%s.type is %q; it must be text, json_object or json_schema", path, api.Clip(kind, 32))
-}
-
-// guide takes the schema that the output must match, which may be said in one
-// place only.
-func (d *decoding) guide(path, schema string) error {
-	if d.carries&infer.CarriesJSONSchema == 0 {
-		return d.unsupported(path)
-	}
-	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 // object walks an object whose names are unique.
