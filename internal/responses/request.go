@@ -3,6 +3,8 @@ package responses
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -10,6 +12,9 @@ import (
 
 // maxMetadata bounds the strings of a request's metadata.
 const maxMetadata = 16
+
+// maxTop bounds the alternatives of a token.
+const maxTop = 20
 
 // decoding is a request under way.
 type decoding struct {
@@ -22,6 +27,8 @@ type decoding struct {
 	allowed       []string // of tool_choice; nil: all
 	echo          echo
 	showSummary   bool
+	top           int  // alternatives of each token, as top_logprobs has them
+	wantLogprobs  bool // as include has it
 }
 
 var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"}
@@ -54,6 +61,11 @@ func (d *decoding) finish() error {
 		return infer.Invalid("stream_options", "stream_options needs stream to be true")
 	case d.MaxTokens > 0 && d.MinTokens > d.MaxTokens:
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
+	case d.top > 0 && !d.wantLogprobs:
+		return infer.Invalid("top_logprobs", "top_logprobs needs include to hold %q", outputLogprobs)
+	}
+	if d.wantLogprobs {
+		d.Logprobs, d.ContentLogprobs = &d.top, true
 	}
 	if err := d.finishTools(); err != nil {
 		return err
@@ -61,7 +73,7 @@ func (d *decoding) finish() error {
 	if d.Messages = d.input.messages(d.instructions); len(d.Messages) == len("[]") {
 		return infer.Invalid("input", "input has nothing to answer; send at least one message")
 	}
-	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request)}
+	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
 	d.Encoder = func(a api.AnswerOptions) api.Encoder { return newEncoder(a, o) }
 	return nil
 }
@@ -137,12 +149,26 @@ func takeInclude(d *decoding, raw []byte) error {
 	return api.EachItem(raw, func(i int, item []byte) error {
 		path := fmt.Sprintf("include[%d]", i)
 		word, err := api.StringOf(path, item)
-		if err != nil || word == "reasoning.encrypted_content" {
+		if err != nil {
 			return err
 		}
-		return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out", path, api.Clip(word, 64), d.Kind)}
+		at := slices.IndexFunc(includes, func(f FieldInfo) bool { return f.Name == word })
+		switch {
+		case at < 0:
+			return infer.Invalid(path, "%s is %q; it must be %s", path, api.Clip(word, 64), strings.Join(carriedIncludes, " or "))
+		case includes[at].Treatment == api.Refused:
+			return &infer.Error{Code: infer.CodeUnsupported, Param: path,
+				Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out: %s", path, word, d.Kind, includes[at].Note)}
+		}
+		d.wantLogprobs = d.wantLogprobs || word == outputLogprobs
+		return nil
 	})
+}
+
+func takeTopLogprobs(d *decoding, raw []byte) error {
+	n, err := api.IntOf("top_logprobs", raw, 0, maxTop)
+	d.top = int(n)
+	return err
 }
 
 func takeMetadata(d *decoding, raw []byte) error {
