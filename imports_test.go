@@ -33,6 +33,7 @@ const directions = `
 
 	# pure stages
 	internal/api: internal/infer internal/spell internal/sse
+	internal/api/apitest: internal/api
 	internal/anthropic: internal/api internal/infer
 	internal/openai: internal/api internal/infer
 	internal/generate: internal/api internal/infer

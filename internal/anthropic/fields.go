@@ -8,27 +8,12 @@ import (
 	"weir/internal/infer"
 )
 
-// FieldInfo describes a field of a request body.
-type FieldInfo struct {
-	// Name is the field's path: "messages[].content[].type".
-	Name string
-	// MessagesOnly says that count_tokens does not have the field.
-	MessagesOnly bool
-	Treatment    api.Treatment
-	// Defaults are the JSON values besides null that a refused field may have,
-	// because they ask for what happens anyway.
-	Defaults []string
-	// Accepts says what a carried field may be and what it becomes, and of an
-	// ignored one why nothing is lost.
-	Accepts string
-}
-
 // Fields lists every field that weir knows by name, in a fixed order. Any other
 // is refused.
-func Fields() []FieldInfo {
-	var out []FieldInfo
+func Fields() []api.Field {
+	var out []api.Field
 	for _, f := range fields {
-		out = append(out, f.FieldInfo)
+		out = append(out, f.Field)
 	}
 	out = append(out, innerFields...)
 	for i := range out {
@@ -39,25 +24,25 @@ func Fields() []FieldInfo {
 
 // field is a top-level field; take decodes it when it is carried and not null.
 type field struct {
-	FieldInfo
+	api.Field
 	take func(d *decoding, raw []byte) error
 }
 
 func carry(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{FieldInfo{Name: name, Accepts: accepts}, take}
+	return field{api.Field{Name: name, Note: accepts}, take}
 }
 
 // answer is carry of a field that only a request for an answer has.
 func answer(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{FieldInfo{Name: name, Accepts: accepts, MessagesOnly: true}, take}
+	return field{api.Field{Name: name, Note: accepts, On: 1 << Messages}, take}
 }
 
 func refuse(name string, defaults ...string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Refused, Defaults: defaults}}
+	return field{Field: api.Field{Name: name, Treatment: api.Refused, Defaults: defaults}}
 }
 
 func ignore(name, why string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Ignored, Accepts: why}}
+	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: why}}
 }
 
 // Why fields of which an engine knows nothing are ignored.
@@ -100,45 +85,45 @@ var fields = []field{
 }
 
 // innerFields are the fields inside the top-level ones.
-var innerFields = []FieldInfo{
-	{Name: "messages[].role", Accepts: "user, assistant or system"},
-	{Name: "messages[].content", Accepts: "a string, or an array of blocks; texts side by side are joined by a line end"},
-	{Name: "messages[].content[] text", Accepts: "text"},
-	{Name: "messages[].content[] tool_use", Accepts: "id, name and input, in an assistant message; a tool call"},
-	{Name: "messages[].content[] tool_result", Accepts: "tool_use_id and content (a string, or an array of text blocks), in a user message; a message of role tool"},
-	{Name: "messages[].content[].is_error", Accepts: "a boolean; true puts \"Error: \" before the result, since chat templates have no place for it"},
-	{Name: "messages[].content[] thinking", Accepts: "thinking, in an assistant message; reasoning_content, for templates that read it"},
-	{Name: "messages[].content[].signature", Treatment: api.Ignored, Accepts: "weir signs nothing; its own thinking blocks say \"unsigned\""},
-	{Name: "messages[].content[] redacted_thinking", Treatment: api.Ignored, Accepts: "encrypted by another service: no engine could read it"},
-	{Name: "messages[].content[].cache_control", Treatment: api.Ignored, Accepts: whyCache},
+var innerFields = []api.Field{
+	{Name: "messages[].role", Note: "user, assistant or system"},
+	{Name: "messages[].content", Note: "a string, or an array of blocks; texts side by side are joined by a line end"},
+	{Name: "messages[].content[] text", Note: "text"},
+	{Name: "messages[].content[] tool_use", Note: "id, name and input, in an assistant message; a tool call"},
+	{Name: "messages[].content[] tool_result", Note: "tool_use_id and content (a string, or an array of text blocks), in a user message; a message of role tool"},
+	{Name: "messages[].content[].is_error", Note: "a boolean; true puts \"Error: \" before the result, since chat templates have no place for it"},
+	{Name: "messages[].content[] thinking", Note: "thinking, in an assistant message; reasoning_content, for templates that read it"},
+	{Name: "messages[].content[].signature", Treatment: api.Ignored, Note: "weir signs nothing; its own thinking blocks say \"unsigned\""},
+	{Name: "messages[].content[] redacted_thinking", Treatment: api.Ignored, Note: "encrypted by another service: no engine could read it"},
+	{Name: "messages[].content[].cache_control", Treatment: api.Ignored, Note: whyCache},
 	{Name: "messages[].content[].citations", Treatment: api.Refused, Defaults: []string{"[]"}},
 	{Name: "messages[].content[].caller", Treatment: api.Refused, Defaults: []string{`{"type":"direct"}`}},
 	{Name: "messages[].content[].toolset_name", Treatment: api.Refused},
 	{Name: "messages[].content[] image", Treatment: api.Refused},
 	{Name: "messages[].content[] document", Treatment: api.Refused},
 	{Name: "messages[].content[] of any other type", Treatment: api.Refused},
-	{Name: "tools[].name", Accepts: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
-	{Name: "tools[].description", Accepts: "a string"},
-	{Name: "tools[].input_schema", Accepts: "a JSON Schema, which is an object"},
-	{Name: "tools[].type", Accepts: "custom; the server's own tools are refused by name"},
-	{Name: "tools[].cache_control", Treatment: api.Ignored, Accepts: whyCache},
-	{Name: "tools[].eager_input_streaming", Treatment: api.Ignored, Accepts: "arguments are always streamed as they come"},
+	{Name: "tools[].name", Note: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
+	{Name: "tools[].description", Note: "a string"},
+	{Name: "tools[].input_schema", Note: "a JSON Schema, which is an object"},
+	{Name: "tools[].type", Note: "custom; the server's own tools are refused by name"},
+	{Name: "tools[].cache_control", Treatment: api.Ignored, Note: whyCache},
+	{Name: "tools[].eager_input_streaming", Treatment: api.Ignored, Note: "arguments are always streamed as they come"},
 	{Name: "tools[].strict", Treatment: api.Refused, Defaults: []string{"false"}},
 	{Name: "tools[].defer_loading", Treatment: api.Refused, Defaults: []string{"false"}},
 	{Name: "tools[].input_examples", Treatment: api.Refused, Defaults: []string{"[]"}},
 	{Name: "tools[].allowed_callers", Treatment: api.Refused, Defaults: []string{`["direct"]`}},
-	{Name: "tool_choice.disable_parallel_tool_use", Accepts: "a boolean; true ends the answer with its first call"},
-	{Name: "thinking.budget_tokens", Treatment: api.Ignored, Accepts: "checked to be an integer from 1024 below max_tokens; engines cannot bound thinking apart from max_tokens"},
-	{Name: "thinking.display", Accepts: "summarized, or omitted: thinking blocks come without their text"},
-	{Name: "output_config.effort", Accepts: "low, medium, high, xhigh or max; the last two become high; none when thinking is disabled"},
-	{Name: "output_config.format", Accepts: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema"},
-	{Name: "header anthropic-version", Treatment: api.Ignored, Accepts: "there has been one version since 2023-06-01"},
-	{Name: "header anthropic-beta", Treatment: api.Ignored, Accepts: "what a beta adds to a body is refused or carried by its field"},
-	{Name: "header x-api-key", Treatment: api.Ignored, Accepts: "weir asks for no key; relayed requests carry it"},
+	{Name: "tool_choice.disable_parallel_tool_use", Note: "a boolean; true ends the answer with its first call"},
+	{Name: "thinking.budget_tokens", Treatment: api.Ignored, Note: "checked to be an integer from 1024 below max_tokens; engines cannot bound thinking apart from max_tokens"},
+	{Name: "thinking.display", Note: "summarized, or omitted: thinking blocks come without their text"},
+	{Name: "output_config.effort", Note: "low, medium, high, xhigh or max; the last two become high; none when thinking is disabled"},
+	{Name: "output_config.format", Note: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema"},
+	{Name: "header anthropic-version", Treatment: api.Ignored, Note: "there has been one version since 2023-06-01"},
+	{Name: "header anthropic-beta", Treatment: api.Ignored, Note: "what a beta adds to a body is refused or carried by its field"},
+	{Name: "header x-api-key", Treatment: api.Ignored, Note: "weir asks for no key; relayed requests carry it"},
 }
 
 // inner finds a field inside others.
-func inner(name string) *FieldInfo {
+func inner(name string) *api.Field {
 	for i := range innerFields {
 		if innerFields[i].Name == name {
 			return &innerFields[i]
@@ -148,15 +133,12 @@ func inner(name string) *FieldInfo {
 }
 
 // tables find an endpoint's field by its name.
-var tables = [numEndpoints]api.Names{
-	Messages:    tableOf(func(*FieldInfo) bool { return true }),
-	CountTokens: tableOf(func(f *FieldInfo) bool { return !f.MessagesOnly }),
-}
+var tables = [numEndpoints]api.Names{Messages: tableOf(Messages), CountTokens: tableOf(CountTokens)}
 
-func tableOf(has func(*FieldInfo) bool) api.Names {
+func tableOf(e Endpoint) api.Names {
 	table := make(api.Names)
 	for i := range fields {
-		if has(&fields[i].FieldInfo) {
+		if on := fields[i].On; on == 0 || on&(1<<e) != 0 {
 			table[fields[i].Name] = api.Name{Word: fields[i].Name, Index: i}
 		}
 	}
@@ -187,29 +169,20 @@ func (d *decoding) field(name string, raw []byte) error {
 		return api.UnknownField(name, d.carrier(), tables[d.endpoint])
 	}
 	f := &fields[at.Index]
-	switch f.Treatment {
-	case api.Carried:
-		if api.KindOf(raw) == 'n' && name != "messages" && name != "max_tokens" {
-			return nil
-		}
-		return f.take(d, raw)
-	case api.Refused:
-		if !api.AsksForNothing(raw, f.Defaults) {
-			return api.Unsupported(name, d.carrier(), f.Defaults)
-		}
+	read, err := d.Judge(&f.Field, name, raw)
+	if !read || api.KindOf(raw) == 'n' && name != "messages" && name != "max_tokens" {
+		return err
 	}
-	return nil
+	return f.take(d, raw)
 }
 
 // within judges a field of an object inside the body that is not carried there:
 // name is its path in the table, path that in the body.
 func (d *decoding) within(name, path string, raw []byte) error {
 	f := inner(name)
-	switch {
-	case f == nil || f.Treatment == api.Carried: // it belongs elsewhere
-		return api.Unsupported(path, d.carrier(), nil)
-	case f.Treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
-		return api.Unsupported(path, d.carrier(), f.Defaults)
+	if f == nil || f.Treatment == api.Carried { // it belongs elsewhere
+		return d.Unsupported(path)
 	}
-	return nil
+	_, err := d.Judge(f, path, raw)
+	return err
 }

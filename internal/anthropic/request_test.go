@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"weir/internal/api"
+	"weir/internal/api/apitest"
 	"weir/internal/infer"
 )
 
@@ -274,8 +274,8 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("%s is twice in the table", f.Name)
 		}
 		seen[f.Name] = true
-		if (f.Treatment == api.Refused) != (f.Accepts == "") {
-			t.Errorf("%s is %v and says %q", f.Name, f.Treatment, f.Accepts)
+		if (f.Treatment == api.Refused) != (f.Note == "") {
+			t.Errorf("%s is %v and says %q", f.Name, f.Treatment, f.Note)
 		}
 		if strings.ContainsAny(f.Name, ".[ ") {
 			continue
@@ -299,43 +299,8 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
-// docs/apis.md shows the table as it is; WEIR_UPDATE=1 writes it there.
-func TestDocument(t *testing.T) {
-	const path, begin, end = "../../docs/apis.md", "<!-- anthropic fields -->\n", "<!-- end -->\n"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	if !ok {
-		t.Fatalf("%s has no %q", path, begin)
-	}
-	shown, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no %q after the table", path, end)
-	}
-	var b strings.Builder
-	b.WriteString("| field | treatment | |\n|---|---|---|\n")
-	for _, f := range Fields() {
-		says := f.Accepts
-		if len(f.Defaults) > 0 {
-			says = "but for " + strings.Join(f.Defaults, ", ")
-		}
-		name := "`" + f.Name + "`"
-		if field, block, ok := strings.Cut(f.Name, " "); ok && field != "header" {
-			name = "`" + field + "` " + block
-		}
-		fmt.Fprintf(&b, "| %s | %v | %s |\n", name, f.Treatment, says)
-	}
-	if os.Getenv("WEIR_UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(b.String(), shown); diff != "" {
-		t.Errorf("%s is not what the code does; WEIR_UPDATE=1 writes it: %s", path, diff)
-	}
+func TestManual(t *testing.T) {
+	apitest.Manual(t, "../../docs/apis.md", "<!-- anthropic fields -->", Fields(), "messages", "count_tokens")
 }
 
 // FuzzRequest: no body panics, a refusal is coded, and what is accepted has

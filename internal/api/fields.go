@@ -27,6 +27,41 @@ const (
 // String gives the word used in documents.
 func (t Treatment) String() string { return [...]string{"carried", "refused", "ignored"}[t] }
 
+// Field describes a field of a request body.
+type Field struct {
+	// Name is the field's path: "stop", "messages[].role".
+	Name string
+	// On is the set of the dialect's endpoints that have the field, a bit for each; 0
+	// is all of them.
+	On        uint8
+	Treatment Treatment
+	// Defaults are the JSON values besides null that a refused field may have,
+	// because they ask for what happens anyway. They are in canonical JSON (RFC 8785).
+	Defaults []string
+	// Note says what a carried field may be and what it becomes, what to do without a
+	// refused one where that is more than to leave it out, and why nothing is lost by
+	// an ignored one.
+	Note string
+	// Needs is what an engine's wire must carry for the field to be carried;
+	// otherwise it is refused like others. Parts of the value may need more.
+	Needs infer.Carries
+}
+
+// Judge says whether the value of a field, which stands at path, is to be read: that
+// of a carried field is, which may be null. Its error refuses the field.
+func (d *Decoding) Judge(f *Field, path string, raw []byte) (read bool, err error) {
+	switch lacks := f.Needs&^d.Carries != 0; {
+	case f.Treatment == Carried && !lacks:
+		return true, nil
+	case f.Treatment == Ignored || AsksForNothing(raw, f.Defaults):
+		return false, nil
+	case f.Treatment == Refused && f.Note != "":
+		return false, &infer.Error{Code: infer.CodeUnsupported, Param: path,
+			Message: fmt.Sprintf("%s is not supported by %s; %s", path, d.Carrier(), f.Note)}
+	}
+	return false, d.Unsupported(path, f.Defaults...)
+}
+
 // AsksForNothing says whether a value of a refused field may pass: it is null, or
 // one of the field's defaults, which are in canonical JSON (RFC 8785).
 func AsksForNothing(raw []byte, defaults []string) bool {

@@ -7,37 +7,22 @@ import (
 	"weir/internal/infer"
 )
 
-// FieldInfo describes a field of a request body.
-type FieldInfo struct {
-	// Name is the field's path: "rid", "sampling_params.stop".
-	Name      string
-	Treatment api.Treatment
-	// Defaults are the JSON values besides null that a refused field may have,
-	// because they ask for what happens anyway. They are in canonical JSON.
-	Defaults []string
-	// Accepts says what a carried field may be.
-	Accepts string
-	// Needs is what an engine's wire must carry for the field to be carried;
-	// otherwise it is refused like others.
-	Needs infer.Carries
-}
-
 // field is a field; take decodes it when it is carried and not null.
 type field struct {
-	FieldInfo
+	api.Field
 	take func(d *decoding, path string, raw []byte) error
 }
 
 // Fields lists every field that weir knows by name, in a fixed order. Any other
 // is refused.
-func Fields() []FieldInfo {
-	var out []FieldInfo
+func Fields() []api.Field {
+	var out []api.Field
 	for _, f := range fields {
-		out = append(out, f.FieldInfo)
+		out = append(out, f.Field)
 	}
 	for _, f := range sampling {
 		f.Name = samplingPath + f.Name
-		out = append(out, f.FieldInfo)
+		out = append(out, f.Field)
 	}
 	for i := range out {
 		out[i].Defaults = slices.Clone(out[i].Defaults)
@@ -49,7 +34,7 @@ func Fields() []FieldInfo {
 const samplingPath = "sampling_params."
 
 func carry(name, accepts string, take func(*decoding, string, []byte) error) field {
-	return field{FieldInfo{Name: name, Accepts: accepts}, take}
+	return field{api.Field{Name: name, Note: accepts}, take}
 }
 
 func carryBy(needs infer.Carries, name, accepts string, take func(*decoding, string, []byte) error, defaults ...string) field {
@@ -59,11 +44,11 @@ func carryBy(needs infer.Carries, name, accepts string, take func(*decoding, str
 }
 
 func refuse(name string, defaults ...string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Refused, Defaults: defaults}}
+	return field{Field: api.Field{Name: name, Treatment: api.Refused, Defaults: defaults}}
 }
 
-func ignore(name string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Ignored}}
+func ignore(name, why string) field {
+	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: why}}
 }
 
 // fields are the top-level fields.
@@ -117,13 +102,13 @@ var fields = []field{
 	refuse("max_thinking_tokens"),
 	refuse("background", "false"),
 
-	ignore("conversation_id"),
-	ignore("routing_key"),
-	ignore("no_logs"),
-	ignore("log_metrics"),
-	ignore("custom_labels"),
-	ignore("received_time"),
-	ignore("external_trace_header"),
+	ignore("conversation_id", "names a conversation, which changes no answer"),
+	ignore("routing_key", "a hint for SGLang's own router"),
+	ignore("no_logs", "about the server's own log"),
+	ignore("log_metrics", "about the server's own metrics"),
+	ignore("custom_labels", "about the server's own metrics"),
+	ignore("received_time", "weir stamps the arrival itself"),
+	ignore("external_trace_header", "about tracing, which changes no answer"),
 }
 
 // sampling are the fields of sampling_params. What a caller leaves out is the

@@ -133,17 +133,10 @@ func (d *decoding) field(list []field, names api.Names, prefix, name string, raw
 		return d.unknown(prefix, name)
 	}
 	f := &list[known.Index]
-	treatment := f.Treatment
-	if f.Needs&^d.Carries != 0 {
-		treatment = api.Refused
+	if read, err := d.Judge(&f.Field, prefix+name, raw); !read || api.KindOf(raw) == 'n' {
+		return err
 	}
-	switch {
-	case treatment == api.Carried && api.KindOf(raw) != 'n':
-		return f.take(d, prefix+name, raw)
-	case treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
-		return d.Unsupported(prefix+name, f.Defaults...)
-	}
-	return nil
+	return f.take(d, prefix+name, raw)
 }
 
 // unknown refuses a field by a name that is not in the tables.

@@ -161,11 +161,11 @@ func TestFieldTable(t *testing.T) {
 		value := `{"odd":[1]}`
 		switch f.Treatment {
 		case api.Carried:
-			if f.Accepts == "" {
+			if f.Note == "" {
 				t.Errorf("%s: nothing says what it may be", f.Name)
 			}
 			value = good[f.Name]
-			if value == "" && strings.HasPrefix(f.Accepts, "a boolean") {
+			if value == "" && strings.HasPrefix(f.Note, "a boolean") {
 				value = "true"
 			} else if value == "" {
 				value = "1"

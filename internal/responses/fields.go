@@ -8,53 +8,37 @@ import (
 	"weir/internal/infer"
 )
 
-// FieldInfo describes a top-level field of a request body.
-type FieldInfo struct {
-	Name      string
-	Treatment api.Treatment
-	// Defaults are the JSON values besides null that a refused field may have,
-	// because they ask for what happens anyway.
-	Defaults []string
-	// Note says what a carried field may be, what to do without a refused one, or
-	// why an ignored one has no effect.
-	Note string
-	// Needs is what an engine's wire must carry for the field to be carried;
-	// otherwise it is refused like others. Parts of the value may need more.
-	Needs infer.Carries
-}
-
 // Fields lists every field that weir knows by name, in a fixed order. Any other
 // is refused.
-func Fields() []FieldInfo {
-	var out []FieldInfo
+func Fields() []api.Field {
+	var out []api.Field
 	for _, f := range fields {
-		info := f.FieldInfo
-		info.Defaults = slices.Clone(info.Defaults)
-		out = append(out, info)
+		f.Defaults = slices.Clone(f.Defaults)
+		out = append(out, f.Field)
 	}
 	return out
 }
 
 // field is a top-level field; take decodes it when it is carried and not null.
 type field struct {
-	FieldInfo
+	api.Field
 	take func(d *decoding, raw []byte) error
 }
 
 func carry(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{FieldInfo{Name: name, Note: accepts}, take}
+	return field{api.Field{Name: name, Note: accepts}, take}
 }
 
 func carryBy(needs infer.Carries, name, accepts, nothing string, take func(*decoding, []byte) error) field {
-	return field{FieldInfo{Name: name, Note: accepts, Needs: needs, Defaults: []string{nothing}}, take}
+	return field{api.Field{Name: name, Note: accepts, Needs: needs, Defaults: []string{nothing}}, take}
 }
 
 func refuse(name, instead string, defaults ...string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Refused, Note: instead, Defaults: defaults}}
+	return field{Field: api.Field{Name: name, Treatment: api.Refused, Note: instead, Defaults: defaults}}
 }
 
 func ignore(name, why string) field {
-	return field{FieldInfo: FieldInfo{Name: name, Treatment: api.Ignored, Note: why}}
+	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: why}}
 }
 
 // What to do without the fields that need a server with a memory.
@@ -123,7 +107,7 @@ const outputLogprobs = "message.output_text.logprobs"
 const noTools = "there are no built-in tools here"
 
 // includes are the values of include.
-var includes = []FieldInfo{
+var includes = []api.Field{
 	{Name: outputLogprobs, Note: "log probabilities of the tokens of the text, with top_logprobs alternatives to each"},
 	{Name: "reasoning.encrypted_content", Treatment: api.Ignored, Note: "reasoning comes in the open and is taken back so"},
 	{Name: "file_search_call.results", Treatment: api.Refused, Note: noTools},
@@ -136,7 +120,7 @@ var includes = []FieldInfo{
 
 // Includes lists every value of include that weir knows by name, in a fixed order. Any
 // other is an error.
-func Includes() []FieldInfo { return slices.Clone(includes) }
+func Includes() []api.Field { return slices.Clone(includes) }
 
 // carriedIncludes are those that are not refused.
 var carriedIncludes = func() []string {
@@ -165,21 +149,10 @@ func (d *decoding) field(name string, raw []byte) error {
 		return d.unknown(name)
 	}
 	f := &fields[at.Index]
-	treatment := f.Treatment
-	if f.Needs&^d.Carries != 0 {
-		treatment = api.Refused
+	if read, err := d.Judge(&f.Field, name, raw); !read || api.KindOf(raw) == 'n' && name != "input" {
+		return err
 	}
-	switch {
-	case treatment == api.Carried && (api.KindOf(raw) != 'n' || name == "input"):
-		return f.take(d, raw)
-	case treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
-		if f.Needs != 0 {
-			return d.unsupported(name, f.Defaults...)
-		}
-		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
-			Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", name, d.Kind, f.Note)}
-	}
-	return nil
+	return f.take(d, raw)
 }
 
 // unsupported refuses a field, or a part of one, that the engine kind cannot

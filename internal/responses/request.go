@@ -153,7 +153,7 @@ func takeInclude(d *decoding, raw []byte) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(includes, func(f FieldInfo) bool { return f.Name == word })
+		at := slices.IndexFunc(includes, func(f api.Field) bool { return f.Name == word })
 		switch {
 		case at < 0:
 			return infer.Invalid(path, "%s is %q; it must be %s", path, api.Clip(word, 64), strings.Join(carriedIncludes, " or "))

@@ -3,8 +3,6 @@ package responses
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/api"
+	"weir/internal/api/apitest"
 	"weir/internal/infer"
 )
 
@@ -335,40 +334,11 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// docs/apis.md shows the table as it is; -rewrite writes it there.
-func TestDocument(t *testing.T) {
-	const path, begin, end = "../../docs/apis.md", "<!-- responses fields -->\n", "<!-- end -->\n"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	shown, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no table between %q and %q", path, begin, end)
-	}
-	var b strings.Builder
-	b.WriteString("| field | treatment | |\n|---|---|---|\n")
-	for _, f := range Fields() {
-		note := f.Note
-		if len(f.Defaults) > 0 && f.Treatment == api.Refused {
-			note = "but for " + strings.Join(f.Defaults, ", ") + "; " + note
-		}
-		if f.Needs != 0 {
-			note += "; where the engine takes it"
-		}
-		fmt.Fprintf(&b, "| `%s` | %v | %s |\n", f.Name, f.Treatment, note)
-	}
+func TestManual(t *testing.T) {
+	rows := Fields()
 	for _, f := range Includes() {
-		fmt.Fprintf(&b, "| `include[]` %s | %v | %s |\n", f.Name, f.Treatment, f.Note)
+		f.Name = "include[] " + f.Name
+		rows = append(rows, f)
 	}
-	if shown == b.String() {
-		return
-	}
-	if !*rewrite {
-		t.Fatalf("%s has\n%s\nwant\n%s\n(go test ./internal/responses -run TestDocument -rewrite)", path, shown, b.String())
-	}
-	if err := os.WriteFile(path, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	apitest.Manual(t, "../../docs/apis.md", "<!-- responses fields -->", rows)
 }

@@ -1,0 +1,89 @@
+// Package apitest holds a dialect's manual to its table of fields.
+package apitest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/api"
+)
+
+// Manual holds the table between the line begin and the next line "<!-- end -->" of a
+// document to the fields, or writes it there if WEIR_UPDATE is set. Where there are
+// names of endpoints, by the bits of api.Field.On, a column tells which have the field.
+func Manual(t *testing.T, file, begin string, fields []api.Field, endpoints ...string) {
+	t.Helper()
+	const end = "<!-- end -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin+"\n")
+	shown, after, ended := strings.Cut(rest, end)
+	if !ok || !ended {
+		t.Fatalf("%s has no table between %q and %q", file, begin, end)
+	}
+	want := table(fields, endpoints)
+	if os.Getenv("WEIR_UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(before+begin+"\n"+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, shown); diff != "" {
+		t.Errorf("%s is not what the code does; WEIR_UPDATE=1 writes it: %s", file, diff)
+	}
+}
+
+func table(fields []api.Field, endpoints []string) string {
+	var b strings.Builder
+	row := func(name, of, treatment, note string) {
+		if len(endpoints) > 0 {
+			name += " | " + of
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, treatment, note)
+	}
+	row("field", "of", "treatment", "")
+	row("---", "---", "---", "---")
+	for i := range fields {
+		f := &fields[i]
+		row(nameOf(f), strings.Join(named(f, endpoints), ", "), f.Treatment.String(), noteOf(f))
+	}
+	return b.String()
+}
+
+// nameOf puts a path into code, and leaves what is said behind one as it is: the type
+// of a part.
+func nameOf(f *api.Field) string {
+	if path, kind, ok := strings.Cut(f.Name, " "); ok && path != "header" {
+		return "`" + path + "` " + kind
+	}
+	return "`" + f.Name + "`"
+}
+
+func named(f *api.Field, endpoints []string) (of []string) {
+	for i, name := range endpoints {
+		if f.On == 0 || f.On&(1<<i) != 0 {
+			of = append(of, name)
+		}
+	}
+	return of
+}
+
+func noteOf(f *api.Field) string {
+	var parts []string
+	if f.Treatment == api.Refused && len(f.Defaults) > 0 {
+		parts = append(parts, "but for `"+strings.Join(f.Defaults, "`, `")+"`")
+	}
+	if f.Note != "" {
+		parts = append(parts, f.Note)
+	}
+	if f.Needs != 0 {
+		parts = append(parts, "needs "+f.Needs.String())
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,28 @@
+package apitest
+
+import (
+	"testing"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+func TestTable(t *testing.T) {
+	fields := []api.Field{
+		{Name: "a", Note: "a string", Needs: infer.CarriesMinP | infer.CarriesRegex},
+		{Name: "b[] text", On: 1, Treatment: api.Refused, Defaults: []string{"0", `"x"`}, Note: "send a"},
+		{Name: "header c", On: 2, Treatment: api.Ignored, Note: "why"},
+		{Name: "d", On: 3, Treatment: api.Refused},
+	}
+	const want = "| field | of | treatment |  |\n| --- | --- | --- | --- |\n" +
+		"| `a` | one, two | carried | a string; needs min_p, regex |\n" +
+		"| `b[]` text | one | refused | but for `0`, `\"x\"`; send a |\n" +
+		"| `header c` | two | ignored | why |\n" +
+		"| `d` | one, two | refused |  |\n"
+	if got := table(fields, []string{"one", "two"}); got != want {
+		t.Errorf("%s", got)
+	}
+	if got, want := table(fields[3:], nil), "| field | treatment |  |\n| --- | --- | --- |\n| `d` | refused |  |\n"; got != want {
+		t.Errorf("%s", got)
+	}
+}
