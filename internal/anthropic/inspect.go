@@ -74,7 +74,6 @@ const (
 	flawStart     infer.Flaw = "message_start"  // not first, or not once
 	flawBlock     infer.Flaw = "content_block"  // a block's event outside of it
 	flawUnended   infer.Flaw = "no_stop_reason" // message_stop before the message was whole
-	flawUsage     infer.Flaw = "usage"          // a count that is none
 )
 
 // Next implements api.EventJudge.
@@ -270,11 +269,8 @@ func (in *Inspector) takeUsage(raw []byte) error {
 		if count == nil || api.KindOf(value) == 'n' {
 			return nil
 		}
-		n, err := strconv.ParseUint(string(value), 10, 62)
-		if err != nil {
-			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
-		}
-		*count, in.hasUsage = int(n), true
-		return nil
+		err := api.CountOf(name, value, count)
+		in.hasUsage = in.hasUsage || err == nil
+		return err
 	})
 }

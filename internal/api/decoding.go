@@ -56,6 +56,28 @@ func (d *Decoding) Schema(path, schema string) error {
 	return d.Guided(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
+// SchemaValue is Schema with what a field holds: a JSON schema, as itself or as its
+// text.
+func (d *Decoding) SchemaValue(path string, raw []byte) error {
+	text, err := SchemaOf(path, raw)
+	if err != nil {
+		return err
+	}
+	return d.Schema(path, text)
+}
+
+// TextGuide is Guided with what a field holds: a text in the language of the kind.
+func (d *Decoding) TextGuide(path string, kind infer.GuideKind, raw []byte) error {
+	text, err := StringOf(path, raw)
+	if err == nil && text == "" {
+		err = infer.Invalid(path, "%s is empty; leave it out", path)
+	}
+	if err != nil {
+		return err
+	}
+	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
+}
+
 // FinishTools checks tool_choice against the tools, and makes the engine call them
 // where it is to. That a tool is called can only be forced by an engine that is told
 // what it may generate; asking another for it is refused rather than hoped for.

@@ -39,6 +39,7 @@ func (w *EventWalk) Inside() bool { return w.walk.Inside() }
 const (
 	FlawJSON  infer.Flaw = "not_json" // neither JSON nor [DONE]
 	FlawShape infer.Flaw = "shape"    // a value of another type than the API's
+	FlawUsage infer.Flaw = "usage"    // a count that is none, or counts that do not add up
 )
 
 // flaw is what is wrong with an event: "event 3 of the engine's stream" goes

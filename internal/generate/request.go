@@ -410,33 +410,16 @@ func takeStreamInterval(d *decoding, path string, raw []byte) error {
 	return err
 }
 
-func takeJSONSchema(d *decoding, path string, raw []byte) error {
-	text, err := api.SchemaOf(path, raw)
-	if err != nil {
-		return err
-	}
-	return d.Schema(path, text)
-}
-
-func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
-	text, err := api.StringOf(path, raw)
-	if err == nil && text == "" {
-		err = infer.Invalid(path, "%s is empty; leave it out", path)
-	}
-	if err != nil {
-		return err
-	}
-	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
-}
+func takeJSONSchema(d *decoding, path string, raw []byte) error { return d.SchemaValue(path, raw) }
 
 func takeRegex(d *decoding, path string, raw []byte) error {
-	return d.textGuide(path, infer.GuideRegex, raw)
+	return d.TextGuide(path, infer.GuideRegex, raw)
 }
 
 func takeEBNF(d *decoding, path string, raw []byte) error {
-	return d.textGuide(path, infer.GuideGrammar, raw)
+	return d.TextGuide(path, infer.GuideGrammar, raw)
 }
 
 func takeStructuralTag(d *decoding, path string, raw []byte) error {
-	return d.textGuide(path, infer.GuideStructuralTag, raw)
+	return d.TextGuide(path, infer.GuideStructuralTag, raw)
 }

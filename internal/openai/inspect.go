@@ -135,7 +135,6 @@ const (
 	flawChoice    infer.Flaw = "choice_range"        // a choice nobody asked for
 	flawLate      infer.Flaw = "output_after_finish" // output for a choice that has finished
 	flawTwice     infer.Flaw = "finished_twice"      // a second finish_reason of a choice
-	flawUsage     infer.Flaw = "usage"               // counts that do not add up
 )
 
 // complete judges the moment of [DONE].
@@ -248,55 +247,15 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 	return nil
 }
 
+var usageNames = api.UsageNames{Prompt: "prompt_tokens", Completion: "completion_tokens", PromptDetails: "prompt_tokens_details"}
+
 // takeUsage judges a usage object and keeps it.
 func (in *Inspector) takeUsage(raw []byte) error {
-	switch api.KindOf(raw) {
-	case 'n':
-		return nil
-	case '{':
-	default:
-		return api.Flawf(flawUsage, "has %s for usage", api.Found(raw))
+	u, stated, err := api.UsageOf(raw, &usageNames)
+	if stated {
+		in.usage, in.hasUsage = u, true
 	}
-	const absent = -1
-	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
-	err := api.EachMember(raw, func(name string, value []byte) error {
-		var count *int
-		switch name {
-		case "prompt_tokens":
-			count = &u.PromptTokens
-		case "completion_tokens":
-			count = &u.CompletionTokens
-		case "total_tokens":
-			count = &total
-		case "prompt_tokens_details":
-			if api.KindOf(value) == '{' {
-				return api.EachMember(value, func(name string, value []byte) error {
-					if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
-						u.CachedTokens = int(n)
-					}
-					return nil
-				})
-			}
-		}
-		if count == nil || api.KindOf(value) == 'n' {
-			return nil
-		}
-		n, err := strconv.ParseUint(string(value), 10, 62)
-		if err != nil {
-			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
-		}
-		*count = int(n)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
-		return api.Flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
-	}
-	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
-	in.usage, in.hasUsage = u, true
-	return nil
+	return err
 }
 
 // filled says whether a value says anything: it is not null, false, nor an

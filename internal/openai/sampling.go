@@ -84,28 +84,7 @@ func (d *decoding) namedSchema(raw []byte) error {
 	case schema == nil || api.KindOf(schema) == 'n':
 		return infer.Invalid(field+".schema", "%s.schema is required: send the JSON schema", field)
 	}
-	return d.schema(field+".schema", schema)
-}
-
-// schema takes a JSON schema, as itself or as its text.
-func (d *decoding) schema(path string, raw []byte) error {
-	text, err := api.SchemaOf(path, raw)
-	if err != nil {
-		return err
-	}
-	return d.Schema(path, text)
-}
-
-// textGuide takes a guide that is a text.
-func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
-	text, err := api.StringOf(path, raw)
-	if err == nil && text == "" {
-		err = infer.Invalid(path, "%s is empty; leave it out", path)
-	}
-	if err != nil {
-		return err
-	}
-	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
+	return d.SchemaValue(field+".schema", schema)
 }
 
 // maxChoicesGuide bounds the texts to choose from.
@@ -133,16 +112,16 @@ func (d *decoding) choices(path string, raw []byte) error {
 	return d.Guided(path, infer.Guide{Kind: infer.GuideChoice, Choices: list})
 }
 
-func takeGuidedJSON(d *decoding, raw []byte) error { return d.schema("guided_json", raw) }
-func takeJSONSchema(d *decoding, raw []byte) error { return d.schema("json_schema", raw) }
+func takeGuidedJSON(d *decoding, raw []byte) error { return d.SchemaValue("guided_json", raw) }
+func takeJSONSchema(d *decoding, raw []byte) error { return d.SchemaValue("json_schema", raw) }
 func takeGuidedRegex(d *decoding, raw []byte) error {
-	return d.textGuide("guided_regex", infer.GuideRegex, raw)
+	return d.TextGuide("guided_regex", infer.GuideRegex, raw)
 }
-func takeRegex(d *decoding, raw []byte) error { return d.textGuide("regex", infer.GuideRegex, raw) }
+func takeRegex(d *decoding, raw []byte) error { return d.TextGuide("regex", infer.GuideRegex, raw) }
 func takeGuidedGrammar(d *decoding, raw []byte) error {
-	return d.textGuide("guided_grammar", infer.GuideGrammar, raw)
+	return d.TextGuide("guided_grammar", infer.GuideGrammar, raw)
 }
-func takeEBNF(d *decoding, raw []byte) error { return d.textGuide("ebnf", infer.GuideGrammar, raw) }
+func takeEBNF(d *decoding, raw []byte) error { return d.TextGuide("ebnf", infer.GuideGrammar, raw) }
 func takeGuidedChoice(d *decoding, raw []byte) error {
 	return d.choices("guided_choice", raw)
 }
@@ -163,7 +142,7 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 		}
 		switch name {
 		case "json":
-			return d.schema(path, value)
+			return d.SchemaValue(path, value)
 		case "json_object":
 			on, err := api.BoolOf(path, value)
 			if err != nil || !on {
@@ -171,15 +150,15 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 			}
 			return d.Schema(path, api.AnyObject)
 		case "regex":
-			return d.textGuide(path, infer.GuideRegex, value)
+			return d.TextGuide(path, infer.GuideRegex, value)
 		case "grammar":
-			return d.textGuide(path, infer.GuideGrammar, value)
+			return d.TextGuide(path, infer.GuideGrammar, value)
 		case "choice":
 			return d.choices(path, value)
 		case "structural_tag":
 			text := string(value)
 			if api.KindOf(value) == '"' {
-				return d.textGuide(path, infer.GuideStructuralTag, value)
+				return d.TextGuide(path, infer.GuideStructuralTag, value)
 			}
 			return d.Guided(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})
 		}

@@ -59,7 +59,6 @@ func (in *Inspector) Events(region []byte) (good int, err error) { return in.wal
 const (
 	flawAfterEnd infer.Flaw = "after_end" // an event after the one that ends the stream
 	flawSequence infer.Flaw = "sequence"  // an event is missing, or comes twice
-	flawUsage    infer.Flaw = "usage"     // counts that do not add up
 )
 
 // Next implements api.EventJudge.
@@ -180,60 +179,18 @@ func (in *Inspector) Object(data []byte, _ api.Notes) error {
 	return nil
 }
 
+var usageNames = api.UsageNames{Prompt: "input_tokens", Completion: "output_tokens", PromptDetails: "input_tokens_details"}
+
 // takeUsage judges the usage of an answer's object and keeps it.
 func (in *Inspector) takeUsage(response []byte) error {
-	var raw []byte
-	err := api.EachMember(response, func(name string, value []byte) error {
-		if name == "usage" {
-			raw = value
-		}
-		return nil
-	})
-	switch {
-	case err != nil || raw == nil || api.KindOf(raw) == 'n':
-		return err
-	case api.KindOf(raw) != '{':
-		return api.Flawf(flawUsage, "has %s for usage", api.Found(raw))
-	}
-	const absent = -1
-	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
-	err = api.EachMember(raw, func(name string, value []byte) error {
-		var to *int
-		switch name {
-		case "input_tokens":
-			to = &u.PromptTokens
-		case "output_tokens":
-			to = &u.CompletionTokens
-		case "total_tokens":
-			to = &total
-		case "input_tokens_details":
-			if api.KindOf(value) != '{' {
-				return nil
-			}
-			return api.EachMember(value, func(name string, value []byte) error {
-				if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
-					u.CachedTokens = int(n)
-				}
-				return nil
-			})
-		}
-		if to == nil || api.KindOf(value) == 'n' {
+	return api.EachMember(response, func(name string, value []byte) error {
+		if name != "usage" {
 			return nil
 		}
-		n, err := strconv.ParseUint(string(value), 10, 62)
-		if err != nil {
-			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
+		u, stated, err := api.UsageOf(value, &usageNames)
+		if stated {
+			in.usage, in.hasUsage = u, true
 		}
-		*to = int(n)
-		return nil
-	})
-	if err != nil {
 		return err
-	}
-	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
-		return api.Flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
-	}
-	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
-	in.usage, in.hasUsage = u, true
-	return nil
+	})
 }

@@ -82,8 +82,8 @@ func TestInspector(t *testing.T) {
 		{name: "no type", good: event(created), rest: event(`{"x":1}`), flaw: api.FlawShape},
 		{name: "a type that is none", good: event(created), rest: event(`{"type":1}`), flaw: api.FlawShape},
 		{name: "an end without the answer", rest: event(`{"type":"response.completed"}`), flaw: api.FlawShape},
-		{name: "usage that does not add up", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":3}}}`), flaw: flawUsage},
-		{name: "usage that is none", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":-1}}}`), flaw: flawUsage},
+		{name: "usage that does not add up", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":3}}}`), flaw: api.FlawUsage},
+		{name: "usage that is none", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":-1}}}`), flaw: api.FlawUsage},
 	} {
 		for _, size := range []int{1, 7, 1 << 20} {
 			passed, in, fault := judged(test.good+test.rest, size)

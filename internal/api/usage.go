@@ -1,0 +1,76 @@
+package api
+
+import (
+	"strconv"
+
+	"weir/internal/infer"
+)
+
+// UsageNames are a dialect's names of the counts in a usage. The tokens of the prompt
+// that were cached are cached_tokens in PromptDetails.
+type UsageNames struct {
+	Prompt, Completion, PromptDetails string
+}
+
+// UsageOf reads a usage as an engine states it, for a judge. What must hold: it is
+// an object, its counts are non-negative integers, and its total_tokens is their sum.
+// What it does not state is 0, CachedTokens -1; null is no usage.
+func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err error) {
+	switch KindOf(raw) {
+	case 'n':
+		return u, false, nil
+	case '{':
+	default:
+		return u, false, Flawf(FlawUsage, "has %s for usage", Found(raw))
+	}
+	const absent = -1
+	total := absent
+	u = infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}
+	err = EachMember(raw, func(name string, value []byte) error {
+		switch name {
+		case names.Prompt:
+			return CountOf(name, value, &u.PromptTokens)
+		case names.Completion:
+			return CountOf(name, value, &u.CompletionTokens)
+		case "total_tokens":
+			return CountOf(name, value, &total)
+		case names.PromptDetails:
+			return cachedOf(value, &u.CachedTokens)
+		}
+		return nil
+	})
+	if err != nil {
+		return u, false, err
+	}
+	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
+		return u, false, Flawf(FlawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
+	}
+	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
+	return u, true, nil
+}
+
+// CountOf reads a count of a usage, and leaves it as it is where the engine says null.
+func CountOf(name string, raw []byte, count *int) error {
+	if KindOf(raw) == 'n' {
+		return nil
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 62)
+	if err != nil {
+		return Flawf(FlawUsage, "has a usage whose %s is no count", name)
+	}
+	*count = int(n)
+	return nil
+}
+
+// cachedOf reads the one detail that is used; engines write it in many ways.
+func cachedOf(details []byte, cached *int) error {
+	if KindOf(details) != '{' {
+		return nil
+	}
+	return EachMember(details, func(name string, value []byte) error {
+		if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
+			*cached = int(n)
+		}
+		return nil
+	})
+}
