@@ -160,19 +160,15 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	return report, nil
 }
 
-// cores gives the pollers and the schedule, which wait in the kernel, places of
-// their own in Go's scheduler: it counts who waits there as running, and until it
-// has found out would leave what they woke up without a core.
+// cores gives the schedule, which waits in the kernel, a place of its own in Go's
+// scheduler: it counts who waits there as running, and until it has found out would
+// leave what that woke up without a core.
 func (r *runner) cores() (restore func()) {
-	extra := r.client.poller.waiters()
-	if r.plan.Concurrency == 0 {
-		extra++
-	}
-	before := runtime.GOMAXPROCS(0)
-	if extra == 0 {
+	if r.plan.Concurrency > 0 {
 		return func() {}
 	}
-	runtime.GOMAXPROCS(before + extra)
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(before + 1)
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
