@@ -128,6 +128,9 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 		if err == nil {
 			g.plan, err = b.plan(ctx)
 		}
+		if err == nil {
+			err = f.warm(ctx, g.plan, e.Engines(cell))
+		}
 		if err != nil {
 			f.stop()
 			return nil, err

@@ -247,17 +247,16 @@ func (r *runner) open(ctx context.Context) error {
 	defer preciseSleep()()
 	var spare sync.Pool
 	defer r.wg.Wait()
-	start := trace.Now()
-	if !r.plan.StartAt.IsZero() {
-		start = trace.Stamp(r.plan.StartAt)
-	}
-	r.account.r.Origin = start
+	var start int64
 	for {
 		x, ok := spare.Get().(*exchange)
 		if !ok {
 			x = newExchange(&r.plan, r.client, r.plan.Verify)
 		}
 		when, ok := r.prepare(x, at)
+		if start == 0 {
+			start = r.begins()
+		}
 		if !ok || r.plan.Duration > 0 && when >= r.plan.Duration {
 			return nil
 		}
@@ -271,6 +270,17 @@ func (r *runner) open(ctx context.Context) error {
 			spare.Put(x)
 		})
 	}
+}
+
+// begins decides when the schedule does. Its first request is rendered by then,
+// so that the rendering, the first and slowest of all, is not that request's slip.
+func (r *runner) begins() int64 {
+	start := trace.Now() + 2*timerSlack
+	if !r.plan.StartAt.IsZero() {
+		start = trace.Stamp(r.plan.StartAt)
+	}
+	r.account.r.Origin = start
+	return start
 }
 
 // one carries out a request that has been rendered.

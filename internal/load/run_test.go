@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"weir/internal/content"
+	"weir/internal/trace"
 	"weir/internal/workload"
 )
 
@@ -447,5 +448,35 @@ func TestWorkload(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: w, Rate: 3}); err == nil {
 		t.Error("a workload and a rate were taken")
+	}
+}
+
+// asked keeps when a source was asked first.
+type asked struct {
+	workload.Source
+	done int64
+}
+
+func (a *asked) Next(r *workload.Request) error {
+	err := a.Source.Next(r)
+	if a.done == 0 {
+		a.done = trace.Now()
+	}
+	return err
+}
+
+// The schedule begins when its first request is there to be sent: how long that
+// took is no lateness of the request.
+func TestScheduleBeginsWithARequest(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	w, err := workload.NewSynthetic("rate=50,input=10,output=2,requests=3", workload.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &asked{Source: w.Source}
+	w.Source = source
+	r, err := Run(t.Context(), Plan{URL: e.start(t), Model: "m", Workload: w, Verify: e.vocab})
+	if err != nil || r.Complete != 3 || r.Origin <= source.done {
+		t.Errorf("began %v before the first request was drawn: %+v, %v", time.Duration(source.done-r.Origin), r, err)
 	}
 }
