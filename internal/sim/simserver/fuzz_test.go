@@ -75,7 +75,7 @@ func FuzzGenerate(f *testing.F) {
 		err := decode(body, &req)
 		var items []item
 		if err == nil {
-			items, _, err = e.items(&req)
+			items, _, err = e.items(t.Context(), "", &req)
 		}
 		if err != nil {
 			if code := infer.AsError(err).Code; code != infer.CodeInvalid && code != infer.CodeContext {

@@ -83,8 +83,8 @@ func (f *sglangFace) modelInfo(w http.ResponseWriter, _ *http.Request) {
 		"is_generation":             true,
 		"preferred_sampling_params": nil,
 		"weight_version":            f.e.opts.SGLang.WeightVersion,
-		"has_image_understanding":   false,
-		"has_audio_understanding":   false,
+		"has_image_understanding":   f.e.mediaCarries()&infer.CarriesImage != 0,
+		"has_audio_understanding":   f.e.mediaCarries()&infer.CarriesAudio != 0,
 		"model_type":                "weir_sim",
 		"architectures":             []string{"WeirSimForCausalLM"},
 	})
