@@ -84,12 +84,29 @@ func FromData(typeField, field string, kind infer.MediaKind, mediaType string, d
 		return infer.Media{}, err
 	}
 	mediaType = canonical(mediaType)
-	var head [sniffed]byte
-	n, _ := base64.StdEncoding.Decode(head[:], data[:min(len(data), base64.StdEncoding.EncodedLen(sniffed))])
-	if found := sniff(head[:n]); found != "" && found != mediaType && known(mediaType) {
+	if found := sniff(firstBytes(data)); found != "" && found != mediaType && known(mediaType) {
 		return infer.Media{}, infer.Invalid(typeField, "%s says %s, and the data is %s; say %s", typeField, mediaType, found, found)
 	}
 	return infer.Media{Kind: kind, Type: mediaType, Data: data}, nil
+}
+
+// FromBase64 reads data of which nobody says what it is: its first bytes must.
+func FromBase64(field string, kind infer.MediaKind, data []byte) (infer.Media, error) {
+	if err := checkBase64(field, data); err != nil {
+		return infer.Media{}, err
+	}
+	mediaType := sniff(firstBytes(data))
+	if mediaType == "" {
+		return infer.Media{}, infer.Invalid(field, "%s is base64 of no type that its first bytes tell; send it as data:%s;base64,DATA", field, example(kind))
+	}
+	return FromData(field, field, kind, mediaType, data)
+}
+
+// firstBytes decodes the beginning of data.
+func firstBytes(data []byte) []byte {
+	head := make([]byte, base64.StdEncoding.DecodedLen(base64.StdEncoding.EncodedLen(sniffed)))
+	n, _ := base64.StdEncoding.Decode(head, data[:min(len(data), base64.StdEncoding.EncodedLen(sniffed))])
+	return head[:n]
 }
 
 // audioFormats are the formats of audio that APIs name in a word: OpenAI's two, and

@@ -47,9 +47,9 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%q: an empty stop string", body)
 			}
 		}
-		_, err = e.prompts(textDialect, &req)
+		_, err = e.textPrompts("prompt", req.Prompt)
 		forCaller(err)
-		_, err = e.prompts(chatDialect, &req)
+		_, err = e.chatPrompt(t.Context(), "", &req)
 		forCaller(err)
 	})
 }

@@ -268,7 +268,7 @@ func (f *sglangFace) tokenize(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case given(req.Messages):
-		prompts, err = f.e.chatPrompt(&completionRequest{Messages: req.Messages})
+		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages})
 	default:
 		prompts, err = f.e.textPrompts("prompt", req.Prompt)
 	}
