@@ -16,12 +16,12 @@ var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 // image reads an image block into a content.
 func (c *conversation) image(b *block, into *api.Content) error {
 	what := fmt.Sprintf("%s.type \"image\"", b.path)
-	switch {
-	case c.d.endpoint == CountTokens:
+	if c.d.endpoint == CountTokens {
 		return &infer.Error{Code: infer.CodeUnsupported, Param: b.path + ".type",
 			Message: fmt.Sprintf("%s is not supported by %s: how many tokens an image has is known to the engine alone, which says it in an answer's usage", what, c.d.endpoint)}
-	case c.d.carries&infer.CarriesImage == 0:
-		return api.UnsupportedPart(b.path+".type", what, c.d.carrier(), infer.MediaImage)
+	}
+	if err := c.d.TakesMedia(b.path+".type", what, infer.MediaImage); err != nil {
+		return err
 	}
 	var source []byte
 	err := b.fields(func(field string, value []byte) bool {
@@ -57,7 +57,7 @@ func (d *decoding) imageSource(path string, raw []byte) (m infer.Media, err erro
 			given[name] = value
 			return nil
 		}
-		return api.Unsupported(path+"."+api.Clip(name, 64), d.carrier(), nil)
+		return d.Unsupported(path+"."+api.Clip(name, 64))
 	})
 	if err != nil {
 		return m, err

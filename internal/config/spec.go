@@ -8,9 +8,10 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"weir/internal/spell"
 )
 
 // Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME]; without a kind it is
@@ -229,36 +230,9 @@ func Unique(engines []Engine) {
 // suggest names the known word nearest to a mistyped one, as a phrase to put
 // behind it, or nothing when none is near.
 func suggest(word string, known []string) string {
-	best, distance := "", len(word)/2+1
-	for _, k := range known {
-		if d := editDistance(word, k); d < distance {
-			best, distance = k, d
-		}
-	}
+	best := spell.Nearest(word, known, len(word)/2)
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := previous
-			if a[i] != b[j] {
-				d = 1 + min(previous, row[j], row[j+1])
-			}
-			previous, row[j+1] = row[j+1], d
-		}
-	}
-	return row[len(b)]
-}
-
-// known reports whether a key is among the known ones.
-func isKnown(key string, keys []string) bool { return slices.Contains(keys, key) }

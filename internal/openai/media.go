@@ -23,12 +23,13 @@ func (w *messageWalk) mediaPart(i int, part string, raw []byte) error {
 	switch {
 	case w.d.endpoint.tokenizes():
 		return &infer.Error{Code: infer.CodeUnsupported, Param: at("type"),
-			Message: fmt.Sprintf("%s is not supported by %s; only parts of type \"text\" are, as the tokens of others are known to engines alone", what, w.d.carrier())}
+			Message: fmt.Sprintf("%s is not supported by %s; only parts of type \"text\" are, as the tokens of others are known to engines alone", what, w.d.Carrier())}
 	case !ok:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: at("type"),
-			Message: fmt.Sprintf("%s is not supported by %s; text, image_url, input_audio, audio_url and video_url are, where the engines take them. An engine of kind openai, which is relayed, gets every part as it is", what, w.d.carrier())}
-	case w.d.carries&kind.Carries() == 0:
-		return api.UnsupportedPart(at("type"), what, w.d.carrier(), kind)
+			Message: fmt.Sprintf("%s is not supported by %s; text, image_url, input_audio, audio_url and video_url are, where the engines take them. An engine of kind openai, which is relayed, gets every part as it is", what, w.d.Carrier())}
+	}
+	if err := w.d.TakesMedia(at("type"), what, kind); err != nil {
+		return err
 	}
 	var payload []byte
 	err := api.EachMember(raw, func(name string, value []byte) error {
@@ -38,7 +39,7 @@ func (w *messageWalk) mediaPart(i int, part string, raw []byte) error {
 		case "type":
 		default:
 			if api.KindOf(value) != 'n' {
-				return w.d.unsupported(at(api.Clip(name, 64)), nil)
+				return w.d.Unsupported(at(api.Clip(name, 64)))
 			}
 		}
 		return nil
@@ -84,7 +85,7 @@ func (d *decoding) mediaOf(path, part string, kind infer.MediaKind, raw []byte) 
 		case name == "detail" && kind == infer.MediaImage:
 			err = api.WrongType(path+".detail", "a string", value)
 		default:
-			err = d.unsupported(path+"."+api.Clip(name, 64), nil)
+			err = d.Unsupported(path+"."+api.Clip(name, 64))
 		}
 		return err
 	})
@@ -116,7 +117,7 @@ func (d *decoding) inputAudio(path string, raw []byte) (m infer.Media, err error
 			format = value
 		default:
 			if api.KindOf(value) != 'n' {
-				return d.unsupported(path+"."+api.Clip(name, 64), nil)
+				return d.Unsupported(path+"."+api.Clip(name, 64))
 			}
 		}
 		return nil

@@ -132,7 +132,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	}
 	f := &fields[at.Index]
 	treatment := f.Treatment
-	if f.Needs&^d.carries != 0 {
+	if f.Needs&^d.Carries != 0 {
 		treatment = api.Refused
 	}
 	switch {
@@ -143,7 +143,7 @@ func (d *decoding) field(name string, raw []byte) error {
 			return d.unsupported(name, f.Defaults...)
 		}
 		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
-			Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", name, d.kind, f.Note)}
+			Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", name, d.Kind, f.Note)}
 	}
 	return nil
 }
@@ -151,10 +151,8 @@ func (d *decoding) field(name string, raw []byte) error {
 // unsupported refuses a field, or a part of one, that the engine kind cannot
 // carry.
 func (d *decoding) unsupported(path string, defaults ...string) error {
-	return api.Unsupported(path, d.carrier(), defaults)
+	return d.Unsupported(path, defaults...)
 }
-
-func (d *decoding) carrier() string { return fmt.Sprintf("engine kind %q", d.kind) }
 
 // elsewhere are fields of the chat API, each with what has its place here.
 var elsewhere = map[string]string{
@@ -172,5 +170,5 @@ func (d *decoding) unknown(name string) error {
 		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
 			Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Path, here)}
 	}
-	return api.UnknownField(name, d.carrier(), names)
+	return api.UnknownField(name, d.Carrier(), names)
 }

@@ -32,7 +32,7 @@ func (in *input) rich(path string, raw []byte) (*api.Content, error) {
 			return in.media(at, kind, infer.MediaAudio, item, &c)
 		case "input_file":
 			return &infer.Error{Code: infer.CodeUnsupported, Param: at + ".type",
-				Message: fmt.Sprintf("%s.type \"input_file\" is not supported by engine kind %q, which has nobody to read documents; send their text as input_text, or pages as input_image", at, in.d.kind)}
+				Message: fmt.Sprintf("%s.type \"input_file\" is not supported by engine kind %q, which has nobody to read documents; send their text as input_text, or pages as input_image", at, in.d.Kind)}
 		}
 		text, err := in.textPart(at, item)
 		if err == nil {
@@ -55,8 +55,8 @@ func (in *input) user(c *api.Content) {
 
 // media reads a part that is not text.
 func (in *input) media(path, part string, kind infer.MediaKind, raw []byte, into *api.Content) error {
-	if in.d.carries&kind.Carries() == 0 {
-		return api.UnsupportedPart(path+".type", fmt.Sprintf("%s.type %q", path, part), fmt.Sprintf("engine kind %q", in.d.kind), kind)
+	if err := in.d.TakesMedia(path+".type", fmt.Sprintf("%s.type %q", path, part), kind); err != nil {
+		return err
 	}
 	var m infer.Media
 	given := false
@@ -81,7 +81,7 @@ func (in *input) media(path, part string, kind infer.MediaKind, raw []byte, into
 			return &infer.Error{Code: infer.CodeUnsupported, Param: at,
 				Message: fmt.Sprintf("%s is not supported: weir keeps no files; send the image itself, or its URL, in image_url", at)}
 		default:
-			return in.d.unsupported(at)
+			return in.d.Unsupported(at)
 		}
 		return err
 	})
@@ -114,7 +114,7 @@ func (in *input) audio(path string, raw []byte) (m infer.Media, err error) {
 				err = api.WrongType(at, "a string", value)
 			}
 		default:
-			err = in.d.unsupported(at)
+			err = in.d.Unsupported(at)
 		}
 		return err
 	})

@@ -13,33 +13,26 @@ const maxMetadata = 16
 
 // decoding is a request under way.
 type decoding struct {
-	api.Request
-	kind    string // of engine, for refusals
-	carries infer.Carries
+	api.Decoding
 
 	input         input
 	instructions  []byte // a raw string
 	streamOptions bool
-	noTools       bool // tool_choice is none
 	tools         []tool
 	allowed       []string // of tool_choice; nil: all
 	echo          echo
 	showSummary   bool
 }
 
+var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"}
+
 // Request implements api.Endpoint.
-func (Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
+func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{kind: kind, carries: carries, Request: api.Request{
-		Model:               h.Model,
-		Stream:              h.Stream,
-		AddGenerationPrompt: true,
-		CountReasoning:      true,
-		CallPrefix:          "call_",
-		Fields:              api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"},
-	}}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d.AddGenerationPrompt, d.CountReasoning, d.CallPrefix = true, true, "call_"
 	d.input.d = d
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
@@ -148,7 +141,7 @@ func takeInclude(d *decoding, raw []byte) error {
 			return err
 		}
 		return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out", path, api.Clip(word, 64), d.kind)}
+			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out", path, api.Clip(word, 64), d.Kind)}
 	})
 }
 
@@ -246,7 +239,7 @@ func (d *decoding) format(path string, raw []byte) error {
 	case "text":
 		return nil
 	case "json_object":
-		return d.guide(path, api.AnyObject)
+		return d.Schema(path, api.AnyObject)
 	case "json_schema":
 		switch {
 		case schema == nil:
@@ -254,20 +247,11 @@ func (d *decoding) format(path string, raw []byte) error {
 		case api.KindOf(schema) != '{':
 			return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 		}
-		return d.guide(path, string(schema))
+		return d.Schema(path, string(schema))
 	case "":
 		return infer.Invalid(path+".type", "%s.type is required: send text, json_object or json_schema", path)
 	}
 	return infer.Invalid(path+".type", "%s.type is %q; it must be text, json_object or json_schema", path, api.Clip(kind, 32))
-}
-
-// guide takes the schema that the output must match, which may be said in one
-// place only.
-func (d *decoding) guide(path, schema string) error {
-	if d.carries&infer.CarriesJSONSchema == 0 {
-		return d.unsupported(path)
-	}
-	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 // object walks an object whose names are unique.

@@ -109,7 +109,7 @@ func (s *session) run() (lost []string, end *fenced.End) {
 	// No new request comes in, the router looks elsewhere, and only then do those
 	// that end here look for another engine.
 	s.use.Store(ended)
-	s.e.note(fmt.Errorf("engine %d: %w", s.rank, end))
+	s.e.host.Note(fmt.Errorf("engine %d: %w", s.rank, end))
 	writer.Wait()
 	return s.close(end), end
 }
@@ -197,7 +197,7 @@ func (s *session) take(received int64) {
 	s.disp.answered(f, received)
 	if s.use.CompareAndSwap(opening, serving) {
 		s.e.meters.Sessions.Add(1)
-		s.e.signal()
+		s.e.host.Signal()
 	}
 }
 
