@@ -57,7 +57,7 @@ func (d *decoding) imageSource(path string, raw []byte) (m infer.Media, err erro
 			given[name] = value
 			return nil
 		}
-		return d.Unsupported(path+"."+api.Clip(name, 64))
+		return d.Unsupported(path + "." + api.Clip(name, 64))
 	})
 	if err != nil {
 		return m, err

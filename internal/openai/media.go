@@ -85,7 +85,7 @@ func (d *decoding) mediaOf(path, part string, kind infer.MediaKind, raw []byte) 
 		case name == "detail" && kind == infer.MediaImage:
 			err = api.WrongType(path+".detail", "a string", value)
 		default:
-			err = d.Unsupported(path+"."+api.Clip(name, 64))
+			err = d.Unsupported(path + "." + api.Clip(name, 64))
 		}
 		return err
 	})
@@ -117,7 +117,7 @@ func (d *decoding) inputAudio(path string, raw []byte) (m infer.Media, err error
 			format = value
 		default:
 			if api.KindOf(value) != 'n' {
-				return d.Unsupported(path+"."+api.Clip(name, 64))
+				return d.Unsupported(path + "." + api.Clip(name, 64))
 			}
 		}
 		return nil
