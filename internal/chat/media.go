@@ -31,9 +31,7 @@ func (t *Template) checkMedia(ctx context.Context, in *Input, prompt []byte) err
 			if err != nil {
 				return err
 			}
-			if !group.remove(vars["messages"].(*jinja.List), replace) {
-				continue
-			}
+			group.remove(vars["messages"].(*jinja.List), replace)
 			without, err := t.render(ctx, nil, in, vars)
 			var e *infer.Error
 			switch {
@@ -85,9 +83,8 @@ func eachPart(m *jinja.Dict, visit func(*jinja.Dict)) {
 	}
 }
 
-// remove takes the parts out of the messages, or replaces them by empty texts. It
-// is false where nothing would be left of a message.
-func (g mediaParts) remove(messages *jinja.List, replace bool) bool {
+// remove takes the parts out of the messages, or replaces them by empty texts.
+func (g mediaParts) remove(messages *jinja.List, replace bool) {
 	for _, it := range messages.Items {
 		m := it.(*jinja.Dict)
 		v, _ := m.Get("content")
@@ -108,12 +105,10 @@ func (g mediaParts) remove(messages *jinja.List, replace bool) bool {
 				rest = append(rest, empty)
 			}
 		}
-		if len(rest) == 0 {
-			return false
+		if m.Set("content", &jinja.List{Items: rest}); len(rest) == 0 {
+			m.Set("content", jinja.Str(""))
 		}
-		m.Set("content", &jinja.List{Items: rest})
 	}
-	return true
 }
 
 func (g mediaParts) holds(part *jinja.Dict) bool {
