@@ -34,10 +34,11 @@ const directions = `
 	# pure stages
 	internal/api: internal/infer internal/spell internal/sse
 	internal/api/apitest: internal/api
-	internal/anthropic: internal/api internal/infer
-	internal/openai: internal/api internal/infer
-	internal/generate: internal/api internal/infer
-	internal/responses: internal/api internal/infer internal/openai internal/sse
+	internal/media: internal/infer
+	internal/anthropic: internal/api internal/infer internal/media
+	internal/openai: internal/api internal/infer internal/media
+	internal/generate: internal/api internal/infer internal/media
+	internal/responses: internal/api internal/infer internal/media internal/openai internal/sse
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
@@ -51,7 +52,7 @@ const directions = `
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
 	internal/engine/plane/planepb:
 	internal/engine/remote:
-	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/engine/remote internal/infer internal/sock internal/trace
+	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
 	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
@@ -76,7 +77,7 @@ const directions = `
 	# beyond the wire
 	internal/sim: internal/content internal/infer
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
-	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
+	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/trace
 	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:

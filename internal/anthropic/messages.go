@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"bytes"
 	"fmt"
 
 	"weir/internal/api"
@@ -60,11 +59,12 @@ type conversation struct {
 	d   *decoding
 	out []byte
 
-	text, reasoning []byte
-	texts, thoughts int // blocks of each
-	toolCalls       []byte
-	calls           int
-	results         int // written for the message under way
+	body, result api.Content // of the message, and of the tool's result at hand
+	reasoning    []byte
+	thoughts     int // blocks of it
+	toolCalls    []byte
+	calls        int
+	results      int // written for the message under way
 }
 
 // message reads one message and gives its role.
@@ -103,11 +103,12 @@ func (c *conversation) message(path string, raw []byte) (role string, err error)
 
 // content reads a message's content: its text, or its blocks.
 func (c *conversation) content(path, role string, raw []byte) error {
-	c.text, c.reasoning, c.toolCalls = c.text[:0], c.reasoning[:0], c.toolCalls[:0]
-	c.texts, c.thoughts, c.calls, c.results = 0, 0, 0, 0
+	c.body.Reset()
+	c.reasoning, c.toolCalls = c.reasoning[:0], c.toolCalls[:0]
+	c.thoughts, c.calls, c.results = 0, 0, 0
 	switch api.KindOf(raw) {
 	case '"':
-		c.addText(raw)
+		c.body.AddText(raw[1 : len(raw)-1])
 		return nil
 	case '[':
 		blocks := 0
@@ -123,24 +124,13 @@ func (c *conversation) content(path, role string, raw []byte) error {
 	return api.WrongType(path, "a string or an array of blocks", raw)
 }
 
-// addText adds a JSON string. The texts of several blocks are set apart by a
-// line end.
-func (c *conversation) addText(raw []byte) {
-	if c.texts > 0 {
-		c.text = append(c.text, `\n`...)
-	}
-	c.text = append(c.text, raw[1:len(raw)-1]...)
-	c.texts++
-}
-
 // end writes the message, or what is left of it behind the tools' results.
 func (c *conversation) end(role string) {
-	if c.texts == 0 && c.results > 0 {
+	if c.body.Empty() && c.results > 0 {
 		return
 	}
 	c.comma()
-	c.out = append(append(append(c.out, `{"role":"`...), role...), `","content":`...)
-	c.out = append(append(append(c.out, '"'), c.text...), '"')
+	c.out = c.body.Append(append(append(append(c.out, `{"role":"`...), role...), `","content":`...))
 	if c.thoughts > 0 {
 		c.out = append(append(append(c.out, `,"reasoning_content":"`...), c.reasoning...), '"')
 	}
@@ -161,34 +151,26 @@ func (c *conversation) block(path, role string, raw []byte) error {
 	if api.KindOf(raw) != '{' {
 		return api.WrongType(path, "an object", raw)
 	}
-	var kind string
-	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		if name == "type" {
-			kind, err = api.StringOf(path+".type", value)
-		}
-		return err
-	})
+	b := block{d: c.d, path: path, raw: raw}
+	kind, err := b.kind()
 	if err != nil {
 		return err
 	}
-	b := block{d: c.d, path: path, raw: raw}
 	only := ""
 	switch kind {
 	case "text":
 		text, err := b.text()
 		if err == nil {
-			c.addText(text)
+			c.body.AddText(text[1 : len(text)-1])
 		}
 		return err
 	case "tool_use", "thinking", "redacted_thinking":
 		only = "assistant"
-	case "tool_result":
+	case "tool_result", "image":
 		only = "user"
-	case "":
-		return infer.Invalid(path+".type", "%s.type is required", path)
 	default:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by %s; text, tool_use, tool_result, thinking and redacted_thinking are", path, api.Clip(kind, 32), c.d.carrier())}
+			Message: fmt.Sprintf("%s.type %q is not supported by %s; text, image, tool_use, tool_result, thinking and redacted_thinking are", path, api.Clip(kind, 32), c.d.carrier())}
 	}
 	if role != only {
 		return infer.Invalid(path+".type", "%s.type is %q, which belongs in a message of role %s", path, kind, only)
@@ -198,6 +180,8 @@ func (c *conversation) block(path, role string, raw []byte) error {
 		return c.toolUse(&b)
 	case "tool_result":
 		return c.toolResult(&b)
+	case "image":
+		return c.image(&b, &c.body)
 	case "thinking":
 		thinking, err := b.thinking()
 		if err != nil {
@@ -251,7 +235,7 @@ func (c *conversation) toolUse(b *block) error {
 	return nil
 }
 
-// toolResult writes a tool's message. Text before it in the same message keeps
+// toolResult writes a tool's message. What is before it in the same message keeps
 // its place.
 func (c *conversation) toolResult(b *block) error {
 	var id, content []byte
@@ -281,50 +265,72 @@ func (c *conversation) toolResult(b *block) error {
 	if err != nil {
 		return err
 	}
-	if c.texts > 0 {
+	if !c.body.Empty() {
 		c.end("user")
-		c.text, c.texts = c.text[:0], 0
+		c.body.Reset()
 	}
 	c.results++
-	c.comma()
-	c.out = append(append(c.out, `{"role":"tool","tool_call_id":`...), id...)
-	c.out = append(c.out, `,"content":"`...)
+	c.result.Reset()
+	prefix := ""
 	if failed {
-		c.out = append(c.out, "Error: "...)
+		prefix = "Error: "
 	}
-	if err := c.resultContent(b.path+".content", content); err != nil {
+	if err := c.resultContent(b.path+".content", prefix, content); err != nil {
 		return err
 	}
-	c.out = append(c.out, `"}`...)
+	c.comma()
+	c.out = append(append(c.out, `{"role":"tool","tool_call_id":`...), id...)
+	c.out = append(c.result.Append(append(c.out, `,"content":`...)), '}')
 	return nil
 }
 
-// resultContent writes the content of a tool's result, which may be nothing.
-func (c *conversation) resultContent(path string, raw []byte) error {
+// resultContent reads the content of a tool's result, which may be nothing. The
+// prefix is in one text with what comes first.
+func (c *conversation) resultContent(path string, prefix string, raw []byte) error {
+	text := func(inside []byte) {
+		c.result.AddText(append([]byte(prefix), inside...))
+		prefix = ""
+	}
 	switch {
 	case raw == nil || api.KindOf(raw) == 'n':
+		text(nil)
 		return nil
 	case api.KindOf(raw) == '"':
-		c.out = append(c.out, raw[1:len(raw)-1]...)
+		text(raw[1 : len(raw)-1])
 		return nil
 	case api.KindOf(raw) != '[':
 		return api.WrongType(path, "a string or an array of blocks", raw)
 	}
-	return api.EachItem(raw, func(i int, item []byte) error {
+	err := api.EachItem(raw, func(i int, item []byte) error {
 		b := block{d: c.d, path: fmt.Sprintf("%s[%d]", path, i), raw: item}
 		if api.KindOf(item) != '{' {
 			return api.WrongType(b.path, "an object", item)
 		}
-		text, err := b.onlyText()
+		kind, err := b.kind()
 		if err != nil {
 			return err
 		}
-		if i > 0 {
-			c.out = append(c.out, `\n`...)
+		switch kind {
+		case "text":
+			inside, err := b.text()
+			if err != nil {
+				return err
+			}
+			text(inside[1 : len(inside)-1])
+			return nil
+		case "image":
+			if prefix != "" {
+				text(nil)
+			}
+			return c.image(&b, &c.result)
 		}
-		c.out = append(c.out, text[1:len(text)-1]...)
-		return nil
+		return &infer.Error{Code: infer.CodeUnsupported, Param: b.path + ".type",
+			Message: fmt.Sprintf("%s.type %q is not supported by %s; of a tool's result only blocks of type \"text\" and \"image\" are", b.path, api.Clip(kind, 32), c.d.carrier())}
 	})
+	if err == nil && prefix != "" {
+		text(nil)
+	}
+	return err
 }
 
 // block is a content block that is being read.
@@ -375,23 +381,16 @@ func (b *block) string(name string) (text []byte, err error) {
 	return text, err
 }
 
-// onlyText is text where nothing but text may stand.
-func (b *block) onlyText() ([]byte, error) {
-	var kind []byte
-	err := api.EachMember(b.raw, func(name string, value []byte) error {
+// kind gives the block's type.
+func (b *block) kind() (kind string, err error) {
+	err = api.EachMember(b.raw, func(name string, value []byte) (err error) {
 		if name == "type" {
-			kind = value
+			kind, err = api.StringOf(b.path+".type", value)
 		}
-		return nil
+		return err
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case kind == nil:
-		return nil, infer.Invalid(b.path+".type", "%s.type is required", b.path)
-	case !bytes.Equal(kind, []byte(`"text"`)):
-		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: b.path + ".type",
-			Message: fmt.Sprintf("%s.type %s is not supported by %s; only blocks of type \"text\" are", b.path, api.Clip(string(kind), 32), b.d.carrier())}
+	if err == nil && kind == "" {
+		err = infer.Invalid(b.path+".type", "%s.type is required", b.path)
 	}
-	return b.text()
+	return kind, err
 }

@@ -183,11 +183,11 @@ func TestRequestRefuses(t *testing.T) {
 		{block(`{"type":"text","text":7}`), "messages[0].content[0].text", "found a number", false},
 		{block(`{"type":"text","text":"a","citations":[{}]}`), "messages[0].content[0].citations", "send []", true},
 		{block(`{"type":"text","text":"a","is_error":true}`), "messages[0].content[0].is_error", "not supported", true},
-		{block(`{"type":"image","source":{}}`), "messages[0].content[0].type", `"image" is not supported`, true},
+		{block(`{"type":"image","source":{}}`), "messages[0].content[0].source.type", "is required: base64 or url", false},
 		{block(`{"type":"document","source":{}}`), "messages[0].content[0].type", `"document"`, true},
 		{block(`{"type":"tool_use","id":"a","name":"f","input":{}}`), "messages[0].content[0].type", "role assistant", false},
 		{block(`{"type":"tool_result","content":"a"}`), "messages[0].content[0].tool_use_id", "is required", false},
-		{block(`{"type":"tool_result","tool_use_id":"a","content":[{"type":"image"}]}`), "messages[0].content[0].content[0].type", `"image" is not supported`, true},
+		{block(`{"type":"tool_result","tool_use_id":"a","content":[{"type":"image"}]}`), "messages[0].content[0].content[0].source", "is required", false},
 		{block(`{"type":"tool_result","tool_use_id":"a","content":{}}`), "messages[0].content[0].content", "found an object", false},
 		{block(`{"type":"tool_result","tool_use_id":"a","is_error":"yes"}`), "messages[0].content[0].is_error", "true or false", false},
 		{said(`{"type":"tool_result","tool_use_id":"a"}`), "messages[1].content[0].type", "role user", false},
@@ -196,7 +196,7 @@ func TestRequestRefuses(t *testing.T) {
 		{said(`{"type":"server_tool_use","id":"a","name":"web_search","input":{}}`), "messages[1].content[0].type", "server_tool_use", true},
 		{messages(`[` + userHi + `,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]}]`), "messages", "send a tool_result", false},
 		{body(`"system":7`), "system", "found a number", false},
-		{body(`"system":[{"type":"image"}]`), "system[0].type", "image", true},
+		{body(`"system":[{"type":"image"}]`), "system[0].type", "belongs in a message of role user", false},
 		{body(`"stream":"yes"`), "stream", "true or false", false},
 		{body(`"stop_sequences":"x"`), "stop_sequences", "array of strings", false},
 		{body(`"stop_sequences":[""]`), "stop_sequences[0]", "is empty", false},
@@ -325,7 +325,7 @@ func FuzzRequest(f *testing.F) {
 			}
 			var list []struct {
 				Role    string
-				Content *string
+				Content any
 			}
 			if err := json.Unmarshal(r.Messages, &list); err != nil || len(list) == 0 {
 				t.Fatalf("%q: messages %q: %v", b, r.Messages, err)

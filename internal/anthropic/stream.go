@@ -66,7 +66,7 @@ func (s *stream) AppendStart(dst []byte, _ int) []byte {
 	dst = append(dst, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
 	dst = appendMessageHead(dst, &s.AnswerOptions)
 	dst = append(dst, `],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	dst = appendUsage(dst, infer.Usage{PromptTokens: len(s.PromptIDs)})
+	dst = appendUsage(dst, infer.Usage{PromptTokens: s.Prompted()})
 	return append(dst, "}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"...)
 }
 

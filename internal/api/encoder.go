@@ -12,6 +12,9 @@ type AnswerOptions struct {
 	Model string
 	// PromptIDs are the prompt's ids, never empty; of several prompts, the first's.
 	PromptIDs []uint32
+	// PromptTokens is the engine's count of the prompt, where that is not the number
+	// of its ids; 0 where it is, or is not known yet.
+	PromptTokens int
 	// PromptOf gives the prompt's ids of a choice; nil where there is one choice.
 	PromptOf func(choice int) []uint32
 	// Vocabulary tells the text of ids.
@@ -22,6 +25,14 @@ type AnswerOptions struct {
 	// Timing tells the request's times when its answer ends; nil when nothing
 	// does.
 	Timing func() Timing
+}
+
+// Prompted is how many tokens the (first) prompt has.
+func (o *AnswerOptions) Prompted() int {
+	if o.PromptTokens > 0 {
+		return o.PromptTokens
+	}
+	return len(o.PromptIDs)
 }
 
 // Vocabulary tells the text of single ids.

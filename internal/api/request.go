@@ -8,8 +8,12 @@ type Request struct {
 	Model string
 
 	// Messages is the JSON array of a chat in OpenAI's shape, checked; nil when
-	// the request is no chat.
+	// the request is no chat. Of each of Media there is a part {"type": KIND}
+	// among its messages, in their order; there is none else that is not text.
 	Messages []byte
+	// Media are the parts of a chat besides text, or what belongs to the
+	// placeholders in Prompt or PromptIDs; then there is one prompt only.
+	Media []infer.Media
 	// ChatTemplateKwargs is a JSON object, or nil.
 	ChatTemplateKwargs []byte
 	// Effort says how much the model is to reason: none, minimal, low, medium,

@@ -61,6 +61,10 @@ type Input struct {
 	// are JSON objects in a string, as the OpenAI API has them, as
 	// dictionaries. Most templates expect that; engines' own front ends do it.
 	DecodeArguments bool
+	// Media says that among the parts of messages are such as stand for an image,
+	// audio or video: {"type": KIND} and nothing else. Then rendering fails where
+	// the template does not look at them.
+	Media bool
 	// SpecialTokens are the tokenizer's special tokens by variable name
 	// (bos_token, eos_token, pad_token, ...); an empty one is not set.
 	SpecialTokens map[string]string
@@ -79,6 +83,20 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 	if err != nil {
 		return dst, err
 	}
+	out, err := t.render(ctx, dst, in, vars)
+	if err != nil {
+		return dst, err
+	}
+	if in.Media {
+		if err := t.checkMedia(ctx, in, out[len(dst):]); err != nil {
+			return dst, err
+		}
+	}
+	return out, nil
+}
+
+// render renders with variables that are its own.
+func (t *Template) render(ctx context.Context, dst []byte, in *Input, vars map[string]jinja.Value) (_ []byte, err error) {
 	var cont *continuation
 	if in.ContinueFinalMessage {
 		if in.AddGenerationPrompt {
@@ -102,7 +120,7 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 		Now: in.Now, Check: check,
 	})
 	if err != nil {
-		return dst, renderError(err)
+		return dst, renderError(err, in.Media)
 	}
 	if cont != nil {
 		n, err := cont.cut(out[base:])
@@ -117,7 +135,7 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 // renderError gives a failed rendering its code. What the conversation holds
 // decides nearly every failure, so it is the caller's to know: a message
 // without content, a role the template refuses, tools it cannot print.
-func renderError(err error) error {
+func renderError(err error, media bool) error {
 	var e *jinja.Error
 	if !errors.As(err, &e) {
 		return infer.AsError(err)
@@ -133,10 +151,11 @@ func renderError(err error) error {
 			Message: "the model's chat template exceeds its bounds on this conversation (" + e.Error() + "); send a shorter one",
 		}
 	}
-	return &infer.Error{
-		Code: infer.CodeInvalid, Param: "messages", Cause: err,
-		Message: "the model's chat template cannot render this conversation: " + e.Error(),
+	message := "the model's chat template cannot render this conversation: " + e.Error()
+	if media {
+		message += "; it may take text only as a message's content, and this one has other parts"
 	}
+	return &infer.Error{Code: infer.CodeInvalid, Param: "messages", Cause: err, Message: message}
 }
 
 // variables decodes the input into the template's variables.

@@ -154,7 +154,7 @@ func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.En
 		}
 		o.Faults = append(o.Faults, fault)
 	}
-	o.Tokenizer = m
+	o.Tokenizer, o.Placeholders = m, m.Placeholders
 	return simserver.New(o)
 }
 

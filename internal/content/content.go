@@ -104,6 +104,9 @@ func (w *Words) Len() int { return len(w.ids) }
 // CheckBits is the number of bits of each word that check the word before it.
 func (w *Words) CheckBits() int { return int(w.checkBits) }
 
+// ID gives the id of the word of that number, which is below Len.
+func (w *Words) ID(n int) uint32 { return w.ids[n] }
+
 // Text gives the text of a word's id, with its leading space, and false for an
 // id that is not a word.
 func (w *Words) Text(id uint32) (string, bool) {

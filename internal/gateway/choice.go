@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"weir/internal/api"
@@ -50,8 +51,12 @@ func (x *exchange) promptOf(index int) prompt {
 	return prompt{x.ids, x.req.MaxTokens}
 }
 
-// longest bounds the ids of any choice.
+// longest bounds the ids of any choice. An engine that ends the answer where its
+// context does, which is known to it alone, bounds them itself.
 func (x *exchange) longest() int {
+	if x.toContext {
+		return math.MaxInt32
+	}
 	n := x.req.MaxTokens
 	for i := range x.more {
 		n = max(n, x.more[i].max)
@@ -85,7 +90,7 @@ func (x *exchange) startOutput() {
 			ch.scores = &scores{top: *x.req.Logprobs}
 		}
 	}
-	x.left, x.stamped = n, -1
+	x.left, x.stamped, x.expanded = n, -1, 0
 	x.out, x.enc = x.out[:0], nil
 	x.rec.FirstReceived = 0
 }
@@ -97,7 +102,9 @@ func (x *exchange) submission(index int) *infer.Request {
 		ID:        x.g.ids.next(),
 		Model:     x.target.Model,
 		Prompt:    p.ids,
+		Media:     x.req.Media,
 		MaxTokens: p.max,
+		ToContext: x.toContext,
 		MinTokens: x.req.MinTokens,
 		IgnoreEOS: x.req.IgnoreEOS,
 		StopIDs:   x.req.StopIDs,
@@ -217,8 +224,12 @@ func (x *exchange) consumed() (n int) {
 	return n
 }
 
-// promptTokens is the length of all prompts.
+// promptTokens is the length of all prompts: as the engine counts it where there
+// are media, once it has said so.
 func (x *exchange) promptTokens() int {
+	if x.expanded > 0 {
+		return x.expanded
+	}
 	n := len(x.ids)
 	for i := range x.more {
 		n += len(x.more[i].ids)
@@ -254,7 +265,7 @@ func (x *exchange) usage() infer.Usage {
 func (x *exchange) answerOptions() api.AnswerOptions {
 	o := api.AnswerOptions{
 		ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
-		PromptIDs: x.ids, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
+		PromptIDs: x.ids, PromptTokens: x.expanded, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
 	}
 	if len(x.choices) > 1 {
 		o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }

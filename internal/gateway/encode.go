@@ -70,6 +70,9 @@ func (x *exchange) end(ch *choice, c *stream.Cell, reason infer.Reason) {
 	if c.Finish != nil {
 		ch.cached = c.Finish.CachedTokens
 		ch.tokens += c.Finish.Unsent
+		if x.hasMedia && c.Finish.PromptTokens > 0 {
+			x.expanded = c.Finish.PromptTokens
+		}
 	}
 	finish := api.Finish{Reason: ch.answerReason(reason), Tokens: ch.tokens}
 	if c.Finish != nil {
@@ -84,6 +87,7 @@ func (x *exchange) end(ch *choice, c *stream.Cell, reason infer.Reason) {
 		return
 	}
 	usage := x.usage()
+	x.rec.PromptTokens = usage.PromptTokens
 	x.rec.CompletionTokens, x.rec.CachedTokens = usage.CompletionTokens, max(usage.CachedTokens, 0)
 	x.out = x.enc.AppendEnd(x.out, usage)
 	x.complete = true

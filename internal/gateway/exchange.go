@@ -51,9 +51,12 @@ type exchange struct {
 	folder      *Model // token engines only
 
 	// From render and tokenize.
-	text []byte // the rendered prompt
-	ids  []uint32
-	more []prompt // the prompts after the first
+	text      []byte // the rendered prompt
+	ids       []uint32
+	more      []prompt // the prompts after the first
+	hasMedia  bool     // then only the engine knows how many tokens the prompt has
+	expanded  int      // and this is what it says, 0 before that
+	toContext bool     // the caller gave the answer no bound
 
 	reply *reply // what the answer may be besides text; nil: nothing
 

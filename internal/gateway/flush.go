@@ -43,6 +43,9 @@ func (x *exchange) flush() error {
 func (x *exchange) commit(status int) {
 	x.committed = true
 	x.rec.Status = status
+	if x.hasMedia {
+		x.req.Media = nil // which may be the whole body, while a stream may live for long
+	}
 	if !x.detach() {
 		x.w.WriteHeader(status)
 	}

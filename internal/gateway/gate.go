@@ -37,6 +37,7 @@ func (x *exchange) gate() error {
 			e.Param = "tools"
 			return e
 		}
+		estimate += x.takeMedia()
 		estimate += int64(req.MaxTokens) * int64(max(1, req.N)*(1+len(req.MorePrompts)))
 	}
 	reservation, err := x.g.gate.Enter(estimate)

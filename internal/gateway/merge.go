@@ -24,6 +24,9 @@ func (x *exchange) merge() bool {
 			x.stamped = int(c.Choice)
 			x.leg().Stamps = *c.Stamps
 		}
+		if c.PromptTokens > 0 && x.hasMedia {
+			x.expanded = c.PromptTokens
+		}
 		if x.rec.FirstReceived == 0 && len(c.IDs) > 0 {
 			x.rec.FirstReceived = read
 			x.silence.limitTo(x.g.opts.IdleTimeout)

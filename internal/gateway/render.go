@@ -30,6 +30,7 @@ func (x *exchange) renderChat(yield func()) error {
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
 		DecodeArguments:      true,
+		Media:                x.hasMedia,
 		Yield:                yield,
 	})
 	if err == nil {

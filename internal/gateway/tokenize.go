@@ -20,6 +20,11 @@ func (x *exchange) tokenize(yield func()) error {
 	if x.ids, err = x.promptIDs(req.Fields.Prompt, req.PromptIDs, x.text, yield); err != nil {
 		return err
 	}
+	if x.hasMedia {
+		if err := x.checkPlaceholders(); err != nil {
+			return err
+		}
+	}
 	for i, p := range req.MorePrompts {
 		ids, err := x.promptIDs(x.promptField(i+1), p.IDs, []byte(p.Text), yield)
 		if err != nil {
@@ -34,8 +39,9 @@ func (x *exchange) tokenize(yield func()) error {
 	if counts(x.endpoint) {
 		return nil
 	}
-	reserve := int64(x.rec.PromptTokens)
+	reserve := int64(x.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
 	given := req.MaxTokens
+	x.toContext = x.hasMedia && given == 0
 	for i := range x.more {
 		p := &x.more[i]
 		if p.max, err = x.fit(x.promptField(i+1), p.ids, given); err != nil {

@@ -44,6 +44,7 @@ type answer struct {
 	shape
 	id         string
 	promptOf   func(choice int) []uint32
+	prompted   int // tokens of a prompt with media; 0: as many as its ids
 	vocabulary api.Vocabulary
 	timing     func() api.Timing
 	choices    []choice
@@ -68,7 +69,7 @@ type choice struct {
 }
 
 func newAnswer(s shape, o api.AnswerOptions) *answer {
-	a := &answer{shape: s, id: s.rid, promptOf: o.PromptOf, vocabulary: o.Vocabulary, timing: o.Timing}
+	a := &answer{shape: s, id: s.rid, promptOf: o.PromptOf, prompted: o.PromptTokens, vocabulary: o.Vocabulary, timing: o.Timing}
 	if a.id == "" {
 		a.id = o.ID
 	}
@@ -101,9 +102,13 @@ func (a *answer) at(index int) *choice {
 		if a.batch {
 			id += "_" + strconv.Itoa(i)
 		}
+		prompted := len(prompt)
+		if a.prompted > 0 { // and there is one prompt
+			prompted = a.prompted
+		}
 		c := choice{
 			open:   string(api.AppendString([]byte(`"meta_info":{"id":`), id)) + `,"finish_reason":`,
-			prompt: `,"prompt_tokens":` + strconv.Itoa(len(prompt)) + `,"completion_tokens":`,
+			prompt: `,"prompt_tokens":` + strconv.Itoa(prompted) + `,"completion_tokens":`,
 		}
 		if a.promptIDs {
 			c.head = append(appendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)

@@ -1,12 +1,14 @@
 package generate
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 
 	"weir/internal/api"
 	"weir/internal/infer"
+	"weir/internal/media"
 )
 
 // Path is the endpoint's.
@@ -93,12 +95,13 @@ func batch(path string, n int) error {
 type decoding struct {
 	api.Decoding
 	shape
-	hasText   bool
-	hasIDs    bool
-	maxTokens int
-	logprobs  bool
-	asked     int   // alternatives to each id
-	start     int64 // of log probabilities in the prompt
+	hasText    bool
+	hasIDs     bool
+	maxTokens  int
+	logprobs   bool
+	asked      int // alternatives to each id
+	mediaField string
+	start      int64 // of log probabilities in the prompt
 }
 
 var spokenNames = api.FieldNames{
@@ -180,6 +183,9 @@ func (d *decoding) finish() (*api.Request, error) {
 	switch n, prompts := max(1, d.N), 1+len(d.MorePrompts); {
 	case n*prompts > maxChoices:
 		return nil, infer.Invalid(samplingPath+"n", "%sn is %d for each of %d prompts, %d answers; a request may have at most %d", samplingPath, n, prompts, n*prompts, maxChoices)
+	case len(d.Media) > 0 && prompts > 1:
+		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: d.mediaField,
+			Message: fmt.Sprintf("%s with %d prompts: send a request for each prompt", d.mediaField, prompts)}
 	case d.logprobs && d.start >= 0:
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: "logprob_start_len",
 			Message: fmt.Sprintf("logprob_start_len is %d: the prompt's log probabilities are not told here; leave it out or send -1", d.start)}
@@ -293,6 +299,36 @@ func (d *decoding) sampling(path string, raw []byte) (err error) {
 	return api.EachMember(raw, func(name string, value []byte) error {
 		return d.field(sampling, samplingNames, samplingPath, name, value)
 	})
+}
+
+// takeMedia takes one of a kind of media or several. In a batch, which has one
+// prompt here, an array of them may be the only item of another.
+func takeMedia(kind infer.MediaKind) func(*decoding, string, []byte) error {
+	return func(d *decoding, path string, raw []byte) error {
+		one := func(path string, raw []byte) error {
+			if api.KindOf(raw) != '"' {
+				return api.WrongType(path, "a string", raw)
+			}
+			read := media.FromURL
+			if text := api.Spelled(raw); kind == infer.MediaImage && !bytes.Contains(text[:min(len(text), len("https:"))], []byte{':'}) {
+				read = media.FromBase64
+			}
+			m, err := read(path, kind, api.Spelled(raw))
+			if err == nil {
+				d.Media, d.mediaField = append(d.Media, m), path
+			}
+			return err
+		}
+		if api.KindOf(raw) != '[' {
+			return one(path, raw)
+		}
+		if inner, innerPath, err := only(path, raw); err == nil && api.KindOf(inner) == '[' {
+			raw, path = inner, innerPath
+		}
+		return api.EachItem(raw, func(i int, item []byte) error {
+			return one(fmt.Sprintf("%s[%d]", path, i), item)
+		})
+	}
 }
 
 func takeN(d *decoding, path string, raw []byte) error {

@@ -143,6 +143,7 @@ func TestFieldTable(t *testing.T) {
 		"sampling_params.stop": `["x"]`, "sampling_params.stop_token_ids": "[1]", "sampling_params.logit_bias": `{"1":2}`,
 		"sampling_params.json_schema": `{"type":"object"}`, "sampling_params.regex": `"a"`, "sampling_params.ebnf": `"a"`,
 		"sampling_params.structural_tag": `"{}"`, "sampling_params.repetition_penalty": "1.5",
+		"image_data": `"data:image/png;base64,iVBORw0KGgo="`, "audio_data": `["http://a/b.wav"]`, "video_data": `[["https://a/b.mp4"]]`,
 	}
 	seen := map[string]bool{}
 	for _, f := range Fields() {

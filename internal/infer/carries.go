@@ -22,6 +22,9 @@ const (
 	CarriesChoice
 	CarriesStructuralTag
 	CarriesLogprobs
+	CarriesImage
+	CarriesAudio
+	CarriesVideo
 	endOfCarries
 )
 
@@ -30,7 +33,7 @@ const CarriesAll = endOfCarries - 1
 
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
-	"logprobs",
+	"logprobs", "image", "audio", "video",
 }
 
 // Words gives the members by name.
@@ -104,6 +107,9 @@ func (r *Request) Needs() (needs Carries) {
 	}
 	if r.Logprobs != nil {
 		needs |= CarriesLogprobs
+	}
+	for i := range r.Media {
+		needs |= r.Media[i].Kind.Carries()
 	}
 	return needs
 }

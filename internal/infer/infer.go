@@ -14,10 +14,18 @@ type Request struct {
 	ID string
 	// Model is the name the engine knows the model by.
 	Model string
-	// Prompt holds the ids of the whole prompt. Never empty.
+	// Prompt holds the ids of the whole prompt. Never empty. Where there are Media
+	// it has the model's own placeholder for each, which the engine makes the ids
+	// of: only the engine knows then how many tokens the prompt has.
 	Prompt []uint32
+	// Media are the conversation's parts besides text, in its order.
+	Media []Media
 	// MaxTokens bounds the ids generated. Always positive.
 	MaxTokens int
+	// ToContext says that MaxTokens is nobody's wish but what the context leaves
+	// beside Prompt: where Media take more of it, the engine ends the output where
+	// the context ends. Only with Media.
+	ToContext bool
 	// MinTokens forbids an end id before this many ids.
 	MinTokens int
 	// IgnoreEOS generates to MaxTokens regardless of end ids.
@@ -70,6 +78,9 @@ type Delta struct {
 	Received int64
 	// Stamps are the engine's own stamps, when this delta brought any.
 	Stamps *Stamps
+	// PromptTokens is the engine's count of the prompt with its media, from the
+	// first delta with ids on where the wire tells it so early; 0 is not said.
+	PromptTokens int
 	// Finish is set once, on the terminal delta of the choice.
 	Finish *Finish
 }

@@ -19,7 +19,7 @@ var roles = []string{"system", "user", "assistant", "tool", "developer", "functi
 // clients send back in the assistant messages they were given.
 var messageFields = []FieldInfo{
 	{Name: "messages[].role", Chat: true, Tokenize: true, Accepts: "system, user, assistant, tool, developer or function"},
-	{Name: "messages[].content", Chat: true, Tokenize: true, Accepts: "a string, or a non-empty array of text parts; null or absent in an assistant message"},
+	{Name: "messages[].content", Chat: true, Tokenize: true, Accepts: "a string, or a non-empty array of parts; null or absent in an assistant message"},
 	{Name: "messages[].name", Chat: true, Tokenize: true, Accepts: "a string"},
 	{Name: "messages[].tool_calls", Chat: true, Tokenize: true, Accepts: "an array, in an assistant message"},
 	{Name: "messages[].tool_call_id", Chat: true, Tokenize: true, Accepts: "a string"},
@@ -33,8 +33,13 @@ var messageFields = []FieldInfo{
 
 // partFields are the fields of a part of a message's content.
 var partFields = []FieldInfo{
-	{Name: "messages[].content[].type", Chat: true, Tokenize: true, Accepts: `"text"`},
+	{Name: "messages[].content[].type", Chat: true, Tokenize: true, Accepts: "\"text\", or the name of one of the next fields"},
 	{Name: "messages[].content[].text", Chat: true, Tokenize: true, Accepts: "a string"},
+	{Name: "messages[].content[].image_url", Chat: true, Needs: infer.CarriesImage, Accepts: "an object with url, or that string: a URL of http or https, or a data URL in base64"},
+	{Name: "messages[].content[].image_url.detail", Chat: true, Treatment: Ignored},
+	{Name: "messages[].content[].input_audio", Chat: true, Needs: infer.CarriesAudio, Accepts: "an object with data, in base64, and format: wav, mp3, flac or ogg"},
+	{Name: "messages[].content[].audio_url", Chat: true, Needs: infer.CarriesAudio, Accepts: "as image_url"},
+	{Name: "messages[].content[].video_url", Chat: true, Needs: infer.CarriesVideo, Accepts: "as image_url"},
 }
 
 // messageField finds the treatment of a field of a message.
@@ -52,7 +57,7 @@ func takeMessages(d *decoding, raw []byte) error {
 	if api.KindOf(raw) != '[' {
 		return api.WrongType("messages", "an array of messages", raw)
 	}
-	w := messageWalk{d: d, dec: api.Strict(raw)}
+	w := messageWalk{d: d, raw: raw, dec: api.Strict(raw)}
 	if err := w.walk(); err != nil {
 		var syn *jsontext.SyntacticError
 		if errors.As(err, &syn) {
@@ -64,6 +69,9 @@ func takeMessages(d *decoding, raw []byte) error {
 		return infer.Invalid("messages", "messages is empty; send at least one message")
 	}
 	d.Messages = raw
+	if w.media != nil {
+		d.Messages, d.Media = w.withoutMedia(), w.media
+	}
 	return nil
 }
 
@@ -71,8 +79,12 @@ func takeMessages(d *decoding, raw []byte) error {
 // in words only for a refusal.
 type messageWalk struct {
 	d       *decoding
+	raw     []byte
 	dec     *jsontext.Decoder
 	message int
+
+	media []infer.Media
+	parts []place // of the media
 }
 
 func (w *messageWalk) path(name string) string {
@@ -163,7 +175,7 @@ func (w *messageWalk) role() (string, error) {
 func (w *messageWalk) content() (jsontext.Kind, error) {
 	kind := w.dec.PeekKind()
 	if kind == '[' {
-		return kind, w.parts()
+		return kind, w.contentParts()
 	}
 	raw, err := w.dec.ReadValue()
 	if err != nil {
@@ -175,8 +187,8 @@ func (w *messageWalk) content() (jsontext.Kind, error) {
 	return kind, nil
 }
 
-// parts reads an array of text parts.
-func (w *messageWalk) parts() error {
+// contentParts reads an array of parts.
+func (w *messageWalk) contentParts() error {
 	if _, err := w.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -226,15 +238,7 @@ func (w *messageWalk) part(i int, raw []byte) error {
 	case api.KindOf(kind) != '"':
 		return api.WrongType(at("type"), "a string", kind)
 	case api.NameOf(kind) != "text":
-		hint := `only parts of type "text" are`
-		if !w.d.endpoint.tokenizes() {
-			hint += "; an engine of kind openai, which is relayed, gets every part as it is"
-		}
-		return &infer.Error{
-			Code:    infer.CodeUnsupported,
-			Param:   at("type"),
-			Message: fmt.Sprintf("%s %q is not supported by %s; %s", at("type"), api.Clip(api.NameOf(kind), 32), w.d.carrier(), hint),
-		}
+		return w.mediaPart(i, api.NameOf(kind), raw)
 	case extra != "":
 		return w.d.unsupported(at(api.Clip(extra, 64)), nil)
 	case text == nil:

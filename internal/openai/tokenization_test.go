@@ -80,7 +80,7 @@ func TestTokenizationErrors(t *testing.T) {
 		{Tokenize, `"messages":[]`, invalid, "messages", "messages is empty; send at least one message"},
 		{Tokenize, `"messages":[{"role":"king","content":""}]`, invalid, "messages[0].role", `messages[0].role must be system, user, assistant, tool, developer or function, found "king"`},
 		{Tokenize, `"messages":[{"role":"user","content":[{"type":"image_url"}]}]`, unsupported, "messages[0].content[0].type",
-			`messages[0].content[0].type "image_url" is not supported by /tokenize; only parts of type "text" are`},
+			`messages[0].content[0].type "image_url" is not supported by /tokenize; only parts of type "text" are, as the tokens of others are known to engines alone`},
 		{Tokenize, messages + `,"tools":{}`, invalid, "tools", "tools must be an array of objects, found an object"},
 		{Tokenize, messages + `,"tools":["f"]`, invalid, "tools[0]", "tools[0] must be an object, found a string"},
 		{Tokenize, messages + `,"tools":[{"a":1,"a":2}]`, invalid, "tools[0].a", "tools[0].a is given twice; give it once"},

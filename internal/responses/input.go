@@ -151,6 +151,13 @@ func (in *input) takeMessage(path string, raw []byte) error {
 	if content == nil {
 		return infer.Invalid(path+".content", "%s.content is required", path)
 	}
+	if role == "user" {
+		c, err := in.rich(path+".content", content)
+		if err == nil {
+			in.user(c)
+		}
+		return err
+	}
 	text, err := in.text(path+".content", content)
 	if err != nil {
 		return err
@@ -209,7 +216,7 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 		return nil, infer.Invalid(path+".type", "%s.type is required: send \"input_text\"", path)
 	case kind != "input_text" && kind != "output_text" && kind != "text" && kind != "summary_text" && kind != "reasoning_text":
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only input_text and output_text are", path, api.Clip(kind, 32), in.d.Kind)}
+			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only input_text and output_text are here", path, api.Clip(kind, 32), in.d.Kind)}
 	}
 	var text []byte
 	err = api.EachMember(raw, func(name string, value []byte) error {
@@ -319,7 +326,7 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 	case !in.callIDs[string(api.Spelled(id))]:
 		return infer.Invalid(path+".call_id", "%s.call_id is that of no function_call before it; weir keeps no answers, so input must hold the call too", path)
 	}
-	text, err := in.text(path+".output", output)
+	c, err := in.rich(path+".output", output)
 	if err != nil {
 		return err
 	}
@@ -329,8 +336,7 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 	if name != nil {
 		in.out = append(append(in.out, `,"name":`...), name...)
 	}
-	in.appendText(`,"content":"`, text)
-	in.out = append(in.out, '}')
+	in.out = append(c.Append(append(in.out, `,"content":`...)), '}')
 	return nil
 }
 

@@ -124,24 +124,17 @@ func (o *Options) Prepare(p Params) (Request, error) {
 
 // limit gives the bound of the output.
 func (o *Options) limit(p *Params) (int, error) {
-	room := o.ContextLength - len(p.Prompt)
+	room := o.Room(len(p.Prompt))
 	switch {
 	case p.MaxTokens < 0:
 		return 0, infer.Invalid("max_tokens", "max_tokens is %d; it must not be negative", p.MaxTokens)
 	case p.MinTokens < 0:
 		return 0, infer.Invalid("min_tokens", "min_tokens is %d; it must not be negative", p.MinTokens)
-	case room < 1 || p.MaxTokens > room:
+	case room >= max(1, p.MaxTokens):
+	case len(p.Prompt)+max(1, p.MaxTokens) > o.ContextLength:
 		return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this model's context", o.ContextLength)
-	}
-	if o.KVTokens > 0 {
-		// What fits an idle engine's cache runs sooner or later; what does not
-		// would wait for ever.
-		size := o.KVTokens/o.PageSize*o.PageSize - o.drafts()
-		if left := size - len(p.Prompt); left < max(1, p.MaxTokens) {
-			return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this engine's KV cache", size)
-		} else {
-			room = min(room, left)
-		}
+	default:
+		return 0, o.tooLong(len(p.Prompt), p.MaxTokens, "this engine's KV cache", o.kvRoom())
 	}
 	limit := p.MaxTokens
 	if limit == 0 {
@@ -155,6 +148,19 @@ func (o *Options) limit(p *Params) (int, error) {
 	}
 	return limit, nil
 }
+
+// Room is how many ids may follow a prompt of that length, if any. What fits an idle
+// engine's cache runs sooner or later; what does not would wait for ever.
+func (o *Options) Room(prompt int) int {
+	room := o.ContextLength - prompt
+	if o.KVTokens > 0 {
+		room = min(room, o.kvRoom()-prompt)
+	}
+	return room
+}
+
+// kvRoom is how many ids of one request the KV cache holds.
+func (o *Options) kvRoom() int { return o.KVTokens/o.PageSize*o.PageSize - o.drafts() }
 
 // checkPlacement checks what a request says of where and how it runs.
 func (o *Options) checkPlacement(p *Params) error {

@@ -23,6 +23,8 @@ type Cell struct {
 	// Deltas counts the deltas merged in the cell.
 	Deltas int
 	Stamps *infer.Stamps
+	// PromptTokens is the engine's count of the prompt, 0 when it did not say.
+	PromptTokens int
 	// Finish is set once per choice, in its last cell.
 	Finish *infer.Finish
 }
@@ -235,6 +237,9 @@ func (m *Mailbox) append(st *choice, d *infer.Delta) {
 	if d.Stamps != nil {
 		s := *d.Stamps
 		c.Stamps = &s
+	}
+	if d.PromptTokens > 0 {
+		c.PromptTokens = d.PromptTokens
 	}
 	st.total = d.Total
 	if d.Finish != nil {

@@ -10,9 +10,12 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // maxFile bounds a file of a model folder. The largest tokenizer.json in use
@@ -35,6 +38,10 @@ type Model struct {
 	// VocabSize is the width of the model's output as config.json gives it, or
 	// else Tokenizer.Size. Ids above Tokenizer.Size are padding.
 	VocabSize int
+	// Placeholders are the ids that stand for a part of media in a prompt, by its
+	// kind, as config.json names them. That of some models is written by the
+	// engine alone, and a template writes another token.
+	Placeholders map[infer.MediaKind]uint32
 	// SpecialTokens are the token strings that tokenizer_config.json names
 	// ("bos_token", "eos_token", "pad_token"...), as chat templates see them.
 	SpecialTokens map[string]string
@@ -257,6 +264,7 @@ func (m *Model) readConfigs(folder fs.FS, limit int) error {
 			m.VocabSize = fields.vocabSize
 		}
 	}
+	m.Placeholders = fields.placeholders
 	m.ContextLength = fields.contextLength
 	if limit > 0 && (m.ContextLength == 0 || limit < m.ContextLength) {
 		m.ContextLength = limit
@@ -291,6 +299,7 @@ func (m *Model) readConfigs(folder fs.FS, limit int) error {
 type configFields struct {
 	contextLength, vocabSize int
 	eos                      []uint32
+	placeholders             map[infer.MediaKind]uint32
 }
 
 // readConfig reads config.json. A model of several kinds of input keeps what
@@ -302,6 +311,13 @@ func readConfig(n node) (configFields, error) {
 		VocabSize jsontext.Value `json:"vocab_size"`
 		EOS       jsontext.Value `json:"eos_token_id"`
 		Text      jsontext.Value `json:"text_config"`
+
+		ImageID    jsontext.Value `json:"image_token_id"`
+		ImageIndex jsontext.Value `json:"image_token_index"`
+		AudioID    jsontext.Value `json:"audio_token_id"`
+		AudioIndex jsontext.Value `json:"audio_token_index"`
+		VideoID    jsontext.Value `json:"video_token_id"`
+		VideoIndex jsontext.Value `json:"video_token_index"`
 	}
 	var out configFields
 	if err := n.scan(&c); err != nil {
@@ -336,6 +352,17 @@ func readConfig(n node) (configFields, error) {
 			return out, err
 		}
 		out.eos = ids
+	}
+	for kind, values := range [infer.NumMediaKinds][2]jsontext.Value{{c.ImageIndex, c.ImageID}, {c.AudioIndex, c.AudioID}, {c.VideoIndex, c.VideoID}} {
+		for _, v := range values {
+			// Old models have -200 or null here, for no token at all.
+			if id, err := strconv.ParseUint(string(v), 10, 32); err == nil {
+				if out.placeholders == nil {
+					out.placeholders = map[infer.MediaKind]uint32{}
+				}
+				out.placeholders[infer.MediaKind(kind)] = uint32(id)
+			}
+		}
 	}
 	return out, nil
 }

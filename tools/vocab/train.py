@@ -33,6 +33,9 @@ CONTROL = ["<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>"]
 # parsers of reasoning and tool calls find them in the text.
 VISIBLE = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
+# What stands for an image, and for audio, in a prompt.
+MEDIA = ["<|image_pad|>", "<|audio_pad|>"]
+
 
 def train(sources):
     tokenizer = Tokenizer(models.BPE(ignore_merges=False))
@@ -63,11 +66,12 @@ def train(sources):
 
 
 def add_control_tokens(tokenizer):
-    reserved = SPECIAL - len(CONTROL) - len(VISIBLE)
+    reserved = SPECIAL - len(CONTROL) - len(VISIBLE) - len(MEDIA)
     tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in CONTROL])
     tokenizer.add_tokens([AddedToken(t, normalized=False, special=False) for t in VISIBLE])
     tokenizer.add_special_tokens(
         [AddedToken(f"<|reserved_{i}|>", normalized=False, special=True) for i in range(reserved)])
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in MEDIA])
     bos = tokenizer.token_to_id("<|bos|>")
     tokenizer.post_processor = processors.Sequence([
         processors.ByteLevel(trim_offsets=False),

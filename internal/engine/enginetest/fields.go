@@ -17,8 +17,11 @@ var wireFields = map[string]string{
 	"MaxTokens": "max_tokens", "MinTokens": "min_tokens", "IgnoreEOS": "ignore_eos", "StopIDs": "stop_token_ids",
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed", "MinP": "min_p",
 	"PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty", "RepetitionPenalty": "repetition_penalty",
-	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs",
+	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "Media": "image_url", "ToContext": "",
 }
+
+// picture is the beginning of an image.
+var picture = []infer.Media{{Kind: infer.MediaImage, Type: "image/png", Data: []byte("iVBORw==")}}
 
 // Fields holds an adapter and docs/engines.md to infer.Request: each field
 // changes what is written to the wire, or is refused with its name, and the
@@ -41,8 +44,20 @@ func Fields(t *testing.T, table, kind string, write func(req *infer.Request) ([]
 		if name == "Model" { // not every wire tells it
 			return
 		}
-		req := base()
-		fill(t, set(req))
+		req, plain := base(), plain
+		switch name {
+		case "Media":
+			req.Media = picture
+		case "ToContext":
+			req.Media = picture
+			var bad *infer.Error
+			if plain, bad = write(req); bad != nil {
+				return // it is of no use without
+			}
+			req.ToContext = true
+		default:
+			fill(t, set(req))
+		}
 		wrote, bad := write(req)
 		switch {
 		case bad != nil && field == "":

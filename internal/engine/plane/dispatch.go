@@ -141,6 +141,9 @@ func (d *dispatcher) announce(f *frame) *Fault {
 		if !g.noticed {
 			g.noticed, g.stamps, g.finish, g.last = true, nil, nil, -1
 		}
+		if count := n.GetPromptTokens(); count > 0 {
+			g.prompted = int(count)
+		}
 		if s := n.GetStamps(); s != nil {
 			g.stamps = s
 		}
@@ -162,7 +165,9 @@ func (d *dispatcher) announce(f *frame) *Fault {
 func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uint32) {
 	stamps, finish := g.stamps, g.finish
 	g.noticed, g.stamps, g.finish = false, nil, nil
+	d.delta.PromptTokens = g.prompted
 	d.entry(g, ids, total, d.stamps(stamps, f), finish)
+	d.delta.PromptTokens = 0
 }
 
 // entry takes in what one step says of one slot.

@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
+	"weir/internal/media"
 	"weir/internal/trace"
 )
 
@@ -117,7 +118,13 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
+	parts, bad := mediaOf(req.Media)
+	if bad != nil {
+		return nil, bad
+	}
 	wire := &planepb.SubmitRequest{
+		Media:       parts,
+		ToContext:   req.ToContext,
 		RequestId:   req.ID,
 		Prompt:      req.Prompt,
 		MaxTokens:   uint32(req.MaxTokens),
@@ -157,6 +164,22 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 // maxLogprobs bounds the alternatives of an id: what the columns of a step grow
 // by, and their sum must not overflow.
 const maxLogprobs = 1 << 16
+
+// mediaOf gives media in the wire's words, in which data is bytes.
+func mediaOf(all []infer.Media) (wire []*planepb.Media, bad *infer.Error) {
+	for i := range all {
+		m := &all[i]
+		w := &planepb.Media{Kind: planepb.Media_Kind(m.Kind) + planepb.Media_KIND_IMAGE, Url: m.URL, MediaType: m.Type}
+		if m.Data != nil {
+			var err error
+			if w.Data, err = media.Bytes(m); err != nil {
+				return nil, infer.Invalid("messages", "part %d of media is not base64: %v", i, err)
+			}
+		}
+		wire = append(wire, w)
+	}
+	return wire, nil
+}
 
 func guideOf(g *infer.Guide) *planepb.Guide {
 	if g == nil {

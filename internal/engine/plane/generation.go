@@ -57,6 +57,8 @@ type generation struct {
 	stamps  *planepb.Stamps
 	finish  *planepb.Finish
 	last    int
+	// prompted is the engine's count of a prompt with media, 0 until it says it.
+	prompted int
 }
 
 // Abort implements engine.Generation.

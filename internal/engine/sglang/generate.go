@@ -28,7 +28,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, infer.AsError(err)
 	}
 	srv := e.server.Load()
-	body, bad := appendRequest(nil, req, srv.adapters[req.Model])
+	body, bad := appendRequest(nil, req, srv.adapters[req.Model], srv.carries)
 	if bad != nil {
 		return nil, bad
 	}
@@ -39,7 +39,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	// ctx bounds the hand-over, and Run all of it.
 	within, cancel := context.WithCancelCause(running)
 	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
+	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, media: len(req.Media) > 0, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
@@ -138,6 +138,7 @@ type generation struct {
 	id      string
 	attempt uint32
 	limit   int
+	media   bool // only the engine knows the length of its prompt
 	scored  bool // its ids come with log probabilities, and with
 	top     int  // so many alternatives each
 	sink    engine.Sink
@@ -259,6 +260,9 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	}
 	g.e.learn(g.tally.form)
 	d := infer.Delta{Attempt: g.attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e)}
+	if g.media {
+		d.PromptTokens = max(e.prompt, 0)
+	}
 	switch e.finish {
 	case "":
 		if len(ids) > 0 {

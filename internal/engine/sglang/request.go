@@ -11,8 +11,9 @@ import (
 	"weir/internal/infer"
 )
 
-// Carries is what SGLang takes beyond what every engine does: all of it.
-const Carries = infer.CarriesAll
+// Carries is what SGLang takes beyond what every engine does: all of it, but for
+// media, which its models must understand and its own front end must read.
+const Carries = infer.CarriesAll &^ infer.CarriesMedia
 
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
@@ -24,11 +25,11 @@ const MaxLogprobs = 1000
 // appendRequest appends req as the body of a /generate. Every field of req is
 // in it; what the caller did not say is left to the engine's defaults, which
 // may be the model's own.
-func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.Error) {
+func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Carries) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	}
-	if err := req.Lacks(Carries); err != nil {
+	if err := req.Lacks(carries); err != nil {
 		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
@@ -49,8 +50,15 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 	}
 	b = append(b, `,"stream":true,"input_ids":`...)
 	b = appendIDs(b, req.Prompt)
+	if len(req.Media) > 0 {
+		b = appendMedia(b, req.Media)
+	}
 	b = append(b, `,"sampling_params":{"max_new_tokens":`...)
-	b = strconv.AppendInt(b, int64(req.MaxTokens), 10)
+	if req.ToContext {
+		b = append(b, "null"...) // as much as its context leaves
+	} else {
+		b = strconv.AppendInt(b, int64(req.MaxTokens), 10)
+	}
 	if req.MinTokens > 0 {
 		b = append(b, `,"min_new_tokens":`...)
 		b = strconv.AppendInt(b, int64(req.MinTokens), 10)
@@ -95,6 +103,33 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 		b = strconv.AppendInt(b, *s.Seed, 10)
 	}
 	return append(b, "}}"...), nil
+}
+
+// appendMedia appends a list for each kind of media. Their order within a kind is
+// that of the placeholders in the prompt, which the server goes by. What is data
+// goes as a data URL, whatever the kind: of audio, other text would be taken for
+// the path of a file.
+func appendMedia(b []byte, all []infer.Media) []byte {
+	for kind, field := range [infer.NumMediaKinds]string{`,"image_data":[`, `,"audio_data":[`, `,"video_data":[`} {
+		sep := field
+		for i := range all {
+			m := &all[i]
+			if m.Kind != infer.MediaKind(kind) {
+				continue
+			}
+			b = append(b, sep...)
+			if sep = ","; m.Data == nil {
+				b = appendString(b, m.URL)
+				continue
+			}
+			b = append(append(append(b, `"data:`...), m.Type...), ";base64,"...)
+			b = append(append(b, m.Data...), '"')
+		}
+		if sep != field {
+			b = append(b, ']')
+		}
+	}
+	return b
 }
 
 func appendFloat(b []byte, name string, v *float64) []byte {

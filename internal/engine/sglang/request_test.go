@@ -32,7 +32,7 @@ func TestAppendRequest(t *testing.T) {
 		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Sampling: infer.Sampling{TopK: ptr(0)}},
 			`{"rid":"0123","stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"top_k":-1}}`},
 	} {
-		b, bad := appendRequest(nil, c.req, c.req.Model != "")
+		b, bad := appendRequest(nil, c.req, c.req.Model != "", infer.CarriesAll)
 		if bad != nil {
 			t.Fatal(bad)
 		}
@@ -48,7 +48,7 @@ func TestAppendRequest(t *testing.T) {
 		}
 	}
 	for _, req := range []*infer.Request{{ID: "x", Prompt: []uint32{1}}, {ID: "x", Prompt: []uint32{1}, MaxTokens: 1, MinTokens: 2}} {
-		if _, bad := appendRequest(nil, req, false); bad == nil || bad.Code != infer.CodeInvalid {
+		if _, bad := appendRequest(nil, req, false, infer.CarriesAll); bad == nil || bad.Code != infer.CodeInvalid {
 			t.Errorf("%+v: %v", req, bad)
 		}
 	}
@@ -77,6 +77,6 @@ func TestAppendChoice(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang", func(req *infer.Request) ([]byte, *infer.Error) {
-		return appendRequest(nil, req, false)
+		return appendRequest(nil, req, false, infer.CarriesAll)
 	})
 }

@@ -16,12 +16,14 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
 // server is what an engine says of itself.
 type server struct {
 	form     form
+	carries  infer.Carries
 	adapters map[string]bool // LoRA names among its models
 	clock    remote.Offset   // of its wall clock to the timeline's
 	load     engine.Load
@@ -59,8 +61,8 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	facts.Carries = Carries
-	srv := &server{adapters: adapters}
+	facts.Carries = Carries | e.understands(ctx)
+	srv := &server{adapters: adapters, carries: facts.Carries}
 	var about info
 	if err := e.info(ctx, &about); err == nil {
 		facts.Software = strings.TrimSpace("sglang " + about.Version)
@@ -131,6 +133,32 @@ func (e *Engine) info(ctx context.Context, to *info) error {
 		return err
 	}
 	return json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
+}
+
+// understands says what media the server's model takes by its own word. To one
+// that does not say none are sent: a server whose model has no use for them takes
+// them and leaves them out. That videos are understood is not said; they are where
+// images are, and the model's template must have a place for them.
+func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
+	data, _, err := e.client.Get(ctx, "/model_info")
+	var refused *upstream.StatusError
+	if errors.As(err, &refused) {
+		data, _, err = e.client.Get(ctx, "/get_model_info")
+	}
+	var model struct {
+		Image bool `json:"has_image_understanding"`
+		Audio bool `json:"has_audio_understanding"`
+	}
+	if err != nil || json.Unmarshal(data, &model, jsontext.AllowDuplicateNames(true)) != nil {
+		return 0
+	}
+	if model.Image {
+		media |= infer.CarriesImage | infer.CarriesVideo
+	}
+	if model.Audio {
+		media |= infer.CarriesAudio
+	}
+	return media
 }
 
 // readLoads reads how busy the engine is and, from the same answer, how far its

@@ -17,7 +17,8 @@ type faultsBody struct {
 // AdminHandler serves the engine's introspection: GET /admin/state gives the
 // State; POST /admin/faults replaces the faults by those of its body,
 // {"faults": ["cut,after=20,rate=0.01"]}, and GET gives them and how often each
-// struck; GET /admin/aborts gives the latest Aborts.
+// struck; GET /admin/aborts gives the latest Aborts, and
+// GET /admin/media what the engine was Seen to look at.
 func (e *Engine) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/state", func(w http.ResponseWriter, _ *http.Request) {
@@ -25,6 +26,9 @@ func (e *Engine) AdminHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /admin/aborts", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, e.Aborts())
+	})
+	mux.HandleFunc("GET /admin/media", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, e.Seen())
 	})
 	mux.HandleFunc("GET /admin/faults", func(w http.ResponseWriter, _ *http.Request) {
 		e.writeFaults(w)

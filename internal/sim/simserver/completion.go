@@ -112,7 +112,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	prompts, err := e.prompts(a.d, req)
+	prompts, err := a.prompts(req)
 	if err != nil {
 		return nil, err
 	}
@@ -262,15 +262,15 @@ func (a *answer) params(req *completionRequest) (sim.Params, error) {
 // vLLM and SGLang.
 const defaultTextTokens = 16
 
-func (e *Engine) prompts(d *dialect, req *completionRequest) ([][]uint32, error) {
+func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
 	switch {
-	case d.chat && len(req.InputIDs) > 0:
+	case a.d.chat && len(req.InputIDs) > 0:
 		// SGLang's: the caller rendered and encoded the messages.
 		return [][]uint32{req.InputIDs}, nil
-	case d.chat:
-		return e.chatPrompt(req)
+	case a.d.chat:
+		return a.e.chatPrompt(a.r.Context(), a.id, req)
 	}
-	return e.textPrompts("prompt", req.Prompt)
+	return a.e.textPrompts("prompt", req.Prompt)
 }
 
 func (e *Engine) promptTexts(prompts [][]uint32) []byte {

@@ -1,12 +1,17 @@
 package simserver
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/media"
 )
 
 // maxChoices bounds the choices of one request.
@@ -149,11 +154,15 @@ func (r *completionRequest) stops() ([]string, error) {
 }
 
 // chatPrompt renders and encodes the messages of a chat.
-func (e *Engine) chatPrompt(r *completionRequest) ([][]uint32, error) {
+func (e *Engine) chatPrompt(ctx context.Context, id string, r *completionRequest) ([][]uint32, error) {
 	if r.Messages.Kind() != '[' {
 		return nil, infer.Invalid("messages", "messages is missing; send a list of messages")
 	}
-	text, err := e.tokenizer.Render(r.Messages, r.offered(), r.TemplateKwargs)
+	messages, shown, err := mediaOfChat(r.Messages)
+	if err != nil {
+		return nil, err
+	}
+	text, err := e.tokenizer.Render(messages, r.offered(), r.TemplateKwargs)
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}
@@ -161,7 +170,110 @@ func (e *Engine) chatPrompt(r *completionRequest) ([][]uint32, error) {
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}
-	return [][]uint32{ids}, nil
+	full, err := e.expand(ctx, id, ids, shown)
+	return [][]uint32{full.ids}, err
+}
+
+// mediaOfChat takes media out of the messages of a chat; what they are known by in
+// a chat template stays in their place.
+func mediaOfChat(messages jsontext.Value) (rest jsontext.Value, all []medium, err error) {
+	if !bytes.Contains(messages, []byte("_url")) && !bytes.Contains(messages, []byte("input_audio")) {
+		return messages, nil, nil
+	}
+	rest, err = eachMember(messages, func(name string, content jsontext.Value) (jsontext.Value, error) {
+		if name != "content" || content.Kind() != '[' {
+			return content, nil
+		}
+		var parts []jsontext.Value
+		if err := json.Unmarshal(content, &parts); err != nil {
+			return nil, infer.Invalid("messages", "messages: %v", err)
+		}
+		for i, raw := range parts {
+			var p struct {
+				Type  string         `json:"type"`
+				Image jsontext.Value `json:"image_url"`
+				Audio struct {
+					Data   string `json:"data"`
+					Format string `json:"format"`
+				} `json:"input_audio"`
+				AudioURL jsontext.Value `json:"audio_url"`
+			}
+			if err := json.Unmarshal(raw, &p); err != nil {
+				return nil, infer.Invalid("messages", "messages: a part of content: %v", err)
+			}
+			var m infer.Media
+			var err error
+			switch p.Type {
+			case "image_url":
+				m, err = mediaURL("image_url", infer.MediaImage, p.Image)
+			case "audio_url":
+				m, err = mediaURL("audio_url", infer.MediaAudio, p.AudioURL)
+			case "input_audio":
+				m, err = media.FromFormat("input_audio.format", "input_audio.data", p.Audio.Format, []byte(p.Audio.Data))
+			default:
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			one, err := mediumOf(&m)
+			if err != nil {
+				return nil, infer.Invalid("messages", "messages: %v", err)
+			}
+			all = append(all, one)
+			parts[i] = jsontext.Value(`{"type":"` + m.Kind.String() + `"}`)
+		}
+		return json.Marshal(parts)
+	})
+	return rest, all, err
+}
+
+// mediaURL reads a URL, or an object that has it.
+func mediaURL(field string, kind infer.MediaKind, v jsontext.Value) (infer.Media, error) {
+	var at struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(v, &at.URL) != nil && json.Unmarshal(v, &at) != nil {
+		return infer.Media{}, infer.Invalid(field, "%s must be an object with url", field)
+	}
+	return media.FromURL(field, kind, []byte(at.URL))
+}
+
+// eachMember copies a list of objects with each member's value as change gives it.
+func eachMember(list jsontext.Value, change func(name string, value jsontext.Value) (jsontext.Value, error)) (jsontext.Value, error) {
+	var out bytes.Buffer
+	dec, enc := jsontext.NewDecoder(bytes.NewReader(list)), jsontext.NewEncoder(&out)
+	name := ""
+	for {
+		// A member's value stands at depth 2, after its name.
+		kind, length := dec.StackIndex(dec.StackDepth())
+		if dec.StackDepth() == 2 && kind == '{' && length%2 == 1 {
+			value, err := dec.ReadValue()
+			if err == nil {
+				value, err = change(name, value)
+			}
+			if err == nil {
+				err = enc.WriteValue(value)
+			}
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		token, err := dec.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return bytes.TrimSpace(out.Bytes()), nil
+		}
+		if err != nil {
+			return nil, infer.Invalid("messages", "messages: %v", err)
+		}
+		if token.Kind() == '"' {
+			name = token.String()
+		}
+		if err := enc.WriteToken(token); err != nil {
+			return nil, infer.Invalid("messages", "messages: %v", err)
+		}
+	}
 }
 
 // textPrompts reads a text completion's prompt or an embedding's input, called

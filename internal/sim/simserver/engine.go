@@ -54,6 +54,9 @@ type Options struct {
 	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
+	// Placeholders are the ids that stand for an image or audio in a prompt; what
+	// has none is not taken.
+	Placeholders map[infer.MediaKind]uint32
 	// Speaker says what is not words alone. Without one, all is words, whatever
 	// is asked for.
 	Speaker *content.Speaker
@@ -97,6 +100,9 @@ type Engine struct {
 	abortsMu sync.Mutex
 	aborts   []Abort // a ring
 	aborted  int     // put into it
+
+	seenMu sync.Mutex
+	seen   []Seen
 
 	stateMu sync.Mutex
 	counts  sim.Counts

@@ -47,9 +47,9 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%q: an empty stop string", body)
 			}
 		}
-		_, err = e.prompts(textDialect, &req)
+		_, err = e.textPrompts("prompt", req.Prompt)
 		forCaller(err)
-		_, err = e.prompts(chatDialect, &req)
+		_, err = e.chatPrompt(t.Context(), "", &req)
 		forCaller(err)
 	})
 }
@@ -75,7 +75,7 @@ func FuzzGenerate(f *testing.F) {
 		err := decode(body, &req)
 		var items []item
 		if err == nil {
-			items, _, err = e.items(&req)
+			items, _, err = e.items(t.Context(), "", &req)
 		}
 		if err != nil {
 			if code := infer.AsError(err).Code; code != infer.CodeInvalid && code != infer.CodeContext {

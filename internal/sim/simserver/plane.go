@@ -77,7 +77,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		VocabSize:     uint32(o.VocabSize),
 		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
-		Carries:       planeCarries.Words(),
+		Carries:       (planeCarries | p.e.mediaCarries()).Words(),
 	}, nil
 }
 
@@ -151,10 +151,18 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 			return nil, err
 		}
 	}
+	prompt, err := p.e.expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
+	if err != nil {
+		p.e.refused.Add(1)
+		return nil, asStatus(err)
+	}
 	params := sim.Params{
-		Prompt: req.Prompt, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
+		Prompt: prompt.ids, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
 		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()),
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
+	}
+	if req.GetToContext() {
+		params.MaxTokens = min(params.MaxTokens, max(1, p.e.prepare.Room(len(prompt.ids))))
 	}
 	var prepared sim.Request
 	ask, err := p.askOf(req.GetGuide())
@@ -180,6 +188,9 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		p.e.refused.Add(1)
 		return nil, err
 	}
+	if len(req.GetMedia()) > 0 {
+		j.prompted = uint32(len(prompt.ids))
+	}
 	// The gateway's deadline does not count from here on: the answer is certain
 	// and near, and a request that was accepted must not be reported as lost.
 	if err := p.e.submit(context.WithoutCancel(ctx), &j.job, created, prepared); err != nil {
@@ -187,6 +198,18 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 		return nil, asStatus(err)
 	}
 	return &planepb.SubmitReply{ServerCreated: uint64(created)}, nil
+}
+
+// mediaOf reads media off the wire.
+func mediaOf(wire []*planepb.Media) (all []medium) {
+	for _, w := range wire {
+		m := medium{kind: infer.NumMediaKinds, url: w.GetUrl(), mediaType: w.GetMediaType(), data: w.GetData()}
+		if k := w.GetKind() - planepb.Media_KIND_IMAGE; k >= 0 && int(k) < int(infer.NumMediaKinds) {
+			m.kind = infer.MediaKind(k)
+		}
+		all = append(all, m)
+	}
+	return all
 }
 
 // delay is what the faults do to a Submit before the engine has it.

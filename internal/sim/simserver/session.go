@@ -108,13 +108,14 @@ func padding(n int) []byte {
 // slotJob is a request of a session.
 type slotJob struct {
 	job
-	wire   uint32 // the gateway's slot
-	id     string
-	fault  sim.Fault
-	faulty bool
-	drips  bool // the connection, because of its fault
-	top    int  // alternatives of each id; -1: no log probabilities
-	dead   bool // it was given up; the gateway may use its slot again
+	wire     uint32 // the gateway's slot
+	id       string
+	fault    sim.Fault
+	faulty   bool
+	drips    bool   // the connection, because of its fault
+	top      int    // alternatives of each id; -1: no log probabilities
+	prompted uint32 // tokens of a prompt with media; 0: it has none
+	dead     bool   // it was given up; the gateway may use its slot again
 }
 
 // reserve takes a slot for a request.
@@ -301,7 +302,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 		s.score(m, index)
 	}
 	for _, f := range t.first {
-		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, Stamps: &planepb.Stamps{
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, PromptTokens: s.byIndex[f.slot].prompted, Stamps: &planepb.Stamps{
 			ServerCreated: uint64(f.Stamps.ServerCreated),
 			QueueStart:    uint64(f.Stamps.QueueStart),
 			QueueEnd:      uint64(f.Stamps.QueueEnd),

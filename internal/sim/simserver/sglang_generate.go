@@ -87,7 +87,7 @@ func (f *sglangFace) generate(w http.ResponseWriter, r *http.Request) {
 
 // accept reads a request up to the point where the engine may be asked.
 func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
-	items, batch, err := g.e.items(req)
+	items, batch, err := g.e.items(g.r.Context(), g.id, req)
 	if err != nil {
 		return nil, err
 	}
@@ -333,6 +333,12 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 	ended := o.reason != ""
 	b = append(b, `,"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(len(o.prompt)), 10)
+	for kind, n := range it.media {
+		if n > 0 {
+			b = append(append(append(b, `,"`...), infer.MediaKind(kind).String()...), `_tokens":`...)
+			b = strconv.AppendInt(b, int64(n), 10)
+		}
+	}
 	b = append(b, g.face.weights...)
 	b = strconv.AppendInt(b, int64(o.retractions), 10)
 	b = append(b, `,"reasoning_tokens":0`...)

@@ -83,8 +83,8 @@ func (f *sglangFace) modelInfo(w http.ResponseWriter, _ *http.Request) {
 		"is_generation":             true,
 		"preferred_sampling_params": nil,
 		"weight_version":            f.e.opts.SGLang.WeightVersion,
-		"has_image_understanding":   false,
-		"has_audio_understanding":   false,
+		"has_image_understanding":   f.e.mediaCarries()&infer.CarriesImage != 0,
+		"has_audio_understanding":   f.e.mediaCarries()&infer.CarriesAudio != 0,
 		"model_type":                "weir_sim",
 		"architectures":             []string{"WeirSimForCausalLM"},
 	})
@@ -268,7 +268,7 @@ func (f *sglangFace) tokenize(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case given(req.Messages):
-		prompts, err = f.e.chatPrompt(&completionRequest{Messages: req.Messages})
+		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages})
 	default:
 		prompts, err = f.e.textPrompts("prompt", req.Prompt)
 	}

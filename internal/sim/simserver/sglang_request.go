@@ -1,18 +1,23 @@
 package simserver
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/media"
 	"weir/internal/sim"
 )
 
@@ -32,6 +37,10 @@ type generateRequest struct {
 	ReturnTextInLogprobs bool           `json:"return_text_in_logprobs"`
 	ReturnPromptTokenIDs bool           `json:"return_prompt_token_ids"`
 
+	ImageData jsontext.Value `json:"image_data"`
+	AudioData jsontext.Value `json:"audio_data"`
+	VideoData jsontext.Value `json:"video_data"`
+
 	LoRAPath         jsontext.Value `json:"lora_path"`
 	RoutedDPRank     *int           `json:"routed_dp_rank"`
 	DataParallelRank *int           `json:"data_parallel_rank"`
@@ -39,9 +48,6 @@ type generateRequest struct {
 
 	// Not simulated.
 	InputEmbeds          jsontext.Value `json:"input_embeds"`
-	ImageData            jsontext.Value `json:"image_data"`
-	VideoData            jsontext.Value `json:"video_data"`
-	AudioData            jsontext.Value `json:"audio_data"`
 	SessionParams        jsontext.Value `json:"session_params"`
 	CustomLogitProcessor jsontext.Value `json:"custom_logit_processor"`
 	ReturnHiddenStates   jsontext.Value `json:"return_hidden_states"`
@@ -53,7 +59,7 @@ type generateRequest struct {
 // samplingParams are /generate's sampling_params. Null means the default;
 // SGLang refuses a name that it does not know.
 type samplingParams struct {
-	MaxNewTokens      *int               `json:"max_new_tokens"`
+	MaxNewTokens      jsontext.Value     `json:"max_new_tokens"` // null is what the context leaves
 	MinNewTokens      *int               `json:"min_new_tokens"`
 	Temperature       *float64           `json:"temperature"`
 	TopP              *float64           `json:"top_p"`
@@ -126,14 +132,17 @@ func (p *samplingParams) check(vocabulary int) error {
 			return err
 		}
 	}
-	limit := valueOr(p.MaxNewTokens, defaultNewTokens)
+	limit, err := p.limit()
+	if err != nil {
+		return err
+	}
 	if k := valueOr(p.TopK, -1); k < 1 && k != -1 {
 		return infer.Invalid("top_k", "top_k is %d; it must be -1, for all, or at least 1", k)
 	}
-	if limit < 0 {
+	if limit < toContext {
 		return infer.Invalid("max_new_tokens", "max_new_tokens is %d; it must not be negative", limit)
 	}
-	if low := valueOr(p.MinNewTokens, 0); low < 0 || low > limit {
+	if low := valueOr(p.MinNewTokens, 0); low < 0 || low > limit && limit != toContext {
 		return infer.Invalid("min_new_tokens", "min_new_tokens is %d; it must be from 0 to max_new_tokens, which is %d", low, limit)
 	}
 	if n := valueOr(p.N, 1); n < 1 || n > maxChoices {
@@ -165,6 +174,24 @@ func (p *samplingParams) check(vocabulary int) error {
 	return nil
 }
 
+// toContext is the limit of an output that ends where the context does.
+const toContext = -1
+
+// limit gives max_new_tokens.
+func (p *samplingParams) limit() (int, error) {
+	switch p.MaxNewTokens.Kind() {
+	case 0:
+		return defaultNewTokens, nil
+	case 'n':
+		return toContext, nil
+	}
+	var n int
+	if err := json.Unmarshal(p.MaxNewTokens, &n); err != nil || n == toContext {
+		return 0, infer.Invalid("max_new_tokens", "max_new_tokens is %.32s; it must be a whole number from 0, or null for what the context leaves", p.MaxNewTokens)
+	}
+	return n, nil
+}
+
 func notSimulated(field string) error {
 	return infer.Invalid(field, "this simulated engine has no %s; leave it out", field)
 }
@@ -181,6 +208,7 @@ type item struct {
 	wanted   []uint32 // ids whose log probability is asked for
 	withText bool
 
+	media  [infer.NumMediaKinds]int // tokens of the prompt
 	ask    content.Ask
 	params sim.Params
 	stops  []string
@@ -189,12 +217,12 @@ type item struct {
 
 // items takes a request apart into its outputs. batch says that the answer is
 // a list.
-func (e *Engine) items(req *generateRequest) (items []item, batch bool, err error) {
+func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
 	for _, f := range []struct {
 		name  string
 		value jsontext.Value
 	}{
-		{"input_embeds", req.InputEmbeds}, {"image_data", req.ImageData}, {"video_data", req.VideoData}, {"audio_data", req.AudioData},
+		{"input_embeds", req.InputEmbeds},
 		{"session_params", req.SessionParams}, {"custom_logit_processor", req.CustomLogitProcessor},
 		{"return_hidden_states", req.ReturnHiddenStates}, {"return_routed_experts", req.ReturnRoutedExperts},
 		{"bootstrap_host", req.BootstrapHost}, {"bootstrap_room", req.BootstrapRoom},
@@ -208,6 +236,10 @@ func (e *Engine) items(req *generateRequest) (items []item, batch bool, err erro
 		return nil, false, err
 	}
 	sampling, err := perItem[samplingParams]("sampling_params", req.SamplingParams, '{', len(prompts), json.RejectUnknownMembers(true))
+	if err != nil {
+		return nil, false, err
+	}
+	shown, err := req.media(len(prompts), batch)
 	if err != nil {
 		return nil, false, err
 	}
@@ -240,7 +272,17 @@ func (e *Engine) items(req *generateRequest) (items []item, batch bool, err erro
 	for i, prompt := range prompts {
 		it := all[i]
 		s := &sampling[i]
-		it.limit = valueOr(s.MaxNewTokens, defaultNewTokens)
+		full, err := e.expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
+		if err != nil {
+			return nil, false, err
+		}
+		prompt, it.media = full.ids, full.tokens
+		if it.limit, err = s.limit(); err != nil {
+			return nil, false, err
+		}
+		if it.limit == toContext {
+			it.limit = max(1, e.prepare.Room(len(prompt)))
+		}
 		it.trim = !valueOr(s.NoStopTrim, false)
 		if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
 			return nil, false, err
@@ -276,6 +318,71 @@ func (e *Engine) items(req *generateRequest) (items []item, batch bool, err erro
 		}
 	}
 	return items, batch, nil
+}
+
+// media gives what each of n prompts is shown. A request without a batch may have
+// one of a kind or a list of them, one with a batch a list with one or a list of
+// them for each prompt.
+func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
+	all := make([][]medium, n)
+	for kind, v := range [infer.NumMediaKinds]jsontext.Value{r.ImageData, r.AudioData, r.VideoData} {
+		kind := infer.MediaKind(kind)
+		field := kind.String() + "_data"
+		add := func(i int, v jsontext.Value) error {
+			var list []string
+			if v.Kind() == '"' {
+				list = []string{""}
+				_ = json.Unmarshal(v, &list[0]) // its syntax was checked
+			} else if given(v) {
+				if err := json.Unmarshal(v, &list); err != nil {
+					return infer.Invalid(field, "%s must be a string or a list of strings: %v", field, err)
+				}
+			}
+			for _, text := range list {
+				m, err := sglangMedium(field, kind, text)
+				if err != nil {
+					return err
+				}
+				all[i] = append(all[i], m)
+			}
+			return nil
+		}
+		if !batch || v.Kind() != '[' {
+			for i := range all {
+				if err := add(i, v); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		var each []jsontext.Value
+		if err := json.Unmarshal(v, &each); err != nil || len(each) != n {
+			return nil, infer.Invalid(field, "The length of %s should be equal to the batch size.", field)
+		}
+		for i, v := range each {
+			if err := add(i, v); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// sglangMedium reads one of image_data and the others: a URL, a data URL or, of an
+// image, base64 alone. A path of a file is none of the caller's business here.
+func sglangMedium(field string, kind infer.MediaKind, text string) (medium, error) {
+	if kind == infer.MediaImage && !strings.Contains(text[:min(len(text), 16)], ":") {
+		b, err := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil {
+			return medium{}, infer.Invalid(field, "%s is neither a URL nor base64: %v", field, err)
+		}
+		return medium{kind: kind, data: b}, nil
+	}
+	m, err := media.FromURL(field, kind, []byte(text))
+	if err != nil {
+		return medium{}, err
+	}
+	return mediumOf(&m)
 }
 
 // fits says in SGLang's words that a request is too long; callers look for

@@ -185,7 +185,7 @@ func TestGenerate(t *testing.T) {
 // max_new_tokens is 128 where nobody says.
 func TestGenerateDefaults(t *testing.T) {
 	b := sglangBench(t, SGLangOptions{}, sim.Options{})
-	a := b.generate(`{"text":"abc","sampling_params":{"ignore_eos":true,"max_new_tokens":null}}`)
+	a := b.generate(`{"text":"abc","sampling_params":{"ignore_eos":true}}`)
 	if a.last().Meta.CompletionTokens != 128 || a.last().Meta.FinishReason.Length != 128 {
 		t.Errorf("%+v", a.last().Meta)
 	}

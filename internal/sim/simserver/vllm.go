@@ -177,7 +177,7 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 			return nil, notSimulated("return_token_strs")
 		}
 		if req.Prompt == nil {
-			prompts, err := f.e.chatPrompt(&completionRequest{Messages: req.Messages})
+			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages})
 			if err != nil {
 				return nil, err
 			}

@@ -85,6 +85,58 @@ func (Finish_Reason) EnumDescriptor() ([]byte, []int) {
 	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6, 0}
 }
 
+type Media_Kind int32
+
+const (
+	Media_KIND_UNSPECIFIED Media_Kind = 0
+	Media_KIND_IMAGE       Media_Kind = 1
+	Media_KIND_AUDIO       Media_Kind = 2
+	Media_KIND_VIDEO       Media_Kind = 3
+)
+
+// Enum value maps for Media_Kind.
+var (
+	Media_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_IMAGE",
+		2: "KIND_AUDIO",
+		3: "KIND_VIDEO",
+	}
+	Media_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_IMAGE":       1,
+		"KIND_AUDIO":       2,
+		"KIND_VIDEO":       3,
+	}
+)
+
+func (x Media_Kind) Enum() *Media_Kind {
+	p := new(Media_Kind)
+	*p = x
+	return p
+}
+
+func (x Media_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Media_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_plane_v1_plane_proto_enumTypes[1].Descriptor()
+}
+
+func (Media_Kind) Type() protoreflect.EnumType {
+	return &file_weir_plane_v1_plane_proto_enumTypes[1]
+}
+
+func (x Media_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Media_Kind.Descriptor instead.
+func (Media_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8, 0}
+}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -134,8 +186,8 @@ type Facts struct {
 	EosIds        []uint32               `protobuf:"varint,9,rep,packed,name=eos_ids,json=eosIds,proto3" json:"eos_ids,omitempty"`
 	// Which of the fields of SubmitRequest from min_p on the engine acts on, by
 	// these words: min_p, penalties, repetition_penalty, logit_bias, and of guide
-	// json_schema, regex, grammar, choice, structural_tag; logprobs. A gateway sends
-	// it no others: an engine that did not know them would drop them unseen.
+	// json_schema, regex, grammar, choice, structural_tag; logprobs; and of media
+	// image, audio, video. A gateway sends it no others: an engine that did not know them would drop them unseen.
 	Carries       []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -435,10 +487,13 @@ func (x *Step) GetTopLogprob() []float32 {
 
 // Notice is a rare event of one slot.
 type Notice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	Stamps        *Stamps                `protobuf:"bytes,2,opt,name=stamps,proto3" json:"stamps,omitempty"` // with the first ids
-	Finish        *Finish                `protobuf:"bytes,3,opt,name=finish,proto3" json:"finish,omitempty"` // last word of the slot, which is free afterwards
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Slot   uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Stamps *Stamps                `protobuf:"bytes,2,opt,name=stamps,proto3" json:"stamps,omitempty"` // with the first ids
+	Finish *Finish                `protobuf:"bytes,3,opt,name=finish,proto3" json:"finish,omitempty"` // last word of the slot, which is free afterwards
+	// With the first ids of a request that has media: the tokens of its prompt, in
+	// which they take more than their placeholders did.
+	PromptTokens  uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +547,13 @@ func (x *Notice) GetFinish() *Finish {
 		return x.Finish
 	}
 	return nil
+}
+
+func (x *Notice) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
 }
 
 // Stamps are CLOCK_MONOTONIC ns of the engine; 0 means not known.
@@ -677,7 +739,13 @@ type SubmitRequest struct {
 	Guide             *Guide                 `protobuf:"bytes,18,opt,name=guide,proto3" json:"guide,omitempty"`
 	// How many of the most probable ids come with each id, besides its own log
 	// probability; absent: no log probabilities at all.
-	Logprobs      *uint32 `protobuf:"varint,19,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
+	Logprobs *uint32 `protobuf:"varint,19,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
+	// What of the prompt is no text, in the order of the placeholders that the
+	// prompt has for it; the engine puts in their place what it makes of it.
+	Media []*Media `protobuf:"bytes,20,rep,name=media,proto3" json:"media,omitempty"`
+	// max_tokens is only what the context leaves beside prompt: where media take
+	// more of it, the output ends where the context does.
+	ToContext     bool `protobuf:"varint,21,opt,name=to_context,json=toContext,proto3" json:"to_context,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +913,89 @@ func (x *SubmitRequest) GetLogprobs() uint32 {
 	return 0
 }
 
+func (x *SubmitRequest) GetMedia() []*Media {
+	if x != nil {
+		return x.Media
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetToContext() bool {
+	if x != nil {
+		return x.ToContext
+	}
+	return false
+}
+
+// Media is an image, audio or video: data with its type, or where to fetch it.
+type Media struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          Media_Kind             `protobuf:"varint,1,opt,name=kind,proto3,enum=weir.plane.v1.Media_Kind" json:"kind,omitempty"`
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                              // http or https; empty with data
+	MediaType     string                 `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"` // of data: "image/png"
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Media) Reset() {
+	*x = Media{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Media) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Media) ProtoMessage() {}
+
+func (x *Media) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Media.ProtoReflect.Descriptor instead.
+func (*Media) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Media) GetKind() Media_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Media_KIND_UNSPECIFIED
+}
+
+func (x *Media) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Media) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Media) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // LogitBias is added to the logit of an id before one is drawn.
 type LogitBias struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -856,7 +1007,7 @@ type LogitBias struct {
 
 func (x *LogitBias) Reset() {
 	*x = LogitBias{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1019,7 @@ func (x *LogitBias) String() string {
 func (*LogitBias) ProtoMessage() {}
 
 func (x *LogitBias) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1032,7 @@ func (x *LogitBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogitBias.ProtoReflect.Descriptor instead.
 func (*LogitBias) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LogitBias) GetId() uint32 {
@@ -915,7 +1066,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1078,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1091,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Guide) GetKind() isGuide_Kind {
@@ -1038,7 +1189,7 @@ type Choices struct {
 
 func (x *Choices) Reset() {
 	*x = Choices{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1201,7 @@ func (x *Choices) String() string {
 func (*Choices) ProtoMessage() {}
 
 func (x *Choices) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1214,7 @@ func (x *Choices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choices.ProtoReflect.Descriptor instead.
 func (*Choices) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Choices) GetText() []string {
@@ -1082,7 +1233,7 @@ type SubmitReply struct {
 
 func (x *SubmitReply) Reset() {
 	*x = SubmitReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1245,7 @@ func (x *SubmitReply) String() string {
 func (*SubmitReply) ProtoMessage() {}
 
 func (x *SubmitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1258,7 @@ func (x *SubmitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitReply.ProtoReflect.Descriptor instead.
 func (*SubmitReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitReply) GetServerCreated() uint64 {
@@ -1128,7 +1279,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1291,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1304,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ControlRequest) GetSession() uint64 {
@@ -1187,7 +1338,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1350,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1363,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Abort) GetSlot() uint32 {
@@ -1238,7 +1389,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1401,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1414,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Ping) GetGatewayTime() uint64 {
@@ -1283,7 +1434,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1446,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1459,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ControlReply) GetGatewayTime() uint64 {
@@ -1362,11 +1513,12 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	" \x03(\x02R\alogprob\x12\x15\n" +
 	"\x06top_id\x18\v \x03(\rR\x05topId\x12\x1f\n" +
 	"\vtop_logprob\x18\f \x03(\x02R\n" +
-	"topLogprob\"z\n" +
+	"topLogprob\"\x9f\x01\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12-\n" +
 	"\x06stamps\x18\x02 \x01(\v2\x15.weir.plane.v1.StampsR\x06stamps\x12-\n" +
-	"\x06finish\x18\x03 \x01(\v2\x15.weir.plane.v1.FinishR\x06finish\"\xd4\x01\n" +
+	"\x06finish\x18\x03 \x01(\v2\x15.weir.plane.v1.FinishR\x06finish\x12#\n" +
+	"\rprompt_tokens\x18\x04 \x01(\rR\fpromptTokens\"\xd4\x01\n" +
 	"\x06Stamps\x12%\n" +
 	"\x0eserver_created\x18\x01 \x01(\x06R\rserverCreated\x12\x1f\n" +
 	"\vqueue_start\x18\x02 \x01(\x06R\n" +
@@ -1388,7 +1540,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vREASON_STOP\x10\x01\x12\x11\n" +
 	"\rREASON_LENGTH\x10\x02\x12\x10\n" +
 	"\fREASON_ABORT\x10\x03\x12\x10\n" +
-	"\fREASON_ERROR\x10\x04\"\x9c\x06\n" +
+	"\fREASON_ERROR\x10\x04\"\xe7\x06\n" +
 	"\rSubmitRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x1d\n" +
@@ -1414,7 +1566,10 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\n" +
 	"logit_bias\x18\x11 \x03(\v2\x18.weir.plane.v1.LogitBiasR\tlogitBias\x12*\n" +
 	"\x05guide\x18\x12 \x01(\v2\x14.weir.plane.v1.GuideR\x05guide\x12\x1f\n" +
-	"\blogprobs\x18\x13 \x01(\rH\bR\blogprobs\x88\x01\x01B\x0e\n" +
+	"\blogprobs\x18\x13 \x01(\rH\bR\blogprobs\x88\x01\x01\x12*\n" +
+	"\x05media\x18\x14 \x03(\v2\x14.weir.plane.v1.MediaR\x05media\x12\x1d\n" +
+	"\n" +
+	"to_context\x18\x15 \x01(\bR\ttoContextB\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\b\n" +
 	"\x06_top_kB\a\n" +
@@ -1423,7 +1578,21 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\x15\n" +
 	"\x13_repetition_penaltyB\v\n" +
-	"\t_logprobs\"1\n" +
+	"\t_logprobs\"\xc9\x01\n" +
+	"\x05Media\x12-\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x19.weir.plane.v1.Media.KindR\x04kind\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"L\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"KIND_IMAGE\x10\x01\x12\x0e\n" +
+	"\n" +
+	"KIND_AUDIO\x10\x02\x12\x0e\n" +
+	"\n" +
+	"KIND_VIDEO\x10\x03\"1\n" +
 	"\tLogitBias\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value\"\xc1\x01\n" +
@@ -1471,50 +1640,54 @@ func file_weir_plane_v1_plane_proto_rawDescGZIP() []byte {
 	return file_weir_plane_v1_plane_proto_rawDescData
 }
 
-var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(Finish_Reason)(0),      // 0: weir.plane.v1.Finish.Reason
-	(*DescribeRequest)(nil), // 1: weir.plane.v1.DescribeRequest
-	(*Facts)(nil),           // 2: weir.plane.v1.Facts
-	(*StepsRequest)(nil),    // 3: weir.plane.v1.StepsRequest
-	(*Step)(nil),            // 4: weir.plane.v1.Step
-	(*Notice)(nil),          // 5: weir.plane.v1.Notice
-	(*Stamps)(nil),          // 6: weir.plane.v1.Stamps
-	(*Finish)(nil),          // 7: weir.plane.v1.Finish
-	(*SubmitRequest)(nil),   // 8: weir.plane.v1.SubmitRequest
-	(*LogitBias)(nil),       // 9: weir.plane.v1.LogitBias
-	(*Guide)(nil),           // 10: weir.plane.v1.Guide
-	(*Choices)(nil),         // 11: weir.plane.v1.Choices
-	(*SubmitReply)(nil),     // 12: weir.plane.v1.SubmitReply
-	(*ControlRequest)(nil),  // 13: weir.plane.v1.ControlRequest
-	(*Abort)(nil),           // 14: weir.plane.v1.Abort
-	(*Ping)(nil),            // 15: weir.plane.v1.Ping
-	(*ControlReply)(nil),    // 16: weir.plane.v1.ControlReply
+	(Media_Kind)(0),         // 1: weir.plane.v1.Media.Kind
+	(*DescribeRequest)(nil), // 2: weir.plane.v1.DescribeRequest
+	(*Facts)(nil),           // 3: weir.plane.v1.Facts
+	(*StepsRequest)(nil),    // 4: weir.plane.v1.StepsRequest
+	(*Step)(nil),            // 5: weir.plane.v1.Step
+	(*Notice)(nil),          // 6: weir.plane.v1.Notice
+	(*Stamps)(nil),          // 7: weir.plane.v1.Stamps
+	(*Finish)(nil),          // 8: weir.plane.v1.Finish
+	(*SubmitRequest)(nil),   // 9: weir.plane.v1.SubmitRequest
+	(*Media)(nil),           // 10: weir.plane.v1.Media
+	(*LogitBias)(nil),       // 11: weir.plane.v1.LogitBias
+	(*Guide)(nil),           // 12: weir.plane.v1.Guide
+	(*Choices)(nil),         // 13: weir.plane.v1.Choices
+	(*SubmitReply)(nil),     // 14: weir.plane.v1.SubmitReply
+	(*ControlRequest)(nil),  // 15: weir.plane.v1.ControlRequest
+	(*Abort)(nil),           // 16: weir.plane.v1.Abort
+	(*Ping)(nil),            // 17: weir.plane.v1.Ping
+	(*ControlReply)(nil),    // 18: weir.plane.v1.ControlReply
 }
 var file_weir_plane_v1_plane_proto_depIdxs = []int32{
-	5,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
-	6,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
-	7,  // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
+	6,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
+	7,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
+	8,  // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
 	0,  // 3: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
-	9,  // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
-	10, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
-	11, // 6: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
-	14, // 7: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
-	15, // 8: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
-	1,  // 9: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
-	3,  // 10: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
-	8,  // 11: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
-	13, // 12: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
-	2,  // 13: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
-	4,  // 14: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
-	12, // 15: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
-	16, // 16: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	11, // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
+	12, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
+	10, // 6: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
+	1,  // 7: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
+	13, // 8: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
+	16, // 9: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
+	17, // 10: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
+	2,  // 11: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
+	4,  // 12: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
+	9,  // 13: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
+	15, // 14: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
+	3,  // 15: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
+	5,  // 16: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
+	14, // 17: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
+	18, // 18: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_plane_v1_plane_proto_init() }
@@ -1523,7 +1696,7 @@ func file_weir_plane_v1_plane_proto_init() {
 		return
 	}
 	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[9].OneofWrappers = []any{
+	file_weir_plane_v1_plane_proto_msgTypes[10].OneofWrappers = []any{
 		(*Guide_JsonSchema)(nil),
 		(*Guide_Regex)(nil),
 		(*Guide_Grammar)(nil),
@@ -1535,8 +1708,8 @@ func file_weir_plane_v1_plane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_plane_v1_plane_proto_rawDesc), len(file_weir_plane_v1_plane_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   16,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
