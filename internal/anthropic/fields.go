@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"weir/internal/api"
-	"weir/internal/infer"
 )
 
 // FieldInfo describes a field of a request body.
@@ -198,6 +197,3 @@ func (d *decoding) within(name, path string, raw []byte) error {
 	}
 	return nil
 }
-
-// canGuide says whether the engine can be told a JSON schema.
-func (d *decoding) canGuide() bool { return d.carries&infer.CarriesJSONSchema != 0 }

@@ -61,7 +61,7 @@ func (x *exchange) findModel() error {
 	if model.Fault != "" {
 		return infer.Errorf(infer.CodeUnavailable, "model %q cannot be served: its engine %s", model.Name, model.Fault)
 	}
-	x.folder = x.g.opts.Models[model.Name]
+	x.folder = x.g.folder(model)
 	x.relayed = model.Relayed || x.folder == nil
 	if tokenizes(x.endpoint) {
 		return x.findTokenizer()
@@ -77,8 +77,8 @@ func (x *exchange) findModel() error {
 	return nil
 }
 
-// chooseModel takes the only model that is served for that of a body that names
-// none.
+// chooseModel takes the only model that is served, whatever adapters of it there
+// are, for that of a body that names none.
 func (x *exchange) chooseModel() error {
 	if x.head.Model != "" {
 		return nil

@@ -22,7 +22,10 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
-	Folder  fs.FS
+	// LoRA are the adapters of it that engines are told to load, by name: where they
+	// find them.
+	LoRA   map[string]string
+	Folder fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates

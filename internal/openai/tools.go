@@ -121,13 +121,11 @@ func (t *toolWalk) function(raw []byte) error {
 		return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
 	}
 	t.names[word] = true
-	t.d.tools = append(t.d.tools, api.Tool{Name: word, Parameters: parameters})
+	t.d.Declared = append(t.d.Declared, api.Tool{Name: word, Parameters: parameters})
 	return nil
 }
 
-// takeToolChoice reads who decides on calls. That one is made can only be
-// forced by an engine that is told what it may generate; asking another for it
-// is refused rather than hoped for.
+// takeToolChoice reads who decides on calls.
 func takeToolChoice(d *decoding, raw []byte) error {
 	const field = "tool_choice"
 	switch api.KindOf(raw) {
@@ -136,7 +134,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		case "auto":
 			return nil
 		case "none":
-			d.noTools = true
+			d.NoTools = true
 			return nil
 		case "required":
 			d.ForcedAny = true
@@ -147,15 +145,9 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		if err := api.CheckStrict(field, raw); err != nil {
 			return err
 		}
-		if err := d.namedTool(raw); err != nil {
-			return err
-		}
+		return d.namedTool(raw)
 	default:
 		return api.WrongType(field, "\"auto\", \"none\", \"required\" or an object", raw)
-	}
-	if d.carries&infer.CarriesJSONSchema == 0 {
-		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send \"auto\", or \"none\"", d.carrier())}
 	}
 	return nil
 }
@@ -193,28 +185,6 @@ func (d *decoding) namedTool(raw []byte) error {
 		return infer.Invalid("tool_choice.function.name", "tool_choice.function.name is required")
 	}
 	return err
-}
-
-// finishTools checks tool_choice against the tools, and makes the engine call
-// them where it is to.
-func (d *decoding) finishTools() error {
-	const field = "tool_choice"
-	switch {
-	case d.noTools:
-		d.Tools = nil
-		return nil
-	case !d.ForcedAny && d.ForcedTool == "":
-		return nil
-	case d.Tools == nil:
-		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
-	case d.ContinueFinalMessage:
-		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued (continue_final_message)")
-	}
-	schema, err := d.ForcedSchema(d.tools, field+".function.name")
-	if err != nil {
-		return err
-	}
-	return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 func takeParallel(d *decoding, raw []byte) error {
