@@ -378,7 +378,7 @@ func TestProtocolsSlowClient(t *testing.T) {
 		}
 		g.balanced()
 		if n := metric(t, g.admin, "weir_requests_total", `code="slow_client"`); n != 1 {
-			t.Errorf("%v requests ended for their slow client, want 1", n)
+			t.Errorf("%v requests ended for their slow client, want 1: %v", n, g.balanced())
 		}
 		if p.proto == "HTTP/1.1" {
 			unread.Body.Close() // the kernel holds megabytes of it, to be read by the kilobyte
