@@ -112,7 +112,7 @@ func TestBenchSweep(t *testing.T) {
 // Two sweeps are compared cell by cell: the slower engine is found at the load
 // that both were given, and what only one was given is named.
 func TestReportSweeps(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, x := range []struct{ name, cost, loads string }{{"a.json", "1ms", "1,2"}, {"b.json", "40ms", "2,4"}} {
