@@ -29,6 +29,9 @@ func (x *exchange) gate() error {
 		// of while the stream lives.
 		own := *req
 		x.req = &own
+		if err := x.checkNamedIDs(); err != nil {
+			return err
+		}
 		if req.Tools != nil && !req.ForcedAny && req.ForcedTool == "" && x.folder.Format.Tools() == "" {
 			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
 			e.Param = "tools"
@@ -71,6 +74,9 @@ func (x *exchange) findModel() error {
 			x.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {
+		if x.g.services.meant(x.r.URL.Path) != "" {
+			return x.g.services.nothingAt(x.r.URL.Path)
+		}
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
 			"A server that has %s is one for --engine openai=URL", x.r.URL.Path, x.model.Kind, x.r.URL.Path)
 	}

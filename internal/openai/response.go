@@ -12,7 +12,7 @@ type whole struct {
 	streamOptions
 	choices []choice
 	open    *[]byte // what AppendDelta goes to
-	scorer  *scorer // nil: without log probabilities
+	scorer  *Scorer // nil: without log probabilities
 }
 
 // choice is one choice of a whole answer. Only a chat's has more than text.
@@ -66,7 +66,7 @@ func (w *whole) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens) 
 		if len(c.entries) > 0 {
 			c.entries = append(c.entries, ',')
 		}
-		c.entries = w.scorer.appendEntries(c.entries, t.IDs, &t.Logprobs)
+		c.entries = w.scorer.AppendEntries(c.entries, t.IDs, &t.Logprobs)
 	}
 	return dst
 }
