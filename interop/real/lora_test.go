@@ -62,24 +62,36 @@ func TestLoRA(t *testing.T) {
 			}
 		}
 	}
-	// At once, each gets its own, though only one adapter fits a step. (Requests for the
-	// base are left out: on the CPU, vLLM has those that share a step with an
-	// adapter's answered with it.)
-	done := make(chan error)
-	for i := range 24 {
-		model := []string{"one", "two"}[i%2]
-		go func() {
-			a, err := way{"vllm-core", core.api, model}.ask(ctx, completionPath, completion.with(streamed), nil)
-			if err == nil && (!a.Done || said[a.IDs] != model) {
-				err = fmt.Errorf("%s at once: %+v", model, a)
-			}
-			done <- err
-		}()
+	// At once, each gets its own, though only one adapter fits a step. That does not hold
+	// for the base on the CPU, with vLLM's own server either: there vLLM multiplies with
+	// its last slot's adapter for requests that have none, where they share a step with
+	// one that has (its index for none is -1).
+	type result struct {
+		model string
+		a     answer
+		err   error
 	}
-	for range 24 {
-		if err := <-done; err != nil {
-			t.Error(err)
+	for _, w := range []way{{"vLLM itself", direct, ""}, {"vllm-core", core.api, ""}} {
+		results := make(chan result)
+		for i := range 24 {
+			of := w
+			of.model = []string{"tiny", "one", "two"}[i%3]
+			go func() {
+				a, err := of.ask(ctx, completionPath, completion.with(streamed), nil)
+				results <- result{of.model, a, err}
+			}()
 		}
+		wrong := 0
+		for range 24 {
+			r := <-results
+			switch {
+			case r.err != nil || !r.a.Done || r.model != "tiny" && said[r.a.IDs] != r.model:
+				t.Errorf("%s: %s at once: %+v, %v", w.name, r.model, r.a, r.err)
+			case said[r.a.IDs] != r.model:
+				wrong++
+			}
+		}
+		t.Logf("%s: %d of 8 answers of the base are an adapter's", w.name, wrong)
 	}
 	a, err := way{"vllm-core", core.api, "gone"}.ask(ctx, completionPath, completion, nil)
 	if err != nil || a.Status != 503 || !strings.Contains(a.said, "gone") {

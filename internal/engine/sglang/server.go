@@ -87,7 +87,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	} else if ctx.Err() != nil {
 		return engine.Facts{}, err
 	} else {
-		srv.form = was.form // learned, if anything
+		srv.form, srv.carries = was.form, was.carries // learned, if anything
 	}
 	facts.Carries = srv.carries
 	e.readLoads(ctx, srv)
