@@ -14,7 +14,7 @@ import (
 // A priority goes to an engine that schedules by it, in the engine's own sense, and is
 // refused by name for one that does not.
 func TestPriority(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	for _, scheduled := range []bool{false, true} {
 		args := []string{"--max-running-requests", "1", "--cost", "constant", "--decode-cost", "20ms"}
 		if scheduled {
