@@ -18,7 +18,7 @@ func TestPriority(t *testing.T) {
 	for _, scheduled := range []bool{false, true} {
 		args := []string{"--max-running-requests", "1", "--cost", "constant", "--decode-cost", "20ms"}
 		if scheduled {
-			args = append(args, "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold", "-1")
+			args = append(args, "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold=-1")
 		}
 		engine, _ := startWire(t, "sglang", args...)
 		g := startGateway(t, "serve", "--engine", "sglang="+engine)
