@@ -141,6 +141,8 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		if d.ForcedTool = name; name == "" {
 			return infer.Invalid(field+".name", "tool_choice.name is required with the type \"tool\"")
 		}
+	case "":
+		return infer.Invalid(field+".type", "tool_choice.type is required: send auto, any, tool or none")
 	default:
 		return infer.Invalid(field+".type", "tool_choice.type must be auto, any, tool or none, found %q", api.Clip(kind, 32))
 	}

@@ -98,4 +98,6 @@ type FieldNames struct {
 	MaxTokens string
 	MinTokens string
 	Effort    string
+	StopIDs   string
+	LogitBias string
 }

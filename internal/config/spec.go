@@ -163,15 +163,20 @@ func (e *Engine) parseURL(s string) error {
 	return nil
 }
 
-// Model is one --model [NAME=]DIR[,alias=NAME]...[,tool-parser=NAME][,reasoning-parser=NAME]
+// Model is one --model [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME]
 type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
+	// LoRA are adapters that engines are told to load, in the order given.
+	LoRA []LoRA
 	// ToolParser and ReasoningParser name the syntaxes in which the model calls
 	// tools and reasons; empty is what its folder tells.
 	ToolParser, ReasoningParser string
 }
+
+// LoRA is an adapter: the name that it is served as, and where engines find it.
+type LoRA struct{ Name, Path string }
 
 // ParseModel reads a model's specification. Without a name, the folder's name
 // is the model's.
@@ -197,6 +202,12 @@ func ParseModel(s string) (Model, error) {
 			return Model{}, badModelOption(s, option)
 		case key == "alias":
 			m.Aliases = append(m.Aliases, value)
+		case key == "lora":
+			name, path, _ := strings.Cut(value, "=")
+			if name == "" || path == "" {
+				return Model{}, fmt.Errorf("model %q: lora=%s: want lora=NAME=PATH, the name to serve the adapter as and where engines find it", s, value)
+			}
+			m.LoRA = append(m.LoRA, LoRA{name, path})
 		case key == "tool-parser":
 			m.ToolParser = value
 		case key == "reasoning-parser":
@@ -209,7 +220,7 @@ func ParseModel(s string) (Model, error) {
 }
 
 func badModelOption(s, option string) error {
-	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, tool-parser=NAME and reasoning-parser=NAME", s, option)
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME and reasoning-parser=NAME", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.

@@ -88,7 +88,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		g: g, w: w, r: r, conn: c,
 		rc:       http.NewResponseController(w),
-		endpoint: g.endpointOf(r.URL.Path),
+		endpoint: g.services.endpointOf(r.URL.Path),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
@@ -102,7 +102,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
-	g.opts.Metrics.Received(endpointLabel(r.URL.Path))
+	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)
 	return x
 }

@@ -28,7 +28,7 @@ const askTools = `,"tools":[{"type":"function","function":{"name":"get_weather",
 // said gives the ids that a text is encoded as.
 func said(t testing.TB, text string) []uint32 {
 	t.Helper()
-	ids, err := simModel().Encode(text)
+	ids, err := simModel().Encode(text, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,10 @@ type decoding struct {
 	start     int64 // of log probabilities in the prompt
 }
 
-var spokenNames = api.FieldNames{Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens"}
+var spokenNames = api.FieldNames{
+	Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens",
+	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias",
+}
 
 // Request implements api.Endpoint.
 func (e *endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {

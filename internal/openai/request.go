@@ -44,7 +44,7 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	return &d.Request, nil
 }
 
-var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}
+var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}
 
 // decode decodes every field by itself.
 func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*decoding, error) {

@@ -20,19 +20,30 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	if err := api.CheckStrict(field, raw); err != nil {
 		return err
 	}
-	var kind string
+	var kind, other string
 	var schema []byte
 	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		switch name {
-		case "type":
+		switch {
+		case name == "type":
 			kind, err = api.StringOf(field+".type", value)
-		case "json_schema":
+		case api.KindOf(value) == 'n':
+		case name == "json_schema":
 			schema = value
+		default:
+			other = field + "." + api.Clip(name, 64)
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case kind == "structural_tag": // its other members are the tag
+	case other == field+".schema":
+		return infer.Invalid(other, "%s has no place there; send the type json_schema, and the schema in %s.json_schema.schema", other, field)
+	case other != "":
+		return d.Unsupported(other)
+	case schema != nil && kind != "json_schema" && kind != "":
+		return infer.Invalid(field+".json_schema", "%s.json_schema belongs to the type json_schema, and the type is %s", field, api.Clip(kind, 32))
 	}
 	switch kind {
 	case "text":

@@ -152,25 +152,31 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	return nil
 }
 
-// namedTool reads {"type": "function", "function": {"name": NAME}}.
+// namedTool reads {"type": "function", "function": {"name": NAME}}, its type first:
+// the other fields of a choice of another type are none of ours to name.
 func (d *decoding) namedTool(raw []byte) error {
-	var kind, function []byte
-	err := api.EachMember(raw, func(name string, value []byte) error {
+	var kind, other string
+	var function []byte
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
 		switch name {
 		case "type":
-			kind = value
+			kind, err = api.StringOf("tool_choice.type", value)
 		case "function":
 			function = value
 		default:
-			return d.unsupported("tool_choice."+api.Clip(name, 64), nil)
+			other = "tool_choice." + api.Clip(name, 64)
 		}
-		return nil
+		return err
 	})
 	switch {
 	case err != nil:
 		return err
-	case api.KindOf(kind) != '"' || api.NameOf(kind) != "function":
-		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\"")
+	case kind == "auto" || kind == "none" || kind == "required":
+		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\"; for %s send the string %q as tool_choice", kind, kind)
+	case kind != "function":
+		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\", found %q", api.Clip(kind, 32))
+	case other != "":
+		return d.Unsupported(other)
 	case api.KindOf(function) != '{':
 		return infer.Invalid("tool_choice.function", "tool_choice.function must be an object with the tool's name")
 	}

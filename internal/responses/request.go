@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/internal/api"
@@ -189,40 +190,48 @@ func takeMetadata(d *decoding, raw []byte) error {
 func takeReasoning(d *decoding, raw []byte) error {
 	d.echo.reasoning = raw
 	return d.object("reasoning", raw, func(name, path string, value []byte) error {
-		word := ""
-		if api.KindOf(value) != 'n' {
-			var err error
-			if word, err = api.StringOf(path, value); err != nil {
-				return err
-			}
-		}
 		switch name {
 		case "effort":
-			if word == "" {
-				return nil
-			}
-			var err error
-			d.Effort, err = api.EffortOf(path, value)
-			return err
+			return d.effort(path, value)
 		case "summary", "generate_summary":
-			if word != "" && word != "auto" && word != "concise" && word != "detailed" {
-				return infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))
+			word, err := wordOf(path, value)
+			if err == nil && word != "" && word != "auto" && word != "concise" && word != "detailed" {
+				err = infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))
 			}
 			d.showSummary = d.showSummary || word != ""
-			return nil
+			return err
 		case "context": // what an earlier turn's reasoning is shown is the template's
-			if word == "" || word == "auto" {
-				return nil
-			}
-			return d.unsupported(path, `"auto"`)
+			return d.onlyWord(path, value, "auto")
 		case "mode":
-			if word == "" || word == "standard" {
-				return nil
-			}
-			return d.unsupported(path, `"standard"`)
+			return d.onlyWord(path, value, "standard")
 		}
 		return d.unsupported(path)
 	})
+}
+
+func (d *decoding) effort(path string, raw []byte) error {
+	word, err := wordOf(path, raw)
+	if err == nil && word != "" {
+		d.Effort, err = api.EffortOf(path, raw)
+	}
+	return err
+}
+
+// onlyWord takes one word, which asks for nothing.
+func (d *decoding) onlyWord(path string, raw []byte, only string) error {
+	word, err := wordOf(path, raw)
+	if err == nil && word != "" && word != only {
+		err = d.unsupported(path, strconv.Quote(only))
+	}
+	return err
+}
+
+// wordOf reads a string; null is an empty one.
+func wordOf(path string, raw []byte) (string, error) {
+	if api.KindOf(raw) == 'n' {
+		return "", nil
+	}
+	return api.StringOf(path, raw)
 }
 
 func takeText(d *decoding, raw []byte) error {
@@ -260,6 +269,9 @@ func (d *decoding) format(path string, raw []byte) error {
 	})
 	if err != nil {
 		return err
+	}
+	if schema != nil && api.KindOf(schema) != 'n' && (kind == "text" || kind == "json_object") {
+		return infer.Invalid(path+".schema", "%s.schema belongs to the type json_schema, and the type is %s", path, kind)
 	}
 	switch kind {
 	case "text":

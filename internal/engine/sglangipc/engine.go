@@ -83,9 +83,12 @@ func (e *Engine) state() engine.State {
 		if e.opts.Model == "" {
 			models[0] = s.word.Served
 		}
-		models = append(models, slices.Sorted(maps.Keys(s.word.LoRA))...)
+		var lora []engine.LoRA
+		for _, name := range slices.Sorted(maps.Keys(s.word.LoRA)) {
+			lora = append(lora, engine.LoRA{Name: name})
+		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
+			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
 			Software: s.software(), Instance: s.word.Instance, Carries: sglang.Carries,
 		}}
 	}

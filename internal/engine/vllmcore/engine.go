@@ -21,6 +21,7 @@ type Engine struct {
 	host   *fenced.Host
 	meters fenced.Meters
 	ranks  []*rank
+	lora   []lora
 
 	choosing sync.Mutex
 	next     int // where pick begins to look
@@ -39,6 +40,7 @@ var (
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
 	e := &Engine{opts: o.withDefaults(), host: fenced.NewHost("vllmcore: " + o.Name), waves: waves{running: false, last: -1, seen: -1}}
+	e.lora = loraList(e.opts.LoRA)
 	for i := range e.opts.Engines {
 		e.ranks = append(e.ranks, &rank{index: e.opts.First + i})
 	}
@@ -70,15 +72,16 @@ func (e *Engine) rank(index int) *rank {
 	return nil
 }
 
-// pick gives the session of the engine that is best off, nil when there is none.
-// Of equals they take turns.
-func (e *Engine) pick() *session {
+// pick gives the session of the engine that is best off of those that have an
+// adapter, nil when there is none. Of equals they take turns. adapter is an index, -1
+// for none.
+func (e *Engine) pick(adapter int) *session {
 	var best *session
 	var least float64
 	n := len(e.ranks)
 	for i := range n {
 		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.up() {
+		if s == nil || !s.up() || adapter >= 0 && !s.loras.usable(adapter) {
 			continue
 		}
 		if score := s.score(); best == nil || score < least {
@@ -119,7 +122,7 @@ func (e *Engine) bind() (doors []fenced.Door, err error) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, LoRA: e.loraFacts()}
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()

@@ -25,6 +25,7 @@ type session struct {
 	opts   *Options
 	rank   int
 	ready  ready
+	loras  loading
 	in     *zmtp.Conn
 	output atomic.Pointer[zmtp.Conn]
 
@@ -73,7 +74,7 @@ func (s *session) score() float64 {
 }
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
-	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, in: in,
+	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), in: in,
 		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.disp = dispatcher{context: r.contextLength,
@@ -96,6 +97,7 @@ func (s *session) run() (lost []string, end *fenced.End) {
 	defer stop()
 	var writer sync.WaitGroup
 	writer.Go(s.write)
+	s.loadAdapters()
 	s.out.Ask()
 	for {
 		if _, err := s.in.Recv(); err != nil {
@@ -180,7 +182,7 @@ func (s *session) take(received int64) {
 	if d.waves {
 		s.e.wave(d.complete, d.start)
 	}
-	if !d.utility {
+	if !d.utility || s.adapterLoaded(d) {
 		return
 	}
 	f, sent, ok := s.out.Answered(d.call)
