@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -44,18 +45,46 @@ type dialectFleet struct {
 	ways   []way // vLLM itself, relay, vllm-core
 }
 
+// withoutPrefix is the model's folder with a tokenizer that puts nothing before a text:
+// vLLM's /v1/responses has it put <|bos|> before a prompt whose template has written
+// one, and then nothing of it can be compared.
+func withoutPrefix(t *testing.T) string {
+	to := filepath.Join(t.TempDir(), "model")
+	if err := os.CopyFS(to, os.DirFS(folder)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(to, "tokenizer.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil || len(members["post_processor"]) == 0 {
+		t.Fatalf("%s: %v", file, err)
+	}
+	members["post_processor"] = json.RawMessage("null")
+	if text, err = json.Marshal(members); err == nil {
+		err = os.WriteFile(file, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 func newDialectFleet(t *testing.T) *dialectFleet {
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
+	folder := withoutPrefix(t)
 	env := []string{"PYTHONPATH=" + here}
 	port, handshake := freePort(t), freePort(t)
 	f := new(dialectFleet)
 	script := []string{"--logits-processors", "scripted:Scripted"}
-	f.server = vllm(t, env, append(script, "--port", fmt.Sprint(port), "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+	f.server = vllmOf(t, folder, env, append(script, "--port", fmt.Sprint(port), "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
 		"--reasoning-parser", "deepseek_v3", "--enable-prompt-tokens-details")...)
-	headless := vllm(t, env, append(script, "--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", fmt.Sprint(handshake))...)
+	headless := vllmOf(t, folder, env, append(script, "--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", fmt.Sprint(handshake))...)
 	direct := fmt.Sprintf("127.0.0.1:%d", port)
 	f.wire = record(t, direct)
 	f.relay = serve(t, "--engine", "openai=http://"+f.wire.address)
@@ -219,7 +248,11 @@ func (w way) say(t *testing.T, ctx context.Context, path string, body fields) sa
 		if len(s.Events) == 0 || s.Events[len(s.Events)-1] != kind {
 			s.Events = append(s.Events, kind)
 		}
-		s.note(kind, "", e)
+		if object, ok := e["response"]; ok {
+			s.note("answer", "", object)
+		} else {
+			s.note(kind, "", e)
+		}
 		index, _ := e["index"].(float64)
 		switch at := blocks[int(index)]; kind {
 		case "error", "response.failed":
@@ -245,7 +278,6 @@ func (w way) say(t *testing.T, ctx context.Context, path string, body fields) sa
 		case "response.completed", "response.incomplete":
 			s.Complete = true
 			object, _ := json.Marshal(e["response"])
-			delete(s.fields, kind)
 			s.object(t, object)
 		}
 	}
@@ -367,8 +399,8 @@ func (s *said) object(t *testing.T, raw []byte) {
 
 var (
 	cityTool  = fields{"type": "object", "properties": fields{"n": fields{"type": "integer", "minimum": 1, "maximum": 9}}, "required": []string{"n"}, "additionalProperties": false}
-	weather   = []fields{{"name": "weather", "description": "Tells it.", "input_schema": cityTool}, {"name": "now", "input_schema": fields{"type": "object", "properties": fields{}}}}
-	functions = []fields{{"type": "function", "name": "weather", "description": "Tells it.", "parameters": cityTool}, {"type": "function", "name": "now", "parameters": fields{"type": "object", "properties": fields{}}}}
+	weather   = []fields{{"name": "weather", "description": "Tells it.", "input_schema": cityTool}, {"name": "now", "description": "The hour.", "input_schema": fields{"type": "object", "properties": fields{}}}}
+	functions = []fields{{"type": "function", "name": "weather", "description": "Tells it.", "parameters": cityTool}, {"type": "function", "name": "now", "description": "The hour.", "parameters": fields{"type": "object", "properties": fields{}}}}
 	thinking  = fields{"chat_template_kwargs": fields{"enable_thinking": true}}
 )
 
@@ -378,37 +410,62 @@ const call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"n\": 5}}\n<
 // otherwise.
 var dialectCases = []struct {
 	name                string
-	messages, responses fields // nil: the API has no such request
-	loose               bool   // the model writes it within a schema: the same items, not the same white space or length
+	messages, responses fields                   // nil: the API has no such request
+	judge               func(theirs, ours *said) // makes one what differs by design
 }{
-	{"said", fields{"messages": user(say("Hello 世界, you. 😀"))}, fields{"input": say("Hello 世界, you. 😀")}, false},
-	{"the model's own", fields{"messages": user("Hello, 世界"), "max_tokens": 24}, fields{"input": "Hello, 世界", "max_output_tokens": 24}, false},
+	{"said", fields{"messages": user(say("Hello 世界, you. 😀"))}, fields{"input": say("Hello 世界, you. 😀")}, nil},
+	{"the model's own", fields{"messages": user("Hello, 世界"), "max_tokens": 24}, fields{"input": "Hello, 世界", "max_output_tokens": 24}, nil},
 	{"instructions and turns", fields{"system": "Be brief.", "messages": []fields{{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": say("Well.")}}},
-		fields{"instructions": "Be brief.", "input": []fields{{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": say("Well.")}}}, false},
+		fields{"instructions": "Be brief.", "input": []fields{{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": say("Well.")}}}, nil},
 	{"parts", fields{"messages": []fields{{"role": "user", "content": []fields{{"type": "text", "text": "one"}, {"type": "text", "text": say("Two.")}}}}},
-		fields{"input": []fields{{"role": "user", "content": []fields{{"type": "input_text", "text": "one"}, {"type": "input_text", "text": say("Two.")}}}}}, false},
-	{"stop sequence", fields{"messages": user(say("Hello 世界, you.")), "stop_sequences": []string{"界,"}}, nil, false},
-	{"call", fields{"messages": user(say("So:\n" + call)), "tools": weather}, fields{"input": say("So:\n" + call), "tools": functions}, false},
+		fields{"input": []fields{{"role": "user", "content": []fields{{"type": "input_text", "text": "one"}, {"type": "input_text", "text": say("Two.")}}}}}, joined},
+	{"stop sequence", fields{"messages": user(say("Hello 世界, you.")), "stop_sequences": []string{"界,"}}, nil, nil},
+	{"call", fields{"messages": user(say("So:\n" + call)), "tools": weather}, fields{"input": say("So:\n" + call), "tools": functions}, nil},
 	{"two calls", fields{"messages": user(say(call + "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>")), "tools": weather},
-		fields{"input": say(call + "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"), "tools": functions}, false},
+		fields{"input": say(call + "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"), "tools": functions}, nil},
 	{"tool loop", fields{"messages": []fields{{"role": "user", "content": "How is it?"},
 		{"role": "assistant", "content": []fields{{"type": "text", "text": "So:"}, {"type": "tool_use", "id": "c1", "name": "weather", "input": fields{"n": 5}}}},
 		{"role": "user", "content": []fields{{"type": "tool_result", "tool_use_id": "c1", "content": say("Sunny.")}}}}, "tools": weather},
 		fields{"input": []fields{{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "So:"},
 			{"type": "function_call", "call_id": "c1", "name": "weather", "arguments": `{"n": 5}`},
-			{"type": "function_call_output", "call_id": "c1", "output": say("Sunny.")}}, "tools": functions}, false},
-	{"thinks", fields{"messages": user(say("<think>\nI look.\n</think>\n\nYes."))}.with(thinking), fields{"input": say("<think>\nI look.\n</think>\n\nYes.")}.with(thinking), false},
+			{"type": "function_call_output", "call_id": "c1", "output": say("Sunny.")}}, "tools": functions}, nil},
+	{"thinks", fields{"messages": user(say("<think>\nI look.\n</think>\n\nYes."))}.with(thinking), fields{"input": say("<think>\nI look.\n</think>\n\nYes.")}.with(thinking), nil},
 	{"thinks and calls", fields{"messages": user(say("<think>I look.</think>" + call)), "tools": weather}.with(thinking),
-		fields{"input": say("<think>I look.</think>" + call), "tools": functions}.with(thinking), false},
+		fields{"input": say("<think>I look.</think>" + call), "tools": functions}.with(thinking), nil},
 	{"cut while thinking", fields{"messages": user(say("<think>I look for a long while.</think>Yes.")), "max_tokens": 4}.with(thinking),
-		fields{"input": say("<think>I look for a long while.</think>Yes."), "max_output_tokens": 4}.with(thinking), false},
-	{"cut in a call", fields{"messages": user(say(call)), "tools": weather, "max_tokens": 12}, fields{"input": say(call), "tools": functions, "max_output_tokens": 12}, false},
+		fields{"input": say("<think>I look for a long while.</think>Yes."), "max_output_tokens": 4}.with(thinking), nil},
+	{"cut in a call", fields{"messages": user(say(call)), "tools": weather, "max_tokens": 12}, fields{"input": say(call), "tools": functions, "max_output_tokens": 12}, cutCall},
 	{"forced by name", fields{"messages": user("How?"), "tools": weather, "tool_choice": fields{"type": "tool", "name": "weather"}},
-		fields{"input": "How?", "tools": functions, "tool_choice": fields{"type": "function", "name": "weather"}}, true},
-	{"forced", fields{"messages": user("How?"), "tools": weather[:1], "tool_choice": fields{"type": "any"}}, fields{"input": "How?", "tools": functions[:1], "tool_choice": "required"}, true},
+		fields{"input": "How?", "tools": functions, "tool_choice": fields{"type": "function", "name": "weather"}}, forced},
+	{"forced", fields{"messages": user("How?"), "tools": weather[:1], "tool_choice": fields{"type": "any"}}, fields{"input": "How?", "tools": functions[:1], "tool_choice": "required"}, forced},
 	{"document", fields{"messages": user("How?"), "output_config": fields{"format": fields{"type": "json_schema", "schema": cityTool}}},
-		fields{"input": "How?", "text": fields{"format": fields{"type": "json_schema", "name": "d", "schema": cityTool}}}, true},
-	{"log probabilities", nil, fields{"input": "Hello, 世界", "max_output_tokens": 12, "top_logprobs": 2, "include": []string{"message.output_text.logprobs"}}, false},
+		fields{"input": "How?", "text": fields{"format": fields{"type": "json_schema", "name": "d", "schema": cityTool}}}, nil},
+	{"log probabilities", nil, fields{"input": "Hello, 世界", "max_output_tokens": 12, "top_logprobs": 2, "include": []string{"message.output_text.logprobs"}}, nil},
+}
+
+// joined: weir joins texts side by side by a line end, where vLLM leaves it to the
+// template to put them together.
+func joined(theirs, ours *said) {
+	if ours.Prompt == theirs.Prompt+1 {
+		theirs.Prompt++
+	}
+}
+
+// cutCall: streamed, vLLM tells of the call that it has begun; whole, it says its text,
+// as weir does in both.
+func cutCall(theirs, ours *said) {
+	if len(theirs.Events) > 0 {
+		theirs.Items, theirs.Events = ours.Items, ours.Events
+	}
+}
+
+// forced: vLLM has the model write any JSON for arguments, and any number of calls, and
+// refuses a whole message whose arguments are no object. weir has it keep to the schema
+// of one call.
+func forced(theirs, ours *said) {
+	if len(ours.Items) == 1 && regexp.MustCompile(`^call: weather \{"n":[1-9]\}$`).MatchString(ours.Items[0]) && (theirs.Status != 200 || theirs.Prompt == ours.Prompt) {
+		*theirs = *ours
+	}
 }
 
 func user(text string) []fields { return []fields{{"role": "user", "content": text}} }
@@ -440,7 +497,7 @@ func (f *dialectFleet) answers(t *testing.T) {
 				var want said
 				for i, w := range f.ways {
 					got := w.say(t, ctx, path, body.with(fields{"stream": stream}))
-					if got.Status != 200 || !got.Complete || got.Failed {
+					if (got.Status != 200 || !got.Complete || got.Failed) && (w.name == "vllm-core" || test.judge == nil) {
 						t.Errorf("%s: %s: %.500s", at, w.name, got.raw)
 						continue
 					}
@@ -450,13 +507,13 @@ func (f *dialectFleet) answers(t *testing.T) {
 						gather(theirs, path, &got)
 						continue
 					case w.name == "relay":
-						if diff := difference(want, got); diff != "" {
+						if diff := difference(want, got); diff != "" && got.Status == 200 {
 							t.Errorf("%s: vLLM and its relay: %s", at, diff)
 						}
 						continue
 					}
 					gather(ours, path, &got)
-					if stream && !test.loose {
+					if stream {
 						one, other := whole, got
 						one.Events, other.Events = nil, nil
 						if diff := difference(one, other); diff != "" {
@@ -465,9 +522,12 @@ func (f *dialectFleet) answers(t *testing.T) {
 					}
 					whole = got
 					a, b := want.trimmed(), got.trimmed()
-					a.Events, b.Events = told(a.Events), told(b.Events)
-					if test.loose {
-						a.Output, b.Output = 0, 0
+					a.Events, b.Events = told(a), told(b)
+					if b.Reasoning == a.Reasoning+1 {
+						a.Reasoning++ // weir counts the marker before it
+					}
+					if test.judge != nil {
+						test.judge(&a, &b)
 					}
 					if diff := difference(a, b); diff != "" {
 						t.Errorf("%s: vLLM (-) and weir (+): %s", at, diff)
@@ -499,11 +559,15 @@ func (f *dialectFleet) answers(t *testing.T) {
 	}
 }
 
-// told leaves out the events that only one of the two has, by design: weir pings at
-// the beginning, and vLLM signs its thinking in a delta of its own kind, which is one
-// of the run before it.
-func told(events []string) []string {
-	return slices.DeleteFunc(slices.Clone(events), func(kind string) bool { return kind == "ping" })
+// told is the types of a stream's events but for what differs by design: weir pings at
+// the beginning, and ends an answer that is not complete by response.incomplete, as
+// OpenAI does, where vLLM says response.completed.
+func told(s said) []string {
+	events := slices.DeleteFunc(slices.Clone(s.Events), func(kind string) bool { return kind == "ping" })
+	if last := len(events) - 1; last >= 0 && events[last] == "response.incomplete" {
+		events[last] = "response.completed"
+	}
+	return events
 }
 
 func union[V any](a, b map[string]V) map[string]V {
@@ -557,8 +621,11 @@ func (f *dialectFleet) counts(t *testing.T) {
 			}
 			err = json.NewDecoder(resp.Body).Decode(&got)
 			resp.Body.Close()
-			if i == 0 {
+			switch {
+			case i == 0:
 				want = got.Tokens
+			case w.name == "vllm-core" && test.name == "parts":
+				want++ // joined
 			}
 			if err != nil || got.Tokens != want || math.IsNaN(want) || want == 0 {
 				t.Errorf("%s: %s: status %d, %v tokens, want %v (%v)", test.name, w.name, resp.StatusCode, got.Tokens, want, err)
