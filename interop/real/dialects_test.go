@@ -130,11 +130,12 @@ func record(t *testing.T, to string) *recorder {
 				_ = up.(*net.TCPConn).CloseWrite()
 			}()
 			go func() {
-				_, _ = io.Copy(io.MultiWriter(down, writer(func(b []byte) {
+				keep := writer(func(b []byte) {
 					r.mu.Lock()
 					defer r.mu.Unlock()
 					kept.Write(b)
-				})), up)
+				})
+				_, _ = io.Copy(io.MultiWriter(keep, down), up) // kept before anybody has it
 				down.Close()
 				up.Close()
 			}()
