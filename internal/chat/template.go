@@ -27,6 +27,7 @@ type Options struct {
 type Template struct {
 	source string
 	tmpl   *jinja.Template
+	form   form
 	opt    Options
 }
 
@@ -37,7 +38,7 @@ func Parse(source string, o Options) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse chat template: %w", err)
 	}
-	return &Template{source: source, tmpl: t, opt: o}, nil
+	return &Template{source: source, tmpl: t, form: findForm(t, source), opt: o}, nil
 }
 
 // Input is one conversation to render. Messages is required; the other JSON
@@ -57,10 +58,12 @@ type Input struct {
 	// ContinueFinalMessage ends the prompt within the last message, so that
 	// the model goes on with it.
 	ContinueFinalMessage bool
-	// DecodeArguments gives the template tool_calls[].function.arguments that
-	// are JSON objects in a string, as the OpenAI API has them, as
-	// dictionaries. Most templates expect that; engines' own front ends do it.
-	DecodeArguments bool
+	// FromAPI says that the messages are as the OpenAI API has them. The template
+	// is then given null content and the arguments of tool calls, which are JSON
+	// in a string, in the form that it was written for; nearly always "" and the
+	// object. Without, what is null is left out and all else as it is, which is
+	// what transformers does.
+	FromAPI bool
 	// SpecialTokens are the tokenizer's special tokens by variable name
 	// (bos_token, eos_token, pad_token, ...); an empty one is not set.
 	SpecialTokens map[string]string
@@ -75,7 +78,11 @@ type Input struct {
 // what the request or the template's own checks got wrong, and for a template
 // that cannot render the conversation; cancellation as infer.AsError has it.
 func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, error) {
-	vars, err := in.variables()
+	var f *form
+	if in.FromAPI {
+		f = &t.form
+	}
+	vars, err := in.variables(f)
 	if err != nil {
 		return dst, err
 	}
@@ -139,8 +146,9 @@ func renderError(err error) error {
 	}
 }
 
-// variables decodes the input into the template's variables.
-func (in *Input) variables() (map[string]jinja.Value, error) {
+// variables decodes the input into the template's variables, its messages in a
+// form if there is one.
+func (in *Input) variables(f *form) (map[string]jinja.Value, error) {
 	vars := make(map[string]jinja.Value, 8+len(in.SpecialTokens))
 	for name, tok := range in.SpecialTokens {
 		if tok != "" {
@@ -172,7 +180,7 @@ func (in *Input) variables() (map[string]jinja.Value, error) {
 	if messages == jinja.None {
 		return nil, infer.Invalid("messages", "messages is required: an array of messages")
 	}
-	prepareMessages(messages.(*jinja.List), in.DecodeArguments)
+	prepareMessages(messages.(*jinja.List), f)
 	vars["messages"] = messages
 	if vars["tools"], err = decodeObjects("tools", in.Tools); err != nil {
 		return nil, err

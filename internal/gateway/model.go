@@ -154,7 +154,7 @@ func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 // template. Tools and kwargs may be empty.
 func (m *Model) Render(messages, tools, kwargs []byte) (string, error) {
 	text, err := m.render(context.Background(), &chat.Input{
-		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, DecodeArguments: true,
+		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, FromAPI: true,
 	})
 	return string(text), err
 }
