@@ -2,6 +2,8 @@ package chat
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"strings"
 
 	"weir/internal/chat/jinja"
@@ -18,23 +20,39 @@ type form struct {
 	textArguments bool
 }
 
-// The arguments of the call that findForm has a template write.
+// The call that a template is asked to write, to see how it does.
 const (
+	probeName  = "weir_probe"
 	probeKey   = "weir_probe_key"
 	probeValue = "weir probe value"
+	probeArgs  = `{"` + probeKey + `": "` + probeValue + `"}`
+	probeTools = `[{"type": "function", "function": {"name": "` + probeName + `", "description": "d", "parameters": {"type": "object", "properties": {}}}}]`
+	probeUser  = `{"role": "user", "content": "q"}`
 )
+
+func probeAnswer(id string) string {
+	return fmt.Sprintf(`{"role": "assistant", "content": null, "tool_calls": [{"id": %q, "type": "function", "function": {"name": %q, "arguments": %q}}]}`,
+		id, probeName, probeArgs)
+}
+
+// probeOptions bound what looking at a template may cost.
+func probeOptions() Options {
+	return Options{MaxOutput: 1 << 20, MaxSteps: 100_000, MaxAlloc: 16 << 20}
+}
 
 // findForm finds the form by rendering a call in each and looking for it in the
 // text: what the template writes of a call it was written for is its arguments,
 // and not as Python would print them. If none serves, as in a template that
 // writes no calls, it is the first.
-func findForm(t *jinja.Template, source string) form {
+func (t *Template) findForm() form {
 	forms := []form{{}, {nullContent: true}, {textArguments: true}, {nullContent: true, textArguments: true}}
-	if !strings.Contains(source, "tool_calls") {
+	if !strings.Contains(t.source, "tool_calls") {
 		return forms[0]
 	}
+	const result = `{"role": "tool", "tool_call_id": "call00001", "name": "` + probeName + `", "content": "a"}`
 	for _, f := range forms {
-		out, err := t.Render(nil, f.probe(), jinja.Options{MaxOutput: 1 << 20, MaxSteps: 100_000, MaxAlloc: 16 << 20})
+		probe := &Template{source: t.source, tmpl: t.tmpl, form: f, opt: probeOptions()}
+		out, err := probe.Render(context.Background(), nil, probeInput(probeUser+", "+probeAnswer("call00001")+", "+result, true))
 		if err == nil && bytes.Contains(out, []byte(probeKey)) && bytes.Contains(out, []byte(probeValue)) && !bytes.Contains(out, []byte("{'"+probeKey)) {
 			return f
 		}
@@ -42,29 +60,61 @@ func findForm(t *jinja.Template, source string) form {
 	return forms[0]
 }
 
-// probe gives a conversation with a call as a template's variables.
-func (f form) probe() map[string]jinja.Value {
-	const conversation = `{
-		"messages": [
-			{"role": "user", "content": "q"},
-			{"role": "assistant", "content": null, "tool_calls": [{"id": "call00001", "type": "function",
-				"function": {"name": "weir_probe", "arguments": "{\"` + probeKey + `\": \"` + probeValue + `\"}"}}]},
-			{"role": "tool", "tool_call_id": "call00001", "name": "weir_probe", "content": "a"}
-		],
-		"tools": [{"type": "function", "function": {"name": "weir_probe", "description": "d",
-			"parameters": {"type": "object", "properties": {}}}}],
-		"bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": true}`
-	decoded, err := jinja.DecodeJSON([]byte(conversation))
+func probeInput(messages string, generate bool) *Input {
+	return &Input{
+		Messages: []byte("[" + messages + "]"), Tools: []byte(probeTools), AddGenerationPrompt: generate, FromAPI: true,
+		SpecialTokens: map[string]string{"bos_token": "<s>", "eos_token": "</s>"},
+	}
+}
+
+// Sample is an answer that calls a tool, as a template writes it in a
+// conversation, which is how the model was trained to write it.
+type Sample struct {
+	Prompt, Answer string
+	Tools          []byte // the request's
+	Name           string // of the one that is called
+	Arguments      string
+}
+
+// Samples gives the answers that the template for tools writes: one with an id
+// that most templates take, one with an id as Kimi has it, which holds the name.
+// There are none of a template that writes no calls.
+func (s *Set) Samples() []Sample {
+	t, err := s.Select("", true)
+	if err != nil || !strings.Contains(t.source, "tool_calls") {
+		return nil
+	}
+	probe := &Template{source: t.source, tmpl: t.tmpl, form: t.form, opt: probeOptions()}
+	prompt, err := probe.Render(context.Background(), nil, probeInput(probeUser, true))
 	if err != nil {
-		panic("chat: the probe is not valid JSON: " + err.Error())
+		return nil
 	}
-	vars := make(map[string]jinja.Value)
-	for name, v := range decoded.(*jinja.Dict).All() {
-		vars[name] = v
+	var all []Sample
+	for _, id := range []string{"call00001", "functions." + probeName + ":0"} {
+		whole, err := probe.Render(context.Background(), nil, probeInput(probeUser+", "+probeAnswer(id), false))
+		if err != nil {
+			continue
+		}
+		at := answerAt(prompt, whole)
+		if answer := string(whole[at:]); strings.Contains(answer, probeName) && strings.Contains(answer, probeValue) {
+			all = append(all, Sample{Prompt: string(whole[:at]), Answer: answer, Tools: []byte(probeTools), Name: probeName, Arguments: probeArgs})
+		}
 	}
-	vars["documents"] = jinja.None
-	prepareMessages(vars["messages"].(*jinja.List), &f)
-	return vars
+	return all
+}
+
+// answerAt gives where the answer begins in a conversation that ends with it: as
+// far as it is the prompt, but not within a tag with which both go on
+// differently.
+func answerAt(prompt, whole []byte) int {
+	at := 0
+	for at < len(prompt) && at < len(whole) && prompt[at] == whole[at] {
+		at++
+	}
+	if open := bytes.LastIndexAny(whole[:at], "<[>]"); at < len(prompt) && open >= 0 && (whole[open] == '<' || whole[open] == '[') {
+		return open
+	}
+	return at
 }
 
 // apply gives a message of the API's its form. It is the rendering's own.

@@ -38,7 +38,9 @@ func Parse(source string, o Options) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse chat template: %w", err)
 	}
-	return &Template{source: source, tmpl: t, form: findForm(t, source), opt: o}, nil
+	out := &Template{source: source, tmpl: t, opt: o}
+	out.form = out.findForm()
+	return out, nil
 }
 
 // Input is one conversation to render. Messages is required; the other JSON

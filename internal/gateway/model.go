@@ -55,10 +55,10 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 		for _, s := range sources {
 			all += s.Source + "\n"
 		}
-		m.UseFormat(parse.Detect(all, func(token string) bool {
+		m.UseFormat(m.chooseFormat(parse.Detect(all, func(token string) bool {
 			_, ok := folder.Tokenizer.ID(token)
 			return ok
-		}))
+		})))
 	}
 	return m, nil
 }
