@@ -4,14 +4,14 @@
 
 answers one JSON object a line. {"source": ..., "request": {...}} renders a
 conversation; {"folder": ..., "request": {...}} renders it by the template of a
-model's folder, or by "source" where that is there too, and gives its ids. Two
-things differ from transformers: strftime_now formats a fixed time, and the
-tokenizer of a folder is tokenizer.json as it is, not what a class of
-transformers makes of it.
+model's folder and gives its ids. Two things differ from transformers: without a
+folder strftime_now formats a fixed time, and the tokenizer of a folder is
+tokenizer.json as it is, not what a class of transformers makes of it.
 """
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import tokenizers
@@ -21,13 +21,15 @@ from transformers.utils import chat_template_utils
 import reference
 
 
-class Fixed:
+class Clock:
+    fixed = True
+
     @staticmethod
     def now():
-        return reference.NOW
+        return reference.NOW if Clock.fixed else datetime.now()
 
 
-chat_template_utils.datetime = Fixed
+chat_template_utils.datetime = Clock
 
 
 def token(value):
@@ -39,6 +41,9 @@ def load(folder):
     names = {k: token(v) for k, v in config.items() if k.endswith("_token") and isinstance(token(v), str)}
     loaded = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder, "tokenizer.json")), **names)
     loaded.chat_template = config.get("chat_template")
+    own = Path(folder, "chat_template.jinja")
+    if own.exists():
+        loaded.chat_template = own.read_text(encoding="utf-8")
     if isinstance(loaded.chat_template, list):
         loaded.chat_template = {t["name"]: t["template"] for t in loaded.chat_template}
     return loaded
@@ -60,6 +65,7 @@ def apply(tokenizer, job, tokenize):
 def main():
     for line in sys.stdin:
         job = json.loads(line)
+        Clock.fixed = "folder" not in job
         if "folder" not in job:
             result = reference.outcome(lambda: apply(BARE, job, False))
         else:

@@ -5,6 +5,7 @@ package tokenizer_test
 import (
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +29,30 @@ func TestPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareWith(t, m.Tokenizer, startReference(t, "serve", dir), append(tokenTexts(m.Tokenizer), someTexts(c.texts)...))
+		})
+	}
+}
+
+// TestTekken compares the tekken files that Mistral's library carries with that
+// library.
+func TestTekken(t *testing.T) {
+	out, err := exec.Command(python(t), "reference.py", "tekkens").Output()
+	files := strings.Fields(string(out))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("mistral_common has %d tekken files, %v", len(files), err)
+	}
+	c := theCorpus(t)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Symlink(file, filepath.Join(dir, "tekken.json")); err != nil {
+				t.Fatal(err)
+			}
+			m, err := tokenizer.Load(os.DirFS(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareWith(t, m.Tokenizer, startReference(t, "tekken", dir), append(tokenTexts(m.Tokenizer), someTexts(c.texts)...))
 		})
 	}
 }
