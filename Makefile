@@ -12,6 +12,9 @@ RACE     = $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 export CGO_ENABLED ?= 0
 
+# A comma that make does not take for its own.
+comma := ,
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -72,6 +75,24 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	bin/weir bench --scenario starvation
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
+
+# pip's lock files leave nothing to resolve; of Portkey's package no script is run.
+PEERS := $(VENV)/peers
+$(PEERS)/.done: $(wildcard bench/peers/*.txt) bench/peers/portkey/package-lock.json
+	set -e; for peer in smg sglang-router vllm-router litellm; do python3 -m venv $(PEERS)/$$peer; \
+	  $(PEERS)/$$peer/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers/$$peer.txt; done
+	mkdir -p $(PEERS)/portkey && cp bench/peers/portkey/package*.json $(PEERS)/portkey/ && cd $(PEERS)/portkey && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: haproxy
+haproxy:
+	@command -v haproxy >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends haproxy; } || \
+	  echo "no haproxy: its rows will say so (apt-get install haproxy)"
+
+.PHONY: bench-peers
+bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that others publish (1.3 GB in .venv/peers), ask how they behave and measure them beside weir (an hour)
+	$(GO) run ./bench/behaviour
+	$(GO) run ./bench/outputpath $(or $(BENCHFLAGS),-on-time -probes 50 -measure 5s -warm 2s -loads "spread 16$(comma)spread 64$(comma)spread 256$(comma)spread 1024$(comma)founding 1024$(comma)flat out 64" -gateways "nginx$(comma)weir relay$(comma)weir plane$(comma)peers")
 
 .PHONY: soak
 soak: ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat

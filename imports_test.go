@@ -25,13 +25,14 @@ const directions = `
 	internal/http1:
 	internal/latency:
 	internal/sock:
+	internal/spell:
 	internal/epoll: internal/sock
 	internal/zmtp:
 	internal/workload:
 	models:
 
 	# pure stages
-	internal/api: internal/infer internal/sse
+	internal/api: internal/infer internal/spell internal/sse
 	internal/anthropic: internal/api internal/infer
 	internal/openai: internal/api internal/infer
 	internal/generate: internal/api internal/infer
@@ -75,7 +76,7 @@ const directions = `
 	internal/sim: internal/content internal/infer
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/sim internal/trace
-	internal/load: internal/content internal/latency internal/sock internal/sse internal/trace internal/workload
+	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:
 	internal/experiment: internal/config internal/slo
@@ -94,8 +95,8 @@ const directions = `
 	internal/calibrate: internal/bench internal/bench/cell internal/bench/proc internal/load
 
 	# the process
-	internal/config:
-	internal/cli: internal/admit internal/bench internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/config: internal/spell
+	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 `
 

@@ -18,10 +18,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"weir/bench/peers"
 	"weir/internal/bench"
 	"weir/internal/bench/cell"
 	"weir/internal/bench/client"
@@ -88,8 +90,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		small   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams where they have a rate, short windows, no repeats")
 		measure = flags.Duration("measure", 10*time.Second, "measured window of each cell")
 		warm    = flags.Duration("warm", 3*time.Second, "time before the window")
-		only    = flags.String("loads", "", "loads to run, comma-separated; all unless given")
-		who     = flags.String("gateways", "", "gateways to run, comma-separated; all unless given")
+		only    = flags.String("loads", "", "loads to run, comma-separated; all unless given; with another number of streams behind its name (\"spread 64\") a load keeps the rate of a stream, or where all step at one instant the rate of all")
+		who     = flags.String("gateways", "", "gateways to run, comma-separated; all but those that others publish unless given; \"peers\" are those")
+		folder  = flags.String("peers", peers.Folder, "where make bench-peers set up the gateways that others publish")
+		probes  = flags.Int("probes", -1, "new requests in the window of each load that has a rate; the load's own number unless given")
+		onTime  = flags.Bool("on-time", false, "relayed engines end their streams at the load's end even where the gateway is behind")
+		read    = flags.String("read", "", "print the tables of results kept by -json, comma-separated, and measure nothing")
 		weir    = flags.String("weir", "", "weir's binary; built from ./cmd/weir unless given")
 		out     = flags.String("json", "", "write every cell's result to this file")
 		profile = flags.String("profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
@@ -104,9 +110,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *small {
 		*repeats, b.Times = 1, cell.Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}
 	}
-	chosen, err := choose(*only, *who)
+	if *read != "" {
+		return printKept(stdout, strings.Split(*read, ","))
+	}
+	chosen, err := choose(*only, *who, *folder)
 	if err != nil {
 		return err
+	}
+	for i := range chosen.loads {
+		l := &chosen.loads[i]
+		if l.EndOnTime = *onTime; *probes >= 0 && l.Rate > 0 {
+			l.Probes = *probes
+		}
 	}
 	if *small {
 		for i := range chosen.loads {
@@ -119,6 +134,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer clean()
 	results := runCells(ctx, b, chosen, *repeats)
+	for _, g := range chosen.gateways {
+		if g.Peer {
+			fmt.Fprintf(stdout, "%s %s\n", g.Name, peers.Version(*folder, g.Name))
+		}
+	}
 	bench.PrintTables(stdout, bench.Medians(results), *repeats, b.Times.Measure)
 	if *out != "" {
 		data, err := json.MarshalIndent(results, "", "  ")
@@ -145,34 +165,60 @@ type selection struct {
 	gateways []bench.Gateway
 }
 
-func choose(only, who string) (selection, error) {
-	var s selection
-	var known []string
-	for _, l := range loads() {
-		known = append(known, l.Name)
-		if named(only, l.Name) {
+// choose finds what comma-separated lists name; the empty list has all but the
+// gateways that others publish.
+func choose(only, who, folder string) (selection, error) {
+	s := selection{loads: loads()}
+	if only != "" {
+		s.loads = nil
+		for name := range strings.SplitSeq(only, ",") {
+			l, err := load(name)
+			if err != nil {
+				return s, err
+			}
 			s.loads = append(s.loads, l)
 		}
 	}
-	if len(s.loads) == 0 {
-		return s, fmt.Errorf("-loads %q: the loads are %s", only, strings.Join(known, ", "))
-	}
-	known = nil
-	for _, g := range bench.Gateways() {
+	var known []string
+	for _, g := range slices.Concat(bench.Gateways(), peers.All(folder)) {
 		known = append(known, g.Name)
-		if named(who, g.Name) {
+		if who == "" && !g.Peer || slices.Contains(strings.Split(who, ","), g.Name) || g.Peer && slices.Contains(strings.Split(who, ","), "peers") {
 			s.gateways = append(s.gateways, g)
 		}
 	}
-	if len(s.gateways) == 0 {
-		return s, fmt.Errorf("-gateways %q: the gateways are %s", who, strings.Join(known, ", "))
+	for name := range strings.SplitSeq(who, ",") {
+		if name != "" && name != "peers" && !slices.Contains(known, name) {
+			return s, fmt.Errorf("-gateways %q: the gateways are %s", name, strings.Join(known, ", "))
+		}
 	}
 	return s, nil
 }
 
-// named says whether a comma-separated list has a name; the empty list has all.
-func named(list, name string) bool {
-	return list == "" || slices.Contains(strings.Split(list, ","), name)
+// load finds a load by its name, with another number of streams behind it where one
+// is wanted. Where streams step at one instant it is the step that matters, so the
+// rate of all stays.
+func load(name string) (cell.Load, error) {
+	var known []string
+	for _, l := range loads() {
+		known = append(known, l.Name)
+		rest, ok := strings.CutPrefix(name, l.Name)
+		if !ok {
+			continue
+		}
+		if rest == "" {
+			return l, nil
+		}
+		n, err := strconv.Atoi(strings.TrimPrefix(rest, " "))
+		if err != nil || rest[0] != ' ' || n < 1 || n > 20_000 {
+			continue
+		}
+		if !l.Spread {
+			l.Rate *= float64(l.Streams) / float64(n)
+		}
+		l.Name, l.Streams = name, n
+		return l, nil
+	}
+	return cell.Load{}, fmt.Errorf("-loads %q: the loads are %s, each with a number of streams behind it where another is wanted (1 to 20000)", name, strings.Join(known, ", "))
 }
 
 // prepare finds, makes or builds what the run needs; clean removes it.
@@ -217,6 +263,10 @@ func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*
 				if g.Control && l.Idle {
 					continue // there is nothing to get wrong
 				}
+				if at := saturated(results, l, g); at != "" {
+					fmt.Fprintf(b.Log, "%d/%d %s is not asked for %s: it delivered less than half of %s\n", i+1, repeats, g.Name, l.Name, at)
+					continue
+				}
 				r := b.Cell(ctx, forGateway(l, g), g)
 				results = append(results, r)
 				fmt.Fprintf(b.Log, "%d/%d %s\n", i+1, repeats, bench.Line(r))
@@ -227,4 +277,47 @@ func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*
 		}
 	}
 	return results
+}
+
+// saturated names a load of fewer streams of which another's gateway delivered less
+// than half, under which more of them say nothing new and take long to end.
+func saturated(results []*client.Result, l cell.Load, g bench.Gateway) string {
+	for _, r := range results {
+		if r.Gateway != g.Name || !g.Peer || r.Failed != "" || r.Share >= 0.5 || l.Rate == 0 {
+			continue
+		}
+		smaller, err := load(r.Load)
+		if err == nil && smaller.Streams < l.Streams && kind(smaller.Name) == kind(l.Name) {
+			return r.Load
+		}
+	}
+	return ""
+}
+
+// kind is a load's name without its number of streams.
+func kind(name string) string {
+	if i := strings.LastIndexByte(name, ' '); i >= 0 {
+		if _, err := strconv.Atoi(name[i+1:]); err == nil {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+// printKept prints what earlier runs kept as one.
+func printKept(stdout io.Writer, files []string) error {
+	var all []*client.Result
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		var results []*client.Result
+		if err := json.Unmarshal(data, &results); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, results...)
+	}
+	bench.PrintRanges(stdout, all)
+	return nil
 }

@@ -18,7 +18,15 @@ type responsesAnswer struct {
 	Output     []struct {
 		Type, Status, Name, Arguments string
 		CallID                        string `json:"call_id"`
-		Content                       []struct{ Type, Text string }
+		Content                       []struct {
+			Type, Text string
+			Logprobs   []struct {
+				Token   string
+				Bytes   []int
+				Logprob float64
+				Top     []struct{ Token string } `json:"top_logprobs"`
+			}
+		}
 	}
 	Incomplete *struct{ Reason string } `json:"incomplete_details"`
 	Error      *struct{ Code, Message string }
@@ -38,7 +46,7 @@ func (a *responsesAnswer) said() string {
 	for _, it := range a.Output {
 		fmt.Fprintf(&b, "%s %s(%s)", it.Type, it.Name, it.Arguments)
 		for _, p := range it.Content {
-			fmt.Fprintf(&b, "%s %q", p.Type, p.Text)
+			fmt.Fprintf(&b, "%s %q %v", p.Type, p.Text, p.Logprobs)
 		}
 		b.WriteString(it.Status + "\n")
 	}
@@ -146,6 +154,28 @@ func TestResponses(t *testing.T) {
 		a = ask(`"input":"x","text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":` + schemaText + `}}`)
 		if err := w.Proof().Document(schema, a.text("message"), true); err != nil || a.Status != "completed" {
 			t.Errorf("%s: %v in %s", path, err, a.said())
+		}
+
+		// Of reasoning and text, the text's tokens alone have log probabilities.
+		a = ask(`"input":"Low dams","reasoning":{"effort":"low"},"max_output_tokens":40,"ignore_eos":true,"top_logprobs":2,"include":["message.output_text.logprobs"]`)
+		var spoken []byte
+		for _, it := range a.Output {
+			for _, p := range it.Content {
+				if it.Type != "message" && len(p.Logprobs) > 0 {
+					t.Errorf("%s: %s has log probabilities", path, it.Type)
+				}
+				for _, entry := range p.Logprobs {
+					if len(entry.Top) != 2 || entry.Logprob > 0 {
+						t.Errorf("%s: %+v", path, entry)
+					}
+					for _, c := range entry.Bytes {
+						spoken = append(spoken, byte(c))
+					}
+				}
+			}
+		}
+		if text := a.text("message"); len(a.Output) != 2 || text == "" || strings.TrimSpace(string(spoken)) != strings.TrimSpace(text) {
+			t.Errorf("%s: %q has the log probabilities of %q: %s", path, text, spoken, a.said())
 		}
 		g.balanced()
 		g.interrupt()

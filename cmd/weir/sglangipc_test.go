@@ -115,13 +115,18 @@ func TestSGLangIPC(t *testing.T) {
 		eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
 	}
 	ready()
+	// The launcher has named a LoRA adapter: it has weir-sim's tokenizer.
+	g.wantModels("lora(weir-sim) weir-sim")
+	if a := post(t, g.url+"/v1/completions", `{"model":"lora","prompt":"Say it.","max_tokens":5}`); a.status != http.StatusOK {
+		t.Errorf("an adapter: %d %s", a.status, a.body)
+	}
 	g.sentences(c.ids, 3)
 	var streams sync.WaitGroup
 	for range 32 {
 		streams.Go(func() { g.sentences(c.ids, 8) })
 	}
 	streams.Wait()
-	if n := metric(t, g.admin, "weir_sglang_ipc_ids_total"); n != float64((3+32*8)*len(c.ids)) {
+	if n := metric(t, g.admin, "weir_sglang_ipc_ids_total"); n != float64((3+32*8)*len(c.ids)+5) {
 		t.Errorf("%v ids", n)
 	}
 
@@ -140,7 +145,7 @@ func TestSGLangIPC(t *testing.T) {
 	c.start()
 	ready()
 	g.sentences(c.ids, 1)
-	if ended := g.balanced(); ended["finished"] != 34 || ended["cancelled"] != 1 || ended["failed"] != 1 {
+	if ended := g.balanced(); ended["finished"] != 35 || ended["cancelled"] != 1 || ended["failed"] != 1 {
 		t.Errorf("%v", ended)
 	}
 	g.interrupt()

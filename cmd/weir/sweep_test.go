@@ -111,6 +111,85 @@ func TestBenchSweep(t *testing.T) {
 	}
 }
 
+// Two sweeps are compared cell by cell: the slower engine is found at the load
+// that both were given, and what only one was given is named.
+func TestReportSweeps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, x := range []struct{ name, cost, loads string }{{"a.json", "1ms", "1,2"}, {"b.json", "40ms", "2,4"}} {
+		e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", x.cost, "--decode-cost", "1ms")
+		out, stderr, code := benchmark(t, e.line("openai "), "--concurrency", x.loads, "--requests", "12", "--repeats", "3", "--output-tokens", "4", "--json", file(x.name))
+		if code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+	}
+	report := func(args ...string) (string, string, int) {
+		return finish(t, "", append([]string{"report"}, args...)...)
+	}
+	out, stderr, code := report(file("a.json"), file("b.json"), "--html", file("c.html"), "--json", file("c.json"))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, part := range []string{"only in A: concurrency 1\n", "only in B: concurrency 4\n", "asked for otherwise: server", "ttft_ms p50", "success_rate"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	var c struct {
+		Cells []struct {
+			At          float64
+			Runs        [2]int
+			Differences []struct {
+				Metric, Figure, Finding string
+				By                      *float64
+			}
+		}
+	}
+	text, err := os.ReadFile(file("c.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil || len(c.Cells) != 1 || c.Cells[0].At != 2 || c.Cells[0].Runs != [2]int{3, 3} {
+		t.Fatalf("%v: %+v", err, c)
+	}
+	for _, d := range c.Cells[0].Differences {
+		// How wide the interval is depends on the machine; by how much they differ at least does not.
+		if d.Metric == "ttft_ms" && d.Figure == "p50" && (d.By == nil || *d.By < 20) {
+			t.Errorf("%+v", d)
+		}
+	}
+	if page, err := os.ReadFile(file("c.html")); err != nil || !strings.Contains(string(page), "only in B: concurrency 4") {
+		t.Errorf("%v: %s", err, page)
+	}
+	if out, stderr, code := report(file("a.json"), "--html", file("again.html")); code != 0 || !strings.Contains(out, "concurrency  runs") {
+		t.Errorf("exit code %d: %s %s", code, out, stderr)
+	}
+	if page, err := os.ReadFile(file("again.html")); err != nil || strings.Count(string(page), "<details") != 6 {
+		t.Errorf("%v: %d bytes", err, len(page))
+	}
+	one := file("one.json")
+	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	if out, stderr, code := benchmark(t, e.line("openai "), "--concurrency", "1", "--requests", "2", "--output-tokens", "2", "--json", one); code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{file("a.json"), one}, 2, "compare like with like"},
+		{[]string{file("a.json"), file("gone.json")}, 1, "gone.json"},
+		{[]string{file("a.json"), file("b.json"), one}, 2, "not 3"},
+		{[]string{file("a.json"), file("b.json"), "--html", "-", "--json", "-"}, 2, "another form is printed already"},
+		{[]string{file("a.json"), file("b.json"), "--html", filepath.Join(dir, "gone", "x.html")}, 2, "--html"},
+	} {
+		if out, stderr, code := report(c.args...); code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q: exit code %d, want %d and %q: %s%s", c.args, code, c.code, c.want, out, stderr)
+		}
+	}
+}
+
 // A search reports its path and an answer whose ends are in order, in as many
 // runs as it was given at the most. What the answer is depends on the machine.
 func TestBenchSLO(t *testing.T) {

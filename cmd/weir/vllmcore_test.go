@@ -32,6 +32,7 @@ type cores struct {
 	mu       sync.Mutex
 	holdBack bool
 	aborted  int
+	adapters map[string]int // requests by the adapter that they carry
 }
 
 func newCores(t *testing.T) *cores {
@@ -39,7 +40,7 @@ func newCores(t *testing.T) *cores {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	c := &cores{t: t}
+	c := &cores{t: t, adapters: map[string]int{}}
 	if err := json.Unmarshal([]byte(ids), &c.ids); err != nil {
 		t.Fatal(err)
 	}
@@ -63,10 +64,17 @@ func (c *cores) start(o coretest.Options) *coretest.Core {
 func (c *cores) receive(core *coretest.Core, m coretest.Message) {
 	c.mu.Lock()
 	c.aborted += len(m.Abort)
+	if l := m.Add.Adapter; l != nil {
+		c.adapters[l.Name+"="+l.Path]++
+	}
 	holdBack := c.holdBack
 	c.mu.Unlock()
 	if m.Type == 3 {
-		core.Send(coretest.Batch{Call: m.Call})
+		b := coretest.Batch{Call: m.Call, Given: true}
+		if l := m.Adapter; l != nil && !strings.HasPrefix(l.Path, "/adapters/") {
+			b.Failure = "Call to add_lora method failed: there is no " + l.Path
+		}
+		core.Send(b)
 	}
 	if m.Type != 0 {
 		return
@@ -172,9 +180,9 @@ func TestVLLMCore(t *testing.T) {
 	shortTemp(t)
 	at := freeAddress(t)
 	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
-	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1")) {
-		t.Errorf("an engine that has not come: %s", b)
-	}
+	eventually(t, "word of how to start an engine", func() bool {
+		return bytes.Contains(get(t, g.admin+"/engines").body, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1"))
+	})
 	first := c.start(coretest.Options{Handshake: "tcp://" + at})
 	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
 	g.whole(c, 3)
@@ -212,6 +220,73 @@ func TestVLLMCore(t *testing.T) {
 	}
 }
 
+// wantModels wants a list of models, each with its parent if it has one.
+func (g *gateway) wantModels(want string) {
+	g.t.Helper()
+	var list struct{ Data []struct{ ID, Parent string } }
+	if err := json.Unmarshal(get(g.t, g.url+"/v1/models").body, &list); err != nil {
+		g.t.Fatal(err)
+	}
+	var names []string
+	for _, m := range list.Data {
+		name := m.ID
+		if m.Parent != "" {
+			name += "(" + m.Parent + ")"
+		}
+		names = append(names, name)
+	}
+	if got := strings.Join(names, " "); got != want {
+		g.t.Errorf("models %q, want %q", got, want)
+	}
+}
+
+// TestLoRA: adapters are models of their own on an engine core that is told to load
+// them; one that it cannot load is named and refused, and hides nothing else.
+func TestLoRA(t *testing.T) {
+	t.Parallel()
+	c := newCores(t)
+	at := freeAddress(t)
+	folder := modelFolder(t)
+	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at, "--model", "base="+folder+",alias=nick,lora=sql=/adapters/sql,lora=gone=/nowhere")
+	// Before the engine has come an adapter is a model that nobody serves yet.
+	if a := post(t, g.url+"/v1/completions", `{"model":"sql","prompt":"Say it.","max_tokens":5}`); a.status != http.StatusServiceUnavailable {
+		t.Errorf("before the engine: %d %s", a.status, a.body)
+	}
+	c.start(coretest.Options{Handshake: "tcp://" + at})
+	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
+	g.wantModels("base nick sql(base)")
+	for model, want := range map[string]int{"sql": 200, "base": 200, "nick": 200, "gone": 503, "other": 404} {
+		a := post(t, g.url+"/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Say it."}],"max_tokens":5}`, model))
+		if a.status != want {
+			t.Errorf("%s: %d %s", model, a.status, a.body)
+		}
+		if model == "gone" && !bytes.Contains(a.body, []byte("there is no /nowhere")) {
+			t.Errorf("the failure is not named: %s", a.body)
+		}
+	}
+	c.mu.Lock()
+	if len(c.adapters) != 1 || c.adapters["sql=/adapters/sql"] != 1 {
+		t.Errorf("requests carried %v", c.adapters)
+	}
+	c.mu.Unlock()
+	if b := get(t, g.admin+"/engines").body; !bytes.Contains(b, []byte("LoRA adapter gone is not served: there is no /nowhere")) {
+		t.Errorf("engines: %s", b)
+	}
+	g.interrupt()
+
+	for args, want := range map[string]string{
+		"--engine openai=127.0.0.1:1 --model base=" + folder + ",lora=sql=/l":                                           "--lora-paths",
+		"--engine vllm-core=tcp://" + at + " --model base=" + folder + ",lora=base=/l":                                  `the name "base" is given`,
+		"--engine vllm-core=tcp://" + at + ",model=base --model base=" + folder + " --model o=" + folder + ",lora=x=/l": "--model o,lora",
+	} {
+		p := start(t, append([]string{"serve"}, strings.Fields(args)...)...)
+		<-p.exited
+		if !strings.Contains(p.stderr.String(), want) || p.cmd.ProcessState.ExitCode() == 0 {
+			t.Errorf("%s: %s", args, p.stderr.String())
+		}
+	}
+}
+
 // TestFrontend: started as vLLM starts its front end, with sockets that vLLM has
 // bound, or with addresses as earlier releases did.
 func TestFrontend(t *testing.T) {
@@ -242,25 +317,27 @@ func TestFrontend(t *testing.T) {
 			"--engine-start-index", "2", "--engine-count", "1", "--data-parallel-size", "4"}, flags...)...)
 		return &gateway{weir: p, url: p.line("gateway"), admin: p.line("admin")}
 	}
-	try := func(t *testing.T, g *gateway, in, out string) {
+	try := func(t *testing.T, g *gateway, in, out, models string) {
 		c.start(coretest.Options{Input: "ipc://" + in, Output: "ipc://" + out, Index: 2})
 		eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
 		g.t = t
 		g.whole(c, 2)
+		g.wantModels(models)
 		g.interrupt()
 	}
 	t.Run("sockets", func(t *testing.T) {
 		in, out := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 		files := []*os.File{listener("tcp", "127.0.0.1:0"), listener("unix", in), listener("unix", out)}
-		try(t, run(t, files, "--input-listener-fd", "4", "--output-listener-fd", "5", "--args-json", args(`,"gpu_memory_utilization":0.5`)), in, out)
+		try(t, run(t, files, "--input-listener-fd", "4", "--output-listener-fd", "5", "--args-json", args(`,"gpu_memory_utilization":0.5,"enable_lora":true,"lora_modules":[{"name":"sql","path":"/adapters/sql","base_model_name":null,"is_3d_lora_weight":false}]`)), in, out, "sql(weir-sim) weir-sim")
 	})
 	t.Run("addresses", func(t *testing.T) {
 		in, out := filepath.Join(dir, "c"), filepath.Join(dir, "d")
-		try(t, run(t, []*os.File{listener("tcp", "127.0.0.1:0")}, "--input-address", "ipc://"+in, "--output-address", "ipc://"+out, "--args-json", args("")), in, out)
+		try(t, run(t, []*os.File{listener("tcp", "127.0.0.1:0")}, "--input-address", "ipc://"+in, "--output-address", "ipc://"+out, "--args-json", args("")), in, out, "weir-sim")
 	})
 	t.Run("refused", func(t *testing.T) {
 		for _, test := range []struct{ json, want string }{
 			{args(`,"api_key":["secret"]`), "--api-key of vllm serve is not carried"},
+			{args(`,"lora_modules":[{"name":"weir-sim","path":"/l"}]`), `--lora-modules of vllm serve: the name "weir-sim" is given twice`},
 			{args(`,"chat_template":"x.jinja"`), "chat_template.jinja"},
 			{`{}`, "no model_tag"},
 			{`{"model_tag":"nobody/nothing"}`, "neither a folder nor in Hugging Face's cache"},

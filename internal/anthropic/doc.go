@@ -47,18 +47,16 @@ func (e Endpoint) ParseHead(body []byte) (*api.Head, error) {
 	return h, h.NeedModel()
 }
 
+var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"}
+
 // Request implements api.Endpoint. That of CountTokens has a prompt, and asks
 // for no answer.
 func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{endpoint: e, kind: kind, carries: carries, Request: api.Request{
-		Model:      h.Model,
-		Stream:     h.Stream,
-		Fields:     api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"},
-		CallPrefix: "toolu_",
-	}}
+	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d.CallPrefix = "toolu_"
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"fmt"
 	"slices"
 
 	"weir/internal/api"
@@ -69,7 +70,7 @@ const (
 var fields = []field{
 	carry("model", "a string", nothing),
 	carry("messages", "a non-empty array of messages; a last one of the assistant's is continued", takeMessages),
-	carry("system", "a string, or an array of text blocks; becomes a first message", takeSystem),
+	carry("system", "a string, or an array of text blocks; becomes a first message, of which an empty array makes none", takeSystem),
 	carry("tools", "an array of tools of type custom, each with a unique name", takeTools),
 	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two where the engine can be told a JSON schema", takeToolChoice),
 	carry("thinking", "an object whose type is enabled, adaptive, between_tools or disabled; becomes enable_thinking and thinking, true or false, for the chat template", takeThinking),
@@ -162,12 +163,26 @@ func tableOf(has func(*FieldInfo) bool) api.Names {
 	return table
 }
 
+// foreign are fields of OpenAI's chat API, each with what has its place here.
+var foreign = map[string]string{
+	"stop":                  "stop_sequences",
+	"max_completion_tokens": "max_tokens",
+	"response_format":       "output_config.format",
+	"reasoning_effort":      "output_config.effort",
+	"parallel_tool_calls":   "tool_choice.disable_parallel_tool_use",
+	"user":                  "metadata.user_id",
+}
+
 // field decodes one top-level field.
 func (d *decoding) field(name string, raw []byte) error {
 	at, ok := tables[d.endpoint][name]
 	if !ok {
 		if _, elsewhere := tables[Messages][name]; elsewhere {
 			return api.Unsupported(name, d.endpoint.String(), nil)
+		}
+		if here := foreign[name]; here != "" {
+			return &infer.Error{Code: infer.CodeUnsupported, Param: name,
+				Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Messages, here)}
 		}
 		return api.UnknownField(name, d.carrier(), tables[d.endpoint])
 	}
@@ -198,6 +213,3 @@ func (d *decoding) within(name, path string, raw []byte) error {
 	}
 	return nil
 }
-
-// canGuide says whether the engine can be told a JSON schema.
-func (d *decoding) canGuide() bool { return d.carries&infer.CarriesJSONSchema != 0 }

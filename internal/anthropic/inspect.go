@@ -28,6 +28,7 @@ import (
 // which are a few in a stream, are read in full.
 type Inspector struct {
 	walk    api.EventWalk
+	partial bool // an event passed unseen; it may have held anything
 	started bool
 	stopped bool // a stop_reason came
 	done    bool
@@ -87,6 +88,12 @@ func (in *Inspector) Marker() error {
 	return nil
 }
 
+// Cut implements api.EventJudge.
+func (in *Inspector) Cut(_, _ []byte) error {
+	in.partial = true
+	return nil
+}
+
 // Object implements api.EventJudge.
 func (in *Inspector) Object(data []byte, _ api.Notes) error {
 	kind, index, err := head(data)
@@ -103,7 +110,7 @@ func (in *Inspector) Object(data []byte, _ api.Notes) error {
 	if in.done {
 		return api.Flawf(flawAfterStop, "comes after message_stop")
 	}
-	if in.started == (string(kind) == "message_start") && !in.walk.Partial() {
+	if in.started == (string(kind) == "message_start") && !in.partial {
 		if in.started {
 			return api.Flawf(flawStart, "is a second message_start")
 		}
@@ -114,7 +121,7 @@ func (in *Inspector) Object(data []byte, _ api.Notes) error {
 		in.started = true
 		return in.read(data)
 	case "content_block_start":
-		if in.open && !in.walk.Partial() {
+		if in.open && !in.partial {
 			return api.Flawf(flawBlock, "begins content block %d while block %d is open", index, in.next-1)
 		}
 		if index < in.next {
@@ -122,7 +129,7 @@ func (in *Inspector) Object(data []byte, _ api.Notes) error {
 		}
 		in.open, in.next = true, index+1
 	case "content_block_delta", "content_block_stop":
-		if in.walk.Partial() { // it may have begun unseen
+		if in.partial { // it may have begun unseen
 			in.open, in.next = kind[len(kind)-1] == 'a', max(in.next, index+1)
 			return nil
 		}
@@ -135,7 +142,7 @@ func (in *Inspector) Object(data []byte, _ api.Notes) error {
 	case "message_stop":
 		in.done = true
 		switch {
-		case in.walk.Partial():
+		case in.partial:
 		case in.open:
 			return api.Flawf(flawUnended, "is message_stop, and content block %d is open", in.next-1)
 		case !in.stopped:

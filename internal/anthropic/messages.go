@@ -17,6 +17,9 @@ func takeMessages(d *decoding, raw []byte) error {
 }
 
 func takeSystem(d *decoding, raw []byte) error {
+	if api.KindOf(raw) == '[' && raw[api.SkipSpace(raw, 1)] == ']' {
+		return nil // as clients send it that have no system prompt
+	}
 	d.system = raw
 	return api.CheckStrict("system", raw)
 }

@@ -11,14 +11,10 @@ import (
 
 // decoding is a request under way.
 type decoding struct {
-	api.Request
+	api.Decoding
 	endpoint Endpoint
-	kind     string // of engine, for refusals
-	carries  infer.Carries
 
 	system, messages []byte // as they came
-	toolList         []api.Tool
-	noTools          bool // tool_choice is none
 	think            *bool
 	budget           int64
 	omit             bool // thinking is not shown
@@ -26,8 +22,7 @@ type decoding struct {
 	kwargs           []byte
 }
 
-// carrier names who a field is for.
-func (d *decoding) carrier() string { return fmt.Sprintf("engine kind %q", d.kind) }
+func (d *decoding) carrier() string { return d.Carrier() }
 
 // finish checks what fields say together, and writes the conversation.
 func (d *decoding) finish() error {
@@ -42,7 +37,7 @@ func (d *decoding) finish() error {
 	if err := d.conversation(); err != nil {
 		return err
 	}
-	if err := d.finishTools(); err != nil {
+	if err := d.FinishTools("tool_choice.name", "the last message is the assistant's"); err != nil {
 		return err
 	}
 	d.AddGenerationPrompt = !d.ContinueFinalMessage
@@ -255,14 +250,5 @@ func (d *decoding) format(path string, raw []byte) error {
 	case api.KindOf(schema) != '{':
 		return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 	}
-	return d.guide(path, string(schema))
-}
-
-// guide takes the schema that the output must match, which may be said in one
-// place only.
-func (d *decoding) guide(path, schema string) error {
-	if !d.canGuide() {
-		return api.Unsupported(path, d.carrier(), nil)
-	}
-	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
+	return d.Schema(path, string(schema))
 }

@@ -49,6 +49,7 @@ func TestConversation(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{messages(`[` + userHi + `]`), `[` + userHi + `]`},
 		{body(`"system":"be \"brief\""`), `[{"role":"system","content":"be \"brief\""},` + userHi + `]`},
+		{body(`"system":[ ]`), `[` + userHi + `]`},
 		{body(`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"text":"b\u00e9","type":"text"}]`),
 			`[{"role":"system","content":"a\nb\u00e9"},` + userHi + `]`},
 		{messages(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`), `[{"role":"user","content":"a\nb"}]`},
@@ -204,6 +205,7 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"top_p":0`), "top_p", "above 0", false},
 		{body(`"top_k":-1`), "top_k", "between 0", false},
 		{body(`"n":2`), "n", `no field "n"`, true},
+		{body(`"stop":["a"]`), "stop", "in /v1/messages it is stop_sequences", true},
 		{body(`"max_token":2`), "max_token", "did you mean max_tokens?", true},
 		{body(`"temperature":1,"temperature":1`), "temperature", "given twice", false},
 		{body(`"container":"c"`), "container", "not supported", true},
@@ -227,6 +229,7 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"tool_choice":{"type":"any"}`), "tool_choice", "there are no tools", false},
 		{body(`"tool_choice":{"type":"tool"}`), "tool_choice.name", "is required", false},
 		{body(`"tool_choice":{"type":"auto","name":"f"}`), "tool_choice.name", "leave it out", false},
+		{body(`"tool_choice":{}`), "tool_choice.type", "is required: send auto", false},
 		{body(`"tool_choice":{"type":"must"}`), "tool_choice.type", `found "must"`, false},
 		{body(`"tool_choice":"auto"`), "tool_choice", "an object", false},
 		{body(`"tools":[` + weather + `],"tool_choice":{"type":"tool","name":"g"}`), "tool_choice.name", `"g"`, false},

@@ -31,7 +31,7 @@ func takeTools(d *decoding, raw []byte) error {
 		out, err = d.tool(out, fmt.Sprintf("tools[%d]", i), item)
 		return err
 	})
-	if err == nil && len(d.toolList) > 0 {
+	if err == nil && len(d.Declared) > 0 {
 		d.Tools = append(out, ']')
 	}
 	return err
@@ -85,7 +85,7 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 		return nil, err
 	case !api.ToolName(word):
 		return nil, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(word, 64))
-	case slices.ContainsFunc(d.toolList, func(t api.Tool) bool { return t.Name == word }):
+	case slices.ContainsFunc(d.Declared, func(t api.Tool) bool { return t.Name == word }):
 		return nil, infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
 	case description != nil && api.KindOf(description) != '"' && api.KindOf(description) != 'n':
 		return nil, api.WrongType(path+".description", "a string", description)
@@ -94,7 +94,7 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 	case api.KindOf(schema) != '{':
 		return nil, api.WrongType(path+".input_schema", "a JSON Schema, which is an object", schema)
 	}
-	d.toolList = append(d.toolList, api.Tool{Name: word, Parameters: schema})
+	d.Declared = append(d.Declared, api.Tool{Name: word, Parameters: schema})
 	out = append(append(out, `{"type":"function","function":{"name":`...), name...)
 	if description != nil && api.KindOf(description) == '"' {
 		out = append(append(out, `,"description":`...), description...)
@@ -133,7 +133,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	case "auto":
 		return nil
 	case "none":
-		d.noTools = true
+		d.NoTools = true
 		return nil
 	case "any":
 		d.ForcedAny = true
@@ -141,34 +141,10 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		if d.ForcedTool = name; name == "" {
 			return infer.Invalid(field+".name", "tool_choice.name is required with the type \"tool\"")
 		}
+	case "":
+		return infer.Invalid(field+".type", "tool_choice.type is required: send auto, any, tool or none")
 	default:
 		return infer.Invalid(field+".type", "tool_choice.type must be auto, any, tool or none, found %q", api.Clip(kind, 32))
 	}
-	if !d.canGuide() {
-		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send the type \"auto\", or \"none\"", d.carrier())}
-	}
 	return nil
-}
-
-// finishTools checks tool_choice against the tools, and makes the engine call
-// them where it is to.
-func (d *decoding) finishTools() error {
-	const field = "tool_choice"
-	switch {
-	case d.noTools:
-		d.Tools = nil
-		return nil
-	case !d.ForcedAny && d.ForcedTool == "":
-		return nil
-	case d.Tools == nil:
-		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
-	case d.ContinueFinalMessage:
-		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued: the last message is the assistant's")
-	}
-	schema, err := d.ForcedSchema(d.toolList, field+".name")
-	if err != nil {
-		return err
-	}
-	return d.guide(field, schema)
 }

@@ -62,6 +62,10 @@ type Encoder interface {
 	// AppendTokens is called instead of AppendText where Request.Tokens asks for
 	// it, with every delta: text and ids may be empty, as text is held back. Where
 	// the answer's text is parsed, its deltas come first and text is empty here.
+	//
+	// With Request.ContentLogprobs it is called before CloseDelta of a delta of
+	// content, with the tokens that made this, maybe none, and text is empty. There
+	// may be tokens in a delta that has no text.
 	AppendTokens(dst []byte, choice int, text []byte, t Tokens) []byte
 	// AppendCall begins the choice's tool call of that index; calls count from 0.
 	AppendCall(dst []byte, choice, call int, id, name string) []byte

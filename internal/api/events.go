@@ -11,32 +11,33 @@ import (
 
 // EventJudge judges the events of a stream, which EventWalk finds in it.
 type EventJudge interface {
-	// Next is called for every event before it is looked at.
+	// Next is called for every event that is not cut before it is looked at.
 	Next() error
 	// Object judges an event whose data is one JSON object, which is valid, and
 	// Marker one whose data is [DONE].
 	Object(data []byte, n Notes) error
 	Marker() error
+	// Cut judges an event too large for the splitter to hold by its name, nil
+	// without one, and the beginning of its data. The rest of it passes unseen.
+	Cut(name, data []byte) error
 }
 
 // EventWalk finds the events in the regions of a stream, for an Inspector. What
 // must hold of each: its data is one JSON object, or exactly [DONE], or empty,
 // which is a keep-alive as is a comment.
 //
-// An event too large for the splitter to hold passes unseen. A walk allocates
-// nothing for an event that is one line.
+// A walk allocates nothing for an event that is one line.
 type EventWalk struct {
-	walk    sse.Walker
-	partial bool // an event passed unseen
-	events  int  // so far
+	walk   sse.Walker
+	events int // so far
 }
 
-// Partial says that an event passed unseen. It may have held anything.
-func (w *EventWalk) Partial() bool { return w.partial }
+// Inside says that the stream stands inside an event that was cut.
+func (w *EventWalk) Inside() bool { return w.walk.Inside() }
 
 // What can be wrong with an event's data, as words for a metric's label.
 const (
-	flawJSON  infer.Flaw = "not_json" // neither JSON nor [DONE]
+	FlawJSON  infer.Flaw = "not_json" // neither JSON nor [DONE]
 	FlawShape infer.Flaw = "shape"    // a value of another type than the API's
 )
 
@@ -57,9 +58,9 @@ func Flawf(reason infer.Flaw, format string, args ...any) error {
 // Events implements that of Inspector with a judge.
 //
 // A region ends with the end of an event, or inside one that is too large to
-// hold, which is then not judged; so is the rest of it in the regions after.
+// hold, which is then cut.
 func (w *EventWalk) Events(region []byte, j EventJudge) (good int, err error) {
-	at, _ := w.walk.Begin(region)
+	at := w.walk.Begin(region)
 	for at < len(region) {
 		next, err := w.line(region, at, j)
 		if next == 0 {
@@ -125,9 +126,8 @@ func (w *EventWalk) line(region []byte, at int, j EventJudge) (next int, err err
 func (w *EventWalk) block(b *sse.Block, j EventJudge) error {
 	switch {
 	case b.Cut:
-		w.partial = true
 		w.events++
-		return nil
+		return j.Cut(b.Name, b.Data)
 	case b.Lines == 0:
 		return nil
 	}
@@ -147,7 +147,7 @@ func (w *EventWalk) block(b *sse.Block, j EventJudge) error {
 		end = SkipBlank(data, end, &n)
 	}
 	if !ok || end < len(data) {
-		return Flawf(flawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
+		return Flawf(FlawJSON, "is neither JSON nor the end marker, from byte %d of its data", end)
 	}
 	if KindOf(data) != '{' {
 		return Flawf(FlawShape, "is %s where an object belongs", Found(data))

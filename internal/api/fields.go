@@ -2,12 +2,15 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/spell"
 )
 
 // Treatment says what weir does with a field on the way to an engine that
@@ -68,35 +71,13 @@ func UnknownField(name, carrier string, known Names) *infer.Error {
 
 // Nearest gives the known field that a name was probably meant to be, or "".
 func Nearest(name string, known Names) string {
-	best, least := Name{}, 1+min(2, len(name)/3)
 	if len(name) > 64 {
 		return ""
 	}
-	for _, field := range known {
-		if d := distance(name, field.Word); d < least || d == least && best.Word != "" && field.Index < best.Index {
-			best, least = field, d
-		}
+	fields := slices.SortedFunc(maps.Values(known), func(a, b Name) int { return cmp.Compare(a.Index, b.Index) })
+	words := make([]string, 0, len(fields))
+	for _, f := range fields {
+		words = append(words, f.Word)
 	}
-	return best.Word
-}
-
-// distance counts the single-byte edits that turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return spell.Nearest(name, words, min(2, len(name)/3))
 }

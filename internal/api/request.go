@@ -63,9 +63,10 @@ type Request struct {
 	NoText, ShowSpecial, IncludeStop, TrimStop bool
 	// Tokens says that the encoder is to be told the ids of the output, and their
 	// log probabilities where Logprobs is not nil: the number of alternatives to
-	// each (infer.Request.Logprobs). Logprobs needs Tokens.
-	Tokens   bool
-	Logprobs *int
+	// each (infer.Request.Logprobs). ContentLogprobs instead of Tokens says that it
+	// is to be told of the content's tokens alone. Logprobs needs one of the two.
+	Tokens, ContentLogprobs bool
+	Logprobs                *int
 	// CountReasoning says that the usage is to tell the tokens of reasoning.
 	CountReasoning bool
 	// CallPrefix begins the ids of tool calls, where the model gives them none of
@@ -97,4 +98,6 @@ type FieldNames struct {
 	MaxTokens string
 	MinTokens string
 	Effort    string
+	StopIDs   string
+	LogitBias string
 }

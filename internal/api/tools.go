@@ -37,9 +37,9 @@ func (f *Tool) Schema() string {
 	return string(f.Parameters)
 }
 
-// ForcedSchema gives the schema of an answer that is the call of ForcedTool, which
+// forcedSchema gives the schema of an answer that is the call of ForcedTool, which
 // the caller named at a place, or with ForcedAny calls of any of the tools.
-func (r *Request) ForcedSchema(tools []Tool, at string) (string, error) {
+func (r *Request) forcedSchema(tools []Tool, at string) (string, error) {
 	if r.ForcedAny {
 		return callsSchema(tools, r.SingleCall)
 	}

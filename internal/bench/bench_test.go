@@ -52,7 +52,9 @@ func TestCells(t *testing.T) {
 		if r.Lost > 0 || r.Wrong > 0 || r.Complete < least || r.Streams != 20 {
 			t.Errorf("%s: %s", name, Line(r))
 		}
-		if r.Offered < 790 || r.Offered > 810 || r.Delivered == 0 || r.P50 <= 0 || r.Max < r.P99 || r.Resident == 0 || r.PerWrite == 0 {
+		// 16 streams of 50 tokens/s, and 4 probes of 8 tokens in 0.4 s.
+		if r.Offered < 870 || r.Offered > 890 || r.Delivered == 0 || r.P50 <= 0 || r.Max < r.P99 || r.Resident == 0 || r.PerWrite == 0 ||
+			r.ProbeAdded.Count == 0 || r.ProbeAdded.P50 < r.ProbeFirst.P50 || r.ProbeAdded.Max < r.ProbeFirst.Max {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -68,6 +70,21 @@ func TestCells(t *testing.T) {
 	}
 	if left := proc.Children(os.Getpid()); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
+	}
+}
+
+// A process is quiet when what it started is, and one that ended is not waited for.
+func TestAwaitQuiet(t *testing.T) {
+	p, err := Start([]string{"sleep", "60"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.AwaitQuiet(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.Stop()
+	if err := p.AwaitQuiet(t.Context()); err == nil {
+		t.Error("a process that has ended is quiet")
 	}
 }
 

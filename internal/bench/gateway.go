@@ -18,8 +18,18 @@ type Gateway struct {
 	Relayed bool // reads a relayed engine; otherwise the plane
 	Control bool // must fail
 	dialsIn bool // its engine connects to it
-	// args give its command line; dir is a folder of its own.
-	args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
+	// Peer is a gateway that others publish and this program knows nothing of but
+	// its command line. What it loses is told, and fails no run.
+	Peer bool
+	// Args give its command line; dir is a folder of its own, admin a second
+	// address for whatever it listens at besides.
+	Args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
+	// Env are settings that it takes from its environment.
+	Env []string
+	// Header gives lines that it wants in each request's head.
+	Header func(c *cell.Cell) []string
+	// Ready is a path that answers 200 once it serves; /v1/models unless given.
+	Ready string
 }
 
 // The names of the candidates.
@@ -36,19 +46,19 @@ const (
 // Gateways are the candidates in the order they run.
 func Gateways() []Gateway {
 	return []Gateway{
-		{Name: Nginx, Relayed: true, args: nginxArgs},
-		{Name: Relay, Relayed: true, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Nginx, Relayed: true, Args: nginxArgs},
+		{Name: Relay, Relayed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "openai=http://"+c.Engine+",model=bench"), nil
 		}},
-		{Name: Plane, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Plane, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "weir="+c.Engine), nil
 		}},
-		{Name: Core, dialsIn: true, args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Core, dialsIn: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "vllm-core=tcp://"+c.Engine+",model=weir-sim"), nil
 		}},
-		{Name: ReverseProxy, Relayed: true, args: selfArgs("gateway-reverseproxy")},
-		{Name: LatestWins, Control: true, args: selfArgs("gateway-latest")},
-		{Name: OneWrite, Control: true, args: selfArgs("gateway-single")},
+		{Name: ReverseProxy, Relayed: true, Args: selfArgs("gateway-reverseproxy")},
+		{Name: LatestWins, Control: true, Args: selfArgs("gateway-latest")},
+		{Name: OneWrite, Control: true, Args: selfArgs("gateway-single")},
 	}
 }
 

@@ -104,9 +104,38 @@ func (p *Process) Wait(ctx context.Context) (stdout []byte, err error) {
 // Problem is what the process said on its standard error.
 func (p *Process) Problem() string { return p.err.String() }
 
-// PIDs gives the process and its children.
+// PIDs gives the process, its children and theirs.
 func (p *Process) PIDs() []int {
-	return append([]int{p.cmd.Process.Pid}, proc.Children(p.cmd.Process.Pid)...)
+	pids := []int{p.cmd.Process.Pid}
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, proc.Children(pids[i])...)
+	}
+	return pids
+}
+
+// AwaitQuiet waits until the process and all below it have used next to nothing for
+// half a second: workers that are still starting up would else miss the first
+// requests, which is no fair share of the work. It gives up after a minute.
+func (p *Process) AwaitQuiet(ctx context.Context) error {
+	const span, little = 500 * time.Millisecond, 0.03
+	poll := time.NewTicker(span)
+	defer poll.Stop()
+	before := -1.0
+	for range 120 {
+		used, err := proc.Of(p.PIDs())
+		if err == nil && before >= 0 && used.CPU-before <= little {
+			return nil
+		}
+		before = used.CPU
+		select {
+		case <-poll.C:
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", filepath.Base(p.cmd.Path), &p.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%s is busy with nothing to do", filepath.Base(p.cmd.Path))
 }
 
 // AwaitHTTP waits until a URL answers with status 200.
@@ -151,7 +180,7 @@ func (p *Process) AwaitLine(ctx context.Context, prefix string) (word string, er
 }
 
 func (p *Process) await(ctx context.Context, what string, ready func() bool) error {
-	const patience = 20 * time.Second
+	const patience = 3 * time.Minute
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	poll := time.NewTicker(20 * time.Millisecond)

@@ -75,8 +75,12 @@ func combine(r *client.Result, of []*client.Result) {
 		func(r *client.Result) *float64 { return &r.Max },
 		func(r *client.Result) *float64 { return &r.Resident },
 		func(r *client.Result) *float64 { return &r.KBPerStream },
+		func(r *client.Result) *float64 { return &r.ProbeFirst.P50 },
 		func(r *client.Result) *float64 { return &r.ProbeFirst.P99 },
 		func(r *client.Result) *float64 { return &r.ProbeFirst.Max },
+		func(r *client.Result) *float64 { return &r.ProbeAdded.P50 },
+		func(r *client.Result) *float64 { return &r.ProbeAdded.P99 },
+		func(r *client.Result) *float64 { return &r.ProbeAdded.Max },
 	} {
 		*figure(r) = median(of, figure)
 	}
@@ -93,6 +97,7 @@ func combine(r *client.Result, of []*client.Result) {
 		r.Negative += o.Negative
 		r.Unstamped += o.Unstamped
 		r.ProbeFirst.Count += o.ProbeFirst.Count
+		r.ProbeAdded.Count += o.ProbeAdded.Count
 		if r.FirstError == "" {
 			r.FirstError = o.FirstError
 		}
@@ -163,4 +168,54 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, probes)
 	}
 	fmt.Fprintln(w)
+}
+
+// PrintRanges prints a table for each load with the range of its figures over the
+// repeats: the median, and in brackets the least and the most.
+func PrintRanges(w io.Writer, results []*client.Result) {
+	fmt.Fprintf(w, "%s\n", proc.Machine())
+	load := ""
+	for _, m := range Medians(results) {
+		if m.Load != load {
+			load = m.Load
+			fmt.Fprintf(w, "\n### %s\n\n", load)
+			fmt.Fprintln(w, "| gateway | runs | delivered tok/s | % | CPU s/M | tokens/write | p50 ms | p99 ms | first token p50 ms | p99 ms | KB/stream | resident MB | lost | wrong | ended by error | others |")
+			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+		}
+		var of []*client.Result
+		failed := ""
+		for _, r := range results {
+			switch {
+			case r.Load != m.Load || r.Gateway != m.Gateway:
+			case r.Failed != "":
+				failed = r.Failed
+			default:
+				of = append(of, r)
+			}
+		}
+		if len(of) == 0 {
+			fmt.Fprintf(w, "| %s | 0 | not measured: %.200s |\n", m.Gateway, failed)
+			continue
+		}
+		in := func(format string, figure func(*client.Result) float64) string {
+			values := make([]float64, len(of))
+			for i, r := range of {
+				values[i] = figure(r)
+			}
+			slices.Sort(values)
+			n := len(values)
+			mid := fmt.Sprintf(format, (values[(n-1)/2]+values[n/2])/2)
+			if n == 1 {
+				return mid
+			}
+			return fmt.Sprintf("%s ("+format+" to "+format+")", mid, values[0], values[n-1])
+		}
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %.2f | %s | %s | %s | %s | %s | %.0f | %d | %d | %d of %d | %s |\n", m.Gateway, len(of),
+			in("%.0f", func(r *client.Result) float64 { return r.Delivered }), in("%.1f", func(r *client.Result) float64 { return 100 * r.Share }),
+			in("%.2f", func(r *client.Result) float64 { return r.CPUPerMega }), m.PerWrite,
+			in("%.2f", func(r *client.Result) float64 { return r.P50 }), in("%.2f", func(r *client.Result) float64 { return r.P99 }),
+			in("%.2f", func(r *client.Result) float64 { return r.ProbeAdded.P50 }), in("%.2f", func(r *client.Result) float64 { return r.ProbeAdded.P99 }),
+			in("%.1f", func(r *client.Result) float64 { return r.KBPerStream }), m.Resident, m.Lost, m.Wrong, m.Broken(), m.Streams,
+			in("%.1f", func(r *client.Result) float64 { return r.OtherCPU }))
+	}
 }

@@ -74,7 +74,7 @@ func (b *Bench) Cell(ctx context.Context, l cell.Load, g Gateway) *client.Result
 		case err != nil:
 			r = &client.Result{Failed: err.Error()}
 		}
-		r.Load, r.Gateway, r.Again = l.Name, g.Name, try
+		r.Load, r.Gateway, r.Peer, r.Again = l.Name, g.Name, g.Peer, try
 		// What went wrong in any try is never measured away.
 		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 {
 			return r
@@ -111,7 +111,10 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	case g.dialsIn:
 		role = "engine-core"
 	}
-	args, err := g.args(b, c, dir, admin)
+	if g.Header != nil {
+		c.Header = g.Header(c)
+	}
+	args, err := g.Args(b, c, dir, admin)
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +132,11 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 			return nil, err
 		}
 	}
-	gateway, err := Start(args, b.Env)
+	gateway, err := b.startGateway(ctx, g, c, args)
 	if err != nil {
 		return nil, err
 	}
 	defer gateway.Stop()
-	if err := gateway.AwaitHTTP(ctx, "http://"+c.Gateway+"/v1/models"); err != nil {
-		return nil, err
-	}
 	isWeir := g.Name == Relay || g.Name == Plane || g.Name == Core
 	if isWeir {
 		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
@@ -163,6 +163,52 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		}
 	}
 	return r, nil
+}
+
+// StartGateway starts a gateway in front of a relayed engine, by itself: c has the
+// addresses of both. The caller stops it.
+func (b *Bench) StartGateway(ctx context.Context, g Gateway, c *cell.Cell) (*Process, error) {
+	dir, err := os.MkdirTemp(b.Dir, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	admin, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	args, err := g.Args(b, c, dir, admin)
+	if err != nil {
+		return nil, err
+	}
+	return b.startGateway(ctx, g, c, args)
+}
+
+// startGateway starts a gateway and waits until it serves.
+func (b *Bench) startGateway(ctx context.Context, g Gateway, c *cell.Cell, args []string) (*Process, error) {
+	env := b.Env
+	if len(g.Env) > 0 {
+		if env == nil {
+			env = os.Environ()
+		}
+		env = append(slices.Clone(env), g.Env...)
+	}
+	p, err := Start(args, env)
+	if err != nil {
+		return nil, err
+	}
+	ready := g.Ready
+	if ready == "" {
+		ready = "/v1/models"
+	}
+	err = p.AwaitHTTP(ctx, "http://"+c.Gateway+ready)
+	if err == nil && g.Peer {
+		err = p.AwaitQuiet(ctx)
+	}
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
 }
 
 // client runs the cell's client and reads its result.
@@ -249,5 +295,5 @@ func probesOf(data []byte) (*client.ProbeTimes, error) {
 		return nil, fmt.Errorf("timeline: no probe has an output_path_delay")
 	}
 	slices.Sort(delays)
-	return &client.ProbeTimes{Count: len(delays), P99: delays[(len(delays)*99-1)/100], Max: delays[len(delays)-1]}, nil
+	return &client.ProbeTimes{Count: len(delays), P50: delays[(len(delays)-1)/2], P99: delays[(len(delays)*99-1)/100], Max: delays[len(delays)-1]}, nil
 }

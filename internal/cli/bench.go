@@ -358,7 +358,7 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 			if err != nil {
 				return nil, fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 			}
-			o.Encode = m.Encode
+			o.Encode = plain(m)
 		}
 		return readThrough(func() (*workload.Workload, error) { return workload.NewSynthetic(rest, o) })
 	}

@@ -105,7 +105,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 		return err
 	}
 	run := &campaign{command: c, s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
-		Name: e.Name, Fleet: describeFleet(e), SLO: e.Text, Seed: e.Seed, Repeats: e.Repeats, Factors: e.Factors, Started: time.Now(),
+		Name: e.Name, Fleet: describeFleet(e), Fixed: e.Fixed(), SLO: e.Text, Seed: e.Seed, Repeats: e.Repeats, Factors: e.Factors, Started: time.Now(),
 	}}
 	if run.doc.Factors == nil {
 		run.doc.Factors = []experiment.Factor{}
@@ -127,6 +127,9 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 		b, err := loadCommand(e, cell, f.url)
 		if err == nil {
 			g.plan, err = b.plan(ctx)
+		}
+		if err == nil {
+			err = f.warm(ctx, g.plan, e.Engines(cell))
 		}
 		if err != nil {
 			f.stop()

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"weir/internal/bench"
+	"weir/internal/bench/proc"
 	"weir/internal/experiment"
+	"weir/internal/load"
 )
 
 // testFleet is the engines and the gateway that a run has for itself.
@@ -85,11 +87,6 @@ func startFleet(ctx context.Context, e *experiment.Experiment, c experiment.Cell
 	return f, f.ready(ctx, n)
 }
 
-// fleetRest is what a fleet gets between being ready and its load. What fresh
-// processes still do then, collecting what loading a model left, made the first
-// request of a run some 12 ms late.
-const fleetRest = time.Second
-
 // fleetPatience is how long a gateway may take to have all its engines.
 const fleetPatience = 30 * time.Second
 
@@ -102,7 +99,7 @@ func (f *testFleet) ready(ctx context.Context, n int) error {
 	for {
 		up, problem := f.up(within)
 		if up == n {
-			break
+			return nil
 		}
 		select {
 		case <-poll.C:
@@ -113,12 +110,81 @@ func (f *testFleet) ready(ctx context.Context, n int) error {
 			return fmt.Errorf("the gateway has %d of %d engines after %v: %s", up, n, fleetPatience, problem)
 		}
 	}
-	select {
-	case <-time.After(fleetRest):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+}
+
+// Before its load a fleet answers requests that are not counted. The first ones
+// that a process ever serves touch its code and memory for the first time, some
+// 80 page faults, which made the first request of a run 1 to 3 ms slower than the
+// next, however long the fleet had rested.
+const (
+	// warmFaults is how many page faults a request may cost all processes together
+	// once they are warm.
+	warmFaults = 8
+	// warmTime bounds the rounds of requests, where they never cost so few.
+	warmTime = 3 * time.Second
+	// restWindow is the time in which a fleet at rest uses no CPU that the kernel
+	// counts, 10 ms, and restTime bounds the wait for it.
+	restWindow = 50 * time.Millisecond
+	restTime   = 2 * time.Second
+)
+
+// warm has a fleet answer requests like those of its load, two an engine at a
+// time, until they cost no more page faults, and then waits until nothing that
+// they left is under way. That they fail is for the load to find out.
+func (f *testFleet) warm(ctx context.Context, like load.Plan, engines int) error {
+	plan := load.Plan{
+		URL: like.URL, API: like.API, Model: like.Model, Body: like.Body, Header: like.Header, Images: like.Images, Count: like.Count,
+		InputTokens: like.InputTokens, OutputTokens: min(like.OutputTokens, 8), NoStream: like.NoStream,
+		Concurrency: engines, Requests: 2 * engines, Timeout: like.Timeout, RequestID: "warm",
 	}
+	for begun := time.Now(); time.Since(begun) < warmTime; {
+		before, err := proc.Of(f.pids())
+		if err != nil {
+			return err
+		}
+		plan.Seed++ // prompts that are in no cache
+		if _, err := load.Run(ctx, plan); err != nil {
+			break
+		}
+		after, err := proc.Of(f.pids())
+		if err != nil {
+			return err
+		}
+		if after.Faults-before.Faults <= int64(warmFaults*plan.Requests) {
+			break
+		}
+	}
+	return f.rest(ctx)
+}
+
+// rest waits until the fleet uses no CPU.
+func (f *testFleet) rest(ctx context.Context) error {
+	for range int(restTime / restWindow) {
+		before, err := proc.Of(f.pids())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(restWindow):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := proc.Of(f.pids())
+		if err != nil {
+			return err
+		}
+		if after.CPU == before.CPU {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *testFleet) pids() (all []int) {
+	for _, p := range f.processes {
+		all = append(all, p.PIDs()...)
+	}
+	return all
 }
 
 // up counts the engines that are ready, and says why another one is not.

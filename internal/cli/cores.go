@@ -28,7 +28,7 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m != nil {
-		o.EndIDs, o.Vocab = endIDs(m), m.VocabSize
+		o.EndIDs, o.Vocab, o.LoRA = endIDs(m), m.VocabSize, m.LoRA
 		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
 			return nil, err
 		}

@@ -68,6 +68,9 @@ func (c *frontendCommand) Run(s *streams) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
+	if folder.LoRA, err = args.lora(); err != nil {
+		return err
+	}
 	api, err := inherited("--listen-fd", c.ListenFD)
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func (c *frontendCommand) Run(s *streams) error {
 		if err != nil {
 			return nil, err
 		}
-		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: name, Adapter: core}}}, nil
+		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: name, LoRA: slices.Sorted(maps.Keys(folder.LoRA)), Adapter: core}}}, nil
 	}
 	p, err := assemble(&c.gatewayFlags, connect, map[string]*gateway.Model{name: folder}, s, api)
 	if err != nil {
@@ -91,7 +94,7 @@ func (c *frontendCommand) Run(s *streams) error {
 // core makes the adapter to the engines that vLLM starts.
 func (c *frontendCommand) core(m *gateway.Model, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, First: c.EngineStartIndex, Engines: c.EngineCount,
+		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, LoRA: m.LoRA, First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}
@@ -155,7 +158,16 @@ type serveArgs struct {
 	Served    json.RawMessage `json:"served_model_name"`
 	Tokenizer string          `json:"tokenizer"`
 	Revision  string          `json:"revision"`
+	LoRA      []loraModule    `json:"lora_modules"`
 	served    []string
+}
+
+// loraModule is an adapter of --lora-modules.
+type loraModule struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Base   string `json:"base_model_name"` // what the list of models calls its parent
+	Fused3 bool   `json:"is_3d_lora_weight"`
 }
 
 // refusedArgs are settings of vllm serve that change what its own front end answers,
@@ -172,7 +184,6 @@ var refusedArgs = map[string]string{
 	"default_chat_template_kwargs":        "",
 	"enable_auto_tool_choice":             "",
 	"enable_force_include_usage":          "",
-	"enable_lora":                         "",
 	"enable_per_request_metrics":          "",
 	"enable_prompt_embeds":                "",
 	"enable_scale_out":                    "",
@@ -181,7 +192,6 @@ var refusedArgs = map[string]string{
 	"exclude_tools_when_tool_choice_none": "",
 	"generation_config":                   "put generation_config.json into the model's folder",
 	"grpc_port":                           "",
-	"lora_modules":                        "",
 	"middleware":                          "",
 	"override_generation_config":          "put the values into the model's generation_config.json",
 	"reasoning_effort_map":                "",
@@ -245,6 +255,25 @@ func (a *serveArgs) names() (string, []string) {
 		return a.served[0], a.served[1:]
 	}
 	return a.Model, nil
+}
+
+// lora are the adapters by name: where the engines find them.
+func (a *serveArgs) lora() (map[string]string, error) {
+	name, aliases := a.names()
+	paths := map[string]string{}
+	for _, l := range a.LoRA {
+		_, twice := paths[l.Name]
+		switch {
+		case l.Name == "" || l.Path == "":
+			return nil, wrongf("--lora-modules of vllm serve: want NAME=PATH")
+		case twice || l.Name == name || slices.Contains(aliases, l.Name):
+			return nil, wrongf("--lora-modules of vllm serve: the name %q is given twice", l.Name)
+		case l.Fused3:
+			return nil, wrongf("--lora-modules of vllm serve: is_3d_lora_weight of %q is not carried by weir as its front end", l.Name)
+		}
+		paths[l.Name] = l.Path
+	}
+	return paths, nil
 }
 
 // folder finds the folder of the model's tokenizer: a folder, or what vLLM has

@@ -189,7 +189,7 @@ func (o *openFiles) close() {
 func (c *engineCommand) openWorkload(s *streams, m *gateway.Model, files *openFiles) (*workload.Workload, error) {
 	o := workload.Options{
 		Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.TraceRequests, For: c.TraceDuration,
-		Open: files.open, Encode: m.Encode,
+		Open: files.open, Encode: plain(m),
 	}
 	kind, rest := workload.SplitSpec(c.Offline)
 	if kind == workload.SyntheticKind {
@@ -289,4 +289,9 @@ func (l *progressLine) clear() {
 	if l != nil && l.shown {
 		fmt.Fprint(l.w, "\r\x1b[K")
 	}
+}
+
+// plain encodes texts as they are.
+func plain(m *gateway.Model) func(text string) ([]uint32, error) {
+	return func(text string) ([]uint32, error) { return m.Encode(text, false) }
 }

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"io"
 
 	"weir/internal/report"
@@ -12,77 +10,78 @@ type reportCommand struct {
 	Files []string `arg:"" placeholder:"FILE" type:"path" help:"One report of weir bench --json to print, or two to compare; with --merge, records."`
 	Merge bool     `help:"Make one report of the records of all workers of a schedule (weir bench --worker K/N --record FILE)."`
 	JSON  string   `name:"json" env:"-" type:"path" placeholder:"FILE" help:"Write it as one JSON object too; - prints it in place of the text."`
+	HTML  string   `name:"html" env:"-" type:"path" placeholder:"FILE" help:"Write it as one page too, which opens anywhere."`
 }
 
 // Help implements kong's extended help.
 func (reportCommand) Help() string {
-	return `Of two runs each figure is given with the 95 % interval of its difference, and called higher or lower only where that leaves out 0.
+	return `Of two runs each figure is given with the 95 % interval of its difference, and called higher or lower only where that leaves out 0. Of two sweeps or experiments the cells are compared whose parameters are the same, and what only one of them has is named.
 
 Examples:
   weir bench http://127.0.0.1:8000 --rate 50 --requests 2000 --json before.json
   weir report before.json
   weir report before.json after.json
+  weir report sweep-before.json sweep-after.json --html compared.html
   weir report --merge worker-1.rec worker-2.rec --json run.json`
 }
 
 // Run implements the command.
 func (c *reportCommand) Run(s *streams) error {
+	show, err := c.read()
+	if err != nil {
+		return err
+	}
+	files, err := openOutputs(
+		outputFile[form]{flag: "json", path: c.JSON, write: func(w io.Writer, f form) error { return f.JSON(w) }},
+		outputFile[form]{flag: "html", path: c.HTML, write: func(w io.Writer, f form) error { return f.WriteHTML(w) }},
+	)
+	if err != nil {
+		return err
+	}
+	return files.write(show, show.Text, s.out)
+}
+
+// read reads what is to be shown.
+func (c *reportCommand) read() (form, error) {
 	if c.Merge {
-		merged, err := report.MergeRecords(c.Files)
-		if err != nil {
-			return err
-		}
-		return c.print(merged, s)
+		return report.MergeRecords(c.Files)
 	}
 	if len(c.Files) > 2 {
-		return wrongf("give one report to print or two to compare, not %d", len(c.Files))
+		return nil, wrongf("give one report to print or two to compare, not %d", len(c.Files))
 	}
-	var read []*report.Report
+	var runs []*report.Report
+	var sweeps []*report.Sweep
 	for _, name := range c.Files {
-		if sweep, err := report.ReadSweep(name); err != nil {
-			return err
-		} else if sweep != nil {
-			if len(c.Files) == 2 {
-				return wrongf("%s is of several runs; two reports of single runs can be compared", name)
-			}
-			return c.print(sweep, s)
-		}
-		r, err := report.Read(name)
+		sweep, err := report.ReadSweep(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		read = append(read, r)
+		if sweep != nil {
+			sweeps = append(sweeps, sweep)
+			continue
+		}
+		run, err := report.Read(name)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
 	}
-	var show form = read[0]
-	if len(read) == 2 {
-		show = report.Compare(read[0], read[1], c.Files[0], c.Files[1])
+	switch {
+	case len(c.Files) == 1 && len(runs) == 1:
+		return runs[0], nil
+	case len(c.Files) == 1:
+		return sweeps[0], nil
+	case len(runs) == 2:
+		return report.Compare(runs[0], runs[1], c.Files[0], c.Files[1]), nil
+	case len(sweeps) == 2:
+		return report.CompareSweeps(sweeps[0], sweeps[1], c.Files[0], c.Files[1])
 	}
-	return c.print(show, s)
+	return nil, wrongf("one is of a single run and the other of several: compare like with like")
 }
 
-// print prints a report in the forms asked for.
-func (c *reportCommand) print(show form, s *streams) error {
-	if c.JSON == "-" {
-		return show.JSON(s.out)
-	}
-	if err := show.Text(s.out); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	if c.JSON == "" {
-		return nil
-	}
-	file, err := create(c.JSON)
-	if err != nil {
-		return wrongf("--json: %w", err)
-	}
-	if err := errors.Join(show.JSON(file), file.close()); err != nil {
-		return fmt.Errorf("--json: %w", err)
-	}
-	return nil
-}
-
-// form is a report in its two forms.
+// form is a report in its forms.
 type form interface {
 	Text(io.Writer) error
 	JSON(io.Writer) error
+	WriteHTML(io.Writer) error
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -139,7 +140,11 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 	loaded := map[string]*gateway.Model{}
 	taken := map[string]string{}
 	add := func(m config.Model, dir fs.FS) error {
-		for _, name := range append([]string{m.Name}, m.Aliases...) {
+		names := append([]string{m.Name}, m.Aliases...)
+		for _, l := range m.LoRA {
+			names = append(names, l.Name)
+		}
+		for _, name := range names {
 			if by, ok := taken[name]; ok {
 				return wrongf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
 			}
@@ -151,6 +156,12 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 		}
 		if err := model.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
 			return wrongf("--model %s: %w", m.Dir, err)
+		}
+		if len(m.LoRA) > 0 {
+			model.LoRA = map[string]string{}
+			for _, l := range m.LoRA {
+				model.LoRA[l.Name] = l.Path
+			}
 		}
 		loaded[m.Name] = model
 		return nil
@@ -207,8 +218,10 @@ func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(fo
 	}
 	config.Unique(engines)
 	set := &engineSet{}
+	told := map[string]bool{} // models whose adapters an engine is told to load
 	for _, e := range engines {
 		var adapter engine.Adapter
+		var lora []string
 		switch e.Kind {
 		case "auto":
 			adapter = set.find(e, f, o, say)
@@ -226,10 +239,19 @@ func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(fo
 			}
 			set.cores = append(set.cores, v)
 			adapter = v
+			if m := folderOf(o.Models, e.Model); m != nil {
+				told[m.Name] = true
+				lora = slices.Sorted(maps.Keys(m.LoRA))
+			}
 		default:
 			adapter = set.dialled(e, f, o)
 		}
-		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, Adapter: adapter})
+		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
+		if len(o.Models[name].LoRA) > 0 && !told[name] {
+			return nil, wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", name)
+		}
 	}
 	return set, nil
 }

@@ -20,7 +20,7 @@ engine:
     url: 127.0.0.1:9001
     name: left
 model:
-  - {name: m, dir: /models/m, alias: [a, b], tool-parser: hermes, reasoning-parser: think}
+  - {name: m, dir: /models/m, alias: [a, b], lora: [sql=/l/sql, chat=/l/chat], tool-parser: hermes, reasoning-parser: think}
   - /models/n
 drain-timeout: 5s
 `), flags)
@@ -31,7 +31,7 @@ drain-timeout: 5s
 		"listen":        {"127.0.0.1:9000"},
 		"max-body":      {"1048576"},
 		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left"},
-		"model":         {"m=/models/m,alias=a,alias=b,tool-parser=hermes,reasoning-parser=think", "/models/n"},
+		"model":         {"m=/models/m,alias=a,alias=b,lora=sql=/l/sql,lora=chat=/l/chat,tool-parser=hermes,reasoning-parser=think", "/models/n"},
 		"drain-timeout": {"5s"},
 	}
 	if d := cmp.Diff(want, f.Values); d != "" {
@@ -90,11 +90,12 @@ func TestParseEngine(t *testing.T) {
 
 func TestParseModel(t *testing.T) {
 	for s, want := range map[string]Model{
-		"/a/b":                {Name: "b", Dir: "/a/b"},
-		"/a/b/":               {Name: "b", Dir: "/a/b/"},
-		"x/y=/a/b":            {Name: "x/y", Dir: "/a/b"},
-		"n=d,alias=p":         {Name: "n", Dir: "d", Aliases: []string{"p"}},
-		"n=d,alias=p,alias=q": {Name: "n", Dir: "d", Aliases: []string{"p", "q"}},
+		"/a/b":                       {Name: "b", Dir: "/a/b"},
+		"/a/b/":                      {Name: "b", Dir: "/a/b/"},
+		"x/y=/a/b":                   {Name: "x/y", Dir: "/a/b"},
+		"n=d,alias=p":                {Name: "n", Dir: "d", Aliases: []string{"p"}},
+		"n=d,alias=p,alias=q":        {Name: "n", Dir: "d", Aliases: []string{"p", "q"}},
+		"n=d,lora=a=/l/a,lora=b=c=d": {Name: "n", Dir: "d", LoRA: []LoRA{{"a", "/l/a"}, {"b", "c=d"}}},
 		"n=d,tool-parser=hermes,alias=p,reasoning-parser=none": {Name: "n", Dir: "d", Aliases: []string{"p"}, ToolParser: "hermes", ReasoningParser: "none"},
 	} {
 		got, err := ParseModel(s)
@@ -102,7 +103,7 @@ func TestParseModel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser="} {
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a="} {
 		if m, err := ParseModel(s); err == nil {
 			t.Errorf("%q: accepted as %+v", s, m)
 		}

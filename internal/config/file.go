@@ -112,7 +112,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": {"kind", "url", "model", "name", "dp", "lockstep"},
-		"model":  {"name", "dir", "alias", "tool-parser", "reasoning-parser"},
+		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser"},
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -149,8 +149,10 @@ func mappingValue(key string, n ast.Node) (string, error) {
 		b.WriteString(name + "=")
 	}
 	b.WriteString(first("dir"))
-	for _, alias := range fields["alias"] {
-		b.WriteString(",alias=" + alias)
+	for _, field := range []string{"alias", "lora"} {
+		for _, v := range fields[field] {
+			b.WriteString("," + field + "=" + v)
+		}
 	}
 	for _, field := range []string{"tool-parser", "reasoning-parser"} {
 		if v := first(field); v != "" {

@@ -128,7 +128,7 @@ func parseYAML(data []byte) (*ast.File, error) {
 
 // knownKey refuses a key that is not known, with the nearest one that is.
 func knownKey(line int, key string, known []string) error {
-	if isKnown(key, known) {
+	if slices.Contains(known, key) {
 		return nil
 	}
 	sorted := slices.Sorted(slices.Values(known))

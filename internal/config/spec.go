@@ -8,9 +8,10 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"weir/internal/spell"
 )
 
 // Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME]; without a kind it is
@@ -162,15 +163,20 @@ func (e *Engine) parseURL(s string) error {
 	return nil
 }
 
-// Model is one --model [NAME=]DIR[,alias=NAME]...[,tool-parser=NAME][,reasoning-parser=NAME]
+// Model is one --model [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME]
 type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
+	// LoRA are adapters that engines are told to load, in the order given.
+	LoRA []LoRA
 	// ToolParser and ReasoningParser name the syntaxes in which the model calls
 	// tools and reasons; empty is what its folder tells.
 	ToolParser, ReasoningParser string
 }
+
+// LoRA is an adapter: the name that it is served as, and where engines find it.
+type LoRA struct{ Name, Path string }
 
 // ParseModel reads a model's specification. Without a name, the folder's name
 // is the model's.
@@ -196,6 +202,12 @@ func ParseModel(s string) (Model, error) {
 			return Model{}, badModelOption(s, option)
 		case key == "alias":
 			m.Aliases = append(m.Aliases, value)
+		case key == "lora":
+			name, path, _ := strings.Cut(value, "=")
+			if name == "" || path == "" {
+				return Model{}, fmt.Errorf("model %q: lora=%s: want lora=NAME=PATH, the name to serve the adapter as and where engines find it", s, value)
+			}
+			m.LoRA = append(m.LoRA, LoRA{name, path})
 		case key == "tool-parser":
 			m.ToolParser = value
 		case key == "reasoning-parser":
@@ -208,7 +220,7 @@ func ParseModel(s string) (Model, error) {
 }
 
 func badModelOption(s, option string) error {
-	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, tool-parser=NAME and reasoning-parser=NAME", s, option)
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME and reasoning-parser=NAME", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.
@@ -229,36 +241,9 @@ func Unique(engines []Engine) {
 // suggest names the known word nearest to a mistyped one, as a phrase to put
 // behind it, or nothing when none is near.
 func suggest(word string, known []string) string {
-	best, distance := "", len(word)/2+1
-	for _, k := range known {
-		if d := editDistance(word, k); d < distance {
-			best, distance = k, d
-		}
-	}
+	best := spell.Nearest(word, known, len(word)/2)
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := previous
-			if a[i] != b[j] {
-				d = 1 + min(previous, row[j], row[j+1])
-			}
-			previous, row[j+1] = row[j+1], d
-		}
-	}
-	return row[len(b)]
-}
-
-// known reports whether a key is among the known ones.
-func isKnown(key string, keys []string) bool { return slices.Contains(keys, key) }

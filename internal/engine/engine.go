@@ -108,6 +108,15 @@ type Facts struct {
 	// Carries is what a Tokens engine takes beyond what all of them do. What it
 	// does not carry is not sent to it.
 	Carries infer.Carries
+	// LoRA are the adapters that a Tokens engine was given beside its model.
+	LoRA []LoRA
+}
+
+// LoRA is a low-rank adapter of an engine's model. It is asked for by its name, as a
+// model of its own that has the tokenizer and the template of the engine's.
+type LoRA struct {
+	Name  string
+	Fault string // why the engine cannot use it; empty: it can
 }
 
 // Load is what an engine last said of its work.

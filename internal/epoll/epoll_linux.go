@@ -129,6 +129,13 @@ func (p *Socket[W]) Again() error {
 	return unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_MOD, p.fd, &ev)
 }
 
+// Room calls back from now on also when there is room to write again, and at once
+// if there is some. It is for one who does not call Again.
+func (p *Socket[W]) Room() error {
+	ev := unix.EpollEvent{Events: p.events | unix.EPOLLOUT, Fd: int32(p.slot), Pad: int32(p.generation)}
+	return unix.EpollCtl(p.e.fd, unix.EPOLL_CTL_MOD, p.fd, &ev)
+}
+
 func (e *Poller[W]) take(ready func(w W, hup bool)) (slot, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

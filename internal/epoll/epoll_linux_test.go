@@ -191,3 +191,42 @@ func TestClosed(t *testing.T) {
 		t.Errorf("a closed poller says %v", err)
 	}
 }
+
+// Who waits for room is called back once there is some, and at once if there is.
+func TestRoom(t *testing.T) {
+	p := New(1, func() *idle { return new(idle) })
+	defer p.Close()
+	fd, far := socketpair(t)
+	defer unix.Close(fd)
+	defer unix.Close(far)
+	called := make(chan bool, 64)
+	at, err := p.Reads(fd, func(_ *idle, hup bool) { called <- hup })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := at.Room(); err != nil {
+		t.Fatal(err)
+	}
+	<-called
+	block := make([]byte, 1<<16)
+	sent := 0
+	for n := 0; n >= 0; sent += max(n, 0) {
+		if n, err = sock.TryWrite(fd, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(called) > 0 { // of the room there still was
+		<-called
+	}
+	for got := 0; got < sent; {
+		n, err := sock.TryRead(far, block)
+		if err != nil || n <= 0 {
+			t.Fatal(n, err)
+		}
+		got += n
+	}
+	if hup := <-called; hup {
+		t.Error("room was taken for a hang-up")
+	}
+	at.Stop()
+}

@@ -35,3 +35,6 @@ func (*Socket[W]) Forget() {}
 
 // Again calls back once more.
 func (*Socket[W]) Again() error { return errors.ErrUnsupported }
+
+// Room calls back when there is room to write.
+func (*Socket[W]) Room() error { return errors.ErrUnsupported }

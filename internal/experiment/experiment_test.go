@@ -141,6 +141,7 @@ fleet:
 		{e.EngineArgs(c, 1), "--cost=constant --max-running-requests=8"},
 		{e.EngineArgs(c, 2), "--max-running-requests=8 --cost=per-batch"},
 		{e.GatewayArgs(c), "--flush-interval=5ms"},
+		{e.Fixed(), "load.requests=100 load.field=ignore_eos=true,top_k=5 engine.cost=constant engine-2.cost=per-batch"},
 	} {
 		if got := strings.Join(x.got, " "); got != x.want {
 			t.Errorf("%q, want %q", got, x.want)

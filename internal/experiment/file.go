@@ -384,6 +384,24 @@ func (e *Experiment) args(c Cell, all []setting) (args []string) {
 	return args
 }
 
+// Fixed gives what the file sets and does not vary, as "engine.decode-cost=20ms".
+func (e *Experiment) Fixed() (all []string) {
+	add := func(section string, settings []setting) {
+		for _, s := range settings {
+			if s.factor == "" {
+				all = append(all, section+"."+s.flag+"="+strings.Join(s.values, ","))
+			}
+		}
+	}
+	add("load", e.load)
+	add("engine", e.engine)
+	for n := 1; n <= maxEngines; n++ {
+		add("engine-"+strconv.Itoa(n), e.each[n])
+	}
+	add("gateway", e.gateway)
+	return all
+}
+
 // Series is the name of the curve that a cell is a point of, and At the rate or
 // concurrency at which it lies there, empty where neither is varied.
 func (e *Experiment) Series(c Cell) (name, at string) {

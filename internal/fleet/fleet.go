@@ -6,8 +6,10 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,9 +21,12 @@ import (
 // Member is one engine to connect to. Adapter must also implement either
 // engine.Tokens or engine.Relay, or engine.Stand.
 type Member struct {
-	Name    string // unique, in metrics and records
-	Kind    string
-	Model   string // the name to serve it under; empty: the engine's own names
+	Name  string // unique, in metrics and records
+	Kind  string
+	Model string // the name to serve it under; empty: the engine's own names
+	// LoRA are the names of the adapters that it is told to load, which are known
+	// before it has answered.
+	LoRA    []string
 	Adapter engine.Adapter
 }
 
@@ -166,9 +171,60 @@ func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
 		}
 		served = true
 	}
-	if len(names) > 0 && !served {
+	if len(names) > 0 && !f.adapters(snap, m, e, names[0]) && !served {
 		e.Ready = false
 	}
+}
+
+// adapters enters an engine under the names of its LoRA adapters, and says whether it
+// serves any. What is wrong with one of them keeps it from serving nothing else.
+func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base string) (served bool) {
+	if canonical, ok := f.aliases[base]; ok {
+		base = canonical
+	}
+	for _, l := range e.Facts.LoRA {
+		if err := f.adapter(snap, e, base, l); err != nil {
+			e.Note = strings.TrimPrefix(fmt.Sprintf("%s; LoRA adapter %s is not served: %v", e.Note, l.Name, err), "; ")
+			continue
+		}
+		served = true
+	}
+	for _, name := range m.LoRA {
+		said := func(l engine.LoRA) bool { return l.Name == name }
+		if model := snap.Models[name]; !slices.ContainsFunc(e.Facts.LoRA, said) && (model == nil || model.Kind == "") {
+			model = f.model(snap, name)
+			model.Base, model.Kind = base, e.Kind
+		}
+	}
+	return served
+}
+
+// adapter enters an engine under the name of one of its adapters, which has the
+// folder of its base unless it was given one of its own.
+func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l engine.LoRA) error {
+	if canonical, ok := f.aliases[l.Name]; ok {
+		return fmt.Errorf("that is an alias of model %s", canonical)
+	}
+	model := f.model(snap, l.Name)
+	if _, own := f.opts.Folders[l.Name]; own {
+		base = ""
+	} else if _, ok := f.opts.Folders[base]; !ok {
+		err := fmt.Errorf("it is of model %q, whose folder is not known: add --model %s=DIR", base, base)
+		model.Fault = "serves it as a LoRA adapter: " + err.Error()
+		return err
+	}
+	switch {
+	case l.Fault != "":
+		model.Fault = "has not loaded the LoRA adapter: " + l.Fault
+		return errors.New(l.Fault)
+	case model.Kind != "" && model.Base != base:
+		return errors.New("another engine serves another model of that name")
+	}
+	if err := f.join(model, e, l.Name); err != nil {
+		return err
+	}
+	model.Base = base
+	return nil
 }
 
 // enter enters an engine under one model name, which may be an alias.
@@ -191,8 +247,13 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 			return err
 		}
 	}
+	return f.join(model, e, upstream)
+}
+
+// join makes an engine one of a model's, which it knows as upstream.
+func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error {
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
-		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", name, model.Kind)
+		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {

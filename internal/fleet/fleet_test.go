@@ -234,6 +234,9 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 				Models:        rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID).Draw(t, "models"),
 				ContextLength: rapid.IntRange(0, 3).Draw(t, "context"),
 			}}
+			for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "nick", "l"}), 0, 2, rapid.ID).Draw(t, "adapters") {
+				states[i].Facts.LoRA = append(states[i].Facts.LoRA, engine.LoRA{Name: name})
+			}
 			f.publish(states)
 			snap := f.Snapshot()
 			select {
@@ -287,6 +290,77 @@ func TestPoliciesAreKept(t *testing.T) {
 	}
 	if want := []string{"a", "b", "a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("picked %v, want %v", got, want)
+	}
+}
+
+// LoRA adapters are models of their own with the folder of the engine's.
+func TestLoRA(t *testing.T) {
+	folders := map[string][]string{"folder": {"nick"}, "own": nil}
+	with := func(s engine.State, adapters ...engine.LoRA) engine.State {
+		s.Facts.LoRA = adapters
+		return s
+	}
+	told := tokenMember("b", "folder")
+	told.LoRA = []string{"x", "y"}
+	for _, test := range []struct {
+		name                 string
+		members              []Member
+		states               []engine.State
+		targets, base, fault string // of model "x"
+		note                 string // of the last engine
+		unready              bool   // the last engine is
+		folderTargets        string
+	}{
+		{name: "an engine says it", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("folder"), engine.LoRA{Name: "x"})},
+			targets: "a:x", base: "folder", folderTargets: "a:folder"},
+		{name: "of a model that it knows by an alias", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("nick"), engine.LoRA{Name: "x"})},
+			targets: "a:x", base: "folder", folderTargets: "a:nick"},
+		{name: "of an engine with model=", members: []Member{tokenMember("a", "folder")}, states: []engine.State{with(ready("/m"), engine.LoRA{Name: "x"})},
+			targets: "a:x", base: "folder", folderTargets: "a:/m"},
+		{name: "one of two engines has it", members: []Member{tokenMember("a", ""), tokenMember("b", "")},
+			states:  []engine.State{ready("folder"), with(ready("folder"), engine.LoRA{Name: "x"})},
+			targets: "b:x", base: "folder", folderTargets: "a:folder b:folder"},
+		{name: "not loaded", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("folder"), engine.LoRA{Name: "x", Fault: "no file"})},
+			fault: "no file", note: "LoRA adapter x is not served: no file", folderTargets: "a:folder"},
+		{name: "loaded by one of two", members: []Member{tokenMember("a", ""), tokenMember("b", "")},
+			states:  []engine.State{with(ready("folder"), engine.LoRA{Name: "x"}), with(ready("folder"), engine.LoRA{Name: "x", Fault: "no file"})},
+			targets: "a:x", base: "folder", note: "no file", folderTargets: "a:folder b:folder"},
+		{name: "known before the engine has answered", members: []Member{told}, states: []engine.State{{}}, base: "folder", unready: true},
+		{name: "of two told, one was loaded", members: []Member{told}, states: []engine.State{with(ready("folder"), engine.LoRA{Name: "x"})},
+			targets: "b:x", base: "folder", folderTargets: "b:folder"},
+		{name: "of a model without a folder", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("z"), engine.LoRA{Name: "x"})},
+			fault: "--model z=DIR", note: "--model z=DIR", unready: true},
+		{name: "a relay has that model", members: []Member{relayMember("r", "x"), tokenMember("a", "")},
+			states:  []engine.State{ready("x"), with(ready("folder"), engine.LoRA{Name: "x"})},
+			targets: "r:x", note: "another engine", folderTargets: "a:folder"},
+		{name: "an alias hides it", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("folder"), engine.LoRA{Name: "nick"}, engine.LoRA{Name: "x"})},
+			targets: "a:x", base: "folder", note: "LoRA adapter nick is not served: that is an alias of model folder", folderTargets: "a:folder"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			snap := published(t, folders, test.members, test.states)
+			x := snap.Models["x"]
+			if x == nil {
+				t.Fatal("no model x")
+			}
+			if targets(x) != test.targets || x.Base != test.base || (x.Fault == "") != (test.fault == "") || !strings.Contains(x.Fault, test.fault) {
+				t.Errorf("model x: %q of %q, fault %q", targets(x), x.Base, x.Fault)
+			}
+			if got := targets(snap.Models["folder"]); got != test.folderTargets || snap.Models["nick"] != snap.Models["folder"] {
+				t.Errorf("model folder: %q", got)
+			}
+			last := snap.Engines[len(snap.Engines)-1]
+			if last.Ready == test.unready || (last.Note == "") != (test.note == "") || !strings.Contains(last.Note, test.note) {
+				t.Errorf("engine %s: ready %v, note %q, %v", last.Name, last.Ready, last.Note, last.Err)
+			}
+			if err := consistent(snap); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// A folder that was given for an adapter is its own, as before.
+	snap := published(t, folders, []Member{tokenMember("a", "")}, []engine.State{with(ready("z"), engine.LoRA{Name: "own"})})
+	if m := snap.Models["own"]; targets(m) != "a:own" || m.Base != "" {
+		t.Errorf("%q of %q", targets(m), m.Base)
 	}
 }
 

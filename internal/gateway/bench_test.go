@@ -170,7 +170,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 // relays the model "relayed".
 func (b *bench) publish(engines ...any) {
 	changed := make(chan struct{})
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}, Carries: infer.CarriesLogprobs}
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}, Carries: infer.CarriesLogprobs | infer.CarriesLogitBias}
 	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: &route.RoundRobin{}}
 	snap := &route.Snapshot{Changed: changed, Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	for _, e := range engines {

@@ -23,6 +23,7 @@ type choice struct {
 	parser     *parse.Parser          // nil: all that comes is content
 	called     bool                   // a tool
 	reasoning  *reasoningCount        // nil: not counted
+	scores     *scores                // nil: whose the tokens are does not matter
 	started    bool                   // its beginning is encoded
 	ended      bool                   // and its end
 	tokens     int                    // ids that count, up to a stop string
@@ -79,6 +80,9 @@ func (x *exchange) startOutput() {
 		}
 		if x.req.CountReasoning && x.reply != nil {
 			ch.reasoning = newReasoningCount(x.reply.options)
+		}
+		if x.req.ContentLogprobs {
+			ch.scores = &scores{top: *x.req.Logprobs}
 		}
 	}
 	x.left, x.stamped = n, -1

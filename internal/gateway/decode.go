@@ -19,12 +19,11 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() error {
-	if x.r.Method != http.MethodPost && !(x.r.Method == http.MethodPut && x.endpoint == x.g.generate) {
-		if endpointLabel(x.r.URL.Path) == otherEndpoint {
-			return infer.Errorf(infer.CodeNotFound, nothingThere, x.r.URL.Path)
+	if allowed, err := x.g.services.method(x.r.URL.Path, x.r.Method); err != nil {
+		if allowed != "" {
+			x.w.Header().Set("Allow", allowed)
 		}
-		x.w.Header().Set("Allow", http.MethodPost)
-		return infer.Errorf(infer.CodeMethod, "%s does not take %s; use POST", x.r.URL.Path, x.r.Method)
+		return err
 	}
 	if err := x.contentType(); err != nil {
 		return err

@@ -22,9 +22,12 @@ func (x *exchange) detokenize(ch *choice, c *stream.Cell) (ended bool) {
 	if x.endedBy(ch, c) {
 		spoken = spoken[:len(spoken)-1]
 	}
-	if ch.reasoning != nil {
+	switch {
+	case ch.scores != nil:
+		x.piece, x.used, stopped = ch.scores.append(ch.detok, x.piece[:0], spoken, ch.reasoning)
+	case ch.reasoning != nil:
 		x.piece, x.used, stopped = ch.reasoning.append(ch.detok, x.piece[:0], spoken)
-	} else {
+	default:
 		x.piece, x.used, stopped = ch.detok.Append(x.piece[:0], spoken)
 	}
 	if !stopped {

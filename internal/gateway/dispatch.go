@@ -93,9 +93,9 @@ func (x *exchange) forward() error {
 	header.Del("Content-Length")
 	header.Del("Accept-Encoding")
 	header.Set("X-Request-Id", x.rec.RequestID)
-	x.attempt, x.abandon = context.WithCancelCause(x.ctx)
+	x.attempt.ctx, x.abandon = context.WithCancelCause(x.ctx)
 	x.rec.FirstReceived = 0
-	resp, err := x.target.Relay.Forward(x.attempt, &engine.RelayRequest{
+	resp, err := x.target.Relay.Forward(x.attempt.ctx, &engine.RelayRequest{
 		Method: x.r.Method, Path: x.r.URL.RequestURI(), Header: header, Body: body,
 	}, x.leg())
 	if err != nil {
@@ -103,65 +103,4 @@ func (x *exchange) forward() error {
 	}
 	x.response = resp
 	return nil
-}
-
-// settle closes an attempt: it is aborted unless it ended by itself, and its
-// outcome goes into its leg.
-func (x *exchange) settle(e *infer.Error) {
-	leg := x.leg()
-	x.leave()
-	if x.pull != nil && x.pull.stopPoll != nil {
-		x.pull.stopPoll()
-		x.pull.stopPoll = nil
-	}
-	if x.response != nil {
-		x.response.Body.Close()
-		x.response = nil
-	}
-	if x.abandon != nil {
-		x.abandon(nil)
-	}
-	if x.stopAwaiting != nil {
-		x.stopAwaiting()
-		x.stopAwaiting = nil
-	}
-	if x.idle != nil {
-		x.idle.Stop()
-		x.idle = nil
-	}
-	if x.silence != nil {
-		x.silence.end()
-		x.silence = nil
-	}
-	if e == nil {
-		leg.Outcome = infer.Finished.String()
-		return
-	}
-	leg.Outcome = e.Code.String()
-	if e.Engine != "" {
-		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
-		x.g.opts.Integrity.Add(x.target.Engine.Kind, e.Engine, x.rec.RequestID, e)
-	}
-}
-
-// couldRetry says whether there is another engine to go to, and nothing has
-// reached the client yet.
-func (x *exchange) couldRetry() bool {
-	if x.committed || x.ctx.Err() != nil || len(x.rec.Attempts) >= maxAttempts {
-		return false
-	}
-	return x.model.Has(append(x.tried[:len(x.tried):len(x.tried)], x.target.Engine))
-}
-
-// again says whether the request goes to another engine: only while nothing
-// reached the client, only after a failure that another engine may not share,
-// and once.
-func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || !x.couldRetry() {
-		return false
-	}
-	x.tried = append(x.tried, x.target.Engine)
-	x.g.opts.Metrics.Retry(x.target.Name)
-	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Name, "error", e.Error())
-	return true
 }

@@ -20,7 +20,7 @@ func (x *exchange) encode(ch *choice, c *stream.Cell, ended bool) error {
 		x.out = x.enc.AppendStart(x.out, int(ch.index))
 	}
 	text := x.piece
-	if ch.parser != nil {
+	if ch.parser != nil || ch.scores != nil {
 		x.encodeEvents(ch)
 		text = nil
 	}

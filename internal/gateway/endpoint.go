@@ -2,43 +2,84 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"weir/internal/anthropic"
 	"weir/internal/api"
-	"weir/internal/generate"
+	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/responses"
 )
 
-// endpoints are the paths that weir itself serves, each with the dialect that is
-// spoken there. Another dialect joins by its endpoints' entries here.
-var endpoints = map[string]api.Endpoint{
-	"/v1/chat/completions":      openai.Chat,
-	"/v1/completions":           openai.Completions,
-	"/v1/messages":              anthropic.Messages,
-	"/v1/messages/count_tokens": anthropic.CountTokens,
-	responses.Path:              responses.Endpoint{},
-	"/tokenize":                 openai.Tokenize,
-	"/detokenize":               openai.Detokenize,
-	"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
-	"/v1/detokenize":            openai.Detokenize,
-	generate.Path:               generate.New(generate.Options{}), // but see Gateway.endpointOf
+// service is what is served at a path: an endpoint of a dialect, by the methods
+// that it takes.
+type service struct {
+	api.Endpoint
+	methods []string
+}
+
+// services are those of the paths that weir knows. Another dialect joins by its
+// endpoints' entries in newServices.
+type services map[string]service
+
+func newServices(own api.Endpoint) services {
+	all := services{
+		own.String(): {own, []string{http.MethodPost, http.MethodPut}}, // as SGLang takes it
+	}
+	for path, e := range map[string]api.Endpoint{
+		"/v1/chat/completions":      openai.Chat,
+		"/v1/completions":           openai.Completions,
+		"/v1/messages":              anthropic.Messages,
+		"/v1/messages/count_tokens": anthropic.CountTokens,
+		responses.Path:              responses.Endpoint{},
+		"/tokenize":                 openai.Tokenize,
+		"/detokenize":               openai.Detokenize,
+		"/v1/tokenize":              openai.Tokenize, // where SGLang has them too
+		"/v1/detokenize":            openai.Detokenize,
+		"/v1/embeddings":            openai.Other,
+		"/v1/rerank":                openai.Other,
+	} {
+		all[path] = service{e, []string{http.MethodPost}}
+	}
+	return all
 }
 
 // endpointOf gives the endpoint of a path. What weir does not know it can relay.
-func endpointOf(path string) api.Endpoint {
-	if e, ok := endpoints[path]; ok {
-		return e
+func (s services) endpointOf(path string) api.Endpoint {
+	if at, ok := s[path]; ok {
+		return at.Endpoint
 	}
 	return openai.Other
 }
 
-// endpointOf is endpointOf with the gateway's own settings.
-func (g *Gateway) endpointOf(path string) api.Endpoint {
-	if path == generate.Path {
-		return g.generate
+// method refuses a request by its method, with those that the path takes.
+func (s services) method(path, method string) (allowed string, err error) {
+	at, ok := s[path]
+	switch {
+	case slices.Contains(at.methods, method) || !ok && method == http.MethodPost:
+		return "", nil
+	case !ok:
+		return "", s.nothingAt(path)
 	}
-	return endpointOf(path)
+	return strings.Join(at.methods, ", "), infer.Errorf(infer.CodeMethod, "%s does not take %s; use %s", path, method, at.methods[0])
+}
+
+// meant gives the path that a caller has put a slash behind, or "".
+func (s services) meant(path string) string {
+	meant := strings.TrimRight(path, "/")
+	if _, ok := s[meant]; ok && meant != path {
+		return meant
+	}
+	return ""
+}
+
+// nothingAt answers whoever asks for a path that nobody serves.
+func (s services) nothingAt(path string) *infer.Error {
+	if meant := s.meant(path); meant != "" {
+		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s?", path, meant)
+	}
+	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", path)
 }
 
 // tokenizes says whether an endpoint asks a tokenizer and no engine.
@@ -56,13 +97,9 @@ func setRequestID(h http.Header, e api.Endpoint, id string) {
 	}
 }
 
-// endpointLabel keeps the label's values few, whatever clients ask for.
-func endpointLabel(path string) string {
-	if _, ok := endpoints[path]; ok {
-		return path
-	}
-	switch path {
-	case "/v1/embeddings", "/v1/rerank":
+// label keeps the metric label's values few, whatever clients ask for.
+func (s services) label(path string) string {
+	if _, ok := s[path]; ok {
 		return path
 	}
 	return otherEndpoint

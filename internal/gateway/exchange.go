@@ -11,7 +11,6 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/api"
-	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/stream"
@@ -60,29 +59,14 @@ type exchange struct {
 
 	tokenization *tokenization // of a request to the tokenizer, not to an engine
 
-	// Of the attempts.
-	target     route.Target
-	tried      []*route.Engine
-	mailbox    *stream.Mailbox
-	abortable  abortable
-	choices    []choice
-	only       [1]choice // is choices, for most requests
-	left       int       // of choices, those whose end is not encoded
-	stamped    int       // the choice whose stamps the record has, the first that brought some; -1: none
-	response   *engine.RelayResponse
-	pull       *pull           // moves the response
-	silence    *silence        // bounds the wait for its bytes
-	attempt    context.Context // of a relayed attempt
-	abandon    context.CancelCauseFunc
-	idle       *time.Timer // bounds the wait for the engine's next output
-	expired    atomic.Bool // the idle timer has fired
-	lastOutput int64
-	// stopAwaiting ends the context's watch over the mailbox.
-	stopAwaiting func() bool
+	// From queue to finish.
+	attempt
+	tried     []*route.Engine // by the attempts before
+	mailbox   *stream.Mailbox // of all attempts; token engines only
+	abortable abortable
 
 	// Of the output.
 	cells         []stream.Cell
-	enc           api.Encoder // of the attempt at hand
 	piece         []byte      // text of the cell at hand
 	used          int         // ids of the cell at hand that count, up to a stop string
 	out           []byte      // encoded, not yet written
@@ -104,7 +88,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{
 		g: g, w: w, r: r, conn: c,
 		rc:       http.NewResponseController(w),
-		endpoint: g.endpointOf(r.URL.Path),
+		endpoint: g.services.endpointOf(r.URL.Path),
 		rec: &trace.Record{
 			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
 			Endpoint:         r.URL.Path,
@@ -118,7 +102,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
-	g.opts.Metrics.Received(endpointLabel(r.URL.Path))
+	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)
 	return x
 }

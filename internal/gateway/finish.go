@@ -35,12 +35,7 @@ func (x *exchange) release() {
 			x.panicked(p)
 		}
 	}()
-	if x.silence != nil {
-		x.silence.end()
-	}
-	if x.idle != nil {
-		x.idle.Stop()
-	}
+	x.stopWaiting()
 	if x.holding != nil {
 		x.holding.Stop()
 	}

@@ -29,6 +29,9 @@ func (x *exchange) gate() error {
 		// of while the stream lives.
 		own := *req
 		x.req = &own
+		if err := x.checkNamedIDs(); err != nil {
+			return err
+		}
 		if req.Tools != nil && !req.ForcedAny && req.ForcedTool == "" && x.folder.Format.Tools() == "" {
 			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
 			e.Param = "tools"
@@ -61,7 +64,7 @@ func (x *exchange) findModel() error {
 	if model.Fault != "" {
 		return infer.Errorf(infer.CodeUnavailable, "model %q cannot be served: its engine %s", model.Name, model.Fault)
 	}
-	x.folder = x.g.opts.Models[model.Name]
+	x.folder = x.g.folder(model)
 	x.relayed = model.Relayed || x.folder == nil
 	if tokenizes(x.endpoint) {
 		return x.findTokenizer()
@@ -71,14 +74,17 @@ func (x *exchange) findModel() error {
 			x.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {
+		if x.g.services.meant(x.r.URL.Path) != "" {
+			return x.g.services.nothingAt(x.r.URL.Path)
+		}
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
 			"A server that has %s is one for --engine openai=URL", x.r.URL.Path, x.model.Kind, x.r.URL.Path)
 	}
 	return nil
 }
 
-// chooseModel takes the only model that is served for that of a body that names
-// none.
+// chooseModel takes the only model that is served, whatever adapters of it there
+// are, for that of a body that names none.
 func (x *exchange) chooseModel() error {
 	if x.head.Model != "" {
 		return nil

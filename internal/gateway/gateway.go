@@ -121,6 +121,7 @@ type Gateway struct {
 	gate     *admit.Gate
 	rids     rids // of requests that callers may abort by their own ids
 	generate api.Endpoint
+	services services
 	pool     *pool.Pool
 	prefix   *tokenizer.PrefixCache // nil: nothing is reused
 	ids      *requestIDs
@@ -156,6 +157,7 @@ func New(opts Options) *Gateway {
 		returned: newReturnedConns(opts.BodyTimeout),
 		tidy:     newTidy(),
 	}
+	g.services = newServices(g.generate)
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
 	g.sockets = newSockets(cores, opts.Metrics)
@@ -197,8 +199,10 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
 	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
-	mux.HandleFunc("GET "+responses.Path+"/{rest...}", g.view(g.noAnswersKept))
-	mux.HandleFunc("DELETE "+responses.Path+"/{rest...}", g.view(g.noAnswersKept))
+	mux.HandleFunc(responses.Path, g.handle) // not a redirect to the next
+	for _, kept := range []string{"GET " + responses.Path + "/{rest...}", "DELETE " + responses.Path + "/{rest...}", "POST " + responses.Path + "/{id}/cancel"} {
+		mux.HandleFunc(kept, g.view(g.noAnswersKept))
+	}
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
@@ -218,10 +222,8 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-const nothingThere = "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions"
-
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, endpointOf(r.URL.Path), infer.Errorf(infer.CodeNotFound, nothingThere, r.URL.Path))
+	writeError(w, g.services.endpointOf(r.URL.Path), g.services.nothingAt(r.URL.Path))
 }
 
 // noAnswersKept answers who asks for an answer of the past.

@@ -17,7 +17,7 @@ func (x *exchange) merge() bool {
 	read := x.cells[0].Received
 	x.rec.Ledger.Split(read, trace.Receive, now)
 	x.enterAt(trace.Merge, now)
-	x.lastOutput = now
+	x.silence.begin(now)
 	for i := range x.cells {
 		c := &x.cells[i]
 		if c.Stamps != nil && (x.stamped < 0 || x.stamped == int(c.Choice)) {
@@ -26,6 +26,7 @@ func (x *exchange) merge() bool {
 		}
 		if x.rec.FirstReceived == 0 && len(c.IDs) > 0 {
 			x.rec.FirstReceived = read
+			x.silence.limitTo(x.g.opts.IdleTimeout)
 			x.rec.LiveAtFirstToken = int(x.g.live.Load())
 			x.rec.PendingAtFirstToken = int(x.g.waiting.Load())
 		}

@@ -22,7 +22,10 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
-	Folder  fs.FS
+	// LoRA are the adapters of it that engines are told to load, by name: where they
+	// find them.
+	LoRA   map[string]string
+	Folder fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
@@ -141,9 +144,10 @@ func (m *Model) tokens(ctx context.Context, text []byte, o tokenizer.EncodeOptio
 	return append(make([]uint32, 0, len(ids)), ids...), err
 }
 
-// Encode gives the ids of a rendered prompt.
-func (m *Model) Encode(text string) ([]uint32, error) {
-	return m.tokens(context.Background(), []byte(text), tokenizer.EncodeOptions{})
+// Encode gives the ids of a text: of a rendered prompt, which has its special tokens
+// from the template, or with those that the model's post-processor adds.
+func (m *Model) Encode(text string, addSpecial bool) ([]uint32, error) {
+	return m.tokens(context.Background(), []byte(text), tokenizer.EncodeOptions{AddSpecial: addSpecial})
 }
 
 // Text gives the bytes of an id.

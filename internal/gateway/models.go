@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -36,12 +37,15 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
-	info := openai.ModelInfo{ID: name, Created: g.started, OwnedBy: "weir", MaxModelLen: m.ContextLength}
-	if folder := g.opts.Models[m.Name]; info.MaxModelLen == 0 && folder != nil {
+	info := openai.ModelInfo{ID: name, Created: g.started, OwnedBy: "weir", MaxModelLen: m.ContextLength, Parent: m.Base}
+	if folder := g.folder(m); info.MaxModelLen == 0 && folder != nil {
 		info.MaxModelLen = folder.ContextLength
 	}
 	return info
 }
+
+// folder gives the model folder of a model; nil: it is not known.
+func (g *Gateway) folder(m *route.Model) *Model { return g.opts.Models[cmp.Or(m.Base, m.Name)] }
 
 func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")

@@ -27,10 +27,11 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 // software is what a client is told that it speaks to.
 const software = "weir"
 
-// served gives the models that engines have joined for, each once.
+// served gives the models that engines have joined for, each once and without their
+// LoRA adapters.
 func served(snap *route.Snapshot) (models []*route.Model) {
 	for _, name := range snap.Names() {
-		if m := snap.Models[name]; m.Kind != "" && m.Name == name { // no alias
+		if m := snap.Models[name]; m.Kind != "" && m.Name == name && m.Base == "" { // no alias
 			models = append(models, m)
 		}
 	}

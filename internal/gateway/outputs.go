@@ -320,10 +320,8 @@ func (x *exchange) output(w *worker) (verdict, error) {
 	}
 	x.abortIfAsked()
 	if !x.merge() {
-		if x.expired.Swap(false) {
-			if err := x.checkIdle(); err != nil {
-				return ended, err
-			}
+		if err := x.silence.overdue(); err != nil {
+			return ended, err
 		}
 		return waits, nil
 	}

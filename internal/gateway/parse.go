@@ -7,6 +7,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
+	"weir/internal/stream"
 	"weir/internal/trace"
 )
 
@@ -61,13 +62,17 @@ func (x *exchange) keep() []uint32 {
 // parse is stage 11: reasoning and tool calls part from the content. Most text
 // has nothing of either and passes as it is. It reports whether the choice has
 // ended: also with its first call, where the request wants no more.
-func (x *exchange) parse(ch *choice, ended bool) bool {
+func (x *exchange) parse(ch *choice, c *stream.Cell, ended bool) bool {
 	x.enter(trace.Parse)
+	switch {
+	case ch.scores != nil:
+		ch.scores.read(ch.parser, x.piece, c, x.used, ended)
+	case ch.parser != nil:
+		x.reply.events = ch.parser.Append(x.reply.events[:0], x.piece, ended)
+	}
 	if ch.parser == nil {
 		return ended
 	}
-	r := x.reply
-	r.events = ch.parser.Append(r.events[:0], x.piece, ended)
 	if !ended && ch.parser.Done() {
 		x.stop(ch)
 		ch.generation.Abort()
@@ -76,9 +81,14 @@ func (x *exchange) parse(ch *choice, ended bool) bool {
 	return ended
 }
 
-// encodeEvents is encode for a reply.
+// encodeEvents is encode where text is taken apart.
 func (x *exchange) encodeEvents(ch *choice) {
-	events := x.reply.events
+	var events []parse.Event
+	if ch.scores != nil {
+		events = ch.scores.events
+	} else {
+		events = x.reply.events
+	}
 	for i := 0; i < len(events); {
 		e := &events[i]
 		switch e.Kind {
@@ -89,10 +99,10 @@ func (x *exchange) encodeEvents(ch *choice) {
 		case parse.CallEnd:
 			i++
 		default:
-			i += x.encodeSpan(ch, events[i:])
+			i += x.encodeSpan(ch, events, i)
 		}
 	}
-	if ch.parser.Plain() {
+	if ch.parser != nil && ch.parser.Plain() {
 		ch.parser = nil
 	}
 }
@@ -105,13 +115,13 @@ func (x *exchange) encodeCall(ch *choice, e *parse.Event) {
 	x.out = x.enc.AppendCall(x.out, int(ch.index), e.Call, id, e.Name)
 }
 
-// encodeSpan encodes the events at the beginning that go on with each other as
-// one, and says how many they are.
-func (x *exchange) encodeSpan(ch *choice, events []parse.Event) int {
-	first := &events[0]
-	n := 1
-	for n < len(events) && events[n].Kind == first.Kind && events[n].Call == first.Call {
-		n++
+// encodeSpan encodes the events from one on that go on with each other as one, and
+// says how many they are.
+func (x *exchange) encodeSpan(ch *choice, events []parse.Event, from int) int {
+	first := &events[from]
+	to := from + 1
+	for to < len(events) && events[to].Kind == first.Kind && events[to].Call == first.Call {
+		to++
 	}
 	delta := api.DeltaContent
 	switch first.Kind {
@@ -121,11 +131,14 @@ func (x *exchange) encodeSpan(ch *choice, events []parse.Event) int {
 		delta = api.DeltaArguments
 	}
 	x.out = x.enc.OpenDelta(x.out, int(ch.index), delta, first.Call)
-	for i := range events[:n] {
-		x.out = x.enc.AppendDelta(x.out, events[i].Text)
+	for i := range events[from:to] {
+		x.out = x.enc.AppendDelta(x.out, events[from+i].Text)
+	}
+	if ch.scores != nil && delta == api.DeltaContent {
+		x.out = x.enc.AppendTokens(x.out, int(ch.index), nil, ch.scores.tokens(from, to))
 	}
 	x.out = x.enc.CloseDelta(x.out)
-	return n
+	return to - from
 }
 
 // callID makes an id for a tool call, of the form that the model's template

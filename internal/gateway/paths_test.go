@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weir/internal/api"
+	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/openai"
 )
@@ -30,14 +31,24 @@ func TestPaths(t *testing.T) {
 			{"GET", "/v1/chat/completions", "", 405, "POST", []string{"GET", "POST"}},
 			{"DELETE", "/v1/completions", "", 405, "POST", []string{"DELETE"}},
 			{"PUT", "/v1/embeddings", "", 405, "POST", []string{"PUT"}},
+			{"GET", "/v1/responses", "", 405, "POST", []string{"/v1/responses does not take GET"}},
+			{"DELETE", "/v1/responses", "", 405, "POST", []string{"use POST"}},
+			{"POST", "/v1/responses/resp_1/cancel", "", 404, "", []string{"weir keeps no answers"}},
+			{"GET", "/generate", "", 405, "POST, PUT", []string{"use POST"}},
+			{"POST", "/v1/chat/completions/", askChat(``), 404, "", []string{"did you mean /v1/chat/completions?"}},
+			{"GET", "/v1/messages/", "", 404, "", []string{"did you mean /v1/messages?"}},
 			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
 			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"/v1/nothing-here", "weir"}},
 			{"POST", "/v1/embeddings", askChat(``), 404, "", []string{"/v1/embeddings"}},
 		} {
 			c := b.dial(0)
 			c.send(test.method, test.path, test.body)
-			if test.method != "POST" && strings.HasPrefix(test.path, "/v1/") && !strings.HasPrefix(test.path, "/v1/models") {
+			asksEngines := strings.HasPrefix(test.path, "/v1/") && !strings.HasPrefix(test.path, "/v1/models") && !strings.HasSuffix(test.path, "/cancel") || test.path == "/generate"
+			switch posted := test.method == "POST"; {
+			case asksEngines && !posted:
 				b.sent[c.id]++ // refused on the request path, with a record
+			case posted && !asksEngines:
+				b.sent[c.id]--
 			}
 			a := c.answer()
 			if a.status != test.status || !a.whole || a.header.Get("Allow") != test.allow {
@@ -120,19 +131,43 @@ func TestLimits(t *testing.T) {
 
 // A path's errors are in its dialect from the beginning.
 func TestEndpointOf(t *testing.T) {
+	all := newServices(generate.New(generate.Options{}))
 	for path, want := range map[string]api.Endpoint{
 		"/v1/chat/completions": openai.Chat, "/v1/completions": openai.Completions, "/v1/tokenize": openai.Tokenize,
 		"/detokenize": openai.Detokenize, "/v1/embeddings": openai.Other, "other": openai.Other, "": openai.Other,
 	} {
-		if got := endpointOf(path); got != want {
+		if got := all.endpointOf(path); got != want {
 			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 	}
 }
 
+// An id that the model does not have is refused wherever a request names it, by that
+// place, before an engine hears of it.
+func TestForeignIDs(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		for _, test := range []struct{ path, body, param string }{
+			{chatPath, askChat(`,"stop_token_ids":[7,32768]`), "stop_token_ids"},
+			{chatPath, askChat(`,"logit_bias":{"7":1,"4294967295":1}`), "logit_bias.4294967295"},
+			{completionsPath, `{"model":"weir-sim","prompt":[1,32768]}`, "prompt"},
+			{completionsPath, `{"model":"weir-sim","prompt":[[1],[2,32768]]}`, "prompt[1]"},
+			{"/generate", `{"model":"weir-sim","text":"a","sampling_params":{"stop_token_ids":[32768]}}`, "sampling_params.stop_token_ids"},
+			{"/generate", `{"model":"weir-sim","text":"a","sampling_params":{"logit_bias":{"32768":1}}}`, "sampling_params.logit_bias.32768"},
+		} {
+			c := b.post(test.path, test.body)
+			a := c.answer()
+			if a.status != 400 {
+				t.Errorf("%s: status %d, %s", test.body, a.status, a.body)
+			}
+			wantParts(t, string(a.body), `"param":"`+test.param+`"`, "0 to 32767")
+		}
+	})
+}
+
 // exchangeFor is an exchange that no server serves.
 func exchangeFor(b *bench, path string) *exchange {
-	x := &exchange{g: b.g, folder: simModel(), endpoint: endpointOf(path)}
+	x := &exchange{g: b.g, folder: simModel(), endpoint: b.g.services.endpointOf(path)}
 	x.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	x.ctx, x.cancel = context.WithCancelCause(b.g.base)
 	return x

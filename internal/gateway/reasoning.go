@@ -42,6 +42,9 @@ func (r *reasoningCount) append(d *tokenizer.Detokenizer, dst []byte, ids []uint
 
 // add counts one token by its text.
 func (r *reasoningCount) add(text []byte) {
+	if r.parser == nil {
+		return
+	}
 	r.events = r.parser.Append(r.events[:0], text, false)
 	r.pending++
 	if n := len(r.events); n > 0 {

@@ -64,7 +64,7 @@ func TestTemplateKwargs(t *testing.T) {
 func TestReasoningCount(t *testing.T) {
 	m := simModel()
 	count := func(text string, cut func(left int) int) (said string, tokens int) {
-		ids, err := m.Encode(text)
+		ids, err := m.Encode(text, false)
 		if err != nil {
 			t.Fatal(err)
 		}

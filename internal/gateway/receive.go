@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"time"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -19,10 +18,8 @@ func (x *exchange) receive() error {
 		if x.merge() {
 			return nil
 		}
-		if x.expired.Swap(false) {
-			if err := x.checkIdle(); err != nil {
-				return err
-			}
+		if err := x.silence.overdue(); err != nil {
+			return err
 		}
 		<-x.mailbox.Ready()
 	}
@@ -30,34 +27,10 @@ func (x *exchange) receive() error {
 }
 
 // await makes the ends of the wait, other than output, wake the handler: the
-// request's context and the idle timer.
+// request's context and the engine's silence.
 func (x *exchange) await() {
 	wake := x.mailbox.Wake
 	x.stopAwaiting = context.AfterFunc(x.ctx, wake)
-	x.lastOutput = trace.Now()
-	x.idle = time.AfterFunc(min(x.g.opts.FirstTimeout, x.g.opts.IdleTimeout), func() {
-		x.expired.Store(true)
-		wake()
-	})
-}
-
-// checkIdle ends a wait that took too long. The timer is not touched per
-// token: when it fires it is set again for what is left since the last output.
-func (x *exchange) checkIdle() error {
-	limit := x.outputTimeout()
-	left := limit - time.Duration(trace.Now()-x.lastOutput)
-	if left > 0 {
-		x.idle.Reset(left)
-		return nil
-	}
-	return &infer.Error{Code: infer.CodeDeadline, Engine: x.target.Name, Retryable: true,
-		Message: "the engine sent nothing for " + limit.String()}
-}
-
-// outputTimeout bounds the wait at hand.
-func (x *exchange) outputTimeout() time.Duration {
-	if x.rec.FirstReceived == 0 {
-		return x.g.opts.FirstTimeout
-	}
-	return x.g.opts.IdleTimeout
+	x.silence = x.newSilence(x.g.opts.FirstTimeout, func(*infer.Error) { wake() })
+	x.silence.begin(trace.Now())
 }

@@ -36,7 +36,7 @@ func (x *exchange) relay() error {
 	resp := x.response
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	x.carriesSSE = kind == "text/event-stream"
-	x.silence = x.bound()
+	x.silence = x.newSilence(x.g.opts.FirstTimeout, func(e *infer.Error) { x.abandon(e) })
 	x.pull = &pull{x: x, declared: declaredLength(resp.Header), framed: resp.Framed, buf: make([]byte, relayBufferMin)}
 	if resp.Status < 400 && x.carriesSSE {
 		x.pull.inspector = x.endpoint.NewInspector(x.head)
@@ -181,7 +181,7 @@ func (p *pull) poll() bool {
 		// The answer cannot go back to being read as before.
 		p.failed = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
 	}
-	x.stopAwaiting = context.AfterFunc(x.attempt, x.schedule)
+	x.stopAwaiting = context.AfterFunc(x.attempt.ctx, x.schedule)
 	return true
 }
 
@@ -219,8 +219,8 @@ func (p *pull) advance(w *worker) (v verdict, err error) {
 		switch {
 		case wrong != nil:
 			return ended, wrong
-		case x.attempt.Err() != nil:
-			p.failed = context.Cause(x.attempt)
+		case x.attempt.ctx.Err() != nil:
+			p.failed = context.Cause(x.attempt.ctx)
 			continue
 		case reads == turnReads:
 			x.schedule() // behind all others that are ready
@@ -403,7 +403,7 @@ func (p *pull) readError(err error) error {
 		return x.gone()
 	}
 	var idle *infer.Error
-	if errors.As(context.Cause(x.attempt), &idle) {
+	if errors.As(context.Cause(x.attempt.ctx), &idle) {
 		return idle
 	}
 	return p.kept(infer.AsError(err), p.whole, p.held)

@@ -28,7 +28,7 @@ const askTools = `,"tools":[{"type":"function","function":{"name":"get_weather",
 // said gives the ids that a text is encoded as.
 func said(t testing.TB, text string) []uint32 {
 	t.Helper()
-	ids, err := simModel().Encode(text)
+	ids, err := simModel().Encode(text, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func TestParseAndEncodeAllocateNothing(t *testing.T) {
 		turn := func() {
 			x.out = x.out[:0]
 			ch := &x.choices[0]
-			ended := x.parse(ch, false)
+			ended := x.parse(ch, cell, false)
 			if err := x.encode(ch, cell, ended); err != nil || ended {
 				t.Fatal(ended, err)
 			}
@@ -486,7 +486,7 @@ func BenchmarkParseAndEncode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				x.out = x.out[:0]
-				if err := x.encode(&x.choices[0], cell, x.parse(&x.choices[0], false)); err != nil {
+				if err := x.encode(&x.choices[0], cell, x.parse(&x.choices[0], cell, false)); err != nil {
 					b.Fatal(err)
 				}
 			}

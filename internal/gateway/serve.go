@@ -111,7 +111,7 @@ func (x *exchange) process() error {
 			continue
 		}
 		ended := x.detokenize(ch, cell)
-		ended = x.parse(ch, ended)
+		ended = x.parse(ch, cell, ended)
 		if err := x.encode(ch, cell, ended); err != nil {
 			return err
 		}

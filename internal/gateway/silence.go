@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"math"
 	"sync/atomic"
 	"time"
@@ -10,18 +9,19 @@ import (
 	"weir/internal/trace"
 )
 
-// silence bounds how long a relay's engine may send nothing. Only the time in
-// which weir waits for the engine counts: what it waits for a slow client is
-// none of the engine's.
+// silence bounds how long an engine may send nothing while weir waits for it.
+// What weir itself takes to look, and what it waits for a slow client, is none of
+// the engine's.
 //
-// The timer is not touched per read. When it fires it looks at when the wait
+// The timer is not touched per output. When it fires it looks at when the wait
 // began, and is set again for what is left.
 type silence struct {
-	abandon context.CancelCauseFunc
-	engine  string
-	limit   atomic.Int64 // nanoseconds
-	since   atomic.Int64 // when the wait began; one of the two below without
-	timer   *time.Timer
+	engine string
+	late   func(*infer.Error) // the bound is reached; called off the stream's goroutine
+	limit  atomic.Int64       // nanoseconds
+	since  atomic.Int64       // when the wait began; one of the two below without
+	passed atomic.Bool        // the timer has found the bound passed
+	timer  *time.Timer
 }
 
 // What since is when nobody waits.
@@ -30,12 +30,12 @@ const (
 	silenceOver   = -1
 )
 
-// bound opens the bound of an attempt, with the limit of a first output.
-func (x *exchange) bound() *silence {
-	s := &silence{abandon: x.abandon, engine: x.target.Name}
+// newSilence opens the bound of an attempt.
+func (x *exchange) newSilence(limit time.Duration, late func(*infer.Error)) *silence {
+	s := &silence{engine: x.target.Name, late: late}
 	// Set going only when the field is set, which the timer's function reads.
 	s.timer = time.AfterFunc(math.MaxInt64, s.check)
-	s.limitTo(x.g.opts.FirstTimeout)
+	s.limitTo(limit)
 	return s
 }
 
@@ -49,26 +49,51 @@ func (s *silence) limitTo(limit time.Duration) {
 func (s *silence) begin(now int64) { s.since.Store(now) }
 func (s *silence) pause()          { s.since.Store(silenceAtWork) }
 
-// end is called once, after which the attempt is not abandoned any more.
+// end is called once, after which late is not called any more.
 func (s *silence) end() {
 	s.since.Store(silenceOver)
 	s.timer.Stop()
 }
 
-func (s *silence) check() {
-	limit := time.Duration(s.limit.Load())
-	left := limit
-	switch since := s.since.Load(); since {
-	case silenceOver:
-		return
-	case silenceAtWork:
-	default:
+// left is what is left of the bound; of a wait that has not begun, all of it.
+func (s *silence) left(since int64) time.Duration {
+	left := time.Duration(s.limit.Load())
+	if since != silenceAtWork {
 		left -= time.Duration(trace.Now() - since)
 	}
-	if left > 0 {
+	return left
+}
+
+func (s *silence) check() {
+	since := s.since.Load()
+	if since == silenceOver {
+		return
+	}
+	if left := s.left(since); left > 0 {
 		s.timer.Reset(left)
 		return
 	}
-	s.abandon(&infer.Error{Code: infer.CodeDeadline, Engine: s.engine, Retryable: true,
-		Message: "the engine sent nothing for " + limit.String()})
+	s.passed.Store(true)
+	s.late(s.err())
+	// Where something has come after all, nobody may ask whether it is overdue.
+	s.timer.Reset(time.Duration(s.limit.Load()))
+}
+
+// overdue is asked by a stream that late has woken, when it has looked once more
+// and found nothing: output may have come while it waited for its turn.
+func (s *silence) overdue() error {
+	if !s.passed.Load() {
+		return nil
+	}
+	s.passed.Store(false)
+	if left := s.left(s.since.Load()); left > 0 {
+		s.timer.Reset(left)
+		return nil
+	}
+	return s.err()
+}
+
+func (s *silence) err() *infer.Error {
+	return &infer.Error{Code: infer.CodeDeadline, Engine: s.engine, Retryable: true,
+		Message: "the engine sent nothing for " + time.Duration(s.limit.Load()).String()}
 }

@@ -108,6 +108,19 @@ func (x *exchange) checkIDs(field string, ids []uint32) error {
 	return nil
 }
 
+// checkNamedIDs refuses ids that the model does not have where a request names them
+// for the output.
+func (x *exchange) checkNamedIDs() error {
+	names := &x.req.Fields
+	for _, bias := range x.req.Sampling.LogitBias {
+		if int(bias.ID) >= x.folder.VocabSize {
+			path := fmt.Sprintf("%s.%d", names.LogitBias, bias.ID)
+			return infer.Invalid(path, "%s: the model's ids are 0 to %d", path, x.folder.VocabSize-1)
+		}
+	}
+	return x.checkIDs(names.StopIDs, x.req.StopIDs)
+}
+
 // fit checks a prompt and its output against the context length, and gives the
 // bound of the output: maxTokens, or all that is left where that is not given.
 func (x *exchange) fit(field string, ids []uint32, maxTokens int) (int, error) {

@@ -91,10 +91,8 @@ func batch(path string, n int) error {
 
 // decoding is a request under way.
 type decoding struct {
-	api.Request
+	api.Decoding
 	shape
-	kind      string // of engine, for refusals
-	carries   infer.Carries
 	hasText   bool
 	hasIDs    bool
 	maxTokens int
@@ -103,15 +101,18 @@ type decoding struct {
 	start     int64 // of log probabilities in the prompt
 }
 
+var spokenNames = api.FieldNames{
+	Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens",
+	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias",
+}
+
 // Request implements api.Endpoint.
 func (e *endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{kind: kind, carries: carries, maxTokens: defaultMaxTokens, start: -1}
-	d.Model, d.Stream, d.stream, d.rid = h.Model, h.Stream, h.Stream, h.RequestID
-	d.incremental = e.Incremental
-	d.Fields = api.FieldNames{Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens"}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, spokenNames), maxTokens: defaultMaxTokens, start: -1}
+	d.stream, d.rid, d.incremental = h.Stream, h.RequestID, e.Incremental
 	for _, at := range h.Fields {
 		raw := h.Body[at.Start:at.End]
 		err := d.field(fields, fieldNames, "", at.Name, raw)
@@ -133,26 +134,16 @@ func (d *decoding) field(list []field, names api.Names, prefix, name string, raw
 	}
 	f := &list[known.Index]
 	treatment := f.Treatment
-	if f.Needs&^d.carries != 0 {
+	if f.Needs&^d.Carries != 0 {
 		treatment = api.Refused
 	}
 	switch {
 	case treatment == api.Carried && api.KindOf(raw) != 'n':
 		return f.take(d, prefix+name, raw)
 	case treatment == api.Refused && !api.AsksForNothing(raw, f.Defaults):
-		return d.unsupported(prefix+name, f.Defaults)
+		return d.Unsupported(prefix+name, f.Defaults...)
 	}
 	return nil
-}
-
-// unsupported refuses a field that cannot be carried.
-func (d *decoding) unsupported(path string, defaults []string) error {
-	hint := "leave it out"
-	if len(defaults) > 0 {
-		hint += " or send " + defaults[0]
-	}
-	return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-		Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", path, d.kind, hint)}
 }
 
 // unknown refuses a field by a name that is not in the tables.
@@ -426,17 +417,12 @@ func takeStreamInterval(d *decoding, path string, raw []byte) error {
 	return err
 }
 
-// guide takes what the output must match, which may be said in one place only.
-func (d *decoding) guide(path string, kind infer.GuideKind, text string) error {
-	return d.SetGuide(path, infer.Guide{Kind: kind, Text: text})
-}
-
 func takeJSONSchema(d *decoding, path string, raw []byte) error {
 	text, err := api.SchemaOf(path, raw)
 	if err != nil {
 		return err
 	}
-	return d.guide(path, infer.GuideJSONSchema, text)
+	return d.Schema(path, text)
 }
 
 func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) error {
@@ -447,7 +433,7 @@ func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) erro
 	if err != nil {
 		return err
 	}
-	return d.guide(path, kind, text)
+	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
 }
 
 func takeRegex(d *decoding, path string, raw []byte) error {

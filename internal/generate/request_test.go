@@ -28,7 +28,8 @@ func decode(body string, carries infer.Carries) (*api.Request, error) {
 func pointer[T any](v T) *T { return &v }
 
 func TestRequest(t *testing.T) {
-	names := api.FieldNames{Prompt: "input_ids", MaxTokens: "sampling_params.max_new_tokens", MinTokens: "sampling_params.min_new_tokens"}
+	names := api.FieldNames{Prompt: "input_ids", MaxTokens: "sampling_params.max_new_tokens", MinTokens: "sampling_params.min_new_tokens",
+		StopIDs: "sampling_params.stop_token_ids", LogitBias: "sampling_params.logit_bias"}
 	textNames := names
 	textNames.Prompt = "text"
 	for _, c := range []struct {

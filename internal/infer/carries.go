@@ -68,6 +68,9 @@ const (
 	GuideStructuralTag                  // a JSON object that says where in the text a schema holds
 )
 
+// Needs gives what a wire must carry for a guide of the kind.
+func (k GuideKind) Needs() Carries { return CarriesJSONSchema << k }
+
 // Guide is what the output must match.
 type Guide struct {
 	Kind    GuideKind
@@ -97,7 +100,7 @@ func (r *Request) Needs() (needs Carries) {
 		needs |= CarriesLogitBias
 	}
 	if r.Guide != nil {
-		needs |= CarriesJSONSchema << r.Guide.Kind
+		needs |= r.Guide.Kind.Needs()
 	}
 	if r.Logprobs != nil {
 		needs |= CarriesLogprobs

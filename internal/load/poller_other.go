@@ -16,8 +16,6 @@ type poller struct{}
 
 func newPoller(bool) (*poller, error) { return nil, sock.ErrNoStamps }
 
-func (*poller) waiters() int { return 0 }
-
 func (*poller) close() {}
 
 func (*poller) conn(*net.TCPConn) (*conn, error) { return nil, sock.ErrNoStamps }

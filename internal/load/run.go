@@ -160,19 +160,15 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	return report, nil
 }
 
-// cores gives the pollers and the schedule, which wait in the kernel, places of
-// their own in Go's scheduler: it counts who waits there as running, and until it
-// has found out would leave what they woke up without a core.
+// cores gives the schedule, which waits in the kernel, a place of its own in Go's
+// scheduler: it counts who waits there as running, and until it has found out would
+// leave what that woke up without a core.
 func (r *runner) cores() (restore func()) {
-	extra := r.client.poller.waiters()
-	if r.plan.Concurrency == 0 {
-		extra++
-	}
-	before := runtime.GOMAXPROCS(0)
-	if extra == 0 {
+	if r.plan.Concurrency > 0 {
 		return func() {}
 	}
-	runtime.GOMAXPROCS(before + extra)
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(before + 1)
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
@@ -251,17 +247,16 @@ func (r *runner) open(ctx context.Context) error {
 	defer preciseSleep()()
 	var spare sync.Pool
 	defer r.wg.Wait()
-	start := trace.Now()
-	if !r.plan.StartAt.IsZero() {
-		start = trace.Stamp(r.plan.StartAt)
-	}
-	r.account.r.Origin = start
+	var start int64
 	for {
 		x, ok := spare.Get().(*exchange)
 		if !ok {
 			x = newExchange(&r.plan, r.client, r.plan.Verify)
 		}
 		when, ok := r.prepare(x, at)
+		if start == 0 {
+			start = r.begins()
+		}
 		if !ok || r.plan.Duration > 0 && when >= r.plan.Duration {
 			return nil
 		}
@@ -275,6 +270,17 @@ func (r *runner) open(ctx context.Context) error {
 			spare.Put(x)
 		})
 	}
+}
+
+// begins decides when the schedule does. Its first request is rendered by then,
+// so that the rendering, the first and slowest of all, is not that request's slip.
+func (r *runner) begins() int64 {
+	start := trace.Now() + 2*timerSlack
+	if !r.plan.StartAt.IsZero() {
+		start = trace.Stamp(r.plan.StartAt)
+	}
+	r.account.r.Origin = start
+	return start
 }
 
 // one carries out a request that has been rendered.

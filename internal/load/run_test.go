@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"weir/internal/content"
+	"weir/internal/trace"
 	"weir/internal/workload"
 )
 
@@ -415,19 +417,23 @@ func TestWorkload(t *testing.T) {
 				t.Errorf("request %d at %v: %+v, want %+v", i, got, s, want)
 			}
 		}
-		var prompts [][]string
+		prompts := map[int][]string{} // by their lengths: a busy machine may send them in another order
 		e.mu.Lock()
 		for _, req := range e.requests {
 			text, _ := req["prompt"].(string)
 			if api == Chat {
 				text = req["messages"].([]any)[0].(map[string]any)["content"].(string)
 			}
-			prompts = append(prompts, strings.Fields(text))
+			words := strings.Fields(text)
+			prompts[len(words)] = words
 		}
 		e.mu.Unlock()
-		if len(prompts[0]) != 600 || len(prompts[1]) != 700 || len(prompts[2]) != 20 || !slices.Equal(prompts[0][:512], prompts[1][:512]) ||
-			slices.Equal(prompts[0][512:530], prompts[1][512:530]) || slices.Equal(prompts[0][:20], prompts[2]) {
-			t.Errorf("prompts of %d, %d and %d words", len(prompts[0]), len(prompts[1]), len(prompts[2]))
+		first, second, third := prompts[600], prompts[700], prompts[20]
+		if len(prompts) != 3 || first == nil || second == nil || third == nil {
+			t.Fatalf("prompts of %v words", slices.Sorted(maps.Keys(prompts)))
+		}
+		if !slices.Equal(first[:512], second[:512]) || slices.Equal(first[512:530], second[512:530]) || slices.Equal(first[:20], third) {
+			t.Error("the beginnings in common are others than the trace's")
 		}
 	}
 	// A trace that breaks off ends the run and is no success.
@@ -447,5 +453,35 @@ func TestWorkload(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: w, Rate: 3}); err == nil {
 		t.Error("a workload and a rate were taken")
+	}
+}
+
+// asked keeps when a source was asked first.
+type asked struct {
+	workload.Source
+	done int64
+}
+
+func (a *asked) Next(r *workload.Request) error {
+	err := a.Source.Next(r)
+	if a.done == 0 {
+		a.done = trace.Now()
+	}
+	return err
+}
+
+// The schedule begins when its first request is there to be sent: how long that
+// took is no lateness of the request.
+func TestScheduleBeginsWithARequest(t *testing.T) {
+	e := &engine{vocab: vocabulary(t)}
+	w, err := workload.NewSynthetic("rate=50,input=10,output=2,requests=3", workload.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &asked{Source: w.Source}
+	w.Source = source
+	r, err := Run(t.Context(), Plan{URL: e.start(t), Model: "m", Workload: w, Verify: e.vocab})
+	if err != nil || r.Complete != 3 || r.Origin <= source.done {
+		t.Errorf("began %v before the first request was drawn: %+v, %v", time.Duration(source.done-r.Origin), r, err)
 	}
 }

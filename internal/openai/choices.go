@@ -51,7 +51,7 @@ func (d *decoding) finishChoices() error {
 		return infer.Invalid("n", "n is %d for each of %d prompts, %d choices; a request may have at most %d", n, prompts, n*prompts, maxAsked)
 	case d.bestOf != 0 && d.bestOf != n:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: "best_of",
-			Message: fmt.Sprintf("best_of is %d and n is %d; engine kind %q gives all that it makes: leave best_of out", d.bestOf, n, d.kind)}
+			Message: fmt.Sprintf("best_of is %d and n is %d; engine kind %q gives all that it makes: leave best_of out", d.bestOf, n, d.Kind)}
 	case d.top > 0 && !d.wantLogprobs:
 		return infer.Invalid("top_logprobs", "top_logprobs needs logprobs to be true")
 	}

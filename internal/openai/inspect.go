@@ -55,9 +55,10 @@ type Inspector struct {
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
 
-	walk   api.EventWalk
-	done   bool
-	failed bool
+	walk    api.EventWalk
+	partial bool // an event passed unseen; it may have held anything
+	done    bool
+	failed  bool
 
 	seen, finished choiceSet
 	usage          infer.Usage
@@ -91,7 +92,7 @@ func (in *Inspector) Done() bool { return in.done }
 // Whole implements api.Inspector. Where the number of choices is not known, only the
 // end marker shows it.
 func (in *Inspector) Whole() bool {
-	return in.done || in.known && !in.failed && !in.walk.Partial() && in.complete() == nil
+	return in.done || in.known && !in.failed && !in.partial && in.complete() == nil
 }
 
 // Failed says that the engine itself said that it failed, by an event with an
@@ -119,6 +120,12 @@ func (in *Inspector) Marker() error {
 	return in.complete()
 }
 
+// Cut implements api.EventJudge.
+func (in *Inspector) Cut(_, _ []byte) error {
+	in.partial = true
+	return nil
+}
+
 var errAfterDone = api.Flawf(flawAfterDone, "comes after [DONE]")
 
 // What can be wrong with an event, as words for a metric's label.
@@ -133,7 +140,7 @@ const (
 
 // complete judges the moment of [DONE].
 func (in *Inspector) complete() error {
-	if in.failed || in.walk.Partial() {
+	if in.failed || in.partial {
 		return nil
 	}
 	if !in.known && in.seen.count == 0 {

@@ -10,14 +10,15 @@ import (
 	"weir/internal/infer"
 )
 
-// scorer writes the log probabilities of tokens. An entry goes with its token, not
-// with its text: where text is held back, for a rune that is not whole or a stop
-// string that may come, the entry is said with the chunk of the token, and the text
-// later. Every token that counts has one, up to the one that completed a stop
-// string, also those of reasoning and of tool calls and those without any text.
-type scorer struct {
-	top        int // alternatives of each token
-	vocabulary api.Vocabulary
+// Scorer writes the log probabilities of tokens. In chats and completions an entry
+// goes with its token, not with its text: where text is held back, for a rune that is
+// not whole or a stop string that may come, the entry is said with the chunk of the
+// token, and the text later. Every token that counts has one, up to the one that
+// completed a stop string, also those of reasoning and of tool calls and those without
+// any text.
+type Scorer struct {
+	Top        int // alternatives of each token
+	Vocabulary api.Vocabulary
 }
 
 // leastLogprob stands for what JSON has no number for: the log probability of
@@ -47,17 +48,17 @@ func appendToken(dst, text []byte, prefix string) []byte {
 	return append(dst, '"')
 }
 
-// appendEntries appends the entries of a chat's tokens, and of nothing else of the
+// AppendEntries appends the entries of tokens as chats have them, and of nothing else of the
 // object that they are in.
-func (s *scorer) appendEntries(dst []byte, ids []uint32, l *infer.Logprobs) []byte {
+func (s *Scorer) AppendEntries(dst []byte, ids []uint32, l *infer.Logprobs) []byte {
 	for i, id := range ids {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = s.appendEntry(dst, id, l.Own[i])
 		dst = append(dst, `,"top_logprobs":[`...)
-		for k := i * s.top; k < (i+1)*s.top; k++ {
-			if k > i*s.top {
+		for k := i * s.Top; k < (i+1)*s.Top; k++ {
+			if k > i*s.Top {
 				dst = append(dst, ',')
 			}
 			dst = append(s.appendEntry(dst, l.TopIDs[k], l.Top[k]), '}')
@@ -68,8 +69,8 @@ func (s *scorer) appendEntries(dst []byte, ids []uint32, l *infer.Logprobs) []by
 }
 
 // appendEntry leaves the entry open.
-func (s *scorer) appendEntry(dst []byte, id uint32, v float32) []byte {
-	text := s.vocabulary.TokenBytes(id)
+func (s *Scorer) appendEntry(dst []byte, id uint32, v float32) []byte {
+	text := s.Vocabulary.TokenBytes(id)
 	dst = appendToken(append(dst, `{"token":`...), text, "")
 	dst = appendLogprob(append(dst, `,"logprob":`...), v)
 	dst = append(dst, `,"bytes":[`...)
@@ -95,38 +96,38 @@ type columns struct {
 
 // add appends tokens. A token begins where those before it end, counted in
 // characters begun; a special token adds none.
-func (c *columns) add(s *scorer, ids []uint32, l *infer.Logprobs) {
+func (c *columns) add(s *Scorer, ids []uint32, l *infer.Logprobs) {
 	for i, id := range ids {
 		if len(c.tokens) > 0 {
 			c.tokens, c.values, c.tops, c.offsets = append(c.tokens, ','), append(c.values, ','), append(c.tops, ','), append(c.offsets, ',')
 		}
-		text := s.vocabulary.TokenBytes(id)
+		text := s.Vocabulary.TokenBytes(id)
 		c.tokens = appendToken(c.tokens, text, "bytes:")
 		c.values = appendLogprob(c.values, l.Own[i])
 		c.offsets = strconv.AppendInt(c.offsets, int64(c.offset), 10)
-		if !s.vocabulary.Special(id) {
+		if !s.Vocabulary.Special(id) {
 			for _, b := range text {
 				if utf8.RuneStart(b) {
 					c.offset++
 				}
 			}
 		}
-		c.tops = s.appendTops(c.tops, id, l.Own[i], l.TopIDs[i*s.top:(i+1)*s.top], l.Top[i*s.top:(i+1)*s.top])
+		c.tops = s.appendTops(c.tops, id, l.Own[i], l.TopIDs[i*s.Top:(i+1)*s.Top], l.Top[i*s.Top:(i+1)*s.Top])
 	}
 }
 
 // appendTops appends the alternatives of a token as an object by their texts, and
 // the token itself if it is not among them. Of tokens with the same text the most
 // probable is there.
-func (s *scorer) appendTops(dst []byte, own uint32, value float32, ids []uint32, values []float32) []byte {
+func (s *Scorer) appendTops(dst []byte, own uint32, value float32, ids []uint32, values []float32) []byte {
 	dst = append(dst, '{')
 	hasOwn := false
-	ownText := s.vocabulary.TokenBytes(own)
+	ownText := s.Vocabulary.TokenBytes(own)
 next:
 	for k, id := range ids {
-		text := s.vocabulary.TokenBytes(id)
+		text := s.Vocabulary.TokenBytes(id)
 		for _, before := range ids[:k] {
-			if bytes.Equal(s.vocabulary.TokenBytes(before), text) {
+			if bytes.Equal(s.Vocabulary.TokenBytes(before), text) {
 				continue next
 			}
 		}

@@ -273,5 +273,19 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	if api.KindOf(raw) != kind {
 		return false, api.WrongType(w.path(name), want, raw)
 	}
-	return true, nil
+	if name == "tool_calls" {
+		err = w.calls(raw)
+	}
+	return true, err
+}
+
+// calls checks the tool calls of a message as far as every chat template reads
+// them.
+func (w *messageWalk) calls(raw []byte) error {
+	return api.EachItem(raw, func(i int, item []byte) error {
+		if api.KindOf(item) != '{' {
+			return api.WrongType(fmt.Sprintf("%s[%d]", w.path("tool_calls"), i), "an object", item)
+		}
+		return nil
+	})
 }

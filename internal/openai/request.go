@@ -10,21 +10,17 @@ import (
 
 // decoding is a request under way.
 type decoding struct {
-	api.Request
+	api.Decoding
 	endpoint      Endpoint
-	kind          string // of engine, for refusals
-	carries       infer.Carries
 	streamOptions bool
 	includeUsage  bool
 	maxTokens     int // as the two fields gave it, 0 when not
 	maxCompletion int
 	addPrompt     *bool
-	noTools       bool // tool_choice is none
 	tokenIDs      bool // they are to be told
 	bestOf        int  // 0 when not given
 	wantLogprobs  bool
 	top           int // alternatives of a token
-	tools         []api.Tool
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -48,17 +44,15 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	return &d.Request, nil
 }
 
+var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}
+
 // decode decodes every field by itself.
 func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*decoding, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{endpoint: e, kind: kind, carries: carries, Request: api.Request{
-		Model:      h.Model,
-		Stream:     h.Stream,
-		Fields:     api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"},
-		CallPrefix: "call_",
-	}}
+	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d.CallPrefix = "call_"
 	if e == Completions {
 		d.Fields.Prompt = "prompt"
 	}
@@ -78,7 +72,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	}
 	f := &fields[i.Index]
 	treatment := f.Treatment
-	if f.Needs&^d.carries != 0 {
+	if f.Needs&^d.Carries != 0 {
 		treatment = Refused
 	}
 	switch treatment {
@@ -95,18 +89,12 @@ func (d *decoding) field(name string, raw []byte) error {
 	return nil
 }
 
-// unsupported refuses a field that the engine kind cannot carry.
+// unsupported refuses a field that cannot be carried.
 func (d *decoding) unsupported(path string, defaults []string) error {
-	return api.Unsupported(path, d.carrier(), defaults)
+	return d.Unsupported(path, defaults...)
 }
 
-// carrier names who a field is for.
-func (d *decoding) carrier() string {
-	if d.endpoint.tokenizes() {
-		return d.endpoint.String()
-	}
-	return fmt.Sprintf("engine kind %q", d.kind)
-}
+func (d *decoding) carrier() string { return d.Carrier() }
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
@@ -138,7 +126,7 @@ func (d *decoding) finish() error {
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
 	}
-	if err := d.finishTools(); err != nil {
+	if err := d.FinishTools("tool_choice.function.name", "continue_final_message is true"); err != nil {
 		return err
 	}
 	if err := d.finishChoices(); err != nil {

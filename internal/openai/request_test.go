@@ -50,8 +50,8 @@ func ptr[T any](v T) *T { return &v }
 
 func TestRequestAccepts(t *testing.T) {
 	const messages = `[{"role":"user","content":"hi"}]`
-	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}, CallPrefix: "call_"}
-	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort"}, CallPrefix: "call_"}
+	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}, CallPrefix: "call_"}
+	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}, CallPrefix: "call_"}
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string
@@ -186,6 +186,7 @@ func TestMessagesRefused(t *testing.T) {
 		{`[{"role":"assistant","content":"a","refusal":"no"}]`, infer.CodeUnsupported, "messages[0].refusal", `messages[0].refusal is not supported by engine kind "weir"; leave it out`},
 		{`[{"role":"assistant","content":"a","annotations":[1]}]`, infer.CodeUnsupported, "messages[0].annotations", `messages[0].annotations is not supported by engine kind "weir"; leave it out or send []`},
 		{`[{"role":"user","content":"a","name":1}]`, infer.CodeInvalid, "messages[0].name", "messages[0].name must be a string, found a number"},
+		{`[{"role":"assistant","tool_calls":[{},1]}]`, infer.CodeInvalid, "messages[0].tool_calls[1]", "messages[0].tool_calls[1] must be an object, found a number"},
 		{`[{"role":"assistant","tool_calls":{}}]`, infer.CodeInvalid, "messages[0].tool_calls", "messages[0].tool_calls must be an array, found an object"},
 		{`[{"role":"assistant","function_call":"f"}]`, infer.CodeInvalid, "messages[0].function_call", "messages[0].function_call must be an object, found a string"},
 		{`[{"role":"user","content":"a","tool_calls":[]}]`, infer.CodeInvalid, "messages[0].tool_calls", "messages[0].tool_calls belongs in an assistant message, found in a user message"},
@@ -438,6 +439,7 @@ func TestSamplingBeyond(t *testing.T) {
 		{`"logit_bias":{"7":-100,"3":1.5}`, func(r *api.Request) { r.Sampling.LogitBias = []infer.Bias{{ID: 3, Value: 1.5}, {ID: 7, Value: -100}} }},
 		{`"logit_bias":{}`, func(r *api.Request) {}},
 		{`"response_format":{"type":"text"}`, func(r *api.Request) {}},
+		{`"response_format":{"type":"text","json_schema":null}`, func(r *api.Request) {}},
 		{`"response_format":{"type":"json_object"}`, func(r *api.Request) { r.Guide = schema(`{"type":"object"}`) }},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object", "properties":{}}}}`,
 			func(r *api.Request) { r.Guide = schema(`{"type":"object", "properties":{}}`) }},
@@ -485,6 +487,9 @@ func TestSamplingBeyond(t *testing.T) {
 		{`"logit_bias":{"1":101}`, infer.CodeInvalid, "logit_bias.1", "logit_bias.1 must be between -100 and 100, found 101"},
 		{`"logit_bias":{"1":1,"01":2}`, infer.CodeInvalid, "logit_bias", "logit_bias names the id 1 twice"},
 		{`"response_format":{}`, infer.CodeInvalid, "response_format.type", "response_format.type is required: send text, json_object, json_schema or structural_tag"},
+		{`"response_format":{"type":"json_object","schema":{"type":"object"}}`, infer.CodeInvalid, "response_format.schema", "response_format.schema has no place there; send the type json_schema, and the schema in response_format.json_schema.schema"},
+		{`"response_format":{"type":"text","json_schema":{"schema":{}}}`, infer.CodeInvalid, "response_format.json_schema", "response_format.json_schema belongs to the type json_schema, and the type is text"},
+		{`"response_format":{"type":"text","strict":true}`, infer.CodeUnsupported, "response_format.strict", `response_format.strict is not supported by engine kind "able"; leave it out`},
 		{`"response_format":{"type":"xml"}`, infer.CodeInvalid, "response_format.type", `response_format.type is "xml"; it must be text, json_object, json_schema or structural_tag`},
 		{`"response_format":{"type":"json_schema"}`, infer.CodeInvalid, "response_format.json_schema", "response_format.json_schema is required with the type json_schema: send an object with a schema"},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n"}}`, infer.CodeInvalid, "response_format.json_schema.schema", "response_format.json_schema.schema is required: send the JSON schema"},

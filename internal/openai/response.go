@@ -12,7 +12,7 @@ type whole struct {
 	streamOptions
 	choices []choice
 	open    *[]byte // what AppendDelta goes to
-	scorer  *scorer // nil: without log probabilities
+	scorer  *Scorer // nil: without log probabilities
 }
 
 // choice is one choice of a whole answer. Only a chat's has more than text.
@@ -66,7 +66,7 @@ func (w *whole) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens) 
 		if len(c.entries) > 0 {
 			c.entries = append(c.entries, ',')
 		}
-		c.entries = w.scorer.appendEntries(c.entries, t.IDs, &t.Logprobs)
+		c.entries = w.scorer.AppendEntries(c.entries, t.IDs, &t.Logprobs)
 	}
 	return dst
 }
@@ -201,6 +201,9 @@ type ModelInfo struct {
 	// MaxModelLen is the context length in tokens, left out when 0. The
 	// field is not in OpenAI's own list but in those of the engines.
 	MaxModelLen int
+	// Parent is the model that a LoRA adapter is of, left out when empty. The field
+	// is in the engines' lists too.
+	Parent string
 }
 
 // AppendModel appends one model.
@@ -214,6 +217,10 @@ func AppendModel(dst []byte, m ModelInfo) []byte {
 	if m.MaxModelLen > 0 {
 		dst = append(dst, `,"max_model_len":`...)
 		dst = strconv.AppendInt(dst, int64(m.MaxModelLen), 10)
+	}
+	if m.Parent != "" {
+		dst = append(dst, `,"parent":`...)
+		dst = api.AppendString(dst, m.Parent)
 	}
 	return append(dst, '}')
 }

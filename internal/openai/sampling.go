@@ -12,14 +12,6 @@ func sampling(name string, take api.Parameter) func(*decoding, []byte) error {
 	return func(d *decoding, raw []byte) error { return take(&d.Sampling, name, raw) }
 }
 
-// guide takes what the output must match.
-func (d *decoding) guide(path string, g infer.Guide) error {
-	if d.carries&(infer.CarriesJSONSchema<<g.Kind) == 0 {
-		return d.unsupported(path, nil)
-	}
-	return d.SetGuide(path, g)
-}
-
 func takeResponseFormat(d *decoding, raw []byte) error {
 	const field = "response_format"
 	if api.KindOf(raw) != '{' {
@@ -28,29 +20,40 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	if err := api.CheckStrict(field, raw); err != nil {
 		return err
 	}
-	var kind string
+	var kind, other string
 	var schema []byte
 	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		switch name {
-		case "type":
+		switch {
+		case name == "type":
 			kind, err = api.StringOf(field+".type", value)
-		case "json_schema":
+		case api.KindOf(value) == 'n':
+		case name == "json_schema":
 			schema = value
+		default:
+			other = field + "." + api.Clip(name, 64)
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case kind == "structural_tag": // its other members are the tag
+	case other == field+".schema":
+		return infer.Invalid(other, "%s has no place there; send the type json_schema, and the schema in %s.json_schema.schema", other, field)
+	case other != "":
+		return d.Unsupported(other)
+	case schema != nil && kind != "json_schema" && kind != "":
+		return infer.Invalid(field+".json_schema", "%s.json_schema belongs to the type json_schema, and the type is %s", field, api.Clip(kind, 32))
 	}
 	switch kind {
 	case "text":
 		return nil
 	case "json_object":
-		return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: api.AnyObject})
+		return d.Schema(field, api.AnyObject)
 	case "json_schema":
 		return d.namedSchema(schema)
 	case "structural_tag":
-		return d.guide(field, infer.Guide{Kind: infer.GuideStructuralTag, Text: string(raw)})
+		return d.Guided(field, infer.Guide{Kind: infer.GuideStructuralTag, Text: string(raw)})
 	case "":
 		return infer.Invalid(field+".type", "%s.type is required: send text, json_object, json_schema or structural_tag", field)
 	}
@@ -90,7 +93,7 @@ func (d *decoding) schema(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: text})
+	return d.Schema(path, text)
 }
 
 // textGuide takes a guide that is a text.
@@ -102,7 +105,7 @@ func (d *decoding) textGuide(path string, kind infer.GuideKind, raw []byte) erro
 	if err != nil {
 		return err
 	}
-	return d.guide(path, infer.Guide{Kind: kind, Text: text})
+	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
 }
 
 // maxChoicesGuide bounds the texts to choose from.
@@ -127,7 +130,7 @@ func (d *decoding) choices(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	return d.guide(path, infer.Guide{Kind: infer.GuideChoice, Choices: list})
+	return d.Guided(path, infer.Guide{Kind: infer.GuideChoice, Choices: list})
 }
 
 func takeGuidedJSON(d *decoding, raw []byte) error { return d.schema("guided_json", raw) }
@@ -166,7 +169,7 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 			if err != nil || !on {
 				return err
 			}
-			return d.guide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: api.AnyObject})
+			return d.Schema(path, api.AnyObject)
 		case "regex":
 			return d.textGuide(path, infer.GuideRegex, value)
 		case "grammar":
@@ -178,7 +181,7 @@ func takeStructuredOutputs(d *decoding, raw []byte) error {
 			if api.KindOf(value) == '"' {
 				return d.textGuide(path, infer.GuideStructuralTag, value)
 			}
-			return d.guide(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})
+			return d.Guided(path, infer.Guide{Kind: infer.GuideStructuralTag, Text: text})
 		}
 		return d.unsupported(path, nil)
 	})

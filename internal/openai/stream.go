@@ -23,11 +23,11 @@ type streamOptions struct {
 }
 
 // scorer gives what writes log probabilities, nil when there are none.
-func (o *streamOptions) scorer() *scorer {
+func (o *streamOptions) scorer() *Scorer {
 	if o.logprobs == nil {
 		return nil
 	}
-	return &scorer{top: *o.logprobs, vocabulary: o.Vocabulary}
+	return &Scorer{Top: *o.logprobs, Vocabulary: o.Vocabulary}
 }
 
 // prompt gives the ids of a choice's prompt.
@@ -77,7 +77,7 @@ type stream struct {
 	prompt   func(choice int) []uint32
 	told     []bool // of choices, whether their prompt's ids were said; a chat has one prompt
 
-	scorer  *scorer    // nil: without log probabilities
+	scorer  *Scorer    // nil: without log probabilities
 	columns []*columns // of a completion's choices
 }
 
@@ -187,7 +187,7 @@ func (s *stream) appendScores(dst []byte, choice int, t api.Tokens) []byte {
 	case s.scorer == nil || len(t.IDs) == 0:
 		return append(dst, "null"...)
 	case s.chat:
-		dst = s.scorer.appendEntries(append(dst, chatScores...), t.IDs, &t.Logprobs)
+		dst = s.scorer.AppendEntries(append(dst, chatScores...), t.IDs, &t.Logprobs)
 		return append(dst, chatScoresEnd...)
 	}
 	for len(s.columns) <= choice {

@@ -164,10 +164,11 @@ func TestCallsAndReasoning(t *testing.T) {
 }
 
 func TestModels(t *testing.T) {
-	models := []ModelInfo{{ID: "a\"", Created: 5, OwnedBy: "weir"}, {ID: "b", OwnedBy: "weir", MaxModelLen: 4096}}
+	models := []ModelInfo{{ID: "a\"", Created: 5, OwnedBy: "weir"}, {ID: "b", OwnedBy: "weir", MaxModelLen: 4096}, {ID: "c", OwnedBy: "weir", Parent: "b"}}
 	want := `{"object":"list","data":[` +
 		`{"id":"a\"","object":"model","created":5,"owned_by":"weir"},` +
-		`{"id":"b","object":"model","created":0,"owned_by":"weir","max_model_len":4096}]}`
+		`{"id":"b","object":"model","created":0,"owned_by":"weir","max_model_len":4096},` +
+		`{"id":"c","object":"model","created":0,"owned_by":"weir","parent":"b"}]}`
 	if got := string(AppendModels(nil, models)); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

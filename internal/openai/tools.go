@@ -121,13 +121,11 @@ func (t *toolWalk) function(raw []byte) error {
 		return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
 	}
 	t.names[word] = true
-	t.d.tools = append(t.d.tools, api.Tool{Name: word, Parameters: parameters})
+	t.d.Declared = append(t.d.Declared, api.Tool{Name: word, Parameters: parameters})
 	return nil
 }
 
-// takeToolChoice reads who decides on calls. That one is made can only be
-// forced by an engine that is told what it may generate; asking another for it
-// is refused rather than hoped for.
+// takeToolChoice reads who decides on calls.
 func takeToolChoice(d *decoding, raw []byte) error {
 	const field = "tool_choice"
 	switch api.KindOf(raw) {
@@ -136,7 +134,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		case "auto":
 			return nil
 		case "none":
-			d.noTools = true
+			d.NoTools = true
 			return nil
 		case "required":
 			d.ForcedAny = true
@@ -147,38 +145,38 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		if err := api.CheckStrict(field, raw); err != nil {
 			return err
 		}
-		if err := d.namedTool(raw); err != nil {
-			return err
-		}
+		return d.namedTool(raw)
 	default:
 		return api.WrongType(field, "\"auto\", \"none\", \"required\" or an object", raw)
-	}
-	if d.carries&infer.CarriesJSONSchema == 0 {
-		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send \"auto\", or \"none\"", d.carrier())}
 	}
 	return nil
 }
 
-// namedTool reads {"type": "function", "function": {"name": NAME}}.
+// namedTool reads {"type": "function", "function": {"name": NAME}}, its type first:
+// the other fields of a choice of another type are none of ours to name.
 func (d *decoding) namedTool(raw []byte) error {
-	var kind, function []byte
-	err := api.EachMember(raw, func(name string, value []byte) error {
+	var kind, other string
+	var function []byte
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
 		switch name {
 		case "type":
-			kind = value
+			kind, err = api.StringOf("tool_choice.type", value)
 		case "function":
 			function = value
 		default:
-			return d.unsupported("tool_choice."+api.Clip(name, 64), nil)
+			other = "tool_choice." + api.Clip(name, 64)
 		}
-		return nil
+		return err
 	})
 	switch {
 	case err != nil:
 		return err
-	case api.KindOf(kind) != '"' || api.NameOf(kind) != "function":
-		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\"")
+	case kind == "auto" || kind == "none" || kind == "required":
+		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\"; for %s send the string %q as tool_choice", kind, kind)
+	case kind != "function":
+		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\", found %q", api.Clip(kind, 32))
+	case other != "":
+		return d.Unsupported(other)
 	case api.KindOf(function) != '{':
 		return infer.Invalid("tool_choice.function", "tool_choice.function must be an object with the tool's name")
 	}
@@ -193,28 +191,6 @@ func (d *decoding) namedTool(raw []byte) error {
 		return infer.Invalid("tool_choice.function.name", "tool_choice.function.name is required")
 	}
 	return err
-}
-
-// finishTools checks tool_choice against the tools, and makes the engine call
-// them where it is to.
-func (d *decoding) finishTools() error {
-	const field = "tool_choice"
-	switch {
-	case d.noTools:
-		d.Tools = nil
-		return nil
-	case !d.ForcedAny && d.ForcedTool == "":
-		return nil
-	case d.Tools == nil:
-		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
-	case d.ContinueFinalMessage:
-		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued (continue_final_message)")
-	}
-	schema, err := d.ForcedSchema(d.tools, field+".function.name")
-	if err != nil {
-		return err
-	}
-	return d.guide(field, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 func takeParallel(d *decoding, raw []byte) error {

@@ -55,19 +55,8 @@ type Comparison struct {
 
 // Compare compares two reports, named for a person.
 func Compare(a, b *Report, nameA, nameB string) *Comparison {
-	c := &Comparison{A: nameA, B: nameB, Apart: []string{}, Verdicts: [2]load.Trust{a.Verdict.Trust, b.Verdict.Trust}}
-	for _, x := range []struct {
-		what string
-		a, b any
-	}{
-		{"api", a.API, b.API}, {"model", a.Model, b.Model}, {"concurrency", a.Concurrency, b.Concurrency}, {"rate", a.Rate, b.Rate},
-		{"arrival", a.Arrival, b.Arrival}, {"burst_cv", a.CV, b.CV}, {"workload", a.Workload, b.Workload}, {"input_tokens", a.InputTokens, b.InputTokens},
-		{"output_tokens", a.OutputTokens, b.OutputTokens}, {"stream", a.Stream, b.Stream}, {"seed", a.Seed, b.Seed},
-	} {
-		if x.a != x.b {
-			c.Apart = append(c.Apart, fmt.Sprintf("%s: %v and %v", x.what, x.a, x.b))
-		}
-	}
+	c := &Comparison{A: nameA, B: nameB, Verdicts: [2]load.Trust{a.Verdict.Trust, b.Verdict.Trust}}
+	c.Apart = unlike(append(asked(a, b), setting{"concurrency", a.Concurrency, b.Concurrency}, setting{"rate", a.Rate, b.Rate}, setting{"seed", a.Seed, b.Seed}))
 	for _, m := range []struct {
 		name string
 		a, b latency.Judged
@@ -98,6 +87,31 @@ func Compare(a, b *Report, nameA, nameB string) *Comparison {
 	return c
 }
 
+// setting is what was asked for in two runs.
+type setting struct {
+	name string
+	a, b any
+}
+
+// asked gives what was asked for in two runs, apart from its rate and amount.
+func asked(a, b *Report) []setting {
+	return []setting{
+		{"api", a.API, b.API}, {"model", a.Model, b.Model}, {"arrival", a.Arrival, b.Arrival}, {"burst_cv", a.CV, b.CV}, {"workload", a.Workload, b.Workload},
+		{"input_tokens", a.InputTokens, b.InputTokens}, {"output_tokens", a.OutputTokens, b.OutputTokens}, {"stream", a.Stream, b.Stream},
+	}
+}
+
+// unlike says which settings differ.
+func unlike(all []setting) []string {
+	apart := []string{}
+	for _, x := range all {
+		if x.a != x.b {
+			apart = append(apart, fmt.Sprintf("%s: %v and %v", x.name, x.a, x.b))
+		}
+	}
+	return apart
+}
+
 var nan = latency.Figure(math.NaN())
 
 // interval gives a figure's interval, of which nothing is known where it has
@@ -115,19 +129,31 @@ func interval(j latency.Judged, name string) latency.Range {
 func difference(metric, figure string, a, b latency.Figure, ofA, ofB latency.Range) Difference {
 	by := b - a
 	apart := func(x, y latency.Figure) latency.Figure { return latency.Figure(math.Hypot(float64(x), float64(y))) }
-	d := Difference{Metric: metric, Figure: figure, A: a, B: b, By: by, Finding: "no difference shown",
+	d := Difference{Metric: metric, Figure: figure, A: a, B: b, By: by,
 		CI95: latency.Range{by - apart(b-ofB[0], ofA[1]-a), by + apart(ofB[1]-b, a-ofA[0])}}
-	switch {
-	case d.CI95[0].Refused() && d.CI95[1].Refused():
-		d.Finding = "not known"
-	case d.CI95[0] > 0:
-		d.Finding = "higher"
-	case d.CI95[1] < 0:
-		d.Finding = "lower"
-	case d.CI95[0].Refused() || d.CI95[1].Refused():
-		d.Finding = "not known"
-	}
+	d.Finding = finding(d.CI95, 0)
 	return d
+}
+
+// The findings.
+const (
+	isHigher = "higher"
+	isLower  = "lower"
+	noneSeen = "no difference shown"
+	notKnown = "not known"
+)
+
+// finding says what an interval does of the value that is no difference.
+func finding(ci latency.Range, none latency.Figure) string {
+	switch {
+	case ci[0] > none:
+		return isHigher
+	case ci[1] < none:
+		return isLower
+	case ci[0].Refused() || ci[1].Refused():
+		return notKnown
+	}
+	return noneSeen
 }
 
 // JSON writes the comparison as one object.
@@ -143,13 +169,19 @@ func (c *Comparison) Text(w io.Writer) error {
 		fmt.Fprintf(&b, "asked for otherwise: %s\n", x)
 	}
 	fmt.Fprintf(&b, "\n%-20s %-5s %12s %12s %12s  %-26s %s\n", "", "", "A", "B", "B - A", "95 % interval", "B is")
-	for _, d := range c.Differences {
-		if d.A.Refused() && d.B.Refused() {
-			continue
+	for i := range c.Differences {
+		if d := &c.Differences[i]; !d.A.Refused() || !d.B.Refused() {
+			fmt.Fprintf(&b, "%-20s %-5s %s\n", d.Metric, d.Figure, d.text())
 		}
-		fmt.Fprintf(&b, "%-20s %-5s %12s %12s %12s  %-26s %s\n", d.Metric, d.Figure, figure(d.A), figure(d.B), figure(d.By),
-			fmt.Sprintf("%s to %s", figure(d.CI95[0]), figure(d.CI95[1])), d.Finding)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// text gives both figures and what lies between them, in columns.
+func (d *Difference) text() string {
+	return fmt.Sprintf("%12s %12s %12s  %-26s %s", figure(d.A), figure(d.B), figure(d.By), within(d.CI95), d.Finding)
+}
+
+// within writes an interval.
+func within(ci latency.Range) string { return figure(ci[0]) + " to " + figure(ci[1]) }

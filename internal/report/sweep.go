@@ -27,6 +27,8 @@ type Sweep struct {
 	// Fleet then describes.
 	URL   string `json:"url,omitempty"`
 	Fleet string `json:"fleet,omitempty"`
+	// Fixed is what an experiment set and did not vary.
+	Fixed []string `json:"fixed,omitempty"`
 	// SLO are the objectives of a search, as they were written.
 	SLO     string              `json:"slo,omitempty"`
 	Seed    uint64              `json:"seed"`
@@ -97,23 +99,45 @@ type SweepSearch struct {
 	Sentence string `json:"sentence"`
 }
 
-// sweepFigures are the figures of a point, in the order of the table.
-var sweepFigures = []struct {
-	name, head string
-	of         func(*Report) (latency.Figure, latency.Range)
-}{
-	{"requests_per_second", "req/s", func(r *Report) (latency.Figure, latency.Range) {
-		return latency.Figure(r.RequestsPerSecond), latency.Range{nan, nan}
-	}},
-	{"tokens_per_second", "tokens/s", func(r *Report) (latency.Figure, latency.Range) {
-		return latency.Figure(r.TokensPerSecond), latency.Range{nan, nan}
-	}},
-	{"ttft_p50_ms", "ttft p50", func(r *Report) (latency.Figure, latency.Range) { return r.TTFT.P50, interval(r.TTFT, "p50") }},
-	{"ttft_p99_ms", "p99", func(r *Report) (latency.Figure, latency.Range) { return r.TTFT.P99, interval(r.TTFT, "p99") }},
-	{"tpot_p50_ms", "tpot p50", func(r *Report) (latency.Figure, latency.Range) { return r.TPOT.P50, interval(r.TPOT, "p50") }},
-	{"tpot_p99_ms", "p99", func(r *Report) (latency.Figure, latency.Range) { return r.TPOT.P99, interval(r.TPOT, "p99") }},
-	{"e2e_p50_ms", "e2e p50", func(r *Report) (latency.Figure, latency.Range) { return r.E2E.P50, interval(r.E2E, "p50") }},
-	{"e2e_p99_ms", "p99", func(r *Report) (latency.Figure, latency.Range) { return r.E2E.P99, interval(r.E2E, "p99") }},
+// sweepFigure is a figure of a point: of a rate its mean alone, of a latency a
+// percentile.
+type sweepFigure struct{ metric, figure, head string }
+
+// sweepFigures are in the order of the table.
+var sweepFigures = []sweepFigure{
+	{"requests_per_second", "mean", "req/s"}, {"tokens_per_second", "mean", "tokens/s"},
+	{"ttft_ms", "p50", "ttft p50"}, {"ttft_ms", "p99", "p99"}, {"tpot_ms", "p50", "tpot p50"}, {"tpot_ms", "p99", "p99"},
+	{"e2e_ms", "p50", "e2e p50"}, {"e2e_ms", "p99", "p99"},
+}
+
+// name is that in the JSON, such as ttft_p50_ms.
+func (f sweepFigure) name() string {
+	if latency, ok := strings.CutSuffix(f.metric, "_ms"); ok {
+		return latency + "_" + f.figure + "_ms"
+	}
+	return f.metric
+}
+
+// of gives the figure of a run and its interval.
+func (f sweepFigure) of(r *Report) (latency.Figure, latency.Range) {
+	unknown := latency.Range{nan, nan}
+	var j latency.Judged
+	switch f.metric {
+	case "requests_per_second":
+		return latency.Figure(r.RequestsPerSecond), unknown
+	case "tokens_per_second":
+		return latency.Figure(r.TokensPerSecond), unknown
+	case "ttft_ms":
+		j = r.TTFT
+	case "tpot_ms":
+		j = r.TPOT
+	case "e2e_ms":
+		j = r.E2E
+	}
+	if f.figure == "p50" {
+		return j.P50, interval(j, f.figure)
+	}
+	return j.P99, interval(j, f.figure)
 }
 
 // Add takes a run; rows are those of its page, if one will be written.
@@ -201,10 +225,10 @@ func (s *Sweep) settle(p *SweepPoint) {
 		}
 		// A figure that some run refuses is that of the others, and no mean of all.
 		if len(values) == 0 || len(values) < len(p.Runs) {
-			p.Figures[f.name] = SweepFigure{nan, latency.Range{nan, nan}}
+			p.Figures[f.name()] = SweepFigure{nan, latency.Range{nan, nan}}
 			continue
 		}
-		p.Figures[f.name] = meanOf(values, alone)
+		p.Figures[f.name()] = meanOf(values, alone)
 	}
 }
 
@@ -234,20 +258,27 @@ func addEngine(all []Engine, e Engine) []Engine {
 // meanOf gives the mean of the values of several runs and its interval; alone is
 // that of a single run.
 func meanOf(values []float64, alone latency.Range) SweepFigure {
-	n := float64(len(values))
-	if n == 1 {
+	if len(values) == 1 {
 		return SweepFigure{latency.Figure(values[0]), alone}
 	}
-	mean, squares := 0.0, 0.0
-	for _, v := range values {
-		mean += v / n
-	}
+	mean, half := studentOf(values)
+	return SweepFigure{latency.Figure(mean), latency.Range{latency.Figure(max(0, mean-half)), latency.Figure(mean + half)}}
+}
+
+// studentOf gives the mean of at least two values and half its 95 % interval, by
+// Student's distribution.
+func studentOf(values []float64) (mean, half float64) {
+	mean = averageOf(values)
+	squares := 0.0
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
-	half := student(len(values)-1) * math.Sqrt(squares/(n-1)/n)
-	return SweepFigure{latency.Figure(mean), latency.Range{latency.Figure(max(0, mean-half)), latency.Figure(mean + half)}}
+	n := float64(len(values))
+	return mean, student(len(values)-1) * math.Sqrt(squares/(n-1)/n)
 }
+
+// normal is the normal distribution's quantile of a 95 % interval.
+const normal = 1.959964
 
 // student is the quantile of Student's distribution that leaves 2.5 % above it.
 func student(freedom int) float64 {
@@ -259,8 +290,7 @@ func student(freedom int) float64 {
 		return table[freedom-1]
 	}
 	// Within 0.2 % from here on.
-	z := 1.959964
-	return z + (z*z*z+z)/(4*float64(freedom))
+	return normal + (normal*normal*normal+normal)/(4*float64(freedom))
 }
 
 // driftFigures are those that are looked at for what changes with time.
@@ -281,7 +311,7 @@ func (s *Sweep) drift() []string {
 			var at, logs []float64
 			for _, i := range p.Runs {
 				for _, f := range sweepFigures {
-					if v, _ := f.of(s.Runs[i].Report); f.name == name && !v.Refused() && v > 0 {
+					if v, _ := f.of(s.Runs[i].Report); f.name() == name && !v.Refused() && v > 0 {
 						at, logs = append(at, float64(i)), append(logs, math.Log(float64(v)))
 					}
 				}
@@ -391,6 +421,18 @@ func ReadSweep(name string) (*Sweep, error) {
 	if err := json.Unmarshal(data, &s); err != nil || s.Points == nil || s.Runs == nil {
 		return nil, nil
 	}
+	for i := range s.Runs {
+		if r := s.Runs[i].Report; r == nil || r.Report == nil {
+			return nil, fmt.Errorf("%s: damaged: run %d has no report", name, i+1)
+		}
+	}
+	for i := range s.Points {
+		for _, run := range s.Points[i].Runs {
+			if run < 0 || run >= len(s.Runs) {
+				return nil, fmt.Errorf("%s: damaged: point %d names run %d of %d", name, i+1, run+1, len(s.Runs))
+			}
+		}
+	}
 	return &s, nil
 }
 
@@ -418,7 +460,7 @@ func (s *Sweep) table() [][]string {
 		}
 		row = append(row, at, strconv.Itoa(len(p.Runs)), p.judgement())
 		for _, f := range sweepFigures {
-			row = append(row, short(p.Figures[f.name].Mean, len(p.Runs) > 0))
+			row = append(row, short(p.Figures[f.name()].Mean, len(p.Runs) > 0))
 		}
 		ok := "-"
 		if p.SuccessRate != nil {
@@ -455,6 +497,9 @@ func (s *Sweep) Text(w io.Writer) error {
 	}
 	for _, f := range s.Factors {
 		fmt.Fprintf(&b, "factor      %s: %s\n", f.Name, strings.Join(f.Values, ", "))
+	}
+	if len(s.Fixed) > 0 {
+		fmt.Fprintf(&b, "fixed       %s\n", strings.Join(s.Fixed, " "))
 	}
 	fmt.Fprintf(&b, "runs        %d in %s, seed %d", len(s.Runs), (time.Duration(s.Elapsed * 1e9)).Round(100*time.Millisecond), s.Seed)
 	if s.Interrupted {
@@ -533,7 +578,7 @@ func (s *Sweep) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"run", "series", s.axis(), "repeat", "after_seconds", "verdict", "unstable", "decision", "requests", "complete", "success_rate"}
 	for _, f := range sweepFigures {
-		head = append(head, f.name)
+		head = append(head, f.name())
 	}
 	if err := out.Write(append(head, "engines", "reasons")); err != nil {
 		return err
@@ -550,7 +595,7 @@ func (s *Sweep) CSV(w io.Writer) error {
 			string(one.Trust), strconv.FormatBool(one.Unstable), r.Decision, strconv.Itoa(r.Report.Requests), strconv.Itoa(r.Report.Complete), rate}
 		for _, f := range sweepFigures {
 			text := ""
-			if v := one.Figures[f.name].Mean; !v.Refused() {
+			if v := one.Figures[f.name()].Mean; !v.Refused() {
 				text = strconv.FormatFloat(float64(v), 'g', -1, 64)
 			}
 			row = append(row, text)

@@ -30,6 +30,9 @@ func (s *Sweep) WriteHTML(w io.Writer) error {
 	for _, f := range s.Factors {
 		row(f.Name, "%s", strings.Join(f.Values, ", "))
 	}
+	if len(s.Fixed) > 0 {
+		row("fixed", "%s", strings.Join(s.Fixed, " "))
+	}
 	row("runs", "%d in %.1f s, seed %d", len(s.Runs), s.Elapsed, s.Seed)
 	if s.SLO != "" {
 		row("objectives", "%s", s.SLO)
@@ -46,7 +49,11 @@ func (s *Sweep) WriteHTML(w io.Writer) error {
 		r := &s.Runs[i]
 		name := strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Series, s.axis(), slo.Round(r.At)))
 		p.put("<details class=\"run\"><summary>%d. %s, repeat %d: %s</summary>\n", i+1, name, r.Repeat, string(r.Report.Verdict.Trust))
-		if p.err == nil {
+		switch {
+		case p.err != nil:
+		case r.page == nil: // read from a file, where rows are not
+			p.run(r.Report, nil)
+		default:
 			_, p.err = p.w.Write(r.page)
 		}
 		p.put("</details>\n")
@@ -129,20 +136,8 @@ func (p *page) sweepCurves(s *Sweep) {
 
 // sweepTable writes the points, and how their requests fell on the engines.
 func (p *page) sweepTable(s *Sweep) {
-	p.put("<h2>Points</h2>\n<p class=\"note\">Latencies in ms, means over the runs of a point; - is refused or not known.</p>\n<div class=\"wide\"><table class=\"points\"><thead><tr>")
-	rows := s.table()
-	for _, head := range rows[0] {
-		p.put("<th>%s</th>", head)
-	}
-	p.put("</tr></thead><tbody>")
-	for _, row := range rows[1:] {
-		p.put("<tr>")
-		for _, cell := range row {
-			p.put("<td>%s</td>", cell)
-		}
-		p.put("</tr>\n")
-	}
-	p.put("</tbody></table></div>\n")
+	p.put("<h2>Points</h2>\n<p class=\"note\">Latencies in ms, means over the runs of a point; - is refused or not known.</p>\n")
+	p.table(s.table())
 	for i := range s.Points {
 		pt := &s.Points[i]
 		if len(pt.Reasons) > 0 {
@@ -169,6 +164,23 @@ func (p *page) sweepTable(s *Sweep) {
 		p.bars("shares of the engines", bars)
 		p.colourKey(colour)
 	}
+}
+
+// table writes rows of text, the first one the heads.
+func (p *page) table(rows [][]string) {
+	p.put("<div class=\"wide\"><table class=\"points\"><thead><tr>")
+	for _, head := range rows[0] {
+		p.put("<th>%s</th>", head)
+	}
+	p.put("</tr></thead><tbody>")
+	for _, row := range rows[1:] {
+		p.put("<tr>")
+		for _, cell := range row {
+			p.put("<td>%s</td>", cell)
+		}
+		p.put("</tr>\n")
+	}
+	p.put("</tbody></table></div>\n")
 }
 
 // scatter is a line through points.

@@ -40,7 +40,7 @@ func sweepOf(t *testing.T, repeats int, ms func(series string, at float64, order
 	for i, run := range experiment.Order(len(cells), repeats, 3) {
 		p := order[run.Cell]
 		r := figures(ms(p.Series, p.At, i))
-		if err := s.Add(SweepRun{Series: p.Series, At: p.At, Repeat: run.Repeat, Report: r}, []Row{}); err != nil {
+		if err := s.Add(SweepRun{Series: p.Series, At: p.At, Repeat: run.Repeat, Report: r}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -48,6 +48,12 @@ func (e *echo) members(r *api.Request) []byte {
 		dst = append(strconv.AppendBool(dst, e.strict), '}')
 	}
 	dst = append(dst, ']')
+	top := 0
+	if r.Logprobs != nil {
+		top = *r.Logprobs
+	}
+	dst = append(dst, `,"top_logprobs":`...)
+	dst = strconv.AppendInt(dst, int64(top), 10)
 	dst = appendNumber(dst, "top_p", r.Sampling.TopP)
 	object := jsontext.Value(append(dst, `,"truncation":"disabled"}`...))
 	if err := object.Compact(); err != nil {

@@ -14,6 +14,9 @@ type encoderOptions struct {
 	stream  bool
 	summary bool   // reasoning comes where a summary would
 	echo    []byte // the members of the answer's object that the request decides
+	// logprobs says that log probabilities come with the text, and with how many
+	// alternatives to each token; nil: none do.
+	logprobs *int
 }
 
 // encoder appends one answer. It implements api.Encoder.
@@ -29,6 +32,10 @@ type encoder struct {
 	items    []item
 	open     bool // the last item is still under way
 	reason   infer.Reason
+
+	scorer openai.Scorer
+	scores []byte // entries of all items, a comma before each of an item but its first
+	told   int    // how much of them came before the delta at hand
 }
 
 // kind is a kind of item.
@@ -40,16 +47,22 @@ const (
 	call
 )
 
-// item is an item of the output: said[from:to] is its text or its arguments.
+// item is an item of the output: said[from:to] is its text or its arguments, and
+// scores[scored:] up to the next item's are its entries.
 type item struct {
 	kind         kind
 	from, to     int
+	scored       int
 	callID, name string
 }
 
 func newEncoder(a api.AnswerOptions, o encoderOptions) *encoder {
 	a.PromptIDs = nil
-	return &encoder{encoderOptions: o, answer: a}
+	e := &encoder{encoderOptions: o, answer: a}
+	if o.logprobs != nil {
+		e.scorer = openai.Scorer{Top: *o.logprobs, Vocabulary: a.Vocabulary}
+	}
+	return e
 }
 
 // AppendStart implements api.Encoder.
@@ -72,12 +85,17 @@ func (e *encoder) AppendText(dst []byte, choice int, text []byte) []byte {
 	return e.CloseDelta(e.AppendDelta(dst, text))
 }
 
-// AppendTokens implements api.Encoder. The ids are no part of the API.
-func (e *encoder) AppendTokens(dst []byte, choice int, text []byte, _ api.Tokens) []byte {
-	if len(text) == 0 {
+// AppendTokens implements api.Encoder: within a delta of text, the tokens that it was
+// made of.
+func (e *encoder) AppendTokens(dst []byte, _ int, _ []byte, t api.Tokens) []byte {
+	if len(t.IDs) == 0 {
 		return dst
 	}
-	return e.AppendText(dst, choice, text)
+	if len(e.scores) > e.items[len(e.items)-1].scored {
+		e.scores = append(e.scores, ',')
+	}
+	e.scores = e.scorer.AppendEntries(e.scores, t.IDs, &t.Logprobs)
+	return dst
 }
 
 // AppendCall implements api.Encoder.
@@ -127,8 +145,13 @@ func (e *encoder) CloseDelta(dst []byte) []byte {
 		return dst
 	}
 	dst = append(dst, '"')
-	if e.items[len(e.items)-1].kind == message {
-		dst = append(dst, `,"logprobs":[]`...)
+	if it := &e.items[len(e.items)-1]; it.kind == message {
+		fresh := e.scores[e.told:]
+		if e.told > it.scored && len(fresh) > 0 {
+			fresh = fresh[len(","):]
+		}
+		dst = appendLogprobs(dst, fresh)
+		e.told = len(e.scores)
 	}
 	return endEvent(dst)
 }
@@ -191,7 +214,8 @@ func endEvent(dst []byte) []byte { return append(dst, "}\n\n"...) }
 
 // openItem begins an item, and the one part that holds its text.
 func (e *encoder) openItem(dst []byte, it item) []byte {
-	it.from, it.to = len(e.said), len(e.said)
+	it.from, it.to, it.scored = len(e.said), len(e.said), len(e.scores)
+	e.told = it.scored
 	e.items = append(e.items, it)
 	e.open = true
 	if !e.stream {
@@ -212,7 +236,7 @@ func (e *encoder) openItem(dst []byte, it item) []byte {
 	}
 	dst = e.appendPlace(dst)
 	dst = append(dst, `,"part":`...)
-	dst = e.appendPart(dst, &it)
+	dst = e.appendPart(dst, len(e.items)-1)
 	return endEvent(dst)
 }
 
@@ -253,13 +277,18 @@ func (e *encoder) appendDone(dst []byte, it *item, text, part string) []byte {
 	dst = e.appendPlace(dst)
 	dst = append(append(append(dst, `,"text":"`...), e.said[it.from:it.to]...), '"')
 	if it.kind == message {
-		dst = append(dst, `,"logprobs":[]`...)
+		dst = appendLogprobs(dst, e.scores[it.scored:])
 	}
 	dst = endEvent(dst)
 	dst = e.appendEvent(dst, part)
 	dst = e.appendPlace(dst)
 	dst = append(dst, `,"part":`...)
-	return endEvent(e.appendPart(dst, it))
+	return endEvent(e.appendPart(dst, len(e.items)-1))
+}
+
+func appendLogprobs(dst, entries []byte) []byte {
+	dst = append(append(dst, `,"logprobs":[`...), entries...)
+	return append(dst, ']')
 }
 
 // appendIndex appends the index of the item under way.
@@ -291,7 +320,8 @@ func (e *encoder) appendItemID(dst []byte, i int) []byte {
 }
 
 // appendPart appends the part that holds an item's text.
-func (e *encoder) appendPart(dst []byte, it *item) []byte {
+func (e *encoder) appendPart(dst []byte, i int) []byte {
+	it := &e.items[i]
 	switch {
 	case it.kind == message:
 		dst = append(dst, `{"type":"output_text","text":"`...)
@@ -302,7 +332,11 @@ func (e *encoder) appendPart(dst []byte, it *item) []byte {
 	}
 	dst = append(append(dst, e.said[it.from:it.to]...), '"')
 	if it.kind == message {
-		dst = append(dst, `,"annotations":[],"logprobs":[]`...)
+		to := len(e.scores)
+		if i+1 < len(e.items) {
+			to = e.items[i+1].scored
+		}
+		dst = appendLogprobs(append(dst, `,"annotations":[]`...), e.scores[it.scored:to])
 	}
 	return append(dst, '}')
 }
@@ -317,7 +351,7 @@ func (e *encoder) appendItem(dst []byte, i int, status string, empty bool) []byt
 	part := func(name string, has bool) {
 		dst = append(append(append(dst, `,"`...), name...), `":[`...)
 		if has && !empty {
-			dst = e.appendPart(dst, it)
+			dst = e.appendPart(dst, i)
 		}
 		dst = append(dst, ']')
 	}

@@ -28,12 +28,31 @@ type span struct {
 	name string // of a call
 }
 
+// letters is a vocabulary of code points.
+type letters struct{}
+
+func (letters) TokenBytes(id uint32) []byte { return []byte(string(rune(id))) }
+func (letters) Special(uint32) bool         { return false }
+
+// tokensOf gives a token for each code point, with as many alternatives.
+func tokensOf(text string, top int) (t api.Tokens) {
+	for _, r := range text {
+		t.IDs = append(t.IDs, uint32(r))
+		t.Logprobs.Own = append(t.Logprobs.Own, -float32(r))
+		for k := range top {
+			t.Logprobs.TopIDs, t.Logprobs.Top = append(t.Logprobs.TopIDs, uint32(r)+uint32(k)), append(t.Logprobs.Top, -float32(r)-float32(k))
+		}
+	}
+	return t
+}
+
 // answerTo describes the answer of the tests.
-var answerTo = api.AnswerOptions{ID: "req-1", Created: 1700000000, Model: "m", PromptIDs: []uint32{1, 2, 3}}
+var answerTo = api.AnswerOptions{ID: "req-1", Created: 1700000000, Model: "m", PromptIDs: []uint32{1, 2, 3}, Vocabulary: letters{}}
 
 // play has an encoder say spans in pieces: cut gives the length of the next one,
-// of so many bytes that are left.
-func play(e api.Encoder, spans []span, reason infer.Reason, cut func(left int) int) []byte {
+// of so many bytes that are left. Where log probabilities are wanted, every piece of
+// content comes with its tokens, and a last one of no text follows each span of it.
+func play(e *encoder, spans []span, reason infer.Reason, cut func(left int) int) []byte {
 	out := e.AppendStart(nil, 0)
 	calls := -1
 	for _, s := range spans {
@@ -46,7 +65,8 @@ func play(e api.Encoder, spans []span, reason infer.Reason, cut func(left int) i
 			for n < len(text) && text[n]&0xC0 == 0x80 {
 				n++ // pieces are whole runes
 			}
-			if s.kind == api.DeltaContent && n%2 == 0 {
+			scored := s.kind == api.DeltaContent && e.logprobs != nil
+			if s.kind == api.DeltaContent && n%2 == 0 && !scored {
 				out = e.AppendText(out, 0, []byte(text[:n]))
 			} else {
 				out = e.OpenDelta(out, 0, s.kind, calls)
@@ -56,9 +76,17 @@ func play(e api.Encoder, spans []span, reason infer.Reason, cut func(left int) i
 				}
 				out = e.AppendDelta(out, []byte(text[:half]))
 				out = e.AppendDelta(out, []byte(text[half:n]))
+				if scored {
+					out = e.AppendTokens(out, 0, nil, tokensOf(text[:n], *e.logprobs))
+				}
 				out = e.CloseDelta(out)
 			}
 			text = text[n:]
+		}
+		if s.kind == api.DeltaContent && e.logprobs != nil {
+			out = e.OpenDelta(out, 0, s.kind, calls)
+			out = e.AppendTokens(out, 0, nil, tokensOf("·", *e.logprobs))
+			out = e.CloseDelta(out)
 		}
 	}
 	out = e.AppendFinish(out, 0, api.Finish{Reason: reason, Tokens: 5})
@@ -70,10 +98,8 @@ func all(left int) int { return left }
 // whole gives the whole answer to a request.
 func whole(r *api.Request, spans []span) []byte {
 	o := *r
-	e := o.Encoder(answerTo)
-	if enc, ok := e.(*encoder); ok {
-		enc.stream = false
-	}
+	e := o.Encoder(answerTo).(*encoder)
+	e.stream = false
 	return play(e, spans, infer.ReasonStop, all)
 }
 
@@ -92,6 +118,9 @@ func TestGolden(t *testing.T) {
 			{kind: api.DeltaReasoning, text: "think"}, {kind: api.DeltaContent, text: "So:"},
 			{kind: api.DeltaArguments, name: "f", text: `{"x": "\n"}`}, {kind: api.DeltaArguments, name: "g"},
 		}, infer.ReasonToolCalls},
+		{"logprobs", `,"top_logprobs":1,"include":["message.output_text.logprobs"]`, []span{
+			{kind: api.DeltaReasoning, text: "hm"}, {kind: api.DeltaContent, text: "Öh"}, {kind: api.DeltaArguments, name: "f", text: "{}"}, {kind: api.DeltaContent, text: "So"},
+		}, infer.ReasonStop},
 		{"summary", `,"reasoning":{"effort":"high","summary":"auto"}`, []span{{kind: api.DeltaReasoning, text: "think"}, {kind: api.DeltaContent, text: "So"}}, infer.ReasonStop},
 	} {
 		for _, stream := range []string{"false", "true"} {
@@ -99,7 +128,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := r.Encoder(answerTo)
+			e := r.Encoder(answerTo).(*encoder)
 			got := play(e, test.spans, test.reason, func(left int) int { return (left + 1) / 2 })
 			file := filepath.Join("testdata", test.name+map[string]string{"false": ".json", "true": ".sse"}[stream])
 			if *rewrite {
@@ -148,7 +177,21 @@ type object struct {
 type outputItem struct {
 	ID, Type, Status, Role, Arguments, Name string
 	CallID                                  string `json:"call_id"`
-	Content, Summary                        []struct{ Type, Text string }
+	Content, Summary                        []textPart
+}
+
+// textPart is a part of an item.
+type textPart struct {
+	Type, Text string
+	Logprobs   []entry
+}
+
+// entry is a token of a text.
+type entry struct {
+	Token   string
+	Bytes   []int
+	Logprob float64
+	Top     []entry `json:"top_logprobs"`
 }
 
 // text is the item's text, wherever it stands.
@@ -167,6 +210,8 @@ type reader struct {
 	failure  *struct{ Code, Message string }
 }
 
+func same(a, b []entry) bool { return len(a) == 0 && len(b) == 0 || cmp.Equal(a, b) }
+
 func read(t interface {
 	Fatalf(string, ...any)
 	Helper()
@@ -176,6 +221,7 @@ func read(t interface {
 	var items []outputItem
 	added, ended := map[int]bool{}, map[int]bool{}
 	texts := map[int]string{}
+	scores := map[int][]entry{}
 	blocks := strings.Split(strings.TrimSuffix(string(stream), "\n\n"), "\n\n")
 	for i, block := range blocks {
 		name, data, ok := strings.Cut(strings.TrimPrefix(block, "event: "), "\ndata: ")
@@ -186,9 +232,10 @@ func read(t interface {
 			Item     outputItem
 			Index    int    `json:"output_index"`
 			ItemID   string `json:"item_id"`
-			Part     struct{ Type, Text string }
+			Part     textPart
 			Delta    string
 			Text     string
+			Logprobs []entry
 
 			Arguments, Code, Message string
 		}
@@ -220,12 +267,13 @@ func read(t interface {
 		case "response.output_text.delta", "response.function_call_arguments.delta", "response.reasoning_text.delta", "response.reasoning_summary_text.delta":
 			about()
 			texts[ev.Index] += ev.Delta
+			scores[ev.Index] = append(scores[ev.Index], ev.Logprobs...)
 		case "response.output_text.done", "response.reasoning_text.done", "response.reasoning_summary_text.done":
-			if about(); ev.Text != texts[ev.Index] {
+			if about(); ev.Text != texts[ev.Index] || !same(ev.Logprobs, scores[ev.Index]) {
 				t.Fatalf("event %d: %q was said: %s", i, texts[ev.Index], block)
 			}
 		case "response.content_part.done", "response.reasoning_summary_part.done":
-			if about(); ev.Part.Text != texts[ev.Index] {
+			if about(); ev.Part.Text != texts[ev.Index] || !same(ev.Part.Logprobs, scores[ev.Index]) {
 				t.Fatalf("event %d: %q was said: %s", i, texts[ev.Index], block)
 			}
 		case "response.function_call_arguments.done":
@@ -271,6 +319,9 @@ func TestStreamIsTheWhole(t *testing.T) {
 		}
 		reason := rapid.SampledFrom([]infer.Reason{infer.ReasonStop, infer.ReasonLength, infer.ReasonToolCalls}).Draw(t, "reason")
 		o := encoderOptions{summary: rapid.Bool().Draw(t, "summary"), echo: []byte(`,"tools":[]`)}
+		if top := rapid.IntRange(-1, 2).Draw(t, "top"); top >= 0 {
+			o.logprobs = &top
+		}
 		want := play(newEncoder(answerTo, o), spans, reason, all)
 		o.stream = true
 		for _, cut := range []func(int) int{all, func(int) int { return 1 }, func(left int) int { return rapid.IntRange(1, left).Draw(t, "cut") }} {

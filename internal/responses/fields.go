@@ -77,7 +77,8 @@ var fields = []field{
 	carry("parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 	carry("text", "an object with format: text, json_object or json_schema, the latter two where the engine can be told a JSON schema; verbosity only medium", takeText),
 	carry("reasoning", "an object with effort, as far as the model's chat template knows one, and summary, which gives the reasoning itself in the summary's place", takeReasoning),
-	carry("include", "an array; reasoning.encrypted_content has no effect, since reasoning comes in the open and is taken back so", takeInclude),
+	carry("include", "an array of what else the answer is to hold, as below", takeInclude),
+	carry("top_logprobs", "an integer from 0 to 20; above 0 include must hold message.output_text.logprobs", takeTopLogprobs),
 	carry("stream", "a boolean", func(*decoding, []byte) error { return nil }),
 	carry("stream_options", "an object, with stream: true; include_obfuscation only false", takeStreamOptions),
 	carry("metadata", "an object of up to 16 strings, given back with the answer", takeMetadata),
@@ -97,10 +98,10 @@ var fields = []field{
 	refuse("previous_response_id", sendAll),
 	refuse("conversation", sendAll),
 	refuse("background", wait, "false"),
+	refuse("background_options", wait),
 	refuse("prompt", inline),
 	refuse("truncation", `leave it out, or shorten input yourself: what does not fit is refused`, `"disabled"`),
 	refuse("context_management", "leave it out, or shorten input yourself"),
-	refuse("top_logprobs", "leave it out", "0"),
 	refuse("moderation", "leave it out"),
 	refuse("access_programs", "leave it out"),
 	refuse("image", "leave it out"),
@@ -114,6 +115,39 @@ var fields = []field{
 	ignore("prompt_cache_retention", "a hint for OpenAI's own cache"),
 	ignore("service_tier", "names a tier of OpenAI's"),
 }
+
+// outputLogprobs is the word of include that asks for log probabilities.
+const outputLogprobs = "message.output_text.logprobs"
+
+// noTools is why what a built-in tool did cannot be included.
+const noTools = "there are no built-in tools here"
+
+// includes are the values of include.
+var includes = []FieldInfo{
+	{Name: outputLogprobs, Note: "log probabilities of the tokens of the text, with top_logprobs alternatives to each"},
+	{Name: "reasoning.encrypted_content", Treatment: api.Ignored, Note: "reasoning comes in the open and is taken back so"},
+	{Name: "file_search_call.results", Treatment: api.Refused, Note: noTools},
+	{Name: "web_search_call.results", Treatment: api.Refused, Note: noTools},
+	{Name: "web_search_call.action.sources", Treatment: api.Refused, Note: noTools},
+	{Name: "code_interpreter_call.outputs", Treatment: api.Refused, Note: noTools},
+	{Name: "computer_call_output.output.image_url", Treatment: api.Refused, Note: noTools},
+	{Name: "message.input_image.image_url", Treatment: api.Refused, Note: "answers do not repeat their input"},
+}
+
+// Includes lists every value of include that weir knows by name, in a fixed order. Any
+// other is an error.
+func Includes() []FieldInfo { return slices.Clone(includes) }
+
+// carriedIncludes are those that are not refused.
+var carriedIncludes = func() []string {
+	var words []string
+	for _, f := range includes {
+		if f.Treatment != api.Refused {
+			words = append(words, f.Name)
+		}
+	}
+	return words
+}()
 
 // names find a field's position in fields.
 var names = func() api.Names {
@@ -132,7 +166,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	}
 	f := &fields[at.Index]
 	treatment := f.Treatment
-	if f.Needs&^d.carries != 0 {
+	if f.Needs&^d.Carries != 0 {
 		treatment = api.Refused
 	}
 	switch {
@@ -143,7 +177,7 @@ func (d *decoding) field(name string, raw []byte) error {
 			return d.unsupported(name, f.Defaults...)
 		}
 		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
-			Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", name, d.kind, f.Note)}
+			Message: fmt.Sprintf("%s is not supported by engine kind %q; %s", name, d.Kind, f.Note)}
 	}
 	return nil
 }
@@ -151,10 +185,8 @@ func (d *decoding) field(name string, raw []byte) error {
 // unsupported refuses a field, or a part of one, that the engine kind cannot
 // carry.
 func (d *decoding) unsupported(path string, defaults ...string) error {
-	return api.Unsupported(path, d.carrier(), defaults)
+	return d.Unsupported(path, defaults...)
 }
-
-func (d *decoding) carrier() string { return fmt.Sprintf("engine kind %q", d.kind) }
 
 // elsewhere are fields of the chat API, each with what has its place here.
 var elsewhere = map[string]string{
@@ -172,5 +204,5 @@ func (d *decoding) unknown(name string) error {
 		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
 			Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Path, here)}
 	}
-	return api.UnknownField(name, d.carrier(), names)
+	return api.UnknownField(name, d.Carrier(), names)
 }

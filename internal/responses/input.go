@@ -96,7 +96,7 @@ func (in *input) item(path string, raw []byte) error {
 			Message: fmt.Sprintf("%s.type \"item_reference\" is not supported: weir keeps no items; send the item itself", path)}
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, function_call_output and reasoning are", path, api.Clip(kind, 32), in.d.kind)}
+		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, function_call_output and reasoning are", path, api.Clip(kind, 32), in.d.Kind)}
 }
 
 // members walks an item. It passes over what an answer's items have and no
@@ -209,7 +209,7 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 		return nil, infer.Invalid(path+".type", "%s.type is required: send \"input_text\"", path)
 	case kind != "input_text" && kind != "output_text" && kind != "text" && kind != "summary_text" && kind != "reasoning_text":
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only input_text and output_text are", path, api.Clip(kind, 32), in.d.kind)}
+			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only input_text and output_text are", path, api.Clip(kind, 32), in.d.Kind)}
 	}
 	var text []byte
 	err = api.EachMember(raw, func(name string, value []byte) error {

@@ -2,16 +2,12 @@ package responses
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
+	"cmp"
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"weir/internal/api"
 	"weir/internal/infer"
-	"weir/internal/sse"
 )
 
 // Inspector checks a stream of this API's events that passes from an engine to a
@@ -32,11 +28,8 @@ import (
 //
 // An error event is the engine's own statement that it failed.
 type Inspector struct {
-	walk   sse.Walker
-	events int // data events so far
-	ended  bool
-	// An event too large to hold is under way that ends the stream.
-	ending bool
+	walk   api.EventWalk
+	ended  bool // by an event that may still be under way
 	marked bool // [DONE] has come
 	failed bool
 	next   int64 // the next sequence_number, once one is known
@@ -47,7 +40,7 @@ type Inspector struct {
 }
 
 // Done implements api.Inspector.
-func (in *Inspector) Done() bool { return in.ended || in.failed }
+func (in *Inspector) Done() bool { return in.ended && !in.walk.Inside() || in.failed }
 
 // Whole implements api.Inspector: a stream of this kind says itself that it ends.
 func (in *Inspector) Whole() bool { return in.Done() }
@@ -59,77 +52,39 @@ func (in *Inspector) Failed() bool { return in.failed }
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
 // Events implements api.Inspector.
-func (in *Inspector) Events(region []byte) (good int, err error) {
-	at, over := in.walk.Begin(region)
-	if over && in.ending {
-		in.ended, in.ending = true, false
-	}
-	for at < len(region) {
-		block, next := in.walk.Block(region, at)
-		if err := in.block(&block); err != nil {
-			e := infer.Errorf(infer.CodeIntegrity,
-				"event %d of the engine's stream %s; the output ends here, send the request again", in.events, err)
-			if f, ok := errors.AsType[*flaw](err); ok {
-				e.Cause = f.reason
-			}
-			return at, e
-		}
-		at = next
-	}
-	return at, nil
-}
+func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
 
-// What can be wrong with an event, as words for a metric's label.
+// What can be wrong with an event, as words for a metric's label, beside those of
+// api.
 const (
 	flawAfterEnd infer.Flaw = "after_end" // an event after the one that ends the stream
-	flawJSON     infer.Flaw = "not_json"  // data that is no JSON
-	flawShape    infer.Flaw = "shape"     // a value of another type than the API's
 	flawSequence infer.Flaw = "sequence"  // an event is missing, or comes twice
 	flawUsage    infer.Flaw = "usage"     // counts that do not add up
 )
 
-// flaw is what is wrong with an event: "event 3 of the engine's stream" goes
-// before the text.
-type flaw struct {
-	reason infer.Flaw
-	text   string
+// Next implements api.EventJudge.
+func (in *Inspector) Next() error {
+	if in.marked {
+		return api.Flawf(flawAfterEnd, "comes after [DONE]")
+	}
+	return nil
 }
 
-func (f *flaw) Error() string { return f.text }
-
-func flawf(reason infer.Flaw, format string, args ...any) error {
-	return &flaw{reason, fmt.Sprintf(format, args...)}
+// Marker implements api.EventJudge.
+func (in *Inspector) Marker() error {
+	if !in.ended && !in.failed {
+		return api.Flawf(api.FlawShape, "is [DONE], but the answer has not ended")
+	}
+	in.marked = true
+	return nil
 }
 
-// block judges one event.
-func (in *Inspector) block(b *sse.Block) error {
-	if b.Lines == 0 && !b.Cut {
-		return nil
+// another judges that there is an event with data.
+func (in *Inspector) another() error {
+	if in.ended {
+		return api.Flawf(flawAfterEnd, "comes after the end of the answer")
 	}
-	in.events++
-	switch {
-	case in.marked:
-		return flawf(flawAfterEnd, "comes after [DONE]")
-	case !b.Cut && len(b.Data) == 0:
-		return nil
-	case b.Lines == 1 && string(b.Data) == sse.DoneMarker && !b.Cut:
-		if !in.ended && !in.failed {
-			return flawf(flawShape, "is [DONE], but the answer has not ended")
-		}
-		in.marked = true
-		return nil
-	case in.ended:
-		return flawf(flawAfterEnd, "comes after the end of the answer")
-	case b.Cut:
-		return in.beginning(b)
-	}
-	if !jsontext.Value(b.Data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
-		return flawf(flawJSON, "is no JSON")
-	}
-	if api.KindOf(b.Data) != '{' {
-		return flawf(flawShape, "is %s where an object belongs", api.Found(b.Data))
-	}
-	return in.object(b.Data)
+	return nil
 }
 
 // ends says whether events of a type end the stream.
@@ -137,11 +92,14 @@ func ends(kind string) bool {
 	return slices.Contains([]string{"response.completed", "response.incomplete", "response.failed"}, kind)
 }
 
-// beginning judges an event by its beginning. All that is known has its type
-// first, or in the event field.
-func (in *Inspector) beginning(b *sse.Block) error {
-	kind := string(b.Name)
-	dec := api.Lenient(b.Data)
+// Cut implements api.EventJudge. All that is known has its type first, or in the
+// event field.
+func (in *Inspector) Cut(event, data []byte) error {
+	if err := cmp.Or(in.Next(), in.another()); err != nil {
+		return err
+	}
+	kind := string(event)
+	dec := api.Lenient(data)
 	if tok, err := dec.ReadToken(); err == nil && tok.Kind() == '{' {
 		for dec.PeekKind() == '"' {
 			name, err := dec.ReadValue()
@@ -161,7 +119,7 @@ func (in *Inspector) beginning(b *sse.Block) error {
 			}
 		}
 	}
-	in.ending = ends(kind)
+	in.ended = ends(kind)
 	in.failed = in.failed || kind == "response.failed" || kind == "error"
 	return nil
 }
@@ -171,7 +129,7 @@ func (in *Inspector) member(name string, value []byte, kind *string) error {
 	switch name {
 	case "type":
 		if api.KindOf(value) != '"' {
-			return flawf(flawShape, "has %s for its type", api.Found(value))
+			return api.Flawf(api.FlawShape, "has %s for its type", api.Found(value))
 		}
 		*kind = string(api.Spelled(value))
 	case "sequence_number":
@@ -180,15 +138,18 @@ func (in *Inspector) member(name string, value []byte, kind *string) error {
 			return nil // some engines number not all of their events
 		}
 		if in.counts && n != in.next {
-			return flawf(flawSequence, "has the number %d where %d belongs", n, in.next)
+			return api.Flawf(flawSequence, "has the number %d where %d belongs", n, in.next)
 		}
 		in.counts, in.next = true, n+1
 	}
 	return nil
 }
 
-// object judges an event that is an object.
-func (in *Inspector) object(data []byte) error {
+// Object implements api.EventJudge.
+func (in *Inspector) Object(data []byte, _ api.Notes) error {
+	if err := in.another(); err != nil {
+		return err
+	}
 	var kind string
 	var response []byte
 	err := api.EachMember(data, func(name string, value []byte) error {
@@ -205,14 +166,14 @@ func (in *Inspector) object(data []byte) error {
 			in.failed = true // as engines write an error in every API
 			return nil
 		}
-		return flawf(flawShape, "has no type")
+		return api.Flawf(api.FlawShape, "has no type")
 	case kind == "error":
 		in.failed = true
 	case ends(kind):
 		in.ended = true
 		in.failed = in.failed || kind == "response.failed"
 		if api.KindOf(response) != '{' {
-			return flawf(flawShape, "is %s without the answer", kind)
+			return api.Flawf(api.FlawShape, "is %s without the answer", kind)
 		}
 		return in.takeUsage(response)
 	}
@@ -232,7 +193,7 @@ func (in *Inspector) takeUsage(response []byte) error {
 	case err != nil || raw == nil || api.KindOf(raw) == 'n':
 		return err
 	case api.KindOf(raw) != '{':
-		return flawf(flawUsage, "has %s for usage", api.Found(raw))
+		return api.Flawf(flawUsage, "has %s for usage", api.Found(raw))
 	}
 	const absent = -1
 	u, total := infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}, absent
@@ -261,7 +222,7 @@ func (in *Inspector) takeUsage(response []byte) error {
 		}
 		n, err := strconv.ParseUint(string(value), 10, 62)
 		if err != nil {
-			return flawf(flawUsage, "has a usage whose %s is no count", name)
+			return api.Flawf(flawUsage, "has a usage whose %s is no count", name)
 		}
 		*to = int(n)
 		return nil
@@ -270,7 +231,7 @@ func (in *Inspector) takeUsage(response []byte) error {
 		return err
 	}
 	if min(u.PromptTokens, u.CompletionTokens, total) > absent && u.PromptTokens+u.CompletionTokens != total {
-		return flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
+		return api.Flawf(flawUsage, "has a usage of %d and %d tokens, %d in all", u.PromptTokens, u.CompletionTokens, total)
 	}
 	u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
 	in.usage, in.hasUsage = u, true

@@ -25,7 +25,12 @@ const (
 // judged is what an Inspector makes of a stream that comes in chunks of some
 // size, as the gateway shows it.
 func judged(stream string, size int) (passed string, in Inspector, fault *infer.Error) {
-	splitter := sse.Splitter{Max: 512}
+	return judgedHolding(512, stream, size)
+}
+
+// judgedHolding is judged with so many bytes of an event held back at most.
+func judgedHolding(most int, stream string, size int) (passed string, in Inspector, fault *infer.Error) {
+	splitter := sse.Splitter{Max: most}
 	var buf []byte
 	for stream != "" {
 		n := min(size, len(stream))
@@ -71,12 +76,12 @@ func TestInspector(t *testing.T) {
 		{name: "an event twice", good: event(created) + event(delta1), rest: event(delta1), flaw: flawSequence},
 		{name: "after the end", good: event(created) + event(delta1) + event(done2), rest: event(`{"type":"a"}`), flaw: flawAfterEnd},
 		{name: "after [DONE]", good: event(created) + event(delta1) + event(done2) + "data: [DONE]\n\n", rest: event(`{"type":"a"}`), flaw: flawAfterEnd},
-		{name: "[DONE] only", good: event(created), rest: "data: [DONE]\n\n", flaw: flawShape},
-		{name: "no JSON", good: event(created), rest: event(`{"type":`), flaw: flawJSON},
-		{name: "no object", good: event(created), rest: event(`[]`), flaw: flawShape},
-		{name: "no type", good: event(created), rest: event(`{"x":1}`), flaw: flawShape},
-		{name: "a type that is none", good: event(created), rest: event(`{"type":1}`), flaw: flawShape},
-		{name: "an end without the answer", rest: event(`{"type":"response.completed"}`), flaw: flawShape},
+		{name: "[DONE] only", good: event(created), rest: "data: [DONE]\n\n", flaw: api.FlawShape},
+		{name: "no JSON", good: event(created), rest: event(`{"type":`), flaw: api.FlawJSON},
+		{name: "no object", good: event(created), rest: event(`[]`), flaw: api.FlawShape},
+		{name: "no type", good: event(created), rest: event(`{"x":1}`), flaw: api.FlawShape},
+		{name: "a type that is none", good: event(created), rest: event(`{"type":1}`), flaw: api.FlawShape},
+		{name: "an end without the answer", rest: event(`{"type":"response.completed"}`), flaw: api.FlawShape},
 		{name: "usage that does not add up", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":3}}}`), flaw: flawUsage},
 		{name: "usage that is none", rest: event(`{"type":"response.completed","response":{"usage":{"input_tokens":-1}}}`), flaw: flawUsage},
 	} {
@@ -130,11 +135,14 @@ func FuzzInspector(f *testing.F) {
 	f.Add("data: {\"type\":\"response.completed\",\"sequence_number\":3,\"response\":\""+strings.Repeat("x", 600)+"\n\n", 100)
 	f.Fuzz(func(t *testing.T, stream string, size int) {
 		size = 1 + max(0, size%1000)
-		passed, in, fault := judged(stream, size)
-		if !strings.HasPrefix(stream, passed) {
+		if passed, _, _ := judged(stream, size); !strings.HasPrefix(stream, passed) {
 			t.Fatalf("passed %q of %q", passed, stream)
 		}
-		whole, again, otherwise := judged(stream, 1)
+		// An event that can be held is judged whole, wherever the stream was cut. Of a
+		// larger one more is seen the larger the chunks are.
+		held := len(stream) + 1
+		passed, in, fault := judgedHolding(held, stream, size)
+		whole, again, otherwise := judgedHolding(held, stream, 1)
 		if (fault == nil) != (otherwise == nil) || fault == nil && (in.Done() != again.Done() || in.Failed() != again.Failed()) {
 			t.Fatalf("in chunks of %d: %v, %q; byte for byte: %v, %q", size, fault, passed, otherwise, whole)
 		}

@@ -3,6 +3,9 @@ package responses
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -11,35 +14,33 @@ import (
 // maxMetadata bounds the strings of a request's metadata.
 const maxMetadata = 16
 
+// maxTop bounds the alternatives of a token.
+const maxTop = 20
+
 // decoding is a request under way.
 type decoding struct {
-	api.Request
-	kind    string // of engine, for refusals
-	carries infer.Carries
+	api.Decoding
 
 	input         input
 	instructions  []byte // a raw string
 	streamOptions bool
-	noTools       bool // tool_choice is none
 	tools         []tool
 	allowed       []string // of tool_choice; nil: all
 	echo          echo
 	showSummary   bool
+	top           int  // alternatives of each token, as top_logprobs has them
+	wantLogprobs  bool // as include has it
 }
 
+var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"}
+
 // Request implements api.Endpoint.
-func (Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
+func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{kind: kind, carries: carries, Request: api.Request{
-		Model:               h.Model,
-		Stream:              h.Stream,
-		AddGenerationPrompt: true,
-		CountReasoning:      true,
-		CallPrefix:          "call_",
-		Fields:              api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"},
-	}}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d.AddGenerationPrompt, d.CountReasoning, d.CallPrefix = true, true, "call_"
 	d.input.d = d
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
@@ -61,6 +62,11 @@ func (d *decoding) finish() error {
 		return infer.Invalid("stream_options", "stream_options needs stream to be true")
 	case d.MaxTokens > 0 && d.MinTokens > d.MaxTokens:
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
+	case d.top > 0 && !d.wantLogprobs:
+		return infer.Invalid("top_logprobs", "top_logprobs needs include to hold %q", outputLogprobs)
+	}
+	if d.wantLogprobs {
+		d.Logprobs, d.ContentLogprobs = &d.top, true
 	}
 	if err := d.finishTools(); err != nil {
 		return err
@@ -68,7 +74,7 @@ func (d *decoding) finish() error {
 	if d.Messages = d.input.messages(d.instructions); len(d.Messages) == len("[]") {
 		return infer.Invalid("input", "input has nothing to answer; send at least one message")
 	}
-	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request)}
+	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
 	d.Encoder = func(a api.AnswerOptions) api.Encoder { return newEncoder(a, o) }
 	return nil
 }
@@ -144,12 +150,26 @@ func takeInclude(d *decoding, raw []byte) error {
 	return api.EachItem(raw, func(i int, item []byte) error {
 		path := fmt.Sprintf("include[%d]", i)
 		word, err := api.StringOf(path, item)
-		if err != nil || word == "reasoning.encrypted_content" {
+		if err != nil {
 			return err
 		}
-		return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-			Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out", path, api.Clip(word, 64), d.kind)}
+		at := slices.IndexFunc(includes, func(f FieldInfo) bool { return f.Name == word })
+		switch {
+		case at < 0:
+			return infer.Invalid(path, "%s is %q; it must be %s", path, api.Clip(word, 64), strings.Join(carriedIncludes, " or "))
+		case includes[at].Treatment == api.Refused:
+			return &infer.Error{Code: infer.CodeUnsupported, Param: path,
+				Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out: %s", path, word, d.Kind, includes[at].Note)}
+		}
+		d.wantLogprobs = d.wantLogprobs || word == outputLogprobs
+		return nil
 	})
+}
+
+func takeTopLogprobs(d *decoding, raw []byte) error {
+	n, err := api.IntOf("top_logprobs", raw, 0, maxTop)
+	d.top = int(n)
+	return err
 }
 
 func takeMetadata(d *decoding, raw []byte) error {
@@ -170,40 +190,48 @@ func takeMetadata(d *decoding, raw []byte) error {
 func takeReasoning(d *decoding, raw []byte) error {
 	d.echo.reasoning = raw
 	return d.object("reasoning", raw, func(name, path string, value []byte) error {
-		word := ""
-		if api.KindOf(value) != 'n' {
-			var err error
-			if word, err = api.StringOf(path, value); err != nil {
-				return err
-			}
-		}
 		switch name {
 		case "effort":
-			if word == "" {
-				return nil
-			}
-			var err error
-			d.Effort, err = api.EffortOf(path, value)
-			return err
+			return d.effort(path, value)
 		case "summary", "generate_summary":
-			if word != "" && word != "auto" && word != "concise" && word != "detailed" {
-				return infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))
+			word, err := wordOf(path, value)
+			if err == nil && word != "" && word != "auto" && word != "concise" && word != "detailed" {
+				err = infer.Invalid(path, "%s is %q; it must be auto, concise or detailed", path, api.Clip(word, 32))
 			}
 			d.showSummary = d.showSummary || word != ""
-			return nil
+			return err
 		case "context": // what an earlier turn's reasoning is shown is the template's
-			if word == "" || word == "auto" {
-				return nil
-			}
-			return d.unsupported(path, `"auto"`)
+			return d.onlyWord(path, value, "auto")
 		case "mode":
-			if word == "" || word == "standard" {
-				return nil
-			}
-			return d.unsupported(path, `"standard"`)
+			return d.onlyWord(path, value, "standard")
 		}
 		return d.unsupported(path)
 	})
+}
+
+func (d *decoding) effort(path string, raw []byte) error {
+	word, err := wordOf(path, raw)
+	if err == nil && word != "" {
+		d.Effort, err = api.EffortOf(path, raw)
+	}
+	return err
+}
+
+// onlyWord takes one word, which asks for nothing.
+func (d *decoding) onlyWord(path string, raw []byte, only string) error {
+	word, err := wordOf(path, raw)
+	if err == nil && word != "" && word != only {
+		err = d.unsupported(path, strconv.Quote(only))
+	}
+	return err
+}
+
+// wordOf reads a string; null is an empty one.
+func wordOf(path string, raw []byte) (string, error) {
+	if api.KindOf(raw) == 'n' {
+		return "", nil
+	}
+	return api.StringOf(path, raw)
 }
 
 func takeText(d *decoding, raw []byte) error {
@@ -242,11 +270,14 @@ func (d *decoding) format(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
+	if schema != nil && api.KindOf(schema) != 'n' && (kind == "text" || kind == "json_object") {
+		return infer.Invalid(path+".schema", "%s.schema belongs to the type json_schema, and the type is %s", path, kind)
+	}
 	switch kind {
 	case "text":
 		return nil
 	case "json_object":
-		return d.guide(path, api.AnyObject)
+		return d.Schema(path, api.AnyObject)
 	case "json_schema":
 		switch {
 		case schema == nil:
@@ -254,20 +285,11 @@ func (d *decoding) format(path string, raw []byte) error {
 		case api.KindOf(schema) != '{':
 			return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 		}
-		return d.guide(path, string(schema))
+		return d.Schema(path, string(schema))
 	case "":
 		return infer.Invalid(path+".type", "%s.type is required: send text, json_object or json_schema", path)
 	}
 	return infer.Invalid(path+".type", "%s.type is %q; it must be text, json_object or json_schema", path, api.Clip(kind, 32))
-}
-
-// guide takes the schema that the output must match, which may be said in one
-// place only.
-func (d *decoding) guide(path, schema string) error {
-	if d.carries&infer.CarriesJSONSchema == 0 {
-		return d.unsupported(path)
-	}
-	return d.SetGuide(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
 // object walks an object whose names are unique.

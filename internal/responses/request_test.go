@@ -114,12 +114,14 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","max_output_tokens":3,"min_tokens":4`, none, infer.CodeInvalid, "min_tokens", "above the limit"},
 		{`,"input":"x","temperature":3`, none, infer.CodeInvalid, "temperature", "between 0 and 2"},
 		{`,"input":"x","top_p":0`, none, infer.CodeInvalid, "top_p", "above 0"},
-		{`,"input":"x","top_logprobs":2`, none, infer.CodeUnsupported, "top_logprobs", "leave it out"},
+		{`,"input":"x","top_logprobs":2`, none, infer.CodeInvalid, "top_logprobs", "needs include to hold \"message.output_text.logprobs\""},
+		{`,"input":"x","top_logprobs":21,"include":["message.output_text.logprobs"]`, none, infer.CodeInvalid, "top_logprobs", "between 0 and 20"},
 		{`,"input":"x","presence_penalty":1`, none, infer.CodeUnsupported, "presence_penalty", "or send 0"},
 		{`,"input":"x","stream_options":{}`, none, infer.CodeInvalid, "stream_options", "needs stream"},
 		{`,"input":"x","stream":true,"stream_options":{"include_obfuscation":true}`, none, infer.CodeUnsupported, "stream_options.include_obfuscation", "or send false"},
 		{`,"input":"x","stream":"yes"`, none, infer.CodeInvalid, "stream", "true or false"},
-		{`,"input":"x","include":["message.output_text.logprobs"]`, none, infer.CodeUnsupported, "include[0]", "logprobs"},
+		{`,"input":"x","include":["reasoning.encrypted_content","file_search_call.results"]`, none, infer.CodeUnsupported, "include[1]", "no built-in tools"},
+		{`,"input":"x","include":["logprobs"]`, none, infer.CodeInvalid, "include[0]", `must be message.output_text.logprobs or reasoning.encrypted_content`},
 		{`,"input":"x","previous_response_id":"resp_1"`, none, infer.CodeUnsupported, "previous_response_id", "send the conversation in input"},
 		{`,"input":"x","conversation":"c"`, none, infer.CodeUnsupported, "conversation", "send the conversation in input"},
 		{`,"input":"x","background":true`, none, infer.CodeUnsupported, "background", "nothing to fetch later"},
@@ -132,6 +134,10 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","input":"y"`, none, infer.CodeInvalid, "input", "given twice"},
 		{`,"input":"x","reasoning":{"effort":"huge"}`, none, infer.CodeInvalid, "reasoning.effort", "must be none, minimal"},
 		{`,"input":"x","reasoning":{"summary":"long"}`, none, infer.CodeInvalid, "reasoning.summary", "auto, concise or detailed"},
+		{`,"input":"x","reasoning":{"max_tokens":5}`, none, infer.CodeUnsupported, "reasoning.max_tokens", "leave it out"},
+		{`,"input":"x","reasoning":{"context":5}`, none, infer.CodeInvalid, "reasoning.context", "must be a string"},
+		{`,"input":"x","text":{"format":{"type":"json_object","schema":{}}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.schema", "belongs to the type json_schema, and the type is json_object"},
+		{`,"input":"x","text":{"format":{"schema":{},"type":"text"}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.schema", "the type is text"},
 		{`,"input":"x","reasoning":{"mode":"pro"}`, none, infer.CodeUnsupported, "reasoning.mode", "standard"},
 		{`,"input":"x","text":{"verbosity":"low"}`, none, infer.CodeUnsupported, "text.verbosity", `or send "medium"`},
 		{`,"input":"x","text":{"format":{"type":"json_object"}}`, none, infer.CodeUnsupported, "text.format", "not supported"},
@@ -352,6 +358,9 @@ func TestDocument(t *testing.T) {
 			note += "; where the engine takes it"
 		}
 		fmt.Fprintf(&b, "| `%s` | %v | %s |\n", f.Name, f.Treatment, note)
+	}
+	for _, f := range Includes() {
+		fmt.Fprintf(&b, "| `include[]` %s | %v | %s |\n", f.Name, f.Treatment, f.Note)
 	}
 	if shown == b.String() {
 		return

@@ -57,7 +57,7 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 		return t, infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
 	case kind != "function":
 		return t, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only tools of type \"function\" are, which the caller runs itself", path, api.Clip(kind, 32), d.kind)}
+			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only tools of type \"function\" are, which the caller runs itself", path, api.Clip(kind, 32), d.Kind)}
 	}
 	err = api.EachMember(raw, func(name string, value []byte) error {
 		at := path + "." + api.Clip(name, 64)
@@ -155,7 +155,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		return infer.Invalid(field+".type", "tool_choice.type is required: send \"function\" or \"allowed_tools\"")
 	default:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: field + ".type",
-			Message: fmt.Sprintf("tool_choice.type %q is not supported by engine kind %q; only \"function\" and \"allowed_tools\" are", api.Clip(kind, 32), d.kind)}
+			Message: fmt.Sprintf("tool_choice.type %q is not supported by engine kind %q; only \"function\" and \"allowed_tools\" are", api.Clip(kind, 32), d.Kind)}
 	}
 	return err
 }
@@ -170,7 +170,7 @@ func (d *decoding) toolMode(path string, raw []byte, or, none string) error {
 	case word == "required":
 		d.ForcedAny = true
 	case word == none && none != "":
-		d.noTools = true
+		d.NoTools = true
 	case none == "":
 		return infer.Invalid(path, "%s must be \"auto\" or \"required\", found %q", path, api.Clip(word, 32))
 	default:
@@ -260,8 +260,7 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 	return nil
 }
 
-// finishTools checks tool_choice against the tools, and makes the engine call
-// them where it is to.
+// finishTools says which of the tools the model may call, and whether it must.
 func (d *decoding) finishTools() error {
 	const field = "tool_choice"
 	d.echo.tools = d.tools
@@ -277,29 +276,14 @@ func (d *decoding) finishTools() error {
 	if d.allowed != nil {
 		d.tools = slices.DeleteFunc(slices.Clone(d.tools), func(t tool) bool { return !slices.Contains(d.allowed, t.Name) })
 	}
-	if len(d.tools) > 0 && !d.noTools {
+	if len(d.tools) > 0 {
 		d.Tools = appendChatTools(nil, d.tools)
 	}
-	if !d.ForcedAny && d.ForcedTool == "" {
-		return nil
-	}
-	d.echo.strict = true
-	switch {
-	case d.Tools == nil:
-		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
-	case d.carries&infer.CarriesJSONSchema == 0:
-		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on engine kind %q; send \"auto\", or \"none\"", d.kind)}
-	}
-	all := make([]api.Tool, 0, len(d.tools))
 	for _, t := range d.tools {
-		all = append(all, t.Tool)
+		d.Declared = append(d.Declared, t.Tool)
 	}
-	schema, err := d.ForcedSchema(all, field+".name")
-	if err != nil {
-		return err
-	}
-	return d.guide(field, schema)
+	d.echo.strict = d.ForcedAny || d.ForcedTool != ""
+	return d.FinishTools("tool_choice.name", "")
 }
 
 // appendChatTools appends the tools as chat templates take them.

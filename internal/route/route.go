@@ -35,7 +35,10 @@ type Target struct {
 
 // Model is the set of engines that serve one model name. All are of one kind.
 type Model struct {
-	Name    string
+	Name string
+	// Base is the model whose folder it has, where that is another: of a LoRA
+	// adapter's.
+	Base    string
 	Targets []Target // ready ones only
 	Policy  Policy
 	// Kind is that of its engines, empty while none is known. Relayed says that

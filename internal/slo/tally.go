@@ -35,8 +35,8 @@ func (o *Objective) Take(requests []Request) Tally {
 	return t
 }
 
-// Estimate is a share of requests that did not keep an objective, and the 99 %
-// interval in which that of the process lies.
+// Estimate is a share of requests that did not keep an objective, and the interval
+// in which that of the process lies.
 type Estimate struct {
 	N, Bad int
 	// Share is Bad of N; without requests it is 0, and the interval everything.
@@ -45,10 +45,13 @@ type Estimate struct {
 	Effect float64
 }
 
-// Estimate gives the share and its interval: Wilson's, of a number of requests
-// reduced by the design effect, the chi-square of the batches per degree of
-// freedom.
-func (t Tally) Estimate() Estimate {
+// Estimate gives the share and its 99 % interval.
+func (t Tally) Estimate() Estimate { return t.Within(z) }
+
+// Within gives the share and its interval, so many standard deviations of the
+// normal distribution to each side: Wilson's, of a number of requests reduced by
+// the design effect, the chi-square of the batches per degree of freedom.
+func (t Tally) Within(z float64) Estimate {
 	var e Estimate
 	for _, b := range t {
 		e.N += b.N

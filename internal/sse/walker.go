@@ -6,7 +6,7 @@ import "bytes"
 // them: each is made of whole events, or of a part of one that is too large to be
 // held. It keeps no bytes of them.
 //
-//	at, _ := w.Begin(region)
+//	at := w.Begin(region)
 //	for at < len(region) {
 //		b, next := w.Block(region, at)
 //		judge(b)
@@ -37,9 +37,8 @@ type Block struct {
 }
 
 // Begin gives the place in the next region from which on events are to be read:
-// after a byte order mark, and after the rest of an event too large to hold, which
-// ends with that unless it goes on beyond the region.
-func (w *Walker) Begin(region []byte) (at int, ended bool) {
+// after a byte order mark, and after the rest of an event too large to hold.
+func (w *Walker) Begin(region []byte) (at int) {
 	if !w.started && len(region) > 0 {
 		w.started = true
 		if bytes.HasPrefix(region, []byte(bom)) {
@@ -47,11 +46,13 @@ func (w *Walker) Begin(region []byte) (at int, ended bool) {
 		}
 	}
 	if !w.inside || len(region) == 0 {
-		return at, false
+		return at
 	}
-	at = w.skip(region)
-	return at, !w.inside
+	return w.skip(region)
 }
+
+// Inside says that the latest region ended inside an event too large to hold.
+func (w *Walker) Inside() bool { return w.inside }
 
 // skip passes over the rest of an event too large to hold, and gives the place
 // after it, or the region's end when it goes on.

@@ -478,6 +478,21 @@ const checks = {
     want(whole.usage.output_tokens_details.reasoning_tokens >= wordsIn(whole.output[0].content[0].text), JSON.stringify(whole.usage));
   },
 
+  async responses_logprobs() {
+    const fields = { input: 'Low dams', max_output_tokens: ROOM, ignore_eos: true, top_logprobs: 1, include: ['message.output_text.logprobs'] };
+    const entries = (list) => list.map((e) => [e.token, e.logprob, e.top_logprobs.map((t) => [t.token, t.logprob])]);
+    const whole = await respond(fields);
+    const part = whole.output[0].content[0];
+    same(Buffer.from(part.logprobs.flatMap((e) => e.bytes)).toString().trim(), part.text.trim(), 'bytes');
+    same(part.logprobs.map((e) => e.top_logprobs.length), Array(ROOM).fill(1), 'alternatives');
+    const got = [];
+    for await (const event of await respond({ ...fields, stream: true })) {
+      if (event.type === 'response.output_text.delta') got.push(...entries(event.logprobs));
+      if (event.type === 'response.output_text.done') same(entries(event.logprobs), got, 'at the end');
+    }
+    same(got, entries(part.logprobs), 'streamed');
+  },
+
   async responses_errors() {
     const input = 'Low dams';
     await fails(BadRequestError, 400, 'previous_response_id', () => respond({ input, previous_response_id: 'resp_1' }), { says: ['send the conversation in input'] });

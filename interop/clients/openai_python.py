@@ -17,11 +17,13 @@ import json
 import sys
 import time
 import traceback
+import typing
 import urllib.error
 import urllib.request
 
 import openai
 import pydantic
+from openai.types.responses import response_create_params, response_includable
 
 ROOM = 16  # tokens of most answers
 SAY = [{"role": "user", "content": "Tell me about low dams."}]
@@ -856,6 +858,61 @@ def responses_reasoning(s):
     same((said["response.reasoning_text.delta"], last.usage, items(last)), (thought, r.usage, items(r)), "streamed")
     _, said, last = read_events(respond(s, reasoning={"effort": "low", "summary": "auto"}, max_output_tokens=200, stream=True))
     same((said["response.reasoning_summary_text.delta"], last.output[0].summary[0].text), (thought, thought), "as a summary")
+
+
+@check
+def responses_logprobs(s):
+    """Entries are of the text's tokens alone: reasoning and markers have none."""
+    def entries(logprobs):
+        return [(e.token, e.logprob, [(t.token, t.logprob) for t in e.top_logprobs]) for e in logprobs]
+
+    fields = dict(reasoning={"effort": "low"}, max_output_tokens=200, top_logprobs=2, include=["message.output_text.logprobs"])
+    r = respond(s, **fields)
+    same(([o.type for o in r.output], r.top_logprobs), (["reasoning", "message"], 2), "answer")
+    part = r.output[1].content[0]
+    same(b"".join(bytes(e.bytes) for e in part.logprobs if not e.token.startswith("<|")).decode().strip(), part.text.strip(), "bytes")
+    for e in part.logprobs:
+        same(len(e.top_logprobs), 2, "alternatives")
+        want(0 >= e.logprob, e)
+    got, done = [], None
+    for event in respond(s, stream=True, **fields):
+        if event.type == "response.output_text.delta":
+            got += entries(event.logprobs)
+        if event.type == "response.output_text.done":
+            done = entries(event.logprobs)
+        if event.type == "response.completed":
+            same(entries(event.response.output[1].content[0].logprobs), got, "at the end")
+    same((got, done), (entries(part.logprobs),) * 2, "streamed")
+    same(respond(s).output[0].content[0].logprobs, [], "logprobs that were not asked for")
+    fails(openai.BadRequestError, 400, "top_logprobs", lambda: respond(s, top_logprobs=2), says=("needs include",))
+
+
+@check
+def responses_fields(s):
+    """The fields that this client knows, and what it can ask to be included: each is
+    known here too, and none is an unknown field."""
+    fields = response_create_params.ResponseCreateParamsBase.__annotations__
+    want(len(fields) >= 33, "only", list(fields))
+    taken = []
+    for name in [*fields, "stream"]:
+        body = {"model": s.model, "input": "x", "max_output_tokens": 1, name: [{"odd": [7]}]}
+        status, answer = s.post("/responses", json.dumps(body).encode())
+        if status == 200:
+            taken.append(name)
+            continue
+        error = answer["error"]
+        want(status == 400 and error["param"].startswith(name) and "there is no field" not in error["message"], name, answer)
+    same(sorted(taken), ["max_tool_calls", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user"],
+         "ignored")
+    words = typing.get_args(response_includable.ResponseIncludable)
+    want(len(words) >= 8, "only", words)
+    for word in words:
+        body = {"model": s.model, "input": "x", "max_output_tokens": 1, "include": [word]}
+        status, answer = s.post("/responses", json.dumps(body).encode())
+        carried = word in ("message.output_text.logprobs", "reasoning.encrypted_content")
+        same(status, 200 if carried else 400, word)
+        if not carried:
+            same((answer["error"]["param"], "is not supported" in answer["error"]["message"]), ("include[0]", True), word)
 
 
 @check

@@ -70,7 +70,7 @@ ready = {"max_model_len": args.context, "num_gpu_blocks": 1000, "block_size": 16
          "dtype": "bfloat16", "vllm_version": args.version, "world_size": 1, "data_parallel_size": 1,
          "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "decode_context_parallel_size": 1,
          "data_parallel_rank": args.index, "max_num_seqs": args.max_running, "max_num_batched_tokens": 8192,
-         "instance_id": "interop", "supports_lora": False, "max_loras": 0}
+         "instance_id": "interop", "supports_lora": True, "max_loras": 1}
 ready = {f.name: ready[f.name] for f in dataclasses.fields(d.EngineCoreReadyResponse) if f.name in ready}
 
 
@@ -113,6 +113,7 @@ if hand:
     hand.close()
 
 counts = collections.Counter()
+adapters = {}  # names of those loaded, by id
 live = {}  # request id -> state, in order of arrival
 
 
@@ -122,6 +123,8 @@ def take(kind, m):
         p = m.sampling_params
         if m.request_id in live:
             tell(duplicate=m.request_id)
+        if m.lora_request is not None:
+            counts["with " + adapters[m.lora_request.lora_int_id]] += 1
         live[m.request_id] = {"req": m, "n": 0, "queued": time.monotonic(), "scheduled": None,
                               "end": {p._eos_token_id} - {None}, "stop": set(p.stop_token_ids or ())}
         if counts["added"] == 1:
@@ -138,6 +141,15 @@ def take(kind, m):
         counts["calls"] += 1
         client, call, method, rest = m
         out = d.UtilityOutput(call_id=call, result=[None, False])
+        if method == "add_lora":
+            # As the engine does: what is sent becomes the argument's own type.
+            adapter = msgspec.convert(rest[0], type=d.LoRARequest)
+            if adapter.lora_path.startswith("/adapters/"):
+                out.result = [None, True]
+                adapters[adapter.lora_int_id] = adapter.lora_name
+                tell(loaded=adapter.lora_name, path=adapter.lora_path)
+            else:
+                out.result, out.failure_message = None, f"Call to add_lora method failed: no adapter at {adapter.lora_path}"
         if method == "die":
             sending.put(b"ENGINE_CORE_DEAD")
         sending.put(d.EngineCoreOutputs(engine_index=args.index, timestamp=time.monotonic(), utility_output=out))

@@ -98,7 +98,7 @@ def from_wheel(root):
     return types.SimpleNamespace(**{n: ns[n] for n in ESSENTIAL + OPTIONAL if n in ns})
 
 
-ESSENTIAL = ["EngineCoreRequest", "SamplingParams", "EngineCoreOutput", "EngineCoreOutputs", "UtilityOutput",
+ESSENTIAL = ["LoRARequest", "EngineCoreRequest", "SamplingParams", "EngineCoreOutput", "EngineCoreOutputs", "UtilityOutput",
              "EngineCoreEvent", "EngineCoreEventType", "FinishReason", "SchedulerStats", "PrefillStats",
              "EngineCoreReadyResponse", "EngineZmqAddresses", "EngineHandshakeMetadata"]
 OPTIONAL = ["RequestError"]
@@ -127,10 +127,13 @@ def own():
         ("_bad_words_token_ids", list[list[int]] | None, None)]
     SamplingParams = msgspec.defstruct("SamplingParams", sampling, omit_defaults=True)
     nothing = typing.Any
+    LoRARequest = msgspec.defstruct("LoRARequest", [
+        ("lora_name", str), ("lora_int_id", int), ("lora_path", str, ""), ("base_model_name", str | None, None),
+        ("load_inplace", bool, False), ("is_3d_lora_weight", bool, False)], array_like=True, omit_defaults=True)
     EngineCoreRequest = msgspec.defstruct("EngineCoreRequest", [
         ("request_id", str), ("prompt_token_ids", list[int] | None), ("mm_features", list | None),
         ("sampling_params", SamplingParams | None), ("pooling_params", nothing), ("arrival_time", float),
-        ("lora_request", nothing), ("cache_salt", str | None), ("data_parallel_rank", int | None),
+        ("lora_request", LoRARequest | None), ("cache_salt", str | None), ("data_parallel_rank", int | None),
         ("prompt_embeds", nothing, None), ("prompt_is_token_ids", list[bool] | None, None), ("client_index", int, 0),
         ("current_wave", int, 0), ("priority", int, 0), ("trace_headers", dict | None, None), ("resumable", bool, False),
         ("external_req_id", str | None, None), ("reasoning_ended", bool | None, None),

@@ -34,7 +34,8 @@ for root in sorted(pathlib.Path(sys.argv[1]).iterdir()):
                                  utility_output=d.UtilityOutput(call_id=1 << 40, result=[None, False]))
     wave = d.EngineCoreOutputs(engine_index=3, timestamp=14.0, wave_complete=6)
     word = {"max_model_len": 4096, "num_gpu_blocks": 10, "dp_stats_address": None, "block_size": 16, "dtype": "bfloat16",
-            "vllm_version": root.name, "world_size": 1, "data_parallel_size": 4, "max_num_seqs": 256, "instance_id": "one"}
+            "vllm_version": root.name, "world_size": 1, "data_parallel_size": 4, "max_num_seqs": 256, "instance_id": "one",
+            "supports_lora": True, "max_loras": 1}
     fields = dataclasses.fields(d.EngineCoreReadyResponse)
     missing = dataclasses.MISSING
     word = {f.name: word.get(f.name, 1 if f.default is missing and f.default_factory is missing else f.default) for f in fields}

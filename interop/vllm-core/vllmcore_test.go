@@ -229,7 +229,11 @@ type answer struct {
 
 // complete asks for a completion and reads it, or until stop says so.
 func (g *gateway) complete(ctx context.Context, fields string, stop func(a *answer) bool) (answer, error) {
-	body := `{"model":"weir-sim","prompt":"Say it.","stream":true,"stream_options":{"include_usage":true}` + fields + `}`
+	return g.completeOf(ctx, "weir-sim", fields, stop)
+}
+
+func (g *gateway) completeOf(ctx context.Context, model, fields string, stop func(a *answer) bool) (answer, error) {
+	body := `{"model":"` + model + `","prompt":"Say it.","stream":true,"stream_options":{"include_usage":true}` + fields + `}`
 	req, err := http.NewRequestWithContext(ctx, "POST", g.api+"/v1/completions", strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
@@ -381,6 +385,32 @@ func TestReleases(t *testing.T) {
 				t.Errorf("counts %v", n)
 			}
 			g.checkTimeline()
+		})
+	}
+}
+
+// Adapters are loaded by the engine's own call before it is served, and requests for
+// them carry them, as each release decodes both; what it does not load is refused.
+func TestLoRA(t *testing.T) {
+	for release, flags := range releases(t) {
+		t.Run(release, func(t *testing.T) {
+			s, ctx := newSetup(t), testContext(t)
+			g := s.gateway(s.spec(""), "--model", "weir-sim=../../models/weir-sim,lora=sql=/adapters/sql,lora=gone=/nowhere")
+			c := s.core(flags...)
+			if line := c.line("an adapter loaded", func(l string) bool { return strings.Contains(l, `"loaded"`) }); !strings.Contains(line, `"sql"`) || !strings.Contains(line, "/adapters/sql") {
+				t.Error(line)
+			}
+			for _, model := range []string{"weir-sim", "sql", "sql"} {
+				if a, err := g.completeOf(ctx, model, fmt.Sprintf(`,"max_tokens":%d`, s.per()), nil); err != nil || !a.done || a.text != sentence {
+					t.Errorf("%s: %+v, %v", model, a, err)
+				}
+			}
+			if _, err := g.completeOf(ctx, "gone", "", nil); err == nil || !strings.Contains(err.Error(), "no adapter at /nowhere") {
+				t.Errorf("an adapter that was not loaded: %v", err)
+			}
+			if n := c.counts(func(n map[string]int) bool { return n["finished"] == 3 }); n["with sql"] != 2 {
+				t.Errorf("counts %v", n)
+			}
 		})
 	}
 }

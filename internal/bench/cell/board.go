@@ -13,14 +13,16 @@ import (
 )
 
 // Board is memory that the processes of a cell share: when the load began, how
-// far the engine is, and, for the plane, when each token was sent.
+// far the engine is, when each request reached it, and, for the plane, when each
+// token was sent.
 //
 // A stamp is written before its token is sent and read after the token was
 // received, so the sockets order the two.
 type Board struct {
-	mem    []byte
-	tokens int
-	stamps []int64
+	mem      []byte
+	tokens   int
+	arrivals []int64 // by stream
+	stamps   []int64
 }
 
 // Fields at the board's beginning, each in a cache line of its own.
@@ -39,7 +41,7 @@ func OpenBoard(path string, streams, tokens int) (*Board, error) {
 		return nil, fmt.Errorf("board: %w", err)
 	}
 	defer f.Close()
-	size := boardHead + 8*streams*tokens
+	size := boardHead + 8*streams*(1+tokens)
 	if err := f.Truncate(int64(size)); err != nil {
 		return nil, fmt.Errorf("board: %w", err)
 	}
@@ -48,8 +50,9 @@ func OpenBoard(path string, streams, tokens int) (*Board, error) {
 		return nil, fmt.Errorf("board: map %d bytes: %w", size, err)
 	}
 	b := &Board{mem: mem, tokens: tokens}
-	if n := streams * tokens; n > 0 {
-		b.stamps = unsafe.Slice((*int64)(unsafe.Pointer(&mem[boardHead])), n)
+	if streams > 0 {
+		times := unsafe.Slice((*int64)(unsafe.Pointer(&mem[boardHead])), streams*(1+tokens))
+		b.arrivals, b.stamps = times[:streams], times[streams:]
 	}
 	return b, nil
 }
@@ -74,6 +77,16 @@ func (b *Board) field(offset int) *atomic.Int64 {
 // has said so yet.
 func (b *Board) Started() (int64, bool) {
 	at := b.field(boardStart).Load()
+	return at, at != 0
+}
+
+// Arrived notes when a stream's request reached the engine.
+func (b *Board) Arrived(stream int, at int64) { b.arrivals[stream] = at }
+
+// Arrival tells when a stream's request reached the engine, and false for one that
+// did not.
+func (b *Board) Arrival(stream int) (int64, bool) {
+	at := b.arrivals[stream]
 	return at, at != 0
 }
 

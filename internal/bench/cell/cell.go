@@ -23,6 +23,8 @@ type Cell struct {
 	Relayed bool   // the gateway relays; otherwise it reads the plane
 	Engine  string // the engine's address
 	Gateway string // the gateway's
+	// Header are lines that the gateway wants in each request's head.
+	Header []string `json:",omitempty"`
 	// Timeline is the file that the inline control writes a line per request to.
 	Timeline string `json:",omitempty"`
 	// Of the client.

@@ -38,7 +38,8 @@ type client struct {
 	live      int
 	from, to  int64 // the window
 	delays    *hdrhistogram.Histogram
-	first     *hdrhistogram.Histogram // of the probes
+	first     *hdrhistogram.Histogram // of the probes: of their first tokens
+	added     *hdrhistogram.Histogram // of the probes: to their first tokens, both ways
 	received  int                     // tokens in the window
 	chunks    int                     // in the window
 	events    int
@@ -56,6 +57,7 @@ type client struct {
 
 type clientStream struct {
 	fd       int
+	opened   int64 // when its request was written
 	account  account
 	response response
 	verdict  verdict
@@ -78,7 +80,7 @@ func Run(c *cell.Cell) (*Result, error) {
 		return nil, err
 	}
 	k := &client{cell: c, board: b, streams: make([]clientStream, c.Capacity()), byFD: map[int32]int{},
-		delays: newHistogram(), first: newHistogram()}
+		delays: newHistogram(), first: newHistogram(), added: newHistogram()}
 	k.addr.Port = addr.Port
 	copy(k.addr.Addr[:], addr.IP.To4())
 	k.verify = verifier{relayed: c.Relayed, words: w, board: b, seen: k.seen}
@@ -185,6 +187,7 @@ func (k *client) open(n int) error {
 		return fmt.Errorf("connect %s: %w", k.cell.Gateway, err)
 	}
 	request := k.request(n)
+	opened := cell.Now()
 	if m, err := unix.Write(fd, request); err != nil || m < len(request) {
 		return fmt.Errorf("write request: %d of %d bytes: %w", m, len(request), err)
 	}
@@ -194,7 +197,7 @@ func (k *client) open(n int) error {
 	if err := unix.EpollCtl(k.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
-	k.streams[n] = clientStream{fd: fd, account: account{usage: -1}}
+	k.streams[n] = clientStream{fd: fd, opened: opened, account: account{usage: -1}}
 	k.byFD[int32(fd)] = n
 	k.opened++
 	k.live++
@@ -214,8 +217,11 @@ func (k *client) request(n int) []byte {
 		limit = 1 << 20
 	}
 	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Say something."}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"seed":%d}`, model, limit, n)
-	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nX-Request-Id: %s-%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		k.cell.Gateway, id, n, len(body), body)
+	b := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nX-Request-Id: %s-%d\r\nContent-Type: application/json\r\n", k.cell.Gateway, id, n)
+	for _, line := range k.cell.Header {
+		b = append(append(b, line...), "\r\n"...)
+	}
+	return fmt.Appendf(b, "Content-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 // poll reads every stream that has something.
@@ -276,6 +282,9 @@ func (k *client) seen(sent int64) {
 	_ = k.delays.RecordValue(d) // two minutes are never reached
 	if k.reading >= k.cell.Load.Streams && k.streams[k.reading].account.received == 1 {
 		_ = k.first.RecordValue(d)
+		if at, ok := k.board.Arrival(k.reading); ok {
+			_ = k.added.RecordValue(d + max((at-k.streams[k.reading].opened+500)/1000, 0))
+		}
 	}
 }
 

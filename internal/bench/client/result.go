@@ -13,6 +13,7 @@ import (
 type Result struct {
 	Load, Gateway string
 	Failed        string `json:",omitempty"` // why the cell could not be measured
+	Peer          bool   `json:",omitempty"` // the gateway is not weir's, nor made for the benchmark
 
 	Again int // times it was measured anew because others disturbed it
 
@@ -34,6 +35,7 @@ type Result struct {
 	KBPerStream float64 // resident more than before the first stream
 
 	ProbeFirst ProbeTimes  // from the engine's stamp to the client's kernel
+	ProbeAdded ProbeTimes  // that, and from the request's writing to its arrival in the engine's kernel
 	ProbeOwn   *ProbeTimes `json:",omitempty"` // output_path_delay of weir's timeline
 
 	Received                                   int // tokens of all streams, before and after the window too
@@ -54,8 +56,8 @@ func (r *Result) ErrorShare() float64 { return ratio(float64(r.Broken()), float6
 
 // ProbeTimes are the delays of new requests' first tokens, in milliseconds.
 type ProbeTimes struct {
-	Count    int
-	P99, Max float64
+	Count         int
+	P50, P99, Max float64
 }
 
 // result adds up the streams.
@@ -67,12 +69,13 @@ func (k *client) result(idle proc.Usage, w *window) *Result {
 		CPU: w.gateway.CPU, EngineCPU: w.engine, ClientCPU: w.client, OtherCPU: w.other,
 		P50: ms(k.delays, 50), P99: ms(k.delays, 99), Max: float64(k.delays.Max()) / 1000,
 		Resident: float64(w.gateway.Resident) / 1e6, Streams: k.opened, Negative: k.negative, Unstamped: k.unstamped,
-		ProbeFirst: ProbeTimes{Count: int(k.first.TotalCount()), P99: ms(k.first, 99), Max: float64(k.first.Max()) / 1000},
+		ProbeFirst: probeTimes(k.first), ProbeAdded: probeTimes(k.added),
 	}
 	r.KBPerStream = float64(w.gateway.Resident-idle.Resident) / 1000 / float64(c.Load.Streams)
 	if c.Load.Rate > 0 {
 		from := int64(c.Times.Warm)
-		r.Offered = float64(cell.NewSchedule(c.Load, c.Times).Between(from, from+int64(c.Times.Measure))) / seconds
+		streams := cell.NewSchedule(c.Load, c.Times).Between(from, from+int64(c.Times.Measure))
+		r.Offered = float64(streams+c.Load.Probes*cell.ProbeTokens) / seconds
 	}
 	offered := r.Offered
 	if offered == 0 {
@@ -108,6 +111,10 @@ func (k *client) result(idle proc.Usage, w *window) *Result {
 		}
 	}
 	return r
+}
+
+func probeTimes(h *hdrhistogram.Histogram) ProbeTimes {
+	return ProbeTimes{Count: int(h.TotalCount()), P50: ms(h, 50), P99: ms(h, 99), Max: float64(h.Max()) / 1000}
 }
 
 func ms(h *hdrhistogram.Histogram, percentile float64) float64 {

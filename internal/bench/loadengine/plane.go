@@ -106,6 +106,7 @@ func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*plan
 	}
 	e.streams[n] = s
 	e.running++
+	e.board.Arrived(n, cell.Now())
 	e.taken++
 	e.board.Taken().Store(e.taken)
 	return &planepb.SubmitReply{ServerCreated: uint64(trace.Now())}, nil

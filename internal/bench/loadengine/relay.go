@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/bench/cell"
+	"weir/internal/sock"
 )
 
 // relayEngine is an OpenAI-compatible engine that costs next to nothing: one
@@ -30,12 +31,15 @@ type relayEngine struct {
 	late     []*engineConn // probes, which keep their own time
 	cursor   int           // the next token of the cell.Schedule
 	taken    int64
+	recv     sock.Receiver
+	buf      [4096]byte
 }
 
 // engineConn is a connection and the stream on it, if any.
 type engineConn struct {
 	fd      int
 	in      []byte // of a request not yet whole
+	arrived int64  // its last byte, in this kernel
 	stream  int    // -1: none
 	sent    int    // tokens
 	owed    int    // tokens due and not sent
@@ -56,6 +60,11 @@ func RunRelay(c *cell.Cell) error {
 	defer b.Close()
 	e := &relayEngine{cell: c, board: b, template: cell.NewEventTemplate(), conns: map[int32]*engineConn{},
 		streams: make([]*engineConn, c.Capacity())}
+	stop, err := sock.Stamps()
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if c.Load.Rate > 0 || c.Load.Idle {
 		e.sched = cell.NewSchedule(c.Load, c.Times)
 	}
@@ -274,6 +283,7 @@ func (e *relayEngine) accept() {
 			return
 		}
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		_ = sock.Stamp(fd)
 		if e.cell.Load.Rate == 0 {
 			// An engine that never pauses must not fill megabytes per stream.
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 32<<10)
@@ -289,24 +299,19 @@ func (e *relayEngine) accept() {
 
 // read reads to the end of what is there, because readiness is told once.
 func (e *relayEngine) read(c *engineConn) {
-	var b [4096]byte
 	for {
-		n, err := unix.Read(c.fd, b[:])
-		switch {
-		case n > 0:
-			c.in = append(c.in, b[:n]...)
-			if len(c.in) > 1<<20 {
-				e.drop(c)
-				return
-			}
-			continue
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EAGAIN):
+		n, at, err := e.recv.TryReceive(c.fd, e.buf[:])
+		if n == 0 || err != nil || len(c.in)+n > 1<<20 {
 			e.drop(c)
 			return
 		}
-		break
+		if n < 0 {
+			break
+		}
+		c.in = append(c.in, e.buf[:n]...)
+		if c.arrived = at; at == 0 {
+			c.arrived = cell.Now() // without a stamp the time of reading is the best there is
+		}
 	}
 	if c.stream < 0 {
 		e.request(c)
@@ -348,6 +353,7 @@ func (e *relayEngine) request(c *engineConn) {
 	}
 	c.stream, c.limit = stream, e.cell.Limit(stream)
 	e.streams[stream] = c
+	e.board.Arrived(stream, c.arrived)
 	e.taken++
 	e.board.Taken().Store(e.taken)
 	if stream >= e.cell.Load.Streams {

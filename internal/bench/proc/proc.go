@@ -1,7 +1,8 @@
 //go:build linux
 
 // Package proc reads from /proc what processes and the machine have used: CPU
-// seconds (user + system), resident bytes, system calls that write. Linux only.
+// seconds (user + system), resident bytes, system calls that write, page faults.
+// Linux only.
 package proc
 
 import (
@@ -19,6 +20,7 @@ type Usage struct {
 	CPU      float64 // seconds, user + system
 	Resident int64   // bytes
 	Writes   int64   // system calls that write
+	Faults   int64   // first touches of pages, in memory or from disk
 }
 
 // clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
@@ -33,11 +35,12 @@ func Of(pids []int) (Usage, error) {
 		if err != nil {
 			return sum, fmt.Errorf("the process ended: %w", err)
 		}
-		ticks, err := cpuTicks(stat)
+		ticks, faults, err := readStat(stat)
 		if err != nil {
 			return sum, err
 		}
 		sum.CPU += float64(ticks) / clockTicks
+		sum.Faults += faults
 		status, err := os.ReadFile(dir + "status")
 		if err != nil {
 			return sum, err
@@ -50,20 +53,20 @@ func Of(pids []int) (Usage, error) {
 	return sum, nil
 }
 
-// cpuTicks reads utime + stime. The process's name may hold anything, so the
-// fields count from the last parenthesis.
-func cpuTicks(stat []byte) (int64, error) {
-	i := bytes.LastIndexByte(stat, ')')
-	fields := strings.Fields(string(stat[i+1:]))
-	if i < 0 || len(fields) < 13 {
-		return 0, fmt.Errorf("stat: %q", stat)
+// readStat reads utime + stime, and minflt + majflt. The process's name may hold
+// anything, so the fields count from the last parenthesis.
+func readStat(stat []byte) (ticks, faults int64, err error) {
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var n [4]int64
+	for i, at := range [...]int{11, 12, 7, 9} {
+		if at < len(fields) {
+			n[i], err = strconv.ParseInt(fields[at], 10, 64)
+		}
+		if at >= len(fields) || err != nil {
+			return 0, 0, fmt.Errorf("stat: %q", stat)
+		}
 	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("stat: %q", stat)
-	}
-	return user + system, nil
+	return n[0] + n[1], n[2] + n[3], nil
 }
 
 // field reads the number of a named line, 0 when it is not there.

@@ -4,13 +4,15 @@ package proc
 
 import "testing"
 
-func TestCPUTicks(t *testing.T) {
-	got, err := cpuTicks([]byte("12 (a ) b) S 1 12 12 0 -1 4194304 100 0 0 0 250 41 0 0 20 0 5 0 100 1000 200\n"))
-	if err != nil || got != 291 {
-		t.Errorf("%d ticks, %v", got, err)
+func TestReadStat(t *testing.T) {
+	ticks, faults, err := readStat([]byte("12 (a ) b) S 1 12 12 0 -1 4194304 100 0 3 0 250 41 0 0 20 0 5 0 100 1000 200\n"))
+	if err != nil || ticks != 291 || faults != 103 {
+		t.Errorf("%d ticks, %d faults, %v", ticks, faults, err)
 	}
-	if _, err := cpuTicks([]byte("12 (short) S 1")); err == nil {
-		t.Error("a short line was taken")
+	for _, wrong := range []string{"12 (short) S 1", "", "12 (a) S 1 12 12 0 -1 4194304 x 0 3 0 250 41 0"} {
+		if _, _, err := readStat([]byte(wrong)); err == nil {
+			t.Errorf("%q was taken", wrong)
+		}
 	}
 }
 

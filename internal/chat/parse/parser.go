@@ -126,6 +126,10 @@ func (p *Parser) Plain() bool {
 	return p.tools == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
 }
 
+// Holds says that text is held back whose meaning is not known yet. Other text that
+// no event has told is syntax.
+func (p *Parser) Holds() bool { return len(p.held) > p.taken || len(p.space) > 0 }
+
 // Done says that the answer has ended: with its last piece, or with its first
 // call, as Options.Single asks. What follows is not read.
 func (p *Parser) Done() bool { return p.done }

@@ -4,10 +4,11 @@
 // in for that: questions that change nothing, sent behind requests and aborts, whose
 // answers come behind all output before them.
 //
-// It is pure but for Outbox.Write, the one loop that reads a clock: a Generation is
-// one request and how far its hand-over is, a Table knows those of a session, an
-// Outbox holds what is to be sent and what the engine has taken in, and a Dispatcher
-// gives each its deltas. What the bytes mean is the adapter's.
+// It is pure but for Outbox.Write, the one loop that reads a clock, and for the Host,
+// which binds the sockets that engines connect to: a Generation is one request and
+// how far its hand-over is, a Table knows those of a session, an Outbox holds what is
+// to be sent and what the engine has taken in, and a Dispatcher gives each its
+// deltas. What the bytes mean is the adapter's.
 //
 // What must hold:
 //

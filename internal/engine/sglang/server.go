@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,10 +111,12 @@ func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, err
 	}
 	adapters := map[string]bool{}
 	for _, c := range cards {
-		if c.Parent.Kind() == '"' && string(c.Parent) != `""` {
+		if c.Parent.Kind() == '"' && string(c.Parent) != `""` && !adapters[c.ID] {
 			adapters[c.ID] = true
+			facts.LoRA = append(facts.LoRA, engine.LoRA{Name: c.ID})
 		}
 	}
+	facts.Models = slices.DeleteFunc(facts.Models, func(name string) bool { return adapters[name] })
 	return facts, adapters, nil
 }
 

@@ -2,14 +2,11 @@ package sglangipc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/fenced"
@@ -23,15 +20,14 @@ import (
 // schedulers' own sockets. It implements engine.Tokens and engine.Adapter.
 type Engine struct {
 	opts   Options
+	host   *fenced.Host
 	meters fenced.Meters
 
 	current atomic.Pointer[session] // while one can be given requests
-	changed chan struct{}           // capacity 1: the state may have
 
 	place sync.Mutex // held by the input connection that serves
 
 	mu      sync.Mutex
-	why     error // the last thing that kept the engine from being of use
 	holder  *zmtp.Conn
 	session *session // the one that outputs belong to
 	outputs map[*zmtp.Conn]bool
@@ -44,7 +40,7 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	return &Engine{opts: o.withDefaults(), changed: make(chan struct{}, 1), outputs: map[*zmtp.Conn]bool{}}
+	return &Engine{opts: o.withDefaults(), host: fenced.NewHost("sglangipc: " + o.Name), outputs: map[*zmtp.Conn]bool{}}
 }
 
 // Name gives the engine's name.
@@ -59,96 +55,25 @@ func (e *Engine) Figures() fenced.Figures {
 	return f
 }
 
-func (e *Engine) signal() {
-	select {
-	case e.changed <- struct{}{}:
-	default:
-	}
-}
-
-// note keeps why the engine is of no use, for the state.
-func (e *Engine) note(err error) {
-	e.mu.Lock()
-	e.why = err
-	e.mu.Unlock()
-	e.signal()
-}
-
 // Run implements engine.Adapter. It may be called once. report is called from
 // Run's own goroutine.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
-	var last string
-	tell := func(s engine.State) {
-		word := fmt.Sprint(s)
-		if word != last {
-			last = word
-			report(s)
-		}
-	}
-	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
-		err := e.serve(ctx, tell)
-		if err == nil {
-			return // ctx has ended
-		}
-		tell(e.unready(err))
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-	}
+	e.host.Run(ctx, e.bind, e.state, report)
 }
 
-// serve binds the sockets and serves whoever connects until ctx ends. An error says
-// what could not be bound.
-func (e *Engine) serve(ctx context.Context, report func(engine.State)) error {
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
+func (e *Engine) bind() (doors []fenced.Door, err error) {
 	if err := zmtp.PrivateDir(e.opts.Dir); err != nil {
-		return err
+		return nil, err
 	}
-	for name, serve := range map[string]func(context.Context, net.Conn){inputName: e.input, outputName: e.output} {
-		l, err := zmtp.Listen(e.opts.endpoint(name))
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		tasks.Go(func() { e.accept(ctx, l, serve, &tasks) })
+	in, err := fenced.Open(e.opts.endpoint(inputName), e.input)
+	if err != nil {
+		return nil, err
 	}
-	report(e.state())
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-e.changed:
-			report(e.state())
-		}
+	out, err := fenced.Open(e.opts.endpoint(outputName), e.output)
+	if err != nil {
+		return []fenced.Door{in}, err
 	}
-}
-
-// accept serves a listener until it is closed.
-func (e *Engine) accept(ctx context.Context, l net.Listener, serve func(context.Context, net.Conn), tasks *sync.WaitGroup) {
-	for {
-		c, err := l.Accept()
-		switch {
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				c.Close()
-			}
-			return
-		case err != nil:
-			e.note(err)
-			select { // out of files, say
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		default:
-			tasks.Go(func() {
-				stop := context.AfterFunc(ctx, func() { c.Close() })
-				defer stop()
-				serve(ctx, c)
-			})
-		}
-	}
+	return []fenced.Door{in, out}, nil
 }
 
 // state is what to report.
@@ -158,23 +83,20 @@ func (e *Engine) state() engine.State {
 		if e.opts.Model == "" {
 			models[0] = s.word.Served
 		}
-		models = append(models, slices.Sorted(maps.Keys(s.word.LoRA))...)
+		var lora []engine.LoRA
+		for _, name := range slices.Sorted(maps.Keys(s.word.LoRA)) {
+			lora = append(lora, engine.LoRA{Name: name})
+		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
+			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
 			Software: s.software(), Instance: s.word.Instance, Carries: sglang.Carries,
 		}}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := e.why
+	err := e.host.Why()
 	if err == nil {
 		err = fmt.Errorf("no scheduler has connected yet; start one with python weir_sglang.py --weir %s --model-path MODEL", e.opts.Dir)
 	}
-	return e.unready(err)
-}
-
-func (e *Engine) unready(err error) engine.State {
-	return engine.State{Err: fmt.Errorf("sglangipc: %s: %w", e.opts.Name, err)}
+	return e.host.Unready(err)
 }
 
 // payloads are buffers for requests, which are copied once more into the outbox.

@@ -58,7 +58,7 @@ func TestFacts(t *testing.T) {
 	e := b.Rig.Engine.(*Engine)
 	until(b, "the running limit", func() bool { return e.state().Facts.MaxRunning == 96 })
 	f := e.state().Facts
-	if strings.Join(f.Models, " ") != "served lora" || f.ContextLength != 4096 || f.Software != "SGLang 0.5.23" || f.Instance != "one" || f.Carries != infer.CarriesAll {
+	if strings.Join(f.Models, " ") != "served" || !slices.Equal(f.LoRA, []engine.LoRA{{Name: "lora"}}) || f.ContextLength != 4096 || f.Software != "SGLang 0.5.23" || f.Instance != "one" || f.Carries != infer.CarriesAll {
 		t.Errorf("%+v", f)
 	}
 	c := b.Accept(4)

@@ -59,7 +59,7 @@ func (s *session) end(why fenced.Loss, cause error) { s.cancel(&fenced.End{Why: 
 func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(conn, zmtp.Config{Type: zmtp.Push, WriteTimeout: e.opts.WriteTimeout})
 	if err != nil {
-		e.noteUnless(ctx, fmt.Errorf("the scheduler's input: %w", err))
+		e.host.NoteUnless(ctx, fmt.Errorf("the scheduler's input: %w", err))
 		return
 	}
 	defer c.Close()
@@ -78,10 +78,10 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	defer c.Close() // before the wait for the reader
 	reader.Go(func() { cancel(waitEnd(c)) })
 
-	e.note(errors.New("a scheduler has connected and loads its model: there is no word of its launcher yet"))
+	e.host.Note(errors.New("a scheduler has connected and loads its model: there is no word of its launcher yet"))
 	s := e.meet(ctx, c)
 	if s == nil {
-		e.note(fmt.Errorf("the scheduler left before it could serve: %w", context.Cause(ctx)))
+		e.host.Note(fmt.Errorf("the scheduler left before it could serve: %w", context.Cause(ctx)))
 		return
 	}
 	s.run()
@@ -95,12 +95,6 @@ func waitEnd(c *zmtp.Conn) error {
 		} else if err != nil {
 			return &fenced.End{Why: fenced.LossConnection, Cause: fmt.Errorf("its input connection: %w", err)}
 		}
-	}
-}
-
-func (e *Engine) noteUnless(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		e.note(err)
 	}
 }
 
@@ -127,9 +121,9 @@ func (e *Engine) meet(ctx context.Context, in *zmtp.Conn) *session {
 				}
 				return s
 			}
-			e.note(bad)
+			e.host.Note(bad)
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			e.note(err)
+			e.host.Note(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -143,7 +137,7 @@ func (e *Engine) meet(ctx context.Context, in *zmtp.Conn) *session {
 // What an earlier weir left running is aborted first.
 func (s *session) run() {
 	s.e.adopt(s)
-	s.e.note(errors.New("the scheduler has loaded its model, and has not answered yet"))
+	s.e.host.Note(errors.New("the scheduler has loaded its model, and has not answered yet"))
 	s.out.Post(s.codec.appendAbort(nil, ""))
 	s.out.Post(s.codec.state)
 	s.out.Ask()
@@ -161,7 +155,7 @@ func (s *session) run() {
 	s.over = true
 	s.mu.Unlock()
 	s.e.current.CompareAndSwap(s, nil)
-	s.e.note(end)
+	s.e.host.Note(end)
 	s.in.Close()
 	s.e.dismiss(s)
 	s.close(end)
@@ -194,7 +188,7 @@ func (e *Engine) dismiss(s *session) {
 func (e *Engine) output(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(sock.Reads(conn), zmtp.Config{Type: zmtp.Pull, MaxMessage: e.opts.MaxMessage, WriteTimeout: e.opts.WriteTimeout})
 	if err != nil {
-		e.noteUnless(ctx, fmt.Errorf("the scheduler's outputs: %w", err))
+		e.host.NoteUnless(ctx, fmt.Errorf("the scheduler's outputs: %w", err))
 		return
 	}
 	defer c.Close()
@@ -268,7 +262,7 @@ func (s *session) take(received int64) {
 	switch d := &s.disp.batch; d.kind {
 	case state:
 		if d.maxRunning > 0 && s.maxRunning.Swap(int64(d.maxRunning)) != int64(d.maxRunning) {
-			s.e.signal()
+			s.e.host.Signal()
 		}
 	case answer:
 		f, sent, ok := s.out.Answered(d.call)
@@ -282,7 +276,7 @@ func (s *session) take(received int64) {
 			s.up = true
 			s.e.meters.Sessions.Add(1)
 			s.e.current.Store(s)
-			s.e.signal()
+			s.e.host.Signal()
 		}
 	}
 }

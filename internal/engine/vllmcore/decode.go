@@ -28,9 +28,11 @@ type batch struct {
 	kvUsage  float64
 	utility  bool // an answer to a call
 	call     int64
-	waves    bool  // word of a wave
-	complete int64 // the wave that has ended; -1: none
-	start    int64 // the wave to start; -1: none
+	failure  []byte // why the call failed; empty: it did not
+	refused  bool   // what the call gave is false
+	waves    bool   // word of a wave
+	complete int64  // the wave that has ended; -1: none
+	start    int64  // the wave to start; -1: none
 }
 
 // output is what a batch says of one request.
@@ -109,7 +111,10 @@ func (d *batch) decode(b []byte) error {
 	return nil
 }
 
-const msgpNil = 0xc0
+const (
+	msgpNil   = 0xc0
+	msgpFalse = 0xc2
+)
 
 func (d *batch) field(i int, b []byte) ([]byte, error) {
 	switch i {
@@ -331,19 +336,28 @@ func (d *batch) schedulerStats(b []byte) ([]byte, error) {
 	})
 }
 
-// answer takes in the answer to a call. What the call gave does not matter, nor
-// whether it failed: an answer is an answer.
+// answer takes in the answer to a call: that it failed, and why, or what it gave, of
+// which only a false is told. A fence's is an answer whatever it is.
 func (d *batch) answer(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil || n == 0 {
 		return b, errors.Join(err, errEmptyAnswer(n))
 	}
-	d.utility = true
+	d.utility, d.failure, d.refused = true, nil, false
 	if d.call, b, err = msgp.ReadInt64Bytes(b); err != nil {
 		return b, err
 	}
-	for range n - 1 {
-		if b, err = msgp.Skip(b); err != nil {
+	for i := range n - 1 {
+		switch {
+		case i == 0 && msgp.NextType(b) == msgp.StrType:
+			d.failure, b, err = msgp.ReadStringZC(b)
+		case i == 1 && len(b) > 2 && b[0] == 0x92 && b[1] == msgpNil: // [its type, the value]
+			d.refused = b[2] == msgpFalse
+			fallthrough
+		default:
+			b, err = msgp.Skip(b)
+		}
+		if err != nil {
 			return b, err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/fenced"
@@ -19,18 +18,17 @@ import (
 // wire. It implements engine.Tokens and engine.Adapter.
 type Engine struct {
 	opts   Options
+	host   *fenced.Host
 	meters fenced.Meters
 	ranks  []*rank
+	lora   []lora
 
-	changed  chan struct{} // capacity 1: the state may have
 	choosing sync.Mutex
 	next     int // where pick begins to look
 
 	mu     sync.Mutex
-	why    error // the last thing that kept an engine from being of use
 	waves  waves
 	dataTo [2]string // where engines are told to connect to
-
 }
 
 var (
@@ -41,7 +39,8 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	e := &Engine{opts: o.withDefaults(), changed: make(chan struct{}, 1), waves: waves{running: false, last: -1, seen: -1}}
+	e := &Engine{opts: o.withDefaults(), host: fenced.NewHost("vllmcore: " + o.Name), waves: waves{running: false, last: -1, seen: -1}}
+	e.lora = loraList(e.opts.LoRA)
 	for i := range e.opts.Engines {
 		e.ranks = append(e.ranks, &rank{index: e.opts.First + i})
 	}
@@ -73,31 +72,16 @@ func (e *Engine) rank(index int) *rank {
 	return nil
 }
 
-// signal has Run look at the state.
-func (e *Engine) signal() {
-	select {
-	case e.changed <- struct{}{}:
-	default:
-	}
-}
-
-// note keeps why an engine is of no use, for the state.
-func (e *Engine) note(err error) {
-	e.mu.Lock()
-	e.why = err
-	e.mu.Unlock()
-	e.signal()
-}
-
-// pick gives the session of the engine that is best off, nil when there is none.
-// Of equals they take turns.
-func (e *Engine) pick() *session {
+// pick gives the session of the engine that is best off of those that have an
+// adapter, nil when there is none. Of equals they take turns. adapter is an index, -1
+// for none.
+func (e *Engine) pick(adapter int) *session {
 	var best *session
 	var least float64
 	n := len(e.ranks)
 	for i := range n {
 		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.up() {
+		if s == nil || !s.up() || adapter >= 0 && !s.loras.usable(adapter) {
 			continue
 		}
 		if score := s.score(); best == nil || score < least {
@@ -111,118 +95,34 @@ func (e *Engine) pick() *session {
 // Run implements engine.Adapter. It may be called once. report is called from
 // Run's own goroutine.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
-	var last string
-	tell := func(s engine.State) {
-		word := fmt.Sprint(s)
-		if word != last {
-			last = word
-			report(s)
-		}
-	}
-	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
-		err := e.serve(ctx, tell)
-		if err == nil {
-			return // ctx has ended
-		}
-		tell(engine.State{Err: fmt.Errorf("vllmcore: %s: %w", e.opts.Name, err)})
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-	}
+	e.host.Run(ctx, e.bind, e.state, report)
 }
 
-// serve binds what is to be bound and serves whoever connects until ctx ends. An
-// error says what could not be bound.
-func (e *Engine) serve(ctx context.Context, report func(engine.State)) error {
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
+func (e *Engine) bind() (doors []fenced.Door, err error) {
 	e.remember()
-	doors, err := e.bind()
-	if err != nil {
-		return err
-	}
-	for _, d := range doors {
-		defer d.l.Close()
-		tasks.Go(func() { e.accept(ctx, d, &tasks) })
-	}
-	report(e.state())
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-e.changed:
-			report(e.state())
-		}
-	}
-}
-
-// door is a listener and what comes through it.
-type door struct {
-	l net.Listener
-
-	serve func(ctx context.Context, c net.Conn)
-}
-
-func (e *Engine) bind() (doors []door, err error) {
-	defer func() {
-		if err != nil {
-			for _, d := range doors {
-				d.l.Close()
-			}
-			doors = nil
-		}
-	}()
-	open := func(at zmtp.Endpoint, serve func(context.Context, net.Conn)) error {
-		l, err := zmtp.Listen(at)
-		if err != nil {
-			return err
-		}
-		doors = append(doors, door{l: l, serve: serve})
-		return nil
-	}
 	if e.opts.InputListener != nil {
-		doors = append(doors, door{l: e.opts.InputListener, serve: e.input}, door{l: e.opts.OutputListener, serve: e.output})
-		return doors, nil
+		return []fenced.Door{{Listener: e.opts.InputListener, Serve: e.input}, {Listener: e.opts.OutputListener, Serve: e.output}}, nil
+	}
+	open := func(at zmtp.Endpoint, serve func(context.Context, net.Conn)) error {
+		d, err := fenced.Open(at, serve)
+		if err == nil {
+			doors = append(doors, d)
+		}
+		return err
 	}
 	if err := errors.Join(open(e.opts.Input, e.input), open(e.opts.Output, e.output)); err != nil {
 		return doors, err
 	}
 	e.mu.Lock()
-	e.dataTo = [2]string{zmtp.EndpointOf(doors[0].l).String(), zmtp.EndpointOf(doors[1].l).String()}
+	e.dataTo = [2]string{zmtp.EndpointOf(doors[0].Listener).String(), zmtp.EndpointOf(doors[1].Listener).String()}
 	e.mu.Unlock()
-	return doors, open(e.opts.Handshake, e.handshake)
-}
-
-// accept serves a door until it is closed.
-func (e *Engine) accept(ctx context.Context, d door, tasks *sync.WaitGroup) {
-	for {
-		c, err := d.l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				c.Close()
-			}
-			return
-		case err != nil:
-			e.note(err)
-			select { // out of files, say
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		default:
-			tasks.Go(func() {
-				stop := context.AfterFunc(ctx, func() { c.Close() })
-				defer stop()
-				d.serve(ctx, c)
-			})
-		}
-	}
+	err = open(e.opts.Handshake, e.handshake)
+	return doors, err
 }
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, LoRA: e.loraFacts()}
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()
@@ -246,13 +146,11 @@ func (e *Engine) state() engine.State {
 		}
 		return engine.State{Ready: true, Facts: facts}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := e.why
+	err := e.host.Why()
 	if err == nil {
 		err = e.nobody()
 	}
-	return engine.State{Err: fmt.Errorf("vllmcore: %s: %w", e.opts.Name, err)}
+	return e.host.Unready(err)
 }
 
 // nobody is what is said while no engine has come, and what to do about it.

@@ -352,10 +352,7 @@ func TestStrangers(t *testing.T) {
 		t.Error("engine 1 of 1 was taken")
 	}
 	c.Close()
-	e := b.Rig.Engine.(*Engine)
-	e.mu.Lock()
-	err = e.why
-	e.mu.Unlock()
+	err = b.Rig.Engine.(*Engine).host.Why()
 	if err == nil || !strings.Contains(err.Error(), "dp=N") {
 		t.Errorf("%v", err)
 	}

@@ -42,7 +42,8 @@ type ready struct {
 	maxRunning    int    // max_num_seqs; 0: not said
 	version       string // empty: not said
 	instance      string
-	dataParallel  int // its group's size; 0: not said
+	dataParallel  int  // its group's size; 0: not said
+	lora          bool // unless it says that it was started without
 }
 
 func decodeReady(b []byte) (r ready, err error) {
@@ -61,8 +62,13 @@ func decodeReady(b []byte) (r ready, err error) {
 		*to, rest, err = msgp.ReadStringBytes(b)
 		return rest, err
 	}
+	r.lora = true
 	rest, err := eachField(b, func(name, b []byte) ([]byte, error) {
 		switch string(name) {
+		case "supports_lora":
+			var err error
+			r.lora, b, err = msgp.ReadBoolBytes(b)
+			return b, err
 		case "max_model_len":
 			return number(&r.contextLength, b)
 		case "max_num_seqs":

@@ -22,11 +22,12 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
+	adapter := e.loraOf(req.Model)
 	guided, failed := speaks(req.Guide)
 	if failed != nil {
 		return nil, failed
 	}
-	g, s, failed := e.seat(req, attempt, sink)
+	g, s, failed := e.seat(req, adapter, attempt, sink)
 	if failed != nil {
 		return nil, failed
 	}
@@ -38,7 +39,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if e.opts.Engines > 1 {
 		leg.DPRank = s.rank
 	}
-	if failed := s.hand(g, req); failed != nil {
+	if failed := s.hand(g, req, adapter); failed != nil {
 		s.table.Release(g)
 		return nil, failed
 	}
@@ -54,10 +55,10 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 
 // seat chooses an engine and enters the request there, in one, so that of many at
 // once each sees those before it.
-func (e *Engine) seat(req *infer.Request, attempt uint32, sink engine.Sink) (*fenced.Generation, *session, *infer.Error) {
+func (e *Engine) seat(req *infer.Request, adapter int, attempt uint32, sink engine.Sink) (*fenced.Generation, *session, *infer.Error) {
 	e.choosing.Lock()
 	defer e.choosing.Unlock()
-	s := e.pick()
+	s := e.pick(adapter)
 	if s == nil {
 		return nil, nil, fenced.Unavailable(e.opts.Name, nil)
 	}
@@ -86,10 +87,14 @@ func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.S
 var payloads = sync.Pool{New: func() any { return new([]byte) }}
 
 // hand puts the request into the outbox.
-func (s *session) hand(g *fenced.Generation, req *infer.Request) *infer.Error {
+func (s *session) hand(g *fenced.Generation, req *infer.Request, adapter int) *infer.Error {
 	buf := payloads.Get().(*[]byte)
 	defer payloads.Put(buf)
-	*buf = appendAdd((*buf)[:0], req, s.opts, float64(time.Now().UnixMicro())/1e6)
+	var with *lora
+	if adapter >= 0 {
+		with = &s.e.lora[adapter]
+	}
+	*buf = appendAdd((*buf)[:0], req, with, s.opts, float64(time.Now().UnixMicro())/1e6)
 	switch ok, closed := s.out.Add(g, typeAdd, *buf); {
 	case closed:
 		return fenced.Unavailable(s.opts.Name, context.Cause(s.ctx))

@@ -24,6 +24,9 @@ type Options struct {
 	Vocab int
 	// Defaults are sampling parameters for requests that do not say.
 	Defaults fenced.Defaults
+	// LoRA are the adapters that the engines are told to load, by the names that they
+	// are served as: where the engines find them.
+	LoRA map[string]string
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int

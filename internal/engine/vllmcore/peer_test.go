@@ -35,6 +35,8 @@ type peer struct {
 	waves    []int64
 	aborted  map[string]int
 	adds     []coretest.Request
+	loads    []coretest.Adapter
+	lacks    string // a path that no adapter is at
 }
 
 type peerRequest struct {
@@ -46,9 +48,10 @@ type peerRequest struct {
 
 // peerCall is a call that is not answered yet, and how many requests it is behind.
 type peerCall struct {
-	id     int64
-	behind int
-	aborts []*peerRequest
+	id      int64
+	behind  int
+	aborts  []*peerRequest
+	adapter *coretest.Adapter
 }
 
 func tempDir(t testing.TB) string {
@@ -124,7 +127,7 @@ func (p *peer) receive(c *coretest.Core, m coretest.Message) {
 		case 2:
 			p.waves = append(p.waves, m.Wave)
 		case 3:
-			call := peerCall{id: m.Call, behind: len(p.order)}
+			call := peerCall{id: m.Call, behind: len(p.order), adapter: m.Adapter}
 			for _, r := range p.order {
 				if r.aborted && !r.ended_ {
 					call.aborts = append(call.aborts, r)
@@ -173,7 +176,14 @@ func (p *peer) answer() {
 			}
 		}
 		p.calls = p.calls[1:]
-		p.core.Send(coretest.Batch{Call: call.id})
+		out := coretest.Batch{Call: call.id}
+		if l := call.adapter; l != nil {
+			p.loads = append(p.loads, *l)
+			if out.Given = l.Path != p.lacks; !out.Given {
+				out.Failure = "Call to add_lora method failed: no adapter found for " + l.Path
+			}
+		}
+		p.core.Send(out)
 	}
 }
 

@@ -43,13 +43,13 @@ func (e *Engine) identified(c *zmtp.Conn) (*rank, error) {
 func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(conn, e.config(zmtp.Router))
 	if err != nil {
-		e.noteUnless(ctx, fmt.Errorf("handshake: %w", err))
+		e.host.NoteUnless(ctx, fmt.Errorf("handshake: %w", err))
 		return
 	}
 	defer c.Close()
 	r, err := e.identified(c)
 	if err != nil {
-		e.note(fmt.Errorf("handshake: %w", err))
+		e.host.Note(fmt.Errorf("handshake: %w", err))
 		return
 	}
 	for {
@@ -59,7 +59,7 @@ func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 		}
 		h, err := decodeHello(frames[len(frames)-1])
 		if err != nil {
-			e.note(fmt.Errorf("handshake of engine %d: %w", r.index, err))
+			e.host.Note(fmt.Errorf("handshake of engine %d: %w", r.index, err))
 			return
 		}
 		if h.status != "HELLO" {
@@ -73,17 +73,10 @@ func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 		e.mu.Lock()
 		to := e.dataTo
 		e.mu.Unlock()
-		e.note(fmt.Errorf("engine %d has connected and loads its model", r.index))
+		e.host.Note(fmt.Errorf("engine %d has connected and loads its model", r.index))
 		if err := c.Send(appendInit(nil, to[0], to[1])); err != nil {
 			return
 		}
-	}
-}
-
-// noteUnless notes an error that is not only the end of Run.
-func (e *Engine) noteUnless(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		e.note(err)
 	}
 }
 
@@ -91,13 +84,13 @@ func (e *Engine) noteUnless(ctx context.Context, err error) {
 func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(conn, e.config(zmtp.Router))
 	if err != nil {
-		e.noteUnless(ctx, fmt.Errorf("input: %w", err))
+		e.host.NoteUnless(ctx, fmt.Errorf("input: %w", err))
 		return
 	}
 	defer c.Close()
 	r, err := e.identified(c)
 	if err != nil {
-		e.note(fmt.Errorf("input: %w", err))
+		e.host.Note(fmt.Errorf("input: %w", err))
 		return
 	}
 	// Of two connections of one engine the new one wins: the old one may be that
@@ -118,7 +111,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 		warning, err = rd.judge(e.opts.Coordinated)
 	}
 	if err != nil {
-		e.note(fmt.Errorf("engine %d: %w", r.index, err))
+		e.host.Note(fmt.Errorf("engine %d: %w", r.index, err))
 		r.refuse()
 		waitEnd(c) // closed, it would connect again and again
 		return
@@ -177,7 +170,7 @@ func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err err
 func (e *Engine) output(ctx context.Context, conn net.Conn) {
 	c, err := zmtp.Handshake(sock.Reads(conn), e.config(zmtp.Pull))
 	if err != nil {
-		e.noteUnless(ctx, fmt.Errorf("output: %w", err))
+		e.host.NoteUnless(ctx, fmt.Errorf("output: %w", err))
 		return
 	}
 	defer c.Close()
@@ -212,7 +205,7 @@ func (e *Engine) output(ctx context.Context, conn net.Conn) {
 func (e *Engine) claim(b []byte, c *zmtp.Conn) *session {
 	r := e.rank(rankOf(b))
 	if r == nil {
-		e.note(errors.New("outputs of an engine that is not expected"))
+		e.host.Note(errors.New("outputs of an engine that is not expected"))
 		return nil
 	}
 	s := r.current.Load()

@@ -25,6 +25,7 @@ type session struct {
 	opts   *Options
 	rank   int
 	ready  ready
+	loras  loading
 	in     *zmtp.Conn
 	output atomic.Pointer[zmtp.Conn]
 
@@ -73,7 +74,7 @@ func (s *session) score() float64 {
 }
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
-	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, in: in,
+	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), in: in,
 		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.disp = dispatcher{context: r.contextLength,
@@ -96,6 +97,7 @@ func (s *session) run() (lost []string, end *fenced.End) {
 	defer stop()
 	var writer sync.WaitGroup
 	writer.Go(s.write)
+	s.loadAdapters()
 	s.out.Ask()
 	for {
 		if _, err := s.in.Recv(); err != nil {
@@ -109,7 +111,7 @@ func (s *session) run() (lost []string, end *fenced.End) {
 	// No new request comes in, the router looks elsewhere, and only then do those
 	// that end here look for another engine.
 	s.use.Store(ended)
-	s.e.note(fmt.Errorf("engine %d: %w", s.rank, end))
+	s.e.host.Note(fmt.Errorf("engine %d: %w", s.rank, end))
 	writer.Wait()
 	return s.close(end), end
 }
@@ -180,7 +182,7 @@ func (s *session) take(received int64) {
 	if d.waves {
 		s.e.wave(d.complete, d.start)
 	}
-	if !d.utility {
+	if !d.utility || s.adapterLoaded(d) {
 		return
 	}
 	f, sent, ok := s.out.Answered(d.call)
@@ -197,7 +199,7 @@ func (s *session) take(received int64) {
 	s.disp.answered(f, received)
 	if s.use.CompareAndSwap(opening, serving) {
 		s.e.meters.Sessions.Add(1)
-		s.e.signal()
+		s.e.host.Signal()
 	}
 }
 

@@ -28,8 +28,9 @@ const coreDead = "ENGINE_CORE_DEAD"
 const addFields = 9
 
 // appendAdd appends the payload of an ADD: req as the positional array that the
-// engine decodes, with the end ids, which the engine itself does not know.
-func appendAdd(b []byte, req *infer.Request, o *Options, arrival float64) []byte {
+// engine decodes, with the end ids, which the engine itself does not know, and the
+// adapter, nil for none.
+func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival float64) []byte {
 	b = msgp.AppendArrayHeader(b, addFields)
 	b = msgp.AppendString(b, req.ID)
 	b = appendIDs(b, req.Prompt)
@@ -37,7 +38,11 @@ func appendAdd(b []byte, req *infer.Request, o *Options, arrival float64) []byte
 	b = appendSampling(b, req, o.EndIDs, &o.Defaults)
 	b = msgp.AppendNil(b) // pooling_params
 	b = msgp.AppendFloat64(b, arrival)
-	b = msgp.AppendNil(b) // lora_request
+	if with != nil {
+		b = with.append(b)
+	} else {
+		b = msgp.AppendNil(b) // lora_request
+	}
 	b = msgp.AppendNil(b) // cache_salt
 	return msgp.AppendNil(b)
 }
@@ -209,7 +214,7 @@ func (code) AppendAborts(wire []byte, ids []string) []byte {
 
 func (code) AppendFence(wire []byte, call int64) []byte {
 	var room [64]byte
-	return zmtp.AppendMessage(wire, typeUtility, appendUtility(room[:0], call, probeMethod))
+	return zmtp.AppendMessage(wire, typeUtility, appendCall(room[:0], call, probeMethod, 0))
 }
 
 // probeMethod is the utility call that fences are made of: it has been there in
@@ -217,13 +222,13 @@ func (code) AppendFence(wire []byte, call int64) []byte {
 // say so, which is an answer too.
 const probeMethod = "is_sleeping"
 
-// appendUtility appends the payload of a UTILITY call without arguments.
-func appendUtility(b []byte, call int64, method string) []byte {
+// appendCall appends the payload of a UTILITY call, up to its arguments.
+func appendCall(b []byte, call int64, method string, arguments uint32) []byte {
 	b = msgp.AppendArrayHeader(b, 4)
 	b = msgp.AppendInt(b, 0) // client_index
 	b = msgp.AppendInt64(b, call)
 	b = msgp.AppendString(b, method)
-	return msgp.AppendArrayHeader(b, 0)
+	return msgp.AppendArrayHeader(b, arguments)
 }
 
 // appendWave appends the payload of a START_DP_WAVE that no rank is left out of.

@@ -157,7 +157,7 @@ func (e *Engine) chatPrompt(r *completionRequest) ([][]uint32, error) {
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}
-	ids, err := e.tokenizer.Encode(text)
+	ids, err := e.tokenizer.Encode(text, false)
 	if err != nil {
 		return nil, asInvalid("messages", err)
 	}
@@ -203,7 +203,7 @@ func (e *Engine) textPrompt(param string, v jsontext.Value) ([]uint32, error) {
 	if err := json.Unmarshal(v, &text); err != nil {
 		return nil, infer.Invalid(param, "%s is not valid: %v", param, err)
 	}
-	ids, err := e.tokenizer.Encode(text)
+	ids, err := e.tokenizer.Encode(text, true)
 	if err != nil {
 		return nil, asInvalid(param, err)
 	}

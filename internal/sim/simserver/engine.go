@@ -37,8 +37,9 @@ const Software = "weir-sim 0.1"
 
 // Tokenizer turns text into ids and back. It is called from many goroutines.
 type Tokenizer interface {
-	// Encode gives the ids of a text, special tokens recognised.
-	Encode(text string) ([]uint32, error)
+	// Encode gives the ids of a text, special tokens recognised. addSpecial adds those
+	// that the model puts around a text that no template has rendered.
+	Encode(text string, addSpecial bool) ([]uint32, error)
 	// Text gives the bytes of an id.
 	Text(id uint32) []byte
 	// Render gives the prompt's text of a chat: messages and tools are JSON

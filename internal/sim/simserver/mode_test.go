@@ -302,7 +302,7 @@ func TestModesOverPlane(t *testing.T) {
 		`[weir-sim {"content": "json"}]` + "\nhello": "\n{\"answer\": \"",
 		`[weir-sim {"think": "low"}]` + "\nhello":    "\n<think>\n",
 	} {
-		ids, err := tok.Encode(prompt)
+		ids, err := tok.Encode(prompt, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func TestModesOverPlane(t *testing.T) {
 			}
 		}
 	}
-	err := g.submit(999, 5, func(r *planepb.SubmitRequest) { r.Prompt, _ = tok.Encode(`[weir-sim {"contents": 1}]`) })
+	err := g.submit(999, 5, func(r *planepb.SubmitRequest) { r.Prompt, _ = tok.Encode(`[weir-sim {"contents": 1}]`, false) })
 	if err == nil || !strings.Contains(err.Error(), "InvalidArgument") || !strings.Contains(err.Error(), `"contents"`) {
 		t.Errorf("a directive that is none: %v", err)
 	}

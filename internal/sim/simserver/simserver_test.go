@@ -46,7 +46,7 @@ func newToyTokenizer() *toyTokenizer {
 	return t
 }
 
-func (t *toyTokenizer) Encode(text string) ([]uint32, error) {
+func (t *toyTokenizer) Encode(text string, _ bool) ([]uint32, error) {
 	if strings.Contains(text, "\x00") {
 		return nil, fmt.Errorf("text has a NUL")
 	}

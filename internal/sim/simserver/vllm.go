@@ -183,7 +183,7 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 			}
 			return prompts[0], nil
 		}
-		ids, err := f.e.tokenizer.Encode(*req.Prompt)
+		ids, err := f.e.tokenizer.Encode(*req.Prompt, true)
 		if err != nil {
 			return nil, asInvalid("prompt", err)
 		}

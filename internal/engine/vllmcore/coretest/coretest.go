@@ -37,6 +37,8 @@ type Options struct {
 	Connected func(c *Core)
 	// Receive is called for each message of the front end, from one goroutine.
 	Receive func(c *Core, m Message)
+	// NoLoRA says that it was started without --enable-lora, as releases from 0.32 on do.
+	NoLoRA bool
 	// Slow leaves the front end's messages unread.
 	Slow bool
 }
@@ -49,6 +51,15 @@ type Message struct {
 	Wave   int64
 	Call   int64
 	Method string
+	// Adapter is what add_lora is called with.
+	Adapter *Adapter
+}
+
+// Adapter is a LoRARequest.
+type Adapter struct {
+	Name string
+	ID   int64
+	Path string
 }
 
 // Request is an ADD.
@@ -57,6 +68,7 @@ type Request struct {
 	Prompt   []uint32
 	Sampling map[string]any
 	Fields   int // of the array
+	Adapter  *Adapter
 }
 
 // Output is what is said of one request.
@@ -94,6 +106,8 @@ type Batch struct {
 	Timestamp int64 // 0: now
 	Stats     *Stats
 	Call      int64 // the call that is answered; 0: none
+	Failure   string
+	Given     bool  // what the call gives; is_sleeping: false
 	Complete  int64 // wave_complete, plus 1; 0: none
 	Start     int64 // start_wave, plus 1; 0: none
 }
@@ -227,6 +241,9 @@ func (c *Core) word() []byte {
 		fields["instance_id"] = "one"
 		fields["data_parallel_size"] = 1
 	}
+	if c.o.NoLoRA {
+		fields["supports_lora"] = false
+	}
 	b, err := msgp.AppendMapStrIntf(nil, fields)
 	if err != nil {
 		panic(err)
@@ -280,6 +297,11 @@ func parse(frames [][]byte) (m Message, err error) {
 			return m, fmt.Errorf("a call of %d fields", len(a))
 		}
 		m.Call, m.Method = number(a[1]), a[2].(string)
+		if args := a[3].([]any); m.Method == "add_lora" && len(args) == 1 {
+			m.Adapter, err = parseAdapter(args[0])
+		} else if len(args) > 0 {
+			return m, fmt.Errorf("%s is called with %d arguments", m.Method, len(args))
+		}
 	default:
 		err = fmt.Errorf("type %d", m.Type)
 	}
@@ -332,12 +354,27 @@ func parseAdd(a []any) (r Request, err error) {
 	if _, ok := a[5].(float64); !ok {
 		return r, fmt.Errorf("arrival_time is %T", a[5])
 	}
-	for _, i := range []int{2, 4, 6, 7, 8} {
+	for _, i := range []int{2, 4, 7, 8} {
 		if a[i] != nil {
 			return r, fmt.Errorf("field %d is %v", i, a[i])
 		}
 	}
-	return r, nil
+	if a[6] != nil {
+		r.Adapter, err = parseAdapter(a[6])
+	}
+	return r, err
+}
+
+func parseAdapter(v any) (*Adapter, error) {
+	a, ok := v.([]any)
+	if !ok || len(a) < 3 {
+		return nil, fmt.Errorf("an adapter is %v", v)
+	}
+	l := &Adapter{Name: a[0].(string), ID: number(a[1]), Path: a[2].(string)}
+	if l.ID < 1 || l.Path == "" {
+		return nil, fmt.Errorf("an adapter has id %d and path %q", l.ID, l.Path)
+	}
+	return l, nil
 }
 
 func number(v any) int64 {
@@ -402,9 +439,13 @@ func Append(b []byte, m Batch, release string) []byte {
 	} else {
 		b = msgp.AppendArrayHeader(b, 3)
 		b = msgp.AppendInt64(b, m.Call)
-		b = msgp.AppendNil(b)
-		b = msgp.AppendArrayHeader(b, 2)
-		b = msgp.AppendBool(msgp.AppendNil(b), false)
+		if m.Failure != "" {
+			b = msgp.AppendNil(msgp.AppendString(b, m.Failure))
+		} else {
+			b = msgp.AppendNil(b)
+			b = msgp.AppendArrayHeader(b, 2)
+			b = msgp.AppendBool(msgp.AppendNil(b), m.Given)
+		}
 	}
 	b = msgp.AppendNil(b) // finished_requests
 	for _, wave := range []int64{m.Complete, m.Start} {

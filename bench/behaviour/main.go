@@ -1,0 +1,145 @@
+//go:build linux
+
+// Command behaviour asks gateways, weir's relay and those that others publish, what
+// they do where an engine or a client does not behave: each stands in front of an
+// engine that follows a script, and what the client and the engine saw is the
+// answer. docs/bench/peers.md has the table.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/bench/peers"
+	"weir/internal/bench"
+	"weir/internal/bench/cell"
+)
+
+func main() {
+	args := os.Args[1:]
+	err := error(nil)
+	if bench.IsRole(args) {
+		err = bench.RunRole(args[0], args[1])
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, args, os.Stdout, os.Stderr)
+		stop()
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "behaviour:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("behaviour", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var (
+		who    = flags.String("gateways", "weir relay,nginx,"+peers.HAProxy+","+peers.SMG+","+peers.Router+","+peers.VLLMRouter+","+peers.LiteLLM+","+peers.Portkey, "gateways to ask, comma-separated")
+		folder = flags.String("peers", peers.Folder, "where make bench-peers set up the gateways that others publish")
+		weir   = flags.String("weir", "", "weir's binary; built from ./cmd/weir unless given")
+	)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var chosen []bench.Gateway
+	all := slices.Concat(bench.Gateways(), peers.All(*folder))
+	for name := range strings.SplitSeq(*who, ",") {
+		i := slices.IndexFunc(all, func(g bench.Gateway) bool { return g.Name == name && g.Relayed })
+		if i < 0 {
+			return fmt.Errorf("-gateways: no gateway %q relays what an engine says", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	b := &bench.Bench{Weir: *weir, Log: stderr}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b.Self = []string{self}
+	if b.Dir, err = os.MkdirTemp("", "behaviour"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.Dir)
+	if b.Weir == "" {
+		b.Weir = filepath.Join(b.Dir, "weir")
+		build := exec.CommandContext(ctx, "go", "build", "-o", b.Weir, "weir/cmd/weir")
+		build.Stderr = stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("build weir: %w", err)
+		}
+	}
+	table := make([][]string, len(cases()))
+	for i, c := range cases() {
+		table[i] = []string{c.name}
+	}
+	head := []string{""}
+	failed := error(nil)
+	for _, g := range chosen {
+		head = append(head, strings.TrimSpace(g.Name+" "+peers.Version(*folder, g.Name)))
+		answers, err := ask(ctx, b, g, stderr)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", g.Name, err))
+			answers = slices.Repeat([]string{"not asked"}, len(table))
+		}
+		for i, answer := range answers {
+			table[i] = append(table[i], answer)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	printTable(stdout, head, table)
+	return failed
+}
+
+// ask puts every case to one gateway.
+func ask(ctx context.Context, b *bench.Bench, g bench.Gateway, progress io.Writer) ([]string, error) {
+	e, err := newEngine()
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	c := &cell.Cell{Engine: e.addr(), Relayed: true}
+	if c.Gateway, err = bench.FreeAddr(); err != nil {
+		return nil, err
+	}
+	p, err := b.StartGateway(ctx, g, c)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Stop()
+	r := &rig{engine: e, gateway: c.Gateway, memory: func() int64 { return resident(p.PIDs()) },
+		patience: 30 * time.Second, flood: 8 * time.Second}
+	if g.Header != nil {
+		r.header = g.Header(c)
+	}
+	var answers []string
+	for _, c := range cases() {
+		answer := c.ask(ctx, r)
+		fmt.Fprintf(progress, "%s, %s: %s\n", g.Name, c.name, answer)
+		answers = append(answers, answer)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+func printTable(w io.Writer, head []string, rows [][]string) {
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	for _, row := range rows {
+		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
+	}
+}

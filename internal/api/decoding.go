@@ -1,0 +1,86 @@
+package api
+
+import (
+	"fmt"
+
+	"weir/internal/infer"
+)
+
+// Decoding is a request under way, of which a dialect reads one field after the
+// other; what a dialect needs besides lies around it.
+type Decoding struct {
+	Request
+	// Path is the endpoint's, and Kind that of the engines for which the request is
+	// decoded; empty where the gateway itself answers.
+	Path, Kind string
+	// Carries is what those engines can be asked for.
+	Carries infer.Carries
+	// Declared are the tools of the request. NoTools says that none may be called.
+	Declared []Tool
+	NoTools  bool
+}
+
+// NewDecoding begins with what the head of the body says.
+func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names FieldNames) Decoding {
+	return Decoding{
+		Request: Request{Model: h.Model, Stream: h.Stream, Fields: names},
+		Path:    e.String(), Kind: kind, Carries: carries,
+	}
+}
+
+// Carrier names who it is that fields are for, in refusals.
+func (d *Decoding) Carrier() string {
+	if d.Kind == "" {
+		return d.Path
+	}
+	return fmt.Sprintf("engine kind %q", d.Kind)
+}
+
+// Unsupported refuses a field, or a part of one, that cannot be carried. Defaults
+// are values that may be sent.
+func (d *Decoding) Unsupported(path string, defaults ...string) error {
+	return Unsupported(path, d.Carrier(), defaults)
+}
+
+// Guided takes what the output must match, which may be said at one place only, and
+// to an engine that understands it.
+func (d *Decoding) Guided(path string, g infer.Guide) error {
+	if d.Carries&g.Kind.Needs() == 0 {
+		return d.Unsupported(path)
+	}
+	return d.SetGuide(path, g)
+}
+
+// Schema is Guided with a JSON schema.
+func (d *Decoding) Schema(path, schema string) error {
+	return d.Guided(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
+}
+
+// FinishTools checks tool_choice against the tools, and makes the engine call them
+// where it is to. That a tool is called can only be forced by an engine that is told
+// what it may generate; asking another for it is refused rather than hoped for.
+//
+// named is where the caller names the tool that must be called, and continued why
+// the last message is continued, if it is.
+func (d *Decoding) FinishTools(named, continued string) error {
+	const field = "tool_choice"
+	switch {
+	case d.NoTools:
+		d.Tools = nil
+		return nil
+	case !d.ForcedAny && d.ForcedTool == "":
+		return nil
+	case d.Carries&infer.CarriesJSONSchema == 0:
+		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
+			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send \"auto\", or \"none\"", d.Carrier())}
+	case d.Tools == nil:
+		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
+	case d.ContinueFinalMessage:
+		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued: %s", continued)
+	}
+	schema, err := d.forcedSchema(d.Declared, named)
+	if err != nil {
+		return err
+	}
+	return d.Schema(field, schema)
+}
