@@ -42,7 +42,11 @@ func TestTekken(t *testing.T) {
 		t.Fatalf("mistral_common has %d tekken files, %v", len(files), err)
 	}
 	c := theCorpus(t)
-	for _, file := range files {
+	for i, file := range files {
+		texts := someTexts(c.texts)
+		if i > 0 {
+			texts = nil // the files differ in their special tokens, by and large
+		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.Symlink(file, filepath.Join(dir, "tekken.json")); err != nil {
@@ -52,7 +56,7 @@ func TestTekken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareWith(t, m.Tokenizer, startReference(t, "tekken", dir), append(tokenTexts(m.Tokenizer), someTexts(c.texts)...))
+			compareWith(t, m.Tokenizer, startReference(t, "tekken", dir), append(tokenTexts(m.Tokenizer), texts...))
 		})
 	}
 }
