@@ -31,7 +31,7 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 
 .PHONY: test
 test: toolchain ## run every test, with the race detector
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 40m ./...
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 40m ./...
 
 .PHONY: toolchain
 toolchain:
@@ -43,7 +43,9 @@ toolchain:
 	  fi; \
 	fi
 
+# go test need not vet again what vet has seen.
 .PHONY: check
+check: VETTED = -vet=off
 check: format vet staticcheck test ## format, vet, staticcheck and tests
 
 .PHONY: format
@@ -144,8 +146,11 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	    mkdir -p ../$$release.part/$$(dirname $$f); cp $$f ../$$release.part/$$f; done); \
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
+.PHONY: interop-ready
+interop-ready: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
+
 .PHONY: interop
-interop: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## test against official clients and reference libraries
+interop: interop-ready ## test against official clients and reference libraries
 	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the

@@ -32,7 +32,7 @@ func engineKinds(t *testing.T, g *gateway) map[string]string {
 
 // Given a URL alone, weir finds out what is there, says so, and serves it.
 func TestAuto(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	s := startSim(t, fast...)
 	for spec, want := range map[string]string{
 		s.openai:                            "openai",
@@ -66,7 +66,7 @@ func TestAuto(t *testing.T) {
 
 // The engine may come later, and come back as another kind at the same address.
 func TestAutoAtJoin(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	addr := freeAddress(t)
 	g := startUnready(t, "serve", "--engine", "http://"+addr+",name=e")
 	if got := engineKinds(t, g)["e"]; got != "down" {
@@ -88,7 +88,7 @@ func TestAutoAtJoin(t *testing.T) {
 
 // A stream that goes on has no limit: only silence does.
 func TestLongStream(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "50ms")
 	for _, path := range paths {
 		g := startGateway(t, "serve", "--engine", s.spec(path), "--first-timeout", "2s", "--idle-timeout", "2s")

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -108,12 +107,11 @@ func ascending(t *testing.T, row map[string]string, names ...string) {
 // gateway and engine, in order, in CSV and in JSON lines; the prompts have
 // exactly the length asked for; each engine's share is in the report.
 func TestBenchJoined(t *testing.T) {
-	listen, admin := neighbours(t)
-	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms")
-	g.line("engine ")
+	beside(t, light)
+	g := startNextDoor(t, "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms")
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	out, stderr, code := benchmark(t, "http://"+listen, "--rate", "100", "--arrival", "gamma", "--cv", "2", "--requests", "120", "--input-tokens", "70",
+	out, stderr, code := benchmark(t, g.url, "--rate", "100", "--arrival", "gamma", "--cv", "2", "--requests", "120", "--input-tokens", "70",
 		"--output-tokens", "12", "--csv", file("r.csv"), "--json", file("r.json"), "--jsonl", file("r.jsonl"), "--html", file("r.html"), "--perfetto", file("r.trace"))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s %s", code, out, stderr)
@@ -192,40 +190,31 @@ func TestBenchJoined(t *testing.T) {
 		t.Errorf("trace of %d bytes, %v", len(events), err)
 	}
 	// Told not to, nothing is joined, and the client's stamps stand alone.
-	out, _, code = benchmark(t, "http://"+listen, "--requests", "3", "--admin", "off", "--csv", file("off.csv"))
+	out, _, code = benchmark(t, g.url, "--requests", "3", "--admin", "off", "--csv", file("off.csv"))
 	if row := readTable(t, file("off.csv"))[0]; code != 0 || strings.Contains(out, "joined") || row["engine"] != "" || row["arrival_time"] != row["sent_time"] {
 		t.Errorf("exit code %d, %v", code, row)
 	}
-	if _, stderr, code := benchmark(t, "http://"+listen, "--requests", "3", "--admin", "http://"+listen); code != 1 || !strings.Contains(stderr, "--admin") {
+	if _, stderr, code := benchmark(t, g.url, "--requests", "3", "--admin", g.url); code != 1 || !strings.Contains(stderr, "--admin") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	g.interrupt()
 }
 
-// neighbours gives two free addresses whose ports are next to each other.
-func neighbours(t *testing.T) (first, second string) {
+// startNextDoor runs up with its admin listener on the port next to the API's, where
+// bench looks for it unasked.
+func startNextDoor(t *testing.T, args ...string) *gateway {
 	t.Helper()
-	for range 100 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		a.Close()
-		if err == nil {
-			b.Close()
-			return a.Addr().String(), b.Addr().String()
-		}
-	}
-	t.Fatal("no two free ports next to each other")
-	return "", ""
+	listen, admin := neighbours(t)
+	p := start(t, append([]string{"up", "--listen", listen, "--admin-listen", admin}, args...)...)
+	p.line("engine ")
+	return &gateway{weir: p, url: "http://" + listen, admin: "http://" + admin}
 }
 
 // At an engine the same columns have the same meaning: the client's sending is
 // the arrival, and SGLang's /generate tells its stages. Both forms of its events
 // are verified word by word.
 func TestBenchEngine(t *testing.T) {
+	beside(t, light)
 	for _, incremental := range []bool{false, true} {
 		args := []string{"engine", "--wire", "sglang=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms", "--enable-metrics", "--max-running-requests", "2"}
 		if incremental {
@@ -265,6 +254,7 @@ func TestBenchEngine(t *testing.T) {
 // Each way in which a server fails has its kind, and no failed request is
 // missing from the counts.
 func TestBenchFaults(t *testing.T) {
+	beside(t, light)
 	const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
 	stream := func(w http.ResponseWriter, text string) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -300,7 +290,11 @@ func TestBenchFaults(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(c.answer))
 			defer s.Close()
 			file := filepath.Join(t.TempDir(), "r.csv")
-			out, _, code := benchmark(t, s.URL, "--model", "m", "--concurrency", "2", "--requests", "6", "--timeout", "300ms", "--json", "-", "--csv", file)
+			timeout := "1m" // which nobody waits for
+			if c.kind == "timeout" {
+				timeout = "300ms"
+			}
+			out, _, code := benchmark(t, s.URL, "--model", "m", "--concurrency", "2", "--requests", "6", "--timeout", timeout, "--json", "-", "--csv", file)
 			r := readBenchReport(t, []byte(out))
 			if code != 1 || r.Requests != 6 || r.Errored != 6 || r.Complete != 0 || r.Errors[c.kind] != 6 || r.Verdict.Trust != "INVALID" {
 				t.Errorf("exit code %d, %+v", code, r)
@@ -334,6 +328,7 @@ func TestBenchFaults(t *testing.T) {
 
 // More than the server can carry is called unstable, and has no percentiles.
 func TestBenchUnstable(t *testing.T) {
+	beside(t, light)
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms", "--max-running-requests", "2")
 	url := e.line("openai")
 	out, _, code := benchmark(t, url, "--rate", "100", "--duration", "6s", "--output-tokens", "8", "--field", "ignore_eos=true", "--json", "-")
@@ -345,7 +340,7 @@ func TestBenchUnstable(t *testing.T) {
 
 // The generator measures itself at the load of the run, and says with which error.
 func TestBenchCalibrate(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
 	url := e.line("openai")
 	for _, c := range []struct {
@@ -400,7 +395,7 @@ func TestBenchCalibrate(t *testing.T) {
 // make of it: its own lateness is not in the times, but what waited together has
 // one.
 func TestBenchHeldUp(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
 	url := e.line("openai")
 	file := filepath.Join(t.TempDir(), "r.json")
@@ -429,7 +424,7 @@ func TestBenchHeldUp(t *testing.T) {
 
 // A rate that no machine can send is called so.
 func TestBenchTooFast(t *testing.T) {
-	t.Parallel()
+	beside(t, heavy)
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	out, _, code := benchmark(t, e.line("openai"), "--rate", "2000000", "--requests", "1000", "--input-tokens", "3000", "--output-tokens", "2", "--json", "-")
 	r := readBenchReport(t, []byte(out))
@@ -440,18 +435,15 @@ func TestBenchTooFast(t *testing.T) {
 
 // ^C writes every file with what was measured.
 func TestBenchInterrupted(t *testing.T) {
+	beside(t, light)
 	e := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
 	dir := t.TempDir()
 	p := start(t, "bench", e.openai, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
 	// What ends at once leaves the next ones in flight.
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if s := engineState(t, e.admin); s.Finished > 20 && s.Running > 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the engine never had twenty requests behind it and more before it")
-		}
-	}
+	eventually(t, "at twenty requests behind the engine and more before it", func() bool {
+		s := engineState(t, e.admin)
+		return s.Finished > 20 && s.Running > 1
+	})
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -471,6 +463,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchBadInput(t *testing.T) {
+	beside(t, light)
 	url := "http://127.0.0.1:1"
 	for _, c := range []struct {
 		name string
@@ -501,9 +494,7 @@ func TestBenchBadInput(t *testing.T) {
 		}
 	}
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")
-	if err := os.WriteFile(trace, []byte("{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, trace, "{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n")
 	for _, c := range []struct {
 		args []string
 		code int
@@ -576,16 +567,22 @@ func TestBenchAttribution(t *testing.T) {
 // A trace is sent at its own times and lengths, and what its prompts share the
 // engine finds in its cache.
 func TestBenchWorkload(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, "up", "--engines", "1", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "400000")
 	dir := t.TempDir()
 	trace, file := filepath.Join(dir, "trace.jsonl"), filepath.Join(dir, "r.csv")
 	var lines strings.Builder
+	// The first is over before the others come, who find what they share with it.
+	after := func(i int) time.Duration {
+		if i == 0 {
+			return 0
+		}
+		return 8*time.Second + time.Duration(i)*200*time.Millisecond
+	}
 	for i := range 20 {
-		fmt.Fprintf(&lines, "{\"timestamp\":%d,\"input_length\":%d,\"output_length\":%d,\"hash_ids\":[1,%d]}\n", 200*i, 600+i, 2+i, 100+i)
+		fmt.Fprintf(&lines, "{\"timestamp\":%d,\"input_length\":%d,\"output_length\":%d,\"hash_ids\":[1,%d]}\n", after(i).Milliseconds(), 600+i, 2+i, 100+i)
 	}
-	if err := os.WriteFile(trace, []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, trace, lines.String())
 	out, stderr, code := benchmark(t, g.url, "--admin", g.admin, "--workload", trace, "--trace-speed", "4", "--field", "ignore_eos=true", "--csv", file)
 	if code != 0 || !strings.Contains(out, "(as the workload says, exact)") || !strings.Contains(out, "20 complete") {
 		t.Fatalf("exit code %d: %s %s", code, out, stderr)
@@ -599,7 +596,7 @@ func TestBenchWorkload(t *testing.T) {
 		if i == 0 {
 			first = at
 		}
-		if at-first != int64(i)*50e6 || row["prompt_tokens"] != strconv.Itoa(600+i) || row["completion_tokens"] != strconv.Itoa(2+i) || row["engine"] != "sim-1" {
+		if at-first != int64(after(i))/4 || row["prompt_tokens"] != strconv.Itoa(600+i) || row["completion_tokens"] != strconv.Itoa(2+i) || row["engine"] != "sim-1" {
 			t.Errorf("%v", row)
 		}
 		if n, err := strconv.Atoi(row["cached_tokens"]); err == nil && n >= 480 {
@@ -614,8 +611,9 @@ func TestBenchWorkload(t *testing.T) {
 // Two runs are compared from their files: what is slower is found, with what
 // was asked for otherwise.
 func TestReport(t *testing.T) {
+	beside(t, light)
 	e := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "2ms")
-	slow := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "40ms", "--decode-cost", "2ms")
+	slow := start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "150ms", "--decode-cost", "2ms")
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	for file, url := range map[string]string{a: e.line("openai"), b: slow.line("openai")} {
@@ -642,7 +640,7 @@ func TestReport(t *testing.T) {
 	for _, d := range c.Differences {
 		if d.Metric == "ttft_ms" && d.Figure != "p99" && d.Figure != "p999" && d.Figure != "p90" {
 			found++
-			if d.Finding != "higher" || d.By == nil || *d.By < 25 {
+			if d.Finding != "higher" || d.By == nil || *d.By < 100 {
 				t.Errorf("%+v", d)
 			}
 		}

@@ -37,9 +37,7 @@ func streamers(t *testing.T, g *gateway, n int) []streamer {
 			t.Fatal(err)
 		}
 		all = append(all, streamer{conn, seed})
-		if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		postRaw(t, conn, body)
 	}
 	return all
 }
@@ -153,11 +151,7 @@ func TestHangUpOfMany(t *testing.T) {
 		} {
 			t.Run(path+" "+c.name, func(t *testing.T) {
 				s := startSim(t, "--cost", "constant", "--prefill-cost", c.prefill.String(), "--decode-cost", step.String(), "--max-running-requests", "8192")
-				spec := "openai=" + s.openai
-				if path == "plane" {
-					spec = "weir=" + s.plane
-				}
-				g := startGateway(t, "serve", "--engine", spec)
+				g := startGateway(t, "serve", "--engine", s.spec(path))
 				before := g.goroutines()
 				c.hangUp(t, s, streamers(t, g, c.streams))
 				if ended := g.balanced(); ended["cancelled"] != c.streams || ended["received"] != c.streams {
@@ -177,6 +171,7 @@ func TestHangUpOfMany(t *testing.T) {
 // A client that hangs up while its request waits in the gateway, because no
 // engine is ready, is done with at once.
 func TestHangUpInTheQueue(t *testing.T) {
+	beside(t, light)
 	const n = 64
 	s := startSim(t, "--fault", "refuse")
 	g := startUnready(t, "serve", "--engine", "weir="+s.plane, "--engine-timeout", "5m")

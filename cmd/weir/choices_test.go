@@ -81,7 +81,7 @@ func readScored(t *testing.T, a answer, n int) scoredAnswer {
 // each that of its seed, and each token has its log probability, the same on every
 // wire.
 func TestChoicesAndLogprobs(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	const tokens, n, top = 12, 3, 2
 	var first *scoredAnswer
 	for _, path := range []string{"plane", "sglang", "sglang incremental"} {

@@ -15,7 +15,7 @@ import (
 // An engine whose machine takes no connections any more is waited for no longer
 // than --connect-timeout, whose default is 5s.
 func TestConnectTimeout(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	l, fill := full(t)
 	answered := make(chan struct{})
 	go func() {

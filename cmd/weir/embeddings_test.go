@@ -48,7 +48,7 @@ func vector(t *testing.T, raw json.RawMessage) (v []float64) {
 // an alias too; tokens are counted, and an engine that refuses connections is
 // passed over.
 func TestRelayedEmbeddings(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	for _, wire := range []string{"openai", "vllm", "sglang"} {
 		engine, _ := startWire(t, wire)
 		bad, badAdmin := startWire(t, wire)
@@ -178,7 +178,7 @@ func rerank(t *testing.T, wire string, ask func(path, fields string, into any)) 
 
 // Engines that take ids have no embeddings, and say who has.
 func TestNoEmbeddingsOfIDs(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	g := startGateway(t, append([]string{"up"}, fast...)...)
 	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/score"} {
 		if a := post(t, g.url+path, `{"model":"weir-sim","input":"x"}`); a.status != 404 || !strings.Contains(string(a.body), "--engine openai=") {

@@ -26,6 +26,7 @@ func startWire(t *testing.T, wire string, args ...string) (url, admin string) {
 // An engine speaks several wires at once, each at its own address, about the
 // same requests.
 func TestEngineWires(t *testing.T) {
+	beside(t, light)
 	p := start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "openai=127.0.0.1:0", "--wire", "weir=127.0.0.1:0",
 		"--served-model-name", "mine", "--incremental-streaming-output", "--enable-metrics", "--weight-version", "v7", "--context-length", "1000",
 		"--max-total-tokens", "4096", "--page-size", "1", "--dp-size", "2", "--stream-interval", "2", "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold", "0", "--schedule-conservativeness", "0.5", "--chunked-prefill-size", "64",
@@ -105,9 +106,11 @@ func TestEngineWires(t *testing.T) {
 // The gateway relays both engines' APIs: every stream whole, every token
 // verified, counts equal on both sides.
 func TestRelayOfEngineWires(t *testing.T) {
+	t.Parallel()
 	const requests, tokens = 256, 32
 	for _, wire := range []string{"vllm", "sglang"} {
 		t.Run(wire, func(t *testing.T) {
+			beside(t, heavy)
 			url, admin := startWire(t, wire, fast...)
 			g := startGateway(t, "serve", "--engine", "openai="+url)
 			r := run(t, load.Plan{URL: g.url, Concurrency: 64, Requests: requests, OutputTokens: tokens, Body: map[string]any{"ignore_eos": true}})
@@ -133,13 +136,14 @@ func TestRelayOfEngineWires(t *testing.T) {
 // event and a broken connection, an engine's own error event passes, and
 // another engine answers where nothing had come.
 func TestRelayOfEngineFaults(t *testing.T) {
+	t.Parallel()
 	for _, wire := range []string{"vllm", "sglang"} {
 		for _, c := range []struct {
 			fault string
 			retry bool
 		}{{"unavailable", true}, {"cut,after=0", true}, {"cut,after=10", false}, {"reset,after=10", false}, {"garble,after=5", false}, {"stray,after=5", false}} {
 			t.Run(wire+" "+c.fault, func(t *testing.T) {
-				t.Parallel()
+				beside(t, light)
 				bad, _ := startWire(t, wire, append([]string{"--fault", c.fault}, fast...)...)
 				good, _ := startWire(t, wire, fast...)
 				g := startGateway(t, "serve", "--engine", "openai="+bad, "--engine", "openai="+good)
@@ -168,6 +172,7 @@ func TestRelayOfEngineFaults(t *testing.T) {
 // A full queue of SGLang's is a 200 whose stream has nothing but an error. The
 // gateway hands it on, and a refusal before the stream too.
 func TestRelayOfAFullQueue(t *testing.T) {
+	beside(t, light)
 	url, admin := startWire(t, "sglang", "--max-running-requests", "1", "--max-queued-requests", "1", "--cost", "constant", "--decode-cost", "50ms")
 	g := startGateway(t, "serve", "--engine", "openai="+url)
 	ctx, leave := context.WithCancel(t.Context())
@@ -197,6 +202,7 @@ func TestRelayOfAFullQueue(t *testing.T) {
 
 // The flags are checked where they stand.
 func TestEngineFlags(t *testing.T) {
+	beside(t, light)
 	for args, want := range map[string]string{
 		"--wire smoke":                 "sglang, vllm, openai, weir",
 		"--page-size 0":                "--page-size",

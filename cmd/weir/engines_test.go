@@ -8,6 +8,7 @@ import (
 
 // weir engines shows what each engine said of itself, and why one is not ready.
 func TestEngines(t *testing.T) {
+	beside(t, light)
 	nobody := freeAddress(t)
 	s := startSim(t, "--max-running-requests", "7", "--max-total-tokens", "20000")
 	g := startGateway(t, "serve", "--engine", s.spec("sglang")+",name=a", "--engine", s.spec("plane")+",name=b", "--engine", "sglang=http://"+nobody+",name=c")

@@ -19,9 +19,9 @@ const askStream = `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_toke
 // because another engine answers; after it an error event and a broken
 // connection, never [DONE].
 func TestEngineFaults(t *testing.T) {
+	t.Parallel()
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}
 	for _, path := range paths {
-		spec := func(s *sim) string { return s.spec(path) }
 		for _, c := range []struct {
 			fault string
 			retry bool // nothing had reached the client
@@ -36,9 +36,9 @@ func TestEngineFaults(t *testing.T) {
 			{"stall,after=10", false, "deadline"},
 		} {
 			t.Run(path+" "+c.fault, func(t *testing.T) {
-				t.Parallel()
+				beside(t, light)
 				bad, good := startSim(t, append(quick, "--fault", c.fault)...), startSim(t, quick...)
-				g := startGateway(t, "serve", "--engine", spec(bad), "--engine", spec(good), "--idle-timeout", "2s", "--first-timeout", "2s")
+				g := startGateway(t, "serve", "--engine", bad.spec(path), "--engine", good.spec(path), "--idle-timeout", "2s", "--first-timeout", "2s")
 				eventually(t, "both ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 { // round-robin: the bad engine's turn comes
@@ -74,6 +74,7 @@ func TestEngineFaults(t *testing.T) {
 
 // Without another engine, a refusal before the first byte is an HTTP error.
 func TestEngineRefusals(t *testing.T) {
+	beside(t, light)
 	t.Run("nobody there", func(t *testing.T) {
 		addr := freeAddress(t)
 		for _, spec := range []string{"openai=http://" + addr + ",model=weir-sim", "weir=" + addr} {
@@ -118,6 +119,7 @@ func TestEngineRefusals(t *testing.T) {
 // Of many streams, those that a fault struck say so and all others are whole:
 // nothing is lost silently.
 func TestFaultsUnderLoad(t *testing.T) {
+	beside(t, heavy)
 	s := startSim(t, append([]string{"--fault", "cut,after=10,rate=0.05", "--fault", "stall,after=10,rate=0.05"}, fast...)...)
 	g := startGateway(t, "serve", "--engine", "openai="+s.openai, "--idle-timeout", "2s")
 	r := run(t, load.Plan{URL: g.url, Concurrency: 64, Requests: 400, OutputTokens: 32, Body: map[string]any{"ignore_eos": true}})
@@ -163,6 +165,7 @@ func scripted(t *testing.T, pieces func(body []byte) (header http.Header, chunks
 // A relay changes no byte in either direction, wherever the engine's writes
 // were cut.
 func TestRelayTouchesNoByte(t *testing.T) {
+	beside(t, light)
 	const strange = "\r\n : not an event\r\n: a comment\n\n" +
 		"event: odd\r\ndata:  {\"seed\": 9007199254740993, \"x\": 1.0, \"y\": 1e400, \"z\": null, \"a\":\"<&>\\u0041\"}\r\n\r\n" +
 		"data: {\"b\":1,\ndata:  \"a\":2}\n\nid: 7\nretry: 10\n\ndata: \n\ndata: {\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
@@ -210,6 +213,7 @@ func TestRelayTouchesNoByte(t *testing.T) {
 
 // A relayed stream that does not end as it must never looks complete.
 func TestRelayCutStreams(t *testing.T) {
+	beside(t, light)
 	const event = "data: {\"x\":1}\n\n"
 	finish := "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
 	huge := "data: " + strings.Repeat("x", 200_000)
@@ -250,11 +254,11 @@ func TestRelayCutStreams(t *testing.T) {
 
 // A gateway configured by file and environment, the command line first.
 func TestConfiguration(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, fast...)
 	file := t.TempDir() + "/weir.yaml"
 	writeFile(t, file, fmt.Sprintf("engine:\n  - kind: openai\n    url: %s\n    name: from-file\nmax-body: 100\nlisten: 127.0.0.1:1\n", s.openai))
-	t.Setenv("WEIR_MAX_BODY", "60")
-	g := startGateway(t, "serve", "--config", file)
+	g := startGatewayWith(t, []string{"WEIR_MAX_BODY=60"}, "serve", "--config", file)
 	if a := get(t, g.admin+"/engines"); !strings.Contains(string(a.body), `"from-file"`) {
 		t.Errorf("engines: %s", a.body)
 	}
@@ -272,6 +276,7 @@ func TestConfiguration(t *testing.T) {
 }
 
 func TestDrainTimeout(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, "--cost", "constant", "--decode-cost", "50ms")
 	g := startGateway(t, "serve", "--engine", "weir="+s.plane, "--drain-timeout", "500ms")
 	done := make(chan answer)

@@ -13,6 +13,7 @@ import (
 // Every way of asking wrongly gets an error in the API's shape that names the
 // field and the fix, and costs nobody else anything.
 func TestBadInput(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, "up", "--max-body", "2000000", "--body-timeout", "1s")
 	chat := g.url + "/v1/chat/completions"
 	complete := g.url + "/v1/completions"

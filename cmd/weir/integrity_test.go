@@ -99,13 +99,13 @@ type integrityFault struct {
 // byte the stream ends with an error event, before it another engine answers.
 // Either way it is counted and logged once, and the evidence is kept.
 func TestIntegrityFaults(t *testing.T) {
+	t.Parallel()
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}
 	for _, path := range []struct {
 		name, wire string
-		spec       func(s *sim) string
 		faults     []integrityFault
 	}{
-		{"plane", "weir", func(s *sim) string { return "weir=" + s.plane }, []integrityFault{
+		{"plane", "weir", []integrityFault{
 			{"garble", "malformed", "integrity_error", false},
 			{"skip", "sequence_gap", "integrity_error", false},
 			{"repeat", "sequence_gap", "integrity_error", true},
@@ -115,12 +115,12 @@ func TestIntegrityFaults(t *testing.T) {
 			{"oversize", "oversized", "integrity_error", false},
 			{"miscount", "completion_mismatch", "integrity_error", true},
 		}},
-		{"relay", "openai", func(s *sim) string { return "openai=" + s.openai }, []integrityFault{
+		{"relay", "openai", []integrityFault{
 			{"garble", "not_json", "integrity_error", false},
 			{"stray", "choice_range", "integrity_error", false},
 			{"truncate", "incomplete", "engine_error", false},
 		}},
-		{"sglang", "sglang", func(s *sim) string { return s.spec("sglang") }, []integrityFault{
+		{"sglang", "sglang", []integrityFault{
 			{"garble", "bad_event", "integrity_error", false},
 			{"skip", "total_mismatch", "integrity_error", false},
 			{"repeat", "total_mismatch", "integrity_error", true},
@@ -128,10 +128,10 @@ func TestIntegrityFaults(t *testing.T) {
 		}},
 	} {
 		t.Run(path.name, func(t *testing.T) {
-			t.Parallel()
+			beside(t, light)
 			bad, good := startSim(t, append(quick, "--name", "bad")...), startSim(t, quick...)
-			one := startGateway(t, "serve", "--engine", path.spec(bad)+",name=bad")
-			two := startGateway(t, "serve", "--engine", path.spec(bad)+",name=bad", "--engine", path.spec(good)+",name=good")
+			one := startGateway(t, "serve", "--engine", bad.spec(path.name)+",name=bad")
+			two := startGateway(t, "serve", "--engine", bad.spec(path.name)+",name=bad", "--engine", good.spec(path.name)+",name=good")
 			eventually(t, "both ready", func() bool { return metric(t, two.admin, "weir_engine_ready") == 2 })
 			wantComplete(t, post(t, one.url+"/v1/chat/completions", askStream))
 			wantComplete(t, post(t, two.url+"/v1/chat/completions", askStream))
@@ -328,6 +328,7 @@ func chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 // an error event and a broken connection, before it another engine is asked.
 // Nothing is left behind.
 func TestRelayFaults(t *testing.T) {
+	beside(t, light)
 	huge := "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" + strings.Repeat("x", 300<<10) + "\"}}]}\n\n"
 	end := chunk(word) + chunk(stop+done) + "0\r\n\r\n"
 	bad, good := startRawEngine(t), startRawEngine(t)

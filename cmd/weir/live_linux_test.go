@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,7 +48,7 @@ func resize(t *testing.T, own *os.File, columns, rows uint16) {
 // terminal, also when that becomes narrower, and is gone at the end. The report
 // is not in the way.
 func TestBenchLive(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	url := e.line("openai ")
 	own, program := terminal(t, 100, 30)
@@ -81,11 +80,7 @@ func TestBenchLive(t *testing.T) {
 		defer mu.Unlock()
 		return drawn.String()
 	}
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(seen(), "in flight"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing drawn: %q", seen())
-		}
-	}
+	eventually(t, "drawn", func() bool { return strings.Contains(seen(), "in flight") })
 	resize(t, own, 24, 10)
 	wide := len(seen())
 	if err := cmd.Wait(); err != nil {

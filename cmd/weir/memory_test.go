@@ -10,22 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialNarrow connects as a client that cannot take much unread: its receive
-// buffer is the smallest, and so are its segments, by which the kernel sizes the
-// sender's buffer. Otherwise megabytes pass before a write has to wait.
+// narrow makes of a socket, for net.Dialer, one of a client that cannot take much
+// unread: its receive buffer is the smallest, and so are its segments, by which the
+// kernel sizes the sender's buffer. Otherwise megabytes pass before a write has to
+// wait.
+func narrow(_, _ string, c syscall.RawConn) (err error) {
+	outer := c.Control(func(fd uintptr) {
+		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 2048); err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, 536)
+		}
+	})
+	if outer != nil {
+		return outer
+	}
+	return err
+}
+
+// dialNarrow connects to a gateway by narrow.
 func dialNarrow(t *testing.T, g *gateway) net.Conn {
 	t.Helper()
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		outer := c.Control(func(fd uintptr) {
-			if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 2048); err == nil {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, 536)
-			}
-		})
-		if outer != nil {
-			return outer
-		}
-		return err
-	}}
+	d := net.Dialer{Control: narrow}
 	conn, err := d.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +59,7 @@ func steady(t *testing.T, what string, figure func() float64) float64 {
 // way (relay). The bounds are generous; the figures are printed, and those of a
 // quiet machine are in docs/status.md.
 func TestMemoryOfStreams(t *testing.T) {
+	beside(t, heavy)
 	const tokens = 20_000
 	idle, stalled := 2000, 200
 	if raceEnabled {
@@ -63,9 +68,7 @@ func TestMemoryOfStreams(t *testing.T) {
 	resident := func(g *gateway) float64 { return metric(t, g.admin, "process_resident_memory_bytes") }
 	ask := func(conn net.Conn, bound int) {
 		body := fmt.Sprintf(`{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":%d,"messages":[{"role":"user","content":"go on"}]}`, bound)
-		if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		postRaw(t, conn, body)
 	}
 	for _, path := range []string{"plane", "relay"} {
 		for _, kind := range []string{"idle", "stalled"} {
@@ -76,11 +79,7 @@ func TestMemoryOfStreams(t *testing.T) {
 					args, n = append(args, "--fault", "stall,after=1"), idle
 				}
 				s := startSim(t, args...)
-				spec := "openai=" + s.openai
-				if path == "plane" {
-					spec = "weir=" + s.plane
-				}
-				g := startGateway(t, "serve", "--engine", spec, "--write-timeout", "5m")
+				g := startGateway(t, "serve", "--engine", s.spec(path), "--write-timeout", "5m")
 				g.t = t
 				// One of each, so that what is made once is there.
 				ask(dialNarrow(t, g), tokens)

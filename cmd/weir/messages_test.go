@@ -11,7 +11,7 @@ import (
 // Anthropic's API through the binary: a tool's call, its result and the answer,
 // thinking, a document by a schema, the prompt's length, errors in its shape.
 func TestMessages(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	g := startGateway(t, append([]string{"up"}, fast...)...)
 	w := words(t)
 	type block struct {

@@ -14,6 +14,7 @@ import (
 // What is asked of the simulated engine over the plane, where it sees ids only,
 // arrives through the gateway and verifies from the text alone.
 func TestContentOverThePlane(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, append([]string{"up"}, fast...)...)
 	w := words(t)
 	const schemaText = `{"type":"object","properties":{"name":{"type":"string"},"sizes":{"type":"array","items":{"type":"number","maximum":5},"minItems":2}},"required":["name","sizes"]}`
@@ -87,6 +88,7 @@ func TestContentOverThePlane(t *testing.T) {
 
 // An engine told to says one thing to everybody.
 func TestContentOfTheEngine(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, append(fast, "--content", "echo", "--reasoning", "low")...)
 	a := post(t, s.openai+"/v1/chat/completions", `{"messages":[{"role":"user","content":"well"}]}`)
 	if a.status != 200 || !strings.Contains(string(a.body), `"content":"well"`) || !strings.Contains(string(a.body), `"reasoning_content":" `) {
@@ -97,6 +99,7 @@ func TestContentOfTheEngine(t *testing.T) {
 // One engine says the same to the same request on its HTTP wire, where it reads
 // the request's fields, and on the plane, where all it has is ids.
 func TestContentIsTheSameOnEveryWire(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, fast...)
 	g := startGateway(t, "serve", "--engine", "weir="+s.plane)
 	type message struct {
@@ -142,7 +145,7 @@ func TestContentIsTheSameOnEveryWire(t *testing.T) {
 // Reasoning is told by the members that the operator names, the same streamed and
 // whole.
 func TestReasoningField(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	const ask = `{"model":"weir-sim","seed":7,"max_tokens":400,"chat_template_kwargs":{"enable_thinking":true},"messages":[{"role":"user","content":"why?"}]`
 	s := startSim(t, fast...)
 	for field, want := range map[string][]string{

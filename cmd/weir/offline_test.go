@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 const sampleTrace = "../../docs/samples/synthetic-chat.jsonl"
@@ -63,6 +62,7 @@ func replayed(t *testing.T, stdin string, args ...string) figures {
 // A trace is replayed, and what is printed, written as JSON and written line by
 // line tells one story.
 func TestOffline(t *testing.T) {
+	beside(t, light)
 	dir := t.TempDir()
 	report, lines := filepath.Join(dir, "report.json"), filepath.Join(dir, "requests.jsonl")
 	stdout, stderr, code := replay(t, "", sampleTrace, "--cost", "profile=llama-3.1-8b-h100", "--json", report, "--jsonl", lines)
@@ -139,6 +139,7 @@ func TestOffline(t *testing.T) {
 // The KV cache finds what the trace says was there before, and one that is too
 // small costs time, but no request and no token.
 func TestOfflineCache(t *testing.T) {
+	beside(t, light)
 	profile := []string{sampleTrace, "--cost", "profile=llama-3.1-8b-h100"}
 	without := replayed(t, "", profile...)
 	large := replayed(t, "", append(profile, "--max-total-tokens", "467280")...)
@@ -158,10 +159,9 @@ func TestOfflineCache(t *testing.T) {
 
 // A request alone takes exactly what the cost model says.
 func TestOfflineCosts(t *testing.T) {
+	beside(t, light)
 	table := filepath.Join(t.TempDir(), "cost.csv")
-	if err := os.WriteFile(table, []byte("phase,tokens,batch,ms\nprefill,1000,,40\nprefill,3000,,100\ndecode,,1,7.5\ndecode,,64,20\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, table, "phase,tokens,batch,ms\nprefill,1000,,40\nprefill,3000,,100\ndecode,,1,7.5\ndecode,,64,20\n")
 	const trace = `{"timestamp":0,"input_length":2000,"output_length":101}`
 	for cost, want := range map[string][2]float64{ // TTFT and TPOT in ms
 		"per-batch":                 {4.21e-7*2000*2000 + 0.0152*2000 + 16.5, 6.35},
@@ -180,6 +180,7 @@ func TestOfflineCosts(t *testing.T) {
 // An hour of seven requests a second, of lengths as in Mooncake's trace of
 // conversations, is told by its figures; what time it takes is printed (docs/offline.md).
 func TestOfflineHour(t *testing.T) {
+	beside(t, heavy)
 	minutes := 60
 	if raceEnabled { // whose time is not the program's
 		minutes = 10
@@ -203,17 +204,11 @@ func TestOfflineHour(t *testing.T) {
 
 // Ctrl-C prints what was replayed, and says so.
 func TestOfflineInterrupted(t *testing.T) {
+	beside(t, light)
 	dir := t.TempDir()
 	report, lines := filepath.Join(dir, "report.json"), filepath.Join(dir, "requests.jsonl")
 	p := start(t, "engine", "--offline", "synthetic:rate=5,requests=1000000000,input=100,output=100", "--json", report, "--jsonl", lines)
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if info, err := os.Stat(lines); err == nil && info.Size() > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing was replayed")
-		}
-	}
+	eventually(t, "begun", func() bool { info, err := os.Stat(lines); return err == nil && info.Size() > 0 })
 	p.interrupt()
 	if rest := p.line("INTERRUPTED after "); rest == "" {
 		t.Error("it does not say where it was interrupted")
@@ -237,6 +232,7 @@ func TestOfflineInterrupted(t *testing.T) {
 
 // Conversations are tokenized by the engine's model.
 func TestOfflineTexts(t *testing.T) {
+	beside(t, light)
 	file := filepath.Join(t.TempDir(), "chats.json")
 	prompt, answer := "Tell me about rivers and weirs, please.", "A weir is a low dam across a river."
 	chat, err := json.Marshal([]any{map[string]any{"conversations": []any{
@@ -245,9 +241,7 @@ func TestOfflineTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, chat, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, string(chat))
 	f := replayed(t, "", "synthetic:concurrency=1,texts="+file)
 	count := func(text string) int64 {
 		ids, _, _ := tokenize(t, text, "-")
@@ -261,12 +255,11 @@ func TestOfflineTexts(t *testing.T) {
 // What is wrong is said with its place, and nothing is printed as if it were a
 // report.
 func TestOfflineErrors(t *testing.T) {
+	beside(t, light)
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, content)
 		return path
 	}
 	good := `{"timestamp":0,"input_length":5,"output_length":5}` + "\n"

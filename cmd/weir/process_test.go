@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,12 +27,13 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	moreAtOnce()
 	dir, err := os.MkdirTemp("", "weir")
 	if err != nil {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "weir")
-	args := []string{"build", "-o", binary}
+	args := []string{"build", "-ldflags=-s -w", "-o", binary} // linking debug information takes as long as the rest
 	if raceEnabled {
 		args = append(args, "-race")
 	}
@@ -177,16 +180,28 @@ var anyPort = []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0
 // until it is ready.
 func startGateway(t testing.TB, args ...string) *gateway {
 	t.Helper()
-	g := startUnready(t, args...)
+	return startGatewayWith(t, nil, args...)
+}
+
+// startGatewayWith is startGateway with more of an environment.
+func startGatewayWith(t testing.TB, env []string, args ...string) *gateway {
+	t.Helper()
+	g := startUnreadyWith(t, env, args...)
 	eventually(t, "ready", func() bool { return get(t, g.admin+"/readyz").status == http.StatusOK })
 	return g
 }
 
+// startUnready is startGateway that does not wait.
 func startUnready(t testing.TB, args ...string) *gateway {
+	t.Helper()
+	return startUnreadyWith(t, nil, args...)
+}
+
+func startUnreadyWith(t testing.TB, env []string, args ...string) *gateway {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "timeline.jsonl")
 	args = append(append(args[:1:1], append(anyPort, "--timeline", file)...), args[1:]...)
-	p := start(t, args...)
+	p := startWith(t, nil, env, args...)
 	return &gateway{p, p.line("gateway"), p.line("admin"), file}
 }
 
@@ -271,6 +286,18 @@ func post(t testing.TB, url, body string, headers ...string) answer {
 	return read(resp)
 }
 
+// postRaw asks for a chat completion on a connection, and leaves its answer there.
+func postRaw(t testing.TB, conn net.Conn, body string, headers ...string) {
+	t.Helper()
+	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	for i := 0; i+1 < len(headers); i += 2 {
+		head += headers[i] + ": " + headers[i+1] + "\r\n"
+	}
+	if _, err := fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", head, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func read(resp *http.Response) answer {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -287,15 +314,40 @@ type apiError struct {
 	}
 }
 
-// freeAddress gives an address that nobody listens on.
+// freePort is below those that a kernel gives away by itself, so that no other
+// process takes one unasked between the choice and its use.
+var freePort atomic.Uint32
+
+// freeAddress gives an address that nobody listens on, to one test alone.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	first, _ := neighbours(t)
+	return first
+}
+
+// neighbours gives two free addresses whose ports are next to each other.
+func neighbours(t testing.TB) (first, second string) {
+	t.Helper()
+	const low, high = 12_000, 32_000
+	freePort.CompareAndSwap(0, 1+rand.Uint32N(high-low)) // another process of tests begins elsewhere
+	free := func(port uint32) (string, bool) {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return "", false
+		}
+		defer l.Close()
+		return l.Addr().String(), true
 	}
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		port := low + freePort.Add(2)%(high-low)
+		first, one := free(port)
+		second, two := free(port + 1)
+		if one && two {
+			return first, second
+		}
+	}
+	t.Fatal("no two free ports next to each other")
+	return "", ""
 }
 
 // eventually polls until a condition holds that another process brings about.

@@ -85,7 +85,7 @@ func responsesEvents(t *testing.T, stream []byte) (types []string, last response
 // reasoning, a document, whole and streamed the same, and verified by what was
 // said.
 func TestResponses(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	s := startSim(t, fast...)
 	w := words(t)
 	const schemaText = `{"type":"object","properties":{"name":{"type":"string"},"size":{"type":"integer"}},"required":["name","size"],"additionalProperties":false}`
@@ -184,7 +184,7 @@ func TestResponses(t *testing.T) {
 
 // What a client of OpenAI's is told where weir is not OpenAI.
 func TestResponsesRefused(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	g := startGateway(t, append([]string{"up"}, fast...)...)
 	for _, test := range []struct{ fields, param, words string }{
 		{`"input":"x","previous_response_id":"resp_1"`, "previous_response_id", "send the conversation in input"},
@@ -217,7 +217,7 @@ func TestResponsesRefused(t *testing.T) {
 
 // A stream whose engine fails says so in both of the API's ways, and breaks off.
 func TestResponsesFailed(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	s := startSim(t, append(fast, "--fault", "abort,after=5")...)
 	g := startGateway(t, "serve", "--engine", s.spec("plane"))
 	a := post(t, g.url+"/v1/responses", `{"model":"weir-sim","input":"x","stream":true,"max_output_tokens":50,"ignore_eos":true}`)
@@ -234,7 +234,7 @@ func TestResponsesFailed(t *testing.T) {
 // A relayed stream passes untouched, its tokens are counted, and one that ends
 // before its answer does is cut.
 func TestResponsesRelayed(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	const whole = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{}}\n\n" +
 		"event: response.completed\ndata: {\"type\": \"response.completed\",\"sequence_number\":1,\"response\":{\"usage\":{\"input_tokens\":3,\"output_tokens\":4,\"total_tokens\":7}}}\n\n"
 	cut := strings.Index(whole, "event: response.completed")

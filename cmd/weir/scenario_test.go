@@ -26,8 +26,7 @@ type scenarioRun struct {
 func startScenario(t *testing.T, name string, args ...string) *scenarioRun {
 	t.Helper()
 	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	return &scenarioRun{start(t, append([]string{"bench", "--scenario", name, "--streams", "64"}, args...)...), dir}
+	return &scenarioRun{startWith(t, nil, []string{"TMPDIR=" + dir}, append([]string{"bench", "--scenario", name, "--streams", "64"}, args...)...), dir}
 }
 
 // processes are the command lines of all that the run has started and that is
@@ -60,21 +59,27 @@ func (r *scenarioRun) gone() {
 	}
 }
 
+func readScenario(t *testing.T, file string) (r scenario.Report) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // A user's run in small: weir loses nothing, the control loses, and the exit
 // code says so.
 func TestScenarioLoss(t *testing.T) {
+	beside(t, heavy)
 	file := filepath.Join(t.TempDir(), "loss.json")
 	r := startScenario(t, "loss", "--duration", "4s", "--json", file)
 	r.exits(0)
 	r.gone()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var report scenario.Report
-	if err := json.Unmarshal(data, &report); err != nil {
-		t.Fatal(err)
-	}
+	report := readScenario(t, file)
 	if !report.Passed || report.Streams != 64 || len(report.Verdicts) < 4 {
 		t.Errorf("%+v", report)
 	}
@@ -107,6 +112,7 @@ func TestScenarioLoss(t *testing.T) {
 // depends on the machine, and the exit code must agree; that every gateway is
 // measured, and nothing lost, does not.
 func TestScenarioStarvation(t *testing.T) {
+	beside(t, heavy)
 	file := filepath.Join(t.TempDir(), "starvation.json")
 	r := startScenario(t, "starvation", "--duration", "9s", "--json", file)
 	select {
@@ -115,14 +121,7 @@ func TestScenarioStarvation(t *testing.T) {
 		t.Fatal("still running")
 	}
 	r.gone()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var report scenario.Report
-	if err := json.Unmarshal(data, &report); err != nil {
-		t.Fatal(err)
-	}
+	report := readScenario(t, file)
 	if code := r.cmd.ProcessState.ExitCode(); (code == 0) != report.Passed || code > 1 {
 		t.Errorf("exit code %d, passed %t", code, report.Passed)
 	}
@@ -144,6 +143,7 @@ func TestScenarioStarvation(t *testing.T) {
 
 // Ctrl-C in the middle of a cell ends all that was started.
 func TestScenarioInterrupted(t *testing.T) {
+	beside(t, light)
 	r := startScenario(t, "backlog", "--duration", "10m")
 	// An engine and a client are this binary, and what is between them a gateway.
 	eventually(t, "in a cell", func() bool {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -14,16 +13,10 @@ import (
 	"weir/internal/engine/sglangipc/schedtest"
 )
 
-// schedulers is a place for schedulers that say the sentence: one id an output and
-// all that was asked for at once, unless the first id is to be the only one.
+// schedulers is a place for schedulers.
 type schedulers struct {
-	t   *testing.T
-	ids []uint32
+	*sayer
 	dir string
-
-	mu       sync.Mutex
-	holdBack bool
-	aborted  int
 }
 
 func (c *schedulers) start() *schedtest.Scheduler {
@@ -39,12 +32,11 @@ func (c *schedulers) start() *schedtest.Scheduler {
 }
 
 func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
-	c.mu.Lock()
+	aborted := 0
 	if m.Tag == "AbortReq" && m.ID() != "" {
-		c.aborted++
+		aborted = 1
 	}
-	holdBack := c.holdBack
-	c.mu.Unlock()
+	holdBack := c.hear(aborted)
 	switch m.Tag {
 	case "ConfigureLoggingReq":
 		s.Answer(m)
@@ -69,31 +61,11 @@ func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
 	}
 }
 
-func (c *schedulers) hold(back bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.holdBack = back
-}
-
-func (c *schedulers) wereAborted() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.aborted
-}
-
 // TestSGLangIPC: a scheduler connects, serves, is hung up on, dies in the middle of a
 // stream, and comes again.
 func TestSGLangIPC(t *testing.T) {
-	t.Parallel()
-	ids, stderr, code := tokenize(t, said, "-")
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	dir := socketDir(t)
-	c := &schedulers{t: t, dir: filepath.Join(dir, "sg")}
-	if err := json.Unmarshal([]byte(ids), &c.ids); err != nil {
-		t.Fatal(err)
-	}
+	beside(t, light)
+	c := &schedulers{newSayer(t), filepath.Join(socketDir(t), "sg")}
 	g := startUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim")
 	says := func(word string) {
 		t.Helper()
@@ -156,7 +128,7 @@ func TestSGLangIPC(t *testing.T) {
 
 // TestSGLangIPCSpecification: what cannot be a place for sockets.
 func TestSGLangIPCSpecification(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	for spec, want := range map[string]string{
 		"sglang-ipc=/tmp/" + strings.Repeat("x", 100) + ",model=weir-sim": "longer than the 100 bytes",
 		"sglang-ipc=ipc:///tmp/x,model=weir-sim":                          "want a folder after sglang-ipc=",

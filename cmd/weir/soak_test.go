@@ -53,10 +53,7 @@ func soakEngine(t *testing.T, path, model string, streams int, step time.Duratio
 		}
 	}
 	s := startSim(t, args...)
-	if path == "plane" {
-		return s, append(flags, "--engine", "weir="+s.plane)
-	}
-	return s, append(flags, "--engine", "openai="+s.openai)
+	return s, append(flags, "--engine", s.spec(path))
 }
 
 func soak(t *testing.T, path string, duration time.Duration, streams int, step time.Duration) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,14 +20,22 @@ import (
 	"weir/models"
 )
 
+// simModel is the simulated engine's model. Loading it takes a second of a busy
+// machine under the race detector, so that tests share one.
+var simModel = sync.OnceValues(func() (*tokenizer.Model, error) { return tokenizer.Load(models.Sim()) })
+
+var simWords = sync.OnceValues(func() (*content.Words, error) {
+	m, err := simModel()
+	if err != nil {
+		return nil, err
+	}
+	return content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
+})
+
 // words is the simulated engine's word list.
 func words(t *testing.T) *content.Words {
 	t.Helper()
-	m, err := tokenizer.Load(models.Sim())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
+	w, err := simWords()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +68,17 @@ var fast = []string{"--cost", "constant", "--prefill-cost", "2ms", "--decode-cos
 // 512 streams at once, on both paths, every token verified; afterwards the
 // gateway's, the client's and the engines' own counts agree.
 func Test512Streams(t *testing.T) {
+	t.Parallel()
 	const streams, requests, tokens = 512, 1024, 32
-	plan := load.Plan{Concurrency: streams, Requests: requests, OutputTokens: tokens, Body: map[string]any{"ignore_eos": true}}
+	ask := func(t *testing.T, g *gateway) {
+		t.Helper()
+		wantClean(t, run(t, load.Plan{URL: g.url, Concurrency: streams, Requests: requests, OutputTokens: tokens, Body: map[string]any{"ignore_eos": true}}), requests, tokens)
+	}
 
 	t.Run("plane", func(t *testing.T) {
+		beside(t, heavy)
 		g := startGateway(t, append([]string{"up"}, fast...)...)
-		plan.URL = g.url
-		wantClean(t, run(t, plan), requests, tokens)
+		ask(t, g)
 		ended := g.balanced()
 		if ended["finished"] != requests {
 			t.Errorf("ended %v", ended)
@@ -91,11 +104,11 @@ func Test512Streams(t *testing.T) {
 	})
 	for name, args := range map[string][]string{"relay": nil, "sglang": nil, "sglang incremental": {"--incremental-streaming-output"}} {
 		t.Run(name, func(t *testing.T) {
+			beside(t, heavy)
 			path, _, _ := strings.Cut(name, " ")
 			a, b := startSim(t, slices.Concat(fast, args)...), startSim(t, slices.Concat(fast, args)...)
 			g := startGateway(t, "serve", "--engine", a.spec(path), "--engine", b.spec(path))
-			plan.URL = g.url
-			wantClean(t, run(t, plan), requests, tokens)
+			ask(t, g)
 			if ended := g.balanced(); ended["finished"] != requests {
 				t.Errorf("ended %v", ended)
 			}
@@ -123,6 +136,7 @@ func (g *gateway) engines() []string {
 
 // Without streaming, and through completions with a prompt of ids.
 func TestWholeAnswers(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, append([]string{"up"}, fast...)...)
 	for _, api := range []load.API{load.Chat, load.Completions} {
 		wantClean(t, run(t, load.Plan{URL: g.url, API: api, Concurrency: 4, Requests: 16, OutputTokens: 20, NoStream: true,
@@ -142,8 +156,10 @@ func TestWholeAnswers(t *testing.T) {
 
 // A client that hangs up frees its engine, whatever it was waiting for.
 func TestHangUpFreesTheEngine(t *testing.T) {
+	t.Parallel()
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
+			beside(t, light)
 			s := startSim(t, "--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2")
 			g := startGateway(t, "serve", "--engine", s.spec(path))
 			// Two stream, two wait in the engine's queue.
@@ -155,7 +171,7 @@ func TestHangUpFreesTheEngine(t *testing.T) {
 				}
 				defer conn.Close()
 				body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":5000,"messages":[{"role":"user","content":"go on"}]}`
-				fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				postRaw(t, conn, body)
 				conns = append(conns, conn)
 			}
 			eventually(t, "2 running and 2 waiting", func() bool {
@@ -180,14 +196,15 @@ func TestHangUpFreesTheEngine(t *testing.T) {
 // A client that does not read is given up after the write deadline; nobody else
 // is disturbed.
 func TestSlowClient(t *testing.T) {
+	t.Parallel()
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
+			beside(t, heavy)
 			s := startSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "500us")
 			g := startGateway(t, "serve", "--engine", s.spec(path), "--write-timeout", "1s")
 			conn := dialNarrow(t, g)
 			body := `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
-			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-				strings.Repeat("x", 128), len(body), body) // a long id makes large events
+			postRaw(t, conn, body, "X-Request-Id", strings.Repeat("x", 128)) // a long id makes large events
 			eventually(t, "streaming", func() bool { return engineState(t, s.admin).Running == 1 })
 			wantClean(t, run(t, load.Plan{URL: g.url, Concurrency: 8, Requests: 64, OutputTokens: 50, Body: map[string]any{"ignore_eos": true}}), 64, 50)
 			eventually(t, "free", func() bool { return engineState(t, s.admin).Running == 0 })
@@ -202,6 +219,7 @@ func TestSlowClient(t *testing.T) {
 
 // Ctrl-C lets what is in flight end, refuses what comes after, and exits 0.
 func TestDrain(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, "up", "--cost", "constant", "--decode-cost", "20ms")
 	resp, err := http.Post(g.url+"/v1/chat/completions", "application/json", strings.NewReader(
 		`{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":50,"messages":[{"role":"user","content":"x"}]}`))
@@ -319,6 +337,7 @@ func TestFlushInterval(t *testing.T) {
 // What the output must match reaches the engine on every path that can carry it,
 // and is refused by name where it cannot be.
 func TestGuides(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, fast...)
 	const ask = `{"model":"weir-sim","max_tokens":300,"messages":[{"role":"user","content":"x"}],`
 	const schema = `{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":3}},"required":["name","age"],"additionalProperties":false}`
@@ -370,6 +389,7 @@ func TestGuides(t *testing.T) {
 // With return_token_ids an answer holds the ids that the engine gave, the end id
 // included, and the prompt's, on each path on which weir sees them.
 func TestReturnTokenIDs(t *testing.T) {
+	beside(t, light)
 	s := startSim(t, fast...)
 	for _, path := range paths {
 		if path == "relay" {

@@ -64,13 +64,11 @@ func readSweep(t *testing.T, file string) (r sweepReport) {
 // Each rate is run as often as asked for, each time with a seed of its own, in
 // one table and in one report of each form; the gateway's engines are in it.
 func TestBenchSweep(t *testing.T) {
-	t.Parallel()
-	listen, admin := neighbours(t)
-	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
-	g.line("engine ")
+	beside(t, light)
+	g := startNextDoor(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	out, stderr, code := benchmark(t, "http://"+listen, "--rate", "40..80x2", "--requests", "20", "--repeats", "2", "--output-tokens", "4",
+	out, stderr, code := benchmark(t, g.url, "--rate", "40..80x2", "--requests", "20", "--repeats", "2", "--output-tokens", "4",
 		"--csv", file("s.csv"), "--json", file("s.json"), "--html", file("s.html"))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s %s", code, out, stderr)
@@ -114,7 +112,7 @@ func TestBenchSweep(t *testing.T) {
 // Two sweeps are compared cell by cell: the slower engine is found at the load
 // that both were given, and what only one was given is named.
 func TestReportSweeps(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, x := range []struct{ name, cost, loads string }{{"a.json", "1ms", "1,2"}, {"b.json", "40ms", "2,4"}} {
@@ -193,7 +191,7 @@ func TestReportSweeps(t *testing.T) {
 // A search reports its path and an answer whose ends are in order, in as many
 // runs as it was given at the most. What the answer is depends on the machine.
 func TestBenchSLO(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	url := e.line("openai ")
 	file := filepath.Join(t.TempDir(), "s.json")
@@ -235,7 +233,7 @@ func TestBenchExperiments(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
-			t.Parallel()
+			beside(t, light)
 			text, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
@@ -246,9 +244,7 @@ func TestBenchExperiments(t *testing.T) {
 			}
 			dir := t.TempDir()
 			path := filepath.Join(dir, "small.yaml")
-			if err := os.WriteFile(path, []byte(small), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, path, small)
 			out, stderr, _ := benchmark(t, "--experiment", path, "--json", filepath.Join(dir, "r.json"), "--html", filepath.Join(dir, "r.html"))
 			r := readSweep(t, filepath.Join(dir, "r.json"))
 			if r.Interrupted || len(r.Runs) == 0 {
@@ -267,16 +263,12 @@ func TestBenchExperiments(t *testing.T) {
 }
 
 func TestBenchSweepBadInput(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	dir := t.TempDir()
 	wrong := filepath.Join(dir, "wrong.yaml")
-	if err := os.WriteFile(wrong, []byte("load:\n  rate: [1, 2]\n  reqests: 5\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, wrong, "load:\n  rate: [1, 2]\n  reqests: 5\n")
 	nothing := filepath.Join(dir, "nothing.yaml")
-	if err := os.WriteFile(nothing, []byte("load: {rate: [1, 2]}\nfleet: {engine: {decode-cost: [1ms, fast]}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, nothing, "load: {rate: [1, 2]}\nfleet: {engine: {decode-cost: [1ms, fast]}}\n")
 	const url = "http://127.0.0.1:1"
 	for _, c := range []struct {
 		args []string
@@ -312,17 +304,15 @@ func TestBenchSweepBadInput(t *testing.T) {
 // Three workers, each a process of its own, send the schedule of one between
 // them; their merged report counts every request once, on the engines too.
 func TestBenchWorkers(t *testing.T) {
-	t.Parallel()
-	listen, admin := neighbours(t)
-	g := start(t, "up", "--listen", listen, "--admin-listen", admin, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
-	g.line("engine ")
+	beside(t, light)
+	g := startNextDoor(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	dir := t.TempDir()
 	at := time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339Nano)
 	var running []*weir
 	args := []string{"report", "--merge", "--json", filepath.Join(dir, "all.json")}
 	for k := 1; k <= 3; k++ {
 		record := filepath.Join(dir, fmt.Sprint(k))
-		running = append(running, start(t, "bench", "http://"+listen, "--rate", "60", "--requests", "100", "--output-tokens", "4",
+		running = append(running, start(t, "bench", g.url, "--rate", "60", "--requests", "100", "--output-tokens", "4",
 			"--worker", fmt.Sprintf("%d/3", k), "--start-at", at, "--record", record, "--json", record+".json"))
 		args = append(args, record)
 	}
@@ -362,11 +352,11 @@ func TestBenchWorkers(t *testing.T) {
 		{args[:len(args)-1], 1, "the record of worker 3 of 3 is missing"},
 		{append(args, args[len(args)-1]), 1, "two are of worker 3"},
 		{[]string{"report", "--merge", filepath.Join(dir, "1.json")}, 1, "not a record of weir bench --record"},
-		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "3/2"}, 2, "want K/N"},
-		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "1/2"}, 2, "needs --start-at"},
-		{[]string{"bench", "http://" + listen, "--concurrency", "5", "--requests", "1", "--worker", "1/2"}, 2, "shares an open loop"},
-		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--worker", "1/2", "--start-at", "1000"}, 2, "ago"},
-		{[]string{"bench", "http://" + listen, "--rate", "5", "--requests", "1", "--start-at", "soon"}, 2, "want a time"},
+		{[]string{"bench", g.url, "--rate", "5", "--requests", "1", "--worker", "3/2"}, 2, "want K/N"},
+		{[]string{"bench", g.url, "--rate", "5", "--requests", "1", "--worker", "1/2"}, 2, "needs --start-at"},
+		{[]string{"bench", g.url, "--concurrency", "5", "--requests", "1", "--worker", "1/2"}, 2, "shares an open loop"},
+		{[]string{"bench", g.url, "--rate", "5", "--requests", "1", "--worker", "1/2", "--start-at", "1000"}, 2, "ago"},
+		{[]string{"bench", g.url, "--rate", "5", "--requests", "1", "--start-at", "soon"}, 2, "want a time"},
 	} {
 		if out, stderr, code := finish(t, "", c.args...); code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit code %d, want %d and %q: %s%s", c.args, code, c.code, c.want, out, stderr)
@@ -377,7 +367,7 @@ func TestBenchWorkers(t *testing.T) {
 // Users speak in turns: each turn's prompt holds those before it, which the rows
 // show. Texts are sent as they stand in their file.
 func TestBenchSessions(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	e := start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	url := e.line("openai ")
 	dir := t.TempDir()
@@ -410,9 +400,7 @@ func TestBenchSessions(t *testing.T) {
 		t.Errorf("no session has a second turn: %v", prompts)
 	}
 	texts := filepath.Join(dir, "texts.json")
-	if err := os.WriteFile(texts, []byte(`[{"conversations": [{"from": "human", "value": "Say \"hello\"."}, {"from": "gpt", "value": "one two three four"}]}, {"prompt": "again", "output_tokens": 6}]`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, texts, `[{"conversations": [{"from": "human", "value": "Say \"hello\"."}, {"from": "gpt", "value": "one two three four"}]}, {"prompt": "again", "output_tokens": 6}]`)
 	out, stderr, code = benchmark(t, url, "--workload", "synthetic:concurrency=1,texts="+texts, "--field", "ignore_eos=true", "--csv", rows)
 	if got := readTable(t, rows); code != 0 || len(got) != 2 || got[0]["completion_tokens"] != "4" || got[1]["completion_tokens"] != "6" {
 		t.Errorf("exit code %d: %s %s %v", code, out, stderr, got)

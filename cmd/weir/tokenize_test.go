@@ -44,12 +44,11 @@ func goldens(t *testing.T) []golden {
 // What weir tokenize prints are the reference's ids, and --decode gives the
 // text back, both from a file and from standard input.
 func TestTokenize(t *testing.T) {
+	beside(t, light)
 	dir := t.TempDir()
 	file := func(content string) string {
 		path := filepath.Join(dir, "input")
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, content)
 		return path
 	}
 	for _, g := range goldens(t) {
@@ -76,6 +75,7 @@ func TestTokenize(t *testing.T) {
 // Ids that are not the whole of a rune decode as the tokenizer says, however
 // they are spread over the input.
 func TestTokenizeDecodesBytes(t *testing.T) {
+	beside(t, light)
 	ids, _, _ := tokenize(t, "\U0001F9FF", "-")
 	var all []uint32
 	if err := json.Unmarshal([]byte(ids), &all); err != nil || len(all) < 2 {
@@ -100,9 +100,7 @@ func TestTokenizeDecodesBytes(t *testing.T) {
 // tokenize.
 func TestTokenizeIgnoresConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(file, []byte("model:\n  - other=/no/such/folder\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "model:\n  - other=/no/such/folder\n")
 	t.Setenv("WEIR_CONFIG", file)
 	t.Setenv("WEIR_MODEL", "other=/no/such/folder")
 	if ids, stderr, code := tokenize(t, "a", "-"); code != 0 || ids != "[64]\n" {
@@ -112,14 +110,11 @@ func TestTokenizeIgnoresConfiguration(t *testing.T) {
 
 // Errors name the file, the place in it, and what was wanted.
 func TestTokenizeErrors(t *testing.T) {
+	beside(t, light)
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.txt")
-	if err := os.WriteFile(broken, []byte("fine\xff"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(`{"version":"9"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, broken, "fine\xff")
+	writeFile(t, filepath.Join(dir, "tokenizer.json"), `{"version":"9"}`)
 	for _, c := range []struct {
 		name, stdin string
 		args        []string
@@ -161,6 +156,7 @@ func TestTokenizeErrors(t *testing.T) {
 // The gateway's /tokenize gives the same ids as weir tokenize, and /detokenize
 // the text again; bad input is refused by the field's name.
 func TestTokenizeEndpoints(t *testing.T) {
+	beside(t, light)
 	g := startGateway(t, "up")
 	for _, golden := range goldens(t) {
 		body, err := json.Marshal(map[string]any{"model": "weir-sim", "prompt": golden.Text, "add_special_tokens": false})

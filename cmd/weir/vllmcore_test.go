@@ -23,29 +23,57 @@ import (
 // said is what an engine core says, over and over.
 const said = "The quick brown fox jumps over the lazy dog and counts to seven. "
 
-// cores is a place for engine cores that say the sentence: one id an output and
-// all that was asked for at once, unless the first id is to be the only one.
-type cores struct {
+// sayer is what engines in this process that say the sentence go by: one id an
+// output and all that was asked for at once, unless the first id is to be the only
+// one.
+type sayer struct {
 	t   *testing.T
 	ids []uint32
 
 	mu       sync.Mutex
 	holdBack bool
 	aborted  int
-	adapters map[string]int // requests by the adapter that they carry
 }
 
-func newCores(t *testing.T) *cores {
+func newSayer(t *testing.T) *sayer {
 	ids, stderr, code := tokenize(t, said, "-")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	c := &cores{t: t, adapters: map[string]int{}}
+	c := &sayer{t: t}
 	if err := json.Unmarshal([]byte(ids), &c.ids); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
+
+// hear notes requests that were aborted, and says whether to hold back.
+func (c *sayer) hear(aborted int) (holdBack bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.aborted += aborted
+	return c.holdBack
+}
+
+func (c *sayer) hold(back bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holdBack = back
+}
+
+func (c *sayer) wereAborted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.aborted
+}
+
+// cores is a place for engine cores.
+type cores struct {
+	*sayer
+	adapters map[string]int // requests by the adapter that they carry, by the sayer's mutex
+}
+
+func newCores(t *testing.T) *cores { return &cores{newSayer(t), map[string]int{}} }
 
 // start connects an engine.
 func (c *cores) start(o coretest.Options) *coretest.Core {
@@ -62,13 +90,12 @@ func (c *cores) start(o coretest.Options) *coretest.Core {
 }
 
 func (c *cores) receive(core *coretest.Core, m coretest.Message) {
-	c.mu.Lock()
-	c.aborted += len(m.Abort)
+	holdBack := c.hear(len(m.Abort))
 	if l := m.Add.Adapter; l != nil {
+		c.mu.Lock()
 		c.adapters[l.Name+"="+l.Path]++
+		c.mu.Unlock()
 	}
-	holdBack := c.holdBack
-	c.mu.Unlock()
 	if m.Type == 3 {
 		b := coretest.Batch{Call: m.Call, Given: true}
 		if l := m.Adapter; l != nil && !strings.HasPrefix(l.Path, "/adapters/") {
@@ -94,18 +121,6 @@ func (c *cores) receive(core *coretest.Core, m coretest.Message) {
 			return
 		}
 	}
-}
-
-func (c *cores) hold(back bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.holdBack = back
-}
-
-func (c *cores) wereAborted() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.aborted
 }
 
 // streamed gives what a stream of completions said, and whether it ended well.
@@ -166,20 +181,21 @@ func socketDir(t *testing.T) string {
 	return dir
 }
 
-func shortTemp(t *testing.T) string {
-	dir := socketDir(t)
-	t.Setenv("TMPDIR", dir)
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	return dir
+// shortTemp is a socketDir, and an environment in which weir puts its own sockets
+// there.
+func shortTemp(t *testing.T) (dir string, env []string) {
+	dir = socketDir(t)
+	return dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}
 }
 
 // TestVLLMCore: an engine core dials in, serves, is hung up on, dies in the middle
 // of a stream, and comes again.
 func TestVLLMCore(t *testing.T) {
+	beside(t, light)
 	c := newCores(t)
-	shortTemp(t)
+	_, env := shortTemp(t)
 	at := freeAddress(t)
-	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
+	g := startUnreadyWith(t, env, "serve", "--engine", "vllm-core=tcp://"+at+",model=weir-sim")
 	eventually(t, "word of how to start an engine", func() bool {
 		return bytes.Contains(get(t, g.admin+"/engines").body, []byte("vllm serve MODEL --headless --data-parallel-address 127.0.0.1"))
 	})
@@ -243,7 +259,7 @@ func (g *gateway) wantModels(want string) {
 // TestLoRA: adapters are models of their own on an engine core that is told to load
 // them; one that it cannot load is named and refused, and hides nothing else.
 func TestLoRA(t *testing.T) {
-	t.Parallel()
+	beside(t, light)
 	c := newCores(t)
 	at := freeAddress(t)
 	folder := modelFolder(t)
@@ -290,8 +306,9 @@ func TestLoRA(t *testing.T) {
 // TestFrontend: started as vLLM starts its front end, with sockets that vLLM has
 // bound, or with addresses as earlier releases did.
 func TestFrontend(t *testing.T) {
+	beside(t, light)
 	c := newCores(t)
-	dir := shortTemp(t)
+	dir, env := shortTemp(t)
 	folder := modelFolder(t)
 	args := func(more string) string {
 		return fmt.Sprintf(`{"model_tag":%q,"served_model_name":["weir-sim"]%s}`, folder, more)
@@ -313,7 +330,7 @@ func TestFrontend(t *testing.T) {
 		return f
 	}
 	run := func(t *testing.T, files []*os.File, flags ...string) *gateway {
-		p := startWith(t, files, []string{"WEIR_ADMIN_LISTEN=127.0.0.1:0"}, append([]string{"frontend", "--listen-fd", "3",
+		p := startWith(t, files, append(env, "WEIR_ADMIN_LISTEN=127.0.0.1:0"), append([]string{"frontend", "--listen-fd", "3",
 			"--engine-start-index", "2", "--engine-count", "1", "--data-parallel-size", "4"}, flags...)...)
 		return &gateway{weir: p, url: p.line("gateway"), admin: p.line("admin")}
 	}
@@ -343,7 +360,7 @@ func TestFrontend(t *testing.T) {
 			{`{"model_tag":"nobody/nothing"}`, "neither a folder nor in Hugging Face's cache"},
 			{`{`, "--args-json"},
 		} {
-			p := start(t, "frontend", "--listen-fd", "3", "--args-json", test.json)
+			p := startWith(t, nil, env, "frontend", "--listen-fd", "3", "--args-json", test.json)
 			<-p.exited
 			if !strings.Contains(p.stderr.String(), test.want) || p.cmd.ProcessState.ExitCode() == 0 {
 				t.Errorf("%s: %s", test.json, p.stderr.String())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,10 +40,14 @@ type httpClient struct {
 }
 
 func (c httpClient) write(b []byte, _ bool) error {
-	if _, err := c.w.Write(b); err != nil {
-		return err
+	_, err := c.w.Write(b)
+	if err == nil {
+		err = c.rc.Flush()
 	}
-	return c.rc.Flush()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errUnread // of setDeadline: nothing else here ends a wait by one
+	}
+	return err
 }
 
 // setDeadline cannot do more than try: a writer that has no deadlines is not a

@@ -51,10 +51,10 @@ func http2Streams(next http.Handler, writeTimeout time.Duration) http.Handler {
 	})
 }
 
-// errUnread is a write that took too long. It is told apart from other
-// deadlines because resetting the stream also ends its request's context, as a
-// hang-up does.
-var errUnread = fmt.Errorf("write to an HTTP/2 stream: %w", os.ErrDeadlineExceeded)
+// errUnread is a write through net/http that took too long. It is told apart from
+// other deadlines because it also ends its request's context, as a hang-up does:
+// by resetting the stream, over HTTP/2, and else by net/http's own hand.
+var errUnread = fmt.Errorf("write through net/http: %w", os.ErrDeadlineExceeded)
 
 // http2Writer bounds each write to a stream. net/http's own deadline resets an
 // HTTP/2 stream when it passes, written to or not: a stream whose engine is

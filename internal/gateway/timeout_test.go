@@ -1,6 +1,11 @@
 package gateway
 
 import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -199,6 +204,29 @@ func TestWriteTimeout(t *testing.T) {
 			t.Errorf("done %v, whole %v, closed %v", s.done, s.whole, s.closed)
 		}
 	})
+}
+
+// late is a response whose client does not read: a write ends with its deadline,
+// and by then net/http has ended the request's context.
+type late struct {
+	http.ResponseWriter
+	hangUp context.CancelFunc
+}
+
+func (l late) Write([]byte) (int, error) {
+	l.hangUp()
+	return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
+}
+
+// What net/http does when a write has taken too long is no hang-up.
+func TestUnreadIsNoHangUp(t *testing.T) {
+	ctx, hangUp := context.WithCancel(t.Context())
+	w := late{httptest.NewRecorder(), hangUp}
+	x := &exchange{g: &Gateway{opts: Options{WriteTimeout: time.Second}}, ctx: ctx}
+	err := httpClient{w, http.NewResponseController(w)}.write([]byte("x"), false)
+	if got := infer.AsError(x.writeError(err)); got.Code != infer.CodeSlowClient {
+		t.Errorf("%v: %v", err, got)
+	}
 }
 
 // A kept connection's earlier deadlines do not bound its later requests,

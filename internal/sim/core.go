@@ -129,15 +129,20 @@ func (c *Core) Due() (int64, bool) {
 // Advance ends the step that is due at now, if one is, begins the next, and
 // returns the result, or nil when there is none. Call it until it returns nil.
 func (c *Core) Advance(now int64) *Step {
-	var at int64
-	switch {
-	case c.busy && c.end <= now:
-		at = c.end
-	case c.wake && c.wakeAt <= now:
-		at = c.wakeAt
-	default:
-		return nil
+	for {
+		at, ok := c.Due()
+		if !ok || at > now {
+			return nil
+		}
+		if s := c.turn(at, now); s != nil {
+			return s
+		}
+		// A step that had nothing before it began, and may be over by now.
 	}
+}
+
+// turn is Advance at the one moment that is due.
+func (c *Core) turn(at, now int64) *Step {
 	out, stepped := &c.out, c.busy
 	out.reset()
 	out.Start, out.End = at, at

@@ -227,6 +227,37 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// An engine that is advanced late, as on a machine with other work, admits nobody
+// before they came: all that was over by then ends before what comes then.
+func TestLateAdvance(t *testing.T) {
+	c := testCore(t, Options{Cost: Constant{Prefill: 3 * time.Millisecond, Decode: 2 * time.Millisecond}})
+	var first []First
+	advance := func(now int64) {
+		for s := c.Advance(now); s != nil; s = c.Advance(now) {
+			first = append(first, s.First...)
+		}
+		if due, ok := c.Due(); ok && due <= now {
+			t.Errorf("at %d something is due since %d", now, due)
+		}
+	}
+	const late = int64(5 * time.Millisecond)
+	for _, now := range []int64{0, late, 3 * late} {
+		advance(now)
+		if _, err := c.Submit(now, now, prepare(t, c, Params{Prompt: []uint32{1}, MaxTokens: 1, IgnoreEOS: true})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	advance(10 * late)
+	for _, f := range first {
+		if s := f.Stamps; s.QueueEnd != s.QueueStart || s.PrefillEnd != s.QueueEnd+int64(3*time.Millisecond) {
+			t.Errorf("%+v", s)
+		}
+	}
+	if len(first) != 3 {
+		t.Errorf("%d first ids", len(first))
+	}
+}
+
 func runningCore(t testing.TB, n int, o Options) (*Core, int64) {
 	o.MaxRunning, o.StepTokens, o.ContextLength = n, 16*n, 1<<30
 	o.Cost = Constant{Prefill: time.Millisecond, Decode: time.Millisecond}

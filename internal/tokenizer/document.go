@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,6 +26,10 @@ type node struct {
 	file  string
 	path  string // JSON pointer
 	value jsontext.Value
+	// part says that the value was read as a part of another, by which it is known
+	// to be JSON whose objects have no name twice. Vocabularies are large: they are
+	// checked once.
+	part bool
 }
 
 // errorf makes an error about the node.
@@ -41,9 +46,9 @@ func (n node) unsupported(what string) error {
 	return n.errorf("%s is not supported, and loading without it would give other ids", what)
 }
 
-// at gives the node of a member.
+// at gives the node of a member, whose value the node's own reading gave.
 func (n node) at(path string, value jsontext.Value) node {
-	return node{n.file, n.path + path, value}
+	return node{n.file, n.path + path, value, true}
 }
 
 // each reads the elements of a member that is an array, in their order.
@@ -68,6 +73,9 @@ func (n node) decode(into any) error {
 func (n node) scan(into any) error { return n.read(into) }
 
 func (n node) read(into any, opts ...json.Options) error {
+	if n.part {
+		opts = append(opts, jsontext.AllowDuplicateNames(true))
+	}
 	err := json.Unmarshal(n.value, into, opts...)
 	if err == nil {
 		return nil
@@ -93,11 +101,40 @@ func (n node) read(into any, opts ...json.Options) error {
 
 // kind reads the "type" member of a component.
 func (n node) kind() (string, error) {
+	if kind, ok := n.leadingKind(); ok {
+		return kind, nil
+	}
 	var t struct {
 		Type string `json:"type"`
 	}
 	err := n.scan(&t)
 	return t.Type, err
+}
+
+// leadingKind reads the "type" member of a part and nothing after it: most often
+// the first one of an object that is long.
+func (n node) leadingKind() (kind string, ok bool) {
+	if !n.part {
+		return "", false
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(n.value), jsontext.AllowDuplicateNames(true))
+	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
+		return "", false
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return "", false
+		}
+		if name.String() == "type" {
+			tok, err := d.ReadToken()
+			return tok.String(), err == nil && tok.Kind() == '"'
+		}
+		if d.SkipValue() != nil {
+			return "", false
+		}
+	}
+	return "", false
 }
 
 // document is tokenizer.json.

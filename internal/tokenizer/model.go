@@ -72,15 +72,23 @@ func (t *Tokenizer) readBPE(n node) error {
 
 // checkIDs checks that ids are tokens' one by one.
 func (t *Tokenizer) checkIDs(n node) error {
-	owner := make(map[uint32]string, len(t.ids))
+	most := uint32(0)
 	for token, id := range t.ids {
 		if id >= maxIDs {
 			return n.at("/vocab/"+token, nil).errorf("id %d is not below %d", id, maxIDs)
 		}
-		if other, taken := owner[id]; taken {
-			return n.at("/vocab/"+token, nil).errorf("id %d is also that of %q", id, other)
+		most = max(most, id)
+	}
+	taken := make([]bool, most+1)
+	for token, id := range t.ids {
+		if taken[id] {
+			for other, same := range t.ids {
+				if same == id && other != token {
+					return n.at("/vocab/"+token, nil).errorf("id %d is also that of %q", id, other)
+				}
+			}
 		}
-		owner[id] = token
+		taken[id] = true
 	}
 	return nil
 }

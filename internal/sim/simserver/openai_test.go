@@ -67,7 +67,7 @@ func TestCompletionsPrompts(t *testing.T) {
 	// The same prompt as ids, and a continuation, say the same.
 	half := whole.text[0][:4*8]
 	tok := newToyTokenizer()
-	ids, _ := tok.Encode("abc" + half, false)
+	ids, _ := tok.Encode("abc"+half, false)
 	list, _ := json.Marshal(ids)
 	rest, err := b.post(context.Background(), "/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":12,"ignore_eos":true,"stream":true}`, list))
 	if err != nil {
