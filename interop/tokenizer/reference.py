@@ -25,6 +25,7 @@ import sys
 import sysconfig
 
 REFUSED = 0xFFFFFFFF
+sys.path.append(os.environ.get("WEIR_PUBLISHED", ""))  # mistral_common
 
 
 def document(model, components):
