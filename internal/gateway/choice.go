@@ -98,7 +98,7 @@ func (x *exchange) submission(index int) *infer.Request {
 		Model:     x.target.Model,
 		Prompt:    p.ids,
 		MaxTokens: p.max,
-		MinTokens: x.req.MinTokens,
+		MinTokens: x.req.MinTokens, Priority: x.req.Priority,
 		IgnoreEOS: x.req.IgnoreEOS,
 		StopIDs:   x.req.StopIDs,
 		Sampling:  x.req.Sampling,

@@ -22,6 +22,7 @@ const (
 	CarriesChoice
 	CarriesStructuralTag
 	CarriesLogprobs
+	CarriesPriority
 	endOfCarries
 )
 
@@ -30,7 +31,7 @@ const CarriesAll = endOfCarries - 1
 
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
-	"logprobs",
+	"logprobs", "priority",
 }
 
 // Words gives the members by name.
@@ -104,6 +105,9 @@ func (r *Request) Needs() (needs Carries) {
 	}
 	if r.Logprobs != nil {
 		needs |= CarriesLogprobs
+	}
+	if r.Priority != nil {
+		needs |= CarriesPriority
 	}
 	return needs
 }

@@ -28,7 +28,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, infer.AsError(err)
 	}
 	srv := e.server.Load()
-	body, bad := appendRequest(nil, req, srv.adapters[req.Model])
+	body, bad := appendRequest(nil, req, srv.adapters[req.Model], srv.carries)
 	if bad != nil {
 		return nil, bad
 	}

@@ -59,7 +59,7 @@ func TestRequestsChain(t *testing.T) {
 		case 4:
 			r.Guide = &infer.Guide{Kind: infer.GuideStructuralTag, Text: `{"structures":[]}`}
 		}
-		body, bad := appendRequest(nil, r, false)
+		body, bad := appendRequest(nil, r, false, infer.CarriesAll)
 		if bad != nil {
 			t.Fatal(bad)
 		}

@@ -11,8 +11,9 @@ import (
 	"weir/internal/infer"
 )
 
-// Carries is what SGLang takes beyond what every engine does: all of it.
-const Carries = infer.CarriesAll
+// Carries is what SGLang takes beyond what every engine does: all of it, and
+// priorities only where it was started to heed them.
+const Carries = infer.CarriesAll &^ infer.CarriesPriority
 
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
@@ -24,11 +25,11 @@ const MaxLogprobs = 1000
 // appendRequest appends req as the body of a /generate. Every field of req is
 // in it; what the caller did not say is left to the engine's defaults, which
 // may be the model's own.
-func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.Error) {
+func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Carries) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	}
-	if err := req.Lacks(Carries); err != nil {
+	if err := req.Lacks(carries); err != nil {
 		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
@@ -39,6 +40,10 @@ func appendRequest(b []byte, req *infer.Request, adapter bool) ([]byte, *infer.E
 	if adapter {
 		b = append(b, `,"lora_path":`...)
 		b = appendString(b, req.Model)
+	}
+	if req.Priority != nil {
+		b = append(b, `,"priority":`...)
+		b = strconv.AppendInt(b, *req.Priority, 10)
 	}
 	if req.Logprobs != nil {
 		if *req.Logprobs < 0 || *req.Logprobs > MaxLogprobs {

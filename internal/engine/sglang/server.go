@@ -16,6 +16,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -23,7 +24,8 @@ import (
 type server struct {
 	form     form
 	adapters map[string]bool // LoRA names among its models
-	clock    remote.Offset   // of its wall clock to the timeline's
+	carries  infer.Carries
+	clock    remote.Offset // of its wall clock to the timeline's
 	load     engine.Load
 	loaded   bool // load was said
 }
@@ -49,6 +51,7 @@ type info struct {
 	Stream      *bool  `json:"stream_output"` // its name before 2026-03
 	MaxRunning  int    `json:"max_running_requests"`
 	Context     int    `json:"context_length"`
+	Priorities  bool   `json:"enable_priority_scheduling"`
 }
 
 // probe reads the engine's facts. A server without /server_info is one all the
@@ -59,8 +62,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	facts.Carries = Carries
-	srv := &server{adapters: adapters}
+	srv := &server{adapters: adapters, carries: Carries}
 	var about info
 	if err := e.info(ctx, &about); err == nil {
 		facts.Software = strings.TrimSpace("sglang " + about.Version)
@@ -69,6 +71,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
+		}
+		if about.Priorities {
+			srv.carries |= infer.CarriesPriority
 		}
 		for _, said := range []*bool{about.Incremental, about.Stream} {
 			if said != nil {
@@ -82,8 +87,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	} else if ctx.Err() != nil {
 		return engine.Facts{}, err
 	} else {
-		srv.form = was.form // learned, if anything
+		srv.form, srv.carries = was.form, was.carries // learned, if anything
 	}
+	facts.Carries = srv.carries
 	e.readLoads(ctx, srv)
 	e.server.Store(srv)
 	return facts, nil

@@ -102,7 +102,7 @@ func New(opts Options) *Engine {
 	e.aborts.post = e.postAbort
 	e.local = local(opts.URL.Hostname())
 	e.polled = epoll.Supported
-	e.server.Store(&server{})
+	e.server.Store(&server{carries: Carries})
 	return e
 }
 
