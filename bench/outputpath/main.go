@@ -15,12 +15,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"weir/bench/peers"
@@ -29,21 +27,7 @@ import (
 	"weir/internal/bench/client"
 )
 
-func main() {
-	args := os.Args[1:]
-	err := error(nil)
-	if bench.IsRole(args) {
-		err = bench.RunRole(args[0], args[1])
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, args, os.Stdout, os.Stderr)
-		stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "outputpath:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main("outputpath", run) }
 
 // loads are the loads of a full run.
 func loads() []cell.Load {
@@ -100,9 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		out     = flags.String("json", "", "write every cell's result to this file")
 		profile = flags.String("profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
 	)
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	b := &bench.Bench{Weir: *weir, Profile: *profile, Retries: *retries, Log: stderr,
@@ -140,14 +122,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	bench.PrintTables(stdout, bench.Medians(results), *repeats, b.Times.Measure)
-	if *out != "" {
-		data, err := json.MarshalIndent(results, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(*out, append(data, '\n'), 0o644); err != nil {
-			return err
-		}
+	if err := bench.WriteJSON(*out, results); err != nil {
+		return err
 	}
 	problems := bench.Judge(results)
 	for _, p := range problems {

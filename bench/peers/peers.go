@@ -43,7 +43,7 @@ func All(folder string) []bench.Gateway {
 		{Name: SMG, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, SMG)},
 		{Name: Router, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, Router)},
 		{Name: VLLMRouter, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, VLLMRouter)},
-		{Name: LiteLLM, Peer: true, Relayed: true, Ready: "/health/readiness", Args: litellm(folder), Env: litellmEnv, Header: litellmHeader},
+		{Name: LiteLLM, Peer: true, Relayed: true, Ready: "/health/liveliness", Args: litellm(folder), Env: litellmEnv, Header: litellmHeader},
 		{Name: Portkey, Peer: true, Relayed: true, Ready: "/", Args: portkey(folder), Env: portkeyEnv, Header: portkeyHeader},
 		{Name: HAProxy, Peer: true, Relayed: true, Args: haproxy},
 	}

@@ -54,6 +54,7 @@ func grammarDirs(dir string) ([]grammarDir, error) {
 		{"gpt2", with(sim, object{"pre_tokenizer": splits("gpt2")})},
 		{"o200k", with(sim, object{"pre_tokenizer": splits("o200k")})},
 		{"tekken", with(sim, object{"pre_tokenizer": splits("tekken")})},
+		{"kimi", with(sim, object{"pre_tokenizer": splits("kimi")})},
 		{"deepseek3", with(sim, object{"pre_tokenizer": splits("digits3", "hankana", "deepseek3")})},
 		{"llama2", with(words, object{"normalizer": object{"type": "Sequence", "normalizers": []any{
 			object{"type": "Prepend", "prepend": sign}, object{"type": "Replace", "pattern": object{"String": " "}, "content": sign}}}})},

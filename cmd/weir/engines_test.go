@@ -1,10 +1,91 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 )
+
+// A priority goes to an engine that schedules by it, in the engine's own sense, and is
+// refused by name for one that does not.
+func TestPriority(t *testing.T) {
+	beside(t, light)
+	for _, scheduled := range []bool{false, true} {
+		args := []string{"--max-running-requests", "1", "--cost", "constant", "--decode-cost", "20ms"}
+		if scheduled {
+			args = append(args, "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold=-1")
+		}
+		engine, _ := startWire(t, "sglang", args...)
+		g := startGateway(t, "serve", "--engine", "sglang="+engine)
+		ask := func(priority string, tokens int) answer {
+			return post(t, g.url+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":"Once","max_tokens":%d,"ignore_eos":true,"priority":%s}`, tokens, priority))
+		}
+		if !scheduled {
+			if a := ask("3", 1); a.status != 400 || !bytes.Contains(a.body, []byte(`"priority"`)) {
+				t.Errorf("not scheduled by: %d %s", a.status, a.body)
+			}
+			if a := ask("0", 1); a.status != 200 {
+				t.Errorf("a priority that asks for nothing: %d %s", a.status, a.body)
+			}
+			continue
+		}
+		// One runs until two others wait, of which the later has the higher number: with
+		// SGLang the sooner.
+		ctx, hangUp := context.WithCancel(t.Context())
+		defer hangUp()
+		var asked sync.WaitGroup
+		defer asked.Wait()
+		asked.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, "POST", g.url+"/v1/completions",
+				strings.NewReader(`{"model":"weir-sim","prompt":"Once","max_tokens":100000,"ignore_eos":true,"stream":true}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				<-ctx.Done()
+				resp.Body.Close()
+			}
+		})
+		has := func(running, waiting int) {
+			t.Helper()
+			eventually(t, fmt.Sprintf("%d running and %d waiting at the engine", running, waiting), func() bool {
+				var said struct {
+					Loads []struct {
+						Running int `json:"num_running_reqs"`
+						Waiting int `json:"num_waiting_reqs"`
+					}
+				}
+				err := json.Unmarshal(get(t, engine+"/v1/loads").body, &said)
+				return err == nil && len(said.Loads) == 1 && said.Loads[0].Running == running && said.Loads[0].Waiting == waiting
+			})
+		}
+		has(1, 0)
+		var mu sync.Mutex
+		var order []string
+		for i, priority := range []string{"-5", "5"} {
+			asked.Go(func() {
+				a := ask(priority, 5)
+				mu.Lock()
+				defer mu.Unlock()
+				if order = append(order, priority); a.status != 200 {
+					t.Errorf("priority %s: %d %s", priority, a.status, a.body)
+				}
+			})
+			has(1, i+1)
+		}
+		hangUp()
+		asked.Wait()
+		if got := strings.Join(order, " "); got != "5 -5" {
+			t.Errorf("served in the order %s", got)
+		}
+	}
+}
 
 // weir engines shows what each engine said of itself, and why one is not ready.
 func TestEngines(t *testing.T) {

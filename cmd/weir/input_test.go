@@ -39,7 +39,7 @@ func TestBadInput(t *testing.T) {
 		{"messages is text", chat, `{"model":"weir-sim","messages":"hi"}`, 400, "messages", []string{"array"}},
 		{"wrong role", chat, `{"model":"weir-sim","messages":[{"role":"king","content":"x"}]}`, 400, "messages[0].role", []string{"king"}},
 		{"content is a number", chat, `{"model":"weir-sim","messages":[{"role":"user","content":5}]}`, 400, "messages[0].content", []string{"string"}},
-		{"an image", chat, `{"model":"weir-sim","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}]}`, 400, "", []string{"image_url", "weir"}},
+		{"an image", chat, `{"model":"weir-sim","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}]}`, 400, "", []string{"image_url.url", "data:TYPE;base64,DATA"}},
 		{"negative max_tokens", chat, ask(`,"max_tokens":-1`), 400, "max_tokens", []string{"-1"}},
 		{"huge max_tokens", chat, ask(`,"max_tokens":10000000`), 400, "max_tokens", []string{"10000000", "131072"}},
 		{"max_tokens is text", chat, ask(`,"max_tokens":"5"`), 400, "max_tokens", []string{"integer"}},

@@ -86,7 +86,7 @@ func TestMessages(t *testing.T) {
 		{"POST", "{", "invalid_request_error", "line 1, column 2", 400},
 		{"POST", `{"model":"x","max_tokens":1,"messages":[` + user + `]}`, "not_found_error", "weir-sim", 404},
 		{"POST", `{"model":"weir-sim","messages":[` + user + `]}`, "invalid_request_error", "max_tokens is required", 400},
-		{"POST", `{"model":"weir-sim","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`, "invalid_request_error", "messages[0].content[0].type", 400},
+		{"POST", `{"model":"weir-sim","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`, "invalid_request_error", "messages[0].content[0].source is required", 400},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, g.url+"/v1/messages", strings.NewReader(c.body))
 		if err != nil {

@@ -263,7 +263,8 @@ func TestLoRA(t *testing.T) {
 	c := newCores(t)
 	at := freeAddress(t)
 	folder := modelFolder(t)
-	g := startUnready(t, "serve", "--engine", "vllm-core=tcp://"+at, "--model", "base="+folder+",alias=nick,lora=sql=/adapters/sql,lora=gone=/nowhere")
+	_, env := shortTemp(t)
+	g := startUnreadyWith(t, env, "serve", "--engine", "vllm-core=tcp://"+at, "--model", "base="+folder+",alias=nick,lora=sql=/adapters/sql,lora=gone=/nowhere")
 	// Before the engine has come an adapter is a model that nobody serves yet.
 	if a := post(t, g.url+"/v1/completions", `{"model":"sql","prompt":"Say it.","max_tokens":5}`); a.status != http.StatusServiceUnavailable {
 		t.Errorf("before the engine: %d %s", a.status, a.body)

@@ -55,6 +55,7 @@ def word(server_args, model_config, max_req_input_len, instance):
         "served_model_name": server_args.served_model_name or server_args.model_path,
         "context_length": model_config.context_len, "max_req_input_len": max_req_input_len,
         "vocab_size": model_config.vocab_size, "dp_size": server_args.dp_size,
+        "enable_priority_scheduling": bool(getattr(server_args, "enable_priority_scheduling", False)),
         "lora": {ref.lora_name: ref.lora_id for ref in lora if hasattr(ref, "lora_id")},
         "wire": structures(),
     }

@@ -48,6 +48,8 @@ type Request struct {
 	// it fits the context is the gateway's to check.
 	MaxTokens int
 	MinTokens int
+	// Priority is the engine's to understand; nil: not said.
+	Priority  *int64
 	IgnoreEOS bool
 	Stop      []string
 	StopIDs   []uint32

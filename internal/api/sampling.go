@@ -56,6 +56,12 @@ func Seed(s *infer.Sampling, path string, raw []byte) error {
 	return err
 }
 
+// PriorityOf reads a priority, any 64-bit integer.
+func PriorityOf(field string, raw []byte) (*int64, error) {
+	n, err := IntOf(field, raw, math.MinInt64, math.MaxInt64)
+	return &n, err
+}
+
 // Biases takes an object of token ids to numbers.
 func Biases(s *infer.Sampling, path string, raw []byte) (err error) {
 	s.LogitBias, err = biasesOf(path, raw)

@@ -140,7 +140,7 @@ func (p *Process) AwaitQuiet(ctx context.Context) error {
 
 // AwaitHTTP waits until a URL answers with status 200.
 func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return p.await(ctx, url, func() bool {
 		resp, err := client.Get(url)
 		if err != nil {

@@ -19,20 +19,11 @@ import (
 
 // Run measures the generator.
 func Run(ctx context.Context, o Options) (*load.Calibration, error) {
-	if err := o.normalize(); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "weir-calibrate")
+	engine, err := startEngine(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	engine, truth, err := startEngine(ctx, &o, dir)
-	if err != nil {
-		return nil, fmt.Errorf("the engine of known times: %w", err)
-	}
-	defer truth.Close()
-	defer engine.Stop()
+	defer engine.stop()
 
 	var mu sync.Mutex
 	var seen samples
@@ -40,7 +31,7 @@ func Run(ctx context.Context, o Options) (*load.Calibration, error) {
 	plan.OnSample = func(s *load.Sample) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen.add(s, truth, &o)
+		seen.add(s, engine.truth, &o)
 	}
 	before, err := proc.Of(engine.PIDs())
 	if err != nil {
@@ -79,20 +70,11 @@ type Known struct {
 // Watch has an engine of known times loaded by somebody else, who is given its
 // URL, and tells what the engine did. Options.Requests bounds what it keeps.
 func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known, error) {
-	if err := o.normalize(); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "weir-calibrate")
+	engine, err := startEngine(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	engine, truth, err := startEngine(ctx, &o, dir)
-	if err != nil {
-		return nil, fmt.Errorf("the engine of known times: %w", err)
-	}
-	defer truth.Close()
-	defer engine.Stop()
+	defer engine.stop()
 	started := time.Now()
 	if err := drive(engine.url); err != nil {
 		return nil, err
@@ -105,13 +87,13 @@ func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known
 	k := &Known{EngineCPU: used.CPU / took.Seconds()}
 	var ttft, itl []int64
 	for i := range o.Requests {
-		before, ok := truth.Arrival(i)
+		before, ok := engine.truth.Arrival(i)
 		if !ok {
 			continue
 		}
 		k.Requests++
 		for n := range o.Tokens {
-			at, ok := truth.Token(i, n)
+			at, ok := engine.truth.Token(i, n)
 			if !ok {
 				break
 			}
@@ -131,35 +113,54 @@ func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known
 // engineProcess is the engine of known times.
 type engineProcess struct {
 	*bench.Process
-	url string
+	url   string
+	truth cell.Truth
+	dir   string // of the memory that it shares
 }
 
-func startEngine(ctx context.Context, o *Options, dir string) (*engineProcess, cell.Truth, error) {
+func startEngine(ctx context.Context, o *Options) (e *engineProcess, err error) {
+	if err := o.normalize(); err != nil {
+		return nil, err
+	}
 	addr, err := bench.FreeAddr()
 	if err != nil {
-		return nil, cell.Truth{}, err
+		return nil, err
 	}
-	x := &cell.Exact{Listen: addr, Board: filepath.Join(dir, "board"), Requests: o.Requests, Tokens: o.Tokens, TTFT: o.TTFT, ITL: o.ITL}
+	e = &engineProcess{url: "http://" + addr}
+	if e.dir, err = os.MkdirTemp("", "weir-calibrate"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			e.stop()
+			err = fmt.Errorf("the engine of known times: %w", err)
+		}
+	}()
+	x := &cell.Exact{Listen: addr, Board: filepath.Join(e.dir, "board"), Requests: o.Requests, Tokens: o.Tokens, TTFT: o.TTFT, ITL: o.ITL}
 	truth, err := x.OpenTruth()
 	if err != nil {
-		return nil, cell.Truth{}, err
+		return e, err
 	}
+	e.truth = truth
 	spec, err := json.Marshal(x)
 	if err != nil {
-		truth.Close()
-		return nil, truth, err
+		return e, err
 	}
-	p, err := bench.Start(append(slices.Clone(o.Self), bench.ExactRole, string(spec)), nil)
-	if err == nil {
-		if err = p.AwaitHTTP(ctx, "http://"+addr+"/v1/models"); err != nil {
-			p.Stop()
-		}
+	if e.Process, err = bench.Start(append(slices.Clone(o.Self), bench.ExactRole, string(spec)), nil); err != nil {
+		return e, err
 	}
-	if err != nil {
-		truth.Close()
-		return nil, truth, err
+	return e, e.AwaitHTTP(ctx, e.url+"/v1/models")
+}
+
+// stop ends the engine, as far as it was begun.
+func (e *engineProcess) stop() {
+	if e.Process != nil {
+		e.Stop()
 	}
-	return &engineProcess{p, "http://" + addr}, truth, nil
+	if e.truth != (cell.Truth{}) {
+		e.truth.Close()
+	}
+	os.RemoveAll(e.dir)
 }
 
 // samples are errors of measurement, in nanoseconds.

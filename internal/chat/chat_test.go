@@ -50,9 +50,11 @@ func TestVariables(t *testing.T) {
 		"arguments as sent": {"{{ messages[0].tool_calls[0].function.arguments }}",
 			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"{\"a\": 1}"}}]}]`)}, `{"a": 1}`},
 		"arguments decoded": {"{{ messages[0].tool_calls[0].function.arguments }}",
-			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"{\"a\": 1}"}}]}]`), DecodeArguments: true}, `{'a': 1}`},
+			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"{\"a\": 1}"}}]}]`), FromAPI: true}, `{'a': 1}`},
 		"arguments that are no object": {"{{ messages[0].tool_calls[0].function.arguments }}",
-			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"[1"}}]}]`), DecodeArguments: true}, `[1`},
+			Input{Messages: []byte(`[{"tool_calls":[{"function":{"arguments":"[1"}}]}]`), FromAPI: true}, `[1`},
+		"null is left out": {"{{ messages[0].content is defined }}{{ messages[0].name is defined }}{{ messages[0].tool_calls is none }}",
+			Input{Messages: []byte(`[{"content":null,"name":null,"tool_calls":[]}]`)}, "FalseFalseFalse"},
 		"reasoning under its other names": {"{{ messages[0].reasoning_content }}{{ messages[0].thinking }}",
 			Input{Messages: []byte(`[{"role":"assistant","reasoning":"r"}]`)}, "rr"},
 	} {
@@ -62,6 +64,41 @@ func TestVariables(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
 		})
+	}
+}
+
+// TestForm: whatever a template takes for content and arguments, a message of
+// the API's with a call is written.
+func TestForm(t *testing.T) {
+	const calls = `"tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\": [1]}"}}]`
+	const head = "{% for m in messages %}"
+	const each = "{% for c in m.tool_calls %}{{ c.function.name }}"
+	for name, c := range map[string]struct{ source, want string }{
+		"content that is added to text": {
+			head + "{{ m.content + '|' }}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hi||f{"x": [1]}`},
+		"content that is looked into": {
+			head + "{% if 't' not in m.content %}{{ m.content }}{% endif %}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hif{"x": [1]}`},
+		"content that is printed": {
+			head + "{{ m.content }}|" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hi||f{"x": [1]}`},
+		"calls of null content only": {
+			head + "{% if m.content is none %}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}", `hif{"x": [1]}`},
+		"arguments that are text": {
+			head + "{{ m.content }}" + each + "{{ '=' + c.function.arguments }}{% endfor %}{% endfor %}", `hif={"x": [1]}`},
+		"arguments that are printed": {
+			head + "{{ m.content }}" + each + "{{ c.function.arguments }}{% endfor %}{% endfor %}", `hif{"x": [1]}`},
+		"arguments that are text, and calls of null content only": {
+			head + "{% if m.content is none %}" + each + "{{ '=' + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}", `hif={"x": [1]}`},
+		"arguments item by item": {
+			head + "{{ m.content }}" + each + "{% for k, v in c.function.arguments|items %}<{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}", `hif<x>[1]`},
+		"no calls": {head + "{{ m.content }}.{% endfor %}", "hi.."},
+	} {
+		for _, content := range []string{`"content": null, `, `"content": "", `, ""} {
+			messages := `[{"role": "user", "content": "hi"}, {"role": "assistant", ` + content + calls + `}]`
+			got, err := render(t, c.source, &Input{Messages: []byte(messages), FromAPI: true})
+			if err != nil || got != c.want {
+				t.Errorf("%s, %s: got %q, %v; want %q", name, content, got, err, c.want)
+			}
+		}
 	}
 }
 

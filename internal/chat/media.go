@@ -20,14 +20,14 @@ type mediaParts struct{ kind, role jinja.Str }
 // template that looks at the parts of a kind renders something else when they are
 // not there, or are an empty text. One that prints its message's content as it is
 // shows Python's or JSON's form of a part.
-func (t *Template) checkMedia(ctx context.Context, in *Input, prompt []byte) error {
-	vars, err := in.variables()
+func (t *Template) checkMedia(ctx context.Context, in *Input, f *form, prompt []byte) error {
+	vars, err := in.variables(f)
 	if err != nil {
 		return err
 	}
 	for _, group := range groups(vars["messages"].(*jinja.List)) {
 		for _, replace := range []bool{false, true} {
-			vars, err := in.variables()
+			vars, err := in.variables(f)
 			if err != nil {
 				return err
 			}

@@ -7,16 +7,37 @@ import "weir/internal/chat/jinja"
 func reasoningFields() [3]string { return [3]string{"reasoning_content", "thinking", "reasoning"} }
 
 // prepareMessages does to the messages what transformers does before it
-// renders, and decodes the arguments of tool calls where asked. The messages
+// renders, and gives messages of the API's a form if there is one. The messages
 // are this rendering's own.
-func prepareMessages(l *jinja.List, decodeArguments bool) {
+func prepareMessages(l *jinja.List, f *form) {
 	for i, it := range l.Items {
-		m := it.(*jinja.Dict)
-		if decodeArguments {
-			decodeToolArguments(m)
+		m := withoutNulls(it.(*jinja.Dict))
+		if f != nil {
+			f.apply(m)
 		}
 		l.Items[i] = aliasReasoning(m)
 	}
+}
+
+// withoutNulls leaves out what is null in a message: many templates would write
+// "None", or fail, where they take a key that is not there for nothing.
+func withoutNulls(m *jinja.Dict) *jinja.Dict {
+	nulls := 0
+	for _, v := range m.All() {
+		if v == jinja.None {
+			nulls++
+		}
+	}
+	if nulls == 0 {
+		return m
+	}
+	out := jinja.NewDict(m.Len() - nulls)
+	for k, v := range m.All() {
+		if v != jinja.None {
+			out.Set(k, v)
+		}
+	}
+	return out
 }
 
 // aliasReasoning gives a message's reasoning, whichever name it came under,
@@ -24,7 +45,7 @@ func prepareMessages(l *jinja.List, decodeArguments bool) {
 func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 	for _, name := range reasoningFields() {
 		v, ok := m.Get(name)
-		if !ok || v == jinja.None {
+		if !ok {
 			continue
 		}
 		out := jinja.NewDict(m.Len() + 2)
@@ -36,35 +57,4 @@ func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 		return out
 	}
 	return m
-}
-
-// decodeToolArguments replaces arguments that are a JSON object in a string.
-// Anything else stays what it is, for the template to judge.
-func decodeToolArguments(m *jinja.Dict) {
-	v, _ := m.Get("tool_calls")
-	calls, ok := v.(*jinja.List)
-	if !ok {
-		return
-	}
-	for _, c := range calls.Items {
-		call, ok := c.(*jinja.Dict)
-		if !ok {
-			continue
-		}
-		v, _ := call.Get("function")
-		fn, ok := v.(*jinja.Dict)
-		if !ok {
-			continue
-		}
-		v, _ = fn.Get("arguments")
-		s, ok := v.(jinja.Str)
-		if !ok {
-			continue
-		}
-		if d, err := jinja.DecodeJSON([]byte(s)); err == nil {
-			if d, ok := d.(*jinja.Dict); ok {
-				fn.Set("arguments", d)
-			}
-		}
-	}
 }

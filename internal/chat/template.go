@@ -27,6 +27,7 @@ type Options struct {
 type Template struct {
 	source string
 	tmpl   *jinja.Template
+	form   form
 	opt    Options
 }
 
@@ -37,7 +38,9 @@ func Parse(source string, o Options) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse chat template: %w", err)
 	}
-	return &Template{source: source, tmpl: t, opt: o}, nil
+	out := &Template{source: source, tmpl: t, opt: o}
+	out.form = out.findForm()
+	return out, nil
 }
 
 // Input is one conversation to render. Messages is required; the other JSON
@@ -57,10 +60,12 @@ type Input struct {
 	// ContinueFinalMessage ends the prompt within the last message, so that
 	// the model goes on with it.
 	ContinueFinalMessage bool
-	// DecodeArguments gives the template tool_calls[].function.arguments that
-	// are JSON objects in a string, as the OpenAI API has them, as
-	// dictionaries. Most templates expect that; engines' own front ends do it.
-	DecodeArguments bool
+	// FromAPI says that the messages are as the OpenAI API has them. The template
+	// is then given null content and the arguments of tool calls, which are JSON
+	// in a string, in the form that it was written for; nearly always "" and the
+	// object. Without, what is null is left out and all else as it is, which is
+	// what transformers does.
+	FromAPI bool
 	// Media says that among the parts of messages are such as stand for an image,
 	// audio or video: {"type": KIND} and nothing else. Then rendering fails where
 	// the template does not look at them.
@@ -79,7 +84,11 @@ type Input struct {
 // what the request or the template's own checks got wrong, and for a template
 // that cannot render the conversation; cancellation as infer.AsError has it.
 func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, error) {
-	vars, err := in.variables()
+	var f *form
+	if in.FromAPI {
+		f = &t.form
+	}
+	vars, err := in.variables(f)
 	if err != nil {
 		return dst, err
 	}
@@ -88,7 +97,7 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 		return dst, err
 	}
 	if in.Media {
-		if err := t.checkMedia(ctx, in, out[len(dst):]); err != nil {
+		if err := t.checkMedia(ctx, in, f, out[len(dst):]); err != nil {
 			return dst, err
 		}
 	}
@@ -158,8 +167,9 @@ func renderError(err error, media bool) error {
 	return &infer.Error{Code: infer.CodeInvalid, Param: "messages", Cause: err, Message: message}
 }
 
-// variables decodes the input into the template's variables.
-func (in *Input) variables() (map[string]jinja.Value, error) {
+// variables decodes the input into the template's variables, its messages in a
+// form if there is one.
+func (in *Input) variables(f *form) (map[string]jinja.Value, error) {
 	vars := make(map[string]jinja.Value, 8+len(in.SpecialTokens))
 	for name, tok := range in.SpecialTokens {
 		if tok != "" {
@@ -191,7 +201,7 @@ func (in *Input) variables() (map[string]jinja.Value, error) {
 	if messages == jinja.None {
 		return nil, infer.Invalid("messages", "messages is required: an array of messages")
 	}
-	prepareMessages(messages.(*jinja.List), in.DecodeArguments)
+	prepareMessages(messages.(*jinja.List), f)
 	vars["messages"] = messages
 	if vars["tools"], err = decodeObjects("tools", in.Tools); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 		return nil, err
 	}
 	o := vllmcore.Options{
-		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) },
+		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m != nil {

@@ -76,7 +76,7 @@ func (c *frontendCommand) Run(s *streams) error {
 		return err
 	}
 	connect := func(o *gateway.Options) (*engineSet, error) {
-		core, err := c.core(folder, o)
+		core, err := c.core(folder, args, o)
 		if err != nil {
 			return nil, err
 		}
@@ -92,9 +92,9 @@ func (c *frontendCommand) Run(s *streams) error {
 }
 
 // core makes the adapter to the engines that vLLM starts.
-func (c *frontendCommand) core(m *gateway.Model, g *gateway.Options) (*vllmcore.Engine, error) {
+func (c *frontendCommand) core(m *gateway.Model, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, LoRA: m.LoRA, First: c.EngineStartIndex, Engines: c.EngineCount,
+		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, LoRA: m.LoRA, Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}
@@ -159,6 +159,7 @@ type serveArgs struct {
 	Tokenizer string          `json:"tokenizer"`
 	Revision  string          `json:"revision"`
 	LoRA      []loraModule    `json:"lora_modules"`
+	Policy    string          `json:"scheduling_policy"`
 	served    []string
 }
 

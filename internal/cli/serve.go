@@ -31,7 +31,7 @@ import (
 type serveCommand struct {
 	gatewayFlags
 	Engine []string `sep:";" placeholder:"[KIND=]URL[,model=NAME][,name=NAME]" help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 

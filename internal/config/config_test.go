@@ -71,16 +71,21 @@ func TestParseEngine(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", s, e, err)
 		}
 	}
+	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true"); err != nil || !e.Priority || e.Ranks != 2 {
+		t.Fatalf("%+v, %v", e, err)
+	}
 	for s, want := range map[string]string{
-		"":                        "want URL or KIND=URL",
-		"host":                    "want URL or KIND=URL",
-		"http:":                   "want URL or KIND=URL",
-		"ftp://x":                 "want http or https",
-		"opnai=http://x":          `did you mean "openai"?`,
-		"weir=localhost":          "want HOST:PORT",
-		"openai=ftp://x":          "want http or https",
-		"openai=http://x,modle=m": `did you mean "model"?`,
-		"openai=http://x,model":   "wants a value",
+		"weir=h:1,priority=true":                 "unknown option",
+		"vllm-core=tcp://127.0.0.1:1,priority=5": "true or false",
+		"":                                       "want URL or KIND=URL",
+		"host":                                   "want URL or KIND=URL",
+		"http:":                                  "want URL or KIND=URL",
+		"ftp://x":                                "want http or https",
+		"opnai=http://x":                         `did you mean "openai"?`,
+		"weir=localhost":                         "want HOST:PORT",
+		"openai=ftp://x":                         "want http or https",
+		"openai=http://x,modle=m":                `did you mean "model"?`,
+		"openai=http://x,model":                  "wants a value",
 	} {
 		if _, err := ParseEngine(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", s, err, want)

@@ -26,6 +26,8 @@ type Engine struct {
 	// Of vllm-core: the data-parallel ranks, and whether they step together.
 	Ranks    int
 	Lockstep bool
+	// Priority says that they schedule by priority.
+	Priority bool
 	// Of sglang-ipc: releases that were not tried are taken too.
 	Untried bool
 }
@@ -84,6 +86,10 @@ func ParseEngine(s string) (Engine, error) {
 			if e.Lockstep, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: lockstep=%s: want true or false", s, value)
 			}
+		case key == "priority" && kind == "vllm-core":
+			if e.Priority, err = strconv.ParseBool(value); err != nil {
+				return Engine{}, fmt.Errorf("engine %q: priority=%s: want true or false", s, value)
+			}
 		case key == "untried" && kind == "sglang-ipc":
 			if e.Untried, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
@@ -92,7 +98,7 @@ func ParseEngine(s string) (Engine, error) {
 			known := []string{"model", "name"}
 			switch kind {
 			case "vllm-core":
-				known = append(known, "dp", "lockstep")
+				known = append(known, "dp", "lockstep", "priority")
 			case "sglang-ipc":
 				known = append(known, "untried")
 			}

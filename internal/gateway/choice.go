@@ -105,7 +105,7 @@ func (x *exchange) submission(index int) *infer.Request {
 		Media:     x.req.Media,
 		MaxTokens: p.max,
 		ToContext: x.toContext,
-		MinTokens: x.req.MinTokens,
+		MinTokens: x.req.MinTokens, Priority: x.req.Priority,
 		IgnoreEOS: x.req.IgnoreEOS,
 		StopIDs:   x.req.StopIDs,
 		Sampling:  x.req.Sampling,

@@ -58,10 +58,10 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 		for _, s := range sources {
 			all += s.Source + "\n"
 		}
-		m.UseFormat(parse.Detect(all, func(token string) bool {
+		m.UseFormat(m.chooseFormat(parse.Detect(all, func(token string) bool {
 			_, ok := folder.Tokenizer.ID(token)
 			return ok
-		}))
+		})))
 	}
 	return m, nil
 }
@@ -158,7 +158,7 @@ func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 // template. Tools and kwargs may be empty.
 func (m *Model) Render(messages, tools, kwargs []byte) (string, error) {
 	text, err := m.render(context.Background(), &chat.Input{
-		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, DecodeArguments: true,
+		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, FromAPI: true,
 	})
 	return string(text), err
 }

@@ -29,7 +29,7 @@ func (x *exchange) renderChat(yield func()) error {
 		Kwargs:               kwargs,
 		AddGenerationPrompt:  x.req.AddGenerationPrompt,
 		ContinueFinalMessage: x.req.ContinueFinalMessage,
-		DecodeArguments:      true,
+		FromAPI:              true,
 		Media:                x.hasMedia,
 		Yield:                yield,
 	})

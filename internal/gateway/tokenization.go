@@ -97,7 +97,7 @@ func (x *exchange) encodeTexts(yield func()) error {
 	texts, field := r.Texts, func(i int) string { return "messages" }
 	if r.Messages != nil {
 		prompt, err := x.folder.render(x.ctx, &chat.Input{
-			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, DecodeArguments: true,
+			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, FromAPI: true,
 			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
 		})
 		if err != nil {

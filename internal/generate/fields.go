@@ -95,7 +95,7 @@ var fields = []field{
 	refuse("routed_dp_rank"),
 	refuse("data_parallel_rank"),
 	refuse("disagg_prefill_dp_rank"),
-	refuse("priority", "0"),
+	carryBy(infer.CarriesPriority, "priority", "a 64-bit integer, which the engine understands in its own way", takePriority, "0"),
 	refuse("extra_key"),
 	refuse("cache_salt"),
 	refuse("require_reasoning", "false"),

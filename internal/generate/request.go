@@ -393,6 +393,11 @@ func takeMinTokens(d *decoding, path string, raw []byte) error {
 	return err
 }
 
+func takePriority(d *decoding, path string, raw []byte) (err error) {
+	d.Priority, err = api.PriorityOf(path, raw)
+	return err
+}
+
 // parameter takes a sampling parameter.
 func parameter(take api.Parameter) func(*decoding, string, []byte) error {
 	return func(d *decoding, path string, raw []byte) error { return take(&d.Sampling, path, raw) }

@@ -25,6 +25,7 @@ const (
 	CarriesImage
 	CarriesAudio
 	CarriesVideo
+	CarriesPriority
 	endOfCarries
 )
 
@@ -33,7 +34,7 @@ const CarriesAll = endOfCarries - 1
 
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
-	"logprobs", "image", "audio", "video",
+	"logprobs", "image", "audio", "video", "priority",
 }
 
 // Words gives the members by name.
@@ -110,6 +111,9 @@ func (r *Request) Needs() (needs Carries) {
 	}
 	for i := range r.Media {
 		needs |= r.Media[i].Kind.Carries()
+	}
+	if r.Priority != nil {
+		needs |= CarriesPriority
 	}
 	return needs
 }

@@ -36,6 +36,10 @@ type Request struct {
 	Sampling Sampling
 	// Guide is what the output must match; nil is anything.
 	Guide *Guide
+	// Priority is where it stands among the requests that wait in the engine, in the
+	// engine's own sense of the number; nil is what the engine gives those that do
+	// not say.
+	Priority *int64
 	// Logprobs asks for the log probability of each id, and says how many of the
 	// most probable ids there come with it; nil asks for none.
 	Logprobs *int

@@ -260,11 +260,12 @@ func (p *Plan) loop() workload.Loop {
 // target takes the URL apart.
 func (p *Plan) target() (*target, error) {
 	u, err := url.Parse(p.URL)
-	if err != nil {
-		return nil, fmt.Errorf("url: %w", err)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("url %q: must be http://HOST[:PORT] or https://HOST[:PORT]", p.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		meant := ""
+		if p.URL != "" && !strings.Contains(p.URL, "://") {
+			meant = "; did you mean http://" + p.URL + "?"
+		}
+		return nil, fmt.Errorf("url %q: must be http://HOST[:PORT] or https://HOST[:PORT]%s", p.URL, meant)
 	}
 	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("url %q: must be a base without user, query and fragment", p.URL)

@@ -73,3 +73,20 @@ func TestRequestRendering(t *testing.T) {
 		}
 	}
 }
+
+// A server that is named without a scheme is told how to be named.
+func TestTarget(t *testing.T) {
+	for url, want := range map[string]string{
+		"127.0.0.1:8000": "did you mean http://127.0.0.1:8000?", "localhost:8000": "did you mean http://localhost:8000?", "ftp://h": `"ftp://h": must be http://HOST`,
+		"http://": "must be http", "": `"": must be http`, "http://h:x": "must be http", "http://h/?q=1": "without user, query",
+	} {
+		if _, err := (&Plan{URL: url}).target(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", url, err, want)
+		}
+	}
+	for url, addr := range map[string]string{"http://h": "h:80", "https://h": "h:443", "http://127.0.0.1:9": "127.0.0.1:9"} {
+		if got, err := (&Plan{URL: url}).target(); err != nil || got.addr != addr {
+			t.Errorf("%q: %+v, %v", url, got, err)
+		}
+	}
+}

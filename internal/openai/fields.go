@@ -164,7 +164,7 @@ var fields = []field{
 	carryBy(infer.CarriesGrammar, onBoth, "ebnf", "a grammar", takeEBNF),
 	carryBy(infer.CarriesJSONSchema, onBoth, "json_schema", "a JSON schema, as an object or a string", takeJSONSchema),
 	refuse(onBoth, "lora_path"),
-	refuse(onBoth, "priority", "0"),
+	carryBy(infer.CarriesPriority, onBoth, "priority", "a 64-bit integer, which the engine understands in its own way", takePriority, "0"),
 	refuse(onBoth, "kv_transfer_params"),
 
 	carryBy(infer.CarriesLogprobs, onChat, "logprobs", "a boolean", takeLogprobs, "false"),

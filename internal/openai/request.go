@@ -201,6 +201,11 @@ func takeMinTokens(d *decoding, raw []byte) error {
 	return err
 }
 
+func takePriority(d *decoding, raw []byte) (err error) {
+	d.Priority, err = api.PriorityOf("priority", raw)
+	return err
+}
+
 func takeIgnoreEOS(d *decoding, raw []byte) (err error) {
 	d.IgnoreEOS, err = api.BoolOf("ignore_eos", raw)
 	return err

@@ -38,7 +38,8 @@
 //
 // Of tiktoken's rank files those whose grammar the folder makes known: Qwen-1's
 // qwen.tiktoken, Kimi's tiktoken.model, and Llama-3's tokenizer.model beside its
-// params.json. Ids equal those of the tiktoken library. The models' own Python
+// params.json; and Mistral's tekken.json, whose ids equal those of Mistral's own
+// library. Ids equal those of the tiktoken library. The models' own Python
 // wrappers also cut a text after every 400,000 characters, and runs with or
 // without white space after 25,000, to spare that library; that is not done here.
 //

@@ -330,6 +330,12 @@ type templatePart struct {
 		IDs    []uint32 `json:"ids"`
 		Tokens []string `json:"tokens"`
 	} `json:"special_tokens"`
+
+	// Members of the ByteLevel that once stood in its place, which the files of
+	// Command-R still have. The reference reads none of them.
+	AddPrefixSpace jsontext.Value `json:"add_prefix_space"`
+	TrimOffsets    jsontext.Value `json:"trim_offsets"`
+	UseRegex       jsontext.Value `json:"use_regex"`
 }
 
 type templatePiece struct {

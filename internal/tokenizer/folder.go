@@ -59,7 +59,7 @@ type Model struct {
 // Load reads a Hugging Face model folder. Only tokenizer.json must be there, or
 // instead of it a vocabulary in tiktoken's form whose grammar is known: Qwen-1's
 // qwen.tiktoken, Kimi's tiktoken.model, Llama-3's tokenizer.model with
-// params.json. An error names the file and the place in it.
+// params.json; or Mistral's tekken.json. An error names the file and the place in it.
 func Load(folder fs.FS) (*Model, error) {
 	data, err := readFile(folder, fileTokenizer)
 	if err != nil {
@@ -69,7 +69,10 @@ func Load(folder fs.FS) (*Model, error) {
 	if data != nil {
 		t, err = parse(data)
 	} else if t, data, err = loadRanks(folder); err == nil && t == nil {
-		err = fmt.Errorf("%s: there is none in the model's folder, nor a vocabulary in tiktoken's form", fileTokenizer)
+		t, data, err = loadTekken(folder)
+	}
+	if err == nil && t == nil {
+		err = fmt.Errorf("%s: there is none in the model's folder, nor a vocabulary in tiktoken's form, nor Mistral's %s", fileTokenizer, fileTekken)
 	}
 	if err != nil {
 		return nil, err

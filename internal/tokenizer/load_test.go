@@ -427,3 +427,18 @@ func TestHostilePattern(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplateThatWasByteLevel: the members of a ByteLevel in TemplateProcessing
+// change nothing, as in the files of Command-R.
+func TestTemplateThatWasByteLevel(t *testing.T) {
+	doc := smallModel()
+	doc["added_tokens"] = []any{addedTokenJSON(259, "<s>", nil)}
+	doc["post_processor"] = object{"add_prefix_space": true, "trim_offsets": false, "use_regex": true, "type": "TemplateProcessing",
+		"single":         []any{object{"SpecialToken": object{"id": "<s>", "type_id": 0}}, object{"Sequence": object{"id": "A", "type_id": 0}}},
+		"pair":           []any{},
+		"special_tokens": object{"<s>": object{"id": "<s>", "ids": []any{259}, "tokens": []any{"<s>"}}},
+	}
+	if got, want := encodeWith(t, doc, "ab", EncodeOptions{AddSpecial: true}), []string{"<s>", "ab"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

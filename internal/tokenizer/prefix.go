@@ -311,7 +311,7 @@ func preTokenizerCuts(raw jsontext.Value) lineCuts {
 				continue // cut elsewhere
 			case patternGPT2:
 				here = cutsAfterText
-			case patternLlama3, patternQwen2, patternQwen35, patternO200k, patternTekken, patternDeep:
+			case patternLlama3, patternQwen2, patternQwen35, patternO200k, patternTekken, patternKimi, patternDeep:
 				here = cutsAnywhere
 			default:
 				return noCuts

@@ -120,7 +120,7 @@ func TestLineCuts(t *testing.T) {
 	models := prefixModels(t)
 	for name, want := range map[string]lineCuts{
 		"gpt2 of ByteLevel": cutsAfterText, "gpt2": cutsAfterText, "normalized token": cutsAfterText,
-		"llama3": cutsAnywhere, "qwen2": cutsAnywhere, "qwen3.5": cutsAnywhere, "o200k": cutsAnywhere, "tekken": cutsAnywhere,
+		"llama3": cutsAnywhere, "qwen2": cutsAnywhere, "qwen3.5": cutsAnywhere, "o200k": cutsAnywhere, "tekken": cutsAnywhere, "kimi": cutsAnywhere,
 		"deepseek": cutsAnywhere, "sim": cutsAnywhere,
 		"normalized lstrip": noCuts, "normalized line": noCuts,
 		"metaspace first": noCuts, "metaspace always": noCuts, "metaspace never": noCuts, "prepend": noCuts,
@@ -129,7 +129,7 @@ func TestLineCuts(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}
 	}
-	if len(models) != 16 {
+	if len(models) != 17 {
 		t.Errorf("%d models, of which not all are checked", len(models))
 	}
 }

@@ -107,10 +107,7 @@ func (r *regexReader) property(negative bool) (*runeSet, error) {
 	r.at += end + 1
 	name, inverse := strings.CutPrefix(rest[1:end], "^")
 	set := &runeSet{negative: negative != inverse}
-	if table, ok := scripts[name]; ok {
-		for i := 0; i < len(table); i += 6 {
-			set.ranges = append(set.ranges, [2]rune{u24(table, i), u24(table, i+3)})
-		}
+	if set.ranges = scriptRanges(name); set.ranges != nil {
 		return set, nil
 	}
 	if set.categories = categorySet(name); set.categories == 0 {

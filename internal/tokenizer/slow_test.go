@@ -57,6 +57,72 @@ func agreed(s string) bool {
 	return true
 }
 
+// otherSpelling writes a pattern as regexp2 has it, which knows no intersection
+// and no script of that name.
+func otherSpelling(pattern string) string {
+	var han strings.Builder
+	for _, span := range hanRanges {
+		han.WriteString(string(span[0]) + "-" + string(span[1]))
+	}
+	pattern = strings.ReplaceAll(pattern, `&&[^\p{Han}]]`, "-["+han.String()+"]]")
+	return strings.ReplaceAll(pattern, `\p{Han}`, han.String())
+}
+
+// TestHan: every rune, by the table of scripts.
+func TestHan(t *testing.T) {
+	table := map[rune]bool{}
+	for _, span := range hanRanges {
+		for r := span[0]; r <= span[1]; r++ {
+			table[r] = true
+		}
+	}
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if isHan(r) != table[r] {
+			t.Fatalf("%U: %v", r, isHan(r))
+		}
+		if table[r] && string(r)[0] < hanLead {
+			t.Fatalf("%U begins with a byte below %#x", r, hanLead)
+		}
+	}
+}
+
+// TestScanHan compares Kimi's scanner with the pattern on texts where Han meets
+// everything else: on regexp2, and on the engine that serves unknown patterns.
+func TestScanHan(t *testing.T) {
+	other := regexp2.MustCompile(otherSpelling(patternKimi), regexp2.None)
+	own, err := compile(patternKimi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []string{"中", "文字", "⺀", "〇", "〡", "々", "㐀", "\U00020000", "\U00016ff0", "ひ", "カー", "ー", "한", "a", "B", "Cd", "'s", "'LL", "'", "\u0301", "ʰ", "ǅ",
+		"1", "23", "٣", " ", "  ", "\n", "\r\n", "\t", "!", "/", "。", "é", "\u3000"}
+	rapid.Check(t, func(t *rapid.T) {
+		s := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 14).Draw(t, "parts"), "")
+		got := strings.Join(pieces(kimi{}, s), "|")
+		var f found
+		if err := own.find(&f, s, neverPause{}); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, span := range f.spans {
+			want = append(want, s[span.start:span.end])
+		}
+		if got != strings.Join(want, "|") {
+			t.Fatalf("%q: got %q, want %q", s, got, want)
+		}
+		if !agreed(s) {
+			return
+		}
+		m, err := other.FindStringMatch(s)
+		for want = nil; m != nil; m, err = other.FindNextMatch(m) {
+			want = append(want, m.String())
+		}
+		if err != nil || got != strings.Join(want, "|") {
+			t.Fatalf("%q: got %q, regexp2 has %q, %v", s, got, want, err)
+		}
+	})
+}
+
 // FuzzScan compares every scanner with the pattern it stands for.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{"it's 12345 words\n\n  and'LL more\t", "数据 é\u0301 ǅx!!\r\n/ $a", "  \u00a0\n x\u2028", "aB Cd1²³ ʰ_- "} {
@@ -64,7 +130,7 @@ func FuzzScan(f *testing.F) {
 	}
 	engines := map[string]*regexp2.Regexp{}
 	for _, g := range Grammars() {
-		engines[g.Name] = regexp2.MustCompile(g.Pattern, regexp2.None)
+		engines[g.Name] = regexp2.MustCompile(otherSpelling(g.Pattern), regexp2.None)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if s = strings.ToValidUTF8(s, ""); s == "" || !agreed(s) {

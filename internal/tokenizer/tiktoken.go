@@ -22,12 +22,6 @@ const (
 	fileParams = "params.json"
 )
 
-// patternKimi is the split pattern of Moonshot's Kimi models.
-const patternKimi = `[\p{Han}]+|` +
-	`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
-	`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
-	`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-
 // rankFile is a vocabulary in tiktoken's form: lines of a token in base64 and
 // its rank, which is its id and says too how early it is merged. How text is
 // split and which special tokens there are is not in the file; each model's
@@ -227,34 +221,17 @@ func (f rankFile) load(folder fs.FS, data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{byteLevel: true, ranked: true, size: len(ranks), ids: make(map[string]uint32, len(ranks)+256), added: make(map[uint32]AddedToken), repeated: make(map[uint32]string)}
-	t.decoding.byteLevel = true
 	top := uint32(0)
-	for token, rank := range ranks {
-		t.ids[toByteAlphabet(token)] = rank
+	for _, rank := range ranks {
 		top = max(top, rank)
 	}
 	if int(top) != len(ranks)-1 {
 		return nil, fmt.Errorf("%s: %d tokens have ranks up to %d: some are missing", f.name, len(ranks), top)
 	}
-	if f.nfc {
-		t.normalizers = []rewriter{normalForm{compose: true}}
-	}
-	if err := t.readByteAlphabet(node{file: f.name}); err != nil {
+	t, err := buildRanks(f.name, ranks, f.pattern, f.nfc)
+	if err != nil {
 		return nil, err
 	}
-	t.mergeRanks(ranks)
-	t.findWhole(true)
-	if g, ok := grammar(f.pattern); ok {
-		t.stages, t.lineCuts = []stage{isolate{g.scan}}, cutsAnywhere
-	} else {
-		m, err := compile(f.pattern)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
-		}
-		t.stages = []stage{split{m: m, behavior: isolated}}
-	}
-	t.setLast()
 	special, err := f.special(folder, uint32(len(ranks)))
 	if err != nil {
 		return nil, err
@@ -263,6 +240,35 @@ func (f rankFile) load(folder fs.FS, data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.layOut()
+	return t, nil
+}
+
+// buildRanks makes a tokenizer of tokens with their ids, the lower of which are
+// merged earlier. It has no special tokens yet.
+func buildRanks(file string, ids map[string]uint32, pattern string, nfc bool) (*Tokenizer, error) {
+	t := &Tokenizer{byteLevel: true, ranked: true, size: len(ids), ids: make(map[string]uint32, len(ids)+256), added: make(map[uint32]AddedToken), repeated: make(map[uint32]string)}
+	t.decoding.byteLevel = true
+	for token, id := range ids {
+		t.ids[toByteAlphabet(token)] = id
+	}
+	if nfc {
+		t.normalizers = []rewriter{normalForm{compose: true}}
+	}
+	if err := t.readByteAlphabet(node{file: file}); err != nil {
+		return nil, err
+	}
+	t.mergeRanks(ids)
+	t.findWhole(true)
+	if g, ok := grammar(pattern); ok {
+		t.stages, t.lineCuts = []stage{isolate{g.scan}}, cutsAnywhere
+	} else {
+		m, err := compile(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		t.stages = []stage{split{m: m, behavior: isolated}}
+	}
+	t.setLast()
 	return t, nil
 }
 
@@ -313,9 +319,9 @@ func (t *Tokenizer) mergeRanks(ranks map[string]uint32) {
 			}
 		}
 	}
-	count := 0
-	pairs(func(_, _, _ uint32) { count++ })
-	t.vocab.merges, t.vocab.ranks = newMergeTable(count), len(ranks)
+	count, top := 0, uint32(0)
+	pairs(func(_, _, whole uint32) { count, top = count+1, max(top, whole) })
+	t.vocab.merges, t.vocab.ranks = newMergeTable(count), int(top)+1
 	pairs(func(a, b, whole uint32) { t.vocab.merges.insert(a, b, uint64(whole)<<32|uint64(whole)) })
 }
 

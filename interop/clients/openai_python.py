@@ -896,7 +896,7 @@ def responses_fields(s):
     taken = []
     for name in [*fields, "stream"]:
         body = {"model": s.model, "input": "x", "max_output_tokens": 1, name: [{"odd": [7]}]}
-        status, answer = s.post("/responses", json.dumps(body).encode())
+        status, answer = s.post("/v1/responses", json.dumps(body).encode())
         if status == 200:
             taken.append(name)
             continue
@@ -908,7 +908,7 @@ def responses_fields(s):
     want(len(words) >= 8, "only", words)
     for word in words:
         body = {"model": s.model, "input": "x", "max_output_tokens": 1, "include": [word]}
-        status, answer = s.post("/responses", json.dumps(body).encode())
+        status, answer = s.post("/v1/responses", json.dumps(body).encode())
         carried = word in ("message.output_text.logprobs", "reasoning.encrypted_content")
         same(status, 200 if carried else 400, word)
         if not carried:

@@ -38,6 +38,12 @@ var (
 
 func vllm(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return vllmOf(t, folder, env, args...)
+}
+
+// vllmOf starts vLLM with the model of another folder.
+func vllmOf(t *testing.T, folder string, env []string, args ...string) *process {
+	t.Helper()
 	env = append(env, "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1")
 	return start(t, env, filepath.Join(venv, "bin", "vllm"), append([]string{"serve", folder, "--host", "127.0.0.1",
 		"--served-model-name", "tiny", "--enforce-eager", "--dtype", "float32", "--max-model-len", "4096"}, args...)...)

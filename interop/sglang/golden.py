@@ -77,7 +77,7 @@ def release(root):
     messages["request"] = request = io.TokenizedGenerateReqInput(
         rid="419f8673ad28e099000000000001", input_text=None, input_ids=ids(1, 200, 70000), input_embeds=None, mm_inputs=None,
         token_type_ids=None, sampling_params=sampling, return_logprob=True, logprob_start_len=-1, top_logprobs_num=2,
-        token_ids_logprob=None, stream=True, lora_id="adapter")
+        token_ids_logprob=None, stream=True, lora_id="adapter", priority=-7)
     messages["abort"] = io.AbortReq(rid=request.rid)
     messages["abort_all"] = io.AbortReq(rid="", abort_all=True)
 
@@ -86,7 +86,8 @@ def release(root):
 
     return {"word": {
         "form": weir.FORM, "sglang": __version__, "instance": "one", "pid": 1, "served_model_name": "served", "context_length": 4096,
-        "max_req_input_len": 4085, "vocab_size": 128000, "dp_size": 1, "lora": {"lora": "adapter"}, "wire": weir.structures(),
+        "max_req_input_len": 4085, "vocab_size": 128000, "dp_size": 1, "enable_priority_scheduling": True,
+        "lora": {"lora": "adapter"}, "wire": weir.structures(),
     }, "messages": {name: encode(m) for name, m in messages.items()}}
 
 

@@ -58,7 +58,7 @@ answers, outputs = connect(zmq.PUSH, args.out), connect(zmq.PUSH, args.out)
 if args.weir:
     weir.write(args.weir, {
         "form": weir.FORM, "sglang": __version__, "instance": str(os.getpid()), "served_model_name": "sim", "context_length": 100000,
-        "max_req_input_len": 99990, "vocab_size": VOCAB, "dp_size": 1, "lora": {}, "wire": weir.structures()})
+        "max_req_input_len": 99990, "vocab_size": VOCAB, "dp_size": 1, "enable_priority_scheduling": True, "lora": {}, "wire": weir.structures()})
 print(json.dumps({"ready": True, "release": __version__}), flush=True)
 
 counts = dict(added=0, finished=0, aborted=0, ids=0, fences=0)

@@ -5,7 +5,7 @@ templates, written down again here from its behaviour, so that the goldens need
 Jinja2 only: immutable sandbox, trim_blocks, lstrip_blocks, loop controls, a
 generation tag that renders its body, tojson without HTML escapes,
 raise_exception, strftime_now, and a namespace that refuses names with a leading
-underscore. One thing differs on purpose: strftime_now formats a fixed time.
+underscore; and what is null in a message is left out. One thing differs on purpose: strftime_now formats a fixed time.
 """
 
 import copy
@@ -93,7 +93,7 @@ ENV = environment()
 
 
 def alias_reasoning(message):
-    found = next((message[k] for k in REASONING if message.get(k) is not None), None)
+    found = next((message[k] for k in REASONING if k in message), None)
     if found is None:
         return message
     return {"thinking": found, **message, "reasoning_content": found}
@@ -102,7 +102,8 @@ def alias_reasoning(message):
 def chat(source, request):
     """Renders one conversation as apply_chat_template(tokenize=False) does."""
     template = ENV.from_string(source)
-    messages = [alias_reasoning(m) for m in copy.deepcopy(request["messages"])]
+    messages = [{k: v for k, v in m.items() if v is not None} for m in copy.deepcopy(request["messages"])]
+    messages = [alias_reasoning(m) for m in messages]
     go_on = request.get("continue_final_message", False)
     final = None
     if go_on:

@@ -39,21 +39,23 @@ type result struct {
 	Error   string  `json:"error"`
 	Message string  `json:"message"`
 	Skip    string  `json:"skip"`
+	// IDs are the tokens of the text, of published.py with a folder.
+	IDs []uint32 `json:"ids"`
 }
 
-// reference is a running serve.py.
+// reference is a running serve.py or published.py.
 type reference struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func startReference(t *testing.T) *reference {
+func startReference(t *testing.T, program string) *reference {
 	t.Helper()
 	python := os.Getenv("WEIR_PYTHON")
 	if python == "" {
 		t.Fatal("WEIR_PYTHON is not set: it names a Python that has the packages of interop/requirements.txt")
 	}
-	cmd := exec.CommandContext(t.Context(), python, "serve.py")
+	cmd := exec.CommandContext(t.Context(), python, program)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
@@ -100,7 +102,7 @@ func now() time.Time { return time.Date(2026, 3, 7, 5, 6, 9, 12345000, time.UTC)
 
 // TestFixed renders every conversation with every template.
 func TestFixed(t *testing.T) {
-	ref := startReference(t)
+	ref := startReference(t, "serve.py")
 	templates, _ := filepath.Glob("../../internal/chat/testdata/templates/*.jinja")
 	conversations, _ := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
 	if len(templates) < 12 || len(conversations) < 10 {
@@ -162,7 +164,7 @@ func setting(t *testing.T, name string, def uint64) uint64 {
 // TestRandom renders random templates. What both refuse is as good as what
 // both render; what only we refuse must say that it is not supported.
 func TestRandom(t *testing.T) {
-	ref := startReference(t)
+	ref := startReference(t, "serve.py")
 	raw := read(t, "../../internal/chat/jinja/testdata/vars.json")
 	decoded, err := jinja.DecodeJSON(raw)
 	if err != nil {

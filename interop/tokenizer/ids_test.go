@@ -57,6 +57,7 @@ func TestGrammars(t *testing.T) {
 		"gpt2":          {patterns: []string{pattern["gpt2"]}},
 		"o200k":         {patterns: []string{pattern["o200k"]}},
 		"tekken":        {patterns: []string{pattern["tekken"]}},
+		"kimi":          {patterns: []string{pattern["kimi"]}},
 		"deepseek3":     {patterns: []string{pattern["digits3"], pattern["hankana"], pattern["deepseek3"]}},
 		"digits1, gpt2": {patterns: []string{pattern["digits1"], pattern["gpt2"]}},
 	}

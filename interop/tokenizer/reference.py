@@ -4,6 +4,8 @@
     reference.py train OUT < SPEC    trains OUT/tokenizer.json for a grammar
     reference.py serve DIR           encodes and decodes what comes on stdin
     reference.py tiktoken DIR        the same with tiktoken, for DIR/spec.json
+    reference.py tekken DIR          the same with mistral_common, for DIR/tekken.json
+    reference.py tekkens             prints the tekken files of mistral_common
     reference.py paths               prints where Python's and Django's files are
 
 SPEC is JSON: the components to train with and those to write, and the files to
@@ -23,6 +25,7 @@ import sys
 import sysconfig
 
 REFUSED = 0xFFFFFFFF
+sys.path.append(os.environ.get("WEIR_PUBLISHED", ""))  # mistral_common
 
 
 def document(model, components):
@@ -102,6 +105,36 @@ class Tiktoken:
             return b""
 
 
+class Tekken:
+    """Mistral's tokenizer, which finds no special tokens in text: they are cut
+    out of it before. Bytes are joined across special tokens, as everywhere."""
+
+    def __init__(self, folder):
+        import re
+        from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+        self.tokenizer = Tekkenizer.from_file(os.path.join(folder, "tekken.json"))
+        self.policies = {True: SpecialTokenPolicy.IGNORE, False: SpecialTokenPolicy.KEEP}
+        special = [self.tokenizer.id_to_piece(i) for i in range(self.tokenizer.num_special_tokens)]
+        self.cut = re.compile("(" + "|".join(re.escape(s) for s in sorted(special, key=len, reverse=True)) + ")")
+
+    def encode(self, text, special):
+        ids = [self.tokenizer.bos_id] if special else []
+        for i, part in enumerate(self.cut.split(text)):
+            ids += [self.tokenizer.get_special_token(part)] if i % 2 else self.tokenizer.encode(part, bos=False, eos=False)
+        return ids
+
+    def decode(self, ids, skip):
+        known = [i for i in ids if i < self.tokenizer.n_words]
+        return b"".join(self.tokenizer.id_to_byte_piece(i, self.policies[skip]) for i in known).decode("utf-8", "replace")
+
+
+def tekkens():
+    import mistral_common
+    for path in sorted((pathlib.Path(mistral_common.__file__).parent / "data").glob("tekken_*.json")):
+        print(path)
+
+
 def serve(reference):
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while head := source.read(5):
@@ -129,4 +162,4 @@ def paths():
 
 if __name__ == "__main__":
     {"train": lambda: train(sys.argv[2]), "paths": paths, "serve": lambda: serve(Reference(sys.argv[2])),
-     "tiktoken": lambda: serve(Tiktoken(sys.argv[2]))}[sys.argv[1]]()
+     "tiktoken": lambda: serve(Tiktoken(sys.argv[2])), "tekken": lambda: serve(Tekken(sys.argv[2])), "tekkens": tekkens}[sys.argv[1]]()

@@ -19,12 +19,6 @@ import (
 // kind of folder that is known: the ranks are a vocabulary trained here.
 func TestTiktoken(t *testing.T) {
 	c := theCorpus(t)
-	kimi := strings.Join([]string{
-		`[\p{Han}]+`,
-		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
-		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
-		`\p{N}{1,3}`, ` ?[^\s\p{L}\p{N}]+[\r\n]*`, `\s*[\r\n]+`, `\s+(?!\S)`, `\s+`,
-	}, "|")
 	for name, k := range map[string]struct {
 		pattern, file string
 		beside        map[string]string // %d is the number of ranks, and so on
@@ -37,7 +31,7 @@ func TestTiktoken(t *testing.T) {
 			map[string]int{"<|begin_of_text|>": 0, "<|eom_id|>": 8, "<|eot_id|>": 9, "<|python_tag|>": 10, "<|reserved_special_token_2|>": 12, "<|reserved_special_token_245|>": 255}, false},
 		"qwen": {patternOf(t, "qwen2"), "qwen.tiktoken", map[string]string{"tokenizer_config.json": `{"tokenizer_class": "QWenTokenizer"}`},
 			map[string]int{"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|extra_0|>": 3, "<|extra_204|>": 207}, true},
-		"kimi": {kimi, "tiktoken.model", map[string]string{"tokenizer_config.json": `{"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {"%[1]d": {"content": "[BOS]"}, "%[3]d": {"content": "<|im_end|>"}}}`},
+		"kimi": {patternOf(t, "kimi"), "tiktoken.model", map[string]string{"tokenizer_config.json": `{"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {"%[1]d": {"content": "[BOS]"}, "%[3]d": {"content": "<|im_end|>"}}}`},
 			map[string]int{"[BOS]": 0, "<|im_end|>": 2}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -331,9 +331,17 @@ func TestReleases(t *testing.T) {
 	for release, flags := range releases(t) {
 		t.Run(release, func(t *testing.T) {
 			s, ctx := newSetup(t), testContext(t)
-			g := s.gateway(s.spec(""))
+			g := s.gateway(s.spec(",priority=true"))
 			c := s.core(flags...)
 
+			priority := `,"priority":-7`
+			if strings.HasPrefix(release, "0.2") && release < "0.24" {
+				_, err := g.complete(ctx, priority, nil)
+				if err == nil || !strings.Contains(err.Error(), "400") || !strings.Contains(err.Error(), "priority") {
+					t.Errorf("a priority: %v", err)
+				}
+				priority = ""
+			}
 			guide, guided := `,"regex":"[a-z]+"`, []string{`"structured_outputs": `, "[a-z]+", "guidance"}
 			if flags != nil && release != "0.33.0" {
 				_, err := g.complete(ctx, guide, nil)
@@ -344,7 +352,7 @@ func TestReleases(t *testing.T) {
 			}
 			// Everything a request may carry, as the engine decodes and validates it.
 			a, err := g.complete(ctx, `,"max_tokens":40,"min_tokens":3,"temperature":0.5,"top_p":0.9,"top_k":7,"seed":-5,"presence_penalty":0.5,"frequency_penalty":-0.5,`+
-				`"repetition_penalty":1.5,"min_p":0.25,"logit_bias":{"7":1.5}`+guide+`,"stop_token_ids":[`+s.nth(4)+`]`, nil)
+				`"repetition_penalty":1.5,"min_p":0.25,"logit_bias":{"7":1.5}`+guide+priority+`,"stop_token_ids":[`+s.nth(4)+`]`, nil)
 			if err != nil || a.finish != "stop" || !a.done || a.tokens != 5 {
 				t.Fatalf("%+v, %v", a, err)
 			}
@@ -356,6 +364,9 @@ func TestReleases(t *testing.T) {
 				}
 			}
 
+			if priority != "" {
+				guided = append(guided, `"priority": -7`)
+			}
 			for _, want := range guided {
 				if !strings.Contains(first, want) {
 					t.Errorf("%s is not in %s", want, first)

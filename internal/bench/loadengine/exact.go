@@ -5,7 +5,6 @@ package loadengine
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"runtime"
 	"strconv"
 	"time"
@@ -72,30 +71,6 @@ func RunExact(x *cell.Exact) error {
 		return err
 	}
 	return e.run()
-}
-
-// listenEpoll listens at an address and polls the listener.
-func listenEpoll(address string) (epoll, listener int, err error) {
-	addr, err := net.ResolveTCPAddr("tcp4", address)
-	if err != nil {
-		return 0, 0, err
-	}
-	if listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-		return 0, 0, fmt.Errorf("socket: %w", err)
-	}
-	_ = unix.SetsockoptInt(listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	sa := &unix.SockaddrInet4{Port: addr.Port}
-	copy(sa.Addr[:], addr.IP.To4())
-	if err := unix.Bind(listener, sa); err != nil {
-		return 0, 0, fmt.Errorf("bind %s: %w", address, err)
-	}
-	if err := unix.Listen(listener, 16384); err != nil {
-		return 0, 0, fmt.Errorf("listen: %w", err)
-	}
-	if epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return 0, 0, fmt.Errorf("epoll: %w", err)
-	}
-	return epoll, listener, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, listener, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(listener)})
 }
 
 // maxDue bounds the tokens written between two looks at the sockets.
@@ -213,40 +188,21 @@ func (e *exactEngine) ready(ev unix.EpollEvent) {
 }
 
 func (e *exactEngine) accept() {
-	for {
-		fd, _, err := unix.Accept4(e.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		if err != nil {
-			return
-		}
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		_ = sock.Stamp(fd)
-		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)}
-		if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-			unix.Close(fd)
-			continue
-		}
-		e.conns[int32(fd)] = &exactConn{fd: fd, request: -1, at: -1}
-	}
+	acceptAll(e.epoll, e.listener, func(fd int) { e.conns[int32(fd)] = &exactConn{fd: fd, request: -1, at: -1} })
 }
 
 // read reads to the end of what is there, because readiness is told once.
 func (e *exactEngine) read(c *exactConn) {
-	for {
-		n, at, err := e.recv.TryReceive(c.fd, e.buf[:])
-		if n == 0 || err != nil || len(c.in)+n > 16<<20 {
-			e.drop(c)
-			return
-		}
-		if n < 0 {
-			break
-		}
-		c.in = append(c.in, e.buf[:n]...)
-		// Without a stamp the time of reading is the best there is.
-		now := time.Now()
-		c.arrived = trace.At(now)
-		if at != 0 {
-			c.arrived -= max(0, now.UnixNano()-at)
-		}
+	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
+	if !open {
+		e.drop(c)
+		return
+	}
+	// Without a stamp the time of reading is the best there is.
+	now := time.Now()
+	c.arrived = trace.At(now)
+	if at != 0 {
+		c.arrived -= max(0, now.UnixNano()-at)
 	}
 	if c.request < 0 {
 		e.serve(c)
@@ -255,20 +211,13 @@ func (e *exactEngine) read(c *exactConn) {
 
 // serve takes a whole request out of what was read, if it is there.
 func (e *exactEngine) serve(c *exactConn) {
-	end := bytes.Index(c.in, []byte("\r\n\r\n"))
-	if end < 0 {
+	head, body, ok := firstRequest(c.in)
+	if !ok {
 		return
 	}
-	head := bytes.ToLower(c.in[:end+4])
-	length := max(0, member(head, "content-length:"))
-	if len(c.in) < len(head)+length {
-		return
-	}
-	body := c.in[len(head) : len(head)+length]
 	switch {
 	case bytes.HasPrefix(head, []byte("get /v1/models ")):
-		const models = `{"object":"list","data":[{"id":"exact","object":"model","created":1767225600,"owned_by":"weir"}]}`
-		e.write(c, []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(models))+"\r\n\r\n"+models))
+		e.write(c, models("exact"))
 	case bytes.HasPrefix(head, []byte("post ")):
 		c.request = requestNumber(head)
 		if c.request < 0 {
@@ -285,7 +234,7 @@ func (e *exactEngine) serve(c *exactConn) {
 	default:
 		e.write(c, []byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"))
 	}
-	c.in = append(c.in[:0], c.in[len(head)+length:]...)
+	c.in = append(c.in[:0], c.in[len(head)+len(body):]...)
 }
 
 // requestNumber reads the number that ends a request's id, -1 where there is none.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -277,70 +276,41 @@ func (e *relayEngine) ready(ev unix.EpollEvent) {
 }
 
 func (e *relayEngine) accept() {
-	for {
-		fd, _, err := unix.Accept4(e.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		if err != nil {
-			return
-		}
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		_ = sock.Stamp(fd)
+	acceptAll(e.epoll, e.listener, func(fd int) {
 		if e.cell.Load.Rate == 0 {
 			// An engine that never pauses must not fill megabytes per stream.
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 32<<10)
 		}
-		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)}
-		if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-			unix.Close(fd)
-			continue
-		}
 		e.conns[int32(fd)] = &engineConn{fd: fd, stream: -1}
-	}
+	})
 }
 
 // read reads to the end of what is there, because readiness is told once.
 func (e *relayEngine) read(c *engineConn) {
-	for {
-		n, at, err := e.recv.TryReceive(c.fd, e.buf[:])
-		if n == 0 || err != nil || len(c.in)+n > 1<<20 {
-			e.drop(c)
-			return
-		}
-		if n < 0 {
-			break
-		}
-		c.in = append(c.in, e.buf[:n]...)
-		if c.arrived = at; at == 0 {
-			c.arrived = cell.Now() // without a stamp the time of reading is the best there is
-		}
+	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
+	if !open {
+		e.drop(c)
+		return
+	}
+	if c.arrived = at; at == 0 {
+		c.arrived = cell.Now() // without a stamp the time of reading is the best there is
 	}
 	if c.stream < 0 {
 		e.request(c)
 	}
 }
 
-const responseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n"
-
 // request takes a whole request out of what was read, if it is there.
 func (e *relayEngine) request(c *engineConn) {
-	end := bytes.Index(c.in, []byte("\r\n\r\n"))
-	if end < 0 {
+	head, body, ok := firstRequest(c.in)
+	if !ok {
 		return
 	}
-	head := c.in[:end+4]
-	length := 0
-	if i := bytes.Index(bytes.ToLower(head), []byte("content-length:")); i >= 0 {
-		length = number(head[i+len("content-length:"):])
-	}
-	if len(c.in) < len(head)+length {
-		return
-	}
-	get := bytes.HasPrefix(head, []byte("GET "))
-	stream := member(c.in[len(head):len(head)+length], `"seed":`)
-	c.in = append(c.in[:0], c.in[len(head)+length:]...)
+	get := bytes.HasPrefix(head, []byte("get "))
+	stream := member(body, `"seed":`)
+	c.in = append(c.in[:0], c.in[len(head)+len(body):]...)
 	if get {
-		const models = `{"object":"list","data":[{"id":"bench","object":"model","created":1767225600,"owned_by":"bench"}]}`
-		fmt := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(models)) + "\r\n\r\n" + models
-		e.write(c, []byte(fmt))
+		e.write(c, models("bench"))
 		return
 	}
 	if stream < 0 || stream >= len(e.streams) || e.streams[stream] != nil {
@@ -361,26 +331,4 @@ func (e *relayEngine) request(c *engineConn) {
 		c.begins = e.sched.NextStep(cell.Now() - at)
 		e.late = append(e.late, c)
 	}
-}
-
-// member reads the number behind a mark, -1 when it is not there.
-func member(b []byte, mark string) int {
-	i := bytes.Index(b, []byte(mark))
-	if i < 0 {
-		return -1
-	}
-	return number(b[i+len(mark):])
-}
-
-// number reads a number after spaces, up to what is none.
-func number(b []byte) int {
-	b = bytes.TrimLeft(b, " ")
-	n := 0
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = 10*n + int(c-'0')
-	}
-	return n
 }

@@ -83,7 +83,7 @@ var allTools = []*toolSyntax{
 	},
 	{
 		name: "qwen3-coder", body: taggedBody,
-		section: []string{"<tool_call>"}, sectionEnd: []string{"</tool_call>"},
+		section: []string{"<tool_call>", "<seed:tool_call>"}, sectionEnd: []string{"</tool_call>", "</seed:tool_call>"},
 		call: []string{"<function="}, nameEnd: []string{">"}, callEnd: []string{"</function>"},
 		key: []string{"<parameter="}, keyEnd: ">", tagEnd: []string{"\n</parameter>", "</parameter>"}, newline: true,
 	},
@@ -134,7 +134,7 @@ var allTools = []*toolSyntax{
 	},
 	{
 		name: "pythonic", body: pythonBody, bare: '[',
-		call: []string{"<|python_start|>"}, sectionEnd: []string{"<|python_end|>"},
+		call: []string{"<|python_start|>", "<|tool_call_start|>"}, sectionEnd: []string{"<|python_end|>", "<|tool_call_end|>"},
 	},
 	{name: "harmony", body: harmonyBody},
 }
@@ -142,6 +142,7 @@ var allTools = []*toolSyntax{
 var allThink = []*thinkTags{
 	{name: "think", open: "<think>", close: "</think>"},
 	{name: "mistral", open: "[THINK]", close: "[/THINK]"},
+	{name: "seed", open: "<seed:think>", close: "</seed:think>"},
 	{name: "kimi-vl", open: "◁think▷", close: "◁/think▷"},
 	{name: "harmony", harmony: true},
 }
@@ -273,7 +274,7 @@ func Detect(template string, has func(token string) bool) Format {
 		tools = "hermes"
 	case shows("[TOOL_CALLS]"):
 		tools = "mistral"
-	case shows("<|python_start|>"):
+	case shows("<|tool_call_start|>"), shows("<|python_start|>"):
 		tools = "pythonic"
 	case shows("<|python_tag|>"):
 		tools = "llama3-json"
@@ -282,6 +283,8 @@ func Detect(template string, has func(token string) bool) Format {
 	switch {
 	case shows("[THINK]"):
 		reasoning = "mistral"
+	case shows("<seed:think>"):
+		reasoning = "seed"
 	case shows("◁think▷"):
 		reasoning = "kimi-vl"
 	case shows("<think>"), shows("</think>"):

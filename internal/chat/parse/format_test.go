@@ -32,6 +32,8 @@ func TestDetect(t *testing.T) {
 		{`'<|header_start|>' ... '<|python_start|>'`, []string{"<|python_start|>", "<|python_end|>"}, "pythonic "},
 		{`<|start|>assistant<|channel|>analysis<|message|>`, nil, "harmony harmony"},
 		{`◁think▷`, nil, " kimi-vl"},
+		{`'<|tool_call_start|>[' + calls`, nil, "pythonic "},
+		{`'<seed:tool_call>\n<function=' + name ... '<seed:think>'`, nil, "qwen3-coder seed"},
 	} {
 		f := Detect(test.template, func(token string) bool { return slices.Contains(test.vocab, token) })
 		if got := f.Tools() + " " + f.Reasoning(); got != test.want {
@@ -48,7 +50,7 @@ func TestKeeps(t *testing.T) {
 		{"deepseek-v3.2", "think", "｜DSML｜ <think>", "<｜end▁of▁sentence｜> <｜User｜>"},
 		{"deepseek-v3", "", "<｜tool▁calls▁begin｜> <｜tool▁sep｜> <｜tool▁call▁end｜>", "<｜tool▁outputs▁begin｜> <think>"},
 		{"mistral", "mistral", "[TOOL_CALLS] [ARGS] [CALL_ID] [THINK] [/THINK]", "[INST] </s> [TOOL_RESULTS]"},
-		{"pythonic", "", "<|python_start|> <|python_end|>", "<|eom|> <|eot|>"},
+		{"pythonic", "", "<|python_start|> <|python_end|> <|tool_call_start|> <|tool_call_end|>", "<|eom|> <|eot|>"},
 		{"llama3-json", "", "<|python_tag|>", "<|eom_id|> <|eot_id|> <|begin_of_text|>"},
 		{"kimi-k2", "", "<|tool_calls_section_begin|> <|tool_call_argument_begin|> <|tool_call_end|>", "<|im_end|> [EOS]"},
 		{"harmony", "harmony", "<|start|> <|channel|> <|constrain|> <|message|> <|end|> <|return|> <|call|>", "<|endoftext|> <|startoftext|>"},

@@ -17,7 +17,7 @@ var wireFields = map[string]string{
 	"MaxTokens": "max_tokens", "MinTokens": "min_tokens", "IgnoreEOS": "ignore_eos", "StopIDs": "stop_token_ids",
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed", "MinP": "min_p",
 	"PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty", "RepetitionPenalty": "repetition_penalty",
-	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "Media": "image_url", "ToContext": "",
+	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "Media": "image_url", "ToContext": "", "Priority": "priority",
 }
 
 // picture is the beginning of an image.

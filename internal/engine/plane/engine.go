@@ -177,7 +177,7 @@ func factsOf(f *planepb.Facts) engine.Facts {
 		MaxRunning:    int(f.GetMaxRunning()),
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
-		Carries:       infer.ParseCarries(f.GetCarries()),
+		Carries:       infer.ParseCarries(f.GetCarries()) & wireCarries,
 	}
 }
 

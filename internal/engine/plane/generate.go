@@ -106,13 +106,16 @@ func (s *session) full() *infer.Error {
 	}
 }
 
+// wireCarries is what the wire has words for.
+const wireCarries = infer.CarriesAll &^ infer.CarriesPriority
+
 // submitRequest says req in the wire's words; the session and slot are the
 // caller's to fill in.
 func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRequest, *infer.Error) {
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
 	}
-	if err := req.Lacks(carries); err != nil {
+	if err := req.Lacks(carries & wireCarries); err != nil {
 		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {

@@ -11,9 +11,10 @@ import (
 	"weir/internal/infer"
 )
 
-// Carries is what SGLang takes beyond what every engine does: all of it, but for
-// media, which its models must understand and its own front end must read.
-const Carries = infer.CarriesAll &^ infer.CarriesMedia
+// Carries is what SGLang takes beyond what every engine does: all of it, but
+// priorities only where it was started to heed them, and media only where its
+// model understands them.
+const Carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia)
 
 // allIDs is the engine's own bound of top_k, which stands for no bound.
 const allIDs = 1 << 30
@@ -40,6 +41,10 @@ func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Car
 	if adapter {
 		b = append(b, `,"lora_path":`...)
 		b = appendString(b, req.Model)
+	}
+	if req.Priority != nil {
+		b = append(b, `,"priority":`...)
+		b = strconv.AppendInt(b, *req.Priority, 10)
 	}
 	if req.Logprobs != nil {
 		if *req.Logprobs < 0 || *req.Logprobs > MaxLogprobs {

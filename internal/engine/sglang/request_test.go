@@ -29,6 +29,8 @@ func TestAppendRequest(t *testing.T) {
 		{full, `{"rid":"0123","lora_path":"tuned \"x\"","stream":true,"input_ids":[1,4294967295],"sampling_params":{"max_new_tokens":9,"min_new_tokens":2,
 			"ignore_eos":true,"stop_token_ids":[7],"temperature":0.5,"top_p":1e-9,"top_k":40,"sampling_seed":-4611686018427387904,"min_p":0.1,
 			"presence_penalty":-1,"frequency_penalty":2,"repetition_penalty":1.5,"logit_bias":{"3":1.5,"7":-100},"json_schema":"{\"a\":\"\\u00e9\"}"}}`},
+		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Priority: ptr(int64(-1 << 62))},
+			`{"rid":"0123","priority":-4611686018427387904,"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1}}`},
 		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Sampling: infer.Sampling{TopK: ptr(0)}},
 			`{"rid":"0123","stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"top_k":-1}}`},
 	} {
@@ -46,6 +48,9 @@ func TestAppendRequest(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
+	}
+	if _, bad := appendRequest(nil, &infer.Request{ID: "x", Prompt: []uint32{1}, MaxTokens: 1, Priority: new(int64)}, false, Carries); bad == nil || bad.Code != infer.CodeUnsupported {
+		t.Errorf("a priority for a server that heeds none: %v", bad)
 	}
 	for _, req := range []*infer.Request{{ID: "x", Prompt: []uint32{1}}, {ID: "x", Prompt: []uint32{1}, MaxTokens: 1, MinTokens: 2}} {
 		if _, bad := appendRequest(nil, req, false, infer.CarriesAll); bad == nil || bad.Code != infer.CodeInvalid {

@@ -23,9 +23,9 @@ import (
 // server is what an engine says of itself.
 type server struct {
 	form     form
-	carries  infer.Carries
 	adapters map[string]bool // LoRA names among its models
-	clock    remote.Offset   // of its wall clock to the timeline's
+	carries  infer.Carries
+	clock    remote.Offset // of its wall clock to the timeline's
 	load     engine.Load
 	loaded   bool // load was said
 }
@@ -51,6 +51,7 @@ type info struct {
 	Stream      *bool  `json:"stream_output"` // its name before 2026-03
 	MaxRunning  int    `json:"max_running_requests"`
 	Context     int    `json:"context_length"`
+	Priorities  bool   `json:"enable_priority_scheduling"`
 }
 
 // probe reads the engine's facts. A server without /server_info is one all the
@@ -61,8 +62,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	facts.Carries = Carries | e.understands(ctx)
-	srv := &server{adapters: adapters, carries: facts.Carries}
+	srv := &server{adapters: adapters, carries: Carries | e.understands(ctx)}
 	var about info
 	if err := e.info(ctx, &about); err == nil {
 		facts.Software = strings.TrimSpace("sglang " + about.Version)
@@ -71,6 +71,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
+		}
+		if about.Priorities {
+			srv.carries |= infer.CarriesPriority
 		}
 		for _, said := range []*bool{about.Incremental, about.Stream} {
 			if said != nil {
@@ -85,7 +88,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	} else {
 		srv.form = was.form // learned, if anything
+		srv.carries |= was.carries & infer.CarriesPriority
 	}
+	facts.Carries = srv.carries
 	e.readLoads(ctx, srv)
 	e.server.Store(srv)
 	return facts, nil

@@ -84,7 +84,7 @@ var (
 
 var requestFields = map[string]kinds{
 	"rid": ofText, "input_ids": ofArrays, "sampling_params": {msgp.ArrayType, msgp.MapType}, "lora_id": ofText, "stream": ofBool,
-	"return_logprob": ofBool, "top_logprobs_num": ofInt,
+	"return_logprob": ofBool, "top_logprobs_num": ofInt, "priority": ofInt,
 }
 
 var samplingFields = map[string]kinds{
@@ -217,6 +217,10 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *fenced.Defaults,
 		case "lora_id":
 			if loraID != "" {
 				return msgp.AppendString(b, loraID)
+			}
+		case "priority":
+			if req.Priority != nil {
+				return msgp.AppendInt64(b, *req.Priority)
 			}
 		case "stream":
 			return msgp.AppendBool(b, true)
@@ -400,7 +404,7 @@ func (h *handover) check(req *infer.Request, or *fenced.Defaults) *infer.Error {
 	case len(req.ID) < shortestID:
 		return infer.Errorf(infer.CodeInternal, "a request's id of %d bytes", len(req.ID))
 	}
-	if err := req.Lacks(sglang.Carries); err != nil {
+	if err := req.Lacks(h.carries()); err != nil {
 		return err
 	}
 	if g := req.Guide; g != nil {

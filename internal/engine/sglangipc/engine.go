@@ -10,7 +10,6 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/fenced"
-	"weir/internal/engine/sglang"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
@@ -89,7 +88,7 @@ func (e *Engine) state() engine.State {
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
 			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
-			Software: s.software(), Instance: s.word.Instance, Carries: sglang.Carries,
+			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(),
 		}}
 	}
 	err := e.host.Why()

@@ -183,6 +183,7 @@ func TestCodecRefuses(t *testing.T) {
 		"BatchTokenIDOutput has no field completion_tokens":     edit(tagOutputs, rename("completion_tokens", "tokens")),
 		"BatchTokenIDOutput begins with":                        edit(tagOutputs, func(s *structure) { s.Fields[0], s.Fields[1] = s.Fields[1], s.Fields[0] }),
 		"TokenizedGenerateReqInput has no field lora_id":        edit(tagRequest, rename("lora_id", "adapter")),
+		"TokenizedGenerateReqInput has no field priority":       edit(tagRequest, rename("priority", "urgency")),
 		"the sample of TokenizedGenerateReqInput has 50 values": edit(tagRequest, func(s *structure) { s.Fields = s.Fields[1:] }),
 		"the sample of AbortReq begins with":                    edit(tagAbort, swap("AbortReq", "abortReq")),
 		"AbortReq.abort_all is of type":                         edit(tagAbort, swap("\xc2", "\x00")),
@@ -294,16 +295,20 @@ func TestRequest(t *testing.T) {
 			t.Errorf("%+v", m.Fields)
 		}
 		sampling := m.Fields["sampling_params"].(map[string]any)
-		sampling["lora_id"] = m.Fields["lora_id"]
+		sampling["lora_id"], sampling["priority"] = m.Fields["lora_id"], m.Fields["priority"]
 		return sampling
 	}
 	plain := said(func(*infer.Request) {})
-	if plain["temperature"] != 0.6 || schedtest.Number(plain["top_k"]) != 20 || schedtest.Number(plain["max_new_tokens"]) != 7 || plain["lora_id"] != nil {
+	if plain["temperature"] != 0.6 || schedtest.Number(plain["top_k"]) != 20 || schedtest.Number(plain["max_new_tokens"]) != 7 || plain["lora_id"] != nil || plain["priority"] != nil {
 		t.Errorf("%v", plain)
 	}
 	cold := said(func(r *infer.Request) { r.Sampling.Temperature, r.Model = new(float64), "lora" })
 	if cold["temperature"] != 1.0 || schedtest.Number(cold["top_k"]) != 1 || cold["lora_id"] != "adapter" {
 		t.Errorf("the likeliest: %v", cold)
+	}
+	first := int64(-7)
+	if soon := said(func(r *infer.Request) { r.Priority = &first }); schedtest.Number(soon["priority"]) != first {
+		t.Errorf("a priority: %v", soon)
 	}
 	all := said(func(r *infer.Request) {
 		r.Sampling.TopK, r.Guide = ptr(-1), &infer.Guide{Kind: infer.GuideChoice, Choices: []string{"a.b", "c"}}

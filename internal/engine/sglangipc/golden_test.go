@@ -49,7 +49,7 @@ func goldenCodec(t testing.TB, g golden) (*handover, *codec) {
 // whole is the request that golden.py makes.
 func whole() *infer.Request {
 	return &infer.Request{
-		ID: "419f8673ad28e099000000000001", Model: "lora", Prompt: []uint32{1, 200, 70000}, MaxTokens: 100, MinTokens: 3, Logprobs: ptr(2), StopIDs: []uint32{70000}, IgnoreEOS: true,
+		ID: "419f8673ad28e099000000000001", Model: "lora", Prompt: []uint32{1, 200, 70000}, MaxTokens: 100, MinTokens: 3, Priority: ptr(int64(-7)), Logprobs: ptr(2), StopIDs: []uint32{70000}, IgnoreEOS: true,
 		Sampling: infer.Sampling{Temperature: new(float64), TopP: ptr(0.5), MinP: ptr(0.25), PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-0.5),
 			RepetitionPenalty: ptr(1.5), LogitBias: []infer.Bias{{ID: 7, Value: -1.5}}, Seed: ptr(int64(12345678901))},
 		Guide: &infer.Guide{Kind: infer.GuideJSONSchema, Text: `{"type":"object"}`},

@@ -12,6 +12,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tinylib/msgp/msgp"
+
+	"weir/internal/engine/sglang"
+	"weir/internal/infer"
 )
 
 // WordName is the file in which a launcher hands over what it started.
@@ -32,6 +35,7 @@ type handover struct {
 	Vocab         int               `json:"vocab_size"`
 	Ranks         int               `json:"dp_size"`
 	LoRA          map[string]string `json:"lora"` // ids by name
+	Priorities    bool              `json:"enable_priority_scheduling"`
 
 	// Wire are the structures of the wire by name.
 	Wire map[string]structure `json:"wire"`
@@ -79,6 +83,14 @@ func parseWord(b []byte) (*handover, *codec, error) {
 		return nil, nil, fmt.Errorf("SGLang %s: %w", h.Version, err)
 	}
 	return h, c, nil
+}
+
+// carries is what the engine takes beyond what every engine does.
+func (h *handover) carries() infer.Carries {
+	if h.Priorities {
+		return sglang.Carries | infer.CarriesPriority
+	}
+	return sglang.Carries
 }
 
 // version is a release of SGLang.

@@ -134,7 +134,7 @@ func (e *Engine) state() engine.State {
 			facts.ContextLength = n
 		}
 		facts.MaxRunning += s.ready.maxRunning
-		facts.Carries &= s.ready.carries()
+		facts.Carries &= s.ready.carries(e.opts.Priorities)
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance

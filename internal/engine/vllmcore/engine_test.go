@@ -123,6 +123,41 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// A priority is carried to releases of which its place is known, where the operator
+// says that they schedule by it, and refused by others.
+func TestPriority(t *testing.T) {
+	for version, carried := range map[string]bool{"0.20.0": false, "0.24.0": true, "0.33.0": true, "0.34.0": false} {
+		for _, said := range []bool{false, true} {
+			p := newPeer(t, version)
+			b := startBench(t, p, func(o *Options) { o.Priorities = said })
+			want := carried && said
+			if got := b.WaitReady(true).Facts.Carries&infer.CarriesPriority != 0; got != want {
+				t.Errorf("%s, priority=%v: carried %v", version, said, got)
+			}
+			req := b.Request(4)
+			req.Priority = new(int64)
+			*req.Priority = -1 << 62
+			c := b.GoWith(b.Ctx, req)
+			b.Wait(c)
+			if !want {
+				if infer.AsError(c.Err).Code != infer.CodeUnsupported || !strings.Contains(c.Err.Error(), "priority") {
+					t.Errorf("%s, priority=%v: %v", version, said, c.Err)
+				}
+				continue
+			}
+			b.Must(c.Err)
+			p.mu.Lock()
+			got := p.adds[0]
+			p.mu.Unlock()
+			if got.Priority != *req.Priority || got.Fields != 14 {
+				t.Errorf("%s: priority %d of %d fields", version, got.Priority, got.Fields)
+			}
+			p.Step(enginetest.Out{ID: req.ID, IDs: []uint32{5}, Finish: infer.ReasonStop})
+			b.WantFinish(c, infer.ReasonStop)
+		}
+	}
+}
+
 // What a model's folder says holds where a request does not say.
 func TestDefaults(t *testing.T) {
 	number := func(v float64) *float64 { return &v }

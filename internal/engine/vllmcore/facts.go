@@ -157,14 +157,25 @@ func (r *ready) software() string {
 	return "vLLM " + r.version
 }
 
-// carries is what the engine takes beyond what every engine does.
-func (r *ready) carries() infer.Carries {
+// carries is what the engine takes beyond what every engine does. Whether it
+// schedules by priority it does not say.
+func (r *ready) carries(priorities bool) infer.Carries {
+	c := carriesNumbers
 	v, ok := parseVersion(r.version)
-	if r.version == "" || ok && v != (version{}) && v.before(guidesFail) {
-		return carriesNumbers
+	numbered := ok && v != version{}
+	if priorities && numbered && !v.before(withPriority) && !newest.before(v) {
+		c |= infer.CarriesPriority
 	}
-	return carriesNumbers | carriesGuides
+	if r.version == "" || numbered && v.before(guidesFail) {
+		return c
+	}
+	return c | carriesGuides
 }
+
+// withPriority is the first release that says which it is of those that have a
+// request's priority at addPriority. In 0.20 it is elsewhere, and where it will be in
+// releases to come is not known.
+var withPriority = version{0, 24}
 
 // guidesFail is the first release known in which a guide that does not compile
 // fails its own request (0.29 to 0.31: read in its source; 0.32: run).

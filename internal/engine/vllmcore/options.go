@@ -27,6 +27,9 @@ type Options struct {
 	// LoRA are the adapters that the engines are told to load, by the names that they
 	// are served as: where the engines find them.
 	LoRA map[string]string
+	// Priorities says that the engines schedule by priority; they do not say it, and
+	// pass over what a request says where they do not.
+	Priorities bool
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int

@@ -27,11 +27,19 @@ const coreDead = "ENGINE_CORE_DEAD"
 // type ends the engine's input thread without a word.
 const addFields = 9
 
+// addPriority is the position of a request's priority, from withPriority to the newest
+// release known, and the last field written of one that has it.
+const addPriority = 13
+
 // appendAdd appends the payload of an ADD: req as the positional array that the
 // engine decodes, with the end ids, which the engine itself does not know, and the
 // adapter, nil for none.
 func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival float64) []byte {
-	b = msgp.AppendArrayHeader(b, addFields)
+	fields := uint32(addFields)
+	if req.Priority != nil {
+		fields = addPriority + 1
+	}
+	b = msgp.AppendArrayHeader(b, fields)
 	b = msgp.AppendString(b, req.ID)
 	b = appendIDs(b, req.Prompt)
 	b = msgp.AppendNil(b) // mm_features
@@ -44,7 +52,15 @@ func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival flo
 		b = msgp.AppendNil(b) // lora_request
 	}
 	b = msgp.AppendNil(b) // cache_salt
-	return msgp.AppendNil(b)
+	b = msgp.AppendNil(b) // data_parallel_rank
+	if req.Priority != nil {
+		b = msgp.AppendNil(b)    // prompt_embeds
+		b = msgp.AppendNil(b)    // prompt_is_token_ids
+		b = msgp.AppendInt(b, 0) // client_index
+		b = msgp.AppendInt(b, 0) // current_wave
+		b = msgp.AppendInt64(b, *req.Priority)
+	}
+	return b
 }
 
 // appendSampling appends the sampling parameters: a map in which what is left out

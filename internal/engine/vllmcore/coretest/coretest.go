@@ -69,6 +69,7 @@ type Request struct {
 	Sampling map[string]any
 	Fields   int // of the array
 	Adapter  *Adapter
+	Priority int64
 }
 
 // Output is what is said of one request.
@@ -262,7 +263,7 @@ func (c *Core) read() {
 		if err != nil {
 			return
 		}
-		m, err := parse(frames)
+		m, err := parse(frames, c.o.Version)
 		if err != nil {
 			panic(fmt.Sprintf("the front end sent what an engine dies of: %v", err))
 		}
@@ -273,7 +274,7 @@ func (c *Core) read() {
 }
 
 // parse reads a message as strictly as an engine does.
-func parse(frames [][]byte) (m Message, err error) {
+func parse(frames [][]byte, release string) (m Message, err error) {
 	if len(frames) != 2 || len(frames[0]) != 1 {
 		return m, fmt.Errorf("%d frames, the first of %d bytes", len(frames), len(frames[0]))
 	}
@@ -285,7 +286,7 @@ func parse(frames [][]byte) (m Message, err error) {
 	a := v.([]any)
 	switch m.Type {
 	case 0:
-		m.Add, err = parseAdd(a)
+		m.Add, err = parseAdd(a, release)
 	case 1:
 		for _, id := range a {
 			m.Abort = append(m.Abort, id.(string))
@@ -342,7 +343,7 @@ func readAny(b []byte) (v any, rest []byte, err error) {
 	return msgp.ReadIntfBytes(b)
 }
 
-func parseAdd(a []any) (r Request, err error) {
+func parseAdd(a []any, release string) (r Request, err error) {
 	if len(a) < 9 {
 		return r, fmt.Errorf("a request of %d fields", len(a))
 	}
@@ -356,6 +357,21 @@ func parseAdd(a []any) (r Request, err error) {
 	}
 	for _, i := range []int{2, 4, 7, 8} {
 		if a[i] != nil {
+			return r, fmt.Errorf("field %d is %v", i, a[i])
+		}
+	}
+	if len(a) > 9 && release == "0.20.0" {
+		return r, fmt.Errorf("%d fields of a request to 0.20", len(a))
+	}
+	for i := 9; i < len(a); i++ {
+		switch {
+		case i == 13:
+			r.Priority = number(a[i])
+		case i == 11 || i == 12: // client_index, current_wave
+			if number(a[i]) != 0 {
+				return r, fmt.Errorf("field %d is %v", i, a[i])
+			}
+		case a[i] != nil || i > 13:
 			return r, fmt.Errorf("field %d is %v", i, a[i])
 		}
 	}

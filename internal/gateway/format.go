@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"weir/internal/chat"
+	"weir/internal/chat/parse"
+)
+
+// chooseFormat gives the format that a model writes in: the one that template and
+// vocabulary tell, if it reads the call that the template itself writes, or else
+// the first that does. Where none does, the model's syntax is not known, and tools
+// are refused rather than their calls given out as text.
+func (m *Model) chooseFormat(told parse.Format) parse.Format {
+	samples := m.Templates.Samples()
+	if len(samples) == 0 || m.readsAny(told, samples, false) {
+		return told
+	}
+	reasoning := told.Reasoning()
+	if reasoning == "harmony" {
+		reasoning = ""
+	}
+	for _, name := range parse.ToolNames() {
+		if f, ok := parse.Named(name, reasoning); ok && m.readsAny(f, samples, true) {
+			return f
+		}
+	}
+	f, _ := parse.Named("", reasoning)
+	return f
+}
+
+// readsAny says whether a format reads one of the samples, or with alone reads
+// it as nothing but the call.
+func (m *Model) readsAny(f parse.Format, samples []chat.Sample, alone bool) bool {
+	for _, s := range samples {
+		if reads(f, s, m.spoken(f, s.Answer), alone) {
+			return true
+		}
+	}
+	return false
+}
+
+// spoken leaves out the special tokens that a format's parser is not shown.
+func (m *Model) spoken(f parse.Format, answer string) string {
+	for _, token := range m.Tokenizer.AddedTokens() {
+		if token.Special && !f.Keeps(token.Content) {
+			answer = strings.ReplaceAll(answer, token.Content, "")
+		}
+	}
+	return answer
+}
+
+// reads says whether a format finds the sample's call in an answer, with alone
+// nothing before it.
+func reads(f parse.Format, s chat.Sample, answer string, alone bool) bool {
+	p := parse.New(parse.Options{Format: f, Calls: true, Tools: s.Tools, Prompt: []byte(s.Prompt)})
+	name, arguments, valid := "", "", false
+	for _, e := range p.Append(nil, []byte(answer), true) {
+		switch {
+		case alone && e.Kind == parse.Content && name == "" && len(strings.TrimSpace(string(e.Text))) > 0:
+			return false
+		case e.Kind == parse.CallBegin && e.Call == 0:
+			name = e.Name
+		case e.Kind == parse.Arguments && e.Call == 0:
+			arguments += string(e.Text)
+		case e.Kind == parse.CallEnd && e.Call == 0:
+			valid = e.Valid
+		}
+	}
+	var got, want any
+	return valid && name == s.Name && json.Unmarshal([]byte(arguments), &got) == nil &&
+		json.Unmarshal([]byte(s.Arguments), &want) == nil && reflect.DeepEqual(got, want)
+}

@@ -1,0 +1,52 @@
+"""A logits processor for vLLM by which a model of random weights says what its prompt
+asks for: vllm serve --logits-processors scripted:Scripted, with this folder in
+PYTHONPATH.
+
+A prompt asks with "say:" and the base64 of a text, and a full stop. Where it asks
+several times the last one counts. The answer is that text, encoded by the model's own
+tokenizer, and an end id. Any other prompt is answered by the model.
+"""
+
+import base64
+import re
+
+import torch
+from transformers import AutoTokenizer
+from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
+
+ASKED = re.compile(r"say:([A-Za-z0-9+/]+=*)\.")
+
+
+class Scripted(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.tokenizer = AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
+        self.scripts = {}  # by place in the batch: the ids to say, and those said so far
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        if batch_update is None:
+            return
+        for at in batch_update.removed:
+            self.scripts.pop(at, None)
+        for at, _, prompt, said in batch_update.added:
+            self.scripts.pop(at, None)
+            if asked := ASKED.findall(self.tokenizer.decode(prompt or [])):
+                text = base64.b64decode(asked[-1]).decode()
+                ids = self.tokenizer.encode(text, add_special_tokens=False)
+                self.scripts[at] = (ids + [self.tokenizer.eos_token_id], said)
+        for a, b, how in batch_update.moved:
+            one, other = self.scripts.pop(a, None), self.scripts.pop(b, None)
+            if one is not None:
+                self.scripts[b] = one
+            if how == MoveDirectionality.SWAP and other is not None:
+                self.scripts[a] = other
+
+    def apply(self, logits):
+        for at, (ids, said) in self.scripts.items():
+            if len(said) < len(ids):
+                wanted = logits[at, ids[len(said)]].clone()
+                logits[at] = -torch.inf
+                logits[at, ids[len(said)]] = wanted
+        return logits

