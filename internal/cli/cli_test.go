@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +101,8 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// Every command's help has examples of it.
+// Every command's help has examples of it, and every variable is named after its
+// flag.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"up", "serve", "engine", "bench", "tokenize", "version"} {
 		code, stdout, stderr := run(t, command, "--help")
@@ -110,6 +112,12 @@ func TestHelp(t *testing.T) {
 		_, examples, ok := strings.Cut(stdout, "Examples:\n")
 		if !ok || !strings.Contains(examples, "weir "+command) {
 			t.Errorf("the help of %s has no example of it:\n%s", command, stdout)
+		}
+		for _, v := range regexp.MustCompile(`\$WEIR_\w+`).FindAllString(stdout, -1) {
+			flag := "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v, "$WEIR_")), "_", "-")
+			if !regexp.MustCompile(regexp.QuoteMeta(flag) + `\W`).MatchString(stdout) {
+				t.Errorf("weir %s: %s is the variable of no flag %s", command, v, flag)
+			}
 		}
 	}
 	for _, args := range [][]string{nil, {"--help"}} {

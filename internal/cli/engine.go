@@ -11,11 +11,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"weir/internal/config"
 	"weir/internal/content"
 	"weir/internal/gateway"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
-	"weir/models"
 )
 
 // simFlags shape a simulated engine, the same in engine and up.
@@ -91,28 +91,18 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	}
 	ctx, _, stop := interrupt()
 	defer stop()
-	spec := []string(nil)
-	name := models.SimName
-	if c.Model != "" {
-		spec = append(spec, c.Model)
-	}
-	folders, err := loadModels(spec)
+	options, err := c.serving()
 	if err != nil {
 		return err
 	}
-	for n := range folders {
-		if len(spec) > 0 && n != models.SimName {
-			name = n
-		}
+	m, err := c.model()
+	if err != nil {
+		return err
 	}
 	if c.Offline != "" {
-		return c.replay(ctx, s, folders[name])
+		return c.replay(ctx, s, options.Sim, m)
 	}
-	options, err := c.serving(folders[name])
-	if err != nil {
-		return err
-	}
-	e, err := newSim(&c.simFlags, options, folders[name])
+	e, err := newSim(&c.simFlags, options, m)
 	if err != nil {
 		return err
 	}
@@ -124,14 +114,25 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	return run.serve(ctx, e)
 }
 
-// serving turns the flags into the options of an engine that serves.
-func (c *engineCommand) serving(m *gateway.Model) (o simserver.Options, err error) {
-	if o.Sim, err = c.simFlags.options(c.Name, m); err != nil {
+// model loads the one that the engine speaks.
+func (c *engineCommand) model() (*gateway.Model, error) {
+	if c.Model == "" {
+		return builtInModel()
+	}
+	m, err := config.ParseModel(c.Model)
+	if err != nil {
+		return nil, wrongf("--model: %w", err)
+	}
+	return loadModel(&m)
+}
+
+// serving turns the flags into the options of an engine that serves, but for what
+// only its model tells.
+func (c *engineCommand) serving() (o simserver.Options, err error) {
+	if o, err = c.simFlags.options(c.Name); err != nil {
 		return o, err
 	}
-	if c.ServedModelName != "" {
-		o.Sim.Model = c.ServedModelName
-	}
+	o.Sim.Model = c.ServedModelName
 	o.SGLang = simserver.SGLangOptions{
 		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, SkipTokenizer: c.SkipTokenizerInit,
 		CacheReport: c.EnableCacheReport, WeightVersion: c.WeightVersion,
@@ -144,26 +145,48 @@ func (c *engineCommand) serving(m *gateway.Model) (o simserver.Options, err erro
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
 func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.Engine, err error) {
-	if o.Speaker, err = f.speaker(m, o.Sim.Words); err != nil {
+	if err := speakModel(&o.Sim, m); err != nil {
 		return nil, err
 	}
-	for _, text := range f.Fault {
-		fault, err := sim.ParseFault(text)
-		if err != nil {
-			return nil, wrongf("--fault: %w", err)
-		}
-		o.Faults = append(o.Faults, fault)
+	if o.Speaker, err = f.speaker(m, o.Sim.Words); err != nil {
+		return nil, err
 	}
 	o.Tokenizer, o.Placeholders = m, m.Placeholders
 	return simserver.New(o)
 }
 
-// options turns the flags into the options of the engine's core.
-func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
-	words, err := m.Words()
-	if err != nil {
-		return sim.Options{}, err
+// speakModel makes the options those of an engine of a model.
+func speakModel(o *sim.Options, m *gateway.Model) (err error) {
+	if o.Model == "" {
+		o.Model = m.Name
 	}
+	if o.ContextLength == 0 {
+		o.ContextLength = m.ContextLength
+	}
+	o.VocabSize, o.EOS = m.VocabSize, m.EOS
+	o.Words, err = m.Words()
+	return err
+}
+
+// options turns the flags into options, but for what only the engine's model
+// tells: a wrong flag need not wait for that to be loaded.
+func (f *simFlags) options(name string) (o simserver.Options, err error) {
+	if o.Sim, err = f.core(name); err != nil {
+		return o, err
+	}
+	for _, text := range f.Fault {
+		fault, err := sim.ParseFault(text)
+		if err != nil {
+			return o, wrongf("--fault: %w", err)
+		}
+		o.Faults = append(o.Faults, fault)
+	}
+	_, _, err = f.manner()
+	return o, err
+}
+
+// core turns the flags into the options of the engine's core.
+func (f *simFlags) core(name string) (sim.Options, error) {
 	cost, err := f.cost()
 	if err != nil {
 		return sim.Options{}, err
@@ -183,15 +206,11 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 		return sim.Options{}, wrongf("--max-queued-requests, --context-length, --chunked-prefill-size and --max-total-tokens must not be negative")
 	}
 	o := sim.Options{
-		Name: name, Model: m.Name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
-		ContextLength: m.ContextLength, VocabSize: m.VocabSize, EOS: m.EOS,
-		MeanTokens: f.MeanOutputTokens, Cost: cost, Words: words,
+		Name: name, MaxRunning: f.MaxRunningRequests, MaxQueued: f.MaxQueuedRequests,
+		ContextLength: f.ContextLength, MeanTokens: f.MeanOutputTokens, Cost: cost,
 		ChunkedPrefill: f.ChunkedPrefillSize, KVTokens: f.MaxTotalTokens, PageSize: f.PageSize, DPSize: f.DPSize,
 		StreamInterval: f.StreamInterval, PriorityScheduling: f.EnablePriorityScheduling, Speculation: f.Speculation,
 		PreemptionThreshold: &f.PreemptionThreshold, Conservativeness: f.ScheduleConservativeness,
-	}
-	if f.ContextLength > 0 {
-		o.ContextLength = f.ContextLength
 	}
 	for _, lora := range f.LoRAPaths {
 		adapter, _, _ := strings.Cut(lora, "=")
@@ -202,17 +221,25 @@ func (f *simFlags) options(name string, m *gateway.Model) (sim.Options, error) {
 
 // speaker gives what says more than words.
 func (f *simFlags) speaker(m *gateway.Model, words *content.Words) (*content.Speaker, error) {
-	mode, err := content.ParseMode(f.Content)
+	mode, think, err := f.manner()
 	if err != nil {
-		return nil, wrongf("--content: %w", err)
-	}
-	think := content.EffortUnset
-	if f.Reasoning != "" {
-		if think, err = content.ParseEffort(f.Reasoning); err != nil {
-			return nil, wrongf("--reasoning: %w", err)
-		}
+		return nil, err
 	}
 	return m.Speaker(words, mode, think, f.MeanOutputTokens)
+}
+
+// manner is how it speaks.
+func (f *simFlags) manner() (mode content.Mode, think content.Effort, err error) {
+	if mode, err = content.ParseMode(f.Content); err != nil {
+		return mode, think, wrongf("--content: %w", err)
+	}
+	think = content.EffortUnset
+	if f.Reasoning != "" {
+		if think, err = content.ParseEffort(f.Reasoning); err != nil {
+			return mode, think, wrongf("--reasoning: %w", err)
+		}
+	}
+	return mode, think, nil
 }
 
 var _ simserver.Tokenizer = (*gateway.Model)(nil)

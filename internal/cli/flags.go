@@ -18,7 +18,7 @@ type gatewayFlags struct {
 	AdminListen string `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline and /debug/pprof (${default})."`
 	TLSCert     string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
 	TLSKey      string `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
-	H2C         bool   `name:"h2c" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
+	H2C         bool   `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
 	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`

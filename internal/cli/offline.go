@@ -124,9 +124,8 @@ func (c *engineCommand) checkOffline(k *kong.Context) error {
 }
 
 // replay carries out --offline.
-func (c *engineCommand) replay(ctx context.Context, s *streams, m *gateway.Model) error {
-	engine, err := c.simFlags.options(c.Name, m)
-	if err != nil {
+func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Options, m *gateway.Model) error {
+	if err := speakModel(&engine, m); err != nil {
 		return err
 	}
 	var files openFiles

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
 
@@ -25,7 +23,6 @@ import (
 	"weir/internal/metrics"
 	"weir/internal/timeline"
 	"weir/internal/watch"
-	"weir/models"
 )
 
 type serveCommand struct {
@@ -133,59 +130,6 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 
 func sayLine(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...) // a closed terminal is no reason to stop
-}
-
-// loadModels reads the model folders, and the built-in one beside them.
-func loadModels(specs []string) (map[string]*gateway.Model, error) {
-	loaded := map[string]*gateway.Model{}
-	taken := map[string]string{}
-	add := func(m config.Model, dir fs.FS) error {
-		names := append([]string{m.Name}, m.Aliases...)
-		for _, l := range m.LoRA {
-			names = append(names, l.Name)
-		}
-		for _, name := range names {
-			if by, ok := taken[name]; ok {
-				return wrongf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
-			}
-			taken[name] = m.Dir
-		}
-		model, err := gateway.LoadModel(m.Name, m.Aliases, dir)
-		if err != nil {
-			return fmt.Errorf("--model %s: %w", m.Dir, err)
-		}
-		if err := model.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
-			return wrongf("--model %s: %w", m.Dir, err)
-		}
-		if len(m.LoRA) > 0 {
-			model.LoRA = map[string]string{}
-			for _, l := range m.LoRA {
-				model.LoRA[l.Name] = l.Path
-			}
-		}
-		loaded[m.Name] = model
-		return nil
-	}
-	for _, spec := range specs {
-		m, err := config.ParseModel(spec)
-		if err != nil {
-			return nil, wrongf("--model: %w", err)
-		}
-		if info, err := os.Stat(m.Dir); err != nil {
-			return nil, fmt.Errorf("--model: %w", err)
-		} else if !info.IsDir() {
-			return nil, fmt.Errorf("--model: %s is a file; give the folder that holds tokenizer.json", m.Dir)
-		}
-		if err := add(m, os.DirFS(m.Dir)); err != nil {
-			return nil, err
-		}
-	}
-	if _, ok := taken[models.SimName]; !ok {
-		if err := add(config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim()); err != nil {
-			return nil, err
-		}
-	}
-	return loaded, nil
 }
 
 // engineSet are the adapters of the engines.

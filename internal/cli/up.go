@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync"
 
-	"weir/internal/sim/simserver"
 	"weir/models"
 )
 
@@ -51,11 +50,11 @@ func (c *upCommand) Run(s *streams) error {
 	for i := range c.Engines {
 		name := fmt.Sprintf("sim-%d", i+1)
 		model := folders[models.SimName]
-		options, err := c.simFlags.options(name, model)
+		options, err := c.simFlags.options(name)
 		if err != nil {
 			return err
 		}
-		e, err := newSim(&c.simFlags, simserver.Options{Sim: options}, model)
+		e, err := newSim(&c.simFlags, options, model)
 		if err != nil {
 			return err
 		}
