@@ -434,3 +434,29 @@ func TestGenerateForms(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
+
+// A bound of null is what the context leaves beside the prompt, and one that is not
+// there is 128, as the engine itself has it; each prompt has its own.
+func TestGenerateToContext(t *testing.T) {
+	beside(t, light)
+	s := startSim(t, append(fast, "--context-length", "300")...)
+	inner := startGateway(t, "serve", "--engine", s.spec("plane"))
+	for _, spec := range []string{s.spec("plane"), s.spec("sglang"), "sglang=" + inner.url} {
+		g := startGateway(t, "serve", "--engine", spec)
+		for params, want := range map[string][]int{`"max_new_tokens":null,`: {297, 295}, "": {128, 128}} {
+			ask := `{"input_ids":[[1,2,3],[4,5,6,7,8]],"sampling_params":{` + params + `"ignore_eos":true}}`
+			var theirs, ours []native
+			if a := post(t, s.sglang+"/generate", ask); json.Unmarshal(a.body, &theirs) != nil || len(theirs) != 2 {
+				t.Fatalf("the engine itself: %d %.300s", a.status, a.body)
+			}
+			if a := post(t, g.url+"/generate", ask); json.Unmarshal(a.body, &ours) != nil || len(ours) != 2 {
+				t.Fatalf("%s: %d %.300s", spec, a.status, a.body)
+			}
+			for i := range ours {
+				if !slices.Equal(ours[i].IDs, theirs[i].IDs) || len(ours[i].IDs) != want[i] || ours[i].Meta.Finish.Type != "length" {
+					t.Errorf("%s, %q: %d ids and %d of the engine itself, want %d; %+v", spec, params, len(ours[i].IDs), len(theirs[i].IDs), want[i], ours[i].Meta.Finish)
+				}
+			}
+		}
+	}
+}

@@ -7,10 +7,12 @@ import (
 	"weir/internal/infer"
 )
 
-// field is a field; take decodes it when it is carried and not null.
+// field is a field; take decodes it when it is carried and not null. Null is as
+// if it were not there, unless takesNull says that it means something.
 type field struct {
 	api.Field
-	take func(d *decoding, path string, raw []byte) error
+	take      func(d *decoding, path string, raw []byte) error
+	takesNull bool
 }
 
 // Fields lists every field that weir knows by name, in a fixed order. Any other
@@ -34,12 +36,18 @@ func Fields() []api.Field {
 const samplingPath = "sampling_params."
 
 func carry(name, accepts string, take func(*decoding, string, []byte) error) field {
-	return field{api.Field{Name: name, Note: accepts}, take}
+	return field{Field: api.Field{Name: name, Note: accepts}, take: take}
 }
 
 func carryBy(needs infer.Carries, name, accepts string, take func(*decoding, string, []byte) error, defaults ...string) field {
 	f := carry(name, accepts, take)
 	f.Needs, f.Defaults = needs, defaults
+	return f
+}
+
+func carryNull(name, accepts string, take func(*decoding, string, []byte) error) field {
+	f := carry(name, accepts, take)
+	f.takesNull = true
 	return f
 }
 
@@ -114,7 +122,7 @@ var fields = []field{
 // sampling are the fields of sampling_params. What a caller leaves out is the
 // engine's default.
 var sampling = []field{
-	carry("max_new_tokens", "an integer from 0, 128 unless given; with 0 the engine reads the prompt and nothing comes of it", takeMaxTokens),
+	carryNull("max_new_tokens", "an integer from 0, 128 unless given; with 0 the engine reads the prompt and nothing comes of it. `null` is what the context leaves", takeMaxTokens),
 	carry("min_new_tokens", "an integer from 0, at most max_new_tokens", takeMinTokens),
 	carry("temperature", "a number from 0", takeTemperature),
 	carry("top_p", "a number above 0, at most 1", parameter(api.TopP)),

@@ -14,8 +14,12 @@ import (
 // Path is the endpoint's.
 const Path = "/generate"
 
-// defaultMaxTokens is SGLang's bound where a caller gives none.
-const defaultMaxTokens = 128
+// defaultMaxTokens is SGLang's bound where a caller gives none, and toContext
+// stands for null, which is what the context leaves.
+const (
+	defaultMaxTokens = 128
+	toContext        = -1
+)
 
 // Bounds of a request.
 const (
@@ -136,7 +140,7 @@ func (d *decoding) field(list []field, names api.Names, prefix, name string, raw
 		return d.unknown(prefix, name)
 	}
 	f := &list[known.Index]
-	if read, err := d.Judge(&f.Field, prefix+name, raw); !read || api.KindOf(raw) == 'n' {
+	if read, err := d.Judge(&f.Field, prefix+name, raw); !read || api.KindOf(raw) == 'n' && !f.takesNull {
 		return err
 	}
 	return f.take(d, prefix+name, raw)
@@ -177,7 +181,7 @@ func (d *decoding) finish() (*api.Request, error) {
 	if d.hasIDs {
 		d.Fields.Prompt = "input_ids"
 	}
-	if d.MinTokens > d.maxTokens {
+	if d.maxTokens != toContext && d.MinTokens > d.maxTokens {
 		return nil, infer.Invalid(d.Fields.MinTokens, "%s is %d, above the limit of %d tokens", d.Fields.MinTokens, d.MinTokens, d.maxTokens)
 	}
 	switch n, prompts := max(1, d.N), 1+len(d.MorePrompts); {
@@ -195,7 +199,9 @@ func (d *decoding) finish() (*api.Request, error) {
 	d.batch = d.batch || d.N > 1
 	// Nothing to generate is one id that nobody is told.
 	d.hidden = d.maxTokens == 0
-	d.MaxTokens = max(d.maxTokens, 1)
+	if d.maxTokens != toContext {
+		d.MaxTokens = max(d.maxTokens, 1)
+	}
 	d.Tokens, d.NoText, d.TrimStop = true, d.noText, !d.IncludeStop
 	s := d.shape
 	d.Encoder = func(o api.AnswerOptions) api.Encoder { return newAnswer(s, o) }
@@ -382,6 +388,10 @@ func takeNoText(d *decoding, path string, raw []byte) (err error) {
 }
 
 func takeMaxTokens(d *decoding, path string, raw []byte) error {
+	if api.KindOf(raw) == 'n' {
+		d.maxTokens = toContext
+		return nil
+	}
 	n, err := api.IntOf(path, raw, 0, math.MaxInt32)
 	d.maxTokens = int(n)
 	return err

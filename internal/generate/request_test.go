@@ -45,6 +45,7 @@ func TestRequest(t *testing.T) {
 		},
 		{`{"input_ids":[[1],[2,3]]}`, api.Request{PromptIDs: []uint32{1}, MorePrompts: []api.Prompt{{IDs: []uint32{2, 3}}}, MaxTokens: 128, TrimStop: true, Fields: names}},
 		{`{"text":["a"],"stream":true,"sampling_params":{"max_new_tokens":0}}`, api.Request{Prompt: "a", MaxTokens: 1, Stream: true, TrimStop: true, Fields: textNames}},
+		{`{"text":["a","b"],"sampling_params":{"max_new_tokens":null,"min_new_tokens":200}}`, api.Request{Prompt: "a", MorePrompts: []api.Prompt{{Text: "b"}}, MinTokens: 200, TrimStop: true, Fields: textNames}},
 		{
 			`{"input_ids":[7],"model":"m","skip_tokenizer_init":true,"return_logprob":false,"top_logprobs_num":5,"sampling_params":{
 			"max_new_tokens":16,"min_new_tokens":2,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"frequency_penalty":-1,

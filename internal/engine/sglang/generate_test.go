@@ -59,6 +59,10 @@ func TestRequestsChain(t *testing.T) {
 		case 4:
 			r.Guide = &infer.Guide{Kind: infer.GuideStructuralTag, Text: `{"structures":[]}`}
 		}
+		if rapid.Bool().Draw(t, "media") {
+			r.Media = []infer.Media{{Kind: infer.MediaImage, URL: "https://a.example/x.png"}, {Kind: infer.MediaImage, Type: "image/bmp", Data: []byte("Qk0=")}}
+			r.ToContext = rapid.Bool().Draw(t, "to context")
+		}
 		body, bad := appendRequest(nil, r, false, infer.CarriesAll)
 		if bad != nil {
 			t.Fatal(bad)
@@ -73,7 +77,10 @@ func TestRequestsChain(t *testing.T) {
 		}
 		back := &infer.Request{
 			ID: h.RequestID, Model: "m", Prompt: got.PromptIDs, MaxTokens: got.MaxTokens, MinTokens: got.MinTokens, IgnoreEOS: got.IgnoreEOS,
-			StopIDs: got.StopIDs, Sampling: got.Sampling, Guide: got.Guide,
+			StopIDs: got.StopIDs, Sampling: got.Sampling, Guide: got.Guide, Media: got.Media,
+		}
+		if r.ToContext && got.MaxTokens == 0 {
+			back.MaxTokens, back.ToContext = r.MaxTokens, true // which the other finds for itself
 		}
 		if diff := cmp.Diff(r, back); diff != "" {
 			t.Fatalf("%s\n%s", body, diff)
