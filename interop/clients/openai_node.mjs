@@ -451,8 +451,8 @@ const checks = {
   },
 
   async unsupported_fields() {
-    const tools = [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties: {} } } }];
-    await fails(BadRequestError, 400, 'tools[0].function.strict', () => chat({ tools }), { says: ['strict'] });
+    const tools = [{ type: 'function', function: { name: 'f', grammar: 'x', parameters: { type: 'object', properties: {} } } }];
+    await fails(BadRequestError, 400, 'tools[0].function.grammar', () => chat({ tools }), { says: ['grammar'] });
     for (const fields of [{ n: 129 }, { top_logprobs: 3 }, { frobnicate: 1 }]) {
       const [param] = Object.keys(fields);
       for (const stream of [false, true]) {

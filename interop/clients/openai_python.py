@@ -535,9 +535,9 @@ def unknown_path(s):
 @check
 def unsupported_fields(s):
     bad = openai.BadRequestError
-    strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
+    odd = {"type": "function", "function": {"name": "f", "grammar": "x", "parameters": {"type": "object", "properties": {}}}}
     for param, kw in (
-        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=129)),
+        ("tools[0].function.grammar", dict(tools=[odd])), ("n", dict(n=129)),
         ("top_logprobs", dict(top_logprobs=3)),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
@@ -744,6 +744,28 @@ def tool_choice(s):
             same((content, finish, [c[1:] for c in streamed]), ("", "tool_calls", calls), "streamed")
     unknown = {"type": "function", "function": {"name": "no_such_tool"}}
     fails(openai.BadRequestError, 400, "tool_choice.function.name", lambda: ask(s, tools=[WEATHER], tool_choice=unknown), says=("no_such_tool",))
+
+
+@check
+def parsed_tools(s):
+    """The client's own helper makes tools of types, which are strict, and types of calls."""
+    class Weather(pydantic.BaseModel):
+        city: str
+        days: int
+
+    tool = openai.pydantic_function_tool(Weather, name="get_weather")
+    same(tool["function"]["strict"], True, "strict")
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    for choice in ("auto", "required", named):
+        kw = dict(model=s.model, messages=SAY, tools=[tool], tool_choice=choice, max_tokens=600)
+        r = s.client.chat.completions.parse(**kw)
+        calls = r.choices[0].message.tool_calls
+        want(calls and all(isinstance(c.function.parsed_arguments, Weather) for c in calls), choice, r)
+        with s.client.chat.completions.stream(**kw) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion().choices[0].message.tool_calls
+        same([c.function.parsed_arguments for c in streamed], [c.function.parsed_arguments for c in calls], "streamed")
 
 
 @check
