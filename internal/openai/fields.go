@@ -127,7 +127,7 @@ var fields = []field{
 	carry(onMessages, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
 	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
 
-	carry(onChat, "tools", "an array of tools of type function, each with a unique name; strict only false", takeChatTools),
+	carry(onChat, "tools", "an array of tools of type function, each with a unique name; strict is kept to where a call is forced", takeChatTools),
 	carry(onChat, "tool_choice", `"auto" or "none"; "required" or a tool by its name where the engine can be told a JSON schema`, takeToolChoice),
 	carry(onChat, "parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 

@@ -276,7 +276,7 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, chatBody(`"tools":[{"type":"function","function":{}}]`), invalid, "tools[0].function.name", `tools[0].function.name is required`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"a b"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is "a b"; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]`), invalid, "tools[0].function.parameters", `tools[0].function.parameters must be a JSON Schema, which is an object, found an array`},
-		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","strict":true}}]`), unsupported, "tools[0].function.strict", `tools[0].function.strict is not supported by engine kind "weir"; leave it out or send false`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","strict":1}}]`), invalid, "tools[0].function.strict", `tools[0].function.strict must be true or false, found a number`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]`), invalid, "tools[1].function.name", `tools[1].function.name "f" is the name of two tools`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","name":"g"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is given twice; give it once`},
 		{Chat, chatBody(`"tool_choice":"required"`), unsupported, "tool_choice", `tool_choice: that a tool is called cannot be forced on engine kind "weir"; send "auto", or "none"`},

@@ -92,11 +92,12 @@ func (t *toolWalk) function(raw []byte) error {
 			if api.KindOf(value) == '{' {
 				parameters = value
 			}
-		case "strict":
-			if k := api.KindOf(value); k != 'f' && k != 'n' {
-				return t.d.unsupported(at, []string{"false"})
+		case "strict": // forced calls keep to their schema in any case, others as the model does
+			if api.KindOf(value) == 'n' {
+				return nil
 			}
-			return nil
+			_, err := api.BoolOf(at, value)
+			return err
 		default:
 			return t.d.unsupported(at, nil)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const twoTools = `"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"string"}}}}},` +
-	`{"type":"function","function":{"name":"g","strict":false}}]`
+	`{"type":"function","function":{"name":"g","strict":true}}]`
 
 // What tools and who decides on them become.
 func TestTools(t *testing.T) {
@@ -56,7 +56,7 @@ func TestTools(t *testing.T) {
 }
 
 func TestForcedToolsRefused(t *testing.T) {
-	other := strings.Replace(twoTools, `"strict":false`, `"parameters":{"$defs":{"A":{"type":"integer"}}}`, 1)
+	other := strings.Replace(twoTools, `"strict":true`, `"parameters":{"$defs":{"A":{"type":"integer"}}}`, 1)
 	for _, test := range []struct{ fields, param, message string }{
 		{`"tool_choice":"required"`, "tool_choice", "there are no tools"},
 		{`"tools":[],"tool_choice":"required"`, "tool_choice", "there are no tools"},

@@ -11,7 +11,9 @@
 // anthropic_python.py, which checks more.
 
 import { isDeepStrictEqual, parseArgs } from 'node:util';
+import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { crc32, deflateSync } from 'node:zlib';
 import Anthropic from '@anthropic-ai/sdk';
 
 const { values: args } = parseArgs({
@@ -78,6 +80,70 @@ const WEATHER = {
   input_schema: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
 };
 
+// An image of one shade of grey.
+function png(wide, high, shade) {
+  const chunk = (kind, data) => {
+    const body = Buffer.concat([Buffer.from(kind), data]);
+    const all = Buffer.alloc(8 + body.length);
+    all.writeUInt32BE(data.length, 0);
+    body.copy(all, 4);
+    all.writeUInt32BE(crc32(body), 4 + body.length);
+    return all;
+  };
+  const head = Buffer.alloc(13);
+  head.writeUInt32BE(wide, 0);
+  head.writeUInt32BE(high, 4);
+  head[8] = 8; // bits a pixel, grey
+  const row = Buffer.alloc(1 + wide, shade);
+  row[0] = 0; // no filter
+  const rows = Buffer.concat(Array(high).fill(row));
+  return Buffer.concat([
+    Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), chunk('IHDR', head), chunk('IDAT', deflateSync(rows)), chunk('IEND', Buffer.alloc(0)),
+  ]);
+}
+
+// Images' sizes and tokens: one for each 28 by 28 pixels, those at the edges counted whole.
+const PATCHES = [[100, 57, 4 * 3], [28, 28, 1], [300, 200, 11 * 8]];
+
+// The SHA-256 and tokens of the images that the simulated engines say they looked at.
+async function looked() {
+  const seen = [];
+  for (const url of args['engine-state']) {
+    const media = await (await fetch(url.replace(/\/state$/, '/media'))).json();
+    seen.push(...media.map((m) => `${m.kind} ${m.sha256} ${m.bytes} ${m.tokens}`));
+  }
+  return seen.sort();
+}
+
+const seenAs = (data, tokens) => `image ${createHash('sha256').update(data).digest('hex')} ${data.length} ${tokens}`;
+
+// whole and streamed ask with an image, or without; they give what must be alike,
+// and of gives an answer's text, prompt tokens and output tokens.
+async function see(whole, streamed, of) {
+  const before = await looked();
+  const sent = [];
+  const [, bare] = of(await whole());
+  for (const [wide, high, patches] of PATCHES) {
+    const texts = [];
+    for (const shade of [1, 1, 2]) {
+      const image = png(wide, high, shade);
+      const got = await whole(image);
+      const [text, prompt, output] = of(got);
+      same([text.split(/\s+/).filter(Boolean).length, prompt - bare, output], [ROOM, patches, ROOM], `words, tokens of an image of ${wide} by ${high} and of the answer`);
+      same(await streamed(image), got, 'streamed');
+      texts.push(text);
+      sent.push(seenAs(image, patches), seenAs(image, patches));
+    }
+    same(texts[0], texts[1], 'the same image twice');
+    want(texts[0] !== texts[2], 'another image, the same answer');
+  }
+  if (args['engine-state'].length) same(await looked(), [...before, ...sent].sort(), 'what the engines looked at');
+  await idle();
+}
+
+const imageBlock = (data, media_type = 'image/png') => ({ type: 'image', source: { type: 'base64', media_type, data } });
+const withImages = (...blocks) => [{ role: 'user', content: [{ type: 'text', text: SAY[0].content }, ...blocks] }];
+
 const checks = {
   async whole() {
     const m = await create();
@@ -125,6 +191,14 @@ const checks = {
       same(input_tokens, plain(await create(f))[3], 'tokens');
     }
   },
+  async images() {
+    const messages = (image) => withImages(...(image ? [imageBlock(image.toString('base64'))] : []));
+    await see(
+      async (image) => plain(await create({ messages: messages(image) })),
+      async (image) => plain(await streamed({ messages: messages(image) })),
+      ([content, , , prompt, output]) => [content.map((b) => b.text).join(''), prompt, output],
+    );
+  },
   async abort_in_mid_stream() {
     const stream = client.messages.stream(fields({ max_tokens: 4000 }));
     let n = 0;
@@ -133,10 +207,18 @@ const checks = {
     await idle();
   },
   async errors() {
+    const image = png(28, 28, 1).toString('base64');
+    const before = await looked();
     for (const [kind, status, type, says, f] of [
       [Anthropic.BadRequestError, 400, 'invalid_request_error', 'max_tokens', { max_tokens: 0 }],
       [Anthropic.BadRequestError, 400, 'invalid_request_error', 'messages is empty', { messages: [] }],
-      [Anthropic.BadRequestError, 400, 'invalid_request_error', 'image', { messages: [{ role: 'user', content: [{ type: 'image' }] }] }],
+      ...[
+        ['messages[0].content[1].source', { type: 'image' }],
+        ['messages[0].content[1].source.data is not base64', imageBlock(image.slice(0, -1))],
+        ['messages[0].content[1].source.data is not base64', imageBlock(image.slice(0, -3) + '!==')],
+        ['messages[0].content[1].source.media_type', imageBlock(image, 'image/gif')],
+        ['no PNG', imageBlock(Buffer.from('Low dams are no image.').toString('base64'))], // which the engine alone knows
+      ].map(([says, block]) => [Anthropic.BadRequestError, 400, 'invalid_request_error', says, { messages: withImages(block) }]),
       [Anthropic.NotFoundError, 404, 'not_found_error', 'no-such-model', { model: 'no-such-model' }],
     ]) {
       for (const stream of [false, true]) {
@@ -146,6 +228,7 @@ const checks = {
         want(e.error.error.message.includes(says) && e.requestID, e.error.error.message);
       }
     }
+    same(await looked(), before, 'what the engines looked at');
   },
   at_rest: () => idle(),
 };

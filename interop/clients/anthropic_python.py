@@ -12,11 +12,16 @@ token, calls of the tools it is given, and reasoning where it is asked for.
 
 import argparse
 import asyncio
+import base64
+import collections
+import hashlib
 import json
+import struct
 import sys
 import time
 import traceback
 import urllib.request
+import zlib
 
 import anthropic
 import pydantic
@@ -88,6 +93,21 @@ class Suite:
                 state = json.load(r)
             n += state["running"] + state["waiting"]
         return n
+
+    def looked(self):
+        """What the simulated engines say they looked at, and how often."""
+        seen = collections.Counter()
+        for url in self.args.engine_state:
+            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=10) as r:
+                seen.update((m["kind"], m["sha256"], m["bytes"], m["tokens"]) for m in json.load(r))
+        return seen
+
+    def sees(self, before, sent):
+        """The engines' books must have the images sent since before, and no others.
+        sent has an image and the tokens it stands for as often as it was sent."""
+        if self.args.engine_state:
+            expected = collections.Counter(("image", hashlib.sha256(data).hexdigest(), len(data), tokens) for data, tokens in sent)
+            same(self.looked() - before, expected, "what the engines looked at")
 
 
 def plain(message):
@@ -294,6 +314,67 @@ def structured_output(s):
     same(m.stop_reason, "end_turn", "stop_reason")
 
 
+def png(wide, high, shade):
+    """An image of one shade of grey."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)  # 8 bits a pixel, grey
+    rows = (b"\0" + bytes([shade]) * wide) * high
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+# Tokens of an image: one for each 28 by 28 pixels, those at its edges counted whole.
+PATCHES = {(100, 57): 4 * 3, (28, 28): 1, (300, 200): 11 * 8}
+
+
+def block(data, kind="image/png"):
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data if isinstance(data, str) else base64.b64encode(data).decode()}}
+
+
+def with_images(*blocks):
+    return [{"role": "user", "content": [{"type": "text", "text": SAY[0]["content"]}, *blocks]}]
+
+
+@check
+def images(s):
+    before, sent = s.looked(), []
+    bare = plain(s.create(messages=with_images()))
+    for size, patches in PATCHES.items():
+        texts = []
+        for shade in (1, 1, 2):
+            image = png(*size, shade)
+            m = s.create(messages=with_images(block(image)))
+            texts.append(text_of(m))
+            same((len(texts[-1].split()), plain(m)[3] - bare[3], m.usage.output_tokens), (ROOM, patches, ROOM), f"words, tokens of an image of {size} and of the answer")
+            again, events = s.streamed(messages=with_images(block(image)))
+            same(plain(again), plain(m), "streamed")
+            same("".join(e.text for e in events if e.type == "text"), texts[-1], "text events")
+            sent += [(image, patches)] * 2
+        same(texts[0], texts[1], "the same image twice")
+        want(texts[0] != texts[2], "another image, the same answer")
+    s.sees(before, sent)
+    s.idle()
+
+
+@check
+def image_of_a_tool(s):
+    """A tool's result may be an image; it is as many tokens there."""
+    before, image = s.looked(), png(100, 57, 1)
+    call = s.create(tools=[WEATHER], max_tokens=600)
+
+    def after(*content):
+        result = {"type": "tool_result", "tool_use_id": call.content[0].id, "content": [{"type": "text", "text": "seen"}, *content]}
+        fields = dict(messages=SAY + [{"role": "assistant", "content": call.content}, {"role": "user", "content": [result]}], tools=[WEATHER])
+        m = s.create(**fields)
+        same(plain(s.streamed(**fields)[0]), plain(m), "streamed")
+        return m
+
+    bare, m = after(), after(block(image))
+    same((len(text_of(m).split()), plain(m)[3] - plain(bare)[3]), (ROOM, PATCHES[100, 57]), "words and tokens of the image")
+    s.sees(before, [(image, PATCHES[100, 57])] * 2)
+
+
 @check
 def cut_by_max_tokens(s):
     m = s.create(tools=[WEATHER], max_tokens=20)
@@ -364,11 +445,25 @@ def malformed_fields(s):
 
 @check
 def unsupported_fields(s):
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-    bad(s, "messages[0].content[0].type", "image", messages=[{"role": "user", "content": [image]}])
+    document = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
+    bad(s, "messages[0].content[0].type", "document", messages=[{"role": "user", "content": [document]}])
     bad(s, "tools[0].type", "web_search_20250305", tools=[{"type": "web_search_20250305", "name": "web_search"}])
     bad(s, "container", container="c")
     bad(s, "frobnicate", extra_body={"frobnicate": 1})
+
+
+@check
+def image_errors(s):
+    """Of what is no base64 the field is named; that it is no image the engine alone knows."""
+    image, before = base64.b64encode(png(28, 28, 1)).decode(), s.looked()
+    source = "messages[0].content[1].source."
+    for wrong, *says in ((block(image[:-1]), source + "data", "base64"), (block(image[:-3] + "!=="), source + "data", "base64"),
+                         (block(""), source + "data"), (block(image, "image/gif"), source + "media_type", "say image/png"),
+                         (block(b"Low dams are no image."), "image_data", "no PNG")):
+        bad(s, *says, messages=with_images(wrong))
+    same(s.looked(), before, "what the engines looked at")
+    fails(anthropic.BadRequestError, 400, "invalid_request_error",
+          lambda: s.client.messages.count_tokens(model=s.model, messages=with_images(block(image))), "messages[0].content[1].type", "the engine alone")
 
 
 @check

@@ -13,7 +13,9 @@
 
 import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
 import { readFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { crc32, deflateSync } from 'node:zlib';
 import OpenAI from 'openai';
 import { makeParseableTextFormat } from 'openai/lib/parser';
 
@@ -175,6 +177,77 @@ async function fails(kind, status, param, make, { code, says = [] } = {}) {
 }
 
 const { BadRequestError, NotFoundError } = OpenAI;
+
+// An image of one shade of grey.
+function png(wide, high, shade) {
+  const chunk = (kind, data) => {
+    const body = Buffer.concat([Buffer.from(kind), data]);
+    const all = Buffer.alloc(8 + body.length);
+    all.writeUInt32BE(data.length, 0);
+    body.copy(all, 4);
+    all.writeUInt32BE(crc32(body), 4 + body.length);
+    return all;
+  };
+  const head = Buffer.alloc(13);
+  head.writeUInt32BE(wide, 0);
+  head.writeUInt32BE(high, 4);
+  head[8] = 8; // bits a pixel, grey
+  const row = Buffer.alloc(1 + wide, shade);
+  row[0] = 0; // no filter
+  const rows = Buffer.concat(Array(high).fill(row));
+  return Buffer.concat([
+    Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), chunk('IHDR', head), chunk('IDAT', deflateSync(rows)), chunk('IEND', Buffer.alloc(0)),
+  ]);
+}
+
+// Images' sizes and tokens: one for each 28 by 28 pixels, those at the edges counted whole.
+const PATCHES = [[100, 57, 4 * 3], [28, 28, 1], [300, 200, 11 * 8]];
+
+// The SHA-256 and tokens of the images that the simulated engines say they looked at.
+async function looked() {
+  const seen = [];
+  for (const url of args['engine-state']) {
+    const media = await (await fetch(url.replace(/\/state$/, '/media'))).json();
+    seen.push(...media.map((m) => `${m.kind} ${m.sha256} ${m.bytes} ${m.tokens}`));
+  }
+  return seen.sort();
+}
+
+const seenAs = (data, tokens) => `image ${createHash('sha256').update(data).digest('hex')} ${data.length} ${tokens}`;
+
+// whole and streamed ask with an image, or without; they give what must be alike,
+// and of gives an answer's text, prompt tokens and output tokens.
+async function see(whole, streamed, of) {
+  const before = await looked();
+  const sent = [];
+  const [, bare] = of(await whole());
+  for (const [wide, high, patches] of PATCHES) {
+    const texts = [];
+    for (const shade of [1, 1, 2]) {
+      const image = png(wide, high, shade);
+      const got = await whole(image);
+      const [text, prompt, output] = of(got);
+      same([text.split(/\s+/).filter(Boolean).length, prompt - bare, output], [ROOM, patches, ROOM], `words, tokens of an image of ${wide} by ${high} and of the answer`);
+      same(await streamed(image), got, 'streamed');
+      texts.push(text);
+      sent.push(seenAs(image, patches), seenAs(image, patches));
+    }
+    same(texts[0], texts[1], 'the same image twice');
+    want(texts[0] !== texts[2], 'another image, the same answer');
+  }
+  if (args['engine-state'].length) same(await looked(), [...before, ...sent].sort(), 'what the engines looked at');
+  await idle();
+}
+
+const dataURL = (data, type = 'image/png') => `data:${type};base64,${data.toString('base64')}`;
+const chatWith = (...urls) => [{
+  role: 'user',
+  content: [{ type: 'text', text: SAY[0].content }, ...urls.map((url) => ({ type: 'image_url', image_url: { url } }))],
+}];
+const inputWith = (...urls) => [{
+  role: 'user',
+  content: [{ type: 'input_text', text: SAY[0].content }, ...urls.map((image_url) => ({ type: 'input_image', detail: 'auto', image_url }))],
+}];
 
 const checks = {
   async models() {
@@ -378,8 +451,8 @@ const checks = {
   },
 
   async unsupported_fields() {
-    const tools = [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties: {} } } }];
-    await fails(BadRequestError, 400, 'tools[0].function.strict', () => chat({ tools }), { says: ['strict'] });
+    const tools = [{ type: 'function', function: { name: 'f', grammar: 'x', parameters: { type: 'object', properties: {} } } }];
+    await fails(BadRequestError, 400, 'tools[0].function.grammar', () => chat({ tools }), { says: ['grammar'] });
     for (const fields of [{ n: 129 }, { top_logprobs: 3 }, { frobnicate: 1 }]) {
       const [param] = Object.keys(fields);
       for (const stream of [false, true]) {
@@ -491,6 +564,62 @@ const checks = {
       if (event.type === 'response.output_text.done') same(entries(event.logprobs), got, 'at the end');
     }
     same(got, entries(part.logprobs), 'streamed');
+  },
+
+  async chat_images() {
+    const messages = (image) => chatWith(...(image ? [dataURL(image)] : []));
+    const of = (text, usage) => [text, usage.prompt_tokens, usage.completion_tokens];
+    await see(
+      async (image) => {
+        const r = await chat({ messages: messages(image) });
+        sameUsage(r.usage, r.usage);
+        return of(textOf(r), r.usage);
+      },
+      async (image) => {
+        const { text, usage } = await read(chat({ messages: messages(image), ...USAGE }), true);
+        return of(text, usage);
+      },
+      (got) => got,
+    );
+  },
+
+  async responses_images() {
+    const fields = (image) => ({ input: inputWith(...(image ? [dataURL(image)] : [])), max_output_tokens: ROOM, ignore_eos: true });
+    await see(
+      async (image) => {
+        const r = await respond(fields(image));
+        return [r.output_text, r.usage.input_tokens, r.usage.output_tokens];
+      },
+      async (image) => {
+        let text = '';
+        let last;
+        for await (last of await respond({ ...fields(image), stream: true })) {
+          if (last.type === 'response.output_text.delta') text += last.delta;
+        }
+        same(last.type, 'response.incomplete', 'last event');
+        return [text, last.response.usage.input_tokens, last.response.usage.output_tokens];
+      },
+      (got) => got,
+    );
+  },
+
+  // Of what is no base64 the field is named; that it is no image the engine alone knows.
+  async image_errors() {
+    const image = png(28, 28, 1);
+    const before = await looked();
+    const bad = (param, make, says) => fails(BadRequestError, 400, param, make, { says });
+    for (const stream of [false, true]) {
+      for (const [param, make] of [
+        ['messages[0].content[1].image_url.url', (url) => chat({ messages: chatWith(url), stream })],
+        ['input[0].content[1].image_url', (url) => respond({ input: inputWith(url), stream })],
+      ]) {
+        await bad(param, () => make(dataURL(image).slice(0, -1)), [param, 'base64']);
+        await bad(param, () => make(dataURL(image).slice(0, -3) + '!=='), [param, 'base64']);
+        await bad(param, () => make(dataURL(image, 'image/gif')), [param, 'say image/png']);
+        await bad(null, () => make(dataURL(Buffer.from('Low dams are no image.'))), ['image_data', 'no PNG']);
+      }
+    }
+    same(await looked(), before, 'what the engines looked at');
   },
 
   async responses_errors() {

@@ -13,13 +13,18 @@ each token, as weir's simulated engine does: then a lost token shows.
 
 import argparse
 import asyncio
+import base64
+import collections
+import hashlib
 import json
+import struct
 import sys
 import time
 import traceback
 import typing
 import urllib.error
 import urllib.request
+import zlib
 
 import openai
 import pydantic
@@ -103,6 +108,21 @@ class Suite:
             while (value := count()) != 0:
                 want(time.monotonic() < end, f"{name} is {value:g} after {seconds} s")
                 time.sleep(0.02)
+
+    def looked(self):
+        """What the simulated engines say they looked at, and how often."""
+        seen = collections.Counter()
+        for url in self.args.engine_state:
+            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=10) as r:
+                seen.update((m["kind"], m["sha256"], m["bytes"], m["tokens"]) for m in json.load(r))
+        return seen
+
+    def sees(self, before, sent):
+        """The engines' books must have the images sent since before, and no others.
+        sent has an image and the tokens it stands for as often as it was sent."""
+        if self.args.engine_state:
+            expected = collections.Counter(("image", hashlib.sha256(data).hexdigest(), len(data), tokens) for data, tokens in sent)
+            same(self.looked() - before, expected, "what the engines looked at")
 
 
 def read_chat(stream, usage):
@@ -515,9 +535,9 @@ def unknown_path(s):
 @check
 def unsupported_fields(s):
     bad = openai.BadRequestError
-    strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}
+    odd = {"type": "function", "function": {"name": "f", "grammar": "x", "parameters": {"type": "object", "properties": {}}}}
     for param, kw in (
-        ("tools[0].function.strict", dict(tools=[strict])), ("n", dict(n=129)),
+        ("tools[0].function.grammar", dict(tools=[odd])), ("n", dict(n=129)),
         ("top_logprobs", dict(top_logprobs=3)),
         ("frobnicate", dict(extra_body={"frobnicate": 1})),
     ):
@@ -727,6 +747,28 @@ def tool_choice(s):
 
 
 @check
+def parsed_tools(s):
+    """The client's own helper makes tools of types, which are strict, and types of calls."""
+    class Weather(pydantic.BaseModel):
+        city: str
+        days: int
+
+    tool = openai.pydantic_function_tool(Weather, name="get_weather")
+    same(tool["function"]["strict"], True, "strict")
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    for choice in ("auto", "required", named):
+        kw = dict(model=s.model, messages=SAY, tools=[tool], tool_choice=choice, max_tokens=600)
+        r = s.client.chat.completions.parse(**kw)
+        calls = r.choices[0].message.tool_calls
+        want(calls and all(isinstance(c.function.parsed_arguments, Weather) for c in calls), choice, r)
+        with s.client.chat.completions.stream(**kw) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion().choices[0].message.tool_calls
+        same([c.function.parsed_arguments for c in streamed], [c.function.parsed_arguments for c in calls], "streamed")
+
+
+@check
 def tool_call_cut(s):
     whole = ask(s, tools=[WEATHER]).choices[0].message.tool_calls[0].function.arguments
     r = s.chat(tools=[WEATHER], max_tokens=20, extra_body={})
@@ -913,6 +955,105 @@ def responses_fields(s):
         same(status, 200 if carried else 400, word)
         if not carried:
             same((answer["error"]["param"], "is not supported" in answer["error"]["message"]), ("include[0]", True), word)
+
+
+def png(wide, high, shade):
+    """An image of one shade of grey."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)  # 8 bits a pixel, grey
+    rows = (b"\0" + bytes([shade]) * wide) * high
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+# Tokens of an image: one for each 28 by 28 pixels, those at its edges counted whole.
+PATCHES = {(100, 57): 4 * 3, (28, 28): 1, (300, 200): 11 * 8}
+
+
+def data_url(data, kind="image/png"):
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def chat_with(*urls):
+    images = [{"type": "image_url", "image_url": {"url": url, "detail": "auto"}} for url in urls]
+    return [{"role": "user", "content": [{"type": "text", "text": SAY[0]["content"]}, *images]}]
+
+
+def input_with(*urls):
+    images = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in urls]
+    return [{"role": "user", "content": [{"type": "input_text", "text": SAY[0]["content"]}, *images]}]
+
+
+def see(s, whole, streamed):
+    """whole and streamed ask with image URLs, and give text, prompt and output tokens."""
+    before, sent = s.looked(), []
+    bare = whole()
+    for size, patches in PATCHES.items():
+        texts = []
+        for shade in (1, 1, 2):
+            image = png(*size, shade)
+            got = whole(data_url(image))
+            texts.append(got[0])
+            same((len(got[0].split()), got[1] - bare[1], got[2]), (ROOM, patches, ROOM), f"words, tokens of an image of {size} and of the answer")
+            same(streamed(data_url(image)), got, "streamed")
+            sent += [(image, patches)] * 2
+        same(texts[0], texts[1], "the same image twice")
+        want(len({bare[0], texts[0], texts[2]}) == 3, "another image, the same answer")
+    both = [png(*size, 3) for size in PATCHES]
+    got = whole(*map(data_url, both))
+    same(got[1] - bare[1], sum(PATCHES.values()), "tokens of several images")
+    want(whole(*map(data_url, both[::-1]))[0] != got[0], "another order, the same answer")
+    s.sees(before, sent + 2 * list(zip(both, PATCHES.values())))
+    s.idle()
+
+
+@check
+def chat_images(s):
+    def whole(*urls):
+        r = s.chat(chat_with(*urls))
+        same_usage(r.usage, r.usage)
+        return r.choices[0].message.content, r.usage.prompt_tokens, r.usage.completion_tokens
+
+    def streamed(*urls):
+        text, finish, usage = read_chat(s.chat(chat_with(*urls), stream=True, **USAGE), True)
+        same_usage(usage, usage)
+        same(finish, "length", "finish_reason")
+        return text, usage.prompt_tokens, usage.completion_tokens
+
+    see(s, whole, streamed)
+
+
+@check
+def responses_images(s):
+    fields = dict(max_output_tokens=ROOM, body=EXACT)
+
+    def answer(r):
+        same(r.usage.total_tokens, r.usage.input_tokens + r.usage.output_tokens, "total_tokens")
+        return r.output_text, r.usage.input_tokens, r.usage.output_tokens
+
+    def streamed(*urls):
+        _, said, last = read_events(respond(s, input_with(*urls), stream=True, **fields))
+        same(said["response.output_text.delta"], last.output_text, "text of events")
+        return answer(last)
+
+    see(s, lambda *urls: answer(respond(s, input_with(*urls), **fields)), streamed)
+
+
+@check
+def image_errors(s):
+    """Of what is no base64 the field is named; that it is no image the engine alone knows."""
+    image, before = data_url(png(28, 28, 1)), s.looked()
+    for stream in (False, True):
+        for param, make in (("messages[0].content[1].image_url.url", lambda url: s.chat(chat_with(url), stream=stream)),
+                            ("input[0].content[1].image_url", lambda url: respond(s, input_with(url), stream=stream))):
+            for url, word in ((image[:-1], "base64"), (image[:-3] + "!==", "base64"), ("data:image/png;base64,", "no data"),
+                              (data_url(png(28, 28, 1), "image/gif"), "say image/png"), (data_url(b"RIFF", "text/plain"), "no image"),
+                              ("file:///a.png", "http or https")):
+                fails(openai.BadRequestError, 400, param, lambda: make(url), says=(param, word))
+            fails(openai.BadRequestError, 400, None, lambda: make(data_url(b"Low dams are no image.")), says=("image_data", "no PNG"))
+    same(s.looked(), before, "what the engines looked at")
+    s.idle()
 
 
 @check
