@@ -108,6 +108,8 @@ func Test512Streams(t *testing.T) {
 			path, _, _ := strings.Cut(name, " ")
 			a, b := startSim(t, slices.Concat(fast, args)...), startSim(t, slices.Concat(fast, args)...)
 			g := startGateway(t, "serve", "--engine", a.spec(path), "--engine", b.spec(path))
+			// A gateway is ready with its first engine; requests before the second would all be that one's.
+			eventually(t, "both ready", func() bool { return metric(t, g.admin, "weir_engine_ready") == 2 })
 			ask(t, g)
 			if ended := g.balanced(); ended["finished"] != requests {
 				t.Errorf("ended %v", ended)
