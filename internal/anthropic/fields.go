@@ -87,7 +87,7 @@ var fields = []field{
 // innerFields are the fields inside the top-level ones.
 var innerFields = []api.Field{
 	{Name: "messages[].role", Note: "user, assistant or system"},
-	{Name: "messages[].content", Note: "a string, or an array of blocks; texts side by side are joined by a line end"},
+	{Name: "messages[].content", Note: "a string, or an array of blocks; texts side by side are put together as [those of a chat](engines.md#request-fields-by-wire) are"},
 	{Name: "messages[].content[] text", Note: "text"},
 	{Name: "messages[].content[] tool_use", Note: "id, name and input, in an assistant message; a tool call"},
 	{Name: "messages[].content[] tool_result", Note: "tool_use_id and content (a string, or an array of text and image blocks), in a user message; a message of role tool"},

@@ -51,15 +51,15 @@ func TestConversation(t *testing.T) {
 		{body(`"system":"be \"brief\""`), `[{"role":"system","content":"be \"brief\""},` + userHi + `]`},
 		{body(`"system":[ ]`), `[` + userHi + `]`},
 		{body(`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"text":"b\u00e9","type":"text"}]`),
-			`[{"role":"system","content":"a\nb\u00e9"},` + userHi + `]`},
-		{messages(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`), `[{"role":"user","content":"a\nb"}]`},
+			`[{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b\u00e9"}]},` + userHi + `]`},
+		{messages(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`), `[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`},
 		{messages(`[` + userHi + `,{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"redacted_thinking","data":"x"},` +
 			`{"type":"text","text":"I look."},{"type":"tool_use","id":"t1","name":"f","input":{"b":1, "a":[2]}},{"type":"tool_use","id":"t2","name":"g","input":{}}]},` +
 			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"18"},{"type":"tool_result","tool_use_id":"t2","is_error":true,"content":[{"type":"text","text":"no"},{"type":"text","text":"way"}]},` +
 			`{"type":"text","text":"go on"}]}]`),
 			`[` + userHi + `,{"role":"assistant","content":"I look.","reasoning_content":"hm","tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":{"b":1, "a":[2]}}},` +
 				`{"id":"t2","type":"function","function":{"name":"g","arguments":{}}}]},` +
-				`{"role":"tool","tool_call_id":"t1","content":"18"},{"role":"tool","tool_call_id":"t2","content":"Error: no\nway"},{"role":"user","content":"go on"}]`},
+				`{"role":"tool","tool_call_id":"t1","content":"18"},{"role":"tool","tool_call_id":"t2","content":[{"type":"text","text":"Error: no"},{"type":"text","text":"way"}]},{"role":"user","content":"go on"}]`},
 		{messages(`[{"role":"user","content":[{"type":"text","text":"before"},{"type":"tool_result","tool_use_id":"t"}]}]`),
 			`[{"role":"user","content":"before"},{"role":"tool","tool_call_id":"t","content":""}]`},
 		{messages(`[` + userHi + `,{"role":"system","content":"now"},{"role":"assistant","content":""},` + userHi + `]`),

@@ -1,50 +1,51 @@
 package api
 
-import "weir/internal/infer"
+import (
+	"bytes"
 
-// Content gathers the content of a message as chat templates take it: one text, of
-// which each addition is a line; or, where there are media, an array of parts in
-// their order. Texts are the insides of JSON strings.
+	"weir/internal/infer"
+)
+
+// Content gathers the content of a message in the shape that chats have it: a
+// string where it is one text, else an array of parts in their order. What chat
+// templates make of several texts is for package chat to find out.
 type Content struct {
-	text  []byte
-	texts int
 	parts []byte // JSON, each with a comma before it
+	count int
 }
 
+// The ends of a part of text.
+const (
+	textHead = `,{"type":"text","text":"`
+	textTail = `"}`
+)
+
 // Reset empties it, and keeps its room.
-func (c *Content) Reset() { c.text, c.texts, c.parts = c.text[:0], 0, c.parts[:0] }
+func (c *Content) Reset() { c.parts, c.count = c.parts[:0], 0 }
 
 // Empty says that nothing was added.
-func (c *Content) Empty() bool { return c.texts == 0 && len(c.parts) == 0 }
+func (c *Content) Empty() bool { return c.count == 0 }
 
-// AddText adds a text.
+// AddText adds a text, which is the inside of a JSON string.
 func (c *Content) AddText(inside []byte) {
-	if c.texts > 0 {
-		c.text = append(c.text, `\n`...)
-	}
-	c.text = append(c.text, inside...)
-	c.texts++
+	c.parts = append(append(append(c.parts, textHead...), inside...), textTail...)
+	c.count++
 }
 
 // AddMedia adds a part of that kind.
 func (c *Content) AddMedia(kind infer.MediaKind) {
-	c.part()
 	c.parts = append(append(append(c.parts, `,{"type":"`...), kind.String()...), `"}`...)
+	c.count++
 }
 
-// part makes a part of the text so far.
-func (c *Content) part() {
-	if c.texts > 0 {
-		c.parts = append(append(append(c.parts, `,{"type":"text","text":"`...), c.text...), `"}`...)
-		c.text, c.texts = c.text[:0], 0
-	}
-}
-
-// Append appends the JSON value. Nothing is added after it.
+// Append appends the JSON value; of nothing it is the empty string.
 func (c *Content) Append(dst []byte) []byte {
-	if len(c.parts) == 0 {
-		return append(append(append(dst, '"'), c.text...), '"')
+	switch {
+	case c.count == 0:
+		return append(dst, `""`...)
+	case c.count == 1 && bytes.HasPrefix(c.parts, []byte(textHead)):
+		text := c.parts[len(textHead) : len(c.parts)-len(textTail)]
+		return append(append(append(dst, '"'), text...), '"')
 	}
-	c.part()
 	return append(append(append(dst, '['), c.parts[1:]...), ']')
 }

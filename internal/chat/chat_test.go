@@ -3,6 +3,10 @@ package chat
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +102,70 @@ func TestForm(t *testing.T) {
 			if err != nil || got != c.want {
 				t.Errorf("%s, %s: got %q, %v; want %q", name, content, got, err, c.want)
 			}
+		}
+	}
+}
+
+// TestParts: whatever a template makes of a content of two texts, it says both, in
+// messages of each role in which it says one: put together where it reads parts, as
+// two lines where it does not.
+func TestParts(t *testing.T) {
+	const call = `{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	const user = `{"role":"user","content":"q"}`
+	apart := map[string]string{ // by a template, in roles in which others are lines
+		"gemma": "user assistant", "generation-rag": "system user tool", "glm-4.5": "system user assistant",
+		"kimi-k2": "system user assistant tool", "llama4": "system user assistant tool", "mistral": "user",
+		"qwen2-vl": "system user assistant tool", "qwen3-vl": "system user assistant tool",
+	}
+	files, err := filepath.Glob("testdata/templates/*.jinja")
+	if err != nil || len(files) < len(apart) {
+		t.Fatalf("%v: %v", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".jinja")
+		tmpl := readTemplate(t, name)
+		for role, conversation := range map[string]string{
+			"system": `[{"role":"system",%s},` + user + `]`, "user": `[{"role":"user",%s}]`,
+			"assistant": "[" + user + `,{"role":"assistant",%s},` + user + "]", "tool": "[" + user + "," + call + `,{"role":"tool","tool_call_id":"call00001","name":"f",%s}]`,
+		} {
+			say := func(content string) (string, error) {
+				out, err := tmpl.Render(context.Background(), nil, &Input{
+					Messages: fmt.Appendf(nil, conversation, `"content":`+content), AddGenerationPrompt: true, FromAPI: true,
+					SpecialTokens: map[string]string{"bos_token": "<s>", "eos_token": "</s>"},
+				})
+				return string(out), err
+			}
+			lines, err := say(`"first one\nsecond one"`)
+			got, gotErr := say(`[{"type":"text","text":"first one"},{"type":"text","text":"second one"}]`)
+			reads := slices.Contains(strings.Fields(apart[name]), role)
+			switch between := regexp.MustCompile(`(?s)first one(.*)second one`).FindStringSubmatch(got); {
+			case (err == nil) != (gotErr == nil):
+				t.Errorf("%s, %s: %v, as lines %v", name, role, gotErr, err)
+			case err != nil: // it takes no message of this role
+			case !reads && got != lines:
+				t.Errorf("%s, %s: %q, want %q", name, role, got, lines)
+			case reads && (between == nil || len(between[1]) > 2):
+				t.Errorf("%s, %s: %q", name, role, got)
+			}
+		}
+	}
+}
+
+// Parts that are not all texts stay what they are, for the template to place or to
+// be refused, and so do texts of messages that are not the API's.
+func TestPartsStay(t *testing.T) {
+	const source = `{% for m in messages %}{{ m.content | tojson }}{% endfor %}`
+	for messages, want := range map[string]string{
+		`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`: `"a\nb"`,
+		`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"}]}]`:           `[{"type": "text", "text": "a"}, {"type": "image"}]`,
+		`[{"role":"user","content":[{"type":"text","text":"a"}]}]`:                            `"a"`,
+	} {
+		if got, err := render(t, source, &Input{Messages: []byte(messages), FromAPI: true}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", messages, got, err, want)
+		}
+		content := strings.NewReplacer(`[{"role":"user","content":`, "", "}]}]", "}]", ":", ": ", ",", ", ").Replace(messages)
+		if got, err := render(t, source, &Input{Messages: []byte(messages)}); err != nil || got != content {
+			t.Errorf("%s, not the API's: %q, %v; want %q", messages, got, err, content)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"weir/internal/chat/jinja"
@@ -14,10 +15,15 @@ import (
 // arguments of its calls are JSON in a string. Most templates add content to
 // text and so want "" (engines' own front ends give it), some take only null for
 // a message of calls; most write arguments as JSON, some take them for the text
-// they are.
+// they are. Texts that come as an array of parts are put together by some
+// templates, by many of them in messages of some roles only; others print the
+// array, or leave it out, or fail.
 type form struct {
 	nullContent   bool // of a message of calls; otherwise it is ""
 	textArguments bool
+	// partRoles are the roles in whose messages the template puts texts together.
+	// In others they are one text, each a line.
+	partRoles []string
 }
 
 // The call that a template is asked to write, to see how it does.
@@ -58,6 +64,41 @@ func (t *Template) findForm() form {
 		}
 	}
 	return forms[0]
+}
+
+// findPartRoles finds the roles by rendering a message of two texts of each, and
+// looking for both, with nothing of the array between them.
+func (t *Template) findPartRoles() (roles []string) {
+	const first, second = "weir_first_text", "weir_second_text"
+	parts := func(role, rest string) string {
+		return `{"role": "` + role + `", "content": [{"type": "text", "text": "` + first + `"}, {"type": "text", "text": "` + second + `"}]` + rest + `}`
+	}
+	f := t.form
+	f.partRoles = []string{"system", "developer", "user", "assistant", "tool"}
+	probe := &Template{source: t.source, tmpl: t.tmpl, form: f, opt: probeOptions()}
+	for _, role := range f.partRoles {
+		var messages string
+		switch role {
+		case "user":
+			messages = parts(role, "")
+		case "assistant":
+			messages = probeUser + ", " + parts(role, "") + ", " + probeUser
+		case "tool":
+			messages = probeUser + ", " + probeAnswer("call00001") + ", " + parts(role, `, "tool_call_id": "call00001", "name": "`+probeName+`"`)
+		default:
+			messages = parts(role, "") + ", " + probeUser
+		}
+		out, err := probe.Render(context.Background(), nil, probeInput(messages, true))
+		if err != nil {
+			continue
+		}
+		_, after, shown := bytes.Cut(out, []byte(first))
+		between, _, both := bytes.Cut(after, []byte(second))
+		if shown && both && !bytes.Contains(between, []byte("type")) {
+			roles = append(roles, role)
+		}
+	}
+	return roles
 }
 
 func probeInput(messages string, generate bool) *Input {
@@ -118,10 +159,13 @@ func answerAt(prompt, whole []byte) int {
 }
 
 // apply gives a message of the API's its form. It is the rendering's own.
-func (f form) apply(m *jinja.Dict) {
+func (f *form) apply(m *jinja.Dict) {
 	v, _ := m.Get("tool_calls")
 	calls, _ := v.(*jinja.List)
 	content, ok := m.Get("content")
+	if parts, several := content.(*jinja.List); several {
+		f.joinTexts(m, parts)
+	}
 	switch {
 	case f.nullContent && calls != nil && len(calls.Items) > 0:
 		if !ok || content == jinja.Str("") {
@@ -133,6 +177,30 @@ func (f form) apply(m *jinja.Dict) {
 	if calls != nil && !f.textArguments {
 		decodeArguments(calls)
 	}
+}
+
+// joinTexts makes one text of the parts of a message, if all are texts and the
+// template does not put them together itself.
+func (f *form) joinTexts(m *jinja.Dict, parts *jinja.List) {
+	role, _ := m.Get("role")
+	if name, ok := role.(jinja.Str); ok && slices.Contains(f.partRoles, string(name)) {
+		return
+	}
+	var lines []string
+	for _, it := range parts.Items {
+		part, ok := it.(*jinja.Dict)
+		if !ok {
+			return
+		}
+		kind, _ := part.Get("type")
+		v, _ := part.Get("text")
+		text, ok := v.(jinja.Str)
+		if !ok || kind != jinja.Str("text") {
+			return
+		}
+		lines = append(lines, string(text))
+	}
+	m.Set("content", jinja.Str(strings.Join(lines, "\n")))
 }
 
 // decodeArguments replaces the arguments of calls that are a JSON object in a

@@ -40,6 +40,7 @@ func Parse(source string, o Options) (*Template, error) {
 	}
 	out := &Template{source: source, tmpl: t, opt: o}
 	out.form = out.findForm()
+	out.form.partRoles = out.findPartRoles()
 	return out, nil
 }
 
@@ -63,7 +64,8 @@ type Input struct {
 	// FromAPI says that the messages are as the OpenAI API has them. The template
 	// is then given null content and the arguments of tool calls, which are JSON
 	// in a string, in the form that it was written for; nearly always "" and the
-	// object. Without, what is null is left out and all else as it is, which is
+	// object. Texts that it does not put together itself become one, each a line.
+	// Without, what is null is left out and all else as it is, which is
 	// what transformers does.
 	FromAPI bool
 	// Media says that among the parts of messages are such as stand for an image,
