@@ -94,7 +94,9 @@ func TestServerSees(t *testing.T) {
 	defer files.Close()
 	type part map[string]any
 	image := func(url string) part { return part{"type": "image_url", "image_url": part{"url": url}} }
-	data := func(kind string, b []byte) string { return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(b) }
+	data := func(kind string, b []byte) string {
+		return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(b)
+	}
 	ask := func(parts ...part) (prompt int) {
 		t.Helper()
 		body, err := json.Marshal(part{"model": "weir-sim", "max_tokens": len(s.ids), "messages": []part{{"role": "user", "content": parts}}})
