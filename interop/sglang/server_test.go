@@ -6,10 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -34,7 +38,7 @@ func (s *setup) server(form string, schedArgs ...string) (url string, server, sc
 	if form == "incremental" {
 		args = append(args, "--incremental")
 	}
-	server = s.start(s.python, args...)
+	server = s.start(s.python, append(args, s.serverArgs...)...)
 	server.line("ready", func(l string) bool { return l == "ready" })
 	scheduler = s.scheduler(append([]string{"--in", "ipc://" + s.dir + "/in", "--out", "ipc://" + s.dir + "/out"}, schedArgs...)...)
 	return fmt.Sprintf("http://127.0.0.1:%d", port), server, scheduler
@@ -69,6 +73,71 @@ func TestServer(t *testing.T) {
 			}
 			scheduler.counts(func(n map[string]int) bool { return n["aborted"] == 4 && n["finished"] == 65 })
 		})
+	}
+}
+
+// imagePad is the id of weir-sim's placeholder for an image.
+const imagePad = 32766
+
+// TestServerSees: images that a client sends, as data URLs and by reference, are what
+// SGLang's own code reads of weir's request, byte for byte and in order; and what the
+// engine makes of them is in the usage.
+func TestServerSees(t *testing.T) {
+	const patches = 5
+	s := newSetup(t)
+	s.serverArgs = []string{"--see", strconv.Itoa(imagePad), "--patches", strconv.Itoa(patches)}
+	url, server, _ := s.server("incremental", "--step", "0.001")
+	g := s.gateway("sglang=" + url + ",model=weir-sim")
+	g.ready()
+	first, second := []byte("\x89PNG\r\n\x1a\nfirst\x00"), []byte("\xff\xd8\xffsecond\xfe")
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(second) }))
+	defer files.Close()
+	type part map[string]any
+	image := func(url string) part { return part{"type": "image_url", "image_url": part{"url": url}} }
+	data := func(kind string, b []byte) string {
+		return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(b)
+	}
+	ask := func(parts ...part) (prompt int) {
+		t.Helper()
+		body, err := json.Marshal(part{"model": "weir-sim", "max_tokens": len(s.ids), "messages": []part{{"role": "user", "content": parts}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Post(g.api+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var a struct {
+			Choices []struct{ Message struct{ Content string } }
+			Usage   struct {
+				Prompt int `json:"prompt_tokens"`
+			}
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || json.Unmarshal(text, &a) != nil || len(a.Choices) != 1 || a.Choices[0].Message.Content != sentence {
+			t.Fatalf("%s: %s, %v", resp.Status, text, err)
+		}
+		return a.Usage.Prompt
+	}
+	words := part{"type": "text", "text": "and"}
+	plain := ask(words)
+	hash := func(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+	for _, test := range []struct {
+		name  string
+		parts []part
+		want  []string
+	}{
+		{"data", []part{words, image(data("image/png", first))}, []string{hash(first)}},
+		{"a reference", []part{image(files.URL + "/a.jpeg"), words}, []string{hash(second)}},
+		{"both, in order", []part{image(data("image/jpeg", second)), words, image(data("image/png", first)), image(files.URL + "/b")}, []string{hash(second), hash(first), hash(second)}},
+	} {
+		prompt := ask(test.parts...)
+		seen := server.line("what it has seen of "+test.name, func(l string) bool { return l == `{"seen": ["`+strings.Join(test.want, `", "`)+`"]}` })
+		// Around a placeholder the template writes nothing else.
+		if want := plain + len(test.want)*patches; prompt != want {
+			t.Errorf("%s: %d prompt tokens, want %d; %s", test.name, prompt, want, seen)
+		}
 	}
 }
 

@@ -64,6 +64,8 @@ type setup struct {
 	wheel  string
 	dir    string
 	ids    []int
+
+	serverArgs []string // of SGLang's own server, beyond those that it needs
 }
 
 func newSetup(t testing.TB) *setup {
