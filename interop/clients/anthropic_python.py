@@ -1,7 +1,6 @@
 """The official Anthropic Python client against a server of the Messages API.
 
-Prints one JSON object per check, {"check": NAME, "ok": BOOL, "detail": TEXT},
-and last {"checks": COUNT}; exits with 1 when any check failed. By hand:
+It prints and exits as suite.py says. By hand:
 
     python anthropic_python.py --base-url http://127.0.0.1:8000 \
         --admin-url http://127.0.0.1:8001 --idle-metric weir_requests_in_flight
@@ -10,46 +9,18 @@ The engine is expected to say what weir's simulated one does: one word for each
 token, calls of the tools it is given, and reasoning where it is asked for.
 """
 
-import argparse
 import asyncio
 import base64
-import collections
-import hashlib
 import json
-import struct
-import sys
-import time
-import traceback
 import urllib.request
-import zlib
 
 import anthropic
 import pydantic
+from suite import PATCHES, ROOM, SAY, Server, check, main, png, same, see, want
 
-ROOM = 16  # tokens of most answers
-SAY = [{"role": "user", "content": "Tell me about low dams."}]
-CHECKS = []
-
-
-def check(f):
-    """Registers a check; they run in the order in which they are written."""
-    CHECKS.append(f)
-    return f
-
-
-def want(condition, *what):
-    if not condition:
-        raise AssertionError(" ".join(str(w) for w in what) or "failed")
-
-
-def same(got, expected, what):
-    want(got == expected, f"{what}: got {got!r}, want {expected!r}")
-
-
-class Suite:
+class Suite(Server):
     def __init__(self, args):
-        self.args = args
-        self.base = args.base_url.rstrip("/")
+        super().__init__(args)
         self.options = dict(base_url=self.base, api_key="none", max_retries=0, timeout=120)
         self.client = anthropic.Anthropic(**self.options)
         with urllib.request.urlopen(self.base + "/v1/models", timeout=30) as r:
@@ -72,42 +43,6 @@ class Suite:
         with self.stream(**kw) as stream:
             events = list(stream)
             return stream.get_final_message(), events
-
-    def idle(self, seconds=30):
-        """Waits until nothing runs any more, in the gateway and in the engines."""
-        end = time.monotonic() + seconds
-        while (n := self.running()) != 0:
-            want(time.monotonic() < end, f"{n:g} still run after {seconds} s")
-            time.sleep(0.02)
-
-    def running(self):
-        with urllib.request.urlopen(self.args.admin_url.rstrip("/") + "/metrics", timeout=10) as r:
-            lines = r.read().decode().splitlines()
-        n = 0
-        for name in self.args.idle_metric:
-            values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " "))]
-            want(values, f"/metrics has no {name}")
-            n += sum(values)
-        for url in self.args.engine_state:
-            with urllib.request.urlopen(url, timeout=10) as r:
-                state = json.load(r)
-            n += state["running"] + state["waiting"]
-        return n
-
-    def looked(self):
-        """What the simulated engines say they looked at, and how often."""
-        seen = collections.Counter()
-        for url in self.args.engine_state:
-            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=10) as r:
-                seen.update((m["kind"], m["sha256"], m["bytes"], m["tokens"]) for m in json.load(r))
-        return seen
-
-    def sees(self, before, sent):
-        """The engines' books must have the images sent since before, and no others.
-        sent has an image and the tokens it stands for as often as it was sent."""
-        if self.args.engine_state:
-            expected = collections.Counter(("image", hashlib.sha256(data).hexdigest(), len(data), tokens) for data, tokens in sent)
-            same(self.looked() - before, expected, "what the engines looked at")
 
 
 def plain(message):
@@ -314,20 +249,6 @@ def structured_output(s):
     same(m.stop_reason, "end_turn", "stop_reason")
 
 
-def png(wide, high, shade):
-    """An image of one shade of grey."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)  # 8 bits a pixel, grey
-    rows = (b"\0" + bytes([shade]) * wide) * high
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
-# Tokens of an image: one for each 28 by 28 pixels, those at its edges counted whole.
-PATCHES = {(100, 57): 4 * 3, (28, 28): 1, (300, 200): 11 * 8}
-
-
 def block(data, kind="image/png"):
     return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data if isinstance(data, str) else base64.b64encode(data).decode()}}
 
@@ -338,23 +259,18 @@ def with_images(*blocks):
 
 @check
 def images(s):
-    before, sent = s.looked(), []
-    bare = plain(s.create(messages=with_images()))
-    for size, patches in PATCHES.items():
-        texts = []
-        for shade in (1, 1, 2):
-            image = png(*size, shade)
-            m = s.create(messages=with_images(block(image)))
-            texts.append(text_of(m))
-            same((len(texts[-1].split()), plain(m)[3] - bare[3], m.usage.output_tokens), (ROOM, patches, ROOM), f"words, tokens of an image of {size} and of the answer")
-            again, events = s.streamed(messages=with_images(block(image)))
-            same(plain(again), plain(m), "streamed")
-            same("".join(e.text for e in events if e.type == "text"), texts[-1], "text events")
-            sent += [(image, patches)] * 2
-        same(texts[0], texts[1], "the same image twice")
-        want(texts[0] != texts[2], "another image, the same answer")
-    s.sees(before, sent)
-    s.idle()
+    def answer(m):
+        return text_of(m), plain(m)[3], m.usage.output_tokens, plain(m)
+
+    def whole(*data):
+        return answer(s.create(messages=with_images(*map(block, data))))
+
+    def streamed(*data):
+        m, events = s.streamed(messages=with_images(*map(block, data)))
+        same("".join(e.text for e in events if e.type == "text"), text_of(m), "text events")
+        return answer(m)
+
+    see(s, whole, streamed)
 
 
 @check
@@ -485,29 +401,5 @@ def at_rest(s):
     s.idle()
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--base-url", required=True)
-    p.add_argument("--admin-url", required=True)
-    p.add_argument("--idle-metric", action="append", default=[], help="must be 0 when nothing runs; repeatable")
-    p.add_argument("--engine-state", action="append", default=[],
-                   help="URL of a simulated engine's state, whose counts must be 0 then too; repeatable")
-    p.add_argument("--only", help="run this check alone")
-    p.add_argument("files", nargs="*", help="not used")
-    suite = Suite(p.parse_args())
-    failed = 0
-    checks = [f for f in CHECKS if suite.args.only in (None, f.__name__)]
-    for f in checks:
-        ok, detail = True, ""
-        try:
-            f(suite)
-        except Exception as e:  # a failed check is reported, whatever it threw
-            ok, failed = False, failed + 1
-            detail = str(e) if isinstance(e, AssertionError) else traceback.format_exc()
-        print(json.dumps({"check": f.__name__, "ok": ok, "detail": detail}), flush=True)
-    print(json.dumps({"checks": len(checks)}))
-    sys.exit(failed > 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(Suite)

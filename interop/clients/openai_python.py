@@ -1,7 +1,6 @@
 """The official OpenAI Python client against an OpenAI-compatible server.
 
-Prints one JSON object per check, {"check": NAME, "ok": BOOL, "detail": TEXT},
-and last {"checks": COUNT}; exits with 1 when any check failed. By hand:
+It prints and exits as suite.py says. By hand:
 
     python openai_python.py --base-url http://127.0.0.1:8000 \
         --admin-url http://127.0.0.1:8001 --idle-metric weir_requests_in_flight FILE ...
@@ -11,50 +10,25 @@ used to make lengths certain, and its engine is expected to say one word for
 each token, as weir's simulated engine does: then a lost token shows.
 """
 
-import argparse
 import asyncio
 import base64
-import collections
-import hashlib
 import json
-import struct
-import sys
 import time
-import traceback
 import typing
 import urllib.error
 import urllib.request
-import zlib
 
 import openai
 import pydantic
 from openai.types.responses import response_create_params, response_includable
+from suite import ROOM, SAY, Server, check, main, png, same, see, want
 
-ROOM = 16  # tokens of most answers
-SAY = [{"role": "user", "content": "Tell me about low dams."}]
 EXACT = {"ignore_eos": True}
-CHECKS = []
 
 
-def check(f):
-    """Registers a check; they run in the order in which they are written."""
-    CHECKS.append(f)
-    return f
-
-
-def want(condition, *what):
-    if not condition:
-        raise AssertionError(" ".join(str(w) for w in what) or "failed")
-
-
-def same(got, expected, what):
-    want(got == expected, f"{what}: got {got!r}, want {expected!r}")
-
-
-class Suite:
+class Suite(Server):
     def __init__(self, args):
-        self.args = args
-        self.base = args.base_url.rstrip("/")
+        super().__init__(args)
         options = dict(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=120)
         self.client = openai.OpenAI(**options)
         self.async_options = options
@@ -83,46 +57,6 @@ class Suite:
                 return r.status, json.load(r)
         except urllib.error.HTTPError as e:
             return e.code, json.load(e)
-
-    def gauge(self, name):
-        """The sum of a metric's series; the metric must exist."""
-        with urllib.request.urlopen(self.args.admin_url.rstrip("/") + "/metrics", timeout=10) as r:
-            lines = r.read().decode().splitlines()
-        values = [float(line.rsplit(" ", 1)[1]) for line in lines
-                  if line.startswith(name + "{") or line.startswith(name + " ")]
-        want(values, f"/metrics has no {name}")
-        return sum(values)
-
-    def engine(self, url):
-        """What an engine itself says it has."""
-        with urllib.request.urlopen(url, timeout=10) as r:
-            state = json.load(r)
-        return state["running"] + state["waiting"]
-
-    def idle(self, seconds=10):
-        """Waits until nothing runs any more, in the gateway and in the engines."""
-        counts = [(name, lambda name=name: self.gauge(name)) for name in self.args.idle_metric]
-        counts += [(url, lambda url=url: self.engine(url)) for url in self.args.engine_state]
-        for name, count in counts:
-            end = time.monotonic() + seconds
-            while (value := count()) != 0:
-                want(time.monotonic() < end, f"{name} is {value:g} after {seconds} s")
-                time.sleep(0.02)
-
-    def looked(self):
-        """What the simulated engines say they looked at, and how often."""
-        seen = collections.Counter()
-        for url in self.args.engine_state:
-            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=10) as r:
-                seen.update((m["kind"], m["sha256"], m["bytes"], m["tokens"]) for m in json.load(r))
-        return seen
-
-    def sees(self, before, sent):
-        """The engines' books must have the images sent since before, and no others.
-        sent has an image and the tokens it stands for as often as it was sent."""
-        if self.args.engine_state:
-            expected = collections.Counter(("image", hashlib.sha256(data).hexdigest(), len(data), tokens) for data, tokens in sent)
-            same(self.looked() - before, expected, "what the engines looked at")
 
 
 def read_chat(stream, usage):
@@ -957,22 +891,13 @@ def responses_fields(s):
             same((answer["error"]["param"], "is not supported" in answer["error"]["message"]), ("include[0]", True), word)
 
 
-def png(wide, high, shade):
-    """An image of one shade of grey."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)  # 8 bits a pixel, grey
-    rows = (b"\0" + bytes([shade]) * wide) * high
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
-# Tokens of an image: one for each 28 by 28 pixels, those at its edges counted whole.
-PATCHES = {(100, 57): 4 * 3, (28, 28): 1, (300, 200): 11 * 8}
-
-
 def data_url(data, kind="image/png"):
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def of_data(ask):
+    """What asks with URLs of images, for images."""
+    return lambda *images: ask(*map(data_url, images))
 
 
 def chat_with(*urls):
@@ -983,29 +908,6 @@ def chat_with(*urls):
 def input_with(*urls):
     images = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in urls]
     return [{"role": "user", "content": [{"type": "input_text", "text": SAY[0]["content"]}, *images]}]
-
-
-def see(s, whole, streamed):
-    """whole and streamed ask with image URLs, and give text, prompt and output tokens."""
-    before, sent = s.looked(), []
-    bare = whole()
-    for size, patches in PATCHES.items():
-        texts = []
-        for shade in (1, 1, 2):
-            image = png(*size, shade)
-            got = whole(data_url(image))
-            texts.append(got[0])
-            same((len(got[0].split()), got[1] - bare[1], got[2]), (ROOM, patches, ROOM), f"words, tokens of an image of {size} and of the answer")
-            same(streamed(data_url(image)), got, "streamed")
-            sent += [(image, patches)] * 2
-        same(texts[0], texts[1], "the same image twice")
-        want(len({bare[0], texts[0], texts[2]}) == 3, "another image, the same answer")
-    both = [png(*size, 3) for size in PATCHES]
-    got = whole(*map(data_url, both))
-    same(got[1] - bare[1], sum(PATCHES.values()), "tokens of several images")
-    want(whole(*map(data_url, both[::-1]))[0] != got[0], "another order, the same answer")
-    s.sees(before, sent + 2 * list(zip(both, PATCHES.values())))
-    s.idle()
 
 
 @check
@@ -1021,7 +923,7 @@ def chat_images(s):
         same(finish, "length", "finish_reason")
         return text, usage.prompt_tokens, usage.completion_tokens
 
-    see(s, whole, streamed)
+    see(s, of_data(whole), of_data(streamed))
 
 
 @check
@@ -1037,7 +939,7 @@ def responses_images(s):
         same(said["response.output_text.delta"], last.output_text, "text of events")
         return answer(last)
 
-    see(s, lambda *urls: answer(respond(s, input_with(*urls), **fields)), streamed)
+    see(s, of_data(lambda *urls: answer(respond(s, input_with(*urls), **fields))), of_data(streamed))
 
 
 @check
@@ -1081,30 +983,5 @@ def at_rest(s):
     s.idle()
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--base-url", required=True)
-    p.add_argument("--admin-url", required=True)
-    p.add_argument("--idle-metric", action="append", default=[], help="must be 0 when nothing runs; repeatable")
-    p.add_argument("--engine-state", action="append", default=[],
-                   help="URL of a simulated engine's state, whose counts must be 0 then too; repeatable")
-    p.add_argument("--overlong-words", type=int, default=150_000)
-    p.add_argument("--only", help="run this check alone")
-    p.add_argument("files", nargs="*")
-    suite = Suite(p.parse_args())
-    failed = 0
-    checks = [f for f in CHECKS if suite.args.only in (None, f.__name__)]
-    for f in checks:
-        ok, detail = True, ""
-        try:
-            f(suite)
-        except Exception as e:  # a failed check is reported, whatever it threw
-            ok, failed = False, failed + 1
-            detail = str(e) if isinstance(e, AssertionError) else traceback.format_exc()
-        print(json.dumps({"check": f.__name__, "ok": ok, "detail": detail}), flush=True)
-    print(json.dumps({"checks": len(checks)}))
-    sys.exit(failed > 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(Suite)
