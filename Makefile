@@ -29,9 +29,41 @@ build: ## build bin/weir
 run: build ## build and start a gateway with two simulated engines (Ctrl-C stops it)
 	@exec bin/weir up $(ARGS)
 
+# The rings: each is run so often as what it costs allows. docs/tests.md has the
+# reason for each.
+#
+#   quick    after an edit    vet, and the tests of internal/
+#   test     before a commit  what a newcomer should see pass: the race detector over
+#                             all of Go's tests but the end-to-end ones, which run the
+#                             binary as it is released
+#   .ci/run  before landing   also the race detector in fifteen end-to-end tests,
+#                             a soak, interop
+#   nightly  every night      what takes too long for that, compared with the last time
+
+INNER   = $(shell $(GO) list ./... | grep -v /test/e2e)
+SLOWEST = $(GO) run ./test/slowest
+
+.PHONY: quick
+quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)
+	$(GO) vet ./...
+	$(GO) test -vet=off ./internal/...
+
+# go test need not vet again what vet has seen.
 .PHONY: test
-test: toolchain ## run every test, with the race detector
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 40m ./...
+test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
+	@$(GO) build -o bin/slowest ./test/slowest
+	{ CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -json -timeout 20m $(INNER); \
+	  $(GO) test $(VETTED) -json -timeout 20m ./test/e2e/...; } | bin/slowest
+
+.PHONY: race
+race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes
+	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 20m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
+	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u)
+
+.PHONY: measure
+measure: ## figures through the binary: memory of streams, hang-ups of thousands (minutes; nothing else should run)
+	$(GO) test -tags measure -count=1 -v -timeout 30m ./test/e2e/measure
 
 .PHONY: toolchain
 toolchain:
@@ -43,7 +75,6 @@ toolchain:
 	  fi; \
 	fi
 
-# go test need not vet again what vet has seen.
 .PHONY: check
 check: VETTED = -vet=off
 check: format vet staticcheck test ## format, vet, staticcheck and tests
@@ -55,6 +86,7 @@ format: ## fail on files that gofmt would change
 .PHONY: vet
 vet: ## go vet
 	$(GO) vet ./...
+	$(GO) vet -tags measure ./test/e2e/measure
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -tags interop_engines ./interop/real
 
@@ -98,7 +130,7 @@ bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that 
 
 .PHONY: soak
 soak: ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat
-	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./cmd/weir
+	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./test/e2e/soak
 
 .PHONY: nginx
 nginx:

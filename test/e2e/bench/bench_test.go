@@ -1,0 +1,666 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/test/e2e/harness"
+)
+
+// benchmark runs weir bench to its end.
+func benchmark(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return harness.Finish(t, "", append([]string{"bench"}, args...)...)
+}
+
+// benchReport is the part of a report that tests look at.
+type benchReport struct {
+	Requests, Complete, Corrupt, Errored, Unfinished int
+	Interrupted                                      bool
+	Tokens                                           int
+	PromptTokens                                     int  `json:"prompt_tokens"`
+	InputTokensExact                                 bool `json:"input_tokens_exact"`
+	InputTokensOff                                   int  `json:"input_tokens_off"`
+	Errors                                           map[string]int
+	Verdict                                          struct {
+		Trust   string
+		Reasons []string
+	}
+	Realised struct {
+		Rate float64
+		CV   float64 `json:"gap_cv"`
+	}
+	TTFT, E2E struct {
+		Count     int
+		Mean, P50 *float64
+		P99       *float64
+		Refused   map[string]string
+	}
+	Timeline struct {
+		Requests, Missing int
+	}
+	Engines []struct {
+		Engine      string
+		Requests    int
+		Share       float64
+		SuccessRate float64 `json:"success_rate"`
+	}
+}
+
+func readBenchReport(t *testing.T, text []byte) benchReport {
+	t.Helper()
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte(`"ttft_ms"`), []byte(`"ttft"`)), []byte(`"e2e_ms"`), []byte(`"e2e"`))
+	var r benchReport
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+// readTable reads a CSV as a map for each row.
+func readTable(t *testing.T, file string) (rows []map[string]string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, r := range all[1:] {
+		m := map[string]string{}
+		for k, v := range r {
+			m[all[0][k]] = v
+		}
+		rows = append(rows, m)
+	}
+	return rows
+}
+
+// ascending wants stamps that are all there, in the order of their columns.
+func ascending(t *testing.T, row map[string]string, names ...string) {
+	t.Helper()
+	last := int64(0)
+	for _, name := range names {
+		v, err := strconv.ParseInt(row[name], 10, 64)
+		if err != nil || v < last {
+			t.Errorf("%s is %q after %d in %v", name, row[name], last, row)
+			return
+		}
+		last = v
+	}
+}
+
+// With a gateway in the path, each request's row has the stamps of client,
+// gateway and engine, in order, in CSV and in JSON lines; the prompts have
+// exactly the length asked for; each engine's share is in the report.
+func TestBenchJoined(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := startNextDoor(t, "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	out, stderr, code := benchmark(t, g.URL, "--rate", "100", "--arrival", "gamma", "--cv", "2", "--requests", "120", "--input-tokens", "70",
+		"--output-tokens", "12", "--csv", file("r.csv"), "--json", file("r.json"), "--jsonl", file("r.jsonl"), "--html", file("r.html"), "--perfetto", file("r.trace"))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, part := range []string{"(70 a prompt, exact)", "verdict", "120 of 120 requests joined", "engine      sim-1"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	text, err := os.ReadFile(file("r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if r.Requests != 120 || r.Complete != 120 || r.PromptTokens != 120*70 || !r.InputTokensExact || r.InputTokensOff != 0 || r.Timeline.Requests != 120 || r.Timeline.Missing != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.Realised.CV < 1.2 || r.TTFT.P50 == nil || r.TTFT.P99 == nil && r.TTFT.Count >= 100 {
+		t.Errorf("%+v", r)
+	}
+	total := 0
+	for _, e := range r.Engines {
+		total += e.Requests
+		if e.SuccessRate != 1 || e.Share != float64(e.Requests)/120 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if total != 120 || len(r.Engines) != 2 {
+		t.Errorf("engines %+v", r.Engines)
+	}
+	rows := readTable(t, file("r.csv"))
+	if len(rows) != 120 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	ids := map[string]bool{}
+	for _, row := range rows {
+		ids[row["request_id"]] = true
+		ascending(t, row, "intended_time", "sent_time", "arrival_time", "to_server_time", "server_created_time", "queue_time_start", "queue_time_end",
+			"server_first_token_time", "first_output_time", "first_received_time", "first_flushed_time")
+		ascending(t, row, "first_flushed_time", "finish_time")
+		// The client's kernel has the bytes before the gateway's write returns.
+		ascending(t, row, "first_received_time", "first_content_time", "last_byte_time")
+		if row["attempts"] != "1" || !strings.HasPrefix(row["engine"], "sim-") || row["outcome"] != "complete" || row["prompt_tokens"] != "70" {
+			t.Errorf("%v", row)
+		}
+	}
+	if len(ids) != 120 {
+		t.Errorf("%d ids", len(ids))
+	}
+	lines, err := os.ReadFile(file("r.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range bytes.Lines(lines) {
+		var x struct {
+			ID      string `json:"request_id"`
+			Gateway struct {
+				ID       string `json:"request_id"`
+				Attempts []struct{ Legs []struct{ Engine string } }
+			}
+		}
+		if err := json.Unmarshal(line, &x); err != nil || x.ID == "" || x.ID != x.Gateway.ID || x.ID != rows[n]["request_id"] || x.Gateway.Attempts[0].Legs[0].Engine != rows[n]["engine"] {
+			t.Fatalf("%v: %s", err, line)
+		}
+		n++
+	}
+	if n != 120 {
+		t.Errorf("%d lines", n)
+	}
+	page, err := os.ReadFile(file("r.html"))
+	if err != nil || bytes.Count(page, []byte("<svg ")) != 7 || !bytes.HasSuffix(page, []byte("</html>\n")) {
+		t.Errorf("page of %d bytes, %v", len(page), err)
+	}
+	if events, err := os.ReadFile(file("r.trace")); err != nil || !json.Valid(events) || bytes.Count(events, []byte("thread_name")) != 120 {
+		t.Errorf("trace of %d bytes, %v", len(events), err)
+	}
+	// Told not to, nothing is joined, and the client's stamps stand alone.
+	out, _, code = benchmark(t, g.URL, "--requests", "3", "--admin", "off", "--csv", file("off.csv"))
+	if row := readTable(t, file("off.csv"))[0]; code != 0 || strings.Contains(out, "joined") || row["engine"] != "" || row["arrival_time"] != row["sent_time"] {
+		t.Errorf("exit code %d, %v", code, row)
+	}
+	if _, stderr, code := benchmark(t, g.URL, "--requests", "3", "--admin", g.URL); code != 1 || !strings.Contains(stderr, "--admin") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	g.Interrupt()
+}
+
+// startNextDoor runs up with its admin listener on the port next to the API's, where
+// bench looks for it unasked.
+func startNextDoor(t *testing.T, args ...string) *harness.Gateway {
+	t.Helper()
+	listen, admin := harness.Neighbours(t)
+	p := harness.Start(t, append([]string{"up", "--listen", listen, "--admin-listen", admin}, args...)...)
+	p.Line("engine ")
+	return &harness.Gateway{Process: p, URL: "http://" + listen, Admin: "http://" + admin}
+}
+
+// At an engine the same columns have the same meaning: the client's sending is
+// the arrival, and SGLang's /generate tells its stages. Both forms of its events
+// are verified word by word.
+func TestBenchEngine(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	for _, incremental := range []bool{false, true} {
+		args := []string{"engine", "--wire", "sglang=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms", "--enable-metrics", "--max-running-requests", "2"}
+		if incremental {
+			args = append(args, "--incremental-streaming-output")
+		}
+		e := harness.Start(t, args...)
+		url := e.Line("sglang")
+		file := filepath.Join(t.TempDir(), "r.csv")
+		out, stderr, code := benchmark(t, url, "--api", "sglang-generate", "--concurrency", "6", "--requests", "40", "--output-tokens", "10",
+			"--field", "ignore_eos=true", "--csv", file, "--json", "-")
+		if code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+		r := readBenchReport(t, []byte(out))
+		if r.Complete != 40 || r.Tokens != 400 || r.Verdict.Trust == "" || r.TTFT.P99 != nil || !strings.Contains(r.TTFT.Refused["p99"], "needs 100") {
+			t.Errorf("%+v", r)
+		}
+		waited := 0
+		for _, row := range readTable(t, file) {
+			// Stamps of seconds since 1970 are good to half a microsecond.
+			ascending(t, row, "intended_time", "sent_time")
+			ascending(t, row, "queue_time_start", "queue_time_end", "prefill_end_time", "first_output_time")
+			if row["arrival_time"] != row["sent_time"] || row["to_server_time"] != row["sent_time"] || row["server_first_token_time"] != "" || row["queue_time_in_router"] != "0" {
+				t.Errorf("%v", row)
+			}
+			if ns, err := strconv.Atoi(row["pure_queue_time"]); err == nil && ns > 5e6 {
+				waited++
+			}
+		}
+		if waited < 20 { // two at a time of six
+			t.Errorf("%d requests waited in the engine's queue", waited)
+		}
+		e.Interrupt()
+	}
+}
+
+// Each way in which a server fails has its kind, and no failed request is
+// missing from the counts.
+func TestBenchFaults(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
+	stream := func(w http.ResponseWriter, text string) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, text)
+	}
+	for _, c := range []struct {
+		name   string
+		kind   string
+		answer func(http.ResponseWriter, *http.Request)
+	}{
+		{"refuses", "status_503", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"full"}}`, http.StatusServiceUnavailable)
+		}},
+		{"redirects", "status_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
+		{"dies", "cut", func(w http.ResponseWriter, _ *http.Request) {
+			stream(w, chunk)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}},
+		{"stalls", "timeout", func(w http.ResponseWriter, r *http.Request) {
+			stream(w, chunk)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{"sends garbage", "bad_event", func(w http.ResponseWriter, _ *http.Request) { stream(w, "data: nonsense\n\ndata: [DONE]\n\n") }},
+		{"truncates", "no_done", func(w http.ResponseWriter, _ *http.Request) { stream(w, chunk) }},
+		{"200 and then an error", "error_event", func(w http.ResponseWriter, _ *http.Request) {
+			stream(w, chunk+`data: {"error":{"message":"out of memory"}}`+"\n\ndata: [DONE]\n\n")
+		}},
+		{"is no API", "content_type", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(c.answer))
+			defer s.Close()
+			file := filepath.Join(t.TempDir(), "r.csv")
+			timeout := "1m" // which nobody waits for
+			if c.kind == "timeout" {
+				timeout = "300ms"
+			}
+			out, _, code := benchmark(t, s.URL, "--model", "m", "--concurrency", "2", "--requests", "6", "--timeout", timeout, "--json", "-", "--csv", file)
+			r := readBenchReport(t, []byte(out))
+			if code != 1 || r.Requests != 6 || r.Errored != 6 || r.Complete != 0 || r.Errors[c.kind] != 6 || r.Verdict.Trust != "INVALID" {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			rows := readTable(t, file)
+			for _, row := range rows {
+				if row["outcome"] != "errored" || row["error"] != c.kind || row["error_detail"] == "" {
+					t.Errorf("%v", row)
+				}
+			}
+			if len(rows) != 6 {
+				t.Errorf("%d rows", len(rows))
+			}
+		})
+	}
+	t.Run("is not there", func(t *testing.T) {
+		out, _, code := benchmark(t, "http://"+harness.FreeAddress(t), "--model", "m", "--requests", "3", "--json", "-")
+		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+	})
+	t.Run("speaks no TLS", func(t *testing.T) {
+		s := httptest.NewServer(http.NotFoundHandler())
+		defer s.Close()
+		out, _, code := benchmark(t, strings.Replace(s.URL, "http:", "https:", 1), "--model", "m", "--requests", "3", "--json", "-")
+		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+	})
+}
+
+// More than the server can carry is called unstable, and has no percentiles.
+func TestBenchUnstable(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms", "--max-running-requests", "2")
+	url := e.Line("openai")
+	out, _, code := benchmark(t, url, "--rate", "100", "--duration", "6s", "--output-tokens", "8", "--field", "ignore_eos=true", "--json", "-")
+	r := readBenchReport(t, []byte(out))
+	if code != 0 || r.Verdict.Trust != "INVALID" || r.E2E.P50 != nil || !strings.Contains(r.E2E.Refused["all"], "unstable") || !strings.Contains(fmt.Sprint(r.Verdict.Reasons), "unstable") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// The generator measures itself at the load of the run, and says with which error.
+func TestBenchCalibrate(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
+	url := e.Line("openai")
+	for _, c := range []struct {
+		args     []string
+		requests int
+	}{
+		{[]string{"--concurrency", "4"}, 4 * int(3*time.Second/(140*time.Millisecond))},
+		{[]string{"--rate", "20"}, 60},
+	} {
+		out, stderr, code := benchmark(t, append(c.args, url, "--requests", "8", "--output-tokens", "10", "--calibrate", "--json", "-")...)
+		var r struct {
+			Calibration struct {
+				Requests, Complete, Unknown int
+				TTFT                        float64 `json:"ttft_asked_ms"`
+				TTFTError                   struct {
+					Count    int
+					P50, P99 float64
+				} `json:"ttft_error_ms"`
+				ITLError struct {
+					Count int
+					Sigma float64
+				} `json:"itl_error_ms"`
+				Slip      *struct{ Count int } `json:"slip_ms"`
+				EventsPer float64              `json:"events_per_second"`
+			}
+			Complete int
+			Receive  struct{ Stamps string }
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+		}
+		k := r.Calibration
+		if k.Requests != c.requests || k.Complete != c.requests || k.Unknown != 0 || k.TTFT != 50 || k.TTFTError.Count != c.requests || k.ITLError.Count != 9*c.requests ||
+			k.EventsPer <= 0 || (k.Slip != nil) != (c.args[0] == "--rate") || r.Complete != 8 || r.Receive.Stamps != "kernel" {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+		// It is compared with what that engine did, and not with what it should have
+		// done: a slow machine makes neither wrong by as much as the whole.
+		if k.TTFTError.P50 >= 50 {
+			t.Errorf("%v: TTFT of 50 ms is wrong by %v ms", c.args, k.TTFTError.P50)
+		}
+	}
+	if out, _, code := benchmark(t, url, "--requests", "4", "--output-tokens", "4", "--calibrate"); code != 0 || !strings.Contains(out, "calibrated  at 1 streams of an engine of known times") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, stderr, code := benchmark(t, url, "--rate", "1,2", "--duration", "1s", "--calibrate"); code != 2 || !strings.Contains(stderr, "--calibrate") {
+		t.Errorf("a sweep: exit code %d, %q", code, stderr)
+	}
+}
+
+// A generator that is kept from its cores says so, and what the kernel's stamps
+// make of it: its own lateness is not in the times, but what waited together has
+// one.
+func TestBenchHeldUp(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
+	url := e.Line("openai")
+	file := filepath.Join(t.TempDir(), "r.json")
+	p := harness.Start(t, "bench", url, "--concurrency", "4", "--requests", "40", "--output-tokens", "60", "--field", "ignore_eos=true", "--json", file)
+	for running := true; running; {
+		// A signal to a process that has just ended is lost, which the loop finds out.
+		_ = p.Cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(60 * time.Millisecond)
+		_ = p.Cmd.Process.Signal(syscall.SIGCONT)
+		select {
+		case <-p.Exited:
+			running = false
+		case <-time.After(15 * time.Millisecond):
+		}
+	}
+	p.Exits(0)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if reasons := strings.Join(r.Verdict.Reasons, "; "); r.Complete != 40 || r.Verdict.Trust == "VALID" || !strings.Contains(reasons, "after they arrived (p99)") {
+		t.Errorf("%s: %q", r.Verdict.Trust, reasons)
+	}
+}
+
+// A rate that no machine can send is called so.
+func TestBenchTooFast(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	out, _, code := benchmark(t, e.Line("openai"), "--rate", "2000000", "--requests", "1000", "--input-tokens", "3000", "--output-tokens", "2", "--json", "-")
+	r := readBenchReport(t, []byte(out))
+	if reasons := strings.Join(r.Verdict.Reasons, "; "); code != 0 || r.Verdict.Trust != "INVALID" || !strings.Contains(reasons, "late (p99)") || !strings.Contains(reasons, "times the time of their schedule") {
+		t.Errorf("exit code %d, %s: %q", code, r.Verdict.Trust, reasons)
+	}
+}
+
+// ^C writes every file with what was measured.
+func TestBenchInterrupted(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
+	dir := t.TempDir()
+	p := harness.Start(t, "bench", e.OpenAI, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
+	// What ends at once leaves the next ones in flight.
+	harness.Eventually(t, "at twenty requests behind the engine and more before it", func() bool {
+		s := harness.EngineState(t, e.Admin)
+		return s.Finished > 20 && s.Running > 1
+	})
+	if err := p.Cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	p.Exits(0)
+	text, err := os.ReadFile(filepath.Join(dir, "r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readBenchReport(t, text)
+	if !r.Interrupted || r.Requests < 20 || r.Complete == 0 || r.Unfinished == 0 || r.Requests != r.Complete+r.Unfinished || r.Verdict.Trust == "VALID" {
+		t.Errorf("%+v", r)
+	}
+	lines, err := os.ReadFile(filepath.Join(dir, "r.jsonl"))
+	if rows := readTable(t, filepath.Join(dir, "r.csv")); err != nil || len(rows) != r.Requests || bytes.Count(lines, []byte("\n")) != r.Requests {
+		t.Errorf("%d rows, %d lines of %d requests, %v", len(rows), bytes.Count(lines, []byte("\n")), r.Requests, err)
+	}
+}
+
+func TestBenchBadInput(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	url := "http://127.0.0.1:1"
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"rate below zero", []string{"--rate=-1"}, 2, []string{"--rate", "\"-1\""}},
+		{"rate beyond all", []string{"--rate", "+Inf"}, 2, []string{"--rate"}},
+		{"gamma without a CV", []string{"--rate", "1", "--arrival", "gamma"}, 2, []string{"--arrival gamma", "--cv"}},
+		{"a CV without gamma", []string{"--rate", "1", "--cv", "2"}, 2, []string{"--arrival gamma", "--cv"}},
+		{"two CVs", []string{"--rate", "1", "--arrival", "gamma", "--cv", "2", "--burstiness", "2"}, 2, []string{"--cv", "--burstiness"}},
+		{"arrivals of a closed loop", []string{"--arrival", "constant"}, 2, []string{"--rate"}},
+		{"an unknown API", []string{"--api", "grpc"}, 2, []string{"sglang-generate"}},
+		{"two forms printed", []string{"--csv", "-", "--json", "-"}, 2, []string{"--json -"}},
+		{"a folder that is not there", []string{"--csv", filepath.Join(t.TempDir(), "no", "r.csv")}, 2, []string{"--csv", "r.csv"}},
+		{"no tokenizer", []string{"--tokenizer", t.TempDir()}, 1, []string{"--tokenizer", "tokenizer.json"}},
+		{"prompts shorter than the template", []string{"--model", "weir-sim", "--input-tokens", "1"}, 1, []string{"input-tokens 1", "at least"}},
+	} {
+		stdout, stderr, code := benchmark(t, append([]string{url, "--requests", "1"}, c.args...)...)
+		if code != c.code || stdout != "" {
+			t.Errorf("%s: exit code %d, %q, %q", c.name, code, stdout, stderr)
+		}
+		for _, part := range c.want {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%s: %q lacks %q", c.name, stderr, part)
+			}
+		}
+	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	harness.WriteFile(t, trace, "{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--workload", trace}, 1, "trace.jsonl:2: input_length"},
+		{[]string{"--workload", trace + "l"}, 1, "no such file"},
+		{[]string{"--workload", "synthetic:rate=x"}, 2, "rate"},
+		{[]string{"--workload", trace, "--rate", "3"}, 2, "--rate"},
+		{[]string{"--workload", trace, "--trace-speed", "0"}, 2, "--trace-speed"},
+	} {
+		if stdout, stderr, code := benchmark(t, append([]string{url}, c.args...)...); code != c.code || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	out, stderr, code := benchmark(t, e.Line("openai"), "--requests", "2", "--csv", "/dev/full")
+	if code != 1 || !strings.Contains(stderr, "--csv") || !strings.Contains(stderr, "no space left on device") || !strings.Contains(out, "2 complete") {
+		t.Errorf("full disk: exit code %d, %q, %q", code, stderr, out)
+	}
+}
+
+// 50 ms put into a stage of the gateway are found in that stage by the client,
+// and the engine's queue is told from the gateway's.
+func TestBenchAttribution(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stage string
+		args  []string
+		least float64
+	}{
+		{"tokenize wait", []string{"--debug-stage-delay", "pool_wait=50ms"}, 50},
+		{"router queue", []string{"--debug-stage-delay", "queue=50ms"}, 50},
+		{"router", []string{"--debug-stage-delay", "tokenize=50ms"}, 50},
+		{"output path", []string{"--debug-stage-delay", "encode=50ms"}, 50},
+		{"engine queue", []string{"--max-running-requests", "1"}, 10},
+		{"prefill", []string{"--prefill-cost", "50ms"}, 50},
+	} {
+		t.Run(c.stage, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			g := harness.StartGateway(t, append([]string{"up", "--engines", "1", "--cost", "constant", "--decode-cost", "2ms"}, c.args...)...)
+			out, stderr, code := benchmark(t, g.URL, "--admin", g.Admin, "--concurrency", "4", "--requests", "40", "--output-tokens", "8", "--json", "-")
+			var r struct {
+				Attribution []struct {
+					Metric   string
+					From     float64 `json:"from_percentile"`
+					Mean     float64 `json:"mean_ms"`
+					Residual float64 `json:"residual_ms"`
+					Sentence string
+					Stages   []struct {
+						Stage string
+						Mean  float64 `json:"mean_ms"`
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || len(r.Attribution) < 4 {
+				t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+			}
+			band := r.Attribution[1]
+			sum, largest := band.Residual, band.Stages[0]
+			for _, p := range band.Stages {
+				sum += p.Mean
+				if p.Mean > largest.Mean {
+					largest = p
+				}
+			}
+			if largest.Stage != c.stage || largest.Mean < c.least || sum < band.Mean-0.001 || sum > band.Mean+0.001 || band.Metric != "ttft" || band.Residual > 1 || band.Residual < -1 {
+				t.Errorf("%+v", band)
+			}
+		})
+	}
+}
+
+// A trace is sent at its own times and lengths, and what its prompts share the
+// engine finds in its cache.
+func TestBenchWorkload(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, "up", "--engines", "1", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "400000")
+	dir := t.TempDir()
+	trace, file := filepath.Join(dir, "trace.jsonl"), filepath.Join(dir, "r.csv")
+	var lines strings.Builder
+	// The first is over before the others come, who find what they share with it.
+	after := func(i int) time.Duration {
+		if i == 0 {
+			return 0
+		}
+		return 8*time.Second + time.Duration(i)*200*time.Millisecond
+	}
+	for i := range 20 {
+		fmt.Fprintf(&lines, "{\"timestamp\":%d,\"input_length\":%d,\"output_length\":%d,\"hash_ids\":[1,%d]}\n", after(i).Milliseconds(), 600+i, 2+i, 100+i)
+	}
+	harness.WriteFile(t, trace, lines.String())
+	out, stderr, code := benchmark(t, g.URL, "--admin", g.Admin, "--workload", trace, "--trace-speed", "4", "--field", "ignore_eos=true", "--csv", file)
+	if code != 0 || !strings.Contains(out, "(as the workload says, exact)") || !strings.Contains(out, "20 complete") {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	first, cached := int64(0), 0
+	for i, row := range readTable(t, file) {
+		at, err := strconv.ParseInt(row["intended_time"], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = at
+		}
+		if at-first != int64(after(i))/4 || row["prompt_tokens"] != strconv.Itoa(600+i) || row["completion_tokens"] != strconv.Itoa(2+i) || row["engine"] != "sim-1" {
+			t.Errorf("%v", row)
+		}
+		if n, err := strconv.Atoi(row["cached_tokens"]); err == nil && n >= 480 {
+			cached++
+		}
+	}
+	if cached < 18 {
+		t.Errorf("the shared beginning was found in the cache %d times", cached)
+	}
+}
+
+// Two runs are compared from their files: what is slower is found, with what
+// was asked for otherwise.
+func TestReport(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "2ms")
+	slow := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "150ms", "--decode-cost", "2ms")
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	for file, url := range map[string]string{a: e.Line("openai"), b: slow.Line("openai")} {
+		if out, stderr, code := benchmark(t, url, "--requests", "60", "--output-tokens", "4", "--seed", "3", "--json", file); code != 0 {
+			t.Fatalf("exit code %d: %s %s", code, out, stderr)
+		}
+	}
+	report := func(args ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		return harness.Finish(t, "", append([]string{"report"}, args...)...)
+	}
+	out, stderr, code := report(a, b, "--json", "-")
+	var c struct {
+		Apart       []string
+		Differences []struct {
+			Metric, Figure, Finding string
+			By                      *float64
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Apart) != 0 {
+		t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
+	}
+	found := 0
+	for _, d := range c.Differences {
+		if d.Metric == "ttft_ms" && d.Figure != "p99" && d.Figure != "p999" && d.Figure != "p90" {
+			found++
+			if d.Finding != "higher" || d.By == nil || *d.By < 100 {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d figures of ttft_ms", found)
+	}
+	if out, _, code := report(a); code != 0 || !strings.Contains(out, "60 complete") || !strings.Contains(out, "verdict") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if _, stderr, code := report(a, filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(stderr, "none.json") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if _, stderr, code := report(a, b, a); code != 2 || !strings.Contains(stderr, "not 3") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}

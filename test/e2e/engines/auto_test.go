@@ -1,0 +1,88 @@
+package engines
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"weir/test/e2e/harness"
+)
+
+// engineKinds gives what weir engines says of the engines, by name.
+func engineKinds(t *testing.T, g *harness.Gateway) map[string]string {
+	t.Helper()
+	var views []struct {
+		Name, Kind, Software, Note string
+		Ready                      bool
+	}
+	if err := json.Unmarshal(harness.Get(t, g.Admin+"/engines").Body, &views); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{}
+	for _, v := range views {
+		kinds[v.Name] = v.Kind
+		if !v.Ready {
+			kinds[v.Name] = "down"
+		}
+		if v.Note != "" {
+			kinds[v.Name] += ", noted"
+		}
+	}
+	return kinds
+}
+
+// Given a URL alone, weir finds out what is there, says so, and serves it.
+func TestAuto(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	s := harness.StartSim(t, harness.FastSim...)
+	for spec, want := range map[string]string{
+		s.OpenAI:                            "openai",
+		s.SGLang:                            "sglang",
+		s.Plane:                             "weir",
+		"auto=" + s.SGLang + ",model=other": "openai, noted",
+	} {
+		g := harness.StartGateway(t, "serve", "--engine", spec+",name=e")
+		if got := engineKinds(t, g)["e"]; got != want {
+			t.Errorf("%s is %q, want %q", spec, got, want)
+		}
+		if kind := g.Line("engine    e"); !strings.HasPrefix(want, strings.Trim(kind, "(),")) {
+			t.Errorf("%s: said %q", spec, kind)
+		}
+		body := harness.AskStream
+		if strings.Contains(spec, "other") {
+			body = strings.Replace(body, "weir-sim", "other", 1)
+		}
+		if a := harness.Post(t, g.URL+"/v1/chat/completions", body); a.Status != 200 || !strings.HasSuffix(string(a.Body), "data: [DONE]\n\n") {
+			t.Errorf("%s: %d, %.200s", spec, a.Status, a.Body)
+		}
+		if n := harness.Metric(t, g.Admin, "weir_engine_ready"); n != 1 {
+			t.Errorf("%s: %v engines", spec, n)
+		}
+		if frames := harness.Metric(t, g.Admin, "weir_plane_frames_total"); (frames > 0) != (want == "weir") {
+			t.Errorf("%s: %v frames of the plane", spec, frames)
+		}
+		g.Interrupt()
+	}
+}
+
+// The engine may come later, and come back as another kind at the same address.
+func TestAutoAtJoin(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	addr := harness.FreeAddress(t)
+	g := harness.StartUnready(t, "serve", "--engine", "http://"+addr+",name=e")
+	if got := engineKinds(t, g)["e"]; got != "down" {
+		t.Errorf("%q before there is an engine", got)
+	}
+	for _, test := range []struct{ wire, kind string }{{"openai", "openai"}, {"weir", "weir"}, {"sglang", "sglang"}, {"vllm", "openai"}} {
+		p := harness.Start(t, append([]string{"engine", "--wire", test.wire + "=" + addr}, harness.FastSim...)...)
+		p.Line(test.wire)
+		harness.Eventually(t, "an engine of kind "+test.kind, func() bool { return engineKinds(t, g)["e"] == test.kind })
+		harness.Eventually(t, "an answer", func() bool {
+			a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream)
+			return a.Status == 200 && strings.HasSuffix(string(a.Body), "data: [DONE]\n\n")
+		})
+		p.Interrupt()
+		harness.Eventually(t, "its end", func() bool { return engineKinds(t, g)["e"] == "down" })
+	}
+	g.Interrupt()
+}

@@ -1,0 +1,146 @@
+package engines
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/engine/sglangipc/schedtest"
+	"weir/test/e2e/harness"
+)
+
+// schedulers is a place for schedulers.
+type schedulers struct {
+	*harness.Sayer
+	dir string
+}
+
+func (c *schedulers) start() *schedtest.Scheduler {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(c.T.Context(), time.Minute)
+	defer cancel()
+	s, err := schedtest.Start(ctx, schedtest.Options{Dir: c.dir, Receive: c.receive})
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.T.Cleanup(s.Close)
+	return s
+}
+
+func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
+	aborted := 0
+	if m.Tag == "AbortReq" && m.ID() != "" {
+		aborted = 1
+	}
+	holdBack := c.Hear(aborted)
+	switch m.Tag {
+	case "ConfigureLoggingReq":
+		s.Answer(m)
+	case "GetInternalStateReq":
+		s.State(48)
+	case "AbortReq":
+		if m.ID() != "" {
+			s.Echo(m.ID(), nil)
+		}
+	case "TokenizedGenerateReqInput":
+		limit := m.Limit()
+		for i := range limit {
+			o := schedtest.Output{ID: m.ID(), IDs: []uint32{c.IDs[i%len(c.IDs)]}, Count: i + 1, Prompt: len(m.Prompt()), Cached: 1}
+			if i == limit-1 {
+				o.Finish = map[string]any{"type": "length", "length": limit}
+			}
+			s.Step(0, o)
+			if holdBack {
+				return
+			}
+		}
+	}
+}
+
+// TestSGLangIPC: a scheduler connects, serves, is hung up on, dies in the middle of a
+// stream, and comes again.
+func TestSGLangIPC(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	c := &schedulers{harness.NewSayer(t), filepath.Join(harness.SocketDir(t), "sg")}
+	g := harness.StartUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim")
+	says := func(word string) {
+		t.Helper()
+		harness.Eventually(t, word, func() bool { return bytes.Contains(harness.Get(t, g.Admin+"/engines").Body, []byte(word)) })
+	}
+	says("weir_sglang.py --weir " + c.dir)
+	first := c.start()
+	says("loads its model")
+	if err := schedtest.Write(c.dir, schedtest.Word(map[string]any{"sglang": "0.4.9"})); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "refused", func() bool {
+		return bytes.Contains(harness.Get(t, g.Admin+"/engines").Body, []byte("SGLang 0.4.9 was not tried"))
+	})
+	if err := schedtest.Write(c.dir, schedtest.Word(nil)); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() {
+		harness.Eventually(t, "ready", func() bool { return harness.Get(t, g.Admin+"/readyz").Status == http.StatusOK })
+	}
+	ready()
+	// The launcher has named a LoRA adapter: it has weir-sim's tokenizer.
+	g.WantModels("lora(weir-sim) weir-sim")
+	if a := harness.Post(t, g.URL+"/v1/completions", `{"model":"lora","prompt":"Say it.","max_tokens":5}`); a.Status != http.StatusOK {
+		t.Errorf("an adapter: %d %s", a.Status, a.Body)
+	}
+	g.Sentences(c.IDs, 3)
+	var streams sync.WaitGroup
+	for range 32 {
+		streams.Go(func() { g.Sentences(c.IDs, 8) })
+	}
+	streams.Wait()
+	if n := harness.Metric(t, g.Admin, "weir_sglang_ipc_ids_total"); n != float64((3+32*8)*len(c.IDs)+5) {
+		t.Errorf("%v ids", n)
+	}
+
+	c.Hold(true)
+	g.Begun().Body.Close()
+	harness.Eventually(t, "aborted", func() bool { return c.WereAborted() == 1 })
+
+	cut := g.Begun()
+	first.Close()
+	rest := harness.Read(cut)
+	if _, done := harness.Streamed(rest); done || !bytes.Contains(rest.Body, []byte(`"error"`)) {
+		t.Errorf("a stream whose engine died: %s, %v", rest.Body, rest.Err)
+	}
+	harness.Eventually(t, "not ready", func() bool { return harness.Get(t, g.Admin+"/readyz").Status != http.StatusOK })
+	c.Hold(false)
+	c.start()
+	ready()
+	g.Sentences(c.IDs, 1)
+	if ended := g.Balanced(); ended["finished"] != 35 || ended["cancelled"] != 1 || ended["failed"] != 1 {
+		t.Errorf("%v", ended)
+	}
+	g.Interrupt()
+	if leg := g.Records()[0].Attempts[0].Legs[0]; leg["to_server_time"] == nil || leg["acked_time"] == nil {
+		t.Errorf("leg %v", leg)
+	}
+}
+
+// TestSGLangIPCSpecification: what cannot be a place for sockets.
+func TestSGLangIPCSpecification(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	for spec, want := range map[string]string{
+		"sglang-ipc=/tmp/" + strings.Repeat("x", 100) + ",model=weir-sim": "longer than the 100 bytes",
+		"sglang-ipc=ipc:///tmp/x,model=weir-sim":                          "want a folder after sglang-ipc=",
+		"sglang-ipc=/tmp/x":                                               "add model=NAME",
+		"sglang-ipc=/tmp/x,model=weir-sim,untried=perhaps":                "want true or false",
+		"sglang-ipc=/tmp/x,dp=2":                                          "the options are model, name, untried",
+	} {
+		p := harness.Start(t, "serve", "--engine", spec)
+		<-p.Exited
+		if !strings.Contains(p.Stderr.String(), want) || p.Cmd.ProcessState.ExitCode() == 0 {
+			t.Errorf("%s: %s", spec, p.Stderr.String())
+		}
+	}
+}

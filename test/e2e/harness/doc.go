@@ -1,0 +1,8 @@
+// Package harness runs the built weir for the end-to-end tests of test/e2e and of
+// interop: it builds the binary once, starts it as gateway, simulated engine or
+// command, asks it over real sockets, reads its metrics and its timeline, and
+// ends it with the test.
+//
+// A package of tests calls [Main] from its TestMain. A test calls [Beside] first,
+// which says how much of the machine the test needs while it runs.
+package harness

@@ -1,0 +1,97 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How much of the machine a test needs while it runs.
+const (
+	Light = 1 // it starts processes, and waits for them
+	Heavy = 3 // hundreds of streams, or work without a pause
+)
+
+// units is what tests beside each other share: a core carries three light ones.
+var units = max(Heavy, 3*runtime.GOMAXPROCS(0))
+
+// Alone is the load of a test that measures, or that needs every core.
+var Alone = units
+
+// Most tests wait for processes of their own most of the time, so that more of
+// them run at once than there are cores, as many as their loads allow. The units
+// are locked files in a folder that all processes of tests share: packages that
+// run side by side, and a second go test beside the first one, divide the machine
+// among them.
+var machine = struct {
+	sync.Mutex // held by the one who waits next, so that a heavy test is not passed by light ones
+	dir        func() (string, error)
+}{dir: sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("weir-e2e-%d", os.Getuid()))
+	return dir, os.MkdirAll(dir, 0o700)
+})}
+
+// Beside lets the test run beside others, once there is room for its load. A test
+// whose subtests ask for room asks for none itself: it would keep it from them.
+func Beside(t *testing.T, load int) {
+	t.Helper()
+	t.Parallel()
+	asked := time.Now()
+	held, err := reserve(t, load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	t.Cleanup(func() {
+		t.Logf("took %.1f s, after %.1f s of waiting for room", time.Since(began).Seconds(), began.Sub(asked).Seconds())
+		for _, f := range held {
+			f.Close()
+		}
+	})
+}
+
+// reserve locks as many units as a load needs.
+func reserve(t *testing.T, load int) (held []*os.File, err error) {
+	machine.Lock()
+	defer machine.Unlock()
+	dir, err := machine.dir()
+	if err != nil {
+		return nil, err
+	}
+	door, err := lockFile(filepath.Join(dir, "door")) // as the mutex does, among processes
+	if err != nil {
+		return nil, err
+	}
+	defer door.Close()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for i := 0; i < units && len(held) < load; i++ {
+			f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint("unit-", i)), os.O_RDWR|os.O_CREATE, 0o600)
+			if err == nil {
+				if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+					held = append(held, f)
+					continue
+				}
+				f.Close()
+			}
+			if err != unix.EWOULDBLOCK && err != unix.EINTR {
+				return held, err
+			}
+		}
+		if len(held) == load {
+			return held, nil
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			return held, t.Context().Err()
+		}
+	}
+}

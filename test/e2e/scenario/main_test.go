@@ -1,0 +1,10 @@
+// Package scenario tests weir bench --scenario, in small.
+package scenario
+
+import (
+	"testing"
+
+	"weir/test/e2e/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
