@@ -101,8 +101,9 @@ const directions = `
 	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
-	# what runs the binary from outside
+	# what runs the tests, and what end-to-end tests run weir with
 	test/e2e/harness: internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
+	test/slowest:
 `
 
 func TestImportDirections(t *testing.T) {

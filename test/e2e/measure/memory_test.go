@@ -33,7 +33,9 @@ func steady(t *testing.T, what string, figure func() float64) float64 {
 func TestMemoryOfStreams(t *testing.T) {
 	const tokens = 20_000
 	const idle, stalled = 2000, 200
-	resident := func(t *testing.T, g *harness.Gateway) float64 { return harness.Metric(t, g.Admin, "process_resident_memory_bytes") }
+	resident := func(t *testing.T, g *harness.Gateway) float64 {
+		return harness.Metric(t, g.Admin, "process_resident_memory_bytes")
+	}
 	ask := func(t *testing.T, conn net.Conn, bound int) {
 		body := fmt.Sprintf(`{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":%d,"messages":[{"role":"user","content":"go on"}]}`, bound)
 		harness.PostRaw(t, conn, body)
