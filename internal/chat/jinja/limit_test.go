@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func renderWith(t *testing.T, source string, o Options) (string, error) {
+func renderWith(t testing.TB, source string, o Options) (string, error) {
 	t.Helper()
 	tmpl, err := Parse(source)
 	if err != nil {
@@ -19,19 +19,19 @@ func renderWith(t *testing.T, source string, o Options) (string, error) {
 	return string(out), err
 }
 
-// TestLimits runs templates that would take all time or memory.
-func TestLimits(t *testing.T) {
+// endless are templates that would take all time or memory.
+func endless() map[string]string {
 	doubling := "{% set ns = namespace(x=START) %}{% for i in range(90) %}{% set ns.x = GROW %}{% endfor %}"
 	grow := func(start, by string) string {
 		return strings.NewReplacer("START", start, "GROW", by).Replace(doubling)
 	}
-	for name, source := range map[string]string{
+	return map[string]string{
 		"loops":         "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
 		"output":        "{% for a in range(100000) %}" + strings.Repeat("x", 4000) + "{% endfor %}",
-		"search":        "{% set x = 'x' * 30000000 %}{% for a in range(100000) %}{{ 'y' in x }}{% endfor %}",
-		"count":         "{% set x = 'x' * 30000000 %}{% for a in range(100000) %}{{ x.count('y') }}{% endfor %}",
-		"length":        "{% set x = 'x' * 30000000 %}{% for a in range(100000) %}{{ x|length }}{% endfor %}",
-		"compare":       "{% set x = 'x' * 30000000 %}{% for a in range(100000) %}{{ x == x ~ '' }}{% endfor %}",
+		"search":        "{% set x = 'x' * 300000 %}{% for a in range(100000) %}{{ 'y' in x }}{% endfor %}",
+		"count":         "{% set x = 'x' * 300000 %}{% for a in range(100000) %}{{ x.count('y') }}{% endfor %}",
+		"length":        "{% set x = 'x' * 300000 %}{% for a in range(100000) %}{{ x|length }}{% endfor %}",
+		"compare":       "{% set x = 'x' * 300000 %}{% for a in range(100000) %}{{ x == x ~ '' }}{% endfor %}",
 		"repeat":        "{{ 'x' * 9007199254740993 }}",
 		"repeat list":   "{{ [1] * 9007199254740993 }}",
 		"double string": grow("'x'", "ns.x ~ ns.x"),
@@ -57,16 +57,33 @@ func TestLimits(t *testing.T) {
 		"slice":         "{{ [1]|slice(9007199254740993)|list }}",
 		"zfill":         "{{ 'x'.zfill(9007199254740993) }}",
 		"tabs":          "{{ ('\t' * 60000).expandtabs(60000) }}",
-	} {
+	}
+}
+
+// TestLimits runs them under bounds that are soon reached; one that no bound
+// ended would run until go test's own time is up.
+func TestLimits(t *testing.T) {
+	for name, source := range endless() {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			_, err := renderWith(t, source, Options{MaxAlloc: 1 << 26})
-			if !isKind(err, KindLimit) {
+			if _, err := renderWith(t, source, Options{MaxOutput: 1 << 20, MaxSteps: 1 << 20, MaxAlloc: 1 << 22}); !isKind(err, KindLimit) {
 				t.Errorf("got %v, want a limit", err)
 			}
-			// The bound is loose: it tells minutes from seconds on a busy machine.
-			if d := time.Since(start); d > 30*time.Second {
-				t.Errorf("took %v", d)
+		})
+	}
+}
+
+// BenchmarkBoundLimits fails where bounds of a usual size let a template
+// run for as long as nobody waits.
+func BenchmarkBoundLimits(b *testing.B) {
+	for name, source := range endless() {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := renderWith(b, source, Options{MaxAlloc: 1 << 26}); !isKind(err, KindLimit) {
+					b.Errorf("got %v, want a limit", err)
+				}
+			}
+			if took := b.Elapsed() / time.Duration(b.N); took > 30*time.Second {
+				b.Errorf("took %v", took)
 			}
 		})
 	}

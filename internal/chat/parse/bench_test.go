@@ -115,40 +115,49 @@ func TestPlainContentAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestLinear: a text that keeps a format waiting takes time in proportion to its
-// length, also where it comes by bytes. What is quadratic takes sixteen times as
-// long for four times the text.
-func TestLinear(t *testing.T) {
+// BenchmarkBoundLinear fails where a text that keeps a format waiting does not
+// take time in proportion to its length, also where it comes by bytes: quadratic
+// work takes sixteen times as long for four times the text.
+func BenchmarkBoundLinear(b *testing.B) {
 	const size = 5_000
 	for _, o := range formats() {
 		if o.Single || !o.Calls || len(o.Prompt) > 0 {
 			continue
 		}
-		for _, head := range openings(o.Format) {
-			for _, fill := range []string{"\n", head + " "} {
-				short, long := head+strings.Repeat(fill, size/len(fill)), head+strings.Repeat(fill, 4*size/len(fill))
-				// The processor's time, and the best of many tries, is what a machine does
-				// that is let be; the slack is more than linear work of this size, and
-				// less than quadratic.
-				best := [2]time.Duration{time.Hour, time.Hour}
-				linear := func() bool { return best[1] <= 9*best[0]+5*time.Millisecond }
-				for try := 0; try < 2 || try < 20 && !linear(); try++ {
-					for i, text := range []string{short, long} {
-						start := processorTime(t)
-						read1(o, text)
-						best[i] = min(best[i], processorTime(t)-start)
+		b.Run(o.Format.Tools(), func(b *testing.B) {
+			for b.Loop() {
+				for _, head := range openings(o.Format) {
+					for _, fill := range []string{"\n", head + " "} {
+						boundGrowth(b, o, head, fill, size)
 					}
 				}
-				if !linear() {
-					t.Errorf("%s: %q and then %q: %v for %d bytes, %v for four times as many", o.Format.Tools(), head, fill, best[0], size, best[1])
-				}
 			}
+		})
+	}
+}
+
+// boundGrowth compares the time that size bytes take with that of four times as many.
+func boundGrowth(b *testing.B, o Options, head, fill string, size int) {
+	short, long := head+strings.Repeat(fill, size/len(fill)), head+strings.Repeat(fill, 4*size/len(fill))
+	// The processor's time, and the best of many tries, is what a machine does
+	// that is let be; the slack is more than linear work of this size, and
+	// less than quadratic.
+	best := [2]time.Duration{time.Hour, time.Hour}
+	linear := func() bool { return best[1] <= 9*best[0]+5*time.Millisecond }
+	for try := 0; try < 2 || try < 20 && !linear(); try++ {
+		for i, text := range []string{short, long} {
+			start := processorTime(b)
+			read1(o, text)
+			best[i] = min(best[i], processorTime(b)-start)
 		}
+	}
+	if !linear() {
+		b.Errorf("%s: %q and then %q: %v for %d bytes, %v for four times as many", o.Format.Tools(), head, fill, best[0], size, best[1])
 	}
 }
 
 // processorTime is what this process has had of the processors.
-func processorTime(t *testing.T) time.Duration {
+func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
