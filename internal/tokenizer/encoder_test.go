@@ -89,21 +89,21 @@ func TestEncodeInvalidUTF8(t *testing.T) {
 	}
 }
 
-// hardTexts cost the most work for their length.
-func hardTexts() map[string]string {
+// hardTexts, of size bytes about, cost the most work for their length.
+func hardTexts(size int) map[string]string {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var random, han strings.Builder
-	for random.Len() < 256<<10 {
+	for random.Len() < size {
 		random.WriteRune(rune(0x21 + rng.IntN(0x2000)))
 		han.WriteRune(rune(0x4e00 + rng.IntN(0x5000)))
 	}
 	return map[string]string{
 		"random": random.String(),
 		"han":    han.String(),
-		"a":      strings.Repeat("a", 256<<10),
-		"space":  strings.Repeat(" ", 256<<10),
-		"mark":   "e" + strings.Repeat("\u0323\u0301", 64<<10),
-		"tokens": strings.Repeat("<|eos|>", 32<<10),
+		"a":      strings.Repeat("a", size),
+		"space":  strings.Repeat(" ", size),
+		"mark":   "e" + strings.Repeat("\u0323\u0301", size/4),
+		"tokens": strings.Repeat("<|eos|>", size/8),
 	}
 }
 
@@ -118,8 +118,12 @@ func TestEncodeYields(t *testing.T) {
 	}
 	toks := smallTokenizers(t)
 	toks["sim"], toks["nfc"] = loadSim(t).Tokenizer, withNFC.Tokenizer
+	size := 256 << 10
+	if testing.Short() {
+		size = 32 << 10
+	}
 	for name, tok := range toks {
-		for kind, text := range hardTexts() {
+		for kind, text := range hardTexts(size) {
 			if kind == "space" {
 				text = "x" + text // or some normalizers leave nothing
 			}
@@ -167,7 +171,7 @@ func TestEncodeCancel(t *testing.T) {
 
 func cancelEarly(t *testing.T, tok *Tokenizer) {
 	enc := tok.NewEncoder()
-	for kind, text := range hardTexts() {
+	for kind, text := range hardTexts(256 << 10) {
 		for at := 1; at <= 8; at++ {
 			ctx, cancel := context.WithCancel(t.Context())
 			yields := 0
@@ -231,7 +235,11 @@ func TestCacheBounds(t *testing.T) {
 	tok := loadSim(t).Tokenizer
 	enc := tok.NewEncoder()
 	rng := rand.New(rand.NewPCG(9, 9))
-	for round := range 60 {
+	rounds := 60
+	if testing.Short() {
+		rounds = 20
+	}
+	for round := range rounds {
 		var b strings.Builder
 		for b.Len() < 64<<10 {
 			fmt.Fprintf(&b, "%c", 'a'+rng.IntN(26))

@@ -120,12 +120,16 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer f.Close()
+	tooLarge := fmt.Errorf("%s: the file is larger than %d MiB", name, maxFile>>20)
+	if info, err := f.Stat(); err == nil && info.Size() > maxFile {
+		return nil, tooLarge
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: the file is larger than %d MiB", name, maxFile>>20)
+	if len(data) > maxFile { // it is no regular file, or grows
+		return nil, tooLarge
 	}
 	return data, nil
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -26,9 +27,12 @@ func golden[T any](t *testing.T, name string) []T {
 	return out
 }
 
+var sim = sync.OnceValues(func() (*Model, error) { return Load(models.Sim()) })
+
+// loadSim returns the one model of these tests, which none may change.
 func loadSim(t testing.TB) *Model {
 	t.Helper()
-	m, err := Load(models.Sim())
+	m, err := sim()
 	if err != nil {
 		t.Fatal(err)
 	}
