@@ -180,7 +180,7 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	case c.several():
 		return c.runSweep(s)
 	}
-	ctx, _, stop := interrupt()
+	ctx, _, stop := s.interrupt()
 	defer stop()
 	plan, err := c.plan(ctx)
 	if err != nil {

@@ -98,7 +98,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 	if err := checkCells(e, cells); err != nil {
 		return wrongUsage{err}
 	}
-	ctx, _, stop := interrupt()
+	ctx, _, stop := s.interrupt()
 	defer stop()
 	files, err := c.openSweep()
 	if err != nil {

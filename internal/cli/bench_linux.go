@@ -31,7 +31,7 @@ func (c *benchCommand) runScenario(s *streams) error {
 		}
 		defer file.file.Close()
 	}
-	ctx, _, stop := interrupt()
+	ctx, _, stop := s.interrupt()
 	defer stop()
 	report, err := chosen.Run(ctx, scenario.Options{
 		Duration: c.Duration, Streams: c.Streams, RoleCommand: benchProcess, Progress: s.err,

@@ -272,7 +272,7 @@ func (c *benchCommand) runSweep(s *streams) error {
 	if err != nil {
 		return err
 	}
-	ctx, _, stop := interrupt()
+	ctx, _, stop := s.interrupt()
 	defer stop()
 	plan, err := c.plan(ctx)
 	if err != nil {

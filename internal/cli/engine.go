@@ -89,7 +89,7 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if err := c.checkOffline(k); err != nil {
 		return err
 	}
-	ctx, _, stop := interrupt()
+	ctx, _, stop := s.interrupt()
 	defer stop()
 	options, err := c.serving()
 	if err != nil {

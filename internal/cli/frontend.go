@@ -57,7 +57,7 @@ func (c *frontendCommand) Run(s *streams) error {
 	if c.GRPCListenFD >= 0 {
 		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
 	}
-	ctx, now, stop := interrupt()
+	ctx, now, stop := s.interrupt()
 	defer stop()
 	dir, err := args.folder()
 	if err != nil {

@@ -33,10 +33,13 @@ type commands struct {
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 }
 
-// streams are the process's input and outputs, handed to every command.
+// streams are the process's input, its outputs, and the signals by which it is
+// asked to end, handed to every command.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	// notify sends signals to a channel until stop is called.
+	notify func(chan<- os.Signal) (stop func())
 }
 
 const description = `A gateway for LLM inference: it stands between clients and engines, carries their token streams without losing a token, and says where each millisecond went.
@@ -46,13 +49,18 @@ Every flag can also be set in a YAML file (--config) under its own name, and by 
 // Main runs the command line and gives the process's exit code: 0 after a clean
 // end, 1 when the work failed, 2 when the command line is wrong.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(args, &streams{stdin, stdout, stderr, notifyOfSignals})
+}
+
+// execute is Main of any streams.
+func execute(args []string, s *streams) int {
 	var c commands
 	var file fileResolver
 	exited, code := false, 0
 	parser, err := kong.New(&c,
 		kong.Name("weir"),
 		kong.Description(description),
-		kong.Writers(stdout, stderr),
+		kong.Writers(s.out, s.err),
 		kong.Exit(func(n int) { exited, code = true, n }),
 		kong.DefaultEnvars("WEIR"),
 		kong.Resolvers(&file),
@@ -60,14 +68,14 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		kong.Vars{"version": version()},
 	)
 	if err != nil {
-		fmt.Fprintln(stderr, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", err)
 		return 2
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	if err := file.read(parser, args); err != nil {
-		fmt.Fprintln(stderr, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", err)
 		return 2
 	}
 	ctx, err := parser.Parse(args)
@@ -75,19 +83,19 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "weir:", err)
-		fmt.Fprintln(stderr, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
+		fmt.Fprintln(s.err, "weir:", err)
+		fmt.Fprintln(s.err, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
 		return 2
 	}
-	if err := ctx.Run(&streams{stdin, stdout, stderr}); err != nil {
+	if err := ctx.Run(s); err != nil {
 		var status exitStatus
 		if errors.As(err, &status) {
 			return int(status)
 		}
-		fmt.Fprintln(stderr, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", err)
 		var wrong wrongUsage
 		if errors.As(err, &wrong) {
-			fmt.Fprintf(stderr, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Command())
+			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Command())
 			return 2
 		}
 		return 1

@@ -21,12 +21,18 @@ import (
 	"weir/internal/watch"
 )
 
-// interrupt gives a context that the first SIGINT or SIGTERM ends, and a
-// channel that the second one closes: the operator does not want to wait.
-func interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
+// notifyOfSignals sends the process's own SIGINT and SIGTERM to a channel.
+func notifyOfSignals(signals chan<- os.Signal) (stop func()) {
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	return func() { signal.Stop(signals) }
+}
+
+// interrupt gives a context that the first signal ends, and a channel that the
+// second one closes: the operator does not want to wait.
+func (s *streams) interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ignore := s.notify(signals)
 	second := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -41,7 +47,7 @@ func interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
 		}
 	}()
 	return ctx, second, func() {
-		signal.Stop(signals)
+		ignore()
 		cancel()
 		close(done)
 		<-second

@@ -50,7 +50,7 @@ func (c *serveCommand) Run(s *streams) error {
 	if len(c.Engine) == 0 {
 		return wrongf("no engine was given; add --engine http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
 	}
-	ctx, now, stop := interrupt()
+	ctx, now, stop := s.interrupt()
 	defer stop()
 	loaded, err := loadModels(c.Model)
 	if err != nil {

@@ -29,7 +29,7 @@ func (c *upCommand) Run(s *streams) error {
 	if c.Engines < 1 {
 		return wrongf("--engines must be at least 1")
 	}
-	ctx, now, stop := interrupt()
+	ctx, now, stop := s.interrupt()
 	defer stop()
 
 	folders, err := loadModels(nil)
