@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs testdata/script/*.txtar: command lines of weir, and what they
+// print. Each runs in this process, which the built program does no more than wrap,
+// so that a script costs no more than its work. Environment and working folder are
+// therefore the test's own: scripts name their files as $WORK/file, and those of the
+// repository as $ROOT/file. These commands are theirs beside testscript's own:
+//
+//	weir ARG...                  runs weir, which must exit with 0; <FILE is its
+//	                             standard input, and &NAME& leaves it running
+//	exit CODE weir ARG...        the same for another exit code
+//	until PATTERN weir ARG...    runs weir until its output matches
+//	line NAME PREFIX VAR         waits until NAME prints a line that begins with
+//	                             PREFIX, and puts the line's next word into $VAR
+//	interrupt NAME               sends Ctrl-C to NAME, which must exit with 0
+//	count N FILE                 FILE has N lines
+//	keypair CERT KEY             writes a certificate and its private key
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			root, err := filepath.Abs("../..")
+			if err != nil {
+				return err
+			}
+			e.Setenv("ROOT", root)
+			running := map[string]*execution{}
+			e.Values[runningKey{}] = running
+			e.Defer(func() {
+				for _, x := range running {
+					x.interrupt()
+					<-x.done
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"weir":      scriptWeir,
+			"exit":      scriptExit,
+			"until":     scriptUntil,
+			"line":      scriptLine,
+			"interrupt": scriptInterrupt,
+			"count":     scriptCount,
+			"keypair":   scriptKeyPair,
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+type runningKey struct{}
+
+// checkUsage refuses a negation, and any other number of arguments than usage has;
+// from least on where it ends in dots.
+func checkUsage(ts *testscript.TestScript, neg bool, args []string, usage string) {
+	want := len(strings.Fields(usage)) - 1
+	if neg || len(args) < want || len(args) > want && !strings.HasSuffix(usage, "...") {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+// begin starts a command line of a script, and gives its name if it is to be left
+// running.
+func begin(ts *testscript.TestScript, args []string) (x *execution, name string) {
+	stdin := ""
+	var rest []string
+	for i, arg := range args {
+		if file, ok := strings.CutPrefix(arg, "<"); ok {
+			stdin = ts.ReadFile(file)
+		} else if i == len(args)-1 && len(arg) > 2 && arg[0] == '&' && arg[len(arg)-1] == '&' {
+			name = arg[1 : len(arg)-1]
+		} else {
+			rest = append(rest, arg)
+		}
+	}
+	return begun(strings.NewReader(stdin), rest...), name
+}
+
+// end waits for a command line's end, makes its output the script's, and checks its
+// exit code.
+func end(ts *testscript.TestScript, x *execution, code int) {
+	<-x.done
+	fmt.Fprint(ts.Stdout(), x.out.String())
+	fmt.Fprint(ts.Stderr(), x.err.String())
+	if x.code != code {
+		ts.Fatalf("exit code %d, want %d", x.code, code)
+	}
+}
+
+func scriptWeir(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("! weir: say which exit code it must have: exit CODE weir ...")
+	}
+	x, name := begin(ts, args)
+	if name == "" {
+		end(ts, x, 0)
+		return
+	}
+	ts.Value(runningKey{}).(map[string]*execution)[name] = x
+}
+
+func scriptExit(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "exit CODE weir ...")
+	code, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	x, name := begin(ts, args[2:])
+	if args[1] != "weir" || name != "" {
+		ts.Fatalf("usage: exit CODE weir ARG...")
+	}
+	end(ts, x, code)
+}
+
+func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "until PATTERN weir ...")
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		x, _ := begin(ts, args[2:])
+		if <-x.done; pattern.MatchString(x.out.String()) {
+			fmt.Fprint(ts.Stdout(), x.out.String())
+			fmt.Fprint(ts.Stderr(), x.err.String())
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("never printed %s, but %s%s", args[0], x.out.String(), x.err.String())
+		}
+	}
+}
+
+// scriptProcess finds what was left running under a name.
+func scriptProcess(ts *testscript.TestScript, name string) *execution {
+	x := ts.Value(runningKey{}).(map[string]*execution)[name]
+	if x == nil {
+		ts.Fatalf("nothing was left running as &%s&", name)
+	}
+	return x
+}
+
+func scriptLine(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "line NAME PREFIX VAR")
+	word, err := scriptProcess(ts, args[0]).line(args[1])
+	ts.Check(err)
+	ts.Setenv(args[2], word)
+}
+
+func scriptInterrupt(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "interrupt NAME")
+	x := scriptProcess(ts, args[0])
+	x.interrupt()
+	end(ts, x, 0)
+}
+
+func scriptCount(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "count N FILE")
+	if n := strconv.Itoa(strings.Count(ts.ReadFile(args[1]), "\n")); n != args[0] {
+		ts.Fatalf("%s has %s lines, want %s", args[1], n, args[0])
+	}
+}
+
+func scriptKeyPair(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "keypair CERT KEY")
+	cert, key, err := keyPair()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), cert, 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), key, 0o600))
+}
+
+// patience bounds a wait for what must come.
+const patience = time.Minute
+
+// execution is a command line on its way.
+type execution struct {
+	out, err writes
+	signals  chan os.Signal
+	done     chan struct{} // closed when code is set
+	code     int
+}
+
+// begun starts a command line.
+func begun(stdin io.Reader, args ...string) *execution {
+	x := &execution{signals: make(chan os.Signal, 2), done: make(chan struct{})}
+	x.out.more = make(chan struct{})
+	go func() {
+		defer close(x.done)
+		x.code = execute(args, &streams{stdin, &x.out, &x.err, x.notify})
+	}()
+	return x
+}
+
+func (x *execution) notify(to chan<- os.Signal) (stop func()) {
+	stopped := make(chan struct{})
+	var forward sync.WaitGroup
+	forward.Go(func() {
+		for {
+			select {
+			case s := <-x.signals:
+				select {
+				case to <- s:
+				case <-stopped:
+					return
+				}
+			case <-stopped:
+				return
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		forward.Wait()
+	}
+}
+
+// interrupt sends Ctrl-C, of which a command heeds two.
+func (x *execution) interrupt() {
+	select {
+	case x.signals <- os.Interrupt:
+	default:
+	}
+}
+
+// line waits for a line that begins so and gives its next word.
+func (x *execution) line(prefix string) (string, error) {
+	deadline := time.After(patience)
+	for ended := false; ; {
+		text, more := x.out.now()
+		for line := range strings.Lines(text) {
+			if rest, ok := strings.CutPrefix(line, prefix); ok && strings.HasSuffix(line, "\n") {
+				word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+				return word, nil
+			}
+		}
+		if ended {
+			return "", fmt.Errorf("ended with %d before it printed %q: %s", x.code, prefix, x.err.String())
+		}
+		select {
+		case <-more:
+		case <-x.done:
+			ended = true
+		case <-deadline:
+			return "", fmt.Errorf("never printed %q", prefix)
+		}
+	}
+}
+
+// writes is a buffer that can be read while it is written.
+type writes struct {
+	mu   sync.Mutex
+	all  bytes.Buffer
+	more chan struct{} // closed and replaced by every write; nil where nobody waits
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.more != nil {
+		close(w.more)
+		w.more = make(chan struct{})
+	}
+	return w.all.Write(p)
+}
+
+func (w *writes) now() (text string, more <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.String(), w.more
+}
+
+func (w *writes) String() string {
+	text, _ := w.now()
+	return text
+}
+
+// keyPair makes a certificate for 127.0.0.1, and its private key, as PEM.
+func keyPair() (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+}
