@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ type commands struct {
 	Engine  engineCommand  `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
 	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
 	Report  reportCommand  `cmd:"" help:"Print a report of weir bench, or compare two."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Version versionCommand `cmd:"" help:"Print the version, the commit and what it was built with."`
 
 	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`
 
@@ -31,6 +30,8 @@ type commands struct {
 
 	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
+
+	VersionFlag kong.VersionFlag `name:"version" env:"-" hidden:"" help:"Print the version."`
 }
 
 // streams are the process's input, its outputs, and the signals by which it is
@@ -177,34 +178,3 @@ func serveFlags(parser *kong.Kong) []string {
 // separator stands between the values of a repeatable flag where they come as
 // one string: in the environment and from the file.
 const separator = ";"
-
-type versionCommand struct{}
-
-// Help implements kong's extended help.
-func (versionCommand) Help() string {
-	return `Examples:
-  weir version`
-}
-
-// Run implements the command.
-func (versionCommand) Run(s *streams) error {
-	_, err := fmt.Fprintln(s.out, "weir", version())
-	return err
-}
-
-// version is the module's, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return "devel"
-}

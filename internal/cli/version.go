@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// release is the version of a build that is not made from a module's version or a
+// repository: go build -ldflags "-X weir/internal/cli.release=v1.2.3".
+var release string
+
+type versionCommand struct{}
+
+// Help implements kong's extended help.
+func (versionCommand) Help() string {
+	return `Prints the version, the commit it was built from, Go's version, and the system and processor it was built for. The build records the first two: of a clone, go build takes them from the repository, and go install MODULE@VERSION has the version alone.
+
+Examples:
+  weir version
+  weir --version
+  go build -ldflags "-X weir/internal/cli.release=v1.2.3" ./cmd/weir    names a build that has neither`
+}
+
+// Run implements the command.
+func (versionCommand) Run(s *streams) error {
+	_, err := fmt.Fprintln(s.out, version())
+	return err
+}
+
+// version is what weir version prints.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok { // a binary that was not built by the go command
+		info = &debug.BuildInfo{}
+	}
+	return describeBuild(info, release)
+}
+
+// describeBuild says what was built, in lines without an end. What the build did
+// not record is said to be so.
+func describeBuild(info *debug.BuildInfo, release string) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	name := cmp.Or(release, strings.TrimPrefix(info.Main.Version, "(devel)"), "devel")
+	commit := cmp.Or(settings["vcs.revision"], "not recorded: built outside a repository, or with -buildvcs=false")
+	if settings["vcs.modified"] == "true" {
+		commit += ", with changes"
+	}
+	system := cmp.Or(settings["GOOS"], runtime.GOOS) + "/" + cmp.Or(settings["GOARCH"], runtime.GOARCH)
+	return fmt.Sprintf("weir %s\ncommit    %s\ngo        %s\nos/arch   %s", name, commit, cmp.Or(info.GoVersion, runtime.Version()), system)
+}
