@@ -209,7 +209,10 @@ func startNextDoor(t *testing.T, args ...string) *harness.Gateway {
 	listen, admin := harness.Neighbours(t)
 	p := harness.Start(t, append([]string{"up", "--listen", listen, "--admin-listen", admin}, args...)...)
 	p.Line("engine ")
-	return &harness.Gateway{Process: p, URL: "http://" + listen, Admin: "http://" + admin}
+	g := &harness.Gateway{Process: p, URL: "http://" + listen, Admin: "http://" + admin}
+	// Before its engines are there a gateway lists no model, and bench does not know the simulated one.
+	harness.Eventually(t, "both engines ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
+	return g
 }
 
 // At an engine the same columns have the same meaning: the client's sending is
@@ -556,14 +559,12 @@ func TestBenchAttribution(t *testing.T) {
 				t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
 			}
 			band := r.Attribution[1]
-			sum, largest := band.Residual, band.Stages[0]
+			sum, found := band.Residual, false
 			for _, p := range band.Stages {
 				sum += p.Mean
-				if p.Mean > largest.Mean {
-					largest = p
-				}
+				found = found || p.Stage == c.stage && p.Mean >= c.least && p.Mean < c.least+200
 			}
-			if largest.Stage != c.stage || largest.Mean < c.least || sum < band.Mean-0.001 || sum > band.Mean+0.001 || band.Metric != "ttft" || band.Residual > 1 || band.Residual < -1 {
+			if !found || sum < band.Mean-0.001 || sum > band.Mean+0.001 || band.Metric != "ttft" || band.Residual > 1 || band.Residual < -1 {
 				t.Errorf("%+v", band)
 			}
 		})

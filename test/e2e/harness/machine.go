@@ -15,11 +15,11 @@ import (
 // How much of the machine a test needs while it runs.
 const (
 	Light = 1 // it starts processes, and waits for them
-	Heavy = 3 // hundreds of streams, or work without a pause
+	Heavy = 4 // hundreds of streams, or work without a pause
 )
 
-// units is what tests beside each other share: a core carries three light ones.
-var units = max(Heavy, 3*runtime.GOMAXPROCS(0))
+// units is what tests beside each other share: a core carries six light ones.
+var units = max(Heavy, 6*runtime.GOMAXPROCS(0))
 
 // Alone is the load of a test that measures, or that needs every core.
 var Alone = units

@@ -300,7 +300,7 @@ func TestGenerateForms(t *testing.T) {
 // there is 128, as the engine itself has it; each prompt has its own.
 func TestGenerateToContext(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	s := harness.StartSim(t, append(harness.FastSim, "--context-length", "300")...)
+	s := harness.StartSim(t, append(harness.FastSim, "--decode-cost", "1ms", "--context-length", "300")...)
 	inner := harness.StartGateway(t, "serve", "--engine", s.Spec("plane"))
 	for _, spec := range []string{s.Spec("plane"), s.Spec("sglang"), "sglang=" + inner.URL} {
 		g := harness.StartGateway(t, "serve", "--engine", spec)

@@ -92,7 +92,7 @@ func TestContentOverThePlane(t *testing.T) {
 func TestReasoningField(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const ask = `{"model":"weir-sim","seed":7,"max_tokens":400,"chat_template_kwargs":{"enable_thinking":true},"messages":[{"role":"user","content":"why?"}]`
-	s := harness.StartSim(t, harness.FastSim...)
+	s := harness.StartSim(t, append(harness.FastSim, "--decode-cost", "1ms")...)
 	for field, want := range map[string][]string{
 		"reasoning_content": {"reasoning_content"},
 		"reasoning":         {"reasoning"},
