@@ -252,7 +252,11 @@ func TestDetection(t *testing.T) {
 		out := append([]uint32{}, ids[:i]...)
 		return append(append(out, with...), ids[i+drop:]...)
 	}
-	const n, rounds = 64, 300
+	const n = 64
+	rounds := 300
+	if testing.Short() {
+		rounds = 30
+	}
 	for _, size := range []int{1024, 4096} {
 		w := newWords(t, size)
 		missed, tries := map[string]int{}, map[string]int{}

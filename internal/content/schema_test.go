@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
@@ -98,6 +97,10 @@ var schemas = []string{
 
 func TestDocuments(t *testing.T) {
 	s := newSpeaker(t, SpeakerOptions{})
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
 	for _, text := range schemas {
 		schema, err := CompileSchema([]byte(text))
 		if err != nil {
@@ -108,7 +111,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		for seed := range uint64(20) {
+		for seed := range seeds {
 			doc, err := s.write(t, schema, seed)
 			if err != nil {
 				t.Errorf("%s: %v", text, err)
@@ -349,17 +352,15 @@ func TestRandomSchemas(t *testing.T) {
 	t.Logf("%d schemas were written by, %d refused", written, refused)
 }
 
+// No schema makes compiling panic, or writing by it. go test -fuzz ends one that
+// takes longer than 10 s by itself.
 func FuzzCompileSchema(f *testing.F) {
 	for _, text := range schemas {
 		f.Add([]byte(text))
 	}
 	s := newSpeaker(f, SpeakerOptions{})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		began := time.Now()
 		schema, err := CompileSchema(text)
-		if took := time.Since(began); took > 2*time.Second {
-			t.Fatalf("%s: took %v", text, took)
-		}
 		if err != nil {
 			return
 		}
@@ -367,9 +368,6 @@ func FuzzCompileSchema(f *testing.F) {
 			t.Fatalf("%s: taken, though nothing fits", text)
 		}
 		doc, err := s.write(t, schema, 1)
-		if took := time.Since(began); took > 2*time.Second {
-			t.Fatalf("%s: took %v", text, took)
-		}
 		if err != nil {
 			return
 		}
