@@ -5,7 +5,9 @@ import (
 	"strings"
 )
 
-// formats are the formats that are written, each from its draws.
+// formats are the formats that are written, each from its draws. All texts of one
+// are equally long: that one of them fits minLength and maxLength is asked when a
+// schema is compiled, and holds for all.
 var formats = map[string]func(draw func(int) int) string{
 	"date":      date,
 	"time":      clock,
@@ -16,9 +18,9 @@ var formats = map[string]func(draw func(int) int) string{
 	"uri":       func(draw func(int) int) string { return "https://" + letters(draw, 6) + ".example/" + letters(draw, 6) },
 	"uuid":      uuid,
 	"ipv4": func(draw func(int) int) string {
-		return fmt.Sprintf("192.0.2.%d", 1+draw(254)) // of the range for documents
+		return fmt.Sprintf("192.0.2.%d", 100+draw(155)) // of the range for documents
 	},
-	"ipv6": func(draw func(int) int) string { return fmt.Sprintf("2001:db8::%x", 1+draw(0xfffe)) },
+	"ipv6": func(draw func(int) int) string { return fmt.Sprintf("2001:db8::%x", 0x1000+draw(0xefff)) },
 }
 
 func formatNames() string {

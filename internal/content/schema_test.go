@@ -129,6 +129,16 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// A schema's bounds of length are held against one text of a format.
+func TestFormatsHaveOneLength(t *testing.T) {
+	for name, write := range formats {
+		least, most := write(func(int) int { return 0 }), write(func(n int) int { return n - 1 })
+		if len(least) != len(most) {
+			t.Errorf("%s: %q and %q", name, least, most)
+		}
+	}
+}
+
 // What cannot be written by is refused, and said where.
 func TestSchemasRefused(t *testing.T) {
 	for text, mention := range map[string]string{
@@ -151,6 +161,7 @@ func TestSchemasRefused(t *testing.T) {
 		`{"type":"string","pattern":"^a{5}$","maxLength":3}`:        "no text for it was found",
 		`{"type":"string","format":"iri"}`:                          `format "iri"`,
 		`{"type":"string","format":"uuid","maxLength":3}`:           "does not fit",
+		`{"type":"string","format":"ipv4","maxLength":9}`:           "does not fit",
 		`{"type":"integer","minimum":1.2,"maximum":1.8}`:            "no number fits",
 		`{"type":"integer","minimum":"1"}`:                          "minimum must be a number",
 		`{"minimum":1e999999999}`:                                   "beyond 30",
