@@ -17,7 +17,7 @@ import (
 // that only counts in one process, with 4096 requests running in steps of 1 ms.
 func BenchmarkPlane(b *testing.B) {
 	const running = 4096
-	bench := start(b, Options{Sim: sim.Options{MaxRunning: running, StepTokens: 16 * running, ContextLength: 1 << 30,
+	bench := startOnLoopback(b, Options{Sim: sim.Options{MaxRunning: running, StepTokens: 16 * running, ContextLength: 1 << 30,
 		Cost: sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}}})
 	g := bench.dial(1, 64<<20)
 	for slot := range uint32(running) {
@@ -42,7 +42,7 @@ func BenchmarkPlane(b *testing.B) {
 // that only counts bytes in one process.
 func BenchmarkOpenAI(b *testing.B) {
 	const streams = 512
-	bench := start(b, Options{Sim: sim.Options{MaxRunning: streams, ContextLength: 1 << 30,
+	bench := startOnLoopback(b, Options{Sim: sim.Options{MaxRunning: streams, ContextLength: 1 << 30,
 		Cost: sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

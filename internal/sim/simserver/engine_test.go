@@ -64,40 +64,44 @@ func TestRunKeepsTheSchedule(t *testing.T) {
 
 // An abort that overtakes its submission still aborts.
 func TestAbortBeforeSubmission(t *testing.T) {
-	b := start(t, Options{})
-	r, err := b.e.prepare.Prepare(sim.Params{Prompt: []uint32{1}, IgnoreEOS: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	box := outbox{wake: make(chan struct{}, 1)}
-	j := &job{box: &box}
-	b.e.end(j, "abort")
-	if err := b.e.submit(context.Background(), j, 0, r); err != nil {
-		t.Fatal(err)
-	}
-	b.settle("the abort", func(s State) bool { return s.Aborted == 1 && s.Running == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{})
+		r, err := b.e.prepare.Prepare(sim.Params{Prompt: []uint32{1}, IgnoreEOS: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		box := outbox{wake: make(chan struct{}, 1)}
+		j := &job{box: &box}
+		b.e.end(j, "abort")
+		if err := b.e.submit(context.Background(), j, 0, r); err != nil {
+			t.Fatal(err)
+		}
+		b.settle("the abort", func(s State) bool { return s.Aborted == 1 && s.Running == 0 })
+	})
 }
 
 // Requests that wait for Run when it never comes, or ends, are answered.
 func TestSubmitEndsWithContextAndEngine(t *testing.T) {
-	b := start(t, Options{})
-	e, err := New(Options{Sim: sim.Options{Words: b.words}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := e.prepare.Prepare(sim.Params{Prompt: []uint32{1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := e.submit(ctx, &job{box: &outbox{}}, 0, r); err == nil {
-		t.Error("a submission outlives its context")
-	}
-	e.inbox.close()
-	if err := e.submit(context.Background(), &job{box: &outbox{}}, 0, r); err == nil {
-		t.Error("a closed inbox accepts")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{})
+		e, err := New(Options{Sim: sim.Options{Words: b.words}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.prepare.Prepare(sim.Params{Prompt: []uint32{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := e.submit(ctx, &job{box: &outbox{}}, 0, r); err == nil {
+			t.Error("a submission outlives its context")
+		}
+		e.inbox.close()
+		if err := e.submit(context.Background(), &job{box: &outbox{}}, 0, r); err == nil {
+			t.Error("a closed inbox accepts")
+		}
+	})
 }
 
 // TestOutboxLosesNothing merges random steps and compares with what went in.

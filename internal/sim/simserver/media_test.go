@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"weir/internal/infer"
 	"weir/internal/sim"
@@ -56,54 +57,56 @@ func TestMediaTokens(t *testing.T) {
 // A prompt gets the tokens of its media in the place of their placeholders, in
 // their order and by their bytes.
 func TestExpand(t *testing.T) {
-	const place, sound = 200, 201
-	b := start(t, Options{Sim: sim.Options{ContextLength: 200}, Placeholders: map[infer.MediaKind]uint32{infer.MediaImage: place, infer.MediaAudio: sound, infer.MediaVideo: 202}})
-	e := b.e
-	small, large, tone := medium{kind: infer.MediaImage, data: pngOf(t, 10, 10)}, medium{kind: infer.MediaImage, data: pngOf(t, 60, 10)}, medium{kind: infer.MediaAudio, data: wave(32000, 3000)}
-	expand := func(prompt []uint32, all ...medium) []uint32 {
-		t.Helper()
-		out, err := e.expand(t.Context(), "r", prompt, all)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		const place, sound = 200, 201
+		b := start(t, Options{Sim: sim.Options{ContextLength: 200}, Placeholders: map[infer.MediaKind]uint32{infer.MediaImage: place, infer.MediaAudio: sound, infer.MediaVideo: 202}})
+		e := b.e
+		small, large, tone := medium{kind: infer.MediaImage, data: pngOf(t, 10, 10)}, medium{kind: infer.MediaImage, data: pngOf(t, 60, 10)}, medium{kind: infer.MediaAudio, data: wave(32000, 3000)}
+		expand := func(prompt []uint32, all ...medium) []uint32 {
+			t.Helper()
+			out, err := e.expand(t.Context(), "r", prompt, all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.ids
 		}
-		return out.ids
-	}
-	got := expand([]uint32{1, place, 2, sound, place}, small, large, tone)
-	if len(got) != 2+1+3+3 || got[0] != 1 || got[2] != 2 {
-		t.Fatalf("%v", got)
-	}
-	one, three := expand([]uint32{place}, small), expand([]uint32{place}, large)
-	if !slices.Equal(got[1:2], one) || !slices.Equal(got[6:9], three) || slices.Contains(got, place) || slices.Contains(got, sound) {
-		t.Errorf("%v: %v and %v", got, one, three)
-	}
-	other := large
-	other.data = bytes.Clone(large.data)
-	other.data[len(other.data)-1]++
-	if slices.Equal(expand([]uint32{place}, other), three) {
-		t.Error("another byte is the same prompt")
-	}
-	for says, all := range map[string][]medium{
-		"1 placeholders for 2 image":  {small, small},
-		"takes no video input":        {{kind: infer.MediaVideo, data: []byte("x")}},
-		"no PNG, JPEG or GIF":         {{kind: infer.MediaImage, data: []byte("x")}},
-		"longer than the model's":     {{kind: infer.MediaImage, data: pngOf(t, 400, 400)}},
-		"fetches by http from":        {{kind: infer.MediaImage, url: "https://127.0.0.1/a"}},
-		"example.com is none":         {{kind: infer.MediaImage, url: "http://example.com/a"}},
-		"169.254.169.254 is none":     {{kind: infer.MediaImage, url: "http://169.254.169.254/latest"}},
-		"of no kind that this engine": {{kind: infer.NumMediaKinds}},
-	} {
-		if _, err := e.expand(t.Context(), "r", []uint32{place}, all); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
+		got := expand([]uint32{1, place, 2, sound, place}, small, large, tone)
+		if len(got) != 2+1+3+3 || got[0] != 1 || got[2] != 2 {
+			t.Fatalf("%v", got)
 		}
-	}
-	for _, prompt := range [][]uint32{{1}, {place, place}} {
-		if _, err := e.expand(t.Context(), "r", prompt, []medium{small}); err == nil || !strings.Contains(err.Error(), "placeholders for 1 image") {
-			t.Errorf("%v: %v", prompt, err)
+		one, three := expand([]uint32{place}, small), expand([]uint32{place}, large)
+		if !slices.Equal(got[1:2], one) || !slices.Equal(got[6:9], three) || slices.Contains(got, place) || slices.Contains(got, sound) {
+			t.Errorf("%v: %v and %v", got, one, three)
 		}
-	}
-	if plain := expand([]uint32{1, place}); len(plain) != 2 {
-		t.Errorf("without media %v", plain)
-	}
+		other := large
+		other.data = bytes.Clone(large.data)
+		other.data[len(other.data)-1]++
+		if slices.Equal(expand([]uint32{place}, other), three) {
+			t.Error("another byte is the same prompt")
+		}
+		for says, all := range map[string][]medium{
+			"1 placeholders for 2 image":  {small, small},
+			"takes no video input":        {{kind: infer.MediaVideo, data: []byte("x")}},
+			"no PNG, JPEG or GIF":         {{kind: infer.MediaImage, data: []byte("x")}},
+			"longer than the model's":     {{kind: infer.MediaImage, data: pngOf(t, 400, 400)}},
+			"fetches by http from":        {{kind: infer.MediaImage, url: "https://127.0.0.1/a"}},
+			"example.com is none":         {{kind: infer.MediaImage, url: "http://example.com/a"}},
+			"169.254.169.254 is none":     {{kind: infer.MediaImage, url: "http://169.254.169.254/latest"}},
+			"of no kind that this engine": {{kind: infer.NumMediaKinds}},
+		} {
+			if _, err := e.expand(t.Context(), "r", []uint32{place}, all); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v, want %q", err, says)
+			}
+		}
+		for _, prompt := range [][]uint32{{1}, {place, place}} {
+			if _, err := e.expand(t.Context(), "r", prompt, []medium{small}); err == nil || !strings.Contains(err.Error(), "placeholders for 1 image") {
+				t.Errorf("%v: %v", prompt, err)
+			}
+		}
+		if plain := expand([]uint32{1, place}); len(plain) != 2 {
+			t.Errorf("without media %v", plain)
+		}
+	})
 }
 
 // A URL is fetched from this machine alone, once, within its bounds.

@@ -81,9 +81,10 @@ func (t *toyTokenizer) Render(messages, _, _ []byte) (string, error) {
 	return b.String(), nil
 }
 
-// bench is a running engine with all its faces on loopback.
+// bench is a running engine with all its faces.
 type bench struct {
 	t      testing.TB
+	net    *network // nil: loopback
 	e      *Engine
 	words  *content.Words
 	openai string // base URL, as the next two
@@ -93,8 +94,21 @@ type bench struct {
 	client *http.Client
 }
 
-// start runs an engine until the test ends, and waits for all of it then.
+// start runs an engine in a network of its own until the test ends, and waits for
+// all of it then. It is for tests in a bubble of testing/synctest, whose time is
+// the engine's.
 func start(t testing.TB, o Options) *bench {
+	t.Helper()
+	return run(t, o, new(network))
+}
+
+// startOnLoopback is start with real sockets, in real time.
+func startOnLoopback(t testing.TB, o Options) *bench {
+	t.Helper()
+	return run(t, o, nil)
+}
+
+func run(t testing.TB, o Options, n *network) *bench {
 	t.Helper()
 	tok := newToyTokenizer()
 	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
@@ -116,22 +130,21 @@ func start(t testing.TB, o Options) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.goTimers = n != nil
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &bench{t: t, e: e, words: words, client: &http.Client{Transport: &http.Transport{}}}
+	b := &bench{t: t, e: e, net: n, words: words}
+	b.client = &http.Client{Transport: &http.Transport{DialContext: b.connect}}
 	const faces = 4
 	ended := make(chan error, faces+1)
-	serve := func(f func(context.Context, net.Listener) error) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+	serve := func(name string, f func(context.Context, net.Listener) error) string {
+		l := b.listen(name)
 		go func() { ended <- f(ctx, l) }()
 		return l.Addr().String()
 	}
-	b.openai = "http://" + serve(e.ServeOpenAI)
-	b.sglang = "http://" + serve(e.ServeSGLang)
-	b.vllm = "http://" + serve(e.ServeVLLM)
-	b.plane = serve(e.ServePlane)
+	b.openai = "http://" + serve("openai:80", e.ServeOpenAI)
+	b.sglang = "http://" + serve("sglang:80", e.ServeSGLang)
+	b.vllm = "http://" + serve("vllm:80", e.ServeVLLM)
+	b.plane = serve("plane:80", e.ServePlane)
 	go func() { e.Run(ctx); ended <- nil }()
 	t.Cleanup(func() {
 		cancel()
@@ -143,6 +156,27 @@ func start(t testing.TB, o Options) *bench {
 		b.client.CloseIdleConnections()
 	})
 	return b
+}
+
+// listen listens by a name, or on loopback.
+func (b *bench) listen(name string) net.Listener {
+	b.t.Helper()
+	if b.net != nil {
+		return b.net.listen(name)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return l
+}
+
+// connect dials an address that listen gave.
+func (b *bench) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	if b.net != nil {
+		return b.net.dial(ctx, network, addr)
+	}
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // faults sets the engine's faults over the admin call.
@@ -177,7 +211,7 @@ func (b *bench) state() (s State) {
 // settle waits until the engine's state satisfies ok.
 func (b *bench) settle(what string, ok func(State) bool) {
 	b.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok(b.e.State()) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("%s never came; state %+v", what, b.e.State())
