@@ -3,6 +3,7 @@ package simserver
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/crc32"
 	"image"
 	"image/png"
 	"net/http"
@@ -16,13 +17,19 @@ import (
 	"weir/internal/sim"
 )
 
+// pngOf gives a PNG of one pixel whose head tells another size.
 func pngOf(t testing.TB, wide, high int) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, wide, high))); err != nil {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 1, 1))); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	// A signature of 8 bytes, a length of 4, then the head with its checksum.
+	b, be := file.Bytes(), binary.BigEndian
+	be.PutUint32(b[16:], uint32(wide))
+	be.PutUint32(b[20:], uint32(high))
+	be.PutUint32(b[29:], crc32.ChecksumIEEE(b[12:29]))
+	return b
 }
 
 // wave gives a WAVE file of so many bytes of sound at so many a second, with a
