@@ -207,7 +207,7 @@ func TestInspectorRemembers(t *testing.T) {
 }
 
 // cuts gives a stream cut at every pair of places, or at every place when it is
-// long, and byte by byte.
+// long or the test shall be short, and byte by byte.
 func cuts(stream string) [][][]byte {
 	b := []byte(stream)
 	single := make([][]byte, len(b))
@@ -215,7 +215,7 @@ func cuts(stream string) [][][]byte {
 		single[i] = b[i : i+1]
 	}
 	all := [][][]byte{{b}, single}
-	if len(b) > 150 {
+	if len(b) > 150 || testing.Short() {
 		for i := range b {
 			all = append(all, [][]byte{b[:i], b[i:]})
 		}

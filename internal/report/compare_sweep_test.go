@@ -24,7 +24,10 @@ func noisySweep(t *testing.T, rng *rand.Rand, repeats int, times float64) *Sweep
 // about as often as a 95 % interval says; those of a slower one are told apart.
 func TestCompareSweeps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	const pairs = 100
+	pairs := 100
+	if testing.Short() {
+		pairs = 20
+	}
 	var called, cells, foundCells, wrong, found int
 	for range pairs {
 		a := noisySweep(t, rng, 4, 1)
