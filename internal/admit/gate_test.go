@@ -69,3 +69,17 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("entered a draining gate: %v", err)
 	}
 }
+
+// BenchmarkGate is what admission costs a request.
+func BenchmarkGate(b *testing.B) {
+	g := NewGate(Limits{Requests: 4096, Tokens: 1 << 30})
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := g.Enter(1000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Settle(1200)
+		r.Leave()
+	}
+}
