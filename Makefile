@@ -132,6 +132,10 @@ bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that 
 soak: ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat
 	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./test/e2e/soak
 
+.PHONY: nightly
+nightly: ## run what is too slow for .ci/run (hours; NIGHTLYFLAGS=--list says what), and fail where a figure got worse than in docs/bench/nightly.json
+	$(GO) run ./bench/nightly $(NIGHTLYFLAGS)
+
 .PHONY: nginx
 nginx:
 	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; } || \

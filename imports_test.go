@@ -94,6 +94,8 @@ const directions = `
 
 	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace internal/watch
 
+	internal/nightly:
+
 	internal/calibrate: internal/bench internal/bench/cell internal/bench/proc internal/load
 
 	# the process

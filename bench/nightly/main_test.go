@@ -1,0 +1,260 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/nightly"
+)
+
+// fake are steps of a few milliseconds.
+func fake(command string) []nightly.Step {
+	return []nightly.Step{
+		{Name: "fast", Command: command, Why: "because", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
+		{Name: "other", Command: "echo measure b 1 MB", Why: "so", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
+	}
+}
+
+// bed is a folder with a baseline and what runs keep.
+type bed struct {
+	t                    *testing.T
+	baseline, keep       string
+	stdout, stderr, said string
+}
+
+func newBed(t *testing.T) *bed {
+	dir := t.TempDir()
+	return &bed{t: t, baseline: filepath.Join(dir, "baseline.json"), keep: filepath.Join(dir, "runs")}
+}
+
+// run runs the program, wants an exit status, and wants each text in what it says.
+func (b *bed) run(status int, steps []nightly.Step, args string, says ...string) {
+	b.t.Helper()
+	var stdout, stderr bytes.Buffer
+	all := append([]string{"--baseline", b.baseline, "--keep", b.keep}, strings.Fields(args)...)
+	got := run(b.t.Context(), steps, all, &stdout, &stderr)
+	b.check(status, got, stdout.String(), stderr.String(), says)
+}
+
+func (b *bed) check(want, got int, stdout, stderr string, says []string) {
+	b.t.Helper()
+	b.said = stdout + stderr
+	if got != want {
+		b.t.Errorf("exit status %d, want %d:\n%s", got, want, b.said)
+	}
+	for _, text := range says {
+		if !strings.Contains(b.said, text) {
+			b.t.Errorf("%q is not in\n%s", text, b.said)
+		}
+	}
+}
+
+// TestBaseline: a figure has no baseline, is accepted, holds, gets worse, is accepted
+// again from what the run kept, and vanishes.
+func TestBaseline(t *testing.T) {
+	b := newBed(t)
+	b.run(fine, fake("echo measure a 1 MB"), "", "no baseline yet", "a: 1 MB", "nothing got worse", "kept in "+b.keep)
+	b.run(fine, fake("echo measure a 1 MB"), "--accept", "figures of 2 steps of this run now: fast, other")
+	b.run(fine, fake("echo measure a 1 MB"), "", "nothing got worse")
+	printed := filepath.Join(t.TempDir(), "printed")
+	steps := fake("cat " + printed)
+	put(t, printed, "measure a 1 MB\n")
+	b.run(worse, steps, "--only fast", "CHANGED", "the baseline is of \"echo measure a 1 MB\"")
+	b.run(fine, steps, "--only fast --accept", "figures of 1 steps")
+	put(t, printed, "measure a 2 MB\nmeasure c 1 MB\n")
+	b.run(worse, steps, "--only fast", "a: 1 -> 2 MB", "new        c: 1 MB", "FAIL: fast a WORSE")
+	b.run(fine, steps, "--only fast --accept", "a: 1 -> 2 MB", "FAIL: fast a WORSE")
+	b.run(fine, steps, "", "nothing got worse")
+	kept := regexp.MustCompile(`kept in (\S+\.json)`).FindStringSubmatch(b.said)[1]
+	put(t, printed, "measure c 1 MB\n")
+	b.run(worse, steps, "", "a: was 2 MB", "FAIL: fast a VANISHED")
+	b.run(fine, steps, "--from "+kept, "nothing got worse")
+	b.run(worse, steps[1:], "", "there is no such step any more", "FAIL: fast VANISHED")
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOutcomes: what becomes of steps that do not pass, and of those after them.
+func TestOutcomes(t *testing.T) {
+	b := newBed(t)
+	b.run(worse, fake("echo broken; exit 3"), "--accept", "fast", "exit status 3", "fast.log ends with:\n      broken", "figures of 1 steps of this run now: other")
+	b.run(worse, fake("true"), "--only fast", "its figures cannot be read: there is no line that begins with measure")
+	slow := fake("echo begun; sleep 600")
+	slow[0].Limit = 200 * time.Millisecond
+	b.run(worse, slow, "", "out of time: it was stopped after 200ms", "other            passed")
+	file := fake("echo 'measure from.file 3 MB' > {file}")
+	file[0].Read = func(_, file []byte) ([]nightly.Figure, error) { return nightly.Measures(file, nil) }
+	b.run(fine, file, "--only fast", "from.file: 3 MB")
+}
+
+// TestInterrupt: the step under way is stopped with all that it has started, and what
+// was measured before it is kept.
+func TestInterrupt(t *testing.T) {
+	b := newBed(t)
+	fifo, begun, ended := watch(t)
+	steps := append(fake("echo measure a 1 MB")[:1], nightly.Step{
+		Name: "endless", Command: "(echo begun; exec sleep 600) > " + fifo + " & wait", Typical: time.Second, Limit: time.Minute,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { <-begun; cancel() }()
+	var stdout, stderr bytes.Buffer
+	status := run(ctx, steps, []string{"--baseline", b.baseline, "--keep", b.keep}, &stdout, &stderr)
+	b.check(interrupted, status, stdout.String(), stderr.String(), []string{"fast             no baseline yet", "endless          FAILED: interrupted", "steps after the last one"})
+	<-ended
+	kept, err := filepath.Glob(b.keep + "/*.json")
+	if err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	record, err := readRecord(kept[0])
+	if err != nil || len(record.Steps) != 2 || record.Steps[0].Outcome != nightly.Passed || len(record.Steps[0].Figures) != 1 {
+		t.Errorf("kept %+v, %v", record, err)
+	}
+}
+
+// TestForce: a step that does not end when it is asked to is made to.
+func TestForce(t *testing.T) {
+	fifo, begun, ended := watch(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { <-begun; cancel() }()
+	sh := &shell{folder: t.TempDir(), grace: 10 * time.Millisecond}
+	_, err := sh.execute(ctx, nightly.Step{Name: "deaf", Command: "trap '' INT; (echo begun; exec sleep 600) > " + fifo})
+	if err == nil || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-ended
+}
+
+// watch makes a pipe with a name: begun is closed when something was written to it,
+// and ended when nobody holds it open for writing any more.
+func watch(t *testing.T) (name string, begun, ended chan struct{}) {
+	t.Helper()
+	name, begun, ended = filepath.Join(t.TempDir(), "fifo"), make(chan struct{}), make(chan struct{})
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(ended)
+		file, err := os.Open(name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer file.Close()
+		file.Read(make([]byte, 1)) // what it was does not matter
+		close(begun)
+		io.Copy(io.Discard, file)
+	}()
+	return name, begun, ended
+}
+
+// TestAsking: what is asked wrongly, and what runs nothing.
+func TestAsking(t *testing.T) {
+	b := newBed(t)
+	steps := fake("echo measure a 1 MB")
+	b.run(wrongUsage, steps, "--only slow", `--only: there is no step "slow"; the steps are fast, other`)
+	b.run(wrongUsage, steps, "fast", `"fast" is not a flag; --only fast runs a step`)
+	b.run(wrongUsage, steps, "--speed", "flag provided but not defined", "usage: go run ./bench/nightly")
+	b.run(fine, steps, "--help", "usage: go run ./bench/nightly", "--from bin/nightly/RUN.json --accept")
+	b.run(fine, steps, "--list", "fast             about 1s, at most 1m: because\n                 echo measure a 1 MB\n")
+	b.run(fine, steps, "--dry-run --only other", "other            echo measure b 1 MB\nabout 1s\n")
+	b.run(worse, steps, "--from "+b.keep+"/none.json", "no such file")
+	if entries, err := os.ReadDir(b.keep); err == nil {
+		t.Errorf("something ran: %v", entries)
+	}
+	put(t, b.baseline, "<<<<<<< HEAD\n{}\n")
+	b.run(worse, steps, "", b.baseline+" is not what a run wrote: line 1: invalid character '<'", "take it from git again")
+	if _, err := os.Stat(b.keep); err == nil {
+		t.Error("hours are spent before the baseline is read")
+	}
+}
+
+// TestMissing: a step that cannot run here fails the run, unless that is allowed.
+func TestMissing(t *testing.T) {
+	t.Setenv("PATH", pathWithout(t, "sh", "git", "cat", "sleep"))
+	b := newBed(t)
+	steps := fake("echo measure a 1 MB")
+	steps[1].Needs = []string{"no-such-program"}
+	b.run(worse, steps, "", "other            NOT RUN: there is no no-such-program; install it, or pass --allow-missing", "FAIL: other NOT RUN")
+	b.run(fine, steps, "--allow-missing", "NOT RUN", "nothing got worse")
+	b.run(fine, steps, "--dry-run", "other            cannot run here: there is no no-such-program", "about 1s")
+	b.run(fine, steps, "--list", "cannot run here: there is no no-such-program")
+}
+
+// TestSteps holds the steps to what they name: targets of the Makefile, packages,
+// benchmarks.
+func TestSteps(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`make ((?:-\S+ )*)([a-z -]+)`)
+	seen := map[string]bool{}
+	for _, s := range steps() {
+		if seen[s.Name] || s.Why == "" || s.Typical <= 0 || s.Limit < s.Typical*3/2 || s.Read == nil {
+			t.Errorf("step %+v", s)
+		}
+		seen[s.Name] = true
+		if match := targets.FindStringSubmatch(s.Command); match != nil {
+			for target := range strings.FieldsSeq(match[2]) {
+				if !regexp.MustCompile(`(?m)^` + target + `:`).Match(makefile) {
+					t.Errorf("step %s: the Makefile has no target %s", s.Name, target)
+				}
+			}
+		}
+	}
+	var source strings.Builder
+	for dir := range strings.FieldsSeq(hotPackages) {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no tests: %v", dir, err)
+		}
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(text)
+		}
+	}
+	names := strings.TrimSuffix(strings.TrimPrefix(hotBenchmarks, "^Benchmark("), ")$")
+	for name := range strings.SplitSeq(names, "|") {
+		if !strings.Contains(source.String(), "func Benchmark"+name+"(") {
+			t.Errorf("there is no Benchmark%s in %s", name, hotPackages)
+		}
+	}
+}
+
+// pathWithout makes a PATH on which there are these programs only.
+func pathWithout(t *testing.T, programs ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/bench"
+	"weir/internal/bench/client"
+	"weir/internal/nightly"
+	"weir/internal/scenario"
+)
+
+// scenarioFigures reads the report of weir bench --scenario. The controls have no
+// figures: that they must fail is the scenario's own verdict.
+func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
+	var report scenario.Report
+	if err := json.Unmarshal(file, &report); err != nil {
+		return nil, fmt.Errorf("the scenario's report: %w", err)
+	}
+	if len(report.Rows) == 0 && len(report.Starved) == 0 {
+		return nil, errors.New("the scenario's report has no rows")
+	}
+	if len(report.Starved) > 0 {
+		return starvedFigures(report.Starved), nil
+	}
+	var figures []nightly.Figure
+	one := func(name string, kind nightly.Kind, unit string, v float64) {
+		figures = append(figures, nightly.Of(name, kind, unit, v))
+	}
+	lost := 0
+	for _, row := range report.Rows {
+		if row.NotMeasured != "" || row.Gateway != bench.Plane && row.Gateway != bench.Relay {
+			continue
+		}
+		lost += row.Lost + row.Wrong
+		name := row.Load + ", " + row.Gateway + ": "
+		if row.Load == "founding" { // an overload is not delivered in full, by as much as the machine is slow
+			one(name+"delivered", nightly.Share, "", row.Share)
+			one(name+"resident of a stream", nightly.Memory, "KB", row.KBPerStream)
+		}
+		one(name+"p99", nightly.Delay, "ms", row.P99)
+		for _, beside := range []string{bench.Nginx, bench.OneWrite} {
+			i := slices.IndexFunc(report.Rows, func(r scenario.Row) bool {
+				return r.Load == row.Load && r.Gateway == beside && r.NotMeasured == "" && r.CPU > 0
+			})
+			if i >= 0 {
+				one(name+"CPU of a token beside "+beside, nightly.Ratio, "", row.CPU/report.Rows[i].CPU)
+			}
+		}
+	}
+	one("tokens lost", nightly.Same, "", float64(lost))
+	return figures, nil
+}
+
+// starvedFigures are of the small streams beside the large prompts.
+func starvedFigures(rows []scenario.Starved) []nightly.Figure {
+	var figures []nightly.Figure
+	lost, timeouts := 0, 0
+	for _, row := range rows {
+		if row.NotMeasured != "" || row.Gateway != bench.Plane {
+			continue
+		}
+		lost, timeouts = lost+row.Lost, timeouts+row.Timeouts
+		name := "large prompts " + row.Large + ": "
+		figures = append(figures,
+			nightly.Of(name+"small streams' p99", nightly.Delay, "ms", row.P99),
+			nightly.Of(name+"I/O stall p99", nightly.Delay, "ms", row.Stall))
+		if row.Prompts > 0 {
+			figures = append(figures, nightly.Of(name+"answered", nightly.Rate, "prompts/s", row.Prompts))
+		}
+	}
+	return append(figures,
+		nightly.Of("tokens lost", nightly.Same, "", float64(lost)),
+		nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(timeouts)))
+}
+
+// outputPathFigures reads the cells of bench/outputpath: weir's CPU per token as a
+// share of nginx's, repeat by repeat, and what idle streams hold.
+func outputPathFigures(_, file []byte) ([]nightly.Figure, error) {
+	var results []*client.Result
+	if err := json.Unmarshal(file, &results); err != nil {
+		return nil, fmt.Errorf("the cells: %w", err)
+	}
+	if len(results) == 0 {
+		return nil, errors.New("there are no cells")
+	}
+	// The repeats of a cell, in their order.
+	repeats := map[[2]string][]*client.Result{}
+	var cells [][2]string
+	lost := 0
+	for _, r := range results {
+		at := [2]string{r.Load, r.Gateway}
+		if repeats[at] == nil {
+			cells = append(cells, at)
+		}
+		repeats[at] = append(repeats[at], r)
+		lost += r.Lost + r.Wrong
+	}
+	var figures []nightly.Figure
+	for _, at := range cells {
+		load, gateway := at[0], at[1]
+		beside := repeats[[2]string{load, bench.Nginx}]
+		if !strings.HasPrefix(gateway, "weir") || len(beside) != len(repeats[at]) {
+			continue
+		}
+		var cpu, memory []float64
+		for i, r := range repeats[at] {
+			memory = append(memory, r.KBPerStream)
+			if r.CPUPerMega > 0 && beside[i].CPUPerMega > 0 {
+				cpu = append(cpu, r.CPUPerMega/beside[i].CPUPerMega)
+			}
+		}
+		if load == "idle" {
+			figures = append(figures, nightly.Of(load+", "+gateway+": resident of a stream", nightly.Memory, "KB", memory...))
+		} else if len(cpu) == len(beside) {
+			figures = append(figures, nightly.Of(load+", "+gateway+": CPU of a token beside nginx", nightly.Ratio, "", cpu...))
+		}
+	}
+	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost))), nil
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/bench/client"
+	"weir/internal/nightly"
+	"weir/internal/scenario"
+)
+
+func text(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestScenarioFigures(t *testing.T) {
+	row := func(load, gateway string, cpu float64) scenario.Row {
+		return scenario.Row{Load: load, Gateway: gateway, CPU: cpu, Share: 0.99, P99: 7, KBPerStream: 9.5}
+	}
+	lossy := row("overload", "weir plane", 1)
+	lossy.Lost, lossy.Wrong = 2, 1
+	silent := row("founding", "nginx", 0)
+	silent.NotMeasured = "there is no nginx"
+	control := row("overload", "one-write-per-token", 4)
+	control.Lost = 100
+	for name, c := range map[string]struct {
+		report scenario.Report
+		want   []nightly.Figure
+	}{
+		"rows": {scenario.Report{Rows: []scenario.Row{
+			row("founding", "nginx", 2), row("founding", "weir plane", 1), lossy, control,
+		}}, []nightly.Figure{
+			nightly.Of("founding, weir plane: delivered", nightly.Share, "", 0.99),
+			nightly.Of("founding, weir plane: resident of a stream", nightly.Memory, "KB", 9.5),
+			nightly.Of("founding, weir plane: p99", nightly.Delay, "ms", 7),
+			nightly.Of("founding, weir plane: CPU of a token beside nginx", nightly.Ratio, "", 0.5),
+			nightly.Of("overload, weir plane: p99", nightly.Delay, "ms", 7),
+			nightly.Of("overload, weir plane: CPU of a token beside one-write-per-token", nightly.Ratio, "", 0.25),
+			nightly.Of("tokens lost", nightly.Same, "", 3),
+		}},
+		"nothing beside": {scenario.Report{Rows: []scenario.Row{silent, row("overload", "weir relay", 1)}}, []nightly.Figure{
+			nightly.Of("overload, weir relay: p99", nightly.Delay, "ms", 7),
+			nightly.Of("tokens lost", nightly.Same, "", 0),
+		}},
+		"starvation": {scenario.Report{Rows: []scenario.Row{}, Starved: []scenario.Starved{
+			{Gateway: "weir plane", Large: "none", P99: 2, Stall: 1},
+			{Gateway: "weir plane", Large: "105/s", P99: 3, Stall: 1.5, Prompts: 104, Lost: 1, Timeouts: 2},
+			{Gateway: "inline tokenizing", Large: "105/s", P99: 300, Lost: 9},
+			{Gateway: "weir plane", NotMeasured: "it is gone"},
+		}}, []nightly.Figure{
+			nightly.Of("large prompts none: small streams' p99", nightly.Delay, "ms", 2),
+			nightly.Of("large prompts none: I/O stall p99", nightly.Delay, "ms", 1),
+			nightly.Of("large prompts 105/s: small streams' p99", nightly.Delay, "ms", 3),
+			nightly.Of("large prompts 105/s: I/O stall p99", nightly.Delay, "ms", 1.5),
+			nightly.Of("large prompts 105/s: answered", nightly.Rate, "prompts/s", 104),
+			nightly.Of("tokens lost", nightly.Same, "", 1),
+			nightly.Of("acknowledgement timeouts", nightly.Same, "", 2),
+		}},
+	} {
+		got, err := scenarioFigures(nil, text(t, c.report))
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %s %v", name, diff, err)
+		}
+	}
+}
+
+func TestOutputPathFigures(t *testing.T) {
+	cell := func(load, gateway string, cpu, kb float64) *client.Result {
+		return &client.Result{Load: load, Gateway: gateway, CPUPerMega: cpu, KBPerStream: kb, Lost: 1}
+	}
+	got, err := outputPathFigures(nil, text(t, []*client.Result{
+		cell("burst", "nginx", 2, 1), cell("burst", "weir relay", 1, 1), cell("idle", "nginx", 0, 20), cell("idle", "weir relay", 0, 9),
+		cell("burst", "nginx", 4, 1), cell("burst", "weir relay", 3, 1), cell("idle", "nginx", 0, 22), cell("idle", "weir relay", 0, 10),
+		cell("spread", "weir plane", 1, 1),
+	}))
+	want := []nightly.Figure{
+		nightly.Of("burst, weir relay: CPU of a token beside nginx", nightly.Ratio, "", 0.5, 0.75),
+		nightly.Of("idle, weir relay: resident of a stream", nightly.Memory, "KB", 9, 10),
+		nightly.Of("tokens lost", nightly.Same, "", 9),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	for name, read := range map[string]func(_, file []byte) ([]nightly.Figure, error){"scenario": scenarioFigures, "outputpath": outputPathFigures} {
+		for _, c := range []struct{ file, err string }{
+			{"", "unexpected end of JSON"}, {"not measured", "invalid character"}, {`{"rows": 7}`, "cannot unmarshal"}, {"null", "there are no cells|has no rows"},
+		} {
+			_, err := read(nil, []byte(c.file))
+			if err == nil {
+				t.Errorf("%s reads %q", name, c.file)
+				continue
+			}
+			found := false
+			for want := range strings.SplitSeq(c.err, "|") {
+				found = found || strings.Contains(err.Error(), want)
+			}
+			if !found {
+				t.Errorf("%s, %q: %v", name, c.file, err)
+			}
+		}
+	}
+}

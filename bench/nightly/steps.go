@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"time"
+
+	"weir/internal/nightly"
+)
+
+// steps are what is run, the shortest first. A step is here because it takes too long
+// for .ci/run or because it ends in a figure; its Why says what it shows that nothing
+// faster does.
+func steps() []nightly.Step {
+	python, npm := "python3", "npm"
+	scenario := func(name, why string) nightly.Step {
+		return nightly.Step{
+			Name: name, Why: why, Typical: 2 * time.Minute, Limit: 10 * time.Minute, Read: scenarioFigures,
+			Command: "make -s nginx build && bin/weir bench --scenario " + name + " --json " + file,
+		}
+	}
+	return []nightly.Step{
+		{
+			Name: "bench", Why: "time and allocations of the code that every token passes",
+			Typical: 5 * time.Minute, Limit: 20 * time.Minute,
+			Command: "go test -run '^$' -bench '" + hotBenchmarks + "' -benchmem -benchtime 200ms -count 5 " + hotPackages,
+			Read:    nightly.Benchmarks(quotients...),
+		},
+		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
+		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
+		scenario("starvation", "prompts of 40k tokens beside small streams, and beside a control that tokenizes inline"),
+		{
+			Name: "outputpath", Why: "what carrying a token costs beside nginx, in the same run",
+			Typical: 6 * time.Minute, Limit: 30 * time.Minute, Needs: []string{"nginx"},
+			Command: "make -s nginx && go run ./bench/outputpath -n 3 -measure 3s -warm 1s -gateways 'nginx,weir relay,weir plane' -json " + file,
+			Read:    outputPathFigures,
+		},
+		{
+			Name: "soak", Why: "leaks and counts that drift need longer than the two minutes of .ci/run",
+			Typical: 22 * time.Minute, Limit: 35 * time.Minute,
+			Command: "make soak SOAK=20m", Read: nightly.Tests,
+		},
+		{
+			Name: "fuzz", Why: "inputs that nobody thought of, for every parser and every cutting",
+			Typical: 40 * time.Minute, Limit: 80 * time.Minute,
+			Command: "make fuzz FUZZTIME=30s", Read: nightly.FuzzTargets,
+		},
+		{
+			Name: "interop", Why: "the official clients and the reference libraries, each suite whole",
+			Typical: 15 * time.Minute, Limit: 60 * time.Minute, Needs: []string{python, npm},
+			Command: "make interop", Read: nightly.Packages,
+		},
+		{
+			Name: "engines", Why: "vLLM and transformers' server as released, on the CPU: 6 GB to install and slow to start",
+			Typical: 30 * time.Minute, Limit: 75 * time.Minute, Needs: []string{python},
+			Command: "make interop-engines", Read: nightly.Tests,
+		},
+	}
+}
+
+// The benchmarks of the code that every token passes, from the engine's frame to
+// the client's bytes, and every prompt, from its admission to its ids.
+const (
+	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Detokenize|Encode|Prefix|Run|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate)$"
+	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/tokenizer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+)
+
+// quotients compare benchmarks of one run, on whatever machine.
+var quotients = []nightly.Quotient{
+	{Name: "a delta where reasoning may come, beside no parser", Of: "gateway.ParseAndEncode/reasoning", By: "gateway.ParseAndEncode/none"},
+	{Name: "a delta where tools may be called, beside no parser", Of: "gateway.ParseAndEncode/tools", By: "gateway.ParseAndEncode/none"},
+	{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
+	{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
+	{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
+	{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
+}

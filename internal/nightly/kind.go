@@ -1,0 +1,91 @@
+package nightly
+
+import (
+	"math"
+	"slices"
+)
+
+// Kind is what a figure measures, and thereby which way is better and how much
+// worse is too much.
+type Kind string
+
+// The kinds.
+const (
+	Same   Kind = "same"
+	Count  Kind = "count"
+	Allocs Kind = "allocs"
+	Ratio  Kind = "ratio"
+	Share  Kind = "share"
+	Memory Kind = "memory"
+	Time   Kind = "time"
+	Rate   Kind = "rate"
+	Delay  Kind = "delay"
+)
+
+// Better is the direction in which a figure gets better.
+type Better int
+
+// The directions. A figure that must stay is worse wherever it goes.
+const (
+	Lower  Better = -1
+	Stay   Better = 0
+	Higher Better = 1
+)
+
+// String gives the word used in documents.
+func (b Better) String() string { return [...]string{"lower", "equal", "higher"}[b+1] }
+
+// Rule is how figures of a kind are compared.
+type Rule struct {
+	Kind   Kind
+	Better Better
+	// Bound is how much worse a figure may be, as a share of the baseline's.
+	Bound float64
+	// Machine says that the figure depends on the machine's speed, so that it is
+	// compared with one of the same machine only, if that was quiet both times.
+	Machine bool
+	What    string
+}
+
+// rules has a rule for each kind.
+var rules = []Rule{
+	{Same, Stay, 0, false, "what must not change: tokens lost, tests skipped"},
+	{Count, Higher, 0, false, "tests that passed, fuzz targets: none may go missing"},
+	{Allocs, Lower, 0.01, false, "allocations per operation: below 100 this is exact"},
+	{Ratio, Lower, 0.15, false, "a cost as a share of another's, measured beside it in the same run"},
+	{Share, Higher, 0.03, false, "delivered of what was offered"},
+	{Memory, Lower, 0.15, false, "resident memory, bytes of a stream"},
+	{Time, Lower, 0.30, true, "time of an operation, a replay or a package of tests; CPU"},
+	{Rate, Higher, 0.30, true, "tokens or requests per second"},
+	{Delay, Lower, 1, true, "percentiles of a delay in one run"},
+}
+
+// Rules lists the rules.
+func Rules() []Rule { return slices.Clone(rules) }
+
+// rule finds a kind's rule.
+func (k Kind) rule() (Rule, bool) {
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Kind == k })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// worseBy is how far a value is on the worse side of another; negative is better.
+func (r Rule) worseBy(old, now float64) float64 {
+	if r.Better == Stay {
+		return math.Abs(now - old)
+	}
+	return (old - now) * float64(r.Better)
+}
+
+// tolerance is how far on the worse side of the baseline's figure a figure may be:
+// by the kind's bound, or as far as the worst of the baseline's own repeats.
+func (r Rule) tolerance(old Figure) float64 {
+	tolerance := r.Bound * math.Abs(old.Value)
+	for _, sample := range old.Samples {
+		tolerance = max(tolerance, r.worseBy(old.Value, sample))
+	}
+	return tolerance
+}
