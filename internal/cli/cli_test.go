@@ -25,11 +25,24 @@ func TestMain(m *testing.M) {
 }
 
 // run runs a command line.
-func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+func run(t testing.TB, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return runWith(t, "", args...)
+}
+
+// runWith is run with something to read.
+func runWith(t testing.TB, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = Main(args, strings.NewReader(""), &out, &err)
+	code = Main(args, strings.NewReader(stdin), &out, &err)
 	return code, out.String(), err.String()
+}
+
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A command line that cannot be meant ends with 2 and says what to do; work

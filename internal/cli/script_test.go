@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ import (
 //	                             PREFIX, and puts the line's next word into $VAR
 //	interrupt NAME               sends Ctrl-C to NAME, which must exit with 0
 //	count N FILE                 FILE has N lines
+//	json FILE                    FILE is JSON
 //	keypair CERT KEY             writes a certificate and its private key
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -64,6 +66,7 @@ func TestScripts(t *testing.T) {
 			"line":      scriptLine,
 			"interrupt": scriptInterrupt,
 			"count":     scriptCount,
+			"json":      scriptJSON,
 			"keypair":   scriptKeyPair,
 		},
 		RequireUniqueNames: true,
@@ -176,6 +179,13 @@ func scriptCount(ts *testscript.TestScript, neg bool, args []string) {
 	checkUsage(ts, neg, args, "count N FILE")
 	if n := strconv.Itoa(strings.Count(ts.ReadFile(args[1]), "\n")); n != args[0] {
 		ts.Fatalf("%s has %s lines, want %s", args[1], n, args[0])
+	}
+}
+
+func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "json FILE")
+	if !json.Valid([]byte(ts.ReadFile(args[0]))) {
+		ts.Fatalf("%s is no JSON", args[0])
 	}
 }
 
