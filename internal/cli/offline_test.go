@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const sampleTrace = "../../docs/samples/synthetic-chat.jsonl"
@@ -157,6 +159,43 @@ func TestOfflineCosts(t *testing.T) {
 		if math.Abs(f.TTFT.Max-want[0]) > 2e-6 || math.Abs(f.TPOT.Max-want[1]) > 2e-6 || math.Abs(f.E2E.Max-want[0]-100*want[1]) > 2e-4 {
 			t.Errorf("%s: TTFT %v and TPOT %v ms, E2E %v; want %v", cost, f.TTFT.Max, f.TPOT.Max, f.E2E.Max, want)
 		}
+	}
+}
+
+// Ctrl-C prints what was replayed, and says so.
+func TestOfflineInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	report, lines := filepath.Join(dir, "report.json"), filepath.Join(dir, "requests.jsonl")
+	x := begun(strings.NewReader(""), "engine", "--offline", "synthetic:rate=5,requests=1000000000,input=100,output=100", "--json", report, "--jsonl", lines)
+	for info, err := os.Stat(lines); err != nil || info.Size() == 0; info, err = os.Stat(lines) {
+		select {
+		case <-x.done:
+			t.Fatalf("exit code %d: %s", x.code, x.err.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	x.interrupt()
+	if <-x.done; x.code != 0 {
+		t.Fatalf("exit code %d: %s", x.code, x.err.String())
+	}
+	if rest, err := x.line("INTERRUPTED after "); err != nil || rest == "" {
+		t.Errorf("it does not say where it was interrupted: %v", err)
+	}
+	var f figures
+	b, err := os.ReadFile(report)
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.Interrupted || f.Finished == 0 || f.Requests != f.Finished+f.Unfinished || f.TTFT.Count != f.Finished {
+		t.Errorf("report %+v", f)
+	}
+	b, err = os.ReadFile(lines)
+	if err != nil || bytes.Count(b, []byte("\n")) != f.Finished || !bytes.HasSuffix(b, []byte("}\n")) {
+		t.Errorf("%d lines of %d requests: %v", bytes.Count(b, []byte("\n")), f.Finished, err)
 	}
 }
 
