@@ -534,7 +534,7 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 		sim = sim && c.Verify != "off"
 	}
 	if sim {
-		m, err := gateway.LoadModel(models.SimName, nil, models.Sim())
+		m, err := builtInModel()
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 
 	"weir/internal/config"
 	"weir/internal/gateway"
@@ -59,10 +60,11 @@ func loadModel(m *config.Model) (*gateway.Model, error) {
 	return readModel(m, os.DirFS(m.Dir))
 }
 
-// builtInModel is the one of the simulated engines.
-func builtInModel() (*gateway.Model, error) {
+// builtInModel is the one of the simulated engines. Nothing changes a model once it is
+// read, so it is read once, whoever asks.
+var builtInModel = sync.OnceValues(func() (*gateway.Model, error) {
 	return readModel(&config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim())
-}
+})
 
 func readModel(m *config.Model, dir fs.FS) (*gateway.Model, error) {
 	model, err := gateway.LoadModel(m.Name, m.Aliases, dir)

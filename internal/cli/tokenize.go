@@ -16,7 +16,6 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/tokenizer"
-	"weir/models"
 )
 
 type tokenizeCommand struct {
@@ -62,7 +61,11 @@ func (c *tokenizeCommand) Run(s *streams) error {
 
 func (c *tokenizeCommand) load() (*tokenizer.Model, error) {
 	if c.Model == "" {
-		return tokenizer.Load(models.Sim())
+		m, err := builtInModel()
+		if err != nil {
+			return nil, err
+		}
+		return m.Model, nil
 	}
 	if info, err := os.Stat(c.Model); err != nil {
 		return nil, fmt.Errorf("--model: %w", withoutOp(err))
