@@ -3,7 +3,6 @@ package serve
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,118 +34,6 @@ func goldens(t *testing.T) []golden {
 		some = append(some, all[i])
 	}
 	return some
-}
-
-// What weir tokenize prints are the reference's ids, and --decode gives the
-// text back, both from a file and from standard input.
-func TestTokenize(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	dir := t.TempDir()
-	file := func(content string) string {
-		path := filepath.Join(dir, "input")
-		harness.WriteFile(t, path, content)
-		return path
-	}
-	for _, g := range goldens(t) {
-		want, err := json.Marshal(g.IDs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range [][]string{{"-"}, {"--model", "../../../models/weir-sim", file(g.Text)}} {
-			stdout, stderr, code := harness.Tokenize(t, g.Text, args...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("%v: exit code %d: %s", args, code, stderr)
-			}
-			if stdout != string(want)+"\n" {
-				t.Errorf("%.80q became %.200s, want %.200s", g.Text, stdout, want)
-			}
-			back, stderr, code := harness.Tokenize(t, stdout, "--decode", "-")
-			if code != 0 || back != g.Text {
-				t.Errorf("decoded to %.200q (exit code %d, %s), want %.200q", back, code, stderr, g.Text)
-			}
-		}
-	}
-}
-
-// Ids that are not the whole of a rune decode as the tokenizer says, however
-// they are spread over the input.
-func TestTokenizeDecodesBytes(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	ids, _, _ := harness.Tokenize(t, "\U0001F9FF", "-")
-	var all []uint32
-	if err := json.Unmarshal([]byte(ids), &all); err != nil || len(all) < 2 {
-		t.Fatalf("want a rune of several tokens, have %s (%v)", ids, err)
-	}
-	cut, err := json.Marshal(append(slices.Clone(all[:len(all)-1]), all...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, stderr, code := harness.Tokenize(t, string(cut), "--decode", "-"); code != 0 || text != "\uFFFD\U0001F9FF" {
-		t.Errorf("decoded to %q, exit code %d, %s", text, code, stderr)
-	}
-	if text, _, code := harness.Tokenize(t, " [ ] \n", "--decode", "-"); code != 0 || text != "" {
-		t.Errorf("no ids decoded to %q, exit code %d", text, code)
-	}
-	if ids, _, code := harness.Tokenize(t, "", "-"); code != 0 || ids != "[]\n" {
-		t.Errorf("no text became %q, exit code %d", ids, code)
-	}
-}
-
-// The model of a configuration that is meant for weir serve is not that of weir
-// tokenize.
-func TestTokenizeIgnoresConfiguration(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "weir.yaml")
-	harness.WriteFile(t, file, "model:\n  - other=/no/such/folder\n")
-	t.Setenv("WEIR_CONFIG", file)
-	t.Setenv("WEIR_MODEL", "other=/no/such/folder")
-	if ids, stderr, code := harness.Tokenize(t, "a", "-"); code != 0 || ids != "[64]\n" {
-		t.Errorf("exit code %d, %s, %s", code, ids, stderr)
-	}
-}
-
-// Errors name the file, the place in it, and what was wanted.
-func TestTokenizeErrors(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	dir := t.TempDir()
-	broken := filepath.Join(dir, "broken.txt")
-	harness.WriteFile(t, broken, "fine\xff")
-	harness.WriteFile(t, filepath.Join(dir, "tokenizer.json"), `{"version":"9"}`)
-	for _, c := range []struct {
-		name, stdin string
-		args        []string
-		code        int
-		want        []string
-	}{
-		{"no file named", "", nil, 2, []string{"file"}},
-		{"no such file", "", []string{filepath.Join(dir, "none")}, 1, []string{filepath.Join(dir, "none") + ": no such file"}},
-		{"a folder", "", []string{dir}, 1, []string{dir + ": is a directory"}},
-		{"no such model", "x", []string{"--model", filepath.Join(dir, "none"), "-"}, 1, []string{"--model", "no such file"}},
-		{"the model is a file", "x", []string{"--model", broken, "-"}, 1, []string{"--model", broken, "tokenizer.json"}},
-		{"the model is broken", "x", []string{"--model", dir, "-"}, 1, []string{"--model " + dir, "tokenizer.json", "/version"}},
-		{"not UTF-8", "", []string{broken}, 1, []string{broken, "UTF-8", "byte 4"}},
-		{"not UTF-8, standard input", "\xc3", []string{"-"}, 1, []string{"standard input", "byte 0"}},
-		{"ids are no array", `{"tokens":[1]}`, []string{"--decode", "-"}, 1, []string{"standard input", "line 1, column 1", "JSON array"}},
-		{"ids are no JSON", "1 2 3", []string{"--decode", "-"}, 1, []string{"line 1", "JSON array"}},
-		{"an id is text", "[1,\n \"2\"]", []string{"--decode", "-"}, 1, []string{"line 2", "[1]", `2`}},
-		{"an id is negative", "[-1]", []string{"--decode", "-"}, 1, []string{"[0]", "-1", "0 to"}},
-		{"an id is a fraction", "[1.5]", []string{"--decode", "-"}, 1, []string{"[0]", "1.5"}},
-		{"an id is too high", "[1,4294967295]", []string{"--decode", "-"}, 1, []string{"[1]", "4294967295", "0 to"}},
-		{"ids end early", "[1,2", []string{"--decode", "-"}, 1, []string{"line 1, column 5", "end"}},
-		{"no ids at all", "", []string{"--decode", "-"}, 1, []string{"end", "JSON array"}},
-		{"more than one array", "[1][2]", []string{"--decode", "-"}, 1, []string{"more after the array"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, stderr, code := harness.Tokenize(t, c.stdin, c.args...)
-			if code != c.code {
-				t.Errorf("exit code %d, want %d: %s", code, c.code, stderr)
-			}
-			for _, part := range c.want {
-				if !strings.Contains(stderr, part) {
-					t.Errorf("stderr %q lacks %q", stderr, part)
-				}
-			}
-		})
-	}
 }
 
 // The gateway's /tokenize gives the same ids as weir tokenize, and /detokenize
