@@ -90,23 +90,3 @@ func TestEngineWires(t *testing.T) {
 	}
 	p.Interrupt()
 }
-
-// The flags are checked where they stand.
-func TestEngineFlags(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	for args, want := range map[string]string{
-		"--wire smoke":                 "sglang, vllm, openai, weir",
-		"--page-size 0":                "--page-size",
-		"--dp-size 0":                  "--dp-size",
-		"--stream-interval 0":          "--stream-interval",
-		"--max-total-tokens=-1":        "--max-total-tokens",
-		"--wire vllm --wire sglang":    "address of its own",
-		"--offline x --enable-metrics": "--enable-metrics",
-	} {
-		p := harness.Start(t, append([]string{"engine"}, strings.Fields(args)...)...)
-		p.Exits(2)
-		if !strings.Contains(p.Stderr.String(), want) {
-			t.Errorf("%s: %s", args, p.Stderr.String())
-		}
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,23 +123,5 @@ func TestSGLangIPC(t *testing.T) {
 	g.Interrupt()
 	if leg := g.Records()[0].Attempts[0].Legs[0]; leg["to_server_time"] == nil || leg["acked_time"] == nil {
 		t.Errorf("leg %v", leg)
-	}
-}
-
-// TestSGLangIPCSpecification: what cannot be a place for sockets.
-func TestSGLangIPCSpecification(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	for spec, want := range map[string]string{
-		"sglang-ipc=/tmp/" + strings.Repeat("x", 100) + ",model=weir-sim": "longer than the 100 bytes",
-		"sglang-ipc=ipc:///tmp/x,model=weir-sim":                          "want a folder after sglang-ipc=",
-		"sglang-ipc=/tmp/x":                                               "add model=NAME",
-		"sglang-ipc=/tmp/x,model=weir-sim,untried=perhaps":                "want true or false",
-		"sglang-ipc=/tmp/x,dp=2":                                          "the options are model, name, untried",
-	} {
-		p := harness.Start(t, "serve", "--engine", spec)
-		<-p.Exited
-		if !strings.Contains(p.Stderr.String(), want) || p.Cmd.ProcessState.ExitCode() == 0 {
-			t.Errorf("%s: %s", spec, p.Stderr.String())
-		}
 	}
 }

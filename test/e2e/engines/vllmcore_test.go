@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -96,18 +95,6 @@ func TestLoRA(t *testing.T) {
 		t.Errorf("engines: %s", b)
 	}
 	g.Interrupt()
-
-	for args, want := range map[string]string{
-		"--engine openai=127.0.0.1:1 --model base=" + folder + ",lora=sql=/l":                                           "--lora-paths",
-		"--engine vllm-core=tcp://" + at + " --model base=" + folder + ",lora=base=/l":                                  `the name "base" is given`,
-		"--engine vllm-core=tcp://" + at + ",model=base --model base=" + folder + " --model o=" + folder + ",lora=x=/l": "--model o,lora",
-	} {
-		p := harness.Start(t, append([]string{"serve"}, strings.Fields(args)...)...)
-		<-p.Exited
-		if !strings.Contains(p.Stderr.String(), want) || p.Cmd.ProcessState.ExitCode() == 0 {
-			t.Errorf("%s: %s", args, p.Stderr.String())
-		}
-	}
 }
 
 // TestFrontend: started as vLLM starts its front end, with sockets that vLLM has
@@ -157,22 +144,6 @@ func TestFrontend(t *testing.T) {
 	t.Run("addresses", func(t *testing.T) {
 		in, out := filepath.Join(dir, "c"), filepath.Join(dir, "d")
 		try(t, run(t, []*os.File{listener("tcp", "127.0.0.1:0")}, "--input-address", "ipc://"+in, "--output-address", "ipc://"+out, "--args-json", args("")), in, out, "weir-sim")
-	})
-	t.Run("refused", func(t *testing.T) {
-		for _, test := range []struct{ json, want string }{
-			{args(`,"api_key":["secret"]`), "--api-key of vllm serve is not carried"},
-			{args(`,"lora_modules":[{"name":"weir-sim","path":"/l"}]`), `--lora-modules of vllm serve: the name "weir-sim" is given twice`},
-			{args(`,"chat_template":"x.jinja"`), "chat_template.jinja"},
-			{`{}`, "no model_tag"},
-			{`{"model_tag":"nobody/nothing"}`, "neither a folder nor in Hugging Face's cache"},
-			{`{`, "--args-json"},
-		} {
-			p := harness.StartWith(t, nil, env, "frontend", "--listen-fd", "3", "--args-json", test.json)
-			<-p.Exited
-			if !strings.Contains(p.Stderr.String(), test.want) || p.Cmd.ProcessState.ExitCode() == 0 {
-				t.Errorf("%s: %s", test.json, p.Stderr.String())
-			}
-		}
 	})
 }
 

@@ -143,13 +143,6 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("status %d %s: the environment should win over the file", a.Status, a.Body)
 	}
 	g.Interrupt()
-
-	harness.WriteFile(t, file, "engins:\n- x\n")
-	p := harness.Start(t, "serve", "--config", file)
-	p.Exits(2)
-	if !strings.Contains(p.Stderr.String(), `line 1: unknown key "engins" (did you mean "engine"?)`) {
-		t.Errorf("stderr: %s", p.Stderr.String())
-	}
 }
 
 func TestDrainTimeout(t *testing.T) {

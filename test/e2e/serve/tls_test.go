@@ -12,13 +12,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -509,36 +507,5 @@ func TestPlainListener(t *testing.T) {
 			t.Errorf("--h2c %t: a stream over HTTP/1.1: %d %v", h2c, a.Status, a.Err)
 		}
 		g.Interrupt()
-	}
-}
-
-// Flags that cannot be served are refused with a reason before anything runs.
-func TestTLSFlags(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	dir := t.TempDir()
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeKeyPair(t, cert, key, 1)
-	other := filepath.Join(dir, "other.pem")
-	writeKeyPair(t, filepath.Join(dir, "unused.pem"), other, 2)
-	for name, c := range map[string]struct {
-		args []string
-		code int // 2 where the command line cannot be meant
-		want string
-	}{
-		"no key":         {[]string{"--tls-cert", cert}, 2, "both or neither"},
-		"no certificate": {[]string{"--tls-key", key}, 2, "both or neither"},
-		"no file":        {[]string{"--tls-cert", cert, "--tls-key", filepath.Join(dir, "none")}, 1, "no such file"},
-		"another key":    {[]string{"--tls-cert", cert, "--tls-key", other}, 1, "does not match"},
-		"h2c with TLS":   {[]string{"--tls-cert", cert, "--tls-key", key, "--h2c"}, 2, "drop --h2c"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			out, err := exec.CommandContext(ctx, harness.Binary, append([]string{"up", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, c.args...)...).CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.Contains(string(out), c.want) {
-				t.Errorf("%v: %s; want exit code %d and %q", err, out, c.code, c.want)
-			}
-		})
 	}
 }
