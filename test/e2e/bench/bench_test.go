@@ -5,9 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -256,81 +253,6 @@ func TestBenchEngine(t *testing.T) {
 	}
 }
 
-// Each way in which a server fails has its kind, and no failed request is
-// missing from the counts.
-func TestBenchFaults(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
-	stream := func(w http.ResponseWriter, text string) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, text)
-	}
-	for _, c := range []struct {
-		name   string
-		kind   string
-		answer func(http.ResponseWriter, *http.Request)
-	}{
-		{"refuses", "status_503", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, `{"error":{"message":"full"}}`, http.StatusServiceUnavailable)
-		}},
-		{"redirects", "status_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
-		{"dies", "cut", func(w http.ResponseWriter, _ *http.Request) {
-			stream(w, chunk)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}},
-		{"stalls", "timeout", func(w http.ResponseWriter, r *http.Request) {
-			stream(w, chunk)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}},
-		{"sends garbage", "bad_event", func(w http.ResponseWriter, _ *http.Request) { stream(w, "data: nonsense\n\ndata: [DONE]\n\n") }},
-		{"truncates", "no_done", func(w http.ResponseWriter, _ *http.Request) { stream(w, chunk) }},
-		{"200 and then an error", "error_event", func(w http.ResponseWriter, _ *http.Request) {
-			stream(w, chunk+`data: {"error":{"message":"out of memory"}}`+"\n\ndata: [DONE]\n\n")
-		}},
-		{"is no API", "content_type", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello</html>") }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(c.answer))
-			defer s.Close()
-			file := filepath.Join(t.TempDir(), "r.csv")
-			timeout := "1m" // which nobody waits for
-			if c.kind == "timeout" {
-				timeout = "300ms"
-			}
-			out, _, code := benchmark(t, s.URL, "--model", "m", "--concurrency", "2", "--requests", "6", "--timeout", timeout, "--json", "-", "--csv", file)
-			r := readBenchReport(t, []byte(out))
-			if code != 1 || r.Requests != 6 || r.Errored != 6 || r.Complete != 0 || r.Errors[c.kind] != 6 || r.Verdict.Trust != "INVALID" {
-				t.Errorf("exit code %d, %+v", code, r)
-			}
-			rows := readTable(t, file)
-			for _, row := range rows {
-				if row["outcome"] != "errored" || row["error"] != c.kind || row["error_detail"] == "" {
-					t.Errorf("%v", row)
-				}
-			}
-			if len(rows) != 6 {
-				t.Errorf("%d rows", len(rows))
-			}
-		})
-	}
-	t.Run("is not there", func(t *testing.T) {
-		out, _, code := benchmark(t, "http://"+harness.FreeAddress(t), "--model", "m", "--requests", "3", "--json", "-")
-		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-	})
-	t.Run("speaks no TLS", func(t *testing.T) {
-		s := httptest.NewServer(http.NotFoundHandler())
-		defer s.Close()
-		out, _, code := benchmark(t, strings.Replace(s.URL, "http:", "https:", 1), "--model", "m", "--requests", "3", "--json", "-")
-		if r := readBenchReport(t, []byte(out)); code != 1 || r.Errors["connect"] != 3 {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-	})
-}
-
 // More than the server can carry is called unstable, and has no percentiles.
 func TestBenchUnstable(t *testing.T) {
 	harness.Beside(t, harness.Light)
@@ -390,9 +312,6 @@ func TestBenchCalibrate(t *testing.T) {
 	}
 	if out, _, code := benchmark(t, url, "--requests", "4", "--output-tokens", "4", "--calibrate"); code != 0 || !strings.Contains(out, "calibrated  at 1 streams of an engine of known times") {
 		t.Errorf("exit code %d: %s", code, out)
-	}
-	if _, stderr, code := benchmark(t, url, "--rate", "1,2", "--duration", "1s", "--calibrate"); code != 2 || !strings.Contains(stderr, "--calibrate") {
-		t.Errorf("a sweep: exit code %d, %q", code, stderr)
 	}
 }
 
@@ -464,61 +383,6 @@ func TestBenchInterrupted(t *testing.T) {
 	lines, err := os.ReadFile(filepath.Join(dir, "r.jsonl"))
 	if rows := readTable(t, filepath.Join(dir, "r.csv")); err != nil || len(rows) != r.Requests || bytes.Count(lines, []byte("\n")) != r.Requests {
 		t.Errorf("%d rows, %d lines of %d requests, %v", len(rows), bytes.Count(lines, []byte("\n")), r.Requests, err)
-	}
-}
-
-func TestBenchBadInput(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	url := "http://127.0.0.1:1"
-	for _, c := range []struct {
-		name string
-		args []string
-		code int
-		want []string
-	}{
-		{"rate below zero", []string{"--rate=-1"}, 2, []string{"--rate", "\"-1\""}},
-		{"rate beyond all", []string{"--rate", "+Inf"}, 2, []string{"--rate"}},
-		{"gamma without a CV", []string{"--rate", "1", "--arrival", "gamma"}, 2, []string{"--arrival gamma", "--cv"}},
-		{"a CV without gamma", []string{"--rate", "1", "--cv", "2"}, 2, []string{"--arrival gamma", "--cv"}},
-		{"two CVs", []string{"--rate", "1", "--arrival", "gamma", "--cv", "2", "--burstiness", "2"}, 2, []string{"--cv", "--burstiness"}},
-		{"arrivals of a closed loop", []string{"--arrival", "constant"}, 2, []string{"--rate"}},
-		{"an unknown API", []string{"--api", "grpc"}, 2, []string{"sglang-generate"}},
-		{"two forms printed", []string{"--csv", "-", "--json", "-"}, 2, []string{"--json -"}},
-		{"a folder that is not there", []string{"--csv", filepath.Join(t.TempDir(), "no", "r.csv")}, 2, []string{"--csv", "r.csv"}},
-		{"no tokenizer", []string{"--tokenizer", t.TempDir()}, 1, []string{"--tokenizer", "tokenizer.json"}},
-		{"prompts shorter than the template", []string{"--model", "weir-sim", "--input-tokens", "1"}, 1, []string{"input-tokens 1", "at least"}},
-	} {
-		stdout, stderr, code := benchmark(t, append([]string{url, "--requests", "1"}, c.args...)...)
-		if code != c.code || stdout != "" {
-			t.Errorf("%s: exit code %d, %q, %q", c.name, code, stdout, stderr)
-		}
-		for _, part := range c.want {
-			if !strings.Contains(stderr, part) {
-				t.Errorf("%s: %q lacks %q", c.name, stderr, part)
-			}
-		}
-	}
-	trace := filepath.Join(t.TempDir(), "trace.jsonl")
-	harness.WriteFile(t, trace, "{\"timestamp\":0,\"input_length\":5,\"output_length\":2}\n{\"timestamp\":1,\"input_length\":-5,\"output_length\":2}\n")
-	for _, c := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--workload", trace}, 1, "trace.jsonl:2: input_length"},
-		{[]string{"--workload", trace + "l"}, 1, "no such file"},
-		{[]string{"--workload", "synthetic:rate=x"}, 2, "rate"},
-		{[]string{"--workload", trace, "--rate", "3"}, 2, "--rate"},
-		{[]string{"--workload", trace, "--trace-speed", "0"}, 2, "--trace-speed"},
-	} {
-		if stdout, stderr, code := benchmark(t, append([]string{url}, c.args...)...); code != c.code || stdout != "" || !strings.Contains(stderr, c.want) {
-			t.Errorf("%v: exit code %d, %q, %q", c.args, code, stdout, stderr)
-		}
-	}
-	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
-	out, stderr, code := benchmark(t, e.Line("openai"), "--requests", "2", "--csv", "/dev/full")
-	if code != 1 || !strings.Contains(stderr, "--csv") || !strings.Contains(stderr, "no space left on device") || !strings.Contains(out, "2 complete") {
-		t.Errorf("full disk: exit code %d, %q, %q", code, stderr, out)
 	}
 }
 
@@ -612,56 +476,5 @@ func TestBenchWorkload(t *testing.T) {
 	}
 	if cached < 18 {
 		t.Errorf("the shared beginning was found in the cache %d times", cached)
-	}
-}
-
-// Two runs are compared from their files: what is slower is found, with what
-// was asked for otherwise.
-func TestReport(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "2ms")
-	slow := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "150ms", "--decode-cost", "2ms")
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
-	for file, url := range map[string]string{a: e.Line("openai"), b: slow.Line("openai")} {
-		if out, stderr, code := benchmark(t, url, "--requests", "60", "--output-tokens", "4", "--seed", "3", "--json", file); code != 0 {
-			t.Fatalf("exit code %d: %s %s", code, out, stderr)
-		}
-	}
-	report := func(args ...string) (stdout, stderr string, code int) {
-		t.Helper()
-		return harness.Finish(t, "", append([]string{"report"}, args...)...)
-	}
-	out, stderr, code := report(a, b, "--json", "-")
-	var c struct {
-		Apart       []string
-		Differences []struct {
-			Metric, Figure, Finding string
-			By                      *float64
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Apart) != 0 {
-		t.Fatalf("exit code %d, %v: %s %s", code, err, out, stderr)
-	}
-	found := 0
-	for _, d := range c.Differences {
-		if d.Metric == "ttft_ms" && d.Figure != "p99" && d.Figure != "p999" && d.Figure != "p90" {
-			found++
-			if d.Finding != "higher" || d.By == nil || *d.By < 100 {
-				t.Errorf("%+v", d)
-			}
-		}
-	}
-	if found != 2 {
-		t.Errorf("%d figures of ttft_ms", found)
-	}
-	if out, _, code := report(a); code != 0 || !strings.Contains(out, "60 complete") || !strings.Contains(out, "verdict") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if _, stderr, code := report(a, filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(stderr, "none.json") {
-		t.Errorf("exit code %d, %q", code, stderr)
-	}
-	if _, stderr, code := report(a, b, a); code != 2 || !strings.Contains(stderr, "not 3") {
-		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

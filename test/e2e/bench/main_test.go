@@ -1,4 +1,4 @@
-// Package bench tests weir bench, weir report and the replays, against servers and files.
+// Package bench tests weir bench and the reports that it writes, against servers.
 package bench
 
 import (
