@@ -35,9 +35,11 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 #   quick    after an edit    vet, and the tests of internal/
 #   test     before a commit  what a newcomer should see pass: the race detector over
 #                             all of Go's tests but the end-to-end ones, which run the
-#                             binary as it is released
-#   .ci/run  before landing   also the race detector in fifteen end-to-end tests,
-#                             a soak, interop
+#                             binary as it is released. Under the race detector samples
+#                             are small (-short): it looks for goroutines that meet, and
+#                             quick has had the large ones
+#   .ci/run  before landing   both, static checks, the race detector in fifteen
+#                             end-to-end tests, a soak, interop
 #   nightly  every night      what takes too long for that, compared with the last time
 
 INNER   = $(shell $(GO) list ./... | grep -v /test/e2e)
@@ -52,7 +54,7 @@ quick: ## what an edit needs: vet, and the internal tests without the race detec
 .PHONY: test
 test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
 	@$(GO) build -o bin/slowest ./test/slowest
-	{ CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -json -timeout 20m $(INNER); \
+	{ CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 20m $(INNER); \
 	  $(GO) test $(VETTED) -json -timeout 20m ./test/e2e/...; } | bin/slowest
 
 .PHONY: race
@@ -77,7 +79,7 @@ toolchain:
 
 .PHONY: check
 check: VETTED = -vet=off
-check: format vet staticcheck test ## format, vet, staticcheck and tests
+check: format vet staticcheck quick test ## format, vet, staticcheck and tests
 
 .PHONY: format
 format: ## fail on files that gofmt would change
