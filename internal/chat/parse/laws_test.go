@@ -90,7 +90,7 @@ func TestPlainText(t *testing.T) {
 // TestHeldIsBounded: the parser never holds more than it says, whatever it is
 // fed.
 func TestHeldIsBounded(t *testing.T) {
-	const size = 3 * maxHeld
+	const size = maxHeld + maxHeld/4
 	for _, o := range formats() {
 		if o.Single || !o.Calls || len(o.Prompt) > 0 {
 			continue
