@@ -160,12 +160,17 @@ func (a *asked) measure(ctx context.Context, all, chosen []nightly.Step, stdout,
 // acceptInto writes the new baseline. What got worse is accepted by it; what did not
 // pass is not.
 func (a *asked) acceptInto(base, record *nightly.Record, stdout io.Writer) (int, error) {
-	accepted := base.Accept(record)
+	accepted, refused := base.Accept(record)
 	if err := write(a.baseline, base); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(stdout, "%s has the figures of %d steps of this run now: %s; read them before you commit it\n", a.baseline, len(accepted), strings.Join(accepted, ", "))
-	if len(accepted) < len(record.Steps) {
+	if len(accepted) > 0 {
+		fmt.Fprintf(stdout, "%s has this run's figures of %s now; read them before you commit it\n", a.baseline, strings.Join(accepted, ", "))
+	}
+	for _, why := range refused {
+		fmt.Fprintln(stdout, "not accepted:", why)
+	}
+	if len(refused) > 0 {
 		return worse, nil
 	}
 	return fine, nil

@@ -23,7 +23,7 @@ import (
 func fake(command string) []nightly.Step {
 	return []nightly.Step{
 		{Name: "fast", Command: command, Why: "because", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
-		{Name: "other", Command: "echo measure b 1 MB", Why: "so", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
+		{Name: "other", Command: "echo measure b 1 lost", Why: "so", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
 	}
 }
 
@@ -65,21 +65,21 @@ func (b *bed) check(want, got int, stdout, stderr string, says []string) {
 // again from what the run kept, and vanishes.
 func TestBaseline(t *testing.T) {
 	b := newBed(t)
-	b.run(fine, fake("echo measure a 1 MB"), "", "no baseline yet", "a: 1 MB", "nothing got worse", "kept in "+b.keep)
-	b.run(fine, fake("echo measure a 1 MB"), "--accept", "figures of 2 steps of this run now: fast, other")
-	b.run(fine, fake("echo measure a 1 MB"), "", "nothing got worse")
+	b.run(fine, fake("echo measure a 1 lost"), "", "no baseline yet", "a: 1 lost", "nothing got worse", "kept in "+b.keep)
+	b.run(fine, fake("echo measure a 1 lost"), "--accept", "has this run's figures of fast, other now")
+	b.run(fine, fake("echo measure a 1 lost"), "", "nothing got worse")
 	printed := filepath.Join(t.TempDir(), "printed")
 	steps := fake("cat " + printed)
-	put(t, printed, "measure a 1 MB\n")
-	b.run(worse, steps, "--only fast", "CHANGED", "the baseline is of \"echo measure a 1 MB\"")
-	b.run(fine, steps, "--only fast --accept", "figures of 1 steps")
-	put(t, printed, "measure a 2 MB\nmeasure c 1 MB\n")
-	b.run(worse, steps, "--only fast", "a: 1 -> 2 MB", "new        c: 1 MB", "FAIL: fast a WORSE")
-	b.run(fine, steps, "--only fast --accept", "a: 1 -> 2 MB", "FAIL: fast a WORSE")
+	put(t, printed, "measure a 1 lost\n")
+	b.run(worse, steps, "--only fast", "CHANGED", "the baseline is of \"echo measure a 1 lost\"")
+	b.run(fine, steps, "--only fast --accept", "has this run's figures of fast now")
+	put(t, printed, "measure a 2 lost\nmeasure c 1 lost\n")
+	b.run(worse, steps, "--only fast", "a: 1 -> 2 lost", "new        c: 1 lost", "FAIL: fast a WORSE")
+	b.run(fine, steps, "--only fast --accept", "a: 1 -> 2 lost", "FAIL: fast a WORSE")
 	b.run(fine, steps, "", "nothing got worse")
 	kept := regexp.MustCompile(`kept in (\S+\.json)`).FindStringSubmatch(b.said)[1]
-	put(t, printed, "measure c 1 MB\n")
-	b.run(worse, steps, "", "a: was 2 MB", "FAIL: fast a VANISHED")
+	put(t, printed, "measure c 1 lost\n")
+	b.run(worse, steps, "", "a: was 2 lost", "FAIL: fast a VANISHED")
 	b.run(fine, steps, "--from "+kept, "nothing got worse")
 	b.run(worse, steps[1:], "", "there is no such step any more", "FAIL: fast VANISHED")
 }
@@ -94,14 +94,14 @@ func put(t *testing.T, name, text string) {
 // TestOutcomes: what becomes of steps that do not pass, and of those after them.
 func TestOutcomes(t *testing.T) {
 	b := newBed(t)
-	b.run(worse, fake("echo broken; exit 3"), "--accept", "fast", "exit status 3", "fast.log ends with:\n      broken", "figures of 1 steps of this run now: other")
+	b.run(worse, fake("echo broken; exit 3"), "--accept", "fast", "exit status 3", "fast.log ends with:\n      broken", "has this run's figures of other now", "not accepted: fast: failed")
 	b.run(worse, fake("true"), "--only fast", "its figures cannot be read: there is no line that begins with measure")
 	slow := fake("echo begun; sleep 600")
 	slow[0].Limit = 200 * time.Millisecond
 	b.run(worse, slow, "", "out of time: it was stopped after 200ms", "other            passed")
-	file := fake("echo 'measure from.file 3 MB' > {file}")
+	file := fake("echo 'measure from.file 3 lost' > {file}")
 	file[0].Read = func(_, file []byte) ([]nightly.Figure, error) { return nightly.Measures(file, nil) }
-	b.run(fine, file, "--only fast", "from.file: 3 MB")
+	b.run(fine, file, "--only fast", "from.file: 3 lost")
 }
 
 // TestInterrupt: the step under way is stopped with all that it has started, and what
@@ -109,7 +109,7 @@ func TestOutcomes(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	b := newBed(t)
 	fifo, begun, ended := watch(t)
-	steps := append(fake("echo measure a 1 MB")[:1], nightly.Step{
+	steps := append(fake("echo measure a 1 lost")[:1], nightly.Step{
 		Name: "endless", Command: "(echo begun; exec sleep 600) > " + fifo + " & wait", Typical: time.Second, Limit: time.Minute,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,13 +169,13 @@ func watch(t *testing.T) (name string, begun, ended chan struct{}) {
 // TestAsking: what is asked wrongly, and what runs nothing.
 func TestAsking(t *testing.T) {
 	b := newBed(t)
-	steps := fake("echo measure a 1 MB")
+	steps := fake("echo measure a 1 lost")
 	b.run(wrongUsage, steps, "--only slow", `--only: there is no step "slow"; the steps are fast, other`)
 	b.run(wrongUsage, steps, "fast", `"fast" is not a flag; --only fast runs a step`)
 	b.run(wrongUsage, steps, "--speed", "flag provided but not defined", "usage: go run ./bench/nightly")
 	b.run(fine, steps, "--help", "usage: go run ./bench/nightly", "--from bin/nightly/RUN.json --accept")
-	b.run(fine, steps, "--list", "fast             about 1s, at most 1m: because\n                 echo measure a 1 MB\n")
-	b.run(fine, steps, "--dry-run --only other", "other            echo measure b 1 MB\nabout 1s\n")
+	b.run(fine, steps, "--list", "fast             about 1s, at most 1m: because\n                 echo measure a 1 lost\n")
+	b.run(fine, steps, "--dry-run --only other", "other            echo measure b 1 lost\nabout 1s\n")
 	b.run(worse, steps, "--from "+b.keep+"/none.json", "no such file")
 	if entries, err := os.ReadDir(b.keep); err == nil {
 		t.Errorf("something ran: %v", entries)
@@ -191,7 +191,7 @@ func TestAsking(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", pathWithout(t, "sh", "git", "cat", "sleep"))
 	b := newBed(t)
-	steps := fake("echo measure a 1 MB")
+	steps := fake("echo measure a 1 lost")
 	steps[1].Needs = []string{"no-such-program"}
 	b.run(worse, steps, "", "other            NOT RUN: there is no no-such-program; install it, or pass --allow-missing", "FAIL: other NOT RUN")
 	b.run(fine, steps, "--allow-missing", "NOT RUN", "nothing got worse")

@@ -22,9 +22,25 @@ func steps() []nightly.Step {
 	return []nightly.Step{
 		{
 			Name: "bench", Why: "time and allocations of the code that every token passes",
-			Typical: 5 * time.Minute, Limit: 20 * time.Minute,
-			Command: "go test -run '^$' -bench '" + hotBenchmarks + "' -benchmem -benchtime 200ms -count 5 " + hotPackages,
-			Read:    nightly.Benchmarks(quotients...),
+			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
+			Command: "go test -run '^$' -bench '" + hotBenchmarks + "' -skip '^BenchmarkDispatch$/^copy' -benchmem -benchtime 200ms -count 5 " + hotPackages,
+			Read: nightly.Benchmarks(
+				nightly.Quotient{Name: "a delta where reasoning may come, beside no parser", Of: "gateway.ParseAndEncode/reasoning", By: "gateway.ParseAndEncode/none"},
+				nightly.Quotient{Name: "a delta where tools may be called, beside no parser", Of: "gateway.ParseAndEncode/tools", By: "gateway.ParseAndEncode/none"},
+				nightly.Quotient{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
+			),
+		},
+		{
+			// Of encoders the allocations are not asked for: they yield by time, and
+			// allocate where they do.
+			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
+			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
+			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/tokenizer",
+			Read: nightly.Benchmarks(
+				nightly.Quotient{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
+				nightly.Quotient{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
+				nightly.Quotient{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
+			),
 		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
@@ -34,6 +50,16 @@ func steps() []nightly.Step {
 			Typical: 6 * time.Minute, Limit: 30 * time.Minute, Needs: []string{"nginx"},
 			Command: "make -s nginx && go run ./bench/outputpath -n 3 -measure 3s -warm 1s -gateways 'nginx,weir relay,weir plane' -json " + file,
 			Read:    outputPathFigures,
+		},
+		{
+			Name: "measure", Why: "memory of streams and hang-ups of thousands: figures, on which no test may depend",
+			Typical: 5 * time.Minute, Limit: 30 * time.Minute,
+			Command: "make measure", Read: nightly.Measures,
+		},
+		{
+			Name: "race", Why: "every end-to-end test with the race detector in both processes, where .ci/run has fifteen",
+			Typical: 15 * time.Minute, Limit: 60 * time.Minute, Needs: []string{"gcc"},
+			Command: "make toolchain && CGO_ENABLED=1 go test -race -count=1 -timeout 50m ./test/e2e/...", Read: nightly.Packages,
 		},
 		{
 			Name: "soak", Why: "leaks and counts that drift need longer than the two minutes of .ci/run",
@@ -59,18 +85,9 @@ func steps() []nightly.Step {
 }
 
 // The benchmarks of the code that every token passes, from the engine's frame to
-// the client's bytes, and every prompt, from its admission to its ids.
+// the client's bytes, and every request, at its admission and in the pool. Sinks
+// that copy are left out: what they allocate is the benchmark's.
 const (
-	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Detokenize|Encode|Prefix|Run|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate)$"
-	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/tokenizer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
+	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
 )
-
-// quotients compare benchmarks of one run, on whatever machine.
-var quotients = []nightly.Quotient{
-	{Name: "a delta where reasoning may come, beside no parser", Of: "gateway.ParseAndEncode/reasoning", By: "gateway.ParseAndEncode/none"},
-	{Name: "a delta where tools may be called, beside no parser", Of: "gateway.ParseAndEncode/tools", By: "gateway.ParseAndEncode/none"},
-	{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
-	{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
-	{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
-	{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
-}

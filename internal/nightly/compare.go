@@ -80,7 +80,6 @@ func Compare(base, run *Record, steps []string) []Finding {
 // compareStep compares the figures of a step that passed.
 func compareStep(old, now *Result) []Finding {
 	var all []Finding
-	incomparable := incomparable(old, now)
 	for i := range now.Figures {
 		f := &now.Figures[i]
 		was := figure(old.Figures, f.Name)
@@ -88,7 +87,7 @@ func compareStep(old, now *Result) []Finding {
 		if was == nil {
 			found.Verdict = Fresh
 		} else {
-			found.Verdict, found.Why = judge(*was, *f, incomparable)
+			found.Verdict, found.Why = judge(*was, *f, func(r Rule) string { return incomparable(r, old, now) })
 		}
 		all = append(all, found)
 	}
@@ -108,28 +107,28 @@ func figure(all []Figure, name string) *Figure {
 	return &all[i]
 }
 
-// incomparable says why figures that depend on the machine's speed cannot be
-// compared, or is empty.
-func incomparable(old, now *Result) string {
+// incomparable says why figures of a rule cannot be compared, or is empty.
+func incomparable(r Rule, old, now *Result) string {
 	switch {
-	case old.Machine != now.Machine:
+	case r.Needs == SameMachine && old.Machine != now.Machine:
 		return fmt.Sprintf("the baseline is of another machine (%s)", old.Machine)
-	case now.Others > quiet:
+	case r.Needs >= Quiet && now.disturbed():
 		return fmt.Sprintf("other processes took %.1f CPUs", now.Others)
-	case old.Others > quiet:
+	case r.Needs >= Quiet && old.disturbed():
 		return fmt.Sprintf("other processes took %.1f CPUs when the baseline was measured", old.Others)
 	}
 	return ""
 }
 
-// judge compares two values of a figure by the rule of its kind.
-func judge(old, now Figure, incomparable string) (Verdict, string) {
+// judge compares two values of a figure by the rule of its kind, unless that gives a
+// reason why they cannot be compared.
+func judge(old, now Figure, incomparable func(Rule) string) (Verdict, string) {
 	if old.Kind != now.Kind || old.Unit != now.Unit {
 		return Worse, fmt.Sprintf("it was %s in %q, and is %s in %q; accept a new baseline", old.Kind, old.Unit, now.Kind, now.Unit)
 	}
 	rule, _ := now.Kind.rule() // Read has refused unknown kinds
-	if rule.Machine && incomparable != "" {
-		return NotJudged, incomparable
+	if why := incomparable(rule); why != "" {
+		return NotJudged, why
 	}
 	switch by, tolerance := rule.worseBy(old.Value, now.Value), rule.tolerance(old); {
 	case by > tolerance:

@@ -149,7 +149,7 @@ func TestJudge(t *testing.T) {
 			return now
 		}
 		verdict := func(worseBy float64) Verdict {
-			v, _ := judge(old, at(worseBy), "")
+			v, _ := judge(old, at(worseBy), func(Rule) string { return "" })
 			return v
 		}
 		tolerance := rule.tolerance(old)
@@ -166,7 +166,7 @@ func TestJudge(t *testing.T) {
 				t.Fatalf("%+v better by %v: %v", old, tolerance+further, v)
 			}
 		}
-		if v, why := judge(old, at(further), "other machine"); rule.Machine && (v != NotJudged || why == "") {
+		if v, why := judge(old, at(further), func(Rule) string { return "another machine" }); v != NotJudged || why == "" {
 			t.Fatalf("%+v on another machine: %v", old, v)
 		}
 	})

@@ -35,29 +35,40 @@ const (
 // String gives the word used in documents.
 func (b Better) String() string { return [...]string{"lower", "equal", "higher"}[b+1] }
 
+// Conditions are those under which figures can be compared.
+type Conditions int
+
+// The conditions, each with those before it.
+const (
+	Any         Conditions = iota
+	Quiet                  // nothing else used the machine, then or now
+	SameMachine            // as the figure depends on its speed
+)
+
+// String gives the words used in documents.
+func (c Conditions) String() string { return [...]string{"any", "quiet", "quiet, same machine"}[c] }
+
 // Rule is how figures of a kind are compared.
 type Rule struct {
 	Kind   Kind
 	Better Better
 	// Bound is how much worse a figure may be, as a share of the baseline's.
 	Bound float64
-	// Machine says that the figure depends on the machine's speed, so that it is
-	// compared with one of the same machine only, if that was quiet both times.
-	Machine bool
-	What    string
+	Needs Conditions
+	What  string
 }
 
 // rules has a rule for each kind.
 var rules = []Rule{
-	{Same, Stay, 0, false, "what must not change: tokens lost, tests skipped"},
-	{Count, Higher, 0, false, "tests that passed, fuzz targets: none may go missing"},
-	{Allocs, Lower, 0.01, false, "allocations per operation: below 100 this is exact"},
-	{Ratio, Lower, 0.15, false, "a cost as a share of another's, measured beside it in the same run"},
-	{Share, Higher, 0.03, false, "delivered of what was offered"},
-	{Memory, Lower, 0.15, false, "resident memory, bytes of a stream"},
-	{Time, Lower, 0.30, true, "time of an operation, a replay or a package of tests; CPU"},
-	{Rate, Higher, 0.30, true, "tokens or requests per second"},
-	{Delay, Lower, 1, true, "percentiles of a delay in one run"},
+	{Same, Stay, 0, Any, "what must not change: tokens lost, tests skipped"},
+	{Count, Higher, 0, Any, "tests that passed, fuzz targets: none may go missing"},
+	{Allocs, Lower, 0.01, Any, "allocations per operation: below 100 this is exact"},
+	{Ratio, Lower, 0.15, Quiet, "a cost as a share of another's, measured beside it in the same run"},
+	{Share, Higher, 0.03, Quiet, "delivered of what was offered"},
+	{Memory, Lower, 0.15, Quiet, "resident memory, bytes of a stream"},
+	{Time, Lower, 0.30, SameMachine, "time of an operation, a replay or a package of tests; CPU"},
+	{Rate, Higher, 0.30, SameMachine, "tokens or requests per second"},
+	{Delay, Lower, 1, SameMachine, "percentiles of a delay in one run"},
 }
 
 // Rules lists the rules.

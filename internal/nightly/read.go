@@ -24,9 +24,9 @@ var (
 // in one run: the first as a share of the second.
 type Quotient struct{ Name, Of, By string }
 
-// Benchmarks reads the output of go test -bench -benchmem, over one or several
-// packages: time and allocations of each benchmark, the medians of -count repeats,
-// and the quotients. The names are PACKAGE.BENCHMARK, the package without the
+// Benchmarks reads the output of go test -bench, over one or several packages: the
+// time of each benchmark, with -benchmem its allocations, the medians of -count
+// repeats, and the quotients. The names are PACKAGE.BENCHMARK, the package without the
 // path that all have in common.
 func Benchmarks(quotients ...Quotient) func(printed, file []byte) ([]Figure, error) {
 	return func(printed, _ []byte) ([]Figure, error) {
@@ -129,14 +129,15 @@ func (s *samples) quotient(q Quotient, cut string) (Figure, error) {
 
 // units says what a figure of make measure is a measurement of, by its unit.
 var units = map[string]Kind{
-	"B": Memory, "KB": Memory, "MB": Memory, "KiB": Memory, "MiB": Memory, "B/stream": Memory, "KB/stream": Memory,
+	"B": Memory, "KB": Memory, "MB": Memory, "KiB": Memory, "MiB": Memory, "goroutines": Memory,
 	"ns": Delay, "us": Delay, "ms": Delay, "s": Time, "cpu-s": Time,
 	"tokens/s": Rate, "requests/s": Rate,
 	"ratio": Ratio, "share": Share, "allocs": Allocs, "count": Count,
 	"lost": Same, "errors": Same,
 }
 
-// Measures reads the lines "measure NAME VALUE UNIT" of an output, be they printed
+// Measures reads the lines "measure NAME VALUE UNIT" of an output, of which NAME may
+// have spaces, be they printed
 // or logged by a test. A name that comes more than once has repeats.
 func Measures(printed, _ []byte) ([]Figure, error) {
 	values := newSamples()
@@ -148,11 +149,12 @@ func Measures(printed, _ []byte) ([]Figure, error) {
 			continue
 		}
 		fields := strings.Fields(rest)
-		if len(fields) != 3 {
+		n := len(fields)
+		if n < 3 {
 			return nil, fmt.Errorf("%q: want measure NAME VALUE UNIT", line)
 		}
-		name, unit := fields[0], fields[2]
-		v, err := strconv.ParseFloat(fields[1], 64)
+		name, unit := strings.Join(fields[:n-2], " "), fields[n-1]
+		v, err := strconv.ParseFloat(fields[n-2], 64)
 		switch before, seen := unitOf[name]; {
 		case err != nil:
 			return nil, fmt.Errorf("%q: the value is no number", line)

@@ -74,8 +74,9 @@ type About struct {
 	Machine string `json:"machine"` // with the version of Go
 }
 
-// quiet is how many CPUs others may take while absolute times are measured.
-const quiet = 0.25
+// disturbed says whether other processes took more of the machine than a figure
+// that needs it quiet can bear.
+func (r *Result) disturbed() bool { return r.Others > 0.25 }
 
 // Record is what a run measured, or, of several runs, what was accepted.
 type Record struct {
@@ -91,21 +92,34 @@ func (r *Record) step(name string) *Result {
 	return &r.Steps[i]
 }
 
-// Accept puts the results of a run that passed in the place of the baseline's, and
-// says of which steps.
-func (r *Record) Accept(run *Record) (accepted []string) {
+// Accept puts the steps of a run in the place of the baseline's, and says which, and
+// why not the others. Of a step that was disturbed only the figures that bear it are
+// taken, and none if the baseline's was not disturbed.
+func (r *Record) Accept(run *Record) (accepted, refused []string) {
 	for _, s := range run.Steps {
-		if s.Outcome != Passed {
-			continue
+		old := r.step(s.Name)
+		disturbed := s.disturbed()
+		if disturbed {
+			s.Figures = slices.DeleteFunc(slices.Clone(s.Figures), func(f Figure) bool {
+				rule, ok := f.Kind.rule()
+				return !ok || rule.Needs != Any
+			})
 		}
-		if old := r.step(s.Name); old != nil {
+		switch {
+		case s.Outcome != Passed:
+			refused = append(refused, fmt.Sprintf("%s: %s", s.Name, s.Outcome))
+			continue
+		case disturbed && (len(s.Figures) == 0 || old != nil && !old.disturbed()):
+			refused = append(refused, fmt.Sprintf("%s: other processes took %.1f CPUs; measure it on a quiet machine", s.Name, s.Others))
+			continue
+		case old != nil:
 			*old = s
-		} else {
+		default:
 			r.Steps = append(r.Steps, s)
 		}
 		accepted = append(accepted, s.Name)
 	}
-	return accepted
+	return accepted, refused
 }
 
 // Write writes the record as JSON.

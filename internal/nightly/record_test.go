@@ -80,20 +80,44 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestAccept: the steps of a run that passed take the place of the baseline's.
+// TestAccept: the steps of a run that passed take the place of the baseline's, as far
+// as they were not disturbed.
 func TestAccept(t *testing.T) {
 	result := func(name, commit string, o Outcome) Result {
 		return Result{Name: name, Outcome: o, About: About{Commit: commit}}
 	}
 	base := &Record{Steps: []Result{result("a", "old", Passed), result("b", "old", Passed), result("c", "old", Passed)}}
 	run := &Record{Steps: []Result{result("a", "new", Passed), result("b", "new", Failed), result("d", "new", Passed), result("e", "new", NotRun)}}
-	accepted := base.Accept(run)
+	accepted, refused := base.Accept(run)
 	want := &Record{Steps: []Result{result("a", "new", Passed), result("b", "old", Passed), result("c", "old", Passed), result("d", "new", Passed)}}
 	if diff := cmp.Diff(want, base); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"a", "d"}, accepted); diff != "" {
+	if diff := cmp.Diff([][]string{{"a", "d"}, {"b: failed", "e: not run"}}, [][]string{accepted, refused}); diff != "" {
 		t.Error(diff)
+	}
+
+	exact, timed := Of("exact", Allocs, "", 1), Of("timed", Ratio, "", 1)
+	with := func(commit string, others float64, figures ...Figure) *Record {
+		r := result("a", commit, Passed)
+		r.Others, r.Figures = others, figures
+		return &Record{Steps: []Result{r}}
+	}
+	const why = "a: other processes took 1.5 CPUs; measure it on a quiet machine"
+	for name, c := range map[string]struct {
+		base, run, want *Record
+		refused         []string
+	}{
+		"nothing yet":              {&Record{}, with("new", 1.5, exact, timed), with("new", 1.5, exact), nil},
+		"nothing that bears it":    {&Record{}, with("new", 1.5, timed), &Record{}, []string{why}},
+		"after a disturbed one":    {with("old", 1, exact), with("new", 1.5, exact, timed), with("new", 1.5, exact), nil},
+		"after a quiet one":        {with("old", 0.1, exact, timed), with("new", 1.5, exact, timed), with("old", 0.1, exact, timed), []string{why}},
+		"a quiet one after either": {with("old", 1.5, exact), with("new", 0.1, exact, timed), with("new", 0.1, exact, timed), nil},
+	} {
+		_, refused := c.base.Accept(c.run)
+		if diff := cmp.Diff(c.want, c.base) + cmp.Diff(c.refused, refused); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 
