@@ -66,6 +66,9 @@ func (s *scores) read(p *parse.Parser, text []byte, c *stream.Cell, used int, en
 	s.told.reset()
 	at := 0
 	for i := range used {
+		if p != nil && p.Plain() {
+			p = nil // from the next cell on it is gone, and how tokens come in cells must not matter
+		}
 		// What ended the answer and is not spoken has no text.
 		step := step{end: at, mute: true}
 		if i < len(s.steps) {
