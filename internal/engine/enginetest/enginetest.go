@@ -23,7 +23,7 @@ import (
 )
 
 // Patience bounds every wait of the suite; only a failing test waits so long.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // Rig is an adapter not yet running and the engine that it will connect to.
 type Rig struct {

@@ -127,7 +127,7 @@ func post(body string) *engine.RelayRequest {
 
 // bounded is a context for an exchange that must not hang.
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

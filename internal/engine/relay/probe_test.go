@@ -30,7 +30,7 @@ func next(t *testing.T, states <-chan engine.State) engine.State {
 	select {
 	case s := <-states:
 		return s
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was reported")
 		panic("unreachable")
 	}

@@ -243,6 +243,7 @@ func TestHeadTimeout(t *testing.T) {
 
 // The bound of the head is not one of the body.
 func TestHeadTimeoutEnds(t *testing.T) {
+	t.Parallel() // it waits for as long as no machine takes for a head
 	later := make(chan struct{})
 	p := play(t, func(_ int, w *wire) {
 		w.request()
@@ -250,13 +251,13 @@ func TestHeadTimeoutEnds(t *testing.T) {
 		<-later
 		w.send("hello")
 	})
-	e := p.engine(Options{FirstByteTimeout: 200 * time.Millisecond})
+	e := p.engine(Options{FirstByteTimeout: time.Second})
 	resp, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	time.AfterFunc(300*time.Millisecond, func() { close(later) })
+	time.AfterFunc(1100*time.Millisecond, func() { close(later) })
 	if got, err := io.ReadAll(resp.Body); string(got) != "hello" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -280,20 +281,18 @@ func TestCancel(t *testing.T) {
 		"until close":            {"HTTP/1.1 200 OK\r\n\r\nhe", nil, infer.CodeCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sent, gone := make(chan struct{}), make(chan time.Time, 1)
+			sent, gone := make(chan struct{}), make(chan struct{})
 			p := play(t, func(_ int, w *wire) {
 				w.request()
 				w.send(c.answer)
 				close(sent)
 				w.drain()
-				gone <- time.Now()
+				close(gone)
 			})
 			e := p.engine(Options{})
 			ctx, cancel := context.WithCancelCause(bounded(t))
-			var at time.Time
 			go func() {
 				<-sent
-				at = time.Now()
 				cancel(c.cause)
 			}()
 			resp, err := e.Forward(ctx, post("{}"), &trace.Leg{})
@@ -306,9 +305,7 @@ func TestCancel(t *testing.T) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
 			// The engine sees it although nobody has closed the body yet.
-			if late := (<-gone).Sub(at); late > time.Second {
-				t.Errorf("the engine knew %v later", late)
-			}
+			<-gone
 		})
 	}
 }

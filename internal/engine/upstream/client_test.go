@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,10 +103,16 @@ func TestPool(t *testing.T) {
 			})
 		}
 	})
+	// The connections are real and their peers are outside, so that time stands
+	// until the test sleeps.
+	synctest.Test(t, func(t *testing.T) { testPool(t, l.Addr().String(), closed) })
+}
+
+func testPool(t *testing.T, addr string, closed <-chan struct{}) {
 	pl := pool{max: 2, keep: 50 * time.Millisecond}
 	var conns []*conn
 	for range 3 {
-		sock, err := net.Dial("tcp", l.Addr().String())
+		sock, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,8 +133,11 @@ func TestPool(t *testing.T) {
 	} else {
 		pl.give(c)
 	}
-	for range 3 {
-		<-closed // the last two by the timer alone
+	<-closed
+	time.Sleep(pl.keep)
+	synctest.Wait()
+	for range 2 {
+		<-closed // by the timer alone
 	}
 	if c := pl.take(); c != nil {
 		t.Error("an old connection was taken")
