@@ -180,19 +180,23 @@ func TestUnverified(t *testing.T) {
 }
 
 func TestReset(t *testing.T) {
+	const tokens = 2000
 	vocab := vocabulary(t)
-	wire := whole(answer(t, vocab, answerLen)).wire()
+	wire := whole(answer(t, vocab, tokens)).wire()
 	url := serve(t, func(_ int, _ map[string]any, c *net.TCPConn) {
+		// The client must have read the head before the reset overtakes it. Half of
+		// the answer is more than the buffers of both sides hold.
+		if err := c.SetWriteBuffer(4096); err != nil {
+			t.Error(err)
+		}
 		if _, err := c.Write([]byte(wire[:len(wire)/2])); err != nil {
 			t.Error(err)
 		}
-		// The client must have the first half before the reset overtakes it.
-		time.Sleep(50 * time.Millisecond)
 		if err := c.SetLinger(0); err != nil {
 			t.Error(err)
 		}
 	})
-	_, s := once(t, t.Context(), Plan{URL: url, Verify: vocab})
+	_, s := once(t, t.Context(), Plan{URL: url, Verify: vocab, OutputTokens: tokens, ReceiveBuffer: 4096})
 	if s.Outcome != Errored || s.Kind != KindReset || s.Status != 200 {
 		t.Errorf("got %v %q (%s), status %d", s.Outcome, s.Kind, s.Detail, s.Status)
 	}
