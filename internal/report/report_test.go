@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -222,6 +225,9 @@ func TestFollow(t *testing.T) {
 		lines <- record(trace.BootID(), i, sent, 0)
 		b.Add(sample(i, sent))
 	}
+	for b.missing() > 0 {
+		time.Sleep(time.Millisecond)
+	}
 	if missing, err := f.Close(); missing != 0 || err != nil {
 		t.Errorf("%d missing, %v", missing, err)
 	}
@@ -236,27 +242,50 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%+v, rate %v", e, *e.SuccessRate)
 	}
 
-	if f, err = b.Follow(t.Context(), server.URL); err != nil {
-		t.Fatal(err)
-	}
-	lines <- `{"dropped":7}`
-	lines <- record(trace.BootID(), 0, sent, 0)
-	if missing, err := f.Close(); missing != 19 || err == nil || !strings.Contains(err.Error(), "7 records") {
-		t.Errorf("%d missing, %v", missing, err)
-	}
-	if f, err = b.Follow(t.Context(), server.URL); err != nil {
-		t.Fatal(err)
-	}
-	lines <- "{garbage"
-	if _, err := f.Close(); err == nil || !strings.Contains(err.Error(), "garbage") {
-		t.Errorf("garbage: %v", err)
-	}
-	if f, err = b.Follow(t.Context(), server.URL); err != nil {
-		t.Fatal(err)
-	}
-	close(lines)
-	if missing, err := f.Close(); err == nil || missing != 20 || !strings.Contains(err.Error(), "closed it") {
-		t.Errorf("closed: %d missing, %v", missing, err)
+}
+
+// A timeline that leaves records out, that is not one or that breaks off is an
+// error, and a record that never comes is waited for a second.
+func TestFollowErrors(t *testing.T) {
+	for _, c := range []struct {
+		name, timeline string
+		ends           bool
+		missing        int
+		says           string
+		after          time.Duration
+	}{
+		{"dropped", `{"dropped":7}` + "\n" + record(trace.BootID(), 0, 1, 0) + "\n", false, 19, "7 records", settleTime},
+		{"garbage", "{garbage\n", false, 20, "garbage", 0},
+		{"closed", "", true, 20, "closed it", 0},
+		{"all is well", record(trace.BootID(), 0, 1, 0) + "\n", false, 19, "", settleTime},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b Book
+				for i := range 20 {
+					b.Add(sample(i, 1))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				timeline, gateway := io.Pipe()
+				context.AfterFunc(ctx, func() { timeline.CloseWithError(ctx.Err()) })
+				f := b.follow(ctx, cancel, timeline)
+				if _, err := io.WriteString(gateway, c.timeline); err != nil {
+					t.Error(err)
+				}
+				if c.ends {
+					gateway.Close()
+				}
+				synctest.Wait()
+				began := time.Now()
+				missing, err := f.Close()
+				if missing != c.missing || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%d missing, %v", missing, err)
+				}
+				if took := time.Since(began); took < c.after || took > c.after+10*time.Millisecond {
+					t.Errorf("it waited %v, want %v", took, c.after)
+				}
+			})
+		})
 	}
 }
 

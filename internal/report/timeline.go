@@ -117,7 +117,7 @@ func (b *Book) Follow(ctx context.Context, admin string) (*Follower, error) {
 		return nil, err
 	}
 	late := time.AfterFunc(openTimeout, cancel)
-	transport := &http.Transport{}
+	transport := &http.Transport{DisableKeepAlives: true} // it has one request
 	resp, err := transport.RoundTrip(req)
 	if !late.Stop() && err == nil {
 		err = context.DeadlineExceeded
@@ -129,19 +129,22 @@ func (b *Book) Follow(ctx context.Context, admin string) (*Follower, error) {
 	}
 	if err != nil {
 		cancel()
-		transport.CloseIdleConnections()
 		return nil, err
 	}
+	return b.follow(ctx, cancel, resp.Body), nil
+}
+
+// follow reads a timeline until it ends, or cancel does.
+func (b *Book) follow(ctx context.Context, cancel context.CancelFunc, timeline io.ReadCloser) *Follower {
 	f := &Follower{book: b, cancel: cancel}
 	b.mu.Lock()
 	b.records, b.boot = map[string]*Record{}, trace.BootID()
 	b.mu.Unlock()
 	f.tasks.Go(func() {
-		defer transport.CloseIdleConnections()
-		defer resp.Body.Close()
-		f.end(f.read(resp.Body), ctx)
+		defer timeline.Close()
+		f.end(f.read(timeline), ctx)
 	})
-	return f, nil
+	return f
 }
 
 // read takes records until the timeline ends.

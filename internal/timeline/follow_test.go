@@ -9,6 +9,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"weir/internal/trace"
 )
 
 // A follower is given every record added after it began, until it leaves or the
@@ -80,45 +83,43 @@ func TestFollow(t *testing.T) {
 // A follower that does not read keeps nobody waiting, and is told what it
 // missed; one that cannot be written to is let go.
 func TestFollowSlowly(t *testing.T) {
-	r, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	began := make(chan struct{})
-	var text strings.Builder
-	n := 0
-	ended := make(chan error)
-	go func() {
-		ended <- r.Follow(ctx, &text, func() error {
-			if n++; n == 1 {
-				<-began
-			} else {
-				cancel()
-			}
-			return nil
-		})
-	}()
-	rec := sample("x")
-	for registered := false; !registered; {
-		r.mu.Lock()
-		registered = len(r.followers) == 1
-		r.mu.Unlock()
-	}
-	for range followQueue + 5 {
-		r.Add(rec)
-	}
-	close(began)
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if got := strings.Count(text.String(), "\n"); got != followQueue+1 || !strings.HasSuffix(text.String(), "{\"dropped\":5}\n") {
-		t.Errorf("%d lines, the last %q", got, text.String()[text.Len()-40:])
-	}
-	broken := errors.New("broken")
-	if err := r.Follow(t.Context(), io.Discard, func() error { return broken }); !errors.Is(err, broken) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began := make(chan struct{})
+		var text strings.Builder
+		n := 0
+		ended := make(chan error)
+		go func() {
+			ended <- r.Follow(ctx, &text, func() error {
+				if n++; n == 1 {
+					<-began
+				} else {
+					cancel()
+				}
+				return nil
+			})
+		}()
+		rec := &trace.Record{RequestID: "x"}
+		synctest.Wait() // it follows
+		for range followQueue + 5 {
+			r.Add(rec)
+		}
+		close(began)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if got := strings.Count(text.String(), "\n"); got != followQueue+1 || !strings.HasSuffix(text.String(), "{\"dropped\":5}\n") {
+			t.Errorf("%d lines, the last %q", got, text.String()[text.Len()-40:])
+		}
+		broken := errors.New("broken")
+		if err := r.Follow(t.Context(), io.Discard, func() error { return broken }); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+	})
 }
