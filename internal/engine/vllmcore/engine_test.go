@@ -404,10 +404,11 @@ func TestStrangers(t *testing.T) {
 // An engine that does not read holds nobody up: what it was not sent is refused,
 // and then it is given up.
 func TestWedgedEngine(t *testing.T) {
+	t.Parallel() // it waits for WriteTimeout, in which all requests must come
 	dir := tempDir(t)
 	p := &peer{dir: dir}
 	o := p.options()
-	o.WriteTimeout, o.MaxQueued = 300*time.Millisecond, 1<<20
+	o.WriteTimeout, o.MaxQueued = time.Second, 1<<20
 	e := New(o)
 	ctx, cancel := context.WithTimeout(t.Context(), enginetest.Patience)
 	defer cancel()
