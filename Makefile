@@ -63,8 +63,12 @@ race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race dete
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 20m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
 	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u)
 
+# What depends on the machine's speed is no test of go test. Benchmarks whose name
+# begins with Bound fail where something takes longer than a bound, or is not seen
+# to; they and the figures through the binary run one at a time.
 .PHONY: measure
-measure: ## figures through the binary: memory of streams, hang-ups of thousands (minutes; nothing else should run)
+measure: ## what depends on the machine's speed: bounds, memory of streams, hang-ups of thousands (minutes; nothing else should run)
+	$(GO) test -p 1 -run '^$$' -bench '^BenchmarkBound' -benchtime 1x ./internal/...
 	$(GO) test -tags measure -count=1 -v -timeout 30m ./test/e2e/measure
 
 .PHONY: toolchain
