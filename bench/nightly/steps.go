@@ -57,9 +57,9 @@ func steps() []nightly.Step {
 			Command: "make measure", Read: nightly.Measures,
 		},
 		{
-			Name: "race", Why: "every end-to-end test with the race detector in both processes, where .ci/run has fifteen",
-			Typical: 15 * time.Minute, Limit: 60 * time.Minute, Needs: []string{"gcc"},
-			Command: "make toolchain && CGO_ENABLED=1 go test -race -count=1 -timeout 50m ./test/e2e/...", Read: nightly.Packages,
+			Name: "race", Why: "every test at its full length, the end-to-end ones too, with the race detector in both processes",
+			Typical: 30 * time.Minute, Limit: 80 * time.Minute, Needs: []string{"gcc"},
+			Command: "make toolchain && CGO_ENABLED=1 go test -race -count=1 -timeout 50m ./...", Read: nightly.Packages,
 		},
 		{
 			Name: "soak", Why: "leaks and counts that drift need longer than the two minutes of .ci/run",
