@@ -12,6 +12,9 @@ RACE     = $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 export CGO_ENABLED ?= 0
 
+# Where Go fails for want of a cache or of a network, say in a line what to do.
+ADVICE = || GO=$(GO) test/advice.sh
+
 # A comma that make does not take for its own.
 comma := ,
 
@@ -23,10 +26,10 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/weir
-	$(GO) build -trimpath -o bin/weir ./cmd/weir
+	$(GO) build -trimpath -o bin/weir ./cmd/weir $(ADVICE)
 
 .PHONY: run
-run: build ## build and start a gateway with two simulated engines (Ctrl-C stops it)
+run: build ## build and start a gateway with two simulated engines (Ctrl-C stops it; ARGS="--listen 127.0.0.1:9000" as weir up has them)
 	@exec bin/weir up $(ARGS)
 
 # The rings: each is run so often as what it costs allows. docs/tests.md has the
@@ -43,19 +46,20 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 #   nightly  every night      what takes too long for that, compared with the last time
 
 INNER   = $(shell $(GO) list ./... | grep -v /test/e2e)
+E2E     = ./test/e2e/...
 SLOWEST = $(GO) run ./test/slowest
 
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)
-	$(GO) vet ./...
-	$(GO) test -vet=off ./internal/...
+	$(GO) vet ./... $(ADVICE)
+	$(GO) test -vet=off ./internal/... $(ADVICE)
 
 # go test need not vet again what vet has seen.
 .PHONY: test
 test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
-	@$(GO) build -o bin/slowest ./test/slowest
+	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
 	{ CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 20m $(INNER); \
-	  $(GO) test $(VETTED) -json -timeout 20m ./test/e2e/...; } | bin/slowest
+	  $(GO) test $(VETTED) -json -timeout 20m $(E2E); } | bin/slowest $(ADVICE)
 
 .PHONY: race
 race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes
@@ -73,13 +77,9 @@ measure: ## what depends on the machine's speed: bounds, memory of streams, hang
 
 .PHONY: toolchain
 toolchain:
-	@if [ -z "$(RACE)" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; \
-	  else \
-	    echo "no C compiler: the tests run without the race detector (install gcc for it)"; \
-	  fi; \
-	fi
+	@[ -n "$(RACE)" ] || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; } || \
+	  echo "no C compiler: the tests run without the race detector (install gcc for it)"
 
 .PHONY: check
 check: VETTED = -vet=off
