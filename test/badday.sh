@@ -41,7 +41,8 @@ says() {
   shift
   "$@" >$log 2>&1 || rc=$?
   line=$(grep -E -- "$words" $log)
-  if [ $rc = 0 ]; then result BAD "passes, though it should not: $log"
+  if [ $rc = 0 ]; then
+    if [ -n "${may_pass:-}" ]; then result ok "passes"; else result BAD "passes, though it should not: $log"; fi
   elif [ -z "$line" ] || [ "$(wc -l <<<"$line")" != 1 ]; then result BAD "exit status $rc without one line that says what to do: $log"
   else result ok "says \"$line\""; fi
 }
@@ -87,8 +88,9 @@ locked() {
 cache=$(go env GOCACHE) modules=$(go env GOMODCACHE)
 if locked "$cache" true 2>/dev/null; then
   if begin "read-only build cache, nothing new"; then make build >/dev/null && passes locked "$cache" make build; fi
-  # Nobody builds with these flags, so there is something to compile.
-  if begin "read-only build cache, something new"; then says "advice: Go's build cache .* cannot be written: set GOCACHE" locked "$cache" env GOFLAGS=-gcflags=weir/internal/spell=-l make build; fi
+  # Nobody builds with these flags, so there is something to compile. Go fails for it at
+  # times only.
+  if begin "read-only build cache, something new"; then may_pass=yes says "advice: Go's build cache .* cannot be written: set GOCACHE" locked "$cache" env GOFLAGS=-gcflags=weir/internal/spell=-l make build; fi
   if begin "read-only module cache, make quick"; then passes locked "$modules" make quick; fi
   if begin "read-only module cache, make test"; then passes locked "$modules" make test $some; fi
   if begin "read-only module cache, empty"; then says "advice: modules are missing and Go's module cache .* cannot be written: set GOMODCACHE" locked "$empty" env GOMODCACHE="$empty" $offline make quick; fi
@@ -117,13 +119,17 @@ if [[ "ports taken" == "$only"* || $only == ports* ]]; then
   for port in 8000 8001; do
     taken 127.0.0.1:$port || { echo "not tried: 127.0.0.1:$port is in use by somebody else"; continue; }
     if begin "ports taken: $port, make run"; then says "127.0.0.1:$port is in use by another program; choose another with --(admin-)?listen" timeout -s INT 20 make run; fi
-    if [ $port = 8001 ]; then kill "${started[@]}"; wait; started=(); fi
+    kill "${started[@]}"
+    wait
+    started=()
   done
-  taken 127.0.0.1:8000 127.0.0.1:8001 &&
-    if begin "ports taken, make run with others"; then
-      notes "^gateway .*http://127.0.0.1:" timeout --preserve-status -s INT 5 make run ARGS="--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0"
+  if taken 127.0.0.1:8000 127.0.0.1:8001; then
+    if begin "ports taken, make run on others"; then
+      # make tells of the interrupt that ends it by its exit status.
+      notes "^gateway +http://127.0.0.1:" sh -c 'timeout -s INT 5 make run ARGS="--listen 127.0.0.1:0 --admin-listen 127.0.0.1:0"; true'
     fi
-  if begin "ports taken, make test"; then passes make test $some; fi
+    if begin "ports taken, make test"; then passes make test $some; fi
+  fi
 fi
 
 rm -rf "$poor" "$empty"

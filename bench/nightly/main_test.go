@@ -29,9 +29,9 @@ func fake(command string) []nightly.Step {
 
 // bed is a folder with a baseline and what runs keep.
 type bed struct {
-	t                    *testing.T
-	baseline, keep       string
-	stdout, stderr, said string
+	t              *testing.T
+	baseline, keep string
+	said           string
 }
 
 func newBed(t *testing.T) *bed {
