@@ -123,3 +123,17 @@ func outputPathFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost))), nil
 }
+
+// measureFigures reads the output of make measure: its figures, and the times of its
+// benchmarks but for those that are about a bound, which they judge themselves.
+func measureFigures(printed, _ []byte) ([]nightly.Figure, error) {
+	figures, err := nightly.Measures(printed, nil)
+	if err != nil {
+		return nil, err
+	}
+	benchmarks, err := nightly.Benchmarks()(printed, nil)
+	if err != nil {
+		return nil, err
+	}
+	return append(figures, slices.DeleteFunc(benchmarks, func(f nightly.Figure) bool { return strings.Contains(f.Name, ".Bound") })...), nil
+}

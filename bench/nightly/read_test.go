@@ -93,6 +93,23 @@ func TestOutputPathFigures(t *testing.T) {
 	}
 }
 
+func TestMeasureFigures(t *testing.T) {
+	const bounds, figures, hour = "pkg: weir/internal/chat\nBenchmarkBoundLinear-2 1 900 ns/op\n", "measure stream-memory/plane/idle 25.6 KB\n", "pkg: weir/internal/cli\nBenchmarkOfflineHour-2 3 1100000000 ns/op 7.5 requests/s\n"
+	got, err := measureFigures([]byte(bounds+figures+hour), nil)
+	want := []nightly.Figure{
+		nightly.Of("stream-memory/plane/idle", nightly.Memory, "KB", 25.6),
+		nightly.Of("cli.OfflineHour time", nightly.Time, "ns/op", 1.1e9),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for _, printed := range []string{bounds + hour, figures} {
+		if got, err := measureFigures([]byte(printed), nil); err == nil {
+			t.Errorf("%q: %v", printed, got)
+		}
+	}
+}
+
 func TestGarbage(t *testing.T) {
 	for name, read := range map[string]func(_, file []byte) ([]nightly.Figure, error){"scenario": scenarioFigures, "outputpath": outputPathFigures} {
 		for _, c := range []struct{ file, err string }{

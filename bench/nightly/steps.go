@@ -52,9 +52,9 @@ func steps() []nightly.Step {
 			Read:    outputPathFigures,
 		},
 		{
-			Name: "measure", Why: "memory of streams and hang-ups of thousands: figures, on which no test may depend",
+			Name: "measure", Why: "bounds of time, memory of streams, hang-ups of thousands, an hour offline: on which no test may depend",
 			Typical: 5 * time.Minute, Limit: 30 * time.Minute,
-			Command: "make measure", Read: nightly.Measures,
+			Command: "make measure", Read: measureFigures,
 		},
 		{
 			Name: "race", Why: "every test at its full length, the end-to-end ones too, with the race detector in both processes",

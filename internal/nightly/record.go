@@ -98,18 +98,19 @@ func (r *Record) step(name string) *Result {
 func (r *Record) Accept(run *Record) (accepted, refused []string) {
 	for _, s := range run.Steps {
 		old := r.step(s.Name)
-		disturbed := s.disturbed()
-		if disturbed {
+		spoilt := false
+		if s.disturbed() {
 			s.Figures = slices.DeleteFunc(slices.Clone(s.Figures), func(f Figure) bool {
-				rule, ok := f.Kind.rule()
-				return !ok || rule.Needs != Any
+				rule, _ := f.Kind.rule()
+				spoilt = spoilt || rule.Needs != Any
+				return rule.Needs != Any
 			})
 		}
 		switch {
 		case s.Outcome != Passed:
 			refused = append(refused, fmt.Sprintf("%s: %s", s.Name, s.Outcome))
 			continue
-		case disturbed && (len(s.Figures) == 0 || old != nil && !old.disturbed()):
+		case spoilt && (len(s.Figures) == 0 || old != nil && !old.disturbed()):
 			refused = append(refused, fmt.Sprintf("%s: other processes took %.1f CPUs; measure it on a quiet machine", s.Name, s.Others))
 			continue
 		case old != nil:

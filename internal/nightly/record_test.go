@@ -111,6 +111,7 @@ func TestAccept(t *testing.T) {
 		"nothing yet":              {&Record{}, with("new", 1.5, exact, timed), with("new", 1.5, exact), nil},
 		"nothing that bears it":    {&Record{}, with("new", 1.5, timed), &Record{}, []string{why}},
 		"after a disturbed one":    {with("old", 1, exact), with("new", 1.5, exact, timed), with("new", 1.5, exact), nil},
+		"one that bears all":       {with("old", 0.1, exact), with("new", 1.5, exact), with("new", 1.5, exact), nil},
 		"after a quiet one":        {with("old", 0.1, exact, timed), with("new", 1.5, exact, timed), with("old", 0.1, exact, timed), []string{why}},
 		"a quiet one after either": {with("old", 1.5, exact), with("new", 0.1, exact, timed), with("new", 0.1, exact, timed), nil},
 	} {
