@@ -175,8 +175,7 @@ func TestOfflineInterrupted(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	x.interrupt()
-	if <-x.done; x.code != 0 {
+	if !x.stop() || x.code != 0 {
 		t.Fatalf("exit code %d: %s", x.code, x.err.String())
 	}
 	if rest, err := x.line("INTERRUPTED after "); err != nil || rest == "" {

@@ -13,10 +13,7 @@ import (
 func simulated(t *testing.T, prefill, decode string) (url string) {
 	t.Helper()
 	x := begun(strings.NewReader(""), "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", prefill, "--decode-cost", decode)
-	t.Cleanup(func() {
-		x.interrupt()
-		<-x.done
-	})
+	t.Cleanup(func() { x.stop() })
 	url, err := x.line("openai ")
 	if err != nil {
 		t.Fatal(err)

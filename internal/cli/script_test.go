@@ -53,8 +53,7 @@ func TestScripts(t *testing.T) {
 			e.Values[runningKey{}] = running
 			e.Defer(func() {
 				for _, x := range running {
-					x.interrupt()
-					<-x.done
+					x.stop()
 				}
 			})
 			return nil
@@ -104,9 +103,12 @@ func begin(ts *testscript.TestScript, args []string) (x *execution, name string)
 // end waits for a command line's end, makes its output the script's, and checks its
 // exit code.
 func end(ts *testscript.TestScript, x *execution, code int) {
-	<-x.done
+	ended := x.ends(patience) || x.stop()
 	fmt.Fprint(ts.Stdout(), x.out.String())
 	fmt.Fprint(ts.Stderr(), x.err.String())
+	if !ended {
+		ts.Fatalf("still running after %v, and not to be interrupted", 2*patience)
+	}
 	if x.code != code {
 		ts.Fatalf("exit code %d, want %d", x.code, code)
 	}
@@ -248,6 +250,22 @@ func (x *execution) interrupt() {
 	case x.signals <- os.Interrupt:
 	default:
 	}
+}
+
+// ends says whether it ends within a time.
+func (x *execution) ends(within time.Duration) bool {
+	select {
+	case <-x.done:
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+// stop interrupts it, and says whether that ends it.
+func (x *execution) stop() bool {
+	x.interrupt()
+	return x.ends(patience)
 }
 
 // line waits for a line that begins so and gives its next word.
