@@ -25,7 +25,7 @@ type peer struct {
 	order    []*peerRequest
 	fences   []peerFence
 	hold     bool
-	mute     bool // fences are not answered
+	mute     bool // nothing is answered
 	refuse   infer.Code
 	aborted  map[string]int
 	all      int // aborts of all
@@ -111,7 +111,9 @@ func (p *peer) receive(s *schedtest.Scheduler, m schedtest.Message) {
 			}
 			p.aborted[m.ID()]++
 		case tagState:
-			p.sched.State(48)
+			if !p.mute {
+				p.sched.State(48)
+			}
 		case tagFence:
 			p.fences = append(p.fences, peerFence{m, len(p.order)})
 			p.answer()
