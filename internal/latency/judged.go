@@ -48,6 +48,9 @@ type Judged struct {
 	// lie with 95 % confidence, by their names, as far as the values are
 	// independent of each other.
 	CI95 map[string]Range `json:"ci95,omitempty"`
+	// Bounds holds between which values a figure lies, by its name, where some of
+	// the values are known only to lie in a range. It is absent where all are known.
+	Bounds map[string]Range `json:"bounds,omitempty"`
 	// Refused says why a figure is null, by its name.
 	Refused map[string]string `json:"refused,omitempty"`
 }
@@ -92,6 +95,7 @@ func (r *Recorder) Judge(independent bool) Judged {
 	if independent && s.Count > 1 {
 		j.CI95 = r.intervals(&s)
 	}
+	j.Bounds = r.bounds(&j)
 	return j
 }
 

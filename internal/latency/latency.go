@@ -33,6 +33,7 @@ type Recorder struct {
 	max  int64 // ns
 	// squares is the sum of squares, in ms², for an interval of the mean.
 	squares float64
+	loose   *loose // nil while every value is known
 }
 
 // New makes a recorder for latencies from 1 us to longest; a longer one stands
@@ -52,9 +53,11 @@ func (r *Recorder) AddN(ns, n int64) {
 	ms := float64(ns) / 1e6
 	r.squares += ms * ms * float64(n)
 	r.max = max(r.max, ns)
-	// The clamped value is always in range.
-	_ = r.hist.RecordValues(min((ns+500)/1000, r.top), n)
+	_ = r.hist.RecordValues(r.bucketed(ns), n) // in range
 }
+
+// bucketed gives what the histograms hold of ns, in microseconds.
+func (r *Recorder) bucketed(ns int64) int64 { return min((ns+500)/1000, r.top) }
 
 // Summary gives the figures so far.
 func (r *Recorder) Summary() Summary {
