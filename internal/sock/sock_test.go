@@ -15,7 +15,7 @@ import (
 
 // pair gives two ends of a connection: a descriptor that is not in Go's poller,
 // and the other end. ours closes the descriptor.
-func pair(t *testing.T) (fd int, other net.Conn) {
+func pair(t testing.TB) (fd int, other net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -83,6 +83,20 @@ func (r *Receiver) stamp() int64 {
 	return (*unix.Timespec)(unsafe.Pointer(&r.oob[unix.CmsgLen(0)])).Nano()
 }
 
+// Arrived counts what has arrived on a TCP connection, read or not (TCP_INFO); ok
+// is false where the kernel does not tell.
+func Arrived(fd int) (a Arrivals, ok bool) {
+	var info unix.TCPInfo
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	// An older kernel knows only the beginning of it.
+	if errno != 0 || uintptr(size) < unsafe.Offsetof(info.Rcv_ooopack)+unsafe.Sizeof(info.Rcv_ooopack) {
+		return Arrivals{}, false
+	}
+	return Arrivals{Segments: info.Data_segs_in, OutOfOrder: info.Rcv_ooopack, Bytes: info.Bytes_received}, true
+}
+
 // DelayAck has the kernel acknowledge what is read from now on by its delayed-ACK
 // timer, some 40 ms later, and not at once. It forgets that whenever the timer has
 // run out.

@@ -72,3 +72,54 @@ func TestReceiveStamps(t *testing.T) {
 		}
 	}
 }
+
+// Segments and bytes are counted as they arrive, whether they are read or not, and
+// however the kernel joins them.
+func TestArrived(t *testing.T) {
+	fd, other := pair(t)
+	want := Arrivals{}
+	check := func() {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			got, ok := Arrived(fd)
+			if !ok {
+				t.Fatal("the kernel does not tell")
+			}
+			if got == want {
+				return
+			}
+			if got.Segments > want.Segments || time.Now().After(deadline) {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+		}
+	}
+	check()
+	buf := make([]byte, 64)
+	for _, text := range []string{"a", "bc", "def", "g"} {
+		if _, err := other.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		want.Segments++
+		want.Bytes += uint64(len(text))
+		check()
+		if text == "bc" {
+			if n, err := TryRead(fd, buf); n != 3 || err != nil {
+				t.Fatal(n, err)
+			}
+			check()
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = Arrived(fd) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if _, ok := Arrived(-1); ok {
+		t.Error("of no socket")
+	}
+}
+
+func BenchmarkArrived(b *testing.B) {
+	fd, _ := pair(b)
+	for b.Loop() {
+		_, _ = Arrived(fd)
+	}
+}
