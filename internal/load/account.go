@@ -88,6 +88,10 @@ func (a *account) add(s *Sample) {
 	r.Bytes += s.Bytes
 
 	r.Receive.Together += int64(s.Together)
+	r.Receive.Unknown += int64(s.Unknown)
+	if s.FirstContentSince < s.FirstContent && !s.whole {
+		r.Receive.UnknownFirst++
+	}
 	for _, late := range s.late {
 		if late == unstamped {
 			r.Receive.Unstamped++
@@ -114,18 +118,37 @@ func (a *account) latencies(s *Sample) {
 	if s.FirstContent == 0 || s.whole {
 		return
 	}
-	a.ttft.Add(s.FirstContent - s.Intended)
-	a.ttftSent.Add(s.FirstContent - s.Sent)
+	until(&a.ttft, s.Intended, s.FirstContentSince, s.FirstContent)
+	until(&a.ttftSent, s.Sent, s.FirstContentSince, s.FirstContent)
 	if s.FirstToken != 0 {
-		a.answer.Add(s.FirstToken - s.Intended)
-		a.ansSent.Add(s.FirstToken - s.Sent)
+		until(&a.answer, s.Intended, s.FirstTokenSince, s.FirstToken)
+		until(&a.ansSent, s.Sent, s.FirstTokenSince, s.FirstToken)
 	}
 	if tpot, ok := s.TPOT(); ok {
-		a.tpot.Add(tpot)
+		n := int64(s.Tokens - 1)
+		within(&a.tpot, tpot, (s.LastTokenSince-s.FirstContent)/n, (s.LastToken-s.FirstContentSince)/n)
 	}
-	for _, gap := range s.gaps {
+	rest := s.loose
+	for i, gap := range s.gaps {
+		if len(rest) > 0 && rest[0].Gap == i {
+			a.itl.AddWithin(gap, rest[0].Low, rest[0].High)
+			rest = rest[1:]
+			continue
+		}
 		a.itl.Add(gap)
 	}
+}
+
+// until records the time from a moment to one that is known to lie in a range.
+func until(r *latency.Recorder, from, since, at int64) { within(r, at-from, since-from, at-from) }
+
+// within records a time that is known to lie in a range.
+func within(r *latency.Recorder, ns, low, high int64) {
+	if low == high {
+		r.Add(ns)
+		return
+	}
+	r.AddWithin(ns, low, high)
 }
 
 // report gives the report so far.

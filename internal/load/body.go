@@ -9,10 +9,14 @@ import (
 // errFraming says that a response's HTTP framing is broken.
 var errFraming = errors.New("malformed HTTP framing")
 
-// source is what a connection's bytes come from. at is when they arrived, on the
-// clock of trace.Now. errAgain says that there are none yet.
+// source is what a connection's bytes come from.
 type source interface {
+	// receive reads. at is when the last of the bytes arrived, on the clock of
+	// trace.Now. errAgain says that there are none yet.
 	receive(p []byte) (n int, at int64, err error)
+	// since gives the earliest that what receive gave last, at a time, may have
+	// arrived: its last byte, or else any of it.
+	since(at int64, last bool) int64
 }
 
 // errAgain says that more is awaited, of a connection that never waits.
@@ -67,6 +71,14 @@ func (b *buffer) fill() error {
 		b.at = at
 	}
 	return err
+}
+
+// since gives the earliest that what has been taken of the last read may have
+// arrived, where nothing but the end of a chunk's framing is left of it (last) or
+// else any of it.
+func (b *buffer) since(last bool) int64 {
+	held := b.held()
+	return b.src.since(b.at, last && (len(held) == 0 || string(held) == "\r\n"))
 }
 
 // keep marks the place up to which rewind goes back.

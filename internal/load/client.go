@@ -52,6 +52,9 @@ func (r reading) receive(p []byte) (n int, at int64, err error) {
 	return n, trace.Now(), err
 }
 
+// since implements source. How long it had waited is not known.
+func (r reading) since(at int64, _ bool) int64 { return at }
+
 // throttle reads at a bounded rate when it has one.
 type throttle struct {
 	src  source
@@ -70,6 +73,14 @@ func (t *throttle) receive(p []byte) (n int, at int64, err error) {
 	n, _, err = t.src.receive(p[:min(len(p), most)])
 	time.Sleep(time.Duration(n) * time.Second / time.Duration(t.rate))
 	return n, trace.Now(), err
+}
+
+// since implements source. What is read late as asked has the time of its reading.
+func (t *throttle) since(at int64, last bool) int64 {
+	if t.rate <= 0 {
+		return t.src.since(at, last)
+	}
+	return at
 }
 
 // client keeps idle connections to one server.

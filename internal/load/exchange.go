@@ -273,9 +273,13 @@ func (x *exchange) stream() error {
 	s.Bytes += int64(len(data))
 	x.events.Feed(data)
 	for ev, ok := x.events.Next(); ok; ev, ok = x.events.Next() {
-		texts := s.TextEvents
+		texts, answered := s.TextEvents, s.FirstToken != 0
 		j.event(ev, now)
-		if x.plan.KeepChunks && s.TextEvents > texts {
+		if s.TextEvents == texts {
+			continue
+		}
+		s.doubt(x.body.src.since(x.events.Last()), !answered && s.FirstToken != 0)
+		if x.plan.KeepChunks {
 			s.Chunks = append(s.Chunks, now)
 		}
 	}

@@ -143,24 +143,12 @@ func (j *judge) take(now int64) {
 // content books content received at now.
 func (j *judge) content(now int64) {
 	s := j.sample
-	s.TextEvents++
-	if s.FirstContent == 0 {
-		s.FirstContent = now
-	} else {
-		s.gaps = append(s.gaps, now-s.LastToken)
-		if now == s.LastToken {
-			s.Together++
-		}
-	}
-	s.LastToken = now
+	s.content(now, len(j.chunk.text) > 0)
 	if len(j.chunk.text) == 0 {
 		if j.check == nil {
 			s.Tokens++
 		}
 		return
-	}
-	if s.FirstToken == 0 {
-		s.FirstToken = now
 	}
 	if j.keep {
 		j.answer = append(j.answer, j.chunk.text...)

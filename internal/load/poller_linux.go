@@ -103,6 +103,7 @@ type socket struct {
 	hup     bool // the peer has ended its side, or all of it
 	closed  bool
 	arrived int64 // what was read last
+	history arrivals
 }
 
 // ready gives a turn, and wakes who waits to write.
@@ -129,6 +130,10 @@ func (s *socket) listen(x *exchange, cn *conn) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cn, s.empty, s.arrived = cn, false, x.sample.Sent
+	s.history.begin(x.sample.Sent)
+	if known, ok := sock.Arrived(s.fd); ok {
+		s.history.count(known)
+	}
 	if x.turn(cn) {
 		return true
 	}
@@ -179,8 +184,27 @@ func (s *socket) receive(p []byte) (n int, at int64, err error) {
 		_ = sock.DelayAck(s.fd) // an ACK at once costs time, and is no error
 	}
 	s.arrived = at
+	s.history.read(n, len(p), at, stamp != 0)
 	s.cn.late = append(s.cn.late, late)
 	return n, at, nil
+}
+
+// since implements source. The lock is held.
+func (s *socket) since(at int64, last bool) int64 {
+	h := &s.history
+	if last && h.exact() {
+		return at
+	}
+	if h.asked {
+		return h.first
+	}
+	known, told := sock.Arrived(s.fd)
+	first := h.oldest(at, known, told)
+	// The generator was as late as the oldest of it.
+	if late := &s.cn.late[len(s.cn.late)-1]; *late != unstamped {
+		*late += at - first
+	}
+	return first
 }
 
 // try writes as much as the socket takes at once.

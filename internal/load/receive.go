@@ -20,15 +20,21 @@ type Receive struct {
 	// Unstamped counts reads that the kernel had no stamp for, and whose time is
 	// the reader's.
 	Unstamped int64 `json:"unstamped"`
-	// Late is from the arrival of each read's last byte to its reading: how late the
-	// generator was, which kernel stamps keep out of the latencies. Events that
-	// waited together have the last one's stamp, so that this is also by how much,
-	// at most, an event is stamped too late. Never is one stamped too early.
+	// Late is from the arrival of each read's last byte to its reading, or, where an
+	// event in it is unknown, from the earliest that any of it may have arrived: how
+	// late the generator was. Kernel stamps keep that out of the latencies, but for
+	// what is unknown.
 	Late latency.Judged `json:"late_ms"`
 	// Together counts events with content that one read brought with the one before,
 	// because the server sent them together or because the generator was late; the
 	// gap between the two is 0.
 	Together int64 `json:"together"`
+	// Unknown counts events with content that came in one read with later bytes, and
+	// in several segments: they have the stamp of the last one, and arrived some time
+	// since nothing was left to read. UnknownFirst counts requests whose first
+	// content is one of them. Bounds of TTFT, TPOT and ITL say what that means.
+	Unknown      int64 `json:"unknown"`
+	UnknownFirst int64 `json:"unknown_first"`
 }
 
 // Stamps is whose clock reading a receive time is.
@@ -74,6 +80,9 @@ func (r *Receive) describe(b *strings.Builder, events int64) {
 	}
 	if events > 0 && r.Together > 0 {
 		fmt.Fprintf(b, "; %.2f %% of events came together with the one before", 100*float64(r.Together)/float64(events))
+	}
+	if events > 0 && r.Unknown > 0 {
+		fmt.Fprintf(b, "; %.2f %% have no time of their own", 100*float64(r.Unknown)/float64(events))
 	}
 	b.WriteByte('\n')
 }

@@ -26,6 +26,7 @@ type Record struct {
 type recorded struct {
 	Sample     Sample
 	Gaps, Late []int64
+	Loose      []loose
 	Whole      bool
 }
 
@@ -33,13 +34,13 @@ type recorded struct {
 func (r *Record) Add(s *Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x := recorded{Sample: *s, Gaps: slices.Clone(s.gaps), Late: slices.Clone(s.late), Whole: s.whole}
+	x := recorded{Sample: *s, Gaps: slices.Clone(s.gaps), Late: slices.Clone(s.late), Loose: slices.Clone(s.loose), Whole: s.whole}
 	x.Sample.Chunks = nil
 	r.samples = append(r.samples, x)
 }
 
 // recordMark begins a record; its number is that of the form.
-const recordMark = "weir record 1\n"
+const recordMark = "weir record 2\n"
 
 // recordHead is the first part of a record's file.
 type recordHead struct {
@@ -116,7 +117,7 @@ func Merge(records []*Record) (*Report, error) {
 		by := mergedOrigin - r.Report.Origin
 		for _, x := range r.samples {
 			x.Sample.shift(by)
-			x.Sample.gaps, x.Sample.late, x.Sample.whole = x.Gaps, x.Late, x.Whole
+			x.Sample.gaps, x.Sample.late, x.Sample.loose, x.Sample.whole = x.Gaps, x.Late, x.Loose, x.Whole
 			all = append(all, x)
 		}
 	}
@@ -205,7 +206,8 @@ func mergeable(records []*Record) error {
 
 // shift moves a sample's stamps; what never came stays so.
 func (s *Sample) shift(by int64) {
-	for _, stamp := range []*int64{&s.Intended, &s.Started, &s.Sent, &s.FirstByte, &s.FirstContent, &s.FirstToken, &s.LastToken, &s.LastByte} {
+	for _, stamp := range []*int64{&s.Intended, &s.Started, &s.Sent, &s.FirstByte, &s.FirstContent, &s.FirstToken, &s.LastToken, &s.LastByte,
+		&s.FirstContentSince, &s.FirstTokenSince, &s.LastTokenSince} {
 		if *stamp != 0 {
 			*stamp += by
 		}

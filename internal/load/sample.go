@@ -76,10 +76,15 @@ type Sample struct {
 	LastToken    int64 // last content of any channel
 	LastByte     int64 // last byte
 
+	// FirstContentSince, FirstTokenSince and LastTokenSince are the earliest that
+	// the three may have been: before them where an event has no time of its own.
+	FirstContentSince, FirstTokenSince, LastTokenSince int64
+
 	Status       int   // HTTP status, 0 when no head was read
 	Events       int   // events with data, [DONE] included
 	TextEvents   int   // events with content
 	Together     int   // those of them that one read brought with the one before
+	Unknown      int   // those of them that have no time of their own
 	Frames       int   // chunks of the HTTP framing
 	Reads        int   // reads of the socket that brought bytes
 	Bytes        int64 // of the body
@@ -112,8 +117,15 @@ type Sample struct {
 	Chunks []int64
 
 	gaps  []int64 // ns between events with content
+	loose []loose // those that are known only to lie in a range
 	late  []int64 // ns from arrival to reading, of each read
 	whole bool    // not a stream: its text has no times of its own
+}
+
+// loose is the range in which the gap of an index lies.
+type loose struct {
+	Gap       int
+	Low, High int64
 }
 
 // ServerTimes are the stages of a request as an SGLang server that was started
@@ -137,12 +149,57 @@ func (s *Sample) TPOT() (ns int64, ok bool) {
 	return (s.LastToken - s.FirstContent) / int64(s.Tokens-1), true
 }
 
+// content books content that was received at a time; text says that it is the
+// answer's.
+func (s *Sample) content(now int64, text bool) {
+	s.TextEvents++
+	if s.FirstContent == 0 {
+		s.FirstContent, s.FirstContentSince = now, now
+	} else {
+		gap := now - s.LastToken
+		s.gaps = append(s.gaps, gap)
+		if gap == 0 {
+			s.Together++
+		}
+		if s.LastTokenSince < s.LastToken {
+			s.loose = append(s.loose, loose{len(s.gaps) - 1, gap, now - s.LastTokenSince})
+		}
+	}
+	s.LastToken, s.LastTokenSince = now, now
+	if text && s.FirstToken == 0 {
+		s.FirstToken, s.FirstTokenSince = now, now
+	}
+}
+
+// doubt says that the content that was booked last may have come since a time;
+// text says that it was the answer's first.
+func (s *Sample) doubt(since int64, text bool) {
+	if since >= s.LastToken {
+		return
+	}
+	s.Unknown++
+	s.LastTokenSince = since
+	if text {
+		s.FirstTokenSince = since
+	}
+	gap := len(s.gaps) - 1
+	if gap < 0 {
+		s.FirstContentSince = since
+		return
+	}
+	if n := len(s.loose); n == 0 || s.loose[n-1].Gap != gap {
+		s.loose = append(s.loose, loose{gap, s.gaps[gap], s.gaps[gap]})
+	}
+	before := s.LastToken - s.gaps[gap]
+	s.loose[len(s.loose)-1].Low = max(0, since-before)
+}
+
 // Streamed says that the answer came in parts that have times of their own.
 func (s *Sample) Streamed() bool { return !s.whole }
 
 // reset makes the sample ready for another request and keeps its storage.
 func (s *Sample) reset(index int, intended int64) {
-	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], late: s.late[:0], whole: s.whole}
+	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], loose: s.loose[:0], late: s.late[:0], whole: s.whole}
 }
 
 // fail settles the outcome as errored.

@@ -6,6 +6,8 @@ import (
 	"runtime/metrics"
 	"slices"
 	"strings"
+
+	"weir/internal/latency"
 )
 
 // Trust says whether a run's figures can be trusted.
@@ -35,8 +37,12 @@ const (
 	cpuDegraded, cpuInvalid     = 0.7, 0.9 // of the cores
 	stretchInvalid              = 1.05     // of the time in which requests were to be begun
 	failedInvalid               = 0.5      // of the requests
-	leastForSlip                = 20       // requests
-	longEnough                  = 0.2      // s: CPU and scheduling of shorter runs are those of starting up
+	boundDegraded               = 1        // ms, from a percentile to what else it may be, or
+	boundShareDegraded          = 0.01     // of the percentile, where that is more
+	boundInvalid                = 2        // the same, of p50 and p90
+	boundShareInvalid           = 0.2
+	leastForSlip                = 20  // requests
+	longEnough                  = 0.2 // s: CPU and scheduling of shorter runs are those of starting up
 )
 
 // judge gives the verdict, and refuses latencies that have no meaning.
@@ -86,6 +92,9 @@ func (r *Report) judge() {
 		}
 		r.punctual(say)
 	}
+	if t, why := r.uncertain(); t != Valid {
+		say(t, "%s", why)
+	}
 	if g.PauseMax > pauseDegraded {
 		say(Degraded, "the generator's garbage collector stopped it for %.1f ms", g.PauseMax)
 	}
@@ -133,8 +142,8 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 		late = c.Late.Max
 	}
 	if late > lateDegraded && r.TextEvents > 0 {
-		say(Degraded, "answers were read up to %.1f ms after they arrived (p99): the kernel's stamps keep that out of their times, but for the %.1f %% of events that came together with the one before",
-			late, 100*float64(c.Together)/float64(r.TextEvents))
+		say(Degraded, "answers were read up to %.1f ms after they arrived (p99): the kernel's stamps keep that out of their times, but for the %.1f %% of events that have none of their own",
+			late, 100*float64(c.Unknown)/float64(r.TextEvents))
 	}
 	if g.SchedP99 > schedInvalid {
 		say(Degraded, "the generator's goroutines waited %.1f ms for a core (p99): connections and a closed loop's next requests were that late", g.SchedP99)
@@ -142,6 +151,48 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 	if reads := c.Late.Count + c.Unstamped; float64(c.Unstamped) > unstampedDegraded*float64(reads) {
 		say(Degraded, "%d of %d reads had no stamp of the kernel's, and have the time of their reading", c.Unstamped, reads)
 	}
+}
+
+// uncertain says which percentiles are not known well enough, because they are
+// made of events that have no time of their own.
+func (r *Report) uncertain() (t Trust, why string) {
+	t = Valid
+	var which []string
+	for _, x := range []struct {
+		name string
+		j    *latency.Judged
+	}{{"TTFT", &r.TTFT}, {"TTFT of the answer", &r.TTFTAnswer}, {"TPOT", &r.TPOT}, {"ITL", &r.ITL}} {
+		figures := []struct {
+			name string
+			f    latency.Figure
+			much bool // it makes the run invalid
+		}{{"p50", x.j.P50, true}, {"p90", x.j.P90, true}, {"p99", x.j.P99, false}, {"p999", x.j.P999, false}}
+		if x.j.P50.Refused() {
+			figures[0].name, figures[0].f = "max", x.j.Max // of a single value
+		}
+		for _, f := range figures {
+			in, ok := x.j.Bounds[f.name]
+			if !ok {
+				continue
+			}
+			off := max(f.f-in[0], in[1]-f.f)
+			if off <= max(boundDegraded, boundShareDegraded*f.f) {
+				continue
+			}
+			which = append(which, fmt.Sprintf("%s %s is between %.1f and %.1f ms", x.name, f.name, in[0], in[1]))
+			if f.much && off > max(boundInvalid, boundShareInvalid*f.f) {
+				t = Invalid
+			} else if t == Valid {
+				t = Degraded
+			}
+		}
+	}
+	if t == Valid {
+		return t, ""
+	}
+	c := &r.Receive
+	return t, fmt.Sprintf("%.1f %% of events (the first ones of %.1f %% of the requests) have no time of their own, because others arrived before they were read: all that is known is that %s",
+		100*float64(c.Unknown)/float64(max(1, r.TextEvents)), 100*float64(c.UnknownFirst)/float64(max(1, r.Requests)), strings.Join(which, ", "))
 }
 
 // Unstable says why the rate was more than the server answers, empty where it
@@ -170,6 +221,9 @@ func (r *Report) Overdriven() string {
 		return fmt.Sprintf("the generator used %.0f %% of its %d cores", 100*g.CPUShare, g.Cores)
 	case r.Elapsed > longEnough && g.SchedP99 > schedInvalid && r.Receive.Stamps != KernelStamps:
 		return fmt.Sprintf("the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
+	}
+	if t, why := r.uncertain(); t == Invalid {
+		return why
 	}
 	return ""
 }

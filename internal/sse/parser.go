@@ -130,6 +130,9 @@ func (p *Parser) tooLarge(n int) bool {
 // Err says why the stream cannot be parsed further.
 func (p *Parser) Err() error { return p.err }
 
+// Last says that nothing of the chunk follows what Next gave last.
+func (p *Parser) Last() bool { return p.lines.pos == len(p.lines.chunk) }
+
 // Partial says that the stream stands inside a line or a block: if it ends
 // here, it was cut.
 func (p *Parser) Partial() bool { return p.partial }
