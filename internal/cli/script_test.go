@@ -200,7 +200,7 @@ func scriptKeyPair(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // patience bounds a wait for what must come.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // execution is a command line on its way.
 type execution struct {
