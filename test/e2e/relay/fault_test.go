@@ -61,6 +61,7 @@ func TestRelayTouchesNoByte(t *testing.T) {
 		return http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Engine": {"kept"}}, chunks
 	})
 	g := harness.StartGateway(t, "serve", "--engine", "openai="+engine, "--engine", "openai="+engine+",model=other,name=alias")
+	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 	sent := "{ \"model\" :\t\"m\",\r\n \"stream\":true, \"seed\":9007199254740993,\"t\":1.0,\"u\":null,\"unknown\":[ 1 ,2],\"dup\":1,\"dup\":2,\"messages\":[]}\n"
 	for _, cut = range []int{1, 2, 3, 7, 50, 1000} {
 		a := harness.Post(t, g.URL+"/v1/chat/completions?q=1", sent)
