@@ -21,19 +21,18 @@ var Binary string
 // Root is the module's folder.
 var Root string
 
-// Main builds the program and runs a package's tests. Under the race detector
-// the program is built with it, too.
-func Main(m *testing.M) {
+// Main builds the program, runs a package's tests, and exits. Under the race
+// detector the program is built with it, too.
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run is Main for a TestMain that has more to do: it returns the exit code.
+func Run(m *testing.M) (code int) {
 	flag.Parse()
-	if err := build(); err != nil {
+	if err := errors.Join(build(), moreAtOnce()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
-	if err := moreAtOnce(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	return m.Run()
 }
 
 // build builds bin/e2e/weir, or weir-race. Packages of tests run side by side:

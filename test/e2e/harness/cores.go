@@ -29,18 +29,21 @@ type Sayer struct {
 	aborted  int
 }
 
-// NewSayer tokenizes the sentence.
-func NewSayer(t *testing.T) *Sayer {
-	ids, stderr, code := Tokenize(t, Said, "-")
+// SaidIDs tokenizes the sentence.
+func SaidIDs(t testing.TB) (ids []uint32) {
+	t.Helper()
+	printed, stderr, code := Tokenize(t, Said, "-")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	c := &Sayer{T: t}
-	if err := json.Unmarshal([]byte(ids), &c.IDs); err != nil {
+	if err := json.Unmarshal([]byte(printed), &ids); err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return ids
 }
+
+// NewSayer tokenizes the sentence.
+func NewSayer(t *testing.T) *Sayer { return &Sayer{T: t, IDs: SaidIDs(t)} }
 
 // Hear counts requests that were aborted, and reports whether to hold back.
 func (c *Sayer) Hear(aborted int) (holdBack bool) {
@@ -129,7 +132,7 @@ func (c *Cores) receive(core *coretest.Core, m coretest.Message) {
 }
 
 // SocketDir returns a folder whose path is short enough for that of a socket in it.
-func SocketDir(t *testing.T) string {
+func SocketDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "vc")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +143,7 @@ func SocketDir(t *testing.T) string {
 
 // ShortTemp returns a SocketDir, and an environment in which weir puts its own
 // sockets there.
-func ShortTemp(t *testing.T) (dir string, env []string) {
+func ShortTemp(t testing.TB) (dir string, env []string) {
 	dir = SocketDir(t)
 	return dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}
 }

@@ -3,7 +3,6 @@ package harness
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -67,7 +66,7 @@ func Settled(t *testing.T, g *Gateway, goroutines int, engines ...*Sim) {
 type Gateway struct {
 	*Process
 	URL, Admin string
-	timeline   string
+	Timeline   string // the file of its records
 }
 
 // StartGateway runs up or serve on free ports with a timeline file, and waits
@@ -147,7 +146,7 @@ func (g *Gateway) Balanced() map[string]int {
 // Records reads the timeline file after the gateway has ended.
 func (g *Gateway) Records() []Record {
 	g.T.Helper()
-	f, err := os.Open(g.timeline)
+	f, err := os.Open(g.Timeline)
 	if err != nil {
 		g.T.Fatal(err)
 	}
@@ -178,18 +177,14 @@ func (g *Gateway) Engines() []string {
 	return urls
 }
 
-func (g *Gateway) say(n int) Answer {
-	return Post(g.T, g.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":"Say it.","stream":true,"max_tokens":%d}`, n))
-}
-
 // Whole wants an answer of n sentences.
 func (g *Gateway) Whole(c *Cores, n int) { g.T.Helper(); g.Sentences(c.IDs, n) }
 
 // Sentences wants an answer of n sentences from an engine that says these ids.
 func (g *Gateway) Sentences(ids []uint32, n int) {
 	g.T.Helper()
-	if text, done := Streamed(g.say(n * len(ids))); !done || text != strings.Repeat(Said, n) {
-		g.T.Errorf("%q, done %v", text, done)
+	if err := g.Says(Context(g.T), ids, n); err != nil {
+		g.T.Error(err)
 	}
 }
 

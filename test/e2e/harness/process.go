@@ -1,8 +1,8 @@
 package harness
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -14,9 +14,17 @@ import (
 	"time"
 )
 
-// patience bounds each wait for another process. A busy machine must not reach
+// Patience bounds each wait for another process. A busy machine must not reach
 // it, and a hang must not outlast the test's own limit.
-const patience = 5 * time.Minute
+var Patience = 5 * time.Minute
+
+// Context returns a context that ends with the test, and earlier when Patience is
+// at an end: a request that hangs fails its own test.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // Finish runs weir to its end.
 func Finish(t testing.TB, stdin string, args ...string) (stdout, stderr string, code int) {
@@ -33,7 +41,7 @@ func Finish(t testing.TB, stdin string, args ...string) (stdout, stderr string, 
 }
 
 // Tokenize runs weir tokenize to its end.
-func Tokenize(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
+func Tokenize(t testing.TB, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	return Finish(t, stdin, append([]string{"tokenize"}, args...)...)
 }
@@ -50,6 +58,40 @@ type Process struct {
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{} // closed and replaced with every line
+	rest  []byte        // of a line whose end has not come
+}
+
+// printed takes what a Process prints.
+type printed Process
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
+		}
+		p.add(line)
+		p.rest = rest
+	}
+}
+
+// add keeps a line; the mutex is held.
+func (p *printed) add(line []byte) {
+	p.lines = append(p.lines, string(line))
+	close(p.more)
+	p.more = make(chan struct{})
+}
+
+// end keeps a last line that has no end.
+func (p *printed) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.rest) > 0 {
+		p.add(p.rest)
+	}
 }
 
 // Start runs weir.
@@ -77,32 +119,28 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	cmd.Env = slices.Concat(os.Environ(), []string{"GORACE=halt_on_error=1 exitcode=66"}, cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 10 * time.Second // a grandchild that outlives the program keeps its pipes open
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd.Stdout = (*printed)(p)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.mu.Lock()
-			p.lines = append(p.lines, s.Text())
-			close(p.more)
-			p.more = make(chan struct{})
-			p.mu.Unlock()
-		}
 		p.Err = cmd.Wait()
+		(*printed)(p).end()
 		close(p.Exited)
 	}()
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		<-p.Exited
+		p.Kill()
 		if t.Failed() {
 			t.Logf("%v printed:\n%s\n%s", cmd.Args, p.Output(), p.Stderr.String())
 		}
 	})
 	return p
+}
+
+// Kill ends the program and all that it started, at once.
+func (p *Process) Kill() {
+	_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL)
+	<-p.Exited
 }
 
 // Output returns what the program has printed until now.
@@ -115,24 +153,34 @@ func (p *Process) Output() string {
 // Line waits for a line that begins with prefix, and returns its next word.
 func (p *Process) Line(prefix string) string {
 	p.T.Helper()
-	deadline := time.After(patience)
-	for {
+	line := p.Find(prefix, func(line string) bool { return strings.HasPrefix(line, prefix) })
+	word, _, _ := strings.Cut(strings.TrimSpace(line[len(prefix):]), " ")
+	return word
+}
+
+// Find waits for a line that matches, and returns it. The failure names what it
+// waited for.
+func (p *Process) Find(what string, matches func(line string) bool) string {
+	p.T.Helper()
+	deadline := time.After(Patience)
+	for at, exited := 0, false; ; {
 		p.mu.Lock()
-		for _, l := range p.lines {
-			if rest, ok := strings.CutPrefix(l, prefix); ok {
-				p.mu.Unlock()
-				word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-				return word
+		lines, more := p.lines, p.more
+		p.mu.Unlock()
+		for ; at < len(lines); at++ {
+			if matches(lines[at]) {
+				return lines[at]
 			}
 		}
-		more := p.more
-		p.mu.Unlock()
+		if exited {
+			p.T.Fatalf("exited (%v) before it printed %q:\n%s", p.Err, what, p.Stderr.String())
+		}
 		select {
 		case <-more:
 		case <-p.Exited:
-			p.T.Fatalf("exited (%v) before it printed %q:\n%s", p.Err, prefix, p.Stderr.String())
+			exited = true // its last lines are there now
 		case <-deadline:
-			p.T.Fatalf("never printed %q", prefix)
+			p.T.Fatalf("never printed %q", what)
 		}
 	}
 }
@@ -146,32 +194,46 @@ func (p *Process) Interrupt() {
 	p.Exits(0)
 }
 
-// Exits waits for the program's end, and wants this exit code.
-func (p *Process) Exits(code int) {
+// Wait waits for the program's end.
+func (p *Process) Wait() {
 	p.T.Helper()
 	select {
 	case <-p.Exited:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		p.T.Fatal("still running")
 	}
+}
+
+// Exits waits for the program's end, and wants this exit code.
+func (p *Process) Exits(code int) {
+	p.T.Helper()
+	p.Wait()
 	if got := p.Cmd.ProcessState.ExitCode(); got != code {
 		p.T.Fatalf("exit code %d, want %d\n%s", got, code, p.Stderr.String())
 	}
 }
 
-// Eventually polls until a condition holds that another process brings about.
-func Eventually(t testing.TB, what string, holds func() bool) {
+// Eventually polls until a condition holds that another process brings about. It
+// fails at once when a process that the condition needs has exited.
+func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(Patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
+		for _, p := range needs {
+			select {
+			case <-p.Exited:
+				t.Fatalf("not %s: %v exited (%v):\n%s\n%s", what, p.Cmd, p.Err, p.Output(), p.Stderr.String())
+			default:
+			}
+		}
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
 			t.Fatalf("not %s before the test's end", what)
 		case <-deadline:
-			t.Fatalf("not %s in %v", what, patience)
+			t.Fatalf("not %s in %v", what, Patience)
 		}
 	}
 }
