@@ -23,25 +23,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weir/test/e2e/harness"
 )
 
 // server runs SGLang's own HTTP server and TokenizerManager before a scheduler.
-func (s *setup) server(form string, schedArgs ...string) (url string, server, scheduler *process) {
+func (s *setup) server(form string, schedArgs ...string) (url string, server, scheduler *harness.Process) {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	args := []string{"server.py", "--sglang", s.wheel, "--dir", s.dir, "--port", strconv.Itoa(port)}
+	at := harness.FreeAddress(s.t)
+	_, port, _ := net.SplitHostPort(at)
+	args := []string{"--dir", s.dir, "--port", port}
 	if form == "incremental" {
 		args = append(args, "--incremental")
 	}
-	server = s.start(s.python, append(args, s.serverArgs...)...)
-	server.line("ready", func(l string) bool { return l == "ready" })
+	server = s.start("server.py", append(args, s.serverArgs...)...)
+	server.Find("ready", func(l string) bool { return l == "ready" })
 	scheduler = s.scheduler(append([]string{"--in", "ipc://" + s.dir + "/in", "--out", "ipc://" + s.dir + "/out"}, schedArgs...)...)
-	return fmt.Sprintf("http://127.0.0.1:%d", port), server, scheduler
+	return "http://" + at, server, scheduler
+}
+
+// before starts a gateway before SGLang's own server.
+func before(t testing.TB, url string) *harness.Gateway {
+	t.Helper()
+	return harness.StartGateway(t, "serve", "--engine", "sglang="+url+",model=weir-sim")
 }
 
 // TestServer: weir's sglang adapter in front of SGLang's own server, in both forms of
@@ -50,28 +54,27 @@ func (s *setup) server(form string, schedArgs ...string) (url string, server, sc
 func TestServer(t *testing.T) {
 	for _, form := range []string{"incremental", "cumulative"} {
 		t.Run(form, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
 			s := newSetup(t)
 			url, _, scheduler := s.server(form, "--step", "0.001")
-			g := s.gateway("sglang=" + url + ",model=weir-sim")
-			g.ready()
-			total := g.many(len(s.ids), 64)
-			n := scheduler.counts(func(n map[string]int) bool { return n["finished"] == 64 })
+			g := before(t, url)
+			total := s.many(g, 64)
+			n := scheduler.Counts(func(n map[string]int) bool { return n["finished"] == 64 })
 			if n["ids"] != total || n["aborted"] != 0 {
 				t.Errorf("the scheduler counts %v, and the client %d ids", n, total)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if a, err := g.complete(ctx, `,"max_tokens":20,"temperature":0,"top_k":5,"seed":7,"stop_token_ids":[9],"regex":"[a-z]+"`, nil); err != nil || a.tokens != 20 {
+			ctx := harness.Context(t)
+			if a, err := g.Complete(ctx, "weir-sim", `,"max_tokens":20,"temperature":0,"top_k":5,"seed":7,"stop_token_ids":[9],"regex":"[a-z]+"`, nil); err != nil || a.Tokens != 20 {
 				t.Errorf("%+v, %v", a, err)
 			}
 			for range 4 {
 				within, cancel := context.WithCancel(ctx)
-				if _, err := g.complete(within, `,"max_tokens":90000`, func(a *answer) bool { return len(a.text) > 100 }); err != nil {
+				if _, err := g.Complete(within, "weir-sim", endless, func(a *harness.Completion) bool { return len(a.Text) > 100 }); err != nil {
 					t.Error(err)
 				}
 				cancel()
 			}
-			scheduler.counts(func(n map[string]int) bool { return n["aborted"] == 4 && n["finished"] == 65 })
+			scheduler.Counts(func(n map[string]int) bool { return n["aborted"] == 4 && n["finished"] == 65 })
 		})
 	}
 }
@@ -83,12 +86,12 @@ const imagePad = 32766
 // SGLang's own code reads of weir's request, byte for byte and in order; and what the
 // engine makes of them is in the usage.
 func TestServerSees(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	const patches = 5
 	s := newSetup(t)
 	s.serverArgs = []string{"--see", strconv.Itoa(imagePad), "--patches", strconv.Itoa(patches)}
 	url, server, _ := s.server("incremental", "--step", "0.001")
-	g := s.gateway("sglang=" + url + ",model=weir-sim")
-	g.ready()
+	g := before(t, url)
 	first, second := []byte("\x89PNG\r\n\x1a\nfirst\x00"), []byte("\xff\xd8\xffsecond\xfe")
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(second) }))
 	defer files.Close()
@@ -103,7 +106,7 @@ func TestServerSees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := http.Post(g.api+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+		resp, err := http.Post(g.URL+"/v1/chat/completions", "application/json", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +118,7 @@ func TestServerSees(t *testing.T) {
 			}
 		}
 		text, err := io.ReadAll(resp.Body)
-		if err != nil || json.Unmarshal(text, &a) != nil || len(a.Choices) != 1 || a.Choices[0].Message.Content != sentence {
+		if err != nil || json.Unmarshal(text, &a) != nil || len(a.Choices) != 1 || a.Choices[0].Message.Content != harness.Said {
 			t.Fatalf("%s: %s, %v", resp.Status, text, err)
 		}
 		return a.Usage.Prompt
@@ -133,7 +136,7 @@ func TestServerSees(t *testing.T) {
 		{"both, in order", []part{image(data("image/jpeg", second)), words, image(data("image/png", first)), image(files.URL + "/b")}, []string{hash(second), hash(first), hash(second)}},
 	} {
 		prompt := ask(test.parts...)
-		seen := server.line("what it has seen of "+test.name, func(l string) bool { return l == `{"seen": ["`+strings.Join(test.want, `", "`)+`"]}` })
+		seen := server.Find("what it has seen of "+test.name, func(l string) bool { return l == `{"seen": ["`+strings.Join(test.want, `", "`)+`"]}` })
 		// Around a placeholder the template writes nothing else.
 		if want := plain + len(test.want)*patches; prompt != want {
 			t.Errorf("%s: %d prompt tokens, want %d; %s", test.name, prompt, want, seen)
@@ -182,15 +185,16 @@ func backlog(b *testing.B, who string, rate int) bool {
 	s := newSetup(b)
 	body := fmt.Sprintf(`{"input_ids":[1,2,3],"stream":true,"sampling_params":{"max_new_tokens":%d}`, tokens)
 	var url string
-	var p *process
+	var p *harness.Process
 	if who == "SGLang's server" {
 		url, p, _ = s.server("incremental", schedArgs...)
 		body += "}"
 	} else {
-		g := s.gateway("sglang-ipc=" + s.dir + ",model=weir-sim")
+		p = harness.Start(b, "serve", "--engine", "sglang-ipc="+s.dir+",model=weir-sim", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+		g := &harness.Gateway{Process: p, URL: p.Line("gateway"), Admin: p.Line("admin")}
 		s.scheduler(append([]string{"--weir", s.dir}, schedArgs...)...)
-		g.ready()
-		url, p = g.api, g.process
+		ready(g)
+		url = g.URL
 		body += `,"model":"weir-sim","incremental_streaming_output":true,"skip_tokenizer_init":true}`
 	}
 	var before float64
@@ -294,8 +298,8 @@ func readDelays(transport *http.Transport, url, body string, first func()) (dela
 }
 
 // cpuSeconds gives what a process has used, of user and system.
-func cpuSeconds(b testing.TB, p *process) float64 {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func cpuSeconds(b testing.TB, p *harness.Process) float64 {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/zmtp"
+	"weir/test/e2e/harness"
 )
 
 // listen gives a listener and accepts greeted connections on it.
@@ -30,9 +31,9 @@ func listen(t *testing.T, kind zmtp.Type, endpoint string, cfg zmtp.Config) (at 
 		t.Helper()
 		switch l := l.(type) {
 		case *net.TCPListener:
-			l.SetDeadline(time.Now().Add(patience))
+			l.SetDeadline(time.Now().Add(harness.Patience))
 		case *net.UnixListener:
-			l.SetDeadline(time.Now().Add(patience))
+			l.SetDeadline(time.Now().Add(harness.Patience))
 		}
 		raw, err := l.Accept()
 		if err != nil {
@@ -48,23 +49,17 @@ func listen(t *testing.T, kind zmtp.Type, endpoint string, cfg zmtp.Config) (at 
 }
 
 func transports(t *testing.T) map[string]string {
-	dir, err := os.MkdirTemp("", "z")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return map[string]string{"ipc": "ipc://" + filepath.Join(dir, "s"), "tcp": "tcp://127.0.0.1:0"}
+	return map[string]string{"ipc": "ipc://" + filepath.Join(harness.SocketDir(t), "s"), "tcp": "tcp://127.0.0.1:0"}
 }
 
 // Nothing is lost or turned around under load: libzmq's PUSH to our PULL.
 func TestLibzmqPush(t *testing.T) {
-	s := newSetup(t)
 	for name, endpoint := range transports(t) {
 		t.Run(name, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
 			const n, size = 200_000, 4096
 			at, accept := listen(t, zmtp.Pull, endpoint, zmtp.Config{})
-			s.t = t
-			s.start(s.python, "peer.py", "push", at, "200000", "4096")
+			start(t, "peer.py", "push", at, "200000", "4096")
 			c := accept()
 			began := time.Now()
 			for i := range n {
@@ -84,9 +79,9 @@ func TestLibzmqPush(t *testing.T) {
 // A connection that we end is made again by libzmq; within each, what comes is
 // whole and in order.
 func TestLibzmqReconnects(t *testing.T) {
-	s := newSetup(t)
+	harness.Beside(t, harness.Light)
 	at, accept := listen(t, zmtp.Pull, transports(t)["ipc"], zmtp.Config{})
-	s.start(s.python, "peer.py", "flood", at)
+	start(t, "peer.py", "flood", at)
 	last := int64(-1)
 	for range 20 {
 		c := accept()
@@ -108,10 +103,10 @@ func TestLibzmqReconnects(t *testing.T) {
 // Our ROUTER and libzmq's DEALER, with heartbeats; and a DEALER that does not read
 // fails the write in time and nobody else's.
 func TestLibzmqDealer(t *testing.T) {
-	s := newSetup(t)
+	harness.Beside(t, harness.Light)
 	for _, mode := range []string{"echo", "heartbeats"} {
 		at, accept := listen(t, zmtp.Router, transports(t)["tcp"], zmtp.Config{})
-		s.start(s.python, "peer.py", mode, at)
+		start(t, "peer.py", mode, at)
 		c := accept()
 		if string(c.Identity()) != "\x01\x00" {
 			t.Errorf("identity %q", c.Identity())
@@ -141,9 +136,9 @@ func TestLibzmqDealer(t *testing.T) {
 	}
 
 	at, accept := listen(t, zmtp.Router, transports(t)["ipc"], zmtp.Config{WriteTimeout: 300 * time.Millisecond})
-	s.start(s.python, "peer.py", "deaf", at)
+	start(t, "peer.py", "deaf", at)
 	deaf := accept()
-	s.start(s.python, "peer.py", "echo", at)
+	start(t, "peer.py", "echo", at)
 	other := accept()
 	for _, c := range []*zmtp.Conn{deaf, other} {
 		if _, err := c.Recv(); err != nil {
