@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"weir/test/e2e/harness"
 )
 
 // scored is a token with its log probability, and its alternatives.
@@ -59,7 +61,7 @@ type chosen struct {
 // choices sends a request and reads its choices, streamed or not.
 func (w way) choices(t *testing.T, path string, body fields) (all []chosen) {
 	t.Helper()
-	resp, err := w.post(testContext(t), path, body)
+	resp, err := w.post(harness.Context(t), path, body)
 	if err != nil {
 		t.Fatal(err)
 	}

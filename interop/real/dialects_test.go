@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 
+	"weir/test/e2e/harness"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -39,9 +41,9 @@ func say(text string) string { return "say:" + base64.StdEncoding.EncodeToString
 // dialectFleet is vLLM with parsers, behind its own server, which weir relays, and
 // dialling in to weir.
 type dialectFleet struct {
-	server *process
+	server *harness.Process
 	wire   *recorder // between the relay and the server
-	relay  *gateway
+	relay  gateway
 	ways   []way // vLLM itself, relay, vllm-core
 }
 
@@ -82,16 +84,16 @@ func newDialectFleet(t *testing.T) *dialectFleet {
 	port, handshake := freePort(t), freePort(t)
 	f := new(dialectFleet)
 	script := []string{"--logits-processors", "scripted:Scripted"}
-	f.server = vllmOf(t, folder, env, append(script, "--port", fmt.Sprint(port), "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+	f.server = vllmOf(t, folder, env, append(script, "--port", port, "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
 		"--reasoning-parser", "deepseek_v3", "--enable-prompt-tokens-details")...)
-	headless := vllmOf(t, folder, env, append(script, "--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", fmt.Sprint(handshake))...)
-	direct := fmt.Sprintf("127.0.0.1:%d", port)
+	headless := vllmOf(t, folder, env, append(script, "--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", handshake)...)
+	direct := "127.0.0.1:" + port
 	f.wire = record(t, direct)
 	f.relay = serve(t, "--engine", "openai=http://"+f.wire.address)
-	core := serve(t, "--engine", fmt.Sprintf("vllm-core=tcp://127.0.0.1:%d,model=tiny", handshake), "--model", "tiny="+folder+",reasoning-parser=think")
+	core := serve(t, "--engine", "vllm-core=tcp://127.0.0.1:"+handshake+",model=tiny", "--model", "tiny="+folder+",reasoning-parser=think")
 	f.relay.ready(true, f.server)
 	core.ready(true, headless)
-	f.ways = []way{{"vLLM itself", "http://" + direct, "tiny"}, {"relay", f.relay.api, "tiny"}, {"vllm-core", core.api, "tiny"}}
+	f.ways = []way{{"vLLM itself", "http://" + direct, "tiny"}, {"relay", f.relay.URL, "tiny"}, {"vllm-core", core.URL, "tiny"}}
 	return f
 }
 
@@ -475,7 +477,7 @@ func TestVLLMDialects(t *testing.T) {
 }
 
 func (f *dialectFleet) answers(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	ours, theirs := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, test := range dialectCases {
 		for path, body := range map[string]fields{messagesPath: test.messages, responsesPath: test.responses} {
@@ -596,7 +598,7 @@ func difference(a, b said) string {
 
 // counts: the same count, which is that of the prompt.
 func (f *dialectFleet) counts(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	for _, test := range dialectCases {
 		if test.messages == nil {
 			continue
@@ -627,7 +629,7 @@ func (f *dialectFleet) counts(t *testing.T) {
 // untouched: every answer that came through the relay is one that the server wrote,
 // and no stream of it was found wanting.
 func (f *dialectFleet) untouched(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	asked := 0
 	for _, test := range dialectCases {
 		for path, body := range map[string]fields{messagesPath: test.messages, responsesPath: test.responses} {
@@ -643,7 +645,7 @@ func (f *dialectFleet) untouched(t *testing.T) {
 			}
 		}
 	}
-	if n, ok := metric(f.relay.admin, "weir_integrity_failures_total"); ok && n > 0 {
+	if n, ok := metric(f.relay.Admin, "weir_integrity_failures_total"); ok && n > 0 {
 		t.Errorf("%v streams of vLLM's were found wanting", n)
 	}
 	t.Logf("%d answers", asked)
@@ -652,7 +654,7 @@ func (f *dialectFleet) untouched(t *testing.T) {
 // killed: a stream of either API whose server dies ends with an error event, and
 // without its end.
 func (f *dialectFleet) killed(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	var begun, ended sync.WaitGroup
 	for path, body := range map[string]fields{
 		messagesPath:  {"messages": user("Hello"), "max_tokens": 3000},
@@ -686,6 +688,6 @@ func (f *dialectFleet) killed(t *testing.T) {
 		})
 	}
 	begun.Wait()
-	f.server.kill()
+	f.server.Kill()
 	ended.Wait()
 }

@@ -26,154 +26,66 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-)
 
-// patience bounds every wait; an engine takes a minute to start where nothing else
-// runs.
-const patience = 10 * time.Minute
+	"weir/test/e2e/harness"
+)
 
 var (
 	venv   string // the engines'
-	binary string // weir
 	folder string // the model's
 )
 
 func TestMain(m *testing.M) {
-	code, err := 1, setUp()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	} else {
-		code = m.Run()
-	}
-	if binary != "" {
-		os.RemoveAll(filepath.Dir(binary))
-	}
-	os.Exit(code)
+	harness.Patience = 10 * time.Minute // an engine takes a minute to start where nothing else runs
+	os.Exit(runTests(m))
 }
 
-func setUp() error {
+// runTests makes the model first.
+func runTests(m *testing.M) (code int) {
 	if venv = os.Getenv("WEIR_REAL_VENV"); venv == "" {
-		return fmt.Errorf("WEIR_REAL_VENV is not set: run make interop-engines")
+		fmt.Fprintln(os.Stderr, "WEIR_REAL_VENV is not set: run make interop-engines")
+		return 1
 	}
 	dir, err := os.MkdirTemp("", "real")
 	if err != nil {
-		return err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	binary, folder = filepath.Join(dir, "weir"), filepath.Join(dir, "model")
-	build := exec.Command("go", "build", "-o", binary, "weir/cmd/weir")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{build, exec.Command(filepath.Join(venv, "bin", "python"), "model.py", folder)} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-		}
+	defer os.RemoveAll(dir)
+	folder = filepath.Join(dir, "model")
+	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "model.py", folder).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "model.py: %v\n%s", err, out)
+		return 1
 	}
-	return nil
+	return harness.Run(m)
 }
 
-func freePort(t *testing.T) int {
+func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(harness.FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
-// process is a running program, in a process group with all that it starts.
-type process struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{}
-}
-
-func start(t *testing.T, env []string, name string, args ...string) *process {
+// start runs a program of the engines' environment.
+func start(t *testing.T, env []string, name string, args ...string) *harness.Process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(name, args...), ended: make(chan struct{})}
-	out, err := os.CreateTemp(t.TempDir(), filepath.Base(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.log = out.Name()
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait()
-		out.Close()
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			said := strings.Split(p.said(), "\n")
-			t.Logf("%v said at last:\n%s", p.cmd, strings.Join(said[max(0, len(said)-40):], "\n"))
-		}
-	})
-	return p
-}
-
-func (p *process) said() string {
-	b, _ := os.ReadFile(p.log)
-	return string(b)
-}
-
-// kill ends the process and all that it started, at once.
-func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.ended
-}
-
-// interrupt asks the process to end, and waits until it has.
-func (p *process) interrupt() {
-	p.t.Helper()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatalf("%v has not ended", p.cmd)
-	}
-}
-
-// eventually waits until holds does, or one of the processes has ended.
-func eventually(t *testing.T, what string, holds func() bool, needs ...*process) {
-	t.Helper()
-	for late := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		if holds() {
-			return
-		}
-		for _, p := range needs {
-			select {
-			case <-p.ended:
-				t.Fatalf("waiting for %s: %v has ended:\n%s", what, p.cmd, p.said())
-			default:
-			}
-		}
-		if time.Now().After(late) {
-			t.Fatalf("waited for %s", what)
-		}
-	}
+	cmd := exec.Command(filepath.Join(venv, "bin", name), args...)
+	cmd.Env = env
+	return harness.StartCommand(t, cmd)
 }
 
 // gateway is a running weir.
-type gateway struct {
-	*process
-	api, admin string
-}
+type gateway struct{ *harness.Gateway }
 
-func serve(t *testing.T, args ...string) *gateway {
+// serve starts a gateway, whose engines may come later.
+func serve(t *testing.T, args ...string) gateway {
 	t.Helper()
-	g := &gateway{api: fmt.Sprintf("127.0.0.1:%d", freePort(t)), admin: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
-	g.process = start(t, nil, binary, append([]string{"serve", "--listen", g.api, "--admin-listen", g.admin}, args...)...)
-	g.api, g.admin = "http://"+g.api, "http://"+g.admin
-	return g
+	return gateway{harness.StartUnready(t, append([]string{"serve"}, args...)...)}
 }
 
 // engineView is what /engines says of an engine.
@@ -184,8 +96,8 @@ type engineView struct {
 	Models                      []string
 }
 
-func (g *gateway) engines() (views []engineView) {
-	resp, err := http.Get(g.admin + "/engines")
+func (g gateway) engines() (views []engineView) {
+	resp, err := http.Get(g.Admin + "/engines")
 	if err != nil {
 		return nil
 	}
@@ -195,9 +107,9 @@ func (g *gateway) engines() (views []engineView) {
 }
 
 // ready waits until every engine is ready, or none is.
-func (g *gateway) ready(ready bool, needs ...*process) {
-	g.t.Helper()
-	eventually(g.t, fmt.Sprintf("engines that are ready: %v", ready), func() bool {
+func (g gateway) ready(ready bool, needs ...*harness.Process) {
+	g.T.Helper()
+	harness.Eventually(g.T, fmt.Sprintf("before engines that are ready: %v", ready), func() bool {
 		views := g.engines()
 		for _, v := range views {
 			if v.Ready != ready {
@@ -205,7 +117,7 @@ func (g *gateway) ready(ready bool, needs ...*process) {
 			}
 		}
 		return len(views) > 0
-	}, append(needs, g.process)...)
+	}, append(needs, g.Process)...)
 }
 
 // way is one way to the model.
@@ -362,10 +274,4 @@ func answers(url string) func() bool {
 		resp.Body.Close()
 		return resp.StatusCode == 200
 	}
-}
-
-func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
 }

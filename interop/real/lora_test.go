@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"weir/test/e2e/harness"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -25,22 +27,22 @@ func TestLoRA(t *testing.T) {
 		}
 	}
 	port, handshake, slot, admin := freePort(t), freePort(t), freePort(t), freePort(t)
-	direct := fmt.Sprintf("http://127.0.0.1:%d", port)
+	direct := "http://127.0.0.1:" + port
 	// One fits a step: requests for the other wait in the engine.
 	lora := []string{"--enable-lora", "--max-lora-rank", "8", "--max-loras", "1", "--max-cpu-loras", "2"}
 	modules := append(lora, "--lora-modules", "one="+adapters["one"], "two="+adapters["two"])
-	server := vllm(t, nil, append([]string{"--port", fmt.Sprint(port)}, modules...)...)
-	headless := vllm(t, nil, append([]string{"--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", fmt.Sprint(handshake)}, lora...)...)
-	whole := vllm(t, []string{"VLLM_USE_RUST_FRONTEND=1", "VLLM_RUST_FRONTEND_PATH=" + binary, fmt.Sprintf("WEIR_ADMIN_LISTEN=127.0.0.1:%d", admin)},
-		append([]string{"--port", fmt.Sprint(slot)}, modules...)...)
-	core := serve(t, "--engine", fmt.Sprintf("vllm-core=tcp://127.0.0.1:%d", handshake),
+	server := vllm(t, nil, append([]string{"--port", port}, modules...)...)
+	headless := vllm(t, nil, append([]string{"--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", handshake}, lora...)...)
+	whole := vllm(t, []string{"VLLM_USE_RUST_FRONTEND=1", "VLLM_RUST_FRONTEND_PATH=" + harness.Binary, "WEIR_ADMIN_LISTEN=127.0.0.1:" + admin},
+		append([]string{"--port", slot}, modules...)...)
+	core := serve(t, "--engine", "vllm-core=tcp://127.0.0.1:"+handshake,
 		"--model", fmt.Sprintf("tiny=%s,lora=one=%s,lora=two=%s,lora=gone=%s", folder, adapters["one"], adapters["two"], filepath.Join(dir, "gone")))
-	front := &gateway{process: whole, api: fmt.Sprintf("http://127.0.0.1:%d", slot), admin: fmt.Sprintf("http://127.0.0.1:%d", admin)}
-	eventually(t, "vLLM's own server", answers(direct+"/v1/models"), server)
+	front := gateway{&harness.Gateway{Process: whole, URL: "http://127.0.0.1:" + slot, Admin: "http://127.0.0.1:" + admin}}
+	harness.Eventually(t, "answered by vLLM's own server", answers(direct+"/v1/models"), server)
 	core.ready(true, headless)
 	front.ready(true)
 
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	said := map[string]string{} // the model that says it
 	for _, model := range []string{"tiny", "one", "two"} {
 		for path, base := range map[string]fields{chatPath: chat, completionPath: completion} {
@@ -53,7 +55,7 @@ func TestLoRA(t *testing.T) {
 					t.Errorf("%s says what %s says", model, by)
 				}
 				said[want.IDs] = model
-				for _, w := range []way{{"vllm-core", core.api, model}, {"front end", front.api, model}} {
+				for _, w := range []way{{"vllm-core", core.URL, model}, {"front end", front.URL, model}} {
 					a, err := w.ask(ctx, path, base.with(more), nil)
 					if d := cmp.Diff(want, a, cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "said" }, cmp.Ignore())); err != nil || d != "" {
 						t.Errorf("%s, %s%s: %s %s %v", w.name, model, path, d, a.said, err)
@@ -71,7 +73,7 @@ func TestLoRA(t *testing.T) {
 		a     answer
 		err   error
 	}
-	for _, w := range []way{{"vLLM itself", direct, ""}, {"vllm-core", core.api, ""}} {
+	for _, w := range []way{{"vLLM itself", direct, ""}, {"vllm-core", core.URL, ""}} {
 		results := make(chan result)
 		for i := range 24 {
 			of := w
@@ -93,7 +95,7 @@ func TestLoRA(t *testing.T) {
 		}
 		t.Logf("%s: %d of 8 answers of the base are an adapter's", w.name, wrong)
 	}
-	a, err := way{"vllm-core", core.api, "gone"}.ask(ctx, completionPath, completion, nil)
+	a, err := way{"vllm-core", core.URL, "gone"}.ask(ctx, completionPath, completion, nil)
 	if err != nil || a.Status != 503 || !strings.Contains(a.said, "gone") {
 		t.Errorf("an adapter that is not there: %+v %s, %v", a, a.said, err)
 	}

@@ -4,11 +4,12 @@ package real
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"slices"
 	"testing"
+
+	"weir/test/e2e/harness"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -17,13 +18,13 @@ import (
 // is: the same values as without it, the bytes that the server wrote, its own errors.
 func TestVLLMPooling(t *testing.T) {
 	port := freePort(t)
-	direct := fmt.Sprintf("127.0.0.1:%d", port)
-	server := vllm(t, nil, "--port", fmt.Sprint(port), "--runner", "pooling", "--convert", "embed")
+	direct := "127.0.0.1:" + port
+	server := vllm(t, nil, "--port", port, "--runner", "pooling", "--convert", "embed")
 	wire := record(t, direct)
 	g := serve(t, "--engine", "openai=http://"+wire.address)
 	g.ready(true, server)
-	ways := []way{{"vLLM itself", "http://" + direct, "tiny"}, {"relay", g.api, "tiny"}}
-	ctx := testContext(t)
+	ways := []way{{"vLLM itself", "http://" + direct, "tiny"}, {"relay", g.URL, "tiny"}}
+	ctx := harness.Context(t)
 	texts := []string{"low dams", "高い堤防", "Grüße 😀"}
 	for _, test := range []struct {
 		path   string

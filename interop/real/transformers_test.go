@@ -4,10 +4,11 @@ package real
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"weir/test/e2e/harness"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -16,19 +17,19 @@ import (
 // [DONE].
 func TestTransformers(t *testing.T) {
 	port := freePort(t)
-	direct := fmt.Sprintf("http://127.0.0.1:%d", port)
+	direct := "http://127.0.0.1:" + port
 	server := start(t, []string{"HF_HUB_OFFLINE=1", "HF_HUB_CACHE=" + t.TempDir(), "OMP_NUM_THREADS=1"},
-		filepath.Join(venv, "bin", "transformers"), "serve", "--host", "127.0.0.1", "--port", fmt.Sprint(port), "--device", "cpu", "--dtype", "float32", folder)
-	eventually(t, "transformers' server", answers(direct+"/health"), server)
+		"transformers", "serve", "--host", "127.0.0.1", "--port", port, "--device", "cpu", "--dtype", "float32", folder)
+	harness.Eventually(t, "answered by transformers' server", answers(direct+"/health"), server)
 	g := serve(t, "--engine", direct+",model="+folder)
 	g.ready(true, server)
 	if v := g.engines()[0]; v.Kind != "openai" {
 		t.Errorf("%+v", v)
 	}
-	ways := []way{{"itself", direct, folder}, {"relay", g.api, folder}}
+	ways := []way{{"itself", direct, folder}, {"relay", g.URL, folder}}
 	ask := fields{"messages": chat["messages"], "temperature": 0, "max_tokens": 24}
 
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	for _, form := range []fields{nil, {"stream": true}} {
 		var want answer
 		for i, w := range ways {
@@ -59,7 +60,7 @@ func TestTransformers(t *testing.T) {
 	a, _ := ways[1].ask(ctx, chatPath, ask.with(fields{"stream": true, "max_tokens": 3000}), func(a *answer) bool {
 		if !killed && len(strings.Fields(a.Text)) > 2 {
 			killed = true
-			server.kill()
+			server.Kill()
 		}
 		return false
 	})

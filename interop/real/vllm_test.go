@@ -11,7 +11,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"weir/test/e2e/harness"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -36,16 +39,16 @@ var (
 		"properties": fields{"a": fields{"type": "integer", "minimum": 0, "maximum": 99}, "b": fields{"enum": []string{"x", "y"}}}}
 )
 
-func vllm(t *testing.T, env []string, args ...string) *process {
+func vllm(t *testing.T, env []string, args ...string) *harness.Process {
 	t.Helper()
 	return vllmOf(t, folder, env, args...)
 }
 
 // vllmOf starts vLLM with the model of another folder.
-func vllmOf(t *testing.T, folder string, env []string, args ...string) *process {
+func vllmOf(t *testing.T, folder string, env []string, args ...string) *harness.Process {
 	t.Helper()
 	env = append(env, "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1")
-	return start(t, env, filepath.Join(venv, "bin", "vllm"), append([]string{"serve", folder, "--host", "127.0.0.1",
+	return start(t, env, "vllm", append([]string{"serve", folder, "--host", "127.0.0.1",
 		"--served-model-name", "tiny", "--enforce-eager", "--dtype", "float32", "--max-model-len", "4096"}, args...)...)
 }
 
@@ -53,8 +56,8 @@ func vllmOf(t *testing.T, folder string, env []string, args ...string) *process 
 // dialling in to weir; and with weir as the front end that it starts.
 type fleet struct {
 	t                       *testing.T // whose end is that of what was started
-	server, headless, whole *process
-	relay, core, slot       *gateway // of slot, admin only
+	server, headless, whole *harness.Process
+	relay, core, slot       gateway  // of slot, admin only
 	dial                    []string // what the headless engine is started with
 	serve                   []string // what the gateway it dials is started with
 	ways                    []way    // the first is vLLM itself
@@ -62,23 +65,23 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	port, handshake, slot, admin := freePort(t), freePort(t), freePort(t), freePort(t)
-	direct := fmt.Sprintf("http://127.0.0.1:%d", port)
+	direct := "http://127.0.0.1:" + port
 	f := &fleet{
 		t:    t,
-		dial: []string{"--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", fmt.Sprint(handshake)},
+		dial: []string{"--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", handshake},
 	}
-	f.server = vllm(t, nil, "--port", fmt.Sprint(port))
+	f.server = vllm(t, nil, "--port", port)
 	f.headless = vllm(t, nil, f.dial...)
-	f.whole = vllm(t, []string{"VLLM_USE_RUST_FRONTEND=1", "VLLM_RUST_FRONTEND_PATH=" + binary, fmt.Sprintf("WEIR_ADMIN_LISTEN=127.0.0.1:%d", admin)},
-		"--port", fmt.Sprint(slot))
+	f.whole = vllm(t, []string{"VLLM_USE_RUST_FRONTEND=1", "VLLM_RUST_FRONTEND_PATH=" + harness.Binary, "WEIR_ADMIN_LISTEN=127.0.0.1:" + admin},
+		"--port", slot)
 	f.relay = serve(t, "--engine", "openai="+direct)
-	f.serve = []string{"--engine", fmt.Sprintf("vllm-core=tcp://127.0.0.1:%d,model=tiny", handshake), "--model", "tiny=" + folder}
+	f.serve = []string{"--engine", "vllm-core=tcp://127.0.0.1:" + handshake + ",model=tiny", "--model", "tiny=" + folder}
 	f.core = serve(t, f.serve...)
-	f.slot = &gateway{process: f.whole, api: fmt.Sprintf("http://127.0.0.1:%d", slot), admin: fmt.Sprintf("http://127.0.0.1:%d", admin)}
+	f.slot = gateway{&harness.Gateway{Process: f.whole, URL: "http://127.0.0.1:" + slot, Admin: "http://127.0.0.1:" + admin}}
 	f.relay.ready(true, f.server)
 	f.core.ready(true, f.headless)
 	f.slot.ready(true)
-	f.ways = []way{{"vLLM itself", direct, "tiny"}, {"relay", f.relay.api, "tiny"}, {"vllm-core", f.core.api, "tiny"}, {"front end", f.slot.api, "tiny"}}
+	f.ways = []way{{"vLLM itself", direct, "tiny"}, {"relay", f.relay.URL, "tiny"}, {"vllm-core", f.core.URL, "tiny"}, {"front end", f.slot.URL, "tiny"}}
 	return f
 }
 
@@ -107,7 +110,7 @@ func TestVLLM(t *testing.T) {
 
 // answers: the same request has the same answer on every way, whatever it asks for.
 func (f *fleet) answers(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	bias := func(pairs ...string) fields {
 		b := fields{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -177,7 +180,7 @@ func (f *fleet) answers(t *testing.T) {
 // guides: what is to follow a schema does, and what the engine cannot follow is
 // refused and not passed over.
 func (f *fleet) guides(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	compiler := jsonschema.NewCompiler()
 	text, _ := json.Marshal(schema)
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
@@ -232,7 +235,7 @@ func (f *fleet) guides(t *testing.T) {
 
 // refusals: what the engine refuses, weir refuses, and the engine lives on.
 func (f *fleet) refusals(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	for _, no := range []fields{
 		{"temperature": -1}, {"top_p": 2}, {"min_p": 3}, {"max_tokens": 0}, {"max_tokens": 1000000}, {"prompt": ""},
 		{"prompt": []int{1, 99999999}}, {"logit_bias": fields{"99999999": 1}}, {"presence_penalty": 3}, {"min_tokens": 30},
@@ -257,7 +260,7 @@ func (f *fleet) refusals(t *testing.T) {
 
 // tokenize: the same ids.
 func (f *fleet) tokenize(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	for _, body := range []fields{
 		{"prompt": "Grüße, 世界! 12345 \n\n\t end"}, {"prompt": "x", "add_special_tokens": false}, {"messages": chat["messages"]},
 		{"messages": []fields{{"role": "system", "content": "s"}, {"role": "user", "content": "<|im_end|>x"}}, "add_generation_prompt": false},
@@ -284,7 +287,7 @@ func (f *fleet) tokenize(t *testing.T) {
 // when it is alone.
 func (f *fleet) streams(t *testing.T) {
 	const many, tokens = 64, 48
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	ask := func(w way, i int) (answer, error) {
 		return w.ask(ctx, completionPath, completion.with(streamed).with(fields{"prompt": fmt.Sprintf("Story %d.", i%8), "ignore_eos": true, "max_tokens": tokens}), nil)
 	}
@@ -343,10 +346,10 @@ func leave(ctx context.Context, t *testing.T, w way, many int) {
 
 // alone says whether a request that runs is the only one that the engine runs, by
 // its own words.
-func alone(ctx context.Context, t *testing.T, g *gateway) bool {
+func alone(ctx context.Context, t *testing.T, g gateway) bool {
 	t.Helper()
 	running := -1
-	_, err := way{"", g.api, "tiny"}.ask(ctx, completionPath, long, func(a *answer) bool {
+	_, err := way{"", g.URL, "tiny"}.ask(ctx, completionPath, long, func(a *answer) bool {
 		if strings.Count(a.IDs, ",") < 20 {
 			return false
 		}
@@ -364,35 +367,35 @@ func alone(ctx context.Context, t *testing.T, g *gateway) bool {
 // hangUps: the engine's own count of running requests is 0 again.
 func (f *fleet) hangUps(t *testing.T) {
 	const many = 16
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	for _, w := range f.ways[:2] {
 		leave(ctx, t, w, many)
-		eventually(t, "an idle engine behind "+w.name, func() bool {
+		harness.Eventually(t, "idle behind "+w.name, func() bool {
 			n, ok := metric(f.ways[0].url, "vllm:num_requests_running")
 			return ok && n == 0
 		}, f.server)
 	}
-	for w, g := range map[way]*gateway{f.ways[2]: f.core, f.ways[3]: f.slot} {
+	for w, g := range map[way]gateway{f.ways[2]: f.core, f.ways[3]: f.slot} {
 		leave(ctx, t, w, many)
-		eventually(t, "one request alone on "+w.name, func() bool { return alone(ctx, t, g) })
+		harness.Eventually(t, "alone on "+w.name, func() bool { return alone(ctx, t, g) })
 	}
 }
 
 // weirKilled: another weir finds the engine again, and the engine drops what the
 // first one left.
 func (f *fleet) weirKilled(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	cut := run(ctx, t, f.ways[2])
-	f.core.kill()
+	f.core.Kill()
 	for _, a := range cut() {
 		if a.Done {
 			t.Errorf("%+v", a)
 		}
 	}
 	f.core = serve(f.t, f.serve...)
-	f.ways[2].url = f.core.api
+	f.ways[2].url = f.core.URL
 	f.core.ready(true, f.headless)
-	eventually(t, "one request alone", func() bool { return alone(ctx, t, f.core) })
+	harness.Eventually(t, "alone", func() bool { return alone(ctx, t, f.core) })
 	f.same(ctx, t, f.ways[2])
 }
 
@@ -411,7 +414,7 @@ func (f *fleet) same(ctx context.Context, t *testing.T, w way) {
 // engineKilled: what ran ends with an error event and never with [DONE]; the engine
 // dials in again and serves.
 func (f *fleet) engineKilled(t *testing.T) {
-	ctx := testContext(t)
+	ctx := harness.Context(t)
 	f.dies(ctx, t, f.ways[2], f.headless)
 	f.core.ready(false)
 	f.headless = vllm(f.t, nil, f.dial...)
@@ -421,7 +424,7 @@ func (f *fleet) engineKilled(t *testing.T) {
 
 // serverKilled: the same of a relay.
 func (f *fleet) serverKilled(t *testing.T) {
-	f.dies(testContext(t), t, f.ways[1], f.server)
+	f.dies(harness.Context(t), t, f.ways[1], f.server)
 	f.relay.ready(false)
 }
 
@@ -454,10 +457,10 @@ func run(ctx context.Context, t *testing.T, w way) (end func() [4]answer) {
 }
 
 // dies kills an engine under streams.
-func (f *fleet) dies(ctx context.Context, t *testing.T, w way, p *process) {
+func (f *fleet) dies(ctx context.Context, t *testing.T, w way, p *harness.Process) {
 	t.Helper()
 	end := run(ctx, t, w)
-	p.kill()
+	p.Kill()
 	for _, a := range end() {
 		if a.Done || !a.Failed {
 			t.Errorf("%s: done %v, failed %v", w.name, a.Done, a.Failed)
@@ -467,11 +470,12 @@ func (f *fleet) dies(ctx context.Context, t *testing.T, w way, p *process) {
 
 // stopped: vLLM ends when it is told to, and weir, which it started, with it.
 func (f *fleet) stopped(t *testing.T) {
-	f.whole.interrupt()
-	eventually(t, "the end of weir frontend", func() bool {
+	_ = f.whole.Cmd.Process.Signal(syscall.SIGTERM)
+	f.whole.Wait()
+	harness.Eventually(t, "without a weir frontend", func() bool {
 		procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, p := range procs {
-			if b, _ := os.ReadFile(p); strings.HasPrefix(string(b), binary+"\x00frontend") {
+			if b, _ := os.ReadFile(p); strings.HasPrefix(string(b), harness.Binary+"\x00frontend") {
 				return false
 			}
 		}
