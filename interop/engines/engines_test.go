@@ -13,156 +13,64 @@ package engines
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"weir/test/e2e/harness"
 )
 
-const suiteTimeout = 5 * time.Minute
-
-// python is the interpreter that has the clients.
-func python() string {
-	if p := os.Getenv("WEIR_PYTHON"); p != "" {
-		return p
-	}
-	return "python3"
-}
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // engine is a running weir engine.
 type engine struct {
 	sglang, vllm string // URLs
 	plane        string // host:port
-	bin          string // weir
 }
 
-// startEngine builds weir and runs an engine that speaks both wires. At the end
-// of the test it is interrupted and must exit with 0.
+// startEngine runs an engine that speaks three wires. At the end of the test it is
+// interrupted and must exit with 0.
 func startEngine(t *testing.T, args ...string) engine {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "weir")
-	build := exec.Command("go", "build", "-o", bin, "weir/cmd/weir")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	e := engine{bin: bin}
-	said := run(t, bin, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0"}, args...)...)
-	e.sglang, e.vllm, e.plane = said("sglang"), said("vllm"), said("weir")
-	return e
+	p := harness.Start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0"}, args...)...)
+	t.Cleanup(p.Interrupt)
+	return engine{p.Line("sglang"), p.Line("vllm"), p.Line("weir")}
 }
 
-// run starts weir and gives a function that waits for the line that begins with
-// a word, lines coming in the order asked for, and gives the next word. At the
-// end of the test weir is interrupted and must exit with 0.
-func run(t *testing.T, bin string, args ...string) (said func(first string) string) {
+// startGateway runs a gateway in front of an engine, given as --engine has it.
+func startGateway(t *testing.T, spec string) (url string) {
 	t.Helper()
-	cmd := exec.Command(bin, args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("weir %s: %v", args[0], err)
-		}
-	})
-	lines := bufio.NewScanner(out)
-	return func(first string) string {
-		t.Helper()
-		for lines.Scan() {
-			if f := strings.Fields(lines.Text()); len(f) > 1 && f[0] == first {
-				return f[1]
-			}
-		}
-		t.Fatalf("weir %s ended before it said %q", args[0], first)
-		return ""
-	}
-}
-
-// startGateway runs a gateway in front of an engine, given as --engine has it, and
-// waits until it is ready.
-func startGateway(t *testing.T, e engine, spec string) (url string) {
-	t.Helper()
-	said := run(t, e.bin, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", spec)
-	url = said("gateway")
-	admin := said("admin")
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		if resp, err := http.Get(admin + "/readyz"); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return url
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the gateway's engine never was ready")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// SGLang's own client speaks to the gateway as to a server of SGLang's.
-func TestSGLangClientOfGateway(t *testing.T) {
-	e := startEngine(t)
-	runScript(t, "sglang_client.py", startGateway(t, e, "weir="+e.plane), "gateway")
+	g := harness.StartGateway(t, "serve", "--engine", spec)
+	t.Cleanup(g.Interrupt)
+	return g.URL
 }
 
 // runScript runs a script of checks; each is a subtest.
 func runScript(t *testing.T, script string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, python(), append([]string{script}, args...)...)
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-	out, err := cmd.Output()
-	total, seen := -1, 0
-	for line := range strings.Lines(string(out)) {
-		var r struct {
-			Check  string
-			OK     bool
-			Detail string
-			Checks *int
-		}
-		switch e := json.Unmarshal([]byte(line), &r); {
-		case e != nil:
-			t.Errorf("%s says %q: %v", script, line, e)
-		case r.Checks != nil:
-			total = *r.Checks
-		default:
-			seen++
-			t.Run(r.Check, func(t *testing.T) {
-				if !r.OK {
-					t.Error(r.Detail)
-				}
-			})
-		}
-	}
-	if err != nil || total < 10 || seen != total {
-		t.Errorf("%s: %v, %d checks of %d\n%s", script, err, seen, total, complaints.String())
-	}
+	harness.Checks(t, 10, exec.Command(harness.Python(t), append([]string{script}, args...)...))
+}
+
+// SGLang's own client speaks to the gateway as to a server of SGLang's.
+func TestSGLangClientOfGateway(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := startEngine(t)
+	runScript(t, "sglang_client.py", startGateway(t, "weir="+e.plane), "gateway")
 }
 
 func TestSGLangClient(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	runScript(t, "sglang_client.py", startEngine(t).sglang)
 }
 
 func TestOpenAIClient(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	e := startEngine(t, "--enable-per-request-metrics")
 	runScript(t, "openai_client.py", e.vllm, e.sglang)
 }
@@ -170,8 +78,9 @@ func TestOpenAIClient(t *testing.T) {
 // A tool loop, structured output and reasoning, as the official client sees
 // them.
 func TestModes(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	e := startEngine(t)
-	runScript(t, "modes_client.py", e.vllm, e.sglang, startGateway(t, e, "openai="+e.vllm))
+	runScript(t, "modes_client.py", e.vllm, e.sglang, startGateway(t, "openai="+e.vllm))
 }
 
 // SGLang's load generator counts as many tokens as were generated, and finds as
@@ -182,7 +91,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := startEngine(t, "--max-total-tokens", "200000")
-	gateway := startGateway(t, e, "weir="+e.plane)
+	gateway := startGateway(t, "weir="+e.plane)
 	for _, c := range []struct{ backend, url string }{
 		{"sglang", gateway}, {"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
 	} {
@@ -191,11 +100,9 @@ func TestSGLangLoadGenerator(t *testing.T) {
 			name, extra = "gateway", "{}" // where it would be a field of the wrong place
 		}
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
-			defer cancel()
 			const prompts = 64
 			file := filepath.Join(t.TempDir(), "report.jsonl")
-			cmd := exec.CommandContext(ctx, python(), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
+			cmd := exec.CommandContext(harness.Context(t), harness.Python(t), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
 				"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
 				"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
 				"--extra-request-body", extra, "--disable-tqdm", "--output-file", file)
@@ -232,9 +139,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 // small; the figures are printed, and bench/accuracy takes them in earnest.
 func TestAccuracyBesideSGLang(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "accuracy.json")
-	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "run", "./bench/accuracy", "-quick", "-cells", "100 streams,500 streams", "-python", python(), "-json", file)
+	cmd := exec.CommandContext(harness.Context(t), "go", "run", "./bench/accuracy", "-quick", "-cells", "100 streams,500 streams", "-python", harness.Python(t), "-json", file)
 	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -267,39 +172,15 @@ func TestAccuracyBesideSGLang(t *testing.T) {
 // it serves, and relays its streams.
 func TestGatewayInFront(t *testing.T) {
 	e := startEngine(t, "--incremental-streaming-output")
-	host, port, err := net.SplitHostPort(freeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, metrics, _ := net.SplitHostPort(freeAddress(t))
-	cmd := exec.Command(filepath.Join(filepath.Dir(python()), "smg"), "launch", "--worker-urls", e.sglang, "--host", host, "--port", port, "--prometheus-port", metrics)
-	var logs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the gateway said:\n%s", logs.String())
-		}
-	})
-	url := "http://" + net.JoinHostPort(host, port)
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		if resp, err := http.Get(url + "/v1/models"); err == nil {
-			body, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if bytes.Contains(body, []byte(`"weir-sim"`)) {
-				break
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the gateway never had the engine's model")
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+	at := harness.FreeAddress(t)
+	host, port, _ := net.SplitHostPort(at)
+	_, metrics, _ := net.SplitHostPort(harness.FreeAddress(t))
+	smg := harness.StartCommand(t, exec.Command(filepath.Join(filepath.Dir(harness.Python(t)), "smg"), "launch", "--worker-urls", e.sglang, "--host", host, "--port", port, "--prometheus-port", metrics))
+	url := "http://" + at
+	harness.Eventually(t, "serving the engine's model", func() bool {
+		resp, err := http.Get(url + "/v1/models")
+		return err == nil && bytes.Contains(harness.Read(resp).Body, []byte(`"weir-sim"`))
+	}, smg)
 	for path, body := range map[string]string{
 		"/generate":            `{"text":"Once upon","stream":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}}`,
 		"/v1/chat/completions": `{"model":"weir-sim","messages":[{"role":"user","content":"Hello"}],"max_tokens":12,"ignore_eos":true,"stream":true}`,
@@ -347,15 +228,4 @@ func words(t *testing.T, url, body string) []string {
 		t.Errorf("%s: the stream did not end: %q", url, text)
 	}
 	return strings.Fields(text)
-}
-
-// freeAddress gives an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

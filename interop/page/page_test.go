@@ -11,7 +11,6 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,20 +30,14 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"weir/test/e2e/harness"
 )
 
 // patience is for a hang of the browser.
 const patience = 15 * time.Minute
 
-// weir builds the binary.
-func weir(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", binary, "weir/cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return binary
-}
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // browser starts Chromium without a window.
 func browser(t *testing.T) context.Context {
@@ -196,20 +189,24 @@ func everywhere(t *testing.T, ctx context.Context, file string) (page seen) {
 	return page
 }
 
+// bench runs weir bench to its end.
+func bench(t *testing.T, args ...string) {
+	t.Helper()
+	if stdout, stderr, code := harness.Finish(t, "", append([]string{"bench"}, args...)...); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
 // experiment runs one and gives its page and its JSON.
-func experiment(t *testing.T, binary, text string) (page string, object []byte) {
+func experiment(t *testing.T, text string) (page string, object []byte) {
 	t.Helper()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.WriteFile(file("e.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "bench", "--experiment", file("e.yaml"), "--html", file("experiment.html"), "--json", file("e.json"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	object, err = os.ReadFile(file("e.json"))
+	bench(t, "--experiment", file("e.yaml"), "--html", file("experiment.html"), "--json", file("e.json"))
+	object, err := os.ReadFile(file("e.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +216,8 @@ func experiment(t *testing.T, binary, text string) (page string, object []byte) 
 // TestSweepPage looks at the page of an experiment: a curve for each series with
 // a point for each load, and every run with its own plots.
 func TestSweepPage(t *testing.T) {
-	page, object := experiment(t, weir(t), `
+	harness.Beside(t, harness.Light)
+	page, object := experiment(t, `
 name: two sizes
 load: {rate: [20, 40, 60], requests: 60, output-tokens: 8, field: {ignore_eos: true}}
 fleet:
@@ -265,22 +263,10 @@ fleet:
 
 // TestRunPage looks at the page of one run through a gateway.
 func TestRunPage(t *testing.T) {
-	binary := weir(t)
-	up := exec.Command(binary, "up", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-	out := &lines{more: make(chan struct{}, 1)}
-	up.Stdout = out
-	if err := up.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = up.Process.Signal(os.Interrupt)
-		_ = up.Wait()
-	}()
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, "up")
 	page := filepath.Join(t.TempDir(), "run.html")
-	bench := exec.Command(binary, "bench", out.await(t, "gateway "), "--admin", out.await(t, "admin "), "--rate", "40", "--requests", "200", "--output-tokens", "12", "--html", page)
-	if text, err := bench.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
+	bench(t, g.URL, "--admin", g.Admin, "--rate", "40", "--requests", "200", "--output-tokens", "12", "--html", page)
 	p := everywhere(t, browser(t), page)
 	want := []struct {
 		title       string
@@ -306,43 +292,5 @@ func TestRunPage(t *testing.T) {
 	// Of 200 requests each has its step in the distribution, and the line's start.
 	if n := p.Plots[0].Lines[2]; n != 201 {
 		t.Errorf("the distribution of 200 requests has %d points", n)
-	}
-}
-
-// lines keeps what a process prints.
-type lines struct {
-	mu   sync.Mutex
-	b    bytes.Buffer
-	more chan struct{}
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-	return l.b.Write(p)
-}
-
-// await gives the word after a prefix.
-func (l *lines) await(t *testing.T, prefix string) string {
-	t.Helper()
-	late := time.After(patience)
-	for {
-		l.mu.Lock()
-		text := l.b.String()
-		l.mu.Unlock()
-		for line := range strings.Lines(text) {
-			if rest, ok := strings.CutPrefix(line, prefix); ok && strings.HasSuffix(line, "\n") {
-				return strings.Fields(rest)[0]
-			}
-		}
-		select {
-		case <-l.more:
-		case <-late:
-			t.Fatalf("no %q in %q", prefix, text)
-		}
 	}
 }

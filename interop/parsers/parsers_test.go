@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/chat/parse"
+	"weir/test/e2e/harness"
 )
 
 var update = flag.Bool("update", false, "write the differences found into differences.txt; judge the new ones in docs/parsers.md")
@@ -192,15 +193,11 @@ func read(t *testing.T, c testCase, tools []byte) reading {
 
 // askSGLang gives three readings for each case.
 func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
-	python := os.Getenv("WEIR_PYTHON")
-	if python == "" {
-		python = "python3"
-	}
 	input, err := json.Marshal(map[string]any{"tools": json.RawMessage(tools), "cases": cases})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "sglang_parsers.py", os.Getenv("WEIR_SGLANG_PARSERS"))
+	cmd := exec.CommandContext(t.Context(), harness.Python(t), "sglang_parsers.py", os.Getenv("WEIR_SGLANG_PARSERS"))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

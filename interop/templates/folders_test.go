@@ -5,19 +5,15 @@ package templates_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"weir/test/e2e/harness"
 )
 
 // modelFolders gives folders of published models by name: what interop/published
@@ -49,45 +45,14 @@ func modelFolders(t *testing.T) map[string]string {
 	return out
 }
 
-// serveFolders starts weir with the models, and gives its URL. No engine is asked.
-func serveFolders(t *testing.T, folders map[string]string) string {
+// serveFolders starts weir with the models. No engine is asked.
+func serveFolders(t *testing.T, folders map[string]string) *harness.Gateway {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	args := []string{"serve", "--listen", address, "--engine", "openai=http://127.0.0.1:1"}
+	args := []string{"serve", "--engine", "openai=http://127.0.0.1:1"}
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
 		args = append(args, "--model", name+"="+folders[name])
 	}
-	cmd := exec.Command(binary, args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		if err := <-done; err != nil {
-			t.Errorf("weir: %v\n%s", err, said.String())
-		}
-	})
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			return "http://" + address
-		}
-	}
-	t.Fatalf("weir does not listen\n%s", said.String())
-	return ""
+	return harness.StartUnready(t, args...)
 }
 
 // TestPublishedFolders: for the folders of published models, the ids that the
@@ -97,7 +62,8 @@ func serveFolders(t *testing.T, folders map[string]string) string {
 func TestPublishedFolders(t *testing.T) {
 	ref := startReference(t, "published.py")
 	folders := modelFolders(t)
-	url := serveFolders(t, folders)
+	weir := serveFolders(t, folders)
+	defer weir.Interrupt()
 	paths, err := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +109,7 @@ func TestPublishedFolders(t *testing.T) {
 				}
 			}
 			body["add_generation_prompt"] = r["add_generation_prompt"] == true
-			status, said := post(t, url+"/tokenize", body)
+			status, said := post(t, weir.URL+"/tokenize", body)
 			var got struct{ Tokens []uint32 }
 			switch {
 			case want.Text == nil:
@@ -186,13 +152,9 @@ func post(t *testing.T, url string, body any) (status int, said []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.Post(url, "application/json", bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
+	a := harness.Post(t, url, string(data))
+	if a.Err != nil {
+		t.Fatalf("%s: %v", url, a.Err)
 	}
-	defer response.Body.Close()
-	if said, err = io.ReadAll(response.Body); err != nil {
-		t.Fatal(fmt.Errorf("%s: %w", url, err))
-	}
-	return response.StatusCode, said
+	return a.Status, a.Body
 }

@@ -14,12 +14,9 @@
 package templates_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,6 +28,7 @@ import (
 
 	"weir/internal/chat"
 	"weir/internal/chat/jinja"
+	"weir/test/e2e/harness"
 )
 
 // result is what the reference says of one rendering.
@@ -43,39 +41,14 @@ type result struct {
 	IDs []uint32 `json:"ids"`
 }
 
+func TestMain(m *testing.M) { harness.Main(m) }
+
 // reference is a running serve.py or published.py.
-type reference struct {
-	in  io.WriteCloser
-	out *bufio.Reader
-}
+type reference struct{ *harness.Peer }
 
 func startReference(t *testing.T, program string) *reference {
 	t.Helper()
-	python := os.Getenv("WEIR_PYTHON")
-	if python == "" {
-		t.Fatal("WEIR_PYTHON is not set: it names a Python that has the packages of interop/requirements.txt")
-	}
-	cmd := exec.CommandContext(t.Context(), python, program)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
-			t.Errorf("the reference: %v\n%s", err, stderr.String())
-		}
-	})
-	return &reference{in, bufio.NewReaderSize(out, 1<<20)}
+	return &reference{harness.StartPeer(t, exec.Command(harness.Python(t), program))}
 }
 
 func (r *reference) ask(t *testing.T, job any) result {
@@ -84,10 +57,10 @@ func (r *reference) ask(t *testing.T, job any) result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.in.Write(append(line, '\n')); err != nil {
+	if _, err := r.Write(append(line, '\n')); err != nil {
 		t.Fatalf("the reference: %v", err)
 	}
-	if line, err = r.out.ReadBytes('\n'); err != nil {
+	if line, err = r.ReadBytes('\n'); err != nil {
 		t.Fatalf("the reference: %v", err)
 	}
 	var res result
