@@ -7,7 +7,7 @@ import "weir/internal/sock"
 //
 // A read has the stamp of the last segment that it brought. Where it brought one
 // segment, all of it arrived then. Where it brought several, the others arrived
-// between the floor, at which nothing was left to read, and the stamp. A read
+// after the stamp of the read before, which left nothing, and until then. A read
 // brought as many segments as the connection has had, less those of earlier reads.
 // That is asked for only where it matters, and a read in between counts for one
 // segment, so that one segment may be taken for several and never the other way
@@ -40,14 +40,6 @@ const windowOpen = 16 << 10
 func (a *arrivals) begin(at int64) {
 	a.floor = max(a.floor, at)
 	a.run, a.heldLast = 0, false
-}
-
-// looked says that nothing was left to read at a time.
-func (a *arrivals) looked(at int64) {
-	// What the sender held back then would have been there before.
-	if !a.heldLast {
-		a.floor = max(a.floor, at)
-	}
 }
 
 // read books a read of n bytes into room for so many; at is the stamp where there

@@ -138,6 +138,7 @@ func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	}
 	s.Reads = cn.buf.reads
 	s.late, cn.late = cn.late, s.late[:0]
+	s.lateness()
 	if s.LastByte == 0 {
 		s.LastByte = trace.Now()
 	}
@@ -278,7 +279,9 @@ func (x *exchange) stream() error {
 		if s.TextEvents == texts {
 			continue
 		}
-		s.doubt(x.body.src.since(x.events.Last()), !answered && s.FirstToken != 0)
+		if since := x.body.src.since(x.events.Last()); since < now {
+			s.later = later{since, now - since, x.body.src.reads - 1, !answered && s.FirstToken != 0}
+		}
 		if x.plan.KeepChunks {
 			s.Chunks = append(s.Chunks, now)
 		}

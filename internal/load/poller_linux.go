@@ -199,12 +199,7 @@ func (s *socket) since(at int64, last bool) int64 {
 		return h.first
 	}
 	known, told := sock.Arrived(s.fd)
-	first := h.oldest(at, known, told)
-	// The generator was as late as the oldest of it.
-	if late := &s.cn.late[len(s.cn.late)-1]; *late != unstamped {
-		*late += at - first
-	}
-	return first
+	return h.oldest(at, known, told)
 }
 
 // try writes as much as the socket takes at once.

@@ -118,8 +118,19 @@ type Sample struct {
 
 	gaps  []int64 // ns between events with content
 	loose []loose // those that are known only to lie in a range
+	later later   // of the content that was booked last
+	older []later // of reads that brought what has no time of its own
 	late  []int64 // ns from arrival to reading, of each read
 	whole bool    // not a stream: its text has no times of its own
+}
+
+// later says that bytes came after some content in one read. All that is known
+// then is that the content has come since a time, by so much before the stamp; read
+// counts the response's reads from 0, and text says that it was the answer's first.
+type later struct {
+	since, by int64
+	read      int
+	text      bool
 }
 
 // loose is the range in which the gap of an index lies.
@@ -152,6 +163,9 @@ func (s *Sample) TPOT() (ns int64, ok bool) {
 // content books content that was received at a time; text says that it is the
 // answer's.
 func (s *Sample) content(now int64, text bool) {
+	if s.later.by > 0 {
+		s.doubt()
+	}
 	s.TextEvents++
 	if s.FirstContent == 0 {
 		s.FirstContent, s.FirstContentSince = now, now
@@ -171,17 +185,20 @@ func (s *Sample) content(now int64, text bool) {
 	}
 }
 
-// doubt says that the content that was booked last may have come since a time;
-// text says that it was the answer's first.
-func (s *Sample) doubt(since int64, text bool) {
-	if since >= s.LastToken {
-		return
-	}
+// doubt says that the content that was booked last has no time of its own. It is
+// called where more content follows: what an answer has after its last content is
+// sent with it, so that its stamp is that content's too.
+func (s *Sample) doubt() {
+	since := s.later.since
 	s.Unknown++
 	s.LastTokenSince = since
-	if text {
+	if s.later.text {
 		s.FirstTokenSince = since
 	}
+	if n := len(s.older); n == 0 || s.older[n-1].read != s.later.read {
+		s.older = append(s.older, s.later)
+	}
+	s.later = later{}
 	gap := len(s.gaps) - 1
 	if gap < 0 {
 		s.FirstContentSince = since
@@ -197,9 +214,19 @@ func (s *Sample) doubt(since int64, text bool) {
 // Streamed says that the answer came in parts that have times of their own.
 func (s *Sample) Streamed() bool { return !s.whole }
 
+// lateness makes the lateness of reads that brought what has no time of its own
+// that of the oldest of it.
+func (s *Sample) lateness() {
+	for _, o := range s.older {
+		if o.read < len(s.late) && s.late[o.read] != unstamped {
+			s.late[o.read] += o.by
+		}
+	}
+}
+
 // reset makes the sample ready for another request and keeps its storage.
 func (s *Sample) reset(index int, intended int64) {
-	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], loose: s.loose[:0], late: s.late[:0], whole: s.whole}
+	*s = Sample{Index: index, Intended: intended, Chunks: s.Chunks[:0], gaps: s.gaps[:0], loose: s.loose[:0], older: s.older[:0], late: s.late[:0], whole: s.whole}
 }
 
 // fail settles the outcome as errored.
