@@ -72,7 +72,8 @@ const directions = `
 	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/sglangipc internal/engine/vllmcore
 
 	# the request path
-	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/sse internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

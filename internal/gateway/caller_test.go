@@ -81,8 +81,8 @@ func (c *caller) hangUp() {
 	synctest.Wait()
 }
 
-// answer is what a client has of an answer so far.
-type answer struct {
+// received is what a client has of an answer so far.
+type received struct {
 	status int // 0: no head yet
 	header http.Header
 	body   []byte
@@ -91,11 +91,11 @@ type answer struct {
 }
 
 // answer gives what has arrived once everybody waits.
-func (c *caller) answer() *answer {
+func (c *caller) answer() *received {
 	synctest.Wait()
 	arrived, closed := c.conn.drain()
 	c.raw = append(c.raw, arrived...)
-	a := &answer{closed: closed}
+	a := &received{closed: closed}
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(c.raw)), &http.Request{Method: c.method})
 	if err != nil {
 		return a
@@ -182,7 +182,7 @@ type object struct {
 
 // story is a streamed answer read by its events.
 type story struct {
-	*answer
+	*received
 	events []object // without the end marker
 	text   string
 	finish string
@@ -195,7 +195,7 @@ type story struct {
 // story reads what has arrived of a stream.
 func (c *caller) story() *story {
 	c.b.t.Helper()
-	s := &story{answer: c.answer()}
+	s := &story{received: c.answer()}
 	rest := string(s.body)
 	for {
 		event, after, ok := strings.Cut(rest, "\n\n")

@@ -19,9 +19,9 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() error {
-	if allowed, err := x.g.services.method(x.r.URL.Path, x.r.Method); err != nil {
+	if allowed, err := x.g.services.method(x.response.r.URL.Path, x.response.r.Method); err != nil {
 		if allowed != "" {
-			x.w.Header().Set("Allow", allowed)
+			x.response.w.Header().Set("Allow", allowed)
 		}
 		return err
 	}
@@ -49,10 +49,10 @@ func (x *exchange) decode() error {
 }
 
 func (x *exchange) contentType() error {
-	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+	if e := x.response.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return infer.Errorf(infer.CodeMediaType, "Content-Encoding %s is not supported; send the body uncompressed", e)
 	}
-	given := x.r.Header.Get("Content-Type")
+	given := x.response.r.Header.Get("Content-Type")
 	if given == "" {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (x *exchange) contentType() error {
 // readBody reads with a deadline that moves with each read, so that a slow
 // upload may take its time and a stuck one may not.
 func (x *exchange) readBody() error {
-	limit, size := x.g.opts.MaxBody, x.r.ContentLength
+	limit, size := x.g.opts.MaxBody, x.response.r.ContentLength
 	if size > limit {
 		return tooLarge(limit)
 	}
@@ -74,11 +74,11 @@ func (x *exchange) readBody() error {
 	// the bytes arrive.
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), 1<<20)+bytes.MinRead))
 	for {
-		if err := x.rc.SetReadDeadline(time.Now().Add(x.g.opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := x.response.rc.SetReadDeadline(time.Now().Add(x.g.opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return infer.AsError(err)
 		}
 		buf.Grow(bytes.MinRead)
-		n, err := x.r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
+		n, err := x.response.r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
 		buf.Write(buf.AvailableBuffer()[:n])
 		if int64(buf.Len()) > limit {
 			return tooLarge(limit)
@@ -90,7 +90,7 @@ func (x *exchange) readBody() error {
 			return x.bodyError(err)
 		}
 	}
-	_ = x.rc.SetReadDeadline(time.Time{})
+	_ = x.response.rc.SetReadDeadline(time.Time{})
 	x.body = buf.Bytes()
 	x.rec.BytesIn = int64(len(x.body))
 	return nil

@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"context"
-	"time"
+	"net/http"
 
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
@@ -19,13 +19,16 @@ const maxAttempts = 2
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.enter(trace.Dispatch)
+	x.rec.FirstReceived = 0
+	wait := engineWait{stages: &x.stages, g: x.g, target: x.target}
 	if x.relayed {
-		return x.forward()
+		return x.forward(wait)
 	}
-	return x.submit()
+	return x.submit(wait)
 }
 
-func (x *exchange) submit() error {
+// submit hands the request to a token engine.
+func (x *exchange) submit(wait engineWait) error {
 	if x.mailbox == nil {
 		x.mailbox = stream.New(x.count(), x.longest(), x.req.Logprobs, &x.g.waiting)
 	}
@@ -33,74 +36,51 @@ func (x *exchange) submit() error {
 		return errAborted
 	}
 	x.forget()
-	attempt := x.mailbox.NextAttempt()
-	x.startOutput()
-	ctx, cancel := context.WithTimeout(x.ctx, x.g.opts.SubmitTimeout)
-	defer cancel()
-	if len(x.choices) > 1 {
-		if err := x.submitAll(ctx, attempt); err != nil {
-			return err
-		}
-	} else {
-		generation, err := x.target.Tokens.Generate(ctx, x.submission(0), attempt, x.sink(), x.leg())
-		if err != nil {
-			return err
-		}
-		x.choices[0].generation = generation
+	a := x.newAnswer()
+	l := &tokenLeg{engineWait: wait, answer: a, streams: x.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
+	l.generations = l.only[:]
+	if n := x.count(); n > 1 {
+		l.generations = make([]engine.Generation, n)
 	}
-	x.await()
+	x.leg, x.answer = l, a
+	if err := l.submit(x.ctx, &x.request); err != nil {
+		return err
+	}
+	l.watch(x.ctx)
 	return nil
 }
 
-// forget lets go of the prompt's forms that are not needed any more, which may
-// be megabytes while a stream may live for long: a token engine needs the ids, a
-// relay engine the body until the request cannot be retried.
-func (x *exchange) forget() {
-	x.body, x.text = nil, nil
-	x.head.Body, x.head.Fields = nil, nil
-	if x.req != nil {
-		x.req.Messages, x.req.Tools, x.req.ChatTemplateKwargs, x.req.Prompt, x.req.MorePrompts = nil, nil, nil, "", nil
-	}
-}
-
-// sink is the mailbox, behind the receive stage's injected delay if there is
-// one.
-func (x *exchange) sink() engine.Sink {
-	if d := x.g.opts.StageDelay[trace.Receive]; d > 0 && !x.delayed[trace.Receive] {
-		x.delayed[trace.Receive] = true
-		return &delaySink{Sink: x.mailbox, delay: d}
-	}
-	return x.mailbox
-}
-
-type delaySink struct {
-	engine.Sink
-	delay time.Duration
-}
-
-func (s *delaySink) Offer(d *infer.Delta) {
-	time.Sleep(s.delay)
-	s.delay = 0
-	s.Sink.Offer(d)
-}
-
-func (x *exchange) forward() error {
+// forward hands the request to a relay engine.
+func (x *exchange) forward(wait engineWait) error {
 	body := x.body
 	if x.target.Model != x.head.Model {
 		body = x.head.Splice(x.target.Model)
 	}
-	header := relay.EndToEnd(x.r.Header)
+	header := relay.EndToEnd(x.response.r.Header)
 	header.Del("Content-Length")
 	header.Del("Accept-Encoding")
 	header.Set("X-Request-Id", x.rec.RequestID)
-	x.attempt.ctx, x.abandon = context.WithCancelCause(x.ctx)
-	x.rec.FirstReceived = 0
-	resp, err := x.target.Relay.Forward(x.attempt.ctx, &engine.RelayRequest{
-		Method: x.r.Method, Path: x.r.URL.RequestURI(), Header: header, Body: body,
-	}, x.leg())
+	l := &relayLeg{engineWait: wait, request: x.ctx}
+	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
+	x.leg = l
+	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
+		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: body,
+	}, x.rec.Leg())
 	if err != nil {
 		return err
 	}
-	x.response = resp
-	return nil
+	l.response = resp
+	x.answer = l.open(&x.request)
+	return x.elsewhere(resp.Status)
+}
+
+// elsewhere turns an overloaded engine's refusal into a retryable error when
+// another engine could take the request. Otherwise the refusal is passed on as
+// the engine wrote it.
+func (x *exchange) elsewhere(status int) error {
+	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || !x.couldRetry() {
+		return nil
+	}
+	return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true,
+		Message: "the engine is overloaded"}
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/admit"
-	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/stream"
@@ -18,91 +16,45 @@ import (
 )
 
 // exchange is one request on its way through the stages. It belongs to the one
-// goroutine that serves the request; only the mailbox is shared.
+// goroutine that serves the request, or has its turn.
 type exchange struct {
-	g    *Gateway
-	w    http.ResponseWriter // with rc and r until the stream leaves net/http
-	rc   *http.ResponseController
-	r    *http.Request
-	conn *conn // nil when it is not one of Listener's
-	rec  *trace.Record
-	err  *infer.Error // how the request ended
+	g *Gateway
+	stages
+	err    *infer.Error    // how the request ended
+	ctx    context.Context // ends when the client hangs up, or at Cut
+	cancel context.CancelCauseFunc
 
-	ctx           context.Context // ends when the client hangs up, or at Cut
-	cancel        context.CancelCauseFunc
-	stopFollowing func() bool // net/http's own notice of the hang-up, until then
-	client        client
-	detached      bool // the stream has left net/http
-	resumed       bool // and this is the goroutine that serves the rest
-	stopBreaking  func() bool
-	shard         *shard // the worker that drives the stream
-	state         atomic.Int32
-	blockedBytes  int // of the write that a slow client holds up
-
-	// From decode and gate.
-	body        []byte
-	head        *api.Head
-	endpoint    api.Endpoint
-	req         *api.Request // token engines only
-	reservation *admit.Reservation
-	fleet       *route.Snapshot
-	model       *route.Model
-	relayed     bool
-	folder      *Model // token engines only
-
-	// From render and tokenize.
-	text      []byte // the rendered prompt
-	ids       []uint32
-	more      []prompt // the prompts after the first
-	hasMedia  bool     // then only the engine knows how many tokens the prompt has
-	expanded  int      // and this is what it says, 0 before that
-	toContext bool     // the caller gave the answer no bound
-
-	reply *reply // what the answer may be besides text; nil: nothing
-
-	tokenization *tokenization // of a request to the tokenizer, not to an engine
-
-	// From queue to finish.
+	request
 	attempt
+	response  response
 	tried     []*route.Engine // by the attempts before
 	mailbox   *stream.Mailbox // of all attempts; token engines only
 	abortable abortable
 
-	// Of the output.
-	cells         []stream.Cell
-	piece         []byte      // text of the cell at hand
-	used          int         // ids of the cell at hand that count, up to a stop string
-	out           []byte      // encoded, not yet written
-	complete      bool        // the whole answer is encoded
-	committed     bool        // the response head was written
-	carriesSSE    bool        // the response is a stream of events
-	relayedError  bool        // the engine's own word on its failure was passed on, whole
-	bounded       bool        // a write deadline is set
-	writeDeadline int64       // on trace's clock
-	lastFlush     int64       // with a flush interval: when output was written last
-	holding       *time.Timer // and until when it gathers
-
-	delayed [trace.NumStages]bool
+	ending    bool        // the answer has had its last part, and err is how it ended
+	told      bool        // and that part has told the client
+	lastFlush int64       // with a flush interval: when output was written last
+	holding   *time.Timer // and until when it gathers
+	shard     *shard      // of a driven stream
+	state     atomic.Int32
 }
 
-// begin opens the exchange and its record.
-func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
+// start opens the exchange and its record.
+func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	c := connOf(r.Context())
-	x := &exchange{
-		g: g, w: w, r: r, conn: c,
-		rc:       http.NewResponseController(w),
-		endpoint: g.services.endpointOf(r.URL.Path),
-		rec: &trace.Record{
-			RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
-			Endpoint:         r.URL.Path,
-			Arrival:          c.arrival(),
-			LiveAtArrival:    int(g.live.Add(1)) - 1,
-			PendingAtArrival: int(g.waiting.Load()),
-		},
-	}
-	x.client = httpClient{w, x.rc}
+	x := &exchange{g: g}
+	x.endpoint = g.services.endpointOf(r.URL.Path)
+	x.stages = stages{delays: g.opts.StageDelay, rec: &trace.Record{
+		RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
+		Endpoint:         r.URL.Path,
+		Arrival:          c.arrival(),
+		LiveAtArrival:    int(g.live.Add(1)) - 1,
+		PendingAtArrival: int(g.waiting.Load()),
+	}}
+	rc := http.NewResponseController(w)
+	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(g.base)
-	x.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
+	x.response.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
@@ -112,19 +64,6 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *exchange {
 
 // gone is why the request's context has ended.
 func (x *exchange) gone() error { return infer.AsError(context.Cause(x.ctx)) }
-
-// leg gives the record of the attempt at hand.
-func (x *exchange) leg() *trace.Leg { return x.rec.Leg() }
-
-// delay injects the configured delay of a stage, once per request.
-func (x *exchange) delay(s trace.Stage) {
-	d := x.g.opts.StageDelay[s]
-	if d == 0 || x.delayed[s] {
-		return
-	}
-	x.delayed[s] = true
-	time.Sleep(d)
-}
 
 // requestIDs makes ids that are unique over gateways and restarts and all of
 // one length, because some engines match aborts by prefix.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 
 	"weir/internal/api"
@@ -12,30 +13,33 @@ import (
 // finish is stage 14: it tells the client about an error, gives back what the
 // request held, and closes its one record. It also runs after a panic.
 func (x *exchange) finish() {
+	left := x.response.left()
+	if left {
+		defer x.g.streams.Done()
+	}
 	x.enter(trace.Finish)
 	x.release()
-	if x.stopBreaking != nil {
-		x.stopBreaking()
-		x.bounded = false // the context's end may have moved it
+	if left {
+		// When thousands hang up at once, the engine's requests end before the records
+		// of any are written.
+		runtime.Gosched()
+		x.response.stopBreaking()
+		x.response.bounded = false // the context's end may have moved it
 	}
-	broken := x.err != nil && !x.relayedError && x.fail()
-	if x.stopFollowing != nil {
-		x.stopFollowing()
+	broken := x.err != nil && !x.told && x.fail()
+	if !left {
+		x.response.stopFollowing()
 	}
 	x.cancel(nil)
 	x.record()
-	x.client.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+	x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
 }
 
 // release gives back what the request holds: what is weir's own first, the
 // engine's last, so that a panic in an adapter costs nothing but its request.
 func (x *exchange) release() {
-	defer func() {
-		if p := recover(); p != nil {
-			x.panicked(p)
-		}
-	}()
-	x.stopWaiting()
+	var v verdict
+	defer x.caught(&v)
 	if x.holding != nil {
 		x.holding.Stop()
 	}
@@ -46,7 +50,7 @@ func (x *exchange) release() {
 	if x.reservation != nil {
 		x.reservation.Leave()
 	}
-	if x.submitted() || x.response != nil {
+	if x.leg != nil {
 		x.settle(x.err)
 	}
 }
@@ -54,40 +58,56 @@ func (x *exchange) release() {
 // fail tells the client what went wrong, as far as it can still be told. It
 // reports whether the connection must be broken.
 func (x *exchange) fail() (broken bool) {
-	if !x.committed {
-		if x.err.Code != infer.CodeCancelled || x.err == errAborted {
+	r := &x.response
+	gone := x.err.Code == infer.CodeCancelled && x.err != errAborted
+	if !r.begun {
+		if !gone {
 			x.rec.Status = x.endpoint.Status(x.err)
-			x.extendDeadline(trace.Now())
-			x.rec.BytesOut += int64(writeError(x.w, x.endpoint, x.err))
+			r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
+			x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
 		}
-		return x.err.Code == infer.CodeCancelled && x.err != errAborted
+		return gone
 	}
-	inside := x.pull != nil && x.pull.open // an event that is half sent
-	if x.carriesSSE && !inside && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient {
-		if x.enc != nil {
-			x.out = x.enc.AppendError(x.out, x.err)
-		} else {
-			x.out = x.endpoint.AppendErrorEvent(x.out, x.err)
-		}
-		_ = x.write(x.out, false) // the client may be gone by now, which changes nothing
+	if r.events && !gone && x.err.Code != infer.CodeSlowClient {
+		x.sendError()
 	}
 	return true
+}
+
+// sendError ends a stream with an error's event. The client may be gone by now, which
+// changes nothing.
+func (x *exchange) sendError() {
+	out, ok := x.answer.AppendError(nil, x.err)
+	if !ok {
+		return
+	}
+	r := &x.response
+	r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
+	w := x.g.worker()
+	whole, err := r.send(w, out, false)
+	x.g.workers.Put(w)
+	if !whole && err == nil {
+		err = r.rest()
+	}
+	if err == nil {
+		x.g.opts.Metrics.Wrote(1, len(out))
+		x.noteWrite(len(out))
+	}
 }
 
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
 	rec := x.rec
-	if x.pull != nil {
-		x.pull.recordUsage()
+	if x.answer != nil {
+		if u, ok := x.answer.Usage(); ok {
+			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
+		}
 	}
 	rec.Outcome = x.err.Outcome()
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
 			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "error", x.err.Error())
-		}
-		if !x.relayed && rec.CompletionTokens == 0 {
-			rec.CompletionTokens = x.consumed()
 		}
 	}
 	rec.Finished = trace.Now()
@@ -96,7 +116,7 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.g.opts.Timeline.Add(rec)
 	}
-	x.conn.rearm()
+	x.response.conn.rearm()
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 

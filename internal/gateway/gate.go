@@ -72,14 +72,14 @@ func (x *exchange) findModel() error {
 	}
 	if x.endpoint == x.g.generate && x.relayed {
 		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang for a server of SGLang's (--engine sglang=URL)",
-			x.r.URL.Path, x.model.Kind)
+			x.response.r.URL.Path, x.model.Kind)
 	}
 	if x.endpoint == openai.Other && !x.relayed {
-		if x.g.services.meant(x.r.URL.Path) != "" {
-			return x.g.services.nothingAt(x.r.URL.Path)
+		if x.g.services.meant(x.response.r.URL.Path) != "" {
+			return x.g.services.nothingAt(x.response.r.URL.Path)
 		}
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
-			"A server that has %s is one for --engine openai=URL", x.r.URL.Path, x.model.Kind, x.r.URL.Path)
+			"A server that has %s is one for --engine openai=URL", x.response.r.URL.Path, x.model.Kind, x.response.r.URL.Path)
 	}
 	return nil
 }

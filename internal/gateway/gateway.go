@@ -135,8 +135,7 @@ type Gateway struct {
 	polls    poller  // it, or a test's
 	hangups  watcher // likewise
 	returned *returnedConns
-	frames   sync.Pool // of *[]byte
-	workers  sync.Pool // of *worker, for first turns
+	workers  sync.Pool // of *worker, for goroutines that are none
 	tidy     *tidy
 	streams  sync.WaitGroup
 	base     context.Context // of every request; Cut ends it

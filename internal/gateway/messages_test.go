@@ -19,7 +19,7 @@ func askMessage(fields string) string {
 }
 
 // names gives the names of a stream's events, each once in a row.
-func (a *answer) names() (names []string) {
+func (a *received) names() (names []string) {
 	for _, m := range regexp.MustCompile(`(?m)^event: (\w+)$`).FindAllSubmatch(a.body, -1) {
 		names = append(names, string(m[1]))
 	}

@@ -13,8 +13,7 @@ import (
 )
 
 // What POST /generate has beyond other endpoints (package generate): the caller's
-// own id of a request, by which it may be aborted; the id that ended an answer;
-// and the request's times.
+// own id of a request, by which it may be aborted, and the request's times.
 
 // takeRequestID takes the id in the body over where the caller gave none by its
 // header, and notes it for /abort_request.
@@ -24,9 +23,9 @@ func (x *exchange) takeRequestID() {
 		return
 	}
 	x.g.rids.enter(rid, x)
-	if x.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, x.g.ids) {
+	if x.response.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, x.g.ids) {
 		x.rec.RequestID = rid
-		setRequestID(x.w.Header(), x.endpoint, rid)
+		setRequestID(x.response.w.Header(), x.endpoint, rid)
 	}
 }
 
@@ -98,35 +97,6 @@ func (a *abortable) ready(box *stream.Mailbox) bool {
 	return !a.asked.Load()
 }
 
-// abortIfAsked tells the engine, once.
-func (x *exchange) abortIfAsked() {
-	if a := &x.abortable; !a.sent && a.asked.Load() {
-		a.sent = true
-		for i := range x.choices {
-			if ch := &x.choices[i]; !ch.ended {
-				ch.generation.Abort()
-			}
-		}
-	}
-}
-
-// findStopID finds out which id ended a choice, and takes it from those to tell
-// where the request does not want it there.
-func (x *exchange) findStopID(c *stream.Cell) {
-	f, n := c.Finish, len(c.IDs)
-	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || n == 0 {
-		return
-	}
-	last := c.IDs[n-1]
-	if !slices.Contains(x.req.StopIDs, last) && (x.req.IgnoreEOS || !slices.Contains(x.folder.EOS, last)) {
-		return
-	}
-	f.StopID, f.ByID = last, true
-	if x.req.TrimStop {
-		c.IDs, f.Unsent = c.IDs[:n-1], 1
-	}
-}
-
 // timing gives the request's times so far.
 func (x *exchange) timing() api.Timing {
 	now := trace.Now()
@@ -140,7 +110,7 @@ func (x *exchange) timing() api.Timing {
 		Received: seconds(x.rec.Arrival), FirstSent: seconds(x.rec.FirstFlushed), Ended: seconds(now),
 		Duration: float64(now-x.rec.Arrival) / 1e9,
 	}
-	if leg := x.leg(); leg != nil {
+	if leg := x.rec.Leg(); leg != nil {
 		s := &leg.Stamps
 		t.Dispatched, t.Started, t.Prefilled = seconds(leg.ToServer), seconds(s.QueueEnd), seconds(s.PrefillEnd)
 		if s.QueueStart > 0 && s.QueueEnd > s.QueueStart {

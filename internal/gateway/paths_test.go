@@ -167,7 +167,7 @@ func TestForeignIDs(t *testing.T) {
 
 // exchangeFor is an exchange that no server serves.
 func exchangeFor(b *bench, path string) *exchange {
-	x := &exchange{g: b.g, folder: simModel(), endpoint: b.g.services.endpointOf(path)}
+	x := &exchange{g: b.g, request: request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
 	x.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	x.ctx, x.cancel = context.WithCancelCause(b.g.base)
 	return x

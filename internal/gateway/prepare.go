@@ -29,8 +29,7 @@ func (x *exchange) prepare() error {
 	if err := x.prompt(); err != nil || !counts(x.endpoint) {
 		return err
 	}
-	x.out = anthropic.AppendCount(x.out, len(x.ids))
-	return x.writeWhole()
+	return x.writeWhole(anthropic.AppendCount(nil, len(x.ids)))
 }
 
 // prompt is render and tokenize.

@@ -86,7 +86,7 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	x := &exchange{ctx: b.Context(), folder: m, req: req}
+	x := &exchange{ctx: b.Context(), request: request{folder: m, req: req}}
 	if err := x.renderChat(nil); err != nil {
 		b.Fatal(err)
 	}
@@ -157,7 +157,8 @@ func BenchmarkBodyToIDs(b *testing.B) {
 					fresh = slices.Concat(body[:at], quoted[1:len(quoted)-1], body[at:])
 					b.StartTimer()
 				}
-				x := &exchange{g: g, ctx: b.Context(), body: fresh, endpoint: openai.Chat, rec: new(trace.Record), r: &http.Request{URL: &url.URL{Path: chatPath}}}
+				x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{body: fresh, endpoint: openai.Chat}}
+				x.response.r = &http.Request{URL: &url.URL{Path: chatPath}}
 				before := cpuTime(b)
 				if err := x.prepare(); err != nil {
 					b.Fatal(err)

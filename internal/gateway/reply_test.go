@@ -12,12 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/stream"
-	"weir/internal/trace"
 	"weir/models"
 )
 
@@ -187,8 +183,8 @@ func TestCallIDs(t *testing.T) {
 		t.Errorf("%d ids", len(seen))
 	}
 	format, _ := parse.Named("mistral", "mistral")
-	x := &exchange{g: &Gateway{ids: newRequestIDs()}, folder: &Model{Format: format}}
-	if id := x.callID(); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
+	q := &request{folder: &Model{Format: format}}
+	if id := q.callID(newRequestIDs()); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
 		t.Errorf("mistral's id %q", id)
 	}
 }
@@ -426,72 +422,6 @@ func TestRoundTrip(t *testing.T) {
 			rt.Fatalf("%q: %+v, want %+v", turn, got, want)
 		}
 	})
-}
-
-// The parse and encode stages allocate nothing per delta: not for words, and not
-// for words where tools may be called.
-func TestParseAndEncodeAllocateNothing(t *testing.T) {
-	format := simModel().Format
-	for name, o := range map[string]*parse.Options{"no parser": nil, "reasoning": {Format: format.WithoutTools()}, "tools": {Format: format, Calls: true}} {
-		x := newEncodingExchange(o)
-		cell := &stream.Cell{}
-		x.piece = []byte(" word")
-		turn := func() {
-			x.out = x.out[:0]
-			ch := &x.choices[0]
-			ended := x.parse(ch, cell, false)
-			if err := x.encode(ch, cell, ended); err != nil || ended {
-				t.Fatal(ended, err)
-			}
-		}
-		turn()
-		turn()
-		if n := testing.AllocsPerRun(100, turn); n != 0 {
-			t.Errorf("%s: %v allocations for a delta", name, n)
-		}
-		if !strings.Contains(string(x.out), `"delta":{"content":" word"}`) {
-			t.Errorf("%s: %s", name, x.out)
-		}
-	}
-}
-
-func newEncodingExchange(o *parse.Options) *exchange {
-	x := &exchange{
-		g: &Gateway{ids: newRequestIDs()}, rec: &trace.Record{RequestID: "1"}, folder: simModel(), endpoint: openai.Chat,
-		head: &api.Head{Model: "m"},
-	}
-	head, err := openai.Chat.ParseHead([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
-	if err == nil {
-		x.req, err = openai.Chat.Request(head, "weir", 0)
-	}
-	if err != nil {
-		panic(err)
-	}
-	if o != nil {
-		x.reply = &reply{options: *o}
-	}
-	x.startOutput()
-	return x
-}
-
-// BenchmarkParseAndEncode is a delta of a word: with no parser, where reasoning
-// may come and has not, and where tools may be called.
-func BenchmarkParseAndEncode(b *testing.B) {
-	format := simModel().Format
-	for name, o := range map[string]*parse.Options{"none": nil, "reasoning": {Format: format.WithoutTools()}, "tools": {Format: format, Calls: true}} {
-		b.Run(name, func(b *testing.B) {
-			x := newEncodingExchange(o)
-			cell := &stream.Cell{}
-			x.piece = []byte(" word")
-			b.ReportAllocs()
-			for b.Loop() {
-				x.out = x.out[:0]
-				if err := x.encode(&x.choices[0], cell, x.parse(&x.choices[0], cell, false)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }
 
 // A model's format is told from its folder, and may be set by name.

@@ -30,9 +30,9 @@ const (
 	silenceOver   = -1
 )
 
-// newSilence opens the bound of an attempt.
-func (x *exchange) newSilence(limit time.Duration, late func(*infer.Error)) *silence {
-	s := &silence{engine: x.target.Name, late: late}
+// newSilence opens the bound of a wait for an engine.
+func newSilence(engine string, limit time.Duration, late func(*infer.Error)) *silence {
+	s := &silence{engine: engine, late: late}
 	// Set going only when the field is set, which the timer's function reads.
 	s.timer = time.AfterFunc(math.MaxInt64, s.check)
 	s.limitTo(limit)

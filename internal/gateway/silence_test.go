@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -18,8 +17,7 @@ func TestSilenceAtTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lates atomic.Int32
 		var s *silence
-		x := &exchange{attempt: attempt{target: route.Target{Engine: &route.Engine{Name: "a"}}}}
-		s = x.newSilence(limit, func(*infer.Error) {
+		s = newSilence("a", limit, func(*infer.Error) {
 			if lates.Add(1) == 1 {
 				s.begin(trace.Now())
 			}
@@ -48,8 +46,7 @@ func TestSilenceAtTheBound(t *testing.T) {
 func TestSilenceOverdue(t *testing.T) {
 	const limit = time.Minute
 	synctest.Test(t, func(t *testing.T) {
-		x := &exchange{attempt: attempt{target: route.Target{Engine: &route.Engine{Name: "a"}}}}
-		s := x.newSilence(limit, func(*infer.Error) {})
+		s := newSilence("a", limit, func(*infer.Error) {})
 		defer s.end()
 		s.begin(trace.Now())
 		time.Sleep(limit)

@@ -17,6 +17,7 @@ import (
 type tokenization struct {
 	encode *openai.TokenizeRequest
 	decode *openai.DetokenizeRequest
+	answer []byte
 }
 
 // findTokenizer decides who answers: weir, for a model whose folder it has, and
@@ -88,7 +89,7 @@ func (x *exchange) answerTokenization() error {
 	if err != nil {
 		return err
 	}
-	return x.writeWhole()
+	return x.writeWhole(x.tokenization.answer)
 }
 
 // encodeTexts makes the answer of /tokenize.
@@ -131,7 +132,7 @@ func (x *exchange) encodeTexts(yield func()) error {
 	if limit == 0 {
 		limit = -1
 	}
-	x.out = openai.AppendTokenized(x.out, r, results, limit, yield)
+	x.tokenization.answer = openai.AppendTokenized(nil, r, results, limit, yield)
 	return x.ctx.Err()
 }
 
@@ -149,7 +150,7 @@ func (x *exchange) decodeTokens(yield func()) error {
 		}
 	}
 	x.enter(trace.Encode)
-	x.out = openai.AppendDetokenized(x.out, r, with, wanted)
+	x.tokenization.answer = openai.AppendDetokenized(nil, r, with, wanted)
 	return nil
 }
 
@@ -169,24 +170,28 @@ func (x *exchange) textOf(ids []uint32, skipSpecial bool, yield func()) (text []
 
 // writeWhole writes an answer that is no stream, a part at a time: each gets the
 // whole time that a client may take to read.
-func (x *exchange) writeWhole() error {
+func (x *exchange) writeWhole(out []byte) error {
 	x.enter(trace.Flush)
-	h := x.w.Header()
+	h := x.response.w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(x.out)))
-	x.commit(http.StatusOK)
+	h.Set("Content-Length", strconv.Itoa(len(out)))
+	x.begin(http.StatusOK, false)
 	const part = 1 << 20
-	for len(x.out) > 0 {
-		n := min(part, len(x.out))
-		if err := x.armWrite(); err != nil {
+	for len(out) > 0 {
+		n := min(part, len(out))
+		if err := x.arm(); err != nil {
 			return err
 		}
-		if err := x.client.write(x.out[:n], n == len(x.out)); err != nil {
+		_, err := x.response.send(nil, out[:n], n == len(out))
+		if err == nil {
+			err = x.response.rest()
+		}
+		if err != nil {
 			return x.writeError(err)
 		}
 		x.rec.BytesOut += int64(n)
-		x.out = x.out[n:]
+		out = out[n:]
 	}
-	x.complete = true
+	x.ending = true
 	return nil
 }

@@ -280,13 +280,11 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 
 // Take hands over all that is pending and takes the cells of the Take before
 // back for reuse: what an earlier Take returned must not be used any more.
-// When nothing is pending it returns none, and the next Offer will make Ready
-// readable. A wake-up may be spurious: Take again.
+// When nothing is pending it returns none, and used is still the caller's.
 func (m *Mailbox) Take(used []Cell) []Cell {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.pending) == 0 {
-		m.asleep = true
 		return nil
 	}
 	m.waiting.Add(-1)
@@ -295,12 +293,25 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 	return cells
 }
 
-// Ready is readable after an Offer that followed an empty Take, and after Wake.
-func (m *Mailbox) Ready() <-chan struct{} { return m.wake }
+// Wait waits until something is pending, and for Wake. It may return for neither:
+// Take again.
+func (m *Mailbox) Wait() {
+	if m.sleep() {
+		<-m.wake
+	}
+}
 
-// Wake makes Ready readable, for whoever has something else to tell the
-// goroutine that waits on it: one channel to wait on is several hundred
-// nanoseconds a token cheaper than a select over three.
+// sleep has the next Offer end a Wait, unless something is pending already.
+func (m *Mailbox) sleep() (asleep bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asleep = len(m.pending) == 0
+	return m.asleep
+}
+
+// Wake ends a Wait, this one or the next, for whoever has something else to tell the
+// goroutine that waits: one channel to wait on is several hundred nanoseconds a token
+// cheaper than a select over three.
 func (m *Mailbox) Wake() {
 	m.mu.Lock()
 	notify := m.notify
@@ -308,9 +319,8 @@ func (m *Mailbox) Wake() {
 	m.rouse(notify)
 }
 
-// Notify has f called in place of making Ready readable, by every Offer and Wake
-// and from their goroutine, so that the reader need not Take once more to learn
-// that there is nothing; f must not block. Nil goes back to Ready.
+// Notify has f called by every Offer and Wake, from their goroutine, in place of
+// ending a Wait; f must not block. Nil goes back to Wait.
 func (m *Mailbox) Notify(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -125,30 +126,62 @@ func TestMailboxRefusesWhatDoesNotAddUp(t *testing.T) {
 	}
 }
 
-// A sleeper is woken exactly by the offer that follows its empty Take.
+// A sleeper is woken exactly by the offer that follows.
 func TestMailboxWakes(t *testing.T) {
 	m := New(1, 100, nil, nil)
 	m.NextAttempt()
 	m.Offer(delta(1, 1, 1))
 	select {
-	case <-m.Ready():
+	case <-m.wake:
 		t.Fatal("woken although nobody slept")
 	default:
+	}
+	if m.Wait(); m.sleep() {
+		t.Fatal("slept although something is pending")
 	}
 	used := m.Take(nil)
 	for i := range 3 {
 		if got := m.Take(used); got != nil {
 			t.Fatalf("took %v from an empty mailbox", got)
 		}
-		used = nil
+		if !m.sleep() {
+			t.Fatal("did not sleep although nothing is pending")
+		}
 		m.Offer(delta(1, i+2, 9))
 		select {
-		case <-m.Ready():
+		case <-m.wake:
 		default:
 			t.Fatal("not woken")
 		}
 		used = m.Take(used)
 	}
+}
+
+// Wait ends with an offer, from another goroutine, and with a Wake before it.
+func TestMailboxWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(1, 100, nil, nil)
+		m.NextAttempt()
+		returned := 0
+		go func() {
+			for range 3 {
+				m.Wait()
+				m.Take(nil)
+				returned++
+			}
+		}()
+		for i, act := range []func(){func() { m.Offer(delta(1, 1, 1)) }, m.Wake, func() { m.Offer(delta(1, 2, 1)) }} {
+			if synctest.Wait(); returned != i {
+				t.Fatalf("%d waits have ended, want %d", returned, i)
+			}
+			act()
+		}
+		if synctest.Wait(); returned != 3 {
+			t.Fatalf("%d waits have ended", returned)
+		}
+		m.Wake()
+		m.Wait()
+	})
 }
 
 func TestMailboxAllocatesNothingPerToken(t *testing.T) {
@@ -223,7 +256,7 @@ func BenchmarkOfferTake(b *testing.B) {
 // Whatever is offered, taken, left for a while, abandoned, ended or closed, in
 // any order: each choice gives exactly its ids of the last attempt, in order, up
 // to its end or the first delta that does not add up, after which there is
-// nothing but the failure. Whoever found nothing is woken by what comes next,
+// nothing but the failure. Whoever sleeps is woken by what comes next,
 // once, whoever asked to be notified by all that enters, and the gauge counts the mailbox exactly while something is pending.
 func TestMailboxInterleavings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -245,7 +278,7 @@ func TestMailboxInterleavings(t *testing.T) {
 			n := notified
 			notified = 0
 			select {
-			case <-m.Ready():
+			case <-m.wake:
 				n++
 			default:
 			}
@@ -348,7 +381,6 @@ func TestMailboxInterleavings(t *testing.T) {
 					t.Fatalf("took %d cells, pending %t", len(cells), had)
 				}
 				if len(cells) == 0 {
-					asleep = true
 					return
 				}
 				for _, c := range cells {
@@ -374,6 +406,11 @@ func TestMailboxInterleavings(t *testing.T) {
 						t.Fatalf("choice %d: %d ids of %d, ended %t", i, len(b.got), len(b.want), b.over)
 					}
 					books[i].over = books[i].ended
+				}
+			},
+			"sleep": func(t *rapid.T) {
+				if asleep = m.sleep(); asleep == pending() {
+					t.Fatalf("asleep %t, pending %t", asleep, pending())
 				}
 			},
 			"another attempt": func(t *rapid.T) {

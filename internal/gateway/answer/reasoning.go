@@ -1,4 +1,4 @@
-package gateway
+package answer
 
 import (
 	"weir/internal/chat/parse"

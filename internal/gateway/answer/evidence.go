@@ -1,4 +1,4 @@
-package gateway
+package answer
 
 import (
 	"bytes"
@@ -28,18 +28,18 @@ type relayFault struct {
 const evidenceBytes = 1 << 10
 
 // kept adds to an error that says that the answer does not add up what is at
-// hand: what was found stands at buf[at:to], and what was in order before it.
-// Other errors stay as they are.
-func (p *pull) kept(e *infer.Error, at, to int) *infer.Error {
+// hand: what was found is at the end of buf from at on, and before it what was in
+// order. Other errors stay as they are.
+func (r *Relayed) kept(e *infer.Error, buf []byte, at int) *infer.Error {
 	var fault infer.Fault
 	if !errors.As(e, &fault) {
 		return e
 	}
-	before, found := p.buf[:at], p.buf[at:to]
+	before, found := buf[:at], buf[at:]
 	if wire, ok := fault.(interface{ Found() []byte }); ok {
-		before, found = p.buf[:to], wire.Found()
+		before, found = buf, wire.Found()
 	}
-	f := &relayFault{Fault: fault, read: p.read, length: len(found)}
+	f := &relayFault{Fault: fault, read: r.read, length: len(found)}
 	f.before = bytes.Clone(before[max(0, len(before)-evidenceBytes):])
 	f.found = bytes.Clone(found[:min(len(found), evidenceBytes)])
 	with := *e // it may be others' too

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,18 +14,56 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/gateway/answer"
+	"weir/internal/infer"
 	"weir/internal/sock"
 )
 
-// client is the way back to the caller. There are two. Every response begins
+// response is the way back to the caller, and how far it has come.
+type response struct {
+	carrier
+	conn *conn // nil when it is not one of Listener's
+	// Of net/http, until the response leaves it.
+	w             http.ResponseWriter
+	rc            *http.ResponseController
+	r             *http.Request
+	stopFollowing func() bool // its notice of the hang-up
+
+	begun        bool  // its head was decided: the request cannot be retried
+	events       bool  // it is a stream of events
+	bounded      bool  // a write deadline is set
+	deadline     int64 // and when it is, on trace's clock
+	blocked      int   // bytes of the write that is under way
+	stopBreaking func() bool
+}
+
+// left says that the response has left net/http.
+func (r *response) left() bool { return r.w == nil }
+
+// extendDeadline keeps the write deadline between one and one and a half
+// timeouts ahead, so that it is not set for every write. It tells when it was.
+func (r *response) extendDeadline(now int64, timeout time.Duration) (extended bool) {
+	if r.bounded && r.deadline-now >= int64(timeout) {
+		return false
+	}
+	ahead := timeout + timeout/2
+	r.bounded, r.deadline = true, now+int64(ahead)
+	r.setDeadline(time.Now().Add(ahead))
+	return true
+}
+
+// carrier takes a response to the caller. There are two. Every response begins
 // on net/http's; a stream of events over plain HTTP/1.1 leaves it with its
-// first output and goes on over the bare connection (see detach), where a write
+// first output and goes on over the bare connection (see leave), where a write
 // is one system call and nothing of net/http's is held for as long as the
 // stream lives.
-type client interface {
-	// write sends b at once, before it the response head if that is still due.
-	// last says that the response is complete with it.
-	write(b []byte, last bool) error
+type carrier interface {
+	// send sends what of b can be sent without waiting, before it the response head
+	// if that is still due. last says that the response is complete with b. When that
+	// is not all, whole is false and the carrier keeps the rest.
+	send(w *worker, b []byte, last bool) (whole bool, err error)
+	// rest waits until what send kept is sent.
+	rest() error
 	// setDeadline bounds writes.
 	setDeadline(time.Time)
 	// end is called once after the response. Unless it was whole, its
@@ -33,16 +72,26 @@ type client interface {
 	end(whole, unread bool)
 }
 
-// httpClient answers through net/http, whose server owns the connection.
-type httpClient struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController
+// httpCarrier answers through net/http, whose server owns the connection. It cannot
+// write without waiting.
+type httpCarrier struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	kept []byte
 }
 
-func (c httpClient) write(b []byte, _ bool) error {
-	_, err := c.w.Write(b)
+func (c *httpCarrier) send(_ *worker, b []byte, _ bool) (whole bool, err error) {
+	c.kept = append(c.kept, b...)
+	return false, nil
+}
+
+func (c *httpCarrier) rest() error {
+	_, err := c.w.Write(c.kept)
 	if err == nil {
 		err = c.rc.Flush()
+	}
+	if c.kept = c.kept[:0]; cap(c.kept) > maxKept {
+		c.kept = nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return errUnread // of setDeadline: nothing else here ends a wait by one
@@ -50,28 +99,28 @@ func (c httpClient) write(b []byte, _ bool) error {
 	return err
 }
 
+// maxKept is the size above which a carrier's buffer is not kept.
+const maxKept = 32 << 10
+
 // setDeadline cannot do more than try: a writer that has no deadlines is not a
 // socket, and does not block for ever.
-func (c httpClient) setDeadline(t time.Time) { _ = c.rc.SetWriteDeadline(t) }
+func (c *httpCarrier) setDeadline(t time.Time) { _ = c.rc.SetWriteDeadline(t) }
 
-func (c httpClient) end(whole, _ bool) {
+func (c *httpCarrier) end(whole, _ bool) {
 	if !whole {
 		panic(http.ErrAbortHandler) // net/http breaks the connection and says nothing
 	}
 }
 
-// bareClient answers over a connection taken over from net/http, in chunks.
-type bareClient struct {
+// bareCarrier answers over a connection taken over from net/http, in chunks.
+type bareCarrier struct {
 	conn      *conn
 	head      []byte // due before the first chunk
 	keepAlive bool
 	unwatch   func()
 	socket    tryWriter
-	pending   []byte // of tryWrite, not taken by the socket yet
+	kept      []byte
 	returned  *returnedConns
-	// frames are the buffers in which a chunk is put together, held for the time
-	// of a write only.
-	frames *sync.Pool // of *[]byte
 }
 
 // tryWriter writes as much as a connection takes at once, without waiting; n is
@@ -123,24 +172,8 @@ type poller interface {
 	poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error)
 }
 
-// maxFrame is the size above which a buffer is not kept.
-const maxFrame = 32 << 10
-
-func (c *bareClient) write(b []byte, last bool) error {
-	frame, _ := c.frames.Get().(*[]byte)
-	if frame == nil {
-		frame = new([]byte)
-	}
-	*frame = c.frame((*frame)[:0], b, last)
-	_, err := c.conn.Write(*frame)
-	if cap(*frame) <= maxFrame {
-		c.frames.Put(frame)
-	}
-	return err
-}
-
 // frame appends a chunk.
-func (c *bareClient) frame(out, b []byte, last bool) []byte {
+func (c *bareCarrier) frame(out, b []byte, last bool) []byte {
 	out = append(out, c.head...)
 	c.head = nil
 	if len(b) > 0 {
@@ -155,29 +188,26 @@ func (c *bareClient) frame(out, b []byte, last bool) []byte {
 	return out
 }
 
-// tryWrite is write without waiting for the client. When the socket does not
-// take all of it, whole is false and the rest is kept for writeRest.
-func (c *bareClient) tryWrite(w *worker, b []byte, last bool) (whole bool, err error) {
+func (c *bareCarrier) send(w *worker, b []byte, last bool) (whole bool, err error) {
 	w.frame = c.frame(w.frame[:0], b, last)
 	n, err := c.socket.tryWrite(w.frame)
 	whole = n == len(w.frame)
 	if !whole && err == nil {
-		c.pending = bytes.Clone(w.frame[max(n, 0):])
+		c.kept = bytes.Clone(w.frame[max(n, 0):])
 	}
 	return whole, err
 }
 
-// writeRest waits for the client to take what tryWrite left.
-func (c *bareClient) writeRest() error {
-	rest := c.pending
-	c.pending = nil
+func (c *bareCarrier) rest() error {
+	rest := c.kept
+	c.kept = nil
 	_, err := c.conn.Write(rest)
 	return err
 }
 
-func (c *bareClient) setDeadline(t time.Time) { _ = c.conn.SetWriteDeadline(t) } // fails only on a closed connection, as writes will
+func (c *bareCarrier) setDeadline(t time.Time) { _ = c.conn.SetWriteDeadline(t) } // fails only on a closed connection, as writes will
 
-func (c *bareClient) end(whole, unread bool) {
+func (c *bareCarrier) end(whole, unread bool) {
 	c.unwatch()
 	switch {
 	case whole && c.keepAlive:
@@ -206,7 +236,7 @@ const (
 // linger ends our side and reads on for a moment before it closes: closing
 // with unread bytes in the socket would reset the connection, and the reset
 // would overtake the last event.
-func (c *bareClient) linger() {
+func (c *bareCarrier) linger() {
 	if half, ok := c.conn.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.conn, lingerBytes) // however it ends, the connection is closed
@@ -214,66 +244,101 @@ func (c *bareClient) linger() {
 	c.conn.Close()
 }
 
-// detach takes the stream off net/http with its first output: the rest is
-// served by a goroutine of its own (see resume) over the bare connection. What
-// net/http held for the request, buffers of 10 KB and two goroutines, is free
-// while the stream lives. It leaves streams where they are that it cannot
-// serve: HTTP/2, HTTP/1.0, TLS, and systems without epoll.
+// open decides on the response's head, by the first part of the answer.
+func (x *exchange) open(first answer.Part) {
+	h := x.response.w.Header()
+	status, events := x.leg.head(h, first)
+	setRequestID(h, x.endpoint, x.rec.RequestID)
+	x.begin(status, events)
+}
+
+// begin begins the response, on the carrier on which it goes on. From here on the
+// request cannot be retried.
+func (x *exchange) begin(status int, events bool) {
+	r := &x.response
+	r.begun, r.events = true, events
+	x.rec.Status = status
+	x.forgetMedia()
+	bare, err := x.leave()
+	if err == nil {
+		r.carrier = bare
+		return
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		x.g.opts.Log.Warn("a stream stays with net/http", "error", err)
+	}
+	r.w.WriteHeader(status)
+}
+
+// leave takes the stream off net/http with its first output. What net/http held for
+// the request, buffers of 10 KB and two goroutines, is free while the stream lives.
+// It leaves responses where they are that it cannot serve: those that are no streams,
+// HTTP/2, HTTP/1.0, TLS, and systems without epoll.
 //
 // What net/http did is weir's from here on: noticing the hang-up (hangups),
 // serving the connection's next request (returnedConns gives it back, with what
 // the client sent ahead), ending on shutdown (the gateway waits for live
 // requests, and Cut), and closing so that a last event arrives (linger).
-func (x *exchange) detach() bool {
-	g := x.g
-	if !x.carriesSSE || x.r.ProtoMajor != 1 || x.r.ProtoMinor < 1 || x.r.TLS != nil || !g.returned.serving.Load() {
-		return false
+func (x *exchange) leave() (*bareCarrier, error) {
+	g, r := x.g, &x.response
+	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || r.conn == nil {
+		return nil, errors.ErrUnsupported
 	}
-	c := x.conn
-	if c == nil {
-		return false
-	}
+	c := r.conn
 	socket, ok := tryWriterOf(c.Conn)
 	if !ok {
-		return false
+		return nil, errors.ErrUnsupported
 	}
 	unwatch, err := g.hangups.watch(c.Conn, func() { x.cancel(nil) })
 	if err != nil {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			g.opts.Log.Warn("a stream stays with net/http", "error", err)
-		}
-		return false
+		return nil, err
 	}
-	_, rw, err := x.rc.Hijack()
+	_, rw, err := r.rc.Hijack()
 	if err != nil {
 		unwatch()
-		return false
+		return nil, errors.ErrUnsupported
 	}
 	if n := rw.Reader.Buffered(); n > 0 {
 		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
 		c.ahead = bytes.Clone(ahead)
 	}
-	x.stopFollowing()
-	bare := &bareClient{conn: c, socket: socket, keepAlive: !x.r.Close, unwatch: unwatch, returned: g.returned, frames: &g.frames}
-	bare.head = x.responseHead(bare.keepAlive)
+	r.stopFollowing()
+	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, unwatch: unwatch, returned: g.returned}
+	bare.head = responseHead(r.w.Header(), x.rec.Status, bare.keepAlive)
 	x.breakWrites(c)
-	x.client, x.detached = bare, true
 	// net/http's buffers live as long as anything of its request does.
-	x.w, x.rc, x.r, x.stopFollowing = nil, nil, nil, nil
+	r.w, r.rc, r.r, r.stopFollowing = nil, nil, nil, nil
 	x.forget()
 	g.tidy.leave()
-	return true
+	return bare, nil
+}
+
+// breakWrites makes a write that waits for the client fail as soon as the
+// request's context ends, for a hang-up or at Cut.
+func (x *exchange) breakWrites(c *conn) {
+	x.response.stopBreaking = context.AfterFunc(x.ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
+}
+
+// writeError is why a write failed.
+func (x *exchange) writeError(err error) error {
+	if x.ctx.Err() != nil && !errors.Is(err, errUnread) {
+		return x.gone()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &infer.Error{Code: infer.CodeSlowClient, Cause: err,
+			Message: "the client did not read for " + x.g.opts.WriteTimeout.String()}
+	}
+	return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection", Cause: err}
 }
 
 // responseHead is the head that net/http would have written.
-func (x *exchange) responseHead(keepAlive bool) []byte {
-	h := x.w.Header()
+func responseHead(h http.Header, status int, keepAlive bool) []byte {
 	h.Del("Content-Length")
 	var b bytes.Buffer
 	b.WriteString("HTTP/1.1 ")
-	b.WriteString(strconv.Itoa(x.rec.Status))
+	b.WriteString(strconv.Itoa(status))
 	b.WriteByte(' ')
-	b.WriteString(http.StatusText(x.rec.Status))
+	b.WriteString(http.StatusText(status))
 	b.WriteString("\r\n")
 	_ = h.Write(&b) // a buffer does not fail
 	if h.Get("Date") == "" {

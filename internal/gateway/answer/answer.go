@@ -1,0 +1,77 @@
+// Package answer makes the response to a request out of what an engine sends: ids
+// of a token engine ([Tokens]), bytes of a relay engine ([Relayed]). It is the
+// core of the output path, and pure: it has no clock, no socket and no goroutine.
+// What came is an argument, what can be sent is a result, and what somebody else
+// must do about it, as to tell an engine to stop, is a result too.
+//
+// The package's scripts (testdata) show what goes in and what comes out.
+package answer
+
+import (
+	"weir/internal/chat/parse"
+	"weir/internal/infer"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// Answer is the answer to one request by one attempt. It serves one goroutine at a
+// time.
+type Answer interface {
+	// Next takes in what came from the engine, and gives what can be sent now. It is
+	// not called again after a part that is the last one or has an error.
+	Next(in Input, s *Scratch, at Stages) Part
+	// AppendError appends what is still due of a stream that ends with an error, and
+	// the error's event. ok is false where an event cannot be appended, because the
+	// stream stands inside one.
+	AppendError(dst []byte, e *infer.Error) (out []byte, ok bool)
+	// Usage gives the counts of tokens so far. ok is false where none are known.
+	Usage() (u infer.Usage, ok bool)
+}
+
+// Stages learns which stage of the request's time begins (package trace).
+type Stages interface {
+	Enter(trace.Stage)
+}
+
+// Input is what came from an engine.
+type Input struct {
+	// Cells are what a mailbox held; for Tokens.
+	Cells []stream.Cell
+
+	// N is how many bytes were read into Relayed.Room, and Err why no more can be:
+	// io.EOF, or what is wrong. Now is when. For Relayed.
+	N   int
+	Err error
+	Now int64
+}
+
+// Part is what follows of a response.
+type Part struct {
+	// Out are the bytes to send. They are the scratch's and good until its next use.
+	Out []byte
+	// Last says that the response is whole with Out.
+	Last bool
+	// Err is why the answer ends here. With Last, the response itself says that the
+	// engine failed; otherwise AppendError does, or another attempt follows.
+	Err error
+	// Stops are the choices of which nothing is wanted any more although the engine
+	// may go on. They are the scratch's too.
+	Stops []Stop
+}
+
+// Stop is a choice that has ended by its text. Running says that the engine does not
+// know yet.
+type Stop struct {
+	Choice  uint32
+	Running bool
+}
+
+// Scratch holds the buffers that an answer needs during a call and not between
+// calls, so that answers that wait need not have them. The zero value is ready.
+type Scratch struct {
+	out    []byte
+	text   []byte
+	events []parse.Event
+	stops  []Stop
+	read   []byte
+}

@@ -1,0 +1,86 @@
+package answer
+
+import (
+	"slices"
+
+	"weir/internal/infer"
+	"weir/internal/stream"
+)
+
+// piece is what a cell says: the text that is certain with it, how many of its ids
+// count, up to a stop string, and whether the choice has ended.
+type piece struct {
+	text  []byte // the scratch's
+	used  int
+	ended bool
+}
+
+// detokenize is stage 10: ids to text, never splitting a rune, cut before a
+// stop string. After a stop string the engine is to stop, and what it still sends
+// is dropped.
+func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
+	t.findStopID(c)
+	if ch.detok == nil { // nobody wants the text
+		ch.tokens += len(c.IDs)
+		return piece{text: s.text[:0], used: len(c.IDs), ended: c.Finish != nil}
+	}
+	spoken := c.IDs
+	if t.endedBy(ch, c) {
+		spoken = spoken[:len(spoken)-1]
+	}
+	var text []byte
+	var used int
+	var stopped bool
+	switch {
+	case ch.scores != nil:
+		text, used, stopped = ch.scores.append(ch.detok, s.text[:0], spoken, ch.reasoning)
+	case ch.reasoning != nil:
+		text, used, stopped = ch.reasoning.append(ch.detok, s.text[:0], spoken)
+	default:
+		text, used, stopped = ch.detok.Append(s.text[:0], spoken)
+	}
+	if !stopped {
+		used = len(c.IDs)
+	}
+	ch.tokens += used
+	if !stopped && c.Finish != nil && c.Finish.Err == nil {
+		text, stopped = ch.detok.Finish(text)
+	}
+	s.text = text
+	if stopped {
+		s.stop(ch, c.Finish == nil)
+		switch {
+		case c.Finish == nil:
+		case c.Finish.Err == nil:
+			c.Finish.Reason, c.Finish.Unsent, c.Finish.ByID = infer.ReasonStop, 0, false
+		default:
+			c.Finish = nil // the answer is whole all the same
+		}
+	}
+	return piece{text, used, stopped || c.Finish != nil}
+}
+
+// findStopID finds out which id ended a choice, and takes it from those to tell
+// where the request does not want it there.
+func (t *Tokens) findStopID(c *stream.Cell) {
+	f, n := c.Finish, len(c.IDs)
+	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || n == 0 {
+		return
+	}
+	last := c.IDs[n-1]
+	if !slices.Contains(t.o.Request.StopIDs, last) && (t.o.Request.IgnoreEOS || !slices.Contains(t.o.EOS, last)) {
+		return
+	}
+	f.StopID, f.ByID = last, true
+	if t.o.Request.TrimStop {
+		c.IDs, f.Unsent = c.IDs[:n-1], 1
+	}
+}
+
+// endedBy says whether a cell's last id is one that ended the answer (findStopID) and
+// whose text is left out, as engines leave it out: always, unless it is asked for, or
+// a parser looks for it.
+func (t *Tokens) endedBy(ch *choice, c *stream.Cell) bool {
+	f, n := c.Finish, len(c.IDs)
+	return f != nil && f.ByID && f.Unsent == 0 && n > 0 && !t.o.Request.IncludeStop && !ch.detok.Keeps(c.IDs[n-1])
+}

@@ -1,0 +1,148 @@
+package answer
+
+import (
+	"weir/internal/api"
+	"weir/internal/chat/parse"
+	"weir/internal/infer"
+	"weir/internal/stream"
+)
+
+// encode is stage 12: text into response bytes in the caller's dialect, events for
+// each merged delta of a stream, or all at the end. It returns the engine's error
+// if the choice ended with one; what came before it is encoded all the same.
+func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events []parse.Event) ([]byte, *infer.Error) {
+	if !ch.started {
+		ch.started = true
+		if t.enc == nil {
+			t.enc = t.o.Encoder(t.counted)
+		}
+		out = t.enc.AppendStart(out, int(ch.index))
+	}
+	text := p.text
+	if ch.parser != nil || ch.scores != nil {
+		out = t.encodeEvents(out, ch, events)
+		text = nil
+	}
+	if t.o.Request.Tokens {
+		tokens := api.Tokens{IDs: c.IDs[:p.used], Last: p.ended}
+		if c.Logprobs != nil {
+			tokens.Logprobs = c.Logprobs.Cut(0, p.used, *t.o.Request.Logprobs)
+		}
+		out = t.enc.AppendTokens(out, int(ch.index), text, tokens)
+	} else if len(text) > 0 {
+		out = t.enc.AppendText(out, int(ch.index), text)
+	}
+	if !p.ended {
+		return out, nil
+	}
+	reason := infer.ReasonStop
+	if c.Finish != nil {
+		if err := t.engineError(c.Finish); err != nil {
+			return out, err
+		}
+		reason = c.Finish.Reason
+	}
+	return t.end(out, ch, c.Finish, reason), nil
+}
+
+// encodeEvents is encode where text is taken apart.
+func (t *Tokens) encodeEvents(out []byte, ch *choice, events []parse.Event) []byte {
+	for i := 0; i < len(events); {
+		e := &events[i]
+		switch e.Kind {
+		case parse.CallBegin:
+			ch.called = true
+			id := e.ID
+			if id == "" {
+				id = t.o.CallID()
+			}
+			out = t.enc.AppendCall(out, int(ch.index), e.Call, id, e.Name)
+			i++
+		case parse.CallEnd:
+			i++
+		default:
+			to := spanOf(events, i)
+			out = t.encodeSpan(out, ch, events, i, to)
+			i = to
+		}
+	}
+	if ch.parser != nil && ch.parser.Plain() {
+		ch.parser = nil
+	}
+	return out
+}
+
+// spanOf gives the end of the events from one on that go on with each other.
+func spanOf(events []parse.Event, from int) (to int) {
+	first := &events[from]
+	to = from + 1
+	for to < len(events) && events[to].Kind == first.Kind && events[to].Call == first.Call {
+		to++
+	}
+	return to
+}
+
+// encodeSpan encodes events that go on with each other as one delta.
+func (t *Tokens) encodeSpan(out []byte, ch *choice, events []parse.Event, from, to int) []byte {
+	delta := api.DeltaContent
+	switch events[from].Kind {
+	case parse.Reasoning:
+		delta = api.DeltaReasoning
+	case parse.Arguments:
+		delta = api.DeltaArguments
+	}
+	out = t.enc.OpenDelta(out, int(ch.index), delta, events[from].Call)
+	for i := range events[from:to] {
+		out = t.enc.AppendDelta(out, events[from+i].Text)
+	}
+	if ch.scores != nil && delta == api.DeltaContent {
+		out = t.enc.AppendTokens(out, int(ch.index), nil, ch.scores.tokens(from, to))
+	}
+	return t.enc.CloseDelta(out)
+}
+
+// engineError is why the engine ended a generation that is not whole. What the
+// adapter gave may be the same for every generation of a lost connection, so it
+// is copied before it is changed.
+func (t *Tokens) engineError(f *infer.Finish) *infer.Error {
+	err := infer.Error{Code: infer.CodeEngine, Retryable: true, Message: "the engine gave up the request before its answer was complete"}
+	switch {
+	case f.Err != nil:
+		err = *f.Err
+	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength, f.Reason == infer.ReasonAbort && t.aborted:
+		return nil
+	}
+	if err.Engine == "" {
+		err.Engine = t.o.Engine
+	}
+	return &err
+}
+
+// end encodes what follows a choice's last text, and after the last choice the end
+// of the answer. f is nil where a stop string or a call ended the choice.
+func (t *Tokens) end(out []byte, ch *choice, f *infer.Finish, reason infer.Reason) []byte {
+	if f != nil {
+		ch.cached = f.CachedTokens
+		ch.tokens += f.Unsent
+		if t.o.EngineCounts && f.PromptTokens > 0 {
+			t.counted = f.PromptTokens
+		}
+	}
+	if reason == infer.ReasonStop && ch.called {
+		reason = infer.ReasonToolCalls
+	}
+	finish := api.Finish{Reason: reason, Tokens: ch.tokens}
+	if f != nil {
+		finish.StopID, finish.ByID = f.StopID, f.ByID
+	}
+	if ch.detok != nil && ch.detok.Stop() >= 0 {
+		finish.Stop = t.o.Request.Stop[ch.detok.Stop()]
+	}
+	out = t.enc.AppendFinish(out, int(ch.index), finish)
+	ch.ended = true
+	if t.left--; t.left > 0 {
+		return out
+	}
+	u, _ := t.Usage()
+	return t.enc.AppendEnd(out, u)
+}

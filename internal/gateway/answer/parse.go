@@ -1,0 +1,25 @@
+package answer
+
+import (
+	"weir/internal/chat/parse"
+	"weir/internal/stream"
+)
+
+// parse is stage 11: reasoning and tool calls part from the content. Most text
+// has nothing of either and passes as it is, without events. The choice may end
+// here: with its first call, where the request wants no more.
+func (t *Tokens) parse(ch *choice, c *stream.Cell, p *piece, s *Scratch) (events []parse.Event) {
+	switch {
+	case ch.scores != nil:
+		ch.scores.read(ch.parser, p.text, c, p.used, p.ended)
+		events = ch.scores.events
+	case ch.parser != nil:
+		s.events = ch.parser.Append(s.events[:0], p.text, p.ended)
+		events = s.events
+	}
+	if ch.parser != nil && !p.ended && ch.parser.Done() {
+		s.stop(ch, true)
+		p.ended = true
+	}
+	return events
+}

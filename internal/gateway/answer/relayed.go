@@ -1,0 +1,207 @@
+package answer
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"time"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+	"weir/internal/sse"
+)
+
+// readMax is the room for what is read: one held tail and one read.
+const readMax = sse.DefaultMax + 16<<10
+
+// keptTail is the room that an answer keeps between reads for the beginning of an
+// event.
+const keptTail = 1 << 10
+
+// EndGrace is how long an engine may take to end an answer whose stream has had its
+// end marker. The client has the whole stream then, and must not be held up for what
+// adds nothing to it; but nearly always the end is on its way, and with it the
+// engine's connection can be used again.
+const EndGrace = time.Second
+
+// RelayedOptions describe the answer of a relay engine, by its head.
+type RelayedOptions struct {
+	Endpoint api.Endpoint
+	Engine   string // its name, for errors
+	Status   int
+	// Events says that the answer is a stream of events, which Inspector judges
+	// where the rules of such streams are known (docs/integrity.md); else it is nil.
+	Events    bool
+	Inspector api.Inspector
+	// Framed says that the answer tells where it ends, and Declared is the length
+	// that its head declares, or -1.
+	Framed   bool
+	Declared int64
+}
+
+// Relayed is the answer of a relay engine. Its bytes pass as they are and are only
+// looked at. Of a stream of events only whole ones pass, so that an error event of
+// weir's own never lands inside one; one that is too large to hold passes in parts.
+type Relayed struct {
+	o        RelayedOptions
+	tail     []byte // the beginning of an event, read and not yet passed on
+	read     int64  // bytes of the answer so far
+	splitter sse.Splitter
+	began    bool         // something was passed on
+	open     bool         // and it ended inside an event
+	doneAt   int64        // when the stream was found to have its end marker
+	fault    *infer.Error // what is wrong with what follows the part that passes
+	usage    []byte       // the beginning of the latest usage object
+}
+
+// NewRelayed makes an answer of which nothing has come yet.
+func NewRelayed(o RelayedOptions) *Relayed { return &Relayed{o: o} }
+
+// Room gives the room for the engine's next bytes.
+func (r *Relayed) Room(s *Scratch) []byte {
+	if s.read == nil {
+		s.read = make([]byte, readMax)
+	}
+	return s.read[copy(s.read, r.tail):]
+}
+
+// Next implements Answer. What is wrong with an answer comes with the part that is
+// in order.
+func (r *Relayed) Next(in Input, s *Scratch, _ Stages) Part {
+	buf, pass := r.tail, 0
+	if in.N > 0 {
+		buf = s.read[:len(r.tail)+in.N]
+		buf, pass = r.look(buf, &in)
+	}
+	part := Part{Out: buf[:pass]}
+	part.Last, part.Err = r.due(&in, buf, pass)
+	if part.Last {
+		part.Err = r.told()
+	}
+	if in.N > 0 {
+		r.keep(buf[pass:])
+	}
+	r.began = r.began || pass > 0 || part.Last
+	return part
+}
+
+// look takes in the bytes at the end of buf. It gives what there is of the answer
+// that does not exceed its declared length, and how much of that passes.
+func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
+	r.read += int64(in.N)
+	if r.o.Declared >= 0 && r.read > r.o.Declared {
+		excess := int(min(r.read-r.o.Declared, int64(in.N)))
+		r.fault = r.kept(r.engineFault(flawLength, "the engine's answer is longer than it declared"), buf, len(buf)-excess)
+		return buf[:len(buf)-in.N], 0
+	}
+	pass = len(buf)
+	if r.o.Events {
+		region := r.splitter.Feed(buf[len(buf)-in.N:])
+		pass, r.open = region.Len, region.Open
+	}
+	if r.o.Inspector == nil {
+		r.noteUsage(buf[:pass])
+		return buf, pass
+	}
+	good, err := r.o.Inspector.Events(buf[:pass])
+	if err != nil {
+		r.fault = r.kept(infer.AsError(err), buf, good)
+		r.fault.Engine, r.fault.Retryable = r.o.Engine, good == 0 && !r.began
+		r.open = false
+		return buf, good
+	}
+	if r.doneAt == 0 && r.o.Inspector.Done() && r.o.Declared < 0 {
+		r.doneAt = in.Now
+	}
+	return buf, pass
+}
+
+// due says what comes after the part that passes: the response's end, or what is
+// wrong.
+func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) {
+	whole := pass == len(buf)
+	switch {
+	case r.fault != nil:
+		return false, r.fault
+	case in.Err != nil && in.Err != io.EOF:
+		err := infer.AsError(in.Err)
+		if r.doneAt != 0 && whole && err.Code == infer.CodeDeadline {
+			return true, nil
+		}
+		return false, r.kept(err, buf, pass)
+	case r.doneAt != 0 && whole && in.Now-r.doneAt > int64(EndGrace): // comments must not hold it open either
+		return true, nil
+	case in.Err == nil:
+		return false, nil
+	case r.o.Events && (!whole || r.open || r.o.Inspector != nil && !r.o.Inspector.Done() && !(r.o.Framed && r.o.Inspector.Whole())):
+		return false, r.kept(r.engineFault(flawEnd, "the engine's stream ended before it was complete"), buf, pass)
+	case r.o.Declared >= 0 && r.read < r.o.Declared:
+		return false, r.kept(r.engineFault(flawLength, "the engine's answer is shorter than it declared"), buf, pass)
+	}
+	return true, nil
+}
+
+// told is how the request ended by the engine's own word, which the client has read.
+func (r *Relayed) told() error {
+	switch status := r.o.Status; {
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
+		return infer.Errorf(infer.CodeOverloaded, "the engine answered with status %d", status)
+	case status >= 500:
+		e := infer.Errorf(infer.CodeEngine, "the engine answered with status %d", status)
+		e.Engine = r.o.Engine
+		return e
+	case status >= 400:
+		return infer.Errorf(infer.CodeInvalid, "the engine answered with status %d", status)
+	case r.o.Inspector != nil && r.o.Inspector.Failed():
+		return &infer.Error{Code: infer.CodeEngine, Engine: r.o.Engine, Message: "the engine ended the stream with an error of its own"}
+	}
+	return nil
+}
+
+// keep holds what did not pass until the next bytes come.
+func (r *Relayed) keep(tail []byte) {
+	if cap(r.tail) > keptTail {
+		r.tail = nil
+	}
+	r.tail = append(r.tail[:0], tail...)
+}
+
+// Done says that the stream has had its end marker, and nothing is wrong with it:
+// the answer's end must come within EndGrace.
+func (r *Relayed) Done() bool { return r.doneAt != 0 && r.fault == nil }
+
+// engineFault is a failure of the engine's.
+func (r *Relayed) engineFault(reason infer.Flaw, message string) *infer.Error {
+	return &infer.Error{Code: infer.CodeEngine, Engine: r.o.Engine, Retryable: true, Message: message, Cause: reason}
+}
+
+// AppendError implements Answer.
+func (r *Relayed) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
+	if r.open {
+		return dst, false
+	}
+	return r.o.Endpoint.AppendErrorEvent(dst, e), true
+}
+
+// usageMark begins the object that a stream's last events carry.
+var usageMark = []byte(`"usage":{`)
+
+// usageMax bounds what is kept of a usage object.
+const usageMax = 1 << 10
+
+// noteUsage keeps the latest usage object that the engine sends; it is read once,
+// at the end.
+func (r *Relayed) noteUsage(events []byte) {
+	if i := bytes.LastIndex(events, usageMark); i >= 0 {
+		from := i + len(usageMark) - 1
+		r.usage = append(r.usage[:0], events[from:min(len(events), from+usageMax)]...)
+	}
+}
+
+// Usage implements Answer, by what the engine stated.
+func (r *Relayed) Usage() (infer.Usage, bool) {
+	if r.o.Inspector != nil {
+		return r.o.Inspector.Usage()
+	}
+	return api.ParseUsage(r.usage)
+}

@@ -1,0 +1,179 @@
+package answer
+
+import (
+	"bytes"
+
+	"weir/internal/api"
+	"weir/internal/chat/parse"
+	"weir/internal/infer"
+	"weir/internal/tokenizer"
+	"weir/internal/trace"
+)
+
+// TokensOptions describe the answer of a token engine.
+type TokensOptions struct {
+	Request *api.Request
+	// Choices are all that are asked for, of all prompts.
+	Choices int
+	// PromptTokens is the length of all prompts, and with EngineCounts only what is
+	// known of it before the engine has said more.
+	PromptTokens int
+	EngineCounts bool
+	// Engine is the engine's name, for errors.
+	Engine    string
+	Tokenizer *tokenizer.Tokenizer
+	EOS       []uint32
+	// Format says that there may be more than content in the answer, and how that is
+	// written; nil: there is nothing but content. Keep are the special tokens that
+	// its parser must see.
+	Format *parse.Options
+	Keep   []uint32
+	// CallID makes the id of a tool call that the model has given none.
+	CallID func() string
+	// Encoder makes the encoder; promptTokens is api.AnswerOptions.PromptTokens.
+	Encoder func(promptTokens int) api.Encoder
+}
+
+// Tokens is the answer of a token engine. Its ids pass three calls: detokenize,
+// parse and encode.
+type Tokens struct {
+	o       TokensOptions
+	choices []choice
+	only    [1]choice   // is choices, for most requests
+	left    int         // of choices, those whose end is not encoded
+	enc     api.Encoder // nil before the first output
+	counted int         // the prompt's tokens as the engine counts them; 0: it has not said
+	aborted bool        // the caller has asked the engine to stop
+	due     []byte      // encoded before an error
+}
+
+// choice is one of the answers to a request: n of each of its prompts, in the
+// order of the prompts.
+type choice struct {
+	index     uint32
+	detok     *tokenizer.Detokenizer // nil: nobody wants the text
+	parser    *parse.Parser          // nil: all that comes is content
+	called    bool                   // a tool
+	reasoning *reasoningCount        // nil: not counted
+	scores    *scores                // nil: whose the tokens are does not matter
+	started   bool                   // its beginning is encoded
+	ended     bool                   // and its end
+	tokens    int                    // ids that count, up to a stop string
+	cached    int                    // ids of its prompt that the engine had; -1: not said
+}
+
+// NewTokens makes an answer of which nothing has come yet.
+func NewTokens(o TokensOptions) *Tokens {
+	t := &Tokens{o: o, left: o.Choices}
+	t.choices = t.only[:]
+	if o.Choices > 1 {
+		t.choices = make([]choice, o.Choices)
+	}
+	req := o.Request
+	options := tokenizer.DetokenizerOptions{
+		StopStrings: req.Stop, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
+	}
+	t.o.Keep = nil // the detokenizers have it
+	for i := range t.choices {
+		ch := &t.choices[i]
+		*ch = choice{index: uint32(i), cached: -1}
+		if !req.NoText || len(req.Stop) > 0 {
+			ch.detok = tokenizer.NewDetokenizer(o.Tokenizer, options)
+		}
+		if o.Format != nil {
+			ch.parser = parse.New(*o.Format)
+			if req.CountReasoning {
+				ch.reasoning = newReasoningCount(*o.Format)
+			}
+		}
+		if req.ContentLogprobs {
+			ch.scores = &scores{top: *req.Logprobs}
+		}
+	}
+	t.o.Format = nil // the parsers have it
+	return t
+}
+
+// Next implements Answer. A part with an error has no bytes: what came before the
+// error goes with it, or nowhere.
+func (t *Tokens) Next(in Input, s *Scratch, at Stages) Part {
+	out := s.out[:0]
+	s.stops = s.stops[:0]
+	var failed *infer.Error
+	for i := range in.Cells {
+		if n := in.Cells[i].PromptTokens; n > 0 && t.o.EngineCounts {
+			t.counted = n
+		}
+	}
+	for i := range in.Cells {
+		c := &in.Cells[i]
+		ch := &t.choices[c.Choice]
+		if ch.ended { // what still comes of it can only be the failure of all
+			if c.Finish != nil && c.Finish.Err != nil {
+				failed = t.engineError(c.Finish)
+				break
+			}
+			continue
+		}
+		at.Enter(trace.Detokenize)
+		p := t.detokenize(ch, c, s)
+		at.Enter(trace.Parse)
+		events := t.parse(ch, c, &p, s)
+		at.Enter(trace.Encode)
+		if out, failed = t.encode(out, ch, c, p, events); failed != nil {
+			break
+		}
+	}
+	s.out = out
+	if failed != nil {
+		t.due = bytes.Clone(out)
+		return Part{Err: failed, Stops: s.stops}
+	}
+	return Part{Out: out, Last: t.left == 0, Stops: s.stops}
+}
+
+// stop notes that a choice has ended by its text.
+func (s *Scratch) stop(ch *choice, running bool) {
+	s.stops = append(s.stops, Stop{ch.index, running})
+}
+
+// Abort says that the caller has the engine asked to stop: what it has generated is
+// the answer then.
+func (t *Tokens) Abort() { t.aborted = true }
+
+// Ended says that a choice has ended.
+func (t *Tokens) Ended(choice int) bool { return t.choices[choice].ended }
+
+// AppendError implements Answer.
+func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
+	return t.enc.AppendError(append(dst, t.due...), e), true
+}
+
+// Usage implements Answer. A prompt counts once, and what the engine had of it is
+// what the first of its choices found: the others find what that one has left
+// behind.
+func (t *Tokens) Usage() (u infer.Usage, ok bool) {
+	u.PromptTokens = t.o.PromptTokens
+	if t.counted > 0 {
+		u.PromptTokens = t.counted
+	}
+	for i := range t.choices {
+		u.CompletionTokens += t.choices[i].tokens
+		if r := t.choices[i].reasoning; r != nil {
+			u.ReasoningTokens += r.tokens
+		}
+	}
+	width := max(1, t.o.Request.N)
+	for i := 0; i < len(t.choices); i += width {
+		least := t.choices[i].cached
+		for _, c := range t.choices[i : i+width] {
+			least = min(least, c.cached)
+		}
+		if least < 0 {
+			u.CachedTokens = -1
+			return u, true
+		}
+		u.CachedTokens += least
+	}
+	return u, true
+}

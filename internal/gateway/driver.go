@@ -1,0 +1,282 @@
+package gateway
+
+import (
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// The driver moves a stream on. There is one step, which never waits, and two ways to
+// wait between steps: a goroutine that blocks (follow), and none at all, for streams
+// that workers give a turn when there is something to do (turn).
+
+// verdict is how a step left the stream.
+type verdict uint8
+
+const (
+	waits   verdict = iota // for the engine
+	blocked                // for the client to take what was sent
+	ended                  // with x.err
+)
+
+// step moves the stream on as far as it goes without waiting: it takes what the
+// engine has sent, and sends what the answer makes of it. A panic in it ends this
+// stream and no other.
+func (x *exchange) step(w *worker) (v verdict) {
+	defer x.caught(&v)
+	v, err := x.advance(w)
+	if err != nil {
+		x.err, x.told = infer.AsError(err), false
+	}
+	return v
+}
+
+func (x *exchange) advance(w *worker) (verdict, error) {
+	for round := 0; ; round++ {
+		if x.ctx.Err() != nil {
+			return ended, x.gone()
+		}
+		in, ok, err := x.leg.take(&w.scratch, round)
+		if err != nil {
+			return ended, err
+		}
+		if !ok {
+			return waits, nil
+		}
+		part := x.answer.Next(in, &w.scratch, &x.stages)
+		x.leg.took(part)
+		if part.Last || part.Err != nil {
+			x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
+		}
+		if len(part.Out) > 0 || part.Last {
+			if !x.response.begun {
+				x.open(part)
+			}
+			if v, err := x.send(w, part.Out, part.Last); v != waits {
+				return v, err
+			}
+		}
+		if x.ending {
+			return ended, nil
+		}
+	}
+}
+
+// send is stage 13, flush: one write to the client of all there is.
+func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
+	if err := x.arm(); err != nil {
+		return ended, err
+	}
+	whole, err := x.response.send(w, b, last)
+	switch {
+	case err != nil:
+		return ended, x.writeError(err)
+	case !whole:
+		x.response.blocked = len(b)
+		return blocked, nil
+	}
+	w.writes++
+	w.bytes += len(b)
+	x.noteWrite(len(b))
+	return waits, nil
+}
+
+// arm bounds the write to come. When it has moved the deadline the context is looked
+// at: it may just have undone what breakWrites did.
+func (x *exchange) arm() error {
+	if x.response.extendDeadline(x.enter(trace.Flush), x.g.opts.WriteTimeout) && x.ctx.Err() != nil {
+		return x.gone()
+	}
+	return nil
+}
+
+// sendRest waits for the client to take what is left of a write, bounded by the
+// write deadline. A client that does not read is given up; only its own stream
+// waits for it.
+func (x *exchange) sendRest() verdict {
+	if err := x.response.rest(); err != nil {
+		x.err, x.told = infer.AsError(x.writeError(err)), false
+		return ended
+	}
+	x.g.opts.Metrics.Wrote(1, x.response.blocked)
+	x.noteWrite(x.response.blocked)
+	if x.ending {
+		return ended
+	}
+	x.enter(trace.Engine)
+	return waits
+}
+
+// noteWrite puts a write of n bytes into the record.
+func (x *exchange) noteWrite(n int) {
+	x.rec.Flushes++
+	x.rec.BytesOut += int64(n)
+	if x.g.opts.FlushInterval > 0 {
+		x.lastFlush = trace.Now()
+	}
+	if x.rec.FirstFlushed == 0 {
+		x.rec.FirstFlushed = trace.Now()
+	}
+}
+
+// follow gives the stream its steps from a goroutine that may block, to its end or
+// until it leaves net/http. It begins with what v, the step before, waits for.
+func (x *exchange) follow(v verdict) (last verdict) {
+	defer x.caught(&last)
+	for left := x.response.left(); x.await(v) != ended; {
+		if v = x.stepOnce(); x.response.left() != left {
+			return v
+		}
+	}
+	return ended
+}
+
+// stepOnce is a step by a goroutine that is no worker.
+func (x *exchange) stepOnce() verdict {
+	w := x.g.worker()
+	v := x.step(w)
+	w.Idle()
+	x.g.workers.Put(w)
+	return v
+}
+
+// await blocks for what the stream needs after a step. It gives ended if there is
+// no further one.
+func (x *exchange) await(v verdict) verdict {
+	switch v {
+	case ended:
+		return ended
+	case blocked:
+		if x.sendRest() == ended {
+			return ended
+		}
+	}
+	if x.g.opts.FlushInterval > 0 && !x.leg.more() {
+		x.hold()
+	}
+	if v == waits {
+		x.leg.wait()
+	}
+	return waits
+}
+
+// hold lets output gather until the flush interval since the last write is
+// over: fewer and larger writes, for a bounded delay. The first output is never
+// held. Without an interval, what merges merges because the gateway or the client is
+// busy.
+func (x *exchange) hold() {
+	left := x.g.opts.FlushInterval - time.Duration(trace.Now()-x.lastFlush)
+	if x.lastFlush == 0 || left <= 0 {
+		return
+	}
+	x.enter(trace.Merge)
+	if x.holding == nil {
+		x.holding = time.NewTimer(left)
+	} else {
+		x.holding.Reset(left)
+	}
+	select {
+	case <-x.holding.C:
+	case <-x.ctx.Done():
+	}
+	x.enter(trace.Engine)
+}
+
+// depart goes on with a stream that has left net/http, whose handler must return.
+// Its steps are turns from now on, but for a stream that cannot have them: with a
+// flush interval, or from an engine that cannot be polled.
+func (x *exchange) depart(v verdict) {
+	x.g.streams.Add(1)
+	x.shard = x.g.outputs.assign()
+	x.state.Store(running)
+	switch {
+	case v == ended:
+		go x.finish()
+	case x.g.opts.FlushInterval == 0 && x.leg.drive(x):
+		if v == waits { // something may have come before it was driven
+			v = x.stepOnce()
+		}
+		x.park(v)
+	default:
+		go func() {
+			x.follow(v)
+			x.finish()
+		}()
+	}
+}
+
+// turn gives a driven stream a step.
+func (x *exchange) turn(w *worker) {
+	x.state.Store(running)
+	x.park(x.step(w))
+}
+
+// park leaves a driven stream to whoever has the next thing for it to do.
+func (x *exchange) park(v verdict) {
+	switch v {
+	case waits:
+		if !x.state.CompareAndSwap(running, parked) {
+			x.queueTurn()
+		}
+	case blocked:
+		go func() {
+			if x.sendRest() == ended {
+				x.finish()
+			} else {
+				x.queueTurn()
+			}
+		}()
+	case ended:
+		go x.finish() // its connection may linger
+	}
+}
+
+// The states of a driven stream. Whoever moves it from parked to queued puts it
+// into its queue; what happens while it runs is seen by its turn's end.
+const (
+	parked int32 = iota
+	queued
+	running
+	again
+)
+
+// schedule asks for a turn. It never blocks and may be called by anyone.
+func (x *exchange) schedule() {
+	if x.claim(queued) {
+		x.shard.push(x)
+	}
+}
+
+// queueTurn asks for a turn on behalf of the stream itself.
+func (x *exchange) queueTurn() {
+	x.state.Store(queued)
+	x.shard.push(x)
+}
+
+// claim moves a parked stream to the state given. Of one that has its turn, or
+// waits for it, the news is seen all the same.
+func (x *exchange) claim(state int32) bool {
+	for {
+		switch x.state.Load() {
+		case parked:
+			if x.state.CompareAndSwap(parked, state) {
+				return true
+			}
+		case running:
+			if x.state.CompareAndSwap(running, again) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// caught makes a panic the request's failure and nobody else's. It is deferred.
+func (x *exchange) caught(v *verdict) {
+	if p := recover(); p != nil {
+		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false
+		*v = ended
+	}
+}

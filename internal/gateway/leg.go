@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"net/http"
+
+	"weir/internal/gateway/answer"
+	"weir/internal/route"
+	"weir/internal/trace"
+)
+
+// leg is one engine's part of an attempt: the wire between the answer, which is
+// pure, and the engine. There are two kinds, because token engines push their output
+// and relay engines are pulled.
+type leg interface {
+	// head puts the response's head into h. events says that the response is a
+	// stream of events.
+	head(h http.Header, first answer.Part) (status int, events bool)
+	// take gives what the engine has sent, without waiting; false when that is
+	// nothing, and then the wait for the engine begins. It is called in rounds,
+	// counted from 0, until it gives nothing.
+	take(s *answer.Scratch, round int) (in answer.Input, ok bool, err error)
+	// took carries out what a part of the answer asks of the engine.
+	took(p answer.Part)
+	// more says that there may be something to take already.
+	more() bool
+	// wait blocks until there may be something to take.
+	wait()
+	// drive has turn or schedule called when there may be something to take; false
+	// when that cannot be, and wait is the only way.
+	drive(x *exchange) bool
+	// close ends the engine's work on what has not ended.
+	close()
+}
+
+// engineWait is what both kinds of leg have: the bounded wait for an engine.
+type engineWait struct {
+	*stages
+	g       *Gateway
+	target  route.Target
+	silence *silence
+	// stopWatching ends the watch of a context, whose end also ends the wait.
+	stopWatching func() bool
+}
+
+// first notes the engine's first output.
+func (w *engineWait) first(at int64) {
+	if w.rec.FirstReceived == 0 {
+		w.rec.FirstReceived = at
+		w.silence.limitTo(w.g.opts.IdleTimeout)
+		w.rec.LiveAtFirstToken = int(w.g.live.Load())
+	}
+}
+
+func (w *engineWait) close() {
+	if w.stopWatching != nil {
+		w.stopWatching()
+	}
+	if w.silence != nil {
+		w.silence.end()
+	}
+}
+
+// begin notes that the wait for the engine begins.
+func (w *engineWait) begin() { w.silence.begin(w.enter(trace.Engine)) }

@@ -1,0 +1,215 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"weir/internal/engine"
+	"weir/internal/gateway/answer"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// relayLeg is the leg of a relay engine, whose answer is pulled: by a goroutine that
+// waits in a read, or without waiting, once its socket is polled.
+type relayLeg struct {
+	engineWait
+	answer   *answer.Relayed
+	request  context.Context // the caller's
+	ctx      context.Context // ends with it, and by abandon
+	abandon  context.CancelCauseFunc
+	response *engine.RelayResponse
+	events   bool // the answer is a stream of events
+	ending   bool // and has had its end marker
+
+	// Of a leg whose reads wait.
+	buf    []byte
+	unread []byte // of buf
+	err    error  // what the read said, due after unread
+	filled bool   // half of buf or more: there may be more that has waited already
+
+	// Of a leg that is polled.
+	polled   engine.Polled
+	stopPoll func()
+	hup      atomic.Bool // the engine has ended its side: the socket is read to its end
+	requeue  func()      // asks for another turn
+	reads    int         // of this turn
+	drained  bool        // the socket held nothing more
+}
+
+// A buffer for reads that wait begins small, because thousands of streams may wait
+// for their first output.
+const (
+	relayBufferMin = 1 << 10
+	relayBufferMax = 64 << 10
+)
+
+// open begins the answer by its head.
+func (l *relayLeg) open(q *request) *answer.Relayed {
+	resp := l.response
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	o := answer.RelayedOptions{
+		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
+		Framed: resp.Framed, Declared: declaredLength(resp.Header),
+	}
+	l.events = o.Events
+	if resp.Status < 400 && o.Events {
+		o.Inspector = q.endpoint.NewInspector(q.head)
+	}
+	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(e *infer.Error) { l.abandon(e) })
+	l.buf = make([]byte, relayBufferMin)
+	l.answer = answer.NewRelayed(o)
+	return l.answer
+}
+
+// declaredLength is the length that an answer's head declares, or -1.
+func declaredLength(h http.Header) int64 {
+	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}
+
+// head implements leg: it passes the engine's response head on. An empty answer is no
+// stream.
+func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bool) {
+	for name, values := range l.response.Header {
+		h[name] = values
+	}
+	l.response.Header = nil // the response's now
+	return l.response.Status, l.events && len(first.Out) > 0
+}
+
+// turnReads bounds the reads of one turn, so that an engine that sends without
+// end holds up no other stream.
+const turnReads = 4
+
+// take implements leg. It is stage 8, receive.
+func (l *relayLeg) take(s *answer.Scratch, round int) (in answer.Input, ok bool, err error) {
+	l.silence.pause()
+	switch {
+	case l.ctx.Err() != nil:
+		in.Err = context.Cause(l.ctx)
+	case len(l.unread) > 0 || l.err != nil:
+		in.N = copy(l.answer.Room(s), l.unread)
+		if l.unread = l.unread[in.N:]; len(l.unread) == 0 {
+			in.Err, l.err = l.err, nil
+		}
+	case l.polled == nil || !l.tryRead(&in, s, round):
+		l.begin()
+		return in, false, nil
+	}
+	in.Now = l.enter(trace.Receive)
+	if in.N > 0 {
+		l.first(in.Now)
+	}
+	in.Err = l.readError(in.Err)
+	return in, true, nil
+}
+
+// tryRead reads what there is. It reports whether there was anything.
+func (l *relayLeg) tryRead(in *answer.Input, s *answer.Scratch, round int) bool {
+	if round == 0 {
+		l.reads, l.drained = 0, false
+	}
+	for !l.drained {
+		if l.reads++; l.reads > turnReads {
+			l.requeue() // behind all others that are ready
+			break
+		}
+		in.N, l.drained, in.Err = l.polled.TryRead(l.answer.Room(s))
+		if in.N > 0 {
+			l.drained = l.drained && !l.hup.Load()
+		}
+		if in.N > 0 || in.Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// readError says why the engine's answer could not be read to its end. An
+// abandoned attempt carries its cause.
+func (l *relayLeg) readError(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if l.request.Err() != nil {
+		return infer.AsError(context.Cause(l.request))
+	}
+	var idle *infer.Error
+	if errors.As(context.Cause(l.ctx), &idle) {
+		return idle
+	}
+	return infer.AsError(err)
+}
+
+// took implements leg. A stream that has had its end marker must end soon.
+func (l *relayLeg) took(answer.Part) {
+	if !l.ending && l.answer.Done() {
+		l.ending = true
+		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout))
+	}
+}
+
+// more implements leg.
+func (l *relayLeg) more() bool { return l.filled }
+
+// wait implements leg: it reads.
+func (l *relayLeg) wait() {
+	if l.filled && len(l.buf) < relayBufferMax {
+		l.buf = make([]byte, 2*len(l.buf))
+	}
+	l.begin()
+	n, err := l.response.Body.Read(l.buf)
+	l.silence.pause()
+	l.unread, l.err = l.buf[:n], err
+	l.filled = 2*n > len(l.buf) // of what was read, framing is gone
+}
+
+// drive implements leg: it gives the answer's socket to the poller.
+func (l *relayLeg) drive(x *exchange) bool {
+	polled, ok := l.response.Body.(engine.Polled)
+	if !ok {
+		return false
+	}
+	fd, ok := polled.Detach()
+	if !ok {
+		return false
+	}
+	l.polled, l.requeue, l.buf = polled, x.schedule, nil
+	// The engine has sent something, or has ended its side.
+	ready := func(w *worker, hup bool) {
+		if hup {
+			l.hup.Store(true)
+		}
+		if x.claim(running) {
+			x.turn(w)
+		}
+	}
+	var err error
+	if l.stopPoll, err = l.g.polls.poll(fd, ready); err != nil {
+		// The answer cannot go back to being read as before.
+		l.err = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
+	}
+	l.stopWatching = context.AfterFunc(l.ctx, x.schedule)
+	return true
+}
+
+// close implements leg.
+func (l *relayLeg) close() {
+	l.engineWait.close()
+	if l.stopPoll != nil {
+		l.stopPoll()
+	}
+	if l.response != nil {
+		l.response.Body.Close()
+	}
+	l.abandon(nil)
+}

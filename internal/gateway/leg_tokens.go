@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/gateway/answer"
+	"weir/internal/infer"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// tokenLeg is the leg of a token engine, which pushes its output into a mailbox. No
+// wire carries several choices, so each is a generation of its own, all on one
+// engine: what fails for one fails for all, and what goes to another engine goes
+// there whole.
+type tokenLeg struct {
+	engineWait
+	answer      *answer.Tokens
+	streams     bool // the caller wants a stream
+	abort       *abortable
+	mailbox     *stream.Mailbox
+	cells       []stream.Cell
+	stamped     int // the choice whose stamps the record has, the first that brought some; -1: none
+	generations []engine.Generation
+	only        [1]engine.Generation // is generations, for most requests
+}
+
+// submit hands the choices over and returns once the engine has confirmed all.
+func (l *tokenLeg) submit(ctx context.Context, q *request) error {
+	attempt := l.mailbox.NextAttempt()
+	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
+	defer cancel()
+	var err error
+	if len(l.generations) > 1 {
+		err = l.submitAll(ctx, q, attempt)
+	} else {
+		l.generations[0], err = l.target.Tokens.Generate(ctx, q.submission(0, l.target.Model, l.g.ids.next()), attempt, l.sink(), l.rec.Leg())
+	}
+	return err
+}
+
+// submitAll hands over several choices at once and waits until the engine has
+// confirmed all of them. After an error those that it has are aborted by close.
+func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	legs := make([]trace.Leg, len(l.generations))
+	var mu sync.Mutex
+	var failed error // the first one: others may be of the cancel that follows it
+	var all sync.WaitGroup
+	for i := range l.generations {
+		legs[i] = *l.rec.Leg()
+		var sink engine.Sink = l.mailbox
+		if i > 0 {
+			sink = &choiceSink{sink, uint32(i)}
+		} else {
+			sink = l.sink()
+		}
+		req := q.submission(i, l.target.Model, l.g.ids.next())
+		all.Go(func() {
+			generation, err := l.handOver(ctx, req, attempt, sink, &legs[i])
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				l.generations[i] = generation
+			} else if failed == nil {
+				failed = err
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	leg := l.rec.Leg()
+	*leg = legs[0]
+	for i := range legs {
+		leg.Acked = max(leg.Acked, legs[i].Acked)
+		if at := legs[i].ToServer; at != 0 && (leg.ToServer == 0 || at < leg.ToServer) {
+			leg.ToServer = at
+		}
+	}
+	return failed
+}
+
+// handOver is Generate on a goroutine of its own, where a panic must not be
+// anybody else's failure either.
+func (l *tokenLeg) handOver(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (g engine.Generation, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			g, err = nil, l.g.panicError(l.rec.RequestID, p)
+		}
+	}()
+	return l.target.Tokens.Generate(ctx, req, attempt, sink, leg)
+}
+
+// choiceSink says whose the deltas of a generation are. The delta is the
+// adapter's, and goes back as it came.
+type choiceSink struct {
+	engine.Sink
+	choice uint32
+}
+
+func (s *choiceSink) Offer(d *infer.Delta) {
+	d.Choice = s.choice
+	s.Sink.Offer(d)
+	d.Choice = 0
+}
+
+// sink is the mailbox, behind the receive stage's injected delay if there is
+// one.
+func (l *tokenLeg) sink() engine.Sink {
+	if l.delays != nil && l.due(trace.Receive) {
+		return &delaySink{Sink: l.mailbox, delay: l.delays[trace.Receive]}
+	}
+	return l.mailbox
+}
+
+type delaySink struct {
+	engine.Sink
+	delay time.Duration
+}
+
+func (s *delaySink) Offer(d *infer.Delta) {
+	time.Sleep(s.delay)
+	s.delay = 0
+	s.Sink.Offer(d)
+}
+
+// watch makes the ends of the wait, other than output, wake the stream: the
+// request's context and the engine's silence.
+func (l *tokenLeg) watch(ctx context.Context) {
+	wake := l.mailbox.Wake
+	l.stopWatching = context.AfterFunc(ctx, wake)
+	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(*infer.Error) { wake() })
+	l.silence.begin(trace.Now())
+}
+
+// head implements leg.
+func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bool) {
+	if l.streams {
+		h.Set("Content-Type", "text/event-stream")
+		h.Set("Cache-Control", "no-cache")
+	} else {
+		h.Set("Content-Type", "application/json")
+		h.Set("Content-Length", strconv.Itoa(len(first.Out)))
+	}
+	return http.StatusOK, l.streams
+}
+
+// take implements leg. It is stages 8 and 9, receive and merge: it takes all that is
+// pending as one. The wait is the engine's time until the frame was read, and weir's
+// own from there on. What comes after it gives the stream another turn.
+func (l *tokenLeg) take(_ *answer.Scratch, round int) (in answer.Input, ok bool, err error) {
+	if round > 0 {
+		l.enter(trace.Engine)
+		return in, false, nil
+	}
+	l.abortIfAsked()
+	cells := l.mailbox.Take(l.cells)
+	if len(cells) == 0 {
+		return in, false, l.silence.overdue()
+	}
+	l.cells = cells
+	now := trace.Now()
+	read := cells[0].Received
+	l.rec.Ledger.Split(read, trace.Receive, now)
+	l.enterAt(trace.Merge, now)
+	l.silence.begin(now)
+	for i := range cells {
+		c := &cells[i]
+		if c.Stamps != nil && (l.stamped < 0 || l.stamped == int(c.Choice)) {
+			l.stamped = int(c.Choice)
+			l.rec.Leg().Stamps = *c.Stamps
+		}
+		if l.rec.FirstReceived == 0 && len(c.IDs) > 0 {
+			l.first(read)
+			l.rec.PendingAtFirstToken = int(l.g.waiting.Load())
+		}
+	}
+	return answer.Input{Cells: cells}, true, nil
+}
+
+// took implements leg: what has ended by its text is not wanted any more.
+func (l *tokenLeg) took(p answer.Part) {
+	for _, s := range p.Stops {
+		if p.Last {
+			l.mailbox.Close()
+		} else {
+			l.mailbox.CloseChoice(s.Choice)
+		}
+		if s.Running {
+			l.generations[s.Choice].Abort()
+		}
+	}
+}
+
+// abortIfAsked tells the engine, once, that the caller wants what there is.
+func (l *tokenLeg) abortIfAsked() {
+	if a := l.abort; !a.sent && a.asked.Load() {
+		a.sent = true
+		l.answer.Abort()
+		l.abortRunning()
+	}
+}
+
+// abortRunning aborts the generations that have not ended.
+func (l *tokenLeg) abortRunning() {
+	for i, g := range l.generations {
+		if g != nil && !l.answer.Ended(i) {
+			g.Abort()
+		}
+	}
+}
+
+// more implements leg.
+func (l *tokenLeg) more() bool { return false }
+
+// wait implements leg.
+func (l *tokenLeg) wait() {
+	l.enter(trace.Engine)
+	l.mailbox.Wait()
+}
+
+// drive implements leg.
+func (l *tokenLeg) drive(x *exchange) bool {
+	l.mailbox.Notify(x.schedule)
+	return true
+}
+
+// close implements leg.
+func (l *tokenLeg) close() {
+	l.engineWait.close()
+	l.mailbox.Notify(nil)
+	l.abortRunning()
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/rand"
+
+	"weir/internal/api"
+	"weir/internal/chat/parse"
+	"weir/internal/gateway/answer"
+	"weir/internal/trace"
+)
+
+// expect notes how a chat's answer is to be read. It is called while the prompt
+// and the body are still there.
+func (q *request) expect() {
+	format, calls := q.folder.Format, q.req.Tools != nil
+	if !calls {
+		format = format.WithoutTools()
+	}
+	if format == (parse.Format{}) && !calls {
+		return
+	}
+	o := &parse.Options{
+		Format: format, Calls: calls, Single: q.req.SingleCall, ForcedTool: q.req.ForcedTool, ForcedAny: q.req.ForcedAny,
+		Prompt: bytes.Clone(q.text[max(0, len(q.text)-parse.PromptTail):]),
+	}
+	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
+		o.Tools = bytes.Clone(q.req.Tools)
+	}
+	q.format = o
+}
+
+// keep gives the special tokens that an answer's parser must see.
+func (q *request) keep() []uint32 {
+	switch o := q.format; {
+	case o == nil || o.ForcedAny || o.ForcedTool != "":
+		return nil
+	case o.Calls:
+		return q.folder.keepForCalls
+	}
+	return q.folder.keepForReasoning
+}
+
+// callID makes an id for a tool call, of the form that the model's template
+// takes back.
+func (q *request) callID(ids *requestIDs) string {
+	if !q.folder.Format.ShortIDs() {
+		return q.req.CallPrefix + ids.next()
+	}
+	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
+	var b [9]byte
+	rand.Read(b[:]) // never fails
+	for i := range b {
+		b[i] = letters[int(b[i])%len(letters)]
+	}
+	return string(b[:])
+}
+
+// newAnswer makes the answer of an attempt at a token engine.
+func (x *exchange) newAnswer() *answer.Tokens {
+	return answer.NewTokens(answer.TokensOptions{
+		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia,
+		Engine: x.target.Name, Tokenizer: x.folder.Tokenizer, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
+		CallID:  func() string { return x.callID(x.g.ids) },
+		Encoder: func(promptTokens int) api.Encoder { return x.req.Encoder(x.answerOptions(promptTokens)) },
+	})
+}
+
+// answerOptions are what the caller's dialect is told of the answer.
+func (x *exchange) answerOptions(promptTokens int) api.AnswerOptions {
+	o := api.AnswerOptions{
+		ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
+		PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
+	}
+	if x.count() > 1 {
+		o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }
+	}
+	return o
+}

@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"math"
+
+	"weir/internal/admit"
+	"weir/internal/api"
+	"weir/internal/chat/parse"
+	"weir/internal/infer"
+	"weir/internal/route"
+)
+
+// request is what is asked, as decode, gate, render and tokenize have found it. It
+// does not change once it is prepared; what is not needed any more is let go of.
+type request struct {
+	body        []byte
+	head        *api.Head
+	endpoint    api.Endpoint
+	req         *api.Request // token engines only
+	reservation *admit.Reservation
+	fleet       *route.Snapshot
+	model       *route.Model
+	relayed     bool
+	folder      *Model // token engines only
+
+	text      []byte // the rendered prompt
+	ids       []uint32
+	more      []prompt       // the prompts after the first
+	hasMedia  bool           // then only the engine knows how many tokens the prompt has
+	toContext bool           // the caller gave the answer no bound
+	format    *parse.Options // what the answer may be besides text; nil: nothing
+
+	tokenization *tokenization // of a request to the tokenizer, not to an engine
+}
+
+// prompt is one of several prompts of a request, and the bound of its answers.
+type prompt struct {
+	ids []uint32
+	max int
+}
+
+// width is how many choices each prompt has.
+func (q *request) width() int { return max(1, q.req.N) }
+
+// count is how many choices there are.
+func (q *request) count() int { return q.width() * (1 + len(q.more)) }
+
+// promptOf gives the prompt of a choice.
+func (q *request) promptOf(index int) prompt {
+	if i := index / q.width(); i > 0 {
+		return q.more[i-1]
+	}
+	return prompt{q.ids, q.req.MaxTokens}
+}
+
+// longest bounds the ids of any choice. An engine that ends the answer where its
+// context does, which is known to it alone, bounds them itself.
+func (q *request) longest() int {
+	if q.toContext {
+		return math.MaxInt32
+	}
+	n := q.req.MaxTokens
+	for i := range q.more {
+		n = max(n, q.more[i].max)
+	}
+	return n
+}
+
+// promptTokens is the length of all prompts.
+func (q *request) promptTokens() int {
+	n := len(q.ids)
+	for i := range q.more {
+		n += len(q.more[i].ids)
+	}
+	return n
+}
+
+// submission is the request of a choice as the engine gets it.
+func (q *request) submission(index int, model, id string) *infer.Request {
+	p := q.promptOf(index)
+	req := &infer.Request{
+		ID:        id,
+		Model:     model,
+		Prompt:    p.ids,
+		Media:     q.req.Media,
+		MaxTokens: p.max,
+		ToContext: q.toContext,
+		MinTokens: q.req.MinTokens, Priority: q.req.Priority,
+		IgnoreEOS: q.req.IgnoreEOS,
+		StopIDs:   q.req.StopIDs,
+		Sampling:  q.req.Sampling,
+		Guide:     q.req.Guide,
+		Logprobs:  q.req.Logprobs,
+	}
+	// The same seed would give the same answer n times.
+	if k := index % q.width(); k > 0 && req.Sampling.Seed != nil {
+		seed := *req.Sampling.Seed + int64(k)
+		req.Sampling.Seed = &seed
+	}
+	return req
+}
+
+// forget lets go of the prompt's forms that are not needed any more, which may
+// be megabytes while a stream may live for long: a token engine needs the ids, a
+// relay engine the body until the request cannot be retried.
+func (q *request) forget() {
+	q.body, q.text = nil, nil
+	q.head.Body, q.head.Fields = nil, nil
+	if q.req != nil {
+		q.req.Messages, q.req.Tools, q.req.ChatTemplateKwargs, q.req.Prompt, q.req.MorePrompts = nil, nil, nil, "", nil
+	}
+}
+
+// forgetMedia lets go of what may be the whole body.
+func (q *request) forgetMedia() {
+	if q.hasMedia {
+		q.req.Media = nil
+	}
+}
