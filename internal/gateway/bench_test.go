@@ -166,10 +166,19 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	return b
 }
 
-// publish puts a new fleet in place: token engines serve the built-in model,
-// relays the model "relayed".
+// publish puts a new fleet in place.
 func (b *bench) publish(engines ...any) {
 	changed := make(chan struct{})
+	b.snapshot.Store(fleetOf(changed, engines...))
+	if b.changed != nil {
+		close(b.changed)
+	}
+	b.changed = changed
+}
+
+// fleetOf is a fleet in which token engines serve the built-in model, and relays the
+// model "relayed".
+func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}, Carries: infer.CarriesLogprobs | infer.CarriesLogitBias}
 	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: &route.RoundRobin{}}
 	snap := &route.Snapshot{Changed: changed, Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
@@ -189,11 +198,7 @@ func (b *bench) publish(engines ...any) {
 			snap.Engines = append(snap.Engines, r)
 		}
 	}
-	b.snapshot.Store(snap)
-	if b.changed != nil {
-		close(b.changed)
-	}
-	b.changed = changed
+	return snap
 }
 
 // end takes everything down and checks what must hold at rest.

@@ -120,6 +120,7 @@ type bareCarrier struct {
 	unwatch   func()
 	socket    tryWriter
 	kept      []byte
+	torn      bool // a chunk was sent in part: nothing can follow it
 	returned  *returnedConns
 }
 
@@ -188,7 +189,13 @@ func (c *bareCarrier) frame(out, b []byte, last bool) []byte {
 	return out
 }
 
+// errTorn is why nothing can be sent after a chunk that was sent in part.
+var errTorn = errors.New("the response was cut inside a chunk")
+
 func (c *bareCarrier) send(w *worker, b []byte, last bool) (whole bool, err error) {
+	if c.torn {
+		return false, errTorn
+	}
 	w.frame = c.frame(w.frame[:0], b, last)
 	n, err := c.socket.tryWrite(w.frame)
 	whole = n == len(w.frame)
@@ -202,6 +209,7 @@ func (c *bareCarrier) rest() error {
 	rest := c.kept
 	c.kept = nil
 	_, err := c.conn.Write(rest)
+	c.torn = err != nil
 	return err
 }
 

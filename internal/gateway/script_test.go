@@ -1,399 +1,324 @@
 package gateway
 
 import (
-	"context"
-	"errors"
-	"io"
-	"net/http"
-	"sync"
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"weir/internal/engine"
 	"weir/internal/infer"
-	"weir/internal/metrics"
 	"weir/internal/trace"
+	"weir/models"
 )
 
-// tokenEngine is a token engine that a test plays by hand.
-type tokenEngine struct {
-	name string
-	// accept, when set, runs in place of confirming at once. Its error refuses.
-	accept func(ctx context.Context, c *call) error
+var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testdata")
 
-	mu    sync.Mutex
-	calls []*call
+// TestScripts runs testdata/*.txt. A script is blocks of commands, a line of
+// dashes, and what they print; -rewrite replaces the printed part for review.
+//
+// A gateway, and a request to it. Fields are further JSON of the body, without
+// blanks; the client has room for window bytes that it has not read:
+//
+//	gateway [write=DURATION] [idle=DURATION] [first=DURATION] [flush=DURATION]
+//	        [delay=STAGE:DURATION]
+//	ask [window=N] [FIELDS]           a chat, of a token engine
+//	relay [window=N] [stream=off]     a chat, of a relay engine, which answers
+//	                                  with the head of a stream
+//
+// What the engine does:
+//
+//	offer N... [choice=I]             tokens, each a word, by their numbers
+//	say TEXT [choice=I]               tokens of a text
+//	end REASON [N...] [choice=I]      the end: stop, length, abort, with tokens
+//	fail CODE [N...] [retry=on]       the end by an error
+//	send TEXT                         bytes of a relay; \n is a line's end
+//	close                             their end
+//	break                             their end by an error
+//
+// What the client and its operator do:
+//
+//	read [N]                          it reads so many bytes, or all
+//	hang up
+//	abort                             /abort_request
+//	cut                               the gateway shuts down
+//	wait DURATION
+//	stages                            how long the request was in which stage
+//
+// A command that ends with & is followed by the next before anybody has worked on it.
+//
+// After each command, what the client has read of the response is printed, a line
+// that begins with + for each line of a chunk, what the engine was told, and what
+// the stream waits for. What is the same in all chunks of a chat is printed as ~, and
+// empty lines and the head's fields are left out.
+func TestScripts(t *testing.T) {
+	words()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			synctest.Test(t, func(t *testing.T) { got = runScript(t, string(text)) })
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("%s differs; it now prints\n%s", file, got)
+			}
+		})
+	}
 }
 
-// call is a request that the engine was handed.
-type call struct {
-	engine  *tokenEngine
-	req     *infer.Request
-	attempt uint32
-	sink    engine.Sink
-
-	mu        sync.Mutex
-	total     int
-	aborts    int
-	abortedAt time.Time
-}
-
-var _ engine.Tokens = (*tokenEngine)(nil)
-
-// Generate implements engine.Tokens.
-func (e *tokenEngine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
-	c := &call{engine: e, req: req, attempt: attempt, sink: sink}
-	e.mu.Lock()
-	e.calls = append(e.calls, c)
-	e.mu.Unlock()
-	leg.ToServer = trace.Now()
-	if e.accept != nil {
-		if err := e.accept(ctx, c); err != nil {
-			return nil, err
+// runScript gives the script with its output replaced by what it prints now.
+func runScript(t *testing.T, text string) string {
+	var out strings.Builder
+	s := &script{t: t}
+	defer s.close()
+	skipping := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "----":
+			fmt.Fprintf(&out, "----\n%s", s.out.String())
+			s.out.Reset()
+			skipping = true
+		case skipping && line != "":
+		case line == "" || strings.HasPrefix(line, "#"):
+			skipping = false
+			fmt.Fprintln(&out, line)
+		default:
+			fmt.Fprintln(&out, line)
+			s.command(line)
 		}
 	}
-	leg.Acked = trace.Now()
-	return c, nil
+	return out.String()
 }
 
-// never is an accept that confirms nothing until its context ends.
-func never(ctx context.Context, c *call) error {
-	<-ctx.Done()
-	c.Abort() // as an adapter does: the engine may have it
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return c.engine.fault(infer.CodeCancelled, false)
-	}
-	return c.engine.fault(infer.CodeDeadline, true)
+type script struct {
+	t       *testing.T
+	opts    Options
+	rig     *rig
+	printed int // bytes of the client's
+	aborted int // calls to Abort
+	shut    bool
+	state   string
+	over    bool
+	out     strings.Builder
 }
 
-// refuse is an accept that refuses with an error.
-func refuse(code infer.Code, retryable bool) func(context.Context, *call) error {
-	return func(_ context.Context, c *call) error { return c.engine.fault(code, retryable) }
-}
+func (s *script) say(format string, args ...any) { fmt.Fprintf(&s.out, format+"\n", args...) }
 
-func (e *tokenEngine) fault(code infer.Code, retryable bool) *infer.Error {
-	return &infer.Error{Code: code, Engine: e.name, Retryable: retryable, Message: "scripted failure"}
-}
-
-// Abort implements engine.Generation.
-func (c *call) Abort() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.aborts++; c.aborts == 1 {
-		c.abortedAt = time.Now()
+func (s *script) close() {
+	if s.rig != nil {
+		s.rig.close()
 	}
 }
 
-func (c *call) aborted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.aborts > 0
-}
-
-// offer pushes one delta.
-func (c *call) offer(ids []uint32, finish *infer.Finish) {
-	c.mu.Lock()
-	c.total += len(ids)
-	total := c.total
-	c.mu.Unlock()
-	c.raw(ids, total, finish)
-}
-
-// raw pushes a delta with any count.
-func (c *call) raw(ids []uint32, total int, finish *infer.Finish) {
-	c.sink.Offer(&infer.Delta{Attempt: c.attempt, IDs: ids, Total: total, Received: trace.Now(), Finish: finish})
-}
-
-// send pushes ids and lets the gateway work on them until it waits.
-func (c *call) send(ids ...uint32) {
-	c.offer(ids, nil)
-	synctest.Wait()
-}
-
-func ending(reason infer.Reason) *infer.Finish {
-	return &infer.Finish{Reason: reason, PromptTokens: -1, CachedTokens: -1}
-}
-
-// end pushes the terminal delta with the last ids.
-func (c *call) end(reason infer.Reason, ids ...uint32) {
-	c.offer(ids, ending(reason))
-	synctest.Wait()
-}
-
-// fail ends the generation with an error.
-func (c *call) fail(code infer.Code, retryable bool, ids ...uint32) {
-	f := ending(infer.ReasonError)
-	f.Err = c.engine.fault(code, retryable)
-	c.offer(ids, f)
-	synctest.Wait()
-}
-
-// call gives the latest request handed to the engine, of n in all.
-func (e *tokenEngine) call(t testing.TB, n int) *call {
-	t.Helper()
-	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.calls) != n {
-		t.Fatalf("engine %s was handed %d requests, want %d", e.name, len(e.calls), n)
+// words takes the NAME=VALUE words out of a line.
+func (s *script) words(line string) (rest []string, named map[string]string) {
+	named = map[string]string{}
+	for _, w := range strings.Fields(line) {
+		if k, v, ok := strings.Cut(w, "="); ok && !strings.HasPrefix(w, `"`) {
+			named[k] = v
+		} else {
+			rest = append(rest, w)
+		}
 	}
-	if n == 0 {
-		return nil
+	return rest, named
+}
+
+func (s *script) num(text string) int {
+	n, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	return e.calls[n-1]
+	return n
 }
 
-// relayEngine is a relay that a test plays by hand.
-type relayEngine struct {
-	name  string
-	model string // the name it knows "relayed" by
-	// reply, when set, refuses or answers; else the answer is a stream of
-	// events whose head comes at once.
-	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)
-	polled bool // its answers can be polled
-
-	mu       sync.Mutex
-	forwards []*forward
+func (s *script) dur(text string) time.Duration {
+	d, err := time.ParseDuration(cmp.Or(text, "0"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
 }
 
-// forward is a request that was relayed, and the body of its answer.
-type forward struct {
-	engine *relayEngine
-	req    *engine.RelayRequest
-	ctx    context.Context
-	chunks chan []byte // what each Read gives; closed at the end
-	fault  chan error
-	rest   []byte
-
-	mu       sync.Mutex
-	closed   bool
-	closedAt time.Time
-	fd       int // when it is polled
-	ready    func(w *worker, hup bool)
-	hup      bool
-	// onEmpty runs in a TryRead that finds nothing, before that is known: what
-	// happens then is as late in a turn as it can be.
-	onEmpty func()
+func (s *script) ids(numbers []string) (ids []uint32) {
+	for _, n := range numbers {
+		ids = append(ids, words()[s.num(n)])
+	}
+	return ids
 }
 
+func (s *script) command(line string) {
+	line, wait := strings.CutSuffix(line, " &")
+	verb, rest, _ := strings.Cut(line, " ")
+	switch verb {
+	case "gateway", "ask", "relay":
+		s.begin(verb, rest)
+	case "offer", "say", "end", "fail":
+		s.tokens(verb, rest)
+	case "send":
+		s.rig.forward().put(strings.ReplaceAll(rest, `\n`, "\n"), true)
+	case "close":
+		s.rig.forward().close()
+	case "break":
+		f := s.rig.forward()
+		f.fault <- f.engine.fault(true)
+		f.close()
+	case "read":
+		s.print(s.num(cmp.Or(rest, "1000000")))
+	case "hang":
+		s.rig.client.Close()
+	case "abort":
+		s.rig.x.abortable.ask(s.rig.x.cancel)
+	case "cut":
+		s.rig.g.Cut()
+	case "wait":
+		time.Sleep(s.dur(rest))
+	case "stages":
+		s.stages()
+	default:
+		s.t.Fatalf("no command %q", line)
+	}
+	if s.rig != nil && verb != "stages" && !wait {
+		s.rig.settle()
+		s.told()
+	}
+}
+
+func (s *script) begin(verb, rest string) {
+	args, named := s.words(rest)
+	if verb == "gateway" {
+		s.opts = Options{WriteTimeout: s.dur(named["write"]), IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}
+		if name, d, ok := strings.Cut(named["delay"], ":"); ok {
+			stage, err := trace.ParseStage(name)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.opts.StageDelay = map[trace.Stage]time.Duration{stage: s.dur(d)}
+		}
+		return
+	}
+	s.close()
+	out := s.out.String()
+	*s = script{t: s.t, opts: s.opts, rig: newRig(s.t, s.opts)}
+	s.out.WriteString(out)
+	body := `{"model":"` + models.SimName + `","messages":[{"role":"user","content":"hi"}],"stream":true` + strings.Join(args, "") + `}`
+	if verb == "relay" {
+		body = `{"model":"relayed","stream":true}`
+	}
+	s.rig.ask(chatPath, body, cmp.Or(s.num(named["window"]), 1<<20))
+}
+
+func (s *script) tokens(verb, rest string) {
+	args, named := s.words(rest)
+	c := s.rig.call(s.num(named["choice"]))
+	switch verb {
+	case "offer":
+		c.offer(s.ids(args), nil)
+	case "say":
+		c.offer(said(s.t, strings.Split(strings.ReplaceAll(rest, `\n`, "\n"), " choice=")[0]), nil)
+	case "end":
+		reason := map[string]infer.Reason{"stop": infer.ReasonStop, "length": infer.ReasonLength, "abort": infer.ReasonAbort}[args[0]]
+		c.offer(s.ids(args[1:]), ending(reason))
+	case "fail":
+		for code := infer.CodeInternal; ; code++ {
+			if code.String() == args[0] {
+				f := ending(infer.ReasonError)
+				f.Err = c.engine.fault(code, len(named["retry"]) > 0)
+				c.offer(s.ids(args[1:]), f)
+				return
+			}
+		}
+	}
+}
+
+// same is in every chunk of a chat, and usual in every response's head.
 var (
-	_ engine.Relay  = (*relayEngine)(nil)
-	_ engine.Polled = (*forward)(nil)
+	same  = regexp.MustCompile(`"id":"chatcmpl-req-1","object":"chat.completion.chunk","created":[0-9]+,"model":"weir-sim","choices":`)
+	usual = regexp.MustCompile(`^(Cache-Control|Content-Type|X-Request-Id|Date|Connection|Transfer-Encoding): `)
 )
 
-// Forward implements engine.Relay.
-func (e *relayEngine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	f := &forward{engine: e, req: req, ctx: ctx, chunks: make(chan []byte, 4096), fault: make(chan error, 1)}
-	e.mu.Lock()
-	e.forwards = append(e.forwards, f)
-	e.mu.Unlock()
-	leg.ToServer = trace.Now()
-	if e.reply != nil {
-		resp, err := e.reply(ctx, f)
-		if err == nil {
-			leg.Acked = trace.Now()
+// print reads up to n bytes as the client, and prints them by chunks.
+func (s *script) print(n int) {
+	arrived, closed := s.rig.read(n)
+	for len(arrived) > 0 {
+		chunk := arrived
+		if i := bytes.Index(arrived, []byte("\r\n")); i >= 0 {
+			chunk = arrived[:i+2]
 		}
-		return resp, err
-	}
-	leg.Acked = trace.Now()
-	return f.events(), nil
-}
-
-// events answers with a stream of events.
-func (f *forward) events() *engine.RelayResponse {
-	return f.response(http.StatusOK, "Content-Type", "text/event-stream; charset=utf-8")
-}
-
-// response answers with a head; the body is the forward itself.
-func (f *forward) response(status int, headers ...string) *engine.RelayResponse {
-	h := http.Header{}
-	for i := 0; i < len(headers); i += 2 {
-		h.Set(headers[i], headers[i+1])
-	}
-	return &engine.RelayResponse{Status: status, Header: h, Framed: true, Body: f}
-}
-
-// Read implements the answer's body.
-func (f *forward) Read(p []byte) (int, error) {
-	if len(f.rest) == 0 {
-		select {
-		case chunk, ok := <-f.chunks:
-			if !ok {
-				select {
-				case err := <-f.fault:
-					return 0, err
-				default:
-					return 0, io.EOF
-				}
-			}
-			f.rest = chunk
-		case <-f.ctx.Done():
-			return 0, infer.AsError(f.ctx.Err())
+		arrived = arrived[len(chunk):]
+		line := same.ReplaceAllString(strings.TrimRight(string(chunk), "\r\n"), "~")
+		if line != "" && !usual.MatchString(line) {
+			s.say("+%s", strings.ReplaceAll(line, "\n\n", "\n+"))
 		}
 	}
-	n := copy(p, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
-}
-
-// memFDs are the descriptors of answers in memory.
-var memFDs struct {
-	mu   sync.Mutex
-	last int
-	open map[int]*forward
-}
-
-// Detach implements engine.Polled.
-func (f *forward) Detach() (fd int, ok bool) {
-	if !f.engine.polled {
-		return -1, false
+	if closed && !s.shut {
+		s.shut = true
+		s.say("the connection is closed")
 	}
-	memFDs.mu.Lock()
-	defer memFDs.mu.Unlock()
-	memFDs.last++
-	if memFDs.open == nil {
-		memFDs.open = map[int]*forward{}
-	}
-	f.fd = memFDs.last
-	memFDs.open[f.fd] = f
-	return f.fd, true
 }
 
-// TryRead implements engine.Polled: like a socket it gives all that is there,
-// and the end by itself.
-func (f *forward) TryRead(p []byte) (n int, drained bool, err error) {
-	for n < len(p) {
-		if len(f.rest) == 0 {
-			select {
-			case chunk, ok := <-f.chunks:
-				if ok {
-					f.rest = chunk
-					continue
-				}
-				if n > 0 {
-					return n, true, nil
-				}
-				select {
-				case err := <-f.fault:
-					f.fault <- err // again when asked again
-					return 0, false, err
-				default:
-					return 0, false, io.EOF
-				}
-			default:
-				if do := f.onEmpty; do != nil && n == 0 {
-					f.onEmpty = nil
-					do()
-				}
-				return n, true, nil
-			}
+// told prints what the engine was told, and what the stream waits for.
+func (s *script) told() {
+	aborts := 0
+	for _, c := range s.rig.tokens.calls {
+		aborts += c.aborts
+	}
+	for ; s.aborted < aborts; s.aborted++ {
+		s.say("the engine is told to stop")
+	}
+	if x := s.rig.x; s.rig.g.live.Load() > 0 {
+		state := "is on net/http"
+		switch {
+		case x.response.left() && s.opts.FlushInterval > 0:
+			state = "has a goroutine of its own"
+		case x.response.left() && x.state.Load() == parked:
+			state = "waits for the engine"
+		case x.response.left():
+			state = "waits for the client"
 		}
-		k := copy(p[n:], f.rest)
-		n, f.rest = n+k, f.rest[k:]
+		if state != s.state {
+			s.say("the stream %s", state)
+		}
+		s.state = state
+		return
 	}
-	return n, false, nil
-}
-
-// memPolls polls answers in memory, edge by edge.
-type memPolls struct{}
-
-func (memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
-	memFDs.mu.Lock()
-	f := memFDs.open[fd]
-	memFDs.mu.Unlock()
-	f.mu.Lock()
-	f.ready = ready
-	f.mu.Unlock()
-	go f.notify() // what is there already is an edge
-	return func() {
-		f.mu.Lock()
-		f.ready = nil
-		f.mu.Unlock()
-		memFDs.mu.Lock()
-		delete(memFDs.open, fd)
-		memFDs.mu.Unlock()
-	}, nil
-}
-
-// notify is an edge.
-func (f *forward) notify() {
-	f.mu.Lock()
-	ready, hup := f.ready, f.hup
-	f.mu.Unlock()
-	if ready != nil {
-		ready(&worker{metrics: metrics.New()}, hup)
+	if rec := s.rig.x.rec; !s.over {
+		s.over = true
+		s.say("ended: %s %s", rec.Outcome, cmp.Or(rec.Code, "-"))
+		s.say("%d prompt tokens, %d of the answer, %d writes, %d bytes", rec.PromptTokens, rec.CompletionTokens, rec.Flushes, rec.BytesOut)
+		if body := s.rig.whole.Body.String(); body != "" {
+			s.say("+%s", body)
+		}
 	}
 }
 
-// Close implements the answer's body.
-func (f *forward) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ready != nil {
-		panic("closed while it is polled")
+func (s *script) stages() {
+	spent := s.rig.x.rec.Ledger.Spent
+	for stage, ns := range spent {
+		if ns != 0 {
+			s.say("%v %v", trace.Stage(stage), time.Duration(ns))
+		}
 	}
-	if !f.closed {
-		f.closed, f.closedAt = true, time.Now()
+	if s.rig.record() != nil {
+		s.say("residual %v", time.Duration(s.rig.x.rec.Residual()))
 	}
-	return nil
-}
-
-func (f *forward) abandoned() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed
-}
-
-// send gives the gateway's next reads something.
-func (f *forward) send(parts ...string) {
-	for _, p := range parts {
-		f.chunks <- []byte(p)
-	}
-	f.notify()
-	synctest.Wait()
-}
-
-// end ends the body cleanly.
-func (f *forward) end() {
-	f.close()
-	synctest.Wait()
-}
-
-// put sends bytes; notified says that the poller learns of them now.
-func (f *forward) put(s string, notified bool) {
-	f.chunks <- []byte(s)
-	if notified {
-		f.notify()
-	}
-}
-
-// close ends the engine's side.
-func (f *forward) close() {
-	close(f.chunks)
-	f.mu.Lock()
-	f.hup = true
-	f.mu.Unlock()
-	f.notify()
-}
-
-// fail breaks the body after what was sent.
-func (f *forward) fail(retryable bool) {
-	f.fault <- &infer.Error{Code: infer.CodeEngine, Engine: f.engine.name, Retryable: retryable, Message: "scripted break"}
-	f.end()
-}
-
-// forward gives the latest request relayed, of n in all.
-func (e *relayEngine) forward(t testing.TB, n int) *forward {
-	t.Helper()
-	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.forwards) != n {
-		t.Fatalf("relay %s was handed %d requests, want %d", e.name, len(e.forwards), n)
-	}
-	if n == 0 {
-		return nil
-	}
-	return e.forwards[n-1]
 }

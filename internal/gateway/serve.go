@@ -27,6 +27,12 @@ func (x *exchange) serve() (v verdict) {
 	if x.err = infer.AsError(x.prepare()); x.err != nil || x.ending {
 		return ended
 	}
+	return x.attempts()
+}
+
+// attempts takes the request to an engine, and to another one if need be, and its
+// answer to the client.
+func (x *exchange) attempts() (v verdict) {
 	for {
 		if x.err = infer.AsError(x.queue()); x.err != nil {
 			return ended

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"weir/internal/admit"
+	"weir/internal/infer"
+	"weir/internal/metrics"
+	"weir/internal/openai"
+	"weir/internal/route"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// rig drives the request path from decode to finish without server, sockets and
+// workers: the test plays the engines and the client, and gives the turns. It runs in
+// a bubble of virtual time.
+type rig struct {
+	t       testing.TB
+	g       *Gateway
+	x       *exchange
+	w       *worker
+	tokens  *tokenEngine
+	relay   *relayEngine
+	client  *memConn
+	whole   *httptest.ResponseRecorder // an answer that stays with net/http
+	arrived []byte                     // by the client, raw
+}
+
+// rigMetrics are shared, because making them takes longer than a script.
+var rigMetrics = metrics.New()
+
+// newRig makes a gateway of which nothing runs.
+func newRig(t testing.TB, opts Options) *rig {
+	r := &rig{t: t, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
+	fleet := fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
+	opts.Snapshot = func() *route.Snapshot { return fleet }
+	opts.Models = map[string]*Model{models.SimName: simModel()}
+	opts.Metrics = rigMetrics
+	opts.defaults()
+	g := &Gateway{
+		opts: opts, gate: admit.NewGate(opts.Limits), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other),
+		returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
+		outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},
+	}
+	g.returned.serving.Store(true)
+	g.base, g.cut = context.WithCancelCause(t.Context())
+	r.g, r.w = g, &worker{metrics: rigMetrics}
+	return r
+}
+
+// rigWriter is net/http's side of a connection.
+type rigWriter struct {
+	*httptest.ResponseRecorder
+	conn net.Conn
+}
+
+func (w *rigWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return w.conn, bufio.NewReadWriter(bufio.NewReader(strings.NewReader("")), nil), nil
+}
+
+// ask sends a request whose client has a receive buffer of window bytes. Of a
+// gateway's work it leaves out reading the body and the pool.
+func (r *rig) ask(path, body string, window int) {
+	up, down := newHalf(1<<20), newHalf(window)
+	server := &conn{Conn: &memConn{in: up, out: down}}
+	r.client = &memConn{in: down, out: up}
+	req := httptest.NewRequest("POST", path, nil)
+	req.Header.Set("X-Request-Id", "req-1")
+	req.Close = true
+	req = req.WithContext(ConnContext(r.g.base, server))
+	r.whole = httptest.NewRecorder()
+	x := r.g.start(&rigWriter{r.whole, server}, req)
+	r.x = x
+	x.body = []byte(body)
+	for _, stage := range []func() error{x.decode, x.gate, func() error { return x.render(nil) }, func() error { return x.tokenize(nil) }} {
+		if err := stage(); err != nil {
+			r.t.Fatal(err)
+		}
+		if x.relayed && x.model != nil {
+			break
+		}
+	}
+	go func() {
+		if v := x.attempts(); x.response.left() {
+			x.depart(v)
+			return
+		}
+		x.finish()
+	}()
+	r.settle()
+}
+
+// settle gives turns until nothing is left to be done.
+func (r *rig) settle() {
+	s := r.g.outputs.shards[0]
+	for synctest.Wait(); ; synctest.Wait() {
+		s.mu.Lock()
+		queue := s.queue
+		s.queue = nil
+		s.mu.Unlock()
+		if len(queue) == 0 {
+			return
+		}
+		for _, x := range queue {
+			x.turn(r.w)
+		}
+	}
+}
+
+// call gives what the engine was handed for a choice, by the latest attempt.
+func (r *rig) call(choice int) *call {
+	var found *call
+	for _, c := range r.tokens.calls {
+		at := 0
+		if s, ok := c.sink.(*choiceSink); ok {
+			at = int(s.choice)
+		}
+		if at == choice {
+			found = c
+		}
+	}
+	if found == nil {
+		r.t.Fatalf("the engine was handed no choice %d", choice)
+	}
+	return found
+}
+
+// forward gives what the relay was handed.
+func (r *rig) forward() *forward {
+	if len(r.relay.forwards) == 0 {
+		r.t.Fatal("the relay was handed nothing")
+	}
+	return r.relay.forwards[len(r.relay.forwards)-1]
+}
+
+// read takes up to n bytes that have arrived at the client, and gives the turns that
+// follow; closed says that the server has closed the connection.
+func (r *rig) read(n int) (arrived []byte, closed bool) {
+	h := r.client.in
+	h.mu.Lock()
+	n = min(n, len(h.buf))
+	arrived = bytes.Clone(h.buf[:n])
+	h.buf = h.buf[n:]
+	closed = (h.ended || h.broken) && len(h.buf) == 0
+	h.wake()
+	h.mu.Unlock()
+	r.arrived = append(r.arrived, arrived...)
+	r.settle()
+	return arrived, closed
+}
+
+// close ends what a test has left open.
+func (r *rig) close() {
+	r.client.Close()
+	r.settle()
+	r.g.cut(infer.Errorf(infer.CodeShutdown, "the test is over"))
+	r.settle()
+	r.g.streams.Wait()
+	r.g.returned.Close()
+}
+
+// record gives the request's record once it has ended.
+func (r *rig) record() *trace.Record {
+	if r.g.live.Load() != 0 {
+		return nil
+	}
+	return r.x.rec
+}
