@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -31,6 +32,7 @@ type rig struct {
 	relay   *relayEngine
 	client  *memConn
 	whole   *httptest.ResponseRecorder // an answer that stays with net/http
+	left    atomic.Bool                // the response has left it
 	arrived []byte                     // by the client, raw
 }
 
@@ -60,9 +62,11 @@ func newRig(t testing.TB, opts Options) *rig {
 type rigWriter struct {
 	*httptest.ResponseRecorder
 	conn net.Conn
+	left *atomic.Bool
 }
 
 func (w *rigWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.left.Store(true)
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(strings.NewReader("")), nil), nil
 }
 
@@ -77,7 +81,7 @@ func (r *rig) ask(path, body string, window int) {
 	req.Close = true
 	req = req.WithContext(ConnContext(r.g.base, server))
 	r.whole = httptest.NewRecorder()
-	x := r.g.start(&rigWriter{r.whole, server}, req)
+	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
 	x.body = []byte(body)
 	for _, stage := range []func() error{x.decode, x.gate, func() error { return x.render(nil) }, func() error { return x.tokenize(nil) }} {

@@ -280,19 +280,21 @@ func (s *script) print(n int) {
 func (s *script) told() {
 	aborts := 0
 	for _, c := range s.rig.tokens.calls {
+		c.mu.Lock()
 		aborts += c.aborts
+		c.mu.Unlock()
 	}
 	for ; s.aborted < aborts; s.aborted++ {
 		s.say("the engine is told to stop")
 	}
 	if x := s.rig.x; s.rig.g.live.Load() > 0 {
-		state := "is on net/http"
+		left, state := s.rig.left.Load(), "is on net/http"
 		switch {
-		case x.response.left() && s.opts.FlushInterval > 0:
+		case left && s.opts.FlushInterval > 0:
 			state = "has a goroutine of its own"
-		case x.response.left() && x.state.Load() == parked:
+		case left && x.state.Load() == parked:
 			state = "waits for the engine"
-		case x.response.left():
+		case left:
 			state = "waits for the client"
 		}
 		if state != s.state {
