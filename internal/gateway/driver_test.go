@@ -183,6 +183,7 @@ func TestDriverMissesNothing(t *testing.T) {
 		window := rapid.SampledFrom([]int{1 << 20, 1 << 20, 64, 400}).Draw(rt, "window")
 		acts := rapid.SliceOfN(rapid.SampledFrom([]string{"send", "send in the turn", "send unseen", "half", "wake", "read", "tick"}), 0, 30).Draw(rt, "acts")
 		leaves := rapid.IntRange(0, 4).Draw(rt, "leaves") == 0
+		endInTurn := rapid.Bool().Draw(rt, "endInTurn")
 		var failed error
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options{})
@@ -239,8 +240,19 @@ func TestDriverMissesNothing(t *testing.T) {
 			if cut != "" {
 				end = relayToken[len(cut):] + relayEnd
 			}
-			put(end, false)
-			f.close()
+			finish := func() {
+				put(end, false)
+				f.close()
+			}
+			if endInTurn {
+				f.onEmpty = finish
+				f.notify()
+				r.settle()
+			}
+			if f.onEmpty != nil || !endInTurn { // no read found nothing
+				f.onEmpty = nil
+				finish()
+			}
 			r.settle()
 			for got := []byte{0}; len(got) > 0; {
 				got, _ = r.read(1 << 20)
