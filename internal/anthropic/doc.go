@@ -33,6 +33,15 @@ var endpointPaths = [numEndpoints]string{"/v1/messages", "/v1/messages/count_tok
 // String gives the endpoint's path.
 func (e Endpoint) String() string { return endpointPaths[e] }
 
+// Traits implements api.Endpoint.
+func (e Endpoint) Traits() api.Traits {
+	t := api.Traits{RequestIDField: "Request-Id"}
+	if e == CountTokens {
+		t.Wants = api.PromptLength
+	}
+	return t
+}
+
 // ParseHead implements api.Endpoint.
 func (e Endpoint) ParseHead(body []byte) (*api.Head, error) {
 	h, err := api.ParseHead(body, tables[e], func(h *api.Head, name string, value []byte) (err error) {

@@ -129,8 +129,10 @@ func appendInput(dst, arguments []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// AppendCount appends the answer of count_tokens.
-func AppendCount(dst []byte, tokens int) []byte {
+var _ api.Counter = CountTokens
+
+// AppendCount implements api.Counter.
+func (Endpoint) AppendCount(dst []byte, tokens int) []byte {
 	dst = strconv.AppendInt(append(dst, `{"input_tokens":`...), int64(tokens), 10)
 	return append(dst, '}')
 }

@@ -6,6 +6,8 @@ import "weir/internal/infer"
 type Endpoint interface {
 	// String gives the path.
 	String() string
+	// Traits says what is asked for at the path, and who can answer.
+	Traits() Traits
 	// ParseHead passes over a body once. Its error is an *infer.Error that names
 	// the field, or the line and column where the body stops being JSON.
 	ParseHead(body []byte) (*Head, error)
@@ -23,6 +25,36 @@ type Endpoint interface {
 	// AppendErrorEvent appends an error as the last event of a stream that weir
 	// passes on. Of one that weir writes, the Encoder appends it.
 	AppendErrorEvent(dst []byte, e *infer.Error) []byte
+}
+
+// Traits are what the gateway must know of a path besides its bodies.
+type Traits struct {
+	Wants Wants
+	// TokensOnly says that an engine which is relayed cannot answer, and RelaysOnly
+	// that no other can.
+	TokensOnly, RelaysOnly bool
+	// RequestIDField is a field of a response's head that has the request's id,
+	// besides X-Request-Id; empty: none has.
+	RequestIDField string
+}
+
+// Wants is what a request asks for.
+type Wants uint8
+
+// What can be asked for. All but an Answer weir gives by itself where it has the
+// model's tokenizer.
+const (
+	Answer       Wants = iota // of a model
+	PromptLength              // its tokens; the Endpoint is a Counter
+	TokenIDs                  // of a text
+	Text                      // of ids
+)
+
+// Counter is an Endpoint that wants a PromptLength.
+type Counter interface {
+	Endpoint
+	// AppendCount appends the answer.
+	AppendCount(dst []byte, tokens int) []byte
 }
 
 // Inspector checks a stream that passes from an engine to the caller untouched.

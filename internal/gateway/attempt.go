@@ -32,18 +32,14 @@ func (x *exchange) settle(e *infer.Error) {
 	}
 }
 
-// couldRetry says whether there is another engine to go to, and nothing has
-// reached the client yet.
+// couldRetry says that the request can go to another engine: only while nothing has
+// reached the client.
 func (x *exchange) couldRetry() bool {
-	if x.response.begun || x.ctx.Err() != nil || len(x.rec.Attempts) >= maxAttempts {
-		return false
-	}
-	return x.model.Has(append(x.tried[:len(x.tried):len(x.tried)], x.target.Engine))
+	return !x.response.begun && x.ctx.Err() == nil && x.routing.couldRetry(x.target.Engine)
 }
 
-// again says whether the request goes to another engine: only while nothing
-// reached the client, only after a failure that another engine may not share,
-// and once.
+// again says whether the request goes to another engine: only after a failure that
+// another engine may not share, and once.
 func (x *exchange) again(e *infer.Error) bool {
 	if e == nil || !e.Retryable || !x.couldRetry() {
 		return false

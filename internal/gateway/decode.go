@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -25,34 +26,54 @@ func (x *exchange) read() error {
 		}
 		return err
 	}
-	if err := x.contentType(); err != nil {
+	if err := contentType(x.response.r.Header); err != nil {
 		return err
 	}
-	if err := x.readBody(); err != nil {
-		return err
+	body, err := readBody(x.response.r, x.response.rc, &x.g.opts)
+	if err != nil {
+		return bodyError(x.ctx, err, x.g.opts.BodyTimeout)
 	}
+	x.body = body
+	x.rec.BytesIn = int64(len(body))
 	x.rec.Received = trace.Now()
 	return nil
 }
 
-// decode is stage 1: it parses the body's head.
-func (x *exchange) decode() error {
-	head, err := x.endpoint.ParseHead(x.body)
+// decode is stage 1: it parses the body's head, and once the kind of engine is known
+// (gate) every field.
+func (p *preparing) decode() error {
+	head, err := p.endpoint.ParseHead(p.body)
 	if err != nil {
 		return err
 	}
-	x.head = head
-	x.takeRequestID()
-	x.rec.Stream = head.Stream
-	x.rec.Decoded = trace.Now()
+	p.head = head
+	p.named()
+	p.rec.Stream = head.Stream
+	p.rec.Decoded = trace.Now()
 	return nil
 }
 
-func (x *exchange) contentType() error {
-	if e := x.response.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+// decodeFields decodes every field for the model's kind of engine.
+func (p *preparing) decodeFields() error {
+	p.enter(trace.Decode)
+	defer p.enter(trace.Gate)
+	req, err := p.endpoint.Request(p.head, p.model.Kind, p.model.Carries)
+	if err != nil {
+		return err
+	}
+	// A copy: what the dialect's stands in may refer to the body, which is let go
+	// of while the stream lives.
+	own := *req
+	p.req = &own
+	p.hasMedia = len(req.Media) > 0
+	return nil
+}
+
+func contentType(h http.Header) error {
+	if e := h.Get("Content-Encoding"); e != "" && e != "identity" {
 		return infer.Errorf(infer.CodeMediaType, "Content-Encoding %s is not supported; send the body uncompressed", e)
 	}
-	given := x.response.r.Header.Get("Content-Type")
+	given := h.Get("Content-Type")
 	if given == "" {
 		return nil
 	}
@@ -65,47 +86,49 @@ func (x *exchange) contentType() error {
 
 // readBody reads with a deadline that moves with each read, so that a slow
 // upload may take its time and a stuck one may not.
-func (x *exchange) readBody() error {
-	limit, size := x.g.opts.MaxBody, x.response.r.ContentLength
+func readBody(r *http.Request, rc *http.ResponseController, opts *Options) ([]byte, error) {
+	limit, size := opts.MaxBody, r.ContentLength
 	if size > limit {
-		return tooLarge(limit)
+		return nil, tooLarge(limit)
 	}
 	// The declared size is only believed up to a point: memory is given out as
 	// the bytes arrive.
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), 1<<20)+bytes.MinRead))
 	for {
-		if err := x.response.rc.SetReadDeadline(time.Now().Add(x.g.opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return infer.AsError(err)
+		if err := rc.SetReadDeadline(time.Now().Add(opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return nil, infer.AsError(err)
 		}
 		buf.Grow(bytes.MinRead)
-		n, err := x.response.r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
+		n, err := r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
 		buf.Write(buf.AvailableBuffer()[:n])
 		if int64(buf.Len()) > limit {
-			return tooLarge(limit)
+			return nil, tooLarge(limit)
 		}
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return x.bodyError(err)
+			return nil, err
 		}
 	}
-	_ = x.response.rc.SetReadDeadline(time.Time{})
-	x.body = buf.Bytes()
-	x.rec.BytesIn = int64(len(x.body))
-	return nil
+	_ = rc.SetReadDeadline(time.Time{})
+	return buf.Bytes(), nil
 }
 
 func tooLarge(limit int64) error {
 	return infer.Errorf(infer.CodeTooLarge, "the request body is larger than the limit of %d bytes (--max-body)", limit)
 }
 
-func (x *exchange) bodyError(err error) error {
+// bodyError is why a body could not be read.
+func bodyError(ctx context.Context, err error, timeout time.Duration) error {
+	var coded *infer.Error
 	var broken *net.OpError
 	switch {
+	case errors.As(err, &coded):
+		return coded
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v", x.g.opts.BodyTimeout)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), x.ctx.Err() != nil:
+		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v", timeout)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil:
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}
 	return &infer.Error{Code: infer.CodeInvalid, Message: "the request body cannot be read", Cause: err}

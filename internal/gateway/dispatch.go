@@ -71,16 +71,9 @@ func (x *exchange) forward(wait engineWait) error {
 	}
 	l.response = resp
 	x.answer = l.open(&x.request)
-	return x.elsewhere(resp.Status)
-}
-
-// elsewhere turns an overloaded engine's refusal into a retryable error when
-// another engine could take the request. Otherwise the refusal is passed on as
-// the engine wrote it.
-func (x *exchange) elsewhere(status int) error {
-	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || !x.couldRetry() {
-		return nil
+	if (resp.Status == http.StatusServiceUnavailable || resp.Status == http.StatusTooManyRequests) && x.couldRetry() {
+		// Otherwise the refusal is passed on as the engine wrote it.
+		return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, Message: "the engine is overloaded"}
 	}
-	return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true,
-		Message: "the engine is overloaded"}
+	return nil
 }

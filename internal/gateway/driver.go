@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/infer"
@@ -35,7 +37,7 @@ func (x *exchange) step(w *worker) (v verdict) {
 func (x *exchange) advance(w *worker) (verdict, error) {
 	for round := 0; ; round++ {
 		if x.ctx.Err() != nil {
-			return ended, x.gone()
+			return ended, gone(x.ctx)
 		}
 		in, ok, err := x.leg.take(&w.scratch, round)
 		if err != nil {
@@ -71,7 +73,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	whole, err := x.response.send(w, b, last)
 	switch {
 	case err != nil:
-		return ended, x.writeError(err)
+		return ended, lost(x.ctx, err, x.g.opts.WriteTimeout)
 	case !whole:
 		x.response.blocked = len(b)
 		return blocked, nil
@@ -86,7 +88,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 // at: it may just have undone what breakWrites did.
 func (x *exchange) arm() error {
 	if x.response.extendDeadline(x.enter(trace.Flush), x.g.opts.WriteTimeout) && x.ctx.Err() != nil {
-		return x.gone()
+		return gone(x.ctx)
 	}
 	return nil
 }
@@ -96,7 +98,7 @@ func (x *exchange) arm() error {
 // waits for it.
 func (x *exchange) sendRest() verdict {
 	if err := x.response.rest(); err != nil {
-		x.err, x.told = infer.AsError(x.writeError(err)), false
+		x.err, x.told = infer.AsError(lost(x.ctx, err, x.g.opts.WriteTimeout)), false
 		return ended
 	}
 	x.g.opts.Metrics.Wrote(1, x.response.blocked)
@@ -113,7 +115,7 @@ func (x *exchange) noteWrite(n int) {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(n)
 	if x.g.opts.FlushInterval > 0 {
-		x.lastFlush = trace.Now()
+		x.gathers.since = trace.Now()
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
@@ -152,8 +154,10 @@ func (x *exchange) await(v verdict) verdict {
 			return ended
 		}
 	}
-	if x.g.opts.FlushInterval > 0 && !x.leg.more() {
-		x.hold()
+	if left := x.gathers.left(x.g.opts.FlushInterval); left > 0 && !x.leg.more() {
+		x.enter(trace.Merge)
+		x.gathers.hold(x.ctx, left)
+		x.enter(trace.Engine)
 	}
 	if v == waits {
 		x.leg.wait()
@@ -161,26 +165,38 @@ func (x *exchange) await(v verdict) verdict {
 	return waits
 }
 
-// hold lets output gather until the flush interval since the last write is
-// over: fewer and larger writes, for a bounded delay. The first output is never
-// held. Without an interval, what merges merges because the gateway or the client is
-// busy.
-func (x *exchange) hold() {
-	left := x.g.opts.FlushInterval - time.Duration(trace.Now()-x.lastFlush)
-	if x.lastFlush == 0 || left <= 0 {
-		return
+// gathering lets output gather for a flush interval since the last write: fewer and
+// larger writes, for a bounded delay. The first output is never held. Without an
+// interval, what merges merges because the gateway or the client is busy.
+type gathering struct {
+	since int64 // of the last write; 0: there was none
+	timer *time.Timer
+}
+
+// left is how long output gathers from now on.
+func (g *gathering) left(interval time.Duration) time.Duration {
+	if interval == 0 || g.since == 0 {
+		return 0
 	}
-	x.enter(trace.Merge)
-	if x.holding == nil {
-		x.holding = time.NewTimer(left)
+	return interval - time.Duration(trace.Now()-g.since)
+}
+
+func (g *gathering) hold(ctx context.Context, left time.Duration) {
+	if g.timer == nil {
+		g.timer = time.NewTimer(left)
 	} else {
-		x.holding.Reset(left)
+		g.timer.Reset(left)
 	}
 	select {
-	case <-x.holding.C:
-	case <-x.ctx.Done():
+	case <-g.timer.C:
+	case <-ctx.Done():
 	}
-	x.enter(trace.Engine)
+}
+
+func (g *gathering) stop() {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 }
 
 // depart goes on with a stream that has left net/http, whose handler must return.
@@ -241,6 +257,12 @@ const (
 	again
 )
 
+// turns says who gives a driven stream its turns, and when.
+type turns struct {
+	shard *shard
+	state atomic.Int32
+}
+
 // schedule asks for a turn. It never blocks and may be called by anyone.
 func (x *exchange) schedule() {
 	if x.claim(queued) {
@@ -256,15 +278,15 @@ func (x *exchange) queueTurn() {
 
 // claim moves a parked stream to the state given. Of one that has its turn, or
 // waits for it, the news is seen all the same.
-func (x *exchange) claim(state int32) bool {
+func (t *turns) claim(state int32) bool {
 	for {
-		switch x.state.Load() {
+		switch t.state.Load() {
 		case parked:
-			if x.state.CompareAndSwap(parked, state) {
+			if t.state.CompareAndSwap(parked, state) {
 				return true
 			}
 		case running:
-			if x.state.CompareAndSwap(running, again) {
+			if t.state.CompareAndSwap(running, again) {
 				return false
 			}
 		default:

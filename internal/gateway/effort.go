@@ -11,24 +11,24 @@ import (
 // templateKwargs gives what the chat template gets besides the conversation: what
 // the caller gave, and the variable by which the template knows how much the
 // model is to reason.
-func (x *exchange) templateKwargs() ([]byte, error) {
-	given, effort, field := x.req.ChatTemplateKwargs, x.req.Effort, x.req.Fields.Effort
+func (p *preparing) templateKwargs() ([]byte, error) {
+	given, effort, field := p.req.ChatTemplateKwargs, p.req.Effort, p.req.Fields.Effort
 	if effort == "" {
 		return given, nil
 	}
 	name, value := "", strconv.Quote(effort)
-	switch reads := x.folder.Templates.Reads; {
-	case x.folder.Format.Reasoning() == "harmony" && !slices.Contains([]string{"low", "medium", "high"}, effort):
-		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, x.model.Name)
+	switch reads := p.folder.Templates.Reads; {
+	case p.folder.Format.Reasoning() == "harmony" && !slices.Contains([]string{"low", "medium", "high"}, effort):
+		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.model.Name)
 	case reads("reasoning_effort"):
 		name = "reasoning_effort"
 	case reads("enable_thinking"):
 		name, value = "enable_thinking", strconv.FormatBool(effort != "none")
-	case reads("thinking") && x.folder.Format.Reasoning() != "":
+	case reads("thinking") && p.folder.Format.Reasoning() != "":
 		name, value = "thinking", strconv.FormatBool(effort != "none")
 	default:
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: field + ": the chat template of model " + x.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
+			Message: field + ": the chat template of model " + p.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
 	}
 	out := append(append(append(append([]byte(`{"`), name...), `":`...), value...), '}')
 	if given == nil {

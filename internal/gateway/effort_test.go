@@ -43,8 +43,8 @@ func TestTemplateKwargs(t *testing.T) {
 		if test.given != "" {
 			req.ChatTemplateKwargs = []byte(test.given)
 		}
-		x := &exchange{request: request{req: req, folder: &Model{Templates: set, Format: test.format}, model: &route.Model{Name: "m"}}}
-		got, err := x.templateKwargs()
+		p := &preparing{request: &request{req: req, folder: &Model{Templates: set, Format: test.format}}, model: &route.Model{Name: "m"}}
+		got, err := p.templateKwargs()
 		if words, refused := strings.CutPrefix(test.want, "!"); refused {
 			var e *infer.Error
 			if !errors.As(err, &e) || e.Param != "reasoning.effort" || !strings.Contains(e.Message, words) {

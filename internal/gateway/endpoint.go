@@ -82,18 +82,12 @@ func (s services) nothingAt(path string) *infer.Error {
 	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", path)
 }
 
-// tokenizes says whether an endpoint asks a tokenizer and no engine.
-func tokenizes(e api.Endpoint) bool { return e == openai.Tokenize || e == openai.Detokenize }
-
-// counts says whether an endpoint asks for a prompt's length and no answer.
-func counts(e api.Endpoint) bool { return e == anthropic.CountTokens }
-
 // setRequestID puts a request's id into a response's head: where every caller
 // finds it, and where those of the endpoint's dialect look for it.
 func setRequestID(h http.Header, e api.Endpoint, id string) {
 	h.Set("X-Request-Id", id)
-	if _, ok := e.(anthropic.Endpoint); ok {
-		h.Set("Request-Id", id)
+	if field := e.Traits().RequestIDField; field != "" {
+		h.Set(field, id)
 	}
 }
 

@@ -7,10 +7,8 @@ import (
 	"encoding/hex"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/stream"
 	"weir/internal/trace"
 )
@@ -25,18 +23,16 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 
 	request
+	routing
 	attempt
 	response  response
-	tried     []*route.Engine // by the attempts before
 	mailbox   *stream.Mailbox // of all attempts; token engines only
 	abortable abortable
 
-	ending    bool        // the answer has had its last part, and err is how it ended
-	told      bool        // and that part has told the client
-	lastFlush int64       // with a flush interval: when output was written last
-	holding   *time.Timer // and until when it gathers
-	shard     *shard      // of a driven stream
-	state     atomic.Int32
+	ending  bool // the answer has had its last part, and err is how it ended
+	told    bool // and that part has told the client
+	gathers gathering
+	turns
 }
 
 // start opens the exchange and its record.
@@ -62,8 +58,8 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// gone is why the request's context has ended.
-func (x *exchange) gone() error { return infer.AsError(context.Cause(x.ctx)) }
+// gone is why a request's context has ended.
+func gone(ctx context.Context) error { return infer.AsError(context.Cause(ctx)) }
 
 // requestIDs makes ids that are unique over gateways and restarts and all of
 // one length, because some engines match aborts by prefix.

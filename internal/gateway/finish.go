@@ -40,9 +40,7 @@ func (x *exchange) finish() {
 func (x *exchange) release() {
 	var v verdict
 	defer x.caught(&v)
-	if x.holding != nil {
-		x.holding.Stop()
-	}
+	x.gathers.stop()
 	x.g.rids.leave(x)
 	if x.mailbox != nil {
 		x.mailbox.Close()

@@ -4,100 +4,133 @@ import (
 	"slices"
 	"strings"
 
+	"weir/internal/api"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/internal/route"
 )
 
 // gate is stage 2, the refusals that cost nothing: unknown model, a field the
 // engine kind cannot carry, too much in flight. What it reserves is an estimate
 // that tokenize settles.
-func (x *exchange) gate() error {
-	if err := x.findModel(); err != nil {
+func (p *preparing) gate() error {
+	if err := p.findModel(); err != nil {
 		return err
 	}
-	if tokenizes(x.endpoint) && !x.relayed {
-		return x.gateTokenization()
+	estimate := int64(len(p.body) / 4)
+	switch {
+	case p.relayed:
+	case asksTokenizer(p.endpoint):
+		if err := p.tokenization.decode(p); err != nil {
+			return err
+		}
+		estimate = 0 // no engine generates any
+	default:
+		if err := p.decodeFields(); err != nil {
+			return err
+		}
+		if err := p.checkFields(); err != nil {
+			return err
+		}
+		estimate += p.mediaEstimate()
+		estimate += int64(p.req.MaxTokens) * int64(max(1, p.req.N)*(1+len(p.req.MorePrompts)))
 	}
-	estimate := int64(len(x.body) / 4)
-	if !x.relayed {
-		req, err := x.endpoint.Request(x.head, x.model.Kind, x.model.Carries)
+	var err error
+	p.reservation, err = p.g.gate.Enter(estimate)
+	return err
+}
+
+// checkFields refuses what only the model's folder tells of.
+func (p *preparing) checkFields() error {
+	if err := p.checkNamedIDs(); err != nil {
+		return err
+	}
+	if p.req.Tools != nil && !p.req.ForcedAny && p.req.ForcedTool == "" && p.folder.Format.Tools() == "" {
+		e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.model.Name)
+		e.Param = "tools"
+		return e
+	}
+	return nil
+}
+
+// findModel finds the model in the fleet of this moment, and who answers for it: an
+// engine that takes ids, one that the request is relayed to, or weir itself.
+func (p *preparing) findModel() error {
+	p.fleet = p.g.opts.Snapshot()
+	if p.head.Model == "" {
+		name, err := onlyModel(p.fleet)
 		if err != nil {
 			return err
 		}
-		// A copy: what the dialect's stands in may refer to the body, which is let go
-		// of while the stream lives.
-		own := *req
-		x.req = &own
-		if err := x.checkNamedIDs(); err != nil {
-			return err
-		}
-		if req.Tools != nil && !req.ForcedAny && req.ForcedTool == "" && x.folder.Format.Tools() == "" {
-			e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", x.model.Name)
-			e.Param = "tools"
-			return e
-		}
-		estimate += x.takeMedia()
-		estimate += int64(req.MaxTokens) * int64(max(1, req.N)*(1+len(req.MorePrompts)))
+		p.head.Model = name
 	}
-	reservation, err := x.g.gate.Enter(estimate)
+	model, err := lookUp(p.fleet, p.head.Model)
+	if model != nil {
+		p.model, p.rec.Model = model, model.Name
+	}
 	if err != nil {
 		return err
 	}
-	x.reservation = reservation
-	return nil
+	p.folder, p.relayed = p.g.folder(model), p.g.relays(model, p.endpoint)
+	return p.g.checkPath(model, p.endpoint, p.path)
 }
 
-// findModel looks the model up in the fleet of this moment.
-func (x *exchange) findModel() error {
-	x.fleet = x.g.opts.Snapshot()
-	if err := x.chooseModel(); err != nil {
-		return err
-	}
-	model := x.fleet.Models[x.head.Model]
-	if model == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", x.head.Model, servedModels(x.fleet))
+// relays says that requests for a model are relayed. What only a tokenizer is asked
+// weir answers by itself where it has the model's.
+func (g *Gateway) relays(m *route.Model, e api.Endpoint) bool {
+	return g.folder(m) == nil || m.Relayed && !asksTokenizer(e)
+}
+
+// asksTokenizer says that an endpoint asks a model's tokenizer and no engine.
+func asksTokenizer(e api.Endpoint) bool {
+	wants := e.Traits().Wants
+	return wants == api.TokenIDs || wants == api.Text
+}
+
+// checkPath refuses a path that is not served for a model.
+func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string) error {
+	relayed := g.relays(m, e)
+	switch t := e.Traits(); {
+	case asksTokenizer(e) && relayed && !m.Relayed:
+		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", m.Name, m.Name)
 		e.Param = "model"
 		return e
-	}
-	x.model = model
-	x.rec.Model = model.Name
-	if model.Fault != "" {
-		return infer.Errorf(infer.CodeUnavailable, "model %q cannot be served: its engine %s", model.Name, model.Fault)
-	}
-	x.folder = x.g.folder(model)
-	x.relayed = model.Relayed || x.folder == nil
-	if tokenizes(x.endpoint) {
-		return x.findTokenizer()
-	}
-	if x.endpoint == x.g.generate && x.relayed {
+	case t.TokensOnly && relayed:
 		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang for a server of SGLang's (--engine sglang=URL)",
-			x.response.r.URL.Path, x.model.Kind)
-	}
-	if x.endpoint == openai.Other && !x.relayed {
-		if x.g.services.meant(x.response.r.URL.Path) != "" {
-			return x.g.services.nothingAt(x.response.r.URL.Path)
+			path, m.Kind)
+	case t.RelaysOnly && !relayed:
+		if g.services.meant(path) != "" {
+			return g.services.nothingAt(path)
 		}
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
-			"A server that has %s is one for --engine openai=URL", x.response.r.URL.Path, x.model.Kind, x.response.r.URL.Path)
+			"A server that has %s is one for --engine openai=URL", path, m.Kind, path)
 	}
 	return nil
 }
 
-// chooseModel takes the only model that is served, whatever adapters of it there
-// are, for that of a body that names none.
-func (x *exchange) chooseModel() error {
-	if x.head.Model != "" {
-		return nil
+// lookUp finds a model by its name. One that cannot be served comes with an error.
+func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
+	model := fleet.Models[name]
+	if model == nil {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(fleet))
+		e.Param = "model"
+		return nil, e
 	}
-	switch models := served(x.fleet); len(models) {
+	if model.Fault != "" {
+		return model, infer.Errorf(infer.CodeUnavailable, "model %q cannot be served: its engine %s", model.Name, model.Fault)
+	}
+	return model, nil
+}
+
+// onlyModel is the model of a body that names none: the only one that is served,
+// whatever adapters it has.
+func onlyModel(fleet *route.Snapshot) (name string, err error) {
+	switch models := served(fleet); len(models) {
 	case 0:
-		return infer.Errorf(infer.CodeUnavailable, "no engine has joined yet")
+		return "", infer.Errorf(infer.CodeUnavailable, "no engine has joined yet")
 	case 1:
-		x.head.Model = models[0].Name
-		return nil
+		return models[0].Name, nil
 	}
-	return infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(x.fleet))
+	return "", infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(fleet))
 }
 
 // servedModels names the models that an engine has joined for.

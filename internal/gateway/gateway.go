@@ -1,11 +1,18 @@
 // Package gateway is the request path: it takes a client's request through the
 // stages in their order and is the only package that knows that order.
 //
-// To follow a request, read the files in the order of the stages: serve.go is
-// the spine; decode.go, gate.go, render.go, tokenize.go, queue.go, route.go and
-// dispatch.go lead to the engine. There the path forks. Token engines push ids
-// into a mailbox, and generate.go loops over receive, merge, detokenize, parse,
-// encode and flush. Relay engines are pulled by relay.go. finish.go ends both.
+// To follow a request, begin with serve.go, the spine. It shows the stages that
+// wait: read, prepare, queue, route and dispatch. prepare.go has those in between
+// that only need a CPU, and may visit the pool for it: decode.go, gate.go, render.go
+// and tokenize.go, in that order.
+//
+// From dispatch on there are three parts. A leg (leg.go) is the wire to one engine:
+// token engines push ids into a mailbox (leg_tokens.go), relay engines are pulled
+// (leg_relay.go). The answer (package answer) makes a response of what they send,
+// without I/O. A carrier (response.go) takes that to the client. The driver
+// (driver.go) moves these three on by steps that never wait; a goroutine waits in
+// between, or nobody does and workers give the stream its turns (workers.go).
+// finish.go ends every request.
 package gateway
 
 import (
@@ -18,7 +25,6 @@ import (
 	"time"
 
 	"weir/internal/admit"
-	"weir/internal/api"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/integrity"
@@ -120,7 +126,6 @@ type Gateway struct {
 	opts     Options
 	gate     *admit.Gate
 	rids     rids // of requests that callers may abort by their own ids
-	generate api.Endpoint
 	services services
 	pool     *pool.Pool
 	prefix   *tokenizer.PrefixCache // nil: nothing is reused
@@ -146,17 +151,16 @@ type Gateway struct {
 func New(opts Options) *Gateway {
 	opts.defaults()
 	g := &Gateway{
-		opts:     opts,
-		gate:     admit.NewGate(opts.Limits),
-		generate: generate.New(opts.Generate),
-		pool:     pool.New(opts.Pool),
-		ids:      newRequestIDs(),
-		started:  time.Now().Unix(),
+		opts:    opts,
+		gate:    admit.NewGate(opts.Limits),
+		pool:    pool.New(opts.Pool),
+		ids:     newRequestIDs(),
+		started: time.Now().Unix(),
 
 		returned: newReturnedConns(opts.BodyTimeout),
 		tidy:     newTidy(),
 	}
-	g.services = newServices(g.generate)
+	g.services = newServices(generate.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
 	g.sockets = newSockets(cores, opts.Metrics)

@@ -98,7 +98,7 @@ func (a *abortable) ready(box *stream.Mailbox) bool {
 }
 
 // timing gives the request's times so far.
-func (x *exchange) timing() api.Timing {
+func (s *stages) timing() api.Timing {
 	now := trace.Now()
 	seconds := func(stamp int64) float64 {
 		if stamp == 0 {
@@ -107,14 +107,14 @@ func (x *exchange) timing() api.Timing {
 		return float64(trace.Wall(stamp).UnixNano()) / 1e9
 	}
 	t := api.Timing{
-		Received: seconds(x.rec.Arrival), FirstSent: seconds(x.rec.FirstFlushed), Ended: seconds(now),
-		Duration: float64(now-x.rec.Arrival) / 1e9,
+		Received: seconds(s.rec.Arrival), FirstSent: seconds(s.rec.FirstFlushed), Ended: seconds(now),
+		Duration: float64(now-s.rec.Arrival) / 1e9,
 	}
-	if leg := x.rec.Leg(); leg != nil {
-		s := &leg.Stamps
-		t.Dispatched, t.Started, t.Prefilled = seconds(leg.ToServer), seconds(s.QueueEnd), seconds(s.PrefillEnd)
-		if s.QueueStart > 0 && s.QueueEnd > s.QueueStart {
-			t.Queue = float64(s.QueueEnd-s.QueueStart) / 1e9
+	if leg := s.rec.Leg(); leg != nil {
+		stamps := &leg.Stamps
+		t.Dispatched, t.Started, t.Prefilled = seconds(leg.ToServer), seconds(stamps.QueueEnd), seconds(stamps.PrefillEnd)
+		if stamps.QueueStart > 0 && stamps.QueueEnd > stamps.QueueStart {
+			t.Queue = float64(stamps.QueueEnd-stamps.QueueStart) / 1e9
 		}
 	}
 	return t

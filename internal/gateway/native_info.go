@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"weir/internal/api"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/route"
@@ -23,6 +24,9 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 	mux.HandleFunc("GET /health", g.view(g.health))
 	mux.HandleFunc("GET /health_generate", g.view(g.health))
 }
+
+// native is SGLang's own endpoint, for errors.
+func (g *Gateway) native() api.Endpoint { return g.services.endpointOf(generate.Path) }
 
 // software is what a client is told that it speaks to.
 const software = "weir"
@@ -51,7 +55,7 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
 			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap))
 		}
 		e.Param = "model"
-		writeError(w, g.generate, e)
+		writeError(w, g.native(), e)
 		return
 	}
 	writeInfo(g, w, generate.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
@@ -101,13 +105,13 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 	}
-	writeError(w, g.generate, infer.Errorf(infer.CodeUnavailable, "no engine is ready"))
+	writeError(w, g.native(), infer.Errorf(infer.CodeUnavailable, "no engine is ready"))
 }
 
 func writeInfo[T generate.ModelInfo | generate.ServerInfo | generate.Loads](g *Gateway, w http.ResponseWriter, info T) {
 	body, err := generate.Marshal(info)
 	if err != nil {
-		writeError(w, g.generate, infer.AsError(err))
+		writeError(w, g.native(), infer.AsError(err))
 		return
 	}
 	writeJSON(w, body)
@@ -123,12 +127,12 @@ func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout)) // as in readBody
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAbort))
 	if err != nil {
-		writeError(w, g.generate, infer.Errorf(infer.CodeInvalid, "the body cannot be read, or is larger than %d bytes", maxAbort))
+		writeError(w, g.native(), infer.Errorf(infer.CodeInvalid, "the body cannot be read, or is larger than %d bytes", maxAbort))
 		return
 	}
 	a, err := generate.ParseAbort(body)
 	if err != nil {
-		writeError(w, g.generate, infer.AsError(err))
+		writeError(w, g.native(), infer.AsError(err))
 		return
 	}
 	g.rids.abort(a.RID)

@@ -86,15 +86,13 @@ func TestTokenizerErrors(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
 		for path, want := range map[string]string{chatPath: "messages", completionsPath: "prompt"} {
-			x := exchangeFor(b, path)
-			x.text = []byte("good \xff bad")
+			p, cancel := preparingFor(b, path)
 			var got *infer.Error
-			if _, err := x.promptIDs(x.req.Fields.Prompt, nil, x.text, nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
+			if _, err := p.promptIDs(p.req.Fields.Prompt, nil, []byte("good \xff bad"), nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
 				t.Errorf("%s: %v, param %q; want %q", path, err, got.Param, want)
 			}
-			x.text = []byte("good")
-			x.cancel(nil)
-			if _, err := x.promptIDs(x.req.Fields.Prompt, nil, x.text, nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
+			cancel(nil)
+			if _, err := p.promptIDs(p.req.Fields.Prompt, nil, []byte("good"), nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
 				t.Errorf("after the hang-up: %v", err)
 			}
 		}
@@ -165,10 +163,11 @@ func TestForeignIDs(t *testing.T) {
 	})
 }
 
-// exchangeFor is an exchange that no server serves.
-func exchangeFor(b *bench, path string) *exchange {
-	x := &exchange{g: b.g, request: request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
-	x.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
-	x.ctx, x.cancel = context.WithCancelCause(b.g.base)
-	return x
+// preparingFor prepares a request that no server serves.
+func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
+	p := &preparing{g: b.g, request: &request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
+	p.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
+	ctx, cancel := context.WithCancelCause(b.g.base)
+	p.ctx = ctx
+	return p, cancel
 }

@@ -1,9 +1,55 @@
 package gateway
 
 import (
-	"weir/internal/anthropic"
+	"context"
+
+	"weir/internal/api"
+	"weir/internal/route"
 	"weir/internal/trace"
 )
+
+// preparing makes a request of a body: it takes it through decode, gate, render and
+// tokenize, which need a CPU and nothing else. What it has besides the request is
+// needed that long.
+type preparing struct {
+	*request
+	*stages
+	g            *Gateway
+	ctx          context.Context
+	path         string
+	named        func() // is called once the head is known
+	fleet        *route.Snapshot
+	model        *route.Model
+	text         []byte // the rendered prompt
+	tokenization tokenization
+}
+
+// prepare prepares the request. done says that the request is answered with that.
+func (x *exchange) prepare() (done bool, err error) {
+	p := &preparing{
+		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, named: x.takeRequestID,
+	}
+	err = p.accept()
+	x.routing = routing{fleet: p.fleet, model: p.model}
+	if err != nil || p.relayed {
+		return false, err
+	}
+	var answer []byte
+	switch wants := p.endpoint.Traits().Wants; wants {
+	case api.TokenIDs, api.Text:
+		answer, err = p.tokenized()
+	case api.PromptLength:
+		if err = p.prompt(); err == nil {
+			answer = p.endpoint.(api.Counter).AppendCount(nil, len(p.ids))
+		}
+	default:
+		return false, p.prompt()
+	}
+	if err == nil {
+		err = x.writeWhole(answer)
+	}
+	return true, err
+}
 
 // inlineBody is the size in bytes up to which a body is decoded, and its
 // conversation rendered, where it is: that takes some hundred microseconds at
@@ -14,70 +60,55 @@ const inlineBody = 64 << 10
 // the pool's terms: one part in so many.
 const decodeShare = 8
 
-// prepare takes the request through decode, gate, render and tokenize, which
-// need a CPU and nothing else. Of a large body all of it happens in the pool, in
-// two visits: the first, which is short and therefore soon, ends with the gate,
-// so that what is refused is refused before the work; the second does the rest
+// accept is decode and gate. Of a large body all of it happens in the pool, in two
+// visits: the first, which is short and therefore soon, ends with the gate, so that
+// what is refused is refused before the work; the second (prompt) does the rest
 // without waiting again in between.
-func (x *exchange) prepare() error {
-	if err := x.accept(); err != nil || x.relayed {
-		return err
-	}
-	if x.tokenization != nil {
-		return x.answerTokenization()
-	}
-	if err := x.prompt(); err != nil || !counts(x.endpoint) {
-		return err
-	}
-	return x.writeWhole(anthropic.AppendCount(nil, len(x.ids)))
-}
-
-// prompt is render and tokenize.
-func (x *exchange) prompt() error {
-	if x.req.Messages != nil && len(x.body) > inlineBody {
-		return x.inPool(trace.Render, len(x.req.Messages), func(yield func()) error {
-			if err := x.render(yield); err != nil {
-				return err
-			}
-			x.enter(trace.Tokenize)
-			return x.tokenize(yield)
-		})
-	}
-	x.enter(trace.Render)
-	if err := x.render(nil); err != nil {
-		return err
-	}
-	cost, texts := x.promptTexts()
-	if !texts {
-		x.enter(trace.Tokenize)
-		return x.tokenize(nil)
-	}
-	return x.inPool(trace.Tokenize, cost, x.tokenize)
-}
-
-// accept is decode and gate.
-func (x *exchange) accept() error {
+func (p *preparing) accept() error {
 	work := func(func()) error {
-		if err := x.decode(); err != nil {
+		if err := p.decode(); err != nil {
 			return err
 		}
-		x.enter(trace.Gate)
-		return x.gate()
+		p.enter(trace.Gate)
+		return p.gate()
 	}
-	if len(x.body) > inlineBody {
-		return x.inPool(trace.Decode, len(x.body)/decodeShare, work)
+	if len(p.body) > inlineBody {
+		return p.inPool(trace.Decode, len(p.body)/decodeShare, work)
 	}
-	x.enter(trace.Decode)
+	p.enter(trace.Decode)
 	return work(nil)
 }
 
+// prompt is render and tokenize.
+func (p *preparing) prompt() error {
+	if p.req.Messages != nil && len(p.body) > inlineBody {
+		return p.inPool(trace.Render, len(p.req.Messages), func(yield func()) error {
+			if err := p.render(yield); err != nil {
+				return err
+			}
+			p.enter(trace.Tokenize)
+			return p.tokenize(yield)
+		})
+	}
+	p.enter(trace.Render)
+	if err := p.render(nil); err != nil {
+		return err
+	}
+	cost, texts := p.promptTexts(len(p.text))
+	if !texts {
+		p.enter(trace.Tokenize)
+		return p.tokenize(nil)
+	}
+	return p.inPool(trace.Tokenize, cost, p.tokenize)
+}
+
 // inPool runs work in the pool: the wait for a worker is pool_wait, and the
-// work begins in the stage given. The exchange is the worker's meanwhile.
-func (x *exchange) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
-	x.enter(trace.PoolWait)
+// work begins in the stage given. The request is the worker's meanwhile.
+func (p *preparing) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
+	p.enter(trace.PoolWait)
 	var failed error
-	_, err := x.g.pool.RunYielding(x.ctx, cost, func(yield func()) {
-		x.enter(s)
+	_, err := p.g.pool.RunYielding(p.ctx, cost, func(yield func()) {
+		p.enter(s)
 		failed = work(yield)
 	})
 	if err != nil {

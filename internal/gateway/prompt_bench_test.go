@@ -86,11 +86,11 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	x := &exchange{ctx: b.Context(), request: request{folder: m, req: req}}
-	if err := x.renderChat(nil); err != nil {
+	p := &preparing{ctx: b.Context(), request: &request{folder: m, req: req}}
+	if err := p.renderChat(nil); err != nil {
 		b.Fatal(err)
 	}
-	text := x.text
+	text := p.text
 	enc := m.Tokenizer.NewEncoder()
 	ids, err := enc.EncodeBytes(b.Context(), nil, text, tokenizer.EncodeOptions{})
 	if err != nil {
@@ -110,7 +110,7 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 	run("head", func() error { _, err := openai.Chat.ParseHead(body); return err })
 	run("request", func() error { _, err := openai.Chat.Request(head, "weir", 0); return err })
-	run("render", func() error { return x.renderChat(nil) })
+	run("render", func() error { return p.renderChat(nil) })
 	run("tokenize cold", func() error {
 		enc.Forget()
 		var err error
@@ -160,7 +160,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{body: fresh, endpoint: openai.Chat}}
 				x.response.r = &http.Request{URL: &url.URL{Path: chatPath}}
 				before := cpuTime(b)
-				if err := x.prepare(); err != nil {
+				if _, err := x.prepare(); err != nil {
 					b.Fatal(err)
 				}
 				cpu += cpuTime(b) - before

@@ -4,8 +4,16 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/route"
 	"weir/internal/trace"
 )
+
+// routing is where a request can go.
+type routing struct {
+	fleet *route.Snapshot
+	model *route.Model    // as the fleet has it
+	tried []*route.Engine // by the attempts before
+}
 
 // queue is stage 5: it waits, bounded, until an engine can take the request.
 // Today that means until one is ready; the snapshot's change wakes it.
@@ -26,28 +34,39 @@ func (x *exchange) queue() error {
 		}
 		select {
 		case <-x.fleet.Changed:
-			relayed := x.relayed
-			if err := x.findModel(); err != nil {
+			var err error
+			x.fleet = x.g.opts.Snapshot()
+			if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
 				return err
 			}
-			if relayed && !x.relayed {
-				// Only the request's head was read. It takes a token engine's path
-				// from the start, or none.
+			if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path); err != nil {
+				return err
+			}
+			if relays := x.g.relays(x.model, x.endpoint); x.relayed && !relays {
+				// Only the request's head was read. It takes a token engine's path from
+				// the start, or none.
 				return x.noEngine()
+			} else {
+				x.relayed = relays
 			}
 		case <-deadline.C:
 			return x.noEngine()
 		case <-x.ctx.Done():
-			return x.gone()
+			return gone(x.ctx)
 		}
 	}
 }
 
-func (x *exchange) noEngine() error {
-	e := infer.Errorf(infer.CodeUnavailable, "no engine for model %q is ready", x.model.Name)
-	if len(x.tried) > 0 {
-		e = infer.Errorf(infer.CodeUnavailable, "no other engine for model %q is ready", x.model.Name)
-		e.Engine = x.tried[len(x.tried)-1].Name
+// couldRetry says that there is another engine to go to.
+func (r *routing) couldRetry(failed *route.Engine) bool {
+	return len(r.tried)+1 < maxAttempts && r.model.Has(append(r.tried[:len(r.tried):len(r.tried)], failed))
+}
+
+func (r *routing) noEngine() error {
+	e := infer.Errorf(infer.CodeUnavailable, "no engine for model %q is ready", r.model.Name)
+	if len(r.tried) > 0 {
+		e = infer.Errorf(infer.CodeUnavailable, "no other engine for model %q is ready", r.model.Name)
+		e.Engine = r.tried[len(r.tried)-1].Name
 	}
 	e.RetryAfter = time.Second
 	return e

@@ -7,34 +7,34 @@ import (
 
 // render is stage 3: the chat template makes one text of the conversation. A
 // completion's prompt is that text already, or ids.
-func (x *exchange) render(yield func()) error {
+func (p *preparing) render(yield func()) error {
 	var err error
-	if x.req.Messages == nil {
-		x.text = []byte(x.req.Prompt)
+	if p.req.Messages == nil {
+		p.text = []byte(p.req.Prompt)
 	} else {
-		err = x.renderChat(yield)
+		err = p.renderChat(yield)
 	}
-	x.rec.Rendered = trace.Now()
+	p.rec.Rendered = trace.Now()
 	return err
 }
 
-func (x *exchange) renderChat(yield func()) error {
-	kwargs, err := x.templateKwargs()
+func (p *preparing) renderChat(yield func()) error {
+	kwargs, err := p.templateKwargs()
 	if err != nil {
 		return err
 	}
-	x.text, err = x.folder.render(x.ctx, &chat.Input{
-		Messages:             x.req.Messages,
-		Tools:                x.req.Tools,
+	p.text, err = p.folder.render(p.ctx, &chat.Input{
+		Messages:             p.req.Messages,
+		Tools:                p.req.Tools,
 		Kwargs:               kwargs,
-		AddGenerationPrompt:  x.req.AddGenerationPrompt,
-		ContinueFinalMessage: x.req.ContinueFinalMessage,
+		AddGenerationPrompt:  p.req.AddGenerationPrompt,
+		ContinueFinalMessage: p.req.ContinueFinalMessage,
 		FromAPI:              true,
-		Media:                x.hasMedia,
+		Media:                p.hasMedia,
 		Yield:                yield,
 	})
 	if err == nil {
-		x.expect()
+		p.expect(p.text)
 	}
 	return err
 }

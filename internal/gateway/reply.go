@@ -12,7 +12,7 @@ import (
 
 // expect notes how a chat's answer is to be read. It is called while the prompt
 // and the body are still there.
-func (q *request) expect() {
+func (q *request) expect(text []byte) {
 	format, calls := q.folder.Format, q.req.Tools != nil
 	if !calls {
 		format = format.WithoutTools()
@@ -22,7 +22,7 @@ func (q *request) expect() {
 	}
 	o := &parse.Options{
 		Format: format, Calls: calls, Single: q.req.SingleCall, ForcedTool: q.req.ForcedTool, ForcedAny: q.req.ForcedAny,
-		Prompt: bytes.Clone(q.text[max(0, len(q.text)-parse.PromptTail):]),
+		Prompt: bytes.Clone(text[max(0, len(text)-parse.PromptTail):]),
 	}
 	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
 		o.Tools = bytes.Clone(q.req.Tools)

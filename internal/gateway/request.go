@@ -7,7 +7,6 @@ import (
 	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
-	"weir/internal/route"
 )
 
 // request is what is asked, as decode, gate, render and tokenize have found it. It
@@ -18,19 +17,14 @@ type request struct {
 	endpoint    api.Endpoint
 	req         *api.Request // token engines only
 	reservation *admit.Reservation
-	fleet       *route.Snapshot
-	model       *route.Model
 	relayed     bool
 	folder      *Model // token engines only
 
-	text      []byte // the rendered prompt
 	ids       []uint32
 	more      []prompt       // the prompts after the first
 	hasMedia  bool           // then only the engine knows how many tokens the prompt has
 	toContext bool           // the caller gave the answer no bound
 	format    *parse.Options // what the answer may be besides text; nil: nothing
-
-	tokenization *tokenization // of a request to the tokenizer, not to an engine
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.
@@ -104,7 +98,7 @@ func (q *request) submission(index int, model, id string) *infer.Request {
 // be megabytes while a stream may live for long: a token engine needs the ids, a
 // relay engine the body until the request cannot be retried.
 func (q *request) forget() {
-	q.body, q.text = nil, nil
+	q.body = nil
 	q.head.Body, q.head.Fields = nil, nil
 	if q.req != nil {
 		q.req.Messages, q.req.Tools, q.req.ChatTemplateKwargs, q.req.Prompt, q.req.MorePrompts = nil, nil, nil, "", nil

@@ -313,7 +313,9 @@ func (x *exchange) leave() (*bareCarrier, error) {
 	r.stopFollowing()
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, unwatch: unwatch, returned: g.returned}
 	bare.head = responseHead(r.w.Header(), x.rec.Status, bare.keepAlive)
-	x.breakWrites(c)
+	// A write that waits for the client fails as soon as the request's context ends,
+	// for a hang-up or at Cut.
+	r.stopBreaking = context.AfterFunc(x.ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r, r.stopFollowing = nil, nil, nil, nil
 	x.forget()
@@ -321,20 +323,13 @@ func (x *exchange) leave() (*bareCarrier, error) {
 	return bare, nil
 }
 
-// breakWrites makes a write that waits for the client fail as soon as the
-// request's context ends, for a hang-up or at Cut.
-func (x *exchange) breakWrites(c *conn) {
-	x.response.stopBreaking = context.AfterFunc(x.ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
-}
-
-// writeError is why a write failed.
-func (x *exchange) writeError(err error) error {
-	if x.ctx.Err() != nil && !errors.Is(err, errUnread) {
-		return x.gone()
+// lost is why a write failed.
+func lost(ctx context.Context, err error, timeout time.Duration) error {
+	if ctx.Err() != nil && !errors.Is(err, errUnread) {
+		return gone(ctx)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &infer.Error{Code: infer.CodeSlowClient, Cause: err,
-			Message: "the client did not read for " + x.g.opts.WriteTimeout.String()}
+		return &infer.Error{Code: infer.CodeSlowClient, Cause: err, Message: "the client did not read for " + timeout.String()}
 	}
 	return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection", Cause: err}
 }

@@ -85,14 +85,16 @@ func (r *rig) ask(path, body string, window int) {
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
 	x.body = []byte(body)
-	for _, stage := range []func() error{x.decode, x.gate, func() error { return x.render(nil) }, func() error { return x.tokenize(nil) }} {
+	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: x.ctx, path: path, named: x.takeRequestID}
+	for _, stage := range []func() error{p.decode, p.gate, func() error { return p.render(nil) }, func() error { return p.tokenize(nil) }} {
 		if err := stage(); err != nil {
 			r.t.Fatal(err)
 		}
-		if x.relayed && x.model != nil {
+		if p.relayed && p.model != nil {
 			break
 		}
 	}
+	x.routing = routing{fleet: p.fleet, model: p.model}
 	if r.loose {
 		x.req.MaxTokens = 1 << 40
 	}

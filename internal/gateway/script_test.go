@@ -114,7 +114,6 @@ type script struct {
 	t       *testing.T
 	opts    Options
 	rig     *rig
-	printed int // bytes of the client's
 	aborted int // calls to Abort
 	shut    bool
 	state   string

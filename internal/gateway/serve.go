@@ -24,7 +24,8 @@ func (x *exchange) serve() (v verdict) {
 	if x.err = infer.AsError(x.read()); x.err != nil {
 		return ended
 	}
-	if x.err = infer.AsError(x.prepare()); x.err != nil || x.ending {
+	done, err := x.prepare()
+	if x.err = infer.AsError(err); x.err != nil || done {
 		return ended
 	}
 	return x.attempts()

@@ -222,13 +222,12 @@ func (l late) Write([]byte) (int, error) {
 func TestUnreadIsNoHangUp(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	w := late{httptest.NewRecorder(), hangUp}
-	x := &exchange{g: &Gateway{opts: Options{WriteTimeout: time.Second}}, ctx: ctx}
 	c := &httpCarrier{w: w, rc: http.NewResponseController(w)}
 	whole, err := c.send(nil, []byte("x"), false)
 	if err == nil && !whole {
 		err = c.rest()
 	}
-	if got := infer.AsError(x.writeError(err)); got.Code != infer.CodeSlowClient {
+	if got := infer.AsError(lost(ctx, err, time.Second)); got.Code != infer.CodeSlowClient {
 		t.Errorf("%v: %v", err, got)
 	}
 }

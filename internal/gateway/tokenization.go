@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"weir/internal/api"
 	"weir/internal/chat"
-	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
@@ -16,61 +16,36 @@ import (
 // one of the two is set. docs/tokenize.md says what is asked and answered.
 type tokenization struct {
 	encode *openai.TokenizeRequest
-	decode *openai.DetokenizeRequest
+	detok  *openai.DetokenizeRequest
 	answer []byte
 }
 
-// findTokenizer decides who answers: weir, for a model whose folder it has, and
-// otherwise the engines that the model is relayed to, in their own words.
-func (x *exchange) findTokenizer() error {
-	if x.folder != nil {
-		x.relayed = false
-		return nil
+// decode decodes the body, for the model that p has found.
+func (t *tokenization) decode(p *preparing) (err error) {
+	p.enter(trace.Decode)
+	defer p.enter(trace.Gate)
+	if p.endpoint.Traits().Wants == api.TokenIDs {
+		t.encode, err = openai.DecodeTokenize(p.head)
+		return err
 	}
-	if !x.model.Relayed {
-		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", x.model.Name, x.model.Name)
-		e.Param = "model"
-		return e
+	if t.detok, err = openai.DecodeDetokenize(p.head); err != nil {
+		return err
 	}
-	x.relayed = true
-	return nil
-}
-
-// gateTokenization is the gate of a request to the tokenizer. It counts as a
-// request in flight, and reserves no tokens: no engine generates any.
-func (x *exchange) gateTokenization() (err error) {
-	t := new(tokenization)
-	if x.endpoint == openai.Tokenize {
-		t.encode, err = openai.DecodeTokenize(x.head)
-	} else if t.decode, err = openai.DecodeDetokenize(x.head); err == nil {
-		err = x.checkTokens(t.decode)
-	}
-	if err == nil {
-		x.reservation, err = x.g.gate.Enter(0)
-	}
-	x.tokenization = t
-	return err
-}
-
-// checkTokens refuses ids that the model does not have.
-func (x *exchange) checkTokens(r *openai.DetokenizeRequest) error {
-	size := max(x.folder.VocabSize, x.folder.Tokenizer.Size())
-	for i, ids := range r.Tokens {
-		for k, id := range ids {
-			if int(id) >= size {
-				path := fmt.Sprintf("%s[%d]", r.Path(i), k)
-				return infer.Invalid(path, "%s is %d; the model's ids are 0 to %d", path, id, size-1)
-			}
+	size := max(p.folder.VocabSize, p.folder.Tokenizer.Size())
+	for i, ids := range t.detok.Tokens {
+		if k := unknownID(ids, size); k >= 0 {
+			path := fmt.Sprintf("%s[%d]", t.detok.Path(i), k)
+			return noSuchID(path, path, ids[k], size)
 		}
 	}
 	return nil
 }
 
-// answerTokenization does the work in one visit to the pool, up to the bytes of
-// the answer, and writes them.
-func (x *exchange) answerTokenization() error {
+// tokenized does the work of such a request in one visit to the pool, up to the bytes
+// of the answer.
+func (p *preparing) tokenized() ([]byte, error) {
 	var err error
-	if r := x.tokenization.encode; r != nil {
+	if r := p.tokenization.encode; r != nil {
 		cost, first := len(r.Messages)+len(r.Tools), trace.Tokenize
 		if r.Messages != nil {
 			first = trace.Render
@@ -78,87 +53,84 @@ func (x *exchange) answerTokenization() error {
 		for _, text := range r.Texts {
 			cost += len(text)
 		}
-		err = x.inPool(first, cost, x.encodeTexts)
+		err = p.inPool(first, cost, p.encodeTexts)
 	} else {
 		cost := 0
-		for _, ids := range x.tokenization.decode.Tokens {
+		for _, ids := range p.tokenization.detok.Tokens {
 			cost += 4 * len(ids)
 		}
-		err = x.inPool(trace.Detokenize, cost, x.decodeTokens)
+		err = p.inPool(trace.Detokenize, cost, p.decodeTokens)
 	}
-	if err != nil {
-		return err
-	}
-	return x.writeWhole(x.tokenization.answer)
+	return p.tokenization.answer, err
 }
 
 // encodeTexts makes the answer of /tokenize.
-func (x *exchange) encodeTexts(yield func()) error {
-	r := x.tokenization.encode
+func (p *preparing) encodeTexts(yield func()) error {
+	r := p.tokenization.encode
 	texts, field := r.Texts, func(i int) string { return "messages" }
 	if r.Messages != nil {
-		prompt, err := x.folder.render(x.ctx, &chat.Input{
+		prompt, err := p.folder.render(p.ctx, &chat.Input{
 			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, FromAPI: true,
 			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
 		})
 		if err != nil {
 			return err
 		}
-		x.rec.Rendered = trace.Now()
-		x.enter(trace.Tokenize)
+		p.rec.Rendered = trace.Now()
+		p.enter(trace.Tokenize)
 		texts = []string{string(prompt)}
 	} else if field = func(int) string { return "prompt" }; r.Batch {
 		field = func(i int) string { return fmt.Sprintf("prompt[%d]", i) }
 	}
-	x.rec.TokenizeStart = trace.Now()
+	p.rec.TokenizeStart = trace.Now()
 	results := make([]openai.TokenizeResult, len(texts))
 	for i, text := range texts {
-		ids, err := x.idsOf([]byte(text), r.AddSpecialTokens, field(i), yield)
+		ids, err := p.idsOf([]byte(text), r.AddSpecialTokens, field(i), yield)
 		if err != nil {
 			return err
 		}
-		x.rec.PromptTokens += len(ids)
+		p.rec.PromptTokens += len(ids)
 		results[i].IDs = ids
 		if r.ReturnTokenStrs {
 			results[i].Strs = make([]string, len(ids))
 			for k, id := range ids {
-				results[i].Strs[k] = x.folder.Tokenizer.Token(id)
+				results[i].Strs[k] = p.folder.Tokenizer.Token(id)
 			}
 		}
 	}
-	x.rec.TokenizeEnd = trace.Now()
-	x.enter(trace.Encode)
-	limit := x.contextLength()
+	p.rec.TokenizeEnd = trace.Now()
+	p.enter(trace.Encode)
+	limit := p.contextLength()
 	if limit == 0 {
 		limit = -1
 	}
-	x.tokenization.answer = openai.AppendTokenized(nil, r, results, limit, yield)
-	return x.ctx.Err()
+	p.tokenization.answer = openai.AppendTokenized(nil, r, results, limit, yield)
+	return p.ctx.Err()
 }
 
 // decodeTokens makes the answer of /detokenize.
-func (x *exchange) decodeTokens(yield func()) error {
-	r := x.tokenization.decode
+func (p *preparing) decodeTokens(yield func()) error {
+	r := p.tokenization.detok
 	with, wanted := make([][]byte, len(r.Tokens)), make([][]byte, len(r.Tokens))
 	for i, ids := range r.Tokens {
-		with[i] = x.textOf(ids, false, yield)
+		with[i] = p.textOf(ids, false, yield)
 		if wanted[i] = with[i]; r.SkipSpecialTokens {
-			wanted[i] = x.textOf(ids, true, yield)
+			wanted[i] = p.textOf(ids, true, yield)
 		}
-		if x.ctx.Err() != nil {
-			return x.gone()
+		if p.ctx.Err() != nil {
+			return gone(p.ctx)
 		}
 	}
-	x.enter(trace.Encode)
-	x.tokenization.answer = openai.AppendDetokenized(nil, r, with, wanted)
+	p.enter(trace.Encode)
+	p.tokenization.answer = openai.AppendDetokenized(nil, r, with, wanted)
 	return nil
 }
 
 // textOf decodes a few ids at a time.
-func (x *exchange) textOf(ids []uint32, skipSpecial bool, yield func()) (text []byte) {
+func (p *preparing) textOf(ids []uint32, skipSpecial bool, yield func()) (text []byte) {
 	const part = 4096 // some 100 us
-	d := tokenizer.NewDetokenizer(x.folder.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: skipSpecial})
-	for len(ids) > part && x.ctx.Err() == nil {
+	d := tokenizer.NewDetokenizer(p.folder.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: skipSpecial})
+	for len(ids) > part && p.ctx.Err() == nil {
 		text, _, _ = d.Append(text, ids[:part])
 		ids = ids[part:]
 		yield()
@@ -187,11 +159,10 @@ func (x *exchange) writeWhole(out []byte) error {
 			err = x.response.rest()
 		}
 		if err != nil {
-			return x.writeError(err)
+			return lost(x.ctx, err, x.g.opts.WriteTimeout)
 		}
 		x.rec.BytesOut += int64(n)
 		out = out[n:]
 	}
-	x.ending = true
 	return nil
 }

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
@@ -11,90 +13,91 @@ import (
 // tokenize is stage 4: text to ids, on a worker of the pool. It then knows what
 // the gate could only estimate: whether the prompt fits, and how much is
 // reserved.
-func (x *exchange) tokenize(yield func()) error {
-	if _, texts := x.promptTexts(); texts {
-		x.rec.TokenizeStart = trace.Now()
+func (p *preparing) tokenize(yield func()) error {
+	if _, texts := p.promptTexts(len(p.text)); texts {
+		p.rec.TokenizeStart = trace.Now()
 	}
-	req := x.req
+	req := p.req
 	var err error
-	if x.ids, err = x.promptIDs(req.Fields.Prompt, req.PromptIDs, x.text, yield); err != nil {
+	if p.ids, err = p.promptIDs(req.Fields.Prompt, req.PromptIDs, p.text, yield); err != nil {
 		return err
 	}
-	if x.hasMedia {
-		if err := x.checkPlaceholders(); err != nil {
+	if p.hasMedia {
+		if err := p.checkPlaceholders(); err != nil {
 			return err
 		}
 	}
-	for i, p := range req.MorePrompts {
-		ids, err := x.promptIDs(x.promptField(i+1), p.IDs, []byte(p.Text), yield)
+	for i, other := range req.MorePrompts {
+		ids, err := p.promptIDs(p.promptField(i+1), other.IDs, []byte(other.Text), yield)
 		if err != nil {
 			return err
 		}
-		x.more = append(x.more, prompt{ids: ids})
+		p.more = append(p.more, prompt{ids: ids})
 	}
-	if x.rec.TokenizeStart != 0 {
-		x.rec.TokenizeEnd = trace.Now()
+	if p.rec.TokenizeStart != 0 {
+		p.rec.TokenizeEnd = trace.Now()
 	}
-	x.rec.PromptTokens = x.promptTokens()
-	if counts(x.endpoint) {
+	p.rec.PromptTokens = p.promptTokens()
+	if p.endpoint.Traits().Wants == api.PromptLength {
 		return nil
 	}
-	reserve := int64(x.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
+	reserve := int64(p.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
 	given := req.MaxTokens
-	x.toContext = x.hasMedia && given == 0
-	for i := range x.more {
-		p := &x.more[i]
-		if p.max, err = x.fit(x.promptField(i+1), p.ids, given); err != nil {
+	p.toContext = p.hasMedia && given == 0
+	for i := range p.more {
+		other := &p.more[i]
+		if other.max, err = p.fit(p.promptField(i+1), other.ids, given); err != nil {
 			return err
 		}
-		reserve += int64(p.max) * int64(x.width())
+		reserve += int64(other.max) * int64(p.width())
 	}
-	if req.MaxTokens, err = x.fit(x.promptField(0), x.ids, given); err != nil {
+	if req.MaxTokens, err = p.fit(p.promptField(0), p.ids, given); err != nil {
 		return err
 	}
-	x.reservation.Settle(reserve + int64(req.MaxTokens)*int64(x.width()))
+	p.reservation.Settle(reserve + int64(req.MaxTokens)*int64(p.width()))
 	return nil
 }
 
-// promptTexts says whether a prompt is text, and the length of all that are.
-func (x *exchange) promptTexts() (size int, texts bool) {
-	if x.req.PromptIDs == nil {
-		size, texts = len(x.text), true
+// promptTexts says whether a prompt is text, and the length of all that are; that of
+// the first is given.
+func (q *request) promptTexts(first int) (size int, texts bool) {
+	if q.req.PromptIDs == nil {
+		size, texts = first, true
 	}
-	for _, p := range x.req.MorePrompts {
-		if p.IDs == nil {
-			size, texts = size+len(p.Text), true
+	for _, other := range q.req.MorePrompts {
+		if other.IDs == nil {
+			size, texts = size+len(other.Text), true
 		}
 	}
 	return size, texts
 }
 
 // promptField names a prompt, for errors.
-func (x *exchange) promptField(i int) string {
-	if len(x.req.MorePrompts) == 0 {
-		return x.req.Fields.Prompt
+func (q *request) promptField(i int) string {
+	if len(q.req.MorePrompts) == 0 {
+		return q.req.Fields.Prompt
 	}
-	return fmt.Sprintf("%s[%d]", x.req.Fields.Prompt, i)
+	return fmt.Sprintf("%s[%d]", q.req.Fields.Prompt, i)
 }
 
 // promptIDs gives the ids of a prompt that is text or ids. A rendered chat has its
 // special tokens from the template; other text gets those that the model's
 // post-processor adds.
-func (x *exchange) promptIDs(field string, ids []uint32, text []byte, yield func()) ([]uint32, error) {
+func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield func()) ([]uint32, error) {
 	if ids != nil {
-		return ids, x.checkIDs(field, ids)
+		return ids, checkIDs(field, ids, p.folder.VocabSize)
 	}
-	return x.idsOf(text, x.req.Messages == nil, field, yield)
+	return p.idsOf(text, p.req.Messages == nil, field, yield)
 }
 
 // idsOf gives the ids of a text that came from a field.
-func (x *exchange) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
-	ids, err := x.folder.tokens(x.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: x.g.prefix})
+func (p *preparing) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
+	ids, err := p.folder.tokens(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: p.g.prefix})
 	if err == nil {
 		return ids, nil
 	}
-	if x.ctx.Err() != nil {
-		return nil, x.gone()
+	if p.ctx.Err() != nil {
+		return nil, gone(p.ctx)
 	}
 	// The tokenizer does not know which field its text came from.
 	e := *infer.AsError(err)
@@ -104,69 +107,77 @@ func (x *exchange) idsOf(text []byte, addSpecial bool, field string, yield func(
 	return nil, &e
 }
 
-// checkIDs refuses ids that the model does not have.
-func (x *exchange) checkIDs(field string, ids []uint32) error {
-	for i, id := range ids {
-		if int(id) >= x.folder.VocabSize {
-			return infer.Invalid(field, "%s[%d] is %d; the model's ids are 0 to %d", field, i, id, x.folder.VocabSize-1)
-		}
+// checkIDs refuses ids that a model of so many does not have.
+func checkIDs(field string, ids []uint32, size int) error {
+	if i := unknownID(ids, size); i >= 0 {
+		return noSuchID(field, fmt.Sprintf("%s[%d]", field, i), ids[i], size)
 	}
 	return nil
 }
 
+// unknownID gives the place of the first id that a model of so many does not have, or
+// -1.
+func unknownID(ids []uint32, size int) int {
+	return slices.IndexFunc(ids, func(id uint32) bool { return int(id) >= size })
+}
+
+func noSuchID(param, path string, id uint32, size int) error {
+	return infer.Invalid(param, "%s is %d; the model's ids are 0 to %d", path, id, size-1)
+}
+
 // checkNamedIDs refuses ids that the model does not have where a request names them
 // for the output.
-func (x *exchange) checkNamedIDs() error {
-	names := &x.req.Fields
-	for _, bias := range x.req.Sampling.LogitBias {
-		if int(bias.ID) >= x.folder.VocabSize {
+func (p *preparing) checkNamedIDs() error {
+	names := &p.req.Fields
+	for _, bias := range p.req.Sampling.LogitBias {
+		if int(bias.ID) >= p.folder.VocabSize {
 			path := fmt.Sprintf("%s.%d", names.LogitBias, bias.ID)
-			return infer.Invalid(path, "%s: the model's ids are 0 to %d", path, x.folder.VocabSize-1)
+			return infer.Invalid(path, "%s: the model's ids are 0 to %d", path, p.folder.VocabSize-1)
 		}
 	}
-	return x.checkIDs(names.StopIDs, x.req.StopIDs)
+	return checkIDs(names.StopIDs, p.req.StopIDs, p.folder.VocabSize)
 }
 
 // fit checks a prompt and its output against the context length, and gives the
 // bound of the output: maxTokens, or all that is left where that is not given.
-func (x *exchange) fit(field string, ids []uint32, maxTokens int) (int, error) {
-	names := &x.req.Fields
+func (p *preparing) fit(field string, ids []uint32, maxTokens int) (int, error) {
+	names := &p.req.Fields
 	if len(ids) == 0 {
 		return 0, infer.Invalid(field, "the prompt is empty: it has no tokens")
 	}
-	limit := x.contextLength()
+	limit := p.contextLength()
 	left := limit - len(ids)
 	switch {
 	case limit == 0:
 		if maxTokens == 0 {
-			return 0, infer.Invalid(names.MaxTokens, "%s is required: the context length of model %s is not known", names.MaxTokens, x.model.Name)
+			return 0, infer.Invalid(names.MaxTokens, "%s is required: the context length of model %s is not known", names.MaxTokens, p.model.Name)
 		}
 	case left <= 0:
-		return 0, x.tooLong(field, "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
-			len(ids), x.model.Name, limit)
+		return 0, tooLong(field, "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
+			len(ids), p.model.Name, limit)
 	case maxTokens == 0:
 		maxTokens = left
 	case maxTokens > left:
-		return 0, x.tooLong(names.MaxTokens, "%s is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
-			names.MaxTokens, maxTokens, len(ids), x.model.Name, limit, left)
+		return 0, tooLong(names.MaxTokens, "%s is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
+			names.MaxTokens, maxTokens, len(ids), p.model.Name, limit, left)
 	}
-	if x.req.MinTokens > maxTokens {
-		return 0, infer.Invalid(names.MinTokens, "%s is %d, which is more than the %d tokens of the answer", names.MinTokens, x.req.MinTokens, maxTokens)
+	if p.req.MinTokens > maxTokens {
+		return 0, infer.Invalid(names.MinTokens, "%s is %d, which is more than the %d tokens of the answer", names.MinTokens, p.req.MinTokens, maxTokens)
 	}
 	return maxTokens, nil
 }
 
 // contextLength is the most ids of prompt and answer together, 0 where it is
 // not known.
-func (x *exchange) contextLength() int {
-	limit := x.folder.ContextLength
-	if n := x.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
+func (p *preparing) contextLength() int {
+	limit := p.folder.ContextLength
+	if n := p.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
 		limit = n
 	}
 	return limit
 }
 
-func (x *exchange) tooLong(param, format string, args ...any) error {
+func tooLong(param, format string, args ...any) error {
 	e := infer.Errorf(infer.CodeContext, format, args...)
 	e.Param = param
 	return e

@@ -36,6 +36,10 @@ type endpoint struct{ Options }
 // String implements api.Endpoint.
 func (*endpoint) String() string { return Path }
 
+// Traits implements api.Endpoint: what a relay engine answers at this path has no
+// judge here.
+func (*endpoint) Traits() api.Traits { return api.Traits{TokensOnly: true} }
+
 // ParseHead implements api.Endpoint. A body need not name its model.
 func (*endpoint) ParseHead(body []byte) (*api.Head, error) {
 	return api.ParseHead(body, fieldNames, func(h *api.Head, name string, value []byte) (err error) {

@@ -26,6 +26,8 @@
 // nothing.
 package openai
 
+import "weir/internal/api"
+
 // Endpoint is a path of the API.
 type Endpoint uint8
 
@@ -40,6 +42,19 @@ const (
 )
 
 var endpointPaths = [numEndpoints]string{"other", "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}
+
+// Traits implements api.Endpoint.
+func (e Endpoint) Traits() api.Traits {
+	switch e {
+	case Tokenize:
+		return api.Traits{Wants: api.TokenIDs}
+	case Detokenize:
+		return api.Traits{Wants: api.Text}
+	case Other:
+		return api.Traits{RelaysOnly: true}
+	}
+	return api.Traits{}
+}
 
 // tokenizes says whether the endpoint asks a tokenizer and no engine.
 func (e Endpoint) tokenizes() bool { return e == Tokenize || e == Detokenize }

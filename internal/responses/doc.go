@@ -31,6 +31,9 @@ type Endpoint struct{}
 // String implements api.Endpoint.
 func (Endpoint) String() string { return Path }
 
+// Traits implements api.Endpoint.
+func (Endpoint) Traits() api.Traits { return api.Traits{} }
+
 // ParseHead implements api.Endpoint.
 func (Endpoint) ParseHead(body []byte) (*api.Head, error) {
 	h, err := api.ParseHead(body, names, takeHead)
