@@ -101,6 +101,10 @@ vet: ## go vet
 staticcheck: ## staticcheck, as configured in staticcheck.conf
 	$(TOOL) staticcheck ./...
 
+.PHONY: mutations
+mutations: ## apply each mutation of the output path: a script or a property must catch it (ten minutes; ARGS="part of a title")
+	$(GO) run ./test/mutate internal/gateway/mutations.txt $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	@set -e; for dir in $$($(GO) list -f '{{.Dir}}' ./...); do \

@@ -106,6 +106,7 @@ const directions = `
 
 	# what runs the tests, and what end-to-end tests run weir with
 	test/e2e/harness: internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
+	test/mutate:
 	test/slowest:
 `
 

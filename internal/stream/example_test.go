@@ -19,10 +19,10 @@ func ExampleMailbox() {
 	cells = m.Take(cells)
 	fmt.Println(cells[0].IDs, "of", cells[0].Deltas, "deltas")
 
-	fmt.Println(len(m.Take(cells)), "cells are left") // the next Offer makes Ready readable
+	fmt.Println(len(m.Take(cells)), "cells are left")
 	m.Offer(&infer.Delta{Attempt: attempt, IDs: []uint32{10}, Total: 4, Finish: &infer.Finish{Reason: infer.ReasonStop}})
-	<-m.Ready()
-	cells = m.Take(nil)
+	m.Wait() // not at all: something is pending
+	cells = m.Take(cells)
 	fmt.Println(cells[0].IDs, cells[0].Finish.Reason)
 	// Output:
 	// [7 8 9] of 2 deltas

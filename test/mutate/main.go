@@ -1,7 +1,7 @@
 // Command mutate checks tests: it applies mutations to the sources, one at a time and
 // in an overlay, and each must make a test fail. From the module's root:
 //
-//	go run -C tools ./mutate internal/gateway/mutations.txt [part of a title]
+//	go run ./test/mutate internal/gateway/mutations.txt [part of a title]
 //
 // A list is blocks, parted by an empty line: a title after #, the file, the old lines
 // after -, each by itself the only such lines of the file, and the new ones after +. A
@@ -28,7 +28,7 @@ type mutation struct {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run -C tools ./mutate LIST [part of a title]")
+		fmt.Fprintln(os.Stderr, "usage: go run ./test/mutate LIST [part of a title]")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], strings.Join(os.Args[2:], " ")); err != nil {
@@ -38,9 +38,6 @@ func main() {
 }
 
 func run(list, only string) error {
-	if err := os.Chdir(".."); err != nil {
-		return err
-	}
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return err
