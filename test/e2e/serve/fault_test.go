@@ -42,6 +42,10 @@ func TestEngineFaults(t *testing.T) {
 					a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream)
 					done := bytes.HasSuffix(a.Body, []byte("data: [DONE]\n\n"))
 					failed := bytes.Contains(a.Body, []byte(`data: {"error":`))
+					if !c.retry && a.Status == http.StatusBadGateway && bytes.Contains(a.Body, []byte(`"code":"engine_error"`)) {
+						broken++ // a reset took with it what the gateway had not read yet: nothing had reached the client
+						continue
+					}
 					if a.Status != 200 || done == failed || done != (a.Err == nil) {
 						t.Errorf("status %d, done %t, error event %t, read error %v: %.200s", a.Status, done, failed, a.Err, a.Body)
 					}
