@@ -89,5 +89,5 @@ func steps() []nightly.Step {
 // that copy are left out: what they allocate is the benchmark's.
 const (
 	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
-	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway/answer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
 )

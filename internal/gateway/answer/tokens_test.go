@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/api"
 	"weir/internal/chat/parse"
+	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/stream"
 	"weir/internal/trace"
@@ -40,7 +41,7 @@ func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {
 	return NewTokens(o)
 }
 
-var deltaFormats = map[string]*parse.Options{"no parser": nil, "reasoning": {Format: testFormat.WithoutTools()}, "tools": {Format: testFormat, Calls: true}}
+var deltaFormats = map[string]*parse.Options{"none": nil, "reasoning": {Format: testFormat.WithoutTools()}, "tools": {Format: testFormat, Calls: true}}
 
 // A delta allocates nothing: not for words, and not for words where tools may be
 // called.
@@ -63,6 +64,53 @@ func TestDeltasAllocateNothing(t *testing.T) {
 		if part.Err != nil || part.Last || !strings.Contains(string(part.Out), `"delta":{"content":" word"}`) {
 			t.Errorf("%s: %+v, %s", name, part, part.Out)
 		}
+	}
+}
+
+// The parse and encode stages allocate nothing per delta.
+func TestParseAndEncodeAllocateNothing(t *testing.T) {
+	for name, format := range deltaFormats {
+		a := chatAnswer(t, `,"stream":true`, TokensOptions{Format: format})
+		out, turn := parseAndEncode(a)
+		turn()
+		turn()
+		if n := testing.AllocsPerRun(100, turn); n != 0 {
+			t.Errorf("%s: %v allocations for a delta", name, n)
+		}
+		if !strings.Contains(string(*out), `"delta":{"content":" word"}`) {
+			t.Errorf("%s: %s", name, *out)
+		}
+	}
+}
+
+// parseAndEncode takes a word through these two stages.
+func parseAndEncode(a *Tokens) (out *[]byte, turn func()) {
+	var s Scratch
+	cell := &stream.Cell{}
+	text := []byte(" word")
+	out = new([]byte)
+	return out, func() {
+		ch := &a.choices[0]
+		p := piece{text: text}
+		events := a.parse(ch, cell, &p, &s)
+		var err *infer.Error
+		if *out, err = a.encode((*out)[:0], ch, cell, p, events); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// BenchmarkParseAndEncode is a delta of a word: with no parser, where reasoning may
+// come and has not, and where tools may be called. BenchmarkDelta has detokenize too.
+func BenchmarkParseAndEncode(b *testing.B) {
+	for name, format := range deltaFormats {
+		b.Run(name, func(b *testing.B) {
+			_, turn := parseAndEncode(chatAnswer(b, `,"stream":true`, TokensOptions{Format: format}))
+			b.ReportAllocs()
+			for b.Loop() {
+				turn()
+			}
+		})
 	}
 }
 
