@@ -267,18 +267,16 @@ func (x *exchange) begin(status int, events bool) {
 	r.begun, r.events = true, events
 	x.rec.Status = status
 	x.forgetMedia()
-	bare, err := x.leave()
-	if err == nil {
-		r.carrier = bare
-		return
+	if err := x.leave(); err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			x.g.opts.Log.Warn("a stream stays with net/http", "error", err)
+		}
+		r.w.WriteHeader(status)
 	}
-	if !errors.Is(err, errors.ErrUnsupported) {
-		x.g.opts.Log.Warn("a stream stays with net/http", "error", err)
-	}
-	r.w.WriteHeader(status)
 }
 
-// leave takes the stream off net/http with its first output. What net/http held for
+// leave takes the stream off net/http with its first output, unless it gives an error:
+// from here on another carrier has it. What net/http held for
 // the request, buffers of 10 KB and two goroutines, is free while the stream lives.
 // It leaves responses where they are that it cannot serve: those that are no streams,
 // HTTP/2, HTTP/1.0, TLS, and systems without epoll.
@@ -287,24 +285,24 @@ func (x *exchange) begin(status int, events bool) {
 // serving the connection's next request (returnedConns gives it back, with what
 // the client sent ahead), ending on shutdown (the gateway waits for live
 // requests, and Cut), and closing so that a last event arrives (linger).
-func (x *exchange) leave() (*bareCarrier, error) {
+func (x *exchange) leave() error {
 	g, r := x.g, &x.response
 	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || r.conn == nil {
-		return nil, errors.ErrUnsupported
+		return errors.ErrUnsupported
 	}
 	c := r.conn
 	socket, ok := tryWriterOf(c.Conn)
 	if !ok {
-		return nil, errors.ErrUnsupported
+		return errors.ErrUnsupported
 	}
 	unwatch, err := g.hangups.watch(c.Conn, func() { x.cancel(nil) })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, rw, err := r.rc.Hijack()
 	if err != nil {
 		unwatch()
-		return nil, errors.ErrUnsupported
+		return errors.ErrUnsupported
 	}
 	if n := rw.Reader.Buffered(); n > 0 {
 		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
@@ -316,11 +314,12 @@ func (x *exchange) leave() (*bareCarrier, error) {
 	// A write that waits for the client fails as soon as the request's context ends,
 	// for a hang-up or at Cut.
 	r.stopBreaking = context.AfterFunc(x.ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
+	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r, r.stopFollowing = nil, nil, nil, nil
 	x.forget()
 	g.tidy.leave()
-	return bare, nil
+	return nil
 }
 
 // lost is why a write failed.

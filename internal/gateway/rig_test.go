@@ -95,7 +95,7 @@ func (r *rig) ask(path, body string, window int) {
 		}
 	}
 	x.routing = routing{fleet: p.fleet, model: p.model}
-	if r.loose {
+	if r.loose && !x.relayed {
 		x.req.MaxTokens = 1 << 40
 	}
 	go func() {
