@@ -54,11 +54,13 @@ quick: ## what an edit needs: vet, and the internal tests without the race detec
 	$(GO) vet ./... $(ADVICE)
 	$(GO) test -vet=off ./internal/... $(ADVICE)
 
-# go test need not vet again what vet has seen.
+# go test need not vet again what vet has seen. A process under the race detector waits
+# a second before it exits for goroutines that still run; these tests wait for theirs,
+# and a second for each package is half a minute in all.
 .PHONY: test
 test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	{ CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 20m $(INNER); \
+	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 20m $(INNER); \
 	  $(GO) test $(VETTED) -json -timeout 20m $(E2E); } | bin/slowest $(ADVICE)
 
 .PHONY: race
