@@ -47,7 +47,9 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 			return waits, nil
 		}
 		part := x.answer.Next(in, &w.scratch, &x.stages)
-		x.leg.took(part)
+		if len(part.Stops) > 0 {
+			x.leg.stop(part.Stops, part.Last)
+		}
 		if part.Last || part.Err != nil {
 			x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
 		}

@@ -19,8 +19,9 @@ type leg interface {
 	// nothing, and then the wait for the engine begins. It is called in rounds,
 	// counted from 0, until it gives nothing.
 	take(s *answer.Scratch, round int) (in answer.Input, ok bool, err error)
-	// took carries out what a part of the answer asks of the engine.
-	took(p answer.Part)
+	// stop ends the engine's work on choices that have ended by their text, last if
+	// these were the last.
+	stop(choices []answer.Stop, last bool)
 	// more says that there may be something to take already.
 	more() bool
 	// wait blocks until there may be something to take.

@@ -93,6 +93,10 @@ const turnReads = 4
 // take implements leg. It is stage 8, receive.
 func (l *relayLeg) take(s *answer.Scratch, round int) (in answer.Input, ok bool, err error) {
 	l.silence.pause()
+	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
+		l.ending = true
+		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout))
+	}
 	switch {
 	case l.ctx.Err() != nil:
 		in.Err = context.Cause(l.ctx)
@@ -150,13 +154,8 @@ func (l *relayLeg) readError(err error) error {
 	return infer.AsError(err)
 }
 
-// took implements leg. A stream that has had its end marker must end soon.
-func (l *relayLeg) took(answer.Part) {
-	if !l.ending && l.answer.Done() {
-		l.ending = true
-		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout))
-	}
-}
+// stop implements leg. A relay's answer has no choices that weir ends.
+func (l *relayLeg) stop([]answer.Stop, bool) {}
 
 // more implements leg.
 func (l *relayLeg) more() bool { return l.filled }

@@ -184,10 +184,10 @@ func (l *tokenLeg) take(_ *answer.Scratch, round int) (in answer.Input, ok bool,
 	return answer.Input{Cells: cells}, true, nil
 }
 
-// took implements leg: what has ended by its text is not wanted any more.
-func (l *tokenLeg) took(p answer.Part) {
-	for _, s := range p.Stops {
-		if p.Last {
+// stop implements leg: what still comes of them is not wanted either.
+func (l *tokenLeg) stop(choices []answer.Stop, last bool) {
+	for _, s := range choices {
+		if last {
 			l.mailbox.Close()
 		} else {
 			l.mailbox.CloseChoice(s.Choice)

@@ -180,6 +180,9 @@ func TestHoweverRead(t *testing.T) {
 		if got != whole || gotLast != last || gotErr != err || gotUsage != usage {
 			rt.Fatalf("read otherwise: %q, %t, %s, %+v; want %q, %t, %s, %+v", got, gotLast, gotErr, gotUsage, whole, last, err, usage)
 		}
+		if o.Declared >= 0 && end == io.EOF && last != (int64(len(text)) == o.Declared) {
+			rt.Fatalf("%d bytes of %d that are declared, and last is %t", len(text), o.Declared, last)
+		}
 		if !strings.HasPrefix(text, got) || last && o.Declared < 0 && got != text {
 			rt.Fatalf("%q has become %q, last %t", text, got, last)
 		}
