@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -221,8 +223,8 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	var source strings.Builder
-	for dir := range strings.FieldsSeq(hotPackages) {
+	source := map[string]string{} // by package
+	for dir := range strings.FieldsSeq(hotPackages + " ./internal/tokenizer") {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%s: no tests: %v", dir, err)
@@ -232,13 +234,23 @@ func TestSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			source.Write(text)
+			source[strings.TrimPrefix(dir, "./internal/")] += string(text)
 		}
 	}
-	names := strings.TrimSuffix(strings.TrimPrefix(hotBenchmarks, "^Benchmark("), ")$")
-	for name := range strings.SplitSeq(names, "|") {
-		if !strings.Contains(source.String(), "func Benchmark"+name+"(") {
+	hot := strings.TrimSuffix(strings.TrimPrefix(hotBenchmarks, "^Benchmark("), ")$")
+	all := strings.Join(slices.Collect(maps.Values(source)), "\n")
+	for name := range strings.SplitSeq(hot, "|") {
+		if !strings.Contains(all, "func Benchmark"+name+"(") {
 			t.Errorf("there is no Benchmark%s in %s", name, hotPackages)
+		}
+	}
+	for _, q := range slices.Concat(hotQuotients, tokenizerQuotients) {
+		for _, name := range []string{q.Of, q.By} {
+			pkg, benchmark, _ := strings.Cut(name, ".")
+			benchmark, _, _ = strings.Cut(benchmark, "/")
+			if !strings.Contains(source[pkg], "func Benchmark"+benchmark+"(") {
+				t.Errorf("%s: there is no Benchmark%s in internal/%s", q.Name, benchmark, pkg)
+			}
 		}
 	}
 }

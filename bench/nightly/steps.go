@@ -24,11 +24,7 @@ func steps() []nightly.Step {
 			Name: "bench", Why: "time and allocations of the code that every token passes",
 			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
 			Command: "go test -run '^$' -bench '" + hotBenchmarks + "' -skip '^BenchmarkDispatch$/^copy' -benchmem -benchtime 200ms -count 5 " + hotPackages,
-			Read: nightly.Benchmarks(
-				nightly.Quotient{Name: "a delta where reasoning may come, beside no parser", Of: "gateway.ParseAndEncode/reasoning", By: "gateway.ParseAndEncode/none"},
-				nightly.Quotient{Name: "a delta where tools may be called, beside no parser", Of: "gateway.ParseAndEncode/tools", By: "gateway.ParseAndEncode/none"},
-				nightly.Quotient{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
-			),
+			Read:    nightly.Benchmarks(hotQuotients...),
 		},
 		{
 			// Of encoders the allocations are not asked for: they yield by time, and
@@ -36,11 +32,7 @@ func steps() []nightly.Step {
 			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
 			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
 			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/tokenizer",
-			Read: nightly.Benchmarks(
-				nightly.Quotient{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
-				nightly.Quotient{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
-				nightly.Quotient{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
-			),
+			Read:    nightly.Benchmarks(tokenizerQuotients...),
 		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
@@ -88,6 +80,20 @@ func steps() []nightly.Step {
 // the client's bytes, and every request, at its admission and in the pool. Sinks
 // that copy are left out: what they allocate is the benchmark's.
 const (
-	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
-	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway/answer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Delta|Turn|RelayTurn|Read|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
+	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/gateway/answer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+)
+
+// Benchmarks of one run as shares of each other, which hold on whatever machine.
+var (
+	hotQuotients = []nightly.Quotient{
+		{Name: "a delta where reasoning may come, beside no parser", Of: "gateway/answer.ParseAndEncode/reasoning", By: "gateway/answer.ParseAndEncode/none"},
+		{Name: "a delta where tools may be called, beside no parser", Of: "gateway/answer.ParseAndEncode/tools", By: "gateway/answer.ParseAndEncode/none"},
+		{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
+	}
+	tokenizerQuotients = []nightly.Quotient{
+		{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
+		{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
+		{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
+	}
 )
