@@ -25,8 +25,9 @@ const readBuffer = 8 << 10
 // conn is one connection to the server and its read buffer. It belongs to one
 // goroutine at a time.
 type conn struct {
-	net.Conn         // nil where the connection is polled
-	socket   *socket // nil where it is read by the goroutine of its request
+	net.Conn          // nil where the connection is polled
+	socket   *socket  // nil where it is read by the goroutine of its request
+	wire     *stamped // under TLS, where the kernel stamps
 	raw      syscall.RawConn
 	buf      buffer
 	slow     throttle
@@ -88,6 +89,7 @@ type client struct {
 	target *target
 	rcvbuf int
 	poller *poller // nil where each connection is read by a goroutine
+	stamps bool    // the kernel's, without a poller
 
 	mu   sync.Mutex
 	idle []*conn
@@ -151,19 +153,31 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 		return c.poller.conn(tcp)
 	}
 	if c.target.tls {
+		if c.stamps && isTCP {
+			if cn.wire, err = newStamped(tcp); err != nil {
+				_ = plain.Close()
+				return nil, err
+			}
+			plain = cn.wire
+		}
 		secure := tls.Client(plain, &tls.Config{ServerName: c.target.server, NextProtos: []string{"http/1.1"}})
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = plain.Close()
 			return nil, err
 		}
 		cn.Conn = secure
+		if cn.wire != nil {
+			cn.slow.src = records{secure, cn.wire, cn}
+		}
 	} else if isTCP {
 		if cn.raw, err = tcp.SyscallConn(); err != nil {
 			_ = plain.Close()
 			return nil, err
 		}
 	}
-	cn.slow.src = reading{cn.Conn}
+	if cn.slow.src == nil {
+		cn.slow.src = reading{cn.Conn}
+	}
 	cn.buf = buffer{src: &cn.slow, data: make([]byte, readBuffer)}
 	return cn, nil
 }
@@ -174,7 +188,7 @@ const smallSegment = 536
 // prepare sets a socket's options before it connects.
 func (c *client) prepare(_, _ string, raw syscall.RawConn) (err error) {
 	if e := raw.Control(func(fd uintptr) {
-		if c.poller != nil {
+		if c.poller != nil || c.stamps {
 			err = sock.Stamp(int(fd))
 		}
 		if err == nil && c.rcvbuf > 0 {

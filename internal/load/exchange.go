@@ -155,6 +155,9 @@ func (x *exchange) begin(ctx context.Context, cn *conn) {
 	cn.slow.rate = 0
 	x.ctx, x.stage, x.keep, x.sendErr, x.written, x.stopAt = ctx, readingHead, false, nil, 0, x.plan.StopReadingAfter
 	x.sample.Sent = trace.Now()
+	if cn.wire != nil {
+		cn.wire.begin(x.sample.Sent)
+	}
 }
 
 // converse writes the request and reads the response, waiting for both.

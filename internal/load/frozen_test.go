@@ -234,7 +234,7 @@ func TestStoppedGenerator(t *testing.T) {
 	}
 	// Percentiles are of microseconds at three digits, and what follows the last
 	// content is taken to have come with it.
-	const us, digits = float64(5*apart)/1e6, 2e-3
+	const us, digits = float64(5*apart) / 1e6, 2e-3
 	verdicts := map[float64]map[Trust]int{}
 	seed := uint64(0)
 	for _, share := range []float64{0, 0.2, 0.5, 0.8} {

@@ -167,13 +167,13 @@ func TestReceiveReport(t *testing.T) {
 	if err != nil || r.Receive.Stamps != KernelStamps || r.Receive.Late.Count+r.Receive.Unstamped != r.Reads || r.Reads == 0 {
 		t.Errorf("%+v of %d reads, %v", r.Receive, r.Reads, err)
 	}
-	for _, c := range []struct {
-		plan Plan
-		tls  bool
-	}{{Plan{ReadRate: 100}, false}, {Plan{StopReadingAfter: 1}, false}, {Plan{}, true}} {
-		run := &runner{plan: c.plan, client: &client{target: &target{tls: c.tls}}}
-		if got := run.listen(); got.Stamps != ReaderStamps || got.Why == "" || run.client.poller != nil {
-			t.Errorf("%+v: %+v", c, got)
+	for _, plan := range []Plan{{ReadRate: 100}, {StopReadingAfter: 1}} {
+		for _, tls := range []bool{false, true} {
+			run := &runner{plan: plan, client: &client{target: &target{tls: tls}}}
+			got, stop := run.listen()
+			if stop(); got.Stamps != ReaderStamps || got.Why == "" || run.client.poller != nil || run.client.stamps {
+				t.Errorf("%+v, TLS %v: %+v", plan, tls, got)
+			}
 		}
 	}
 }

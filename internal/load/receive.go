@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"weir/internal/latency"
+	"weir/internal/sock"
 )
 
 // Receive says how the times of what was received were taken, and how good they
@@ -46,23 +47,29 @@ const (
 	ReaderStamps Stamps = "reader"
 )
 
-// listen decides how answers are received, and makes the client ready for it.
-func (r *runner) listen() Receive {
+// listen decides how answers are received, and makes the client ready for it until
+// stop is called.
+func (r *runner) listen() (how Receive, stop func()) {
 	why := ""
 	switch {
-	case r.client.target.tls:
-		why = "TLS: bytes are known only once they are decrypted"
 	case r.plan.ReadRate > 0 || r.plan.StopReadingAfter > 0:
 		why = "reading is slowed down as asked"
+	case r.client.target.tls:
+		stop, err := sock.Stamps()
+		if err == nil {
+			r.client.stamps = true
+			return Receive{Stamps: KernelStamps}, stop
+		}
+		why = err.Error()
 	default:
 		p, err := newPoller(r.plan.DelayAcks)
 		if err == nil {
 			r.client.poller = p
-			return Receive{Stamps: KernelStamps, DelayedAcks: r.plan.DelayAcks}
+			return Receive{Stamps: KernelStamps, DelayedAcks: r.plan.DelayAcks}, p.close
 		}
 		why = err.Error()
 	}
-	return Receive{Stamps: ReaderStamps, Why: why}
+	return Receive{Stamps: ReaderStamps, Why: why}, func() {}
 }
 
 // describe writes it for a person.

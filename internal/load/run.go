@@ -112,11 +112,9 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if r.message.prompts, err = newPrompts(&r.plan); err != nil {
 		return nil, err
 	}
-	receive := r.listen()
-	if r.client.poller != nil {
-		defer r.client.poller.close()
-		defer r.client.close() // before it
-	}
+	receive, stop := r.listen()
+	defer stop()
+	defer r.client.close() // before it
 	r.account = newAccount(r.message.prompts.exact, runtime.GOMAXPROCS(0))
 	defer r.cores()()
 	started := time.Now()

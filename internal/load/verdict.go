@@ -95,6 +95,9 @@ func (r *Report) judge() {
 	if t, why := r.uncertain(); t != Valid {
 		say(t, "%s", why)
 	}
+	if c := &r.Receive; c.Stamps == ReaderStamps {
+		say(Degraded, "times are those of reading, and how late that was is not known (%s)", c.Why)
+	}
 	if g.PauseMax > pauseDegraded {
 		say(Degraded, "the generator's garbage collector stopped it for %.1f ms", g.PauseMax)
 	}
@@ -158,10 +161,11 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 func (r *Report) uncertain() (t Trust, why string) {
 	t = Valid
 	var which []string
+	answer := r.answerApart()
 	for _, x := range []struct {
 		name string
 		j    *latency.Judged
-	}{{"TTFT", &r.TTFT}, {"TTFT of the answer", &r.TTFTAnswer}, {"TPOT", &r.TPOT}, {"ITL", &r.ITL}} {
+	}{{"TTFT", &r.TTFT}, {"TTFT of the answer", &answer}, {"TPOT", &r.TPOT}, {"ITL", &r.ITL}} {
 		figures := []struct {
 			name string
 			f    latency.Figure

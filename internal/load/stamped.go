@@ -1,0 +1,138 @@
+package load
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"weir/internal/sock"
+	"weir/internal/trace"
+)
+
+// stamped is a connection that waits, read with the kernel's stamps. TLS lies over
+// it, whose records then have the stamp of the read that brought their last byte.
+type stamped struct {
+	net.Conn
+	raw     syscall.RawConn
+	recv    sock.Receiver
+	ready   func(fd uintptr) bool // read, made once
+	counted func(fd uintptr)      // count, made once
+	history arrivals
+
+	// Of a read.
+	p       []byte
+	n       int
+	err     error
+	at      int64 // when it arrived
+	arrived bool  // at is the kernel's
+
+	known sock.Arrivals // by count
+	told  bool
+}
+
+func newStamped(tcp *net.TCPConn) (*stamped, error) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &stamped{Conn: tcp, raw: raw}
+	s.ready, s.counted = s.read, s.count
+	return s, nil
+}
+
+// Read implements net.Conn.
+func (s *stamped) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	s.p = p
+	if err := s.raw.Read(s.ready); err != nil {
+		return 0, err
+	}
+	if s.err == nil && s.n == 0 {
+		return 0, io.EOF
+	}
+	return s.n, s.err
+}
+
+// read reads once, and says whether there was something to read.
+func (s *stamped) read(fd uintptr) bool {
+	n, stamp, err := s.recv.TryReceive(int(fd), s.p)
+	if n < 0 {
+		return false
+	}
+	s.n, s.err = n, os.NewSyscallError("recvmsg", err)
+	if n > 0 {
+		now := time.Now()
+		at := trace.At(now)
+		if s.arrived = stamp != 0; s.arrived {
+			// A wall clock that was set meanwhile must not put a read before the one before
+			// it, or after its own time.
+			at -= min(max(0, now.UnixNano()-stamp), at-s.at)
+		}
+		s.at = at
+		s.history.read(n, len(s.p), at, s.arrived)
+	}
+	return true
+}
+
+// begin says that nothing is left to read, and that a request is sent at a time.
+func (s *stamped) begin(at int64) {
+	s.at = max(s.at, at)
+	s.history.begin(at)
+	if s.ask(); s.told {
+		s.history.count(s.known)
+	}
+}
+
+// oldest gives the earliest that any of what was read last may have arrived.
+func (s *stamped) oldest() int64 {
+	if !s.history.asked {
+		s.ask()
+		s.history.oldest(s.at, s.known, s.told)
+	}
+	return s.history.first
+}
+
+// ask reads the kernel's counters.
+func (s *stamped) ask() {
+	s.told = false
+	_ = s.raw.Control(s.counted) // fails only when closed
+}
+
+func (s *stamped) count(fd uintptr) { s.known, s.told = sock.Arrived(int(fd)) }
+
+// records is the source of what stamped brings under TLS.
+type records struct {
+	*tls.Conn
+	wire *stamped
+	cn   *conn
+}
+
+// receive implements source.
+func (r records) receive(p []byte) (n int, at int64, err error) {
+	n, err = r.Read(p)
+	now := trace.Now()
+	if n == 0 || !r.wire.arrived {
+		at = now
+	} else {
+		at = r.wire.at
+	}
+	if n > 0 {
+		late := now - at
+		if !r.wire.arrived {
+			late = unstamped
+		}
+		r.cn.late = append(r.cn.late, late)
+	}
+	return n, at, err
+}
+
+// since implements source. Which record was the last one that a read of the wire
+// brought is not known.
+func (r records) since(at int64, _ bool) int64 {
+	return min(at, r.wire.oldest())
+}

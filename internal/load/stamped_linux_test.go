@@ -1,0 +1,125 @@
+package load
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/sock"
+	"weir/internal/trace"
+)
+
+// Under TLS too what is read late has the time of its arrival, and what waited with
+// something later is known to have no time of its own.
+func TestStampsUnderTLS(t *testing.T) {
+	stop, err := sock.Stamps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: web.TLS.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			err = c.(*tls.Conn).Handshake()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- c
+	}()
+	d := net.Dialer{Control: (&client{stamps: true}).prepare}
+	plain, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	wire, err := newStamped(plain.(*net.TCPConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := tls.Client(wire, &tls.Config{InsecureSkipVerify: true})
+	if err := secure.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server := <-accepted
+	defer server.Close()
+	cn := &conn{Conn: secure, wire: wire}
+	src := records{secure, wire, cn}
+
+	// send writes records, and returns a while after the last one has arrived.
+	send := func(texts ...string) (from, to int64) {
+		t.Helper()
+		// What is acknowledged late is sent again, and the kernel counts it twice.
+		if err := wire.raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) }); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range texts {
+			from = trace.Now()
+			if _, err := io.WriteString(server, text); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond) // over the loopback device it has arrived when it is written
+		}
+		return from, trace.Now()
+	}
+	buf := make([]byte, 64)
+	receive := func(want string, from, to int64) (at, since int64) {
+		t.Helper()
+		n, at, err := src.receive(buf)
+		if err != nil || string(buf[:n]) != want {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+		late := cn.late[len(cn.late)-1]
+		// Two clocks are read one after the other.
+		const apart = int64(time.Millisecond)
+		if at < from-apart || at > to || late < trace.Now()-to {
+			t.Errorf("%q arrived %v after its sending began, read %v late", want, time.Duration(at-from), time.Duration(late))
+		}
+		return at, src.since(at, true)
+	}
+	wire.begin(trace.Now())
+	// The session tickets of the handshake may wait with it.
+	from, to := send("first")
+	receive("first", from, to)
+	from, to = send("second")
+	second, since := receive("second", from, to)
+	if since != second {
+		t.Errorf("alone, and since %v before", time.Duration(second-since))
+	}
+	from, to = send("one", "two")
+	for _, text := range []string{"one", "two"} {
+		if at, since := receive(text, from, to); since != second {
+			t.Errorf("%q arrived since %v after the one before, which is %v before its time", text, time.Duration(since-second), time.Duration(at-second))
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		wire.history.asked = false
+		wire.oldest()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if err := secure.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := src.receive(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("past its deadline: %v", err)
+	}
+}
