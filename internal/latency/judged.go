@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Figure is a figure in milliseconds, or NaN where it is refused. Its JSON is a
@@ -103,6 +104,20 @@ func (r *Recorder) Judge(independent bool) Judged {
 func (j *Judged) Refuse(why string) {
 	nan := Figure(math.NaN())
 	*j = Judged{Count: j.Count, Mean: nan, P50: nan, P90: nan, P99: nan, P999: nan, Max: nan, Refused: map[string]string{"all": why}}
+}
+
+// Between writes the bounds for a person, empty where there are none.
+func (j *Judged) Between() string {
+	var b strings.Builder
+	for _, name := range []string{"mean", "p50", "p90", "p99", "p999", "max"} {
+		if in, ok := j.Bounds[name]; ok {
+			if b.Len() > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%s %.3f to %.3f", name, in[0], in[1])
+		}
+	}
+	return b.String()
 }
 
 // z95 is the quantile of the normal distribution that leaves 2.5 % above it.

@@ -269,7 +269,7 @@ func TestStoppedGenerator(t *testing.T) {
 						}
 					}
 					// Nothing but this reason may be what keeps the report from being valid.
-					if trust, _ := r.uncertain(); far > 1 && trust == Valid {
+					if trust, _ := r.uncertain("TTFT", "ITL"); far > 1 && trust == Valid {
 						t.Errorf("%s: off by %.1f times what is allowed, and nothing is said of it", name, far)
 					}
 					if share == 0 && r.Verdict.Trust != Valid {

@@ -81,6 +81,16 @@ func drawSamples(t *rapid.T) []Sample {
 		s.LastByte = s.LastToken + step()
 		s.Tokens, s.PromptTokens, s.Events = rapid.IntRange(0, 9).Draw(t, "tokens"), 5, 3
 		s.gaps = rapid.SliceOfN(rapid.Int64Range(0, 1e9), 0, 4).Draw(t, "gaps")
+		s.Unknown = rapid.IntRange(0, 3).Draw(t, "unknown")
+		s.FirstContentSince, s.FirstTokenSince, s.LastTokenSince = s.FirstContent, s.FirstToken, s.LastToken-step()
+		if rapid.Bool().Draw(t, "first unknown") {
+			s.FirstContentSince -= step() / 1000
+		}
+		for k, gap := range s.gaps {
+			if rapid.Bool().Draw(t, "loose") {
+				s.loose = append(s.loose, loose{k, gap / 2, gap + step()})
+			}
+		}
 		s.late = rapid.SliceOfN(rapid.Int64Range(0, 1e6), 0, 2).Draw(t, "late")
 		if s.Outcome == Errored {
 			s.fail(KindReset, "reset")

@@ -100,7 +100,8 @@ type Report struct {
 	// TTFTAnswer to the first of the answer itself, which reasoning and tool calls
 	// may come before; TPOT the mean time per token after the first, of each
 	// request; ITL the gap between events with content, 0 for those that one read
-	// brought together; E2E from the intended time to the last byte.
+	// brought together; E2E from the intended time to the last byte. Where events
+	// have no time of their own the first four have bounds.
 	TTFT       latency.Judged `json:"ttft_ms"`
 	TTFTAnswer latency.Judged `json:"ttft_answer_ms"`
 	TPOT       latency.Judged `json:"tpot_ms"`
@@ -237,6 +238,9 @@ func (r *Report) table(b *strings.Builder) {
 		fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s %9s\n", row.name, row.l.Count,
 			millis(row.l.Mean), millis(row.l.P50), millis(row.l.P90), millis(row.l.P99),
 			millis(row.l.P999), millis(row.l.Max))
+		if within := row.l.Between(); within != "" {
+			fmt.Fprintf(b, "  known to be  %s\n", within)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func (r *Report) judge() {
 		}
 		r.punctual(say)
 	}
-	if t, why := r.uncertain(); t != Valid {
+	if t, why := r.uncertain("TTFT", "TTFT of the answer", "TPOT", "ITL"); t != Valid {
 		say(t, "%s", why)
 	}
 	if c := &r.Receive; c.Stamps == ReaderStamps {
@@ -156,9 +156,9 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 	}
 }
 
-// uncertain says which percentiles are not known well enough, because they are
-// made of events that have no time of their own.
-func (r *Report) uncertain() (t Trust, why string) {
+// uncertain says which percentiles of some latencies are not known well enough,
+// because they are made of events that have no time of their own.
+func (r *Report) uncertain(of ...string) (t Trust, why string) {
 	t = Valid
 	var which []string
 	answer := r.answerApart()
@@ -166,6 +166,9 @@ func (r *Report) uncertain() (t Trust, why string) {
 		name string
 		j    *latency.Judged
 	}{{"TTFT", &r.TTFT}, {"TTFT of the answer", &answer}, {"TPOT", &r.TPOT}, {"ITL", &r.ITL}} {
+		if !slices.Contains(of, x.name) {
+			continue
+		}
 		figures := []struct {
 			name string
 			f    latency.Figure
@@ -209,8 +212,8 @@ func (r *Report) Unstable() string {
 }
 
 // Overdriven says why the load that was asked for was not the load that was
-// offered, empty where it was: the fault is the generator's, and nothing is
-// known of the server.
+// offered, or what objectives are about not measured; empty where both were. The
+// fault is the generator's, and nothing is known of the server.
 func (r *Report) Overdriven() string {
 	slip := r.Slip.P99
 	if slip.Refused() {
@@ -226,7 +229,7 @@ func (r *Report) Overdriven() string {
 	case r.Elapsed > longEnough && g.SchedP99 > schedInvalid && r.Receive.Stamps != KernelStamps:
 		return fmt.Sprintf("the generator's goroutines waited %.1f ms for a core (p99)", g.SchedP99)
 	}
-	if t, why := r.uncertain(); t == Invalid {
+	if t, why := r.uncertain("TTFT", "TTFT of the answer", "TPOT"); t == Invalid {
 		return why
 	}
 	return ""

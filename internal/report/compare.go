@@ -74,7 +74,9 @@ func Compare(a, b *Report, nameA, nameB string) *Comparison {
 			if m.a.Count == 0 && m.b.Count == 0 {
 				continue
 			}
-			c.Differences = append(c.Differences, difference(m.name, f.name, f.of(m.a), f.of(m.b), interval(m.a, f.name), interval(m.b, f.name)))
+			d := difference(m.name, f.name, f.of(m.a), f.of(m.b), interval(m.a, f.name), interval(m.b, f.name))
+			d.widen(rangeOf(m.a, f.name, d.A), rangeOf(m.b, f.name, d.B))
+			c.Differences = append(c.Differences, d)
 		}
 	}
 	unknown := latency.Range{nan, nan}
@@ -121,6 +123,22 @@ func interval(j latency.Judged, name string) latency.Range {
 		return ci
 	}
 	return latency.Range{nan, nan}
+}
+
+// rangeOf gives the bounds of a figure, which is itself where it has none.
+func rangeOf(j latency.Judged, name string, f latency.Figure) latency.Range {
+	if in, ok := j.Bounds[name]; ok {
+		return in
+	}
+	return latency.Range{f, f}
+}
+
+// widen adds to the interval what the figures' bounds leave open, which is no
+// chance and does not cancel.
+func (d *Difference) widen(ofA, ofB latency.Range) {
+	d.CI95[0] -= ofA[1] - d.A + d.B - ofB[0]
+	d.CI95[1] += d.A - ofA[0] + ofB[1] - d.B
+	d.Finding = finding(d.CI95, 0)
 }
 
 // difference compares two figures. Its interval is made of theirs by the method

@@ -52,6 +52,32 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What is known only to lie in a range widens the interval of a difference by as
+// much as it may be wrong.
+func TestCompareBounded(t *testing.T) {
+	of := func(loose int64) *Report {
+		rec := latency.New(time.Hour)
+		for i := range int64(1000) {
+			ns := (20 + i%10) * 1e6
+			rec.AddWithin(ns, ns-loose*1e6, ns)
+		}
+		return &Report{Report: &load.Report{API: load.Chat, Rate: 5, TTFT: rec.Judge(true)}}
+	}
+	find := func(a, b *Report) Difference {
+		for _, d := range Compare(a, b, "a", "b").Differences {
+			if d.Metric == "ttft_ms" && d.Figure == "p50" {
+				return d
+			}
+		}
+		t.Fatal("there is none")
+		return Difference{}
+	}
+	exact, wide := find(of(0), of(0)), find(of(0), of(7))
+	if by := exact.CI95[0] - wide.CI95[0]; by < 6.99 || by > 7.01 || wide.CI95[1] != exact.CI95[1] {
+		t.Errorf("%v, and %v where B may be 7 ms less", exact.CI95, wide.CI95)
+	}
+}
+
 // Reports come back from their files, and what is none is refused by name.
 func TestReadAndCompare(t *testing.T) {
 	dir := t.TempDir()

@@ -158,6 +158,9 @@ func (p *page) latencies(r *Report, rows []Row) {
 			p.put("<tr><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", l.name, l.j.Count,
 				figure(l.j.Mean), figure(l.j.P50), figure(l.j.P90), figure(l.j.P99), figure(l.j.P999), figure(l.j.Max))
 		}
+		if within := l.j.Between(); within != "" {
+			p.put("<tr><td>… known to be</td><td colspan=\"7\">%s</td></tr>\n", within)
+		}
 	}
 	p.put("</tbody></table></div>\n")
 	for _, l := range []struct {

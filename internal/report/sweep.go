@@ -133,10 +133,12 @@ func (f sweepFigure) of(r *Report) (latency.Figure, latency.Range) {
 	case "e2e_ms":
 		j = r.E2E
 	}
+	of := j.P99
 	if f.figure == "p50" {
-		return j.P50, interval(j, f.figure)
+		of = j.P50
 	}
-	return j.P99, interval(j, f.figure)
+	ci, in := interval(j, f.figure), rangeOf(j, f.figure, of)
+	return of, latency.Range{ci[0] - (of - in[0]), ci[1] + (in[1] - of)}
 }
 
 // Add takes a run; rows are those of its page, if one will be written.
