@@ -315,17 +315,15 @@ func TestBenchCalibrate(t *testing.T) {
 	}
 }
 
-// A generator that is kept from its cores says so, and what the kernel's stamps
-// make of it: its own lateness is not in the times, but what waited together has
-// one.
+// A generator that is stopped now and then says which of its figures are not known,
+// and between what they lie. How long it is stopped and runs is the machine's to
+// say; that events waited for it is certain.
 func TestBenchHeldUp(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")
 	url := e.Line("openai")
 	file := filepath.Join(t.TempDir(), "r.json")
-	// A read's lateness is that of its last byte, which is long only where nothing came
-	// after it: at an answer's end. So the answers are short.
-	p := harness.Start(t, "bench", url, "--concurrency", "4", "--requests", "160", "--output-tokens", "4", "--field", "ignore_eos=true", "--json", file)
+	p := harness.Start(t, "bench", url, "--concurrency", "4", "--requests", "40", "--output-tokens", "60", "--field", "ignore_eos=true", "--json", file)
 	for running := true; running; {
 		// A signal to a process that has just ended is lost, which the loop finds out.
 		_ = p.Cmd.Process.Signal(syscall.SIGSTOP)
@@ -343,8 +341,28 @@ func TestBenchHeldUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := readBenchReport(t, text)
-	if reasons := strings.Join(r.Verdict.Reasons, "; "); r.Complete != 160 || r.Verdict.Trust == "VALID" || !strings.Contains(reasons, "after they arrived (p99)") {
+	var more struct {
+		Receive struct {
+			Unknown int
+			Late    struct{ Max float64 } `json:"late_ms"`
+		}
+		ITL struct {
+			Bounds map[string][2]float64
+		} `json:"itl_ms"`
+	}
+	if err := json.Unmarshal(text, &more); err != nil {
+		t.Fatal(err)
+	}
+	if reasons := strings.Join(r.Verdict.Reasons, "; "); r.Complete != 40 || r.Verdict.Trust == "VALID" || !strings.Contains(reasons, "no time of their own") {
 		t.Errorf("%s: %q", r.Verdict.Trust, reasons)
+	}
+	// While it was stopped, tokens came every 5 ms: any of them at any time of it.
+	open := 0.0
+	for _, in := range more.ITL.Bounds {
+		open = max(open, in[1]-in[0])
+	}
+	if more.Receive.Unknown < 4 || more.Receive.Late.Max < 40 || open < 10 {
+		t.Errorf("%+v", more)
 	}
 }
 
