@@ -45,13 +45,17 @@
 //
 // # Receive times
 //
-// Over plain TCP on Linux a receive time is the kernel's stamp, taken as the bytes
-// arrived. A read has one stamp, that of its last segment, and an event has that of
-// the read which brought its last byte: where the generator is so late that events
-// of one stream wait together, all have the last one's. So no event is stamped too
-// early, and none later than it was read; [Receive] says how late reads were, and
-// how many events came together. Over TLS, elsewhere, and where the plan slows
-// reading down, a receive time is that of reading.
+// On Linux a receive time is the kernel's stamp, taken as the bytes arrived. A read
+// has one stamp, that of its last segment, and an event has that of the read which
+// brought its last byte. Events that came in one segment came together. Where a read
+// brought several segments, because the generator was late or the server writes
+// often, only its last event has a time of its own: the others arrived some time
+// since the read before. So no event is stamped too early. [Receive] counts these
+// events, and percentiles that are made of them have bounds ([latency.Judged]),
+// between which they lie however late the generator was; the verdict is made of the
+// bounds. What follows an answer's last content in the same read counts as sent with
+// it. Elsewhere than on Linux, and where the plan slows reading down, a receive time
+// is that of reading, and the verdict is [Degraded] at best.
 //
 // # Cost
 //
