@@ -39,14 +39,14 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		if x.ctx.Err() != nil {
 			return ended, gone(x.ctx)
 		}
-		in, ok, err := x.leg.take(&w.scratch, round)
+		ok, err := x.leg.take(&w.in, &w.scratch, round)
 		if err != nil {
 			return ended, err
 		}
 		if !ok {
 			return waits, nil
 		}
-		part := x.answer.Next(in, &w.scratch, &x.stages)
+		part := x.answer.Next(&w.in, &w.scratch, &x.stages)
 		if len(part.Stops) > 0 {
 			x.leg.stop(part.Stops, part.Last)
 		}

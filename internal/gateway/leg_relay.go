@@ -91,7 +91,8 @@ func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bo
 const turnReads = 4
 
 // take implements leg. It is stage 8, receive.
-func (l *relayLeg) take(s *answer.Scratch, round int) (in answer.Input, ok bool, err error) {
+func (l *relayLeg) take(in *answer.Input, s *answer.Scratch, round int) (ok bool, err error) {
+	in.N, in.Err = 0, nil
 	l.silence.pause()
 	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
@@ -105,16 +106,16 @@ func (l *relayLeg) take(s *answer.Scratch, round int) (in answer.Input, ok bool,
 		if l.unread = l.unread[in.N:]; len(l.unread) == 0 {
 			in.Err, l.err = l.err, nil
 		}
-	case l.polled == nil || !l.tryRead(&in, s, round):
+	case l.polled == nil || !l.tryRead(in, s, round):
 		l.begin()
-		return in, false, nil
+		return false, nil
 	}
 	in.Now = l.enter(trace.Receive)
 	if in.N > 0 {
 		l.first(in.Now)
 	}
 	in.Err = l.readError(in.Err)
-	return in, true, nil
+	return true, nil
 }
 
 // tryRead reads what there is. It reports whether there was anything.

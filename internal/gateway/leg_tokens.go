@@ -154,15 +154,15 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // take implements leg. It is stages 8 and 9, receive and merge: it takes all that is
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
-func (l *tokenLeg) take(_ *answer.Scratch, round int) (in answer.Input, ok bool, err error) {
+func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool, err error) {
 	if round > 0 {
 		l.enter(trace.Engine)
-		return in, false, nil
+		return false, nil
 	}
 	l.abortIfAsked()
 	cells := l.mailbox.Take(l.cells)
 	if len(cells) == 0 {
-		return in, false, l.silence.overdue()
+		return false, l.silence.overdue()
 	}
 	l.cells = cells
 	now := trace.Now()
@@ -181,7 +181,8 @@ func (l *tokenLeg) take(_ *answer.Scratch, round int) (in answer.Input, ok bool,
 			l.rec.PendingAtFirstToken = int(l.g.waiting.Load())
 		}
 	}
-	return answer.Input{Cells: cells}, true, nil
+	in.Cells = cells
+	return true, nil
 }
 
 // stop implements leg: what still comes of them is not wanted either.

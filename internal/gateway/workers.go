@@ -47,6 +47,7 @@ type shard struct {
 // the streams need not hold it.
 type worker struct {
 	metrics *metrics.Metrics
+	in      answer.Input
 	scratch answer.Scratch
 	frame   []byte // the chunk being written
 	turns   int    // since it last yielded

@@ -19,7 +19,7 @@ import (
 type Answer interface {
 	// Next takes in what came from the engine, and gives what can be sent now. It is
 	// not called again after a part that is the last one or has an error.
-	Next(in Input, s *Scratch, at Stages) Part
+	Next(in *Input, s *Scratch, at Stages) Part
 	// AppendError appends what is still due of a stream that ends with an error, and
 	// the error's event. ok is false where an event cannot be appended, because the
 	// stream stands inside one.

@@ -39,7 +39,7 @@ func feed(a *Tokens, ids [][]uint32, finish func(choice int) *infer.Finish, cut 
 		if len(cells) == 0 {
 			return out, stops, last
 		}
-		p := a.Next(Input{Cells: cells}, &s, noStages{})
+		p := a.Next(&Input{Cells: cells}, &s, noStages{})
 		if p.Err != nil {
 			panic(p.Err)
 		}
@@ -158,7 +158,7 @@ func TestHoweverRead(t *testing.T) {
 					in = Input{N: copy(a.Room(&s), rest[:cut(len(rest))])}
 					rest = rest[in.N:]
 				}
-				p := a.Next(in, &s, noStages{})
+				p := a.Next(&in, &s, noStages{})
 				passed += string(p.Out)
 				if p.Last || p.Err != nil {
 					usage, _ = a.Usage()
@@ -197,7 +197,7 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := copy(a.Room(&s), event)
-		if p := a.Next(Input{N: n}, &s, noStages{}); p.Err != nil || len(p.Out) != n {
+		if p := a.Next(&Input{N: n}, &s, noStages{}); p.Err != nil || len(p.Out) != n {
 			b.Fatal(p.Err)
 		}
 	}

@@ -67,14 +67,14 @@ func (r *Relayed) Room(s *Scratch) []byte {
 
 // Next implements Answer. What is wrong with an answer comes with the part that is
 // in order.
-func (r *Relayed) Next(in Input, s *Scratch, _ Stages) Part {
+func (r *Relayed) Next(in *Input, s *Scratch, _ Stages) Part {
 	buf, pass := r.tail, 0
 	if in.N > 0 {
 		buf = s.read[:len(r.tail)+in.N]
-		buf, pass = r.look(buf, &in)
+		buf, pass = r.look(buf, in)
 	}
 	part := Part{Out: buf[:pass]}
-	part.Last, part.Err = r.due(&in, buf, pass)
+	part.Last, part.Err = r.due(in, buf, pass)
 	if part.Last {
 		part.Err = r.told()
 	}

@@ -96,7 +96,7 @@ func NewTokens(o TokensOptions) *Tokens {
 
 // Next implements Answer. A part with an error has no bytes: what came before the
 // error goes with it, or nowhere.
-func (t *Tokens) Next(in Input, s *Scratch, at Stages) Part {
+func (t *Tokens) Next(in *Input, s *Scratch, at Stages) Part {
 	out := s.out[:0]
 	s.stops = s.stops[:0]
 	var failed *infer.Error

@@ -55,7 +55,7 @@ func TestDeltasAllocateNothing(t *testing.T) {
 		var s Scratch
 		cells := []stream.Cell{{IDs: ids}}
 		var part Part
-		turn := func() { part = a.Next(Input{Cells: cells}, &s, noStages{}) }
+		turn := func() { part = a.Next(&Input{Cells: cells}, &s, noStages{}) }
 		turn()
 		turn()
 		if n := testing.AllocsPerRun(100, turn); n != 0 {
@@ -128,7 +128,7 @@ func BenchmarkDelta(b *testing.B) {
 			cells := []stream.Cell{{IDs: ids}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if p := a.Next(Input{Cells: cells}, &s, noStages{}); p.Err != nil {
+				if p := a.Next(&Input{Cells: cells}, &s, noStages{}); p.Err != nil {
 					b.Fatal(p.Err)
 				}
 			}
