@@ -87,7 +87,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 }
 
 // arm bounds the write to come. When it has moved the deadline the context is looked
-// at: it may just have undone what breakWrites did.
+// at: its end may have moved it before (leave), so that a write does not wait.
 func (x *exchange) arm() error {
 	if x.response.extendDeadline(x.enter(trace.Flush), x.g.opts.WriteTimeout) && x.ctx.Err() != nil {
 		return gone(x.ctx)

@@ -220,7 +220,7 @@ func (g *Gateway) Handler() http.Handler {
 func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids))
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpClient
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
 		serve(w, r)
 	}
 }
