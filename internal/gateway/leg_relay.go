@@ -104,6 +104,7 @@ func (l *relayLeg) take(in *answer.Input, s *answer.Scratch, round int) (ok bool
 	case len(l.unread) > 0 || l.err != nil:
 		in.N = copy(l.answer.Room(s), l.unread)
 		if l.unread = l.unread[in.N:]; len(l.unread) == 0 {
+			l.unread = nil // for which buf need not live on
 			in.Err, l.err = l.err, nil
 		}
 	case l.polled == nil || !l.tryRead(in, s, round):
