@@ -145,7 +145,7 @@ func compareWith(t *testing.T, tok *tokenizer.Tokenizer, ref *reference, texts [
 		}
 		// Short texts end in places that long ones do not.
 		rng := rand.New(rand.NewPCG(3, uint64(len(x.text))))
-		for range min(100, len(x.text)/200) {
+		for range min(sample(100, 5), len(x.text)/200) {
 			from := rng.IntN(len(x.text))
 			check(x.name+", a part", strings.ToValidUTF8(x.text[from:min(len(x.text), from+rng.IntN(40))], "\ufffd"))
 		}
@@ -160,7 +160,7 @@ func compareWith(t *testing.T, tok *tokenizer.Tokenizer, ref *reference, texts [
 // decodes compares the text of ids, most of which are no text anybody wrote.
 func decodes(t *testing.T, tok *tokenizer.Tokenizer, ref *reference) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for round := range 400 {
+	for round := range sample(400, 4) {
 		ids := make([]uint32, rng.IntN(60))
 		for i := range ids {
 			ids[i] = uint32(rng.IntN(tok.Size() + 5))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weir/internal/tokenizer"
+	"weir/test/e2e/harness"
 )
 
 // TestPublished compares the vocabularies of published models, as
@@ -24,6 +25,7 @@ func TestPublished(t *testing.T) {
 	c := theCorpus(t)
 	for _, dir := range dirs {
 		t.Run(filepath.Base(filepath.Dir(dir)), func(t *testing.T) {
+			t.Parallel()
 			m, err := tokenizer.Load(os.DirFS(dir))
 			if err != nil {
 				t.Fatal(err)
@@ -36,7 +38,7 @@ func TestPublished(t *testing.T) {
 // TestTekken compares the tekken files that Mistral's library carries with that
 // library.
 func TestTekken(t *testing.T) {
-	out, err := exec.Command(python(t), "reference.py", "tekkens").Output()
+	out, err := exec.Command(harness.Python(t), "reference.py", "tekkens").Output()
 	files := strings.Fields(string(out))
 	if err != nil || len(files) < 2 {
 		t.Fatalf("mistral_common has %d tekken files, %v", len(files), err)
@@ -48,6 +50,7 @@ func TestTekken(t *testing.T) {
 			texts = nil // the files differ in their special tokens, by and large
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			if err := os.Symlink(file, filepath.Join(dir, "tekken.json")); err != nil {
 				t.Fatal(err)
@@ -91,11 +94,11 @@ func tokenTexts(tok *tokenizer.Tokenizer) []text {
 		return strings.ToValidUTF8(b.String(), "\ufffd")
 	}
 	ordinary := func() string { return string(tok.TokenBytes(uint32(rng.IntN(tok.Size())))) }
-	out := []text{{"ordinary tokens", pick(40_000, ordinary)}}
+	out := []text{{"ordinary tokens", pick(sample(40_000, 4), ordinary)}}
 	if len(added) > 0 {
 		one := func() string { return added[rng.IntN(len(added))].Content }
-		out = append(out, text{"every added token", every.String()}, text{"added tokens", pick(5_000, one)},
-			text{"tokens of both kinds", pick(20_000, func() string {
+		out = append(out, text{"every added token", every.String()}, text{"added tokens", pick(sample(5_000, 4), one)},
+			text{"tokens of both kinds", pick(sample(20_000, 4), func() string {
 				if rng.IntN(3) == 0 {
 					return one()
 				}

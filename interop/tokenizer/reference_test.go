@@ -7,34 +7,22 @@
 //	.venv/bin/pip install -r interop/requirements.txt
 //	WEIR_PYTHON=$PWD/.venv/bin/python go test -tags interop ./interop/tokenizer/
 //
-// Nearly all of the time it takes is the reference's.
+// Nearly all of the time it takes is the reference's. Under -short it takes a fifth
+// of the text.
 package tokenizer_test
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// python gives the interpreter that has the packages of
-// interop/requirements.txt.
-func python(t testing.TB) string {
-	t.Helper()
-	path := os.Getenv("WEIR_PYTHON")
-	if path == "" {
-		t.Fatal("WEIR_PYTHON is not set: it names a Python that has the packages of interop/requirements.txt")
-	}
-	return path
-}
+	"weir/test/e2e/harness"
+)
 
 // roots are the folders that hold text: Go's, Python's, and Django's, which is
 // there for its translations.
@@ -44,7 +32,7 @@ func roots(t testing.TB) (goRoot, python3, django string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths, err := exec.Command(python(t), "reference.py", "paths").Output()
+	paths, err := exec.Command(harness.Python(t), "reference.py", "paths").Output()
 	if err != nil {
 		t.Fatalf("reference.py paths: %v", err)
 	}
@@ -94,7 +82,7 @@ func train(t testing.TB, s spec) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python(t), "reference.py", "train", dir)
+	cmd := exec.CommandContext(t.Context(), harness.Python(t), "reference.py", "train", dir)
 	cmd.Stdin = bytes.NewReader(in)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("training: %v\n%s", err, out)
@@ -103,10 +91,7 @@ func train(t testing.TB, s spec) string {
 }
 
 // reference is a running reference.py, as serve or as tiktoken.
-type reference struct {
-	in  io.WriteCloser
-	out *bufio.Reader
-}
+type reference struct{ *harness.Peer }
 
 func startReference(t testing.TB, kind, dir string) *reference {
 	t.Helper()
@@ -114,28 +99,7 @@ func startReference(t testing.TB, kind, dir string) *reference {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, python(t), "reference.py", kind, abs)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("reference.py: %v", err)
-		}
-		cancel()
-	})
-	return &reference{in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	return &reference{harness.StartPeer(t, exec.Command(harness.Python(t), "reference.py", kind, abs))}
 }
 
 // ask sends one request and gives the count and bytes of the answer, whose
@@ -143,15 +107,15 @@ func startReference(t testing.TB, kind, dir string) *reference {
 func (r *reference) ask(t testing.TB, operation byte, body []byte, unit int) []byte {
 	t.Helper()
 	head := binary.LittleEndian.AppendUint32([]byte{operation}, uint32(len(body)))
-	if _, err := r.in.Write(append(head, body...)); err != nil {
+	if _, err := r.Write(append(head, body...)); err != nil {
 		t.Fatalf("reference: %v", err)
 	}
 	var size [4]byte
-	if _, err := io.ReadFull(r.out, size[:]); err != nil {
+	if _, err := io.ReadFull(r, size[:]); err != nil {
 		t.Fatalf("reference: %v", err)
 	}
 	answer := make([]byte, unit*int(binary.LittleEndian.Uint32(size[:])))
-	if _, err := io.ReadFull(r.out, answer); err != nil {
+	if _, err := io.ReadFull(r, answer); err != nil {
 		t.Fatalf("reference: %v", err)
 	}
 	return answer

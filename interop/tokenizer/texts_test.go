@@ -20,8 +20,9 @@ type text struct {
 	text string
 }
 
-// corpus is what every grammar is compared on: at least 16 MB of ten
-// programming languages, translations, and what real files hold too little of.
+// corpus is what every grammar is compared on: ten programming languages,
+// translations, and what real files hold too little of. It has 16 MB, and under
+// -short 3 MB.
 type corpus struct {
 	texts []text
 	bytes int
@@ -50,11 +51,11 @@ func theCorpus(t testing.TB) *corpus {
 			{django, 512 << 10, []string{".js", ".css"}},
 			{django, 128 << 10, []string{".html", ".svg", ".xml"}},
 		} {
-			c.add(t, kind.root, kind.bytes, func(path string) bool { return slices.Contains(kind.suffix, filepath.Ext(path)) })
+			c.add(t, kind.root, sample(kind.bytes, 8), func(path string) bool { return slices.Contains(kind.suffix, filepath.Ext(path)) })
 		}
 		for _, language := range []string{"zh_Hans", "zh_Hant", "ja", "ko", "ar", "hi", "th", "ru", "he", "el", "vi", "de", "fa", "bn", "ta"} {
 			part := "/" + language + "/"
-			c.add(t, django, 256<<10, func(path string) bool { return strings.Contains(path, part) && filepath.Ext(path) == ".po" })
+			c.add(t, django, sample(256<<10, 8), func(path string) bool { return strings.Contains(path, part) && filepath.Ext(path) == ".po" })
 		}
 		for _, g := range generated(60_000) {
 			c.texts = append(c.texts, g)
@@ -108,8 +109,18 @@ func (c *corpus) add(t testing.TB, root string, limit int, want func(path string
 	}
 }
 
-// generated gives texts of what real files hold too little of.
+// sample returns n, and under -short a share of it.
+func sample(n, share int) int {
+	if testing.Short() {
+		return n / share
+	}
+	return n
+}
+
+// generated gives texts of what real files hold too little of: so many bytes of
+// most, or an eighth under -short.
 func generated(bytes int) []text {
+	bytes = sample(bytes, 8)
 	rng := rand.New(rand.NewPCG(7, 11))
 	var out []text
 	for name, table := range scripts() {
@@ -133,7 +144,7 @@ func generated(bytes int) []text {
 		text{"markup", pick(rng, bytes, "<|bos|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|", "|>", "<", " ", "\n", "word", "<|im_", "<|reserved_1|>", "<|reserved_12|>", "one", "two", "strip", "é", "e\u0301", "x")},
 	)
 	for _, unit := range []string{"a", " ", "\n", "\u0301", "中", "ab", " a", "1", "-", "é", "aA", "\r\n", "\t ", "\u1100", "\u0327\u0301"} {
-		out = append(out, text{"run of " + unit, "x" + strings.Repeat(unit, 20_000/len(unit)) + "y"})
+		out = append(out, text{"run of " + unit, "x" + strings.Repeat(unit, sample(20_000, 4)/len(unit)) + "y"})
 	}
 	return out
 }
@@ -176,10 +187,17 @@ func words(rng *rand.Rand, table *unicode.RangeTable, bytes int) string {
 	return b.String()
 }
 
+// everyRune has every rune after some text. Under -short it has one in 31 of long
+// runs of runes that are alike: Han, Hangul, private use, historic scripts, planes
+// 2 and up.
 func everyRune(before string) string {
 	var b strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if r >= 0xd800 && r < 0xe000 || r >= 0x30000 && r < 0xe0000 || r > 0xf0100 && r < 0x10ff00 {
+			continue
+		}
+		alike := r >= 0x3400 && r < 0xa000 || r >= 0xac00 && r < 0xf900 || r >= 0x13000 && r < 0x1d000 || r >= 0x20000
+		if alike && testing.Short() && r%31 != 0 {
 			continue
 		}
 		b.WriteString(before)
