@@ -60,6 +60,7 @@ func serveFolders(t *testing.T, folders map[string]string) *harness.Gateway {
 // apply_chat_template. The conversation comes as the API has it; transformers gets
 // it as engines hand it over, with "" for null and arguments decoded.
 func TestPublishedFolders(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	ref := startReference(t, "published.py")
 	folders := modelFolders(t)
 	weir := serveFolders(t, folders)

@@ -18,6 +18,7 @@ import (
 	"weir/internal/chat"
 	"weir/internal/chat/parse"
 	"weir/internal/gateway"
+	"weir/test/e2e/harness"
 )
 
 var update = flag.Bool("update", false, "write what is found into formats.txt; read it before it is committed")
@@ -161,6 +162,7 @@ func sameCalls(a, b []call) bool {
 // parser that weir chooses for that template reads as the same call. Which it
 // chooses, and what does not come back, is in formats.txt.
 func TestRoundTrip(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	var table bytes.Buffer
 	for _, p := range publishedTemplates(t) {
 		m := folder(t, p)

@@ -51,23 +51,39 @@ func startReference(t *testing.T, program string) *reference {
 	return &reference{harness.StartPeer(t, exec.Command(harness.Python(t), program))}
 }
 
+// ask has one job done.
 func (r *reference) ask(t *testing.T, job any) result {
 	t.Helper()
-	line, err := json.Marshal(job)
+	r.hand(t, job)
+	return r.answer(t)
+}
+
+// answer reads what the reference says of the earliest job that has no answer yet.
+func (r *reference) answer(t *testing.T) (res result) {
+	t.Helper()
+	line, err := r.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &res)
+	}
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Write(append(line, '\n')); err != nil {
 		t.Fatalf("the reference: %v", err)
-	}
-	if line, err = r.ReadBytes('\n'); err != nil {
-		t.Fatalf("the reference: %v", err)
-	}
-	var res result
-	if err := json.Unmarshal(line, &res); err != nil {
-		t.Fatal(err)
 	}
 	return res
+}
+
+// hand gives the reference jobs, which it does while the answers to the first of
+// them are compared. Where they cannot be written an answer is missing.
+func (r *reference) hand(t *testing.T, jobs ...any) {
+	t.Helper()
+	var lines []byte
+	for _, job := range jobs {
+		line, err := json.Marshal(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	go r.Write(lines)
 }
 
 // now is the time that reference.py formats.
@@ -75,6 +91,7 @@ func now() time.Time { return time.Date(2026, 3, 7, 5, 6, 9, 12345000, time.UTC)
 
 // TestFixed renders every conversation with every template.
 func TestFixed(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	ref := startReference(t, "serve.py")
 	templates, _ := filepath.Glob("../../internal/chat/testdata/templates/*.jinja")
 	conversations, _ := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
@@ -137,6 +154,7 @@ func setting(t *testing.T, name string, def uint64) uint64 {
 // TestRandom renders random templates. What both refuse is as good as what
 // both render; what only we refuse must say that it is not supported.
 func TestRandom(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	ref := startReference(t, "serve.py")
 	raw := read(t, "../../internal/chat/jinja/testdata/vars.json")
 	decoded, err := jinja.DecodeJSON(raw)
@@ -151,13 +169,22 @@ func TestRandom(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	count := int(setting(t, "WEIR_TEMPLATES", 3000))
+	templates := uint64(3000)
+	if testing.Short() {
+		templates = 500
+	}
+	count := int(setting(t, "WEIR_TEMPLATES", templates))
 	t.Logf("WEIR_SEED=%d", seed)
 	g := &grammar{r: rand.New(rand.NewPCG(seed, 0))}
+	sources, jobs := make([]string, count), make([]any, count)
+	for i := range sources {
+		sources[i] = g.template()
+		jobs[i] = map[string]any{"source": sources[i], "vars": json.RawMessage(raw)}
+	}
+	ref.hand(t, jobs...)
 	rendered, failed, refused := 0, 0, 0
-	for range count {
-		source := g.template()
-		want := ref.ask(t, map[string]any{"source": source, "vars": json.RawMessage(raw)})
+	for _, source := range sources {
+		want := ref.answer(t)
 		got, err := renderOurs(source, vars)
 		var e *jinja.Error
 		if err != nil && !errors.As(err, &e) {
