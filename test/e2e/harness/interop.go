@@ -11,21 +11,6 @@ import (
 	"testing"
 )
 
-// Full reports whether the tests of interop take whole suites and large samples,
-// as make interop-full does: WEIR_INTEROP=full.
-func Full(t testing.TB) bool {
-	t.Helper()
-	switch v := os.Getenv("WEIR_INTEROP"); v {
-	case "":
-		return false
-	case "full":
-		return true
-	default:
-		t.Fatalf("WEIR_INTEROP=%q: it is full, or not set", v)
-		return false
-	}
-}
-
 // Python returns the interpreter that has interop's reference libraries.
 func Python(t testing.TB) string {
 	t.Helper()
