@@ -1,6 +1,7 @@
 // Slowest reads what go test -json prints and prints it as go test does without
 // -json: a line for each package as it ends, and the whole output of what
-// failed. It closes with the ten slowest tests and the ten slowest packages.
+// failed. It closes with the ten slowest tests and the ten slowest packages, and
+// with -again the packages' lines follow once more.
 //
 //	go test -json ./... | go run ./test/slowest -figures figures.json
 //
@@ -33,6 +34,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		flags.PrintDefaults()
 	}
 	file := flags.String("figures", "", "keep the counts and every package's and top test's seconds in this `file`, as JSON")
+	again := flags.Bool("again", false, "close with go test's own line of each package once more, for who reads the end")
 	listed := flags.Int("n", 10, "how many tests and packages to list")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -49,7 +51,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "slowest: standard input:", err)
 		return 1
 	}
-	passed := r.close(*listed)
+	passed := r.close(*listed, *again)
 	if *file != "" {
 		if err := keep(*file, r.figures); err != nil {
 			fmt.Fprintln(stderr, "slowest:", err)

@@ -60,6 +60,25 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
+// TestAgain: the output ends as go test's does.
+func TestAgain(t *testing.T) {
+	for name, want := range map[string]string{
+		"passed": "\nok  \texample.org/shop/good\t5.006s\n",
+		"failed": "\nFAIL\texample.org/shop/broken [build failed]\nok  \texample.org/shop/good\t5.006s\nFAIL\texample.org/shop/bad\t0.410s\nFAIL\n",
+	} {
+		in, err := os.Open(filepath.Join("testdata", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		var out, errs bytes.Buffer
+		run([]string{"-again"}, in, &out, &errs)
+		if text := out.String(); !strings.Contains(text, "slowest packages:") || !strings.HasSuffix(text, "\n"+want) {
+			t.Errorf("%s ends with %q, want %q", name, text[max(0, len(text)-300):], want)
+		}
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	const passed = `{"Action":"pass","Package":"a","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"a"}` + "\n"
 	for _, c := range []struct {

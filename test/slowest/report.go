@@ -42,6 +42,7 @@ type report struct {
 	out     io.Writer
 	open    map[string]*pkg
 	failed  []string // "package Test" or "package"
+	lines   []string // go test's own, one for each package that ended
 	pkgs    []timed
 	tests   []timed
 	figures figures
@@ -155,6 +156,9 @@ func (t *test) top() string {
 func (r *report) end(p *pkg, action string, seconds float64) {
 	delete(r.open, p.name)
 	cached := action == "pass" && slices.ContainsFunc(p.output, func(line string) bool { return strings.Contains(line, "\t(cached)") })
+	if action != "skip" && len(p.output) > 0 {
+		r.lines = append(r.lines, p.output[len(p.output)-1])
+	}
 	before := len(r.failed)
 	for _, t := range p.tests {
 		r.count(p, t, cached)
@@ -247,9 +251,9 @@ func (t *test) print(out io.Writer) {
 	}
 }
 
-// close prints the slowest and what failed, and reports whether tests ran and
-// all of them passed.
-func (r *report) close(listed int) bool {
+// close prints the slowest and what failed, with again go test's own lines once
+// more, and reports whether tests ran and all of them passed.
+func (r *report) close(listed int, again bool) bool {
 	for _, name := range slices.Sorted(maps.Keys(r.open)) {
 		r.end(r.open[name], "", 0)
 	}
@@ -259,19 +263,22 @@ func (r *report) close(listed int) bool {
 		f.Tests, f.Subtests, f.Skipped, f.Failed, f.Packages, f.Cached)
 	r.list("slowest tests", r.tests, listed)
 	r.list("slowest packages", r.pkgs, listed)
-	switch {
-	case f.Failed > 0:
+	passed := f.Failed == 0 && f.Tests > 0
+	if f.Failed > 0 {
 		fmt.Fprintf(r.out, "failed:\n")
 		for _, name := range r.failed {
 			fmt.Fprintf(r.out, "  %s\n", name)
 		}
-	case f.Tests == 0:
+	} else if !passed {
 		fmt.Fprintf(r.out, "no test ran: does go test -json have packages with tests, and does -run match any?\n")
-	default:
-		return true
 	}
-	fmt.Fprintln(r.out, "FAIL")
-	return false
+	if again {
+		io.WriteString(r.out, "\n"+strings.Join(r.lines, ""))
+	}
+	if !passed {
+		fmt.Fprintln(r.out, "FAIL")
+	}
+	return passed
 }
 
 func (r *report) list(title string, all []timed, n int) {
