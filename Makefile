@@ -203,7 +203,8 @@ INTEROP = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)
 
 .PHONY: interop
 interop: interop-ready ## test against official clients and reference libraries, with samples of moderate size
-	$(INTEROP) -short -timeout 30m ./interop/...
+	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
+	$(INTEROP) -short -json -timeout 30m ./interop/... | bin/slowest -again $(ADVICE)
 
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone
