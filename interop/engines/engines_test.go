@@ -86,6 +86,7 @@ func TestModes(t *testing.T) {
 // SGLang's load generator counts as many tokens as were generated, and finds as
 // many again in the text that it received.
 func TestSGLangLoadGenerator(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	model, err := filepath.Abs("../../models/weir-sim")
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +139,7 @@ func TestSGLangLoadGenerator(t *testing.T) {
 // SGLang's load generator and weir's measure the same engine of known times, in
 // small; the figures are printed, and bench/accuracy takes them in earnest.
 func TestAccuracyBesideSGLang(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
 	file := filepath.Join(t.TempDir(), "accuracy.json")
 	cmd := exec.CommandContext(harness.Context(t), "go", "run", "./bench/accuracy", "-quick", "-cells", "100 streams,500 streams", "-python", harness.Python(t), "-json", file)
 	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
@@ -171,6 +173,7 @@ func TestAccuracyBesideSGLang(t *testing.T) {
 // A gateway that others publish takes the engine for SGLang: it finds out what
 // it serves, and relays its streams.
 func TestGatewayInFront(t *testing.T) {
+	harness.Beside(t, harness.Light)
 	e := startEngine(t, "--incremental-streaming-output")
 	at := harness.FreeAddress(t)
 	host, port, _ := net.SplitHostPort(at)
