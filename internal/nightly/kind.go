@@ -11,15 +11,16 @@ type Kind string
 
 // The kinds.
 const (
-	Same   Kind = "same"
-	Count  Kind = "count"
-	Allocs Kind = "allocs"
-	Ratio  Kind = "ratio"
-	Share  Kind = "share"
-	Memory Kind = "memory"
-	Time   Kind = "time"
-	Rate   Kind = "rate"
-	Delay  Kind = "delay"
+	Same       Kind = "same"
+	Count      Kind = "count"
+	Allocs     Kind = "allocs"
+	Ratio      Kind = "ratio"
+	Share      Kind = "share"
+	Memory     Kind = "memory"
+	Goroutines Kind = "goroutines"
+	Time       Kind = "time"
+	Rate       Kind = "rate"
+	Delay      Kind = "delay"
 )
 
 // Better is the direction in which a figure gets better.
@@ -66,6 +67,7 @@ var rules = []Rule{
 	{Ratio, Lower, 0.15, Quiet, "a cost as a share of another's, measured beside it in the same run"},
 	{Share, Higher, 0.03, Quiet, "delivered of what was offered"},
 	{Memory, Lower, 0.15, Quiet, "resident memory, bytes of a stream"},
+	{Goroutines, Lower, 1, Quiet, "goroutines of a stream, the process's own among them"},
 	{Time, Lower, 0.30, SameMachine, "time of an operation, a replay or a package of tests; CPU"},
 	{Rate, Higher, 0.30, SameMachine, "tokens or requests per second"},
 	{Delay, Lower, 1, SameMachine, "percentiles of a delay in one run"},

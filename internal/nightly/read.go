@@ -129,7 +129,7 @@ func (s *samples) quotient(q Quotient, cut string) (Figure, error) {
 
 // units says what a figure of make measure is a measurement of, by its unit.
 var units = map[string]Kind{
-	"B": Memory, "KB": Memory, "MB": Memory, "KiB": Memory, "MiB": Memory, "goroutines": Memory,
+	"B": Memory, "KB": Memory, "MB": Memory, "KiB": Memory, "MiB": Memory, "goroutines": Goroutines,
 	"ns": Delay, "us": Delay, "ms": Delay, "s": Time, "cpu-s": Time,
 	"tokens/s": Rate, "requests/s": Rate,
 	"ratio": Ratio, "share": Share, "allocs": Allocs, "count": Count,
