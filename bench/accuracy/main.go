@@ -211,20 +211,21 @@ func measure(ctx context.Context, c cell) Result {
 	return r
 }
 
-const header = "                           events     TTFT error ms       ITL error ms        slip    read late     us per  generator  engine            together  others\n" +
-	"cell                n         /s     p50     p99     max   sigma     p99   p99 ms   p99 ms      event       CPUs    CPUs  late p99        %    CPUs"
+const header = "                           events     TTFT error ms       ITL error ms        slip    read late     us per  generator  engine            together unknown  others\n" +
+	"cell                n         /s     p50     p99     max   sigma     p99   p99 ms   p99 ms      event       CPUs    CPUs  late p99        %       %    CPUs"
 
 func line(r *Result) string {
 	if r.Failed != "" {
 		return fmt.Sprintf("%-18s %2d  failed: %s", r.Cell, r.Repeat, r.Failed)
 	}
+	of := func(events int64) float64 { return 100 * float64(events) / max(1, float64(r.Requests*r.Tokens)) }
 	slip := "-"
 	if r.Slip != nil {
 		slip = fmt.Sprintf("%.3f", float64(r.Slip.P99))
 	}
-	return fmt.Sprintf("%-18s %2d  %9.0f %7.3f %7.3f %7.3f %7.3f %7.3f  %7s  %7.3f    %7.2f    %7.2f %7.2f  %8.3f  %7.2f  %6.2f", r.Cell, r.Repeat, r.EventsPerSecond,
+	return fmt.Sprintf("%-18s %2d  %9.0f %7.3f %7.3f %7.3f %7.3f %7.3f  %7s  %7.3f    %7.2f    %7.2f %7.2f  %8.3f  %7.2f %7.2f  %6.2f", r.Cell, r.Repeat, r.EventsPerSecond,
 		r.TTFTError.P50, r.TTFTError.P99, r.TTFTError.Max, r.ITLError.Sigma, r.ITLError.P99, slip, float64(r.Receive.Late.P99), r.CPUPerEvent,
-		r.CPUShare*float64(r.Cores), r.EngineCPU, r.EngineLate.P99, 100*float64(r.Receive.Together)/max(1, float64(r.Requests*r.Tokens)), r.Others)
+		r.CPUShare*float64(r.Cores), r.EngineCPU, r.EngineLate.P99, of(r.Receive.Together), of(r.Receive.Unknown), r.Others)
 }
 
 // judge fails where anything went wrong that no slow machine explains.

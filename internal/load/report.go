@@ -238,7 +238,7 @@ func (r *Report) table(b *strings.Builder) {
 		fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s %9s\n", row.name, row.l.Count,
 			millis(row.l.Mean), millis(row.l.P50), millis(row.l.P90), millis(row.l.P99),
 			millis(row.l.P999), millis(row.l.Max))
-		if within := row.l.Between(); within != "" {
+		if within := row.l.Between(); within != "" && row.name[0] != ' ' {
 			fmt.Fprintf(b, "  known to be  %s\n", within)
 		}
 	}
