@@ -167,7 +167,7 @@ func (c *client) dial(ctx context.Context) (*conn, error) {
 		}
 		cn.Conn = secure
 		if cn.wire != nil {
-			cn.slow.src = records{secure, cn.wire, cn}
+			cn.slow.src = &records{Conn: secure, wire: cn.wire, cn: cn}
 		}
 	} else if isTCP {
 		if cn.raw, err = tcp.SyscallConn(); err != nil {

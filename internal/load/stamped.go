@@ -28,10 +28,20 @@ type stamped struct {
 	err     error
 	at      int64 // when it arrived
 	arrived bool  // at is the kernel's
+	reads   int   // how many there were
+	ended   int   // TLS records that ended with it
+
+	header [recordHeader]byte // of the record under way
+	had    int                // bytes of it that were read
+	left   int                // bytes of the record after it that were not
 
 	known sock.Arrivals // by count
 	told  bool
 }
+
+// recordHeader is the length of a TLS record's header, whose last two bytes are
+// the length of the rest.
+const recordHeader = 5
 
 func newStamped(tcp *net.TCPConn) (*stamped, error) {
 	raw, err := tcp.SyscallConn()
@@ -75,9 +85,36 @@ func (s *stamped) read(fd uintptr) bool {
 		}
 		s.at = at
 		s.history.read(n, len(s.p), at, s.arrived)
+		s.reads++
+		s.frame(s.p[:n])
 	}
 	return true
 }
+
+// frame counts the records that end in what was read.
+func (s *stamped) frame(p []byte) {
+	s.ended = 0
+	for len(p) > 0 {
+		if s.had < recordHeader {
+			k := copy(s.header[s.had:], p)
+			s.had += k
+			p = p[k:]
+			if s.had == recordHeader {
+				s.left = int(s.header[3])<<8 | int(s.header[4])
+			}
+		}
+		k := min(s.left, len(p))
+		s.left -= k
+		p = p[k:]
+		if s.had == recordHeader && s.left == 0 {
+			s.had = 0
+			s.ended++
+		}
+	}
+}
+
+// between says that what was read last ended with a record.
+func (s *stamped) between() bool { return s.had == 0 }
 
 // begin says that nothing is left to read, and that a request is sent at a time.
 func (s *stamped) begin(at int64) {
@@ -108,14 +145,24 @@ func (s *stamped) count(fd uintptr) { s.known, s.told = sock.Arrived(int(fd)) }
 // records is the source of what stamped brings under TLS.
 type records struct {
 	*tls.Conn
-	wire *stamped
-	cn   *conn
+	wire  *stamped
+	cn    *conn
+	reads int  // of the wire, when what follows was counted
+	taken int  // records taken of those that ended with the last one, at least
+	part  bool // there may be more of the record taken last
 }
 
 // receive implements source.
-func (r records) receive(p []byte) (n int, at int64, err error) {
+func (r *records) receive(p []byte) (n int, at int64, err error) {
 	n, err = r.Read(p)
 	now := trace.Now()
+	// The wire is read only where no whole record is left of what was read before.
+	if r.reads != r.wire.reads {
+		r.reads, r.taken = r.wire.reads, 0
+	}
+	if r.part = n == len(p); !r.part {
+		r.taken++
+	}
 	if n == 0 || !r.wire.arrived {
 		at = now
 	} else {
@@ -131,8 +178,10 @@ func (r records) receive(p []byte) (n int, at int64, err error) {
 	return n, at, err
 }
 
-// since implements source. Which record was the last one that a read of the wire
-// brought is not known.
-func (r records) since(at int64, _ bool) int64 {
+// since implements source. A record arrives with its end.
+func (r *records) since(at int64, last bool) int64 {
+	if last && !r.part && r.taken >= r.wire.ended && r.wire.between() && r.wire.history.exact() {
+		return at
+	}
 	return min(at, r.wire.oldest())
 }

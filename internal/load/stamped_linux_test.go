@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,7 +61,7 @@ func TestStampsUnderTLS(t *testing.T) {
 	server := <-accepted
 	defer server.Close()
 	cn := &conn{Conn: secure, wire: wire}
-	src := records{secure, wire, cn}
+	src := &records{Conn: secure, wire: wire, cn: cn}
 
 	// send writes records, and returns a while after the last one has arrived.
 	send := func(texts ...string) (from, to int64) {
@@ -105,10 +107,11 @@ func TestStampsUnderTLS(t *testing.T) {
 		t.Errorf("alone, and since %v before", time.Duration(second-since))
 	}
 	from, to = send("one", "two")
-	for _, text := range []string{"one", "two"} {
-		if at, since := receive(text, from, to); since != second {
-			t.Errorf("%q arrived since %v after the one before, which is %v before its time", text, time.Duration(since-second), time.Duration(at-second))
-		}
+	if at, since := receive("one", from, to); since != second {
+		t.Errorf("with another after it, and since %v before", time.Duration(at-since))
+	}
+	if at, since := receive("two", from, to); since != at {
+		t.Errorf("the last one, and since %v before", time.Duration(at-since))
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		wire.history.asked = false
@@ -121,5 +124,31 @@ func TestStampsUnderTLS(t *testing.T) {
 	}
 	if _, _, err := src.receive(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("past its deadline: %v", err)
+	}
+}
+
+// However the wire is cut, each record is counted with the read that brings its
+// end.
+func TestRecordsOnTheWire(t *testing.T) {
+	wire := "\x17\x03\x03\x00\x03abc" + "\x17\x03\x03\x00\x00" + "\x17\x03\x03\x01\x00" + strings.Repeat("x", 256)
+	ends := []int{8, 13, 274}
+	for a := range len(wire) {
+		for b := a; b <= min(len(wire), a+20); b++ {
+			var s stamped
+			last := 0
+			for _, cut := range []int{a, b, len(wire)} {
+				s.frame([]byte(wire[last:cut]))
+				ended := 0
+				for _, end := range ends {
+					if last < end && end <= cut {
+						ended++
+					}
+				}
+				if between := cut == 0 || slices.Contains(ends, cut); s.ended != ended || s.between() != between {
+					t.Fatalf("cut at %d and %d, to %d: %d records ended, between two: %v", a, b, cut, s.ended, s.between())
+				}
+				last = cut
+			}
+		}
 	}
 }
