@@ -69,7 +69,7 @@ func (sh *shell) execute(ctx context.Context, s nightly.Step) (nightly.Output, e
 }
 
 // wait waits for a command, and stops its group when ctx ends: by an interrupt, and
-// by force if that does not do. What the command has left behind is stopped too.
+// by force if that does not do. The command's own children are stopped too.
 func (sh *shell) wait(ctx context.Context, cmd *exec.Cmd) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

@@ -125,7 +125,7 @@ func dryRun(w io.Writer, chosen []nightly.Step) error {
 }
 
 // measure carries the steps out, or takes the results of an earlier run, and holds
-// them to the baseline. The error is of what kept it from judging.
+// them to the baseline. An error means that nothing was judged.
 func (a *asked) measure(ctx context.Context, all, chosen []nightly.Step, stdout, stderr io.Writer) (status int, err error) {
 	// The baseline is read first: hours later is too late to learn that it is broken.
 	base, err := readBaseline(a.baseline)
@@ -157,8 +157,8 @@ func (a *asked) measure(ctx context.Context, all, chosen []nightly.Step, stdout,
 	return fine, nil
 }
 
-// acceptInto writes the new baseline. What got worse is accepted by it; what did not
-// pass is not.
+// acceptInto writes the new baseline. It accepts figures that got worse, and no step
+// that did not pass.
 func (a *asked) acceptInto(base, record *nightly.Record, stdout io.Writer) (int, error) {
 	accepted, refused := base.Accept(record)
 	if err := write(a.baseline, base); err != nil {
@@ -242,8 +242,8 @@ func write(name string, r *nightly.Record) error {
 	return os.Rename(file.Name(), name)
 }
 
-// missing says which program a step lacks here. What an installation of Debian's
-// gives, the make targets install where they may.
+// missing returns the program that a step lacks here. The make targets install
+// programs of Debian's packages where they may.
 func missing(s nightly.Step) string {
 	_, apt := exec.LookPath("apt-get")
 	if apt == nil && os.Getuid() == 0 {

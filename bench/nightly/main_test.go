@@ -73,7 +73,7 @@ func TestBaseline(t *testing.T) {
 	printed := filepath.Join(t.TempDir(), "printed")
 	steps := fake("cat " + printed)
 	put(t, printed, "measure a 1 lost\n")
-	b.run(worse, steps, "--only fast", "CHANGED", "the baseline is of \"echo measure a 1 lost\"")
+	b.run(worse, steps, "--only fast", "CHANGED", "the baseline was measured by \"echo measure a 1 lost\"")
 	b.run(fine, steps, "--only fast --accept", "has this run's figures of fast now")
 	put(t, printed, "measure a 2 lost\nmeasure c 1 lost\n")
 	b.run(worse, steps, "--only fast", "a: 1 -> 2 lost", "new        c: 1 lost", "FAIL: fast a WORSE")

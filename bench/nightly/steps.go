@@ -27,7 +27,7 @@ func steps() []nightly.Step {
 			Read:    nightly.Benchmarks(hotQuotients...),
 		},
 		{
-			// Of encoders the allocations are not asked for: they yield by time, and
+			// Allocations of encoders are no figures: encoders yield by time, and
 			// allocate where they do.
 			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
 			Typical: 2 * time.Minute, Limit: 15 * time.Minute,

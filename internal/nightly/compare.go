@@ -64,7 +64,7 @@ func Compare(base, run *Record, steps []string) []Finding {
 		case old == nil:
 			all = append(all, Finding{Step: now.Name, Verdict: NoBaseline})
 		case old.Command != now.Command:
-			all = append(all, Finding{Step: now.Name, Verdict: Changed, Why: fmt.Sprintf("the baseline is of %q; accept a new one", old.Command)})
+			all = append(all, Finding{Step: now.Name, Verdict: Changed, Why: fmt.Sprintf("the baseline was measured by %q; accept a new one", old.Command)})
 		default:
 			all = append(all, compareStep(old, now)...)
 		}
@@ -111,7 +111,7 @@ func figure(all []Figure, name string) *Figure {
 func incomparable(r Rule, old, now *Result) string {
 	switch {
 	case r.Needs == SameMachine && old.Machine != now.Machine:
-		return fmt.Sprintf("the baseline is of another machine (%s)", old.Machine)
+		return fmt.Sprintf("the baseline was measured on another machine (%s)", old.Machine)
 	case r.Needs >= Quiet && now.disturbed():
 		return fmt.Sprintf("other processes took %.1f CPUs", now.Others)
 	case r.Needs >= Quiet && old.disturbed():
