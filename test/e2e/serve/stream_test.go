@@ -230,7 +230,8 @@ func TestTimeline(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			args := []string{"--debug-stage-delay", delayed + "=" + delay.String()}
 			if delayed == "engine" {
-				args = []string{"--prefill-cost", (delay + time.Millisecond).String()}
+				// As much as it takes a busy gateway to hear that the engine has the request is dispatch.
+				args = []string{"--prefill-cost", (delay + delay/2).String()}
 			}
 			for stage, got := range least(t, args...) {
 				switch {
