@@ -47,7 +47,6 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 
 INNER   = $(shell $(GO) list ./... | grep -v /test/e2e)
 E2E     = ./test/e2e/...
-SLOWEST = $(GO) run ./test/slowest
 
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)

@@ -41,7 +41,7 @@ type Traits struct {
 // Wants is what a request asks for.
 type Wants uint8
 
-// What can be asked for. All but an Answer weir gives by itself where it has the
+// Things that a request can ask for. All but an Answer weir gives by itself where it has the
 // model's tokenizer.
 const (
 	Answer       Wants = iota // of a model

@@ -35,7 +35,7 @@ func goldens(t *testing.T) []golden {
 	return some
 }
 
-// What weir tokenize prints are the reference's ids, from a file and from standard
+// weir tokenize prints the reference's ids, from a file and from standard
 // input, by the built-in model and by its folder; --decode gives the text back.
 func TestTokenize(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestTokenizeIgnoresConfiguration(t *testing.T) {
 	}
 }
 
-// What is not UTF-8, and what ends early, has its place; the other errors are in
+// An error of text that is not UTF-8, or ends early, has its place; the other errors are in
 // testdata/script/tokenize_errors.txtar, which can hold neither.
 func TestTokenizePlaces(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txt")

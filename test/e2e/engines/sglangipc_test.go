@@ -102,18 +102,7 @@ func TestSGLangIPC(t *testing.T) {
 		t.Errorf("%v ids", n)
 	}
 
-	c.Hold(true)
-	g.Begun().Body.Close()
-	harness.Eventually(t, "aborted", func() bool { return c.WereAborted() == 1 })
-
-	cut := g.Begun()
-	first.Close()
-	rest := harness.Read(cut)
-	if _, done := harness.Streamed(rest); done || !bytes.Contains(rest.Body, []byte(`"error"`)) {
-		t.Errorf("a stream whose engine died: %s, %v", rest.Body, rest.Err)
-	}
-	harness.Eventually(t, "not ready", func() bool { return harness.Get(t, g.Admin+"/readyz").Status != http.StatusOK })
-	c.Hold(false)
+	g.LosesEngine(c.Sayer, first.Close)
 	c.start()
 	ready()
 	g.Sentences(c.IDs, 1)

@@ -1,9 +1,11 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -146,4 +148,22 @@ func SocketDir(t testing.TB) string {
 func ShortTemp(t testing.TB) (dir string, env []string) {
 	dir = SocketDir(t)
 	return dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}
+}
+
+// LosesEngine wants a hang-up to reach the gateway's only engine, and a stream
+// whose engine dies to end with an error. The gateway is not ready afterwards.
+func (g *Gateway) LosesEngine(s *Sayer, kill func()) {
+	g.T.Helper()
+	s.Hold(true)
+	g.Begun().Body.Close()
+	Eventually(g.T, "aborted", func() bool { return s.WereAborted() == 1 })
+
+	cut := g.Begun()
+	kill()
+	rest := Read(cut)
+	if _, done := Streamed(rest); done || !bytes.Contains(rest.Body, []byte(`"error"`)) {
+		g.T.Errorf("a stream whose engine died: %s, %v", rest.Body, rest.Err)
+	}
+	Eventually(g.T, "not ready", func() bool { return Get(g.T, g.Admin+"/readyz").Status != http.StatusOK })
+	s.Hold(false)
 }
