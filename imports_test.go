@@ -43,6 +43,7 @@ const directions = `
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
 	internal/tokenizer: internal/infer
+	internal/model: internal/chat internal/chat/parse internal/tokenizer
 	internal/stream: internal/infer
 	internal/admit: internal/infer
 	internal/pool: internal/infer internal/trace
@@ -73,7 +74,7 @@ const directions = `
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/content internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/model internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -101,7 +102,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

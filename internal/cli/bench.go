@@ -24,9 +24,9 @@ import (
 
 	"weir/internal/calibrate"
 	"weir/internal/experiment"
-	"weir/internal/gateway"
 	"weir/internal/live"
 	"weir/internal/load"
+	"weir/internal/model"
 	"weir/internal/report"
 	"weir/internal/tokenizer"
 	"weir/internal/workload"
@@ -354,7 +354,7 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 			return w, nil
 		}
 		if c.Tokenizer != "" { // says how long answers are; otherwise their words do
-			m, err := gateway.LoadModel("tokenizer", nil, os.DirFS(c.Tokenizer))
+			m, err := model.Load("tokenizer", nil, os.DirFS(c.Tokenizer))
 			if err != nil {
 				return nil, fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 			}
@@ -524,9 +524,9 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 		}
 	}
 	sim := plan.Model == models.SimName || c.Verify == "on"
-	var counting *gateway.Model
+	var counting *model.Folder
 	if c.Tokenizer != "" {
-		m, err := gateway.LoadModel("tokenizer", nil, os.DirFS(c.Tokenizer))
+		m, err := model.Load("tokenizer", nil, os.DirFS(c.Tokenizer))
 		if err != nil {
 			return fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 		}
@@ -542,7 +542,7 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 			counting = m
 		}
 		if c.Verify != "off" {
-			if plan.Verify, err = m.Words(); err != nil {
+			if plan.Verify, err = wordsOf(m); err != nil {
 				return err
 			}
 		}
@@ -560,7 +560,7 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 
 // counter counts a prompt as a server of the model does: of a chat with the
 // template around it, otherwise with the special tokens that the tokenizer adds.
-func counter(m *gateway.Model, api load.API) (func(string) (int, error), error) {
+func counter(m *model.Folder, api load.API) (func(string) (int, error), error) {
 	enc := m.Tokenizer.NewEncoder()
 	var ids []uint32
 	count := func(text string, o tokenizer.EncodeOptions) (n int, err error) {

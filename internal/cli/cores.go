@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
+	"weir/internal/model"
 	"weir/internal/zmtp"
 	"weir/models"
 )
@@ -29,7 +30,7 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 	}
 	if m != nil {
 		o.EndIDs, o.Vocab, o.LoRA = endIDs(m), m.VocabSize, m.LoRA
-		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+		if o.Defaults, err = samplingDefaults(m.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -47,7 +48,7 @@ func newSGLangIPC(e *config.Engine, g *gateway.Options) (*sglangipc.Engine, erro
 	}
 	o := sglangipc.Options{Name: e.Name, Dir: e.Dir, Model: e.Model, Untried: e.Untried, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
 	if m != nil {
-		if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+		if o.Defaults, err = samplingDefaults(m.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +58,7 @@ func newSGLangIPC(e *config.Engine, g *gateway.Options) (*sglangipc.Engine, erro
 // theModel sets what an engine without its front end serves, which it does not say
 // under a name of weir's: that is what its specification says, or the only model
 // whose folder was given. The folder is nil when no model has that name.
-func theModel(e *config.Engine, folders map[string]*gateway.Model, spec string) (*gateway.Model, error) {
+func theModel(e *config.Engine, folders map[string]*model.Folder, spec string) (*model.Folder, error) {
 	if e.Model == "" {
 		names := slices.DeleteFunc(slices.Sorted(maps.Keys(folders)), func(name string) bool { return name == models.SimName })
 		if len(names) != 1 {
@@ -69,7 +70,7 @@ func theModel(e *config.Engine, folders map[string]*gateway.Model, spec string) 
 }
 
 // folderOf finds a model by its name or an alias.
-func folderOf(folders map[string]*gateway.Model, name string) *gateway.Model {
+func folderOf(folders map[string]*model.Folder, name string) *model.Folder {
 	for _, m := range folders {
 		if m.Name == name || slices.Contains(m.Aliases, name) {
 			return m
@@ -79,7 +80,7 @@ func folderOf(folders map[string]*gateway.Model, name string) *gateway.Model {
 }
 
 // endIDs are the ids that end an answer, the tokenizer's own first.
-func endIDs(m *gateway.Model) []uint32 {
+func endIDs(m *model.Folder) []uint32 {
 	ids := slices.Clone(m.EOS)
 	if own, ok := m.Tokenizer.ID(m.EOSToken); ok {
 		if i := slices.Index(ids, own); i > 0 {

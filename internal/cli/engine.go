@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/content"
-	"weir/internal/gateway"
+	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
 )
@@ -115,7 +116,7 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 }
 
 // model loads the one that the engine speaks.
-func (c *engineCommand) model() (*gateway.Model, error) {
+func (c *engineCommand) model() (*model.Folder, error) {
 	if c.Model == "" {
 		return builtInModel()
 	}
@@ -144,7 +145,7 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 }
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
-func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.Engine, err error) {
+func newSim(f *simFlags, o simserver.Options, m *model.Folder) (e *simserver.Engine, err error) {
 	if err := speakModel(&o.Sim, m); err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func newSim(f *simFlags, o simserver.Options, m *gateway.Model) (e *simserver.En
 }
 
 // speakModel makes the options those of an engine of a model.
-func speakModel(o *sim.Options, m *gateway.Model) (err error) {
+func speakModel(o *sim.Options, m *model.Folder) (err error) {
 	if o.Model == "" {
 		o.Model = m.Name
 	}
@@ -164,7 +165,7 @@ func speakModel(o *sim.Options, m *gateway.Model) (err error) {
 		o.ContextLength = m.ContextLength
 	}
 	o.VocabSize, o.EOS = m.VocabSize, m.EOS
-	o.Words, err = m.Words()
+	o.Words, err = wordsOf(m)
 	return err
 }
 
@@ -220,12 +221,19 @@ func (f *simFlags) core(name string) (sim.Options, error) {
 }
 
 // speaker gives what says more than words.
-func (f *simFlags) speaker(m *gateway.Model, words *content.Words) (*content.Speaker, error) {
+func (f *simFlags) speaker(m *model.Folder, words *content.Words) (*content.Speaker, error) {
 	mode, think, err := f.manner()
 	if err != nil {
 		return nil, err
 	}
-	return m.Speaker(words, mode, think, f.MeanOutputTokens)
+	s, err := words.Speaker(content.SpeakerOptions{
+		Size: m.VocabSize, Text: m.Text, Ordinary: m.Tokenizer.OrdinaryBytes,
+		Mode: mode, Think: think, MeanTokens: f.MeanOutputTokens,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return s, nil
 }
 
 // manner is how it speaks.
@@ -242,7 +250,7 @@ func (f *simFlags) manner() (mode content.Mode, think content.Effort, err error)
 	return mode, think, nil
 }
 
-var _ simserver.Tokenizer = (*gateway.Model)(nil)
+var _ simserver.Tokenizer = (*model.Folder)(nil)
 
 // face is one listener of a simulated engine and what it speaks.
 type face struct {

@@ -17,6 +17,7 @@ import (
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
+	"weir/internal/model"
 	"weir/internal/zmtp"
 )
 
@@ -64,7 +65,7 @@ func (c *frontendCommand) Run(s *streams) error {
 		return err
 	}
 	name, aliases := args.names()
-	folder, err := gateway.LoadModel(name, aliases, os.DirFS(dir))
+	folder, err := model.Load(name, aliases, os.DirFS(dir))
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
@@ -82,7 +83,7 @@ func (c *frontendCommand) Run(s *streams) error {
 		}
 		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: name, LoRA: slices.Sorted(maps.Keys(folder.LoRA)), Adapter: core}}}, nil
 	}
-	p, err := assemble(&c.gatewayFlags, connect, map[string]*gateway.Model{name: folder}, s, api)
+	p, err := assemble(&c.gatewayFlags, connect, map[string]*model.Folder{name: folder}, s, api)
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}
@@ -92,14 +93,14 @@ func (c *frontendCommand) Run(s *streams) error {
 }
 
 // core makes the adapter to the engines that vLLM starts.
-func (c *frontendCommand) core(m *gateway.Model, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
+func (c *frontendCommand) core(m *model.Folder, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
 		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, LoRA: m.LoRA, Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}
 	var err error
-	if o.Defaults, err = samplingDefaults(m.Folder); err != nil {
+	if o.Defaults, err = samplingDefaults(m.Files); err != nil {
 		return nil, err
 	}
 	switch {

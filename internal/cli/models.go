@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"weir/internal/config"
-	"weir/internal/gateway"
+	"weir/internal/content"
+	"weir/internal/model"
 	"weir/models"
 )
 
 // loadModels reads the model folders, and the built-in one beside them.
-func loadModels(specs []string) (map[string]*gateway.Model, error) {
-	loaded := map[string]*gateway.Model{}
+func loadModels(specs []string) (map[string]*model.Folder, error) {
+	loaded := map[string]*model.Folder{}
 	taken := map[string]string{}
 	take := func(m *config.Model) error {
 		names := append([]string{m.Name}, m.Aliases...)
@@ -51,7 +52,7 @@ func loadModels(specs []string) (map[string]*gateway.Model, error) {
 }
 
 // loadModel reads a model's folder.
-func loadModel(m *config.Model) (*gateway.Model, error) {
+func loadModel(m *config.Model) (*model.Folder, error) {
 	if info, err := os.Stat(m.Dir); err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	} else if !info.IsDir() {
@@ -62,23 +63,33 @@ func loadModel(m *config.Model) (*gateway.Model, error) {
 
 // builtInModel is the one of the simulated engines. Nothing changes a model once it is
 // read, so it is read once, whoever asks.
-var builtInModel = sync.OnceValues(func() (*gateway.Model, error) {
+var builtInModel = sync.OnceValues(func() (*model.Folder, error) {
 	return readModel(&config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim())
 })
 
-func readModel(m *config.Model, dir fs.FS) (*gateway.Model, error) {
-	model, err := gateway.LoadModel(m.Name, m.Aliases, dir)
+func readModel(m *config.Model, dir fs.FS) (*model.Folder, error) {
+	folder, err := model.Load(m.Name, m.Aliases, dir)
 	if err != nil {
 		return nil, fmt.Errorf("--model %s: %w", m.Dir, err)
 	}
-	if err := model.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
+	if err := folder.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
 		return nil, wrongf("--model %s: %w", m.Dir, err)
 	}
 	if len(m.LoRA) > 0 {
-		model.LoRA = map[string]string{}
+		folder.LoRA = map[string]string{}
 		for _, l := range m.LoRA {
-			model.LoRA[l.Name] = l.Path
+			folder.LoRA[l.Name] = l.Path
 		}
 	}
-	return model, nil
+	return folder, nil
+}
+
+// wordsOf is the list that simulated engines of a model make their output of, and
+// that verifying clients check it with.
+func wordsOf(m *model.Folder) (*content.Words, error) {
+	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return w, nil
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"weir/internal/gateway"
 	"weir/internal/live"
 	"weir/internal/load"
+	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/offline"
 	"weir/internal/workload"
@@ -124,7 +124,7 @@ func (c *engineCommand) checkOffline(k *kong.Context) error {
 }
 
 // replay carries out --offline.
-func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Options, m *gateway.Model) error {
+func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Options, m *model.Folder) error {
 	if err := speakModel(&engine, m); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (o *openFiles) close() {
 }
 
 // openWorkload opens what --offline names.
-func (c *engineCommand) openWorkload(s *streams, m *gateway.Model, files *openFiles) (*workload.Workload, error) {
+func (c *engineCommand) openWorkload(s *streams, m *model.Folder, files *openFiles) (*workload.Workload, error) {
 	o := workload.Options{
 		Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.TraceRequests, For: c.TraceDuration,
 		Open: files.open, Encode: plain(m),
@@ -291,6 +291,6 @@ func (l *progressLine) clear() {
 }
 
 // plain encodes texts as they are.
-func plain(m *gateway.Model) func(text string) ([]uint32, error) {
+func plain(m *model.Folder) func(text string) ([]uint32, error) {
 	return func(text string) ([]uint32, error) { return m.Encode(text, false) }
 }

@@ -21,6 +21,7 @@ import (
 	"weir/internal/gateway"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
+	"weir/internal/model"
 	"weir/internal/timeline"
 	"weir/internal/watch"
 )
@@ -72,7 +73,7 @@ func (c *serveCommand) Run(s *streams) error {
 }
 
 // newProcess assembles a gateway in front of the engines specified.
-func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Model, s *streams) (*process, error) {
+func newProcess(f *gatewayFlags, engines []string, loaded map[string]*model.Folder, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
 	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f, o, say) }, loaded, s, nil)
 }
@@ -80,7 +81,7 @@ func newProcess(f *gatewayFlags, engines []string, loaded map[string]*gateway.Mo
 // assemble makes a gateway of its parts. The listeners are bound last, so that an
 // address that answers belongs to a gateway that works; that of the API may have
 // been bound by somebody else.
-func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), loaded map[string]*gateway.Model, s *streams, api net.Listener) (*process, error) {
+func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), loaded map[string]*model.Folder, s *streams, api net.Listener) (*process, error) {
 	opts, err := f.options()
 	if err != nil {
 		return nil, err
@@ -241,7 +242,7 @@ func (s *engineSet) find(e config.Engine, f *gatewayFlags, o *gateway.Options, s
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(engines *engineSet, folders map[string]*gateway.Model, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
+func newFleet(engines *engineSet, folders map[string]*model.Folder, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: engines.members, Folders: map[string][]string{}, Lost: lost}
 	for name, m := range folders {
 		o.Folders[name] = m.Aliases

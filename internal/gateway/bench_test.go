@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/metrics"
+	"weir/internal/model"
 	"weir/internal/route"
 	"weir/internal/timeline"
 	"weir/models"
@@ -28,8 +29,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // simModel is the built-in model folder, read once.
-var simModel = sync.OnceValue(func() *Model {
-	m, err := LoadModel(models.SimName, nil, models.Sim())
+var simModel = sync.OnceValue(func() *model.Folder {
+	m, err := model.Load(models.SimName, nil, models.Sim())
 	if err != nil {
 		panic(err)
 	}
@@ -140,7 +141,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	b.publish(engines...)
 	opts.Snapshot = b.snapshot.Load
 	if opts.Models == nil {
-		opts.Models = map[string]*Model{models.SimName: simModel()}
+		opts.Models = map[string]*model.Folder{models.SimName: simModel()}
 	}
 	opts.Metrics, opts.Timeline = b.metrics, recorder
 	if opts.Pool.Workers == 0 {

@@ -29,6 +29,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
+	"weir/internal/model"
 	"weir/internal/pool"
 	"weir/internal/responses"
 	"weir/internal/route"
@@ -43,7 +44,7 @@ type Options struct {
 	// Snapshot gives the fleet as it is now.
 	Snapshot func() *route.Snapshot
 	// Models are the model folders, by canonical name.
-	Models map[string]*Model
+	Models map[string]*model.Folder
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
 	// Integrity keeps what engines sent that does not add up; nil keeps nothing.

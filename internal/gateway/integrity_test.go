@@ -6,6 +6,8 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/model"
+	"weir/models"
 )
 
 // What an engine sends that does not add up ends the stream with an error, and
@@ -101,15 +103,13 @@ func TestPanic(t *testing.T) {
 	t.Run("in the pool", func(t *testing.T) {
 		a := &tokenEngine{name: "a"}
 		inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
-			model := Model{Name: simModel().Name, Model: simModel().Model, Templates: simModel().Templates}
-			broken := *model.Model
-			broken.Tokenizer = nil
-			model.Model = &broken
-			b.g.opts.Models = map[string]*Model{model.Name: &model}
+			torn := *simModel().Model
+			torn.Tokenizer = nil
+			b.g.opts.Models = map[string]*model.Folder{models.SimName: {Model: &torn, Templates: simModel().Templates}}
 			c := b.post(chatPath, askStream(``))
 			c.refusal(500)
 			b.wantRecord(c, "failed", "internal")
-			b.g.opts.Models = map[string]*Model{model.Name: simModel()}
+			b.g.opts.Models = map[string]*model.Folder{models.SimName: simModel()}
 			d := b.post(chatPath, askStream(``))
 			a.call(t, 1).end(infer.ReasonStop, words()[0])
 			d.wantWhole(text(words()[0]), "stop")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
+	"weir/internal/model"
 	"weir/internal/openai"
 	"weir/internal/route"
 )
@@ -45,7 +46,7 @@ func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
 }
 
 // folder gives the model folder of a model; nil: it is not known.
-func (g *Gateway) folder(m *route.Model) *Model { return g.opts.Models[cmp.Or(m.Base, m.Name)] }
+func (g *Gateway) folder(m *route.Model) *model.Folder { return g.opts.Models[cmp.Or(m.Base, m.Name)] }
 
 func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/model"
 	"weir/internal/openai"
 	"weir/internal/route"
 	"weir/internal/tokenizer"
@@ -133,7 +134,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 	at := bytes.LastIndex(body, []byte("And in short?"))
 	for _, seen := range []bool{false, true} {
 		name := "new"
-		opts := Options{PrefixCache: -1, Models: map[string]*Model{models.SimName: simModel()}}
+		opts := Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}
 		if seen {
 			name, opts.PrefixCache = "seen", 0
 		}

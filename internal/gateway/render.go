@@ -23,7 +23,7 @@ func (p *preparing) renderChat(yield func()) error {
 	if err != nil {
 		return err
 	}
-	p.text, err = p.folder.render(p.ctx, &chat.Input{
+	p.text, err = p.folder.RenderChat(p.ctx, &chat.Input{
 		Messages:             p.req.Messages,
 		Tools:                p.req.Tools,
 		Kwargs:               kwargs,

@@ -32,13 +32,10 @@ func (q *request) expect(text []byte) {
 
 // keep gives the special tokens that an answer's parser must see.
 func (q *request) keep() []uint32 {
-	switch o := q.format; {
-	case o == nil || o.ForcedAny || o.ForcedTool != "":
-		return nil
-	case o.Calls:
-		return q.folder.keepForCalls
+	if o := q.format; o != nil && !o.ForcedAny && o.ForcedTool == "" {
+		return q.folder.KeptTokens(o.Calls)
 	}
-	return q.folder.keepForReasoning
+	return nil
 }
 
 // callID makes an id for a tool call, of the form that the model's template

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
+	"weir/internal/model"
 	"weir/models"
 )
 
@@ -183,7 +183,7 @@ func TestCallIDs(t *testing.T) {
 		t.Errorf("%d ids", len(seen))
 	}
 	format, _ := parse.Named("mistral", "mistral")
-	q := &request{folder: &Model{Format: format}}
+	q := &request{folder: &model.Folder{Format: format}}
 	if id := q.callID(newRequestIDs()); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
 		t.Errorf("mistral's id %q", id)
 	}
@@ -239,7 +239,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 		}
 		return s
 	}
-	m, err := LoadModel(models.SimName, nil, folder(t, map[string]func(string) string{"tokenizer.json": special}))
+	m, err := model.Load(models.SimName, nil, folder(t, map[string]func(string) string{"tokenizer.json": special}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 		{``, told{reasoning: "why", content: "Look." + strings.TrimSuffix(strings.TrimPrefix(weatherCall, "<tool_call>"), "</tool_call>"), finish: "stop"}},
 	} {
 		e := &tokenEngine{name: "a"}
-		inBubble(t, Options{Models: map[string]*Model{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(test.fields))
 			e.call(t, 1).end(infer.ReasonStop, ids...)
 			if got := c.story().told(t); !got.same(test.want) {
@@ -265,7 +265,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 // A model whose template and vocabulary show no syntax of calls takes no tools,
 // unless it is told one.
 func TestModelWithoutASyntaxOfCalls(t *testing.T) {
-	m, err := LoadModel(models.SimName, nil, folder(t, map[string]func(string) string{
+	m, err := model.Load(models.SimName, nil, folder(t, map[string]func(string) string{
 		"chat_template.jinja": func(string) string { return "{% for m in messages %}{{ m.content }}{% endfor %}" },
 	}))
 	if err != nil {
@@ -275,7 +275,7 @@ func TestModelWithoutASyntaxOfCalls(t *testing.T) {
 		t.Errorf("format %q", got)
 	}
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Models: map[string]*Model{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askChat(askTools))
 		if err := c.refusal(400); err.Param == nil || *err.Param != "tools" || !strings.Contains(err.Message, "tool-parser") {
 			t.Errorf("%+v", err)
@@ -358,93 +358,4 @@ func TestRepliesConcatenate(t *testing.T) {
 			rt.Fatalf("%q: %+v, want %+v", text, got, want)
 		}
 	})
-}
-
-// TestRoundTrip: what the model's own template makes of an assistant's message is
-// read as that message again.
-func TestRoundTrip(t *testing.T) {
-	m := simModel()
-	value := rapid.Custom(func(t *rapid.T) any {
-		switch rapid.IntRange(0, 4).Draw(t, "kind") {
-		case 0:
-			return rapid.Int32().Draw(t, "number")
-		case 1:
-			return rapid.SampledFrom([]any{true, false, nil}).Draw(t, "word")
-		case 2:
-			return []any{rapid.String().Draw(t, "item"), map[string]any{"x": "</tool_call>"}}
-		}
-		return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"</tool_call>", "<tool_call>", `"}}`, "\\", "\n", "😀", "<think>"})).Draw(t, "text")
-	})
-	rapid.Check(t, func(rt *rapid.T) {
-		content := strings.TrimSpace(rapid.StringOf(rapid.RuneFrom([]rune("ab <>{}/\n日"))).Draw(rt, "content"))
-		var calls []map[string]any
-		want := told{content: content}
-		for range rapid.IntRange(0, 3).Draw(rt, "calls") {
-			name := rapid.SampledFrom([]string{"f", "get_weather"}).Draw(rt, "name")
-			arguments, err := json.Marshal(rapid.MapOfN(rapid.String(), value, 0, 4).Draw(rt, "arguments"))
-			if err != nil {
-				rt.Fatal(err)
-			}
-			calls = append(calls, map[string]any{"id": "x", "type": "function", "function": map[string]any{"name": name, "arguments": string(arguments)}})
-			want.calls = append(want.calls, name+" "+string(arguments))
-		}
-		messages, err := json.Marshal([]any{map[string]any{"role": "user", "content": "hi"}, map[string]any{"role": "assistant", "content": content, "tool_calls": calls}})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		text, err := m.Render(messages, nil, nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		turn := strings.Split(text, "<|im_start|>assistant\n")[1]
-		turn = strings.TrimSuffix(turn, "<|im_end|>\n")
-		var got told
-		p := parse.New(parse.Options{Format: m.Format, Calls: true})
-		for _, e := range p.Append(nil, []byte(turn), true) {
-			switch e.Kind {
-			case parse.Content:
-				got.content += string(e.Text)
-			case parse.CallBegin:
-				got.calls = append(got.calls, e.Name+" ")
-			case parse.Arguments:
-				got.calls[e.Call] += string(e.Text)
-			case parse.CallEnd:
-				name, arguments, _ := strings.Cut(got.calls[e.Call], " ")
-				var v any
-				if err := json.Unmarshal([]byte(arguments), &v); err != nil || !e.Valid {
-					rt.Fatalf("%s: %v", arguments, err)
-				}
-				arguments2, _ := json.Marshal(v)
-				got.calls[e.Call] = name + " " + string(arguments2)
-			}
-		}
-		if !got.same(want) {
-			rt.Fatalf("%q: %+v, want %+v", turn, got, want)
-		}
-	})
-}
-
-// A model's format is told from its folder, and may be set by name.
-func TestParsersByName(t *testing.T) {
-	for _, test := range []struct{ tools, reasoning, want, err string }{
-		{"", "", "hermes think", ""},
-		{"qwen3-coder", "", "qwen3-coder think", ""},
-		{"none", "none", " ", ""},
-		{"harmony", "", "harmony harmony", ""},
-		{"", "harmony", "hermes think", "both harmony"},
-		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
-		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
-	} {
-		m, err := LoadModel("m", nil, models.Sim())
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = m.UseParsers(test.tools, test.reasoning)
-		if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-			t.Errorf("%q, %q: %v", test.tools, test.reasoning, err)
-		}
-		if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != test.want {
-			t.Errorf("%q, %q: %q", test.tools, test.reasoning, got)
-		}
-	}
 }

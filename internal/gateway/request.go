@@ -7,6 +7,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
+	"weir/internal/model"
 )
 
 // request is what is asked, as decode, gate, render and tokenize have found it. It
@@ -18,7 +19,7 @@ type request struct {
 	req         *api.Request // token engines only
 	reservation *admit.Reservation
 	relayed     bool
-	folder      *Model // token engines only
+	folder      *model.Folder // token engines only
 
 	ids       []uint32
 	more      []prompt       // the prompts after the first

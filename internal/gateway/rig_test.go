@@ -14,6 +14,7 @@ import (
 	"weir/internal/admit"
 	"weir/internal/infer"
 	"weir/internal/metrics"
+	"weir/internal/model"
 	"weir/internal/openai"
 	"weir/internal/route"
 	"weir/internal/trace"
@@ -45,7 +46,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	r := &rig{t: t, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
 	fleet := fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
 	opts.Snapshot = func() *route.Snapshot { return fleet }
-	opts.Models = map[string]*Model{models.SimName: simModel()}
+	opts.Models = map[string]*model.Folder{models.SimName: simModel()}
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{

@@ -69,7 +69,7 @@ func (p *preparing) encodeTexts(yield func()) error {
 	r := p.tokenization.encode
 	texts, field := r.Texts, func(i int) string { return "messages" }
 	if r.Messages != nil {
-		prompt, err := p.folder.render(p.ctx, &chat.Input{
+		prompt, err := p.folder.RenderChat(p.ctx, &chat.Input{
 			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, FromAPI: true,
 			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
 		})

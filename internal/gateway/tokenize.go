@@ -92,7 +92,7 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 
 // idsOf gives the ids of a text that came from a field.
 func (p *preparing) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
-	ids, err := p.folder.tokens(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: p.g.prefix})
+	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: p.g.prefix})
 	if err == nil {
 		return ids, nil
 	}

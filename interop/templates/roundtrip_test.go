@@ -17,7 +17,7 @@ import (
 
 	"weir/internal/chat"
 	"weir/internal/chat/parse"
-	"weir/internal/gateway"
+	"weir/internal/model"
 	"weir/test/e2e/harness"
 )
 
@@ -57,7 +57,7 @@ func answers() map[string][]call {
 
 // answered renders a conversation's answer as the history has it: the text that
 // follows the prompt.
-func answered(m *gateway.Model, calls []call, content, reasoning string) (prompt, answer string, err error) {
+func answered(m *model.Folder, calls []call, content, reasoning string) (prompt, answer string, err error) {
 	tmpl, err := m.Templates.Select("", true)
 	if err != nil {
 		return "", "", err
@@ -108,7 +108,7 @@ func answered(m *gateway.Model, calls []call, content, reasoning string) (prompt
 
 // folder makes a model's folder of a template. The vocabulary has nothing but the
 // special tokens of Llama's, where it is one of Llama's.
-func folder(t *testing.T, p published) *gateway.Model {
+func folder(t *testing.T, p published) *model.Folder {
 	t.Helper()
 	type object = map[string]any
 	added := []object{}
@@ -124,7 +124,7 @@ func folder(t *testing.T, p published) *gateway.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := gateway.LoadModel(p.name, nil, fstest.MapFS{
+	m, err := model.Load(p.name, nil, fstest.MapFS{
 		"tokenizer.json":      {Data: vocabulary},
 		"chat_template.jinja": {Data: []byte(p.source)},
 	})

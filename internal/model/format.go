@@ -1,4 +1,4 @@
-package gateway
+package model
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 // vocabulary tell, if it reads the call that the template itself writes, or else
 // the first that does. Where none does, the model's syntax is not known, and tools
 // are refused rather than their calls given out as text.
-func (m *Model) chooseFormat(told parse.Format) parse.Format {
+func (m *Folder) chooseFormat(told parse.Format) parse.Format {
 	samples := m.Templates.Samples()
 	if len(samples) == 0 || m.readsAny(told, samples, false) {
 		return told
@@ -33,7 +33,7 @@ func (m *Model) chooseFormat(told parse.Format) parse.Format {
 
 // readsAny says whether a format reads one of the samples, or with alone reads
 // it as nothing but the call.
-func (m *Model) readsAny(f parse.Format, samples []chat.Sample, alone bool) bool {
+func (m *Folder) readsAny(f parse.Format, samples []chat.Sample, alone bool) bool {
 	for _, s := range samples {
 		if reads(f, s, m.spoken(f, s.Answer), alone) {
 			return true
@@ -43,7 +43,7 @@ func (m *Model) readsAny(f parse.Format, samples []chat.Sample, alone bool) bool
 }
 
 // spoken leaves out the special tokens that a format's parser is not shown.
-func (m *Model) spoken(f parse.Format, answer string) string {
+func (m *Folder) spoken(f parse.Format, answer string) string {
 	for _, token := range m.Tokenizer.AddedTokens() {
 		if token.Special && !f.Keeps(token.Content) {
 			answer = strings.ReplaceAll(answer, token.Content, "")

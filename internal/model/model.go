@@ -1,4 +1,9 @@
-package gateway
+// Package model reads a model folder, as it is published beside a model's weights,
+// and makes it ready to use: a conversation becomes the text of a prompt by the
+// folder's chat template, text becomes ids and ids text by its tokenizer, and what
+// template and vocabulary show of the syntax in which the model calls tools and
+// reasons says how its answers are parsed.
+package model
 
 import (
 	"context"
@@ -13,53 +18,51 @@ import (
 
 	"weir/internal/chat"
 	"weir/internal/chat/parse"
-	"weir/internal/content"
 	"weir/internal/tokenizer"
 )
 
-// Model is a model folder ready to serve: how its prompts are rendered, and its
-// text turned into ids and back.
-type Model struct {
+// Folder is a model folder ready to use. Its methods may be called concurrently once
+// it is set up.
+type Folder struct {
 	Name    string
 	Aliases []string
 	// LoRA are the adapters of it that engines are told to load, by name: where they
 	// find them.
-	LoRA   map[string]string
-	Folder fs.FS
+	LoRA  map[string]string
+	Files fs.FS
 	*tokenizer.Model
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
 	// and vocabulary tell; UseFormat sets another.
 	Format parse.Format
 
-	// The special tokens that the format's parser must see.
-	keepForCalls, keepForReasoning []uint32
+	keptForCalls, keptForReasoning []uint32 // as KeptTokens gives them
 
 	encoders sync.Pool // of *encoder
 }
 
-// LoadModel reads a model folder. Its errors name the file and the place in it.
-func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
-	folder, err := tokenizer.Load(dir)
+// Load reads a model folder. Its errors name the file and the place in it.
+func Load(name string, aliases []string, dir fs.FS) (*Folder, error) {
+	read, err := tokenizer.Load(dir)
 	if err != nil {
 		return nil, err
 	}
 	var sources []chat.Named
-	for _, name := range slices.Sorted(maps.Keys(folder.ChatTemplates)) {
-		sources = append(sources, chat.Named{Name: name, Source: folder.ChatTemplates[name]})
+	for _, name := range slices.Sorted(maps.Keys(read.ChatTemplates)) {
+		sources = append(sources, chat.Named{Name: name, Source: read.ChatTemplates[name]})
 	}
 	templates, err := chat.ParseSet(sources, chat.Options{})
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	m := &Model{Name: name, Aliases: aliases, Folder: dir, Model: folder, Templates: templates}
+	m := &Folder{Name: name, Aliases: aliases, Files: dir, Model: read, Templates: templates}
 	if templates != nil {
 		all := ""
 		for _, s := range sources {
 			all += s.Source + "\n"
 		}
 		m.UseFormat(m.chooseFormat(parse.Detect(all, func(token string) bool {
-			_, ok := folder.Tokenizer.ID(token)
+			_, ok := read.Tokenizer.ID(token)
 			return ok
 		})))
 	}
@@ -68,7 +71,7 @@ func LoadModel(name string, aliases []string, dir fs.FS) (*Model, error) {
 
 // UseParsers sets the syntax of tool calls and that of reasoning by their names;
 // an empty name leaves what the folder tells, and none is none.
-func (m *Model) UseParsers(tools, reasoning string) error {
+func (m *Folder) UseParsers(tools, reasoning string) error {
 	if tools == "" && reasoning == "" {
 		return nil
 	}
@@ -103,20 +106,29 @@ func (m *Model) UseParsers(tools, reasoning string) error {
 }
 
 // UseFormat sets how the model writes tool calls and reasoning.
-func (m *Model) UseFormat(f parse.Format) {
-	m.Format, m.keepForCalls, m.keepForReasoning = f, nil, nil
+func (m *Folder) UseFormat(f parse.Format) {
+	m.Format, m.keptForCalls, m.keptForReasoning = f, nil, nil
 	for id := range uint32(m.Tokenizer.Size()) {
 		if !m.Tokenizer.Special(id) {
 			continue
 		}
 		token := string(m.Tokenizer.TokenBytes(id))
 		if f.Keeps(token) {
-			m.keepForCalls = append(m.keepForCalls, id)
+			m.keptForCalls = append(m.keptForCalls, id)
 		}
 		if f.WithoutTools().Keeps(token) {
-			m.keepForReasoning = append(m.keepForReasoning, id)
+			m.keptForReasoning = append(m.keptForReasoning, id)
 		}
 	}
+}
+
+// KeptTokens are the special tokens that the format's parser must see in an answer,
+// with calls of one that may call tools.
+func (m *Folder) KeptTokens(calls bool) []uint32 {
+	if calls {
+		return m.keptForCalls
+	}
+	return m.keptForReasoning
 }
 
 // encoder is a tokenizer's encoder with room for the ids of a prompt.
@@ -128,9 +140,9 @@ type encoder struct {
 // keepIDs bounds the room that an idle encoder keeps.
 const keepIDs = 1 << 18
 
-// tokens encodes a text on the calling goroutine. The ids live as long as their
+// EncodeBytes encodes a text on the calling goroutine. The ids live as long as their
 // stream, so they are given no more room than they need.
-func (m *Model) tokens(ctx context.Context, text []byte, o tokenizer.EncodeOptions) ([]uint32, error) {
+func (m *Folder) EncodeBytes(ctx context.Context, text []byte, o tokenizer.EncodeOptions) ([]uint32, error) {
 	enc, _ := m.encoders.Get().(*encoder)
 	if enc == nil {
 		enc = &encoder{Encoder: m.Tokenizer.NewEncoder()}
@@ -146,52 +158,29 @@ func (m *Model) tokens(ctx context.Context, text []byte, o tokenizer.EncodeOptio
 
 // Encode gives the ids of a text: of a rendered prompt, which has its special tokens
 // from the template, or with those that the model's post-processor adds.
-func (m *Model) Encode(text string, addSpecial bool) ([]uint32, error) {
-	return m.tokens(context.Background(), []byte(text), tokenizer.EncodeOptions{AddSpecial: addSpecial})
+func (m *Folder) Encode(text string, addSpecial bool) ([]uint32, error) {
+	return m.EncodeBytes(context.Background(), []byte(text), tokenizer.EncodeOptions{AddSpecial: addSpecial})
 }
 
 // Text gives the bytes of an id.
-func (m *Model) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
+func (m *Folder) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 
 // Render gives the prompt of a chat: its messages and its tools are JSON
 // arrays, and kwargs is an object whose entries become variables of the
 // template. Tools and kwargs may be empty.
-func (m *Model) Render(messages, tools, kwargs []byte) (string, error) {
-	text, err := m.render(context.Background(), &chat.Input{
+func (m *Folder) Render(messages, tools, kwargs []byte) (string, error) {
+	text, err := m.RenderChat(context.Background(), &chat.Input{
 		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, FromAPI: true,
 	})
 	return string(text), err
 }
 
-// render applies the model's chat template.
-func (m *Model) render(ctx context.Context, in *chat.Input) ([]byte, error) {
+// RenderChat applies the model's chat template.
+func (m *Folder) RenderChat(ctx context.Context, in *chat.Input) ([]byte, error) {
 	template, err := m.Templates.Select("", len(in.Tools) > 0)
 	if err != nil {
 		return nil, err
 	}
 	in.SpecialTokens, in.Now = m.SpecialTokens, time.Now()
 	return template.Render(ctx, nil, in)
-}
-
-// Words is the list that simulated engines make their output of and verifying
-// clients check it with.
-func (m *Model) Words() (*content.Words, error) {
-	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", m.Name, err)
-	}
-	return w, nil
-}
-
-// Speaker says what simulated engines say besides words; mode, think and
-// meanTokens are the engine's.
-func (m *Model) Speaker(w *content.Words, mode content.Mode, think content.Effort, meanTokens int) (*content.Speaker, error) {
-	s, err := w.Speaker(content.SpeakerOptions{
-		Size: m.VocabSize, Text: m.Text, Ordinary: m.Tokenizer.OrdinaryBytes,
-		Mode: mode, Think: think, MeanTokens: meanTokens,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", m.Name, err)
-	}
-	return s, nil
 }

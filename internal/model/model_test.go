@@ -1,0 +1,120 @@
+package model
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/chat/parse"
+	"weir/models"
+)
+
+// simModel is the built-in model folder, read once.
+var simModel = sync.OnceValue(func() *Folder {
+	m, err := Load(models.SimName, nil, models.Sim())
+	if err != nil {
+		panic(err)
+	}
+	return m
+})
+
+// told is what a parser finds in an answer.
+type told struct {
+	content string
+	calls   []string // name, arguments
+}
+
+func (t told) same(o told) bool { return t.content == o.content && slices.Equal(t.calls, o.calls) }
+
+// TestRoundTrip: what the model's own template makes of an assistant's message is
+// read as that message again.
+func TestRoundTrip(t *testing.T) {
+	m := simModel()
+	value := rapid.Custom(func(t *rapid.T) any {
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0:
+			return rapid.Int32().Draw(t, "number")
+		case 1:
+			return rapid.SampledFrom([]any{true, false, nil}).Draw(t, "word")
+		case 2:
+			return []any{rapid.String().Draw(t, "item"), map[string]any{"x": "</tool_call>"}}
+		}
+		return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"</tool_call>", "<tool_call>", `"}}`, "\\", "\n", "😀", "<think>"})).Draw(t, "text")
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		content := strings.TrimSpace(rapid.StringOf(rapid.RuneFrom([]rune("ab <>{}/\n日"))).Draw(rt, "content"))
+		var calls []map[string]any
+		want := told{content: content}
+		for range rapid.IntRange(0, 3).Draw(rt, "calls") {
+			name := rapid.SampledFrom([]string{"f", "get_weather"}).Draw(rt, "name")
+			arguments, err := json.Marshal(rapid.MapOfN(rapid.String(), value, 0, 4).Draw(rt, "arguments"))
+			if err != nil {
+				rt.Fatal(err)
+			}
+			calls = append(calls, map[string]any{"id": "x", "type": "function", "function": map[string]any{"name": name, "arguments": string(arguments)}})
+			want.calls = append(want.calls, name+" "+string(arguments))
+		}
+		messages, err := json.Marshal([]any{map[string]any{"role": "user", "content": "hi"}, map[string]any{"role": "assistant", "content": content, "tool_calls": calls}})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		text, err := m.Render(messages, nil, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		turn := strings.Split(text, "<|im_start|>assistant\n")[1]
+		turn = strings.TrimSuffix(turn, "<|im_end|>\n")
+		var got told
+		p := parse.New(parse.Options{Format: m.Format, Calls: true})
+		for _, e := range p.Append(nil, []byte(turn), true) {
+			switch e.Kind {
+			case parse.Content:
+				got.content += string(e.Text)
+			case parse.CallBegin:
+				got.calls = append(got.calls, e.Name+" ")
+			case parse.Arguments:
+				got.calls[e.Call] += string(e.Text)
+			case parse.CallEnd:
+				name, arguments, _ := strings.Cut(got.calls[e.Call], " ")
+				var v any
+				if err := json.Unmarshal([]byte(arguments), &v); err != nil || !e.Valid {
+					rt.Fatalf("%s: %v", arguments, err)
+				}
+				arguments2, _ := json.Marshal(v)
+				got.calls[e.Call] = name + " " + string(arguments2)
+			}
+		}
+		if !got.same(want) {
+			rt.Fatalf("%q: %+v, want %+v", turn, got, want)
+		}
+	})
+}
+
+// A model's format is told from its folder, and may be set by name.
+func TestParsersByName(t *testing.T) {
+	for _, test := range []struct{ tools, reasoning, want, err string }{
+		{"", "", "hermes think", ""},
+		{"qwen3-coder", "", "qwen3-coder think", ""},
+		{"none", "none", " ", ""},
+		{"harmony", "", "harmony harmony", ""},
+		{"", "harmony", "hermes think", "both harmony"},
+		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
+		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
+	} {
+		m, err := Load("m", nil, models.Sim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.UseParsers(test.tools, test.reasoning)
+		if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			t.Errorf("%q, %q: %v", test.tools, test.reasoning, err)
+		}
+		if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != test.want {
+			t.Errorf("%q, %q: %q", test.tools, test.reasoning, got)
+		}
+	}
+}
