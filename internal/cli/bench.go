@@ -23,6 +23,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/calibrate"
+	"weir/internal/content"
 	"weir/internal/experiment"
 	"weir/internal/live"
 	"weir/internal/load"
@@ -354,7 +355,7 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 			return w, nil
 		}
 		if c.Tokenizer != "" { // says how long answers are; otherwise their words do
-			m, err := model.Load("tokenizer", nil, os.DirFS(c.Tokenizer))
+			m, err := model.Load(os.DirFS(c.Tokenizer))
 			if err != nil {
 				return nil, fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 			}
@@ -526,7 +527,7 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 	sim := plan.Model == models.SimName || c.Verify == "on"
 	var counting *model.Folder
 	if c.Tokenizer != "" {
-		m, err := model.Load("tokenizer", nil, os.DirFS(c.Tokenizer))
+		m, err := model.Load(os.DirFS(c.Tokenizer))
 		if err != nil {
 			return fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 		}
@@ -539,10 +540,10 @@ func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
 			return err
 		}
 		if counting == nil {
-			counting = m
+			counting = m.folder
 		}
 		if c.Verify != "off" {
-			if plan.Verify, err = wordsOf(m); err != nil {
+			if plan.Verify, err = content.New(m.folder.VocabSize, m.folder.Tokenizer.OrdinaryBytes); err != nil {
 				return err
 			}
 		}

@@ -19,8 +19,8 @@ import (
 )
 
 // newVLLMCore makes the adapter of a vllm-core engine.
-func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error) {
-	m, err := theModel(e, g.Models, "vllm-core=tcp://"+e.Addr)
+func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vllmcore.Engine, error) {
+	m, err := theModel(e, served, "vllm-core=tcp://"+e.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -29,8 +29,8 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m != nil {
-		o.EndIDs, o.Vocab, o.LoRA = endIDs(m), m.VocabSize, m.LoRA
-		if o.Defaults, err = samplingDefaults(m.Files); err != nil {
+		o.EndIDs, o.Vocab, o.LoRA = endIDs(m.folder), m.folder.VocabSize, m.adapters()
+		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -41,14 +41,14 @@ func newVLLMCore(e *config.Engine, g *gateway.Options) (*vllmcore.Engine, error)
 }
 
 // newSGLangIPC makes the adapter of an sglang-ipc engine.
-func newSGLangIPC(e *config.Engine, g *gateway.Options) (*sglangipc.Engine, error) {
-	m, err := theModel(e, g.Models, "sglang-ipc="+e.Dir)
+func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*sglangipc.Engine, error) {
+	m, err := theModel(e, served, "sglang-ipc="+e.Dir)
 	if err != nil {
 		return nil, err
 	}
 	o := sglangipc.Options{Name: e.Name, Dir: e.Dir, Model: e.Model, Untried: e.Untried, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
 	if m != nil {
-		if o.Defaults, err = samplingDefaults(m.Files); err != nil {
+		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
 		}
 	}
@@ -57,26 +57,16 @@ func newSGLangIPC(e *config.Engine, g *gateway.Options) (*sglangipc.Engine, erro
 
 // theModel sets what an engine without its front end serves, which it does not say
 // under a name of weir's: that is what its specification says, or the only model
-// whose folder was given. The folder is nil when no model has that name.
-func theModel(e *config.Engine, folders map[string]*model.Folder, spec string) (*model.Folder, error) {
+// whose folder was given. That is nil when no folder has that name.
+func theModel(e *config.Engine, served servedModels, spec string) (*servedModel, error) {
 	if e.Model == "" {
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(folders)), func(name string) bool { return name == models.SimName })
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(served)), func(name string) bool { return name == models.SimName })
 		if len(names) != 1 {
 			return nil, wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
 		}
 		e.Model = names[0]
 	}
-	return folderOf(folders, e.Model), nil
-}
-
-// folderOf finds a model by its name or an alias.
-func folderOf(folders map[string]*model.Folder, name string) *model.Folder {
-	for _, m := range folders {
-		if m.Name == name || slices.Contains(m.Aliases, name) {
-			return m
-		}
-	}
-	return nil
+	return served.find(e.Model), nil
 }
 
 // endIDs are the ids that end an answer, the tokenizer's own first.

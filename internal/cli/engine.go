@@ -116,7 +116,7 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 }
 
 // model loads the one that the engine speaks.
-func (c *engineCommand) model() (*model.Folder, error) {
+func (c *engineCommand) model() (*servedModel, error) {
 	if c.Model == "" {
 		return builtInModel()
 	}
@@ -124,7 +124,7 @@ func (c *engineCommand) model() (*model.Folder, error) {
 	if err != nil {
 		return nil, wrongf("--model: %w", err)
 	}
-	return loadModel(&m)
+	return loadModel(m)
 }
 
 // serving turns the flags into the options of an engine that serves, but for what
@@ -145,28 +145,30 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 }
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
-func newSim(f *simFlags, o simserver.Options, m *model.Folder) (e *simserver.Engine, err error) {
+func newSim(f *simFlags, o simserver.Options, m *servedModel) (e *simserver.Engine, err error) {
 	if err := speakModel(&o.Sim, m); err != nil {
 		return nil, err
 	}
 	if o.Speaker, err = f.speaker(m, o.Sim.Words); err != nil {
 		return nil, err
 	}
-	o.Tokenizer, o.Placeholders = m, m.Placeholders
+	o.Tokenizer, o.Placeholders = m.folder, m.folder.Placeholders
 	return simserver.New(o)
 }
 
 // speakModel makes the options those of an engine of a model.
-func speakModel(o *sim.Options, m *model.Folder) (err error) {
+func speakModel(o *sim.Options, m *servedModel) (err error) {
 	if o.Model == "" {
 		o.Model = m.Name
 	}
 	if o.ContextLength == 0 {
-		o.ContextLength = m.ContextLength
+		o.ContextLength = m.folder.ContextLength
 	}
-	o.VocabSize, o.EOS = m.VocabSize, m.EOS
-	o.Words, err = wordsOf(m)
-	return err
+	o.VocabSize, o.EOS = m.folder.VocabSize, m.folder.EOS
+	if o.Words, err = content.New(m.folder.VocabSize, m.folder.Tokenizer.OrdinaryBytes); err != nil {
+		return fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return nil
 }
 
 // options turns the flags into options, but for what only the engine's model
@@ -221,13 +223,13 @@ func (f *simFlags) core(name string) (sim.Options, error) {
 }
 
 // speaker gives what says more than words.
-func (f *simFlags) speaker(m *model.Folder, words *content.Words) (*content.Speaker, error) {
+func (f *simFlags) speaker(m *servedModel, words *content.Words) (*content.Speaker, error) {
 	mode, think, err := f.manner()
 	if err != nil {
 		return nil, err
 	}
 	s, err := words.Speaker(content.SpeakerOptions{
-		Size: m.VocabSize, Text: m.Text, Ordinary: m.Tokenizer.OrdinaryBytes,
+		Size: m.folder.VocabSize, Text: m.folder.Text, Ordinary: m.folder.Tokenizer.OrdinaryBytes,
 		Mode: mode, Think: think, MeanTokens: f.MeanOutputTokens,
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/config"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
@@ -64,12 +65,12 @@ func (c *frontendCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	name, aliases := args.names()
-	folder, err := model.Load(name, aliases, os.DirFS(dir))
-	if err != nil {
+	m := &servedModel{Model: config.Model{Dir: dir}}
+	m.Name, m.Aliases = args.names()
+	if m.folder, err = model.Load(os.DirFS(dir)); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
-	if folder.LoRA, err = args.lora(); err != nil {
+	if m.LoRA, err = args.lora(); err != nil {
 		return err
 	}
 	api, err := inherited("--listen-fd", c.ListenFD)
@@ -77,13 +78,13 @@ func (c *frontendCommand) Run(s *streams) error {
 		return err
 	}
 	connect := func(o *gateway.Options) (*engineSet, error) {
-		core, err := c.core(folder, args, o)
+		core, err := c.core(m, args, o)
 		if err != nil {
 			return nil, err
 		}
-		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: name, LoRA: slices.Sorted(maps.Keys(folder.LoRA)), Adapter: core}}}, nil
+		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: m.Name, LoRA: slices.Sorted(maps.Keys(m.adapters())), Adapter: core}}}, nil
 	}
-	p, err := assemble(&c.gatewayFlags, connect, map[string]*model.Folder{name: folder}, s, api)
+	p, err := assemble(&c.gatewayFlags, connect, servedModels{m.Name: m}, s, api)
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}
@@ -93,14 +94,14 @@ func (c *frontendCommand) Run(s *streams) error {
 }
 
 // core makes the adapter to the engines that vLLM starts.
-func (c *frontendCommand) core(m *model.Folder, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
+func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Name: "vllm", Model: m.Name, EndIDs: endIDs(m), Vocab: m.VocabSize, LoRA: m.LoRA, Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
+		Name: "vllm", Model: m.Name, EndIDs: endIDs(m.folder), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}
 	var err error
-	if o.Defaults, err = samplingDefaults(m.Files); err != nil {
+	if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 		return nil, err
 	}
 	switch {
@@ -259,12 +260,11 @@ func (a *serveArgs) names() (string, []string) {
 	return a.Model, nil
 }
 
-// lora are the adapters by name: where the engines find them.
-func (a *serveArgs) lora() (map[string]string, error) {
+// lora are the adapters.
+func (a *serveArgs) lora() (list []config.LoRA, err error) {
 	name, aliases := a.names()
-	paths := map[string]string{}
 	for _, l := range a.LoRA {
-		_, twice := paths[l.Name]
+		twice := slices.ContainsFunc(list, func(o config.LoRA) bool { return o.Name == l.Name })
 		switch {
 		case l.Name == "" || l.Path == "":
 			return nil, wrongf("--lora-modules of vllm serve: want NAME=PATH")
@@ -273,9 +273,9 @@ func (a *serveArgs) lora() (map[string]string, error) {
 		case l.Fused3:
 			return nil, wrongf("--lora-modules of vllm serve: is_3d_lora_weight of %q is not carried by weir as its front end", l.Name)
 		}
-		paths[l.Name] = l.Path
+		list = append(list, config.LoRA{Name: l.Name, Path: l.Path})
 	}
-	return paths, nil
+	return list, nil
 }
 
 // folder finds the folder of the model's tokenizer: a folder, or what vLLM has

@@ -4,17 +4,56 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	"weir/internal/config"
-	"weir/internal/content"
 	"weir/internal/model"
 	"weir/models"
 )
 
+// servedModel is a model folder with the names that it is served by, and what else
+// --model says of it.
+type servedModel struct {
+	config.Model
+	folder *model.Folder
+}
+
+// adapters are the LoRA adapters that engines are told to load, by name: where they
+// find them.
+func (m *servedModel) adapters() map[string]string {
+	paths := map[string]string{}
+	for _, l := range m.LoRA {
+		paths[l.Name] = l.Path
+	}
+	return paths
+}
+
+// servedModels are the models that have a folder, by name.
+type servedModels map[string]*servedModel
+
+// find finds a model by its name or an alias, nil when there is none.
+func (all servedModels) find(name string) *servedModel {
+	for _, m := range all {
+		if m.Name == name || slices.Contains(m.Aliases, name) {
+			return m
+		}
+	}
+	return nil
+}
+
+// folders are their folders, by name.
+func (all servedModels) folders() map[string]*model.Folder {
+	folders := map[string]*model.Folder{}
+	for name, m := range all {
+		folders[name] = m.folder
+	}
+	return folders
+}
+
 // loadModels reads the model folders, and the built-in one beside them.
-func loadModels(specs []string) (map[string]*model.Folder, error) {
-	loaded := map[string]*model.Folder{}
+func loadModels(specs []string) (servedModels, error) {
+	loaded := servedModels{}
 	taken := map[string]string{}
 	take := func(m *config.Model) error {
 		names := append([]string{m.Name}, m.Aliases...)
@@ -37,7 +76,7 @@ func loadModels(specs []string) (map[string]*model.Folder, error) {
 		if err := take(&m); err != nil {
 			return nil, err
 		}
-		if loaded[m.Name], err = loadModel(&m); err != nil {
+		if loaded[m.Name], err = loadModel(m); err != nil {
 			return nil, err
 		}
 	}
@@ -52,7 +91,7 @@ func loadModels(specs []string) (map[string]*model.Folder, error) {
 }
 
 // loadModel reads a model's folder.
-func loadModel(m *config.Model) (*model.Folder, error) {
+func loadModel(m config.Model) (*servedModel, error) {
 	if info, err := os.Stat(m.Dir); err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	} else if !info.IsDir() {
@@ -63,33 +102,17 @@ func loadModel(m *config.Model) (*model.Folder, error) {
 
 // builtInModel is the one of the simulated engines. Nothing changes a model once it is
 // read, so it is read once, whoever asks.
-var builtInModel = sync.OnceValues(func() (*model.Folder, error) {
-	return readModel(&config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim())
+var builtInModel = sync.OnceValues(func() (*servedModel, error) {
+	return readModel(config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim())
 })
 
-func readModel(m *config.Model, dir fs.FS) (*model.Folder, error) {
-	folder, err := model.Load(m.Name, m.Aliases, dir)
+func readModel(m config.Model, files fs.FS) (*servedModel, error) {
+	folder, err := model.Load(files)
 	if err != nil {
 		return nil, fmt.Errorf("--model %s: %w", m.Dir, err)
 	}
 	if err := folder.UseParsers(m.ToolParser, m.ReasoningParser); err != nil {
 		return nil, wrongf("--model %s: %w", m.Dir, err)
 	}
-	if len(m.LoRA) > 0 {
-		folder.LoRA = map[string]string{}
-		for _, l := range m.LoRA {
-			folder.LoRA[l.Name] = l.Path
-		}
-	}
-	return folder, nil
-}
-
-// wordsOf is the list that simulated engines of a model make their output of, and
-// that verifying clients check it with.
-func wordsOf(m *model.Folder) (*content.Words, error) {
-	w, err := content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", m.Name, err)
-	}
-	return w, nil
+	return &servedModel{m, folder}, nil
 }

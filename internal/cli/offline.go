@@ -124,7 +124,7 @@ func (c *engineCommand) checkOffline(k *kong.Context) error {
 }
 
 // replay carries out --offline.
-func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Options, m *model.Folder) error {
+func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Options, m *servedModel) error {
 	if err := speakModel(&engine, m); err != nil {
 		return err
 	}
@@ -185,10 +185,10 @@ func (o *openFiles) close() {
 }
 
 // openWorkload opens what --offline names.
-func (c *engineCommand) openWorkload(s *streams, m *model.Folder, files *openFiles) (*workload.Workload, error) {
+func (c *engineCommand) openWorkload(s *streams, m *servedModel, files *openFiles) (*workload.Workload, error) {
 	o := workload.Options{
 		Seed: c.Seed, Block: c.TraceBlock, Speed: c.TraceSpeed, Requests: c.TraceRequests, For: c.TraceDuration,
-		Open: files.open, Encode: plain(m),
+		Open: files.open, Encode: plain(m.folder),
 	}
 	kind, rest := workload.SplitSpec(c.Offline)
 	if kind == workload.SyntheticKind {

@@ -21,7 +21,6 @@ import (
 	"weir/internal/gateway"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
-	"weir/internal/model"
 	"weir/internal/timeline"
 	"weir/internal/watch"
 )
@@ -73,15 +72,15 @@ func (c *serveCommand) Run(s *streams) error {
 }
 
 // newProcess assembles a gateway in front of the engines specified.
-func newProcess(f *gatewayFlags, engines []string, loaded map[string]*model.Folder, s *streams) (*process, error) {
+func newProcess(f *gatewayFlags, engines []string, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
-	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f, o, say) }, loaded, s, nil)
+	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
 }
 
 // assemble makes a gateway of its parts. The listeners are bound last, so that an
 // address that answers belongs to a gateway that works; that of the API may have
 // been bound by somebody else.
-func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), loaded map[string]*model.Folder, s *streams, api net.Listener) (*process, error) {
+func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), served servedModels, s *streams, api net.Listener) (*process, error) {
 	opts, err := f.options()
 	if err != nil {
 		return nil, err
@@ -91,7 +90,7 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	if err != nil {
 		return nil, err
 	}
-	opts.Models = loaded
+	opts.Models = served.folders()
 	opts.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
 	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
@@ -99,7 +98,7 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	if err != nil {
 		return nil, err
 	}
-	fl, err := newFleet(engines, opts.Models, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
+	fl, err := newFleet(engines, served, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +151,7 @@ func (s *engineSet) allPlanes() []*plane.Engine {
 
 // newEngines makes an adapter for each engine specified. say is told what those are
 // that have to be found out about.
-func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(format string, args ...any)) (*engineSet, error) {
+func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) (*engineSet, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -169,32 +168,32 @@ func newEngines(specs []string, f *gatewayFlags, o *gateway.Options, say func(fo
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = set.find(e, f, o, say)
+			adapter = set.find(e, f, served, o, say)
 		case "sglang-ipc":
-			v, err := newSGLangIPC(&e, o)
+			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
 				return nil, err
 			}
 			set.ipc = append(set.ipc, v)
 			adapter = v
 		case "vllm-core":
-			v, err := newVLLMCore(&e, o)
+			v, err := newVLLMCore(&e, served, o)
 			if err != nil {
 				return nil, err
 			}
 			set.cores = append(set.cores, v)
 			adapter = v
-			if m := folderOf(o.Models, e.Model); m != nil {
+			if m := served.find(e.Model); m != nil {
 				told[m.Name] = true
-				lora = slices.Sorted(maps.Keys(m.LoRA))
+				lora = slices.Sorted(maps.Keys(m.adapters()))
 			}
 		default:
 			adapter = set.dialled(e, f, o)
 		}
 		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
-		if len(o.Models[name].LoRA) > 0 && !told[name] {
+	for _, name := range slices.Sorted(maps.Keys(served)) {
+		if len(served[name].LoRA) > 0 && !told[name] {
 			return nil, wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", name)
 		}
 	}
@@ -217,10 +216,10 @@ func (s *engineSet) dialled(e config.Engine, f *gatewayFlags, o *gateway.Options
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func (s *engineSet) find(e config.Engine, f *gatewayFlags, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+func (s *engineSet) find(e config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Describe: plane.Describe,
-		Folder: func(model string) bool { return folderOf(o.Models, model) != nil },
+		Folder: func(model string) bool { return served.find(model) != nil },
 		New: func(kind string) engine.Adapter {
 			of := e
 			of.Kind, of.Addr = kind, e.URL.Host
@@ -242,9 +241,9 @@ func (s *engineSet) find(e config.Engine, f *gatewayFlags, o *gateway.Options, s
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(engines *engineSet, folders map[string]*model.Folder, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
+func newFleet(engines *engineSet, served servedModels, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: engines.members, Folders: map[string][]string{}, Lost: lost}
-	for name, m := range folders {
+	for name, m := range served {
 		o.Folders[name] = m.Aliases
 	}
 	return fleet.New(o)

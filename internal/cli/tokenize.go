@@ -65,7 +65,7 @@ func (c *tokenizeCommand) load() (*tokenizer.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		return m.Model, nil
+		return m.folder.Model, nil
 	}
 	if info, err := os.Stat(c.Model); err != nil {
 		return nil, fmt.Errorf("--model: %w", withoutOp(err))

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // simModel is the built-in model folder, read once.
 var simModel = sync.OnceValue(func() *model.Folder {
-	m, err := model.Load(models.SimName, nil, models.Sim())
+	m, err := model.Load(models.Sim())
 	if err != nil {
 		panic(err)
 	}

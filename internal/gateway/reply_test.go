@@ -239,7 +239,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 		}
 		return s
 	}
-	m, err := model.Load(models.SimName, nil, folder(t, map[string]func(string) string{"tokenizer.json": special}))
+	m, err := model.Load(folder(t, map[string]func(string) string{"tokenizer.json": special}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 // A model whose template and vocabulary show no syntax of calls takes no tools,
 // unless it is told one.
 func TestModelWithoutASyntaxOfCalls(t *testing.T) {
-	m, err := model.Load(models.SimName, nil, folder(t, map[string]func(string) string{
+	m, err := model.Load(folder(t, map[string]func(string) string{
 		"chat_template.jinja": func(string) string { return "{% for m in messages %}{{ m.content }}{% endfor %}" },
 	}))
 	if err != nil {

@@ -21,16 +21,12 @@ import (
 	"weir/internal/tokenizer"
 )
 
-// Folder is a model folder ready to use. Its methods may be called concurrently once
+// Folder is a model folder ready to use. It has no name: that belongs to whoever
+// serves the model. Its methods may be called concurrently once
 // it is set up.
 type Folder struct {
-	Name    string
-	Aliases []string
-	// LoRA are the adapters of it that engines are told to load, by name: where they
-	// find them.
-	LoRA  map[string]string
-	Files fs.FS
 	*tokenizer.Model
+	Files     fs.FS
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
 	// and vocabulary tell; UseFormat sets another.
@@ -42,7 +38,7 @@ type Folder struct {
 }
 
 // Load reads a model folder. Its errors name the file and the place in it.
-func Load(name string, aliases []string, dir fs.FS) (*Folder, error) {
+func Load(dir fs.FS) (*Folder, error) {
 	read, err := tokenizer.Load(dir)
 	if err != nil {
 		return nil, err
@@ -55,7 +51,7 @@ func Load(name string, aliases []string, dir fs.FS) (*Folder, error) {
 	if err != nil && !errors.Is(err, chat.ErrNoTemplate) {
 		return nil, err
 	}
-	m := &Folder{Name: name, Aliases: aliases, Files: dir, Model: read, Templates: templates}
+	m := &Folder{Model: read, Files: dir, Templates: templates}
 	if templates != nil {
 		all := ""
 		for _, s := range sources {

@@ -15,7 +15,7 @@ import (
 
 // simModel is the built-in model folder, read once.
 var simModel = sync.OnceValue(func() *Folder {
-	m, err := Load(models.SimName, nil, models.Sim())
+	m, err := Load(models.Sim())
 	if err != nil {
 		panic(err)
 	}
@@ -105,7 +105,7 @@ func TestParsersByName(t *testing.T) {
 		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
 		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
 	} {
-		m, err := Load("m", nil, models.Sim())
+		m, err := Load(models.Sim())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func folder(t *testing.T, p published) *model.Folder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(p.name, nil, fstest.MapFS{
+	m, err := model.Load(fstest.MapFS{
 		"tokenizer.json":      {Data: vocabulary},
 		"chat_template.jinja": {Data: []byte(p.source)},
 	})
