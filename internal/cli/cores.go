@@ -13,7 +13,6 @@ import (
 	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
-	"weir/internal/model"
 	"weir/internal/zmtp"
 	"weir/models"
 )
@@ -29,7 +28,7 @@ func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vl
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m != nil {
-		o.EndIDs, o.Vocab, o.LoRA = endIDs(m.folder), m.folder.VocabSize, m.adapters()
+		o.EndIDs, o.Vocab, o.LoRA = m.folder.EndIDs(), m.folder.VocabSize, m.adapters()
 		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
 		}
@@ -67,17 +66,6 @@ func theModel(e *config.Engine, served servedModels, spec string) (*servedModel,
 		e.Model = names[0]
 	}
 	return served.find(e.Model), nil
-}
-
-// endIDs are the ids that end an answer, the tokenizer's own first.
-func endIDs(m *model.Folder) []uint32 {
-	ids := slices.Clone(m.EOS)
-	if own, ok := m.Tokenizer.ID(m.EOSToken); ok {
-		if i := slices.Index(ids, own); i > 0 {
-			ids[0], ids[i] = ids[i], ids[0]
-		}
-	}
-	return ids
 }
 
 // samplingDefaults are what a model's folder says is drawn by where a request does

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"slices"
-	"strconv"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -16,17 +15,11 @@ func (p *preparing) templateKwargs() ([]byte, error) {
 	if effort == "" {
 		return given, nil
 	}
-	name, value := "", strconv.Quote(effort)
-	switch reads := p.folder.Templates.Reads; {
-	case p.folder.Format.Reasoning() == "harmony" && !slices.Contains([]string{"low", "medium", "high"}, effort):
+	if !p.folder.KnowsEffort(effort) {
 		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.model.Name)
-	case reads("reasoning_effort"):
-		name = "reasoning_effort"
-	case reads("enable_thinking"):
-		name, value = "enable_thinking", strconv.FormatBool(effort != "none")
-	case reads("thinking") && p.folder.Format.Reasoning() != "":
-		name, value = "thinking", strconv.FormatBool(effort != "none")
-	default:
+	}
+	name, value := p.folder.EffortVariable(effort)
+	if name == "" {
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: field,
 			Message: field + ": the chat template of model " + p.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
 	}

@@ -158,6 +158,17 @@ func (m *Folder) Encode(text string, addSpecial bool) ([]uint32, error) {
 	return m.EncodeBytes(context.Background(), []byte(text), tokenizer.EncodeOptions{AddSpecial: addSpecial})
 }
 
+// EndIDs are the ids that end an answer, the tokenizer's own first.
+func (m *Folder) EndIDs() []uint32 {
+	ids := slices.Clone(m.EOS)
+	if own, ok := m.Tokenizer.ID(m.EOSToken); ok {
+		if i := slices.Index(ids, own); i > 0 {
+			ids[0], ids[i] = ids[i], ids[0]
+		}
+	}
+	return ids
+}
+
 // Text gives the bytes of an id.
 func (m *Folder) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/chat"
 	"weir/internal/chat/parse"
 	"weir/models"
 )
@@ -116,5 +117,58 @@ func TestParsersByName(t *testing.T) {
 		if got := m.Format.Tools() + " " + m.Format.Reasoning(); got != test.want {
 			t.Errorf("%q, %q: %q", test.tools, test.reasoning, got)
 		}
+	}
+}
+
+// How much a model is to reason goes to the variable that its template reads.
+func TestEffortVariable(t *testing.T) {
+	think, _ := parse.Named("hermes", "think")
+	for _, test := range []struct {
+		source       string
+		format       parse.Format
+		effort, want string
+	}{
+		{"{{ reasoning_effort }}{{ enable_thinking }}", think, "none", `reasoning_effort="none"`},
+		{"{% if enable_thinking %}{% endif %}", think, "none", "enable_thinking=false"},
+		{"{% if enable_thinking %}{% endif %}", think, "high", "enable_thinking=true"},
+		{"{% if thinking %}{% endif %}", think, "high", "thinking=true"},
+		{"{% if thinking %}{% endif %}", parse.Format{}, "high", "="},
+		{"{% if message.thinking %}{% endif %}", think, "high", "="},
+		{"{{ my_reasoning_effort }}", think, "high", "="},
+	} {
+		set, err := chat.ParseSet([]chat.Named{{Name: "default", Source: test.source}}, chat.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Folder{Templates: set, Format: test.format}
+		if name, value := m.EffortVariable(test.effort); name+"="+value != test.want {
+			t.Errorf("%s, %q: %s=%s, want %s", test.source, test.effort, name, value, test.want)
+		}
+	}
+	harmony, _ := parse.Named("harmony", "harmony")
+	for effort, want := range map[string]bool{"low": true, "medium": true, "high": true, "none": false, "minimal": false} {
+		if got := (&Folder{Format: harmony}).KnowsEffort(effort); got != want {
+			t.Errorf("harmony, %q: %v", effort, got)
+		}
+	}
+	if !(&Folder{Format: think}).KnowsEffort("minimal") {
+		t.Error("think knows any word")
+	}
+}
+
+// An answer's first end is the one that the tokenizer names.
+func TestEndIDs(t *testing.T) {
+	own, ok := simModel().Tokenizer.ID(simModel().EOSToken)
+	if !ok {
+		t.Fatal("the built-in model names no end")
+	}
+	read := *simModel().Model
+	read.EOS = []uint32{own + 1, own, own + 2}
+	if got := (&Folder{Model: &read}).EndIDs(); !slices.Equal(got, []uint32{own, own + 1, own + 2}) || read.EOS[0] != own+1 {
+		t.Errorf("%v of %v", got, read.EOS)
+	}
+	read.EOSToken = ""
+	if got := (&Folder{Model: &read}).EndIDs(); !slices.Equal(got, read.EOS) {
+		t.Errorf("%v of %v, without one of its own", got, read.EOS)
 	}
 }

@@ -1,0 +1,27 @@
+package model
+
+import "strconv"
+
+// EffortVariable gives the variable by which the chat template reads how much to
+// reason, and its value for an effort, as JSON. The name is empty where the template
+// reads none. Effort "none" is no reasoning.
+func (m *Folder) EffortVariable(effort string) (name, value string) {
+	switch reads := m.Templates.Reads; {
+	case reads("reasoning_effort"):
+		return "reasoning_effort", strconv.Quote(effort)
+	case reads("enable_thinking"):
+		return "enable_thinking", strconv.FormatBool(effort != "none")
+	case reads("thinking") && m.Format.Reasoning() != "":
+		return "thinking", strconv.FormatBool(effort != "none")
+	}
+	return "", ""
+}
+
+// KnowsEffort says whether the model knows an effort by that word. Those of harmony's
+// syntax know three; of others no folder tells.
+func (m *Folder) KnowsEffort(effort string) bool {
+	if m.Format.Reasoning() != "harmony" {
+		return true
+	}
+	return effort == "low" || effort == "medium" || effort == "high"
+}
