@@ -16,6 +16,10 @@ func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
 	}
+	p.folder, p.relayed = p.g.folder(p.model), p.g.relays(p.model, p.endpoint)
+	if err := p.g.checkPath(p.model, p.endpoint, p.path, p.relayed); err != nil {
+		return err
+	}
 	estimate := int64(len(p.body) / 4)
 	switch {
 	case p.relayed:
@@ -52,8 +56,8 @@ func (p *preparing) checkFields() error {
 	return nil
 }
 
-// findModel finds the model in the fleet of this moment, and who answers for it: an
-// engine that takes ids, one that the request is relayed to, or weir itself.
+// findModel finds, in the fleet of this moment, the model that the body names, or
+// the only one.
 func (p *preparing) findModel() error {
 	p.fleet = p.g.opts.Snapshot()
 	if p.head.Model == "" {
@@ -67,11 +71,7 @@ func (p *preparing) findModel() error {
 	if model != nil {
 		p.model, p.rec.Model = model, model.Name
 	}
-	if err != nil {
-		return err
-	}
-	p.folder, p.relayed = p.g.folder(model), p.g.relays(model, p.endpoint)
-	return p.g.checkPath(model, p.endpoint, p.path)
+	return err
 }
 
 // relays says that requests for a model are relayed. What only a tokenizer is asked
@@ -86,9 +86,9 @@ func asksTokenizer(e api.Endpoint) bool {
 	return wants == api.TokenIDs || wants == api.Text
 }
 
-// checkPath refuses a path that is not served for a model.
-func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string) error {
-	relayed := g.relays(m, e)
+// checkPath refuses a path that is not served for a model. relayed is what relays
+// says of the two.
+func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string, relayed bool) error {
 	switch t := e.Traits(); {
 	case asksTokenizer(e) && relayed && !m.Relayed:
 		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", m.Name, m.Name)

@@ -39,16 +39,16 @@ func (x *exchange) queue() error {
 			if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
 				return err
 			}
-			if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path); err != nil {
+			relays := x.g.relays(x.model, x.endpoint)
+			if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path, relays); err != nil {
 				return err
 			}
-			if relays := x.g.relays(x.model, x.endpoint); x.relayed && !relays {
+			if x.relayed && !relays {
 				// Only the request's head was read. It takes a token engine's path from
 				// the start, or none.
 				return x.noEngine()
-			} else {
-				x.relayed = relays
 			}
+			x.relayed = relays
 		case <-deadline.C:
 			return x.noEngine()
 		case <-x.ctx.Done():
