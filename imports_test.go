@@ -111,18 +111,77 @@ const directions = `
 	test/slowest:
 `
 
-func TestImportDirections(t *testing.T) {
-	allowed := map[string][]string{}
-	for line := range strings.Lines(directions) {
+// served says which files of internal/cli alone may import a package. The commands
+// share a package, but those that load a server, simulate an engine or read a model's
+// folder do not know the gateway.
+const served = `
+	internal/gateway: cores.go flags.go frontend.go process.go serve.go
+	internal/engine/auto: serve.go
+	internal/engine/plane: serve.go
+	internal/engine/relay: serve.go
+	internal/engine/sglang: serve.go
+`
+
+// table reads lines of a name and what belongs to it.
+func table(t *testing.T, text string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		name, imports, ok := strings.Cut(line, ":")
+		name, rest, ok := strings.Cut(line, ":")
 		if !ok {
-			t.Fatalf("directions: %q has no colon", line)
+			t.Fatalf("%q has no colon", line)
 		}
-		allowed[name] = strings.Fields(imports)
+		out[name] = strings.Fields(rest)
 	}
+	return out
+}
+
+// TestOnlyServingKnowsTheGateway holds the files of internal/cli to their part.
+func TestOnlyServingKnowsTheGateway(t *testing.T) {
+	imports := map[string][]string{} // files by what they import
+	paths, err := filepath.Glob("internal/cli/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, name := range ours(t, path) {
+			imports[name] = append(imports[name], filepath.Base(path))
+		}
+	}
+	for name, files := range table(t, served) {
+		if !slices.Equal(imports[name], files) {
+			t.Errorf("%s is imported by %v of internal/cli, and may be by %v", name, imports[name], files)
+		}
+	}
+}
+
+// ours gives the packages of weir that a file imports.
+func ours(t *testing.T, path string) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range file.Imports {
+		full, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, ok := strings.CutPrefix(full, "weir/"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestImportDirections(t *testing.T) {
+	allowed := table(t, directions)
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -141,16 +200,8 @@ func TestImportDirections(t *testing.T) {
 			t.Errorf("%s is not in the directions", dir)
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		for _, spec := range file.Imports {
-			full, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return err
-			}
-			if name, ours := strings.CutPrefix(full, "weir/"); ours && !slices.Contains(may, name) {
+		for _, name := range ours(t, path) {
+			if !slices.Contains(may, name) {
 				t.Errorf("%s imports %s, which the directions do not allow", path, name)
 			}
 		}
