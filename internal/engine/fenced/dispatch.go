@@ -5,14 +5,15 @@ import (
 )
 
 // Dispatcher hands a session's deltas to their sinks. It belongs to whoever reads:
-// no method may be called concurrently.
+// no method may be called concurrently. Its Session fills it in.
 type Dispatcher struct {
-	Engine   string
-	Rank     int
-	Table    *Table
-	Out      *Outbox
-	Meters   *Meters
-	Evidence Evidence
+	engine string
+	rank   int
+	table  *Table
+	out    *Outbox
+	meters *Meters
+
+	evidence evidence
 
 	// Delta is the one that is offered, reused.
 	Delta infer.Delta
@@ -20,6 +21,9 @@ type Dispatcher struct {
 	last   *Generation // of the output before
 	strays []string
 }
+
+// Core implements Wire for what embeds a Dispatcher.
+func (d *Dispatcher) Core() *Dispatcher { return d }
 
 // Find gives the generation of an output's request, nil when nobody knows it. An
 // engine lists its running requests in the same order step after step, so what
@@ -32,8 +36,8 @@ func (d *Dispatcher) Find(id []byte) *Generation {
 		}
 	}
 	if g == nil {
-		if g = d.Table.get(id); g == nil {
-			d.Meters.Late.Add(1)
+		if g = d.table.get(id); g == nil {
+			d.meters.Late.Add(1)
 			return nil
 		}
 		if d.last != nil {
@@ -52,7 +56,7 @@ func (d *Dispatcher) Stray(id []byte) { d.strays = append(d.strays, string(id)) 
 func (d *Dispatcher) EndMessage() {
 	d.last = nil
 	if len(d.strays) > 0 {
-		d.Out.AbortStrays(d.strays)
+		d.out.AbortStrays(d.strays)
 		d.strays = nil
 	}
 }
@@ -63,21 +67,30 @@ func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
 	x.Attempt, x.Total = g.attempt, g.Total
 	if !g.deliver(x) {
-		d.Meters.Late.Add(1)
+		d.meters.Late.Add(1)
 	}
 }
 
-// Accept takes in that the engine has what is behind a fence.
-func (d *Dispatcher) Accept(f Fence, received int64) {
-	for _, g := range f.Adds {
-		g.Accept(received)
-	}
-}
+// Release says that the engine is done with a generation, whatever is wrong with its
+// output. It is called before anyone can see that the generation ended.
+func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
+
+// Late counts an output of a request that nobody waits for.
+func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
+
+// Note keeps what a message was, as evidence.
+func (d *Dispatcher) Note(s MessageSummary) { d.evidence.add(s) }
+
+// Received counts a message that was taken in.
+func (d *Dispatcher) Received(ids int) { d.meters.Message(ids) }
+
+// Engine is the name of the session's.
+func (d *Dispatcher) Engine() string { return d.engine }
 
 // Aborted gives a generation that the engine has dropped, and will not mention
 // again, its terminal delta.
 func (d *Dispatcher) Aborted(g *Generation, received int64) {
-	d.Table.Release(g)
+	d.table.Release(g)
 	if g.Over() {
 		return
 	}
@@ -94,13 +107,13 @@ func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) {
 
 // Fail ends one generation with an integrity error of its own.
 func (d *Dispatcher) Fail(g *Generation, reason FaultReason, detail string, part *Part) {
-	d.Meters.Broken.Add(1)
+	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
 	fault.RequestID, fault.Part = g.ID, part
 	err := &infer.Error{
 		Code:      infer.CodeIntegrity,
 		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
-		Engine:    d.Engine,
+		Engine:    d.engine,
 		Retryable: g.Total == 0,
 		Cause:     fault,
 	}
@@ -116,15 +129,15 @@ func (d *Dispatcher) end(g *Generation, err *infer.Error) {
 	d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
 }
 
-// Close ends every generation of the session and gives the ids of their requests.
+// close ends every generation of the session and gives the ids of their requests.
 // Those that had no output yet are told that another engine may do better.
-func (d *Dispatcher) Close(err *infer.Error, now int64) (lost []string) {
+func (d *Dispatcher) close(err *infer.Error, now int64) (lost []string) {
 	d.Delta.Received = now
 	early := *err
 	early.Retryable = true
-	for _, g := range d.Table.close() {
+	for _, g := range d.table.close() {
 		lost = append(lost, g.ID)
-		d.Table.Release(g)
+		d.table.Release(g)
 		why := err
 		if g.Total == 0 {
 			why = &early
@@ -138,5 +151,5 @@ func (d *Dispatcher) Close(err *infer.Error, now int64) (lost []string) {
 
 // Fault makes one of the session.
 func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
-	return &Fault{Reason: reason, Detail: detail, Rank: d.Rank, Messages: d.Evidence.last()}
+	return &Fault{Reason: reason, Detail: detail, Rank: d.rank, Messages: d.evidence.last()}
 }

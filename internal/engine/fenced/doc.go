@@ -4,11 +4,12 @@
 // in for that: questions that change nothing, sent behind requests and aborts, whose
 // answers come behind all output before them.
 //
-// It is pure but for Outbox.Write, the one loop that reads a clock, and for the Host,
-// which binds the sockets that engines connect to: a Generation is one request and
-// how far its hand-over is, a Table knows those of a session, an Outbox holds what is
-// to be sent and what the engine has taken in, and a Dispatcher gives each its
-// deltas. What the bytes mean is the adapter's.
+// The core is pure: a Generation is one request and how far its hand-over is, a Table
+// knows those of a session, an Outbox holds what is to be sent and what the engine has
+// taken in, and a Dispatcher gives each its deltas. Around it are a Host, which binds
+// the sockets that engines connect to, a Place, in which one engine serves at a time,
+// and a Session, an engine from its input connection to its loss. What the bytes mean
+// is the adapter's Wire.
 //
 // What must hold:
 //

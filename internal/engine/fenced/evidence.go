@@ -93,20 +93,20 @@ type MessageSummary struct {
 
 const evidenceMessages = 8
 
-// Evidence keeps the summaries of the last messages.
-type Evidence struct {
+// evidence keeps the summaries of the last messages.
+type evidence struct {
 	ring [evidenceMessages]MessageSummary
 	n    int
 }
 
-// Add keeps a summary.
-func (e *Evidence) Add(s MessageSummary) {
+// add keeps a summary.
+func (e *evidence) add(s MessageSummary) {
 	e.ring[e.n%evidenceMessages] = s
 	e.n++
 }
 
 // last gives the summaries, oldest first.
-func (e *Evidence) last() []MessageSummary {
+func (e *evidence) last() []MessageSummary {
 	var out []MessageSummary
 	for i := max(0, e.n-evidenceMessages); i < e.n; i++ {
 		out = append(out, e.ring[i%evidenceMessages])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine"
@@ -16,6 +17,7 @@ import (
 type Host struct {
 	label   string
 	changed chan struct{} // capacity 1: the state may have
+	arrived atomic.Uint64 // connections accepted
 
 	mu  sync.Mutex
 	why error // the last thing that kept an engine from being of use
@@ -28,14 +30,20 @@ func NewHost(label string) *Host { return &Host{label: label, changed: make(chan
 // context ends.
 type Door struct {
 	Listener net.Listener
-	Serve    func(ctx context.Context, c net.Conn)
+	Serve    Serve
 }
 
+// Serve serves a connection, the nth that its Host has accepted. It closes it.
+type Serve func(ctx context.Context, c net.Conn, nth uint64)
+
 // Open makes a Door at an endpoint.
-func Open(at zmtp.Endpoint, serve func(ctx context.Context, c net.Conn)) (Door, error) {
+func Open(at zmtp.Endpoint, serve Serve) (Door, error) {
 	l, err := zmtp.Listen(at)
 	return Door{l, serve}, err
 }
+
+// Arrived counts the connections that were accepted.
+func (h *Host) Arrived() uint64 { return h.arrived.Load() }
 
 // Signal has Run look at the state.
 func (h *Host) Signal() {
@@ -141,10 +149,11 @@ func (h *Host) accept(ctx context.Context, d Door, tasks *sync.WaitGroup) {
 			case <-time.After(100 * time.Millisecond):
 			}
 		default:
+			nth := h.arrived.Add(1)
 			tasks.Go(func() {
 				stop := context.AfterFunc(ctx, func() { c.Close() })
 				defer stop()
-				d.Serve(ctx, c)
+				d.Serve(ctx, c, nth)
 			})
 		}
 	}

@@ -181,6 +181,13 @@ func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
 	return f, o.sent, true
 }
 
+// Asked says whether a call is the fence that is under way.
+func (o *Outbox) Asked(call int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.going && call == o.call
+}
+
 // Close lets nothing in any more.
 func (o *Outbox) Close() {
 	o.mu.Lock()

@@ -31,8 +31,8 @@ func benchCore(tb testing.TB, ids int) (*session, func() []byte) {
 	var outs []schedtest.Output
 	for i := range benchStreams {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
-		g := fenced.NewGeneration(s.out, id, &infer.Request{MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
-		s.table.Seat(g)
+		g := fenced.NewGeneration(s.Out, id, &infer.Request{MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
+		s.Table.Seat(g)
 		g.Accept(1)
 		all = append(all, g)
 		o := schedtest.Output{ID: id, Prompt: 1, Count: 1000 + ids}
@@ -59,7 +59,7 @@ func BenchmarkDispatch(b *testing.B) {
 		b.Run(fmt.Sprintf("decode/ids=%d", ids), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.disp.batch.decode(frames[0]); err != nil {
+				if err := s.batch.decode(frames[0]); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -69,7 +69,7 @@ func BenchmarkDispatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				step()
-				if !s.receive(frames, 1) {
+				if !s.Receive(frames, 1) {
 					b.Fatal("the session ended")
 				}
 			}
@@ -108,11 +108,11 @@ func BenchmarkRequest(b *testing.B) {
 func TestDispatchDoesNotAllocate(t *testing.T) {
 	s, step := benchCore(t, 3)
 	frames := [][]byte{step()}
-	s.receive(frames, 1) // grows the buffers
+	s.Receive(frames, 1) // grows the buffers
 	if n := testing.AllocsPerRun(20, func() {
 		step()
-		if !s.receive(frames, 1) {
-			t.Fatal(context.Cause(s.ctx))
+		if !s.Receive(frames, 1) {
+			t.Fatal(s.Err())
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations for %d ids", n, benchStreams*3)

@@ -28,7 +28,7 @@ type ending struct {
 // message takes in a message. A fault is the session's.
 func (d *dispatcher) message(b []byte, received int64) *fenced.Fault {
 	err := d.batch.decode(b)
-	d.Evidence.Add(fenced.MessageSummary{Received: received, Bytes: len(b), Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
+	d.Note(fenced.MessageSummary{Received: received, Bytes: len(b), Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
 	if err != nil {
 		return d.Fault(fenced.FaultMalformed, err.Error())
 	}
@@ -39,7 +39,7 @@ func (d *dispatcher) message(b []byte, received int64) *fenced.Fault {
 			d.output(&d.batch.outputs[i])
 		}
 		d.EndMessage()
-		d.Meters.Message(len(d.batch.ids))
+		d.Received(len(d.batch.ids))
 	case echo:
 		d.echoed()
 		d.EndMessage()
@@ -59,10 +59,10 @@ func (d *dispatcher) output(o *output) {
 	if o.end.how != running {
 		// Whatever is wrong with the output, the engine is done with the request;
 		// and it is so before anyone can see that the generation ended.
-		d.Table.Release(g)
+		d.Release(g)
 	}
 	if g.Over() {
-		d.Meters.Late.Add(1)
+		d.Late()
 		return
 	}
 	ids := d.batch.ids[o.from:o.to:o.to]
@@ -148,10 +148,10 @@ func (d *dispatcher) finish(g *fenced.Generation, end *finish) *infer.Finish {
 func (d *dispatcher) failure(g *fenced.Generation, end *finish) *infer.Error {
 	var err *infer.Error
 	if end.status == 0 {
-		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
+		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine(), Retryable: true,
 			Message: "the engine aborted the request; send it again", Cause: fmt.Errorf("engine's words: %q", end.message)}
 	} else {
-		err = sglang.Failure(d.Engine, end.status, string(end.message))
+		err = sglang.Failure(d.Engine(), end.status, string(end.message))
 	}
 	err.Retryable = err.Retryable && g.Total == 0
 	return err
@@ -164,10 +164,10 @@ func (d *dispatcher) echoed() {
 	if g == nil {
 		return
 	}
-	d.Table.Release(g)
+	d.Release(g)
 	switch {
 	case g.Over():
-		d.Meters.Late.Add(1)
+		d.Late()
 	case g.Aborting():
 		d.Aborted(g, d.Delta.Received)
 	default:
@@ -178,12 +178,10 @@ func (d *dispatcher) echoed() {
 	}
 }
 
-// answered takes in the answer to the fence: what is behind it is known now. Those
-// that were aborted end with a step, or an echo; the engine need not be believed for
-// ever.
-func (d *dispatcher) answered(f fenced.Fence, received int64) {
-	d.Accept(f, received)
-	for _, g := range f.Aborts {
+// aborted takes in that the engine knows of aborts. Those generations end with a
+// step, or an echo; the engine need not be believed for ever.
+func (d *dispatcher) aborted(all []*fenced.Generation, received int64) {
+	for _, g := range all {
 		d.ending = append(d.ending, ending{g, received})
 	}
 }

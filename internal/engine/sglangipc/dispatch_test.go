@@ -41,14 +41,14 @@ func newCore(t testing.TB) *core {
 }
 
 func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
-	g := fenced.NewGeneration(c.out, id, &infer.Request{Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
-	if ok, _ := c.table.Seat(g); !ok {
+	g := fenced.NewGeneration(c.Out, id, &infer.Request{Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
+	if ok, _ := c.Table.Seat(g); !ok {
 		c.t.Fatal("no seat")
 	}
 	return g
 }
 
-func (c *core) wire(b []byte) bool { return c.receive([][]byte{b}, trace.Now()) }
+func (c *core) wire(b []byte) bool { return c.Receive([][]byte{b}, trace.Now()) }
 
 // says dispatches a step with the outputs given.
 func (c *core) says(outs ...schedtest.Output) bool { return c.wire(schedtest.AppendStep(nil, outs...)) }
@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 			if got := other.IDs(); len(got) != 2 {
 				t.Errorf("the other request has %d ids", len(got))
 			}
-			_, _, aborts := c.out.Take(1)
+			_, _, aborts := c.Out.Take(1)
 			if want := test.out.Finish == nil; (aborts == 1) != want {
 				t.Errorf("%d aborts", aborts)
 			}
@@ -161,7 +161,7 @@ func TestEnds(t *testing.T) {
 			if got := c.sink.IDs(); len(got) != test.ids {
 				t.Errorf("%d ids", len(got))
 			}
-			if c.table.Live() != 0 {
+			if c.Table.Live() != 0 {
 				t.Error("it is still known")
 			}
 			c.says(schedtest.Output{ID: requestID, IDs: ids(1), Count: 1, Prompt: 5}) // too late
@@ -180,7 +180,7 @@ func TestEchoes(t *testing.T) {
 		if confirmed {
 			c.g.Accept(1)
 		}
-		if !c.wire(schedtest.AppendEcho(nil, requestID, abortReason(503))) || c.table.Live() != 0 {
+		if !c.wire(schedtest.AppendEcho(nil, requestID, abortReason(503))) || c.Table.Live() != 0 {
 			t.Fatal("not taken in")
 		}
 		err := c.g.Await(done(), &trace.Leg{})
@@ -213,20 +213,20 @@ func TestOverdue(t *testing.T) {
 	if !c.wire(c.fence()) {
 		t.Fatal("the session ended")
 	}
-	now := trace.Now()
-	c.overdue(now)
+	now, patience := trace.Now(), int64(c.opts.AbortTimeout)
+	c.overdue(now-patience, now)
 	if _, err := c.sink.WaitFinish(done()); err == nil {
 		t.Fatal("ended at once")
 	}
-	c.overdue(now + int64(c.opts.AbortTimeout) + 1)
-	if f := c.finish(); f.Reason != infer.ReasonAbort || c.table.Live() != 0 {
+	c.overdue(now+1, now+patience+1)
+	if f := c.finish(); f.Reason != infer.ReasonAbort || c.Table.Live() != 0 {
 		t.Errorf("%v", f)
 	}
 }
 
 // fence sends what waits and gives the answer to the fence in it.
 func (c *core) fence() []byte {
-	wire, _, _ := c.out.Take(1)
+	wire, _, _ := c.Out.Take(1)
 	id := string(wire[strings.Index(string(wire), fenceName):])
 	id = id[:strings.IndexByte(id, msgpNil)]
 	return schedtest.AppendMessage(nil, tagFence, append([]any{id}, make([]any, len(schedtest.Fields(tagFence))-1)...)...)
@@ -240,7 +240,7 @@ func TestStrays(t *testing.T) {
 	c.says(schedtest.Output{ID: "stray-00000001", IDs: ids(1), Count: 7}, schedtest.Output{ID: "ending-0000001", Count: 7, Finish: length(7)},
 		schedtest.Output{ID: "short", IDs: ids(1), Count: 7}, schedtest.Output{IDs: ids(1), Count: 7},
 		schedtest.Output{ID: requestID, IDs: ids(1), Count: 1, Prompt: 5})
-	wire, _, _ := c.out.Take(1)
+	wire, _, _ := c.Out.Take(1)
 	if !strings.Contains(string(wire), "stray-00000001") || strings.Contains(string(wire), "ending") || strings.Contains(string(wire), "short") || strings.Count(string(wire), tagAbort) != 1 {
 		t.Errorf("%q", wire)
 	}
@@ -269,16 +269,15 @@ func TestFaultsOfTheSession(t *testing.T) {
 	} {
 		c := newCore(t)
 		c.g.Accept(1)
-		if c.receive(frames, 1) {
+		if c.Receive(frames, 1) {
 			t.Fatalf("%s: taken", name)
 		}
 		var end *fenced.End
 		var fault *fenced.Fault
-		if err := context.Cause(c.ctx); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != fenced.FaultMalformed || !fault.Shared() {
+		if err := c.Err(); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != fenced.FaultMalformed || !fault.Shared() {
 			t.Fatalf("%s: %v", name, err)
 		}
-		c.over = true
-		c.close(end)
+		c.Close(end)
 		f := c.finish()
 		if f.Err == nil || f.Err.Code != infer.CodeIntegrity || !f.Err.Retryable || len(c.sink.IDs()) != 0 {
 			t.Errorf("%s: %+v", name, f)
@@ -417,8 +416,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		// What the engine says reaches a session of one request whole or not at all.
 		c.wire(wire)
-		c.over = true
-		c.close(&fenced.End{Why: fenced.LossClosed})
+		c.Close(&fenced.End{Why: fenced.LossClosed})
 		if faults := c.sink.Faults(); len(faults) > 0 {
 			t.Fatal(faults)
 		}

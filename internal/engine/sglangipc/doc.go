@@ -24,8 +24,8 @@
 // engine/fenced. The core decodes messages without allocating (batch), writes them
 // (codec), and checks and offers what the engine sent (dispatcher). The shell owns
 // the listeners and these goroutines, all of which have ended when Run returns: one
-// per listener, one per connection, a reader that waits for the end of each input
-// connection, and the writer of each session.
+// per listener, one per connection, which of an input is its session's writer too, and
+// one that waits for the end of each input.
 //
 // What must hold:
 //

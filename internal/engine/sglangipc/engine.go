@@ -22,14 +22,12 @@ type Engine struct {
 	host   *fenced.Host
 	meters fenced.Meters
 
-	current atomic.Pointer[session] // while one can be given requests
+	place   fenced.Place            // of the input connection that serves
+	current atomic.Pointer[session] // the one that outputs belong to
 
-	place sync.Mutex // held by the input connection that serves
-
-	mu      sync.Mutex
-	holder  *zmtp.Conn
-	session *session // the one that outputs belong to
-	outputs map[*zmtp.Conn]bool
+	mu        sync.Mutex
+	outputs   map[*zmtp.Conn]bool // that stand
+	dismissed uint64              // the latest arrival whose outputs are no session's any more
 }
 
 var (
@@ -48,10 +46,18 @@ func (e *Engine) Name() string { return e.opts.Name }
 // Figures gives the counters as they stand.
 func (e *Engine) Figures() fenced.Figures {
 	f := e.meters.Figures()
-	if s := e.current.Load(); s != nil {
-		f.Ready, f.Live = s.word.Ranks, s.table.Live()
+	if s := e.up(); s != nil {
+		f.Ready, f.Live = s.word.Ranks, s.Table.Live()
 	}
 	return f
+}
+
+// up gives the session while requests can be handed to it, else nil.
+func (e *Engine) up() *session {
+	if s := e.current.Load(); s != nil && s.Up() {
+		return s
+	}
+	return nil
 }
 
 // Run implements engine.Adapter. It may be called once. report is called from
@@ -77,7 +83,7 @@ func (e *Engine) bind() (doors []fenced.Door, err error) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	if s := e.current.Load(); s != nil {
+	if s := e.up(); s != nil {
 		models := []string{e.opts.Model}
 		if e.opts.Model == "" {
 			models[0] = s.word.Served
@@ -108,23 +114,23 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
-	s := e.current.Load()
+	s := e.up()
 	if s == nil {
 		return nil, fenced.Unavailable(e.opts.Name, nil)
 	}
 	if err := s.word.check(req, &e.opts.Defaults); err != nil {
 		return nil, err
 	}
-	g := fenced.NewGeneration(s.out, req.ID, req, attempt, sink)
-	switch ok, taken := s.table.Seat(g); {
+	g := fenced.NewGeneration(s.Out, req.ID, req, attempt, sink)
+	switch ok, taken := s.Table.Seat(g); {
 	case taken:
 		return nil, &infer.Error{Code: infer.CodeInternal, Engine: e.opts.Name, Message: "internal error",
 			Cause: fmt.Errorf("sglangipc: request id %q is in use", req.ID)}
 	case !ok:
-		return nil, fenced.Unavailable(e.opts.Name, context.Cause(s.ctx))
+		return nil, fenced.Unavailable(e.opts.Name, s.Err())
 	}
 	if failed := s.hand(g, req); failed != nil {
-		s.table.Release(g)
+		s.Table.Release(g)
 		return nil, failed
 	}
 	e.meters.Submitted.Add(1)
@@ -140,9 +146,9 @@ func (s *session) hand(g *fenced.Generation, req *infer.Request) *infer.Error {
 	buf := payloads.Get().(*[]byte)
 	defer payloads.Put(buf)
 	*buf = s.codec.appendRequest((*buf)[:0], req, &s.opts.Defaults, s.word.LoRA[req.Model])
-	switch ok, closed := s.out.Add(g, *buf); {
+	switch ok, closed := s.Out.Add(g, *buf); {
 	case closed:
-		return fenced.Unavailable(s.opts.Name, context.Cause(s.ctx))
+		return fenced.Unavailable(s.opts.Name, s.Err())
 	case !ok:
 		return &infer.Error{Code: infer.CodeOverloaded, Engine: s.opts.Name, Retryable: true,
 			Message: "the engine does not read its requests; try again later"}

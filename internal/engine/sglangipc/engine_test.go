@@ -3,10 +3,14 @@ package sglangipc
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
+	"weir/internal/zmtp"
 )
 
 func start(t *testing.T, p *peer, set ...func(o *Options)) *enginetest.Bench {
@@ -50,13 +55,6 @@ func waitWord(b *enginetest.Bench, word string) engine.State {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// serving gives the session that outputs belong to.
-func (e *Engine) serving() *session {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.session
 }
 
 func TestFacts(t *testing.T) {
@@ -366,9 +364,9 @@ func TestRestarted(t *testing.T) {
 	// The third comes when the second's session has closed what outputs it found, as
 	// it does not connect them again as libzmq would.
 	e := b.Rig.Engine.(*Engine)
-	until(b, "its session", func() bool { return e.serving() != nil })
+	until(b, "its session", func() bool { return e.current.Load() != nil })
 	p.Cut()
-	until(b, "the end of its session", func() bool { return e.serving() == nil })
+	until(b, "the end of its session", func() bool { return e.current.Load() == nil })
 	p.mu.Update(func() { p.mute = false })
 	p.Restore()
 	b.WaitReady(true)
@@ -476,4 +474,67 @@ func TestManyAbortsAtOnce(t *testing.T) {
 	if n := figures(b); n.Live != 0 || n.Aborts != 64 {
 		t.Errorf("%+v", n)
 	}
+}
+
+// A scheduler's connections say nothing of whose they are, and its handshake may come
+// through when it has died and another has taken its place. Neither its input may take
+// that place again, nor the end of its outputs end the session of the other.
+func TestLateHandshake(t *testing.T) {
+	for name, kind := range map[string]zmtp.Type{inputName: zmtp.Pull, outputName: zmtp.Push} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, 1)
+			b := start(t, p)
+			b.WaitReady(true)
+			at := p.options()
+			conn, err := net.Dial("unix", at.endpoint(name).Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			slow := &slowGreeter{Conn: conn, there: make(chan struct{}), goOn: make(chan struct{})}
+			ended := make(chan error, 1)
+			go func() {
+				c, err := zmtp.Handshake(slow, zmtp.Config{Type: kind})
+				if err == nil && kind == zmtp.Push {
+					err = c.Send(schedtest.AppendMessage(nil, tagStateOut, nil, nil, nil))
+				}
+				if err == nil {
+					err = conn.(*net.UnixConn).CloseWrite()
+				}
+				for err == nil {
+					_, err = c.Recv()
+				}
+				ended <- err
+			}()
+			<-slow.there
+			p.Cut()
+			b.WaitReady(false)
+			p.Restore()
+			b.WaitReady(true)
+			s := b.Rig.Engine.(*Engine).current.Load()
+			close(slow.goOn)
+			if err := <-ended; !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Error(err)
+			}
+			if err := s.Err(); err != nil {
+				t.Errorf("the session ended: %v", err)
+			}
+			b.Barrier()
+		})
+	}
+}
+
+// slowGreeter is a connection that says READY when it may go on.
+type slowGreeter struct {
+	net.Conn
+	writes      int
+	there, goOn chan struct{}
+}
+
+func (c *slowGreeter) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 { // the first is the greeting
+		close(c.there)
+		<-c.goOn
+	}
+	return c.Conn.Write(p)
 }

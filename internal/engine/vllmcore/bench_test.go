@@ -26,7 +26,7 @@ func benchCore(tb testing.TB, release string, ids int) (*session, []byte) {
 	for i := range benchStreams {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
 		g := newGeneration(s, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, engine.Sink(new(nullSink)))
-		s.table.Seat(g)
+		s.Table.Seat(g)
 		g.Accept(1)
 		o := coretest.Output{ID: id, Finish: -1}
 		for range ids {
@@ -43,10 +43,11 @@ func benchCore(tb testing.TB, release string, ids int) (*session, []byte) {
 func BenchmarkDispatch(b *testing.B) {
 	for _, ids := range []int{1, 4} {
 		s, step := benchCore(b, "0.33.0", ids)
+		frames := [][]byte{step}
 		for name, f := range map[string]func() error{
-			"decode": func() error { return s.disp.batch.decode(step) },
+			"decode": func() error { return s.batch.decode(step) },
 			"all": func() error {
-				if !s.receive(step, 1) {
+				if !s.Receive(frames, 1) {
 					return fmt.Errorf("the session ended")
 				}
 				return nil
@@ -84,9 +85,10 @@ func BenchmarkAdd(b *testing.B) {
 func TestDispatchDoesNotAllocate(t *testing.T) {
 	for _, release := range []string{"0.33.0", "0.20.0"} {
 		s, step := benchCore(t, release, 3)
-		s.receive(step, 1) // grows the buffers
+		frames := [][]byte{step}
+		s.Receive(frames, 1) // grows the buffers
 		if n := testing.AllocsPerRun(20, func() {
-			if !s.receive(step, 1) {
+			if !s.Receive(frames, 1) {
 				t.Fatal("the session ended")
 			}
 		}); n != 0 {

@@ -13,6 +13,7 @@ import (
 type dispatcher struct {
 	fenced.Dispatcher
 
+	index    int // of the engine
 	context  int // max_model_len
 	batch    batch
 	oneClock bool           // the engine reads the clock that we read
@@ -30,20 +31,20 @@ func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *fenced.Fau
 		return d.Fault(fenced.FaultMalformed, err.Error())
 	}
 	d.note(b, received)
-	if d.batch.rank != d.Rank {
-		return d.Fault(fenced.FaultRank, fmt.Sprintf("engine %d on the connection of engine %d", d.batch.rank, d.Rank))
+	if d.batch.rank != d.index {
+		return d.Fault(fenced.FaultRank, fmt.Sprintf("engine %d on the connection of engine %d", d.batch.rank, d.index))
 	}
 	d.Delta.Received = received
 	for i := range d.batch.outputs {
 		d.output(&d.batch.outputs[i])
 	}
 	d.EndMessage()
-	d.Meters.Message(len(d.batch.ids))
+	d.Received(len(d.batch.ids))
 	return nil
 }
 
 func (d *dispatcher) note(b []byte, received int64) {
-	d.Evidence.Add(fenced.MessageSummary{Timestamp: d.batch.timestamp, Received: received, Bytes: len(b),
+	d.Note(fenced.MessageSummary{Timestamp: d.batch.timestamp, Received: received, Bytes: len(b),
 		Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
 }
 
@@ -59,10 +60,10 @@ func (d *dispatcher) output(o *output) {
 	if o.finish >= 0 {
 		// Whatever is wrong with the output, the engine is done with the request;
 		// and it is so before anyone can see that the generation ended.
-		d.Table.Release(g)
+		d.Release(g)
 	}
 	if g.Over() {
-		d.Meters.Late.Add(1)
+		d.Late()
 		return
 	}
 	ids := d.batch.ids[o.from:o.to:o.to]
@@ -172,7 +173,7 @@ func (d *dispatcher) refused(g *fenced.Generation, o *output) bool {
 
 // failure is an end that the engine did not reach as it should.
 func (d *dispatcher) failure(g *fenced.Generation, o *output) *infer.Error {
-	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: g.Total == 0 && o.to == o.from,
+	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine(), Retryable: g.Total == 0 && o.to == o.from,
 		Message: "the engine failed while it worked on the request; send it again"}
 	if len(o.errorCode) > 0 {
 		e.Cause = fmt.Errorf("engine's words: %s: %q", o.errorCode, o.errorText)
@@ -193,7 +194,7 @@ func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 	switch {
 	case o.finish == finishStop && g.Guided && g.Total == 1:
 		// Its only id is the one that ended it (wrongStop).
-		f.Reason, f.Err = infer.ReasonError, &infer.Error{Code: infer.CodeInvalid, Engine: d.Engine,
+		f.Reason, f.Err = infer.ReasonError, &infer.Error{Code: infer.CodeInvalid, Engine: d.Engine(),
 			Message: "the engine cannot hold its output to this schema or guide, and ended the answer before its first token; its log says what it does not take"}
 	case o.finish == finishStop:
 		f.Reason = infer.ReasonStop
@@ -205,16 +206,6 @@ func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 		f.Reason, f.Err = infer.ReasonError, d.failure(g, o)
 	}
 	return f
-}
-
-// answered takes in the answer to the fence: what is behind it is known now. The
-// wire says nothing of a request that was aborted, and of one before the fence
-// nothing more can come.
-func (d *dispatcher) answered(f fenced.Fence, received int64) {
-	d.Accept(f, received)
-	for _, g := range f.Aborts {
-		d.Aborted(g, received)
-	}
 }
 
 var finishWords = [...]string{"stop", "length", "abort", "error", "repetition"}

@@ -1,7 +1,6 @@
 package vllmcore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -44,7 +43,7 @@ func newCore(t *testing.T) *core {
 func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
 	req := &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10, StopIDs: []uint32{7}}
 	g := newGeneration(c.session, req, 1, sink)
-	if ok, _ := c.table.Seat(g); !ok {
+	if ok, _ := c.Table.Seat(g); !ok {
 		c.t.Fatal("no seat")
 	}
 	return g
@@ -52,7 +51,7 @@ func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
 
 // says dispatches a message with the outputs given.
 func (c *core) says(outs ...coretest.Output) bool {
-	return c.receive(coretest.Append(nil, coretest.Batch{Outputs: outs}, "0.33.0"), trace.Now())
+	return c.Receive([][]byte{coretest.Append(nil, coretest.Batch{Outputs: outs}, "0.33.0")}, trace.Now())
 }
 
 func (c *core) finish() *infer.Finish {
@@ -107,7 +106,7 @@ func TestFaults(t *testing.T) {
 			if got := other.IDs(); len(got) != 2 {
 				t.Errorf("the other request has %d ids", len(got))
 			}
-			_, _, aborts := c.out.Take(1)
+			_, _, aborts := c.Out.Take(1)
 			if want := test.out.Finish < 0; (aborts == 1) != want {
 				t.Errorf("%d aborts", aborts)
 			}
@@ -188,7 +187,7 @@ func TestEnds(t *testing.T) {
 			if f.Err != nil && f.Err.Retryable != (len(test.out.IDs) == 0 && test.code != infer.CodeInvalid) {
 				t.Errorf("retryable %v", f.Err.Retryable)
 			}
-			if c.table.Live() != 0 {
+			if c.Table.Live() != 0 {
 				t.Error("it is still known")
 			}
 			c.says(coretest.Output{ID: "r", IDs: ids(1), Finish: -1}) // too late
@@ -199,7 +198,7 @@ func TestEnds(t *testing.T) {
 	}
 	// A context that is full ends a generation before its limit.
 	c := newCore(t)
-	c.disp.context = 8
+	c.context = 8
 	c.says(coretest.Output{ID: "r", IDs: ids(3), Finish: finishLength})
 	if f := c.finish(); f.Reason != infer.ReasonLength {
 		t.Errorf("%+v", f)
@@ -211,7 +210,7 @@ func TestEnds(t *testing.T) {
 func TestStrays(t *testing.T) {
 	c := newCore(t)
 	c.says(coretest.Output{ID: "a", IDs: ids(1), Finish: -1}, coretest.Output{ID: "b", IDs: ids(10), Finish: finishLength}, coretest.Output{ID: "r", IDs: ids(1), Finish: -1})
-	wire, _, _ := c.out.Take(1)
+	wire, _, _ := c.Out.Take(1)
 	if !strings.Contains(string(wire), "\x91\xa1a") || strings.Contains(string(wire), "\xa1b") {
 		t.Errorf("%q", wire)
 	}
@@ -236,28 +235,23 @@ func TestFaultsOfTheSession(t *testing.T) {
 		{fenced.FaultMalformed, []byte{0x93, 0, 0x90, 0xc0}},
 	} {
 		c := newCore(t)
-		if c.receive(test.wire, 1) {
+		if c.Receive([][]byte{test.wire}, 1) {
 			t.Fatalf("%s: %q was taken", test.reason, test.wire)
 		}
 		var end *fenced.End
 		var fault *fenced.Fault
-		if err := contextCause(c.session); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
+		if err := c.Err(); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
 			t.Fatalf("%v", err)
 		}
-		lost := c.close(end)
+		lost := c.Close(end)
 		f := c.finish()
 		if f.Err == nil || f.Err.Code != infer.CodeIntegrity || !f.Err.Retryable || len(c.sink.IDs()) != 0 || !slices.Equal(lost, []string{"r"}) {
 			t.Errorf("%+v, lost %v", f, lost)
 		}
-		if c.receive(whole, 1) {
+		if c.Receive([][]byte{whole}, 1) {
 			t.Error("a message after the end was taken")
 		}
 	}
-}
-
-func contextCause(s *session) error {
-	<-s.ctx.Done()
-	return context.Cause(s.ctx)
 }
 
 // Whatever is said is understood, in the words of every release.
@@ -402,10 +396,10 @@ func FuzzOutputs(f *testing.F) {
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		sink := enginetest.NewRecorder(1)
 		g := newGeneration(s, &infer.Request{ID: "r", Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
-		s.table.Seat(g)
+		s.Table.Seat(g)
 		g.Accept(1)
-		s.receive(wire, 1)
-		s.close(&fenced.End{Why: fenced.LossClosed})
+		s.Receive([][]byte{wire}, 1)
+		s.Close(&fenced.End{Why: fenced.LossClosed})
 		if faults := sink.Faults(); len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -11,15 +11,16 @@
 //
 // The package is a pure core and a thin shell around it. The core decodes messages
 // without allocating (batch), checks what the engine sent and offers it to the
-// sinks (dispatcher, table), knows what the engine has taken in (outbox), and keeps
-// a lockstep group awake (waves); it starts no goroutine and reads no socket. The
+// sinks (dispatcher), and keeps a lockstep group awake (waves); it starts no goroutine
+// and reads no socket. What it has in common with engine/sglangipc is engine/fenced. The
 // shell owns the listeners and these goroutines, all of which have ended when Run
 // returns:
 //
 //   - one per listener, which accepts
 //   - one per connection to the handshake socket, until the engine is ready
-//   - one per input connection, which serves the session to its end
-//   - the writer of each session, which also watches over its silence
+//   - one per input connection, which serves the session to its end: it writes, and
+//     watches over the engine's silence
+//   - one that waits for the end of each input connection
 //   - one per output connection, which reads and dispatches: it calls the sinks
 //
 // What must hold:

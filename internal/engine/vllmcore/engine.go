@@ -55,10 +55,9 @@ type rank struct {
 	index   int
 	current atomic.Pointer[session] // from the engine's word that it can serve on
 
-	place sync.Mutex // held by the connection that serves it
+	place fenced.Place // of the connection that serves it
 
 	mu      sync.Mutex
-	holder  *zmtp.Conn
 	known   []byte   // what the engine said of itself; nil: nothing yet
 	lost    []string // requests that ended here and may still run there
 	refused bool     // this engine cannot be spoken to
@@ -81,7 +80,7 @@ func (e *Engine) pick(adapter int) *session {
 	n := len(e.ranks)
 	for i := range n {
 		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.up() || adapter >= 0 && !s.loras.usable(adapter) {
+		if s == nil || !s.Up() || adapter >= 0 && !s.loras.usable(adapter) {
 			continue
 		}
 		if score := s.score(); best == nil || score < least {
@@ -103,7 +102,7 @@ func (e *Engine) bind() (doors []fenced.Door, err error) {
 	if e.opts.InputListener != nil {
 		return []fenced.Door{{Listener: e.opts.InputListener, Serve: e.input}, {Listener: e.opts.OutputListener, Serve: e.output}}, nil
 	}
-	open := func(at zmtp.Endpoint, serve func(context.Context, net.Conn)) error {
+	open := func(at zmtp.Endpoint, serve fenced.Serve) error {
 		d, err := fenced.Open(at, serve)
 		if err == nil {
 			doors = append(doors, d)
@@ -126,7 +125,7 @@ func (e *Engine) state() engine.State {
 	up := 0
 	for _, r := range e.ranks {
 		s := r.current.Load()
-		if s == nil || !s.up() {
+		if s == nil || !s.Up() {
 			continue
 		}
 		up++

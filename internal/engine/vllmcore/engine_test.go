@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
@@ -496,10 +498,11 @@ func TestSilence(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		busy := time.AfterFunc(92*time.Second, func() { s.receive(coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0"), 1) })
+		busy := time.AfterFunc(92*time.Second, func() { s.Receive([][]byte{coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0")}, 1) })
 		defer busy.Stop()
-		_, end := s.run()
-		if end.Why != fenced.LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
+		s.serve(in)
+		var end *fenced.End
+		if !errors.As(s.Err(), &end) || end.Why != fenced.LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
 			t.Errorf("%v", end)
 		}
 		if d := time.Since(began); d != 215*time.Second {
@@ -512,46 +515,75 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// An output connection whose session has ended may still hold messages. They are
-// not the next session's, and neither is the connection: its end would be taken
-// for that of an engine that just came back.
+// A connection of outputs belongs to the session whose question is answered over it,
+// and to no later one: its end would be taken for that of an engine that just came
+// back. It may come to light late, with what an engine that has died has said.
 func TestOutputOfAnEndedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Options{Name: "e", Model: "m"})
 		first := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		e.ranks[0].current.Store(first)
-		ours, theirs := net.Pipe()
-		var serving sync.WaitGroup
-		serving.Go(func() { e.output(t.Context(), &lazy{Conn: ours}) })
-		c, err := zmtp.Handshake(&lazy{Conn: theirs}, zmtp.Config{Type: zmtp.Push})
-		if err != nil {
-			t.Fatal(err)
+		connect := func() (c *zmtp.Conn, ended <-chan struct{}) {
+			ours, theirs := net.Pipe()
+			done := make(chan struct{})
+			go func() { defer close(done); e.output(t.Context(), &lazy{Conn: ours}, 1) }()
+			c, err := zmtp.Handshake(&lazy{Conn: theirs}, zmtp.Config{Type: zmtp.Push})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c, done
 		}
-		message := coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0")
-		send := func() {
-			if err := c.Send(message); err != nil {
+		send := func(c *zmtp.Conn, call int64) {
+			if err := c.Send(coretest.Append(nil, coretest.Batch{Timestamp: 1, Call: call}, "0.33.0")); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 		}
-		send()
-		if first.output.Load() == nil || first.heard.Load() != 1 {
-			t.Fatalf("the first session heard %d messages", first.heard.Load())
+		c, ended := connect()
+		late, lateEnded := connect()
+		asked := ask(t, first)
+		send(c, 0)
+		if first.output.Load() != nil {
+			t.Fatal("a connection without an answer is the first session's")
+		}
+		send(c, asked)
+		if first.output.Load() == nil || e.meters.Messages.Load() != 1 {
+			t.Fatalf("the first session heard %d messages", e.meters.Messages.Load())
 		}
 		end := &fenced.End{Why: fenced.LossRestarted}
-		first.end(end.Why, nil)
-		first.close(end)
+		first.End(end.Why, nil)
+		first.Close(end)
 		second := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		e.ranks[0].current.Store(second)
-		send()
-		send()
-		c.Close()
-		serving.Wait()
-		if second.output.Load() != nil || second.heard.Load() != 0 || second.ctx.Err() != nil {
-			t.Errorf("the second session has the first one's connection, heard %d messages, ends with %v",
-				second.heard.Load(), context.Cause(second.ctx))
+		ask(t, second)
+		for _, of := range []struct {
+			c     *zmtp.Conn
+			ended <-chan struct{}
+		}{{c, ended}, {late, lateEnded}} {
+			send(of.c, 0)
+			send(of.c, asked)
+			of.c.Close()
+			<-of.ended
+		}
+		if second.output.Load() != nil || e.meters.Messages.Load() != 1 || second.Err() != nil {
+			t.Errorf("the second session has a connection of the first one's: %d messages, ends with %v", e.meters.Messages.Load(), second.Err())
 		}
 	})
+}
+
+// ask has a session ask its first question and gives the call's number.
+func ask(t *testing.T, s *session) int64 {
+	s.Out.Ask()
+	wire, _, _ := s.Out.Take(1)
+	_, b, err := msgp.ReadArrayHeaderBytes(wire[5:]) // behind the heads of two frames and the type
+	if err == nil {
+		b, err = msgp.Skip(b)
+	}
+	call, _, err2 := msgp.ReadInt64Bytes(b)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return call
 }
 
 // lazy is a pipe's end whose writes do not wait to be read.

@@ -11,9 +11,9 @@ import (
 func (e *Engine) Figures() fenced.Figures {
 	f := e.meters.Figures()
 	for _, r := range e.ranks {
-		if s := r.current.Load(); s != nil && s.up() {
+		if s := r.current.Load(); s != nil && s.Up() {
 			f.Ready++
-			f.Live += s.table.Live()
+			f.Live += s.Table.Live()
 			f.Running += int(s.load.running.Load())
 			f.Waiting += int(s.load.waiting.Load())
 		}
@@ -27,11 +27,11 @@ func (e *Engine) Figures() fenced.Figures {
 func (e *Engine) Load() (l engine.Load, ok bool) {
 	for _, r := range e.ranks {
 		s := r.current.Load()
-		if s == nil || !s.up() {
+		if s == nil || !s.Up() {
 			continue
 		}
 		ok = true
-		if s.table.Live() == 0 {
+		if s.Table.Live() == 0 {
 			continue
 		}
 		l.Running += int(s.load.running.Load())

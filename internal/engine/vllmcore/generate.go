@@ -33,14 +33,14 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	g.Guided = guided
 	if err := check(req, &e.opts, s.ready.carries(e.opts.Priorities)); err != nil {
-		s.table.Release(g)
+		s.Table.Release(g)
 		return nil, err
 	}
 	if e.opts.Engines > 1 {
 		leg.DPRank = s.rank
 	}
 	if failed := s.hand(g, req, adapter); failed != nil {
-		s.table.Release(g)
+		s.Table.Release(g)
 		return nil, failed
 	}
 	e.meters.Submitted.Add(1)
@@ -63,19 +63,19 @@ func (e *Engine) seat(req *infer.Request, adapter int, attempt uint32, sink engi
 		return nil, nil, fenced.Unavailable(e.opts.Name, nil)
 	}
 	g := newGeneration(s, req, attempt, sink)
-	switch ok, taken := s.table.Seat(g); {
+	switch ok, taken := s.Table.Seat(g); {
 	case taken:
 		return nil, nil, &infer.Error{Code: infer.CodeInternal, Engine: e.opts.Name, Message: "internal error",
 			Cause: fmt.Errorf("vllmcore: request id %q is in use", req.ID)}
 	case !ok:
-		return nil, nil, fenced.Unavailable(e.opts.Name, context.Cause(s.ctx))
+		return nil, nil, fenced.Unavailable(e.opts.Name, s.Err())
 	}
 	return g, s, nil
 }
 
 // newGeneration makes the generation of a request on a session.
 func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.Sink) *fenced.Generation {
-	g := fenced.NewGeneration(s.out, req.ID, req, attempt, sink)
+	g := fenced.NewGeneration(s.Out, req.ID, req, attempt, sink)
 	if !req.IgnoreEOS {
 		g.End = s.opts.EndIDs
 	}
@@ -95,9 +95,9 @@ func (s *session) hand(g *fenced.Generation, req *infer.Request, adapter int) *i
 		with = &s.e.lora[adapter]
 	}
 	*buf = appendAdd((*buf)[:0], req, with, s.opts, float64(time.Now().UnixMicro())/1e6)
-	switch ok, closed := s.out.Add(g, typeAdd, *buf); {
+	switch ok, closed := s.Out.Add(g, typeAdd, *buf); {
 	case closed:
-		return fenced.Unavailable(s.opts.Name, context.Cause(s.ctx))
+		return fenced.Unavailable(s.opts.Name, s.Err())
 	case !ok:
 		return &infer.Error{Code: infer.CodeOverloaded, Engine: s.opts.Name, Retryable: true,
 			Message: "the engine does not read its requests; try again later"}

@@ -80,6 +80,9 @@ func newLoading(n int) loading {
 	return loading{first: 1<<56 + rand.Int64N(1<<48), of: make([]atomic.Pointer[loadResult], n)}
 }
 
+// asked says whether a call is one of loadAdapters.
+func (l *loading) asked(call int64) bool { return call >= l.first && call-l.first < int64(len(l.of)) }
+
 // usable says whether the engine has loaded an adapter.
 func (l *loading) usable(i int) bool {
 	r := l.of[i].Load()
@@ -93,21 +96,20 @@ func (s *session) loadAdapters() {
 			s.keepLoaded(i, "the engine was started without --enable-lora")
 			continue
 		}
-		s.out.Post(typeUtility, s.e.lora[i].appendLoad(nil, s.loras.first+int64(i)))
+		s.Out.Post(typeUtility, s.e.lora[i].appendLoad(nil, s.loras.first+int64(i)))
 	}
 }
 
 // adapterLoaded takes in the answer to a call, if it is one of loadAdapters.
 func (s *session) adapterLoaded(d *batch) bool {
-	i := d.call - s.loras.first
-	if i < 0 || i >= int64(len(s.loras.of)) {
+	if !s.loras.asked(d.call) {
 		return false
 	}
 	fault := strings.TrimPrefix(string(d.failure), "Call to add_lora method failed: ")
 	if d.refused {
 		fault = "the engine did not load it and does not say why"
 	}
-	s.keepLoaded(int(i), fault)
+	s.keepLoaded(int(d.call-s.loras.first), fault)
 	return true
 }
 
@@ -128,7 +130,7 @@ func (e *Engine) loraFacts() []engine.LoRA {
 		fault, usable := "", false
 		for _, r := range e.ranks {
 			s := r.current.Load()
-			if s == nil || !s.up() {
+			if s == nil || !s.Up() {
 				continue
 			}
 			usable = usable || s.loras.usable(i)

@@ -14,7 +14,6 @@ import (
 
 	"weir/internal/engine/fenced"
 	"weir/internal/sock"
-	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
 
@@ -40,7 +39,7 @@ func (e *Engine) identified(c *zmtp.Conn) (*rank, error) {
 
 // handshake serves a connection to the handshake socket: the engine says HELLO and
 // is told where to connect to, and says READY at the end.
-func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
+func (e *Engine) handshake(ctx context.Context, conn net.Conn, nth uint64) {
 	c, err := zmtp.Handshake(conn, e.config(zmtp.Router))
 	if err != nil {
 		e.host.NoteUnless(ctx, fmt.Errorf("handshake: %w", err))
@@ -65,10 +64,8 @@ func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 		if h.status != "HELLO" {
 			continue // READY; what counts is the word on the input connection
 		}
-		// Whatever was here before is gone.
-		r.forget()
-		if s := r.current.Load(); s != nil {
-			s.end(fenced.LossRestarted, nil)
+		if r.place.Clear(nth) { // whatever was here before is gone
+			r.forget()
 		}
 		e.mu.Lock()
 		to := e.dataTo
@@ -81,7 +78,7 @@ func (e *Engine) handshake(ctx context.Context, conn net.Conn) {
 }
 
 // input serves a connection to the input socket: an engine's session.
-func (e *Engine) input(ctx context.Context, conn net.Conn) {
+func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	c, err := zmtp.Handshake(conn, e.config(zmtp.Router))
 	if err != nil {
 		e.host.NoteUnless(ctx, fmt.Errorf("input: %w", err))
@@ -93,14 +90,16 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 		e.host.Note(fmt.Errorf("input: %w", err))
 		return
 	}
-	// Of two connections of one engine the new one wins: the old one may be that
-	// of a process that died and was not seen to.
-	if s := r.current.Load(); s != nil {
-		s.end(fenced.LossRestarted, nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leave, ok := r.place.Take(nth, func() {
+		cancel(&fenced.End{Why: fenced.LossRestarted})
+		c.Close()
+	})
+	if !ok {
+		return
 	}
-	r.hold(c)
-	r.place.Lock()
-	defer r.place.Unlock()
+	defer leave()
 	word, adopted, err := e.hear(r, c)
 	if err != nil {
 		return // the connection has ended before the engine was ready
@@ -113,7 +112,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		e.host.Note(fmt.Errorf("engine %d: %w", r.index, err))
 		r.refuse()
-		waitEnd(c) // closed, it would connect again and again
+		_ = fenced.WaitEnd(c) // closed, it would connect again and again
 		return
 	}
 	if warning != "" {
@@ -121,24 +120,16 @@ func (e *Engine) input(ctx context.Context, conn net.Conn) {
 	}
 	r.know(word)
 	e.keep()
+	ctx, in := fenced.WatchInput(ctx, c)
+	defer in.Close()
 	s := e.newSession(ctx, r.index, rd, c)
 	if lost := r.takeLost(); adopted && len(lost) > 0 {
-		s.out.AbortStrays(lost)
+		s.Out.AbortStrays(lost)
 	}
 	r.current.Store(s)
-	lost, end := s.run()
+	lost := s.serve(c)
 	r.current.Store(nil)
 	r.leave(lost)
-	e.meters.Lost[end.Why].Add(1)
-}
-
-// waitEnd waits for the connection's end.
-func waitEnd(c *zmtp.Conn) {
-	for {
-		if _, err := c.Recv(); err != nil {
-			return
-		}
-	}
 }
 
 // hear waits for an engine's word of itself. One that is known and connects again
@@ -146,7 +137,7 @@ func waitEnd(c *zmtp.Conn) {
 func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err error) {
 	known, refused := r.saved()
 	if refused {
-		waitEnd(c)
+		_ = fenced.WaitEnd(c)
 		return nil, false, errors.New("refused before")
 	}
 	if known != nil {
@@ -167,65 +158,34 @@ func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err err
 
 // output serves a connection to the output socket. Whose it is shows in its first
 // message, and it is never another's.
-func (e *Engine) output(ctx context.Context, conn net.Conn) {
+func (e *Engine) output(ctx context.Context, conn net.Conn, nth uint64) {
 	c, err := zmtp.Handshake(sock.Reads(conn), e.config(zmtp.Pull))
 	if err != nil {
 		e.host.NoteUnless(ctx, fmt.Errorf("output: %w", err))
 		return
 	}
 	defer c.Close()
-	var s *session
-	for {
-		frames, err := c.Recv()
-		if err != nil {
-			if s != nil {
-				s.outputEnded(err)
-			}
-			return
-		}
-		received := trace.Now()
-		if len(frames) == 1 && string(frames[0]) == coreDead {
-			if s != nil {
-				s.end(fenced.LossDead, errors.New("the engine says that it is dead"))
-			}
-			continue
-		}
-		if s == nil {
-			if s = e.claim(frames[0], c); s == nil {
-				continue // of a time before the engine's session
-			}
-		}
-		if !s.receive(frames[0], received, frames[1:]...) {
-			return // the connection is its session's, and ends with it
-		}
-	}
+	fenced.ReadOutputs(c, func(frames [][]byte) *fenced.Session { return e.claim(frames[0], c) })
 }
 
-// claim finds the session that a message's connection belongs to.
-func (e *Engine) claim(b []byte, c *zmtp.Conn) *session {
+// claim finds the session that a connection belongs to: the one that has asked what
+// the message answers.
+func (e *Engine) claim(b []byte, c *zmtp.Conn) *fenced.Session {
 	r := e.rank(rankOf(b))
 	if r == nil {
-		e.host.Note(errors.New("outputs of an engine that is not expected"))
+		if string(b) != coreDead {
+			e.host.Note(errors.New("outputs of an engine that is not expected"))
+		}
 		return nil
 	}
 	s := r.current.Load()
-	if s == nil || !s.output.CompareAndSwap(nil, c) {
+	if s == nil || !s.asked(b) || !s.output.CompareAndSwap(nil, c) {
 		return nil
 	}
-	if s.ctx.Err() != nil { // it ended before it could know of the connection
+	if s.Err() != nil { // it ended before it could know of the connection
 		c.Close()
 	}
-	return s
-}
-
-// hold makes a connection the one that serves the place, and closes the one before.
-func (r *rank) hold(c *zmtp.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.holder != nil {
-		r.holder.Close()
-	}
-	r.holder = c
+	return s.Session
 }
 
 func (r *rank) forget() {

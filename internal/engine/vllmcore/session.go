@@ -4,55 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"weir/internal/engine/fenced"
-	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
 
 // session is one engine's two connections, from its word that it can serve to the
-// loss of either. It is never revived: a new one takes its place.
+// loss of either.
 //
 // Neither connection tells which engine is at the other end of the output, so a
 // session begins with a question sent over the input; the connection on which its
 // answer comes is the output.
 type session struct {
+	*fenced.Session
+	dispatcher
+
 	e      *Engine
 	opts   *Options
 	rank   int
 	ready  ready
 	loras  loading
-	in     *zmtp.Conn
 	output atomic.Pointer[zmtp.Conn]
-
-	ctx    context.Context // ends with the session; its cause says why
-	cancel context.CancelCauseFunc
-
-	table *fenced.Table
-	out   *fenced.Outbox
-	load  load
-	heard atomic.Uint64 // messages of the engine
-	use   atomic.Int32  // opening, serving or ended; never back
-
-	mu   sync.Mutex // of whoever dispatches
-	over bool
-	disp dispatcher
+	load   load
 }
-
-// The states of a session's use. Answers may still be read while it ends: they
-// must not bring it back.
-const (
-	opening int32 = iota // the first question was not answered yet
-	serving
-	ended
-)
-
-// up says whether requests can be handed to the engine.
-func (s *session) up() bool { return s.use.Load() == serving }
 
 // load is what an engine last said of its load.
 type load struct {
@@ -64,7 +40,7 @@ type load struct {
 // does. What an engine says is a step old and rides on outputs only, so its word is
 // void once nothing of ours is in flight.
 func (s *session) score() float64 {
-	mine := float64(s.table.Live())
+	mine := float64(s.Table.Live())
 	if mine == 0 {
 		return 0
 	}
@@ -74,106 +50,44 @@ func (s *session) score() float64 {
 }
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
-	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), in: in,
-		table: fenced.NewTable(), out: fenced.NewOutbox(e.opts.MaxQueued, code{}, 1)}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.disp = dispatcher{context: r.contextLength,
-		Dispatcher: fenced.Dispatcher{Engine: e.opts.Name, Rank: rank, Table: s.table, Out: s.out, Meters: &e.meters}}
+	o := &e.opts
+	s := &session{e: e, opts: o, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
+	s.Session = fenced.NewSession(ctx, fenced.Config{
+		Name: o.Name, Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters, Batch: o.Batch,
+		In: in, Queued: o.MaxQueued, Code: code{}, Ranks: 1,
+		Patience: fenced.Patience{ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, WriteTimeout: o.WriteTimeout},
+	}, s)
 	return s
 }
 
-// end ends the session; the first to say why is believed.
-func (s *session) end(why fenced.Loss, cause error) { s.cancel(&fenced.End{Why: why, Cause: cause}) }
-
-// run serves the session to its end and gives every generation its terminal delta.
-// It reads the input connection, on which nothing more comes than its end.
-func (s *session) run() (lost []string, end *fenced.End) {
-	stop := context.AfterFunc(s.ctx, func() {
-		s.in.Close()
+// serve serves the session to its end and gives the requests that the engine may
+// still have.
+func (s *session) serve(in *zmtp.Conn) (lost []string) {
+	s.loadAdapters()
+	return s.Run(func() {
+		in.Close()
 		if c := s.output.Load(); c != nil {
 			c.Close()
 		}
-	})
-	defer stop()
-	var writer sync.WaitGroup
-	writer.Go(s.write)
-	s.loadAdapters()
-	s.out.Ask()
-	for {
-		if _, err := s.in.Recv(); err != nil {
-			s.end(fenced.LossConnection, fmt.Errorf("its input connection: %w", err))
-			break
-		}
-	}
-	if !errors.As(context.Cause(s.ctx), &end) {
-		end = &fenced.End{Why: fenced.LossClosed, Cause: context.Cause(s.ctx)}
-	}
-	// No new request comes in, the router looks elsewhere, and only then do those
-	// that end here look for another engine.
-	s.use.Store(ended)
-	s.e.host.Note(fmt.Errorf("engine %d: %w", s.rank, end))
-	writer.Wait()
-	return s.close(end), end
+	}, nil)
 }
 
-// close gives every generation its terminal delta. Nothing is dispatched after it.
-func (s *session) close(end *fenced.End) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-	s.out.Close()
-	s.begin()
-	defer s.finish()
-	return s.disp.Close(end.Terminal(s.opts.Name), trace.Now())
+// asked says whether a message answers what this session has asked, which no
+// message of another engine, or of another time, does.
+func (s *session) asked(b []byte) bool {
+	var d batch
+	return d.decode(b) == nil && d.utility && (s.Out.Asked(d.call) || s.loras.asked(d.call))
 }
 
-func (s *session) begin() {
-	if s.opts.Batch != nil {
-		s.opts.Batch.Begin()
+// Message implements fenced.Wire.
+func (s *session) Message(frames [][]byte, received int64) error {
+	if len(frames) == 1 && string(frames[0]) == coreDead {
+		return &fenced.End{Why: fenced.LossDead, Cause: errors.New("the engine says that it is dead")}
 	}
-}
-
-func (s *session) finish() {
-	if s.opts.Batch != nil {
-		s.opts.Batch.End()
+	if fault := s.message(frames[0], frames[1:], received); fault != nil {
+		return fault
 	}
-}
-
-// write is the writer, which also watches over the engine's silence.
-func (s *session) write() {
-	o := s.opts
-	p := fenced.Patience{ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, WriteTimeout: o.WriteTimeout}
-	if why, err := s.out.Write(s.ctx, s.in, p, &s.heard, &s.e.meters, nil); err != nil {
-		s.end(why, err)
-	}
-}
-
-// receive takes in one message of the engine, read at a moment of trace's clock.
-// It reports false when the session is over.
-func (s *session) receive(b []byte, received int64, aux ...[]byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return false
-	}
-	s.heard.Add(1)
-	s.begin()
-	fault := s.disp.message(b, aux, received)
-	if fault == nil {
-		s.take(received)
-	}
-	s.finish()
-	s.e.meters.Dispatch.Add(trace.Now() - received)
-	if fault != nil {
-		s.end(fenced.LossIntegrity, fault)
-		return false
-	}
-	return true
-}
-
-// take takes in what a message says of the session.
-func (s *session) take(received int64) {
-	d := &s.disp.batch
+	d := &s.batch
 	if d.stats {
 		s.load.running.Store(int64(d.running))
 		s.load.waiting.Store(int64(d.waiting))
@@ -183,30 +97,21 @@ func (s *session) take(received int64) {
 		s.e.wave(d.complete, d.start)
 	}
 	if !d.utility || s.adapterLoaded(d) {
-		return
+		return nil
 	}
-	f, sent, ok := s.out.Answered(d.call)
+	f, sent, ok := s.Answered(d.call, received)
 	if !ok {
-		return
+		return nil
 	}
-	s.e.meters.Fences.Add(1)
-	s.e.meters.FenceLast.Store(received - sent)
 	// The answer was stamped between the question and its arrival. If the stamp
 	// lies there on our clock, it is our clock: another machine's would have to be
 	// within this fraction of a second by chance, of all the time it may be up.
 	const slack = 1000 // ns, of the conversion
-	s.disp.oneClock = d.timestamp >= sent-slack && d.timestamp <= received+slack
-	s.disp.answered(f, received)
-	if s.use.CompareAndSwap(opening, serving) {
-		s.e.meters.Sessions.Add(1)
-		s.e.host.Signal()
+	s.oneClock = d.timestamp >= sent-slack && d.timestamp <= received+slack
+	// The wire says nothing of a request that was aborted, and of one before the
+	// fence nothing more can come.
+	for _, g := range f.Aborts {
+		s.Aborted(g, received)
 	}
-}
-
-// outputEnded ends the session because its output connection gave no more.
-func (s *session) outputEnded(err error) {
-	if errors.Is(err, io.EOF) {
-		err = errors.New("the engine closed it")
-	}
-	s.end(fenced.LossConnection, fmt.Errorf("its output connection: %w", err))
+	return nil
 }

@@ -45,7 +45,7 @@ func (e *Engine) wake() {
 func (e *Engine) startWave(wave int64) {
 	for _, r := range e.ranks {
 		if s := r.current.Load(); s != nil {
-			s.out.Post(typeWave, appendWave(nil, wave))
+			s.Out.Post(typeWave, appendWave(nil, wave))
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (e *Engine) wave(complete, start int64) {
 	e.waves.ended(complete)
 	e.mu.Unlock()
 	for _, r := range e.ranks { // a request that crossed the word
-		if s := r.current.Load(); s != nil && s.table.Live() > 0 {
+		if s := r.current.Load(); s != nil && s.Table.Live() > 0 {
 			e.wake()
 			return
 		}
