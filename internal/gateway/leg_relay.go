@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"weir/internal/engine"
@@ -55,7 +56,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	o := answer.RelayedOptions{
 		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
-		Framed: resp.Framed, Declared: declaredLength(resp.Header),
+		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: declaredLength(resp.Header),
 	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type rig struct {
 	client  *memConn
 	whole   *httptest.ResponseRecorder // an answer that stays with net/http
 	left    atomic.Bool                // the response has left it
+	cut     atomic.Bool                // net/http has broken its connection
 	arrived []byte                     // by the client, raw
 	loose   bool                       // in no bubble: the test waits and gives turns by itself
 }
@@ -104,6 +106,13 @@ func (r *rig) ask(path, body string, window int) {
 			x.depart(v)
 			return
 		}
+		defer func() {
+			if p := recover(); p == http.ErrAbortHandler {
+				r.cut.Store(true)
+			} else if p != nil {
+				panic(p)
+			}
+		}()
 		x.finish()
 	}()
 	r.settle()

@@ -3,8 +3,10 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/models"
@@ -30,8 +33,11 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //	gateway [write=DURATION] [idle=DURATION] [first=DURATION] [flush=DURATION]
 //	        [delay=STAGE:DURATION]
 //	ask [window=N] [FIELDS]           a chat, of a token engine
-//	relay [window=N] [stream=off]     a chat, of a relay engine, which answers
-//	                                  with the head of a stream
+//	relay [window=N] [path=PATH] [type=TYPE] [framed=off]
+//	                                  a chat, or what is asked for at PATH, of a relay
+//	                                  engine, which answers with the head of a stream, or
+//	                                  of a body of TYPE; not framed, the body ends where
+//	                                  its connection does
 //
 // What the engine does:
 //
@@ -222,8 +228,13 @@ func (s *script) begin(verb, rest string) {
 	body := `{"model":"` + models.SimName + `","messages":[{"role":"user","content":"hi"}],"stream":true` + strings.Join(args, "") + `}`
 	if verb == "relay" {
 		body = `{"model":"relayed","stream":true}`
+		s.rig.relay.reply = func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+			resp := f.response(http.StatusOK, "Content-Type", cmp.Or(named["type"], "text/event-stream; charset=utf-8"))
+			resp.Framed = named["framed"] != "off"
+			return resp, nil
+		}
 	}
-	s.rig.ask(chatPath, body, cmp.Or(s.num(named["window"]), 1<<20))
+	s.rig.ask(cmp.Or(named["path"], chatPath), body, cmp.Or(s.num(named["window"]), 1<<20))
 }
 
 func (s *script) tokens(verb, rest string) {
@@ -308,6 +319,9 @@ func (s *script) told() {
 		s.say("%d prompt tokens, %d of the answer, %d writes, %d bytes", rec.PromptTokens, rec.CompletionTokens, rec.Flushes, rec.BytesOut)
 		if body := s.rig.whole.Body.String(); body != "" {
 			s.say("+%s", body)
+		}
+		if s.rig.cut.Load() {
+			s.say("the connection is broken")
 		}
 	}
 }

@@ -144,6 +144,7 @@ func TestHoweverRead(t *testing.T) {
 		o := RelayedOptions{Events: rapid.Bool().Draw(rt, "events"), Framed: rapid.Bool().Draw(rt, "framed"), Declared: -1}
 		if !o.Events {
 			o.Declared = int64(rapid.SampledFrom([]int{-1, 0, len(text), len(text) + 1, len(text) / 2}).Draw(rt, "declared"))
+			o.Framed = o.Framed || o.Declared >= 0
 		}
 		end := io.EOF
 		if rapid.Bool().Draw(rt, "breaks") {
@@ -182,6 +183,9 @@ func TestHoweverRead(t *testing.T) {
 		}
 		if o.Declared >= 0 && end == io.EOF && last != (int64(len(text)) == o.Declared) {
 			rt.Fatalf("%d bytes of %d that are declared, and last is %t", len(text), o.Declared, last)
+		}
+		if !o.Framed && last && !(o.Events && strings.Contains(text, "[DONE]")) {
+			rt.Fatalf("%q is taken for whole, and nothing in it shows that", text)
 		}
 		if !strings.HasPrefix(text, got) || last && o.Declared < 0 && got != text {
 			rt.Fatalf("%q has become %q, last %t", text, got, last)

@@ -12,6 +12,9 @@ import (
 const (
 	flawEnd    infer.Flaw = "incomplete" // it ended inside an event, or without its end marker
 	flawLength infer.Flaw = "length"     // it is not as long as it declared
+	// It ended with its connection, as that of an engine that died would, and is
+	// neither a closed document nor a stream with its end marker.
+	flawUnframed infer.Flaw = "unframed"
 )
 
 // relayFault is a fault found in a relayed answer, with the bytes at hand when it

@@ -33,8 +33,11 @@ type RelayedOptions struct {
 	// where the rules of such streams are known (docs/integrity.md); else it is nil.
 	Events    bool
 	Inspector api.Inspector
-	// Framed says that the answer tells where it ends, and Declared is the length
-	// that its head declares, or -1.
+	// JSON says that the answer is a JSON document.
+	JSON bool
+	// Framed says that the answer tells where it ends; otherwise it ends with its
+	// connection, and only what it says shows whether it is whole. Declared is the
+	// length that its head declares, or -1.
 	Framed   bool
 	Declared int64
 }
@@ -47,6 +50,7 @@ type Relayed struct {
 	tail     []byte // the beginning of an event, read and not yet passed on
 	read     int64  // bytes of the answer so far
 	splitter sse.Splitter
+	document wholeJSON    // of JSON that is not framed
 	began    bool         // something was passed on
 	open     bool         // and it ended inside an event
 	doneAt   int64        // when the stream was found to have its end marker
@@ -99,6 +103,9 @@ func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 		region := r.splitter.Feed(buf[len(buf)-in.N:])
 		pass, r.open = region.Len, region.Open
 	}
+	if r.o.JSON && !r.o.Framed {
+		r.document.feed(buf[len(buf)-in.N:])
+	}
 	if r.o.Inspector == nil {
 		r.noteUsage(buf[:pass])
 		return buf, pass
@@ -137,8 +144,22 @@ func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) 
 		return false, r.kept(r.engineFault(flawEnd, "the engine's stream ended before it was complete"), buf, pass)
 	case r.o.Declared >= 0 && r.read < r.o.Declared:
 		return false, r.kept(r.engineFault(flawLength, "the engine's answer is shorter than it declared"), buf, pass)
+	case !r.o.Framed && !r.ended():
+		return false, r.kept(r.engineFault(flawUnframed, "the engine's answer ended with its connection, and nothing in it shows that it is whole"), buf, pass)
 	}
 	return true, nil
+}
+
+// ended says that an answer has said all by what it is: a document has been closed, a
+// stream has had its end marker.
+func (r *Relayed) ended() bool {
+	switch {
+	case !r.o.Events:
+		return r.document.whole()
+	case r.o.Inspector != nil:
+		return r.o.Inspector.Done()
+	}
+	return r.splitter.Done()
 }
 
 // told is how the request ended by the engine's own word, which the client has read.
