@@ -19,7 +19,11 @@ type gatewayFlags struct {
 	TLSCert     string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
 	TLSKey      string `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
 	H2C         bool   `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
-	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went."`
+	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
+
+	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
+	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
+	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
 	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
@@ -72,6 +76,14 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	}
 	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.PrefixCache < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
 		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --prefix-cache, --drain-timeout and --flush-interval must not be negative")
+	}
+	switch {
+	case f.TimelineMaxSize < 0 || f.TimelineMaxAge < 0:
+		return gateway.Options{}, wrongf("--timeline-max-size and --timeline-max-age must not be negative")
+	case f.TimelineKeep < 1:
+		return gateway.Options{}, wrongf("--timeline-keep must be at least 1")
+	case f.Timeline == "" && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
+		return gateway.Options{}, wrongf("--timeline-max-size and --timeline-max-age say when a file is put aside; add --timeline FILE")
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
 		return gateway.Options{}, wrongf("--tls-cert and --tls-key belong together: give both or neither")

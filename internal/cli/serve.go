@@ -107,7 +107,8 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	opts.Metrics.Planes(engines.allPlanes)
 	opts.Metrics.Cores(engines.cores)
 	opts.Metrics.Schedulers(engines.ipc)
-	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline})
+	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline, Log: opts.Log,
+		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (r *Recorder) Follow(ctx context.Context, w io.Writer, flush func() error) 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.done:
+		case <-r.closing:
 			return nil
 		case rec := <-f.queue:
 			line = append(Append(line[:0], rec, r.boot), '\n')

@@ -4,9 +4,10 @@
 package timeline
 
 import (
-	"bufio"
+	"cmp"
+	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,25 +19,35 @@ import (
 // Options configure a Recorder; the zero value keeps the latest records in
 // memory and writes no file.
 type Options struct {
-	// File gets one line per request, appended. Empty writes none.
-	File string
+	// File gets one line per request, appended. It is made for its owner's eyes
+	// only. Empty writes none.
+	File     string
+	Rotation Rotation
 	// Keep is the number of records kept in memory; 0 means 1024.
 	Keep int
 	// Queue bounds the records that wait to be written; 0 means 8192. A record
 	// that finds it full is dropped and counted.
 	Queue int
+	// Log is told when the file cannot be written, and when it can be again. Nil
+	// is told nothing.
+	Log *slog.Logger
+
+	open func(path string, mode os.FileMode) (disk, error) // nil means appendTo
 }
 
 // Recorder takes finished records. Its one goroutine encodes and writes them,
 // so that the request path pays for a channel send only.
 type Recorder struct {
 	queue   chan *trace.Record
-	done    chan struct{}
-	out     io.WriteCloser // nil without a file
+	reopen  chan chan error
+	closing chan struct{} // closed by Close; nothing is queued after it
+	done    chan struct{} // closed at the writer's end
+	file    *file         // nil without a file; the writer's
+	err     error         // of closing the file; to be read when done is closed
+	log     *slog.Logger
 	boot    string
 	written atomic.Uint64
 	dropped atomic.Uint64
-	failed  atomic.Pointer[error]
 
 	mu     sync.Mutex
 	ring   []*trace.Record
@@ -55,21 +66,31 @@ func New(opts Options) (*Recorder, error) {
 	if opts.Queue == 0 {
 		opts.Queue = 8192
 	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.open == nil {
+		opts.open = appendTo
+	}
 	r := &Recorder{
-		queue: make(chan *trace.Record, opts.Queue),
-		done:  make(chan struct{}),
-		boot:  trace.BootID(),
-		ring:  make([]*trace.Record, opts.Keep),
-		byID:  make(map[string]*trace.Record, opts.Keep),
+		queue:   make(chan *trace.Record, opts.Queue),
+		reopen:  make(chan chan error),
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
+		log:     opts.Log,
+		boot:    trace.BootID(),
+		ring:    make([]*trace.Record, opts.Keep),
+		byID:    make(map[string]*trace.Record, opts.Keep),
 
 		followers: map[*follower]struct{}{},
 	}
-	if opts.File != "" {
-		f, err := os.OpenFile(opts.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("timeline: %w", err)
-		}
-		r.out = f
+	if opts.File == "" {
+		close(r.done)
+		return r, nil
+	}
+	r.file = &file{path: opts.File, rotation: opts.Rotation, open: opts.open}
+	if err := r.file.reopen(0o600); err != nil {
+		return nil, fmt.Errorf("timeline: %w", err)
 	}
 	go r.write()
 	return r, nil
@@ -91,7 +112,7 @@ func (r *Recorder) Add(rec *trace.Record) {
 	r.next = (r.next + 1) % len(r.ring)
 	r.byID[rec.RequestID] = rec
 	r.tell(rec)
-	if r.out == nil {
+	if r.file == nil {
 		return
 	}
 	select {
@@ -112,74 +133,139 @@ func (r *Recorder) Find(requestID string) ([]byte, bool) {
 	return Append(nil, rec, r.boot), true
 }
 
-// Written and Dropped count the records written to the file and those that
-// could not be.
+// Written counts the records that are in the file, as whole lines.
 func (r *Recorder) Written() uint64 { return r.written.Load() }
 
-// Dropped counts the records that the file does not have.
+// Dropped counts the records that the file does not have and will not get.
 func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
-// Err gives the first error in writing the file, if any.
-func (r *Recorder) Err() error {
-	if p := r.failed.Load(); p != nil {
-		return *p
+// Reopen goes on in the file that has the path now, which is a new one after
+// somebody has renamed the old one. What was queued before goes to the old one, if it
+// can be written. It returns false without a file.
+func (r *Recorder) Reopen() (bool, error) {
+	if r.file == nil {
+		return false, nil
 	}
-	return nil
+	result := make(chan error, 1)
+	select {
+	case r.reopen <- result:
+		return true, <-result
+	case <-r.done:
+		return true, errors.New("timeline: it is closed")
+	}
 }
 
-// Close writes what is queued and closes the file.
+// Close writes what is queued and closes the file. Its error says how many records
+// could not be written.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return nil
+	if !r.closed {
+		r.closed = true
+		close(r.closing)
 	}
-	r.closed = true
-	close(r.queue)
 	r.mu.Unlock()
 	<-r.done
-	return r.Err()
+	return r.err
 }
 
-// flushInterval bounds how long a record stays unwritten, so that a file can
-// be followed while the gateway runs.
-const flushInterval = 200 * time.Millisecond
+const (
+	// flushInterval bounds how long a record stays unwritten, so that a file can
+	// be followed while the gateway runs.
+	flushInterval = 200 * time.Millisecond
+	// retryInterval is the time between two tries to write a file that could not
+	// be written.
+	retryInterval = time.Second
+)
 
 func (r *Recorder) write() {
 	defer close(r.done)
-	if r.out == nil {
-		for range r.queue {
-		}
-		return
-	}
-	w := bufio.NewWriterSize(r.out, 64<<10)
 	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
-	var line []byte
+	w := writer{Recorder: r}
 	for {
+		queue := r.queue
+		if r.file.full() {
+			queue = nil // the file cannot be written: what is queued waits
+		}
 		select {
-		case rec, ok := <-r.queue:
-			if !ok {
-				r.check(w.Flush())
-				r.check(r.out.Close())
-				return
-			}
-			line = append(Append(line[:0], rec, r.boot), '\n')
-			if _, err := w.Write(line); err != nil {
-				r.check(err)
-				r.dropped.Add(1)
-			} else {
-				r.written.Add(1)
-			}
+		case rec := <-queue:
+			w.add(rec)
 		case <-tick.C:
-			r.check(w.Flush())
+			w.flush(false)
+		case result := <-r.reopen:
+			w.drain()
+			result <- r.file.reopen(0o600)
+			w.flush(true)
+		case <-r.closing:
+			r.err = w.end()
+			return
 		}
 	}
 }
 
-func (r *Recorder) check(err error) {
-	if err != nil && r.failed.Load() == nil {
-		err = fmt.Errorf("timeline: %w", err)
-		r.failed.CompareAndSwap(nil, &err)
+// writer is the goroutine that writes a Recorder's file.
+type writer struct {
+	*Recorder
+	failed  error     // why the file could not be written last; nil: it could
+	tried   time.Time // when
+	dropped uint64    // records lost before that
+	stuck   bool      // the file could not be put aside
+}
+
+// add takes a record into the lines to write.
+func (w *writer) add(rec *trace.Record) {
+	w.file.pending = append(Append(w.file.pending, rec, w.boot), '\n')
+	if w.file.full() {
+		w.flush(false)
 	}
+}
+
+// flush writes the lines, unless it is too early to try again. It says once that the
+// file cannot be written, and once that it can be again.
+func (w *writer) flush(now bool) {
+	if w.failed != nil && !now && time.Since(w.tried) < retryInterval {
+		return
+	}
+	lines, err := w.file.flush()
+	w.written.Add(lines)
+	w.tried = time.Now()
+	if stuck := w.file.stuck; stuck != nil && !w.stuck {
+		w.log.Error("the timeline's file cannot be put aside, and grows on", "file", w.file.path, "error", stuck)
+	}
+	w.stuck = w.file.stuck != nil
+	switch {
+	case err != nil && w.failed == nil:
+		w.dropped = w.Dropped()
+		w.log.Error(fmt.Sprintf("the timeline cannot be written; up to %d records wait until it can be, further ones are dropped", cap(w.queue)), "file", w.file.path, "error", err)
+	case err == nil && w.failed != nil:
+		w.log.Warn("the timeline is written again", "file", w.file.path, "dropped", w.Dropped()-w.dropped)
+	}
+	w.failed = err
+}
+
+// drain writes all that is queued, as far as it can.
+func (w *writer) drain() {
+	w.flush(true)
+	for range len(w.queue) {
+		if w.file.full() { // it cannot be written
+			break
+		}
+		w.add(<-w.queue)
+	}
+	w.flush(true)
+}
+
+// end drains the queue and closes the file. What is left is lost.
+func (w *writer) end() error {
+	w.drain()
+	lost := w.file.waiting() + uint64(len(w.queue))
+	w.Recorder.dropped.Add(lost)
+	err := w.file.disk.Close()
+	switch {
+	case lost > 0:
+		return fmt.Errorf("timeline: %d records were not written: %w", lost, cmp.Or(w.failed, err))
+	case err != nil:
+		return fmt.Errorf("timeline: %w", err)
+	}
+	return nil
 }

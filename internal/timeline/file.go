@@ -1,0 +1,196 @@
+package timeline
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Rotation says when a timeline's file is put aside and a new one begun. The file
+// becomes FILE.1, the one before it FILE.2, and so on. The zero value puts none
+// aside.
+type Rotation struct {
+	Size int64         // the most bytes of a file, except for a single longer line; 0 is no limit
+	Age  time.Duration // from the file's opening by this process; 0 is no limit
+	Keep int           // files put aside that are kept; 0 means 5
+}
+
+// file appends lines to a file so that the file holds whole lines, whatever the disk
+// does, and counts what is in the file rather than what was handed over.
+//
+// The well-kept libraries for rotated files hand the bytes on and leave a line torn
+// where a disk is full. They could not say which lines are in the file.
+//
+// A file has one writer. Its methods are called by one goroutine.
+type file struct {
+	path     string
+	rotation Rotation
+	open     func(path string, mode os.FileMode) (disk, error)
+
+	disk    disk
+	opened  time.Time
+	pending []byte // whole lines that are not in the file
+	sent    int    // bytes of the first of them that are, because the disk did not take them back
+	stuck   error  // why the file could not be put aside when it should have been
+}
+
+// disk is what file needs of an open file.
+type disk interface {
+	io.WriteCloser
+	Truncate(size int64) error
+	Stat() (os.FileInfo, error)
+}
+
+// appendTo opens a file to append to.
+func appendTo(path string, mode os.FileMode) (disk, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err := mendEnd(f, path); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// lineBegins is how a record begins.
+const lineBegins = `{"request_id":`
+
+// mendEnd takes back the beginning of a record at a file's end, which a process that
+// was killed has left there. A file that ends within anything else is none of weir's.
+func mendEnd(f *os.File, path string) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
+	}
+	r, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	const most = 16 << 20 // a record is some kilobytes
+	tail := make([]byte, min(info.Size(), most))
+	if _, err := r.ReadAt(tail, info.Size()-int64(len(tail))); err != nil {
+		return err
+	}
+	tail = tail[bytes.LastIndexByte(tail, '\n')+1:]
+	if n := min(len(tail), len(lineBegins)); string(tail[:n]) != lineBegins[:n] {
+		return fmt.Errorf("%s is no timeline: its last line has no end; name another file", path)
+	}
+	if len(tail) == 0 {
+		return nil
+	}
+	return f.Truncate(info.Size() - int64(len(tail)))
+}
+
+// full reports that no more lines should be added before a flush.
+func (f *file) full() bool { return len(f.pending) >= 64<<10 }
+
+// waiting is the number of lines that are not in the file.
+func (f *file) waiting() uint64 { return uint64(bytes.Count(f.pending, newline)) }
+
+var newline = []byte{'\n'}
+
+// flush writes what is pending and returns how many lines more the file has now. What
+// could not be written stays pending. An error may come with lines written.
+func (f *file) flush() (lines uint64, err error) {
+	for len(f.pending) > 0 {
+		n, err := f.flushOnce()
+		lines += n
+		if err != nil {
+			return lines, err
+		}
+	}
+	return lines, nil
+}
+
+// flushOnce writes as many lines as one file may hold.
+func (f *file) flushOnce() (lines uint64, err error) {
+	info, err := f.disk.Stat()
+	if err != nil {
+		return 0, err
+	}
+	chunk := f.fitting(info)
+	if chunk == 0 {
+		if f.stuck = f.rotate(info); f.stuck == nil {
+			return 0, nil
+		}
+		chunk = len(f.pending)
+	}
+	n, err := f.disk.Write(f.pending[f.sent:chunk])
+	has := f.sent + n
+	whole := bytes.LastIndexByte(f.pending[:has], '\n') + 1
+	lines = uint64(bytes.Count(f.pending[:whole], newline))
+	if torn := has - whole; torn > 0 && f.takeBack(info.Size()+int64(n), torn) {
+		has = whole
+	}
+	f.sent = has - whole
+	f.pending = append(f.pending[:0], f.pending[whole:]...)
+	return lines, err
+}
+
+// fitting is how many pending bytes the file may take: whole lines, and at least one
+// where it has none; 0 where it is to be put aside first.
+func (f *file) fitting(info os.FileInfo) int {
+	if !info.Mode().IsRegular() {
+		return len(f.pending)
+	}
+	if f.sent > 0 {
+		return bytes.IndexByte(f.pending, '\n') + 1
+	}
+	if f.rotation.Age > 0 && info.Size() > 0 && time.Since(f.opened) >= f.rotation.Age {
+		return 0
+	}
+	room := f.rotation.Size - info.Size()
+	if f.rotation.Size <= 0 || int64(len(f.pending)) <= room {
+		return len(f.pending)
+	}
+	chunk := bytes.LastIndexByte(f.pending[:max(room, 0)], '\n') + 1
+	if chunk == 0 && info.Size() == 0 {
+		chunk = bytes.IndexByte(f.pending, '\n') + 1
+	}
+	return chunk
+}
+
+// takeBack removes the beginning of a line from the end of a file of this size. It
+// leaves a file alone that is not as long as it must be: somebody else writes to it.
+func (f *file) takeBack(size int64, torn int) bool {
+	info, err := f.disk.Stat()
+	return err == nil && info.Mode().IsRegular() && info.Size() == size && f.disk.Truncate(size-int64(torn)) == nil
+}
+
+// rotate puts the file aside and begins a new one. If that fails, the old one is still
+// written to. A file that somebody else has put aside already is left where it is.
+func (f *file) rotate(info os.FileInfo) error {
+	if at, err := os.Stat(f.path); err == nil && os.SameFile(at, info) {
+		for i := cmp.Or(f.rotation.Keep, 5); i > 0; i-- {
+			from := f.path
+			if i > 1 {
+				from = fmt.Sprintf("%s.%d", f.path, i-1)
+			}
+			if err := os.Rename(from, fmt.Sprintf("%s.%d", f.path, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return f.reopen(info.Mode().Perm())
+}
+
+// reopen goes on in the file that has the path now, or in a new one of this mode. If it
+// cannot be opened, the old one is still written to.
+func (f *file) reopen(mode os.FileMode) error {
+	next, err := f.open(f.path, mode)
+	if err != nil {
+		return err
+	}
+	if f.disk != nil {
+		err = f.disk.Close()
+	}
+	f.disk, f.opened, f.sent = next, time.Now(), 0
+	return err
+}
