@@ -59,8 +59,8 @@ func (c *frontendCommand) Run(s *streams) error {
 	if c.GRPCListenFD >= 0 {
 		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
 	}
-	ctx, now, stop := s.interrupt()
-	defer stop()
+	signals := s.signals()
+	defer signals.stop()
 	dir, err := args.folder()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c *frontendCommand) Run(s *streams) error {
 	}
 	p.say("gateway   %s", p.url(p.listener.Addr().String()))
 	p.say("admin     http://%s", p.admin.Addr())
-	return p.serve(ctx, now)
+	return p.serve(signals)
 }
 
 // core makes the adapter to the engines that vLLM starts.

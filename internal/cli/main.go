@@ -39,8 +39,8 @@ type commands struct {
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
-	// notify sends signals to a channel until stop is called.
-	notify func(chan<- os.Signal) (stop func())
+	// notify sends some signals to a channel until stop is called.
+	notify func(to chan<- os.Signal, some ...os.Signal) (stop func())
 }
 
 const description = `A gateway for LLM inference: it stands between clients and engines, carries their token streams without losing a token, and says where each millisecond went.

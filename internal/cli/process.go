@@ -21,25 +21,25 @@ import (
 	"weir/internal/watch"
 )
 
-// notifyOfSignals sends the process's own SIGINT and SIGTERM to a channel.
-func notifyOfSignals(signals chan<- os.Signal) (stop func()) {
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	return func() { signal.Stop(signals) }
+// notifyOfSignals sends some of the process's own signals to a channel.
+func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
+	signal.Notify(to, some...)
+	return func() { signal.Stop(to) }
 }
 
 // interrupt gives a context that the first signal ends, and a channel that the
 // second one closes: the operator does not want to wait.
 func (s *streams) interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	ignore := s.notify(signals)
+	received := make(chan os.Signal, 2)
+	ignore := s.notify(received, os.Interrupt, syscall.SIGTERM)
 	second := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
 		defer close(second)
 		for range 2 {
 			select {
-			case <-signals:
+			case <-received:
 				cancel()
 			case <-done:
 				return
@@ -52,6 +52,24 @@ func (s *streams) interrupt() (ctx context.Context, now <-chan struct{}, stop fu
 		close(done)
 		<-second
 	}
+}
+
+// signals are those that a gateway heeds, from before its models are loaded.
+type signals struct {
+	stopping context.Context  // ended by the first SIGINT or SIGTERM
+	now      <-chan struct{}  // closed by the second
+	reload   <-chan os.Signal // SIGHUP
+	stop     func()
+}
+
+// signals catches those of a gateway, which is ended neither by losing its terminal
+// nor by a reader of its output that goes away.
+func (s *streams) signals() *signals {
+	reload := make(chan os.Signal, 1) // further ones, while one waits, ask for the same
+	ignore := s.notify(reload, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, now, stop := s.interrupt()
+	return &signals{ctx, now, reload, func() { stop(); ignore() }}
 }
 
 // listen binds an address; its error says which flag to change.
@@ -104,11 +122,11 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 
-// serve runs the process until stopping ends, then drains it: new requests are
-// refused, those in flight may end within the drain time, and what is left
+// serve runs the process until it is asked to stop, then drains it: new requests
+// are refused, those in flight may end within the drain time, and what is left
 // after that, or at the second signal, is cut. It returns when everything has
 // ended.
-func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
+func (p *process) serve(s *signals) error {
 	running, stopFleet := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
 	tasks.Go(func() { p.fleet.Run(running) })
@@ -117,32 +135,73 @@ func (p *process) serve(stopping context.Context, now <-chan struct{}) error {
 			p.log.Warn("no canary: "+watch.Stall+" stays empty", "error", err)
 		}
 	})
+	tasks.Go(func() { p.reloadOn(running, s.reload) })
 
 	api, serveAPI := p.server()
-	admin := &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second}
+	admin := &http.Server{Handler: p.adminHandler(s.stopping), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 3)
-	for _, s := range []struct {
+	for _, of := range []struct {
 		serve    func(net.Listener) error
 		listener net.Listener
 	}{{serveAPI, gateway.Listener(p.listener)}, {api.Serve, p.gateway.Returned()}, {admin.Serve, p.admin}} {
 		tasks.Go(func() {
-			if err := s.serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
+			if err := of.serve(of.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve %s: %w", of.listener.Addr(), err)
 			}
 		})
 	}
 
 	var err error
 	select {
-	case <-stopping.Done():
+	case <-s.stopping.Done():
 	case err = <-failed:
 	}
-	p.shutDown(api, now)
+	p.shutDown(api, s.now)
 	admin.Close()
 	stopFleet()
 	tasks.Wait()
 	p.gateway.Close()
 	return errors.Join(err, p.timeline.Close())
+}
+
+// reloadOn reads again what can be read again, whenever it is asked to.
+func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
+	for {
+		select {
+		case <-asked:
+			p.reload()
+		case <-running.Done():
+			return
+		}
+	}
+}
+
+// reload reads the certificate and opens the timeline's file again, and says so.
+func (p *process) reload() {
+	did := false
+	if p.certificate != nil {
+		did = true
+		switch changed, err := p.certificate.Reload(); {
+		case err != nil:
+			p.say("reload    the old certificate stays: %v", err)
+		case changed:
+			p.say("reload    certificate read again, valid until %s", p.certificate.Expires().Format(time.RFC3339))
+		default:
+			p.say("reload    certificate read again, it is the same")
+		}
+	}
+	if had, err := p.timeline.Reopen(); had {
+		did = true
+		if err != nil {
+			p.log.Error("the timeline's file cannot be opened again, the old one stays", "error", err)
+			p.say("reload    the timeline's old file stays: %v", err)
+		} else {
+			p.say("reload    timeline opened again")
+		}
+	}
+	if !did {
+		p.say("reload    nothing to read again: there is neither --tls-cert nor --timeline, and other flags change at a restart")
+	}
 }
 
 // shutDown drains the API's server.

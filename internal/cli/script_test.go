@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -221,7 +222,10 @@ func begun(stdin io.Reader, args ...string) *execution {
 	return x
 }
 
-func (x *execution) notify(to chan<- os.Signal) (stop func()) {
+func (x *execution) notify(to chan<- os.Signal, some ...os.Signal) (stop func()) {
+	if !slices.Contains(some, os.Interrupt) {
+		return func() {}
+	}
 	stopped := make(chan struct{})
 	var forward sync.WaitGroup
 	forward.Go(func() {

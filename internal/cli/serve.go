@@ -50,8 +50,8 @@ func (c *serveCommand) Run(s *streams) error {
 	if len(c.Engine) == 0 {
 		return wrongf("no engine was given; add --engine http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
 	}
-	ctx, now, stop := s.interrupt()
-	defer stop()
+	signals := s.signals()
+	defer signals.stop()
 	loaded, err := loadModels(c.Model)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *serveCommand) Run(s *streams) error {
 		}
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
-	return p.serve(ctx, now)
+	return p.serve(signals)
 }
 
 // newProcess assembles a gateway in front of the engines specified.

@@ -29,8 +29,8 @@ func (c *upCommand) Run(s *streams) error {
 	if c.Engines < 1 {
 		return wrongf("--engines must be at least 1")
 	}
-	ctx, now, stop := s.interrupt()
-	defer stop()
+	signals := s.signals()
+	defer signals.stop()
 
 	folders, err := loadModels(nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *upCommand) Run(s *streams) error {
 		return err
 	}
 	c.announce(p, sims)
-	return p.serve(ctx, now)
+	return p.serve(signals)
 }
 
 // announce prints what runs where, and how to try it.

@@ -61,17 +61,21 @@ func (c *Certificate) Config() *tls.Config {
 // the files; the others do not wait for it.
 func (c *Certificate) get(now time.Time) *tls.Certificate {
 	last := c.checked.Load()
-	if now.UnixNano()-last >= int64(certificateCheck) && c.checked.CompareAndSwap(last, now.UnixNano()) {
-		c.reload()
+	since := now.UnixNano() - last // below 0 when the clock was set back
+	if (since >= int64(certificateCheck) || since < 0) && c.checked.CompareAndSwap(last, now.UnixNano()) {
+		_, _ = c.Reload() // it has logged its error
 	}
 	return c.current.Load()
 }
 
-// reload takes the files' new contents over, if they are whole and belong
-// together. Otherwise the old certificate stays: the files may be half
-// exchanged, and the next look finds both.
-func (c *Certificate) reload() {
-	changed, err := c.load()
+// Expires is when the certificate in use does.
+func (c *Certificate) Expires() time.Time { return c.current.Load().Leaf.NotAfter }
+
+// Reload takes the files' new contents over, if they are whole and belong
+// together, and returns whether they hold another certificate. Otherwise the old
+// one stays: the files may be half exchanged, and the next look finds both.
+func (c *Certificate) Reload() (changed bool, err error) {
+	changed, err = c.load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -81,9 +85,10 @@ func (c *Certificate) reload() {
 	case err == nil:
 		c.complaint = ""
 		if changed {
-			c.log.Info("TLS certificate read again", "file", c.certFile, "not_after", c.current.Load().Leaf.NotAfter)
+			c.log.Info("TLS certificate read again", "file", c.certFile, "not_after", c.Expires())
 		}
 	}
+	return changed, err
 }
 
 // load reads the files and says whether they hold another certificate now.

@@ -84,11 +84,24 @@ func TestCertificateReload(t *testing.T) {
 	want("gone", serial(2*time.Second), 2)
 	write(certFile, cert2)
 	want("as it was", serial(2*time.Second), 2)
+
+	write(certFile, cert1)
+	write(keyFile, key1)
+	want("the clock was set back", serial(-time.Hour), 1)
+	write(certFile, cert2)
+	write(keyFile, key2)
+	if changed, err := c.Reload(); !changed || err != nil {
+		t.Errorf("reloaded: changed %t, %v", changed, err)
+	}
+	want("reloaded, within the second", serial(time.Second/2), 2)
+	if changed, err := c.Reload(); changed || err != nil {
+		t.Errorf("reloaded the same: changed %t, %v", changed, err)
+	}
 	if n := strings.Count(log.String(), "cannot be used"); n != 3 {
 		t.Errorf("%d complaints, want one each for the pair, the cut and the missing file:\n%s", n, log.String())
 	}
-	if n := strings.Count(log.String(), "read again"); n != 1 {
-		t.Errorf("%d times read again, want 1:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "read again"); n != 3 {
+		t.Errorf("%d times read again, want 3:\n%s", n, log.String())
 	}
 }
 
