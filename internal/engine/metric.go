@@ -1,0 +1,36 @@
+package engine
+
+// Metric is one of an adapter's own figures at the moment of asking, in the form of
+// Prometheus.
+type Metric struct {
+	Name, Help string
+	Counter    bool // it never falls; otherwise it is a gauge
+	Value      float64
+	// Label and LabelValue tell metrics of one name apart; both are empty where there
+	// is one. The engine's name is added by whoever asks.
+	Label, LabelValue string
+}
+
+// NewCounter makes a metric that never falls. Its name ends in _total.
+func NewCounter(name, help string, value float64) Metric {
+	return Metric{Name: name, Help: help, Counter: true, Value: value}
+}
+
+// NewGauge makes a metric that rises and falls.
+func NewGauge(name, help string, value float64) Metric {
+	return Metric{Name: name, Help: help, Value: value}
+}
+
+// With gives the metric with a label.
+func (m Metric) With(label, value string) Metric {
+	m.Label, m.LabelValue = label, value
+	return m
+}
+
+// Metered is an Adapter that has metrics of its own. Their names begin with weir_ and
+// the name of its wire, and each has one help. Metrics may be called at any time and
+// from any goroutine, and gives the same metrics each time, in values as they stand:
+// they are read one by one, so that two of them may be a message apart.
+type Metered interface {
+	Metrics() []Metric
+}
