@@ -24,7 +24,7 @@ func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vl
 		return nil, err
 	}
 	o := vllmcore.Options{
-		Name: e.Name, Model: e.Model, Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) },
+		Options: coreOptions(e.Name, e.Model, g), Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority,
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m != nil {
@@ -45,13 +45,18 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 	if err != nil {
 		return nil, err
 	}
-	o := sglangipc.Options{Name: e.Name, Dir: e.Dir, Model: e.Model, Untried: e.Untried, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
+	o := sglangipc.Options{Options: coreOptions(e.Name, e.Model, g), Dir: e.Dir, Untried: e.Untried}
 	if m != nil {
 		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
 		}
 	}
 	return sglangipc.New(o), nil
+}
+
+// coreOptions are those that all engines without their front end have.
+func coreOptions(name, model string, g *gateway.Options) fenced.Options {
+	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
 }
 
 // theModel sets what an engine without its front end serves, which it does not say

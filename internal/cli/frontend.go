@@ -96,9 +96,8 @@ func (c *frontendCommand) Run(s *streams) error {
 // core makes the adapter to the engines that vLLM starts.
 func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Name: "vllm", Model: m.Name, EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
+		Options: coreOptions("vllm", m.Name, g), EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
-		Batch:       g.Batch, Warn: func(message string) { g.Log.Warn(message) },
 	}
 	var err error
 	if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
@@ -25,17 +26,14 @@ type Wire interface {
 
 // Config is what a Session is made of.
 type Config struct {
-	Name     string // of the engine
-	Label    string // "engine 3: ", which begins what is noted of the session's end
-	Rank     int
-	Host     *Host
-	Meters   *Meters
-	Batch    engine.Batch // nil is fine
-	Patience Patience
-	In       *zmtp.Conn // where requests go
-	Queued   int        // bytes of requests that may wait for the engine to read
-	Code     Code
-	Ranks    int // that each answer a fence
+	*Options
+	Label  string // "engine 3: ", which begins what is noted of the session's end
+	Rank   int
+	Host   *Host
+	Meters *Meters
+	In     *zmtp.Conn // where requests go
+	Code   Code
+	Ranks  int // that each answer a fence
 }
 
 // Session is one engine, from the connection of its input to the loss of any of its
@@ -66,7 +64,7 @@ const (
 // NewSession makes a Session, which ends with ctx at the latest. The cause of its end
 // may be an *End.
 func NewSession(ctx context.Context, c Config, w Wire) *Session {
-	s := &Session{Table: NewTable(), Out: NewOutbox(c.Queued, c.Code, c.Ranks), config: c, wire: w}
+	s := &Session{Table: NewTable(), Out: NewOutbox(c.MaxQueued, c.Code, c.Ranks), config: c, wire: w}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	d := w.Core()
 	d.engine, d.rank, d.table, d.out, d.meters = c.Name, c.Rank, s.Table, s.Out, c.Meters
@@ -92,7 +90,7 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	stop := context.AfterFunc(s.ctx, hangUp) // which ends a write that waits
 	defer stop()
 	s.Out.Ask()
-	if why, err := s.Out.Write(s.ctx, c.In, c.Patience, &s.heard, c.Meters, func(now int64) { s.tick(tick, now) }); err != nil {
+	if why, err := s.Out.Write(s.ctx, c.In, c.Options, &s.heard, c.Meters, func(now int64) { s.tick(tick, now) }); err != nil {
 		s.End(why, err)
 	}
 	end := &End{Why: LossClosed, Cause: s.Err()}
@@ -153,6 +151,52 @@ func (s *Session) message(frames [][]byte, received int64) error {
 	err := s.wire.Message(frames, received)
 	s.config.Meters.Dispatch.Add(trace.Now() - received)
 	return err
+}
+
+// Seat enters a generation in the session.
+func (s *Session) Seat(g *Generation) *infer.Error {
+	switch ok, taken := s.Table.Seat(g); {
+	case taken:
+		return &infer.Error{Code: infer.CodeInternal, Engine: s.config.Name, Message: "internal error",
+			Cause: fmt.Errorf("request id %q is in use", g.ID)}
+	case !ok:
+		return Unavailable(s.config.Name, s.Err())
+	}
+	return nil
+}
+
+// payloads are buffers for requests, which are copied once more into the outbox.
+var payloads = sync.Pool{New: func() any { return new([]byte) }}
+
+// Hand puts the request of a generation that was seated into the outbox: a frame that
+// payload appends, behind those of head. One that is refused has lost its seat.
+func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]byte) *infer.Error {
+	buf := payloads.Get().(*[]byte)
+	defer payloads.Put(buf)
+	*buf = payload((*buf)[:0])
+	ok, closed := s.Out.Add(g, append(head, *buf)...)
+	if ok {
+		s.config.Meters.Submitted.Add(1)
+		return nil
+	}
+	s.Table.Release(g)
+	if closed {
+		return Unavailable(s.config.Name, s.Err())
+	}
+	return &infer.Error{Code: infer.CodeOverloaded, Engine: s.config.Name, Retryable: true,
+		Message: "the engine does not read its requests; try again later"}
+}
+
+// Await waits for the end of the hand-over. What confirms a request on such a wire is
+// the answer to the fence behind it, or its first output. When ctx ends before either,
+// nobody knows whether the engine has the request. Then it is aborted, and nothing
+// reaches the sink.
+func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (engine.Generation, error) {
+	if err := g.Await(ctx, leg); err != nil {
+		return nil, err
+	}
+	s.config.Meters.Accepted.Add(1)
+	return g, nil
 }
 
 func (s *Session) begin() {

@@ -13,22 +13,11 @@ import (
 	"weir/internal/zmtp"
 )
 
-// Patience is how long an engine is waited for.
-type Patience struct {
-	// ProbeInterval is the time between two questions to an engine that has
-	// nothing to say, and ProbeTimeout how long it may stay silent with one
-	// unanswered.
-	ProbeInterval, ProbeTimeout time.Duration
-	// WriteTimeout bounds a write to an engine that does not read; it is the
-	// connection's own.
-	WriteTimeout time.Duration
-}
-
 // Write sends what the Outbox holds over a connection until ctx ends, asks the
 // engine for a sign of life when it gives none, and gives it up when none comes:
 // then it tells how the session was lost. heard counts the engine's signs of life;
 // tick, when it is not nil, is called once an interval.
-func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p Patience, heard *atomic.Uint64, m *Meters, tick func(now int64)) (Loss, error) {
+func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p *Options, heard *atomic.Uint64, m *Meters, tick func(now int64)) (Loss, error) {
 	every := time.NewTicker(p.ProbeInterval)
 	defer every.Stop()
 	dog := remote.Watchdog{Interval: p.ProbeInterval, Bound: p.ProbeTimeout}

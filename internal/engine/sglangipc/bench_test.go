@@ -25,7 +25,7 @@ func benchCore(tb testing.TB, ids int) (*session, func() []byte) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := New(Options{Name: "e"}).newSession(context.Background(), h, c, nil)
+	s := New(Options{Options: fenced.Options{Name: "e"}}).newSession(context.Background(), h, c, nil)
 	r := rand.New(rand.NewPCG(1, 2))
 	var all []*fenced.Generation
 	var outs []schedtest.Output

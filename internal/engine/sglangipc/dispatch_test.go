@@ -34,7 +34,7 @@ func newCore(t testing.TB) *core {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Name: "e"})
+	e := New(Options{Options: fenced.Options{Name: "e"}})
 	s := &core{session: e.newSession(context.Background(), h, c, nil), t: t, sink: enginetest.NewRecorder(1)}
 	s.g = s.seat(requestID, s.sink)
 	return s

@@ -104,11 +104,7 @@ func (e *Engine) state() engine.State {
 	return e.host.Unready(err)
 }
 
-// payloads are buffers for requests, which are copied once more into the outbox.
-var payloads = sync.Pool{New: func() any { return new([]byte) }}
-
-// Generate implements engine.Tokens. What confirms a request on this wire is the
-// answer to the fence behind it, or its first output.
+// Generate implements engine.Tokens.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
 	leg.Engine, leg.DPRank = e.opts.Name, -1
 	if err := ctx.Err(); err != nil {
@@ -122,36 +118,13 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, err
 	}
 	g := fenced.NewGeneration(s.Out, req.ID, req, attempt, sink)
-	switch ok, taken := s.Table.Seat(g); {
-	case taken:
-		return nil, &infer.Error{Code: infer.CodeInternal, Engine: e.opts.Name, Message: "internal error",
-			Cause: fmt.Errorf("sglangipc: request id %q is in use", req.ID)}
-	case !ok:
-		return nil, fenced.Unavailable(e.opts.Name, s.Err())
-	}
-	if failed := s.hand(g, req); failed != nil {
-		s.Table.Release(g)
-		return nil, failed
-	}
-	e.meters.Submitted.Add(1)
-	if err := g.Await(ctx, leg); err != nil {
+	if err := s.Seat(g); err != nil {
 		return nil, err
 	}
-	e.meters.Accepted.Add(1)
-	return g, nil
-}
-
-// hand puts the request into the outbox.
-func (s *session) hand(g *fenced.Generation, req *infer.Request) *infer.Error {
-	buf := payloads.Get().(*[]byte)
-	defer payloads.Put(buf)
-	*buf = s.codec.appendRequest((*buf)[:0], req, &s.opts.Defaults, s.word.LoRA[req.Model])
-	switch ok, closed := s.Out.Add(g, *buf); {
-	case closed:
-		return fenced.Unavailable(s.opts.Name, s.Err())
-	case !ok:
-		return &infer.Error{Code: infer.CodeOverloaded, Engine: s.opts.Name, Retryable: true,
-			Message: "the engine does not read its requests; try again later"}
+	if err := s.Hand(g, func(b []byte) []byte {
+		return s.codec.appendRequest(b, req, &e.opts.Defaults, s.word.LoRA[req.Model])
+	}); err != nil {
+		return nil, err
 	}
-	return nil
+	return s.Await(ctx, g, leg)
 }

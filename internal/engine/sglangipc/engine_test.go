@@ -440,7 +440,7 @@ func TestFolder(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Name: "e", Dir: dir})
+	e := New(Options{Options: fenced.Options{Name: "e"}, Dir: dir})
 	ctx, cancel := context.WithCancel(t.Context())
 	said := make(chan engine.State, 1)
 	ended := make(chan struct{})

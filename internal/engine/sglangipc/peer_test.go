@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 )
@@ -64,7 +65,9 @@ func newPeer(t testing.TB, ranks int) *peer {
 	return p
 }
 
-func (p *peer) options() Options { return Options{Name: "e1", Dir: p.dir, Model: "test"} }
+func (p *peer) options() Options {
+	return Options{Options: fenced.Options{Name: "e1", Model: "test"}, Dir: p.dir}
+}
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.
 func (p *peer) Restore() { p.connect(schedtest.Options{}) }

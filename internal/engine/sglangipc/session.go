@@ -30,11 +30,9 @@ type session struct {
 }
 
 func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
-	o := &e.opts
-	s := &session{e: e, opts: o, word: h, codec: c, dispatcher: dispatcher{batch: batch{codec: c}}}
+	s := &session{e: e, opts: &e.opts, word: h, codec: c, dispatcher: dispatcher{batch: batch{codec: c}}}
 	s.Session = fenced.NewSession(ctx, fenced.Config{
-		Name: o.Name, Host: e.host, Meters: &e.meters, Batch: o.Batch, In: in, Queued: o.MaxQueued, Code: c, Ranks: h.Ranks,
-		Patience: fenced.Patience{ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, WriteTimeout: o.WriteTimeout},
+		Options: &e.opts.Options, Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
 	}, s)
 	return s
 }

@@ -28,7 +28,7 @@ type core struct {
 }
 
 func newCore(t *testing.T) *core {
-	e := New(Options{Name: "e", Model: "m", EndIDs: []uint32{2}})
+	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
 	c := &core{session: e.newSession(t.Context(), 0, ready{contextLength: 100}, nil), t: t, sink: enginetest.NewRecorder(1)}
 	c.g = c.seat("r", c.sink)
 	c.g.Accept(1)
@@ -392,7 +392,7 @@ func FuzzOutputs(f *testing.F) {
 			}
 		}
 		// The engine's word reaches a session of one request whole or not at all.
-		e := New(Options{Name: "e", Model: "m", EndIDs: []uint32{2}})
+		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		sink := enginetest.NewRecorder(1)
 		g := newGeneration(s, &infer.Request{ID: "r", Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)

@@ -486,7 +486,7 @@ func TestSilence(t *testing.T) {
 		if err != nil || engineEnd == nil {
 			t.Fatal(err)
 		}
-		e := New(Options{Name: "e", Model: "m"})
+		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, in)
 		asked := 0
 		go func() { // reads and answers nothing
@@ -520,7 +520,7 @@ func TestSilence(t *testing.T) {
 // back. It may come to light late, with what an engine that has died has said.
 func TestOutputOfAnEndedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := New(Options{Name: "e", Model: "m"})
+		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
 		first := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		e.ranks[0].current.Store(first)
 		connect := func() (c *zmtp.Conn, ended <-chan struct{}) {

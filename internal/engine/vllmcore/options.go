@@ -5,25 +5,21 @@ import (
 	"net"
 	"time"
 
-	"weir/internal/engine"
 	"weir/internal/engine/fenced"
 	"weir/internal/zmtp"
 )
 
 // Options say where engines are to be waited for, and what they serve. Name and
-// Model are required, and either Handshake or both listeners.
+// Model, which the wire does not say, are required, and either Handshake or both
+// listeners.
 type Options struct {
-	// Name is the engine's name in errors, metrics and timelines.
-	Name string
-	// Model is what the engines serve; the wire does not say it.
-	Model string
+	fenced.Options
+
 	// EndIDs are the ids that end an answer of the model. The engine does not
 	// know them: without them every answer runs to its limit.
 	EndIDs []uint32
 	// Vocab is the width of the model's output: ids are below it. 0: not known.
 	Vocab int
-	// Defaults are sampling parameters for requests that do not say.
-	Defaults fenced.Defaults
 	// LoRA are the adapters that the engines are told to load, by the names that they
 	// are served as: where the engines find them.
 	LoRA map[string]string
@@ -52,40 +48,14 @@ type Options struct {
 	// nothing is kept.
 	Memory string
 
-	// ProbeInterval is the time between two questions to an engine that has
-	// nothing to say; default 5 s.
-	ProbeInterval time.Duration
-	// ProbeTimeout is how long an engine may stay silent, with a question
-	// unanswered, before its session counts as lost. It is generous, because an
-	// engine that is only busy must not lose its requests; default 2 min.
-	ProbeTimeout time.Duration
-	// WriteTimeout bounds a write to an engine that does not read; default 30 s.
-	WriteTimeout time.Duration
 	// AdoptAfter is how long an engine that is known, and has connected again
 	// without a word, is waited for to say something; default 500 ms.
 	AdoptAfter time.Duration
-	// MaxMessage bounds an engine's message in bytes; default 64 MiB.
-	MaxMessage int
-	// MaxQueued bounds the requests in bytes that wait for an engine to read;
-	// default 64 MiB. What would exceed it is refused as overload.
-	MaxQueued int
-	// Batch is told around the deltas of each message; nil is fine.
-	Batch engine.Batch
-	// Warn is told what an operator should know, such as a version that was not
-	// tested. It must not block; nil is fine.
-	Warn func(message string)
 }
 
 func (o Options) withDefaults() Options {
+	o.Options = o.WithDefaults()
 	o.Engines = max(o.Engines, 1)
-	o.ProbeInterval = cmp.Or(o.ProbeInterval, 5*time.Second)
-	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 2*time.Minute)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
 	o.AdoptAfter = cmp.Or(o.AdoptAfter, 500*time.Millisecond)
-	o.MaxMessage = cmp.Or(o.MaxMessage, 64<<20)
-	o.MaxQueued = cmp.Or(o.MaxQueued, 64<<20)
-	if o.Warn == nil {
-		o.Warn = func(string) {}
-	}
 	return o
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -75,7 +76,7 @@ func newPeer(t testing.TB, version string) *peer {
 // options gives Options that the peer dials in to.
 func (p *peer) options() Options {
 	at := func(name string) zmtp.Endpoint { return zmtp.Endpoint{Network: "unix", Address: p.dir + "/" + name} }
-	return Options{Name: "e1", Model: "test", EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
+	return Options{Options: fenced.Options{Name: "e1", Model: "test"}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
 }
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.

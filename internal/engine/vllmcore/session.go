@@ -50,12 +50,10 @@ func (s *session) score() float64 {
 }
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
-	o := &e.opts
-	s := &session{e: e, opts: o, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
+	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
 	s.Session = fenced.NewSession(ctx, fenced.Config{
-		Name: o.Name, Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters, Batch: o.Batch,
-		In: in, Queued: o.MaxQueued, Code: code{}, Ranks: 1,
-		Patience: fenced.Patience{ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, WriteTimeout: o.WriteTimeout},
+		Options: &e.opts.Options, Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters,
+		In: in, Code: code{}, Ranks: 1,
 	}, s)
 	return s
 }
