@@ -25,7 +25,7 @@ func (q *request) expect(text []byte) {
 		Prompt: bytes.Clone(text[max(0, len(text)-parse.PromptTail):]),
 	}
 	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
-		o.Tools = bytes.Clone(q.req.Tools)
+		o.Tools = parse.ReadTools(q.req.Tools)
 	}
 	q.format = o
 }

@@ -55,7 +55,7 @@ func (m *Folder) spoken(f parse.Format, answer string) string {
 // reads says whether a format finds the sample's call in an answer, with alone
 // nothing before it.
 func reads(f parse.Format, s chat.Sample, answer string, alone bool) bool {
-	p := parse.New(parse.Options{Format: f, Calls: true, Tools: s.Tools, Prompt: []byte(s.Prompt)})
+	p := parse.New(parse.Options{Format: f, Calls: true, Tools: parse.ReadTools(s.Tools), Prompt: []byte(s.Prompt)})
 	name, arguments, valid := "", "", false
 	for _, e := range p.Append(nil, []byte(answer), true) {
 		switch {

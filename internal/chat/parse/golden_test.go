@@ -71,7 +71,7 @@ func optionsOf(t testing.TB, path string) Options {
 	if !ok {
 		t.Fatalf("%s is the name of no format", tools)
 	}
-	return Options{Format: f, Calls: true, Tools: []byte(testTools)}
+	return Options{Format: f, Calls: true, Tools: ReadTools([]byte(testTools))}
 }
 
 func (s section) text() string { return strings.TrimSuffix(s.data, "\n") }

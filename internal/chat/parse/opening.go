@@ -255,5 +255,5 @@ func (p *Parser) closeObject(c *cursor) bool {
 
 // known says whether the request has a tool of that name.
 func (p *Parser) known(name string) bool {
-	return strings.TrimSpace(name) != "" && p.schema.has(name)
+	return strings.TrimSpace(name) != "" && p.listed.has(name)
 }

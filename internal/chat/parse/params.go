@@ -4,8 +4,9 @@ import "bytes"
 
 // params is a call whose arguments have a tag each.
 type params struct {
-	class paramClass // of the value at hand
-	begun bool       // an argument has been given out
+	classes map[string]paramClass // of the tool that is called; the tools'
+	class   paramClass            // of the value at hand
+	begun   bool                  // an argument has been given out
 	// text: the value is being given out as a string.
 	text bool
 	// pos is how far a value that is held was searched for its end.
@@ -14,8 +15,7 @@ type params struct {
 
 // beginParams opens the object of arguments.
 func (p *Parser) beginParams(tool string) {
-	p.schema.choose(tool)
-	p.params = params{}
+	p.params = params{classes: p.listed.of(tool)}
 	p.emit(Arguments, []byte("{"))
 	p.state = (*Parser).param
 }
@@ -59,7 +59,7 @@ func (p *Parser) readKey(c *cursor) bool {
 	if len(key) == 0 || c.short {
 		return false
 	}
-	class := p.schema.class(string(key))
+	class := p.params.classes[string(key)]
 	if class == untyped && !s.untypedJSON {
 		class = stringClass
 	}
@@ -93,7 +93,7 @@ func (p *Parser) readKey(c *cursor) bool {
 	p.out = append(p.out, '"')
 	p.out = append(appendEscaped(p.out, key), `":`...)
 	p.emit(Arguments, p.out[at:])
-	p.params = params{class: class, begun: true}
+	p.params = params{classes: p.params.classes, class: class, begun: true}
 	p.state = (*Parser).value
 	if class == stringClass {
 		p.openText()

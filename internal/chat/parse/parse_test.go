@@ -100,10 +100,10 @@ func formats() []Options {
 			panic(tools)
 		}
 		all = append(all,
-			Options{Format: f, Calls: true, Tools: []byte(testTools)},
-			Options{Format: f, Calls: true, Tools: []byte(testTools), Prompt: []byte("<|x|>" + f.think.open + "\n")},
+			Options{Format: f, Calls: true, Tools: ReadTools([]byte(testTools))},
+			Options{Format: f, Calls: true, Tools: ReadTools([]byte(testTools)), Prompt: []byte("<|x|>" + f.think.open + "\n")},
 			Options{Format: f},
-			Options{Format: f, Calls: true, Tools: []byte(testTools), Single: true})
+			Options{Format: f, Calls: true, Tools: ReadTools([]byte(testTools)), Single: true})
 	}
 	all = append(all, Options{Calls: true, ForcedAny: true}, Options{Calls: true, ForcedTool: "get_weather"})
 	return all

@@ -20,9 +20,8 @@ type Options struct {
 	// Calls says that the request has tools. Without, calls are not looked for
 	// and their text is content.
 	Calls bool
-	// Tools is the JSON array of the request's tools, as the API has them; it is
-	// read only where Format.ReadsTools.
-	Tools []byte
+	// Tools are the request's tools, needed only where Format.ReadsTools.
+	Tools *Tools
 	// ForcedTool and ForcedAny say that the engine was made to call tools, by a
 	// grammar: the answer is no text in the model's syntax but JSON, the arguments
 	// of that tool, or an array of objects with name and parameters.
@@ -49,7 +48,7 @@ const PromptTail = 256
 type Parser struct {
 	tools  *toolSyntax // nil: none are looked for
 	think  *thinkTags
-	schema schema
+	listed *Tools // those of the request; nil: not known
 	single bool
 
 	state  func(p *Parser, d []byte, eof bool) (n int, wait bool)
@@ -90,7 +89,7 @@ func New(o Options) *Parser {
 	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, blank: true}
 	if o.Calls {
 		p.tools = o.Format.tools
-		p.schema.tools = o.Tools
+		p.listed = o.Tools
 	}
 	switch {
 	case o.ForcedTool != "" || o.ForcedAny:

@@ -2,21 +2,17 @@ package parse
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// schema is what the request says of its tools.
-type schema struct {
-	tools []byte // the JSON array
-
-	read       bool
-	names      []string
-	parameters []json.RawMessage
-
-	// Of the tool that is being called.
-	properties map[string]any
-	defs       map[string]any
+// Tools are a request's tools as far as its answers' parsers ask about them. They do
+// not change once they are read, so that the parsers of all choices share them.
+type Tools struct {
+	// params gives the parameters of a tool by its name, of those that say what they
+	// may be.
+	params map[string]map[string]paramClass
 }
 
 // paramClass is how the text of a parameter becomes JSON.
@@ -29,13 +25,16 @@ const (
 	jsonClass                       // JSON, or else a string
 )
 
-// load reads the tools: those of the chat API, and those of its kin that have
-// the function's fields in the tool itself.
-func (s *schema) load() {
-	if s.read {
-		return
-	}
-	s.read = true
+// maxNested bounds the schemas inside of schemas that are looked at for one request's
+// parameters: a definition that refers to itself several times would be an exponential
+// number of them.
+const maxNested = 1 << 14
+
+// ReadTools reads the JSON array of a request's tools: those of the chat API, and
+// those of its kin that have the function's fields in the tool itself. It takes time
+// in proportion to their length.
+func ReadTools(raw []byte) *Tools {
+	t := &Tools{params: map[string]map[string]paramClass{}}
 	type function struct {
 		Name        string          `json:"name"`
 		Parameters  json.RawMessage `json:"parameters"`
@@ -45,50 +44,72 @@ func (s *schema) load() {
 		function
 		Function *function `json:"function"`
 	}
-	if json.Unmarshal(s.tools, &tools) != nil {
-		return // the request's decoder has said what is wrong with them
+	if json.Unmarshal(raw, &tools) != nil {
+		return t // the request's decoder has said what is wrong with them
 	}
-	for _, t := range tools {
-		f := t.function
-		if t.Function != nil {
-			f = *t.Function
+	nested := maxNested
+	for _, tool := range tools {
+		f := tool.function
+		if tool.Function != nil {
+			f = *tool.Function
 		}
 		if f.Parameters == nil {
 			f.Parameters = f.InputSchema
 		}
-		s.names = append(s.names, f.Name)
-		s.parameters = append(s.parameters, f.Parameters)
+		if _, ok := t.params[f.Name]; !ok {
+			t.params[f.Name] = classesOf(f.Parameters, &nested)
+		}
 	}
+	return t
+}
+
+// classesOf gives the classes of a tool's parameters, of those that have one.
+func classesOf(schema []byte, nested *int) map[string]paramClass {
+	var parameters map[string]any
+	if schema == nil || json.Unmarshal(schema, &parameters) != nil {
+		return nil
+	}
+	properties, _ := parameters["properties"].(map[string]any)
+	defs, _ := parameters["$defs"].(map[string]any)
+	if defs == nil {
+		defs, _ = parameters["definitions"].(map[string]any)
+	}
+	classes := make(map[string]paramClass, len(properties))
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
+		t := typeSet{nested: nested}
+		t.add(properties[key], defs, 0)
+		if c := t.class(); c != untyped {
+			classes[key] = c
+		}
+	}
+	return classes
 }
 
 // has says whether there is a tool of that name.
-func (s *schema) has(name string) bool {
-	s.load()
-	return slices.Contains(s.names, name)
+func (t *Tools) has(name string) bool {
+	if t == nil {
+		return false
+	}
+	_, ok := t.params[name]
+	return ok
 }
 
-// choose makes class speak of that tool.
-func (s *schema) choose(name string) {
-	s.load()
-	s.properties, s.defs = nil, nil
-	i := slices.Index(s.names, name)
-	if i < 0 || s.parameters[i] == nil {
-		return
+// of gives the classes of a tool's parameters.
+func (t *Tools) of(name string) map[string]paramClass {
+	if t == nil {
+		return nil
 	}
-	var parameters map[string]any
-	if json.Unmarshal(s.parameters[i], &parameters) != nil {
-		return
-	}
-	s.properties, _ = parameters["properties"].(map[string]any)
-	if s.defs, _ = parameters["$defs"].(map[string]any); s.defs == nil {
-		s.defs, _ = parameters["definitions"].(map[string]any)
-	}
+	return t.params[name]
 }
 
-// class says how the value of the chosen tool's parameter is read.
-func (s *schema) class(key string) paramClass {
-	var t typeSet
-	t.add(s.properties[key], s.defs, 0)
+// typeSet is what kinds of value a schema allows.
+type typeSet struct {
+	text, null, other bool
+	nested            *int // how many schemas inside of others may still be looked at
+}
+
+// class says how the text of such a value becomes JSON.
+func (t *typeSet) class() paramClass {
 	switch {
 	case t.other || t.null && !t.text:
 		return jsonClass
@@ -100,13 +121,16 @@ func (s *schema) class(key string) paramClass {
 	return untyped
 }
 
-// typeSet is what kinds of value a schema allows.
-type typeSet struct{ text, null, other bool }
-
 func (t *typeSet) add(schema any, defs map[string]any, depth int) {
 	m, ok := schema.(map[string]any)
 	if !ok || depth > 8 {
 		return
+	}
+	if depth > 0 {
+		if *t.nested == 0 {
+			return
+		}
+		*t.nested--
 	}
 	switch kind := m["type"].(type) {
 	case string:
