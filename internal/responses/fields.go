@@ -65,7 +65,7 @@ var fields = []field{
 	carry("top_logprobs", "an integer from 0 to 20; above 0 include must hold message.output_text.logprobs", takeTopLogprobs),
 	carry("stream", "a boolean", func(*decoding, []byte) error { return nil }),
 	carry("stream_options", "an object, with stream: true; include_obfuscation only false", takeStreamOptions),
-	carry("metadata", "an object of up to 16 strings, given back with the answer", takeMetadata),
+	carry("metadata", "an object of up to 16 strings of up to 512 characters, with names of up to 64 bytes; given back with the answer", takeMetadata),
 
 	// Of weir and the engines, not of OpenAI's API.
 	carry("top_k", "an integer from 1, or -1 or 0 for no limit", sampling("top_k", api.TopK)),

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"fmt"
+	"slices"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -27,6 +28,7 @@ type input struct {
 	last      part // the latest of it
 	reasoning []byte
 	content   []byte
+	owned     bool // content is no part of the body
 	calls     []byte
 
 	callIDs map[string]bool // of the function calls so far
@@ -170,11 +172,19 @@ func (in *input) takeMessage(path string, raw []byte) error {
 	case partContent:
 		in.flush()
 	case partCall:
-		in.content = append(in.content[:len(in.content):len(in.content)], text...)
+		in.own()
+		in.content = append(in.content, text...)
 		return nil
 	}
-	in.content, in.last = text, partContent
+	in.content, in.owned, in.last = text, false, partContent
 	return nil
+}
+
+// own makes the content its own, to be appended to: it may be a part of the body.
+func (in *input) own() {
+	if !in.owned {
+		in.content, in.owned = slices.Clone(in.content), true
+	}
 }
 
 // text gives the inside of a raw string with the text of a content: a string, or
@@ -191,10 +201,13 @@ func (in *input) text(path string, raw []byte) ([]byte, error) {
 	count := 0
 	err := api.EachItem(raw, func(i int, item []byte) error {
 		part, err := in.textPart(fmt.Sprintf("%s[%d]", path, i), item)
-		if count++; count == 1 {
+		switch count++; count {
+		case 1:
 			text = part
-		} else {
-			text = append(append(text[:len(text):len(text)], `\n`...), part...)
+		case 2: // a copy, because the first is a part of the body
+			text = slices.Concat(text, []byte(`\n`), part)
+		default:
+			text = append(append(text, `\n`...), part...)
 		}
 		return err
 	})
@@ -429,7 +442,7 @@ func (in *input) flush() {
 		in.out = append(append(append(in.out, `,"tool_calls":[`...), in.calls[1:]...), ']')
 	}
 	in.out = append(in.out, '}')
-	in.last, in.reasoning, in.content, in.calls = partNone, nil, nil, nil
+	in.last, in.reasoning, in.content, in.owned, in.calls = partNone, nil, nil, false, nil
 }
 
 func (in *input) appendText(head string, text []byte) {

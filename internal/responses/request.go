@@ -11,8 +11,13 @@ import (
 	"weir/internal/infer"
 )
 
-// maxMetadata bounds the strings of a request's metadata.
-const maxMetadata = 16
+// Bounds of a request's metadata, as OpenAI has them: its strings, and in bytes each
+// name and each string. An answer's stream tells all of it three times.
+const (
+	maxMetadata      = 16
+	maxMetadataName  = 64
+	maxMetadataValue = 512 * 4 // 512 characters
+)
 
 // maxTop bounds the alternatives of a token.
 const maxTop = 20
@@ -174,12 +179,17 @@ func takeTopLogprobs(d *decoding, raw []byte) error {
 
 func takeMetadata(d *decoding, raw []byte) error {
 	n := 0
-	err := d.object("metadata", raw, func(_, path string, value []byte) error {
+	err := d.object("metadata", raw, func(name, path string, value []byte) error {
 		if n++; n > maxMetadata {
 			return infer.Invalid("metadata", "metadata may hold at most %d strings", maxMetadata)
 		}
-		if api.KindOf(value) != '"' {
+		switch {
+		case api.KindOf(value) != '"':
 			return api.WrongType(path, "a string", value)
+		case len(name) > maxMetadataName:
+			return infer.Invalid(path, "%s is a name of %d bytes; it may have %d", path, len(name), maxMetadataName)
+		case len(value) > maxMetadataValue:
+			return infer.Invalid(path, "%s has %d bytes; it may have %d", path, len(value), maxMetadataValue)
 		}
 		return nil
 	})

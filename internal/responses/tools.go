@@ -214,6 +214,9 @@ func (d *decoding) allowedTools(raw []byte) error {
 			}
 			d.allowed = []string{}
 			return api.EachItem(value, func(i int, item []byte) error {
+				if i == maxTools {
+					return infer.Invalid(field, "%s may name at most %d tools", field, maxTools)
+				}
 				return d.allowedTool(fmt.Sprintf("%s[%d]", field, i), item)
 			})
 		default:
