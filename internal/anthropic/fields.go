@@ -65,7 +65,7 @@ var fields = []field{
 
 	answer("max_tokens", "an integer from 1, required", takeMaxTokens),
 	answer("stream", "a boolean", nothing),
-	answer("stop_sequences", "an array of up to 64 strings, none empty", takeStops),
+	answer("stop_sequences", "an array of up to 64 strings, each of 1 to 1024 bytes", takeStops),
 	answer("temperature", "a number from 0 to 2", sampling("temperature", api.Temperature)),
 	answer("top_p", "a number above 0, at most 1", sampling("top_p", api.TopP)),
 	answer("top_k", "an integer from 0, which is no limit", takeTopK),

@@ -115,22 +115,12 @@ func takeTopK(d *decoding, raw []byte) error {
 // maxStops bounds the stop sequences.
 const maxStops = 64
 
-func takeStops(d *decoding, raw []byte) error {
+func takeStops(d *decoding, raw []byte) (err error) {
 	if api.KindOf(raw) != '[' {
 		return api.WrongType("stop_sequences", "an array of strings", raw)
 	}
-	return api.EachItem(raw, func(i int, item []byte) error {
-		path := fmt.Sprintf("stop_sequences[%d]", i)
-		if i == maxStops {
-			return infer.Invalid("stop_sequences", "stop_sequences may hold at most %d strings", maxStops)
-		}
-		s, err := api.StringOf(path, item)
-		if err == nil && s == "" {
-			err = infer.Invalid(path, "%s is empty; every text would end at once", path)
-		}
-		d.Stop = append(d.Stop, s)
-		return err
-	})
+	d.Stop, err = api.StopsOf("stop_sequences", raw, maxStops)
+	return err
 }
 
 // object walks an object that must be one and strict.

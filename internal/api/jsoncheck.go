@@ -303,3 +303,22 @@ func skipDigits(b []byte, i int) int {
 	}
 	return i
 }
+
+// CountValues gives how many values a JSON text holds, with those inside of others, or
+// a few more: what it takes once it is decoded goes by that. The text is well-formed.
+func CountValues(b []byte) int {
+	n := 1
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end, _, ok := skipString(b, i+1)
+			if !ok {
+				return n
+			}
+			i = end - 1
+		case ',', '[', '{':
+			n++
+		}
+	}
+	return n
+}

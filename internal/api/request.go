@@ -73,6 +73,9 @@ type Request struct {
 	// is to be told of the content's tokens alone. Logprobs needs one of the two.
 	Tokens, ContentLogprobs bool
 	Logprobs                *int
+	// Repeats says that each event of the stream repeats the answer so far, of which
+	// the encoder therefore keeps all.
+	Repeats bool
 	// CountReasoning says that the usage is to tell the tokens of reasoning.
 	CountReasoning bool
 	// CallPrefix begins the ids of tool calls, where the model gives them none of
@@ -83,10 +86,17 @@ type Request struct {
 	Encoder func(AnswerOptions) Encoder
 }
 
+// MaxGuide bounds what the output must match, in bytes: an engine compiles it, beside
+// all that it generates.
+const MaxGuide = 1 << 20
+
 // SetGuide takes what the output must match, which may be said at one place only.
 func (r *Request) SetGuide(path string, g infer.Guide) error {
 	if r.Guide != nil {
 		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", r.guidedBy, path)
+	}
+	if n := g.Size(); n > MaxGuide {
+		return infer.Invalid(path, "%s asks for output that matches %d bytes of schema, expression or grammar; it may have %d: make it smaller", path, n, MaxGuide)
 	}
 	r.Guide, r.guidedBy = &g, path
 	return nil
@@ -106,4 +116,6 @@ type FieldNames struct {
 	Effort    string
 	StopIDs   string
 	LogitBias string
+	Choices   string // how many answers there are to each prompt
+	Logprobs  string // how many alternatives there are to each token
 }

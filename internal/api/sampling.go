@@ -15,6 +15,9 @@ const (
 	MaxStops   = 16
 	MaxStopIDs = 1024
 	MaxBiases  = 1024
+	// MaxStop bounds a stop string in bytes: all choices search their text for it, and
+	// hold back what may be its beginning.
+	MaxStop = 1024
 )
 
 // Parameter reads a sampling parameter, which stands at path, into s.
@@ -68,23 +71,28 @@ func Biases(s *infer.Sampling, path string, raw []byte) (err error) {
 	return err
 }
 
-// StopsOf reads stop strings: one, or an array of them.
-func StopsOf(field string, raw []byte) (stops []string, err error) {
+// StopsOf reads stop strings: one, or an array of at most so many.
+func StopsOf(field string, raw []byte, most int) (stops []string, err error) {
 	add := func(path string, raw []byte) error {
 		s, err := StringOf(path, raw)
-		if err == nil && s == "" {
-			err = infer.Invalid(path, "%s is empty; every text would end at once", path)
+		switch {
+		case err != nil:
+			return err
+		case s == "":
+			return infer.Invalid(path, "%s is empty; every text would end at once", path)
+		case len(s) > MaxStop:
+			return infer.Invalid(path, "%s has %d bytes; a stop string may have %d; send a shorter one", path, len(s), MaxStop)
 		}
 		stops = append(stops, s)
-		return err
+		return nil
 	}
 	switch KindOf(raw) {
 	case '"':
 		return stops, add(field, raw)
 	case '[':
 		err = EachItem(raw, func(i int, item []byte) error {
-			if i == MaxStops {
-				return infer.Invalid(field, "%s may hold at most %d strings", field, MaxStops)
+			if i == most {
+				return infer.Invalid(field, "%s may hold at most %d strings", field, most)
 			}
 			return add(fmt.Sprintf("%s[%d]", field, i), item)
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -65,6 +66,7 @@ func (p *preparing) decodeFields() error {
 	// of while the stream lives.
 	own := *req
 	p.req = &own
+	p.stops = tokenizer.NewStops(own.Stop)
 	p.hasMedia = len(req.Media) > 0
 	return nil
 }

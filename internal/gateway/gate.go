@@ -32,6 +32,9 @@ func (p *preparing) gate() error {
 		if err := p.decodeFields(); err != nil {
 			return err
 		}
+		if err := p.checkSizes(); err != nil {
+			return err
+		}
 		if err := p.checkFields(); err != nil {
 			return err
 		}
@@ -111,7 +114,7 @@ func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string, relayed
 func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
 	model := fleet.Models[name]
 	if model == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(fleet))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", api.Clip(name, 128), servedModels(fleet))
 		e.Param = "model"
 		return nil, e
 	}

@@ -44,8 +44,9 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	return err
 }
 
-// submitAll hands over several choices at once and waits until the engine has
-// confirmed all of them. After an error those that it has are aborted by close.
+// submitAll hands over several choices, as many at once as handOverAtOnce has room
+// for, and waits until the engine has confirmed all of them. After an error those that
+// it has are aborted by close.
 func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,6 +54,7 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 	var mu sync.Mutex
 	var failed error // the first one: others may be of the cancel that follows it
 	var all sync.WaitGroup
+	turns := make(chan struct{}, max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt()))))
 	for i := range l.generations {
 		legs[i] = *l.rec.Leg()
 		var sink engine.Sink = l.mailbox
@@ -62,7 +64,9 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 			sink = l.sink()
 		}
 		req := q.submission(i, l.target.Model, l.g.ids.next())
+		turns <- struct{}{}
 		all.Go(func() {
+			defer func() { <-turns }()
 			generation, err := l.handOver(ctx, req, attempt, sink, &legs[i])
 			mu.Lock()
 			defer mu.Unlock()

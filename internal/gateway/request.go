@@ -8,6 +8,7 @@ import (
 	"weir/internal/chat/parse"
 	"weir/internal/infer"
 	"weir/internal/model"
+	"weir/internal/tokenizer"
 )
 
 // request is what is asked, as decode, gate, render and tokenize have found it. It
@@ -21,6 +22,7 @@ type request struct {
 	relayed     bool
 	folder      *model.Folder // token engines only
 
+	stops     *tokenizer.Stops // all choices search their text for them
 	ids       []uint32
 	more      []prompt       // the prompts after the first
 	hasMedia  bool           // then only the engine knows how many tokens the prompt has
@@ -66,6 +68,15 @@ func (q *request) promptTokens() int {
 	n := len(q.ids)
 	for i := range q.more {
 		n += len(q.more[i].ids)
+	}
+	return n
+}
+
+// longestPrompt is how many ids the longest prompt has.
+func (q *request) longestPrompt() int {
+	n := len(q.ids)
+	for i := range q.more {
+		n = max(n, len(q.more[i].ids))
 	}
 	return n
 }

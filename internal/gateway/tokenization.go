@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	"weir/internal/api"
 	"weir/internal/chat"
+	"weir/internal/infer"
 	"weir/internal/openai"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
@@ -25,18 +27,27 @@ func (t *tokenization) decode(p *preparing) (err error) {
 	p.enter(trace.Decode)
 	defer p.enter(trace.Gate)
 	if p.endpoint.Traits().Wants == api.TokenIDs {
-		t.encode, err = openai.DecodeTokenize(p.head)
-		return err
+		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {
+			return err
+		}
+		return errors.Join(checkValues("messages", t.encode.Messages), checkValues("tools", t.encode.Tools),
+			checkValues("chat_template_kwargs", t.encode.ChatTemplateKwargs))
 	}
 	if t.detok, err = openai.DecodeDetokenize(p.head); err != nil {
 		return err
 	}
-	size := max(p.folder.VocabSize, p.folder.Tokenizer.Size())
+	size, text := max(p.folder.VocabSize, p.folder.Tokenizer.Size()), int64(0)
 	for i, ids := range t.detok.Tokens {
 		if k := unknownID(ids, size); k >= 0 {
 			path := fmt.Sprintf("%s[%d]", t.detok.Path(i), k)
 			return noSuchID(path, path, ids[k], size)
 		}
+		for _, id := range ids {
+			text += int64(len(p.folder.Tokenizer.TokenBytes(id)))
+		}
+	}
+	if text > p.g.opts.MaxBody { // an id of two digits may stand for a hundred spaces
+		return infer.Invalid("tokens", "tokens has ids of %d bytes of text; there may be %d (--max-body)", text, p.g.opts.MaxBody)
 	}
 	return nil
 }

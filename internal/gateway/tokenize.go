@@ -55,7 +55,7 @@ func (p *preparing) tokenize(yield func()) error {
 		return err
 	}
 	p.reservation.Settle(reserve + int64(req.MaxTokens)*int64(p.width()))
-	return nil
+	return p.checkProducts()
 }
 
 // promptTexts says whether a prompt is text, and the length of all that are; that of

@@ -133,7 +133,7 @@ var sampling = []field{
 	carryBy(infer.CarriesRepetitionPenalty, "repetition_penalty", "a number above 0, at most 2", parameter(api.RepetitionPenalty), "1"),
 	carryBy(infer.CarriesLogitBias, "logit_bias", "an object of token ids to numbers from -100 to 100", parameter(api.Biases), "{}"),
 	carry("sampling_seed", "a 64-bit integer", parameter(api.Seed)),
-	carry("stop", "a string, or an array of up to 16 strings, none empty", takeStop),
+	carry("stop", "a string, or an array of up to 16 strings, each of 1 to 1024 bytes", takeStop),
 	carry("stop_token_ids", "an array of up to 1024 token ids", takeStopIDs),
 	carry("no_stop_trim", "a boolean: whether what stopped the answer is part of it", takeNoStopTrim),
 	carry("ignore_eos", "a boolean", takeIgnoreEOS),

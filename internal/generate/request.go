@@ -115,6 +115,7 @@ type decoding struct {
 var spokenNames = api.FieldNames{
 	Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens",
 	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias",
+	Choices: samplingPath + "n", Logprobs: "top_logprobs_num",
 }
 
 // Request implements api.Endpoint.
@@ -207,6 +208,7 @@ func (d *decoding) finish() (*api.Request, error) {
 		d.MaxTokens = max(d.maxTokens, 1)
 	}
 	d.Tokens, d.NoText, d.TrimStop = true, d.noText, !d.IncludeStop
+	d.Repeats = !d.incremental
 	s := d.shape
 	d.Encoder = func(o api.AnswerOptions) api.Encoder { return newAnswer(s, o) }
 	return &d.Request, nil
@@ -434,7 +436,7 @@ func takeTopK(d *decoding, path string, raw []byte) error {
 }
 
 func takeStop(d *decoding, path string, raw []byte) (err error) {
-	d.Stop, err = api.StopsOf(path, raw)
+	d.Stop, err = api.StopsOf(path, raw, api.MaxStops)
 	return err
 }
 

@@ -82,6 +82,15 @@ type Guide struct {
 	Choices []string // of GuideChoice
 }
 
+// Size gives its length in bytes.
+func (g *Guide) Size() int {
+	n := len(g.Text)
+	for _, c := range g.Choices {
+		n += len(c)
+	}
+	return n
+}
+
 // Bias is added to the logit of an id before one is drawn.
 type Bias struct {
 	ID    uint32

@@ -118,7 +118,7 @@ var fields = []field{
 	carry(onBoth, "top_p", "a number above 0, at most 1", sampling("top_p", api.TopP)),
 	carry(onBoth, "top_k", "an integer from 1, or -1 or 0 for no limit", sampling("top_k", api.TopK)),
 	carry(onBoth, "seed", "a 64-bit integer", sampling("seed", api.Seed)),
-	carry(onBoth, "stop", "a string, or an array of up to 16 strings, none empty", takeStop),
+	carry(onBoth, "stop", "a string, or an array of up to 16 strings, each of 1 to 1024 bytes", takeStop),
 	carry(onBoth, "stop_token_ids", "an array of up to 1024 token ids", takeStopIDs),
 	carry(onBoth, "min_tokens", "an integer from 0, at most max_tokens", takeMinTokens),
 	carry(onBoth, "ignore_eos", "a boolean", takeIgnoreEOS),

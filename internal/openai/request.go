@@ -44,7 +44,7 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	return &d.Request, nil
 }
 
-var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}
+var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Choices: "n", Logprobs: "top_logprobs"}
 
 // decode decodes every field by itself.
 func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*decoding, error) {
@@ -54,7 +54,7 @@ func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*deco
 	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
 	d.CallPrefix = "call_"
 	if e == Completions {
-		d.Fields.Prompt = "prompt"
+		d.Fields.Prompt, d.Fields.Logprobs = "prompt", "logprobs"
 	}
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
@@ -236,7 +236,7 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 }
 
 func takeStop(d *decoding, raw []byte) (err error) {
-	d.Stop, err = api.StopsOf("stop", raw)
+	d.Stop, err = api.StopsOf("stop", raw, api.MaxStops)
 	return err
 }
 

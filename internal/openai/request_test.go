@@ -50,8 +50,8 @@ func ptr[T any](v T) *T { return &v }
 
 func TestRequestAccepts(t *testing.T) {
 	const messages = `[{"role":"user","content":"hi"}]`
-	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}, CallPrefix: "call_"}
-	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias"}, CallPrefix: "call_"}
+	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Choices: "n", Logprobs: "top_logprobs"}, CallPrefix: "call_"}
+	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Choices: "n", Logprobs: "logprobs"}, CallPrefix: "call_"}
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string
@@ -232,6 +232,8 @@ func TestFieldsRefused(t *testing.T) {
 		{`"stop":["a",""]`, invalid, "stop[1]", "stop[1] is empty; every text would end at once"},
 		{`"stop":["a",null]`, invalid, "stop[1]", "stop[1] must be a string, found null"},
 		{`"stop":["\udc00"]`, invalid, "stop[0]", "stop[0] holds half a surrogate pair; both halves are needed"},
+		{`"stop":"` + strings.Repeat("a", 1025) + `"`, invalid, "stop", "stop has 1025 bytes; a stop string may have 1024; send a shorter one"},
+		{`"stop":["a","` + strings.Repeat("é", 513) + `"]`, invalid, "stop[1]", "stop[1] has 1026 bytes; a stop string may have 1024; send a shorter one"},
 		{`"stop":` + seventeen, invalid, "stop", "stop may hold at most 16 strings"},
 		{`"stop_token_ids":5`, invalid, "stop_token_ids", "stop_token_ids must be an array of token ids, found a number"},
 		{`"stop_token_ids":[1,-1]`, invalid, "stop_token_ids[1]", "stop_token_ids[1] must be a token id (an integer from 0 to 4294967295), found -1"},
@@ -541,5 +543,22 @@ func TestChoices(t *testing.T) {
 		if _, err := decodeFor(infer.CarriesLogprobs, Chat, body); err == nil {
 			t.Errorf("%s is taken", body)
 		}
+	}
+}
+
+// An engine compiles what the output must match, so that has a bound.
+func TestGuideIsBounded(t *testing.T) {
+	long := strings.Repeat("a", api.MaxGuide)
+	for field, value := range map[string]string{
+		"regex": `"` + long + `a"`, "guided_choice": `["` + long + `","b"]`,
+		"response_format": `{"type":"json_schema","json_schema":{"schema":{"const":"` + long + `"}}}`,
+	} {
+		_, err := decodeFor(infer.CarriesAll, Completions, completionBody(`"`+field+`":`+value))
+		if e := infer.AsError(err); e == nil || e.Code != infer.CodeInvalid || !strings.HasPrefix(e.Param, field) || !strings.Contains(e.Message, "it may have 1048576") {
+			t.Errorf("%s: %.200v", field, err)
+		}
+	}
+	if _, err := decodeFor(infer.CarriesAll, Completions, completionBody(`"regex":"`+long+`"`)); err != nil {
+		t.Errorf("%.200v", err)
 	}
 }

@@ -114,6 +114,9 @@ func DecodeDetokenize(h *api.Head) (*DetokenizeRequest, error) {
 	return r, nil
 }
 
+// maxBatch bounds the texts, or the arrays of ids, of a request to a tokenizer.
+const maxBatch = 1 << 14
+
 // takeTexts reads the prompts of /tokenize. An empty text is one: it has no
 // tokens but those that are added.
 func takeTexts(d *decoding, raw []byte) (err error) {
@@ -127,6 +130,9 @@ func takeTexts(d *decoding, raw []byte) (err error) {
 	case '[':
 		r.Batch, r.Texts = true, []string{}
 		return api.EachItem(raw, func(i int, item []byte) error {
+			if i == maxBatch {
+				return infer.Invalid("prompt", "prompt may hold at most %d strings", maxBatch)
+			}
 			s, err := api.StringOf(fmt.Sprintf("prompt[%d]", i), item)
 			r.Texts = append(r.Texts, s)
 			return err
@@ -174,6 +180,9 @@ func takeTokens(d *decoding, raw []byte) error {
 	}
 	r.Batch = true
 	return api.EachItem(raw, func(i int, item []byte) error {
+		if i == maxBatch {
+			return infer.Invalid("tokens", "tokens may hold at most %d arrays", maxBatch)
+		}
 		if api.KindOf(item) != '[' {
 			return api.WrongType(fmt.Sprintf("tokens[%d]", i), "an array of token ids, like the first", item)
 		}

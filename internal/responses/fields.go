@@ -70,7 +70,7 @@ var fields = []field{
 	// Of weir and the engines, not of OpenAI's API.
 	carry("top_k", "an integer from 1, or -1 or 0 for no limit", sampling("top_k", api.TopK)),
 	carry("seed", "a 64-bit integer", sampling("seed", api.Seed)),
-	carry("stop", "a string, or an array of up to 16 strings, none empty", takeStop),
+	carry("stop", "a string, or an array of up to 16 strings, each of 1 to 1024 bytes", takeStop),
 	carry("min_tokens", "an integer from 0, at most max_output_tokens", takeMinTokens),
 	carry("ignore_eos", "a boolean", takeIgnoreEOS),
 	carry("chat_template_kwargs", "an object, handed to the chat template", takeTemplateKwargs),

@@ -127,7 +127,7 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 }
 
 func takeStop(d *decoding, raw []byte) (err error) {
-	d.Stop, err = api.StopsOf("stop", raw)
+	d.Stop, err = api.StopsOf("stop", raw, api.MaxStops)
 	return err
 }
 

@@ -118,7 +118,7 @@ func BenchmarkDetokenize(b *testing.B) {
 	for name, stops := range map[string][]string{"plain": nil, "stops": {"\n\n\nUser:", "<|never|>"}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{StopStrings: stops})
+			d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{Stops: tokenizer.NewStops(stops)})
 			buf := make([]byte, 0, 1<<10)
 			for i := 0; b.Loop(); i++ {
 				buf, _, _ = d.Append(buf[:0], ids[i%len(ids):i%len(ids)+1])

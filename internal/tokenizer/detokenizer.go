@@ -20,10 +20,8 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 
 // DetokenizerOptions say how ids become text. The zero value gives all of it.
 type DetokenizerOptions struct {
-	// StopStrings end the text where the first of them is complete. Of several
-	// that are complete at the same character the longest counts. Empty strings
-	// never match.
-	StopStrings []string
+	// Stops end the text where the first of them is complete; nil: nothing does.
+	Stops *Stops
 	// StopAfter is how many ids must have come before a stop string can be
 	// complete: what is complete by one of the first StopAfter ids is text.
 	StopAfter int
@@ -52,10 +50,12 @@ type Detokenizer struct {
 	skip  bool
 	kept  []uint32 // special tokens that are not skipped
 	keep  bool
-	stops []stopMatcher
-	early int  // ids to come in which no stop string is complete
-	begun bool // a token has been seen
-	strip int  // how often strip may still be taken from the beginning
+	stops []stopString // shared with other detokenizers
+	// states say how much of each of stops the text's end matches.
+	states []int32
+	early  int  // ids to come in which no stop string is complete
+	begun  bool // a token has been seen
+	strip  int  // how often strip may still be taken from the beginning
 
 	wholeRuns bool   // a run of bytes is held until its end
 	run       []byte // that run
@@ -67,54 +67,13 @@ type Detokenizer struct {
 	matched int    // index of the stop string found, or -1
 }
 
-// stopMatcher follows one stop string through the text by Knuth, Morris and
-// Pratt: state is how much of it the text's end matches.
-type stopMatcher struct {
-	text  string
-	fail  []int32 // longest proper border of each prefix
-	state int
-}
-
 // NewDetokenizer makes a detokenizer for one answer.
 func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
 	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, keep: o.IncludeStop, matched: -1, early: o.StopAfter, strip: t.decoding.stripMost}
-	if len(o.StopStrings) == 0 {
-		return d
-	}
-	d.stops = make([]stopMatcher, len(o.StopStrings))
-	for i, s := range o.StopStrings {
-		d.stops[i] = newStopMatcher(s)
+	if o.Stops != nil {
+		d.stops, d.states = o.Stops.list, make([]int32, len(o.Stops.list))
 	}
 	return d
-}
-
-func newStopMatcher(s string) stopMatcher {
-	m := stopMatcher{text: s, fail: make([]int32, len(s))}
-	for i := 1; i < len(s); i++ {
-		k := int(m.fail[i-1])
-		for k > 0 && s[i] != s[k] {
-			k = int(m.fail[k-1])
-		}
-		if s[i] == s[k] {
-			k++
-		}
-		m.fail[i] = int32(k)
-	}
-	return m
-}
-
-// step takes one byte and says whether the stop string is complete.
-func (m *stopMatcher) step(b byte) bool {
-	if m.text == "" {
-		return false
-	}
-	for m.state > 0 && m.text[m.state] != b {
-		m.state = int(m.fail[m.state-1])
-	}
-	if m.text[m.state] == b {
-		m.state++
-	}
-	return m.state == len(m.text)
 }
 
 // Append appends to dst the text that ids make certain. used is how many of
@@ -159,9 +118,7 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 	}
 	dst = append(dst, d.held...)
 	d.held = d.held[:0]
-	for i := range d.stops {
-		d.stops[i].state = 0
-	}
+	clear(d.states)
 	return dst, false
 }
 
@@ -259,13 +216,16 @@ func (d *Detokenizer) emit(dst, text []byte) []byte {
 	for i, b := range text {
 		longest := 0
 		for k := range d.stops {
-			m := &d.stops[k]
-			switch complete := m.step(b); {
+			s := &d.stops[k]
+			state := s.step(d.states[k], b)
+			complete := int(state) == len(s.text)
+			switch {
 			case complete && d.early >= 0:
-				m.state = int(m.fail[len(m.text)-1])
-			case complete && len(m.text) > longest:
-				longest, d.matched = len(m.text), k
+				state = s.fail[len(s.text)-1]
+			case complete && len(s.text) > longest:
+				longest, d.matched = len(s.text), k
 			}
+			d.states[k] = state
 		}
 		if d.matched >= 0 {
 			d.held = append(d.held, text[:i+1]...)
@@ -278,8 +238,8 @@ func (d *Detokenizer) emit(dst, text []byte) []byte {
 		}
 	}
 	possible := 0
-	for k := range d.stops {
-		possible = max(possible, d.stops[k].state)
+	for _, state := range d.states {
+		possible = max(possible, int(state))
 	}
 	// held and text together end in what may be a stop string's beginning.
 	certain := len(d.held) + len(text) - possible

@@ -306,7 +306,7 @@ func TestDetokenizeFallback(t *testing.T) {
 		}
 		stops := rapid.SliceOfN(rapid.SampledFrom([]string{"é", "\ufffd", "中a", " a", "ee", "\ufffd\ufffda", "A"}), 0, 2).Draw(t, "stops")
 		want, end := slowStop(stream, stops)
-		d := NewDetokenizer(tok, DetokenizerOptions{StopStrings: stops})
+		d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops(stops)})
 		var got []byte
 		stopped := false
 		for rest := ids; len(rest) > 0 && !stopped; {

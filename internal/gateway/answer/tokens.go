@@ -22,7 +22,9 @@ type TokensOptions struct {
 	// Engine is the engine's name, for errors.
 	Engine    string
 	Tokenizer *tokenizer.Tokenizer
-	EOS       []uint32
+	// Stops are those of Request.Stop.
+	Stops *tokenizer.Stops
+	EOS   []uint32
 	// Format says that there may be more than content in the answer, and how that is
 	// written; nil: there is nothing but content. Keep are the special tokens that
 	// its parser must see.
@@ -71,13 +73,13 @@ func NewTokens(o TokensOptions) *Tokens {
 	}
 	req := o.Request
 	options := tokenizer.DetokenizerOptions{
-		StopStrings: req.Stop, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
+		Stops: o.Stops, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
 	}
-	t.o.Keep = nil // the detokenizers have it
+	t.o.Keep, t.o.Stops = nil, nil // the detokenizers have them
 	for i := range t.choices {
 		ch := &t.choices[i]
 		*ch = choice{index: uint32(i), cached: -1}
-		if !req.NoText || len(req.Stop) > 0 {
+		if !req.NoText || o.Stops != nil {
 			ch.detok = tokenizer.NewDetokenizer(o.Tokenizer, options)
 		}
 		if o.Format != nil {

@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// Bounds of what becomes of a request's body. A dialect bounds each field by itself;
+// what multiplies them, as n does, is bounded here, so that a request takes a small
+// multiple of its body whatever it asks for.
+const (
+	// maxValues bounds the JSON values of a conversation, of tools and of
+	// chat_template_kwargs, each of which the chat template is handed as an object of
+	// its own, some 100 bytes.
+	maxValues = 1 << 18
+	// maxMedia bounds the parts besides text.
+	maxMedia = 1024
+	// maxHandOver bounds in bytes what the choices of a request are handed to an engine
+	// with, all together: no wire carries several, so each has the prompt, the media and
+	// what its output must match.
+	maxHandOver = 64 << 20
+	// handOverAtOnce bounds in bytes what is under way of it at any moment.
+	handOverAtOnce = 8 << 20
+	// maxAlternatives bounds the log probabilities that an answer of several choices
+	// may keep until it ends, some 70 bytes each.
+	maxAlternatives = 1 << 21
+)
+
+// checkSizes refuses what would grow to many times its size.
+func (p *preparing) checkSizes() error {
+	for _, f := range []struct {
+		name string
+		json []byte
+	}{
+		{p.req.Fields.Prompt, p.req.Messages}, {"tools", p.req.Tools}, {"chat_template_kwargs", p.req.ChatTemplateKwargs},
+	} {
+		if err := checkValues(f.name, f.json); err != nil {
+			return err
+		}
+	}
+	if n := len(p.req.Media); n > maxMedia {
+		return infer.Invalid(p.req.Fields.Prompt, "the request holds %d parts of image, audio and video; it may hold %d", n, maxMedia)
+	}
+	return nil
+}
+
+// checkValues refuses a field of more JSON values than there may be.
+func checkValues(field string, json []byte) error {
+	if len(json) <= maxValues { // each has a byte at least
+		return nil
+	}
+	if n := api.CountValues(json); n > maxValues {
+		return infer.Invalid(field, "%s holds about %d JSON values; it may hold %d: send fewer, larger ones", field, n, maxValues)
+	}
+	return nil
+}
+
+// handOver is what a choice of a prompt of so many ids is handed to an engine with, in
+// bytes.
+func (q *request) handOver(ids int) int {
+	n := 4 * ids
+	for i := range q.req.Media {
+		n += len(q.req.Media[i].Data)
+	}
+	if q.req.Guide != nil {
+		n += q.req.Guide.Size()
+	}
+	return n
+}
+
+// checkProducts refuses what is too much only because there are several choices.
+func (p *preparing) checkProducts() error {
+	choices := p.count()
+	if choices == 1 {
+		return nil
+	}
+	names, width := &p.req.Fields, p.width()
+	size := p.handOver(len(p.ids))
+	for i := range p.more {
+		size += p.handOver(len(p.more[i].ids))
+	}
+	if size*width > maxHandOver {
+		return infer.Invalid(names.Choices, "each of the %d choices is handed to the engine with its prompt, media and schema: %d bytes in all, and they may have %d; lower %s, or send several requests",
+			choices, size*width, maxHandOver, names.Choices)
+	}
+	if p.req.Logprobs == nil || p.req.Stream && !p.req.Repeats {
+		return nil
+	}
+	if kept := choices * p.longest() * (1 + *p.req.Logprobs); kept > maxAlternatives {
+		return infer.Invalid(names.Logprobs, "%s is %d, of up to %d tokens in each of %d choices: %d log probabilities in one answer; it may have %d: ask for fewer, for fewer choices, for a lower %s, or for a stream of what is new",
+			names.Logprobs, *p.req.Logprobs, p.longest(), choices, kept, maxAlternatives, names.MaxTokens)
+	}
+	return nil
+}
