@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,8 +54,23 @@ type Client struct {
 
 // idleTime is how long a connection is kept for the next request. Python's
 // HTTP servers close theirs after 5 s; to be first spares requests that cross
-// with the closing.
+// with the closing. An engine that says that it closes them sooner is left sooner.
 const idleTime = 4 * time.Second
+
+// keepAlive is how long an engine that says when it closes an idle connection
+// ("Keep-Alive: timeout=5", in seconds) is given another request on it; 0 when it does
+// not say.
+func keepAlive(h http.Header) time.Duration {
+	for _, field := range h["Keep-Alive"] {
+		for part := range strings.SplitSeq(field, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if seconds, err := strconv.ParseUint(value, 10, 16); err == nil && strings.EqualFold(name, "timeout") {
+				return max(time.Duration(seconds)*time.Second-time.Second, time.Second/2)
+			}
+		}
+	}
+	return 0
+}
 
 // maxIdle bounds the connections kept. Every live stream holds one; when a
 // burst ends they are worth keeping for the next.
@@ -140,13 +156,18 @@ type Response struct {
 }
 
 // errUnused is behind the errors of a reused connection that turned out to be
-// closed before the engine said anything on it.
+// closed before the engine had anything of the request.
 var errUnused = errors.New("the connection was closed before it was used again")
 
 // Do sends a request and waits for the head of its answer. Between two
 // requests an engine may close a connection at the moment the second one is
 // sent; that is no failure of the engine, and such a request is sent once
 // more, on a connection of its own.
+//
+// That is all that is sent twice. An engine that closes a connection after it had
+// something of the request may have begun with it, or have died of it: what is to be
+// done then is the caller's to decide. A request that changes nothing, a GET, is sent
+// once more whatever became of it.
 func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	head, err := c.render(req)
 	if err != nil {
@@ -233,6 +254,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	}
 	req.Leg.Acked = in.first
 	if err != nil {
+		again := !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err) && (req.Method == http.MethodGet || cn.unread(err))
 		stop()
 		cn.abort()
 		up.wait()
@@ -240,7 +262,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		if up.err != nil && in.first == 0 {
 			err = up.err
 		}
-		if !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err) {
+		if again {
 			err = fmt.Errorf("%w: %w", errUnused, err)
 		}
 		return nil, ended(ctx, err)
@@ -250,6 +272,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	}
 	b := &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
 		reusable: !resp.Close && up.err == nil}
+	cn.keep = keepAlive(resp.Header)
 	return &Response{resp, b}, nil
 }
 

@@ -1,10 +1,16 @@
 package upstream
 
 import (
+	"bufio"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,8 +18,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"weir/internal/engine"
+	"weir/internal/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -213,6 +221,126 @@ func TestNext(t *testing.T) {
 		}
 		if b.Close(); b.lent != nil {
 			t.Error("memory was kept")
+		}
+	}
+}
+
+// A request that crosses with the closing of its connection can be sent once more,
+// because the engine had nothing of it. One that the engine may have read cannot,
+// unless it changes nothing.
+func TestCrossing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells what a peer had")
+	}
+	certified := httptest.NewTLSServer(nil)
+	config := certified.TLS.Clone()
+	certified.Close()
+	// What the engine does once the connection was found to be good: before the request
+	// is sent, and when it has come.
+	closes := func(c net.Conn) { c.Close() }
+	nothing := func(net.Conn) {}
+	reads := func(bytes int) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = c.Read(make([]byte, bytes))
+			c.Close()
+		}
+	}
+	for _, test := range []struct {
+		name          string
+		method        string
+		before, after func(net.Conn)
+		again         bool
+	}{
+		{"closed", http.MethodPost, closes, nothing, true},
+		{"read whole", http.MethodPost, nothing, reads(64 << 10), false},
+		{"read in part", http.MethodPost, nothing, reads(1), false},
+		{"not read", http.MethodPost, nothing, closes, false},
+		{"a GET that was read", http.MethodGet, nothing, reads(64 << 10), true},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", test.name, secure), func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				idle, sent, over := make(chan net.Conn), make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(over)
+					sock, err := l.Accept()
+					if err != nil {
+						return
+					}
+					defer sock.Close()
+					c := sock
+					if secure {
+						c = tls.Server(sock, config)
+					}
+					r, err := http.ReadRequest(bufio.NewReader(c))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+					idle <- sock
+					<-sent
+					raw, err := sock.(*net.TCPConn).SyscallConn()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = raw.Read(func(fd uintptr) bool { // fails where it was closed
+						_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+						return err != unix.EAGAIN
+					})
+					test.after(sock)
+				}()
+				opts := Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}}
+				if secure {
+					opts.URL.Scheme, opts.TLS = "https", &tls.Config{InsecureSkipVerify: true}
+				}
+				c := New(opts)
+				defer c.CloseIdle()
+				req := &Request{Method: test.method, Path: "/", Body: []byte("body"), Leg: &trace.Leg{}}
+				resp, err := c.Do(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				engine := <-idle
+				if _, err := io.ReadAll(resp.Body); err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+
+				cn := c.pool.take()
+				if cn == nil {
+					t.Fatal("no connection was kept")
+				}
+				test.before(engine)
+				head, err := c.render(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				close(sent)
+				_, err = c.exchange(t.Context(), cn, head, req)
+				if err == nil || errors.Is(err, errUnused) != test.again {
+					t.Errorf("sent again is %t, want %t: %v", errors.Is(err, errUnused), test.again, err)
+				}
+				<-over
+			})
+		}
+	}
+}
+
+// An engine that says how long it keeps an idle connection is left before that.
+func TestKeepAlive(t *testing.T) {
+	for field, want := range map[string]time.Duration{
+		"timeout=5": 4 * time.Second, "max=100, Timeout=2": time.Second, "timeout=1": time.Second / 2,
+		"": 0, "max=5": 0, "timeout=x": 0, "timeout=-1": 0,
+	} {
+		if got := keepAlive(http.Header{"Keep-Alive": {field}}); got != want {
+			t.Errorf("%q: %v, want %v", field, got, want)
 		}
 	}
 }

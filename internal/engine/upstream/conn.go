@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -24,8 +25,10 @@ type conn struct {
 	sock     net.Conn
 	raw      syscall.RawConn // of sock
 	secure   bool
-	fresh    bool      // it has not been in the pool yet
-	idle     time.Time // since when it is in the pool
+	fresh    bool          // it has not been in the pool yet
+	idle     time.Time     // since when it is in the pool
+	keep     time.Duration // how long the engine keeps it; 0: it did not say
+	acked    uint64        // bytes that the engine had when it was taken out of the pool; 0: unknown
 	// bare is the socket once the connection is detached, when all above it is
 	// closed; otherwise -1.
 	bare int
@@ -147,10 +150,31 @@ func (c *conn) usable() bool {
 	err := c.raw.Read(func(fd uintptr) bool {
 		var b [1]byte
 		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		ok = err == unix.EAGAIN || err == unix.EINTR
+		if ok = err == unix.EAGAIN || err == unix.EINTR; ok {
+			c.acked, _ = sock.Acknowledged(int(fd))
+		}
 		return true
 	})
 	return err == nil && ok
+}
+
+// unread says of a connection from the pool whose engine has ended its side without
+// an answer (err is what the read gave) that the engine had none of the request when
+// it did. The end of its side would have acknowledged what it had.
+//
+// It is what happens to a request that crosses with the closing of an idle
+// connection. A reset proves nothing: an engine that dies with a part of a request
+// unread sends one.
+func (c *conn) unread(err error) bool {
+	if c.fresh || c.acked == 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false
+	}
+	none := false
+	err = c.raw.Control(func(fd uintptr) {
+		now, ok := sock.Acknowledged(int(fd))
+		none = ok && now == c.acked
+	})
+	return err == nil && none
 }
 
 // buffer is borrowed while bytes are at hand and given back before a wait.

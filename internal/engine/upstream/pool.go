@@ -23,7 +23,7 @@ type pool struct {
 func (p *pool) take() *conn {
 	for {
 		c := p.pop()
-		if c == nil || c.usable() {
+		if c == nil || (c.keep == 0 || time.Since(c.idle) < c.keep) && c.usable() {
 			return c
 		}
 		c.abort()
