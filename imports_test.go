@@ -70,7 +70,7 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine/fenced internal/engine/plane internal/engine/sglangipc internal/engine/vllmcore
+	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
@@ -120,6 +120,8 @@ const served = `
 	internal/engine/plane: serve.go
 	internal/engine/relay: serve.go
 	internal/engine/sglang: serve.go
+	internal/engine/sglangipc: cores.go
+	internal/engine/vllmcore: cores.go frontend.go
 `
 
 // table reads lines of a name and what belongs to it.

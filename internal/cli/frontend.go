@@ -77,12 +77,12 @@ func (c *frontendCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	connect := func(o *gateway.Options) (*engineSet, error) {
+	connect := func(o *gateway.Options) ([]fleet.Member, error) {
 		core, err := c.core(m, args, o)
 		if err != nil {
 			return nil, err
 		}
-		return &engineSet{cores: []*vllmcore.Engine{core}, members: []fleet.Member{{Name: core.Name(), Kind: "vllm-core", Model: m.Name, LoRA: slices.Sorted(maps.Keys(m.adapters())), Adapter: core}}}, nil
+		return []fleet.Member{{Name: coreName, Kind: "vllm-core", Model: m.Name, LoRA: slices.Sorted(maps.Keys(m.adapters())), Adapter: core}}, nil
 	}
 	p, err := assemble(&c.gatewayFlags, connect, servedModels{m.Name: m}, s, api)
 	if err != nil {
@@ -93,10 +93,13 @@ func (c *frontendCommand) Run(s *streams) error {
 	return p.serve(signals)
 }
 
+// coreName is what the engines that vLLM starts are called in metrics and records.
+const coreName = "vllm"
+
 // core makes the adapter to the engines that vLLM starts.
 func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Options: coreOptions("vllm", m.Name, g), EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
+		Options: coreOptions(coreName, m.Name, g), EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 	}
 	var err error

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"sync"
 
 	"weir/internal/config"
 	"weir/internal/engine"
@@ -15,8 +14,6 @@ import (
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
-	"weir/internal/engine/sglangipc"
-	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/integrity"
@@ -74,13 +71,13 @@ func (c *serveCommand) Run(s *streams) error {
 // newProcess assembles a gateway in front of the engines specified.
 func newProcess(f *gatewayFlags, engines []string, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
-	return assemble(f, func(o *gateway.Options) (*engineSet, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
+	return assemble(f, func(o *gateway.Options) ([]fleet.Member, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
 }
 
 // assemble makes a gateway of its parts. The listeners are bound last, so that an
 // address that answers belongs to a gateway that works; that of the API may have
 // been bound by somebody else.
-func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error), served servedModels, s *streams, api net.Listener) (*process, error) {
+func assemble(f *gatewayFlags, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
 	opts, err := f.options()
 	if err != nil {
 		return nil, err
@@ -94,19 +91,16 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) (*engineSet, error
 	opts.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
 	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
-	engines, err := connect(&opts)
+	members, err := connect(&opts)
 	if err != nil {
 		return nil, err
 	}
-	fl, err := newFleet(engines, served, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
+	fl, err := newFleet(members, served, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
 	if err != nil {
 		return nil, err
 	}
 	opts.Snapshot = fl.Snapshot
 	opts.Metrics.Fleet(fl.Snapshot)
-	opts.Metrics.Planes(engines.allPlanes)
-	opts.Metrics.Cores(engines.cores)
-	opts.Metrics.Schedulers(engines.ipc)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline, Log: opts.Log,
 		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
 	if err != nil {
@@ -133,26 +127,9 @@ func sayLine(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...) // a closed terminal is no reason to stop
 }
 
-// engineSet are the adapters of the engines.
-type engineSet struct {
-	members []fleet.Member
-	cores   []*vllmcore.Engine
-	ipc     []*sglangipc.Engine
-
-	mu     sync.Mutex
-	planes []*plane.Engine // of those found later, too
-}
-
-// allPlanes are the adapters of the engines on the plane, as of now.
-func (s *engineSet) allPlanes() []*plane.Engine {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.planes)
-}
-
 // newEngines makes an adapter for each engine specified. say is told what those are
 // that have to be found out about.
-func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) (*engineSet, error) {
+func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
 		e, err := config.ParseEngine(spec)
@@ -162,69 +139,63 @@ func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway
 		engines = append(engines, e)
 	}
 	config.Unique(engines)
-	set := &engineSet{}
+	var members []fleet.Member
 	told := map[string]bool{} // models whose adapters an engine is told to load
 	for _, e := range engines {
 		var adapter engine.Adapter
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = set.find(e, f, served, o, say)
+			adapter = find(e, f, served, o, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
 				return nil, err
 			}
-			set.ipc = append(set.ipc, v)
 			adapter = v
 		case "vllm-core":
 			v, err := newVLLMCore(&e, served, o)
 			if err != nil {
 				return nil, err
 			}
-			set.cores = append(set.cores, v)
 			adapter = v
 			if m := served.find(e.Model); m != nil {
 				told[m.Name] = true
 				lora = slices.Sorted(maps.Keys(m.adapters()))
 			}
 		default:
-			adapter = set.dialled(e, f, o)
+			adapter = dialled(e, f, o)
 		}
-		set.members = append(set.members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
+		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
 	}
 	for _, name := range slices.Sorted(maps.Keys(served)) {
 		if len(served[name].LoRA) > 0 && !told[name] {
 			return nil, wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", name)
 		}
 	}
-	return set, nil
+	return members, nil
 }
 
 // dialled makes the adapter of an engine that weir connects to.
-func (s *engineSet) dialled(e config.Engine, f *gatewayFlags, o *gateway.Options) engine.Adapter {
+func dialled(e config.Engine, f *gatewayFlags, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout})
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Batch: o.Batch})
 	}
-	p := plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.planes = append(slices.DeleteFunc(s.planes, func(old *plane.Engine) bool { return old.Name() == e.Name }), p)
-	return p
+	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func (s *engineSet) find(e config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+func find(e config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Describe: plane.Describe,
 		Folder: func(model string) bool { return served.find(model) != nil },
 		New: func(kind string) engine.Adapter {
 			of := e
 			of.Kind, of.Addr = kind, e.URL.Host
-			return s.dialled(of, f, o)
+			return dialled(of, f, o)
 		},
 		Found: func(found auto.Finding) {
 			what := found.Kind
@@ -242,8 +213,8 @@ func (s *engineSet) find(e config.Engine, f *gatewayFlags, served servedModels, 
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(engines *engineSet, served servedModels, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: engines.members, Folders: map[string][]string{}, Lost: lost}
+func newFleet(members []fleet.Member, served servedModels, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Lost: lost}
 	for name, m := range served {
 		o.Folders[name] = m.Aliases
 	}

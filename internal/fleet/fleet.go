@@ -134,6 +134,9 @@ func (f *Fleet) publish(states []engine.State) {
 		if l, ok := adapter.(engine.Loaded); ok {
 			e.Load = l.Load
 		}
+		if m, ok := adapter.(engine.Metered); ok {
+			e.Metrics = m.Metrics
+		}
 		snap.Engines = append(snap.Engines, e)
 		if e.Tokens != nil || e.Relay != nil {
 			f.place(snap, m, e)

@@ -416,3 +416,32 @@ func TestRun(t *testing.T) {
 		}
 	})
 }
+
+type stand struct{ adapter }
+
+func (*stand) Stands() {}
+
+type metered struct{ tokens }
+
+func (*metered) Metrics() []engine.Metric { return []engine.Metric{engine.NewGauge("weir_x", "X.", 7)} }
+
+// An engine has its adapter's metrics before it has answered, and where it has none,
+// none; of a stand they are those of the adapter that it stands for.
+func TestMetrics(t *testing.T) {
+	own := &metered{tokens{newAdapter()}}
+	members := []Member{
+		{Name: "own", Kind: "weir", Model: "m", Adapter: own},
+		{Name: "none", Kind: "weir", Model: "m", Adapter: &tokens{newAdapter()}},
+		{Name: "unknown", Kind: "auto", Adapter: &stand{newAdapter()}},
+		{Name: "found", Kind: "auto", Adapter: &stand{newAdapter()}},
+	}
+	snap := published(t, map[string][]string{"m": nil}, members, []engine.State{{}, ready("m"), {}, {Via: own, Kind: "weir"}})
+	for i, want := range []bool{true, false, false, true} {
+		e := snap.Engines[i]
+		if got := e.Metrics != nil; got != want {
+			t.Errorf("%s has metrics: %v", e.Name, got)
+		} else if got && e.Metrics()[0].Value != 7 {
+			t.Errorf("%s: %+v", e.Name, e.Metrics())
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -142,26 +141,3 @@ func (m *Metrics) Ended(r *trace.Record) {
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
-
-// Fleet reports the engines' readiness from the snapshot at scrape time.
-func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
-	m.registry.MustRegister(&fleetCollector{snapshot, prometheus.NewDesc("weir_engine_ready",
-		"1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)})
-}
-
-type fleetCollector struct {
-	snapshot func() *route.Snapshot
-	ready    *prometheus.Desc
-}
-
-func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.ready }
-
-func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, e := range c.snapshot().Engines {
-		v := 0.0
-		if e.Ready {
-			v = 1
-		}
-		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, v, e.Name, e.Kind)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/trace"
@@ -169,6 +170,59 @@ func TestScrape(t *testing.T) {
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "weir_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// What adapters count is scraped under the names that they give, whichever adapters
+// there are at the time.
+func TestAdaptersMetrics(t *testing.T) {
+	m := New()
+	count := func(n float64) func() []engine.Metric {
+		return func() []engine.Metric {
+			return []engine.Metric{
+				engine.NewCounter("weir_wire_messages_total", "Messages.", n),
+				engine.NewGauge("weir_wire_requests", "Requests.", 2*n),
+				engine.NewCounter("weir_wire_sessions_lost_total", "Sessions, by why.", 3*n).With("why", "silent"),
+				engine.NewCounter("weir_wire_sessions_lost_total", "Sessions, by why.", 4*n).With("why", "closed"),
+			}
+		}
+	}
+	a, b := &route.Engine{Name: "a", Kind: "wire", Metrics: count(1)}, &route.Engine{Name: "b", Kind: "wire", Metrics: count(10)}
+	snapshot := &route.Snapshot{}
+	m.Fleet(func() *route.Snapshot { return snapshot })
+	for _, test := range []struct {
+		engines []*route.Engine
+		want    string
+	}{
+		{[]*route.Engine{{Name: "c", Kind: "openai"}}, ""},
+		{[]*route.Engine{a, {Name: "c", Kind: "openai"}, b}, `# HELP weir_wire_messages_total Messages.
+# TYPE weir_wire_messages_total counter
+weir_wire_messages_total{engine="a"} 1
+weir_wire_messages_total{engine="b"} 10
+# HELP weir_wire_requests Requests.
+# TYPE weir_wire_requests gauge
+weir_wire_requests{engine="a"} 2
+weir_wire_requests{engine="b"} 20
+# HELP weir_wire_sessions_lost_total Sessions, by why.
+# TYPE weir_wire_sessions_lost_total counter
+weir_wire_sessions_lost_total{engine="a",why="closed"} 4
+weir_wire_sessions_lost_total{engine="a",why="silent"} 3
+weir_wire_sessions_lost_total{engine="b",why="closed"} 40
+weir_wire_sessions_lost_total{engine="b",why="silent"} 30
+`},
+	} {
+		snapshot = &route.Snapshot{Engines: test.engines}
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		got := ""
+		for line := range strings.Lines(w.Body.String()) {
+			if strings.Contains(line, "weir_wire_") {
+				got += line
+			}
+		}
+		if w.Code != 200 || got != test.want {
+			t.Errorf("status %d, %s; want %s", w.Code, got, test.want)
 		}
 	}
 }

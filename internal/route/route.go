@@ -19,10 +19,12 @@ type Engine struct {
 	Tokens engine.Tokens
 	Relay  engine.Relay
 	// Load tells how busy the engine is; nil where its wire does not.
-	Load  func() (engine.Load, bool)
-	Ready bool
-	Facts engine.Facts
-	Err   error // why it is not ready
+	Load func() (engine.Load, bool)
+	// Metrics are the adapter's own; nil where it has none.
+	Metrics func() []engine.Metric
+	Ready   bool
+	Facts   engine.Facts
+	Err     error // why it is not ready
 	// Note is what the operator should know although nothing is wrong.
 	Note string
 }

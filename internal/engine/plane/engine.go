@@ -38,9 +38,6 @@ func New(o Options) *Engine {
 	return &Engine{opts: o.withDefaults(), bootID: trace.BootID()}
 }
 
-// Name gives the engine's name.
-func (e *Engine) Name() string { return e.opts.Name }
-
 // Run implements engine.Adapter. It may be called once. report is called from
 // Run's own goroutine, which is also the reader: it must not block.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {

@@ -40,9 +40,6 @@ func New(o Options) *Engine {
 	return &Engine{opts: o.withDefaults(), host: fenced.NewHost("sglangipc: " + o.Name), outputs: map[*zmtp.Conn]bool{}}
 }
 
-// Name gives the engine's name.
-func (e *Engine) Name() string { return e.opts.Name }
-
 // Figures gives the counters as they stand.
 func (e *Engine) Figures() fenced.Figures {
 	f := e.meters.Figures()

@@ -47,9 +47,6 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Name gives the engine's name.
-func (e *Engine) Name() string { return e.opts.Name }
-
 // rank is one place for an engine. Engines come and go in it, one at a time.
 type rank struct {
 	index   int

@@ -1,0 +1,76 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/engine"
+	"weir/internal/route"
+)
+
+// Fleet reports the engines of the snapshot at scrape time: their readiness, and what
+// their adapters count.
+func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
+	m.registry.MustRegister(
+		&readiness{snapshot, prometheus.NewDesc("weir_engine_ready", "1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)},
+		&adapters{snapshot})
+}
+
+type readiness struct {
+	snapshot func() *route.Snapshot
+	ready    *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *readiness) Describe(ch chan<- *prometheus.Desc) { ch <- c.ready }
+
+// Collect implements prometheus.Collector.
+func (c *readiness) Collect(ch chan<- prometheus.Metric) {
+	for _, e := range c.snapshot().Engines {
+		v := 0.0
+		if e.Ready {
+			v = 1
+		}
+		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, v, e.Name, e.Kind)
+	}
+}
+
+// adapters reports what the engines' adapters count. It describes nothing, because
+// which adapters there are may show only while weir runs.
+type adapters struct{ snapshot func() *route.Snapshot }
+
+// Describe implements prometheus.Collector.
+func (c *adapters) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. The engine's name is the first label.
+func (c *adapters) Collect(ch chan<- prometheus.Metric) {
+	descs := map[string]*prometheus.Desc{} // by the metric's name
+	for _, e := range c.snapshot().Engines {
+		if e.Metrics == nil {
+			continue
+		}
+		for _, m := range e.Metrics() {
+			labels, values := []string{"engine"}, []string{e.Name}
+			if m.Label != "" {
+				labels, values = append(labels, m.Label), append(values, m.LabelValue)
+			}
+			desc := descs[m.Name]
+			if desc == nil {
+				desc = prometheus.NewDesc(m.Name, m.Help, labels, nil)
+				descs[m.Name] = desc
+			}
+			ch <- constMetric(desc, &m, values)
+		}
+	}
+}
+
+func constMetric(desc *prometheus.Desc, m *engine.Metric, labels []string) prometheus.Metric {
+	kind := prometheus.GaugeValue
+	if m.Counter {
+		kind = prometheus.CounterValue
+	}
+	c, err := prometheus.NewConstMetric(desc, kind, m.Value, labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(desc, err)
+	}
+	return c
+}
