@@ -73,8 +73,12 @@ func Named(name string) Gateway {
 }
 
 func weirArgs(b *Bench, c *cell.Cell, dir, admin, engine string) []string {
-	return []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", engine,
+	args := []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", engine,
 		"--timeline", timelinePath(dir), "--log-level", "warn"}
+	if b.Profile != "" {
+		args = append(args, "--pprof")
+	}
+	return args
 }
 
 func timelinePath(dir string) string { return filepath.Join(dir, "timeline.jsonl") }

@@ -5,8 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,22 +21,87 @@ import (
 	"weir/internal/integrity"
 )
 
-// adminHandler serves the operator's listener.
+// adminPatience bounds the reading of a request, and each write of an answer.
+const adminPatience = 30 * time.Second
+
+// adminServer serves the operator's listener.
+func (p *process) adminServer(stopping context.Context) *http.Server {
+	return &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+}
+
+// adminHandler answers for it.
 func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", p.metrics.Handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
-	mux.HandleFunc("GET /engines", p.engines)
-	mux.HandleFunc("GET /timeline", p.follow)
-	mux.HandleFunc("GET /timeline/{id}", p.request)
-	mux.HandleFunc("GET /admin/integrity", p.integrityFailures)
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	handle := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, p.known(h)) }
+	// within answers in one go.
+	within := func(pattern string, h http.HandlerFunc) {
+		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
+			setDeadlines(w, adminPatience)
+			h(w, r)
+		})
+	}
+	within("GET /metrics", p.metrics.Handler().ServeHTTP)
+	within("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	within("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
+	within("GET /engines", p.engines)
+	handle("GET /timeline", p.follow)
+	within("GET /timeline/{id}", p.request)
+	within("GET /admin/integrity", p.integrityFailures)
+	if !p.pprof {
+		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
+		})
+		return mux
+	}
+	for pattern, h := range map[string]http.HandlerFunc{
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+	} {
+		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
+			seconds, _ := strconv.Atoi(r.FormValue("seconds")) // pprof itself refuses what is no number
+			setDeadlines(w, adminPatience+time.Duration(max(seconds, 30))*time.Second)
+			h(w, r)
+		})
+	}
 	return mux
+}
+
+// setDeadlines sets the deadline of reading a request to its end and of writing its
+// answer. Connections of net/http's own always take one.
+func setDeadlines(w http.ResponseWriter, within time.Duration) {
+	control, at := http.NewResponseController(w), time.Now().Add(within)
+	_ = errors.Join(control.SetReadDeadline(at), control.SetWriteDeadline(at))
+}
+
+// known refuses requests to names that are not the listener's. A web page may have its
+// own name lead to an address of this machine, and its reader's browser would then let
+// it read the answers.
+func (p *process) known(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := hostOf(r.Host); !p.reachedBy(host) {
+			http.Error(w, fmt.Sprintf("the admin listener is not known by the name %q; if that is its name, start weir with --admin-host %s", host, host), http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// hostOf is a Host without its port.
+func hostOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+}
+
+// reachedBy says whether the admin listener is reached by a host. A page cannot have
+// an IP address for its name. Only clients older than HTTP/1.1 name none.
+func (p *process) reachedBy(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return true
+	}
+	same := func(name string) bool { return strings.EqualFold(name, host) }
+	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || slices.ContainsFunc(p.hosts, same)
 }
 
 // ready says whether requests should be sent here, and if not, why.
@@ -119,12 +191,29 @@ func (p *process) integrityFailures(w http.ResponseWriter, _ *http.Request) {
 // follow streams the records of requests as they end, until the caller leaves.
 func (p *process) follow(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl")
-	out := bufio.NewWriterSize(w, 64<<10)
-	control := http.NewResponseController(w)
-	// The write fails when the caller is gone, and there is nobody to tell.
+	to := &stream{w, http.NewResponseController(w)}
+	out := bufio.NewWriterSize(to, 64<<10)
+	// The write fails when the caller is gone or does not read, and there is nobody to
+	// tell.
 	_ = p.timeline.Follow(r.Context(), out, func() error {
-		return errors.Join(out.Flush(), control.Flush())
+		return errors.Join(out.Flush(), to.flush())
 	})
+}
+
+// stream is an answer without an end: each write of it has a deadline.
+type stream struct {
+	w       io.Writer
+	control *http.ResponseController
+}
+
+func (s *stream) Write(b []byte) (int, error) {
+	_ = s.control.SetWriteDeadline(time.Now().Add(adminPatience))
+	return s.w.Write(b)
+}
+
+func (s *stream) flush() error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(adminPatience))
+	return s.control.Flush()
 }
 
 // request shows the record of a request that has ended, by its id.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"weir/internal/load"
 	"weir/internal/report"
@@ -56,7 +57,12 @@ func openOutputs[T any](all ...outputFile[T]) (*outputFiles[T], error) {
 func (b *outputFiles[T]) write(doc T, text func(io.Writer) error, stdout io.Writer) error {
 	var failed error
 	if b.text {
-		if err := text(stdout); err != nil {
+		var shown strings.Builder
+		err := text(&shown)
+		if err == nil { // the server's words are in it
+			_, err = io.WriteString(stdout, graphicLines(shown.String()))
+		}
+		if err != nil {
 			failed = fmt.Errorf("write report: %w", err)
 		}
 	}

@@ -83,6 +83,10 @@ func TestBadValues(t *testing.T) {
 		{"model's folder is empty", append(engine, "--model", "x="+dir), 1, []string{"tokenizer.json"}},
 		{"address in use", append(engine, "--listen", taken.Addr().String()), 1, []string{"--listen", "in use"}},
 		{"admin address in use", append(engine, "--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()), 1, []string{"--admin-listen", "in use"}},
+		{"no address", append(engine, "--listen", ""), 2, []string{"--listen is empty"}},
+		{"no admin address", append(engine, "--listen", "127.0.0.1:0", "--admin-listen", ""), 2, []string{"--admin-listen is empty", "off"}},
+		{"wire without an address", []string{"engine", "--wire", "openai="}, 2, []string{"--wire openai has no address"}},
+		{"simulated engine without an address", []string{"engine", "--listen", ""}, 2, []string{"--wire openai has no address"}},
 		{"timeline cannot be written", append(engine, "--timeline", filepath.Join(dir, "no", "t.jsonl")), 1, []string{"t.jsonl"}},
 		{"timeline's size without a timeline", append(engine, "--timeline-max-size", "1000"), 2, []string{"--timeline FILE"}},
 		{"negative age of a timeline", append(engine, "--timeline-max-age=-1s"), 2, []string{"--timeline-max-age"}},
@@ -266,5 +270,19 @@ func TestBenchFields(t *testing.T) {
 		if !strings.Contains(bodies[0], part) {
 			t.Errorf("body %s lacks %s", bodies[0], part)
 		}
+	}
+}
+
+// An empty variable is an empty address, not the default one.
+func TestEmptyAddressInTheEnvironment(t *testing.T) {
+	for _, name := range []string{"WEIR_LISTEN", "WEIR_ADMIN_LISTEN"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "")
+			flag := map[string]string{"WEIR_LISTEN": "--listen", "WEIR_ADMIN_LISTEN": "--admin-listen"}[name]
+			code, stdout, stderr := run(t, "serve", "--engine", "openai=http://127.0.0.1:1")
+			if code != 2 || stdout != "" || !strings.Contains(stderr, flag+" is empty") {
+				t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+			}
+		})
 	}
 }

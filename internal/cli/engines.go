@@ -75,6 +75,8 @@ func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("%s: %w", url, err)
+	case resp.StatusCode == http.StatusMisdirectedRequest: // which says what to do
+		return nil, nil, fmt.Errorf("%s: %s", url, strings.TrimSpace(string(body)))
 	case resp.StatusCode != http.StatusOK:
 		return nil, nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", url, resp.Status)
 	}
@@ -91,6 +93,7 @@ func printEngines(w io.Writer, views []engineView) error {
 	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tSOFTWARE\tMODELS")
 	for i := range views {
 		v := &views[i]
+		models := graphic(strings.Join(v.Models, ","), "")
 		state := "ready"
 		if !v.Ready {
 			state = "down"
@@ -99,8 +102,8 @@ func printEngines(w io.Writer, views []engineView) error {
 		if v.KVUsage != nil {
 			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Kind, state, orDash(v.Running), orDash(v.Waiting), usage,
-			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), textOrDash(v.Software), textOrDash(strings.Join(v.Models, ",")))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), state, orDash(v.Running), orDash(v.Waiting), usage,
+			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), textOrDash(graphic(v.Software, "")), textOrDash(models))
 	}
 	if len(views) == 0 {
 		fmt.Fprintln(t, "(none)")
@@ -110,7 +113,7 @@ func printEngines(w io.Writer, views []engineView) error {
 		v := &views[i]
 		for _, line := range []string{v.Error, v.Note} {
 			if line != "" && err == nil {
-				_, err = fmt.Fprintf(w, "%s: %s\n", v.Name, line)
+				_, err = fmt.Fprintf(w, "%s: %s\n", graphic(v.Name, ""), graphic(line, ""))
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"io"
 	"log/slog"
+	"net"
+	"slices"
 	"time"
 
 	"weir/internal/admit"
@@ -14,12 +16,14 @@ import (
 
 // gatewayFlags are the gateway's flags, the same in up and serve.
 type gatewayFlags struct {
-	Listen      string `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
-	AdminListen string `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline and /debug/pprof (${default})."`
-	TLSCert     string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
-	TLSKey      string `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
-	H2C         bool   `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
-	Timeline    string `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
+	Listen      string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
+	AdminListen string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines and /timeline, for operators only (${default}); off serves none of them."`
+	AdminHost   []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
+	PProf       bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
+	TLSCert     string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
+	TLSKey      string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
+	H2C         bool     `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
+	Timeline    string   `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
 
 	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
 	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
@@ -61,8 +65,23 @@ func (f *gatewayFlags) certificate(log *slog.Logger) (*gateway.Certificate, erro
 	return gateway.LoadCertificate(f.TLSCert, f.TLSKey, log)
 }
 
+// adminHosts are the names by which the admin listener is reached.
+func (f *gatewayFlags) adminHosts() []string {
+	hosts := f.AdminHost
+	if name, _, err := net.SplitHostPort(f.AdminListen); err == nil && name != "" {
+		hosts = append(slices.Clip(hosts), name)
+	}
+	return hosts
+}
+
 // options turns the flags into the gateway's options.
 func (f *gatewayFlags) options() (gateway.Options, error) {
+	if f.Listen == "" {
+		return gateway.Options{}, wrongf("--listen is empty: give HOST:PORT, such as 127.0.0.1:8000")
+	}
+	if f.AdminListen == "" {
+		return gateway.Options{}, wrongf("--admin-listen is empty: give HOST:PORT, such as 127.0.0.1:8001, or off to have none")
+	}
 	for _, positive := range []struct {
 		flag  string
 		value int64

@@ -88,8 +88,7 @@ func (c *frontendCommand) Run(s *streams) error {
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}
-	p.say("gateway   %s", p.url(p.listener.Addr().String()))
-	p.say("admin     http://%s", p.admin.Addr())
+	p.announce("")
 	return p.serve(signals)
 }
 

@@ -69,14 +69,14 @@ func execute(args []string, s *streams) int {
 		kong.Vars{"version": version()},
 	)
 	if err != nil {
-		fmt.Fprintln(s.err, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	if err := file.read(parser, args); err != nil {
-		fmt.Fprintln(s.err, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2
 	}
 	ctx, err := parser.Parse(args)
@@ -84,7 +84,7 @@ func execute(args []string, s *streams) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintln(s.err, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		fmt.Fprintln(s.err, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
 		return 2
 	}
@@ -93,7 +93,7 @@ func execute(args []string, s *streams) int {
 		if errors.As(err, &status) {
 			return int(status)
 		}
-		fmt.Fprintln(s.err, "weir:", err)
+		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		var wrong wrongUsage
 		if errors.As(err, &wrong) {
 			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Command())

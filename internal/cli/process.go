@@ -74,6 +74,9 @@ func (s *streams) signals() *signals {
 
 // listen binds an address; its error says which flag to change.
 func listen(flag, addr string) (net.Listener, error) {
+	if addr == "" { // which net.Listen takes for any port of all interfaces
+		return nil, wrongf("%s has no address: give HOST:PORT, such as 127.0.0.1:0 for a free port", flag)
+	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program; choose another with %s (port 0 takes a free one)", addr, flag)
@@ -94,7 +97,9 @@ type process struct {
 	integrity *integrity.Log
 	canary    *watch.Canary
 	listener  net.Listener // of the API
-	admin     net.Listener
+	admin     net.Listener // nil: there is none
+	hosts     []string     // by which admin is reached, beyond IP addresses and localhost
+	pprof     bool         // served by admin
 	drain     time.Duration
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
@@ -108,6 +113,17 @@ func (p *process) url(addr string) string {
 		return "https://" + addr
 	}
 	return "http://" + addr
+}
+
+// announce prints where the gateway is reached; more is printed behind the address of
+// the admin listener.
+func (p *process) announce(more string) {
+	p.say("gateway   %s", p.url(p.listener.Addr().String()))
+	if p.admin == nil {
+		p.say("admin     off")
+		return
+	}
+	p.say("admin     http://%s%s", p.admin.Addr(), more)
 }
 
 // server gives the API's server and how it serves the API's own listener.
@@ -138,12 +154,17 @@ func (p *process) serve(s *signals) error {
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
 
 	api, serveAPI := p.server()
-	admin := &http.Server{Handler: p.adminHandler(s.stopping), ReadHeaderTimeout: 10 * time.Second}
-	failed := make(chan error, 3)
-	for _, of := range []struct {
+	type served struct {
 		serve    func(net.Listener) error
 		listener net.Listener
-	}{{serveAPI, gateway.Listener(p.listener)}, {api.Serve, p.gateway.Returned()}, {admin.Serve, p.admin}} {
+	}
+	all := []served{{serveAPI, gateway.Listener(p.listener)}, {api.Serve, p.gateway.Returned()}}
+	admin := p.adminServer(s.stopping)
+	if p.admin != nil {
+		all = append(all, served{admin.Serve, p.admin})
+	}
+	failed := make(chan error, len(all))
+	for _, of := range all {
 		tasks.Go(func() {
 			if err := of.serve(of.listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve %s: %w", of.listener.Addr(), err)

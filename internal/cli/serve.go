@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net"
 	"slices"
@@ -57,8 +55,7 @@ func (c *serveCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	p.say("gateway   %s", p.url(p.listener.Addr().String()))
-	p.say("admin     http://%s", p.admin.Addr())
+	p.announce("")
 	for _, e := range p.fleet.Snapshot().Engines {
 		if e.Kind == "auto" {
 			continue // it is said what it is when it is found
@@ -108,23 +105,21 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) ([]fleet.Member, e
 	}
 	opts.Metrics.Timeline(opts.Timeline)
 	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry()), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout,
-		certificate: certificate, h2c: f.H2C,
+		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener = api; api == nil {
 		if p.listener, err = listen("--listen", f.Listen); err != nil {
 			return nil, errors.Join(err, p.timeline.Close())
 		}
 	}
-	if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
-		p.listener.Close()
-		return nil, errors.Join(err, p.timeline.Close())
+	if f.AdminListen != "off" {
+		if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
+			p.listener.Close()
+			return nil, errors.Join(err, p.timeline.Close())
+		}
 	}
 	p.gateway = gateway.New(opts)
 	return p, nil
-}
-
-func sayLine(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, format+"\n", args...) // a closed terminal is no reason to stop
 }
 
 // newEngines makes an adapter for each engine specified. say is told what those are
@@ -203,10 +198,8 @@ func find(e config.Engine, f *gatewayFlags, served servedModels, o *gateway.Opti
 				what += ", found to be " + found.Software
 			}
 			say("engine    %s (%s)", e.Name, what)
-			o.Log.Info("found an engine's kind", "engine", e.Name, "kind", found.Kind, "software", found.Software)
 			if found.Note != "" {
 				say("          %s %s", e.Name, found.Note)
-				o.Log.Warn("an engine could serve better", "engine", e.Name, "note", found.Note)
 			}
 		},
 	})

@@ -83,8 +83,11 @@ func (c *upCommand) Run(s *streams) error {
 
 // announce prints what runs where, and how to try it.
 func (c *upCommand) announce(p *process, sims []simProcess) {
-	p.say("gateway   %s", p.url(p.listener.Addr().String()))
-	p.say("admin     http://%s    /metrics /healthz /readyz /engines /timeline/ID /admin/integrity /debug/pprof/", p.admin.Addr())
+	paths := "    /metrics /healthz /readyz /engines /timeline/ID /admin/integrity"
+	if p.pprof {
+		paths += " /debug/pprof/"
+	}
+	p.announce(paths)
 	for i, sim := range sims {
 		p.say("engine    sim-%d on %s (weir plane), model %s, state http://%s/admin/state",
 			i+1, sim.faces[0].l.Addr(), models.SimName, sim.faces[1].l.Addr())
