@@ -62,9 +62,11 @@ func TestFaultsThroughTheGateway(t *testing.T) {
 	}
 }
 
-// An engine that accepts connections and never reads them is not asked again
-// and again: while it is deaf another one answers, and afterwards it takes
-// part again.
+// An engine that accepts connections and never reads them loses no token of another
+// one's, and takes part again when it reads. On the plane it is out meanwhile: its
+// session is lost, and no request is tried there. Behind a relay nothing but refused
+// connections takes an engine out, so it has its turns, and each request that meets it
+// goes to the other one when its deadline has come.
 func TestDeafEngine(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"plane", "relay"} {
@@ -89,10 +91,31 @@ func TestDeafEngine(t *testing.T) {
 			if ended["finished"] != 2+r.Complete || ended["failed"] != r.Errored {
 				t.Errorf("ended %v, the client counts 2 and %d complete and %d errored", ended, r.Complete, r.Errored)
 			}
+			heard := harness.EngineState(t, bad.Admin).Received
+			faults := func() float64 {
+				return harness.Metric(t, g.Admin, "weir_engine_faults_total", `engine="bad"`)
+			}
+			met := faults()
+			if r = harness.RunPlan(t, plan); r.Complete != 32 || r.Lost != 0 {
+				t.Errorf("while it is deaf: %d complete: %v %v", r.Complete, r.Errors, r.Examples)
+			}
+			ready, more := harness.Metric(t, g.Admin, "weir_engine_ready"), faults()-met
+			if path == "plane" && (ready != 1 || more != 0) {
+				t.Errorf("while it is deaf: %v engines ready, %v requests were tried there", ready, more)
+			}
+			if path == "relay" && (ready != 2 || more == 0 || more > 32) {
+				t.Errorf("while it is deaf: %v engines ready, %v requests were tried there", ready, more)
+			}
+			if n := harness.EngineState(t, bad.Admin).Received; n != heard {
+				t.Errorf("the deaf engine has heard %d requests, and then %d", heard, n)
+			}
 			bad.SetFaults()
 			harness.Eventually(t, "both ready again", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 			if r := harness.RunPlan(t, plan); r.Complete != 32 || r.Lost != 0 {
 				t.Errorf("afterwards: %d complete: %v %v", r.Complete, r.Errors, r.Examples)
+			}
+			if n := harness.EngineState(t, bad.Admin).Received; n == heard {
+				t.Error("it takes no part afterwards")
 			}
 			harness.Settled(t, g, before, bad, good)
 			g.Interrupt()
