@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"slices"
 
 	"weir/internal/config"
 	"weir/internal/engine/fenced"
@@ -14,20 +12,16 @@ import (
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
 	"weir/internal/zmtp"
-	"weir/models"
 )
 
 // newVLLMCore makes the adapter of a vllm-core engine.
 func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vllmcore.Engine, error) {
-	m, err := theModel(e, served, "vllm-core=tcp://"+e.Addr)
-	if err != nil {
-		return nil, err
-	}
 	o := vllmcore.Options{
 		Options: coreOptions(e.Name, e.Model, g), Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority,
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
-	if m != nil {
+	if m := served.find(e.Model); m != nil {
+		var err error
 		o.EndIDs, o.Vocab, o.LoRA = m.folder.EndIDs(), m.folder.VocabSize, m.adapters()
 		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
@@ -41,12 +35,9 @@ func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vl
 
 // newSGLangIPC makes the adapter of an sglang-ipc engine.
 func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*sglangipc.Engine, error) {
-	m, err := theModel(e, served, "sglang-ipc="+e.Dir)
-	if err != nil {
-		return nil, err
-	}
 	o := sglangipc.Options{Options: coreOptions(e.Name, e.Model, g), Dir: e.Dir, Untried: e.Untried}
-	if m != nil {
+	if m := served.find(e.Model); m != nil {
+		var err error
 		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 			return nil, err
 		}
@@ -57,20 +48,6 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 // coreOptions are those that all engines without their front end have.
 func coreOptions(name, model string, g *gateway.Options) fenced.Options {
 	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
-}
-
-// theModel sets what an engine without its front end serves, which it does not say
-// under a name of weir's: that is what its specification says, or the only model
-// whose folder was given. That is nil when no folder has that name.
-func theModel(e *config.Engine, served servedModels, spec string) (*servedModel, error) {
-	if e.Model == "" {
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(served)), func(name string) bool { return name == models.SimName })
-		if len(names) != 1 {
-			return nil, wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
-		}
-		e.Model = names[0]
-	}
-	return served.find(e.Model), nil
 }
 
 // samplingDefaults are what a model's folder says is drawn by where a request does

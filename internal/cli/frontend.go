@@ -59,6 +59,10 @@ func (c *frontendCommand) Run(s *streams) error {
 	if c.GRPCListenFD >= 0 {
 		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
 	}
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
 	signals := s.signals()
 	defer signals.stop()
 	dir, err := args.folder()
@@ -67,11 +71,11 @@ func (c *frontendCommand) Run(s *streams) error {
 	}
 	m := &servedModel{Model: config.Model{Dir: dir}}
 	m.Name, m.Aliases = args.names()
-	if m.folder, err = model.Load(os.DirFS(dir)); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
 	if m.LoRA, err = args.lora(); err != nil {
 		return err
+	}
+	if m.folder, err = model.Load(os.DirFS(dir)); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	api, err := inherited("--listen-fd", c.ListenFD)
 	if err != nil {
@@ -84,7 +88,7 @@ func (c *frontendCommand) Run(s *streams) error {
 		}
 		return []fleet.Member{{Name: coreName, Kind: "vllm-core", Model: m.Name, LoRA: slices.Sorted(maps.Keys(m.adapters())), Adapter: core}}, nil
 	}
-	p, err := assemble(&c.gatewayFlags, connect, servedModels{m.Name: m}, s, api)
+	p, err := assemble(&c.gatewayFlags, opts, connect, servedModels{m.Name: m}, s, api)
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}

@@ -51,41 +51,53 @@ func (all servedModels) folders() map[string]*model.Folder {
 	return folders
 }
 
-// loadModels reads the model folders, and the built-in one beside them.
-func loadModels(specs []string) (servedModels, error) {
-	loaded := servedModels{}
-	taken := map[string]string{}
-	take := func(m *config.Model) error {
-		names := append([]string{m.Name}, m.Aliases...)
-		for _, l := range m.LoRA {
-			names = append(names, l.Name)
-		}
-		for _, name := range names {
-			if by, ok := taken[name]; ok {
-				return wrongf("--model: the name %q is given to %s and to %s", name, by, m.Dir)
-			}
-			taken[name] = m.Dir
-		}
-		return nil
-	}
+// parseModels reads the specifications of models, whose names must differ. The built-in
+// model is the last, unless its name is given to another; it has no Dir.
+func parseModels(specs []string) ([]config.Model, error) {
+	var parsed []config.Model
+	taken := map[string]string{} // names, by what has them
 	for _, spec := range specs {
 		m, err := config.ParseModel(spec)
 		if err != nil {
 			return nil, wrongf("--model: %w", err)
 		}
-		if err := take(&m); err != nil {
-			return nil, err
+		type holder struct{ name, what string }
+		holders := []holder{{m.Name, m.Dir}}
+		for _, alias := range m.Aliases {
+			holders = append(holders, holder{alias, "an alias of " + m.Dir})
 		}
-		if loaded[m.Name], err = loadModel(m); err != nil {
-			return nil, err
+		for _, l := range m.LoRA {
+			holders = append(holders, holder{l.Name, "the LoRA adapter " + l.Path + " of " + m.Dir})
 		}
+		for _, h := range holders {
+			switch by, ok := taken[h.name]; {
+			case ok && by == h.what:
+				return nil, wrongf("--model: the name %q is given to %s twice", h.name, h.what)
+			case ok:
+				return nil, wrongf("--model: the name %q is given to %s and to %s", h.name, by, h.what)
+			}
+			taken[h.name] = h.what
+		}
+		parsed = append(parsed, m)
 	}
 	if _, ok := taken[models.SimName]; !ok {
-		m, err := builtInModel()
+		parsed = append(parsed, config.Model{Name: models.SimName})
+	}
+	return parsed, nil
+}
+
+// loadModels reads the folders of models.
+func loadModels(specs []config.Model) (loaded servedModels, err error) {
+	loaded = servedModels{}
+	for _, m := range specs {
+		if m.Dir == "" {
+			loaded[m.Name], err = builtInModel()
+		} else {
+			loaded[m.Name], err = loadModel(m)
+		}
 		if err != nil {
 			return nil, err
 		}
-		loaded[m.Name] = m
 	}
 	return loaded, nil
 }
@@ -103,7 +115,7 @@ func loadModel(m config.Model) (*servedModel, error) {
 // builtInModel is the one of the simulated engines. Nothing changes a model once it is
 // read, so it is read once, whoever asks.
 var builtInModel = sync.OnceValues(func() (*servedModel, error) {
-	return readModel(config.Model{Name: models.SimName, Dir: "(built in)"}, models.Sim())
+	return readModel(config.Model{Name: models.SimName}, models.Sim())
 })
 
 func readModel(m config.Model, files fs.FS) (*servedModel, error) {

@@ -47,11 +47,27 @@ func (c *serveCommand) Run(s *streams) error {
 	}
 	signals := s.signals()
 	defer signals.stop()
-	loaded, err := loadModels(c.Model)
+	// What is cheap to judge comes first: a folder may take seconds to read.
+	opts, err := c.options()
 	if err != nil {
 		return err
 	}
-	p, err := newProcess(&c.gatewayFlags, c.Engine, loaded, s)
+	engines, err := parseEngines(c.Engine)
+	if err != nil {
+		return err
+	}
+	specs, err := parseModels(c.Model)
+	if err != nil {
+		return err
+	}
+	if err := agree(engines, specs); err != nil {
+		return err
+	}
+	loaded, err := loadModels(specs)
+	if err != nil {
+		return err
+	}
+	p, err := newProcess(&c.gatewayFlags, opts, engines, loaded, s)
 	if err != nil {
 		return err
 	}
@@ -65,20 +81,16 @@ func (c *serveCommand) Run(s *streams) error {
 	return p.serve(signals)
 }
 
-// newProcess assembles a gateway in front of the engines specified.
-func newProcess(f *gatewayFlags, engines []string, served servedModels, s *streams) (*process, error) {
+// newProcess assembles a gateway in front of engines.
+func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
-	return assemble(f, func(o *gateway.Options) ([]fleet.Member, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
+	return assemble(f, opts, func(o *gateway.Options) ([]fleet.Member, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
 }
 
-// assemble makes a gateway of its parts. The listeners are bound last, so that an
+// assemble makes a gateway of its parts; opts are what the flags give. The listeners are bound last, so that an
 // address that answers belongs to a gateway that works; that of the API may have
 // been bound by somebody else.
-func assemble(f *gatewayFlags, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
-	opts, err := f.options()
-	if err != nil {
-		return nil, err
-	}
+func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
 	opts.Log = f.logger(s.err)
 	certificate, err := f.certificate(opts.Log)
 	if err != nil {
@@ -122,20 +134,10 @@ func assemble(f *gatewayFlags, connect func(*gateway.Options) ([]fleet.Member, e
 	return p, nil
 }
 
-// newEngines makes an adapter for each engine specified. say is told what those are
-// that have to be found out about.
-func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
-	engines := make([]config.Engine, 0, len(specs))
-	for _, spec := range specs {
-		e, err := config.ParseEngine(spec)
-		if err != nil {
-			return nil, wrongf("--engine: %w", err)
-		}
-		engines = append(engines, e)
-	}
-	config.Unique(engines)
+// newEngines makes an adapter for each engine. say is told what those are that have to
+// be found out about.
+func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
 	var members []fleet.Member
-	told := map[string]bool{} // models whose adapters an engine is told to load
 	for _, e := range engines {
 		var adapter engine.Adapter
 		var lora []string
@@ -155,18 +157,12 @@ func newEngines(specs []string, f *gatewayFlags, served servedModels, o *gateway
 			}
 			adapter = v
 			if m := served.find(e.Model); m != nil {
-				told[m.Name] = true
 				lora = slices.Sorted(maps.Keys(m.adapters()))
 			}
 		default:
 			adapter = dialled(e, f, o)
 		}
 		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
-	}
-	for _, name := range slices.Sorted(maps.Keys(served)) {
-		if len(served[name].LoRA) > 0 && !told[name] {
-			return nil, wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", name)
-		}
 	}
 	return members, nil
 }

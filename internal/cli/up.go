@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"weir/internal/config"
 	"weir/models"
 )
 
@@ -32,7 +33,11 @@ func (c *upCommand) Run(s *streams) error {
 	signals := s.signals()
 	defer signals.stop()
 
-	folders, err := loadModels(nil)
+	opts, err := c.gatewayFlags.options()
+	if err != nil {
+		return err
+	}
+	model, err := builtInModel()
 	if err != nil {
 		return err
 	}
@@ -46,10 +51,9 @@ func (c *upCommand) Run(s *streams) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stopSims()
-	var specs []string
+	var engines []config.Engine
 	for i := range c.Engines {
 		name := fmt.Sprintf("sim-%d", i+1)
-		model := folders[models.SimName]
 		options, err := c.simFlags.options(name)
 		if err != nil {
 			return err
@@ -66,14 +70,14 @@ func (c *upCommand) Run(s *streams) error {
 			}
 		}
 		sims = append(sims, p)
-		specs = append(specs, fmt.Sprintf("weir=%s,name=%s", p.faces[0].l.Addr(), name))
+		engines = append(engines, config.Engine{Kind: "weir", Addr: p.faces[0].l.Addr().String(), Name: name})
 		tasks.Go(func() {
 			if err := p.serve(running, e); err != nil {
 				sayLine(s.err, "weir: engine %s: %v", name, err)
 			}
 		})
 	}
-	p, err := newProcess(&c.gatewayFlags, specs, folders, s)
+	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: model}, s)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"slices"
+
+	"weir/internal/config"
+	"weir/models"
+)
+
+// parseEngines reads the specifications of engines, and gives each a name of its own.
+func parseEngines(specs []string) ([]config.Engine, error) {
+	engines := make([]config.Engine, 0, len(specs))
+	for _, spec := range specs {
+		e, err := config.ParseEngine(spec)
+		if err != nil {
+			return nil, wrongf("--engine: %w", err)
+		}
+		engines = append(engines, e)
+	}
+	config.Unique(engines)
+	return engines, nil
+}
+
+// agree judges engines and models together, before any folder is read. It says which
+// model an engine without its front end serves, where the engine's specification does
+// not: the only one that was given.
+func agree(engines []config.Engine, served []config.Model) error {
+	told := map[string]bool{} // models whose adapters an engine is told to load
+	for i := range engines {
+		e := &engines[i]
+		spec := ""
+		switch e.Kind {
+		case "sglang-ipc":
+			spec = "sglang-ipc=" + e.Dir
+		case "vllm-core":
+			spec = "vllm-core=tcp://" + e.Addr
+		default:
+			continue
+		}
+		if e.Model == "" {
+			given := slices.DeleteFunc(slices.Clone(served), func(m config.Model) bool { return m.Name == models.SimName })
+			if len(given) != 1 {
+				return wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
+			}
+			e.Model = given[0].Name
+		}
+		told[e.Model] = told[e.Model] || e.Kind == "vllm-core"
+	}
+	for _, m := range served {
+		asked := func(name string) bool { return told[name] }
+		if len(m.LoRA) > 0 && !told[m.Name] && !slices.ContainsFunc(m.Aliases, asked) {
+			return wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", m.Name)
+		}
+	}
+	return nil
+}
