@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,11 +37,55 @@ type conn struct {
 	// returned is set while the connection waits for the request after a
 	// detached stream.
 	returned atomic.Pointer[returnedConns]
+	tls      bool // what is read here is records, handshakes among them
+
+	mu      sync.Mutex
+	unwatch func() // nil: nobody watches for the hang-up
+	hungUp  bool
+	closed  bool
+	gone    func() // ends the request under way; nil between requests
 }
 
 func (c *conn) Close() error {
 	c.leave()
+	c.mu.Lock()
+	unwatch := c.unwatch
+	c.unwatch, c.closed = nil, true
+	c.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
 	return c.Conn.Close()
+}
+
+// follow has gone called if the client hangs up before the request's done, at once
+// if it has already. gone must not block.
+//
+// net/http notices a hang-up by a read of one byte, and a client that sends so much
+// as a byte ahead makes it blind. So the socket itself is watched, from the
+// connection's first request until it is closed, and never read: a watch costs one
+// system call per connection.
+func (c *conn) follow(w watcher, gone func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone = gone; c.hungUp {
+		gone()
+	}
+	if c.unwatch != nil || c.hungUp || c.closed {
+		return nil
+	}
+	var err error
+	c.unwatch, err = w.watch(c.Conn, c.hangUp)
+	return err
+}
+
+// hangUp is called when the client has ended its side.
+func (c *conn) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hungUp = true; c.gone != nil {
+		c.gone()
+	}
 }
 
 // leave ends the wait for the next request.
@@ -94,7 +140,12 @@ type connKey struct{}
 
 // ConnContext is for http.Server.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	over, tls := c.(*tls.Conn)
+	if tls {
+		c = over.NetConn()
+	}
 	if wrapped, ok := c.(*conn); ok {
+		wrapped.tls = tls
 		return context.WithValue(ctx, connKey{}, wrapped)
 	}
 	return ctx
@@ -109,7 +160,7 @@ func connOf(ctx context.Context) *conn {
 // arrival is the stamp of the request's first byte, or now when the connection
 // does not know.
 func (c *conn) arrival() int64 {
-	if c != nil {
+	if c != nil && !c.tls {
 		if at := c.first.Load(); at != 0 {
 			return at
 		}
@@ -117,11 +168,16 @@ func (c *conn) arrival() int64 {
 	return trace.Now()
 }
 
-// rearm makes the connection stamp its next read: the request is over.
-func (c *conn) rearm() {
-	if c != nil {
-		c.first.Store(0)
+// done says that the request is over: a hang-up is nobody's any more, and the next
+// read is stamped.
+func (c *conn) done() {
+	if c == nil {
+		return
 	}
+	c.mu.Lock()
+	c.gone = nil
+	c.mu.Unlock()
+	c.first.Store(0)
 }
 
 // Server gives an http.Server for the gateway with its bounds set. It speaks

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"sync/atomic"
 
@@ -50,12 +51,33 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	rc := http.NewResponseController(w)
 	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(g.base)
-	x.response.stopFollowing = context.AfterFunc(r.Context(), func() { x.cancel(nil) })
+	x.heed()
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)
 	return x
+}
+
+// heed has the request's context end with the client's hang-up, and a write that
+// waits for the client with the context.
+func (x *exchange) heed() {
+	r := &x.response
+	hungUp := func() { x.cancel(nil) }
+	if r.conn == nil {
+		r.breaking.breakOff(x.ctx, r.rc)
+		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
+		return
+	}
+	r.breaking.breakOff(x.ctx, r.conn)
+	err := r.conn.follow(x.g.hangups, hungUp)
+	r.watched = err == nil
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		x.g.opts.Log.Warn("a client's hang-up may be noticed late", "error", err)
+	}
+	if !r.watched || r.conn.tls { // whose end may come before the socket's
+		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
+	}
 }
 
 // gone is why a request's context has ended.

@@ -23,12 +23,12 @@ func (x *exchange) finish() {
 		// When thousands hang up at once, the engine's requests end before the records
 		// of any are written.
 		runtime.Gosched()
-		x.response.stopBreaking()
-		x.response.bounded = false // the context's end may have moved it
 	}
+	x.response.breaking.end()
+	x.response.bounded = false // the context's end may have moved it
 	broken := x.err != nil && !x.told && x.fail()
-	if !left {
-		x.response.stopFollowing()
+	if stop := x.response.stopFollowing; stop != nil {
+		stop()
 	}
 	x.cancel(nil)
 	x.record()
@@ -114,7 +114,7 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.g.opts.Timeline.Add(rec)
 	}
-	x.response.conn.rearm()
+	x.response.conn.done()
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 

@@ -79,9 +79,19 @@ type http2Writer struct {
 // Unwrap is for http.ResponseController.
 func (s *http2Writer) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// SetWriteDeadline is for http.ResponseController. Each write has a bound of
-// its own here.
-func (s *http2Writer) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline is for http.ResponseController. Each write has a bound of its own
+// here; one that has passed breaks off the write that waits, if any does.
+func (s *http2Writer) SetWriteDeadline(t time.Time) error {
+	if t.IsZero() || time.Now().Before(t) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writing {
+		return s.rc.SetWriteDeadline(t)
+	}
+	return nil
+}
 
 // Write implements io.Writer.
 func (s *http2Writer) Write(b []byte) (n int, err error) {

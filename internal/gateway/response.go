@@ -27,14 +27,42 @@ type response struct {
 	w             http.ResponseWriter
 	rc            *http.ResponseController
 	r             *http.Request
-	stopFollowing func() bool // its notice of the hang-up
+	stopFollowing func() bool // its notice of the hang-up, where that is needed
+	watched       bool        // the hang-up is noticed by conn
 
-	begun        bool  // its head was decided: the request cannot be retried
-	events       bool  // it is a stream of events
-	bounded      bool  // a write deadline is set
-	deadline     int64 // and when it is, on trace's clock
-	blocked      int   // bytes of the write that is under way
-	stopBreaking func() bool
+	begun    bool  // its head was decided: the request cannot be retried
+	events   bool  // it is a stream of events
+	bounded  bool  // a write deadline is set
+	deadline int64 // and when it is, on trace's clock
+	blocked  int   // bytes of the write that is under way
+	breaking breaking
+}
+
+// breaking ends a write that waits for the client when the request's context ends,
+// for a hang-up or at Cut, by a deadline that has passed.
+type breaking struct {
+	stop func() bool
+	mu   sync.Mutex
+	over bool
+}
+
+// breakOff begins it.
+func (b *breaking) breakOff(ctx context.Context, w interface{ SetWriteDeadline(time.Time) error }) {
+	b.stop = context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.over {
+			_ = w.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, as writes will
+		}
+	})
+}
+
+// end ends it. From here on deadlines are the caller's own, and w need not live.
+func (b *breaking) end() {
+	b.stop()
+	b.mu.Lock()
+	b.over = true
+	b.mu.Unlock()
 }
 
 // left says that the response has left net/http.
@@ -75,9 +103,10 @@ type carrier interface {
 // httpCarrier answers through net/http, whose server owns the connection. It cannot
 // write without waiting.
 type httpCarrier struct {
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	kept []byte
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	kept  []byte
+	until time.Time // the deadline of writes
 }
 
 func (c *httpCarrier) send(_ *worker, b []byte, _ bool) (whole bool, err error) {
@@ -93,8 +122,8 @@ func (c *httpCarrier) rest() error {
 	if c.kept = c.kept[:0]; cap(c.kept) > maxKept {
 		c.kept = nil
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errUnread // of setDeadline: nothing else here ends a wait by one
+	if errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(c.until) {
+		return errUnread // and not broken off before
 	}
 	return err
 }
@@ -104,7 +133,10 @@ const maxKept = 32 << 10
 
 // setDeadline cannot do more than try: a writer that has no deadlines is not a
 // socket, and does not block for ever.
-func (c *httpCarrier) setDeadline(t time.Time) { _ = c.rc.SetWriteDeadline(t) }
+func (c *httpCarrier) setDeadline(t time.Time) {
+	c.until = t
+	_ = c.rc.SetWriteDeadline(t)
+}
 
 func (c *httpCarrier) end(whole, _ bool) {
 	if !whole {
@@ -117,7 +149,6 @@ type bareCarrier struct {
 	conn      *conn
 	head      []byte // due before the first chunk
 	keepAlive bool
-	unwatch   func()
 	socket    tryWriter
 	kept      []byte
 	torn      bool // a chunk was sent in part: nothing can follow it
@@ -216,7 +247,6 @@ func (c *bareCarrier) rest() error {
 func (c *bareCarrier) setDeadline(t time.Time) { _ = c.conn.SetWriteDeadline(t) } // fails only on a closed connection, as writes will
 
 func (c *bareCarrier) end(whole, unread bool) {
-	c.unwatch()
 	switch {
 	case whole && c.keepAlive:
 		if c.conn.SetDeadline(time.Time{}) == nil && c.returned.give(c.conn) {
@@ -267,59 +297,47 @@ func (x *exchange) begin(status int, events bool) {
 	r.begun, r.events = true, events
 	x.rec.Status = status
 	x.forgetMedia()
-	if err := x.leave(); err != nil {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			x.g.opts.Log.Warn("a stream stays with net/http", "error", err)
-		}
+	if !x.leave() {
 		r.w.WriteHeader(status)
 	}
 }
 
-// leave takes the stream off net/http with its first output, unless it gives an error:
-// from here on another carrier has it. What net/http held for
-// the request, buffers of 10 KB and two goroutines, is free while the stream lives.
-// It leaves responses where they are that it cannot serve: those that are no streams,
-// HTTP/2, HTTP/1.0, TLS, and systems without epoll.
+// leave takes the stream off net/http with its first output, if it can: from here on
+// another carrier has it. What net/http held for the request, buffers of 10 KB and two
+// goroutines, is free while the stream lives. It leaves responses where they are that
+// it cannot serve: those that are no streams, HTTP/2, HTTP/1.0, TLS, and systems
+// without epoll.
 //
-// What net/http did is weir's from here on: noticing the hang-up (hangups),
-// serving the connection's next request (returnedConns gives it back, with what
-// the client sent ahead), ending on shutdown (the gateway waits for live
-// requests, and Cut), and closing so that a last event arrives (linger).
-func (x *exchange) leave() error {
+// What net/http did is weir's from here on: serving the connection's next request
+// (returnedConns gives it back, with what the client sent ahead), ending on shutdown
+// (the gateway waits for live requests, and Cut), and closing so that a last event
+// arrives (linger). Noticing the hang-up was weir's before (conn.follow).
+func (x *exchange) leave() bool {
 	g, r := x.g, &x.response
-	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || r.conn == nil {
-		return errors.ErrUnsupported
+	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
+		return false
 	}
 	c := r.conn
 	socket, ok := tryWriterOf(c.Conn)
 	if !ok {
-		return errors.ErrUnsupported
-	}
-	unwatch, err := g.hangups.watch(c.Conn, func() { x.cancel(nil) })
-	if err != nil {
-		return err
+		return false
 	}
 	_, rw, err := r.rc.Hijack()
 	if err != nil {
-		unwatch()
-		return errors.ErrUnsupported
+		return false
 	}
 	if n := rw.Reader.Buffered(); n > 0 {
 		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
 		c.ahead = bytes.Clone(ahead)
 	}
-	r.stopFollowing()
-	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, unwatch: unwatch, returned: g.returned}
+	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
 	bare.head = responseHead(r.w.Header(), x.rec.Status, bare.keepAlive)
-	// A write that waits for the client fails as soon as the request's context ends,
-	// for a hang-up or at Cut.
-	r.stopBreaking = context.AfterFunc(x.ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
 	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.
-	r.w, r.rc, r.r, r.stopFollowing = nil, nil, nil, nil
+	r.w, r.rc, r.r = nil, nil, nil
 	x.forget()
 	g.tidy.leave()
-	return nil
+	return true
 }
 
 // lost is why a write failed.
@@ -418,7 +436,7 @@ func (r *returnedConns) Close() error {
 	}
 	close(r.closed)
 	for c := range idle {
-		c.Conn.Close()
+		c.Close()
 	}
 	return nil
 }

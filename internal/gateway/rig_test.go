@@ -102,6 +102,11 @@ func (r *rig) ask(path, body string, window int) {
 		x.req.MaxTokens = 1 << 40
 	}
 	go func() {
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler { // which net/http takes
+				panic(p)
+			}
+		}()
 		if v := x.attempts(); x.response.left() {
 			x.depart(v)
 			return
