@@ -51,16 +51,17 @@ const directions = `
 	# engines: the contract, its suite, an adapter per wire
 	internal/engine: internal/infer internal/trace
 	internal/engine/enginetest: internal/engine internal/infer internal/trace
+	internal/engine/mux: internal/engine internal/infer
 	internal/engine/plane/planepb:
 	internal/engine/remote:
-	internal/engine/plane: internal/engine internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
+	internal/engine/plane: internal/engine internal/engine/mux internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
 	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
-	internal/engine/fenced: internal/engine internal/engine/remote internal/infer internal/trace internal/zmtp
-	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/fenced: internal/engine internal/engine/mux internal/engine/remote internal/infer internal/trace internal/zmtp
+	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/engine/mux internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/auto: internal/engine internal/engine/upstream
 	internal/engine/relay: internal/engine internal/engine/upstream internal/http1 internal/infer internal/trace
-	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer

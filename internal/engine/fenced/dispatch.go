@@ -1,22 +1,20 @@
 package fenced
 
 import (
+	"fmt"
+
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 )
 
 // Dispatcher hands a session's deltas to their sinks. It belongs to whoever reads:
 // no method may be called concurrently. Its Session fills it in.
 type Dispatcher struct {
-	engine string
+	mux.Dispatcher
 	rank   int
 	table  *Table
 	out    *Outbox
 	meters *Meters
-
-	evidence evidence
-
-	// Delta is the one that is offered, reused.
-	Delta infer.Delta
 
 	last   *Generation // of the output before
 	strays []string
@@ -31,7 +29,7 @@ func (d *Dispatcher) Core() *Dispatcher { return d }
 func (d *Dispatcher) Find(id []byte) *Generation {
 	var g *Generation
 	if d.last != nil {
-		if n := d.last.next; n != nil && n.ID == string(id) && !n.over.Load() {
+		if n := d.last.next; n != nil && n.ID == string(id) && !n.Gone() {
 			g = n
 		}
 	}
@@ -65,8 +63,8 @@ func (d *Dispatcher) EndMessage() {
 // set.
 func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
-	x.Attempt, x.Total = g.attempt, g.Total
-	if !g.deliver(x) {
+	x.Attempt, x.Total = g.Attempt, g.Total
+	if !g.Generation.Offer(x) {
 		d.meters.Late.Add(1)
 	}
 }
@@ -78,14 +76,8 @@ func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
 // Late counts an output of a request that nobody waits for.
 func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
 
-// Note keeps what a message was, as evidence.
-func (d *Dispatcher) Note(s MessageSummary) { d.evidence.add(s) }
-
 // Received counts a message that was taken in.
 func (d *Dispatcher) Received(ids int) { d.meters.Message(ids) }
-
-// Engine is the name of the session's.
-func (d *Dispatcher) Engine() string { return d.engine }
 
 // Aborted gives a generation that the engine has dropped, and will not mention
 // again, its terminal delta.
@@ -99,57 +91,34 @@ func (d *Dispatcher) Aborted(g *Generation, received int64) {
 }
 
 // Finish offers a terminal delta without ids.
-func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) {
-	x := &d.Delta
-	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.attempt, nil, nil, g.Total, nil, f
-	g.deliver(x)
-}
+func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) { d.Dispatcher.Finish(&g.Generation, f) }
 
 // Fail ends one generation with an integrity error of its own.
-func (d *Dispatcher) Fail(g *Generation, reason FaultReason, detail string, part *Part) {
+func (d *Dispatcher) Fail(g *Generation, reason mux.FaultReason, detail string, part *mux.Part) {
 	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
 	fault.RequestID, fault.Part = g.ID, part
-	err := &infer.Error{
-		Code:      infer.CodeIntegrity,
-		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
-		Engine:    d.engine,
-		Retryable: g.Total == 0,
-		Cause:     fault,
-	}
+	err := d.Faulty(&g.Generation, fault)
 	g.Abort() // nothing, if the engine is done with it
 	if !g.Abandon(err) {
-		d.end(g, err)
+		d.End(&g.Generation, err)
 	}
-}
-
-// end offers the terminal delta of a generation that the engine did not finish
-// itself.
-func (d *Dispatcher) end(g *Generation, err *infer.Error) {
-	d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
 }
 
 // close ends every generation of the session and gives the ids of their requests.
-// Those that had no output yet are told that another engine may do better.
 func (d *Dispatcher) close(err *infer.Error, now int64) (lost []string) {
 	d.Delta.Received = now
-	early := *err
-	early.Retryable = true
 	for _, g := range d.table.close() {
 		lost = append(lost, g.ID)
 		d.table.Release(g)
-		why := err
-		if g.Total == 0 {
-			why = &early
-		}
-		if !g.Abandon(why) && !g.ended {
-			d.end(g, why)
-		}
+		d.Lose(&g.Generation, err)
 	}
 	return lost
 }
 
 // Fault makes one of the session.
-func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
-	return &Fault{Reason: reason, Detail: detail, Rank: d.rank, Messages: d.evidence.last()}
+func (d *Dispatcher) Fault(reason mux.FaultReason, detail string) *mux.Fault {
+	f := d.Dispatcher.Fault(reason, detail)
+	f.Place = fmt.Sprintf("engine %d", d.rank)
+	return f
 }

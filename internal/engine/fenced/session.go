@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
@@ -20,7 +21,7 @@ type Wire interface {
 	// Core gives the part that knows no bytes. NewSession fills it in.
 	Core() *Dispatcher
 	// Message takes in a message, read at a moment of trace's clock. An error ends
-	// the session: an *End as it says, and a *Fault because it does not add up.
+	// the session: an *mux.End as it says, and a *mux.Fault because it does not add up.
 	Message(frames [][]byte, received int64) error
 }
 
@@ -62,12 +63,12 @@ const (
 )
 
 // NewSession makes a Session, which ends with ctx at the latest. The cause of its end
-// may be an *End.
+// may be a *mux.End.
 func NewSession(ctx context.Context, c Config, w Wire) *Session {
 	s := &Session{Table: NewTable(), Out: NewOutbox(c.MaxQueued, c.Code, c.Ranks), config: c, wire: w}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	d := w.Core()
-	d.engine, d.rank, d.table, d.out, d.meters = c.Name, c.Rank, s.Table, s.Out, c.Meters
+	d.Engine, d.rank, d.table, d.out, d.meters = c.Name, c.Rank, s.Table, s.Out, c.Meters
 	return s
 }
 
@@ -78,7 +79,7 @@ func (s *Session) Up() bool { return s.use.Load() == serving }
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 // End ends the session; the first to say why is believed.
-func (s *Session) End(why Loss, cause error) { s.cancel(&End{Why: why, Cause: cause}) }
+func (s *Session) End(why mux.Loss, cause error) { s.cancel(&mux.End{Why: why, Cause: cause}) }
 
 // Run serves the session to its end, as its writer, and gives every generation its
 // terminal delta. hangUp closes the session's connections; it is called once, when the
@@ -93,7 +94,7 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	if why, err := s.Out.Write(s.ctx, c.In, c.Options, &s.heard, c.Meters, func(now int64) { s.tick(tick, now) }); err != nil {
 		s.End(why, err)
 	}
-	end := &End{Why: LossClosed, Cause: s.Err()}
+	end := &mux.End{Why: mux.LossClosed, Cause: s.Err()}
 	errors.As(s.Err(), &end)
 	// No new request comes in, the router looks elsewhere, and only then do those
 	// that end here look for another engine.
@@ -106,7 +107,7 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 }
 
 // Close gives every generation its terminal delta. Nothing is dispatched after it.
-func (s *Session) Close(end *End) (lost []string) {
+func (s *Session) Close(end *mux.End) (lost []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
@@ -137,7 +138,7 @@ func (s *Session) Receive(frames [][]byte, received int64) bool {
 	}
 	s.heard.Add(1)
 	if err := s.message(frames, received); err != nil {
-		end := &End{Why: LossIntegrity, Cause: err}
+		end := &mux.End{Why: mux.LossIntegrity, Cause: err}
 		errors.As(err, &end)
 		s.cancel(end)
 		return false
@@ -160,7 +161,7 @@ func (s *Session) Seat(g *Generation) *infer.Error {
 		return &infer.Error{Code: infer.CodeInternal, Engine: s.config.Name, Message: "internal error",
 			Cause: fmt.Errorf("request id %q is in use", g.ID)}
 	case !ok:
-		return Unavailable(s.config.Name, s.Err())
+		return mux.Unavailable(s.config.Name, s.Err())
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]b
 	}
 	s.Table.Release(g)
 	if closed {
-		return Unavailable(s.config.Name, s.Err())
+		return mux.Unavailable(s.config.Name, s.Err())
 	}
 	return &infer.Error{Code: infer.CodeOverloaded, Engine: s.config.Name, Retryable: true,
 		Message: "the engine does not read its requests; try again later"}
@@ -223,7 +224,7 @@ func (s *Session) Answered(call, received int64) (f Fence, sent int64, ok bool) 
 	m.Fences.Add(1)
 	m.FenceLast.Store(received - sent)
 	for _, g := range f.Adds {
-		g.Accept(received)
+		g.Hear(received)
 	}
 	if s.use.CompareAndSwap(opening, serving) {
 		m.Sessions.Add(1)
@@ -263,7 +264,7 @@ func (s *Session) outputEnded(err error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the engine closed it")
 	}
-	s.End(LossConnection, fmt.Errorf("an output connection: %w", err))
+	s.End(mux.LossConnection, fmt.Errorf("an output connection: %w", err))
 }
 
 // Input is a connection to an engine's input, on which nothing comes but its end.
@@ -285,7 +286,7 @@ func WatchInput(ctx context.Context, c *zmtp.Conn) (context.Context, *Input) {
 		} else {
 			err = fmt.Errorf("its input connection: %w", err)
 		}
-		in.cancel(&End{Why: LossConnection, Cause: err})
+		in.cancel(&mux.End{Why: mux.LossConnection, Cause: err})
 	})
 	return ctx, in
 }

@@ -35,7 +35,7 @@ func (t *Table) get(id []byte) *Generation {
 
 // Release says that nothing more comes of a generation.
 func (t *Table) Release(g *Generation) {
-	g.over.Store(true)
+	g.Leave()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all[g.ID] == g {

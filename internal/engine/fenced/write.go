@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/engine/mux"
 	"weir/internal/engine/remote"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
@@ -17,7 +18,7 @@ import (
 // engine for a sign of life when it gives none, and gives it up when none comes:
 // then it tells how the session was lost. heard counts the engine's signs of life;
 // tick, when it is not nil, is called once an interval.
-func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p *Options, heard *atomic.Uint64, m *Meters, tick func(now int64)) (Loss, error) {
+func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p *Options, heard *atomic.Uint64, m *Meters, tick func(now int64)) (mux.Loss, error) {
 	every := time.NewTicker(p.ProbeInterval)
 	defer every.Stop()
 	dog := remote.Watchdog{Interval: p.ProbeInterval, Bound: p.ProbeTimeout}
@@ -25,19 +26,19 @@ func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p *Options, heard *ato
 	for {
 		select {
 		case <-ctx.Done():
-			return LossClosed, nil
+			return mux.LossClosed, nil
 		case <-o.wake:
 			if err := o.flush(c, m); err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					return LossSilent, fmt.Errorf("it has not read what was written for %v", p.WriteTimeout)
+					return mux.LossSilent, fmt.Errorf("it has not read what was written for %v", p.WriteTimeout)
 				}
-				return LossConnection, err
+				return mux.LossConnection, err
 			}
 		case now := <-every.C:
 			elapsed := now.Sub(last)
 			last = now
 			if dog.Tick(heard.Load(), elapsed) {
-				return LossSilent, fmt.Errorf("nothing was heard of it for %v", p.ProbeTimeout)
+				return mux.LossSilent, fmt.Errorf("nothing was heard of it for %v", p.ProbeTimeout)
 			}
 			if dog.Silent > 0 {
 				o.Ask()

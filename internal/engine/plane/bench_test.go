@@ -66,9 +66,9 @@ func benchCore(sink func() engine.Sink) *core {
 	c := newCore()
 	c.d.vocab = 128_000
 	for range benchSlots {
-		g := &generation{sink: sink(), id: "x", attempt: 1, limit: 1 << 30, aborts: c.out}
+		g := c.generation("x", 1<<30, sink())
 		c.t.seat(g)
-		g.accept()
+		g.Accept()
 	}
 	return c
 }
@@ -76,7 +76,7 @@ func benchCore(sink func() engine.Sink) *core {
 func rewind(c *core) {
 	c.d.next = 1
 	for slot := range uint32(benchSlots) {
-		c.t.get(slot).total = 0
+		c.t.get(slot).Total = 0
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
 	"weir/internal/trace"
@@ -102,7 +103,7 @@ func (s *session) keep() {
 			cut := calls.Tick(s.heard.calls.Load(), elapsed)
 			lost := steps.Tick(s.heard.steps.Load(), elapsed)
 			if what := silent(mute, cut, lost); what != "" {
-				s.end(LossSilent, fmt.Errorf("nothing was heard %s for %v", what, s.opts.PingTimeout))
+				s.end(mux.LossSilent, fmt.Errorf("nothing was heard %s for %v", what, s.opts.PingTimeout))
 				return
 			}
 			s.out.askPing()

@@ -2,8 +2,8 @@ package plane
 
 import (
 	"fmt"
-	"slices"
 
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
 	"weir/internal/infer"
@@ -13,25 +13,23 @@ import (
 // the engine says adds up. It belongs to the reader: no method may be called
 // concurrently.
 type dispatcher struct {
-	engine   string
+	mux.Dispatcher
 	vocab    uint32 // ids are below it; 0: not known
 	table    *table
 	offset   func() remote.Offset
 	next     uint64 // sequence expected
-	evidence evidence
 	meters   *meters
-	delta    infer.Delta    // the one that is offered, reused
-	logprobs infer.Logprobs // those of its ids
+	logprobs infer.Logprobs // those of the Delta's ids
 }
 
 // open takes in the first step, which says only that the session exists.
-func (d *dispatcher) open(f *frame) *Fault {
-	d.evidence.add(f)
+func (d *dispatcher) open(f *frame) *mux.Fault {
+	d.Keep(f.summary())
 	if f.err != nil {
-		return d.fault(FaultMalformed, f.err.Error())
+		return d.Fault(mux.FaultMalformed, f.err.Error())
 	}
 	if f.sequence != 0 || len(f.slot) > 0 || len(f.id) > 0 || len(f.notices) > 0 {
-		return d.fault(FaultOpening, fmt.Sprintf("sequence %d with %d slots, %d ids, %d notices",
+		return d.Fault(FaultOpening, fmt.Sprintf("sequence %d with %d slots, %d ids, %d notices",
 			f.sequence, len(f.slot), len(f.id), len(f.notices)))
 	}
 	d.next = 1
@@ -40,20 +38,20 @@ func (d *dispatcher) open(f *frame) *Fault {
 
 // step takes in one step. A fault is the session's: nothing that follows can
 // be trusted. What is wrong with one generation ends that generation only.
-func (d *dispatcher) step(f *frame) *Fault {
-	d.evidence.add(f)
+func (d *dispatcher) step(f *frame) *mux.Fault {
+	d.Keep(f.summary())
 	if f.err != nil {
-		return d.fault(FaultMalformed, f.err.Error())
+		return d.Fault(mux.FaultMalformed, f.err.Error())
 	}
 	if f.sequence != d.next {
-		return d.fault(FaultSequence, fmt.Sprintf("step %d where %d was expected", f.sequence, d.next))
+		return d.Fault(FaultSequence, fmt.Sprintf("step %d where %d was expected", f.sequence, d.next))
 	}
 	d.next++
 	if err := f.check(); err != nil {
-		return d.fault(FaultColumns, err.Error())
+		return d.Fault(FaultColumns, err.Error())
 	}
 	d.meters.step(f)
-	d.delta.Received = f.received
+	d.Delta.Received = f.received
 
 	if fault := d.announce(f); fault != nil {
 		return fault
@@ -76,13 +74,13 @@ func (d *dispatcher) step(f *frame) *Fault {
 			fault.Part = partOf(0, ids, f.total[i], nil)
 			return fault
 		}
-		d.delta.Logprobs = nil
-		if g.scored {
+		d.Delta.Logprobs = nil
+		if g.Scored {
 			var ok bool
-			if d.logprobs, ok = scored.take(f, n, g.top); !ok {
-				return d.unscored(f, n, n*g.top)
+			if d.logprobs, ok = scored.take(f, n, g.Top); !ok {
+				return d.unscored(f, n, n*g.Top)
 			}
-			d.delta.Logprobs = &d.logprobs
+			d.Delta.Logprobs = &d.logprobs
 		}
 		if g.noticed && g.last == i {
 			d.withNotice(g, f, ids, f.total[i])
@@ -93,8 +91,8 @@ func (d *dispatcher) step(f *frame) *Fault {
 	for _, n := range f.notices {
 		// A slot without ids in this step. Those with ids are through.
 		if g := d.table.get(n.GetSlot()); g != nil && g.noticed {
-			d.delta.Logprobs = nil
-			d.withNotice(g, f, nil, uint32(g.total))
+			d.Delta.Logprobs = nil
+			d.withNotice(g, f, nil, uint32(g.Total))
 		}
 	}
 	return nil
@@ -103,18 +101,18 @@ func (d *dispatcher) step(f *frame) *Fault {
 // scores checks that a step's log probabilities are those of its ids. From the
 // first one missing on they would be others', so it is found before any is given
 // out.
-func (d *dispatcher) scores(f *frame) *Fault {
+func (d *dispatcher) scores(f *frame) *mux.Fault {
 	if len(f.own)+len(f.topID)+len(f.top) == 0 {
 		return nil // and then a slot that should have some is found at its turn
 	}
 	own, top := 0, 0
 	for i, slot := range f.slot {
-		if g := d.table.get(slot); g != nil && g.scored {
+		if g := d.table.get(slot); g != nil && g.Scored {
 			n := 1
 			if len(f.count) > 0 {
 				n = int(f.count[i])
 			}
-			own, top = own+n, top+n*g.top
+			own, top = own+n, top+n*g.Top
 		}
 	}
 	if own != len(f.own) || top != len(f.topID) || top != len(f.top) {
@@ -123,13 +121,13 @@ func (d *dispatcher) scores(f *frame) *Fault {
 	return nil
 }
 
-func (d *dispatcher) unscored(f *frame, own, top int) *Fault {
-	return d.fault(FaultColumns, fmt.Sprintf("%d log probabilities for %d ids, and %d of %d alternatives for %d",
+func (d *dispatcher) unscored(f *frame, own, top int) *mux.Fault {
+	return d.Fault(FaultColumns, fmt.Sprintf("%d log probabilities for %d ids, and %d of %d alternatives for %d",
 		len(f.own), own, len(f.top), len(f.topID), top))
 }
 
 // announce notes at the generations what this step's notices say of them.
-func (d *dispatcher) announce(f *frame) *Fault {
+func (d *dispatcher) announce(f *frame) *mux.Fault {
 	if len(f.notices) == 0 {
 		return nil
 	}
@@ -149,7 +147,7 @@ func (d *dispatcher) announce(f *frame) *Fault {
 		}
 		if fin := n.GetFinish(); fin != nil {
 			if g.finish != nil {
-				return d.fault(FaultTwice, fmt.Sprintf("slot %d", n.GetSlot()))
+				return d.Fault(FaultTwice, fmt.Sprintf("slot %d", n.GetSlot()))
 			}
 			g.finish = fin
 		}
@@ -165,9 +163,9 @@ func (d *dispatcher) announce(f *frame) *Fault {
 func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uint32) {
 	stamps, finish := g.stamps, g.finish
 	g.noticed, g.stamps, g.finish = false, nil, nil
-	d.delta.PromptTokens = g.prompted
+	d.Delta.PromptTokens = g.prompted
 	d.entry(g, ids, total, d.stamps(stamps, f), finish)
-	d.delta.PromptTokens = 0
+	d.Delta.PromptTokens = 0
 }
 
 // entry takes in what one step says of one slot.
@@ -177,28 +175,28 @@ func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *in
 		// anyone can see that the generation ended.
 		d.table.release(g)
 	}
-	if g.ended || phase(g.phase.Load()) == abandoned {
+	if g.Over() {
 		d.drop(g, fin != nil)
 		return
 	}
-	want := g.total + len(ids)
+	want := g.Total + len(ids)
 	if reason, detail := d.wrong(g, ids, want, total, fin); reason != "" {
-		d.fail(g, reason, detail, partOf(g.total, ids, total, fin))
+		d.fail(g, reason, detail, partOf(g.Total, ids, total, fin))
 		if fin == nil {
 			g.Abort()
 		}
 		return
 	}
-	g.total = want
+	g.Total = want
 	if len(ids) == 0 && stamps == nil && fin == nil {
 		return
 	}
-	x := &d.delta
-	x.Attempt, x.IDs, x.Total, x.Stamps, x.Finish = g.attempt, ids, want, stamps, nil
+	x := &d.Delta
+	x.Attempt, x.IDs, x.Total, x.Stamps, x.Finish = g.Attempt, ids, want, stamps, nil
 	if fin != nil {
 		x.Finish = d.finish(g, fin)
 	}
-	if !g.deliver(x) {
+	if !g.Offer(x) {
 		d.drop(g, fin != nil)
 	}
 }
@@ -210,25 +208,25 @@ func (d *dispatcher) drop(g *generation, last bool) {
 	d.meters.late.Add(1)
 	if !last && !g.reaborted {
 		g.reaborted = true
-		g.aborting.Store(false)
+		g.AskAgain()
 		g.Abort()
 	}
 }
 
 // wrong names what does not add up in an entry; an empty reason is none.
-func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, fin *planepb.Finish) (FaultReason, string) {
+func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, fin *planepb.Finish) (mux.FaultReason, string) {
 	switch {
-	case int(total) < g.total:
-		return FaultBackwards, fmt.Sprintf("the engine counts %d ids after %d", total, g.total)
+	case int(total) < g.Total:
+		return FaultBackwards, fmt.Sprintf("the engine counts %d ids after %d", total, g.Total)
 	case int(total) != want:
 		return FaultTotal, fmt.Sprintf("the engine counts %d ids where %d were received", total, want)
-	case want > g.limit:
-		return FaultLimit, fmt.Sprintf("%d ids of at most %d", want, g.limit)
+	case want > g.Limit:
+		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", want, g.Limit)
 	}
-	if d.vocab > 0 {
+	if vocab := d.vocab; vocab > 0 {
 		for _, id := range ids {
-			if id >= d.vocab {
-				return FaultVocabulary, fmt.Sprintf("id %d of a vocabulary of %d", id, d.vocab)
+			if id >= vocab {
+				return FaultVocabulary, fmt.Sprintf("id %d of a vocabulary of %d", id, vocab)
 			}
 		}
 	}
@@ -244,53 +242,29 @@ func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, 
 	switch fin.GetReason() {
 	case planepb.Finish_REASON_STOP, planepb.Finish_REASON_LENGTH, planepb.Finish_REASON_ERROR:
 	case planepb.Finish_REASON_ABORT:
-		if !g.aborting.Load() {
-			return FaultReasonWord, "the engine ended the request by an abort that was not asked for"
+		if !g.Aborting() {
+			return mux.FaultReasonWord, "the engine ended the request by an abort that was not asked for"
 		}
 	default:
-		return FaultReasonWord, fmt.Sprintf("the engine ended the request for reason %d", fin.GetReason())
+		return mux.FaultReasonWord, fmt.Sprintf("the engine ended the request for reason %d", fin.GetReason())
 	}
 	return "", ""
 }
 
 // fail ends one generation with an integrity error of its own, for what the step
 // at hand says of it.
-func (d *dispatcher) fail(g *generation, reason FaultReason, detail string, part *Part) {
+func (d *dispatcher) fail(g *generation, reason mux.FaultReason, detail string, part *mux.Part) {
 	d.meters.broken.Add(1)
-	fault := d.fault(reason, detail)
-	fault.Slot, fault.RequestID, fault.Part = g.slot, g.id, part
-	d.end(g, &infer.Error{
-		Code:      infer.CodeIntegrity,
-		Message:   "what the engine sent does not add up, so the output ends here; send the request again",
-		Engine:    d.engine,
-		Retryable: g.total == 0,
-		Cause:     fault,
-	})
+	fault := d.Fault(reason, detail)
+	fault.Place, fault.RequestID, fault.Part = place(g.slot), g.ID, part
+	d.End(&g.Generation, d.Faulty(&g.Generation, fault))
 }
 
-// end offers the terminal delta of a generation that the engine did not
-// finish itself.
-func (d *dispatcher) end(g *generation, err *infer.Error) {
-	x := &d.delta
-	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps = g.attempt, nil, nil, g.total, nil
-	x.Finish = &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err}
-	g.deliver(x)
-}
-
-// close ends every generation of the session with err. The sinks of those that
-// had no output yet are told that another engine may do better.
+// close ends every generation of the session with err.
 func (d *dispatcher) close(err *infer.Error, now int64) {
-	d.delta.Received = now
-	early := *err
-	early.Retryable = true
+	d.Delta.Received = now
 	for _, g := range d.table.close() {
-		if !g.lose() && !g.ended {
-			if g.total == 0 {
-				d.end(g, &early)
-			} else {
-				d.end(g, err)
-			}
-		}
+		d.Lose(&g.Generation, err)
 		d.table.release(g)
 	}
 }
@@ -309,8 +283,8 @@ func (d *dispatcher) finish(g *generation, fin *planepb.Finish) *infer.Finish {
 		out.Err = &infer.Error{
 			Code:      infer.CodeEngine,
 			Message:   "the engine failed while it worked on the request; send it again",
-			Engine:    d.engine,
-			Retryable: g.total == 0,
+			Engine:    d.Engine,
+			Retryable: g.Total == 0,
 			Cause:     fmt.Errorf("engine's words: %q", fin.GetMessage()),
 		}
 	}
@@ -337,12 +311,8 @@ func (d *dispatcher) stamps(s *planepb.Stamps, f *frame) *infer.Stamps {
 	}
 }
 
-func (d *dispatcher) unknown(slot uint32) *Fault {
-	fault := d.fault(FaultSlot, fmt.Sprintf("slot %d holds no request", slot))
-	fault.Slot = slot
+func (d *dispatcher) unknown(slot uint32) *mux.Fault {
+	fault := d.Fault(FaultSlot, fmt.Sprintf("slot %d holds no request", slot))
+	fault.Place = place(slot)
 	return fault
-}
-
-func (d *dispatcher) fault(reason FaultReason, detail string) *Fault {
-	return &Fault{Reason: reason, Detail: detail, Frames: slices.Clip(d.evidence.last())}
 }

@@ -9,7 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
 	"weir/internal/infer"
@@ -27,7 +29,7 @@ type core struct {
 func newCore() *core {
 	c := &core{out: newOutbox()}
 	c.d = dispatcher{
-		engine: "e1", vocab: 1000, table: &c.t, meters: &c.m,
+		Dispatcher: mux.Dispatcher{Engine: "e1"}, vocab: 1000, table: &c.t, meters: &c.m,
 		offset: func() remote.Offset { return remote.Offset{NS: 100, Uncertain: 7, Known: true} },
 	}
 	c.frame = frame{received: 1}
@@ -37,10 +39,16 @@ func newCore() *core {
 	return c
 }
 
+func (c *core) generation(id string, limit int, sink engine.Sink) *generation {
+	g := &generation{aborts: c.out}
+	g.Init(&infer.Request{ID: id, MaxTokens: limit}, 1, sink)
+	return g
+}
+
 // seat puts a generation in a slot.
 func (c *core) seat(id string, limit int) (*generation, *enginetest.Recorder) {
 	r := enginetest.NewRecorder(1)
-	g := &generation{sink: r, id: id, attempt: 1, limit: limit, aborts: c.out}
+	g := c.generation(id, limit, r)
 	if got := c.t.seat(g); got != seated {
 		panic(got)
 	}
@@ -48,7 +56,7 @@ func (c *core) seat(id string, limit int) (*generation, *enginetest.Recorder) {
 }
 
 // step sends a step the way the wire would.
-func (c *core) step(s *planepb.Step) *Fault {
+func (c *core) step(s *planepb.Step) *mux.Fault {
 	b, err := proto.Marshal(s)
 	if err != nil {
 		panic(err)
@@ -66,8 +74,8 @@ func finishOf(r *enginetest.Recorder) *infer.Finish {
 	return f
 }
 
-func faultOf(err error) FaultReason {
-	var f *Fault
+func faultOf(err error) mux.FaultReason {
+	var f *mux.Fault
 	if !errors.As(err, &f) {
 		return ""
 	}
@@ -79,27 +87,27 @@ func TestFaultsOfOneGeneration(t *testing.T) {
 		return []*planepb.Notice{{Slot: 0, Finish: &planepb.Finish{Reason: reason, CompletionTokens: n}}}
 	}
 	for _, c := range []struct {
-		want FaultReason
+		want mux.FaultReason
 		step *planepb.Step
 	}{
 		{FaultBackwards, &planepb.Step{Slot: []uint32{0}, Total: []uint32{1}, Id: []uint32{5}}},
 		{FaultTotal, &planepb.Step{Slot: []uint32{0}, Total: []uint32{2}, Id: []uint32{5}}},
 		{FaultTotal, &planepb.Step{Slot: []uint32{0}, Total: []uint32{4}, Id: []uint32{5}}},
 		{FaultTotal, &planepb.Step{Slot: []uint32{0}, Count: []uint32{0}, Total: []uint32{3}}},
-		{FaultLimit, &planepb.Step{Slot: []uint32{0}, Count: []uint32{3}, Total: []uint32{5}, Id: []uint32{5, 6, 7}}},
+		{mux.FaultLimit, &planepb.Step{Slot: []uint32{0}, Count: []uint32{3}, Total: []uint32{5}, Id: []uint32{5, 6, 7}}},
 		{FaultVocabulary, &planepb.Step{Slot: []uint32{0}, Total: []uint32{3}, Id: []uint32{1000}}},
 		{FaultCompletion, &planepb.Step{Notice: fin(planepb.Finish_REASON_STOP, 3)}},
 		{FaultCompletion, &planepb.Step{Slot: []uint32{0}, Total: []uint32{3}, Id: []uint32{5}, Notice: fin(planepb.Finish_REASON_STOP, 2)}},
-		{FaultReasonWord, &planepb.Step{Notice: fin(planepb.Finish_REASON_UNSPECIFIED, 2)}},
-		{FaultReasonWord, &planepb.Step{Notice: fin(99, 2)}},
-		{FaultReasonWord, &planepb.Step{Notice: fin(planepb.Finish_REASON_ABORT, 2)}},
+		{mux.FaultReasonWord, &planepb.Step{Notice: fin(planepb.Finish_REASON_UNSPECIFIED, 2)}},
+		{mux.FaultReasonWord, &planepb.Step{Notice: fin(99, 2)}},
+		{mux.FaultReasonWord, &planepb.Step{Notice: fin(planepb.Finish_REASON_ABORT, 2)}},
 	} {
 		t.Run(fmt.Sprint(c.want, " ", c.step), func(t *testing.T) {
 			core := newCore()
 			g, r := core.seat("a", 4)
 			other, ro := core.seat("b", 4)
-			g.accept()
-			other.accept()
+			g.Accept()
+			other.Accept()
 			if f := core.step(&planepb.Step{Sequence: 1, Slot: []uint32{0}, Count: []uint32{2}, Total: []uint32{2}, Id: []uint32{1, 2}}); f != nil {
 				t.Fatal(f)
 			}
@@ -111,7 +119,7 @@ func TestFaultsOfOneGeneration(t *testing.T) {
 			if end == nil || end.Err == nil || end.Err.Code != infer.CodeIntegrity || end.Err.Retryable || faultOf(end.Err) != c.want {
 				t.Fatalf("finish %v", end)
 			}
-			var fault *Fault
+			var fault *mux.Fault
 			errors.As(end.Err, &fault)
 			if n := len(fault.Frames); n != 3 || fault.Frames[n-1].Sequence != 2 || fault.RequestID != "a" {
 				t.Fatalf("evidence %+v", fault)
@@ -157,7 +165,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 	stop := &planepb.Finish{Reason: planepb.Finish_REASON_STOP}
 	for _, c := range []struct {
 		name string
-		want FaultReason
+		want mux.FaultReason
 		step *planepb.Step
 	}{
 		{"gap", FaultSequence, good(2)},
@@ -171,12 +179,12 @@ func TestFaultsOfTheSession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			core := newCore()
 			g, r := core.seat("a", 4)
-			g.accept()
+			g.Accept()
 			fault := core.step(c.step)
 			if fault == nil || fault.Reason != c.want {
 				t.Fatalf("fault %v", fault)
 			}
-			core.d.close((&loss{why: LossIntegrity, cause: fault}).terminal("e1"), 99)
+			core.d.close((&mux.End{Why: mux.LossIntegrity, Cause: fault}).Terminal("e1"), 99)
 			end := finishOf(r)
 			if end == nil || end.Err.Code != infer.CodeIntegrity || faultOf(end.Err) != c.want {
 				t.Fatalf("finish %v", end)
@@ -189,7 +197,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 	t.Run("malformed", func(t *testing.T) {
 		core := newCore()
 		core.frame.err = errors.New("scripted")
-		if f := core.d.step(&core.frame); f == nil || f.Reason != FaultMalformed {
+		if f := core.d.step(&core.frame); f == nil || f.Reason != mux.FaultMalformed {
 			t.Fatal(f)
 		}
 	})
@@ -200,7 +208,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 func TestNoticesTravelWithIDs(t *testing.T) {
 	core := newCore()
 	g, r := core.seat("a", 4)
-	g.accept()
+	g.Accept()
 	step := &planepb.Step{
 		Sequence: 1, SendTime: 1100, Slot: []uint32{0, 0}, Total: []uint32{1, 2}, Id: []uint32{5, 6},
 		Notice: []*planepb.Notice{
@@ -222,7 +230,7 @@ func TestNoticesTravelWithIDs(t *testing.T) {
 	}
 	// Alone, notices are deltas of their own.
 	g, r = core.seat("b", 4)
-	g.accept()
+	g.Accept()
 	step = &planepb.Step{Sequence: 2, Notice: []*planepb.Notice{{Stamps: &planepb.Stamps{QueueStart: 101}}}}
 	if f := core.step(step); f != nil || r.Stamps() == nil || r.Stamps().QueueStart != 1 || r.Deltas() != 1 {
 		t.Fatalf("%v, stamps %+v, %d deltas", f, r.Stamps(), r.Deltas())
@@ -235,7 +243,7 @@ func TestNoStampsWithoutClock(t *testing.T) {
 	core := newCore()
 	core.d.offset = func() remote.Offset { return remote.Offset{} }
 	g, r := core.seat("a", 4)
-	g.accept()
+	g.Accept()
 	step := &planepb.Step{
 		Sequence: 1, Slot: []uint32{0}, Total: []uint32{1}, Id: []uint32{5},
 		Notice: []*planepb.Notice{{Stamps: &planepb.Stamps{ServerCreated: 1050}}},
@@ -251,7 +259,7 @@ func TestNoStampsWithoutClock(t *testing.T) {
 func TestAbandonedRequest(t *testing.T) {
 	core := newCore()
 	g, r := core.seat("a", 4)
-	if _, kept := g.abandon(false); kept {
+	if _, kept := g.GiveUp(false); kept {
 		t.Fatal("kept without a sign of life")
 	}
 	r.Seal()
@@ -322,8 +330,8 @@ func TestAnyInterleaving(t *testing.T) {
 					}
 					m.settled = true
 					if rapid.Bool().Draw(t, "good") {
-						m.g.accept()
-					} else if _, kept := m.g.abandon(false); !kept {
+						m.g.Accept()
+					} else if _, kept := m.g.GiveUp(false); !kept {
 						m.before = len(m.sent)
 						m.r.Seal()
 						m.g.Abort()
@@ -359,7 +367,7 @@ func TestAnyInterleaving(t *testing.T) {
 						continue
 					}
 					reason := planepb.Finish_REASON_STOP
-					if m.g.aborting.Load() {
+					if m.g.Aborting() {
 						reason = planepb.Finish_REASON_ABORT
 					}
 					step.Notice = append(step.Notice, &planepb.Notice{Slot: m.g.slot, Finish: &planepb.Finish{
@@ -372,7 +380,7 @@ func TestAnyInterleaving(t *testing.T) {
 				live = still
 			},
 		})
-		core.d.close((&loss{why: LossEngine}).terminal("e1"), 99)
+		core.d.close((&mux.End{Why: mux.LossEngine}).Terminal("e1"), 99)
 		for i, m := range all {
 			if f := m.r.Faults(); len(f) > 0 {
 				t.Fatalf("sink %d: %v", i, f)
@@ -384,7 +392,7 @@ func TestAnyInterleaving(t *testing.T) {
 					t.Fatalf("sink %d of a failed hand-over got %v and %v", i, got, end)
 				}
 			case !m.finished && !m.settled && len(m.sent) == 0:
-				if end != nil || m.g.accept() {
+				if end != nil || m.g.Accept() {
 					t.Fatalf("sink %d was told %v, its Generate nothing", i, end)
 				}
 			default:
@@ -413,9 +421,9 @@ func FuzzDispatch(f *testing.F) {
 			g, r := core.seat(fmt.Sprint(i), 8)
 			switch i {
 			case 0, 1:
-				g.accept()
+				g.Accept()
 			case 2:
-				g.abandon(false)
+				g.GiveUp(false)
 				r.Seal()
 			}
 			rs = append(rs, r)
@@ -427,7 +435,7 @@ func FuzzDispatch(f *testing.F) {
 				break
 			}
 		}
-		core.d.close((&loss{why: LossEngine}).terminal("e1"), 99)
+		core.d.close((&mux.End{Why: mux.LossEngine}).Terminal("e1"), 99)
 		for i, r := range rs {
 			if f := r.Faults(); len(f) > 0 {
 				t.Fatalf("sink %d: %v", i, f)

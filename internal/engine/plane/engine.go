@@ -73,7 +73,7 @@ func (e *Engine) serve(ctx context.Context, r *reporter) {
 	// No new request comes in, the router looks elsewhere, and only then do
 	// those that ended here look for another engine.
 	e.current.Store(nil)
-	e.meters.lost[end.why].Add(1)
+	e.meters.lost[end.Why].Add(1)
 	e.meters.running.Store(0)
 	e.meters.waiting.Store(0)
 	r.down(fmt.Errorf("plane: %s at %s: %w", e.opts.Name, e.opts.Addr, end))

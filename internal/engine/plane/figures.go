@@ -5,37 +5,19 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/mux"
 )
 
-// Loss says why a session ended.
-type Loss uint8
-
-// The ways a session ends.
-const (
-	LossClosed     Loss = iota // Run's context ended
-	LossEngine                 // the engine ended it
-	LossConnection             // the connection broke, or the engine said UNAVAILABLE
-	LossSilent                 // nothing was heard for PingTimeout
-	LossIntegrity              // a step did not add up
-	LossForgotten              // the engine no longer knows the session
-	LossSlots                  // the table filled up with requests of unknown fate
-	NumLosses
-)
-
-var lossNames = [NumLosses]string{
-	"closed", "engine", "connection", "silent", "integrity", "forgotten", "slots",
-}
-
-// String gives the name in metrics and logs.
-func (l Loss) String() string { return lossNames[l] }
+// Loss is why a session ended.
+type Loss = mux.Loss
 
 // Figures are an Engine's own figures since it was made, for metrics. The
 // times to dispatch and to wait are how one sees on which side of the reader a
 // backlog stands: a reader that hardly waits is the bottleneck.
 type Figures struct {
-	Sessions        uint64            // sessions that came up
-	ConnectFailures uint64            // tries that did not end in a session
-	Lost            [NumLosses]uint64 // sessions ended, by why
+	Sessions        uint64                // sessions that came up
+	ConnectFailures uint64                // tries that did not end in a session
+	Lost            [mux.NumLosses]uint64 // sessions ended, by why
 
 	Frames uint64 // steps received
 	IDs    uint64 // ids in them
@@ -68,7 +50,7 @@ type Figures struct {
 // that Generate counts, so that maxima need no loop.
 type meters struct {
 	sessions, connectFailures         atomic.Uint64
-	lost                              [NumLosses]atomic.Uint64
+	lost                              [mux.NumLosses]atomic.Uint64
 	frames, ids, bytes                atomic.Uint64
 	dispatchSum, dispatchMax, waitSum atomic.Int64
 	submitted, accepted               atomic.Uint64

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"weir/internal/engine"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/media"
@@ -30,19 +31,17 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	s := e.current.Load()
 	if s == nil {
-		return nil, unavailable(e.opts.Name, nil)
+		return nil, mux.Unavailable(e.opts.Name, nil)
 	}
 	wire, bad := submitRequest(req, s.facts.Carries)
 	if bad != nil {
 		return nil, bad
 	}
-	g := &generation{sink: sink, id: req.ID, attempt: attempt, limit: req.MaxTokens, aborts: s.out}
-	if req.Logprobs != nil {
-		g.scored, g.top = true, *req.Logprobs
-	}
+	g := &generation{aborts: s.out}
+	g.Init(req, attempt, sink)
 	switch s.table.seat(g) {
 	case tableClosed:
-		return nil, unavailable(e.opts.Name, context.Cause(s.ctx))
+		return nil, mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
 	case tableFull:
 		return nil, s.full()
 	}
@@ -58,8 +57,8 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		// between the two takes the session with it.)
 		return s.settle(g, judge(ctx, e.opts.Name, err, len(header)+len(trailer) > 0), leg)
 	}
-	if !g.accept() {
-		return nil, unavailable(e.opts.Name, context.Cause(s.ctx))
+	if !g.Accept() {
+		return nil, mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
 	}
 	e.meters.accepted.Add(1)
 	leg.Acked = trace.Now()
@@ -69,7 +68,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 
 // settle ends a hand-over that got no good reply.
 func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Generation, error) {
-	heard, kept := g.abandon(v.refused || v.occupied)
+	heard, kept := g.GiveUp(v.refused || v.occupied)
 	switch {
 	case kept:
 		s.meters.accepted.Add(1)
@@ -78,8 +77,8 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 	case heard != 0:
 		v.err.Code, v.err.Retryable = infer.CodeIntegrity, false
 		v.err.Message = "what the engine sent does not add up; send the request again"
-		v.err.Cause = errors.Join(&Fault{
-			Reason: FaultRefused, Detail: "ids arrived for a request that was then refused", Slot: g.slot, RequestID: g.id,
+		v.err.Cause = errors.Join(&mux.Fault{
+			Reason: FaultRefused, Detail: "ids arrived for a request that was then refused", Place: place(g.slot), RequestID: g.ID,
 		}, v.err.Cause)
 		g.Abort()
 	case v.refused:
@@ -88,7 +87,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 		g.Abort()
 	}
 	if v.forgotten {
-		s.end(LossForgotten, v.err.Cause)
+		s.end(mux.LossRestarted, v.err.Cause)
 	}
 	return nil, v.err
 }
@@ -98,7 +97,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 // by themselves, and a new session is the only remedy.
 func (s *session) full() *infer.Error {
 	if s.table.abandoned() > maxSlots/2 {
-		s.end(LossSlots, nil)
+		s.end(mux.LossSlots, nil)
 	}
 	return &infer.Error{
 		Code: infer.CodeOverloaded, Message: "too many requests at once on the engine; try again later",

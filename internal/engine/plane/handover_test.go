@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,57 +16,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
-
-// Once a hand-over is given up, nothing is delivered any more, not even by a
-// reader that was about to.
-func TestGivingUpExcludesDelivery(t *testing.T) {
-	for range 2000 {
-		r := enginetest.NewRecorder(1)
-		g := &generation{sink: r, attempt: 1, limit: 1 << 30}
-		var wg sync.WaitGroup
-		var delivered int
-		wg.Go(func() {
-			for n := 1; n <= 20; n++ {
-				if !g.deliver(&infer.Delta{Attempt: 1, IDs: []uint32{1}, Total: n, Received: 5}) {
-					return
-				}
-				delivered = n
-			}
-		})
-		_, kept := g.abandon(true)
-		r.Seal()
-		wg.Wait()
-		if kept || g.deliver(&infer.Delta{Attempt: 1}) || len(r.Faults()) > 0 || len(r.IDs()) != delivered {
-			t.Fatalf("kept %v, %d delivered, %d received, faults %v", kept, delivered, len(r.IDs()), r.Faults())
-		}
-	}
-}
-
-// A reader that waits for the lock while the hand-over is given up finds out
-// when it has it.
-func TestGivingUpWhileTheReaderWaits(t *testing.T) {
-	for range 100 {
-		r := enginetest.NewRecorder(1)
-		g := &generation{sink: r, attempt: 1, limit: 1}
-		var wg sync.WaitGroup
-		g.mu.Lock()
-		wg.Go(func() { g.deliver(&infer.Delta{Attempt: 1, IDs: []uint32{1}, Total: 1, Received: 5}) })
-		for range 100 {
-			runtime.Gosched() // let it get there; if it does not, nothing is shown
-		}
-		g.phase.Store(uint32(abandoned))
-		r.Seal()
-		g.mu.Unlock()
-		wg.Wait()
-		if r.Deltas() != 0 {
-			t.Fatal("delivered after giving up")
-		}
-	}
-}
 
 // scripted is a client whose Submit does as the test says. It stands for
 // orders of events that a real connection shows only rarely.
@@ -98,7 +51,7 @@ func offline() (*Engine, *core, *session) {
 func TestConfirmedAsTheSessionEnded(t *testing.T) {
 	e, c, s := offline()
 	s.client = scripted{submit: func(*planepb.SubmitRequest) (*planepb.SubmitReply, error) {
-		c.d.close((&loss{why: LossEngine}).terminal("e1"), 9)
+		c.d.close((&mux.End{Why: mux.LossEngine}).Terminal("e1"), 9)
 		return &planepb.SubmitReply{}, nil
 	}}
 	r := enginetest.NewRecorder(1)
@@ -143,14 +96,14 @@ func TestTooManyOfUnknownFate(t *testing.T) {
 	e, c, s := offline()
 	for range maxSlots {
 		g, _ := c.seat("x", 1)
-		g.abandon(false)
+		g.GiveUp(false)
 	}
 	_, err := e.Generate(t.Context(), &infer.Request{ID: "a", MaxTokens: 4}, 1, new(nullSink), new(trace.Leg))
 	if got := infer.AsError(err); got.Code != infer.CodeOverloaded || !got.Retryable {
 		t.Fatalf("error %v", err)
 	}
-	var end *loss
-	if !errors.As(context.Cause(s.ctx), &end) || end.why != LossSlots {
+	var end *mux.End
+	if !errors.As(context.Cause(s.ctx), &end) || end.Why != mux.LossSlots {
 		t.Fatalf("session ended for %v", context.Cause(s.ctx))
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -105,13 +106,13 @@ func TestSilentConnection(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				synctest.Wait()
-				if f := e.Figures(); f.Lost != [NumLosses]uint64{} {
+				if f := e.Figures(); f.Lost != [mux.NumLosses]uint64{} {
 					t.Fatalf("given up before the bound: %+v", f)
 				}
 				time.Sleep(4 * time.Second)
 				synctest.Wait()
 				end, err := call.Sink.WaitFinish(done())
-				if err != nil || end.Err.Code != infer.CodeEngine || e.Figures().Lost[LossSilent] != 1 {
+				if err != nil || end.Err.Code != infer.CodeEngine || e.Figures().Lost[mux.LossSilent] != 1 {
 					t.Fatalf("%v, finish %v, figures %+v", err, end, e.Figures())
 				}
 				if !strings.Contains(end.Err.Cause.Error(), words) {
@@ -142,7 +143,7 @@ func TestEitherConnectionBreaks(t *testing.T) {
 			if end := b.WantFinish(call, infer.ReasonError); end.Err.Code != infer.CodeEngine {
 				t.Fatalf("finish %v", end)
 			}
-			if f := e.Figures(); f.Lost[LossConnection] != 1 {
+			if f := e.Figures(); f.Lost[mux.LossConnection] != 1 {
 				t.Fatalf("figures %+v", f)
 			}
 			b.Stop()
@@ -179,7 +180,7 @@ func TestQuietForAnHour(t *testing.T) {
 				if f, err := sink.WaitFinish(t.Context()); err != nil || f.Reason != infer.ReasonStop {
 					t.Fatalf("finish %v, %v", f, err)
 				}
-				if f := e.Figures(); f.Sessions != 1 || f.Lost != [NumLosses]uint64{} {
+				if f := e.Figures(); f.Sessions != 1 || f.Lost != [mux.NumLosses]uint64{} {
 					t.Errorf("figures %+v", f)
 				}
 				b.Stop()
@@ -382,7 +383,7 @@ func TestStarvedControl(t *testing.T) {
 			p.Step(enginetest.Out{ID: call.Request.ID, IDs: []uint32{5}})
 		}
 		synctest.Wait()
-		if f := e.Figures(); f.Lost != [NumLosses]uint64{} || len(call.Sink.IDs()) != 100 {
+		if f := e.Figures(); f.Lost != [mux.NumLosses]uint64{} || len(call.Sink.IDs()) != 100 {
 			t.Errorf("%d ids, figures %+v", len(call.Sink.IDs()), f)
 		}
 		b.Stop()

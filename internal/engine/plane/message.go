@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"weir/internal/engine/mux"
 )
 
 // messagePrefix is what gRPC puts before each message: a flag that says whether
@@ -70,7 +72,7 @@ func (m *messages) length(b []byte) (int, error) {
 	}
 	n := binary.BigEndian.Uint32(b[1:])
 	if uint64(n) > uint64(m.limit) {
-		return 0, &Fault{Reason: FaultOversized, Detail: fmt.Sprintf("a step of %d bytes, of at most %d", n, m.limit)}
+		return 0, &mux.Fault{Reason: FaultOversized, Detail: fmt.Sprintf("a step of %d bytes, of at most %d", n, m.limit)}
 	}
 	return messagePrefix + int(n), nil
 }

@@ -58,7 +58,7 @@ func TestTableFull(t *testing.T) {
 		if tab.seat(g) != seated {
 			t.Fatal("full too early")
 		}
-		g.phase.Store(uint32(abandoned))
+		g.GiveUp(true)
 	}
 	if tab.seat(new(generation)) != tableFull || tab.abandoned() != maxSlots {
 		t.Errorf("%d abandoned", tab.abandoned())

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weir/internal/engine"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
 	"weir/internal/trace"
@@ -97,7 +98,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 	s.facts = factsOf(facts)
 	s.oneClock = e.bootID != "" && e.bootID == facts.GetBootId()
 	s.disp = dispatcher{
-		engine: e.opts.Name, vocab: facts.GetVocabSize(), table: s.table,
+		Dispatcher: mux.Dispatcher{Engine: e.opts.Name}, vocab: facts.GetVocabSize(), table: s.table,
 		offset: s.offset, meters: &e.meters,
 	}
 	if err = s.open(e.dial); err != nil {
@@ -139,24 +140,24 @@ func (s *session) disconnect() {
 
 // run serves the session to its end and says why it ended. All its goroutines
 // but the caller's have then ended.
-func (s *session) run() *loss {
+func (s *session) run() *mux.End {
 	s.tasks.Go(s.writeControl)
 	s.tasks.Go(s.readControl)
 	s.tasks.Go(s.keep)
 	s.read()
 	s.tasks.Wait()
-	var end *loss
+	var end *mux.End
 	if !errors.As(context.Cause(s.ctx), &end) {
-		end = &loss{why: LossClosed, cause: context.Cause(s.ctx)}
+		end = &mux.End{Why: mux.LossClosed, Cause: context.Cause(s.ctx)}
 	}
 	return end
 }
 
 // close gives every generation its terminal delta and drops the connections,
 // by which the engine learns to abort them.
-func (s *session) close(end *loss) {
+func (s *session) close(end *mux.End) {
 	s.begin()
-	s.disp.close(end.terminal(s.opts.Name), trace.Now())
+	s.disp.close(end.Terminal(s.opts.Name), trace.Now())
 	s.finish()
 	s.disconnect()
 }
@@ -174,7 +175,7 @@ func (s *session) finish() {
 }
 
 // end ends the session; the first to say why is believed.
-func (s *session) end(why Loss, cause error) { s.cancel(&loss{why: why, cause: cause}) }
+func (s *session) end(why mux.Loss, cause error) { s.cancel(&mux.End{Why: why, Cause: cause}) }
 
 // read is the reader: it dispatches steps until there are no more. Nothing in
 // it waits for anything but the next step.
@@ -190,7 +191,7 @@ func (s *session) read() {
 		fault := s.disp.step(&s.frame)
 		s.finish()
 		if fault != nil {
-			s.end(LossIntegrity, fault)
+			s.end(mux.LossIntegrity, fault)
 			return
 		}
 		// Of several steps that came in one read, only the first was waited for.
@@ -204,18 +205,18 @@ func (s *session) read() {
 // UNAVAILABLE may be the engine's word or that of our end of a broken
 // connection; nothing in it tells which.
 func (s *session) endRecv(err error) {
-	var fault *Fault
+	var fault *mux.Fault
 	code := status.Code(err)
 	switch {
 	case errors.Is(err, io.EOF):
-		s.end(LossEngine, errors.New("the engine closed the stream"))
+		s.end(mux.LossEngine, errors.New("the engine closed the stream"))
 	case errors.As(err, &fault):
-		fault.Frames = s.disp.evidence.last() // only the reader gets here
-		s.end(LossIntegrity, fault)
+		fault.Frames = s.disp.Kept() // only the reader gets here
+		s.end(mux.LossIntegrity, fault)
 	case code == codes.Unavailable || code == codes.Canceled:
-		s.end(LossConnection, err)
+		s.end(mux.LossConnection, err)
 	default:
-		s.end(LossEngine, err)
+		s.end(mux.LossEngine, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 )
@@ -57,7 +58,7 @@ func TestSessionFaultsOverTheWire(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		want FaultReason
+		want mux.FaultReason
 		bad  func(slot uint32) any
 	}{
 		{"gap", FaultSequence, func(slot uint32) any {
@@ -72,11 +73,11 @@ func TestSessionFaultsOverTheWire(t *testing.T) {
 		{"columns", FaultColumns, func(slot uint32) any {
 			return &planepb.Step{Sequence: 2, Slot: []uint32{slot}, Total: []uint32{2}}
 		}},
-		{"truncated", FaultMalformed, func(slot uint32) any {
+		{"truncated", mux.FaultMalformed, func(slot uint32) any {
 			b := marshal(&planepb.Step{Sequence: 2, Slot: []uint32{slot}, Total: []uint32{2}, Id: []uint32{600}})
 			return b[:len(b)-1]
 		}},
-		{"garbage", FaultMalformed, func(uint32) any { return raw("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff") }},
+		{"garbage", mux.FaultMalformed, func(uint32) any { return raw("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff") }},
 		{"oversized", FaultOversized, func(slot uint32) any {
 			return &planepb.Step{Sequence: 2, Slot: make([]uint32, 5000)}
 		}},
@@ -95,7 +96,7 @@ func TestSessionFaultsOverTheWire(t *testing.T) {
 			}
 			p.last().send(c.bad(slot))
 			end := b.WantFinish(call, infer.ReasonError)
-			var fault *Fault
+			var fault *mux.Fault
 			if !errors.As(end.Err, &fault) || fault.Reason != c.want || len(fault.Frames) == 0 || end.Err.Retryable {
 				t.Fatalf("finish %v", end)
 			}
@@ -105,7 +106,7 @@ func TestSessionFaultsOverTheWire(t *testing.T) {
 			if end := b.WantFinish(unheard, infer.ReasonError); !end.Err.Retryable {
 				t.Fatalf("finish %v of one without output", end)
 			}
-			if n := e.Figures().Lost[LossIntegrity]; n != 1 {
+			if n := e.Figures().Lost[mux.LossIntegrity]; n != 1 {
 				t.Fatalf("%d sessions lost by integrity", n)
 			}
 			if !slices.Equal(call.Sink.IDs(), []uint32{5}) {
@@ -133,9 +134,9 @@ func TestComesBackAfterIntegrityLoss(t *testing.T) {
 }
 
 func TestEngineEndsSession(t *testing.T) {
-	for code, why := range map[codes.Code]Loss{
-		codes.OK: LossEngine, codes.Internal: LossEngine, codes.ResourceExhausted: LossEngine,
-		codes.Unavailable: LossConnection,
+	for code, why := range map[codes.Code]mux.Loss{
+		codes.OK: mux.LossEngine, codes.Internal: mux.LossEngine, codes.ResourceExhausted: mux.LossEngine,
+		codes.Unavailable: mux.LossConnection,
 	} {
 		t.Run(code.String(), func(t *testing.T) {
 			p := newPeer(t, "bufconn")
@@ -183,7 +184,7 @@ func TestRefusals(t *testing.T) {
 			}
 			if c.lost > 0 {
 				b.Must(p.mu.Await(b.Ctx, "a new session", func() bool { return p.session != before }))
-				if n := e.Figures().Lost[LossForgotten]; n != c.lost {
+				if n := e.Figures().Lost[mux.LossRestarted]; n != c.lost {
 					t.Fatalf("%d sessions forgotten", n)
 				}
 			} else if f := e.Figures(); f.Live != c.live {
@@ -261,13 +262,13 @@ func TestSilence(t *testing.T) {
 		}
 		time.Sleep(28 * time.Second)
 		synctest.Wait()
-		if e.Figures().Lost[LossSilent] != 0 {
+		if e.Figures().Lost[mux.LossSilent] != 0 {
 			t.Fatal("given up before the bound")
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		end, err := call.Sink.WaitFinish(done())
-		if err != nil || end.Err.Code != infer.CodeEngine || e.Figures().Lost[LossSilent] != 1 {
+		if err != nil || end.Err.Code != infer.CodeEngine || e.Figures().Lost[mux.LossSilent] != 1 {
 			t.Fatalf("%v, finish %v, figures %+v", err, end, e.Figures())
 		}
 		b.Stop()
@@ -306,7 +307,7 @@ func TestBackoffWhileGone(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		if last := states[len(states)-1]; last.Ready || e.Figures().Lost[LossClosed] != 1 {
+		if last := states[len(states)-1]; last.Ready || e.Figures().Lost[mux.LossClosed] != 1 {
 			t.Errorf("state %+v, figures %+v", last, e.Figures())
 		}
 		p.Cut()

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 )
 
@@ -46,7 +47,7 @@ func judge(ctx context.Context, engine string, err error, answered bool) verdict
 		return verdict{refused: true, forgotten: true, err: fail(infer.CodeUnavailable, true, "the engine has restarted; try again")}
 	case answered && code == codes.AlreadyExists:
 		e := fail(infer.CodeIntegrity, true, "the engine and weir disagree about running requests; try again")
-		e.Cause = errors.Join(&Fault{Reason: FaultOccupied, Detail: st.Message()}, err)
+		e.Cause = errors.Join(&mux.Fault{Reason: FaultOccupied, Detail: st.Message()}, err)
 		return verdict{occupied: true, err: e}
 	case answered && code != codes.Canceled && code != codes.DeadlineExceeded:
 		return verdict{refused: true, err: fail(infer.CodeEngine, true, "the engine failed to take the request; try again")}
@@ -61,43 +62,4 @@ func judge(ctx context.Context, engine string, err error, answered bool) verdict
 		return verdict{err: fail(infer.CodeUnavailable, true, "the connection to the engine was lost; try again")}
 	}
 	return verdict{err: fail(infer.CodeEngine, true, "the engine could not be asked; try again")}
-}
-
-// loss is why a session ended.
-type loss struct {
-	why   Loss
-	cause error
-}
-
-func (l *loss) Error() string {
-	if l.cause == nil {
-		return "session ended: " + l.why.String()
-	}
-	return "session ended: " + l.why.String() + ": " + l.cause.Error()
-}
-
-func (l *loss) Unwrap() error { return l.cause }
-
-// terminal is what the generations of a lost session are told.
-func (l *loss) terminal(engine string) *infer.Error {
-	e := &infer.Error{Engine: engine, Cause: l}
-	switch l.why {
-	case LossIntegrity:
-		e.Code, e.Message = infer.CodeIntegrity, "what the engine sent does not add up, so the output ends here; send the request again"
-	case LossClosed:
-		e.Code, e.Message = infer.CodeUnavailable, "the engine was removed while it worked on the request; send it again"
-	case LossSilent:
-		e.Code, e.Message = infer.CodeEngine, "the engine stopped answering while it worked on the request; send it again"
-	default:
-		e.Code, e.Message = infer.CodeEngine, "the connection to the engine was lost; send the request again"
-	}
-	return e
-}
-
-// unavailable is what a request is told that a session did not take.
-func unavailable(engine string, cause error) *infer.Error {
-	return &infer.Error{
-		Code: infer.CodeUnavailable, Message: "the engine is not connected; try again",
-		Engine: engine, Retryable: true, Cause: cause,
-	}
 }

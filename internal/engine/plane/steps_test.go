@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 )
 
@@ -59,7 +60,7 @@ func TestFrames(t *testing.T) {
 		}
 	}
 	oversized := func(err error) bool {
-		var f *Fault
+		var f *mux.Fault
 		return errors.As(err, &f) && f.Reason == FaultOversized
 	}
 	well := func(w *wire) { w.head(true, "grpc-status", "0") }
@@ -435,7 +436,7 @@ func FuzzSteps(f *testing.F) {
 				t.Fatalf("%d steps of %d bytes", n, len(b))
 			}
 		}
-		if _, ok := status.FromError(err); !ok && err != io.EOF && !errors.As(err, new(*Fault)) {
+		if _, ok := status.FromError(err); !ok && err != io.EOF && !errors.As(err, new(*mux.Fault)) {
 			t.Fatalf("the stream ended with %v (%T)", err, err)
 		}
 		if err := s.settle(); err != nil {

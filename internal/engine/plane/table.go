@@ -72,7 +72,7 @@ func (t *table) seat(g *generation) seating {
 
 // release frees g's slot, once.
 func (t *table) release(g *generation) {
-	g.over.Store(true)
+	g.Leave()
 	cell := &t.chunks[g.slot>>chunkBits].Load()[g.slot&(chunkSize-1)]
 	if !cell.CompareAndSwap(g, nil) {
 		return
@@ -105,7 +105,7 @@ func (t *table) abandoned() int {
 	t.mu.Unlock()
 	n := 0
 	for slot := range next {
-		if g := t.get(slot); g != nil && phase(g.phase.Load()) == abandoned {
+		if g := t.get(slot); g != nil && g.Abandoned() {
 			n++
 		}
 	}

@@ -31,9 +31,9 @@ func benchCore(tb testing.TB, ids int) (*session, func() []byte) {
 	var outs []schedtest.Output
 	for i := range benchStreams {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
-		g := fenced.NewGeneration(s.Out, id, &infer.Request{MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
+		g := fenced.NewGeneration(s.Out, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
 		s.Table.Seat(g)
-		g.Accept(1)
+		g.Hear(1)
 		all = append(all, g)
 		o := schedtest.Output{ID: id, Prompt: 1, Count: 1000 + ids}
 		for range ids {

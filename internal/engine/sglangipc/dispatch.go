@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/sglang"
 	"weir/internal/infer"
 )
@@ -26,11 +27,11 @@ type ending struct {
 }
 
 // message takes in a message. A fault is the session's.
-func (d *dispatcher) message(b []byte, received int64) *fenced.Fault {
+func (d *dispatcher) message(b []byte, received int64) *mux.Fault {
 	err := d.batch.decode(b)
-	d.Note(fenced.MessageSummary{Received: received, Bytes: len(b), Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
+	d.Keep(mux.Frame{Received: received, Bytes: len(b), Requests: len(d.batch.outputs), IDs: len(d.batch.ids)})
 	if err != nil {
-		return d.Fault(fenced.FaultMalformed, err.Error())
+		return d.Fault(mux.FaultMalformed, err.Error())
 	}
 	d.Delta.Received = received
 	switch d.batch.kind {
@@ -97,9 +98,9 @@ func (d *dispatcher) output(o *output) {
 }
 
 // partOf is what a step said of a request, as evidence.
-func partOf(g *fenced.Generation, ids []uint32, o *output) *fenced.Part {
-	part := fenced.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
-	part.Said = o.count
+func partOf(g *fenced.Generation, ids []uint32, o *output) *mux.Part {
+	part := mux.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
+	part.Total = o.count
 	if o.end.isID {
 		part.Stop = fmt.Sprint(o.end.matched)
 	}
@@ -107,20 +108,20 @@ func partOf(g *fenced.Generation, ids []uint32, o *output) *fenced.Part {
 }
 
 // wrong names what does not add up in an output; an empty reason is none.
-func wrong(g *fenced.Generation, ids []uint32, o *output) (fenced.FaultReason, string) {
+func wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
 	total := g.Total + len(ids)
 	switch {
 	case o.count != total:
 		return fenced.FaultCount, fmt.Sprintf("%d ids received, and the engine counts %d", total, o.count)
 	case total > g.Limit:
-		return fenced.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
+		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	case o.prompt != g.Prompt:
 		return fenced.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
 	case o.end.how == full && o.end.length != total:
 		return fenced.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
 	case o.end.how == stopped && !o.end.isID:
 		// Also how an engine says that its numbers overflowed.
-		return fenced.FaultReasonWord, fmt.Sprintf("the engine ended at the text %q, which it was not asked to look for", o.end.word)
+		return mux.FaultReasonWord, fmt.Sprintf("the engine ended at the text %q, which it was not asked to look for", o.end.word)
 	case o.end.how == stopped && total == 0:
 		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and no id came", o.end.matched)
 	case o.end.how == stopped && len(ids) > 0 && int64(ids[len(ids)-1]) != o.end.matched:
@@ -148,10 +149,10 @@ func (d *dispatcher) finish(g *fenced.Generation, end *finish) *infer.Finish {
 func (d *dispatcher) failure(g *fenced.Generation, end *finish) *infer.Error {
 	var err *infer.Error
 	if end.status == 0 {
-		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine(), Retryable: true,
+		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
 			Message: "the engine aborted the request; send it again", Cause: fmt.Errorf("engine's words: %q", end.message)}
 	} else {
-		err = sglang.Failure(d.Engine(), end.status, string(end.message))
+		err = sglang.Failure(d.Engine, end.status, string(end.message))
 	}
 	err.Retryable = err.Retryable && g.Total == 0
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -41,7 +42,7 @@ func newCore(t testing.TB) *core {
 }
 
 func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
-	g := fenced.NewGeneration(c.Out, id, &infer.Request{Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
+	g := fenced.NewGeneration(c.Out, &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
 	if ok, _ := c.Table.Seat(g); !ok {
 		c.t.Fatal("no seat")
 	}
@@ -73,7 +74,7 @@ func length(n int) map[string]any { return map[string]any{"type": "length", "len
 
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
-		reason fenced.FaultReason
+		reason mux.FaultReason
 		before int // ids received before it
 		out    schedtest.Output
 	}{
@@ -81,20 +82,20 @@ func TestFaults(t *testing.T) {
 		{fenced.FaultCount, 3, schedtest.Output{IDs: ids(1), Count: 3}},
 		{fenced.FaultCount, 3, schedtest.Output{Count: 4, Finish: length(4)}},
 		{fenced.FaultCount, 3, schedtest.Output{Count: 5, Finish: abortReason(nil)}},
-		{fenced.FaultLimit, 10, schedtest.Output{IDs: ids(1), Count: 11}},
-		{fenced.FaultLimit, 0, schedtest.Output{IDs: ids(11), Count: 11, Finish: length(11)}},
+		{mux.FaultLimit, 10, schedtest.Output{IDs: ids(1), Count: 11}},
+		{mux.FaultLimit, 0, schedtest.Output{IDs: ids(11), Count: 11, Finish: length(11)}},
 		{fenced.FaultLength, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: length(5)}},
 		{fenced.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop(8)}},
 		{fenced.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop([]any{9, 8})}},
 		{fenced.FaultStop, 0, schedtest.Output{Finish: stop(8)}},
 		{fenced.FaultPrompt, 0, schedtest.Output{IDs: ids(1), Count: 1, Prompt: 6}},
-		{fenced.FaultReasonWord, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop("NaN happened")}},
+		{mux.FaultReasonWord, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop("NaN happened")}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", test.reason, test.before), func(t *testing.T) {
 			c := newCore(t)
-			c.g.Accept(1)
+			c.g.Hear(1)
 			other := enginetest.NewRecorder(1)
-			c.seat("other-00000001", other).Accept(1)
+			c.seat("other-00000001", other).Hear(1)
 			if test.before > 0 && !c.says(schedtest.Output{ID: requestID, IDs: ids(test.before), Count: test.before, Prompt: 5}) {
 				t.Fatal("the session ended")
 			}
@@ -106,11 +107,11 @@ func TestFaults(t *testing.T) {
 				t.Fatal("the session ended for a fault of one request")
 			}
 			f := c.finish()
-			var fault *fenced.Fault
+			var fault *mux.Fault
 			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || f.Err.Retryable != (test.before == 0) {
 				t.Fatalf("%v", f.Err)
 			}
-			if fault.Part == nil || fault.Part.Before != test.before || fault.Part.Said != test.out.Count || fault.RequestID != requestID || len(fault.Messages) == 0 || fault.Shared() {
+			if fault.Part == nil || fault.Part.Before != test.before || fault.Part.Total != test.out.Count || fault.RequestID != requestID || len(fault.Frames) == 0 || fault.Shared() {
 				t.Errorf("evidence %+v", fault)
 			}
 			if got := c.sink.IDs(); len(got) != test.before {
@@ -148,7 +149,7 @@ func TestEnds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCore(t)
-			c.g.Accept(1)
+			c.g.Hear(1)
 			test.out.ID, test.out.Cached = requestID, 3
 			if test.out.Prompt == 0 {
 				test.out.Prompt = 5
@@ -178,7 +179,7 @@ func TestEchoes(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		c := newCore(t)
 		if confirmed {
-			c.g.Accept(1)
+			c.g.Hear(1)
 		}
 		if !c.wire(schedtest.AppendEcho(nil, requestID, abortReason(503))) || c.Table.Live() != 0 {
 			t.Fatal("not taken in")
@@ -193,7 +194,7 @@ func TestEchoes(t *testing.T) {
 		}
 	}
 	c := newCore(t)
-	c.g.Accept(1)
+	c.g.Hear(1)
 	c.g.Abort()
 	c.wire(schedtest.AppendEcho(nil, requestID, nil))
 	if f := c.finish(); f.Reason != infer.ReasonAbort {
@@ -208,7 +209,7 @@ func TestEchoes(t *testing.T) {
 // without a bound.
 func TestOverdue(t *testing.T) {
 	c := newCore(t)
-	c.g.Accept(1)
+	c.g.Hear(1)
 	c.g.Abort()
 	if !c.wire(c.fence()) {
 		t.Fatal("the session ended")
@@ -236,7 +237,7 @@ func (c *core) fence() []byte {
 // ending is not, nor one whose id could be that of many.
 func TestStrays(t *testing.T) {
 	c := newCore(t)
-	c.g.Accept(1)
+	c.g.Hear(1)
 	c.says(schedtest.Output{ID: "stray-00000001", IDs: ids(1), Count: 7}, schedtest.Output{ID: "ending-0000001", Count: 7, Finish: length(7)},
 		schedtest.Output{ID: "short", IDs: ids(1), Count: 7}, schedtest.Output{IDs: ids(1), Count: 7},
 		schedtest.Output{ID: requestID, IDs: ids(1), Count: 1, Prompt: 5})
@@ -268,13 +269,13 @@ func TestFaultsOfTheSession(t *testing.T) {
 		"negative":    {schedtest.AppendStep(nil, schedtest.Output{ID: requestID, Count: -1})},
 	} {
 		c := newCore(t)
-		c.g.Accept(1)
+		c.g.Hear(1)
 		if c.Receive(frames, 1) {
 			t.Fatalf("%s: taken", name)
 		}
-		var end *fenced.End
-		var fault *fenced.Fault
-		if err := c.Err(); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != fenced.FaultMalformed || !fault.Shared() {
+		var end *mux.End
+		var fault *mux.Fault
+		if err := c.Err(); !errors.As(err, &end) || end.Why != mux.LossIntegrity || !errors.As(err, &fault) || fault.Reason != mux.FaultMalformed || !fault.Shared() {
 			t.Fatalf("%s: %v", name, err)
 		}
 		c.Close(end)
@@ -403,7 +404,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		c := newCore(t)
-		c.g.Accept(1)
+		c.g.Hear(1)
 		d, again := batch{codec: c.codec}, batch{codec: c.codec}
 		err := d.decode(wire)
 		if (again.decode(wire) == nil) != (err == nil) || !reflect.DeepEqual(d, again) {
@@ -416,7 +417,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		// What the engine says reaches a session of one request whole or not at all.
 		c.wire(wire)
-		c.Close(&fenced.End{Why: fenced.LossClosed})
+		c.Close(&mux.End{Why: mux.LossClosed})
 		if faults := c.sink.Faults(); len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/internal/zmtp"
@@ -109,12 +110,12 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	s := e.up()
 	if s == nil {
-		return nil, fenced.Unavailable(e.opts.Name, nil)
+		return nil, mux.Unavailable(e.opts.Name, nil)
 	}
 	if err := s.word.check(req, &e.opts.Defaults); err != nil {
 		return nil, err
 	}
-	g := fenced.NewGeneration(s.Out, req.ID, req, attempt, sink)
+	g := fenced.NewGeneration(s.Out, req, attempt, sink)
 	if err := s.Seat(g); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
@@ -344,7 +345,7 @@ func TestOutputLost(t *testing.T) {
 	p.Restore()
 	b.WaitReady(true)
 	b.Barrier()
-	if figures(b).Lost[fenced.LossConnection] != 1 {
+	if figures(b).Lost[mux.LossConnection] != 1 {
 		t.Errorf("%+v", figures(b))
 	}
 }
@@ -400,8 +401,8 @@ func TestMalformed(t *testing.T) {
 	if f.Err.Code != infer.CodeIntegrity {
 		t.Errorf("%v", f.Err)
 	}
-	if figures(b).Lost[fenced.LossIntegrity] != 1 {
-		until(b, "the loss", func() bool { return figures(b).Lost[fenced.LossIntegrity] == 1 })
+	if figures(b).Lost[mux.LossIntegrity] != 1 {
+		until(b, "the loss", func() bool { return figures(b).Lost[mux.LossIntegrity] == 1 })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/sock"
 	"weir/internal/zmtp"
 )
@@ -50,7 +51,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	leave, ok := e.place.Take(nth, func() {
-		cancel(&fenced.End{Why: fenced.LossRestarted})
+		cancel(&mux.End{Why: mux.LossRestarted})
 		c.Close()
 	})
 	if !ok {
@@ -174,7 +175,7 @@ func (e *Engine) dismiss() {
 // Message implements fenced.Wire.
 func (s *session) Message(frames [][]byte, received int64) error {
 	if len(frames) != 1 {
-		return s.Fault(fenced.FaultMalformed, fmt.Sprintf("a message of %d frames", len(frames)))
+		return s.Fault(mux.FaultMalformed, fmt.Sprintf("a message of %d frames", len(frames)))
 	}
 	if fault := s.message(frames[0], received); fault != nil {
 		return fault

@@ -28,7 +28,7 @@ func benchCore(tb testing.TB, release string, ids int) (*session, []byte) {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
 		g := newGeneration(s, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, engine.Sink(new(nullSink)))
 		s.Table.Seat(g)
-		g.Accept(1)
+		g.Hear(1)
 		o := coretest.Output{ID: id, Finish: -1}
 		for range ids {
 			o.IDs = append(o.IDs, r.Uint32N(128_000))

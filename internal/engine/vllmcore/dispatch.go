@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 )
 
@@ -24,11 +25,11 @@ type dispatcher struct {
 
 // message takes in a message: its first frame, and the frames of large arrays. A
 // fault is the session's.
-func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *fenced.Fault {
+func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *mux.Fault {
 	d.aux = aux
 	if err := d.batch.decode(b); err != nil {
 		d.note(b, received)
-		return d.Fault(fenced.FaultMalformed, err.Error())
+		return d.Fault(mux.FaultMalformed, err.Error())
 	}
 	d.note(b, received)
 	if d.batch.rank != d.index {
@@ -44,8 +45,8 @@ func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *fenced.Fau
 }
 
 func (d *dispatcher) note(b []byte, received int64) {
-	d.Note(fenced.MessageSummary{Timestamp: d.batch.timestamp, Received: received, Bytes: len(b),
-		Outputs: len(d.batch.outputs), IDs: len(d.batch.ids)})
+	d.Keep(mux.Frame{Sent: d.batch.timestamp, Received: received, Bytes: len(b),
+		Requests: len(d.batch.outputs), IDs: len(d.batch.ids)})
 }
 
 // output takes in what one message says of one request.
@@ -119,10 +120,10 @@ func (d *dispatcher) learn(g *fenced.Generation, o *output, hasIDs bool) {
 }
 
 // wrong names what does not add up in an output; an empty reason is none.
-func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (fenced.FaultReason, string) {
+func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
 	total := g.Total + len(ids)
 	if total > g.Limit {
-		return fenced.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
+		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	}
 	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt {
 		return fenced.FaultPrompt, fmt.Sprintf("the engine prefilled %d ids of a prompt of %d", o.promptTokens, g.Prompt)
@@ -141,14 +142,14 @@ func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (fence
 		}
 		return d.wrongStop(g, ids[len(ids)-1], o)
 	case finishRepetition:
-		return fenced.FaultReasonWord, "the engine ended for a repetition, which it was not asked to look for"
+		return mux.FaultReasonWord, "the engine ended for a repetition, which it was not asked to look for"
 	}
 	return "", ""
 }
 
 // wrongStop checks that the id that ended a generation is its last: the engine
 // sends it like any other, and names it unless it is the first end id.
-func (d *dispatcher) wrongStop(g *fenced.Generation, last uint32, o *output) (fenced.FaultReason, string) {
+func (d *dispatcher) wrongStop(g *fenced.Generation, last uint32, o *output) (mux.FaultReason, string) {
 	switch {
 	case o.stop.isID && o.stop.id != int64(last):
 		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.stop.id, last)
@@ -173,7 +174,7 @@ func (d *dispatcher) refused(g *fenced.Generation, o *output) bool {
 
 // failure is an end that the engine did not reach as it should.
 func (d *dispatcher) failure(g *fenced.Generation, o *output) *infer.Error {
-	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine(), Retryable: g.Total == 0 && o.to == o.from,
+	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: g.Total == 0 && o.to == o.from,
 		Message: "the engine failed while it worked on the request; send it again"}
 	if len(o.errorCode) > 0 {
 		e.Cause = fmt.Errorf("engine's words: %s: %q", o.errorCode, o.errorText)
@@ -194,7 +195,7 @@ func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 	switch {
 	case o.finish == finishStop && g.Guided && g.Total == 1:
 		// Its only id is the one that ended it (wrongStop).
-		f.Reason, f.Err = infer.ReasonError, &infer.Error{Code: infer.CodeInvalid, Engine: d.Engine(),
+		f.Reason, f.Err = infer.ReasonError, &infer.Error{Code: infer.CodeInvalid, Engine: d.Engine,
 			Message: "the engine cannot hold its output to this schema or guide, and ended the answer before its first token; its log says what it does not take"}
 	case o.finish == finishStop:
 		f.Reason = infer.ReasonStop
@@ -211,7 +212,7 @@ func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 var finishWords = [...]string{"stop", "length", "abort", "error", "repetition"}
 
 // partOf is what a message said of a request, as evidence.
-func partOf(before int, ids []uint32, o *output) *fenced.Part {
+func partOf(before int, ids []uint32, o *output) *mux.Part {
 	finish, stop := "", string(o.stop.word)
 	if o.finish >= 0 {
 		finish = finishWords[o.finish]
@@ -219,5 +220,5 @@ func partOf(before int, ids []uint32, o *output) *fenced.Part {
 	if o.stop.isID {
 		stop = fmt.Sprint(o.stop.id)
 	}
-	return fenced.PartOf(before, ids, finish, stop)
+	return mux.PartOf(before, ids, finish, stop)
 }

@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -31,7 +32,7 @@ func newCore(t *testing.T) *core {
 	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
 	c := &core{session: e.newSession(t.Context(), 0, ready{contextLength: 100}, nil), t: t, sink: enginetest.NewRecorder(1)}
 	c.g = c.seat("r", c.sink)
-	c.g.Accept(1)
+	c.g.Hear(1)
 	t.Cleanup(func() {
 		for _, f := range c.sink.Faults() {
 			t.Error(f)
@@ -67,24 +68,24 @@ func ids(n int) []uint32 { return slices.Repeat([]uint32{9}, n) }
 
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
-		reason fenced.FaultReason
+		reason mux.FaultReason
 		before int // ids received before it
 		out    coretest.Output
 	}{
-		{fenced.FaultLimit, 10, coretest.Output{IDs: ids(1), Finish: -1}},
-		{fenced.FaultLimit, 0, coretest.Output{IDs: ids(11), Finish: finishLength}},
+		{mux.FaultLimit, 10, coretest.Output{IDs: ids(1), Finish: -1}},
+		{mux.FaultLimit, 0, coretest.Output{IDs: ids(11), Finish: finishLength}},
 		{fenced.FaultLength, 3, coretest.Output{IDs: ids(1), Finish: finishLength}},
 		{fenced.FaultStop, 3, coretest.Output{IDs: ids(1), Finish: finishStop}},
 		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7, 9}, Finish: finishStop, Stop: int64(7)}},
 		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7}, Finish: finishStop, Stop: int64(2)}},
 		{fenced.FaultStop, 0, coretest.Output{Finish: finishStop}},
 		{fenced.FaultPrompt, 0, coretest.Output{IDs: ids(1), Finish: -1, Prompt: 6}},
-		{fenced.FaultReasonWord, 3, coretest.Output{IDs: ids(1), Finish: finishRepetition, Stop: "repetition_detected"}},
+		{mux.FaultReasonWord, 3, coretest.Output{IDs: ids(1), Finish: finishRepetition, Stop: "repetition_detected"}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", test.reason, test.before), func(t *testing.T) {
 			c := newCore(t)
 			other := enginetest.NewRecorder(1)
-			c.seat("other", other).Accept(1)
+			c.seat("other", other).Hear(1)
 			if test.before > 0 && !c.says(coretest.Output{ID: "r", IDs: ids(test.before), Finish: -1}) {
 				t.Fatal("the session ended")
 			}
@@ -93,11 +94,11 @@ func TestFaults(t *testing.T) {
 				t.Fatal("the session ended for a fault of one request")
 			}
 			f := c.finish()
-			var fault *fenced.Fault
+			var fault *mux.Fault
 			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || f.Err.Retryable != (test.before == 0) {
 				t.Fatalf("%v", f.Err)
 			}
-			if fault.Part == nil || fault.Part.Before != test.before || fault.RequestID != "r" || len(fault.Messages) == 0 || fault.Shared() {
+			if fault.Part == nil || fault.Part.Before != test.before || fault.RequestID != "r" || len(fault.Frames) == 0 || fault.Shared() {
 				t.Errorf("evidence %+v", fault)
 			}
 			if got := c.sink.IDs(); len(got) != test.before {
@@ -224,23 +225,23 @@ func TestStrays(t *testing.T) {
 func TestFaultsOfTheSession(t *testing.T) {
 	whole := coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")
 	for _, test := range []struct {
-		reason fenced.FaultReason
+		reason mux.FaultReason
 		wire   []byte
 	}{
 		{fenced.FaultRank, coretest.Append(nil, coretest.Batch{Rank: 1, Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")},
-		{fenced.FaultMalformed, whole[:len(whole)-1]},
-		{fenced.FaultMalformed, append(whole[:len(whole):len(whole)], 0xc0)},
-		{fenced.FaultMalformed, []byte("{}")},
-		{fenced.FaultMalformed, nil},
-		{fenced.FaultMalformed, []byte{0x93, 0, 0x90, 0xc0}},
+		{mux.FaultMalformed, whole[:len(whole)-1]},
+		{mux.FaultMalformed, append(whole[:len(whole):len(whole)], 0xc0)},
+		{mux.FaultMalformed, []byte("{}")},
+		{mux.FaultMalformed, nil},
+		{mux.FaultMalformed, []byte{0x93, 0, 0x90, 0xc0}},
 	} {
 		c := newCore(t)
 		if c.Receive([][]byte{test.wire}, 1) {
 			t.Fatalf("%s: %q was taken", test.reason, test.wire)
 		}
-		var end *fenced.End
-		var fault *fenced.Fault
-		if err := c.Err(); !errors.As(err, &end) || end.Why != fenced.LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
+		var end *mux.End
+		var fault *mux.Fault
+		if err := c.Err(); !errors.As(err, &end) || end.Why != mux.LossIntegrity || !errors.As(err, &fault) || fault.Reason != test.reason || !fault.Shared() {
 			t.Fatalf("%v", err)
 		}
 		lost := c.Close(end)
@@ -397,9 +398,9 @@ func FuzzOutputs(f *testing.F) {
 		sink := enginetest.NewRecorder(1)
 		g := newGeneration(s, &infer.Request{ID: "r", Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
 		s.Table.Seat(g)
-		g.Accept(1)
+		g.Hear(1)
 		s.Receive([][]byte{wire}, 1)
-		s.Close(&fenced.End{Why: fenced.LossClosed})
+		s.Close(&mux.End{Why: mux.LossClosed})
 		if faults := sink.Faults(); len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -18,6 +18,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -258,7 +259,7 @@ func TestEngineSaysThatItIsDead(t *testing.T) {
 	c := b.Accept(4)
 	p.now().Raw([]byte(coreDead))
 	f := b.WantFinish(c, infer.ReasonError)
-	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable || !strings.Contains(f.Err.Message, "died") {
+	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable || !strings.Contains(f.Err.Message, "ended its work") {
 		t.Errorf("%v", f.Err)
 	}
 	waitWord(b, "dead")
@@ -501,8 +502,8 @@ func TestSilence(t *testing.T) {
 		busy := time.AfterFunc(92*time.Second, func() { s.Receive([][]byte{coretest.Append(nil, coretest.Batch{Timestamp: 1}, "0.33.0")}, 1) })
 		defer busy.Stop()
 		s.serve(in)
-		var end *fenced.End
-		if !errors.As(s.Err(), &end) || end.Why != fenced.LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
+		var end *mux.End
+		if !errors.As(s.Err(), &end) || end.Why != mux.LossSilent || !strings.Contains(end.Error(), "nothing was heard of it for 2m0s") {
 			t.Errorf("%v", end)
 		}
 		if d := time.Since(began); d != 215*time.Second {
@@ -550,7 +551,7 @@ func TestOutputOfAnEndedSession(t *testing.T) {
 		if first.output.Load() == nil || e.meters.Messages.Load() != 1 {
 			t.Fatalf("the first session heard %d messages", e.meters.Messages.Load())
 		}
-		end := &fenced.End{Why: fenced.LossRestarted}
+		end := &mux.End{Why: mux.LossRestarted}
 		first.End(end.Why, nil)
 		first.Close(end)
 		second := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -53,7 +54,7 @@ func (e *Engine) seat(req *infer.Request, adapter int, attempt uint32, sink engi
 	defer e.choosing.Unlock()
 	s := e.pick(adapter)
 	if s == nil {
-		return nil, nil, fenced.Unavailable(e.opts.Name, nil)
+		return nil, nil, mux.Unavailable(e.opts.Name, nil)
 	}
 	g := newGeneration(s, req, attempt, sink)
 	return g, s, s.Seat(g)
@@ -61,7 +62,7 @@ func (e *Engine) seat(req *infer.Request, adapter int, attempt uint32, sink engi
 
 // newGeneration makes the generation of a request on a session.
 func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.Sink) *fenced.Generation {
-	g := fenced.NewGeneration(s.Out, req.ID, req, attempt, sink)
+	g := fenced.NewGeneration(s.Out, req, attempt, sink)
 	if !req.IgnoreEOS {
 		g.End = s.opts.EndIDs
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 	"weir/internal/sock"
 	"weir/internal/zmtp"
 )
@@ -93,7 +94,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	leave, ok := r.place.Take(nth, func() {
-		cancel(&fenced.End{Why: fenced.LossRestarted})
+		cancel(&mux.End{Why: mux.LossRestarted})
 		c.Close()
 	})
 	if !ok {

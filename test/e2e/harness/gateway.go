@@ -27,9 +27,9 @@ type Failure struct {
 	Requests   int
 	RequestIDs []string `json:"request_ids"`
 	Evidence   struct {
-		// Of the plane.
-		Steps []struct{ Sequence, Bytes, Slots int } `json:"last_steps"`
-		Part  *struct {
+		// Of engines with one session for many requests.
+		Frames []struct{ Sequence, Bytes int } `json:"last_frames"`
+		Part   *struct {
 			Before int `json:"received_before"`
 			IDs    []int
 			Total  int

@@ -128,13 +128,13 @@ func TestIntegrityFaults(t *testing.T) {
 func wantSteps(t *testing.T, fault string, f harness.Failure) {
 	t.Helper()
 	e := f.Evidence
-	if len(e.Steps) < 8 {
-		t.Errorf("%d steps kept: %+v", len(e.Steps), e.Steps)
+	if len(e.Frames) < 8 {
+		t.Errorf("%d frames kept: %+v", len(e.Frames), e.Frames)
 		return
 	}
-	for i := 1; i < len(e.Steps)-1; i++ {
-		if e.Steps[i].Sequence != e.Steps[i-1].Sequence+1 || e.Steps[i].Bytes == 0 {
-			t.Errorf("steps %+v", e.Steps)
+	for i := 1; i < len(e.Frames)-1; i++ {
+		if e.Frames[i].Sequence != e.Frames[i-1].Sequence+1 || e.Frames[i].Bytes == 0 {
+			t.Errorf("frames %+v", e.Frames)
 		}
 	}
 	switch fault {

@@ -1,0 +1,55 @@
+package mux
+
+import "weir/internal/infer"
+
+// Dispatcher is what readers have in common that hand the deltas of a session to
+// their sinks. No method may be called concurrently.
+type Dispatcher struct {
+	Engine string
+	// Delta is the one that is offered, reused.
+	Delta infer.Delta
+
+	evidence evidence
+}
+
+// Keep keeps what a frame was, as evidence.
+func (d *Dispatcher) Keep(f Frame) { d.evidence.add(&f) }
+
+// Kept gives the last frames, oldest first.
+func (d *Dispatcher) Kept() []Frame { return d.evidence.last() }
+
+// Fault makes a fault of what was received last.
+func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
+	return &Fault{Reason: reason, Detail: detail, Frames: d.Kept()}
+}
+
+// Faulty is what a generation is told of whose output does not add up.
+func (d *Dispatcher) Faulty(g *Generation, f *Fault) *infer.Error {
+	return &infer.Error{Code: infer.CodeIntegrity, Message: doesNotAddUp, Engine: d.Engine, Retryable: g.Total == 0, Cause: f}
+}
+
+// Finish offers a terminal delta without ids.
+func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) {
+	x := &d.Delta
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.Attempt, nil, nil, g.Total, nil, f
+	g.Offer(x)
+}
+
+// End offers the terminal delta of a generation that the engine did not finish
+// itself.
+func (d *Dispatcher) End(g *Generation, err *infer.Error) {
+	d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
+}
+
+// Lose ends a generation whose session has ended. One that was not heard of is left to
+// its Generate. Another engine may do better with one that had no output yet.
+func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
+	if g.Total == 0 {
+		early := *err
+		early.Retryable = true
+		err = &early
+	}
+	if !g.Abandon(err) {
+		d.End(g, err)
+	}
+}

@@ -1,0 +1,68 @@
+package mux
+
+import "weir/internal/infer"
+
+// Loss is why a session ended.
+type Loss uint8
+
+// The ways a session ends.
+const (
+	LossClosed     Loss = iota // Run's context ended
+	LossConnection             // a connection broke or was closed
+	LossEngine                 // the engine ended it, or said that it is dead
+	LossSilent                 // nothing was heard, or written, for too long
+	LossIntegrity              // what the engine sent does not add up
+	LossRestarted              // the engine has come again, or does not know the session any more
+	LossSlots                  // it filled up with requests of unknown fate
+	NumLosses
+)
+
+var lossNames = [NumLosses]string{"closed", "connection", "engine", "silent", "integrity", "restarted", "slots"}
+
+// String gives the word for metrics and logs.
+func (l Loss) String() string { return lossNames[l] }
+
+// End is why a session ended, as an error.
+type End struct {
+	Why   Loss
+	Cause error
+}
+
+// Error implements error.
+func (e *End) Error() string {
+	if e.Cause == nil {
+		return "session ended: " + e.Why.String()
+	}
+	return "session ended: " + e.Why.String() + ": " + e.Cause.Error()
+}
+
+// Unwrap gives the cause.
+func (e *End) Unwrap() error { return e.Cause }
+
+// Terminal is what the generations of a lost session are told.
+func (e *End) Terminal(engine string) *infer.Error {
+	t := &infer.Error{Engine: engine, Cause: e, Code: infer.CodeEngine}
+	switch e.Why {
+	case LossIntegrity:
+		t.Code, t.Message = infer.CodeIntegrity, doesNotAddUp
+	case LossClosed:
+		t.Code, t.Message = infer.CodeUnavailable, "the engine was removed while it worked on the request; send it again"
+	case LossSilent:
+		t.Message = "the engine stopped answering while it worked on the request; send it again"
+	case LossEngine:
+		t.Message = "the engine ended its work on the request before it was done; send the request again"
+	default:
+		t.Message = "the connection to the engine was lost; send the request again"
+	}
+	return t
+}
+
+const doesNotAddUp = "what the engine sent does not add up, so the output ends here; send the request again"
+
+// Unavailable is what a request is told that no session took.
+func Unavailable(engine string, cause error) *infer.Error {
+	return &infer.Error{
+		Code: infer.CodeUnavailable, Message: "the engine is not connected; try again",
+		Engine: engine, Retryable: true, Cause: cause,
+	}
+}
