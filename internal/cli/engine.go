@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +59,7 @@ type engineCommand struct {
 	Name        string   `default:"sim" help:"The engine's name in its state."`
 	sglangFlags `group:"As SGLang's:"`
 	vllmFlags   `group:"As vLLM's:"`
+	accessFlags `group:"Who may ask:"`
 
 	ServedModelName string `placeholder:"NAME" help:"The name that the model is served by; its own unless given."`
 }
@@ -75,6 +80,42 @@ type vllmFlags struct {
 	EnableServerLoadTracking  bool `help:"vllm: make /load count."`
 }
 
+// accessFlags say who may ask the engine; the names are vLLM's and SGLang's.
+type accessFlags struct {
+	APIKey      []string `name:"api-key" sep:"none" placeholder:"KEY" help:"Ask for a key, on the paths that the engine of each wire guards (docs/simulated-engine.md), and in each call of the plane. Repeatable: vLLM takes any."`
+	AdminAPIKey string   `name:"admin-api-key" placeholder:"KEY" help:"sglang: the key that /abort_request and /flush_cache ask for."`
+	SSLCertfile string   `name:"ssl-certfile" placeholder:"FILE" help:"Speak TLS on every wire, with this certificate."`
+	SSLKeyfile  string   `name:"ssl-keyfile" placeholder:"FILE" help:"The certificate's key."`
+	SSLCACerts  string   `name:"ssl-ca-certs" placeholder:"FILE" help:"Take only clients whose certificate one of these authorities has signed (vLLM: with --ssl-cert-reqs 2)."`
+}
+
+// options turns the flags into options.
+func (f *accessFlags) options() (a simserver.Access, err error) {
+	a = simserver.Access{Keys: f.APIKey, AdminKey: f.AdminAPIKey}
+	if f.SSLCertfile == "" {
+		if f.SSLKeyfile != "" || f.SSLCACerts != "" {
+			return a, wrongf("--ssl-keyfile and --ssl-ca-certs are for TLS; add --ssl-certfile")
+		}
+		return a, nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.SSLCertfile, cmp.Or(f.SSLKeyfile, f.SSLCertfile))
+	if err != nil {
+		return a, wrongf("--ssl-certfile: %w", err)
+	}
+	a.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if f.SSLCACerts != "" {
+		pem, err := os.ReadFile(f.SSLCACerts)
+		if err != nil {
+			return a, wrongf("--ssl-ca-certs: %w", err)
+		}
+		a.TLS.ClientCAs, a.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !a.TLS.ClientCAs.AppendCertsFromPEM(pem) {
+			return a, wrongf("--ssl-ca-certs: %s holds no certificate in PEM", f.SSLCACerts)
+		}
+	}
+	return a, nil
+}
+
 // Help implements kong's extended help.
 func (engineCommand) Help() string {
 	return `Examples:
@@ -82,6 +123,7 @@ func (engineCommand) Help() string {
   weir engine --wire weir --listen 127.0.0.1:9001  an engine for weir serve --engine weir=127.0.0.1:9001
   weir engine --wire sglang --listen 127.0.0.1:30000 --incremental-streaming-output --enable-metrics
   weir engine --wire vllm=:8000 --wire weir=:9001 --cost constant --decode-cost 50ms
+  weir engine --wire vllm --api-key secret         asks for a key as vLLM does
   weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
@@ -141,7 +183,8 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 	o.VLLM = simserver.VLLMOptions{
 		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
 	}
-	return o, nil
+	o.Access, err = c.accessFlags.options()
+	return o, err
 }
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
@@ -289,9 +332,11 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 		}
 	}
 	for _, f := range p.faces {
-		switch f.kind {
-		case "weir":
+		switch {
+		case f.kind == "weir":
 			sayLine(s.out, "%-9s %s", f.kind, f.l.Addr())
+		case f.kind != "admin" && c.SSLCertfile != "":
+			sayLine(s.out, "%-9s https://%s", f.kind, f.l.Addr())
 		default:
 			sayLine(s.out, "%-9s http://%s", f.kind, f.l.Addr())
 		}

@@ -63,6 +63,8 @@ type Options struct {
 	// SGLang and VLLM shape the faces that speak like these engines.
 	SGLang SGLangOptions
 	VLLM   VLLMOptions
+	// Access says who may ask. The admin's listener is open.
+	Access Access
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
 	// MaxPending bounds the ids held for a gateway that does not read its

@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -109,6 +110,9 @@ type connKey struct{}
 // withConn is http.Server's ConnContext: handlers find their connection in
 // their context.
 func withConn(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 

@@ -40,7 +40,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
 	})
-	return e.serveHTTP(ctx, e.listen(l), mux)
+	return e.serveHTTP(ctx, e.opts.Access.secured(e.listen(l)), guarded(mux, e.opts.Access.vllmKeys))
 }
 
 // wantTokenizer refuses to serve an engine without a tokenizer, and closes l.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // its codec
 	"google.golang.org/grpc/keepalive"
@@ -40,14 +41,18 @@ type planeServer struct {
 // ServePlane serves the weir plane on l until ctx ends; every call has
 // returned then. It closes l.
 func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
-	srv := grpc.NewServer(
+	options := e.opts.Access.planeGuard()
+	if e.opts.Access.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(e.opts.Access.TLS)))
+	}
+	srv := grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 		grpc.ReadBufferSize(128<<10), grpc.WriteBufferSize(128<<10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
-	)
+	)...)
 	tracked := e.listen(l)
 	planepb.RegisterPlaneServer(srv, &planeServer{e: e, l: tracked, stop: ctx.Done()})
 	stopped := make(chan struct{})

@@ -53,7 +53,7 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "sglang"); err != nil {
 		return err
 	}
-	return e.serveHTTP(ctx, e.listen(l), e.sglangHandler())
+	return e.serveHTTP(ctx, e.opts.Access.secured(e.listen(l)), guarded(e.sglangHandler(), e.opts.Access.sglangKeys))
 }
 
 func (e *Engine) sglangHandler() http.Handler {

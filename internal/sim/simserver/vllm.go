@@ -42,7 +42,7 @@ func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "vllm"); err != nil {
 		return err
 	}
-	return e.serveHTTP(ctx, e.listen(l), e.vllmHandler())
+	return e.serveHTTP(ctx, e.opts.Access.secured(e.listen(l)), guarded(e.vllmHandler(), e.opts.Access.vllmKeys))
 }
 
 func (e *Engine) vllmHandler() http.Handler {

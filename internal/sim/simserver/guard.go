@@ -1,0 +1,122 @@
+package simserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Access says who may ask an engine, and how it is spoken to.
+type Access struct {
+	// Keys are those of which requests must show one, as "Authorization: Bearer KEY";
+	// none lets everybody in. Which paths they guard is up to the face.
+	Keys []string
+	// AdminKey is asked for in place of Keys where SGLang does.
+	AdminKey string
+	// TLS is the faces' side of it; nil is none.
+	TLS *tls.Config
+}
+
+// takes says whether an Authorization field shows one of keys. Like vLLM and SGLang, it
+// takes the word Bearer in any case.
+func takes(field string, keys ...string) bool {
+	scheme, shown, _ := strings.Cut(field, " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return false
+	}
+	sum, ok := sha256.Sum256([]byte(shown)), 0
+	for _, key := range keys {
+		want := sha256.Sum256([]byte(key))
+		ok |= subtle.ConstantTimeCompare(sum[:], want[:])
+	}
+	return ok == 1
+}
+
+// guarded refuses who shows none of the keys that a path asks for. The admin's pages are
+// weir's own and open.
+func guarded(h http.Handler, keys func(r *http.Request) []string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/admin/") && r.Method != http.MethodOptions {
+			if want := keys(r); want != nil && !takes(r.Header.Get("Authorization"), want...) {
+				writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// vllmGuarded are the beginnings of the paths that vLLM asks a key for (its
+// AuthenticationMiddleware); /metrics, /health, /version and /tokenize are open.
+var vllmGuarded = []string{"/v1", "/v2", "/inference", "/cohere"}
+
+// vllmKeys gives the keys that vLLM asks for, of which it takes any.
+func (a *Access) vllmKeys(r *http.Request) []string {
+	if len(a.Keys) == 0 || !slices.ContainsFunc(vllmGuarded, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) }) {
+		return nil
+	}
+	return a.Keys
+}
+
+// sglangKeys gives the key that SGLang asks for (its decide_request_auth): everywhere
+// but for probes and metrics, and where requests are aborted or the cache is flushed
+// the admin's, if there is one.
+func (a *Access) sglangKeys(r *http.Request) []string {
+	for _, open := range []string{"/health", "/ready", "/metrics"} {
+		if strings.HasPrefix(r.URL.Path, open) {
+			return nil
+		}
+	}
+	if a.AdminKey != "" && (r.URL.Path == "/abort_request" || r.URL.Path == "/flush_cache") {
+		return []string{a.AdminKey}
+	}
+	return a.Keys
+}
+
+// planeGuard refuses calls of the plane that show no key.
+func (a *Access) planeGuard() []grpc.ServerOption {
+	if len(a.Keys) == 0 {
+		return nil
+	}
+	check := func(ctx context.Context) error {
+		md, _ := metadata.FromIncomingContext(ctx)
+		if field := md.Get("authorization"); len(field) != 1 || !takes(field[0], a.Keys...) {
+			return status.Error(codes.Unauthenticated, "Unauthorized")
+		}
+		return nil
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			if err := check(ctx); err != nil {
+				return nil, err
+			}
+			return h(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			if err := check(s.Context()); err != nil {
+				return err
+			}
+			return h(srv, s)
+		}),
+	}
+}
+
+// secured puts TLS over a listener where the engine is spoken to so.
+func (a *Access) secured(l net.Listener) net.Listener {
+	if a.TLS == nil {
+		return l
+	}
+	config := a.TLS.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	return tls.NewListener(l, config)
+}
