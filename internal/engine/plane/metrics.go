@@ -1,6 +1,9 @@
 package plane
 
-import "weir/internal/engine"
+import (
+	"weir/internal/engine"
+	"weir/internal/engine/mux"
+)
 
 var _ engine.Metered = (*Engine)(nil)
 
@@ -24,7 +27,7 @@ func (f *Figures) metrics() []engine.Metric {
 		engine.NewGauge("weir_plane_engine_waiting", "Requests in the engine's waiting queue, as it last said.", float64(f.Waiting)),
 	}
 	for why, n := range f.Lost {
-		list = append(list, engine.NewCounter("weir_plane_sessions_lost_total", "Sessions that ended, by why.", float64(n)).With("why", Loss(why).String()))
+		list = append(list, engine.NewCounter("weir_plane_sessions_lost_total", "Sessions that ended, by why.", float64(n)).With("why", mux.Loss(why).String()))
 	}
 	return list
 }

@@ -5,13 +5,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/engine/mux"
 )
 
 // What dashboards read keeps its name and shows the figure that it is named after.
 func TestMetricNames(t *testing.T) {
 	f := Figures{
 		Frames: 1, IDs: 2, DispatchSum: 3 * time.Second, DispatchMax: 4 * time.Second, WaitSum: 5 * time.Second, Aborts: 6, PingLast: 7 * time.Second,
-		Live: 8, Running: 9, Waiting: 10, Lost: [NumLosses]uint64{LossClosed: 11, LossEngine: 12, LossConnection: 13, LossSilent: 14, LossIntegrity: 15, LossForgotten: 16, LossSlots: 17},
+		Live: 8, Running: 9, Waiting: 10, Lost: [mux.NumLosses]uint64{mux.LossClosed: 11, mux.LossEngine: 12, mux.LossConnection: 13, mux.LossSilent: 14, mux.LossIntegrity: 15, mux.LossRestarted: 16, mux.LossSlots: 17},
 		Sessions: 90, ConnectFailures: 91, Bytes: 92, Submitted: 93, Accepted: 94, Late: 95, Broken: 96, Pings: 97, PingSum: 98, PingMax: 99,
 	}
 	var got strings.Builder
@@ -29,11 +31,11 @@ weir_plane_slots false 8
 weir_plane_engine_running false 9
 weir_plane_engine_waiting false 10
 weir_plane_sessions_lost_total why closed true 11
-weir_plane_sessions_lost_total why engine true 12
 weir_plane_sessions_lost_total why connection true 13
+weir_plane_sessions_lost_total why engine true 12
 weir_plane_sessions_lost_total why silent true 14
 weir_plane_sessions_lost_total why integrity true 15
-weir_plane_sessions_lost_total why forgotten true 16
+weir_plane_sessions_lost_total why restarted true 16
 weir_plane_sessions_lost_total why slots true 17
 `
 	if got.String() != want {

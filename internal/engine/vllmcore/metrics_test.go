@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine/fenced"
+	"weir/internal/engine/mux"
 )
 
 // What dashboards read keeps its name and shows the figure that it is named after.
@@ -24,7 +25,7 @@ weir_vllm_core_answer_seconds false 6
 weir_vllm_core_ranks_ready false 7
 weir_vllm_core_requests false 8
 `
-	for why := range fenced.NumLosses {
+	for why := range mux.NumLosses {
 		f.Lost[why] = 100 + uint64(why)
 		want += fmt.Sprintf("weir_vllm_core_sessions_lost_total why %s true %d\n", why, f.Lost[why])
 	}
