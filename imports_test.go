@@ -28,6 +28,7 @@ const directions = `
 	internal/spell:
 	internal/epoll: internal/sock
 	internal/zmtp:
+	internal/kvindex:
 	internal/workload:
 	models:
 

@@ -1,0 +1,302 @@
+package kvindex
+
+import "sync"
+
+// Cache is what one rank's KV cache is believed to hold.
+type Cache struct {
+	// ID is the cache's place in Matches. IDs are small and used again after Drop.
+	ID    uint32
+	index *Index
+
+	mu       sync.Mutex
+	capacity int64 // blocks
+	used     int64
+	nodes    []node // nodes[0] is the head of the list: next is the newest, prev the oldest
+	free     []int32
+	path     []int32 // of the placement under way
+	dropped  bool
+}
+
+// node is the place of a segment's blocks in the order of use. Where a segment's
+// first blocks were used without those behind them, they have a node of their own,
+// and so on: blocks are never older than those behind them.
+type node struct {
+	segment    *segment
+	prev, next int32 // in the order of use
+	from, to   int32 // of the segment's blocks
+	below      int32 // the node of those behind them; 0 is none
+	above      int32 // that of those before them
+}
+
+// Cache adds a cache that holds so many blocks.
+func (x *Index) Cache(capacity int64) *Cache {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := &Cache{index: x, capacity: capacity, nodes: make([]node, 1)}
+	if n := len(x.free); n > 0 {
+		c.ID = x.free[n-1]
+		x.free = x.free[:n-1]
+		x.caches[c.ID] = c
+		return c
+	}
+	c.ID = uint32(len(x.caches))
+	x.caches = append(x.caches, c)
+	return c
+}
+
+// Place says that a prompt of these blocks will be in the cache from ready on, or
+// was there just now, where ready is 0: each of them becomes the newest. What was
+// there already stays so.
+func (c *Cache) Place(blocks []Block, ready int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped {
+		return
+	}
+	c.path = c.path[:0]
+	for len(blocks) > 0 {
+		s := c.index.segment(blocks)
+		n := s.common(blocks)
+		i, ok := c.hold(s, int32(n), ready)
+		if !ok {
+			continue // it has left the map meanwhile
+		}
+		c.path = append(c.path, i)
+		blocks = blocks[n:]
+	}
+	// The root comes last, so that a path is evicted from its leaf.
+	for i := len(c.path) - 1; i >= 0; i-- {
+		c.unlink(c.path[i])
+		c.link(c.path[i], 0)
+	}
+	c.evict()
+}
+
+// hold notes that the cache has n blocks of the segment, and gives their node.
+func (c *Cache) hold(s *segment, n int32, ready int64) (int32, bool) {
+	sure := n
+	if ready != 0 {
+		sure = 0
+	}
+	h := s.holder(c.ID)
+	if h == nil {
+		i := c.node(node{segment: s, to: n})
+		if !s.add(c.index, c.ID, i, n, sure, ready) {
+			c.release(i)
+			return 0, false
+		}
+		c.link(i, 0)
+		c.used += int64(n)
+		return i, true
+	}
+	c.part(h.node, n)
+	if held := h.blocks.Load(); n > held {
+		c.used += int64(n - held)
+		c.nodes[h.node].to = n
+		h.ready.Store(ready)
+		h.blocks.Store(n)
+	}
+	if sure > h.sure.Load() {
+		h.sure.Store(sure)
+	}
+	return h.node, true
+}
+
+// part makes the segment's first n blocks, as far as they are held, the ones of its
+// first node.
+func (c *Cache) part(first, n int32) {
+	f := &c.nodes[first]
+	for f.to < n && f.below != 0 {
+		i := f.below
+		b := &c.nodes[i]
+		if b.to > n {
+			b.from, f.to = n, n // what is behind stays as old as it was
+			return
+		}
+		// Both are used now, and need one node only.
+		f.to = b.to
+		c.joint(first, b.below)
+		c.unlink(i)
+		c.release(i)
+	}
+	if f.to <= n {
+		return
+	}
+	rest := c.node(node{segment: f.segment, from: n, to: f.to})
+	f = &c.nodes[first]
+	below := f.below
+	f.to = n
+	c.joint(rest, below)
+	c.joint(first, rest)
+	c.link(rest, first) // as old as the first blocks are until now
+}
+
+// joint makes the one node the next below the other.
+func (c *Cache) joint(above, below int32) {
+	c.nodes[above].below = below
+	if below != 0 {
+		c.nodes[below].above = above
+	}
+}
+
+// Cancel says that what a placement announced for the time ready will not be
+// computed by it.
+func (c *Cache) Cancel(blocks []Block, ready int64) {
+	c.walk(blocks, func(h *holder, _ int32) bool {
+		return h.ready.Load() != ready || c.cut(h, h.sure.Load())
+	})
+}
+
+// Truncate says that the cache has turned out to hold no more than the first kept of
+// the blocks, whatever was placed.
+func (c *Cache) Truncate(blocks []Block, kept int) {
+	c.walk(blocks, func(h *holder, common int32) bool {
+		keep := int32(min(kept, int(common)))
+		kept -= int(keep)
+		return keep == common || c.cut(h, keep)
+	})
+}
+
+// walk calls do for each segment of the blocks that the cache has, with the number
+// of its blocks that are theirs, until it is false.
+func (c *Cache) walk(blocks []Block, do func(h *holder, common int32) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(blocks) > 0 && !c.dropped {
+		s, ok := c.index.segments.Load(blocks[0])
+		if !ok {
+			return
+		}
+		n := s.common(blocks)
+		if h := s.holder(c.ID); h == nil || !do(h, int32(n)) {
+			return
+		}
+		blocks = blocks[n:]
+	}
+}
+
+// cut forgets what the cache has of a segment but for its first keep blocks. It is
+// true, so that a walk goes on.
+func (c *Cache) cut(h *holder, keep int32) bool {
+	last := h.node
+	for c.nodes[last].below != 0 {
+		last = c.nodes[last].below
+	}
+	for h.blocks.Load() > keep {
+		if n := &c.nodes[last]; n.from < keep {
+			c.shrink(h, last, n.to-keep)
+			break
+		}
+		above := c.nodes[last].above
+		if c.remove(last); above == 0 {
+			break
+		}
+		last = above
+	}
+	return true
+}
+
+// shrink forgets the last blocks of a segment, some of those of its last node.
+func (c *Cache) shrink(h *holder, last, blocks int32) {
+	n := &c.nodes[last]
+	n.to -= blocks
+	c.used -= int64(blocks)
+	h.blocks.Store(n.to)
+	h.sure.Store(min(h.sure.Load(), n.to))
+}
+
+// SetCapacity says how many blocks the cache holds.
+func (c *Cache) SetCapacity(blocks int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.capacity = blocks
+	c.evict()
+}
+
+// Used is the number of blocks that the cache is believed to hold.
+func (c *Cache) Used() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used
+}
+
+// Drop forgets the cache, as when its engine has restarted. Its ID goes to a later
+// one; whatever else is called on it does nothing.
+func (c *Cache) Drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped {
+		return
+	}
+	c.dropped = true
+	for c.nodes[0].prev != 0 {
+		c.remove(c.nodes[0].prev)
+	}
+	c.nodes = nil
+	x := c.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.caches[c.ID] = nil
+	x.free = append(x.free, c.ID)
+}
+
+// evict takes the oldest until the rest has room.
+func (c *Cache) evict() {
+	for c.used > max(c.capacity, 0) {
+		oldest := c.nodes[0].prev
+		n := &c.nodes[oldest]
+		if over := c.used - max(c.capacity, 0); over < int64(n.to-n.from) {
+			c.shrink(n.segment.holder(c.ID), oldest, int32(over))
+			break
+		}
+		c.remove(oldest)
+	}
+	for c.index.bytes.Load() > c.index.maxBytes && c.nodes[0].prev != 0 {
+		c.remove(c.nodes[0].prev)
+	}
+}
+
+// remove forgets the blocks of a node, which are the last that the cache has of
+// their segment.
+func (c *Cache) remove(i int32) {
+	n := c.nodes[i]
+	if n.from == 0 {
+		c.used -= int64(n.to)
+		n.segment.remove(c.index, c.ID)
+	} else {
+		c.shrink(n.segment.holder(c.ID), i, n.to-n.from)
+		c.nodes[n.above].below = 0
+	}
+	c.unlink(i)
+	c.release(i)
+}
+
+func (c *Cache) node(n node) int32 {
+	c.index.bytes.Add(nodeBytes)
+	if last := len(c.free) - 1; last >= 0 {
+		i := c.free[last]
+		c.free = c.free[:last]
+		c.nodes[i] = n
+		return i
+	}
+	c.nodes = append(c.nodes, n)
+	return int32(len(c.nodes) - 1)
+}
+
+func (c *Cache) release(i int32) {
+	c.index.bytes.Add(-nodeBytes)
+	c.nodes[i] = node{}
+	c.free = append(c.free, i)
+}
+
+// link puts a node behind another in the order of use; the head is 0.
+func (c *Cache) link(i, behind int32) {
+	next := c.nodes[behind].next
+	c.nodes[i].prev, c.nodes[i].next = behind, next
+	c.nodes[next].prev, c.nodes[behind].next = i, i
+}
+
+func (c *Cache) unlink(i int32) {
+	prev, next := c.nodes[i].prev, c.nodes[i].next
+	c.nodes[prev].next, c.nodes[next].prev = next, prev
+}

@@ -1,0 +1,32 @@
+package kvindex
+
+import (
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Block is the hash of a block and of everything before it.
+type Block uint64
+
+// Root is where a chain begins: prompts of different roots share no block.
+// Parts are told apart by their places, so that ("a", "") is not ("", "a").
+func Root(seed uint64, parts ...string) Block {
+	for _, p := range parts {
+		seed = xxh3.HashStringSeed(p, seed)
+	}
+	return Block(seed)
+}
+
+// AppendChain appends the blocks of ids that follow after prev, which is a root or
+// the last block of what comes before ids. Ids that fill no whole block are left
+// out. It allocates only to grow dst.
+func AppendChain(dst []Block, prev Block, ids []uint32, blockTokens int) []Block {
+	for len(ids) >= blockTokens {
+		block := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*blockTokens)
+		prev = Block(xxh3.HashSeed(block, uint64(prev)))
+		dst = append(dst, prev)
+		ids = ids[blockTokens:]
+	}
+	return dst
+}

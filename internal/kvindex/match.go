@@ -1,0 +1,67 @@
+package kvindex
+
+// Match is what one cache has of a prompt, in blocks from the prompt's beginning.
+type Match struct {
+	// Resident are there now.
+	Resident int32
+	// Soon are those and the ones that requests under way will have computed at
+	// Ready, in the clock of the placements.
+	Soon  int32
+	Ready int64
+}
+
+// Matches are those of all caches, by Cache.ID. A cache beyond its end has nothing.
+type Matches []Match
+
+// Of gives the match of the cache with the ID.
+func (m Matches) Of(id uint32) Match {
+	if int(id) >= len(m) {
+		return Match{}
+	}
+	return m[id]
+}
+
+// Match says what each cache has of the chain at time now. It writes into m, which
+// it returns grown to the caches there are; nothing else is allocated.
+func (x *Index) Match(m Matches, blocks []Block, now int64) Matches {
+	m = m[:cap(m)]
+	clear(m)
+	at := int32(0)
+	for int(at) < len(blocks) {
+		s, ok := x.segments.Load(blocks[at])
+		if !ok {
+			break
+		}
+		common := int32(s.common(blocks[at:]))
+		all := s.holders.Load().list()
+		for i := range all {
+			h := &all[i]
+			if int(h.cache) >= len(m) {
+				m = append(m, make(Matches, int(h.cache)+1-len(m))...)
+				m = m[:cap(m)]
+			}
+			// What has no unbroken way from the root is of no use to the prompt.
+			if e := &m[h.cache]; e.Soon == at {
+				e.extend(h, at, common, now)
+			}
+		}
+		at += common
+	}
+	return m
+}
+
+// extend adds what h has of the common blocks that follow at.
+func (m *Match) extend(h *holder, at, common int32, now int64) {
+	held, sure, ready := min(h.blocks.Load(), common), h.sure.Load(), h.ready.Load()
+	if ready <= now {
+		sure = held
+	}
+	sure = min(sure, held)
+	if m.Resident == at {
+		m.Resident = at + sure
+	}
+	if sure < held {
+		m.Ready = max(m.Ready, ready)
+	}
+	m.Soon = at + held
+}
