@@ -29,6 +29,7 @@ const directions = `
 	internal/epoll: internal/sock
 	internal/zmtp:
 	internal/kvindex:
+	internal/cost:
 	internal/workload:
 	models:
 

@@ -1,0 +1,113 @@
+package cost
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Model is the ranks that serve one model, which learn from each other: a new one
+// begins with the median of the others, and one that was not measured for long goes
+// back to it, so that one slow minute starves no engine for good.
+type Model struct {
+	kind Coefficients // while no rank has been measured
+
+	mu     sync.Mutex
+	ranks  []*Rank
+	median atomic.Pointer[Coefficients]
+
+	updated atomic.Int64
+}
+
+// often is how old the median may be.
+const often = 1e9
+
+// Typical are the coefficients of a mid-sized model on one GPU, with which a model
+// begins of which nothing is known: NVIDIA's for prefill, as the simulated engine has
+// them, and weir's for decode.
+var Typical = Coefficients{Step: 16.5, Token: 0.0152, Pair: 8.42e-7, Decode: 6, Decoder: 0.35}
+
+// NewModel begins with what is typical of its kind.
+func NewModel(kind Coefficients) *Model {
+	m := &Model{kind: kind}
+	m.median.Store(&kind)
+	return m
+}
+
+// Join adds a rank at time now. budget is the most tokens that a step of it prefills,
+// 0 where that is not known.
+func (m *Model) Join(now int64, budget int) *Rank {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := newRank(*m.median.Load(), budget, now)
+	r.model = m
+	m.ranks = append(m.ranks, r)
+	return r
+}
+
+// Leave removes a rank. What is booked on it may still be settled.
+func (m *Model) Leave(r *Rank) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ranks = slices.DeleteFunc(m.ranks, func(o *Rank) bool { return o == r })
+	m.update()
+}
+
+// Median is that of each coefficient over the ranks that were measured.
+func (m *Model) Median() Coefficients { return *m.median.Load() }
+
+// measured finds the median anew, now and then.
+func (m *Model) measured(now int64) {
+	if at := m.updated.Load(); at != 0 && now-at < often || !m.updated.CompareAndSwap(at, now) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.update()
+}
+
+func (m *Model) update() {
+	var all [parameters][]float64
+	for _, r := range m.ranks {
+		l := r.learned.Load()
+		if l.seen < trusted {
+			continue
+		}
+		for i, x := range l.Coefficients.vector() {
+			all[i] = append(all[i], x)
+		}
+	}
+	c := m.kind
+	if len(all[0]) > 0 {
+		var v vector
+		for i := range v {
+			slices.Sort(all[i])
+			n := len(all[i])
+			v[i] = (all[i][n/2] + all[i][(n-1)/2]) / 2
+		}
+		c = coefficients(v)
+	}
+	m.median.Store(&c)
+}
+
+// Coefficients count as measured for fresh after the last interval; from then on half
+// of the way to the median is gone after each stale.
+const (
+	fresh = 60e9
+	stale = 30e9
+)
+
+// drifted is what is to be thought of coefficients at time now.
+func (l *learned) drifted(now int64, median *Coefficients) Coefficients {
+	age := float64(now-l.at) - fresh
+	if age <= 0 {
+		return l.Coefficients
+	}
+	keep := math.Exp2(-age / stale)
+	c, m := l.Coefficients.vector(), median.vector()
+	for i := range c {
+		c[i] = m[i] + keep*(c[i]-m[i])
+	}
+	return coefficients(c)
+}

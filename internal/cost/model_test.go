@@ -1,0 +1,193 @@
+package cost
+
+import (
+	"math"
+	"testing"
+)
+
+// serve has a rank serve prompts of its own truth, one after another, beginning at
+// now, and gives when it is done.
+func serve(r *Rank, truth Coefficients, now int64, prompts int) int64 {
+	for i := range prompts {
+		n := 500 + i*397%4000
+		b := r.Book(now, Work{Length: n, New: n, Output: 8})
+		now += int64(truth.Of(Prefill(float64(n), float64(n), DefaultBudget)) * millisecond)
+		b.First(now, -1, 0)
+		b.Tokens(now, 1)
+		for range 8 {
+			now += int64((truth.Decode + truth.Decoder) * millisecond)
+			b.Tokens(now, 1)
+		}
+		b.End(now)
+	}
+	return now
+}
+
+func times(c Coefficients, by float64) Coefficients {
+	v := c.vector()
+	for i := range v {
+		v[i] *= by
+	}
+	return coefficients(v)
+}
+
+func ttft(r *Rank, now int64) float64 {
+	e := r.Estimate(now, Work{Length: 2000, New: 2000, Output: 8})
+	return e.TTFT()
+}
+
+func TestColdRanksBeginWithTheMedian(t *testing.T) {
+	m := NewModel(Typical)
+	now := int64(1)
+	for _, by := range []float64{2, 3, 10} {
+		r := m.Join(now, 0)
+		if e := r.Estimate(now, Work{Length: 10, New: 10, Output: 1}); !e.Cold {
+			t.Error("a new rank is not cold")
+		}
+		now = serve(r, times(Typical, by), now, 30) + 2*often
+		if e := r.Estimate(now, Work{Length: 10, New: 10, Output: 1}); e.Cold {
+			t.Error("30 requests later it still is")
+		}
+		serve(r, times(Typical, by), now, 1)
+	}
+	late := m.Join(now, 0)
+	want := times(Typical, 3).Of(Prefill(2000, 2000, DefaultBudget))
+	if got := ttft(late, now); math.Abs(got/want-1) > 0.05 {
+		t.Errorf("the fourth is said to take %.0f ms, want %.0f, the median's", got, want)
+	}
+}
+
+// TestSlowMinuteHeals has a rank become ten times slower than the others. Nobody asks
+// it any more; after a while it is thought of as the others are.
+func TestSlowMinuteHeals(t *testing.T) {
+	m := NewModel(Typical)
+	a, b, c := m.Join(1, 0), m.Join(1, 0), m.Join(1, 0)
+	serve(a, Typical, 1, 40)
+	serve(b, Typical, 1, 40)
+	end := serve(c, times(Typical, 10), 1, 40)
+	serve(a, Typical, end+often, 2)
+	usual := ttft(a, end+2*often)
+	if slow := ttft(c, end+2*often); slow < 9*usual {
+		t.Fatalf("%.0f ms, where the others have %.0f", slow, usual)
+	}
+	if slow := ttft(c, end+fresh); slow < 9*usual {
+		t.Errorf("%.0f ms within the minute, where the others have %.0f", slow, usual)
+	}
+	if healed := ttft(c, end+fresh+8*stale); healed > 1.1*usual {
+		t.Errorf("%.0f ms four minutes later, where the others have %.0f", healed, usual)
+	}
+}
+
+// TestBooks has what is booked show in the wait, fall with time, and be settled by
+// the first token and by the end.
+func TestBooks(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	// Each fills its steps, so that none of another is in them.
+	w := Work{Length: 8192, New: 8192, Output: 8}
+	one := r.Estimate(now, w).Prefill
+	first, second := r.Book(now, w), r.Book(now, w)
+	wait := func(at int64) float64 { return r.Estimate(at, w).Wait }
+	half := now + int64(one/2*millisecond)
+	for _, test := range []struct {
+		at   int64
+		want float64
+	}{{now, 2 * one}, {half, 1.5 * one}, {now + int64(5*one*millisecond), one}} {
+		if got := wait(test.at); math.Abs(got/test.want-1) > 0.01 {
+			t.Errorf("%.0f ms after: waits %.1f ms, want %.1f", float64(test.at-now)/millisecond, got, test.want)
+		}
+	}
+	at := now + int64(one*millisecond)
+	first.First(at, -1, 0)
+	// It decodes in the other's step from now on.
+	if got := wait(at); got < one || got > one+2*(Typical.Decode+Typical.Decoder) {
+		t.Errorf("after the first of two: %.1f ms, want about %.1f", got, one)
+	}
+	second.End(at)
+	if got := wait(at); got != 0 {
+		t.Errorf("after the second has gone: %.1f ms", got)
+	}
+	if e := r.Estimate(at, w); e.Decoders != 1 || e.Others <= 0 {
+		t.Errorf("beside one that decodes: %+v", e)
+	}
+	first.End(at)
+	if e := r.Estimate(at, w); e.Decoders != 0 || e.Others != 0 {
+		t.Errorf("when all is over: %+v", e)
+	}
+	first.End(at)
+	first.First(at, -1, 0)
+	if e := r.Estimate(at, w); e.Decoders != 0 {
+		t.Errorf("when it is over twice: %+v", e)
+	}
+}
+
+// TestCannotBeTold has prompts that are all equal: what is predicted of such prompts is
+// right, and no coefficient runs away.
+func TestCannotBeTold(t *testing.T) {
+	truth := Coefficients{Step: 50, Token: 0.03, Pair: 4e-6, Decode: 12, Decoder: 2}
+	f := NewFit(Typical)
+	a := Prefill(1500, 1500, DefaultBudget)
+	for range 50 {
+		f.Observe(Prefilling, a, truth.Of(a), 0)
+	}
+	if got, want := f.Coefficients().Of(a), truth.Of(a); math.Abs(got/want-1) > 0.01 {
+		t.Errorf("%.1f ms, want %.1f", got, want)
+	}
+	c := f.Coefficients()
+	if c.Step < Typical.Step || c.Token < Typical.Token || math.Abs(c.Decode-Typical.Decode) > 1e-6 || math.Abs(c.Decoder-Typical.Decoder) > 1e-6 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestHostileClocks(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	before, _ := r.Coefficients()
+	for _, jump := range []int64{-1e18, 1e18, math.MinInt64 / 2, math.MaxInt64 / 2} {
+		b := r.Book(now, Work{Length: 100, New: 100, Output: 8})
+		b.First(jump, -1, jump)
+		b.Tokens(jump, 10)
+		b.End(-jump)
+	}
+	now = serve(r, Typical, now, 40)
+	after, _ := r.Coefficients()
+	b, a := before.vector(), after.vector()
+	for i := range a {
+		if !(math.Abs(a[i]/b[i]-1) < 0.1) {
+			t.Errorf("%+v became %+v", before, after)
+		}
+	}
+	if e := r.Estimate(now, Work{Length: 100, New: 100, Output: 8}); !(e.Wait >= 0) || math.IsInf(e.Wait, 0) || e.Wait > 1e4 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestEstimateDoesNotAllocate(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	if n := testing.AllocsPerRun(100, func() { r.Estimate(now, Work{Length: 2000, New: 900, Output: 100}) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkEstimate(b *testing.B) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	for b.Loop() {
+		r.Estimate(now, Work{Length: 2000, New: 900, Output: 100})
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		now = serve(r, Typical, now, 1)
+	}
+}

@@ -1,0 +1,428 @@
+package cost
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+const millisecond = 1e6 // nanoseconds
+
+// Work is a request as an engine rank would have it.
+type Work struct {
+	Length int // of the prompt, in tokens
+	New    int // of them those that are not resident there
+	// Output is how many tokens are expected of it.
+	Output float64
+}
+
+// Estimate is what a request would cost, in milliseconds.
+type Estimate struct {
+	Wait    float64 // until its prefill begins
+	Prefill float64 // its own, with the decoding done in the same steps
+	Decode  float64 // what it adds to the steps that it decodes in
+	Others  float64 // by which those that decode there are delayed, added up
+	// StepTime is that of a decoding step with it.
+	StepTime float64
+	Decoders int // that are there without it
+	// Error is the standard error of Prefill and Decode, as far as the fit knows.
+	Error float64
+	// Cold says that too little was measured to rely on it.
+	Cold bool
+}
+
+// TTFT is the predicted time to the first token, in milliseconds.
+func (e *Estimate) TTFT() float64 { return e.Wait + e.Prefill }
+
+// Rank is the books of one engine rank, and what has been learned of it.
+type Rank struct {
+	model *Model
+
+	// What an estimate reads. Each is written under mu.
+	learned  atomic.Pointer[learned]
+	drained  atomic.Int64 // when the booked prefills are predicted to be done
+	floor    atomic.Int64 // and what of them cannot have been done yet, ns
+	decoders atomic.Int64
+	unseen   atomic.Uint64 // float64: ms that others' work was found to take
+	unseenAt atomic.Int64
+
+	tokens  atomic.Int64 // generated, of all requests
+	stepped atomic.Int64 // when some came last
+
+	mu    sync.Mutex
+	fit   *Fit
+	queue []*Booking // without their first token, in the order of booking
+	done  Amount     // prefilled, of all requests whose group is closed
+	last  int64      // when that was
+	group group
+	// lost is what may have been prefilled since then of requests that ended without a
+	// first token, in milliseconds.
+	lost float64
+}
+
+// group are the first tokens that came together, from one step of the engine, and the
+// interval that ended with them.
+type group struct {
+	members       []*Booking
+	from, at      int64
+	tokens, pairs float64
+	decoders      float64 // beside them
+	stamped       bool    // from is the engine's own
+	awaited       bool    // from is when a step began in which the engine only decoded
+	before        Amount  // of an interval in doubt, which this one goes on
+	unsure        float64 // milliseconds
+}
+
+// learned is what an estimate needs of the fit.
+type learned struct {
+	Coefficients
+	sureness
+	seen   int
+	budget float64
+	at     int64 // when it was measured
+}
+
+// DefaultBudget is the budget of a step where none is known.
+const DefaultBudget = 8192
+
+func newRank(prior Coefficients, budget int, now int64) *Rank {
+	r := &Rank{fit: NewFit(prior), last: now}
+	if budget <= 0 {
+		budget = DefaultBudget
+	}
+	r.learned.Store(&learned{Coefficients: prior, budget: float64(budget), sureness: r.fit.sureness, at: now})
+	return r
+}
+
+// Coefficients are what has been learned, and from how many observations.
+func (r *Rank) Coefficients() (c Coefficients, seen int) {
+	l := r.learned.Load()
+	return l.Coefficients, l.seen
+}
+
+// Estimate says what the work would cost at time now. It takes no lock and allocates
+// nothing.
+func (r *Rank) Estimate(now int64, w Work) Estimate {
+	l := r.learned.Load()
+	c := l.drifted(now, r.model.median.Load())
+	k := float64(r.decoders.Load())
+	e := Estimate{Decoders: int(k), Cold: l.seen < trusted}
+	e.Wait = float64(max(r.drained.Load()-now, r.floor.Load(), 0))/millisecond + r.others(now)
+	amount := Prefill(float64(w.New), float64(w.Length), l.budget)
+	own := c.Of(amount)
+	e.Prefill = own + c.mixed(amount, k)
+	e.Decode = w.Output * c.Decoder
+	e.StepTime = c.Decode + c.Decoder*(k+1)
+	// A decoder waits for the steps of this prefill, and then for one more decoder
+	// beside it in each of its own.
+	e.Others = (own + e.Decode) * k
+	e.Error = l.Error(amount)
+	return e
+}
+
+// mixed is what decoding adds to the steps of an amount of prefill.
+func (c *Coefficients) mixed(a Amount, k float64) float64 {
+	if k == 0 {
+		return 0
+	}
+	return a.Steps * (c.Decode + c.Decoder*k)
+}
+
+// unseenHalf is how long it takes until half of what others were found to do is
+// forgotten.
+const unseenHalf = 5e9
+
+func (r *Rank) others(now int64) float64 {
+	u := math.Float64frombits(r.unseen.Load())
+	if u == 0 {
+		return 0
+	}
+	return u * math.Exp2(-float64(max(now-r.unseenAt.Load(), 0))/unseenHalf)
+}
+
+// Booking is a request that was given to a rank. Tokens may be called at any time,
+// First once and End once and last; these two take the rank's lock.
+type Booking struct {
+	rank      *Rank
+	work      Work
+	at        int64
+	stepped   int64   // when the step began that the engine was in by then
+	left      float64 // of the prompt, to prefill
+	predicted Estimate
+	tokens    atomic.Int64
+
+	first int64
+	done  Amount // on the rank by then
+	all   int64  // generated on the rank by then
+	ended bool
+}
+
+// Book gives the work to the rank at time now.
+func (r *Rank) Book(now int64, w Work) *Booking {
+	b := &Booking{rank: r, work: w, at: now, stepped: r.stepped.Load(), left: float64(max(w.New, 1)), predicted: r.Estimate(now, w)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle(now)
+	r.queue = append(r.queue, b)
+	r.schedule(now)
+	return b
+}
+
+// Predicted is what the work was estimated to cost when it was booked.
+func (b *Booking) Predicted() Estimate { return b.predicted }
+
+// Tokens says that the request got n more at time now.
+func (b *Booking) Tokens(now int64, n int) {
+	b.tokens.Add(int64(n))
+	b.rank.tokens.Add(int64(n))
+	if b.rank.stepped.Load() != now {
+		b.rank.stepped.Store(now)
+	}
+}
+
+// First says that the request's first token came at time now. cached is how much of
+// its prompt the engine says that it had, -1 where it does not say; began is when it
+// says that it began to prefill, 0 where it does not.
+func (b *Booking) First(now int64, cached int, began int64) {
+	r := b.rank
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.first != 0 || b.ended {
+		return
+	}
+	b.first = max(now, 1)
+	if b.sane(now) {
+		r.settle(now)
+	}
+	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
+	r.decoders.Add(1)
+	if !b.sane(now) {
+		return
+	}
+	b.all = r.tokens.Load()
+	if cached >= 0 {
+		b.left = max(b.left+float64(b.work.Length-b.work.New-cached), 1)
+	}
+	r.join(b, now, began)
+	r.schedule(now)
+}
+
+// End says that the request is over at time now, however it ended.
+func (b *Booking) End(now int64) {
+	r := b.rank
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.ended {
+		return
+	}
+	b.ended = true
+	if b.sane(now) && b.sane(b.first) {
+		r.settle(now)
+	}
+	if b.first == 0 {
+		r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
+		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
+	} else {
+		if b.sane(now) && b.sane(b.first) {
+			r.decoded(b, now)
+		}
+		r.decoders.Add(-1)
+	}
+	r.schedule(now)
+}
+
+// sane says whether a time can be one of the request, or the clock has jumped; 0 is
+// one that has not come.
+func (b *Booking) sane(t int64) bool {
+	return t == 0 || t >= b.at && t-b.at < longest*millisecond
+}
+
+// schedule predicts when the queue is done, at time now.
+func (r *Rank) schedule(now int64) {
+	total, oldest := 0.0, 0.0
+	begun := now
+	for i, b := range r.queue {
+		ms := r.remaining(b)
+		total += ms
+		if i == 0 {
+			oldest, begun = ms, max(b.at, r.last, r.group.at)
+		}
+	}
+	// Only the oldest can have made progress, and no more than all of its own.
+	r.floor.Store(int64((total - oldest) * millisecond))
+	r.drained.Store(begun + int64(total*millisecond))
+}
+
+// remaining is how long it takes to prefill what is left of a request's prompt.
+func (r *Rank) remaining(b *Booking) float64 {
+	l := r.learned.Load()
+	a := Prefill(b.left, float64(b.work.Length), l.budget)
+	return l.Of(a) + l.mixed(a, float64(r.decoders.Load()))
+}
+
+// together is how far apart first tokens of one step may come.
+const together = millisecond / 2
+
+// join puts a first token into the group of its step.
+func (r *Rank) join(b *Booking, now, began int64) {
+	g := &r.group
+	from, stamped := b.at, false
+	if began > 0 && began <= now {
+		r.waited(now, b, began)
+		from, stamped = began, true
+	}
+	if len(g.members) == 0 {
+		if g.before.Tokens > 0 && from < r.last {
+			from = g.from // the interval before goes on
+		} else {
+			g.before, g.unsure = Amount{}, 0
+		}
+		g.from, g.at, g.decoders, g.tokens, g.pairs = now, now, float64(r.decoders.Load()-1), 0, 0
+		g.unsure += r.lost
+		r.lost = 0
+	}
+	if g.before.Tokens == 0 {
+		from = max(from, r.last)
+	}
+	if from < g.from {
+		g.from, g.stamped, g.awaited = from, stamped, false
+		if !stamped && from > r.last && g.decoders > 0 && b.stepped >= r.last {
+			g.from, g.awaited = b.stepped, true
+		}
+	}
+	g.members = append(g.members, b)
+	g.tokens += b.left
+	g.pairs += b.left * (float64(b.work.Length) - b.left/2)
+}
+
+// settle closes the group of first tokens when time has gone on, and learns from the
+// interval that ended with it.
+func (r *Rank) settle(now int64) {
+	g := &r.group
+	if len(g.members) == 0 || now-g.at < together {
+		return
+	}
+	l := r.learned.Load()
+	a, doubtful := r.prefilled(l)
+	r.done, r.last = r.done.Plus(a), g.at
+	for i, b := range g.members {
+		b.done = r.done
+		g.members[i] = nil
+	}
+	g.members = g.members[:0]
+	if k := g.decoders; k > 0 {
+		a.Decodes, a.Decoded = a.Steps, a.Steps*k
+		if g.awaited {
+			// It came in a step that only decoded, with which the interval begins.
+			a.Decodes, a.Decoded = a.Decodes+1, a.Decoded+k
+		}
+	}
+	if g.before.Tokens > 0 {
+		a = a.Plus(g.before)
+		g.unsure += 0.3 * l.Step // as many steps, or one less
+	}
+	if g.before = (Amount{}); doubtful {
+		g.before = a
+		return
+	}
+	more := r.fit.Observe(Prefilling, a, float64(g.at-g.from)/millisecond, g.unsure)
+	if !g.stamped {
+		r.unexplained(g.at, more-2*l.Error(a))
+	}
+	r.learn(g.at)
+}
+
+// prefilled is what the engine prefilled for the group, and in the same steps for the
+// prompts that follow. It is doubtful where nobody can say which those are; then the
+// interval goes on to the next first token, by which they are known.
+func (r *Rank) prefilled(l *learned) (a Amount, doubtful bool) {
+	g := &r.group
+	room := max(l.budget-g.decoders, 1)
+	a = Amount{Steps: math.Ceil(g.tokens / room), Tokens: g.tokens, Pairs: g.pairs}
+	if free := a.Steps*room - a.Tokens; free > 0 {
+		final := int64(float64(g.at-max(g.from, r.last)) * l.share(a, room, g.decoders))
+		var more Amount
+		more, doubtful = r.fill(free, g.at-final, int64(doubt*float64(final)))
+		a = a.Plus(more)
+	}
+	return a, doubtful
+}
+
+// share is how much of the time of an amount its last step takes.
+func (c *Coefficients) share(a Amount, room, k float64) float64 {
+	if a.Steps <= 1 {
+		return 1
+	}
+	last := a.Tokens - (a.Steps-1)*room
+	final := Amount{Steps: 1, Tokens: last, Pairs: a.Pairs / a.Tokens * last}
+	return (c.Of(final) + c.mixed(final, k)) / (c.Of(a) + c.mixed(a, k))
+}
+
+// doubt is how unsure it is when the last step began, as a share of its length.
+const doubt = 0.3
+
+// fill takes what was left of the last step's budget from the prompts that waited
+// when it began, and gives what that is. It is doubtful where one may have waited.
+func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) {
+	for _, b := range r.queue {
+		if room <= 0 || b.at >= began+doubt || b.at >= r.group.at {
+			break
+		}
+		if b.at > began-doubt {
+			return a, true
+		}
+		n := min(room, b.left-1)
+		end := float64(b.work.Length) - b.left + n
+		a.Tokens += n
+		a.Pairs += n * (end - n/2)
+		b.left -= n
+		room -= n
+	}
+	return a, false
+}
+
+// decoded learns from the time between a request's first token and its end.
+func (r *Rank) decoded(b *Booking, now int64) {
+	n := b.tokens.Load() - 1
+	if n < fewest {
+		return
+	}
+	a := r.done.Minus(b.done)
+	// All that was generated since its first token came, which is counted after that.
+	a.Decodes, a.Decoded = float64(n), float64(r.tokens.Load()-b.all-1)
+	// What is prefilled at either end is in no count.
+	l := r.learned.Load()
+	under := 0.0
+	if len(r.queue) > 0 {
+		under = min(float64(now-max(r.queue[0].at, r.last))/millisecond, r.remaining(r.queue[0]))
+	}
+	r.fit.Observe(Decoding, a, float64(now-b.first)/millisecond, under+0.5*(l.Decode+l.Decoder*float64(r.decoders.Load())))
+	r.learn(now)
+}
+
+// fewest is how many tokens make an interval of decoding.
+const fewest = 4
+
+func (r *Rank) learn(now int64) {
+	old := r.learned.Load()
+	r.learned.Store(&learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: now})
+	r.model.measured(now)
+}
+
+// waited notes that the engine began a prefill later than the books explain.
+func (r *Rank) waited(now int64, b *Booking, began int64) {
+	l := r.learned.Load()
+	step := l.Decode + l.Decoder*float64(r.decoders.Load()-1)
+	r.unexplained(now, float64(began-max(b.at, r.last))/millisecond-step)
+}
+
+// unexplained takes a share of what an interval had beyond the books.
+func (r *Rank) unexplained(now int64, ms float64) {
+	if r.fit.seen < trusted {
+		return
+	}
+	u := r.others(now)
+	r.unseen.Store(math.Float64bits(u + 0.3*(max(ms, 0)-u)))
+	r.unseenAt.Store(now)
+}
