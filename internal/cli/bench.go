@@ -183,7 +183,7 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	}
 	ctx, _, stop := s.interrupt()
 	defer stop()
-	plan, err := c.plan(ctx)
+	plan, err := c.plan(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -214,8 +214,9 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 	return nil
 }
 
-// plan makes the plan that the flags ask for.
-func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
+// plan makes the plan that the flags ask for. What it lacks for want of an answer of
+// the server's is said on s.
+func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) {
 	plan := load.Plan{
 		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
@@ -267,7 +268,12 @@ func (c *benchCommand) plan(ctx context.Context) (load.Plan, error) {
 		}
 		plan.Body[name] = v
 	}
-	return plan, c.folder(ctx, &plan)
+	if plan.Model == "" {
+		if err := c.findModel(ctx, &plan, s); err != nil {
+			return plan, err
+		}
+	}
+	return plan, c.folder(&plan)
 }
 
 // maxImage bounds an image's file.
@@ -515,15 +521,36 @@ func (c *benchCommand) admin() string {
 	return "http://" + net.JoinHostPort(u.Hostname(), strconv.Itoa(port+1))
 }
 
-// folder gives the plan what the model's folder says: how prompts are counted,
-// and the simulated engine's word list where the server's text follows it.
-func (c *benchCommand) folder(ctx context.Context, plan *load.Plan) error {
-	if plan.Model == "" {
-		// A server that cannot say is loaded all the same, or says why when it is.
-		if names, err := load.Models(ctx, *plan); err == nil && slices.Contains(names, models.SimName) {
+// findModel asks the server whether it serves the simulated engine's model, whose
+// folder is built in. A server that does not list its models is loaded all the same
+// where the API needs no name; otherwise the run says why it cannot be.
+func (c *benchCommand) findModel(ctx context.Context, plan *load.Plan, s *streams) error {
+	names, err := load.Models(ctx, *plan)
+	switch {
+	case err == nil:
+		if slices.Contains(names, models.SimName) {
 			plan.Model = models.SimName
 		}
+		return nil
+	case !errors.Is(err, load.ErrModels):
+		return err
 	}
+	var lacks []string
+	if c.Tokenizer == "" && c.Verify != "on" {
+		lacks = append(lacks, "lengths of prompts are approximate")
+	}
+	if c.Verify == "auto" {
+		lacks = append(lacks, "text is not verified")
+	}
+	if len(lacks) > 0 {
+		sayLine(s.err, "weir: %v; so %s; if it serves %s, add --model %[3]s", err, strings.Join(lacks, " and "), models.SimName)
+	}
+	return nil
+}
+
+// folder gives the plan what the model's folder says: how prompts are counted,
+// and the simulated engine's word list where the server's text follows it.
+func (c *benchCommand) folder(plan *load.Plan) error {
 	sim := plan.Model == models.SimName || c.Verify == "on"
 	var counting *model.Folder
 	if c.Tokenizer != "" {

@@ -126,7 +126,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 		g := &ground{admin: f.admin, end: f.stop}
 		b, err := loadCommand(e, cell, f.url)
 		if err == nil {
-			g.plan, err = b.plan(ctx)
+			g.plan, err = b.plan(ctx, s)
 		}
 		if err == nil {
 			err = f.warm(ctx, g.plan, e.Engines(cell))

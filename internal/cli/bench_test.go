@@ -123,3 +123,37 @@ func TestBenchFaults(t *testing.T) {
 		}
 	})
 }
+
+// A server whose models cannot be read is loaded all the same by an API that needs
+// none, and what the report lacks by that is said.
+func TestBenchWithoutModels(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	const approximate, unverified = "lengths of prompts are approximate", "text is not verified"
+	for _, test := range []struct {
+		args []string
+		says []string
+	}{
+		{nil, []string{"the server's models cannot be read: /v1/models: status 404; so " + approximate + " and " + unverified, "if it serves weir-sim, add --model weir-sim\n"}},
+		{[]string{"--verify", "off"}, []string{"so " + approximate + ";"}},
+		{[]string{"--tokenizer", "../../models/weir-sim"}, []string{"so " + unverified + ";"}},
+		{[]string{"--tokenizer", "../../models/weir-sim", "--verify", "off"}, nil},
+		{[]string{"--verify", "on"}, nil},
+		{[]string{"--model", "m"}, nil},
+	} {
+		args := append([]string{"bench", s.URL, "--api", "sglang-generate", "--requests", "2", "--progress", "off", "--json", "-"}, test.args...)
+		code, out, stderr := run(t, args...)
+		if r := readReport(t, out); code != 1 || r.Errors["status_404"] != 2 {
+			t.Errorf("%v: exit code %d, %+v", test.args, code, r)
+		}
+		for _, part := range test.says {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%v: %q lacks %q", test.args, stderr, part)
+			}
+		}
+		if test.says == nil && stderr != "" {
+			t.Errorf("%v: %s", test.args, stderr)
+		}
+	}
+}

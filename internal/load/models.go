@@ -15,6 +15,10 @@ import (
 // modelsTimeout bounds the reading of the model list.
 const modelsTimeout = 10 * time.Second
 
+// ErrModels is the error of Models where the plan is in order and the server gave no
+// list.
+var ErrModels = errors.New("the server's models cannot be read")
+
 // Models asks the server of a plan for the names of its models.
 func Models(ctx context.Context, plan Plan) ([]string, error) {
 	plan.Requests = max(1, plan.Requests) // how much is sent does not matter here
@@ -26,7 +30,11 @@ func Models(ctx context.Context, plan Plan) ([]string, error) {
 	defer c.close()
 	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
 	defer cancel()
-	return listModels(ctx, c, &plan)
+	names, err := listModels(ctx, c, &plan)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrModels, t.models, err)
+	}
+	return names, nil
 }
 
 // firstModel asks the server for its models and gives the first.
