@@ -174,7 +174,7 @@ func read(t *testing.T, c testCase, tools []byte) reading {
 	if !ok {
 		t.Fatalf("no format %q", c.Format)
 	}
-	p := parse.New(parse.Options{Format: format, Calls: true, Tools: tools, Prompt: []byte(c.prompt)})
+	p := parse.New(parse.Options{Format: format, Calls: true, Tools: parse.ReadTools(tools), Prompt: []byte(c.prompt)})
 	var out reading
 	for _, e := range p.Append(nil, []byte(c.Text), true) {
 		switch e.Kind {

@@ -136,7 +136,7 @@ func folder(t *testing.T, p published) *model.Folder {
 
 // readCalls gives the calls that the parser finds.
 func readCalls(f parse.Format, prompt, answer string) (calls []call, valid bool) {
-	p := parse.New(parse.Options{Format: f, Calls: true, Tools: []byte(roundTripTools), Prompt: []byte(prompt)})
+	p := parse.New(parse.Options{Format: f, Calls: true, Tools: parse.ReadTools([]byte(roundTripTools)), Prompt: []byte(prompt)})
 	valid = true
 	for _, e := range p.Append(nil, []byte(answer), true) {
 		switch e.Kind {
