@@ -56,16 +56,17 @@ const directions = `
 	internal/engine/mux: internal/engine internal/infer
 	internal/engine/plane/planepb:
 	internal/engine/remote:
-	internal/engine/plane: internal/engine internal/engine/mux internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
-	internal/engine/upstream: internal/engine internal/http1 internal/infer internal/sock internal/trace
+	internal/engine/plane: internal/engine internal/engine/access internal/engine/mux internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
+	internal/engine/upstream: internal/engine internal/engine/access internal/http1 internal/infer internal/sock internal/trace
 	internal/engine/fenced: internal/engine internal/engine/mux internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/engine/mux internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
-	internal/engine/auto: internal/engine internal/engine/upstream
-	internal/engine/relay: internal/engine internal/engine/upstream internal/http1 internal/infer internal/trace
+	internal/engine/auto: internal/engine internal/engine/access internal/engine/upstream
+	internal/engine/relay: internal/engine internal/engine/access internal/engine/upstream internal/http1 internal/infer internal/trace
 	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/access:
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
-	internal/engine/sglang: internal/engine internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
+	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
 
@@ -105,7 +106,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

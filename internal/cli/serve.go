@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
@@ -8,6 +9,7 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/engine/auto"
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
@@ -22,7 +24,7 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"[KIND=]URL[,model=NAME][,name=NAME]" help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). Repeatable."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys (docs/engines.md). Repeatable."`
 	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
@@ -34,6 +36,7 @@ func (serveCommand) Help() string {
   weir serve --engine openai=http://127.0.0.1:30000
   weir serve --engine openai=http://a:8000 --engine openai=http://b:8000 --timeline timeline.jsonl
   weir serve --engine sglang=http://127.0.0.1:30000 --model llama=/models/llama
+  weir serve --engine https://gpu1:8000,key-file=/etc/weir/vllm.key,ca=/etc/weir/ca.pem
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
   weir serve --engine sglang-ipc=/run/weir-sglang --model llama=/models/llama
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
@@ -139,11 +142,16 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
 	var members []fleet.Member
 	for _, e := range engines {
+		secure := e.TLS || e.URL != nil && e.URL.Scheme == "https"
+		a, err := access.New(access.Options{KeyFile: e.KeyFile, TLS: secure, CA: e.CA, ServerName: e.ServerName, Cert: e.Cert, CertKey: e.CertKey, Log: o.Log})
+		if err != nil {
+			return nil, wrongf("--engine %s: %w", e.Name, err)
+		}
 		var adapter engine.Adapter
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = find(e, f, served, o, say)
+			adapter = find(e, a, f, served, o, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
@@ -160,7 +168,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 				lora = slices.Sorted(maps.Keys(m.adapters()))
 			}
 		default:
-			adapter = dialled(e, f, o)
+			adapter = dialled(e, a, f, o)
 		}
 		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
 	}
@@ -168,25 +176,28 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 }
 
 // dialled makes the adapter of an engine that weir connects to.
-func dialled(e config.Engine, f *gatewayFlags, o *gateway.Options) engine.Adapter {
+func dialled(e config.Engine, a *access.Access, f *gatewayFlags, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
-		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout})
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Batch: o.Batch})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch})
 	}
-	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Batch: o.Batch})
+	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch})
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func find(e config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+func find(e config.Engine, a *access.Access, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
-		Name: e.Name, URL: e.URL, Model: e.Model, Describe: plane.Describe,
+		Name: e.Name, URL: e.URL, Model: e.Model, Access: a,
+		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
+			return plane.Describe(ctx, addr, a)
+		},
 		Folder: func(model string) bool { return served.find(model) != nil },
 		New: func(kind string) engine.Adapter {
 			of := e
 			of.Kind, of.Addr = kind, e.URL.Host
-			return dialled(of, f, o)
+			return dialled(of, a, f, o)
 		},
 		Found: func(found auto.Finding) {
 			what := found.Kind

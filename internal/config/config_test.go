@@ -71,6 +71,16 @@ func TestParseEngine(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", s, e, err)
 		}
 	}
+	e, err = ParseEngine("https://h,key-file=k,ca=c,cert=p,cert-key=q,server-name=s")
+	if err != nil || e.KeyFile != "k" || e.CA != "c" || e.Cert != "p" || e.CertKey != "q" || e.ServerName != "s" || e.TLS {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if e, err = ParseEngine("weir=h:1,ca=c"); err != nil || !e.TLS {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if e, err = ParseEngine("openai=h:1,pass-key=true"); err != nil || !e.PassKey {
+		t.Fatalf("%+v, %v", e, err)
+	}
 	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true"); err != nil || !e.Priority || e.Ranks != 2 {
 		t.Fatalf("%+v, %v", e, err)
 	}
@@ -86,9 +96,32 @@ func TestParseEngine(t *testing.T) {
 		"openai=ftp://x":                         "want http or https",
 		"openai=http://x,modle=m":                `did you mean "model"?`,
 		"openai=http://x,model":                  "wants a value",
+		"openai=http://x,ca=c":                   "give an address with https://",
+		"sglang=https://x,cert-key=c":            "which is missing",
+		"openai=x,key-file=k,pass-key=true":      "give one of them",
+		"openai=x,pass-key=maybe":                "true or false",
+		"sglang=x,pass-key=true":                 "unknown option",
+		"sglang-ipc=/x,key-file=k":               "unknown option",
+		"openai=x,keyfile=k":                     `did you mean "key-file"?`,
 	} {
 		if _, err := ParseEngine(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", s, err, want)
+		}
+	}
+}
+
+// Credentials in an address are refused, and no error quotes them.
+func TestCredentialsInAnAddress(t *testing.T) {
+	for _, s := range []string{
+		"http://user:hush@h:1", "openai=http://hush@h", "sglang=user:hush@h:1", "weir=hush@h:1", "https://user:hu,sh@h",
+		"openai=http://user:hush@h:bad", "openai=http://user:hush@[", "openai=http://us%zzhush@h", "weir=hush@h", "auto=hush@h,name=n",
+	} {
+		_, err := ParseEngine(s)
+		if err == nil || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "hu,sh") {
+			t.Errorf("%s: %v", s, err)
+		}
+		if !strings.ContainsAny(s, ",[%") && !strings.HasSuffix(s, "bad") && !strings.Contains(err.Error(), "key-file=FILE") {
+			t.Errorf("%s: %v", s, err)
 		}
 	}
 }

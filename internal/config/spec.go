@@ -4,18 +4,20 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"weir/internal/spell"
 )
 
-// Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME]; without a kind it is
-// auto.
+// Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME][,OPTION=VALUE]...;
+// without a kind it is auto.
 type Engine struct {
 	Kind  string
 	URL   *url.URL // of an auto, openai or sglang engine
@@ -30,6 +32,14 @@ type Engine struct {
 	Priority bool
 	// Of sglang-ipc: releases that were not tried are taken too.
 	Untried bool
+	// Of engines that weir connects to over HTTP or gRPC: files of the key that they ask
+	// for, of their authorities, and of weir's own certificate with its key; the name
+	// that their certificate must be for.
+	KeyFile, CA, Cert, CertKey, ServerName string
+	// PassKey hands the callers' own credentials on (auto, openai).
+	PassKey bool
+	// TLS says that a weir engine is spoken to over TLS.
+	TLS bool
 }
 
 // Kinds are the engine kinds that can be given.
@@ -52,7 +62,9 @@ func ParseEngine(s string) (Engine, error) {
 		err = e.parseURL(target)
 	case "weir":
 		e.Addr = target
-		if _, _, splitErr := net.SplitHostPort(target); splitErr != nil {
+		if strings.Contains(target, "@") {
+			err = errCredentials
+		} else if _, _, splitErr := net.SplitHostPort(target); splitErr != nil {
 			err = fmt.Errorf("want HOST:PORT after weir=, got %q", target)
 		}
 		e.Name = target
@@ -64,7 +76,7 @@ func ParseEngine(s string) (Engine, error) {
 		err = fmt.Errorf("unknown kind %q%s; the kinds are %s", kind, suggest(kind, kinds), strings.Join(kinds, ", "))
 	}
 	if err != nil {
-		return Engine{}, fmt.Errorf("engine %q: %w", s, err)
+		return Engine{}, fmt.Errorf("engine %q: %w", withoutCredentials(s), err)
 	}
 	if !more {
 		return e, nil
@@ -95,18 +107,73 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := []string{"model", "name"}
-			switch kind {
-			case "vllm-core":
-				known = append(known, "dp", "lockstep", "priority")
-			case "sglang-ipc":
-				known = append(known, "untried")
+			known := append([]string{"model", "name"}, options[kind]...)
+			if slices.Contains(known, key) {
+				err = e.accessOption(key, value)
+			} else {
+				err = fmt.Errorf("unknown option %q%s; the options are %s", key, suggest(key, known), strings.Join(known, ", "))
 			}
-			return Engine{}, fmt.Errorf("engine %q: unknown option %q%s; the options are %s",
-				s, key, suggest(key, known), strings.Join(known, ", "))
+			if err != nil {
+				return Engine{}, fmt.Errorf("engine %q: %w", s, err)
+			}
 		}
 	}
+	if err := e.checkAccess(); err != nil {
+		return Engine{}, fmt.Errorf("engine %q: %w", s, err)
+	}
 	return e, nil
+}
+
+// access are the options of what an engine is shown and known by.
+var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
+
+// options are those of each kind, beyond model and name.
+var options = map[string][]string{
+	"auto":       append([]string{"pass-key"}, access...),
+	"openai":     append([]string{"pass-key"}, access...),
+	"sglang":     access,
+	"weir":       append([]string{"tls"}, access...),
+	"vllm-core":  {"dp", "lockstep", "priority"},
+	"sglang-ipc": {"untried"},
+}
+
+// accessOption reads one of them.
+func (e *Engine) accessOption(key, value string) (err error) {
+	switch key {
+	case "key-file":
+		e.KeyFile = value
+	case "ca":
+		e.CA = value
+	case "cert":
+		e.Cert = value
+	case "cert-key":
+		e.CertKey = value
+	case "server-name":
+		e.ServerName = value
+	case "pass-key":
+		e.PassKey, err = strconv.ParseBool(value)
+	case "tls":
+		e.TLS, err = strconv.ParseBool(value)
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%s: want true or false", key, value)
+	}
+	return nil
+}
+
+// checkAccess refuses options that contradict each other.
+func (e *Engine) checkAccess() error {
+	secured := e.CA != "" || e.Cert != "" || e.ServerName != ""
+	switch {
+	case e.CertKey != "" && e.Cert == "":
+		return fmt.Errorf("cert-key= is the key of the certificate in cert=FILE, which is missing")
+	case e.KeyFile != "" && e.PassKey:
+		return fmt.Errorf("key-file= shows weir's own key, pass-key= those of the callers; give one of them")
+	case e.URL != nil && e.URL.Scheme != "https" && secured:
+		return fmt.Errorf("ca=, cert= and server-name= are for TLS; give an address with https://")
+	}
+	e.TLS = e.TLS || secured && e.URL == nil
+	return nil
 }
 
 // address says whether an engine's specification is an address without a kind.
@@ -155,11 +222,16 @@ func (e *Engine) parseURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err // the URL may hold what is not to be quoted
+		}
 		return err
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("the URL's scheme is %q; want http or https", u.Scheme)
 	case u.Host == "":
 		return fmt.Errorf("the URL has no host")
+	case u.User != nil:
+		return errCredentials
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("the URL must end with its path")
 	}
@@ -167,6 +239,22 @@ func (e *Engine) parseURL(s string) error {
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
 	e.URL, e.Name = u, u.Host
 	return nil
+}
+
+var errCredentials = errors.New("the URL holds credentials, which everybody reads who lists processes; put the key that the engine asks for into a file and name it with key-file=FILE")
+
+// withoutCredentials takes what stands before an @ out of a specification's address,
+// for an error that quotes it.
+func withoutCredentials(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
+		return s
+	}
+	from := strings.IndexByte(s[:at], '=') + 1
+	if i := strings.Index(s[:at], "://"); i >= 0 {
+		from = i + len("://")
+	}
+	return s[:from] + "..." + s[at:]
 }
 
 // Model is one --model [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME]

@@ -13,6 +13,8 @@ type Request struct {
 	// Header holds the fields to send. Those that frame the message or belong
 	// to one connection are not taken from it.
 	Header http.Header
+	// Authorization is sent in place of the Header's; empty: the Header's is.
+	Authorization string
 	// Length of the body in bytes.
 	Length int64
 }
@@ -47,8 +49,17 @@ func (r *Request) Append(dst []byte) ([]byte, error) {
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, r.Host...)
 	b = append(b, "\r\n"...)
+	if r.Authorization != "" {
+		if !all(r.Authorization, valueOctet) {
+			return dst, malformed("the authorization holds a control character")
+		}
+		b = append(b, "Authorization: "...)
+		b = append(b, r.Authorization...)
+		b = append(b, "\r\n"...)
+	}
 	for name, values := range r.Header {
-		if owned(http.CanonicalHeaderKey(name)) {
+		canonical := http.CanonicalHeaderKey(name)
+		if owned(canonical) || r.Authorization != "" && canonical == "Authorization" {
 			continue
 		}
 		if !isToken(name) {

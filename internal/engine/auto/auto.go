@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
 )
 
@@ -42,11 +43,12 @@ const (
 	Plane  = "weir"
 )
 
-// Options configure one engine. All but Model are needed.
+// Options configure one engine. All but Model and Access are needed.
 type Options struct {
-	Name  string
-	URL   *url.URL // as of an HTTP engine
-	Model string   // the name given by the operator
+	Name   string
+	URL    *url.URL // as of an HTTP engine
+	Model  string   // the name given by the operator
+	Access *access.Access
 	// Folder says whether a model's folder is known, under its name or an alias.
 	Folder func(model string) bool
 	// Describe asks an engine on the plane for its facts.
@@ -75,7 +77,7 @@ var _ engine.Stand = (*Engine)(nil)
 
 // New makes the adapter; it connects when Run is called.
 func New(o Options) *Engine {
-	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL})}
+	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL, Access: o.Access})}
 }
 
 // Stands implements engine.Stand.
@@ -180,7 +182,8 @@ func (e *Engine) find(ctx context.Context) (Finding, error) {
 	defer cancel()
 	about, failed := e.opts.Describe(asking, e.opts.URL.Host)
 	if failed != nil {
-		return Finding{}, fmt.Errorf("%s is neither an HTTP server with a model list (%w) nor an engine on weir's plane (%w)", e.opts.URL.Host, err, failed)
+		// That it speaks something else is no fault of an answer's.
+		return Finding{}, fmt.Errorf("%s is neither an HTTP server with a model list (%v) nor an engine on weir's plane (%w)", e.opts.URL.Host, err, failed)
 	}
 	return Finding{Kind: Plane, Software: about.Software}, nil
 }

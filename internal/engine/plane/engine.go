@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,9 +11,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sock"
@@ -101,6 +106,50 @@ func (e *Engine) dial(ctx context.Context) (net.Conn, error) {
 	return sock.Reads(conn), nil
 }
 
+// secure is how connections are made over TLS, nil where they are not.
+func (e *Engine) secure() *tls.Config {
+	config := e.opts.Access.TLS()
+	if config == nil {
+		return nil
+	}
+	config = config.Clone()
+	config.NextProtos = []string{"h2"}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(e.opts.Addr)
+	}
+	return config
+}
+
+// dialSteps makes a connection for the steps, over TLS where the engine wants that.
+func (e *Engine) dialSteps(ctx context.Context) (net.Conn, error) {
+	conn, err := e.dial(ctx)
+	config := e.secure()
+	if err != nil || config == nil {
+		return conn, err
+	}
+	over := tls.Client(conn, config)
+	if err := over.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return over, nil
+}
+
+// bearer shows the engine its key in each call.
+type bearer struct{ *access.Access }
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if key := b.Authorization(); key != "" {
+		return map[string]string{"authorization": key}, nil
+	}
+	return nil, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: what is spoken
+// within one network is the operator's to decide.
+func (bearer) RequireTransportSecurity() bool { return false }
+
 // client prepares the connection of all calls but Steps; it is made by the first
 // call on it, and heard counts its reads. There is one per session, and it dials
 // once: gRPC would make a new one by itself when the engine asks for that, and a
@@ -118,8 +167,13 @@ func (e *Engine) client(heard *atomic.Uint64) (*grpc.ClientConn, error) {
 		}
 		return &counted{Conn: conn, heard: heard}, nil
 	}
+	transport := insecure.NewCredentials()
+	if config := e.secure(); config != nil {
+		transport = credentials.NewTLS(config)
+	}
 	return grpc.NewClient("passthrough:///"+e.opts.Addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(transport),
+		grpc.WithPerRPCCredentials(bearer{e.opts.Access}),
 		grpc.WithContextDialer(once),
 		grpc.WithNoProxy(),
 		grpc.WithUserAgent("weir"),
@@ -153,8 +207,8 @@ const protocolVersion = 1
 
 // Describe asks an engine for its facts over a connection of its own, without a
 // session.
-func Describe(ctx context.Context, addr string) (engine.Facts, error) {
-	e := New(Options{Name: addr, Addr: addr})
+func Describe(ctx context.Context, addr string, a *access.Access) (engine.Facts, error) {
+	e := New(Options{Name: addr, Addr: addr, Access: a})
 	conn, err := e.client(new(atomic.Uint64))
 	if err != nil {
 		return engine.Facts{}, err
@@ -162,9 +216,17 @@ func Describe(ctx context.Context, addr string) (engine.Facts, error) {
 	defer conn.Close()
 	facts, err := planepb.NewPlaneClient(conn).Describe(ctx, &planepb.DescribeRequest{})
 	if err != nil {
-		return engine.Facts{}, fmt.Errorf("describe: %w", err)
+		return engine.Facts{}, fmt.Errorf("describe: %w", advised(err, a))
 	}
 	return factsOf(facts), nil
+}
+
+// advised says what to do about an engine that refuses whoever asks.
+func advised(err error, a *access.Access) error {
+	if code := status.Code(err); code == codes.Unauthenticated || code == codes.PermissionDenied {
+		return fmt.Errorf("%w: %s", err, a.Advice())
+	}
+	return err
 }
 
 func factsOf(f *planepb.Facts) engine.Facts {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 )
 
 // Options say which engine to connect to and how. Name and Addr are required;
@@ -39,6 +40,8 @@ type Options struct {
 	MaxStep int
 	// MaxSubmit bounds a request's size in bytes; default 64 MiB.
 	MaxSubmit int
+	// Access is what the engine is shown and known by.
+	Access *access.Access
 	// Batch is told around the deltas of each step, and around those that end
 	// the generations of a session; nil is fine.
 	Batch engine.Batch

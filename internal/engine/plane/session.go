@@ -90,7 +90,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 
 	facts, err := s.client.Describe(sctx, &planepb.DescribeRequest{})
 	if err != nil {
-		return s, fmt.Errorf("describe: %w", err)
+		return s, fmt.Errorf("describe: %w", advised(err, e.opts.Access))
 	}
 	if v := facts.GetProtocol(); v != protocolVersion {
 		return s, fmt.Errorf("describe: the engine speaks version %d of the plane's protocol, weir speaks %d", v, protocolVersion)
@@ -101,7 +101,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 		Dispatcher: mux.Dispatcher{Engine: e.opts.Name}, vocab: facts.GetVocabSize(), table: s.table,
 		offset: s.offset, meters: &e.meters,
 	}
-	if err = s.open(e.dial); err != nil {
+	if err = s.open(e.dialSteps); err != nil {
 		return s, fmt.Errorf("steps: %w", err)
 	}
 	if s.control, err = s.client.Control(sctx); err != nil {
@@ -117,7 +117,7 @@ func (s *session) open(dial func(context.Context) (net.Conn, error)) error {
 		return fmt.Errorf("dial: %w", err)
 	}
 	req := &planepb.StepsRequest{Session: s.id, Gateway: s.opts.Gateway}
-	s.steps, err = openSteps(s.ctx, conn, s.opts.Addr, s.opts.MaxStep, &s.heard.steps, req)
+	s.steps, err = openSteps(s.ctx, conn, s.opts.Addr, s.opts.Access.Authorization(), s.opts.MaxStep, &s.heard.steps, req)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -81,9 +82,9 @@ const (
 )
 
 // openSteps makes the call on a new connection, in one write; the first recv
-// says what came of it. The stream owns the connection from here on, also when
+// says what came of it. key is the authorization, or empty. The stream owns the connection from here on, also when
 // openSteps fails. heard counts what is read.
-func openSteps(ctx context.Context, conn net.Conn, authority string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
+func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
 	s := &stepStream{conn: conn, closed: make(chan struct{}), messages: messages{limit: limit}}
 	context.AfterFunc(ctx, func() {
 		defer close(s.closed)
@@ -107,15 +108,23 @@ func openSteps(ctx context.Context, conn net.Conn, authority string, limit int, 
 	message[1], message[2], message[3], message[4] = byte(n>>24), byte(n>>16), byte(n>>8), byte(n)
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
-	for _, f := range []hpack.HeaderField{
+	scheme := "http"
+	if _, ok := conn.(*tls.Conn); ok {
+		scheme = "https"
+	}
+	header := []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
-		{Name: ":scheme", Value: "http"},
+		{Name: ":scheme", Value: scheme},
 		{Name: ":path", Value: planepb.Plane_Steps_FullMethodName},
 		{Name: ":authority", Value: authority},
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
 		{Name: "user-agent", Value: "weir"},
-	} {
+	}
+	if key != "" {
+		header = append(header, hpack.HeaderField{Name: "authorization", Value: key, Sensitive: true})
+	}
+	for _, f := range header {
 		if err := fields.WriteField(f); err != nil {
 			return s, err
 		}

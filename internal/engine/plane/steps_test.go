@@ -37,11 +37,11 @@ func TestOpening(t *testing.T) {
 	if defaultWindow+67043329 != connWindow {
 		t.Error("the connection's window is another one")
 	}
-	_, err := openSteps(t.Context(), &tape{}, "engine:1", 1000, nil, &planepb.StepsRequest{Gateway: strings.Repeat("g", maxFrame)})
+	_, err := openSteps(t.Context(), &tape{}, "engine:1", "", 1000, nil, &planepb.StepsRequest{Gateway: strings.Repeat("g", maxFrame)})
 	if err == nil || !strings.Contains(err.Error(), "gateway's name") {
 		t.Errorf("error %v of a request that fits no frame", err)
 	}
-	_, err = openSteps(t.Context(), &tape{refuses: io.ErrClosedPipe}, "engine:1", 1000, nil, new(planepb.StepsRequest))
+	_, err = openSteps(t.Context(), &tape{refuses: io.ErrClosedPipe}, "engine:1", "", 1000, nil, new(planepb.StepsRequest))
 	if !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error %v of a write that fails", err)
 	}

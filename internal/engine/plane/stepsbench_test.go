@@ -75,7 +75,7 @@ func ownReader(b *testing.B, addr string) func(*frame) error {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := openSteps(ctx, sock.Reads(conn), addr, 1<<20, new(atomic.Uint64), new(planepb.StepsRequest))
+	s, err := openSteps(ctx, sock.Reads(conn), addr, "", 1<<20, new(atomic.Uint64), new(planepb.StepsRequest))
 	if err != nil {
 		b.Fatal(err)
 	}

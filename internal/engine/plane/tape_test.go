@@ -113,7 +113,7 @@ func (t *tape) SetWriteDeadline(time.Time) error { return nil }
 // play opens a call on a tape.
 func play(t testing.TB, tp *tape, limit int) *stepStream {
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := openSteps(ctx, tp, "engine:1", limit, new(atomic.Uint64), &planepb.StepsRequest{Session: 7, Gateway: "g"})
+	s, err := openSteps(ctx, tp, "engine:1", "", limit, new(atomic.Uint64), &planepb.StepsRequest{Session: 7, Gateway: "g"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ package relay
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
 	"weir/internal/http1"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -34,8 +36,11 @@ type Options struct {
 	// ProbeInterval is the time between two readings of the model list;
 	// 0 means 10 s.
 	ProbeInterval time.Duration
-	// TLS configures an https engine; nil trusts the system's roots.
-	TLS *tls.Config
+	// Access is what the engine is shown and known by.
+	Access *access.Access
+	// PassKey has the engine judge its callers itself: their own credentials go with
+	// their requests, and its refusals to them. Otherwise these are weir's matter.
+	PassKey bool
 }
 
 // Engine is a connection pool to one engine. It implements engine.Relay and
@@ -57,7 +62,7 @@ func New(opts Options) *Engine {
 		opts.ProbeInterval = 10 * time.Second
 	}
 	return &Engine{opts: opts, client: upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, TLS: opts.TLS,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, Access: opts.Access,
 	})}
 }
 
@@ -86,20 +91,35 @@ func stripHops(h http.Header) {
 	}
 }
 
+// credentials are fields by which a caller shows who it is, to whom it calls: to weir,
+// not to the engines behind it.
+var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
+
+// fields gives those of a request that the engine gets.
+func (e *Engine) fields(h http.Header) http.Header {
+	h = maps.Clone(h)
+	if h == nil {
+		h = http.Header{}
+	}
+	h["Accept-Encoding"] = []string{"identity"} // the bytes must be such as can be looked into
+	if !e.opts.PassKey {
+		for _, name := range credentials {
+			delete(h, name)
+		}
+	}
+	return h
+}
+
 // Forward implements engine.Relay.
 func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	header := req.Header
-	if got := header["Accept-Encoding"]; len(got) != 1 || got[0] != "identity" {
-		// The bytes must be such as can be looked into.
-		header = maps.Clone(header)
-		if header == nil {
-			header = http.Header{}
-		}
-		header["Accept-Encoding"] = []string{"identity"}
-	}
-	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: header, Body: req.Body, Leg: leg})
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: e.fields(req.Header), Body: req.Body, Leg: leg})
 	if err != nil {
 		return nil, upstream.Fault(e.opts.Name, err)
+	}
+	if resp.Status == http.StatusUnauthorized && !e.opts.PassKey {
+		resp.Body.Close()
+		return nil, &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true,
+			Message: "the engine does not let the gateway in", Cause: errors.New("status 401: " + e.opts.Access.Advice())}
 	}
 	stripHops(resp.Header)
 	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Framed: resp.Framing != http1.UntilClose, Body: &coded{resp.Body, e}}, nil

@@ -2,17 +2,20 @@ package relay
 
 import (
 	"crypto/tls"
-	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/engine/access"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -20,14 +23,11 @@ import (
 // secure starts an https engine.
 func secure(t *testing.T, h http.Handler) (e *Engine, conns *atomic.Int64) {
 	t.Helper()
-	roots := x509.NewCertPool()
-	e, certificate, conns := trusting(t, h, roots)
-	roots.AddCert(certificate)
-	return e, conns
+	return trusting(t, h, true)
 }
 
-// trusting starts an https engine for an adapter that trusts roots.
-func trusting(t *testing.T, h http.Handler, roots *x509.CertPool) (e *Engine, certificate *x509.Certificate, conns *atomic.Int64) {
+// trusting starts an https engine for an adapter that trusts it, or another one.
+func trusting(t *testing.T, h http.Handler, trusted bool) (e *Engine, conns *atomic.Int64) {
 	t.Helper()
 	conns = new(atomic.Int64)
 	s := httptest.NewUnstartedServer(h)
@@ -44,9 +44,20 @@ func trusting(t *testing.T, h http.Handler, roots *x509.CertPool) (e *Engine, ce
 	if err != nil {
 		t.Fatal(err)
 	}
-	e = New(Options{Name: "peer", URL: u, TLS: &tls.Config{RootCAs: roots}})
+	var o access.Options
+	if trusted {
+		o.CA = filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(o.CA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := access.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e = New(Options{Name: "peer", URL: u, Access: a})
 	t.Cleanup(e.client.CloseIdle)
-	return e, s.Certificate(), conns
+	return e, conns
 }
 
 func TestTLS(t *testing.T) {
@@ -74,7 +85,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSUnknownRoot(t *testing.T) {
-	e, _, _ := trusting(t, http.NotFoundHandler(), x509.NewCertPool())
+	e, _ := trusting(t, http.NotFoundHandler(), false)
 	_, err := e.Forward(bounded(t), post("{}"), &trace.Leg{})
 	wantFault(t, err, infer.CodeEngine)
 }

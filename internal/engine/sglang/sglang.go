@@ -25,7 +25,6 @@ package sglang
 
 import (
 	"context"
-	"crypto/tls"
 	"net/url"
 	"runtime"
 	"sync"
@@ -33,6 +32,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/engine/remote"
 	"weir/internal/engine/upstream"
 	"weir/internal/epoll"
@@ -58,8 +58,8 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Batch is told around the deltas of what was ready at once; nil is fine.
 	Batch engine.Batch
-	// TLS configures an https engine; nil trusts the system's roots.
-	TLS *tls.Config
+	// Access is what the engine is shown and known by.
+	Access *access.Access
 }
 
 // Engine is the adapter of one engine. It implements engine.Tokens and
@@ -97,7 +97,7 @@ func New(opts Options) *Engine {
 		opts.ProbeInterval = 10 * time.Second
 	}
 	e := &Engine{opts: opts, client: upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, TLS: opts.TLS,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, Access: opts.Access,
 	})}
 	e.aborts.post = e.postAbort
 	e.local = local(opts.URL.Hostname())

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/engine/access"
 	"weir/internal/http1"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -28,8 +29,8 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// HeadTimeout bounds the wait for a response's head; 0 means 10 min.
 	HeadTimeout time.Duration
-	// TLS configures an https engine; nil trusts the system's roots.
-	TLS *tls.Config
+	// Access is what the engine is shown and known by.
+	Access *access.Access
 }
 
 // Client is the HTTP/1.1 client of one engine. An exchange runs in its
@@ -45,6 +46,7 @@ type Client struct {
 	host           string // as the engine is addressed
 	prefix         string // of every path
 	tls            *tls.Config
+	access         *access.Access
 	dialer         net.Dialer
 	connectTimeout time.Duration
 	headTimeout    time.Duration
@@ -86,7 +88,7 @@ func New(opts Options) *Client {
 	}
 	u := opts.URL
 	c := &Client{
-		network: "tcp", addr: address(u), host: authority(u),
+		network: "tcp", addr: address(u), host: authority(u), access: opts.Access,
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
 		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second},
 		connectTimeout: opts.ConnectTimeout,
@@ -95,8 +97,8 @@ func New(opts Options) *Client {
 	}
 	if u.Scheme == "https" {
 		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-		if opts.TLS != nil {
-			c.tls = opts.TLS.Clone()
+		if config := opts.Access.TLS(); config != nil {
+			c.tls = config.Clone()
 		}
 		if c.tls.ServerName == "" {
 			c.tls.ServerName = u.Hostname()
@@ -198,7 +200,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 func (c *Client) render(req *Request) (*buffer, error) {
 	b := c.spare.take()
 	head := http1.Request{Method: req.Method, Target: c.prefix + req.Path, Host: c.host,
-		Header: req.Header, Length: int64(len(req.Body))}
+		Header: req.Header, Authorization: c.access.Authorization(), Length: int64(len(req.Body))}
 	text, err := head.Append(b.data[:0])
 	if err != nil {
 		c.spare.give(b)

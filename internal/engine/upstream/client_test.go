@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -21,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/engine"
+	"weir/internal/engine/access"
 	"weir/internal/trace"
 )
 
@@ -235,6 +239,14 @@ func TestCrossing(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	config := certified.TLS.Clone()
 	certified.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known, err := access.New(access.Options{CA: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
 	// What the engine does once the connection was found to be good: before the request
 	// is sent, and when it has come.
 	closes := func(c net.Conn) { c.Close() }
@@ -298,7 +310,7 @@ func TestCrossing(t *testing.T) {
 				}()
 				opts := Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}}
 				if secure {
-					opts.URL.Scheme, opts.TLS = "https", &tls.Config{InsecureSkipVerify: true}
+					opts.URL.Scheme, opts.Access = "https", known
 				}
 				c := New(opts)
 				defer c.CloseIdle()

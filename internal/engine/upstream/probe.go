@@ -22,10 +22,33 @@ const maxProbeBody = 4 << 20
 var probeHeader = http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
 
 // StatusError is an answer of another status than 200.
-type StatusError struct{ Status int }
+type StatusError struct {
+	Status int
+	Advice string // what to do about it; empty: nothing is known
+}
 
 // Error implements error.
-func (e *StatusError) Error() string { return fmt.Sprintf("status %d", e.Status) }
+func (e *StatusError) Error() string {
+	if e.Advice != "" {
+		return fmt.Sprintf("status %d: %s", e.Status, e.Advice)
+	}
+	return fmt.Sprintf("status %d", e.Status)
+}
+
+// Unauthorized says that an engine answered, and refuses whoever asks.
+func Unauthorized(err error) bool {
+	var refused *StatusError
+	return errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden)
+}
+
+// statusError is the error of an answer to the client.
+func (c *Client) statusError(status int) error {
+	e := &StatusError{Status: status}
+	if Unauthorized(e) {
+		e.Advice = c.access.Advice()
+	}
+	return e
+}
 
 // Get reads a document, of at most 4 MiB and within 5 s.
 func (c *Client) Get(ctx context.Context, path string) (data []byte, header http.Header, err error) {
@@ -40,7 +63,7 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	if resp.Status != http.StatusOK {
-		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), &StatusError{resp.Status})
+		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
 	}
 	return data, resp.Header, nil
 }
@@ -51,7 +74,7 @@ var errNoModels = errors.New("the model list is empty; name the engine's model w
 // the operator named will do.
 func Nameless(err error) bool {
 	var refused *StatusError
-	return errors.Is(err, errNoModels) || errors.As(err, &refused) && refused.Status < 500
+	return errors.Is(err, errNoModels) || errors.As(err, &refused) && refused.Status < 500 && !Unauthorized(err)
 }
 
 // Card is a model in an engine's list.
@@ -76,7 +99,7 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, 
 	const path = "/v1/models"
 	data, header, err := c.Get(ctx, path)
 	var refused *StatusError
-	if errors.As(err, &refused) {
+	if errors.As(err, &refused) && !Unauthorized(err) {
 		return engine.Facts{}, nil, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
 	}
 	if err != nil {

@@ -1,0 +1,204 @@
+// Package access is what weir shows the engines that it connects to, and what it knows
+// them by: a key, a certificate of its own, the authority that theirs are signed by.
+//
+// Keys and certificates are files, because what stands in an argument or a URL is read
+// by whoever can list processes, and ends up in logs. A file is read again when it
+// changes, so that an exchanged key needs no restart.
+package access
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Options say what there is for one engine. All are optional.
+type Options struct {
+	// KeyFile holds the key that the engine asks for.
+	KeyFile string
+	// TLS says that the engine is spoken to over TLS where its address does not say so,
+	// as that of a gRPC server.
+	TLS bool
+	// CA holds the authorities that the engine's certificate may be signed by; empty:
+	// those of the system. ServerName is the name that the certificate must be for;
+	// empty: the host of its address.
+	CA, ServerName string
+	// Cert and CertKey hold weir's own certificate, with its chain, and the key of it. An
+	// empty CertKey says that Cert holds both.
+	Cert, CertKey string
+	// Log is told when a file that has changed cannot be used; nil is fine.
+	Log *slog.Logger
+}
+
+// Access is what there is for one engine. That of nil is nothing.
+type Access struct {
+	tls  *tls.Config
+	key  *file[string]
+	cert *file[*tls.Certificate]
+}
+
+// New reads the files.
+func New(o Options) (*Access, error) {
+	if o == (Options{Log: o.Log}) {
+		return nil, nil
+	}
+	a := &Access{}
+	var err error
+	if o.KeyFile != "" {
+		if a.key, err = open("key-file", []string{o.KeyFile}, parseKey, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if !o.TLS && o.CA == "" && o.ServerName == "" && o.Cert == "" {
+		return a, nil
+	}
+	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		a.tls.RootCAs = x509.NewCertPool()
+		if !a.tls.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca: %s holds no certificate in PEM", o.CA)
+		}
+	}
+	if o.Cert == "" {
+		return a, nil
+	}
+	files := []string{o.Cert}
+	if o.CertKey != "" {
+		files = append(files, o.CertKey)
+	}
+	if a.cert, err = open("cert", files, parsePair, o.Log); err != nil {
+		return nil, err
+	}
+	a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.get(), nil }
+	return a, nil
+}
+
+// parseKey reads a key: a line of visible characters. No error of it quotes the file.
+func parseKey(contents [][]byte) (string, error) {
+	key := bytes.TrimSpace(contents[0])
+	if len(key) == 0 {
+		return "", errors.New("the file is empty")
+	}
+	for _, c := range key {
+		if c <= ' ' || c >= 0x7f {
+			return "", errors.New("the file holds more than a key: want one line without blanks")
+		}
+	}
+	return "Bearer " + string(key), nil
+}
+
+func parsePair(contents [][]byte) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(contents[0], contents[len(contents)-1])
+	if err != nil {
+		return nil, err
+	}
+	return &pair, nil
+}
+
+// TLS is how the engine is spoken to over TLS; nil says nothing of it. Its owner must
+// clone it to change it.
+func (a *Access) TLS() *tls.Config {
+	if a == nil {
+		return nil
+	}
+	return a.tls
+}
+
+// Authorization is the field that requests to the engine carry, "Bearer KEY"; empty
+// without a key.
+func (a *Access) Authorization() string {
+	if a == nil || a.key == nil {
+		return ""
+	}
+	return a.key.get()
+}
+
+// Advice says what to do about an engine that refuses whoever asks (401 or 403).
+func (a *Access) Advice() string {
+	if a == nil || a.key == nil {
+		return "it asks for a key; give it with key-file=FILE"
+	}
+	return "it does not take the key in " + a.key.names[0]
+}
+
+// recheck is the least time between two looks at a file.
+const recheck = time.Second
+
+// file is a value read from files, and again when they change.
+type file[T any] struct {
+	what  string
+	names []string
+	parse func(contents [][]byte) (T, error)
+	log   *slog.Logger
+
+	mu        sync.Mutex
+	looked    time.Time
+	contents  [][]byte
+	value     T
+	complaint string // why the files were not taken last, said once
+}
+
+func open[T any](what string, names []string, parse func([][]byte) (T, error), log *slog.Logger) (*file[T], error) {
+	f := &file[T]{what: what, names: names, parse: parse, log: log}
+	if _, err := f.read(); err != nil {
+		return nil, err
+	}
+	f.looked = time.Now()
+	return f, nil
+}
+
+// read takes the files' contents over if they are others and can be used.
+func (f *file[T]) read() (changed bool, err error) {
+	contents := make([][]byte, len(f.names))
+	same := f.contents != nil
+	for i, name := range f.names {
+		if contents[i], err = os.ReadFile(name); err != nil {
+			return false, fmt.Errorf("%s: %w", f.what, err)
+		}
+		same = same && bytes.Equal(contents[i], f.contents[i])
+	}
+	if same {
+		return false, nil
+	}
+	value, err := f.parse(contents)
+	if err != nil {
+		return false, fmt.Errorf("%s: %s: %w", f.what, f.names[0], err)
+	}
+	f.contents, f.value = contents, value
+	return true, nil
+}
+
+// get gives the value, and looks at the files for it once a second at most. What
+// cannot be used leaves the value as it is: a file may be half exchanged.
+func (f *file[T]) get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.looked) < recheck {
+		return f.value
+	}
+	f.looked = time.Now()
+	changed, err := f.read()
+	switch {
+	case err != nil && err.Error() != f.complaint:
+		f.complaint = err.Error()
+		if f.log != nil {
+			f.log.Warn("a changed file cannot be used, its old contents stay", "error", err)
+		}
+	case err == nil:
+		f.complaint = ""
+		if changed && f.log != nil {
+			f.log.Info("file read again", "option", f.what, "file", f.names[0])
+		}
+	}
+	return f.value
+}
