@@ -77,7 +77,7 @@ func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
 func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
 
 // Received counts a message that was taken in.
-func (d *Dispatcher) Received(ids int) { d.meters.Message(ids) }
+func (d *Dispatcher) Received(ids int) { d.meters.Frame(ids) }
 
 // Aborted gives a generation that the engine has dropped, and will not mention
 // again, its terminal delta.

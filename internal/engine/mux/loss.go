@@ -9,15 +9,17 @@ type Loss uint8
 const (
 	LossClosed     Loss = iota // Run's context ended
 	LossConnection             // a connection broke or was closed
-	LossEngine                 // the engine ended it, or said that it is dead
+	LossEngine                 // the engine ended it
+	LossDead                   // the engine said that it is dead
 	LossSilent                 // nothing was heard, or written, for too long
 	LossIntegrity              // what the engine sent does not add up
-	LossRestarted              // the engine has come again, or does not know the session any more
+	LossRestarted              // the engine has come again
+	LossForgotten              // the engine does not know it any more
 	LossSlots                  // it filled up with requests of unknown fate
 	NumLosses
 )
 
-var lossNames = [NumLosses]string{"closed", "connection", "engine", "silent", "integrity", "restarted", "slots"}
+var lossNames = [NumLosses]string{"closed", "connection", "engine", "dead", "silent", "integrity", "restarted", "forgotten", "slots"}
 
 // String gives the word for metrics and logs.
 func (l Loss) String() string { return lossNames[l] }
@@ -49,8 +51,8 @@ func (e *End) Terminal(engine string) *infer.Error {
 		t.Code, t.Message = infer.CodeUnavailable, "the engine was removed while it worked on the request; send it again"
 	case LossSilent:
 		t.Message = "the engine stopped answering while it worked on the request; send it again"
-	case LossEngine:
-		t.Message = "the engine ended its work on the request before it was done; send the request again"
+	case LossDead:
+		t.Message = "the engine died while it worked on the request; send it again"
 	default:
 		t.Message = "the connection to the engine was lost; send the request again"
 	}

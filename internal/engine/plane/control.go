@@ -34,7 +34,7 @@ func (s *session) writeControl() {
 				// The reader of the stream has the real error; this is its echo.
 				return
 			}
-			s.meters.aborts.Add(uint64(len(aborts)))
+			s.meters.Aborts.Add(uint64(len(aborts)))
 		}
 	}
 }

@@ -205,7 +205,7 @@ func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *in
 // because the one sent when the hand-over failed may have overtaken the
 // request, and then the engine ignored it; now it is known to have it.
 func (d *dispatcher) drop(g *generation, last bool) {
-	d.meters.late.Add(1)
+	d.meters.Late.Add(1)
 	if !last && !g.reaborted {
 		g.reaborted = true
 		g.AskAgain()
@@ -254,7 +254,7 @@ func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, 
 // fail ends one generation with an integrity error of its own, for what the step
 // at hand says of it.
 func (d *dispatcher) fail(g *generation, reason mux.FaultReason, detail string, part *mux.Part) {
-	d.meters.broken.Add(1)
+	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
 	fault.Place, fault.RequestID, fault.Part = place(g.slot), g.ID, part
 	d.End(&g.Generation, d.Faulty(&g.Generation, fault))

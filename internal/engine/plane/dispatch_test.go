@@ -289,7 +289,7 @@ func TestAbandonedRequest(t *testing.T) {
 	if f := r.Faults(); len(f) > 0 {
 		t.Fatal(f)
 	}
-	if n := core.m.late.Load(); n != 3 {
+	if n := core.m.Late.Load(); n != 3 {
 		t.Fatalf("%d late deltas, want 3", n)
 	}
 }

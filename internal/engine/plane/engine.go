@@ -71,14 +71,14 @@ func (e *Engine) serve(ctx context.Context, r *reporter) {
 		r.down(fmt.Errorf("plane: connect to %s at %s: %w", e.opts.Name, e.opts.Addr, err))
 		return
 	}
-	e.meters.sessions.Add(1)
+	e.meters.Sessions.Add(1)
 	e.current.Store(s)
 	r.up(s.facts)
 	end := s.run()
 	// No new request comes in, the router looks elsewhere, and only then do
 	// those that ended here look for another engine.
 	e.current.Store(nil)
-	e.meters.lost[end.Why].Add(1)
+	e.meters.Lost[end.Why].Add(1)
 	e.meters.running.Store(0)
 	e.meters.waiting.Store(0)
 	r.down(fmt.Errorf("plane: %s at %s: %w", e.opts.Name, e.opts.Addr, end))

@@ -47,7 +47,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	wire.Session, wire.Slot = s.id, g.slot
 
-	e.meters.submitted.Add(1)
+	e.meters.Submitted.Add(1)
 	leg.ToServer = trace.Now()
 	var header, trailer metadata.MD
 	reply, err := s.client.Submit(ctx, wire, grpc.Header(&header), grpc.Trailer(&trailer))
@@ -60,7 +60,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if !g.Accept() {
 		return nil, mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
 	}
-	e.meters.accepted.Add(1)
+	e.meters.Accepted.Add(1)
 	leg.Acked = trace.Now()
 	leg.Stamps.ServerCreated = s.offset().ToGateway(reply.GetServerCreated())
 	return g, nil
@@ -71,7 +71,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 	heard, kept := g.GiveUp(v.refused || v.occupied)
 	switch {
 	case kept:
-		s.meters.accepted.Add(1)
+		s.meters.Accepted.Add(1)
 		leg.Acked = heard
 		return g, nil
 	case heard != 0:
@@ -87,7 +87,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 		g.Abort()
 	}
 	if v.forgotten {
-		s.end(mux.LossRestarted, v.err.Cause)
+		s.end(mux.LossForgotten, v.err.Cause)
 	}
 	return nil, v.err
 }

@@ -12,31 +12,35 @@ import (
 // What dashboards read keeps its name and shows the figure that it is named after.
 func TestMetricNames(t *testing.T) {
 	f := Figures{
-		Frames: 1, IDs: 2, DispatchSum: 3 * time.Second, DispatchMax: 4 * time.Second, WaitSum: 5 * time.Second, Aborts: 6, PingLast: 7 * time.Second,
-		Live: 8, Running: 9, Waiting: 10, Lost: [mux.NumLosses]uint64{mux.LossClosed: 11, mux.LossEngine: 12, mux.LossConnection: 13, mux.LossSilent: 14, mux.LossIntegrity: 15, mux.LossRestarted: 16, mux.LossSlots: 17},
-		Sessions: 90, ConnectFailures: 91, Bytes: 92, Submitted: 93, Accepted: 94, Late: 95, Broken: 96, Pings: 97, PingSum: 98, PingMax: 99,
+		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 6, Live: 8, Running: 9, Waiting: 10, Late: 18,
+			Lost: [mux.NumLosses]uint64{mux.LossClosed: 11, mux.LossEngine: 12, mux.LossConnection: 13, mux.LossSilent: 14,
+				mux.LossIntegrity: 15, mux.LossForgotten: 16, mux.LossSlots: 17, mux.LossDead: 88, mux.LossRestarted: 89},
+			Sessions: 90, Submitted: 93, Accepted: 94, Broken: 96},
+		DispatchMax: 4 * time.Second, Wait: 5 * time.Second, PingLast: 7 * time.Second,
+		ConnectFailures: 91, Bytes: 92, Pings: 97, PingSum: 98, PingMax: 99,
 	}
 	var got strings.Builder
 	for _, m := range f.metrics() {
 		fmt.Fprintln(&got, strings.TrimSpace(m.Name+" "+m.Label+" "+m.LabelValue), m.Counter, m.Value)
 	}
 	const want = `weir_plane_frames_total true 1
-weir_plane_ids_total true 2
-weir_plane_dispatch_seconds_total true 3
 weir_plane_dispatch_seconds_max false 4
 weir_plane_wait_seconds_total true 5
-weir_plane_aborts_total true 6
 weir_plane_ping_seconds false 7
 weir_plane_slots false 8
-weir_plane_engine_running false 9
-weir_plane_engine_waiting false 10
+weir_plane_ids_total true 2
+weir_plane_dispatch_seconds_total true 3
+weir_plane_aborts_total true 6
+weir_plane_late_total true 18
 weir_plane_sessions_lost_total why closed true 11
-weir_plane_sessions_lost_total why connection true 13
 weir_plane_sessions_lost_total why engine true 12
+weir_plane_sessions_lost_total why connection true 13
 weir_plane_sessions_lost_total why silent true 14
 weir_plane_sessions_lost_total why integrity true 15
-weir_plane_sessions_lost_total why restarted true 16
+weir_plane_sessions_lost_total why forgotten true 16
 weir_plane_sessions_lost_total why slots true 17
+weir_plane_engine_running false 9
+weir_plane_engine_waiting false 10
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)

@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 			}
 			if c.lost > 0 {
 				b.Must(p.mu.Await(b.Ctx, "a new session", func() bool { return p.session != before }))
-				if n := e.Figures().Lost[mux.LossRestarted]; n != c.lost {
+				if n := e.Figures().Lost[mux.LossForgotten]; n != c.lost {
 					t.Fatalf("%d sessions forgotten", n)
 				}
 			} else if f := e.Figures(); f.Live != c.live {

@@ -259,7 +259,7 @@ func TestEngineSaysThatItIsDead(t *testing.T) {
 	c := b.Accept(4)
 	p.now().Raw([]byte(coreDead))
 	f := b.WantFinish(c, infer.ReasonError)
-	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable || !strings.Contains(f.Err.Message, "ended its work") {
+	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable || !strings.Contains(f.Err.Message, "died") {
 		t.Errorf("%v", f.Err)
 	}
 	waitWord(b, "dead")
@@ -548,8 +548,8 @@ func TestOutputOfAnEndedSession(t *testing.T) {
 			t.Fatal("a connection without an answer is the first session's")
 		}
 		send(c, asked)
-		if first.output.Load() == nil || e.meters.Messages.Load() != 1 {
-			t.Fatalf("the first session heard %d messages", e.meters.Messages.Load())
+		if first.output.Load() == nil || e.meters.Frames.Load() != 1 {
+			t.Fatalf("the first session heard %d messages", e.meters.Frames.Load())
 		}
 		end := &mux.End{Why: mux.LossRestarted}
 		first.End(end.Why, nil)
@@ -566,8 +566,8 @@ func TestOutputOfAnEndedSession(t *testing.T) {
 			of.c.Close()
 			<-of.ended
 		}
-		if second.output.Load() != nil || e.meters.Messages.Load() != 1 || second.Err() != nil {
-			t.Errorf("the second session has a connection of the first one's: %d messages, ends with %v", e.meters.Messages.Load(), second.Err())
+		if second.output.Load() != nil || e.meters.Frames.Load() != 1 || second.Err() != nil {
+			t.Errorf("the second session has a connection of the first one's: %d messages, ends with %v", e.meters.Frames.Load(), second.Err())
 		}
 	})
 }

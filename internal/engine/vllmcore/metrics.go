@@ -15,7 +15,5 @@ func (e *Engine) Metrics() []engine.Metric {
 
 func metrics(f *fenced.Figures) []engine.Metric {
 	const prefix = "weir_vllm_core_"
-	return append(f.Metrics(prefix),
-		engine.NewGauge(prefix+"engine_running", "Requests in the engine's running batch, as it last said.", float64(f.Running)),
-		engine.NewGauge(prefix+"engine_waiting", "Requests in the engine's waiting queue, as it last said.", float64(f.Waiting)))
+	return append(f.Metrics(prefix), f.LoadMetrics(prefix)...)
 }
