@@ -116,9 +116,9 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 .PHONY: bench
 bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the output path (half an hour; BENCHFLAGS=-quick: 2 min)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
-	bin/weir bench --scenario backlog
-	bin/weir bench --scenario loss
-	bin/weir bench --scenario starvation
+	bin/weir scenario backlog
+	bin/weir scenario loss
+	bin/weir scenario starvation
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 

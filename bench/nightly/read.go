@@ -15,7 +15,7 @@ import (
 	"weir/internal/scenario"
 )
 
-// scenarioFigures reads the report of weir bench --scenario. The controls have no
+// scenarioFigures reads the report of weir scenario. The controls have no
 // figures: that they must fail is the scenario's own verdict.
 func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	var report scenario.Report

@@ -16,7 +16,7 @@ func steps() []nightly.Step {
 	scenario := func(name, why string) nightly.Step {
 		return nightly.Step{
 			Name: name, Why: why, Typical: 2 * time.Minute, Limit: 10 * time.Minute, Read: scenarioFigures,
-			Command: "make -s nginx build && bin/weir bench --scenario " + name + " --json " + file,
+			Command: "make -s nginx build && bin/weir scenario " + name + " --json " + file,
 		}
 	}
 	return []nightly.Step{

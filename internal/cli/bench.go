@@ -34,15 +34,14 @@ import (
 	"weir/models"
 )
 
-// benchProcess is the hidden command by which weir bench starts this binary anew as
-// one of the processes of a scenario or a calibration: an engine, a control or the
-// client.
+// benchProcess is the hidden command by which weir starts this binary anew as one of
+// the processes of a scenario or a calibration: an engine, a control or the client.
 const benchProcess = "bench-process"
 
 type benchCommand struct {
 	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server or an SGLang server, for example http://127.0.0.1:8000."`
-	Scenario     string            `placeholder:"NAME" help:"Instead of loading a server, repeat a founding incident on this machine, with weir and with what failed then: backlog, loss or starvation. Takes --duration (1m), --streams and --json."`
-	Streams      int               `placeholder:"N" help:"Streams at once in a scenario (4096; of starvation the large prompts at once, 920)."`
+	Scenario     string            `hidden:"" env:"-" help:"Was what weir scenario is."`
+	Streams      int               `hidden:"" env:"-" help:"Was of --scenario."`
 	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions,sglang-generate" help:"What to call: ${enum} (${default})."`
 	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
 	Tokenizer    string            `placeholder:"DIR" help:"The model's Hugging Face folder: prompts then have exactly --input-tokens tokens, chat template included. Without it lengths are approximate, except for model weir-sim, which is built in."`
@@ -101,19 +100,12 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:8000 --slo ttft_p99=500ms,tpot_p99=50ms,success=99% --rate 1..64 --requests 700
   weir bench http://gateway:8000 --rate 2000 --duration 1m --worker 1/4 --start-at 1795300000 --record 1.rec
   weir bench --experiment examples/rate.yaml --html rate.html
-  weir bench http://127.0.0.1:8000 --workload 'synthetic:concurrency=64,turns=uniform(2,8),think=3s,duration=10m,input=120,output=200'
-  weir bench --scenario backlog                    4096 streams step at one instant; exits 1 unless weir keeps
-                                                   up, loses nothing, and the control falls behind
-  weir bench --scenario loss --duration 30s        batches land before readers wake; the control must lose tokens
-  weir bench --scenario starvation                 prompts of 40k tokens beside small streams; the control
-                                                   tokenizes on the request's goroutine and must starve I/O
-  weir bench --scenario backlog --streams 1024 --json backlog.json`
+  weir bench http://127.0.0.1:8000 --workload 'synthetic:concurrency=64,turns=uniform(2,8),think=3s,duration=10m,input=120,output=200'`
 }
 
-// scenarioFlags and experimentFlags are those that a scenario and an experiment
-// take; their loads are their own. sweepForms are the files of several runs.
+// experimentFlags are those that an experiment takes, whose load is its own.
+// sweepForms are the files of several runs.
 var (
-	scenarioFlags   = []string{"scenario", "duration", "streams", "json"}
 	experimentFlags = append([]string{"experiment", "progress"}, sweepForms...)
 	sweepForms      = []string{"csv", "json", "html"}
 )
@@ -133,13 +125,13 @@ func (c *benchCommand) check(k *kong.Context) error {
 	}
 	switch {
 	case c.Scenario != "":
-		return only("scenario", "has a load of its own", scenarioFlags)
+		return wrongf("scenarios are a command of their own: run %s", c.asScenario())
 	case c.Experiment != "":
 		return only("experiment", "says in its file what is sent", experimentFlags)
 	case c.URL == "":
-		return wrongf("say what to load: the url of a server, --experiment FILE or --scenario NAME")
+		return wrongf("say what to load: the url of a server, or --experiment FILE")
 	case c.Streams != 0:
-		return wrongf("--streams belongs to --scenario; against a server give --concurrency")
+		return wrongf("--streams belongs to weir scenario; against a server give --concurrency")
 	}
 	for name, given := range map[string]bool{"repeats": c.Repeats != 1, "tolerance": c.Tolerance != 5, "trials": c.Trials != 30} {
 		switch {
@@ -174,8 +166,6 @@ func (c *benchCommand) Run(k *kong.Context, s *streams) error {
 		return err
 	}
 	switch {
-	case c.Scenario != "":
-		return c.runScenario(s)
 	case c.Experiment != "":
 		return c.runExperiment(k, s)
 	case c.several():

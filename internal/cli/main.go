@@ -17,16 +17,17 @@ import (
 
 // commands is the whole command line.
 type commands struct {
-	Up      upCommand      `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
-	Serve   serveCommand   `cmd:"" help:"Run the gateway in front of engines."`
-	Engine  engineCommand  `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
-	Bench   benchCommand   `cmd:"" help:"Load a server with streams and verify every one of them."`
-	Report  reportCommand  `cmd:"" help:"Print a report of weir bench, or compare two."`
-	Version versionCommand `cmd:"" help:"Print the version, the commit and what it was built with."`
+	Up       upCommand       `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
+	Serve    serveCommand    `cmd:"" help:"Run the gateway in front of engines."`
+	Engine   engineCommand   `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
+	Bench    benchCommand    `cmd:"" help:"Load a server with streams and verify every one of them."`
+	Scenario scenarioCommand `cmd:"" help:"Repeat a founding incident on this machine, with weir and with what failed then."`
+	Report   reportCommand   `cmd:"" help:"Print a report of weir bench, or compare two."`
+	Version  versionCommand  `cmd:"" help:"Print the version, the commit and what it was built with."`
 
 	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`
 
-	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir bench --scenario."`
+	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir scenario or weir bench --calibrate."`
 
 	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`

@@ -87,8 +87,26 @@ func (r *runner) row(x *client.Result) Row {
 	return row
 }
 
+// Missed counts the figures that were not reached.
+func (r *Report) Missed() (n int) {
+	for _, v := range r.Verdicts {
+		if v.Outcome == Missed {
+			n++
+		}
+	}
+	return n
+}
+
 // JSON writes the report as one object.
 func (r *Report) JSON(w io.Writer) error { return load.WriteJSON(w, r) }
+
+// legend says what a share above or far below 100 % beside no loss means.
+const legend = `
+delivered  arrived within the window, as a share of what was due within it. The rest of
+           a lower share arrived later, or was still on its way when the load's time was
+           over: late, and not lost. More than 100 % was due before the window.
+lost       missing from streams that ended as if they were complete.
+`
 
 // Text writes the report for a person.
 func (r *Report) Text(w io.Writer) error {
@@ -99,6 +117,7 @@ func (r *Report) Text(w io.Writer) error {
 		align(&b, starvedTable(r.Starved))
 	} else {
 		notes, disturbed = r.rows(&b)
+		b.WriteString(legend)
 	}
 	b.WriteString("\n")
 	b.WriteString(notes)

@@ -3,7 +3,7 @@
 // Package scenario runs the founding scenarios of weir: what happened to people
 // who run inference in production, repeated on this machine with weir in their
 // place, and beside it, in the same run, what failed then. Each of them is the
-// benchmark weir bench --scenario NAME.
+// benchmark weir scenario NAME.
 //
 // A scenario passes only when its control fails. A run in which the naive way
 // does as well as weir has shown nothing, and says so: the load is raised until
@@ -19,7 +19,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -178,9 +177,6 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 	report.Passed = !slices.ContainsFunc(report.Verdicts, func(v Verdict) bool { return v.Outcome == Failed })
 	return report, nil
 }
-
-// ErrNotPassed says that a run had a verdict that failed.
-var ErrNotPassed = errors.New("the scenario failed")
 
 // runner runs a scenario's cells one after the other and keeps their results.
 type runner struct {

@@ -208,6 +208,18 @@ func TestText(t *testing.T) {
 			t.Errorf("%q is not in\n%s", part, text.String())
 		}
 	}
+	// What a share of delivery beside no loss means stands below the table.
+	if !strings.Contains(text.String(), "late, and not lost") {
+		t.Errorf("no legend:\n%s", text.String())
+	}
+	if n := report.Missed(); n != 0 {
+		t.Errorf("%d missed", n)
+	}
+	report.Verdicts = append(report.Verdicts, figure(false, "a"), figure(true, "b"), verdict(false, Failed, "c"))
+	if n := report.Missed(); n != 1 {
+		t.Errorf("%d missed, want 1", n)
+	}
+	report.Verdicts = report.Verdicts[:len(report.Verdicts)-3]
 	var back Report
 	if err := json.Unmarshal(object.Bytes(), &back); err != nil {
 		t.Fatal(err)

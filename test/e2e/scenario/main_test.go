@@ -1,4 +1,4 @@
-// Package scenario tests weir bench --scenario, in small.
+// Package scenario tests weir scenario, in small.
 package scenario
 
 import (

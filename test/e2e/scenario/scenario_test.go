@@ -18,7 +18,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// scenarioRun is a run of weir bench --scenario whose files and processes can
+// scenarioRun is a run of weir scenario whose files and processes can
 // be told from all others by the folder they are in.
 type scenarioRun struct {
 	*harness.Process
@@ -28,7 +28,7 @@ type scenarioRun struct {
 func startScenario(t *testing.T, name string, args ...string) *scenarioRun {
 	t.Helper()
 	dir := t.TempDir()
-	return &scenarioRun{harness.StartWith(t, nil, []string{"TMPDIR=" + dir}, append([]string{"bench", "--scenario", name, "--streams", "64"}, args...)...), dir}
+	return &scenarioRun{harness.StartWith(t, nil, []string{"TMPDIR=" + dir}, append([]string{"scenario", name, "--streams", "64"}, args...)...), dir}
 }
 
 // processes are the command lines of all that the run has started and that is

@@ -10,6 +10,6 @@ type benchProcessCommand struct{}
 // Run implements the command.
 func (benchProcessCommand) Run() error { return errNoScenarios }
 
-func (c *benchCommand) runScenario(*streams) error { return errNoScenarios }
+func (*scenarioCommand) run(*streams) error { return errNoScenarios }
 
-var errNoScenarios = errors.New("--scenario needs Linux: delays are measured with its kernel's receive stamps, CPU and memory with /proc")
+var errNoScenarios = errors.New("scenarios need Linux: delays are measured with its kernel's receive stamps, CPU and memory with /proc")

@@ -16,12 +16,11 @@ type benchProcessCommand struct {
 // Run implements the command. Only the program itself runs it.
 func (c *benchProcessCommand) Run() error { return bench.RunRole(c.Role, c.Cell) }
 
-// runScenario runs a founding scenario. It exits 1 when weir lost a token or
-// the control did not fail.
-func (c *benchCommand) runScenario(s *streams) error {
-	chosen, err := scenario.Find(c.Scenario)
+// run runs the scenario.
+func (c *scenarioCommand) run(s *streams) error {
+	chosen, err := scenario.Find(c.Name)
 	if err != nil {
-		return wrongf("--scenario: %w", err)
+		return wrongUsage{err}
 	}
 	// A file that cannot be written is known before the minute is spent.
 	var file *output
@@ -56,6 +55,10 @@ func (c *benchCommand) runScenario(s *streams) error {
 	}
 	if err := write(s.out); err != nil {
 		return err
+	}
+	if missed := report.Missed(); c.Strict && missed > 0 {
+		sayLine(s.err, "weir: --strict: %d figures were missed", missed)
+		return exitStatus(1)
 	}
 	if !report.Passed {
 		return exitStatus(1)
