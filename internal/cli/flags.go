@@ -10,6 +10,7 @@ import (
 	"weir/internal/admit"
 	"weir/internal/gateway"
 	"weir/internal/generate"
+	"weir/internal/policy"
 	"weir/internal/pool"
 	"weir/internal/trace"
 )
@@ -28,6 +29,11 @@ type gatewayFlags struct {
 	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
 	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
 	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
+
+	AllowField []string `sep:"," placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
+	Media      []string `sep:"," default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
+	RelayPath  []string `sep:"," placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
+	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
 	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
@@ -74,6 +80,20 @@ func (f *gatewayFlags) adminHosts() []string {
 	return hosts
 }
 
+// policy is what may pass to engines.
+func (f *gatewayFlags) policy() (p policy.Policy, err error) {
+	if p.Fields, err = policy.AllowFields(f.AllowField); err != nil {
+		return p, wrongf("--allow-field: %w", err)
+	}
+	if p.Media, err = policy.ParseMedia(f.Media); err != nil {
+		return p, wrongf("--media: %w", err)
+	}
+	if p.Paths, err = policy.RelayPaths(f.RelayPath); err != nil {
+		return p, wrongf("--relay-path: %w", err)
+	}
+	return p, nil
+}
+
 // options turns the flags into the gateway's options.
 func (f *gatewayFlags) options() (gateway.Options, error) {
 	if f.Listen == "" {
@@ -110,7 +130,13 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	if f.H2C && f.TLSCert != "" {
 		return gateway.Options{}, wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
+	may, err := f.policy()
+	if err != nil {
+		return gateway.Options{}, err
+	}
 	o := gateway.Options{
+		Policy:        may,
+		AllowAbort:    f.AllowAbort,
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
 		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},
 		PrefixCache:   f.PrefixCache,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/policy"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
@@ -21,10 +22,14 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() error {
-	if allowed, err := x.g.services.method(x.response.r.URL.Path, x.response.r.Method); err != nil {
+	url := x.response.r.URL
+	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Policy.Paths); err != nil {
 		if allowed != "" {
 			x.response.w.Header().Set("Allow", allowed)
 		}
+		return err
+	}
+	if err := policy.CheckPlain(url.EscapedPath()); err != nil {
 		return err
 	}
 	if err := contentType(x.response.r.Header); err != nil {

@@ -9,6 +9,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/openai"
+	"weir/internal/policy"
 	"weir/internal/responses"
 )
 
@@ -53,12 +54,15 @@ func (s services) endpointOf(path string) api.Endpoint {
 	return openai.Other
 }
 
-// method refuses a request by its method, with those that the path takes.
-func (s services) method(path, method string) (allowed string, err error) {
+// method refuses a request by its path, and by its method, with those that the path
+// takes.
+func (s services) method(path, method string, relayed policy.Paths) (allowed string, err error) {
 	at, ok := s[path]
 	switch {
-	case slices.Contains(at.methods, method) || !ok && method == http.MethodPost:
+	case slices.Contains(at.methods, method), !ok && method == http.MethodPost && relayed.Has(path):
 		return "", nil
+	case !ok && method == http.MethodPost && s.meant(path) == "":
+		return "", infer.Errorf(infer.CodeNotFound, "nothing is served at %s, and it is none of the paths that are relayed to engines; an operator adds it with --relay-path", api.Clip(path, 128))
 	case !ok:
 		return "", s.nothingAt(path)
 	}
@@ -76,6 +80,7 @@ func (s services) meant(path string) string {
 
 // nothingAt answers whoever asks for a path that nobody serves.
 func (s services) nothingAt(path string) *infer.Error {
+	path = api.Clip(path, 128)
 	if meant := s.meant(path); meant != "" {
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s?", path, meant)
 	}

@@ -23,6 +23,9 @@ func (p *preparing) gate() error {
 	estimate := int64(len(p.body) / 4)
 	switch {
 	case p.relayed:
+		if err := p.g.opts.Policy.CheckRelayed(p.head, p.header); err != nil {
+			return err
+		}
 	case asksTokenizer(p.endpoint):
 		if err := p.tokenization.decode(p); err != nil {
 			return err
@@ -30,6 +33,9 @@ func (p *preparing) gate() error {
 		estimate = 0 // no engine generates any
 	default:
 		if err := p.decodeFields(); err != nil {
+			return err
+		}
+		if err := p.g.opts.Policy.CheckDecoded(p.head, p.req); err != nil {
 			return err
 		}
 		if err := p.checkSizes(); err != nil {

@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/model"
+	"weir/internal/policy"
 	"weir/internal/pool"
 	"weir/internal/responses"
 	"weir/internal/route"
@@ -52,6 +54,10 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
 	Limits    admit.Limits
+	// Policy is what may pass to engines.
+	Policy policy.Policy
+	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.
+	AllowAbort bool
 	// Generate are the settings of /generate.
 	Generate generate.Options
 	Pool     pool.Options
@@ -210,6 +216,11 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
+	for _, path := range g.opts.Policy.Paths.More() {
+		if !strings.HasPrefix(path, "/v1/") {
+			mux.HandleFunc("POST "+path, g.handle)
+		}
+	}
 	g.handleNative(mux)
 	mux.HandleFunc("/", g.view(g.notFound))
 	return mux

@@ -75,8 +75,8 @@ func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		info.ModelPath, info.ServedModelName = models[0].Name, models[0].Name
 		info.ContextLength = g.modelInfo(models[0].Name, models[0]).MaxModelLen
 	}
-	for _, e := range snap.Engines {
-		info.InternalStates = append(info.InternalStates, generate.EngineState{Engine: e.Name, Kind: e.Kind, Software: e.Facts.Software, Ready: e.Ready})
+	for i, e := range snap.Engines {
+		info.InternalStates = append(info.InternalStates, generate.EngineState{DPRank: i, Ready: e.Ready})
 		info.MaxRunning += e.Facts.MaxRunning
 	}
 	writeInfo(g, w, info)
@@ -89,7 +89,7 @@ func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		if l, ok := e.Load(); ok {
-			list.Loads = append(list.Loads, generate.Load{DPRank: i, Engine: e.Name, Running: l.Running, Waiting: l.Waiting,
+			list.Loads = append(list.Loads, generate.Load{DPRank: i, Running: l.Running, Waiting: l.Waiting,
 				MaxRunning: e.Facts.MaxRunning, TokenUsage: max(0, l.KVUsage)})
 		}
 	}
@@ -124,6 +124,10 @@ const maxAbort = 16 << 10
 // SGLang it says nothing of how many there were: they may have ended by
 // themselves just now.
 func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
+	if !g.opts.AllowAbort {
+		writeError(w, g.native(), infer.Errorf(infer.CodeNotFound, "/abort_request is off: whoever knows a rid could end another caller's request. Close the request's connection instead, which frees the engine; an operator who trusts all clients allows it with --allow-abort"))
+		return
+	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout)) // as in readBody
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAbort))
 	if err != nil {

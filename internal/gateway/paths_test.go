@@ -11,6 +11,7 @@ import (
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/openai"
+	"weir/internal/policy"
 )
 
 // Every answer carries the request's id, whatever it answers.
@@ -38,7 +39,8 @@ func TestPaths(t *testing.T) {
 			{"POST", "/v1/chat/completions/", askChat(``), 404, "", []string{"did you mean /v1/chat/completions?"}},
 			{"GET", "/v1/messages/", "", 404, "", []string{"did you mean /v1/messages?"}},
 			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
-			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"/v1/nothing-here", "weir"}},
+			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"nothing is served at /v1/nothing-here", "--relay-path"}},
+			{"POST", "/v1/load_lora_adapter", askChat(``), 404, "", []string{"--relay-path"}},
 			{"POST", "/v1/embeddings", askChat(``), 404, "", []string{"/v1/embeddings"}},
 		} {
 			c := b.dial(0)
@@ -65,10 +67,14 @@ func TestPaths(t *testing.T) {
 	})
 }
 
-// An endpoint that weir does not know passes to a relay.
+// An endpoint that weir does not know passes to a relay where the operator says so.
 func TestUnknownEndpointIsRelayed(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+	paths, err := policy.RelayPaths([]string{"/v1/nothing-here", "/elsewhere/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, Options{Policy: policy.Policy{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post("/v1/nothing-here", `{"model":"relayed","input":[]}`)
 		f := r.forward(t, 1)
 		f.send("data: {}\n\n") // a stream without the chat's end marker is whole
@@ -77,6 +83,31 @@ func TestUnknownEndpointIsRelayed(t *testing.T) {
 			t.Errorf("status %d, whole %v", a.status, a.whole)
 		}
 		b.wantRecord(c, "finished", "")
+		c = b.post("/elsewhere/a", `{"model":"relayed"}`)
+		f = r.forward(t, 2)
+		f.end()
+		c.answer()
+	})
+}
+
+// A path that is another's spelling to somebody is refused, whatever it spells.
+func TestSpeltPaths(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	paths, err := policy.RelayPaths([]string{"/v1/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, Options{Policy: policy.Policy{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
+		for _, path := range []string{"/v1/%2e%2e/server_info", "/v1/..%2f..%2fabort_request", "/v1/chat%2Fcompletions", "/v1/a%5Cb", "/v1/%00", "/v1/a%0d%0ab", "/v1/%252e%252e/x", "/v1/a;b/..;c/d"} {
+			c := b.post(path, `{"model":"relayed","messages":[]}`)
+			if a := c.answer(); a.status != 400 || !strings.Contains(string(a.body), "write the path plainly") {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+		c := b.post("/v1/a;b/%C3%A9", `{"model":"relayed"}`)
+		f := r.forward(t, 1)
+		f.end()
+		c.answer()
 	})
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 
 	"weir/internal/api"
 	"weir/internal/route"
@@ -17,6 +18,7 @@ type preparing struct {
 	g            *Gateway
 	ctx          context.Context
 	path         string
+	header       http.Header
 	named        func() // is called once the head is known
 	fleet        *route.Snapshot
 	model        *route.Model
@@ -27,7 +29,7 @@ type preparing struct {
 // prepare prepares the request. done says that the request is answered with that.
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
-		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, named: x.takeRequestID,
+		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: x.takeRequestID,
 	}
 	err = p.accept()
 	x.routing = routing{fleet: p.fleet, model: p.model}

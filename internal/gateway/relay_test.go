@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/policy"
 )
 
 const relayBody = `{"model":"relayed","stream":true,"seed":9007199254740993,"messages":[{"role":"user","content":"hi"}]}`
@@ -61,7 +62,11 @@ func TestRelayCarriesParts(t *testing.T) {
 		{"image_url":{"url":"http://127.0.0.1:1/a.png"},"type":"image_url"},{"type":"video_url","video_url":{"url":"https://x/y.mp4"}},
 		{"type":"input_audio","input_audio":{"data":"UklGR\u0069w==","format":"wav"}},{"type":"unheard_of","a":1.0}]}]}`
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+	everything, err := policy.ParseMedia([]string{"any"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, Options{Policy: policy.Policy{Media: everything}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, body)
 		f := r.forward(t, 1)
 		if string(f.req.Body) != body {

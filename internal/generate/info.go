@@ -33,12 +33,11 @@ type ServerInfo struct {
 	InternalStates  []EngineState `json:"internal_states"`
 }
 
-// EngineState is one engine behind the gateway.
+// EngineState is one engine behind the gateway. Its name, which is often its address,
+// and what it is are not for callers.
 type EngineState struct {
-	Engine   string `json:"engine"`
-	Kind     string `json:"kind"`
-	Software string `json:"software,omitempty"`
-	Ready    bool   `json:"ready"`
+	DPRank int  `json:"dp_rank"` // counts the engines
+	Ready  bool `json:"ready"`
 }
 
 // Loads answers GET /v1/loads.
@@ -52,7 +51,6 @@ type Loads struct {
 // there is none.
 type Load struct {
 	DPRank     int     `json:"dp_rank"` // counts the engines
-	Engine     string  `json:"engine"`
 	Running    int     `json:"num_running_reqs"`
 	Waiting    int     `json:"num_waiting_reqs"`
 	MaxRunning int     `json:"max_running_requests,omitzero"`

@@ -45,7 +45,7 @@ func (s *setup) server(form string, schedArgs ...string) (url string, server, sc
 // before starts a gateway before SGLang's own server.
 func before(t testing.TB, url string) *harness.Gateway {
 	t.Helper()
-	return harness.StartGateway(t, "serve", "--engine", "sglang="+url+",model=weir-sim")
+	return harness.StartGateway(t, "serve", "--engine", "sglang="+url+",model=weir-sim", "--media", "any")
 }
 
 // TestServer: weir's sglang adapter in front of SGLang's own server, in both forms of

@@ -86,7 +86,7 @@ func TestReleases(t *testing.T) {
 		t.Run(release, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			s, ctx := newSetup(t), harness.Context(t)
-			g := s.gateway(",priority=true")
+			g := s.gateway(",priority=true", "--allow-field", "priority")
 			c := s.core(flags...)
 
 			priority := `,"priority":-7`

@@ -12,10 +12,16 @@ import (
 	"weir/internal/api"
 )
 
-// Manual holds the table between the line begin and the next line "<!-- end -->" of a
-// document to the fields, or writes it there if WEIR_UPDATE is set. Where there are
-// names of endpoints, by the bits of api.Field.On, a column tells which have the field.
+// Manual holds a document to the fields, as Part does. Where there are names of
+// endpoints, by the bits of api.Field.On, a column tells which have the field.
 func Manual(t *testing.T, file, begin string, fields []api.Field, endpoints ...string) {
+	t.Helper()
+	Part(t, file, begin, table(fields, endpoints))
+}
+
+// Part holds what is between the line begin and the next line "<!-- end -->" of a
+// document to what it must be, or writes it there if WEIR_UPDATE is set.
+func Part(t *testing.T, file, begin, want string) {
 	t.Helper()
 	const end = "<!-- end -->\n"
 	text, err := os.ReadFile(file)
@@ -27,7 +33,6 @@ func Manual(t *testing.T, file, begin string, fields []api.Field, endpoints ...s
 	if !ok || !ended {
 		t.Fatalf("%s has no table between %q and %q", file, begin, end)
 	}
-	want := table(fields, endpoints)
 	if os.Getenv("WEIR_UPDATE") != "" {
 		if err := os.WriteFile(file, []byte(before+begin+"\n"+want+end+after), 0o644); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func TestPriority(t *testing.T) {
 			args = append(args, "--enable-priority-scheduling", "--priority-scheduling-preemption-threshold=-1")
 		}
 		engine, _ := harness.StartWire(t, "sglang", args...)
-		g := harness.StartGateway(t, "serve", "--engine", "sglang="+engine)
+		g := harness.StartGateway(t, "serve", "--engine", "sglang="+engine, "--allow-field", "priority")
 		ask := func(priority string, tokens int) harness.Answer {
 			return harness.Post(t, g.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":"Once","max_tokens":%d,"ignore_eos":true,"priority":%s}`, tokens, priority))
 		}

@@ -193,8 +193,12 @@ func TestGenerateFaults(t *testing.T) {
 func TestGenerateAbort(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
-	inner := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"))
-	g := harness.StartGateway(t, "serve", "--engine", "sglang="+inner.URL)
+	inner := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"), "--allow-abort")
+	g := harness.StartGateway(t, "serve", "--engine", "sglang="+inner.URL, "--allow-abort")
+	off := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"))
+	if a := harness.Post(t, off.URL+"/abort_request", `{"rid":"conv"}`); a.Status != http.StatusNotFound || !strings.Contains(string(a.Body), "--allow-abort") {
+		t.Errorf("where it is off: %d %s", a.Status, a.Body)
+	}
 	ask := func(rid string, stream bool, tokens int) harness.Answer {
 		return harness.Post(t, g.URL+"/generate", fmt.Sprintf(`{"text":"x","stream":%v,"rid":%q,"sampling_params":{"max_new_tokens":%d,"ignore_eos":true}}`, stream, rid, tokens))
 	}

@@ -238,7 +238,7 @@ func TestMedia(t *testing.T) {
 // wrong with an image names its field.
 func TestMediaRefused(t *testing.T) {
 	s := harness.StartSim(t, harness.FastSim...)
-	g := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"))
+	g := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"), "--media", "any")
 	img := harness.Picture(t, 10, 10, 1, "png")
 	chat := func(part string) string {
 		return `{"model":"weir-sim","max_tokens":2,"messages":[{"role":"user","content":[` + part + `]}]}`
