@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
@@ -59,7 +60,12 @@ func (x *exchange) forward(wait engineWait) error {
 	header := relay.EndToEnd(x.response.r.Header)
 	header.Del("Content-Length")
 	header.Del("Accept-Encoding")
-	header.Set("X-Request-Id", x.rec.RequestID)
+	id := x.id
+	if n := len(x.rec.Attempts); n > 1 {
+		id += "-" + strconv.Itoa(n) // the attempt before may still be on its way
+	}
+	header.Set("X-Request-Id", id)
+	x.rec.Leg().RequestID = id
 	l := &relayLeg{engineWait: wait, request: x.ctx}
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
 	x.leg = l

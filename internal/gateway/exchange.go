@@ -19,6 +19,7 @@ import (
 type exchange struct {
 	g *Gateway
 	stages
+	id     string          // weir's own, whatever the caller calls the request
 	err    *infer.Error    // how the request ended
 	ctx    context.Context // ends when the client hangs up, or at Cut
 	cancel context.CancelCauseFunc
@@ -39,10 +40,10 @@ type exchange struct {
 // start opens the exchange and its record.
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	c := connOf(r.Context())
-	x := &exchange{g: g}
+	x := &exchange{g: g, id: g.ids.request()}
 	x.endpoint = g.services.endpointOf(r.URL.Path)
 	x.stages = stages{delays: g.opts.StageDelay, rec: &trace.Record{
-		RequestID:        requestID(r.Header.Get("X-Request-Id"), g.ids),
+		RequestID:        requestID(r.Header.Get("X-Request-Id"), x.id),
 		Endpoint:         r.URL.Path,
 		Arrival:          c.arrival(),
 		LiveAtArrival:    int(g.live.Add(1)) - 1,
@@ -102,18 +103,22 @@ func (ids *requestIDs) next() string {
 	return ids.instance + hex.EncodeToString(b[2:])
 }
 
+// request makes the id of a request.
+func (ids *requestIDs) request() string { return "req-" + ids.next() }
+
 // requestID takes the client's id over when it can go into headers and logs as
-// it is, and makes one otherwise.
-func requestID(given string, ids *requestIDs) string {
+// it is, and weir's own otherwise. It is the caller's name for the request, which
+// others may use too, so engines are not told it.
+func requestID(given, own string) string {
 	if given == "" || len(given) > 128 {
-		return "req-" + ids.next()
+		return own
 	}
 	for _, c := range []byte(given) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
 			c == '-', c == '_', c == '.', c == ':':
 		default:
-			return "req-" + ids.next()
+			return own
 		}
 	}
 	return given

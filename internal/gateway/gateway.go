@@ -231,7 +231,7 @@ func (g *Gateway) Handler() http.Handler {
 // last response.
 func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids))
+		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids.request()))
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
 		serve(w, r)
 	}

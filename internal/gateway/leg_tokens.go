@@ -39,7 +39,9 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)
 	} else {
-		l.generations[0], err = l.target.Tokens.Generate(ctx, q.submission(0, l.target.Model, l.g.ids.next()), attempt, l.sink(), l.rec.Leg())
+		req := q.submission(0, l.target.Model, l.g.ids.next())
+		l.rec.Leg().RequestID = req.ID
+		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func (x *exchange) takeRequestID() {
 		return
 	}
 	x.g.rids.enter(rid, x)
-	if x.response.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, x.g.ids) {
+	if x.response.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
 		x.rec.RequestID = rid
 		setRequestID(x.response.w.Header(), x.endpoint, rid)
 	}

@@ -39,7 +39,7 @@ func TestRelayRequest(t *testing.T) {
 				t.Errorf("relayed %s %s %s", f.req.Method, f.req.Path, f.req.Body)
 			}
 			h := f.req.Header
-			if h.Get("Authorization") != "Bearer k" || h.Get("X-Request-Id") != c.id {
+			if h.Get("Authorization") != "Bearer k" || h.Get("X-Request-Id") == c.id || !strings.HasPrefix(h.Get("X-Request-Id"), "req-") {
 				t.Errorf("headers %v", h)
 			}
 			for _, name := range []string{"Accept-Encoding", "Te", "Content-Length", "Connection"} {

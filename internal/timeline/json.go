@@ -100,6 +100,9 @@ func (o *object) attempt(a *trace.Attempt) {
 		o.open('{')
 		o.str("role", leg.Role)
 		o.str("engine", leg.Engine)
+		if leg.RequestID != "" {
+			o.str("engine_request_id", leg.RequestID)
+		}
 		if leg.DPRank >= 0 {
 			o.int("dp_rank", int64(leg.DPRank))
 		}

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +54,7 @@ type Recorder struct {
 	mu     sync.Mutex
 	ring   []*trace.Record
 	next   int
-	byID   map[string]*trace.Record
+	byID   map[string][]*trace.Record // by the caller's id and by those on engines' wires
 	closed bool
 
 	followers map[*follower]struct{}
@@ -80,7 +82,7 @@ func New(opts Options) (*Recorder, error) {
 		log:     opts.Log,
 		boot:    trace.BootID(),
 		ring:    make([]*trace.Record, opts.Keep),
-		byID:    make(map[string]*trace.Record, opts.Keep),
+		byID:    make(map[string][]*trace.Record, opts.Keep),
 
 		followers: map[*follower]struct{}{},
 	}
@@ -105,12 +107,14 @@ func (r *Recorder) Add(rec *trace.Record) {
 		r.dropped.Add(1)
 		return
 	}
-	if old := r.ring[r.next]; old != nil && r.byID[old.RequestID] == old {
-		delete(r.byID, old.RequestID)
+	if old := r.ring[r.next]; old != nil {
+		r.forget(old)
 	}
 	r.ring[r.next] = rec
 	r.next = (r.next + 1) % len(r.ring)
-	r.byID[rec.RequestID] = rec
+	for id := range names(rec) {
+		r.byID[id] = append(r.byID[id], rec)
+	}
 	r.tell(rec)
 	if r.file == nil {
 		return
@@ -122,15 +126,45 @@ func (r *Recorder) Add(rec *trace.Record) {
 	}
 }
 
-// Find gives the latest kept record of a request id as JSON.
-func (r *Recorder) Find(requestID string) ([]byte, bool) {
-	r.mu.Lock()
-	rec := r.byID[requestID]
-	r.mu.Unlock()
-	if rec == nil {
-		return nil, false
+// names gives the ids by which a record is found, each once.
+func names(rec *trace.Record) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !yield(rec.RequestID) {
+			return
+		}
+		for i := range rec.Attempts {
+			for j := range rec.Attempts[i].Legs {
+				if id := rec.Attempts[i].Legs[j].RequestID; id != "" && id != rec.RequestID && !yield(id) {
+					return
+				}
+			}
+		}
 	}
-	return Append(nil, rec, r.boot), true
+}
+
+// forget takes the oldest record out of the index.
+func (r *Recorder) forget(old *trace.Record) {
+	for id := range names(old) {
+		if left := r.byID[id]; len(left) > 1 {
+			r.byID[id] = slices.DeleteFunc(left, func(rec *trace.Record) bool { return rec == old })
+		} else {
+			delete(r.byID, id)
+		}
+	}
+}
+
+// Find gives the kept records of a request id as JSON, a line each, the latest first.
+// Several callers may have used the same; weir's own ids are unique.
+func (r *Recorder) Find(requestID string) (lines []byte, ok bool) {
+	r.mu.Lock()
+	found := slices.Clone(r.byID[requestID])
+	r.mu.Unlock()
+	for i, rec := range slices.Backward(found) {
+		if lines = Append(lines, rec, r.boot); i > 0 {
+			lines = append(lines, '\n')
+		}
+	}
+	return lines, len(found) > 0
 }
 
 // Written counts the records that are in the file, as whole lines.

@@ -95,6 +95,29 @@ func TestRecorder(t *testing.T) {
 			t.Errorf("record %d kept: %t", i, ok)
 		}
 	}
+	// A caller's id hides no other's record, and weir's own ids find them as well.
+	twice := sample("9")
+	twice.Attempts = []trace.Attempt{{Legs: []trace.Leg{{RequestID: "own-1"}}}, {Legs: []trace.Leg{{RequestID: "own-2"}}}}
+	r.Add(twice)
+	if lines, ok := r.Find("9"); !ok || bytes.Count(lines, []byte(`"request_id":"9"`)) != 2 || bytes.Count(lines, []byte("\n")) != 1 || bytes.Index(lines, []byte("own-2")) > bytes.IndexByte(lines, '\n') {
+		t.Errorf("two records of one id: %s", lines)
+	}
+	for _, id := range []string{"own-1", "own-2"} {
+		if lines, ok := r.Find(id); !ok || bytes.Contains(lines, []byte("\n")) {
+			t.Errorf("%s: %s", id, lines)
+		}
+	}
+	for i := range 3 {
+		r.Add(sample(fmt.Sprint("later", i)))
+	}
+	for _, id := range []string{"9", "own-1", "own-2"} {
+		if lines, ok := r.Find(id); ok {
+			t.Errorf("%s is still kept: %s", id, lines)
+		}
+	}
+	if len(r.byID) != 3 {
+		t.Errorf("the index has %d ids of 3 records", len(r.byID))
+	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +125,7 @@ func TestRecorder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := bytes.Count(data, []byte("\n")); n != 10 || r.Written() != 10 || r.Dropped() != 0 {
+	if n := bytes.Count(data, []byte("\n")); n != 14 || r.Written() != 14 || r.Dropped() != 0 {
 		t.Errorf("%d lines, %d written, %d dropped", n, r.Written(), r.Dropped())
 	}
 	// After Close nothing is written, and that is counted.

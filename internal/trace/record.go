@@ -5,7 +5,7 @@ import "weir/internal/infer"
 // Record is the timeline of one request: one per request, exactly once. Stamps
 // are nanoseconds of the timeline's clock; zero means the moment never came.
 type Record struct {
-	RequestID string
+	RequestID string // the caller's, where it gave one, and then not always unique
 	Endpoint  string // path of the API called
 	Model     string
 	Stream    bool
@@ -40,10 +40,13 @@ type Attempt struct {
 
 // Leg is one engine's part of an attempt.
 type Leg struct {
-	Role    string // "full", later "prefill" or "decode"
-	Engine  string
-	DPRank  int // -1 when the engine has none
-	Outcome string
+	Role string // "full", later "prefill" or "decode"
+	// RequestID is weir's own name of the request on the engine's wire; empty where
+	// each of several choices has one.
+	RequestID string
+	Engine    string
+	DPRank    int // -1 when the engine has none
+	Outcome   string
 	// ToServer and Acked are the gateway's: request written, and confirmed.
 	ToServer, Acked int64
 	// Stamps are the engine's own, on the gateway's clock.
