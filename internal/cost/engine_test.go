@@ -285,8 +285,7 @@ func TestChange(t *testing.T) {
 func TestOthers(t *testing.T) {
 	for _, stamps := range []bool{true, false} {
 		for seed := range uint64(10) {
-			var rank *cost.Rank
-			rank = run(t, &engine{published}, sim.Options{}, load{
+			rank := run(t, &engine{published}, sim.Options{}, load{
 				requests: 100, rate: 4, length: mixedLengths, output: uniform(20, 120), stamps: stamps, seed: seed, others: 0.5,
 			}, prior)
 			c, _ := rank.Coefficients()
