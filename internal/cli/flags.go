@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/internal/admit"
@@ -30,9 +31,9 @@ type gatewayFlags struct {
 	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
 	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
 
-	AllowField []string `sep:"," placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
-	Media      []string `sep:"," default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
-	RelayPath  []string `sep:"," placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
+	AllowField []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
+	Media      []string `sep:";" default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
+	RelayPath  []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
 	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
@@ -80,15 +81,24 @@ func (f *gatewayFlags) adminHosts() []string {
 	return hosts
 }
 
+// words gives what flags hold that may be repeated, and each have several words with
+// commas between.
+func words(values []string) (all []string) {
+	for _, v := range values {
+		all = append(all, strings.Split(v, ",")...)
+	}
+	return all
+}
+
 // policy is what may pass to engines.
 func (f *gatewayFlags) policy() (p policy.Policy, err error) {
-	if p.Fields, err = policy.AllowFields(f.AllowField); err != nil {
+	if p.Fields, err = policy.AllowFields(words(f.AllowField)); err != nil {
 		return p, wrongf("--allow-field: %w", err)
 	}
-	if p.Media, err = policy.ParseMedia(f.Media); err != nil {
+	if p.Media, err = policy.ParseMedia(words(f.Media)); err != nil {
 		return p, wrongf("--media: %w", err)
 	}
-	if p.Paths, err = policy.RelayPaths(f.RelayPath); err != nil {
+	if p.Paths, err = policy.RelayPaths(words(f.RelayPath)); err != nil {
 		return p, wrongf("--relay-path: %w", err)
 	}
 	return p, nil
