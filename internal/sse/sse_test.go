@@ -335,3 +335,25 @@ func BenchmarkParser(b *testing.B) {
 		}
 	}
 }
+
+// Joining the lines of an event's data costs in proportion to them, however many there
+// are.
+func TestWalkerManyLines(t *testing.T) {
+	const lines = 10_000
+	region := []byte(strings.Repeat("data:\n", lines) + "\n")
+	var w Walker
+	read := func() Block {
+		b, next := w.Block(region, w.Begin(region))
+		if next != len(region) {
+			t.Fatalf("%d of %d", next, len(region))
+		}
+		return b
+	}
+	if b := read(); b.Lines != lines || string(b.Data) != strings.Repeat("\n", lines-1) {
+		t.Errorf("%d lines, %d bytes", b.Lines, len(b.Data))
+	}
+	// A buffer that doubles: 14 times, and not once a line.
+	if n := testing.AllocsPerRun(10, func() { read() }); n > 30 {
+		t.Errorf("%v allocations for %d lines", n, lines)
+	}
+}

@@ -28,6 +28,7 @@ type Block struct {
 	// Data is its data, the lines joined by LF. It refers to the region where
 	// there is one line.
 	Data []byte
+	own  bool // Data refers to no region
 	// Lines counts the lines of data. Without any there is no event: the block was
 	// of comments, or of other fields.
 	Lines int
@@ -122,7 +123,9 @@ func (b *Block) add(line []byte) {
 			b.Data = value
 			return
 		}
-		joined := append(make([]byte, 0, len(b.Data)+1+len(value)), b.Data...)
-		b.Data = append(append(joined, '\n'), value...)
+		if !b.own {
+			b.Data, b.own = append(make([]byte, 0, 2*(len(b.Data)+1+len(value))), b.Data...), true
+		}
+		b.Data = append(append(b.Data, '\n'), value...)
 	}
 }
