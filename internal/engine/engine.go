@@ -75,7 +75,10 @@ type RelayRequest struct {
 // RelayResponse is what the engine answered.
 type RelayResponse struct {
 	Status int
-	Header http.Header // end-to-end headers only
+	// Header has the fields that are the caller's to know. The length is none.
+	Header http.Header
+	// Length is what the answer says that it has of bytes, or -1.
+	Length int64
 	// Framed says that the answer tells where it ends, so that one which breaks off
 	// ends with an error; otherwise it ends where its connection does.
 	Framed bool

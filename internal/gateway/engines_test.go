@@ -211,7 +211,7 @@ func (f *forward) response(status int, headers ...string) *engine.RelayResponse 
 	for i := 0; i < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	return &engine.RelayResponse{Status: status, Header: h, Framed: true, Body: f}
+	return &engine.RelayResponse{Status: status, Header: h, Framed: true, Length: -1, Body: f}
 }
 
 // Read implements the answer's body.

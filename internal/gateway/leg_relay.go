@@ -56,7 +56,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	o := answer.RelayedOptions{
 		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
-		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: declaredLength(resp.Header),
+		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: resp.Length,
 	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {
@@ -68,20 +68,17 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	return l.answer
 }
 
-// declaredLength is the length that an answer's head declares, or -1.
-func declaredLength(h http.Header) int64 {
-	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return n
-}
-
 // head implements leg: it passes the engine's response head on. An empty answer is no
 // stream.
 func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bool) {
 	for name, values := range l.response.Header {
 		h[name] = values
+	}
+	if l.response.Length >= 0 {
+		h["Content-Length"] = []string{strconv.FormatInt(l.response.Length, 10)}
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // net/http would guess one
 	}
 	l.response.Header = nil // the response's now
 	return l.response.Status, l.events && len(first.Out) > 0

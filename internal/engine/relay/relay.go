@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"weir/internal/engine"
@@ -66,50 +64,6 @@ func New(opts Options) *Engine {
 	})}
 }
 
-// hopByHop headers belong to one connection and are not handed on (RFC 9110,
-// section 7.6.1).
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-}
-
-// EndToEnd copies the headers that concern the two ends.
-func EndToEnd(h http.Header) http.Header {
-	out := h.Clone()
-	stripHops(out)
-	return out
-}
-
-func stripHops(h http.Header) {
-	for _, field := range h["Connection"] {
-		for name := range strings.SplitSeq(field, ",") {
-			h.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range hopByHop {
-		delete(h, name)
-	}
-}
-
-// credentials are fields by which a caller shows who it is, to whom it calls: to weir,
-// not to the engines behind it.
-var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
-
-// fields gives those of a request that the engine gets.
-func (e *Engine) fields(h http.Header) http.Header {
-	h = maps.Clone(h)
-	if h == nil {
-		h = http.Header{}
-	}
-	h["Accept-Encoding"] = []string{"identity"} // the bytes must be such as can be looked into
-	if !e.opts.PassKey {
-		for _, name := range credentials {
-			delete(h, name)
-		}
-	}
-	return h
-}
-
 // Forward implements engine.Relay.
 func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
 	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: e.fields(req.Header), Body: req.Body, Leg: leg})
@@ -121,8 +75,12 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 		return nil, &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true,
 			Message: "the engine does not let the gateway in", Cause: errors.New("status 401: " + e.opts.Access.Advice())}
 	}
-	stripHops(resp.Header)
-	return &engine.RelayResponse{Status: resp.Status, Header: resp.Header, Framed: resp.Framing != http1.UntilClose, Body: &coded{resp.Body, e}}, nil
+	length := int64(-1)
+	if resp.Framing == http1.Sized {
+		length = resp.Length
+	}
+	return &engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Header), Framed: resp.Framing != http1.UntilClose, Length: length,
+		Body: &coded{resp.Body, e}}, nil
 }
 
 // coded gives every error of a body its code.

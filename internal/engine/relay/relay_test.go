@@ -32,7 +32,7 @@ func TestForward(t *testing.T) {
 			return
 		}
 		got <- seen{r.Method, r.RequestURI, r.Host, r.Header, string(body)}
-		w.send("HTTP/1.1 201 Created\r\nserver: uvicorn\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n" +
+		w.send("HTTP/1.1 201 Created\r\nserver: uvicorn\r\nretry-after: 7\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n" +
 			"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 		w.drain()
 	})
@@ -51,7 +51,7 @@ func TestForward(t *testing.T) {
 	if diff := cmp.Diff(want, <-got, cmp.AllowUnexported(seen{})); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(http.Header{"Server": {"uvicorn"}}, resp.Header); diff != "" || resp.Status != 201 {
+	if diff := cmp.Diff(http.Header{"Retry-After": {"7"}}, resp.Header); diff != "" || resp.Status != 201 {
 		t.Errorf("status %d, header: %s", resp.Status, diff)
 	}
 	if body, err := io.ReadAll(resp.Body); string(body) != "abc" || err != nil {
@@ -386,4 +386,22 @@ func TestDetachRefused(t *testing.T) {
 		t.Errorf("the body of a caller that gave up gave descriptor %d", fd)
 	}
 	resp.Body.Close()
+}
+
+// Of an engine's fields those about the answer pass, once where they may stand once.
+func TestAnswerFields(t *testing.T) {
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-type: text/html\r\nContent-Length: 2\r\nContent-Length: 2\r\n" +
+			"Set-Cookie: a=b\r\nServer: engine\r\nDate: today\r\nAccess-Control-Allow-Origin: *\r\nX-Accel-Redirect: /etc/passwd\r\nX-Request-Id: e\r\n" +
+			"Strict-Transport-Security: max-age=1\r\nLocation: /x\r\nVia: 1.1 x\r\nWww-Authenticate: Basic\r\nAlt-Svc: h3\r\n" +
+			"Cache-Control: no-cache\r\nCache-Control: private\r\nRetry-After: 3\r\nX-RateLimit-Remaining-Tokens: 5\r\n" +
+			"Connection: Sunset\r\nSunset: now\r\nendpoint-load-metrics: TEXT a=1\r\n\r\nok")
+	})
+	resp := mustAsk(t, p.engine(Options{}), "{}", "ok")
+	want := http.Header{"Content-Type": {"text/plain"}, "Cache-Control": {"no-cache", "private"}, "Retry-After": {"3"},
+		"X-Ratelimit-Remaining-Tokens": {"5"}, "Endpoint-Load-Metrics": {"TEXT a=1"}}
+	if diff := cmp.Diff(want, resp.Header); diff != "" || resp.Length != 2 {
+		t.Errorf("length %d, %s", resp.Length, diff)
+	}
 }

@@ -58,14 +58,14 @@ func TestRelayTouchesNoByte(t *testing.T) {
 			n := min(cut, len(rest))
 			chunks, rest = append(chunks, rest[:n]), rest[n:]
 		}
-		return http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Engine": {"kept"}}, chunks
+		return http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Ratelimit-Engine": {"kept"}}, chunks
 	})
 	g := harness.StartGateway(t, "serve", "--engine", "openai="+engine, "--engine", "openai="+engine+",model=other,name=alias")
 	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 	sent := "{ \"model\" :\t\"m\",\r\n \"stream\":true, \"seed\":9007199254740993,\"t\":1.0,\"u\":null,\"unknown\":[ 1 ,2],\"dup\":1,\"dup\":2,\"messages\":[]}\n"
 	for _, cut = range []int{1, 2, 3, 7, 50, 1000} {
 		a := harness.Post(t, g.URL+"/v1/chat/completions?q=1", sent)
-		if a.Status != 200 || string(a.Body) != strange || a.Err != nil || a.Header.Get("X-Engine") != "kept" {
+		if a.Status != 200 || string(a.Body) != strange || a.Err != nil || a.Header.Get("X-Ratelimit-Engine") != "kept" {
 			t.Fatalf("cut %d: status %d, error %v, header %v, body\n%q", cut, a.Status, a.Err, a.Header, a.Body)
 		}
 		if string(got) != sent {

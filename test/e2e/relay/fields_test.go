@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"weir/test/e2e/harness"
+)
+
+// Of an engine's answer its caller gets the fields that are about it, each once, and
+// weir's own; a type that the engine does not name is not guessed. A length where no
+// body can be is none that is missing.
+func TestAnswerHeads(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := startRawEngine(t)
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+e.url+",name=raw")
+	ask := func(answer string) (head, body string) {
+		t.Helper()
+		e.script(false, 0, answer)
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		harness.PostRaw(t, conn, `{"model":"m","messages":[]}`, "Connection", "close")
+		all, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, body, _ = strings.Cut(string(all), "\r\n\r\n")
+		return strings.ToLower(head) + "\r\n", body
+	}
+
+	head, body := ask("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nContent-Length: 2\r\nServer: engine\r\nSet-Cookie: a=b\r\n" +
+		"X-Accel-Redirect: /etc/passwd\r\nAccess-Control-Allow-Origin: *\r\nTrailer: X\r\nRetry-After: 3\r\n\r\n{}")
+	for _, field := range []string{"content-length: 2", "content-type: application/json", "retry-after: 3", "x-request-id: ", "date: "} {
+		if strings.Count(head, "\n"+field) != 1 {
+			t.Errorf("not once %s:\n%s", field, head)
+		}
+	}
+	for _, name := range []string{"server", "set-cookie", "x-accel-redirect", "access-control-allow-origin", "trailer"} {
+		if strings.Contains(head, "\n"+name+":") {
+			t.Errorf("%s passed:\n%s", name, head)
+		}
+	}
+	if body != "{}" {
+		t.Errorf("body %q", body)
+	}
+
+	if head, body = ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"); strings.Contains(head, "content-type") || body != "hello" {
+		t.Errorf("%s\n%s", head, body)
+	}
+	for _, answer := range []string{
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", "HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n",
+	} {
+		if head, body = ask(answer); !strings.HasPrefix(head, strings.ToLower(answer[:12])) || body != "" {
+			t.Errorf("%q has become\n%s\n%s", answer, head, body)
+		}
+	}
+	if ended := g.Balanced(); ended["finished"] != 5 || len(g.Failures()) != 0 {
+		t.Errorf("ended %v, failures %+v", ended, g.Failures())
+	}
+	g.Interrupt()
+}
