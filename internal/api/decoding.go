@@ -42,11 +42,18 @@ func (d *Decoding) Unsupported(path string, defaults ...string) error {
 	return Unsupported(path, d.Carrier(), defaults)
 }
 
+// Lacking is Unsupported where engines would have to carry needs.
+func (d *Decoding) Lacking(needs infer.Carries, path string, defaults ...string) error {
+	err := Unsupported(path, d.Carrier(), defaults)
+	err.Lacks = needs &^ d.Carries
+	return err
+}
+
 // Guided takes what the output must match, which may be said at one place only, and
 // to an engine that understands it.
 func (d *Decoding) Guided(path string, g infer.Guide) error {
 	if d.Carries&g.Kind.Needs() == 0 {
-		return d.Unsupported(path)
+		return d.Lacking(g.Kind.Needs(), path)
 	}
 	return d.SetGuide(path, g)
 }
@@ -93,7 +100,7 @@ func (d *Decoding) FinishTools(named, continued string) error {
 	case !d.ForcedAny && d.ForcedTool == "":
 		return nil
 	case d.Carries&infer.CarriesJSONSchema == 0:
-		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
+		return &infer.Error{Code: infer.CodeUnsupported, Param: field, Lacks: infer.CarriesJSONSchema,
 			Message: fmt.Sprintf("tool_choice: that a tool is called cannot be forced on %s; send \"auto\", or \"none\"", d.Carrier())}
 	case d.Tools == nil:
 		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")

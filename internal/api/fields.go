@@ -50,8 +50,8 @@ type Field struct {
 // Judge says whether the value of a field, which stands at path, is to be read: that
 // of a carried field is, which may be null. Its error refuses the field.
 func (d *Decoding) Judge(f *Field, path string, raw []byte) (read bool, err error) {
-	switch lacks := f.Needs&^d.Carries != 0; {
-	case f.Treatment == Carried && !lacks:
+	switch lacks := f.Needs &^ d.Carries; {
+	case f.Treatment == Carried && lacks == 0:
 		return true, nil
 	case f.Treatment == Ignored || AsksForNothing(raw, f.Defaults):
 		return false, nil
@@ -59,7 +59,7 @@ func (d *Decoding) Judge(f *Field, path string, raw []byte) (read bool, err erro
 		return false, &infer.Error{Code: infer.CodeUnsupported, Param: path,
 			Message: fmt.Sprintf("%s is not supported by %s; %s", path, d.Carrier(), f.Note)}
 	}
-	return false, d.Unsupported(path, f.Defaults...)
+	return false, d.Lacking(f.Needs, path, f.Defaults...)
 }
 
 // AsksForNothing says whether a value of a refused field may pass: it is null, or

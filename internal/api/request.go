@@ -102,6 +102,20 @@ func (r *Request) SetGuide(path string, g infer.Guide) error {
 	return nil
 }
 
+// Needs gives what of the request not every wire can carry. min_tokens as large as
+// max_tokens needs nothing: what ends the answer is then held back by a bias, where
+// the engine does not do it itself (HeldBack).
+func (r *Request) Needs() infer.Carries {
+	ask := infer.Request{MinTokens: r.MinTokens, Priority: r.Priority, Sampling: r.Sampling, Guide: r.Guide, Logprobs: r.Logprobs, Media: r.Media}
+	if r.HeldBack() {
+		ask.MinTokens = 0
+	}
+	return ask.Needs()
+}
+
+// HeldBack says that no id may end the answer, which is as long as it can be.
+func (r *Request) HeldBack() bool { return r.MinTokens > 0 && r.MinTokens == r.MaxTokens }
+
 // Prompt is one of several prompts: a text or ids.
 type Prompt struct {
 	Text string
@@ -118,4 +132,5 @@ type FieldNames struct {
 	LogitBias string
 	Choices   string // how many answers there are to each prompt
 	Logprobs  string // how many alternatives there are to each token
+	Seed      string
 }

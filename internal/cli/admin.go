@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/infer"
 	"weir/internal/integrity"
 )
 
@@ -141,9 +142,16 @@ type engineView struct {
 	Software      string   `json:"software,omitzero"`
 	Instance      string   `json:"instance,omitzero"`
 	Carries       []string `json:"carries,omitzero"` // beyond what every engine of ids does
+	Lacks         []lack   `json:"lacks,omitzero"`   // of what engines of its kind carry
 	Running       *int     `json:"running,omitzero"` // as the engine last said
 	Waiting       *int     `json:"waiting,omitzero"`
 	KVUsage       *float64 `json:"kv_usage,omitzero"`
+}
+
+// lack is what an engine does not carry and why.
+type lack struct {
+	What []string `json:"what"`
+	Why  string   `json:"why"`
 }
 
 func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
@@ -151,7 +159,10 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	for _, e := range p.fleet.Snapshot().Engines {
 		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Note: e.Note, Models: e.Facts.Models,
 			ContextLength: e.Facts.ContextLength, MaxRunning: e.Facts.MaxRunning,
-			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: e.Facts.Carries.Words()}
+			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: (e.Facts.Carries &^ infer.CarriesUsual).Words()}
+		for _, l := range e.Facts.Lacks {
+			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
+		}
 		if e.Load != nil {
 			if l, ok := e.Load(); ok {
 				v.Running, v.Waiting = &l.Running, &l.Waiting

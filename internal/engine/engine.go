@@ -109,8 +109,11 @@ type Facts struct {
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
 	// Carries is what a Tokens engine takes beyond what all of them do. What it
-	// does not carry is not sent to it.
+	// does not carry is not sent to it. Of a Relay only Lacks are known.
 	Carries infer.Carries
+	// Lacks are the reasons for which the engine does not carry what its wire has
+	// words for.
+	Lacks []infer.Lack
 	// LoRA are the adapters that a Tokens engine was given beside its model.
 	LoRA []LoRA
 }

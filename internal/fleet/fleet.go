@@ -146,6 +146,9 @@ func (f *Fleet) publish(states []engine.State) {
 		if model.Kind != "" {
 			model.Fault = "" // other engines serve it
 		}
+		if len(model.Targets) == 0 {
+			model.Carries = infer.CarriesAll
+		}
 	}
 	for alias, name := range f.aliases {
 		snap.Models[alias] = snap.Models[name]
@@ -259,11 +262,16 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
+	if model.Carries |= e.Carries(); !e.Ready {
+		model.Awaited = true
+		if e.Facts.Carries == 0 { // it never said
+			model.Carries = infer.CarriesAll
+		}
+	}
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}
 	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
-	model.Carries &= e.Facts.Carries
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}
@@ -278,7 +286,7 @@ func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 			policy = &route.RoundRobin{}
 			f.policies[name] = policy
 		}
-		m = &route.Model{Name: name, Policy: policy, Carries: infer.CarriesAll}
+		m = &route.Model{Name: name, Policy: policy}
 		snap.Models[name] = m
 	}
 	return m

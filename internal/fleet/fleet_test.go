@@ -282,7 +282,7 @@ func TestPoliciesAreKept(t *testing.T) {
 	var got []string
 	for range 4 {
 		f.publish(states)
-		target, ok := f.Snapshot().Models["x"].Pick(nil)
+		target, ok := f.Snapshot().Models["x"].Pick(0, nil)
 		if !ok {
 			t.Fatal("no target")
 		}
@@ -442,6 +442,33 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s has metrics: %v", e.Name, got)
 		} else if got && e.Metrics()[0].Value != 7 {
 			t.Errorf("%s: %+v", e.Name, e.Metrics())
+		}
+	}
+}
+
+// A model carries what some of its engines do, by the latest word of those that are
+// not ready; of one that never said, and while none is ready, everything.
+func TestCarriesOfEngines(t *testing.T) {
+	folders := map[string][]string{"m": nil}
+	members := []Member{tokenMember("a", "m"), tokenMember("b", "m")}
+	can := func(up bool, c infer.Carries) engine.State {
+		s := ready("m")
+		s.Ready, s.Facts.Carries = up, c
+		return s
+	}
+	for _, c := range []struct {
+		states  []engine.State
+		want    infer.Carries
+		awaited bool
+	}{
+		{[]engine.State{can(true, infer.CarriesMinP), can(true, infer.CarriesSeed)}, infer.CarriesMinP | infer.CarriesSeed, false},
+		{[]engine.State{can(true, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesMinP | infer.CarriesSeed, true},
+		{[]engine.State{can(true, infer.CarriesMinP), {}}, infer.CarriesAll, true},
+		{[]engine.State{can(false, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesAll, true},
+	} {
+		m := published(t, folders, members, c.states).Models["m"]
+		if m.Carries != c.want || m.Awaited != c.awaited {
+			t.Errorf("carries %s, awaited %t; want %s, %t", m.Carries, m.Awaited, c.want, c.awaited)
 		}
 	}
 }

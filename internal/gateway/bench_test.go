@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/metrics"
 	"weir/internal/model"
@@ -180,13 +181,18 @@ func (b *bench) publish(engines ...any) {
 // fleetOf is a fleet in which token engines serve the built-in model, and relays the
 // model "relayed".
 func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}, Carries: infer.CarriesLogprobs | infer.CarriesLogitBias}
+	const carries = infer.CarriesLogprobs | infer.CarriesLogitBias | infer.CarriesUsual
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}}
 	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: &route.RoundRobin{}}
 	snap := &route.Snapshot{Changed: changed, Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	for _, e := range engines {
 		switch e := e.(type) {
 		case *tokenEngine:
-			r := &route.Engine{Name: e.name, Kind: "weir", Tokens: e, Ready: true}
+			r := &route.Engine{Name: e.name, Kind: "weir", Tokens: e, Ready: true, Facts: engine.Facts{Carries: carries}}
+			if e.facts != nil {
+				r.Facts = *e.facts
+			}
+			tokens.Carries |= r.Carries()
 			tokens.Targets = append(tokens.Targets, route.Target{Engine: r, Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
@@ -198,6 +204,9 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			relayed.Targets = append(relayed.Targets, route.Target{Engine: r, Model: upstream})
 			snap.Engines = append(snap.Engines, r)
 		}
+	}
+	if len(tokens.Targets) == 0 {
+		tokens.Carries = infer.CarriesAll
 	}
 	return snap
 }

@@ -65,7 +65,7 @@ func (p *preparing) decodeFields() error {
 	defer p.enter(trace.Gate)
 	req, err := p.endpoint.Request(p.head, p.model.Kind, p.model.Carries)
 	if err != nil {
-		return err
+		return p.explain(err)
 	}
 	// A copy: what the dialect's stands in may refer to the body, which is let go
 	// of while the stream lives.

@@ -44,7 +44,7 @@ func TestTemplateKwargs(t *testing.T) {
 		if test.given != "" {
 			req.ChatTemplateKwargs = []byte(test.given)
 		}
-		p := &preparing{request: &request{req: req, folder: &model.Folder{Templates: set, Format: test.format}}, model: &route.Model{Name: "m"}}
+		p := &preparing{request: &request{req: req, folder: &model.Folder{Templates: set, Format: test.format}}, routing: routing{model: &route.Model{Name: "m"}}}
 		got, err := p.templateKwargs()
 		if words, refused := strings.CutPrefix(test.want, "!"); refused {
 			var e *infer.Error

@@ -21,6 +21,8 @@ type tokenEngine struct {
 	name string
 	// accept, when set, runs in place of confirming at once. Its error refuses.
 	accept func(ctx context.Context, c *call) error
+	// facts, when set, are what the engine says of itself.
+	facts *engine.Facts
 
 	mu    sync.Mutex
 	calls []*call

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -57,12 +58,52 @@ func (p *preparing) checkFields() error {
 	if err := p.checkNamedIDs(); err != nil {
 		return err
 	}
+	if err := p.checkNeeds(); err != nil {
+		return err
+	}
 	if p.req.Tools != nil && !p.req.ForcedAny && p.req.ForcedTool == "" && p.folder.Format.Tools() == "" {
 		e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.model.Name)
 		e.Param = "tools"
 		return e
 	}
 	return nil
+}
+
+// checkNeeds refuses what no engine of the model carries, so far as the fields by
+// themselves did not show it, and what only several would carry between them.
+func (p *preparing) checkNeeds() error {
+	p.needs = p.req.Needs()
+	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
+		names, field := &p.req.Fields, lacks.String()
+		switch {
+		case lacks&infer.CarriesMinTokens != 0:
+			lacks, field = infer.CarriesMinTokens, names.MinTokens
+		case lacks&infer.CarriesSeed != 0:
+			lacks, field = infer.CarriesSeed, names.Seed
+		}
+		e := infer.Errorf(infer.CodeUnsupported, "%s is not supported by engine kind %q; leave it out", field, p.model.Kind)
+		e.Param, e.Lacks = field, lacks
+		return p.explain(e)
+	}
+	if !p.model.Alone(p.needs) {
+		return infer.Errorf(infer.CodeUnsupported, "the request needs %s, and no engine of model %s carries all of it, though each is carried by some; ask for less at once", p.needs, p.model.Name)
+	}
+	return nil
+}
+
+// explain adds to a refusal why the engines do not carry what they would have to.
+func (p *preparing) explain(err error) error {
+	var refused *infer.Error
+	if !errors.As(err, &refused) || refused.Lacks == 0 {
+		return err
+	}
+	reasons := p.model.Why(refused.Lacks)
+	if len(reasons) == 0 {
+		return err
+	}
+	explained := *refused
+	explained.Message += " (the engine " + strings.Join(reasons, "; another ") + ")"
+	return &explained
 }
 
 // findModel finds, in the fleet of this moment, the model that the body names, or

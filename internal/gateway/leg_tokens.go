@@ -39,7 +39,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)
 	} else {
-		req := q.submission(0, l.target.Model, l.g.ids.next())
+		req := q.submission(0, l.target.Model, l.g.ids.next(), l.target.Carries())
 		l.rec.Leg().RequestID = req.ID
 		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
@@ -65,7 +65,7 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 		} else {
 			sink = l.sink()
 		}
-		req := q.submission(i, l.target.Model, l.g.ids.next())
+		req := q.submission(i, l.target.Model, l.g.ids.next(), l.target.Carries())
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()

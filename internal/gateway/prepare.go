@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"weir/internal/api"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -15,13 +14,12 @@ import (
 type preparing struct {
 	*request
 	*stages
+	routing
 	g            *Gateway
 	ctx          context.Context
 	path         string
 	header       http.Header
 	named        func() // is called once the head is known
-	fleet        *route.Snapshot
-	model        *route.Model
 	text         []byte // the rendered prompt
 	tokenization tokenization
 }
@@ -32,7 +30,7 @@ func (x *exchange) prepare() (done bool, err error) {
 		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: x.takeRequestID,
 	}
 	err = p.accept()
-	x.routing = routing{fleet: p.fleet, model: p.model}
+	x.routing = p.routing
 	if err != nil || p.relayed {
 		return false, err
 	}

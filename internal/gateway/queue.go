@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"time"
 
 	"weir/internal/infer"
@@ -12,6 +13,7 @@ import (
 type routing struct {
 	fleet *route.Snapshot
 	model *route.Model    // as the fleet has it
+	needs infer.Carries   // what an engine must carry
 	tried []*route.Engine // by the attempts before
 }
 
@@ -22,7 +24,7 @@ func (x *exchange) queue() error {
 	x.rec.Queued = trace.Now()
 	var deadline *time.Timer
 	for {
-		if x.model.Has(x.tried) {
+		if x.model.Has(x.needs, x.tried) {
 			return nil
 		}
 		if len(x.tried) > 0 {
@@ -59,13 +61,19 @@ func (x *exchange) queue() error {
 
 // couldRetry says that there is another engine to go to.
 func (r *routing) couldRetry(failed *route.Engine) bool {
-	return len(r.tried)+1 < maxAttempts && r.model.Has(append(r.tried[:len(r.tried):len(r.tried)], failed))
+	return len(r.tried)+1 < maxAttempts && r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 
 func (r *routing) noEngine() error {
-	e := infer.Errorf(infer.CodeUnavailable, "no engine for model %q is ready", r.model.Name)
+	what := "engine"
 	if len(r.tried) > 0 {
-		e = infer.Errorf(infer.CodeUnavailable, "no other engine for model %q is ready", r.model.Name)
+		what = "other engine"
+	}
+	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.model.Name)
+	if r.model.Has(0, r.tried) {
+		e.Message += fmt.Sprintf(" that carries %s, which the request needs", r.needs)
+	}
+	if len(r.tried) > 0 {
 		e.Engine = r.tried[len(r.tried)-1].Name
 	}
 	e.RetryAfter = time.Second

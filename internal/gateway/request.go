@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"weir/internal/admit"
 	"weir/internal/api"
@@ -81,8 +83,8 @@ func (q *request) longestPrompt() int {
 	return n
 }
 
-// submission is the request of a choice as the engine gets it.
-func (q *request) submission(index int, model, id string) *infer.Request {
+// submission is the request of a choice as an engine that carries so much gets it.
+func (q *request) submission(index int, model, id string, carries infer.Carries) *infer.Request {
 	p := q.promptOf(index)
 	req := &infer.Request{
 		ID:        id,
@@ -103,7 +105,28 @@ func (q *request) submission(index int, model, id string) *infer.Request {
 		seed := *req.Sampling.Seed + int64(k)
 		req.Sampling.Seed = &seed
 	}
+	if q.req.HeldBack() && carries&infer.CarriesMinTokens == 0 {
+		req.MinTokens, req.Sampling.LogitBias = 0, q.holdBack(req.Sampling.LogitBias)
+	}
 	return req
+}
+
+// impossible is added to the logit of what must not come: after it the probability is 0 in
+// 32 bits.
+const impossible = -1e9
+
+// holdBack adds to biases those that keep the ids back which would end an answer. Of
+// an answer that may end nowhere before its limit this is what min_tokens is, for an
+// engine that does not know the ids itself.
+func (q *request) holdBack(biases []infer.Bias) []infer.Bias {
+	ends := slices.Concat(q.folder.EOS, q.req.StopIDs)
+	slices.Sort(ends)
+	held := slices.DeleteFunc(slices.Clone(biases), func(b infer.Bias) bool { return slices.Contains(ends, b.ID) })
+	for _, id := range slices.Compact(ends) {
+		held = append(held, infer.Bias{ID: id, Value: impossible})
+	}
+	slices.SortFunc(held, func(a, b infer.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	return held
 }
 
 // forget lets go of the prompt's forms that are not needed any more, which may

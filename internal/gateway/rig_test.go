@@ -97,7 +97,7 @@ func (r *rig) ask(path, body string, window int) {
 			break
 		}
 	}
-	x.routing = routing{fleet: p.fleet, model: p.model}
+	x.routing = p.routing
 	if r.loose && !x.relayed {
 		x.req.MaxTokens = 1 << 40
 	}

@@ -7,7 +7,7 @@ import (
 // route is stage 6: it picks the engine from the snapshot.
 func (x *exchange) route() error {
 	x.enter(trace.Route)
-	target, ok := x.model.Pick(x.tried)
+	target, ok := x.model.Pick(x.needs, x.tried)
 	if !ok {
 		return x.noEngine()
 	}

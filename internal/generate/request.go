@@ -114,7 +114,7 @@ type decoding struct {
 
 var spokenNames = api.FieldNames{
 	Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens",
-	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias",
+	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias", Seed: samplingPath + "sampling_seed",
 	Choices: samplingPath + "n", Logprobs: "top_logprobs_num",
 }
 

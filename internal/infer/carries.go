@@ -26,15 +26,40 @@ const (
 	CarriesAudio
 	CarriesVideo
 	CarriesPriority
+	CarriesMinTokens
+	CarriesSeed
 	endOfCarries
 )
 
 // CarriesAll has every member.
 const CarriesAll = endOfCarries - 1
 
+// CarriesUsual is what an engine carries unless it is known not to; the other
+// members it must be known to carry.
+const CarriesUsual = CarriesMinTokens | CarriesSeed
+
+// CarriesGuides has what each GuideKind needs.
+const CarriesGuides = CarriesJSONSchema | CarriesRegex | CarriesGrammar | CarriesChoice | CarriesStructuralTag
+
+// Lack is why an engine does not carry some of what its wire has words for.
+type Lack struct {
+	What Carries
+	// Why is for the caller and the operator: "runs with --grammar-backend none". Its
+	// subject is the engine.
+	Why string
+}
+
+// Without takes from a set what is lacking.
+func (c Carries) Without(lacks []Lack) Carries {
+	for _, l := range lacks {
+		c &^= l.What
+	}
+	return c
+}
+
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
-	"logprobs", "image", "audio", "video", "priority",
+	"logprobs", "image", "audio", "video", "priority", "min_tokens", "seed",
 }
 
 // Words gives the members by name.
@@ -124,15 +149,29 @@ func (r *Request) Needs() (needs Carries) {
 	if r.Priority != nil {
 		needs |= CarriesPriority
 	}
+	if r.MinTokens > 0 {
+		needs |= CarriesMinTokens
+	}
+	if s.Seed != nil && !s.greedy() {
+		needs |= CarriesSeed
+	}
 	return needs
 }
 
+// greedy says that the most probable id is taken each time, so that nothing is drawn
+// and a seed asks for nothing.
+func (s *Sampling) greedy() bool {
+	return s.Temperature != nil && *s.Temperature == 0 || s.TopK != nil && *s.TopK == 1
+}
+
 // Lacks gives an error when a wire that carries only so much is asked for more.
-// The gateway has refused such a request before; this is for a mistake of its
-// own.
+// The gateway has chosen an engine that carries it; this is for one that has changed
+// since.
 func (r *Request) Lacks(carries Carries) *Error {
 	if missing := r.Needs() &^ carries; missing != 0 {
-		return Errorf(CodeUnsupported, "the engine cannot carry %s", missing)
+		err := Errorf(CodeUnsupported, "the engine cannot carry %s", missing)
+		err.Lacks, err.Retryable = missing, true // another may
+		return err
 	}
 	return nil
 }

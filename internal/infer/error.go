@@ -58,6 +58,9 @@ type Error struct {
 	Message string
 	// Param names the offending field, as a path ("messages[2].content").
 	Param string
+	// Lacks is what no engine there is carries, where that is why a field is refused;
+	// whoever knows the engines can say why.
+	Lacks Carries
 	// Engine names the engine at fault, where there is one.
 	Engine string
 	// RetryAfter is the wait to suggest with CodeOverloaded, CodeDeadline and

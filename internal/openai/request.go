@@ -44,7 +44,7 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	return &d.Request, nil
 }
 
-var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Choices: "n", Logprobs: "top_logprobs"}
+var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "top_logprobs"}
 
 // decode decodes every field by itself.
 func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*decoding, error) {
@@ -83,7 +83,7 @@ func (d *decoding) field(name string, raw []byte) error {
 		return f.take(d, raw)
 	case Refused:
 		if !f.asksForNothing(raw) {
-			return d.unsupported(name, f.Defaults)
+			return d.Lacking(f.Needs, name, f.Defaults...)
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ type decoding struct {
 	wantLogprobs  bool // as include has it
 }
 
-var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort"}
+var fieldNames = api.FieldNames{Prompt: "input", MaxTokens: "max_output_tokens", MinTokens: "min_tokens", Effort: "reasoning.effort", Seed: "seed"}
 
 // Request implements api.Endpoint.
 func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {

@@ -18,12 +18,12 @@ func ExampleModel_Pick() {
 	}
 	model := fleet.Models["llama"]
 	for range 3 {
-		t, _ := model.Pick(nil)
+		t, _ := model.Pick(0, nil)
 		fmt.Println(t.Name, "knows it as", t.Model)
 	}
-	t, ok := model.Pick([]*route.Engine{a})
+	t, ok := model.Pick(0, []*route.Engine{a})
 	fmt.Println(t.Name, ok)
-	_, ok = model.Pick([]*route.Engine{a, b})
+	_, ok = model.Pick(0, []*route.Engine{a, b})
 	fmt.Println("when both have failed:", ok)
 	// Output:
 	// a knows it as llama

@@ -29,6 +29,15 @@ type Engine struct {
 	Note string
 }
 
+// Carries is what a request for the engine may need. A relayed engine is given
+// everything but what is known to be lost there.
+func (e *Engine) Carries() infer.Carries {
+	if e.Relay != nil {
+		return infer.CarriesAll.Without(e.Facts.Lacks)
+	}
+	return e.Facts.Carries
+}
+
 // Target is an engine together with the name it knows the model by.
 type Target struct {
 	*Engine
@@ -47,9 +56,12 @@ type Model struct {
 	// they take the caller's own bytes.
 	Kind    string
 	Relayed bool
-	// Carries is what all of its targets carry beyond what every wire does; all
-	// of it while there are none, as nothing can be said then.
+	// Carries is what some engine of the model carries beyond what every wire does, by
+	// the latest word of those that are not ready. It is everything where nothing can be
+	// said: while none is ready, or of one that never was.
 	Carries infer.Carries
+	// Awaited says that some engine of the model is not ready.
+	Awaited bool
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
@@ -88,33 +100,57 @@ func (p *RoundRobin) Pick(targets []Target) Target {
 	return targets[(p.next.Add(1)-1)%uint64(len(targets))]
 }
 
-// Has says whether there is a ready target that is not among the tried ones.
-// Unlike Pick it is no turn of the policy.
-func (m *Model) Has(tried []*Engine) bool {
-	for _, t := range m.Targets {
-		if !contains(tried, t.Name) {
-			return true
-		}
-	}
-	return false
+// Has says whether there is a ready target that carries what a request needs and is
+// not among the tried ones. Unlike Pick it is no turn of the policy.
+func (m *Model) Has(needs infer.Carries, tried []*Engine) bool {
+	return slices.ContainsFunc(m.Targets, func(t Target) bool { return t.fits(needs, tried) })
 }
 
-// Pick chooses a ready target that is not among the tried ones. When all were
-// tried there is none: what failed a moment ago is not asked again.
-func (m *Model) Pick(tried []*Engine) (Target, bool) {
+// Pick chooses a ready target that carries what a request needs and is not among the
+// tried ones. When all were tried there is none: what failed a moment ago is not
+// asked again.
+func (m *Model) Pick(needs infer.Carries, tried []*Engine) (Target, bool) {
 	targets := m.Targets
-	if len(tried) > 0 {
-		targets = make([]Target, 0, len(m.Targets))
-		for _, t := range m.Targets {
-			if !contains(tried, t.Name) {
+	for i := range m.Targets {
+		if m.Targets[i].fits(needs, tried) {
+			continue
+		}
+		targets = slices.Clone(m.Targets[:i])
+		for _, t := range m.Targets[i+1:] {
+			if t.fits(needs, tried) {
 				targets = append(targets, t)
 			}
 		}
+		break
 	}
 	if len(targets) == 0 {
 		return Target{}, false
 	}
 	return m.Policy.Pick(targets), true
+}
+
+// fits says whether a target can be given a request that was tried elsewhere.
+func (t *Target) fits(needs infer.Carries, tried []*Engine) bool {
+	return needs&^t.Carries() == 0 && !contains(tried, t.Name)
+}
+
+// Alone says whether some engine carries all that a request needs by itself, where
+// each of it is carried by some (Carries). Of engines that are not ready nothing is
+// said, so that one is waited for.
+func (m *Model) Alone(needs infer.Carries) bool {
+	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return needs&^t.Carries() == 0 })
+}
+
+// Why gives the reasons for which engines do not carry something, each once.
+func (m *Model) Why(lacks infer.Carries) (reasons []string) {
+	for _, t := range m.Targets {
+		for _, l := range t.Facts.Lacks {
+			if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
+				reasons = append(reasons, l.Why)
+			}
+		}
+	}
+	return reasons
 }
 
 func contains(engines []*Engine, name string) bool {

@@ -236,7 +236,7 @@ func factsOf(f *planepb.Facts) engine.Facts {
 		MaxRunning:    int(f.GetMaxRunning()),
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
-		Carries:       infer.ParseCarries(f.GetCarries()) & wireCarries,
+		Carries:       infer.ParseCarries(f.GetCarries())&wireCarries | infer.CarriesUsual,
 	}
 }
 

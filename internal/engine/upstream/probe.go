@@ -182,7 +182,7 @@ func Watch(ctx context.Context, interval time.Duration, probe func(context.Conte
 func changed(a, b *engine.Facts) bool {
 	return !slices.Equal(a.Models, b.Models) || a.ContextLength != b.ContextLength || a.MaxRunning != b.MaxRunning ||
 		a.Software != b.Software || a.Instance != b.Instance || a.Carries != b.Carries ||
-		!slices.Equal(a.LoRA, b.LoRA)
+		!slices.Equal(a.Lacks, b.Lacks) || !slices.Equal(a.LoRA, b.LoRA)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

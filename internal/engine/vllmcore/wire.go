@@ -178,7 +178,7 @@ func appendGuide(b []byte, g *infer.Guide) []byte {
 // releases leave that to their front end, which compiles it once more for it.
 // Grammars are in another language than the backend's.
 const (
-	carriesNumbers = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs
+	carriesNumbers = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs | infer.CarriesUsual
 	carriesGuides  = infer.CarriesJSONSchema | infer.CarriesRegex | infer.CarriesChoice | infer.CarriesStructuralTag
 )
 
