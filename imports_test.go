@@ -63,11 +63,12 @@ const directions = `
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/engine/mux internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
 	internal/engine/auto: internal/engine internal/engine/access internal/engine/upstream
-	internal/engine/relay: internal/engine internal/engine/access internal/engine/upstream internal/http1 internal/infer internal/trace
-	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/infer internal/sock internal/trace internal/zmtp
+	internal/engine/relay: internal/engine internal/engine/access internal/engine/sglangmode internal/engine/upstream internal/http1 internal/infer internal/trace
+	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/engine/sglangmode internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/access:
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
-	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
+	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
+	internal/engine/sglangmode: internal/infer
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"weir/internal/config"
+	"weir/internal/engine"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
@@ -21,11 +22,11 @@ func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vl
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m := served.find(e.Model); m != nil {
-		var err error
-		o.EndIDs, o.Vocab, o.LoRA = m.folder.EndIDs(), m.folder.VocabSize, m.adapters()
-		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
+		a, err := m.additions()
+		if err != nil {
 			return nil, err
 		}
+		o.EndIDs, o.Defaults, o.Vocab, o.LoRA = a.EndIDs, a.Defaults, m.folder.VocabSize, m.adapters()
 	}
 	if err := o.Place(); err != nil {
 		return nil, wrongf("--engine vllm-core=tcp://%s: %w", e.Addr, err)
@@ -37,10 +38,11 @@ func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vl
 func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*sglangipc.Engine, error) {
 	o := sglangipc.Options{Options: coreOptions(e.Name, e.Model, g), Dir: e.Dir, Untried: e.Untried}
 	if m := served.find(e.Model); m != nil {
-		var err error
-		if o.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
+		a, err := m.additions()
+		if err != nil {
 			return nil, err
 		}
+		o.Defaults = a.Defaults
 	}
 	return sglangipc.New(o), nil
 }
@@ -50,9 +52,30 @@ func coreOptions(name, model string, g *gateway.Options) fenced.Options {
 	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
 }
 
+// additions are what an engine's own front end would add by the model's folder.
+func (m *servedModel) additions() (a engine.Additions, err error) {
+	a.EndIDs = m.folder.EndIDs()
+	if a.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
+		return a, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return a, nil
+}
+
+// additions are those of every model, found by name or alias.
+func (all servedModels) additions() (func(model string) engine.Additions, error) {
+	of := map[*servedModel]engine.Additions{}
+	for _, m := range all {
+		var err error
+		if of[m], err = m.additions(); err != nil {
+			return nil, err
+		}
+	}
+	return func(model string) engine.Additions { return of[all.find(model)] }, nil
+}
+
 // samplingDefaults are what a model's folder says is drawn by where a request does
 // not say.
-func samplingDefaults(folder fs.FS) (d fenced.Defaults, err error) {
+func samplingDefaults(folder fs.FS) (d engine.Defaults, err error) {
 	const name = "generation_config.json"
 	b, err := fs.ReadFile(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -140,6 +140,10 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 // newEngines makes an adapter for each engine. say is told what those are that have to
 // be found out about.
 func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
+	additions, err := served.additions()
+	if err != nil {
+		return nil, err
+	}
 	var members []fleet.Member
 	for _, e := range engines {
 		secure := e.TLS || e.URL != nil && e.URL.Scheme == "https"
@@ -147,11 +151,12 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 		if err != nil {
 			return nil, wrongf("--engine %s: %w", e.Name, err)
 		}
+		dialled := func(e config.Engine) engine.Adapter { return dialled(e, a, f, additions, o) }
 		var adapter engine.Adapter
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = find(e, a, f, served, o, say)
+			adapter = find(e, a, dialled, served, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
@@ -168,7 +173,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 				lora = slices.Sorted(maps.Keys(m.adapters()))
 			}
 		default:
-			adapter = dialled(e, a, f, o)
+			adapter = dialled(e)
 		}
 		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
 	}
@@ -176,18 +181,18 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 }
 
 // dialled makes the adapter of an engine that weir connects to.
-func dialled(e config.Engine, a *access.Access, f *gatewayFlags, o *gateway.Options) engine.Adapter {
+func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(model string) engine.Additions, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch})
 	}
 	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch})
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func find(e config.Engine, a *access.Access, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, served servedModels, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Access: a,
 		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
@@ -197,7 +202,7 @@ func find(e config.Engine, a *access.Access, f *gatewayFlags, served servedModel
 		New: func(kind string) engine.Adapter {
 			of := e
 			of.Kind, of.Addr = kind, e.URL.Host
-			return dialled(of, a, f, o)
+			return dialled(of)
 		},
 		Found: func(found auto.Finding) {
 			what := found.Kind

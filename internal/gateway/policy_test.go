@@ -16,7 +16,7 @@ import (
 func TestSteeringIsRefused(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
 	inBubble(t, Options{}, []any{e, r}, func(t *testing.T, b *bench) {
-		b.g.opts.Snapshot().Models[models.SimName].Carries |= infer.CarriesPriority
+		carryPriority(b)
 		for _, test := range []struct{ path, model, fields, param string }{
 			{chatPath, "relayed", `"messages":[],"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"10.0.0.1"}`, "kv_transfer_params"},
 			{chatPath, "relayed", `"messages":[],"\u006bv_transfer_params":{}`, "kv_transfer_params"},
@@ -53,8 +53,7 @@ func TestSteeringIsAllowed(t *testing.T) {
 	}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
 	inBubble(t, Options{Policy: policy.Policy{Fields: fields}}, []any{e, r}, func(t *testing.T, b *bench) {
-		model := b.g.opts.Snapshot().Models[models.SimName]
-		model.Carries |= infer.CarriesPriority
+		carryPriority(b)
 		c := b.post(completionsPath, `{"model":"`+models.SimName+`","prompt":"a","priority":3}`)
 		call := e.call(t, 1)
 		if p := call.req.Priority; p == nil || *p != 3 {
@@ -71,4 +70,11 @@ func TestSteeringIsAllowed(t *testing.T) {
 		f.end()
 		d.answer()
 	})
+}
+
+// carryPriority has the token engine carry a priority.
+func carryPriority(b *bench) {
+	m := b.g.opts.Snapshot().Models[models.SimName]
+	m.Carries |= infer.CarriesPriority
+	m.Targets[0].Facts.Carries |= infer.CarriesPriority
 }

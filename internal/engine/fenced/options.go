@@ -14,7 +14,7 @@ type Options struct {
 	// Model is what the engine serves, or the name to serve its model under.
 	Model string
 	// Defaults are sampling parameters for requests that do not say.
-	Defaults Defaults
+	Defaults engine.Defaults
 
 	// ProbeInterval is the time between two questions to an engine that has
 	// nothing to say; default 5 s.

@@ -28,7 +28,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, infer.AsError(err)
 	}
 	srv := e.server.Load()
-	body, bad := appendRequest(nil, req, srv.adapters[req.Model], srv.carries)
+	body, bad := srv.appendRequest(nil, req)
 	if bad != nil {
 		return nil, bad
 	}
@@ -39,7 +39,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	// ctx bounds the hand-over, and Run all of it.
 	within, cancel := context.WithCancelCause(running)
 	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, media: len(req.Media) > 0, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
+	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, prompt: len(req.Prompt), media: len(req.Media) > 0, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
@@ -138,6 +138,7 @@ type generation struct {
 	id      string
 	attempt uint32
 	limit   int
+	prompt  int  // its ids
 	media   bool // only the engine knows the length of its prompt
 	scored  bool // its ids come with log probabilities, and with
 	top     int  // so many alternatives each
@@ -235,6 +236,10 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	}
 	if e.failed {
 		g.fail(Failure(g.e.opts.Name, e.status, e.message), now)
+		return true
+	}
+	if e.prompt > 0 && e.prompt != g.prompt && !g.media {
+		g.flawed("prompt_length", fmt.Errorf("the engine counts %d tokens of a prompt of %d: it was given another", e.prompt, g.prompt), data, now)
 		return true
 	}
 	fresh, unsent, err := g.tally.take(s, &e)

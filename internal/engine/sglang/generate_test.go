@@ -1,14 +1,19 @@
 package sglang
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"weir/internal/api"
+	"weir/internal/engine/enginetest"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/sse"
@@ -63,7 +68,7 @@ func TestRequestsChain(t *testing.T) {
 			r.Media = []infer.Media{{Kind: infer.MediaImage, URL: "https://a.example/x.png"}, {Kind: infer.MediaImage, Type: "image/bmp", Data: []byte("Qk0=")}}
 			r.ToContext = rapid.Bool().Draw(t, "to context")
 		}
-		body, bad := appendRequest(nil, r, false, infer.CarriesAll)
+		body, bad := serverOf(infer.CarriesAll).appendRequest(nil, r)
 		if bad != nil {
 			t.Fatal(bad)
 		}
@@ -159,4 +164,45 @@ func TestAnswersChain(t *testing.T) {
 			t.Fatalf("%v and %q, want %v", got, finish, want)
 		}
 	})
+}
+
+// A server that counts another prompt than it was given has cut it, which some do in
+// silence (--allow-auto-truncate).
+func TestPromptThatWasCut(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		given, count int
+		media, fails bool
+	}{
+		{"whole", 4, 4, false, false},
+		{"cut", 4, 3, false, true},
+		{"with media", 4, 99, true, false},
+		{"not counted", 4, 0, false, false},
+	} {
+		e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
+		e.aborts.post = func(context.Context, string) {}
+		sink := enginetest.NewRecorder(1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		g := &generation{e: e, attempt: 1, limit: 9, prompt: c.given, media: c.media, sink: sink, ctx: ctx, cancel: cancel, tally: tally{form: incremental}}
+		last := g.event(newScanner(), fmt.Appendf(nil, `{"output_ids":[7],"meta_info":{"finish_reason":null,"prompt_tokens":%d,"completion_tokens":1,"cached_tokens":0,"response_sent_to_client_ts":1.5}}`, c.count), 1)
+		if last != c.fails {
+			t.Errorf("%s: last %t", c.name, last)
+		}
+		if !c.fails {
+			cancel(nil)
+			continue
+		}
+		wait, stop := context.WithTimeout(t.Context(), time.Minute)
+		f, err := sink.WaitFinish(wait)
+		stop()
+		var fault infer.Fault
+		if err != nil || !errors.As(f.Err, &fault) || fault.FaultReason() != "prompt_length" || f.Err.Code != infer.CodeIntegrity {
+			t.Errorf("%s: %v, %v", c.name, f, err)
+		}
+		if !f.Err.Retryable {
+			t.Errorf("%s: no other engine is asked", c.name)
+		}
+		cancel(nil)
+		e.aborts.close()
+	}
 }

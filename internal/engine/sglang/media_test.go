@@ -16,12 +16,12 @@ import (
 // Each kind has a list in the order of the conversation, data as data URLs; an
 // answer without a bound of its own is bounded by the server.
 func TestAppendMedia(t *testing.T) {
-	b, bad := appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1, 2, 3}, MaxTokens: 9, ToContext: true, Media: []infer.Media{
+	b, bad := serverOf(infer.CarriesAll).appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1, 2, 3}, MaxTokens: 9, ToContext: true, Media: []infer.Media{
 		{Kind: infer.MediaImage, Type: "image/png", Data: []byte("iVBORw==")},
 		{Kind: infer.MediaAudio, Type: "audio/wav", Data: []byte("UklGRg==")},
 		{Kind: infer.MediaImage, URL: `http://a/"b`},
 		{Kind: infer.MediaVideo, URL: "https://a/v"},
-	}}, false, infer.CarriesAll)
+	}})
 	if bad != nil {
 		t.Fatal(bad)
 	}
@@ -36,7 +36,7 @@ func TestAppendMedia(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, bad := appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1}, MaxTokens: 9, Media: []infer.Media{{URL: "http://a"}}}, false, Carries); bad == nil || bad.Code != infer.CodeUnsupported {
+	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1}, MaxTokens: 9, Media: []infer.Media{{URL: "http://a"}}}); bad == nil || bad.Code != infer.CodeUnsupported {
 		t.Errorf("to a server that has no use for images: %v", bad)
 	}
 }

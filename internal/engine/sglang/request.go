@@ -3,6 +3,7 @@ package sglang
 import (
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,14 +24,17 @@ const allIDs = 1 << 30
 // many as it is asked for.
 const MaxLogprobs = 1000
 
-// appendRequest appends req as the body of a /generate. Every field of req is
-// in it; what the caller did not say is left to the engine's defaults, which
-// may be the model's own.
-func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Carries) ([]byte, *infer.Error) {
+// appendRequest appends req as the body of a /generate of the server's. Every field
+// of req is in it; what the caller did not say is the model's default, where the
+// server's other API would take it from there, and else left to the server.
+func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	}
-	if err := req.Lacks(carries); err != nil {
+	if most := srv.mode.MaxInput; most > 0 && len(req.Prompt) >= most {
+		return nil, infer.Errorf(infer.CodeContext, "the prompt has %d tokens, and the engine takes at most %d", len(req.Prompt), most-1)
+	}
+	if err := req.Lacks(srv.carries); err != nil {
 		return nil, err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
@@ -38,7 +42,7 @@ func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Car
 	}
 	b = append(b, `{"rid":`...)
 	b = appendString(b, req.ID)
-	if adapter {
+	if srv.adapters[req.Model] {
 		b = append(b, `,"lora_path":`...)
 		b = appendString(b, req.Model)
 	}
@@ -71,11 +75,11 @@ func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Car
 	if req.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
-	if len(req.StopIDs) > 0 {
+	if stops := srv.stopIDs(req); len(stops) > 0 {
 		b = append(b, `,"stop_token_ids":`...)
-		b = appendIDs(b, req.StopIDs)
+		b = appendIDs(b, stops)
 	}
-	s := &req.Sampling
+	s := srv.defaults.Fill(req.Sampling)
 	b = appendFloat(b, `,"temperature":`, s.Temperature)
 	b = appendFloat(b, `,"top_p":`, s.TopP)
 	if s.TopK != nil {
@@ -108,6 +112,23 @@ func appendRequest(b []byte, req *infer.Request, adapter bool, carries infer.Car
 		b = strconv.AppendInt(b, *s.Seed, 10)
 	}
 	return append(b, "}}"...), nil
+}
+
+// stopIDs are those of the request, and those that end the model's answers where the
+// server does not know all of them by itself: without a tokenizer it has those of the
+// model's configuration only, and some releases hold back the tokenizer's only.
+func (srv *server) stopIDs(req *infer.Request) []uint32 {
+	blind := srv.mode.SkipTokenizer != nil && *srv.mode.SkipTokenizer && !req.IgnoreEOS
+	if !blind && (req.MinTokens == 0 || srv.mode.HoldsAllEnds()) {
+		return req.StopIDs
+	}
+	all := slices.Clone(req.StopIDs)
+	for _, id := range srv.ends {
+		if !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // appendMedia appends a list for each kind of media. Their order within a kind is

@@ -7,11 +7,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 )
 
 func ptr[T any](v T) *T { return &v }
+
+// serverOf is a server that carries so much and says nothing else.
+func serverOf(carries infer.Carries) *server {
+	return &server{carries: carries, mode: &sglangmode.Mode{}}
+}
 
 // Every field of a request is in what is sent, under the engine's name for it.
 func TestAppendRequest(t *testing.T) {
@@ -34,7 +41,9 @@ func TestAppendRequest(t *testing.T) {
 		{&infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Sampling: infer.Sampling{TopK: ptr(0)}},
 			`{"rid":"0123","stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"top_k":-1}}`},
 	} {
-		b, bad := appendRequest(nil, c.req, c.req.Model != "", infer.CarriesAll)
+		srv := serverOf(infer.CarriesAll)
+		srv.adapters = map[string]bool{c.req.Model: c.req.Model != ""}
+		b, bad := srv.appendRequest(nil, c.req)
 		if bad != nil {
 			t.Fatal(bad)
 		}
@@ -49,11 +58,11 @@ func TestAppendRequest(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	if _, bad := appendRequest(nil, &infer.Request{ID: "x", Prompt: []uint32{1}, MaxTokens: 1, Priority: new(int64)}, false, Carries); bad == nil || bad.Code != infer.CodeUnsupported {
+	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "x", Prompt: []uint32{1}, MaxTokens: 1, Priority: new(int64)}); bad == nil || bad.Code != infer.CodeUnsupported {
 		t.Errorf("a priority for a server that heeds none: %v", bad)
 	}
 	for _, req := range []*infer.Request{{ID: "x", Prompt: []uint32{1}}, {ID: "x", Prompt: []uint32{1}, MaxTokens: 1, MinTokens: 2}} {
-		if _, bad := appendRequest(nil, req, false, infer.CarriesAll); bad == nil || bad.Code != infer.CodeInvalid {
+		if _, bad := serverOf(infer.CarriesAll).appendRequest(nil, req); bad == nil || bad.Code != infer.CodeInvalid {
 			t.Errorf("%+v: %v", req, bad)
 		}
 	}
@@ -82,6 +91,56 @@ func TestAppendChoice(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang", func(req *infer.Request) ([]byte, *infer.Error) {
-		return appendRequest(nil, req, false, infer.CarriesAll)
+		return serverOf(infer.CarriesAll).appendRequest(nil, req)
 	})
+}
+
+// What the model's folder adds: end ids where the server does not know all of them,
+// and the defaults that the server's other API takes from there.
+func TestAdditions(t *testing.T) {
+	yes, no := true, false
+	request := func(set func(r *infer.Request)) *infer.Request {
+		r := &infer.Request{ID: "0", Prompt: []uint32{1, 2, 3}, MaxTokens: 9}
+		if set != nil {
+			set(r)
+		}
+		return r
+	}
+	minTokens := func(r *infer.Request) { r.MinTokens, r.StopIDs = 2, []uint32{8, 5} }
+	for _, c := range []struct {
+		name string
+		mode sglangmode.Mode
+		set  func(r *infer.Request)
+		want string
+	}{
+		{"a server that knows all", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5]`},
+		{"a release that holds back the tokenizer's own", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5,6]`},
+		{"and of nothing to hold back", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, nil, `"max_new_tokens":9`},
+		{"without a tokenizer", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, nil, `"max_new_tokens":9,"stop_token_ids":[5,6]`},
+		{"without a tokenizer, to go on", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, func(r *infer.Request) { r.IgnoreEOS = true }, `"max_new_tokens":9,"ignore_eos":true`},
+		{"defaults of the model", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model"}, func(r *infer.Request) { r.Sampling.TopP = ptr(0.25) },
+			`"max_new_tokens":9,"temperature":0.5,"top_p":0.25,"top_k":20`},
+		{"but what the operator prefers", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model", Preferred: []byte(`{"temperature":0.1}`)}, nil,
+			`"max_new_tokens":9,"top_p":0.75,"top_k":20`},
+		{"defaults of the API", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "openai"}, nil, `"max_new_tokens":9`},
+	} {
+		e := &Engine{opts: Options{Additions: func(model string) engine.Additions {
+			if model != "m" {
+				t.Errorf("asked for model %q", model)
+			}
+			return engine.Additions{EndIDs: []uint32{5, 6}, Defaults: engine.Defaults{Temperature: ptr(0.5), TopP: ptr(0.75), TopK: ptr(20)}}
+		}}}
+		srv := serverOf(infer.CarriesAll)
+		srv.mode = &c.mode
+		e.add(srv, &engine.Facts{Models: []string{"m"}})
+		b, bad := srv.appendRequest(nil, request(c.set))
+		if want := `{"rid":"0","stream":true,"input_ids":[1,2,3],"sampling_params":{` + c.want + `}}`; bad != nil || string(b) != want {
+			t.Errorf("%s: %s, %v; want %s", c.name, b, bad, want)
+		}
+	}
+	srv := serverOf(infer.CarriesAll)
+	srv.mode.MaxInput = 3
+	if _, bad := srv.appendRequest(nil, request(nil)); bad == nil || bad.Code != infer.CodeContext {
+		t.Errorf("a prompt that the server would cut: %v", bad)
+	}
 }

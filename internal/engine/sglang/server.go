@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/remote"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -25,7 +26,11 @@ type server struct {
 	form     form
 	adapters map[string]bool // LoRA names among its models
 	carries  infer.Carries
-	clock    remote.Offset // of its wall clock to the timeline's
+	lacks    []infer.Lack
+	mode     *sglangmode.Mode // of what it does not say, nothing
+	ends     []uint32         // that end an answer, by the model's folder
+	defaults engine.Defaults  // for requests that do not say
+	clock    remote.Offset    // of its wall clock to the timeline's
 	load     engine.Load
 	loaded   bool // load was said
 }
@@ -37,21 +42,20 @@ func (e *Engine) Load() (engine.Load, bool) {
 }
 
 // stamp converts a wall time of the engine's in seconds. Zero is not known.
-func (s *server) stamp(seconds float64) int64 {
+func (srv *server) stamp(seconds float64) int64 {
 	if seconds <= 0 || seconds > math.MaxInt64/1e9 {
 		return 0
 	}
-	return s.clock.ToGateway(uint64(seconds * 1e9))
+	return srv.clock.ToGateway(uint64(seconds * 1e9))
 }
 
 // info is what is read of /server_info.
 type info struct {
-	Version     string `json:"version"`
-	Incremental *bool  `json:"incremental_streaming_output"`
-	Stream      *bool  `json:"stream_output"` // its name before 2026-03
-	MaxRunning  int    `json:"max_running_requests"`
-	Context     int    `json:"context_length"`
-	Priorities  bool   `json:"enable_priority_scheduling"`
+	Incremental *bool `json:"incremental_streaming_output"`
+	Stream      *bool `json:"stream_output"` // its name before 2026-03
+	MaxRunning  int   `json:"max_running_requests"`
+	Context     int   `json:"context_length"`
+	Priorities  bool  `json:"enable_priority_scheduling"`
 }
 
 // probe reads the engine's facts. A server without /server_info is one all the
@@ -64,8 +68,11 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	was := e.server.Load()
 	srv := &server{adapters: adapters, carries: Carries | e.understands(ctx)}
 	var about info
-	if err := e.info(ctx, &about); err == nil {
-		facts.Software = strings.TrimSpace("sglang " + about.Version)
+	if srv.mode, err = e.info(ctx, &about); err == nil {
+		if err := srv.mode.Fault(); err != nil {
+			return engine.Facts{}, err
+		}
+		facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
 		if about.MaxRunning > 0 {
 			facts.MaxRunning = about.MaxRunning
 		}
@@ -89,11 +96,33 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	} else {
 		srv.form = was.form // learned, if anything
 		srv.carries |= was.carries & infer.CarriesPriority
+		srv.mode = was.mode
 	}
-	facts.Carries = srv.carries
+	srv.lacks = srv.mode.Lacks()
+	srv.carries = srv.carries.Without(srv.lacks)
+	facts.Carries, facts.Lacks = srv.carries, srv.lacks
+	e.add(srv, &facts)
 	e.readLoads(ctx, srv)
 	e.server.Store(srv)
 	return facts, nil
+}
+
+// add notes what the model's folder adds to requests: which ids end an answer, and
+// what is drawn by where a request does not say, if the server's own API adds that. Of
+// its /generate it does not.
+func (e *Engine) add(srv *server, facts *engine.Facts) {
+	name := e.opts.Model
+	if name == "" && len(facts.Models) > 0 {
+		name = facts.Models[0]
+	}
+	if e.opts.Additions == nil || name == "" {
+		return
+	}
+	a := e.opts.Additions(name)
+	srv.ends = a.EndIDs
+	if except, ok := srv.mode.FromModel(); ok {
+		srv.defaults = a.Defaults.Without(except)
+	}
 }
 
 // learn notes what the chunks of a server hold that did not say. Until then the
@@ -128,16 +157,19 @@ func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, err
 }
 
 // info reads /server_info, or its older name.
-func (e *Engine) info(ctx context.Context, to *info) error {
+func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
 	data, _, err := e.client.Get(ctx, "/server_info")
 	var refused *upstream.StatusError
 	if errors.As(err, &refused) {
 		data, _, err = e.client.Get(ctx, "/get_server_info")
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
 	}
-	return json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, err
+	}
+	return sglangmode.Parse(data)
 }
 
 // understands says what media the server's model takes by its own word. To one

@@ -34,6 +34,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/engine/remote"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/engine/upstream"
 	"weir/internal/epoll"
 	"weir/internal/infer"
@@ -46,6 +47,9 @@ type Options struct {
 	// Model is the name given by the operator, for an engine without a model
 	// list.
 	Model string
+	// Additions gives what the folder of a model says, by the name of the model that
+	// the engine serves; nil knows none.
+	Additions func(model string) engine.Additions
 	// ConnectTimeout bounds connecting; 0 means 5 s.
 	ConnectTimeout time.Duration
 	// HeadTimeout bounds the wait for the response head, which the engine sends
@@ -102,7 +106,7 @@ func New(opts Options) *Engine {
 	e.aborts.post = e.postAbort
 	e.local = local(opts.URL.Hostname())
 	e.polled = epoll.Supported
-	e.server.Store(&server{carries: Carries})
+	e.server.Store(&server{carries: Carries, mode: &sglangmode.Mode{}})
 	return e
 }
 

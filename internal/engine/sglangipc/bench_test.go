@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"weir/internal/engine"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
@@ -97,10 +98,10 @@ func BenchmarkRequest(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := h.check(req, &fenced.Defaults{}); err != nil {
+		if err := h.check(req, &engine.Defaults{}); err != nil {
 			b.Fatal(err)
 		}
-		buf = c.appendRequest(buf[:0], req, &fenced.Defaults{}, "")
+		buf = c.appendRequest(buf[:0], req, &engine.Defaults{}, "")
 	}
 	b.SetBytes(int64(len(buf)))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine"
 	"weir/internal/engine/sglang"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
@@ -205,7 +205,7 @@ const allIDs = 1 << 30
 const greedy = 1e-6
 
 // appendRequest appends a request that check has let through.
-func (c *codec) appendRequest(b []byte, req *infer.Request, or *fenced.Defaults, loraID string) []byte {
+func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Defaults, loraID string) []byte {
 	return c.request.append(b, func(b []byte, field string) []byte {
 		switch field {
 		case "rid":
@@ -235,7 +235,7 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *fenced.Defaults,
 	})
 }
 
-func (c *codec) appendSampling(b []byte, req *infer.Request, or *fenced.Defaults) []byte {
+func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Defaults) []byte {
 	s := or.Fill(req.Sampling)
 	likeliest := s.Temperature != nil && *s.Temperature < greedy
 	guideField, guideText := "", ""
@@ -391,7 +391,7 @@ func (c *codec) AppendFence(wire []byte, call int64) []byte {
 
 // check refuses what the engine's own front end would: the scheduler verifies
 // nothing, and an id beyond the vocabulary is beyond its tables.
-func (h *handover) check(req *infer.Request, or *fenced.Defaults) *infer.Error {
+func (h *handover) check(req *infer.Request, or *engine.Defaults) *infer.Error {
 	switch {
 	case req.MaxTokens <= 0 || req.MaxTokens > math.MaxInt32:
 		return infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
@@ -435,12 +435,12 @@ func (h *handover) check(req *infer.Request, or *fenced.Defaults) *infer.Error {
 		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
 		{"repetition_penalty", s.RepetitionPenalty, math.SmallestNonzeroFloat32, 2},
 	} {
-		if err := fenced.Within(f.name, f.value, f.least, f.most); err != nil {
+		if err := engine.Within(f.name, f.value, f.least, f.most); err != nil {
 			return infer.Invalid(f.name, "%v", err)
 		}
 	}
 	for i, bias := range s.LogitBias {
-		if err := fenced.Within("the bias", &bias.Value, -100, 100); err != nil {
+		if err := engine.Within("the bias", &bias.Value, -100, 100); err != nil {
 			return infer.Invalid("logit_bias", "%v", err)
 		}
 		if int64(bias.ID) >= int64(h.Vocab) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {

@@ -12,6 +12,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
@@ -439,8 +440,8 @@ func FuzzWord(f *testing.F) {
 		}
 		h.judge(false)
 		req := whole()
-		if h.check(req, &fenced.Defaults{}) == nil {
-			wrote := c.appendRequest(nil, req, &fenced.Defaults{}, "id")
+		if h.check(req, &engine.Defaults{}) == nil {
+			wrote := c.appendRequest(nil, req, &engine.Defaults{}, "id")
 			if rest, err := skip(wrote); err != nil || len(rest) > 0 {
 				t.Fatalf("a request that is no message: %v, %d bytes left", err, len(rest))
 			}

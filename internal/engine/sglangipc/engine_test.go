@@ -257,11 +257,11 @@ func TestRefusedHere(t *testing.T) {
 		"internal":           func(r *infer.Request) { r.ID = "short" },
 	} {
 		req := whole()
-		if bad := h.check(req, &fenced.Defaults{}); bad != nil {
+		if bad := h.check(req, &engine.Defaults{}); bad != nil {
 			t.Fatal(bad)
 		}
 		set(req)
-		bad := h.check(req, &fenced.Defaults{})
+		bad := h.check(req, &engine.Defaults{})
 		if what == "internal" {
 			if bad == nil || bad.Code != infer.CodeInternal {
 				t.Errorf("%v", bad)
@@ -277,7 +277,7 @@ func TestRefusedHere(t *testing.T) {
 // What a request says reaches the scheduler, in its words.
 func TestRequest(t *testing.T) {
 	p := newPeer(t, 1)
-	b := start(t, p, func(o *Options) { o.Defaults = fenced.Defaults{TopK: ptr(20), Temperature: ptr(0.6)} })
+	b := start(t, p, func(o *Options) { o.Defaults = engine.Defaults{TopK: ptr(20), Temperature: ptr(0.6)} })
 	said := func(set func(r *infer.Request)) map[string]any {
 		t.Helper()
 		req := &infer.Request{ID: "words-" + strings.Repeat("0", 10), Prompt: []uint32{3, 4}, MaxTokens: 7}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 )
@@ -70,11 +70,11 @@ func TestGolden(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 			req := whole()
-			if err := h.check(req, &fenced.Defaults{}); err != nil {
+			if err := h.check(req, &engine.Defaults{}); err != nil {
 				t.Fatal(err)
 			}
 			for name, wrote := range map[string][]byte{
-				"request": c.appendRequest(nil, req, &fenced.Defaults{}, h.LoRA[req.Model]), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
+				"request": c.appendRequest(nil, req, &engine.Defaults{}, h.LoRA[req.Model]), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
 			} {
 				if !bytes.Equal(wrote, g.Messages[name]) {
 					t.Errorf("%s:\n%x, want\n%x", name, wrote, g.Messages[name])

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -32,10 +32,10 @@ func TestFields(t *testing.T) {
 	h, c := goldenCodec(t, readGolden(t)[newest.String()])
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang-ipc", func(req *infer.Request) ([]byte, *infer.Error) {
 		req.ID += "-0000000" // none is so short
-		if bad := h.check(req, &fenced.Defaults{}); bad != nil {
+		if bad := h.check(req, &engine.Defaults{}); bad != nil {
 			return nil, bad
 		}
-		return c.appendRequest(nil, req, &fenced.Defaults{}, h.LoRA[req.Model]), nil
+		return c.appendRequest(nil, req, &engine.Defaults{}, h.LoRA[req.Model]), nil
 	})
 }
 

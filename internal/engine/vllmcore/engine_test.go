@@ -165,7 +165,7 @@ func TestPriority(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
 	k := 20
-	d := fenced.Defaults{Temperature: number(0.6), TopP: number(0.95), TopK: &k, MinP: number(0.1), RepetitionPenalty: number(1.05)}
+	d := engine.Defaults{Temperature: number(0.6), TopP: number(0.95), TopK: &k, MinP: number(0.1), RepetitionPenalty: number(1.05)}
 	if err := d.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestDefaults(t *testing.T) {
 	if got["temperature"] != 0.0 || got["top_p"] != 0.95 || coretest.Number(got["top_k"]) != 20 || got["min_p"] != 0.1 || got["repetition_penalty"] != 1.05 {
 		t.Errorf("%v", got)
 	}
-	bad := fenced.Defaults{TopP: number(0)}
+	bad := engine.Defaults{TopP: number(0)}
 	if err := bad.Check(); err == nil || !strings.Contains(err.Error(), "top_p") {
 		t.Errorf("%v", err)
 	}

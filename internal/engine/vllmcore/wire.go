@@ -5,7 +5,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
@@ -65,7 +65,7 @@ func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival flo
 
 // appendSampling appends the sampling parameters: a map in which what is left out
 // has the engine's own default.
-func appendSampling(b []byte, req *infer.Request, end []uint32, or *fenced.Defaults) []byte {
+func appendSampling(b []byte, req *infer.Request, end []uint32, or *engine.Defaults) []byte {
 	head := len(b)
 	b = append(b, 0xde, 0, 0) // a map of up to 2^16 entries, counted below
 	n := 0
@@ -300,12 +300,12 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
 		{"repetition_penalty", s.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32},
 	} {
-		if err := fenced.Within(f.name, f.value, f.least, f.most); err != nil {
+		if err := engine.Within(f.name, f.value, f.least, f.most); err != nil {
 			return infer.Invalid(f.name, "%v", err)
 		}
 	}
 	for i, bias := range s.LogitBias {
-		if err := fenced.Within("the bias", &bias.Value, -100, 100); err != nil {
+		if err := engine.Within("the bias", &bias.Value, -100, 100); err != nil {
 			return infer.Invalid("logit_bias", "%v", err)
 		}
 		if o.beyond(bias.ID) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {

@@ -1,4 +1,4 @@
-package fenced
+package engine
 
 import (
 	"cmp"
@@ -8,6 +8,14 @@ import (
 
 	"weir/internal/infer"
 )
+
+// Additions are what an engine's own front end adds to requests by the folder of its
+// model, and what weir adds where it has that front end's place.
+type Additions struct {
+	// EndIDs end an answer, the tokenizer's own first.
+	EndIDs   []uint32
+	Defaults Defaults
+}
 
 // Defaults are sampling parameters in the words of a model's generation_config.json,
 // for requests that do not say: an engine's own front end adds them, and its core
@@ -28,6 +36,25 @@ func (d *Defaults) Check() error {
 		err = errors.Join(err, fmt.Errorf("top_k is %d; want -1 or more", *d.TopK))
 	}
 	return err
+}
+
+// Without gives them without those of some names.
+func (d Defaults) Without(names []string) Defaults {
+	for _, name := range names {
+		switch name {
+		case "temperature":
+			d.Temperature = nil
+		case "top_p":
+			d.TopP = nil
+		case "top_k":
+			d.TopK = nil
+		case "min_p":
+			d.MinP = nil
+		case "repetition_penalty":
+			d.RepetitionPenalty = nil
+		}
+	}
+	return d
 }
 
 // Fill gives a request's parameters with what it did not say.

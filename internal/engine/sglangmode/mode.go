@@ -1,0 +1,155 @@
+// Package sglangmode reads how an SGLang server was started, by what it says of
+// itself, and judges what that takes from requests: which fields the server passes
+// over in silence, refuses, or does not survive. It is the same server whether weir
+// exchanges ids with it, has the place of its front end, or relays requests to it.
+//
+// The judgements are of SGLang's sources, 0.3.6 to 0.5.23 (docs/fields.md).
+package sglangmode
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// Mode is what is read of a server's /server_info. Other kinds of server may answer
+// there too, so Known says whether it is SGLang that speaks.
+type Mode struct {
+	Version         string         `json:"version"`
+	SkipTokenizer   *bool          `json:"skip_tokenizer_init"`
+	Grammar         string         `json:"grammar_backend"`
+	Speculative     string         `json:"speculative_algorithm"`
+	Deterministic   bool           `json:"enable_deterministic_inference"`
+	Disaggregation  string         `json:"disaggregation_mode"`
+	Truncates       bool           `json:"allow_auto_truncate"`
+	Defaults        string         `json:"sampling_defaults"`
+	Preferred       jsontext.Value `json:"preferred_sampling_params"`
+	ReasoningParser string         `json:"reasoning_parser"`
+	MaxInput        int            `json:"max_req_input_len"`
+	// States are those of its schedulers, which know what they really run with.
+	States []struct {
+		Grammar string `json:"grammar_backend"`
+	} `json:"internal_states"`
+}
+
+// Parse reads a /server_info. What it adds later, and null, are passed over.
+func Parse(data []byte) (*Mode, error) {
+	m := &Mode{}
+	if err := json.Unmarshal(data, m, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, fmt.Errorf("/server_info cannot be read: %w", err)
+	}
+	return m, nil
+}
+
+// Known says that this is SGLang's word: every release has the flag.
+func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
+
+// Lacks gives what the server does not do with requests, and why.
+func (m *Mode) Lacks() (lacks []infer.Lack) {
+	if !m.Known() {
+		return nil
+	}
+	lack := func(what infer.Carries, format string, args ...any) {
+		lacks = append(lacks, infer.Lack{What: what, Why: fmt.Sprintf(format, args...)})
+	}
+	if *m.SkipTokenizer {
+		lack(infer.CarriesGuides, "runs with --skip-tokenizer-init, and makes no grammar backend then")
+		lack(infer.CarriesMinTokens, "runs with --skip-tokenizer-init, and does not know which ids to hold back then")
+	}
+	grammar := m.Grammar
+	for i := range m.States {
+		grammar = cmp.Or(m.States[i].Grammar, grammar)
+	}
+	switch {
+	case grammar == "none" && m.Grammar == "none":
+		lack(infer.CarriesGuides, "runs with --grammar-backend none")
+	case grammar == "none":
+		lack(infer.CarriesGuides, "has no grammar backend: it fell back to --grammar-backend none, because %s does not take its tokenizer", m.Grammar)
+	case grammar == "outlines":
+		lack(infer.CarriesGrammar|infer.CarriesStructuralTag, "runs with --grammar-backend outlines, which has neither grammars nor structural tags")
+	}
+	if m.before(0, 4, 7) {
+		lack(infer.CarriesGuides, "is SGLang %s, which passes over a guide that does not compile; 0.4.7 and later refuse it", m.Version)
+	}
+	switch algorithm := m.Speculative; {
+	case algorithm == "" || strings.EqualFold(algorithm, "none"):
+	case strings.EqualFold(algorithm, "UNO"):
+		lack(infer.CarriesGuides|infer.CarriesMinTokens|infer.CarriesMinP|infer.CarriesPenalties|infer.CarriesRepetitionPenalty|infer.CarriesLogitBias|infer.CarriesLogprobs,
+			"runs with --speculative-algorithm %s", algorithm)
+	default:
+		lack(infer.CarriesMinP, "runs with --speculative-algorithm %s, which draws without it", algorithm)
+		if m.before(0, 5, 4) {
+			lack(infer.CarriesLogitBias, "is SGLang %s with --speculative-algorithm %s, which draws without it; 0.5.4 and later draw with it", m.Version, algorithm)
+		}
+	}
+	if !m.Deterministic {
+		lack(infer.CarriesSeed, "runs without --enable-deterministic-inference, and draws by no seed then")
+	}
+	if !m.before(0, 4, 4) && m.before(0, 5, 10) {
+		lack(infer.CarriesRepetitionPenalty, "is SGLang %s, which passes over it; 0.5.10 and later do not", m.Version)
+	}
+	return lacks
+}
+
+// Fault says why the server cannot serve requests by itself, if so.
+func (m *Mode) Fault() error {
+	if m.Known() && (m.Disaggregation == "prefill" || m.Disaggregation == "decode") {
+		return fmt.Errorf("runs with --disaggregation-mode %s, and only does that half of a request; serve it through the router of its deployment, as openai=URL", m.Disaggregation)
+	}
+	return nil
+}
+
+// FromModel says that the server's own API draws by the model's
+// generation_config.json where a request does not say how, except for the parameters
+// that it names.
+func (m *Mode) FromModel() (except []string, ok bool) {
+	if m.Defaults != "model" {
+		return nil, false
+	}
+	preferred := m.Preferred
+	var text string
+	if preferred.Kind() == '"' && json.Unmarshal(preferred, &text) == nil {
+		preferred = jsontext.Value(text)
+	}
+	var named map[string]jsontext.Value
+	if preferred.Kind() == '{' && json.Unmarshal(preferred, &named) == nil {
+		for name := range named {
+			except = append(except, name)
+		}
+		slices.Sort(except)
+	}
+	return except, true
+}
+
+// HoldsAllEnds says that min_new_tokens holds back each of the model's end ids: up to
+// 0.5.18 only those of the tokenizer are.
+func (m *Mode) HoldsAllEnds() bool { return !m.before(0, 5, 19) }
+
+// before says that the server's release is known and older than one.
+func (m *Mode) before(release ...int) bool {
+	v, ok := parseVersion(m.Version)
+	return ok && slices.Compare(v, release) < 0
+}
+
+// parseVersion reads the numbers that "0.5.3.post1" and "0.5.10rc1" begin with.
+func parseVersion(s string) (v []int, ok bool) {
+	for part := range strings.SplitSeq(s, ".") {
+		end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' })
+		if end < 0 {
+			end = len(part)
+		}
+		n, err := strconv.Atoi(part[:end])
+		if err != nil {
+			break
+		}
+		v = append(v, n)
+	}
+	return v, len(v) >= 3
+}

@@ -1,0 +1,107 @@
+package sglangmode
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/infer"
+)
+
+const deterministic = `"enable_deterministic_inference":true`
+
+// What the flags and releases of a server take from requests.
+func TestLacks(t *testing.T) {
+	for _, c := range []struct {
+		info string
+		want infer.Carries
+		why  []string
+	}{
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"xgrammar","speculative_algorithm":null,` + deterministic + `}`, 0, nil},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"xgrammar"}`, infer.CarriesSeed, []string{"--enable-deterministic-inference"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":true,"grammar_backend":"xgrammar",` + deterministic + `}`, infer.CarriesGuides | infer.CarriesMinTokens,
+			[]string{"--skip-tokenizer-init", "--skip-tokenizer-init"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"none",` + deterministic + `}`, infer.CarriesGuides, []string{"--grammar-backend none"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"xgrammar",` + deterministic + `,"internal_states":[{"grammar_backend":"none"}]}`,
+			infer.CarriesGuides, []string{"xgrammar"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"outlines",` + deterministic + `}`,
+			infer.CarriesGrammar | infer.CarriesStructuralTag, []string{"outlines"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"speculative_algorithm":"EAGLE",` + deterministic + `}`, infer.CarriesMinP, []string{"EAGLE"}},
+		{`{"version":"0.5.3.post3","skip_tokenizer_init":false,"speculative_algorithm":"EAGLE3",` + deterministic + `}`,
+			infer.CarriesMinP | infer.CarriesLogitBias | infer.CarriesRepetitionPenalty, []string{"EAGLE3", "0.5.4", "0.5.10"}},
+		{`{"version":"0.5.23","skip_tokenizer_init":false,"speculative_algorithm":"UNO",` + deterministic + `}`,
+			infer.CarriesGuides | infer.CarriesMinTokens | infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs,
+			[]string{"UNO"}},
+		{`{"version":"0.5.9","skip_tokenizer_init":false,` + deterministic + `}`, infer.CarriesRepetitionPenalty, []string{"0.5.10"}},
+		{`{"version":"0.5.10","skip_tokenizer_init":false,` + deterministic + `}`, 0, nil},
+		{`{"version":"0.5.10rc1","skip_tokenizer_init":false,` + deterministic + `}`, 0, nil},
+		{`{"version":"0.4.6.post5","skip_tokenizer_init":false}`, infer.CarriesGuides | infer.CarriesSeed | infer.CarriesRepetitionPenalty,
+			[]string{"0.4.7", "--enable-deterministic-inference", "0.5.10"}},
+		{`{"version":"0.4.3","skip_tokenizer_init":false,` + deterministic + `}`, infer.CarriesGuides, []string{"0.4.7"}},
+		{`{"version":"unknown","skip_tokenizer_init":false,` + deterministic + `}`, 0, nil},
+		{`{"version":"1.2.3"}`, 0, nil}, // some other server
+	} {
+		m, err := Parse([]byte(c.info))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lacks := m.Lacks()
+		if got := infer.CarriesAll &^ infer.CarriesAll.Without(lacks); got != c.want || len(lacks) != len(c.why) {
+			t.Errorf("%s: lacks %s for %v, want %s", c.info, got, lacks, c.want)
+			continue
+		}
+		for i := range lacks {
+			if !strings.Contains(lacks[i].Why, c.why[i]) {
+				t.Errorf("%s: %q does not say %q", c.info, lacks[i].Why, c.why[i])
+			}
+		}
+	}
+	if _, err := Parse([]byte(`[]`)); err == nil {
+		t.Error("a list is taken for a server's word")
+	}
+}
+
+// A server that does one half of requests serves none.
+func TestFault(t *testing.T) {
+	for mode, want := range map[string]bool{"null": false, "prefill": true, "decode": true, "": false} {
+		m, err := Parse([]byte(fmt.Sprintf(`{"skip_tokenizer_init":false,"disaggregation_mode":%q}`, mode)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fault := m.Fault(); (fault != nil) != want || want && !strings.Contains(fault.Error(), "--disaggregation-mode "+mode) {
+			t.Errorf("%s: %v", mode, fault)
+		}
+	}
+}
+
+// Where the server's own API draws by the model's defaults, and which of them the
+// operator has set otherwise.
+func TestFromModel(t *testing.T) {
+	for info, want := range map[string]string{
+		`{}`:                             "[] false",
+		`{"sampling_defaults":"openai"}`: "[] false",
+		`{"sampling_defaults":"model"}`:  "[] true",
+		`{"sampling_defaults":"model","preferred_sampling_params":null}`:                             "[] true",
+		`{"sampling_defaults":"model","preferred_sampling_params":{"top_p":0.5,"temperature":1}}`:    "[temperature top_p] true",
+		`{"sampling_defaults":"model","preferred_sampling_params":"{\"min_p\": 0.5, \"top_k\": 3}"}`: "[min_p top_k] true",
+	} {
+		m, err := Parse([]byte(info))
+		if err != nil {
+			t.Fatal(err)
+		}
+		except, ok := m.FromModel()
+		if got := fmt.Sprint(except, ok); got != want {
+			t.Errorf("%s: %s, want %s", info, got, want)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for text, want := range map[string][]int{"0.5.3.post1": {0, 5, 3}, "0.5.10rc1": {0, 5, 10}, "0.5.24.dev7+g0123": {0, 5, 24}, "1.0": nil, "": nil, "x.y.z": nil} {
+		got, ok := parseVersion(text)
+		if ok != (want != nil) || ok && !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %t; want %v", text, got, ok, want)
+		}
+	}
+}
