@@ -45,32 +45,51 @@ def structures():
     return wire
 
 
+# What of SGLang's arguments decides which fields of a request its schedulers act on.
+SAID = ("skip_tokenizer_init", "grammar_backend", "speculative_algorithm", "enable_deterministic_inference", "allow_auto_truncate",
+        "sampling_defaults", "preferred_sampling_params", "reasoning_parser")
+
+
+def arguments(server_args):
+    """SGLang's arguments as they hold: from 0.5.19 on the record has what was given,
+    and what it came to stands apart."""
+    resolved = getattr(server_args, "resolved_dict", None)
+    return resolved() if resolved else dict(vars(server_args))
+
+
+def adapters(refs):
+    """The ids of LoRA adapters by name."""
+    refs = [ref if isinstance(ref, dict) else vars(ref) if hasattr(ref, "lora_id") else {} for ref in refs or []]
+    return {ref["lora_name"]: ref["lora_id"] for ref in refs if ref.get("lora_id")}
+
+
 def word(server_args, model_config, max_req_input_len, instance):
     """What weir is told of the schedulers."""
     from sglang.version import __version__
 
-    lora = getattr(server_args, "lora_paths", None) or []
+    held = arguments(server_args)
     return {
         "form": FORM, "sglang": __version__, "instance": instance, "pid": os.getpid(),
-        "served_model_name": server_args.served_model_name or server_args.model_path,
+        "served_model_name": held.get("served_model_name") or held["model_path"],
         "context_length": model_config.context_len, "max_req_input_len": max_req_input_len,
-        "vocab_size": model_config.vocab_size, "dp_size": server_args.dp_size,
-        "enable_priority_scheduling": bool(getattr(server_args, "enable_priority_scheduling", False)),
-        "lora": {ref.lora_name: ref.lora_id for ref in lora if hasattr(ref, "lora_id")},
+        "vocab_size": model_config.vocab_size, "dp_size": held["dp_size"],
+        "enable_priority_scheduling": bool(held.get("enable_priority_scheduling")),
+        "lora": adapters(held.get("lora_paths")), "started": {name: held[name] for name in SAID if name in held},
         "wire": structures(),
     }
 
 
 def refuse(server_args):
     """What this way of serving does not have."""
+    held = arguments(server_args)
     for wrong, why in (
-        (server_args.disaggregation_mode != "null", "prefill and decode on different engines"),
-        (server_args.enable_dp_attention, "--enable-dp-attention: its sockets are TCP"),
-        (server_args.nnodes > 1, "several nodes"),
-        (server_args.skip_tokenizer_init, "--skip-tokenizer-init: the schedulers' tokenizer serves min_tokens and grammars"),
-        (server_args.tokenizer_worker_num > 1, "--tokenizer-worker-num: there is no TokenizerManager"),
-        (getattr(server_args, "detokenizer_worker_num", 1) > 1, "--detokenizer-worker-num: there is no detokenizer"),
-        (server_args.is_embedding, "--is-embedding"),
+        (held["disaggregation_mode"] != "null", "prefill and decode on different engines"),
+        (held["enable_dp_attention"], "--enable-dp-attention: its sockets are TCP"),
+        (held["nnodes"] > 1, "several nodes"),
+        (held["skip_tokenizer_init"], "--skip-tokenizer-init: the schedulers' tokenizer serves min_tokens and grammars"),
+        (held["tokenizer_worker_num"] > 1, "--tokenizer-worker-num: there is no TokenizerManager"),
+        (held.get("detokenizer_worker_num", 1) > 1, "--detokenizer-worker-num: there is no detokenizer"),
+        (held["is_embedding"], "--is-embedding"),
     ):
         if wrong:
             sys.exit(f"weir_sglang: not with {why}")
@@ -137,7 +156,8 @@ def main(argv):
 
     load_plugins()
     server_args = prepare_server_args(argv[2:])
-    server_args.resolve_once()
+    if hasattr(server_args, "resolve_once"):  # before 0.5.19 it resolves itself
+        server_args.resolve_once()
     refuse(server_args)
     try:
         launch(directory, server_args)()

@@ -42,7 +42,7 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 		if err != nil {
 			return nil, err
 		}
-		o.Defaults = a.Defaults
+		o.EndIDs, o.Defaults = a.EndIDs, a.Defaults
 	}
 	return sglangipc.New(o), nil
 }

@@ -154,3 +154,12 @@ func TestScheduler(t *testing.T) {
 	s.many(again, 8)
 	second.Counts(func(n map[string]int) bool { return n["finished"] == 8 && n["aborted"] == 1 })
 }
+
+// The launcher reads SGLang's arguments as they hold, in the form of each release that
+// is taken.
+func TestLauncherArguments(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), harness.Python(t), "arguments.py").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "ok" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}

@@ -3,7 +3,6 @@ package sglang
 import (
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -75,7 +74,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 	if req.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
-	if stops := srv.stopIDs(req); len(stops) > 0 {
+	if stops := srv.mode.StopIDs(req, srv.ends); len(stops) > 0 {
 		b = append(b, `,"stop_token_ids":`...)
 		b = appendIDs(b, stops)
 	}
@@ -112,23 +111,6 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 		b = strconv.AppendInt(b, *s.Seed, 10)
 	}
 	return append(b, "}}"...), nil
-}
-
-// stopIDs are those of the request, and those that end the model's answers where the
-// server does not know all of them by itself: without a tokenizer it has those of the
-// model's configuration only, and some releases hold back the tokenizer's only.
-func (srv *server) stopIDs(req *infer.Request) []uint32 {
-	blind := srv.mode.SkipTokenizer != nil && *srv.mode.SkipTokenizer && !req.IgnoreEOS
-	if !blind && (req.MinTokens == 0 || srv.mode.HoldsAllEnds()) {
-		return req.StopIDs
-	}
-	all := slices.Clone(req.StopIDs)
-	for _, id := range srv.ends {
-		if !slices.Contains(all, id) {
-			all = append(all, id)
-		}
-	}
-	return all
 }
 
 // appendMedia appends a list for each kind of media. Their order within a kind is

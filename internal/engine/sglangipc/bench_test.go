@@ -98,10 +98,10 @@ func BenchmarkRequest(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := h.check(req, &engine.Defaults{}); err != nil {
+		if err := h.check(req, &engine.Additions{}); err != nil {
 			b.Fatal(err)
 		}
-		buf = c.appendRequest(buf[:0], req, &engine.Defaults{}, "")
+		buf = c.appendRequest(buf[:0], req, &engine.Additions{}, "")
 	}
 	b.SetBytes(int64(len(buf)))
 }

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
@@ -32,7 +33,8 @@ type codec struct {
 	request, sampling form
 	abort, fence      form
 	state             []byte
-	idsAsPair         bool // ids are written as a pair, not as an extension
+	mode              *sglangmode.Mode // of the schedulers
+	idsAsPair         bool             // ids are written as a pair, not as an extension
 
 	columns []column // of the outputs, by position; those after the last are not read
 	finish  int      // where an AbortReq has its reason
@@ -205,7 +207,7 @@ const allIDs = 1 << 30
 const greedy = 1e-6
 
 // appendRequest appends a request that check has let through.
-func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Defaults, loraID string) []byte {
+func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions, loraID string) []byte {
 	return c.request.append(b, func(b []byte, field string) []byte {
 		switch field {
 		case "rid":
@@ -235,8 +237,9 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Defaults,
 	})
 }
 
-func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Defaults) []byte {
-	s := or.Fill(req.Sampling)
+func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Additions) []byte {
+	s := or.Defaults.Fill(req.Sampling)
+	stops := c.mode.StopIDs(req, or.EndIDs)
 	likeliest := s.Temperature != nil && *s.Temperature < greedy
 	guideField, guideText := "", ""
 	if req.Guide != nil {
@@ -249,9 +252,9 @@ func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Defaults
 		case "min_new_tokens":
 			return msgp.AppendInt(b, req.MinTokens)
 		case "stop_token_ids":
-			if len(req.StopIDs) > 0 {
-				b = msgp.AppendArrayHeader(b, uint32(len(req.StopIDs)))
-				for _, id := range req.StopIDs {
+			if len(stops) > 0 {
+				b = msgp.AppendArrayHeader(b, uint32(len(stops)))
+				for _, id := range stops {
 					b = msgp.AppendUint32(b, id)
 				}
 			}
@@ -391,7 +394,7 @@ func (c *codec) AppendFence(wire []byte, call int64) []byte {
 
 // check refuses what the engine's own front end would: the scheduler verifies
 // nothing, and an id beyond the vocabulary is beyond its tables.
-func (h *handover) check(req *infer.Request, or *engine.Defaults) *infer.Error {
+func (h *handover) check(req *infer.Request, or *engine.Additions) *infer.Error {
 	switch {
 	case req.MaxTokens <= 0 || req.MaxTokens > math.MaxInt32:
 		return infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
@@ -422,7 +425,7 @@ func (h *handover) check(req *infer.Request, or *engine.Defaults) *infer.Error {
 			return infer.Invalid("stop_token_ids", "stop_token_ids[%d] is %d; the model's ids are 0 to %d", i, id, h.Vocab-1)
 		}
 	}
-	s := or.Fill(req.Sampling)
+	s := or.Defaults.Fill(req.Sampling)
 	for _, f := range [...]struct {
 		name        string
 		value       *float64

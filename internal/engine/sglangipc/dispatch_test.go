@@ -440,8 +440,8 @@ func FuzzWord(f *testing.F) {
 		}
 		h.judge(false)
 		req := whole()
-		if h.check(req, &engine.Defaults{}) == nil {
-			wrote := c.appendRequest(nil, req, &engine.Defaults{}, "id")
+		if h.check(req, &engine.Additions{}) == nil {
+			wrote := c.appendRequest(nil, req, &engine.Additions{}, "id")
 			if rest, err := skip(wrote); err != nil || len(rest) > 0 {
 				t.Fatalf("a request that is no message: %v, %d bytes left", err, len(rest))
 			}

@@ -92,7 +92,7 @@ func (e *Engine) state() engine.State {
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
 			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
-			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(),
+			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}
 	err := e.host.Why()
@@ -112,7 +112,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if s == nil {
 		return nil, mux.Unavailable(e.opts.Name, nil)
 	}
-	if err := s.word.check(req, &e.opts.Defaults); err != nil {
+	if err := s.word.check(req, &s.adds); err != nil {
 		return nil, err
 	}
 	g := fenced.NewGeneration(s.Out, req, attempt, sink)
@@ -120,7 +120,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, err
 	}
 	if err := s.Hand(g, func(b []byte) []byte {
-		return s.codec.appendRequest(b, req, &e.opts.Defaults, s.word.LoRA[req.Model])
+		return s.codec.appendRequest(b, req, &s.adds, s.word.LoRA[req.Model])
 	}); err != nil {
 		return nil, err
 	}

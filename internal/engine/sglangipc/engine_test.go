@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
+	"weir/internal/engine/sglang"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 	"weir/internal/zmtp"
@@ -257,11 +260,11 @@ func TestRefusedHere(t *testing.T) {
 		"internal":           func(r *infer.Request) { r.ID = "short" },
 	} {
 		req := whole()
-		if bad := h.check(req, &engine.Defaults{}); bad != nil {
+		if bad := h.check(req, &engine.Additions{}); bad != nil {
 			t.Fatal(bad)
 		}
 		set(req)
-		bad := h.check(req, &engine.Defaults{})
+		bad := h.check(req, &engine.Additions{})
 		if what == "internal" {
 			if bad == nil || bad.Code != infer.CodeInternal {
 				t.Errorf("%v", bad)
@@ -538,4 +541,52 @@ func (c *slowGreeter) Write(p []byte) (int, error) {
 		<-c.goOn
 	}
 	return c.Conn.Write(p)
+}
+
+// How the schedulers were started, by their launcher's word, is what they carry, and
+// what is added to requests; an older launcher's word says nothing of it.
+func TestStarted(t *testing.T) {
+	temperature, ends := engine.Defaults{Temperature: ptr(0.5)}, []uint32{5, 6}
+	for _, c := range []struct {
+		release string
+		started map[string]any
+		lacks   infer.Carries
+		adds    engine.Defaults
+		stops   []uint32 // of a request with min_tokens
+	}{
+		{"0.5.23", nil, 0, temperature, nil},
+		{"0.5.18", nil, 0, temperature, ends},
+		{"0.5.23", map[string]any{"skip_tokenizer_init": false, "grammar_backend": "none", "enable_deterministic_inference": true, "sampling_defaults": "model"},
+			infer.CarriesGuides, temperature, nil},
+		{"0.5.23", map[string]any{"skip_tokenizer_init": false, "grammar_backend": "xgrammar", "speculative_algorithm": "EAGLE", "sampling_defaults": "openai"},
+			infer.CarriesMinP | infer.CarriesSeed, engine.Defaults{}, nil},
+	} {
+		set := map[string]any{"sglang": c.release}
+		if c.started != nil {
+			set["started"] = c.started
+		}
+		h, codec, err := parseWord(schedtest.Word(set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &Options{EndIDs: ends}
+		o.Defaults = temperature
+		adds := h.additions(o)
+		if diff := cmp.Diff(c.adds, adds.Defaults); diff != "" {
+			t.Errorf("%s %v: %s", c.release, c.started, diff)
+		}
+		if got := (sglang.Carries | infer.CarriesPriority) &^ h.carries(); got != c.lacks {
+			t.Errorf("%s %v: lacks %s, want %s", c.release, c.started, got, c.lacks)
+		}
+		req := &infer.Request{MinTokens: 2, MaxTokens: 9}
+		if got := codec.mode.StopIDs(req, adds.EndIDs); !slices.Equal(got, c.stops) {
+			t.Errorf("%s: stop ids %v, want %v", c.release, got, c.stops)
+		}
+		if c.lacks&infer.CarriesGuides != 0 {
+			req := whole()
+			if bad := h.check(req, &adds); bad == nil || bad.Lacks&infer.CarriesGuides == 0 {
+				t.Errorf("a guide is let through: %v", bad)
+			}
+		}
+	}
 }

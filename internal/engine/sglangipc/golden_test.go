@@ -70,11 +70,11 @@ func TestGolden(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 			req := whole()
-			if err := h.check(req, &engine.Defaults{}); err != nil {
+			if err := h.check(req, &engine.Additions{}); err != nil {
 				t.Fatal(err)
 			}
 			for name, wrote := range map[string][]byte{
-				"request": c.appendRequest(nil, req, &engine.Defaults{}, h.LoRA[req.Model]), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
+				"request": c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model]), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
 			} {
 				if !bytes.Equal(wrote, g.Messages[name]) {
 					t.Errorf("%s:\n%x, want\n%x", name, wrote, g.Messages[name])

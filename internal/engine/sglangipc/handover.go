@@ -13,7 +13,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/engine"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 )
 
@@ -36,9 +38,12 @@ type handover struct {
 	Ranks         int               `json:"dp_size"`
 	LoRA          map[string]string `json:"lora"` // ids by name
 	Priorities    bool              `json:"enable_priority_scheduling"`
+	Started       sglangmode.Mode   `json:"started"` // of the schedulers' arguments
 
 	// Wire are the structures of the wire by name.
 	Wire map[string]structure `json:"wire"`
+
+	lacks []infer.Lack // by how they were started
 }
 
 // structure is one, as its release has it.
@@ -78,19 +83,36 @@ func parseWord(b []byte) (*handover, *codec, error) {
 	case len(missing) > 0:
 		return nil, nil, fmt.Errorf("%s does not say %s", WordName, strings.Join(missing, ", "))
 	}
+	h.Started.Version = h.Version
+	h.lacks = h.Started.Lacks()
 	c, err := newCodec(h.Wire)
 	if err != nil {
 		return nil, nil, fmt.Errorf("SGLang %s: %w", h.Version, err)
 	}
+	c.mode = &h.Started
 	return h, c, nil
 }
 
 // carries is what the engine takes beyond what every engine does.
 func (h *handover) carries() infer.Carries {
+	c := sglang.Carries
 	if h.Priorities {
-		return sglang.Carries | infer.CarriesPriority
+		c |= infer.CarriesPriority
 	}
-	return sglang.Carries
+	return c.Without(h.lacks)
+}
+
+// additions are what SGLang's own front end would add by the model's folder. A word of
+// an older launcher does not say how it was started, and the release's default holds.
+func (h *handover) additions(o *Options) engine.Additions {
+	a := engine.Additions{EndIDs: o.EndIDs, Defaults: o.Defaults}
+	if h.Started.Known() {
+		except, ok := h.Started.FromModel()
+		if a.Defaults = a.Defaults.Without(except); !ok {
+			a.Defaults = engine.Defaults{}
+		}
+	}
+	return a
 }
 
 // version is a release of SGLang.

@@ -23,6 +23,8 @@ type Options struct {
 	// Dir is the folder of the sockets and of the launcher's word. It is made, for
 	// this user alone, if it is not there.
 	Dir string
+	// EndIDs end an answer of the model's.
+	EndIDs []uint32
 	// Untried takes engines of releases that were not tried.
 	Untried bool
 	// AbortTimeout is how long the engine may take to end a generation that it

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/engine"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/sock"
@@ -25,13 +26,14 @@ type session struct {
 	opts  *Options
 	word  *handover
 	codec *codec
-	extra string // to its version
+	adds  engine.Additions // to requests
+	extra string           // to its version
 
 	maxRunning atomic.Int64 // of a rank; 0: not said
 }
 
 func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
-	s := &session{e: e, opts: &e.opts, word: h, codec: c, dispatcher: dispatcher{batch: batch{codec: c}}}
+	s := &session{e: e, opts: &e.opts, word: h, codec: c, adds: h.additions(&e.opts), dispatcher: dispatcher{batch: batch{codec: c}}}
 	s.Session = fenced.NewSession(ctx, fenced.Config{
 		Options: &e.opts.Options, Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
 	}, s)

@@ -32,10 +32,10 @@ func TestFields(t *testing.T) {
 	h, c := goldenCodec(t, readGolden(t)[newest.String()])
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang-ipc", func(req *infer.Request) ([]byte, *infer.Error) {
 		req.ID += "-0000000" // none is so short
-		if bad := h.check(req, &engine.Defaults{}); bad != nil {
+		if bad := h.check(req, &engine.Additions{}); bad != nil {
 			return nil, bad
 		}
-		return c.appendRequest(nil, req, &engine.Defaults{}, h.LoRA[req.Model]), nil
+		return c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model]), nil
 	})
 }
 

@@ -128,9 +128,23 @@ func (m *Mode) FromModel() (except []string, ok bool) {
 	return except, true
 }
 
-// HoldsAllEnds says that min_new_tokens holds back each of the model's end ids: up to
-// 0.5.18 only those of the tokenizer are.
-func (m *Mode) HoldsAllEnds() bool { return !m.before(0, 5, 19) }
+// StopIDs are a request's stop ids for the server: its own, and those that end the
+// model's answers where the server does not know all of them by itself. Without a
+// tokenizer it has those of the model's configuration only, and up to 0.5.18
+// min_new_tokens holds back the tokenizer's only.
+func (m *Mode) StopIDs(req *infer.Request, ends []uint32) []uint32 {
+	blind := m.SkipTokenizer != nil && *m.SkipTokenizer && !req.IgnoreEOS
+	if !blind && (req.MinTokens == 0 || !m.before(0, 5, 19)) {
+		return req.StopIDs
+	}
+	all := slices.Clone(req.StopIDs)
+	for _, id := range ends {
+		if !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	return all
+}
 
 // before says that the server's release is known and older than one.
 func (m *Mode) before(release ...int) bool {
