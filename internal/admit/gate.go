@@ -46,24 +46,43 @@ const retryAfter = time.Second
 func (g *Gate) Enter(tokens int64) (*Reservation, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := g.check(tokens); err != nil {
+		return nil, err
+	}
+	g.requests++
+	g.tokens += tokens
+	return &Reservation{g, tokens}, nil
+}
+
+// Check gives the error that Enter would give to the smallest request now. It reserves
+// nothing.
+//
+// A request counts from the gate on and not from its arrival: one whose body comes
+// slowly would hold a place that another could use. Here it is refused before its body
+// is read, when there is no place as it arrives.
+func (g *Gate) Check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.check(0)
+}
+
+func (g *Gate) check(tokens int64) error {
 	switch {
 	case g.draining:
-		return nil, &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Message: "the gateway is shutting down"}
+		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Message: "the gateway is shutting down"}
 	case g.limits.Requests > 0 && g.requests >= g.limits.Requests:
 		e := infer.Errorf(infer.CodeOverloaded, "%d requests are in flight, which is the limit; try again later", g.requests)
 		e.RetryAfter = retryAfter
-		return nil, e
+		return e
 	case g.limits.Tokens > 0 && g.tokens > 0 && g.tokens+tokens > g.limits.Tokens:
 		// A request larger than the whole limit still gets in alone: refusing it
 		// for ever would be no overload but a wrong answer.
 		e := infer.Errorf(infer.CodeOverloaded, "%d tokens are in flight and about %d more would pass the limit of %d; try again later",
 			g.tokens, tokens, g.limits.Tokens)
 		e.RetryAfter = retryAfter
-		return nil, e
+		return e
 	}
-	g.requests++
-	g.tokens += tokens
-	return &Reservation{g, tokens}, nil
+	return nil
 }
 
 // Settle replaces the estimate. It never refuses: the work is done by then.

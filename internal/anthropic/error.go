@@ -54,6 +54,8 @@ func classOf(e *infer.Error) (status int, kind string) {
 		return http.StatusBadGateway, server
 	case infer.CodeUnavailable, infer.CodeShutdown:
 		return http.StatusServiceUnavailable, server
+	case infer.CodeExpired:
+		return http.StatusGatewayTimeout, "timeout_error"
 	case infer.CodeDeadline:
 		if e.Engine != "" {
 			return http.StatusGatewayTimeout, "timeout_error"

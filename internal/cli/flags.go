@@ -37,6 +37,7 @@ type gatewayFlags struct {
 	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
 
 	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
+	MaxBodyMemory     int64 `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
 	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
 	MaxInflightTokens int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
 	TokenizeWorkers   int   `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
@@ -47,7 +48,10 @@ type gatewayFlags struct {
 	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
 	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
 	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
-	BodyTimeout     time.Duration `default:"30s" help:"Wait for a body's next bytes (${default})."`
+	BodyTimeout     time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
+	UploadTimeout   time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
+	UploadRate      int64         `default:"4096" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
+	RequestTimeout  time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
 	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
 	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
 	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
@@ -117,11 +121,14 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		value int64
 	}{
 		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--connect-timeout", int64(f.ConnectTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
-		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
+		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--upload-timeout", int64(f.UploadTimeout)}, {"--upload-rate", f.UploadRate}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {
 			return gateway.Options{}, wrongf("%s must be positive", positive.flag)
 		}
+	}
+	if f.MaxBodyMemory < 0 || f.RequestTimeout < 0 {
+		return gateway.Options{}, wrongf("--max-body-memory and --request-timeout must not be negative")
 	}
 	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.PrefixCache < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
 		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --prefix-cache, --drain-timeout and --flush-interval must not be negative")
@@ -156,12 +163,18 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		FirstTimeout:  f.FirstTimeout,
 		IdleTimeout:   f.IdleTimeout,
 		BodyTimeout:   f.BodyTimeout,
-		WriteTimeout:  f.WriteTimeout,
-		FlushInterval: f.FlushInterval,
-		Generate:      generate.Options{Incremental: f.Incremental},
+		UploadTimeout: f.UploadTimeout, UploadRate: f.UploadRate,
+		RequestTimeout: f.RequestTimeout,
+		MaxBodyMemory:  f.MaxBodyMemory,
+		WriteTimeout:   f.WriteTimeout,
+		FlushInterval:  f.FlushInterval,
+		Generate:       generate.Options{Incremental: f.Incremental},
 	}
 	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
 		o.Reasoning = []string{"reasoning_content", "reasoning"}
+	}
+	if f.MaxBodyMemory == 0 {
+		o.MaxBodyMemory = -1
 	}
 	if f.PrefixCache == 0 {
 		o.PrefixCache = -1

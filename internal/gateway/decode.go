@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/admit"
 	"weir/internal/infer"
 	"weir/internal/policy"
 	"weir/internal/tokenizer"
@@ -22,6 +23,7 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() error {
+	x.response.unread = true
 	url := x.response.r.URL
 	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Policy.Paths); err != nil {
 		if allowed != "" {
@@ -35,9 +37,18 @@ func (x *exchange) read() error {
 	if err := contentType(x.response.r.Header); err != nil {
 		return err
 	}
-	body, err := readBody(x.response.r, x.response.rc, &x.g.opts)
+	if size := x.response.r.ContentLength; size < 0 || size > admit.SmallBody {
+		// What would be refused once it is here need not come. Of a small body this
+		// would save little, and cost its connection.
+		if err := x.g.gate.Check(); err != nil {
+			return err
+		}
+	}
+	u := &upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now(), expires: x.expires}
+	body, err := u.read(x.g.bodies, &x.room)
+	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {
-		return bodyError(x.ctx, err, x.g.opts.BodyTimeout)
+		return u.failure(x.ctx, err)
 	}
 	x.body = body
 	x.rec.BytesIn = int64(len(body))
@@ -91,25 +102,70 @@ func contentType(h http.Header) error {
 	return infer.Errorf(infer.CodeMediaType, "Content-Type is %q; send JSON with the header Content-Type: application/json", given)
 }
 
-// readBody reads with a deadline that moves with each read, so that a slow
-// upload may take its time and a stuck one may not.
-func readBody(r *http.Request, rc *http.ResponseController, opts *Options) ([]byte, error) {
-	limit, size := opts.MaxBody, r.ContentLength
+// upload is a body that arrives. It may take its time and may not be stuck: the wait
+// for the next bytes is bounded, and so is the whole of it, by a time and by a least
+// rate.
+type upload struct {
+	r       *http.Request
+	rc      *http.ResponseController
+	opts    *Options
+	began   time.Time
+	expires time.Time // the whole request; zero: never
+	late    error     // what it means if the deadline passes
+}
+
+// deadline is the time by which more must have arrived than n bytes.
+func (u *upload) deadline(n int) time.Time {
+	o := u.opts
+	at := time.Now().Add(o.BodyTimeout)
+	u.late = infer.Errorf(infer.CodeBodyTimeout, "nothing more of the request body arrived within %v (--body-timeout)", o.BodyTimeout)
+	if due := u.began.Add(o.BodyTimeout + time.Duration(float64(n)/float64(o.UploadRate)*float64(time.Second))); due.Before(at) {
+		at = due
+		u.late = infer.Errorf(infer.CodeBodyTimeout, "the request body arrives at less than %d bytes a second (--upload-rate)", o.UploadRate)
+	}
+	if due := u.began.Add(o.UploadTimeout); due.Before(at) {
+		at = due
+		u.late = infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v (--upload-timeout)", o.UploadTimeout)
+	}
+	if !u.expires.IsZero() && u.expires.Before(at) {
+		at, u.late = u.expires, expired(o)
+	}
+	return at
+}
+
+// read reads the body to its end, into memory that it reserves before: for as much as
+// is declared, or has arrived.
+func (u *upload) read(bodies *admit.Bodies, room *admit.Body) (body []byte, err error) {
+	limit, size := u.opts.MaxBody, u.r.ContentLength
 	if size > limit {
 		return nil, tooLarge(limit)
 	}
+	if *room, err = bodies.Enter(max(size, 0)); err != nil {
+		return nil, err
+	}
 	// The declared size is only believed up to a point: memory is given out as
 	// the bytes arrive.
-	buf := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), 1<<20)+bytes.MinRead))
+	buf := make([]byte, 0, min(max(size, 0), 1<<20)+bytes.MinRead)
 	for {
-		if err := rc.SetReadDeadline(time.Now().Add(opts.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := u.rc.SetReadDeadline(u.deadline(len(buf))); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil, infer.AsError(err)
 		}
-		buf.Grow(bytes.MinRead)
-		n, err := r.Body.Read(buf.AvailableBuffer()[:buf.Available()])
-		buf.Write(buf.AvailableBuffer()[:n])
-		if int64(buf.Len()) > limit {
+		if cap(buf)-len(buf) < bytes.MinRead {
+			more := 2 * cap(buf)
+			if size >= 0 {
+				more = min(more, int(size)+bytes.MinRead)
+			}
+			buf = append(make([]byte, 0, max(more, len(buf)+bytes.MinRead)), buf...)
+		}
+		n, err := u.r.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if int64(len(buf)) > limit {
 			return nil, tooLarge(limit)
+		}
+		if size < 0 {
+			if err := room.Grow(int64(cap(buf))); err != nil {
+				return nil, err
+			}
 		}
 		if err == io.EOF {
 			break
@@ -118,23 +174,23 @@ func readBody(r *http.Request, rc *http.ResponseController, opts *Options) ([]by
 			return nil, err
 		}
 	}
-	_ = rc.SetReadDeadline(time.Time{})
-	return buf.Bytes(), nil
+	_ = u.rc.SetReadDeadline(time.Time{})
+	return buf, nil
 }
 
 func tooLarge(limit int64) error {
 	return infer.Errorf(infer.CodeTooLarge, "the request body is larger than the limit of %d bytes (--max-body)", limit)
 }
 
-// bodyError is why a body could not be read.
-func bodyError(ctx context.Context, err error, timeout time.Duration) error {
+// failure is why the body could not be read.
+func (u *upload) failure(ctx context.Context, err error) error {
 	var coded *infer.Error
 	var broken *net.OpError
 	switch {
 	case errors.As(err, &coded):
 		return coded
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v", timeout)
+		return u.late
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil:
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}

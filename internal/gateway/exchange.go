@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/infer"
 	"weir/internal/stream"
@@ -31,6 +32,9 @@ type exchange struct {
 	mailbox   *stream.Mailbox // of all attempts; token engines only
 	abortable abortable
 
+	expires time.Time   // the whole request must be over by then; zero: never
+	expiry  *time.Timer // which ends ctx
+
 	ending  bool // the answer has had its last part, and err is how it ended
 	told    bool // and that part has told the client
 	gathers gathering
@@ -53,6 +57,11 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(g.base)
 	x.heed()
+	if bound := g.opts.RequestTimeout; bound > 0 {
+		left := bound - time.Duration(trace.Now()-x.rec.Arrival)
+		x.expires = time.Now().Add(left)
+		x.expiry = time.AfterFunc(left, func() { x.cancel(expired(&g.opts)) })
+	}
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
@@ -79,6 +88,11 @@ func (x *exchange) heed() {
 	if !r.watched || r.conn.tls { // whose end may come before the socket's
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 	}
+}
+
+// expired is why a request ends that has taken too long.
+func expired(o *Options) *infer.Error {
+	return infer.Errorf(infer.CodeExpired, "the request took longer than %v (--request-timeout)", o.RequestTimeout)
 }
 
 // gone is why a request's context has ended.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"time"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -23,6 +24,9 @@ func (x *exchange) finish() {
 		// When thousands hang up at once, the engine's requests end before the records
 		// of any are written.
 		runtime.Gosched()
+	}
+	if x.expiry != nil {
+		x.expiry.Stop()
 	}
 	x.response.breaking.end()
 	x.response.bounded = false // the context's end may have moved it
@@ -48,6 +52,7 @@ func (x *exchange) release() {
 	if x.reservation != nil {
 		x.reservation.Leave()
 	}
+	x.room.Leave()
 	if x.leg != nil {
 		x.settle(x.err)
 	}
@@ -62,6 +67,9 @@ func (x *exchange) fail() (broken bool) {
 		if !gone {
 			x.rec.Status = x.endpoint.Status(x.err)
 			r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
+			if r.unread {
+				dropBody(r.rc)
+			}
 			x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
 		}
 		return gone
@@ -116,6 +124,15 @@ func (x *exchange) record() {
 	}
 	x.response.conn.done()
 	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
+}
+
+// unreadTimeout bounds the wait for the rest of a body that nobody wants: net/http reads
+// it before it sends the answer, so that the connection can be kept.
+const unreadTimeout = time.Second
+
+// dropBody is called before the answer to a request whose body was not read.
+func dropBody(rc *http.ResponseController) {
+	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
 }
 
 // writeError answers with an error in the endpoint's shape and gives the size of

@@ -70,8 +70,19 @@ type Options struct {
 
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64
-	// BodyTimeout bounds the wait for a body's next bytes; 0 means 30 s.
+	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
+	// and a negative one is no bound.
+	MaxBodyMemory int64
+	// RequestTimeout bounds a request from its first byte to its end; 0 is no bound.
+	RequestTimeout time.Duration
+	// BodyTimeout bounds the wait for a request's head, and for a body's next bytes; 0
+	// means 30 s.
 	BodyTimeout time.Duration
+	// UploadTimeout bounds the whole of a body's arrival; 0 means 5 min.
+	UploadTimeout time.Duration
+	// UploadRate is how many bytes of a body must arrive each second, on the whole, after
+	// the first BodyTimeout; 0 means 4096.
+	UploadRate int64
 	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
 	WriteTimeout time.Duration
 	// EngineTimeout bounds the wait for any engine to be ready; 0 means 5 s.
@@ -106,6 +117,12 @@ func (o *Options) defaults() {
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.MaxBodyMemory == 0 {
+		o.MaxBodyMemory = 1 << 30
+	}
+	if o.UploadRate == 0 {
+		o.UploadRate = 4096
+	}
 	if o.PrefixCache == 0 {
 		o.PrefixCache = 128 << 20
 	}
@@ -114,6 +131,7 @@ func (o *Options) defaults() {
 		value time.Duration
 	}{
 		{&o.BodyTimeout, 30 * time.Second},
+		{&o.UploadTimeout, 5 * time.Minute},
 		{&o.WriteTimeout, 30 * time.Second},
 		{&o.EngineTimeout, 5 * time.Second},
 		{&o.SubmitTimeout, 10 * time.Second},
@@ -132,6 +150,7 @@ func (o *Options) defaults() {
 type Gateway struct {
 	opts     Options
 	gate     *admit.Gate
+	bodies   *admit.Bodies
 	rids     rids // of requests that callers may abort by their own ids
 	services services
 	pool     *pool.Pool
@@ -160,6 +179,7 @@ func New(opts Options) *Gateway {
 	g := &Gateway{
 		opts:    opts,
 		gate:    admit.NewGate(opts.Limits),
+		bodies:  admit.NewBodies(max(0, opts.MaxBodyMemory)),
 		pool:    pool.New(opts.Pool),
 		ids:     newRequestIDs(),
 		started: time.Now().Unix(),
@@ -178,6 +198,7 @@ func New(opts Options) *Gateway {
 		opts.Metrics.Prefix(g.prefix)
 	}
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
+	opts.Metrics.Bodies(g.bodies.Used)
 	return g
 }
 
@@ -227,12 +248,14 @@ func (g *Gateway) Handler() http.Handler {
 }
 
 // view serves what is no request to an engine: it has an id all the same, and
-// a write deadline of its own, because a kept connection still has that of its
-// last response.
+// deadlines of its own, because a kept connection still has that of its last response,
+// and net/http reads on for what nobody has read of a body.
 func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids.request()))
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
+		rc := http.NewResponseController(w)
+		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
+		dropBody(rc)
 		serve(w, r)
 	}
 }

@@ -17,6 +17,7 @@ import (
 // does not change once it is prepared; what is not needed any more is let go of.
 type request struct {
 	body        []byte
+	room        admit.Body // its share of what bodies may take
 	head        *api.Head
 	endpoint    api.Endpoint
 	req         *api.Request // token engines only
@@ -134,6 +135,9 @@ func (q *request) holdBack(biases []infer.Bias) []infer.Bias {
 // relay engine the body until the request cannot be retried.
 func (q *request) forget() {
 	q.body = nil
+	if !q.hasMedia {
+		q.room.Leave()
+	}
 	q.head.Body, q.head.Fields = nil, nil
 	if q.req != nil {
 		q.req.Messages, q.req.Tools, q.req.ChatTemplateKwargs, q.req.Prompt, q.req.MorePrompts = nil, nil, nil, "", nil
@@ -144,5 +148,6 @@ func (q *request) forget() {
 func (q *request) forgetMedia() {
 	if q.hasMedia {
 		q.req.Media = nil
+		q.room.Leave()
 	}
 }

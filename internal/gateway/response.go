@@ -30,6 +30,7 @@ type response struct {
 	stopFollowing func() bool // its notice of the hang-up, where that is needed
 	watched       bool        // the hang-up is noticed by conn
 
+	unread   bool  // more of its request's body may come, which nobody wants
 	begun    bool  // its head was decided: the request cannot be retried
 	events   bool  // it is a stream of events
 	bounded  bool  // a write deadline is set
@@ -296,6 +297,7 @@ func (x *exchange) begin(status int, events bool) {
 	r := &x.response
 	r.begun, r.events = true, events
 	x.rec.Status = status
+	x.forget()
 	x.forgetMedia()
 	if !x.leave() {
 		r.w.WriteHeader(status)
@@ -335,7 +337,6 @@ func (x *exchange) leave() bool {
 	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r = nil, nil, nil
-	x.forget()
 	g.tidy.leave()
 	return true
 }

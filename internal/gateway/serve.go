@@ -45,6 +45,8 @@ func (x *exchange) attempts() (v verdict) {
 			if v = x.follow(waits); x.response.left() {
 				return v // depart goes on
 			}
+		} else if x.ctx.Err() != nil {
+			x.err = infer.AsError(gone(x.ctx)) // whatever the adapter makes of that
 		}
 		e := x.err
 		if x.settle(e); !x.again(e) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/admit"
 	"weir/internal/infer"
 )
 
@@ -155,15 +157,219 @@ func TestBodyTimeout(t *testing.T) {
 			t.Errorf("stages %v", r.Stages)
 		}
 
-		slow := b.dial(0)
+		slow := b.dial(0) // but in time
 		slow.head("POST", chatPath, len(body))
-		for i := range body {
-			slow.write(body[i : i+1])
-			time.Sleep(20 * time.Second)
-		}
+		slow.write(body[:1])
+		time.Sleep(29 * time.Second)
+		slow.write(body[1:])
 		e.call(t, 1).end(infer.ReasonStop, words()[0])
 		slow.wantWhole(text(words()[0]), "stop")
 	})
+}
+
+// An upload that never stops for long is bounded all the same: by a least rate, and by
+// a time for the whole. Both give it up to the nanosecond.
+func TestUploadBounds(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		opts  Options
+		chunk int
+		every time.Duration
+		dies  time.Duration
+		says  string
+	}{
+		// 30 s, and 1 s for each 4096 bytes: 13 bytes have come by then.
+		{"a byte now and then", Options{}, 1, 2500 * time.Millisecond, 30*time.Second + 13*time.Second/4096, "--upload-rate"},
+		{"a rate that is enough", Options{}, 4096, time.Second, 5 * time.Minute, "--upload-timeout"},
+		{"a rate of its own", Options{UploadRate: 8000, BodyTimeout: time.Second}, 2048, time.Second / 2, 2280 * time.Millisecond, "--upload-rate"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, test.opts, nil, func(t *testing.T, b *bench) {
+				c := b.dial(0)
+				began := time.Now()
+				c.head("POST", chatPath, 4<<20)
+				synctest.Wait()
+				for b.g.Live() > 0 {
+					if time.Since(began) > time.Hour {
+						t.Fatal("the upload goes on")
+					}
+					_, _ = c.conn.Write(bytes.Repeat([]byte(" "), test.chunk)) // until it is given up
+					time.Sleep(test.every)
+					synctest.Wait()
+				}
+				wantParts(t, c.refusal(408).Message, test.says)
+				if r := b.wantRecord(c, "rejected", "body_timeout"); r.total() != test.dies {
+					t.Errorf("given up after %v, want %v", r.total(), test.dies)
+				}
+			})
+		})
+	}
+}
+
+// The bodies in memory have a budget. One enters with the size that it declares, before
+// it is read, or with what has come of it, and leaves when nothing needs it any more.
+func TestBodyBudget(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{MaxBodyMemory: 1 << 20}, []any{e}, func(t *testing.T, b *bench) {
+		first := b.dial(0)
+		first.head("POST", chatPath, 600<<10)
+		synctest.Wait()
+		for _, path := range []string{chatPath, "/v1/messages", "/v1/responses"} {
+			c := b.dial(0)
+			c.head("POST", path, 300<<10) // 900 of 1024 KiB: the last eighth is for small bodies
+			a := c.answer()
+			if a.status != 429 && a.status != 529 || a.header.Get("Retry-After") != "1" || !strings.Contains(string(a.body), "--max-body-memory") {
+				t.Errorf("%s: status %d, Retry-After %q, %s", path, a.status, a.header.Get("Retry-After"), a.body)
+			}
+			b.wantRecord(c, "rejected", "overloaded")
+		}
+		chunked := b.dial(0)
+		chunked.write("POST " + chatPath + " HTTP/1.1\r\nHost: weir\r\nX-Request-Id: chunked\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+		chunked.id, chunked.method = "chunked", "POST"
+		b.sent["chunked"]++
+		synctest.Wait()
+		for range 10 {
+			if a := chunked.answer(); a.status != 0 {
+				break
+			}
+			chunked.write("10000\r\n" + strings.Repeat(" ", 0x10000) + "\r\n")
+		}
+		chunked.refusal(429)
+		small := b.post(chatPath, askStream(``))
+		e.call(t, 1).send(words()[0])
+		synctest.Wait()
+		if used := b.g.bodies.Used(); used != 600<<10 {
+			t.Errorf("%d bytes are held while one body comes and one streams, want %d", used, 600<<10)
+		}
+		e.call(t, 1).end(infer.ReasonStop)
+		small.wantWhole(text(words()[0]), "stop")
+		first.hangUp()
+		chunked.hangUp()
+		time.Sleep(time.Second) // for net/http to read on from those refused
+		if used := b.g.bodies.Used(); used != 0 {
+			t.Errorf("%d bytes are held at rest", used)
+		}
+	})
+}
+
+// A request that finds no place is refused before its body has come.
+func TestRefusedBeforeItsBody(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{Limits: admit.Limits{Requests: 1}}, []any{e}, func(t *testing.T, b *bench) {
+		first := b.post(chatPath, askStream(``))
+		second := b.dial(0)
+		second.head("POST", chatPath, 1<<20)
+		second.refusal(429)
+		b.wantRecord(second, "rejected", "overloaded")
+		e.call(t, 1).end(infer.ReasonStop, words()[0])
+		first.wantWhole(text(words()[0]), "stop")
+		slow := b.dial(0) // holds no place before it is here
+		slow.head("POST", chatPath, 1<<20)
+		synctest.Wait()
+		third := b.post(chatPath, askStream(``))
+		e.call(t, 2).end(infer.ReasonStop, words()[0])
+		third.wantWhole(text(words()[0]), "stop")
+	})
+}
+
+// Who is refused and sends no more of its body is answered all the same, and keeps its
+// connection no longer.
+func TestBodyThatNobodyWants(t *testing.T) {
+	inBubble(t, Options{}, nil, func(t *testing.T, b *bench) {
+		for name, path := range map[string]string{"refused": "/v1/chat/completions", "view": "/nothing"} {
+			c := b.dial(0)
+			c.write("POST " + path + " HTTP/1.1\r\nHost: weir\r\nX-Request-Id: " + name + "\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\n")
+			if name == "refused" {
+				b.sent[name]++
+			}
+			c.method = "POST"
+			time.Sleep(unreadTimeout)
+			if a := c.answer(); a.status != 415 && a.status != 404 || !a.whole {
+				t.Errorf("%s: status %d, whole %v", name, a.status, a.whole)
+			}
+			time.Sleep(time.Second)
+			if a := c.answer(); !a.closed {
+				t.Errorf("%s: the connection is still open", name)
+			}
+		}
+	})
+}
+
+// A request has a time for the whole of it, wherever it stands when that is over: its
+// client is told, its engine freed, and the engine is not blamed.
+func TestRequestTimeout(t *testing.T) {
+	quiet, mute := &tokenEngine{name: "a"}, &tokenEngine{name: "mute", accept: never}
+	r := &relayEngine{name: "r"}
+	post := func(path, body string) func(*testing.T, *bench) *caller {
+		return func(_ *testing.T, b *bench) *caller { return b.post(path, body) }
+	}
+	for _, test := range []struct {
+		name    string
+		engines []any
+		begin   func(t *testing.T, b *bench) *caller
+		stream  bool
+	}{
+		{"reading", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.dial(0)
+			c.head("POST", chatPath, 100)
+			c.write("{")
+			return c
+		}, false},
+		{"queued", nil, post(chatPath, askStream(``)), false},
+		{"dispatching", []any{mute}, post(chatPath, askStream(``)), false},
+		{"waiting for the first token", []any{quiet}, post(chatPath, askStream(``)), false},
+		{"waiting for an answer", []any{quiet}, post(chatPath, askChat(``)), false},
+		{"streaming", []any{quiet}, func(t *testing.T, b *bench) *caller {
+			c := b.post(chatPath, askStream(``))
+			quiet.call(t, 1).send(words()[0])
+			return c
+		}, true},
+		{"relayed, before the head", []any{r}, post(chatPath, relayBody), false},
+		{"relayed, streaming", []any{r}, func(t *testing.T, b *bench) *caller {
+			c := b.post(chatPath, relayBody)
+			r.forward(t, 1).send("data: {}\n\n")
+			return c
+		}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, Options{RequestTimeout: 3 * time.Second}, test.engines, func(t *testing.T, b *bench) {
+				c := test.begin(t, b)
+				time.Sleep(3*time.Second - time.Nanosecond)
+				synctest.Wait()
+				if b.g.Live() != 1 {
+					t.Fatal("ended before its time")
+				}
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				if n := b.g.Live(); n != 0 {
+					t.Errorf("%d requests are live", n)
+				}
+				if test.stream {
+					if a := c.answer(); a.whole || !a.closed || !strings.Contains(string(a.body), "--request-timeout") {
+						t.Errorf("whole %v, closed %v: %s", a.whole, a.closed, a.body)
+					}
+				} else {
+					wantParts(t, c.refusal(504).Message, "--request-timeout")
+				}
+				record := b.wantRecord(c, "failed", "expired")
+				if record.total() != 3*time.Second {
+					t.Errorf("took %v", record.total())
+				}
+				for _, e := range test.engines {
+					if e, ok := e.(*tokenEngine); ok {
+						for _, call := range e.calls {
+							if !call.aborted() {
+								t.Error("the engine works on")
+							}
+						}
+					}
+				}
+				if n := b.sum("weir_engine_faults_total"); n != 0 {
+					t.Errorf("%v engine faults", n)
+				}
+			})
+		})
+	}
 }
 
 // A client that does not read is given up after the write deadline, its engine

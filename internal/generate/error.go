@@ -55,6 +55,8 @@ func classOf(e *infer.Error) class {
 		return class{http.StatusBadGateway, "integrity_error"}
 	case infer.CodeOverloaded, infer.CodeUnavailable, infer.CodeShutdown:
 		return class{http.StatusServiceUnavailable, "service_unavailable"}
+	case infer.CodeExpired:
+		return class{http.StatusGatewayTimeout, "deadline_exceeded"}
 	case infer.CodeDeadline:
 		if e.Engine != "" {
 			return class{http.StatusGatewayTimeout, "deadline_exceeded"}

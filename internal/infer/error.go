@@ -33,13 +33,14 @@ const (
 	CodeSlowClient               // the client did not read within the write deadline
 	CodeCancelled                // the client hung up
 	CodeShutdown                 // the gateway's own shutdown cut it
+	CodeExpired                  // the request took longer than it may, all in all
 	numCodes
 )
 
 var codeNames = [numCodes]string{
 	"internal", "invalid", "unsupported", "not_found", "method", "too_large",
 	"body_timeout", "media_type", "context_length", "unauthorized", "overloaded", "deadline",
-	"unavailable", "engine", "integrity", "slow_client", "cancelled", "shutdown",
+	"unavailable", "engine", "integrity", "slow_client", "cancelled", "shutdown", "expired",
 }
 
 // String gives the code's name in metrics and records.
@@ -144,7 +145,7 @@ func (e *Error) Outcome() Outcome {
 	switch e.Code {
 	case CodeCancelled:
 		return Cancelled
-	case CodeInternal, CodeEngine, CodeIntegrity, CodeSlowClient, CodeShutdown:
+	case CodeInternal, CodeEngine, CodeIntegrity, CodeSlowClient, CodeShutdown, CodeExpired:
 		return Failed
 	case CodeUnavailable, CodeDeadline:
 		if e.Engine != "" {

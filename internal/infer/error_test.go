@@ -73,6 +73,7 @@ func TestOutcome(t *testing.T) {
 		CodeIntegrity:  {Failed, Failed},
 		CodeSlowClient: {Failed, Failed},
 		CodeShutdown:   {Failed, Failed},
+		CodeExpired:    {Failed, Failed},
 
 		CodeCancelled: {Cancelled, Cancelled},
 

@@ -52,3 +52,10 @@ func (m *Metrics) Gateway(p *pool.Pool, waiting func() int64) {
 			func() float64 { return float64(waiting()) }),
 	)
 }
+
+// Bodies reports the bytes that requests' bodies hold.
+func (m *Metrics) Bodies(used func() int64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_body_bytes",
+		Help: "Bytes reserved for the bodies of requests (--max-body-memory)."},
+		func() float64 { return float64(used()) }))
+}

@@ -85,6 +85,8 @@ func ClassOf(e *infer.Error) Class {
 		return Class{http.StatusBadGateway, typeServer, "integrity_error"}
 	case infer.CodeUnavailable, infer.CodeShutdown:
 		return Class{http.StatusServiceUnavailable, typeServer, "service_unavailable"}
+	case infer.CodeExpired:
+		return Class{http.StatusGatewayTimeout, typeServer, "deadline_exceeded"}
 	case infer.CodeDeadline:
 		if e.Engine != "" {
 			return Class{http.StatusGatewayTimeout, typeServer, "deadline_exceeded"}

@@ -1,0 +1,82 @@
+package admit
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/infer"
+)
+
+// A budget holds the sum of what is in, never above its limit but by one body alone,
+// large bodies never in its last eighth, and 0 at rest.
+func TestBodiesConserve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.Int64Range(0, 1<<20).Draw(t, "limit")
+		b := NewBodies(limit)
+		var in []*Body
+		sum := int64(0)
+		enter := func(s *Body, size int64) {
+			old, others := s.size, sum-s.size
+			err := s.Grow(size)
+			room := limit
+			if size > SmallBody {
+				room = limit - limit/8
+			}
+			full := limit > 0 && size > old && others > 0 && others+size > room
+			if (err != nil) != full {
+				t.Fatalf("grew from %d to %d beside %d of %d: %v", old, size, others, limit, err)
+			}
+			if err == nil {
+				sum = others + max(old, size)
+			} else if e := infer.AsError(err); e.Code != infer.CodeOverloaded || e.RetryAfter == 0 {
+				t.Fatalf("refused with %v", err)
+			}
+		}
+		for range rapid.IntRange(1, 50).Draw(t, "ops") {
+			size := rapid.Int64Range(0, 1<<18).Draw(t, "size")
+			switch i := rapid.IntRange(0, max(2, len(in)-1)).Draw(t, "i"); rapid.IntRange(0, 2).Draw(t, "op") {
+			case 0:
+				s := &Body{bodies: b}
+				in = append(in, s)
+				enter(s, size)
+			case 1:
+				if i < len(in) {
+					enter(in[i], size)
+				}
+			default:
+				if i < len(in) {
+					sum -= in[i].size
+					in[i].Leave()
+					in[i].Leave() // only the first counts
+					in = append(in[:i], in[i+1:]...)
+				}
+			}
+			if b.Used() != sum {
+				t.Fatalf("holds %d, want %d", b.Used(), sum)
+			}
+		}
+		for _, s := range in {
+			s.Leave()
+		}
+		if b.Used() != 0 {
+			t.Fatalf("at rest: %d", b.Used())
+		}
+	})
+}
+
+// Large bodies leave room for small ones.
+func TestSmallBodiesEnterBesideLargeOnes(t *testing.T) {
+	b := NewBodies(8 << 20)
+	for range 7 {
+		if _, err := b.Enter(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Enter(SmallBody + 1); err == nil {
+		t.Error("a large body is in the last eighth")
+	}
+	if _, err := b.Enter(SmallBody); err != nil {
+		t.Error(err)
+	}
+}
