@@ -60,12 +60,12 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 // starvedFigures are of the small streams beside the large prompts.
 func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 	var figures []nightly.Figure
-	lost, timeouts := 0, 0
+	lost, timeouts, taken := 0, 0, 0
 	for _, row := range rows {
 		if row.NotMeasured != "" || row.Gateway != bench.Plane {
 			continue
 		}
-		lost, timeouts = lost+row.Lost, timeouts+row.Timeouts
+		lost, timeouts, taken = lost+row.Lost, timeouts+row.Timeouts, taken+row.Engines-row.Ready
 		name := "large prompts " + row.Large + ": "
 		figures = append(figures,
 			nightly.Of(name+"small streams' p99", nightly.Delay, "ms", row.P99),
@@ -76,6 +76,7 @@ func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 	}
 	return append(figures,
 		nightly.Of("tokens lost", nightly.Same, "", float64(lost)),
+		nightly.Of("live engines taken out", nightly.Same, "", float64(taken)),
 		nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(timeouts)))
 }
 

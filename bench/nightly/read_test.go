@@ -53,9 +53,9 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("tokens lost", nightly.Same, "", 0),
 		}},
 		"starvation": {scenario.Report{Rows: []scenario.Row{}, Starved: []scenario.Starved{
-			{Gateway: "weir plane", Large: "none", P99: 2, Stall: 1},
-			{Gateway: "weir plane", Large: "105/s", P99: 3, Stall: 1.5, Prompts: 104, Lost: 1, Timeouts: 2},
-			{Gateway: "inline tokenizing", Large: "105/s", P99: 300, Lost: 9},
+			{Gateway: "weir plane", Large: "none", P99: 2, Stall: 1, Engines: 4, Ready: 4},
+			{Gateway: "weir plane", Large: "105/s", P99: 3, Stall: 1.5, Prompts: 104, Lost: 1, Timeouts: 2, Engines: 4, Ready: 3},
+			{Gateway: "one loop", Large: "105/s", P99: 300, Lost: 9, Engines: 4},
 			{Gateway: "weir plane", NotMeasured: "it is gone"},
 		}}, []nightly.Figure{
 			nightly.Of("large prompts none: small streams' p99", nightly.Delay, "ms", 2),
@@ -64,6 +64,7 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("large prompts 105/s: I/O stall p99", nightly.Delay, "ms", 1.5),
 			nightly.Of("large prompts 105/s: answered", nightly.Rate, "prompts/s", 104),
 			nightly.Of("tokens lost", nightly.Same, "", 1),
+			nightly.Of("live engines taken out", nightly.Same, "", 1),
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", 2),
 		}},
 	} {

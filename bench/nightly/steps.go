@@ -36,7 +36,7 @@ func steps() []nightly.Step {
 		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
-		scenario("starvation", "prompts of 40k tokens beside small streams, and beside a control that tokenizes inline"),
+		scenario("starvation", "prompts of 40k tokens beside small streams, and a control that tokenizes on its one loop and takes live engines out"),
 		{
 			Name: "outputpath", Why: "what carrying a token costs beside nginx, in the same run",
 			Typical: 6 * time.Minute, Limit: 30 * time.Minute, Needs: []string{"nginx"},

@@ -16,8 +16,9 @@ import (
 	"weir/internal/bench/loadengine"
 )
 
-// InlineRole is the control that tokenizes on the request's goroutine.
-const InlineRole = "gateway-inline"
+// LoopRole is the control that tokenizes on the loop that carries I/O. It is told a
+// control.Loop.
+const LoopRole = "gateway-loop"
 
 // ExactRole is the engine of known times, which is told a cell.Exact.
 const ExactRole = "engine-exact"
@@ -32,7 +33,7 @@ func roles() map[string]func(spec string) error {
 		"gateway-reverseproxy": told(control.RunReverseProxy),
 		"gateway-latest":       told(control.RunLatest),
 		"gateway-single":       told(control.RunSingle),
-		InlineRole:             told(control.RunInline),
+		LoopRole:               told(control.RunLoop),
 		"client": told(func(c *cell.Cell) error {
 			r, err := client.Run(c)
 			if err != nil {

@@ -50,7 +50,7 @@ func All() []Scenario {
 		{Name: "loss", Streams: 4096, run: loss,
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
 		{Name: "starvation", Streams: 920, run: starvation,
-			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run"},
+			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run: which engines stay in?"},
 	}
 }
 
@@ -187,6 +187,7 @@ type runner struct {
 	results []*client.Result
 	// environment is that of every process started.
 	environment []string
+	ackTimeout  time.Duration // of starvation
 	loads       map[string]cell.Load
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"weir/internal/bench/control"
 	"weir/internal/watch"
 )
 
@@ -27,29 +28,54 @@ type buckets struct {
 	total uint64
 }
 
-// stalls reads a gateway's canary.
-func stalls(ctx context.Context, url string) (buckets, error) {
+// scrape reads a gateway's metrics.
+func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return buckets{}, err
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return buckets{}, fmt.Errorf("the gateway's metrics: %w", err)
+		return nil, fmt.Errorf("the gateway's metrics: %w", err)
 	}
 	defer resp.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	if err != nil {
-		return buckets{}, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
+		return nil, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
+	}
+	return families, nil
+}
+
+// stalls reads a gateway's canary.
+func stalls(ctx context.Context, url string) (buckets, error) {
+	families, err := scrape(ctx, url)
+	if err != nil {
+		return buckets{}, err
 	}
 	family := families[watch.Stall]
 	if family == nil {
 		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no %s", url, watch.Stall)
 	}
 	return counted(family)
+}
+
+// readyEngines reads how many engines a gateway asks.
+func readyEngines(ctx context.Context, url string) (n int, err error) {
+	families, err := scrape(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	family := families[control.EngineReady]
+	if family == nil {
+		return 0, fmt.Errorf("the gateway's metrics: %s has no %s", url, control.EngineReady)
+	}
+	for _, m := range family.GetMetric() {
+		n += int(m.GetGauge().GetValue())
+	}
+	return n, nil
 }
 
 // idle is a canary in a process that does nothing else: this one. What it sees

@@ -14,18 +14,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/bench"
+	"weir/internal/bench/control"
 	"weir/internal/watch"
 )
 
 // starvedRows are those of a run in which all is as it must be.
 func starvedRows() []Starved {
 	return []Starved{
-		{Gateway: bench.Plane, Large: "none", P99: 1, Stall: 1},
-		{Gateway: bench.Plane, Large: "105/s", P99: 2, Stall: 1, Prompts: 105, CPU: 0.5},
-		{Gateway: bench.Plane, Large: "920 at once", P99: 2, Stall: 1, Prompts: 200, CPU: 1},
-		{Gateway: inlineControl, Large: "none", P99: 1, Stall: 1},
-		{Gateway: inlineControl, Large: "105/s", P99: 1.5, Stall: 1, Prompts: 105},
-		{Gateway: inlineControl, Large: "920 at once", P99: 900, Stall: 900, Prompts: 100},
+		{Gateway: bench.Plane, Large: "none", P99: 1, Stall: 1, Ready: engines},
+		{Gateway: bench.Plane, Large: "105/s", P99: 2, Stall: 1, Prompts: 105, CPU: 0.5, Ready: engines},
+		{Gateway: bench.Plane, Large: "920 at once", P99: 2, Stall: 1, Prompts: 200, CPU: 1, Ready: engines},
+		{Gateway: loopControl, Large: "none", P99: 1, Stall: 1, Ready: engines},
+		{Gateway: loopControl, Large: "105/s", P99: 1, Stall: 1, Prompts: 105, Ready: engines},
+		{Gateway: loopControl, Large: "920 at once", P99: 900, Stall: 900, Prompts: 14, Ready: 0},
 	}
 }
 
@@ -37,13 +38,14 @@ func TestJudgeStarvation(t *testing.T) {
 	}{
 		{"as it must be", func([]Starved) {}, "", ""},
 		{"weir loses", func(rows []Starved) { rows[1].Lost = 3 }, "with large prompts 105/s: 3 lost", ""},
-		{"weir idles", func(rows []Starved) { rows[2].Prompts = 0 }, "answers large prompts 920 at once", ""},
+		{"weir idles", func(rows []Starved) { rows[1].Prompts = 0 }, "answers large prompts 105/s", ""},
 		{"not measured", func(rows []Starved) {
-			rows[4] = Starved{Gateway: inlineControl, NotMeasured: "no port"}
-		}, "inline tokenizing was not measured: no port", ""},
-		{"the control keeps up", func(rows []Starved) { rows[5].P99 = 1 }, "it did not (inline tokenizing, 920 at once", ""},
-		{"the control is no worse than weir", func(rows []Starved) { rows[5].P99, rows[2].P99 = 3, 2 }, "it did not", ""},
-		{"the control's acknowledgements time out", func(rows []Starved) { rows[5].P99, rows[5].Timeouts = 1, 7 }, "", ""},
+			rows[4] = Starved{Gateway: loopControl, NotMeasured: "no port"}
+		}, "one loop was not measured: no port", ""},
+		{"the control keeps up", func(rows []Starved) { rows[5].Prompts = 101 }, "it did not (with 920 at once: 101 prompts/s beside weir's 200, 0 of 4", ""},
+		{"the control keeps its engines", func(rows []Starved) { rows[5].Ready = engines }, "it did not (with 920 at once: 14 prompts/s beside weir's 200, 4 of 4", ""},
+		{"the control collapses earlier", func(rows []Starved) { rows[4], rows[5].Ready = rows[5], engines; rows[4].Large = "105/s" }, "", ""},
+		{"weir takes an engine out", func(rows []Starved) { rows[1].Ready = 3 }, "weir takes no live engine out with large prompts 105/s: 3 of 4", ""},
 		{"late", func(rows []Starved) { rows[2].P99 = 2.5 }, "", "output_path_delay p99 is at most twice"},
 		{"stalls", func(rows []Starved) { rows[1].Stall = 2.5 }, "", "I/O stalls at most 2 ms"},
 		{"times out", func(rows []Starved) { rows[1].Timeouts = 1 }, "", "no acknowledgement times out"},
@@ -89,8 +91,9 @@ func TestStarvedTimeline(t *testing.T) {
 	if row.Small != 2 || row.P50 != 1 || row.Max != 3 || row.Timeouts != 2 {
 		t.Errorf("%+v", row)
 	}
-	if err := row.read(timeline, [2]int64{300, 400}); err == nil {
-		t.Error("a span without small streams was taken")
+	var none Starved
+	if err := none.read(timeline, [2]int64{300, 400}); err != nil || none.Small != 0 || none.P99 != 0 {
+		t.Errorf("a span without small streams: %+v, %v", none, err)
 	}
 	if err := row.read([]byte("{"), [2]int64{0, 1}); err == nil {
 		t.Error("a broken timeline was taken")
@@ -147,6 +150,17 @@ func TestStalls(t *testing.T) {
 	if _, err := stalls(t.Context(), empty.URL); err == nil {
 		t.Error("no histogram and no error")
 	}
+	if _, err := readyEngines(t.Context(), empty.URL); err == nil {
+		t.Error("no engines and no error")
+	}
+	ready := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: control.EngineReady}, []string{"engine"})
+	registry.MustRegister(ready)
+	for engine, value := range map[string]float64{"a": 1, "b": 0, "c": 1} {
+		ready.WithLabelValues(engine).Set(value)
+	}
+	if n, err := readyEngines(t.Context(), server.URL); n != 2 || err != nil {
+		t.Errorf("%d engines ready, %v; want 2", n, err)
+	}
 }
 
 func TestStarvedText(t *testing.T) {
@@ -156,12 +170,12 @@ func TestStarvedText(t *testing.T) {
 	if err := errors.Join(report.Text(&text), report.JSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"weir plane         920 at once      200.0     1.00    0.00    2.00     0.0       1.00    0.00         0         0     0\n"} {
+	for _, part := range []string{"weir plane  920 at once      200.0     1.00    0.00    2.00     0.0       1.00    0.00         0        4         0     0\n"} {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("%q is not in\n%s", part, text.String())
 		}
 	}
-	if n := strings.Count(text.String(), inlineControl); n != 2 {
+	if n := strings.Count(text.String(), loopControl); n != 2 {
 		t.Errorf("%d rows of the control, want those 2 that were measured:\n%s", n, text.String())
 	}
 	if !strings.Contains(object.String(), `"small_output_path_delay_p99_ms": 900`) {

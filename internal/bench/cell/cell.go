@@ -25,8 +25,6 @@ type Cell struct {
 	Gateway string // the gateway's
 	// Header are lines that the gateway wants in each request's head.
 	Header []string `json:",omitempty"`
-	// Timeline is the file that the inline control writes a line per request to.
-	Timeline string `json:",omitempty"`
 	// Of the client.
 	PIDs      []int // of the gateway
 	EnginePID int

@@ -4,9 +4,9 @@
 // the others and that are no products: httputil.ReverseProxy as people deploy
 // it, and controls that must fail. Latest-wins keeps only what a stream's
 // last step held, and so loses tokens; one-write-per-token merges nothing, and
-// so falls behind. Both read the plane as weir does. A third, inline, tokenizes
-// each prompt on its request's goroutine, as many at once as there are requests.
-// A benchmark in which they do not fail is blind.
+// so falls behind. Both read the plane as weir does. A third, loop, tokenizes
+// on the loop that sees what engines say, and takes an engine for dead when that
+// makes it late. A benchmark in which they do not fail is blind.
 package control
 
 import (
@@ -41,8 +41,13 @@ func RunReverseProxy(c *cell.Cell) error {
 // on in a way that is known to be wrong. It shows that the benchmark sees what
 // it is there to see.
 type control struct {
-	latest  bool // keep only the last step's ids of a stream; otherwise one write per token
-	words   *cell.Words
+	*link
+	latest bool // keep only the last step's ids of a stream; otherwise one write per token
+	words  *cell.Words
+}
+
+// link is a session with an engine.
+type link struct {
 	client  planepb.PlaneClient
 	session uint64
 	slots   slotTable
@@ -76,74 +81,86 @@ func run(c *cell.Cell, latest bool) error {
 	if err != nil {
 		return err
 	}
-	g := &control{latest: latest, words: w}
-	return g.serve(c, g)
-}
-
-// serve reads the cell's plane and serves its gateway's address.
-func (g *control) serve(c *cell.Cell, h http.Handler) error {
-	conn, err := grpc.NewClient("passthrough:///"+c.Engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithInitialWindowSize(cell.PlaneWindow), grpc.WithInitialConnWindowSize(cell.PlaneWindow),
-		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cell.PlaneWindow)))
+	l, steps, err := dial(c.Engine)
 	if err != nil {
-		return fmt.Errorf("dial: %w", err)
+		return err
 	}
-	defer conn.Close()
-	g.client, g.session = planepb.NewPlaneClient(conn), 1
-	steps, err := g.client.Steps(context.Background(), &planepb.StepsRequest{Session: g.session}, grpc.WaitForReady(true))
-	if err != nil {
-		return fmt.Errorf("steps: %w", err)
-	}
-	if _, err := steps.Recv(); err != nil {
-		return fmt.Errorf("steps: %w", err)
-	}
-	l, err := net.Listen("tcp", c.Gateway)
+	g := &control{link: l, latest: latest, words: w}
+	at, err := net.Listen("tcp", c.Gateway)
 	if err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- g.read(steps) }()
-	go func() { failed <- http.Serve(l, h) }()
+	go func() { failed <- http.Serve(at, g) }()
 	return <-failed
 }
 
+// steps are what an engine says.
+type steps = grpc.ServerStreamingClient[planepb.Step]
+
+// dial begins a session with an engine, whose connection lasts as long as the process.
+func dial(engine string) (*link, steps, error) {
+	conn, err := grpc.NewClient("passthrough:///"+engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(cell.PlaneWindow), grpc.WithInitialConnWindowSize(cell.PlaneWindow),
+		grpc.WithReadBufferSize(128<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cell.PlaneWindow)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("dial: %w", err)
+	}
+	l := &link{client: planepb.NewPlaneClient(conn), session: 1}
+	from, err := l.client.Steps(context.Background(), &planepb.StepsRequest{Session: l.session}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, nil, fmt.Errorf("steps: %w", err)
+	}
+	if _, err := from.Recv(); err != nil {
+		return nil, nil, fmt.Errorf("steps: %w", err)
+	}
+	return l, from, nil
+}
+
 // read hands the steps' ids to their streams.
-func (g *control) read(steps grpc.ServerStreamingClient[planepb.Step]) error {
+func (g *control) read(from steps) error {
 	step := planepb.Step{}
 	for {
-		if err := steps.RecvMsg(&step); err != nil {
+		if err := from.RecvMsg(&step); err != nil {
 			return fmt.Errorf("steps: %w", err)
 		}
-		g.slots.mu.RLock()
-		ids := step.Id
-		for i, slot := range step.Slot {
-			count := 1
-			if len(step.Count) > 0 {
-				count = int(step.Count[i])
-			}
-			s := g.slots.bySlot[slot]
+		g.hand(&step, g.latest)
+	}
+}
+
+// hand hands a step's ids to their streams, which have then what they had and these,
+// or these alone.
+func (l *link) hand(step *planepb.Step, latest bool) {
+	l.slots.mu.RLock()
+	defer l.slots.mu.RUnlock()
+	ids := step.Id
+	for i, slot := range step.Slot {
+		count := 1
+		if len(step.Count) > 0 {
+			count = int(step.Count[i])
+		}
+		s := l.slots.bySlot[slot]
+		s.mu.Lock()
+		if latest {
+			s.ids = s.ids[:0]
+		}
+		s.ids = append(s.ids, ids[:count]...)
+		if s.first == 0 {
+			s.first = int64(step.SendTime)
+		}
+		s.mu.Unlock()
+		s.notify()
+		ids = ids[count:]
+	}
+	for _, n := range step.Notice {
+		if n.Finish != nil {
+			s := l.slots.bySlot[n.Slot]
 			s.mu.Lock()
-			if g.latest {
-				s.ids = s.ids[:0]
-			}
-			s.ids = append(s.ids, ids[:count]...)
-			if s.first == 0 {
-				s.first = int64(step.SendTime)
-			}
+			s.fin = n.Finish
 			s.mu.Unlock()
 			s.notify()
-			ids = ids[count:]
 		}
-		for _, n := range step.Notice {
-			if n.Finish != nil {
-				s := g.slots.bySlot[n.Slot]
-				s.mu.Lock()
-				s.fin = n.Finish
-				s.mu.Unlock()
-				s.notify()
-			}
-		}
-		g.slots.mu.RUnlock()
 	}
 }
 
