@@ -25,13 +25,13 @@ import (
 func (x *exchange) read() error {
 	x.response.unread = true
 	url := x.response.r.URL
+	if err := policy.CheckPlain(url.EscapedPath()); err != nil {
+		return err
+	}
 	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Policy.Paths); err != nil {
 		if allowed != "" {
 			x.response.w.Header().Set("Allow", allowed)
 		}
-		return err
-	}
-	if err := policy.CheckPlain(url.EscapedPath()); err != nil {
 		return err
 	}
 	if err := contentType(x.response.r.Header); err != nil {
