@@ -20,7 +20,10 @@ type integrityFault struct {
 // Either way it is counted and logged once, and the evidence is kept.
 func TestIntegrityFaults(t *testing.T) {
 	t.Parallel()
-	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}
+	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "3ms"}
+	// What a starved engine has not sent yet leaves with what the fault strikes, in one
+	// message. So the fault comes long after the first output, or it would come before.
+	const late = ",after=30"
 	for _, path := range []struct {
 		name, wire string
 		faults     []integrityFault
@@ -60,7 +63,7 @@ func TestIntegrityFaults(t *testing.T) {
 				t.Run(c.fault, func(t *testing.T) {
 					one.T, two.T, bad.T = t, t, t
 					counted := harness.Metric(t, one.Admin, "weir_integrity_failures_total", `engine="bad"`, `reason="`+c.reason+`"`)
-					after := ",after=10"
+					after := late
 					if c.fault == "miscount" { // its place is the end
 						after = ""
 					}
