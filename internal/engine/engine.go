@@ -39,7 +39,7 @@ type Batch interface {
 // choice; that also holds when the connection to the engine is lost and after
 // Abort. After an error the sink gets nothing more. Deltas may reach the sink
 // before Generate returns. ctx bounds only the hand-over; ending it later does
-// nothing.
+// nothing. An error that another engine may not share is Retryable, after output too.
 //
 // The adapter fills leg's stamps up to Acked before it returns; the engine's
 // own stamps travel with the deltas.

@@ -67,8 +67,9 @@ type Error struct {
 	// RetryAfter is the wait to suggest with CodeOverloaded, CodeDeadline and
 	// CodeUnavailable; zero suggests nothing.
 	RetryAfter time.Duration
-	// Retryable says another engine may succeed where this one failed. It is
-	// only ever set by an engine adapter, and only before any output.
+	// Retryable says another engine may succeed where this one failed, from the
+	// start: whether that is too late, because the client has had some output, is the
+	// gateway's to know.
 	Retryable bool
 	// Cause is the foreign error, for logs; callers never see it.
 	Cause error

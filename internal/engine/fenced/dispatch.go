@@ -98,7 +98,7 @@ func (d *Dispatcher) Fail(g *Generation, reason mux.FaultReason, detail string, 
 	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
 	fault.RequestID, fault.Part = g.ID, part
-	err := d.Faulty(&g.Generation, fault)
+	err := d.Faulty(fault)
 	g.Abort() // nothing, if the engine is done with it
 	if !g.Abandon(err) {
 		d.End(&g.Generation, err)

@@ -24,8 +24,8 @@ func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
 }
 
 // Faulty is what a generation is told of whose output does not add up.
-func (d *Dispatcher) Faulty(g *Generation, f *Fault) *infer.Error {
-	return &infer.Error{Code: infer.CodeIntegrity, Message: doesNotAddUp, Engine: d.Engine, Retryable: g.Total == 0, Cause: f}
+func (d *Dispatcher) Faulty(f *Fault) *infer.Error {
+	return &infer.Error{Code: infer.CodeIntegrity, Message: doesNotAddUp, Engine: d.Engine, Retryable: true, Cause: f}
 }
 
 // Finish offers a terminal delta without ids.
@@ -42,13 +42,8 @@ func (d *Dispatcher) End(g *Generation, err *infer.Error) {
 }
 
 // Lose ends a generation whose session has ended. One that was not heard of is left to
-// its Generate. Another engine may do better with one that had no output yet.
+// its Generate.
 func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
-	if g.Total == 0 {
-		early := *err
-		early.Retryable = true
-		err = &early
-	}
 	if !g.Abandon(err) {
 		d.End(g, err)
 	}

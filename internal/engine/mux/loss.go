@@ -43,7 +43,7 @@ func (e *End) Unwrap() error { return e.Cause }
 
 // Terminal is what the generations of a lost session are told.
 func (e *End) Terminal(engine string) *infer.Error {
-	t := &infer.Error{Engine: engine, Cause: e, Code: infer.CodeEngine}
+	t := &infer.Error{Engine: engine, Cause: e, Code: infer.CodeEngine, Retryable: true}
 	switch e.Why {
 	case LossIntegrity:
 		t.Code, t.Message = infer.CodeIntegrity, doesNotAddUp

@@ -257,7 +257,7 @@ func (d *dispatcher) fail(g *generation, reason mux.FaultReason, detail string, 
 	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
 	fault.Place, fault.RequestID, fault.Part = place(g.slot), g.ID, part
-	d.End(&g.Generation, d.Faulty(&g.Generation, fault))
+	d.End(&g.Generation, d.Faulty(fault))
 }
 
 // close ends every generation of the session with err.
@@ -284,7 +284,7 @@ func (d *dispatcher) finish(g *generation, fin *planepb.Finish) *infer.Finish {
 			Code:      infer.CodeEngine,
 			Message:   "the engine failed while it worked on the request; send it again",
 			Engine:    d.Engine,
-			Retryable: g.Total == 0,
+			Retryable: true,
 			Cause:     fmt.Errorf("engine's words: %q", fin.GetMessage()),
 		}
 	}

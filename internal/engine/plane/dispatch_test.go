@@ -116,7 +116,7 @@ func TestFaultsOfOneGeneration(t *testing.T) {
 				t.Fatalf("the session fell with one generation: %v", f)
 			}
 			end := finishOf(r)
-			if end == nil || end.Err == nil || end.Err.Code != infer.CodeIntegrity || end.Err.Retryable || faultOf(end.Err) != c.want {
+			if end == nil || end.Err == nil || end.Err.Code != infer.CodeIntegrity || !end.Err.Retryable || faultOf(end.Err) != c.want {
 				t.Fatalf("finish %v", end)
 			}
 			var fault *mux.Fault

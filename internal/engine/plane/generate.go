@@ -75,7 +75,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 		leg.Acked = heard
 		return g, nil
 	case heard != 0:
-		v.err.Code, v.err.Retryable = infer.CodeIntegrity, false
+		v.err.Code, v.err.Retryable = infer.CodeIntegrity, true
 		v.err.Message = "what the engine sent does not add up; send the request again"
 		v.err.Cause = errors.Join(&mux.Fault{
 			Reason: FaultRefused, Detail: "ids arrived for a request that was then refused", Place: place(g.slot), RequestID: g.ID,

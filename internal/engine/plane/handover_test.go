@@ -66,7 +66,7 @@ func TestConfirmedAsTheSessionEnded(t *testing.T) {
 }
 
 // An engine that sends ids for a request and then refuses it contradicts
-// itself; the ids may be in the client's hands, so nobody may try again.
+// itself, and none of them is followed by others.
 func TestRefusedAfterIDs(t *testing.T) {
 	e, c, s := offline()
 	s.client = scripted{submit: func(req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
@@ -79,7 +79,7 @@ func TestRefusedAfterIDs(t *testing.T) {
 	r := enginetest.NewRecorder(1)
 	_, err := e.Generate(t.Context(), &infer.Request{ID: "a", MaxTokens: 4}, 1, r, new(trace.Leg))
 	r.Seal()
-	if got := infer.AsError(err); got.Code != infer.CodeIntegrity || got.Retryable || faultOf(err) != FaultRefused {
+	if got := infer.AsError(err); got.Code != infer.CodeIntegrity || !got.Retryable || faultOf(err) != FaultRefused {
 		t.Fatalf("error %v", err)
 	}
 	if f := c.step(&planepb.Step{Sequence: 2, Slot: []uint32{0}, Total: []uint32{2}, Id: []uint32{6}}); f != nil {

@@ -97,7 +97,7 @@ func TestSessionFaultsOverTheWire(t *testing.T) {
 			p.last().send(c.bad(slot))
 			end := b.WantFinish(call, infer.ReasonError)
 			var fault *mux.Fault
-			if !errors.As(end.Err, &fault) || fault.Reason != c.want || len(fault.Frames) == 0 || end.Err.Retryable {
+			if !errors.As(end.Err, &fault) || fault.Reason != c.want || len(fault.Frames) == 0 || !end.Err.Retryable {
 				t.Fatalf("finish %v", end)
 			}
 			if end.Err.Code != infer.CodeIntegrity || end.Err.Engine != "e1" {

@@ -304,9 +304,6 @@ func (g *generation) end(d *infer.Delta) {
 
 // fail ends the generation with an error.
 func (g *generation) fail(err *infer.Error, now int64) {
-	// What another engine would say from the start must not follow what this one
-	// has said.
-	err.Retryable = err.Retryable && g.tally.have == 0
 	g.end(&infer.Delta{Attempt: g.attempt, Total: g.tally.have, Received: now, Finish: &infer.Finish{
 		Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: -1, Err: err,
 	}})

@@ -75,7 +75,7 @@ func (d *dispatcher) output(o *output) {
 		d.Fail(g, reason, detail, partOf(g, ids, o))
 		return
 	}
-	if o.end.how == aborted && len(ids) == 0 && !g.Aborting() && g.Handing() && g.Abandon(d.failure(g, &o.end)) {
+	if o.end.how == aborted && len(ids) == 0 && !g.Aborting() && g.Handing() && g.Abandon(d.failure(&o.end)) {
 		return
 	}
 	x := &d.Delta
@@ -140,22 +140,18 @@ func (d *dispatcher) finish(g *fenced.Generation, end *finish) *infer.Finish {
 	case g.Aborting():
 		f.Reason = infer.ReasonAbort
 	default:
-		f.Reason, f.Err = infer.ReasonError, d.failure(g, end)
+		f.Reason, f.Err = infer.ReasonError, d.failure(end)
 	}
 	return f
 }
 
 // failure is an end that nobody here asked for.
-func (d *dispatcher) failure(g *fenced.Generation, end *finish) *infer.Error {
-	var err *infer.Error
+func (d *dispatcher) failure(end *finish) *infer.Error {
 	if end.status == 0 {
-		err = &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
+		return &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
 			Message: "the engine aborted the request; send it again", Cause: fmt.Errorf("engine's words: %q", end.message)}
-	} else {
-		err = sglang.Failure(d.Engine, end.status, string(end.message))
 	}
-	err.Retryable = err.Retryable && g.Total == 0
-	return err
+	return sglang.Failure(d.Engine, end.status, string(end.message))
 }
 
 // echoed takes in the end of a request that was not in a batch: one that was
@@ -172,7 +168,7 @@ func (d *dispatcher) echoed() {
 	case g.Aborting():
 		d.Aborted(g, d.Delta.Received)
 	default:
-		why := d.failure(g, &d.batch.end)
+		why := d.failure(&d.batch.end)
 		if !g.Abandon(why) {
 			d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: g.Prompt, CachedTokens: g.Cached, Err: why})
 		}

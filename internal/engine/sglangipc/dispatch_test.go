@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 			}
 			f := c.finish()
 			var fault *mux.Fault
-			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || f.Err.Retryable != (test.before == 0) {
+			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || !f.Err.Retryable {
 				t.Fatalf("%v", f.Err)
 			}
 			if fault.Part == nil || fault.Part.Before != test.before || fault.Part.Total != test.out.Count || fault.RequestID != requestID || len(fault.Frames) == 0 || fault.Shared() {
@@ -145,7 +145,7 @@ func TestEnds(t *testing.T) {
 		{"memory", schedtest.Output{IDs: ids(4), Count: 4, Finish: length(4)}, infer.ReasonLength, 0, false, 4},
 		{"refused", schedtest.Output{IDs: ids(1), Count: 1, Prompt: 1, Finish: abortReason(400)}, infer.ReasonError, infer.CodeInvalid, false, 0},
 		{"preempted", schedtest.Output{Count: 0, Finish: abortReason(503)}, infer.ReasonError, infer.CodeOverloaded, true, 0},
-		{"failed", schedtest.Output{IDs: ids(1), Count: 1, Finish: abortReason(500)}, infer.ReasonError, infer.CodeEngine, false, 1},
+		{"failed", schedtest.Output{IDs: ids(1), Count: 1, Finish: abortReason(500)}, infer.ReasonError, infer.CodeEngine, true, 1},
 		{"aborted by another", schedtest.Output{Finish: abortReason(nil)}, infer.ReasonError, infer.CodeEngine, true, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

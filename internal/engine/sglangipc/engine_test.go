@@ -337,7 +337,7 @@ func TestOutputLost(t *testing.T) {
 	b.Must(c.Sink.WaitIDs(b.Ctx, 1))
 	p.now().CloseOutput()
 	f := b.WantFinish(c, infer.ReasonError)
-	if f.Err.Code != infer.CodeEngine || f.Err.Retryable {
+	if f.Err.Code != infer.CodeEngine || !f.Err.Retryable {
 		t.Errorf("%v", f.Err)
 	}
 	<-p.now().Done() // it is told on every connection

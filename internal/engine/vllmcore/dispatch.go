@@ -167,14 +167,14 @@ func (d *dispatcher) refused(g *fenced.Generation, o *output) bool {
 	}
 	switch o.finish {
 	case finishError, finishAbort:
-		return g.Abandon(d.failure(g, o))
+		return g.Abandon(d.failure(o))
 	}
 	return false
 }
 
 // failure is an end that the engine did not reach as it should.
-func (d *dispatcher) failure(g *fenced.Generation, o *output) *infer.Error {
-	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: g.Total == 0 && o.to == o.from,
+func (d *dispatcher) failure(o *output) *infer.Error {
+	e := &infer.Error{Code: infer.CodeEngine, Engine: d.Engine, Retryable: true,
 		Message: "the engine failed while it worked on the request; send it again"}
 	if len(o.errorCode) > 0 {
 		e.Cause = fmt.Errorf("engine's words: %s: %q", o.errorCode, o.errorText)
@@ -204,7 +204,7 @@ func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
 	case o.finish == finishAbort && g.Aborting():
 		f.Reason = infer.ReasonAbort
 	default:
-		f.Reason, f.Err = infer.ReasonError, d.failure(g, o)
+		f.Reason, f.Err = infer.ReasonError, d.failure(o)
 	}
 	return f
 }

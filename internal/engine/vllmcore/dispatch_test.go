@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 			}
 			f := c.finish()
 			var fault *mux.Fault
-			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || f.Err.Retryable != (test.before == 0) {
+			if !errors.As(f.Err, &fault) || fault.Reason != test.reason || f.Err.Code != infer.CodeIntegrity || !f.Err.Retryable {
 				t.Fatalf("%v", f.Err)
 			}
 			if fault.Part == nil || fault.Part.Before != test.before || fault.RequestID != "r" || len(fault.Frames) == 0 || fault.Shared() {
@@ -185,7 +185,7 @@ func TestEnds(t *testing.T) {
 			if f.Reason != test.reason || f.Err != nil && f.Err.Code != test.code || f.PromptTokens != 5 || f.CachedTokens != 3 {
 				t.Fatalf("%+v", f)
 			}
-			if f.Err != nil && f.Err.Retryable != (len(test.out.IDs) == 0 && test.code != infer.CodeInvalid) {
+			if f.Err != nil && f.Err.Retryable != (test.code != infer.CodeInvalid) {
 				t.Errorf("retryable %v", f.Err.Retryable)
 			}
 			if c.Table.Live() != 0 {
