@@ -19,6 +19,7 @@ type piece struct {
 // stop string. After a stop string the engine is to stop, and what it still sends
 // is dropped.
 func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
+	t.endAtStopID(ch, c, s)
 	t.findStopID(c)
 	if ch.detok == nil { // nobody wants the text
 		ch.tokens += len(c.IDs)
@@ -58,6 +59,30 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 		}
 	}
 	return piece{text, used, stopped || c.Finish != nil}
+}
+
+// endAtStopID ends a choice at the first of the request's stop ids where the engine
+// goes on behind it, which with ignore_eos SGLang does.
+func (t *Tokens) endAtStopID(ch *choice, c *stream.Cell, s *Scratch) {
+	stops := t.o.Request.StopIDs
+	if len(stops) == 0 || !t.o.Request.IgnoreEOS {
+		return
+	}
+	from := min(len(c.IDs), max(0, t.o.Request.MinTokens-ch.tokens))
+	i := slices.IndexFunc(c.IDs[from:], func(id uint32) bool { return slices.Contains(stops, id) })
+	if i < 0 {
+		return
+	}
+	n := from + i + 1
+	if n == len(c.IDs) && c.Finish != nil && c.Finish.Err == nil {
+		return // it has ended there by itself
+	}
+	s.stop(ch, c.Finish == nil)
+	f := infer.Finish{Reason: infer.ReasonStop, PromptTokens: -1, CachedTokens: -1}
+	if c.Finish != nil {
+		f.PromptTokens, f.CachedTokens = c.Finish.PromptTokens, c.Finish.CachedTokens
+	}
+	c.IDs, c.Finish = c.IDs[:n], &f
 }
 
 // findStopID finds out which id ended a choice, and takes it from those to tell

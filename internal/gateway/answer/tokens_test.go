@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,5 +135,51 @@ func BenchmarkDelta(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// An answer ends at the first of the request's stop ids also where the engine goes on
+// behind it, as SGLang does with ignore_eos, and then the engine is to stop.
+func TestEndAtStopID(t *testing.T) {
+	word, err := encodeText(" word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, x := word[0], testModel().EOS[0]
+	stopped, ran := &infer.Finish{Reason: infer.ReasonStop, CachedTokens: 3}, &infer.Finish{Reason: infer.ReasonLength, CachedTokens: 3}
+	failed := &infer.Finish{Reason: infer.ReasonError, Err: infer.Errorf(infer.CodeEngine, "gone")}
+	for _, c := range []struct {
+		name, fields string
+		cells        []stream.Cell
+		words        int // of the answer
+		finish       string
+		stops        []Stop
+	}{
+		{"in the midst", `,"ignore_eos":true`, []stream.Cell{{IDs: []uint32{w, x, w, w}}}, 1, "stop", []Stop{{0, true}}},
+		{"at once", `,"ignore_eos":true`, []stream.Cell{{IDs: []uint32{x, w}}}, 0, "stop", []Stop{{0, true}}},
+		{"at a cell's end", `,"ignore_eos":true`, []stream.Cell{{IDs: []uint32{w}}, {IDs: []uint32{w, x}}}, 2, "stop", []Stop{{0, true}}},
+		{"before the engine's own end", `,"ignore_eos":true`, []stream.Cell{{IDs: []uint32{w, x, w}, Finish: ran}}, 1, "stop", []Stop{{0, false}}},
+		{"before a failure", `,"ignore_eos":true`, []stream.Cell{{IDs: []uint32{w, x, w}, Finish: failed}}, 1, "stop", []Stop{{0, false}}},
+		{"where the engine ends", ``, []stream.Cell{{IDs: []uint32{w, x}, Finish: stopped}}, 1, "stop", nil},
+		{"not before min_tokens", `,"ignore_eos":true,"min_tokens":3`, []stream.Cell{{IDs: []uint32{w, x, w}, Finish: ran}}, 2, "length", nil},
+		{"the first behind min_tokens", `,"ignore_eos":true,"min_tokens":2`, []stream.Cell{{IDs: []uint32{x}}, {IDs: []uint32{w, x, w}}}, 1, "stop", []Stop{{0, true}}},
+		{"the last id of min_tokens", `,"ignore_eos":true,"min_tokens":1`, []stream.Cell{{IDs: []uint32{x, x, w}}}, 0, "stop", []Stop{{0, true}}},
+	} {
+		a := chatAnswer(t, fmt.Sprintf(`,"stream":true,"max_tokens":9,"stop_token_ids":[%d]%s`, x, c.fields), TokensOptions{})
+		var s Scratch
+		var out string
+		var stops []Stop
+		last := false
+		for i := range c.cells {
+			part := a.Next(&Input{Cells: c.cells[i : i+1]}, &s, noStages{})
+			out, last = out+string(part.Out), part.Last
+			stops = append(stops, part.Stops...)
+		}
+		if n := strings.Count(out, " word"); n != c.words || !strings.Contains(out, `"finish_reason":"`+c.finish+`"`) || !last {
+			t.Errorf("%s: %d words, want %d and %s: %s", c.name, n, c.words, c.finish, out)
+		}
+		if !slices.Equal(stops, c.stops) {
+			t.Errorf("%s: stops %v, want %v", c.name, stops, c.stops)
+		}
 	}
 }
