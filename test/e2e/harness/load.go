@@ -15,7 +15,8 @@ import (
 // machine under the race detector, so that tests share one.
 var SimModel = sync.OnceValues(func() (*tokenizer.Model, error) { return tokenizer.Load(models.Sim()) })
 
-var simWords = sync.OnceValues(func() (*content.Words, error) {
+// SimWords is the simulated engine's word list.
+var SimWords = sync.OnceValues(func() (*content.Words, error) {
 	m, err := SimModel()
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ var simWords = sync.OnceValues(func() (*content.Words, error) {
 // Words is the simulated engine's word list.
 func Words(t *testing.T) *content.Words {
 	t.Helper()
-	w, err := simWords()
+	w, err := SimWords()
 	if err != nil {
 		t.Fatal(err)
 	}

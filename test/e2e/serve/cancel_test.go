@@ -64,7 +64,7 @@ func TestHangUpBehindBytesAhead(t *testing.T) {
 	s := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "300ms", "--decode-cost", "300ms")
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	config := &tls.Config{RootCAs: writeKeyPair(t, cert, key, 1), NextProtos: []string{"http/1.1"}, ServerName: "127.0.0.1"}
+	config := &tls.Config{RootCAs: harness.KeyPair(t, cert, key, 1), NextProtos: []string{"http/1.1"}, ServerName: "127.0.0.1"}
 	for name, flags := range map[string][]string{"plain": nil, "tls": {"--tls-cert", cert, "--tls-key", key}} {
 		for _, path := range []string{"plane", "relay"} {
 			t.Run(name+" "+path, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestSIGHUP(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeKeyPair(t, cert, key, 1)
+	harness.KeyPair(t, cert, key, 1)
 	for _, ignored := range []bool{false, true} {
 		file := filepath.Join(dir, fmt.Sprintf("t-%t.jsonl", ignored))
 		cmd := exec.Command(harness.Binary, "up", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--timeline", file)
@@ -46,7 +46,7 @@ func TestSIGHUP(t *testing.T) {
 		if ignored {
 			signalTo(t, p, syscall.SIGHUP)
 			p.Find("the same certificate", func(line string) bool { return strings.Contains(line, "certificate read again, it is the same") })
-			writeKeyPair(t, cert, key, 2)
+			harness.KeyPair(t, cert, key, 2)
 			signalTo(t, p, syscall.SIGHUP)
 			p.Find("another certificate", func(line string) bool { return strings.Contains(line, "certificate read again, valid until") })
 			harness.WriteFile(t, cert, "no certificate")

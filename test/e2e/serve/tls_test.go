@@ -4,17 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -23,35 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/content"
 	"weir/test/e2e/harness"
 )
-
-// writeKeyPair makes a certificate for 127.0.0.1 in two files.
-func writeKeyPair(t *testing.T, certFile, keyFile string, serial int64) *x509.CertPool {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "weir"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	harness.WriteFile(t, certFile, string(cert))
-	harness.WriteFile(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(cert)
-	return pool
-}
 
 // protocol is a way in which a client speaks to the gateway other than plain
 // HTTP/1.1.
@@ -76,7 +41,7 @@ func startProtocol(t *testing.T, p protocol, engines ...string) (*harness.Gatewa
 	if p.tls {
 		dir := t.TempDir()
 		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-		c.transport.TLSClientConfig = &tls.Config{RootCAs: writeKeyPair(t, cert, key, 1)}
+		c.transport.TLSClientConfig = &tls.Config{RootCAs: harness.KeyPair(t, cert, key, 1)}
 		args = append(args, "--tls-cert", cert, "--tls-key", key)
 	} else {
 		args = append(args, "--h2c")
@@ -174,61 +139,6 @@ func (c *peer) ask(ctx context.Context, tokens int) (*http.Response, error) {
 	return resp, nil
 }
 
-// follow reads a stream to its end and checks every word of it.
-func follow(words *content.Words, body io.Reader) (tokens int, err error) {
-	v := words.Verifier()
-	done, finished, usage := false, false, -1
-	for lines := bufio.NewReader(body); ; {
-		line, err := lines.ReadString('\n')
-		if err == io.EOF && line == "" {
-			break
-		}
-		if err != nil {
-			return v.Words(), err
-		}
-		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
-		switch {
-		case !ok:
-			continue
-		case done:
-			return v.Words(), fmt.Errorf("%.80q after [DONE]", data)
-		case data == "[DONE]":
-			done = true
-			continue
-		}
-		var event struct {
-			Error   json.RawMessage
-			Choices []struct {
-				Delta        struct{ Content string }
-				FinishReason *string `json:"finish_reason"`
-			}
-			Usage *struct {
-				CompletionTokens int `json:"completion_tokens"`
-			}
-		}
-		if err := json.Unmarshal([]byte(data), &event); err != nil {
-			return v.Words(), err
-		}
-		if event.Error != nil {
-			return v.Words(), fmt.Errorf("error event %s", event.Error)
-		}
-		for _, choice := range event.Choices {
-			_, _ = v.WriteString(choice.Delta.Content) // what is wrong shows at the close
-			finished = finished || choice.FinishReason != nil
-		}
-		if event.Usage != nil {
-			usage = event.Usage.CompletionTokens
-		}
-	}
-	if err := v.Close(); err != nil {
-		return v.Words(), err
-	}
-	if !done || !finished || usage != v.Words() {
-		return v.Words(), fmt.Errorf("done %t, finished %t, usage %d of %d words", done, finished, usage, v.Words())
-	}
-	return v.Words(), nil
-}
-
 // whole wants n streams at once, each complete and every word right.
 func (c *peer) whole(t *testing.T, n, tokens int) {
 	t.Helper()
@@ -244,7 +154,7 @@ func (c *peer) whole(t *testing.T, n, tokens int) {
 				return
 			}
 			defer resp.Body.Close()
-			got, err := follow(words, resp.Body)
+			got, err := harness.Follow(words, resp.Body, nil)
 			if err == nil && got != tokens {
 				err = fmt.Errorf("%d tokens, want %d", got, tokens)
 			}
@@ -319,7 +229,7 @@ func TestProtocols(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		g.Interrupt()
-		if n, err := follow(harness.Words(t), resp.Body); err != nil || n != 50 {
+		if n, err := harness.Follow(harness.Words(t), resp.Body, nil); err != nil || n != 50 {
 			t.Errorf("the stream in flight at the drain: %d tokens, %v", n, err)
 		}
 	})
@@ -381,7 +291,7 @@ func TestProtocolsSlowClient(t *testing.T) {
 		}
 		if p.proto == "HTTP/1.1" {
 			unread.Body.Close() // the kernel holds megabytes of it, to be read by the kilobyte
-		} else if n, err := follow(harness.Words(t), unread.Body); err == nil || n == 0 {
+		} else if n, err := harness.Follow(harness.Words(t), unread.Body, nil); err == nil || n == 0 {
 			t.Errorf("the unread stream: %d tokens, then %v; want some and a broken end", n, err)
 		}
 		c.whole(t, 1, 4)
@@ -442,7 +352,7 @@ func TestTLSListener(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	roots := writeKeyPair(t, cert, key, 1)
+	roots := harness.KeyPair(t, cert, key, 1)
 	g := harness.StartGateway(t, "up", "--tls-cert", cert, "--tls-key", key)
 	addr := strings.TrimPrefix(g.URL, "https://")
 	dial := func(roots *x509.CertPool, most uint16, protocols ...string) (tls.ConnectionState, error) {
@@ -472,7 +382,7 @@ func TestTLSListener(t *testing.T) {
 		t.Errorf("plain HTTP to the TLS port: %d %s", a.Status, a.Body)
 	}
 
-	renewed := writeKeyPair(t, cert, key, 2)
+	renewed := harness.KeyPair(t, cert, key, 2)
 	harness.Eventually(t, "renewed", func() bool {
 		st, err := dial(renewed, 0)
 		return err == nil && st.PeerCertificates[0].SerialNumber.Int64() == 2
