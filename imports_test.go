@@ -69,6 +69,7 @@ const directions = `
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/engine/sglangmode: internal/infer
+	internal/balance: internal/cost internal/kvindex internal/spell
 	internal/route: internal/engine internal/infer
 	internal/fleet: internal/engine internal/infer internal/route
 

@@ -91,6 +91,14 @@ const (
 	least = 1e-4
 )
 
+// remembered is how much an observation counts by its age.
+var remembered = func() (m [kept]float64) {
+	for age := range m {
+		m[age] = math.Pow(memory, float64(age))
+	}
+	return m
+}()
+
 type vector = [parameters]float64
 
 type matrix = [parameters]vector
@@ -251,7 +259,7 @@ func (f *Fit) refit() {
 			}
 			age := (f.n - 1 - i) % kept
 			e := o.noise * f.scale
-			w := math.Pow(memory, float64(age)) / (1 + z*z) / (e * e)
+			w := remembered[age] / (1 + z*z) / (e * e)
 			for j, x := range o.x {
 				moment[j] += w * x * o.took
 				for k, y := range o.x[:j+1] {

@@ -1,7 +1,6 @@
 package cost
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -104,7 +103,7 @@ func (l *learned) drifted(now int64, median *Coefficients) Coefficients {
 	if age <= 0 {
 		return l.Coefficients
 	}
-	keep := math.Exp2(-age / stale)
+	keep := halved(age / stale)
 	c, m := l.Coefficients.vector(), median.vector()
 	for i := range c {
 		c[i] = m[i] + keep*(c[i]-m[i])

@@ -26,8 +26,9 @@ type Estimate struct {
 	// StepTime is that of a decoding step with it.
 	StepTime float64
 	Decoders int // that are there without it
-	// Error is the standard error of Prefill and Decode, as far as the fit knows.
-	Error float64
+	// Total is the whole of it, the request's own decoding included: its delay and
+	// that of the others.
+	Total float64
 	// Cold says that too little was measured to rely on it.
 	Cold bool
 }
@@ -37,15 +38,20 @@ func (e *Estimate) TTFT() float64 { return e.Wait + e.Prefill }
 
 // Rank is the books of one engine rank, and what has been learned of it.
 type Rank struct {
-	model *Model
-
-	// What an estimate reads. Each is written under mu.
+	// What an estimate reads, in one cache line. Each is written under mu.
 	learned  atomic.Pointer[learned]
 	drained  atomic.Int64 // when the booked prefills are predicted to be done
 	floor    atomic.Int64 // and what of them cannot have been done yet, ns
 	decoders atomic.Int64
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
+
+	pending atomic.Int64 // tokens booked for prefill whose first token has not come
+	held    atomic.Int64 // tokens of the requests in flight, prompts and outputs
+
+	model    *Model
+	inFlight atomic.Int64 // requests
+	placed   atomic.Int64 // tokens ever given to its cache
 
 	tokens  atomic.Int64 // generated, of all requests
 	stepped atomic.Int64 // when some came last
@@ -74,13 +80,13 @@ type group struct {
 	unsure        float64 // milliseconds
 }
 
-// learned is what an estimate needs of the fit.
+// learned is what an estimate needs of the fit, in its first cache line.
 type learned struct {
 	Coefficients
-	sureness
 	seen   int
 	budget float64
 	at     int64 // when it was measured
+	sureness
 }
 
 // DefaultBudget is the budget of a step where none is known.
@@ -103,31 +109,66 @@ func (r *Rank) Coefficients() (c Coefficients, seen int) {
 
 // Estimate says what the work would cost at time now. It takes no lock and allocates
 // nothing.
-func (r *Rank) Estimate(now int64, w Work) Estimate {
+func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
-	c := l.drifted(now, r.model.median.Load())
-	k := float64(r.decoders.Load())
-	e := Estimate{Decoders: int(k), Cold: l.seen < trusted}
-	e.Wait = float64(max(r.drained.Load()-now, r.floor.Load(), 0))/millisecond + r.others(now)
-	amount := Prefill(float64(w.New), float64(w.Length), l.budget)
-	own := c.Of(amount)
-	e.Prefill = own + c.mixed(amount, k)
-	e.Decode = w.Output * c.Decoder
-	e.StepTime = c.Decode + c.Decoder*(k+1)
-	// A decoder waits for the steps of this prefill, and then for one more decoder
-	// beside it in each of its own.
-	e.Others = (own + e.Decode) * k
-	e.Error = l.Error(amount)
+	e.Cold = l.seen < trusted
+	s := State{Wait: r.Wait(now), Decoders: int(r.decoders.Load()), Budget: l.budget}
+	if now-l.at <= fresh {
+		l.Coefficients.estimate(&s, &w, &e)
+	} else {
+		c := l.drifted(now, r.model.median.Load())
+		c.estimate(&s, &w, &e)
+	}
 	return e
 }
 
-// mixed is what decoding adds to the steps of an amount of prefill.
-func (c *Coefficients) mixed(a Amount, k float64) float64 {
-	if k == 0 {
-		return 0
+// Total is Estimate's, for those who ask a thousand ranks.
+func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
+	l := r.learned.Load()
+	c := &l.Coefficients
+	if now-l.at > fresh {
+		d := l.drifted(now, r.model.median.Load())
+		c = &d
 	}
-	return a.Steps * (c.Decode + c.Decoder*k)
+	n, k := float64(w.New), float64(r.decoders.Load())
+	own, mixed := c.prefill(n, float64(w.Length), k, l.budget)
+	stepTime = c.Decode + c.Decoder*(k+1)
+	return r.Wait(now) + own + mixed + (own+w.Output*c.Decoder)*k + w.Output*stepTime, stepTime, l.seen < trusted
 }
+
+// Wait is how long it takes from now on until the prefill of a request would begin, in
+// milliseconds.
+func (r *Rank) Wait(now int64) float64 {
+	wait := float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
+	if r.unseen.Load() != 0 {
+		wait += r.others(now)
+	}
+	return wait
+}
+
+// Error is the standard error of what Estimate says of the work's prefill, in
+// milliseconds, as far as the fit knows.
+func (r *Rank) Error(w Work) float64 {
+	l := r.learned.Load()
+	return l.Error(Prefill(float64(w.New), float64(w.Length), l.budget))
+}
+
+// InFlight is the number of requests on the rank.
+func (r *Rank) InFlight() int64 { return r.inFlight.Load() }
+
+// Pending is the number of tokens that are booked for prefill and whose first token
+// has not come.
+func (r *Rank) Pending() int64 { return r.pending.Load() }
+
+// Held is the number of tokens of the requests on the rank, prompts and outputs. What
+// several have in common counts for each.
+func (r *Rank) Held() int64 { return r.held.Load() }
+
+// Placed is the number of tokens that have ever been given to the rank's cache.
+func (r *Rank) Placed() int64 { return r.placed.Load() }
+
+// Budget is the most tokens that a step of the rank prefills.
+func (r *Rank) Budget() int { return int(r.learned.Load().budget) }
 
 // unseenHalf is how long it takes until half of what others were found to do is
 // forgotten.
@@ -138,7 +179,7 @@ func (r *Rank) others(now int64) float64 {
 	if u == 0 {
 		return 0
 	}
-	return u * math.Exp2(-float64(max(now-r.unseenAt.Load(), 0))/unseenHalf)
+	return u * halved(float64(max(now-r.unseenAt.Load(), 0))/unseenHalf)
 }
 
 // Booking is a request that was given to a rank. Tokens may be called at any time,
@@ -165,6 +206,10 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	defer r.mu.Unlock()
 	r.settle(now)
 	r.queue = append(r.queue, b)
+	r.inFlight.Add(1)
+	r.pending.Add(int64(w.New))
+	r.held.Add(int64(w.Length))
+	r.placed.Add(int64(w.New))
 	r.schedule(now)
 	return b
 }
@@ -176,6 +221,8 @@ func (b *Booking) Predicted() Estimate { return b.predicted }
 func (b *Booking) Tokens(now int64, n int) {
 	b.tokens.Add(int64(n))
 	b.rank.tokens.Add(int64(n))
+	b.rank.held.Add(int64(n))
+	b.rank.placed.Add(int64(n))
 	if b.rank.stepped.Load() != now {
 		b.rank.stepped.Store(now)
 	}
@@ -197,6 +244,7 @@ func (b *Booking) First(now int64, cached int, began int64) {
 	}
 	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 	r.decoders.Add(1)
+	r.pending.Add(-int64(b.work.New))
 	if !b.sane(now) {
 		return
 	}
@@ -217,6 +265,11 @@ func (b *Booking) End(now int64) {
 		return
 	}
 	b.ended = true
+	r.inFlight.Add(-1)
+	r.held.Add(-int64(b.work.Length) - b.tokens.Load())
+	if b.first == 0 {
+		r.pending.Add(-int64(b.work.New))
+	}
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now)
 	}

@@ -1,0 +1,169 @@
+package balance
+
+import (
+	"math"
+
+	"weir/internal/cost"
+)
+
+// Cost takes the candidate at which the request costs least: in delay of its own, and
+// of others.
+type Cost struct{}
+
+// Name implements Policy.
+func (*Cost) Name() string { return "cost" }
+
+// Pick implements Policy.
+func (*Cost) Pick(q *Request, candidates []Candidate, d *Decision) int {
+	return d.leastCost(q, candidates, nil)
+}
+
+// alike is the share by which costs may differ that are alike.
+const alike = 0.05
+
+// leastCost chooses by cost. last is where the request's session was, nil if nowhere.
+func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int {
+	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
+	if cap(d.costs) < len(candidates) {
+		d.costs = make([]float64, len(candidates))
+	}
+	d.costs = d.costs[:len(candidates)]
+	n, least, fastest := d.price(q, candidates, last, true)
+	if n == 0 {
+		// Ranks of which nothing is known have their step, and there are no others.
+		n, least, fastest = d.price(q, candidates, last, false)
+	}
+	if n == 0 {
+		return -1
+	}
+	d.best(q, candidates, last)
+	d.Why, d.Chosen = Only, d.Best[0].Index
+	if n == 1 {
+		return d.Chosen
+	}
+	// The decoding on the fastest engine is in every cost alike.
+	unsure := candidates[d.Chosen].Rank.Error(d.Best[0].Work)
+	bound := least + max(slack, alike*(least-q.Output*fastest), min(unsure, least-q.Output*fastest))
+	d.Why = LeastCost
+	share, ties := math.Inf(1), 0
+	x := q.Random
+	for i, total := range d.costs {
+		if !(total <= bound) {
+			continue
+		}
+		used := candidates[i].used()
+		switch {
+		case used < share:
+			share, ties = used, 1
+			d.Chosen = i
+		case used == share:
+			ties++
+			if x = draw(x); x%uint64(ties) == 0 {
+				d.Chosen = i
+			}
+		}
+	}
+	switch {
+	case ties > 1:
+		d.Why = Chance
+	case d.Chosen != d.Best[0].Index:
+		d.Why = LeastKV
+	}
+	d.include(q, candidates, last)
+	return d.Chosen
+}
+
+// used is the share of the candidate's KV in use by requests.
+func (c *Candidate) used() float64 {
+	if c.KV <= 0 {
+		return float64(c.Rank.Held())
+	}
+	return float64(c.Rank.Held()) / float64(c.KV)
+}
+
+// price finds what the request costs at each candidate, how many there are, the least
+// of it, and the shortest step. At a rank of which too little was measured, a step is
+// booked at most, if guarded.
+func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded bool) (n int, least, fastest float64) {
+	least, fastest = math.Inf(1), math.Inf(1)
+	w := cost.Work{Length: q.Length, Output: q.Output}
+	for i := range candidates {
+		c := &candidates[i]
+		d.costs[i] = math.Inf(1)
+		if len(q.Tried) > 0 && q.tried(c) {
+			continue
+		}
+		w.New = q.Length
+		if int(c.Cache) < len(q.Matches) {
+			if m := &q.Matches[c.Cache]; m.Soon > 0 {
+				w.New = q.fresh(m, c.Rank)
+			}
+		}
+		if last != nil {
+			w.New = min(w.New, q.Length-last.known(q, c))
+		}
+		total, step, cold := c.Rank.Total(q.Now, &w)
+		if cold && guarded {
+			if p := c.Rank.Pending(); p > 0 && p+int64(w.New) > int64(c.Rank.Budget()) {
+				continue
+			}
+		}
+		n++
+		d.costs[i] = total
+		least, fastest = min(least, total), min(fastest, step)
+	}
+	return n, least, fastest
+}
+
+// with is what the request costs at the candidate, if its session was last there.
+func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
+	w := q.Work(c)
+	if last != nil {
+		w.New = min(w.New, q.Length-last.known(q, c))
+	}
+	return w, c.Rank.Estimate(q.Now, w)
+}
+
+// best finds the candidates of the least cost.
+func (d *Decision) best(q *Request, candidates []Candidate, last *stay) {
+	worst := math.Inf(1)
+	for i, total := range d.costs {
+		if !(total < worst) {
+			continue
+		}
+		at := min(d.N, len(d.Best)-1)
+		for ; at > 0 && total < d.costs[d.Best[at-1].Index]; at-- {
+			d.Best[at].Index = d.Best[at-1].Index
+		}
+		d.Best[at].Index = i
+		if d.N = min(d.N+1, len(d.Best)); d.N == len(d.Best) {
+			worst = d.costs[d.Best[d.N-1].Index]
+		}
+	}
+	for i := range d.Best[:d.N] {
+		o := &d.Best[i]
+		o.Work, o.Estimate = q.with(&candidates[o.Index], last)
+	}
+}
+
+// include puts the choice among the best.
+func (d *Decision) include(q *Request, candidates []Candidate, last *stay) {
+	for i := range d.Best[:d.N] {
+		if d.Best[i].Index == d.Chosen {
+			return
+		}
+	}
+	o := &d.Best[d.N-1]
+	o.Index = d.Chosen
+	o.Work, o.Estimate = q.with(&candidates[d.Chosen], last)
+}
+
+// Choice is what the one that was chosen was thought to cost.
+func (d *Decision) Choice() *Option {
+	for i := range d.Best[:d.N] {
+		if d.Best[i].Index == d.Chosen {
+			return &d.Best[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package cost
+
+import "math"
+
+// State is what a rank is busy with at a moment.
+type State struct {
+	Wait     float64 // until what it has to prefill is done, in milliseconds
+	Decoders int
+	Budget   float64 // the most tokens that a step prefills
+}
+
+// Estimate says what the work would cost on a rank of these coefficients.
+func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
+	c.estimate(&s, &w, &e)
+	return e
+}
+
+func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
+	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
+	own, mixed := c.prefill(n, length, k, s.Budget)
+	e.Wait, e.Prefill = s.Wait, own+mixed
+	e.Decode = w.Output * c.Decoder
+	e.StepTime = c.Decode + c.Decoder*(k+1)
+	e.Decoders = s.Decoders
+	// A decoder waits for the steps of this prefill, and then for one more decoder
+	// beside it in each of its own.
+	e.Others = (own + e.Decode) * k
+	e.Total = e.Wait + e.Prefill + e.Others + w.Output*e.StepTime
+}
+
+// prefill is how long n tokens that end a prompt take, and what decoding adds to their
+// steps.
+func (c *Coefficients) prefill(n, length, k, budget float64) (own, mixed float64) {
+	if n <= 0 {
+		return 0, 0
+	}
+	steps := 1.0
+	if n > budget {
+		steps = math.Ceil(n / budget)
+	}
+	if k > 0 {
+		mixed = steps * (c.Decode + c.Decoder*k)
+	}
+	return c.Step*steps + c.Token*n + c.Pair*n*(length-n/2), mixed
+}
+
+// halved is about 2^-x for x from 0 on: it is so at whole numbers, and a straight
+// line between them, which costs a tenth of math.Exp2.
+func halved(x float64) float64 {
+	if !(x < 1000) {
+		return 0
+	}
+	whole := int(x)
+	return math.Float64frombits(uint64(1023-whole)<<52) * (1 - (x-float64(whole))/2)
+}
+
+// mixed is what decoding adds to the steps of an amount of prefill.
+func (c *Coefficients) mixed(a Amount, k float64) float64 {
+	if k == 0 {
+		return 0
+	}
+	return a.Steps * (c.Decode + c.Decoder*k)
+}
