@@ -65,6 +65,8 @@ type Known struct {
 	ITLMean          float64
 	ITLSigma         float64
 	EngineCPU        float64 // cores
+	// TTFT and ITL are all of them, in nanoseconds and no order.
+	TTFT, ITL []int64 `json:"-"`
 }
 
 // Watch has an engine of known times loaded by somebody else, who is given its
@@ -107,6 +109,7 @@ func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known
 	}
 	t, gaps := summed(ttft), summed(itl)
 	k.TTFTP50, k.TTFTP99, k.ITLMean, k.ITLSigma = t.P50, t.P99, gaps.Mean, gaps.Sigma
+	k.TTFT, k.ITL = ttft, itl
 	return k, nil
 }
 
