@@ -43,6 +43,9 @@ type Closed struct {
 	// Turns is the length of a user's sessions, in requests: each of them but the
 	// first holds what was said before it. The zero value is sessions of one.
 	Turns Lengths
+	// Branch is how many requests follow at once on each answer: more than one are the
+	// parallel calls of an agent. The zero value is one.
+	Branch Lengths
 }
 
 // Session draws the number of turns of the n-th session.
@@ -57,7 +60,8 @@ func (c *Closed) Session(seed uint64, n int) int {
 //
 //	rate=R | ramp(FROM,TO,TIME) | steps(R:TIME,R:TIME,...)   requests per second
 //	arrival=poisson | constant | gamma(CV)                   default poisson
-//	concurrency=N, think=TIME, turns=LENGTHS                 closed loop, instead of a rate
+//	concurrency=N                                            closed loop, instead of a rate
+//	think=TIME, turns=LENGTHS, branch=LENGTHS                sessions, of a closed loop or at a rate
 //	requests=N, duration=TIME                                bounds; ramp and steps have their own time
 //	input=LENGTHS, output=LENGTHS                            see ParseLengths
 //	prefix=LENGTHS, groups=N, zipf=S                         shared beginnings
@@ -114,6 +118,7 @@ var synthetics = map[string]func(*Synthetic, string) error{
 		s.closed().Users, err = positive(v)
 		return err
 	},
+	"branch":   func(s *Synthetic, v string) (err error) { s.closed().Branch, err = ParseLengths(v); return err },
 	"turns":    func(s *Synthetic, v string) (err error) { s.closed().Turns, err = ParseLengths(v); return err },
 	"think":    func(s *Synthetic, v string) (err error) { s.closed().Think, err = parseTime(v); return err },
 	"requests": func(s *Synthetic, v string) (err error) { s.Requests, err = positive(v); return err },
@@ -238,11 +243,9 @@ func (s *Synthetic) check(seen map[string]bool) error {
 		}
 	}
 	switch {
-	case s.Closed != nil && s.Closed.Users == 0:
-		return errors.New("think and turns need concurrency=N, a closed loop")
-	case s.Closed != nil && (seen["rate"] || seen["arrival"]):
+	case seen["concurrency"] && (seen["rate"] || seen["arrival"]):
 		return errors.New("rate and arrival are an open loop and concurrency is a closed one; give one of them")
-	case s.Closed == nil && !seen["rate"]:
+	case !seen["concurrency"] && !seen["rate"]:
 		return errors.New("rate=R or concurrency=N is missing")
 	case s.For == 0 && s.Requests == 0 && s.Texts == "":
 		return errors.New("duration=TIME or requests=N is missing")
@@ -251,12 +254,15 @@ func (s *Synthetic) check(seen map[string]bool) error {
 	case s.Groups > maxGroups:
 		return fmt.Errorf("groups: %d is more than %d", s.Groups, maxGroups)
 	}
-	if s.Closed == nil {
+	if s.open() {
 		_, err := NewSchedule(s.Loop, 0)
 		return err
 	}
 	return nil
 }
+
+// open says whether requests, or sessions, come at a rate.
+func (s *Synthetic) open() bool { return s.Closed == nil || s.Closed.Users == 0 }
 
 // maxGroups bounds the memory for shares of popularity.
 const maxGroups = 1 << 20

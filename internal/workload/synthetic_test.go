@@ -129,7 +129,7 @@ func TestSyntheticBounds(t *testing.T) {
 		}
 	}
 	w := newWorkload(t, "concurrency=8,think=2s,duration=10m"+lengths, Options{})
-	if *w.Closed != (Closed{8, 2 * time.Second, Lengths{}}) || w.For != 10*time.Minute {
+	if *w.Closed != (Closed{Users: 8, Think: 2 * time.Second}) || w.For != 10*time.Minute {
 		t.Errorf("closed loop %+v for %v", w.Closed, w.For)
 	}
 }
@@ -139,7 +139,7 @@ func TestSyntheticErrors(t *testing.T) {
 		"":                                    `synthetic: no setting ""`,
 		"rate":                                "synthetic: rate has no value",
 		"rate=":                               "synthetic: rate has no value",
-		"rat=1":                               `synthetic: no setting "rat"; the settings are arrival, concurrency`,
+		"rat=1":                               `synthetic: no setting "rat"; the settings are arrival, branch, concurrency`,
 		"rate=1":                              "synthetic: input is missing",
 		"input=1":                             "synthetic: output is missing",
 		"rate=1,rate=2,input=1,output=1":      "synthetic: rate is set twice",
@@ -155,7 +155,8 @@ func TestSyntheticErrors(t *testing.T) {
 		"rate=1,arrival=gamma,input=1,output=1,requests=1":              `synthetic: arrival: "gamma" is not`,
 		"rate=1,arrival=gamma(0),input=1,output=1,requests=1":           `synthetic: arrival: "0" is not a positive`,
 		"rate=1,concurrency=1,input=1,output=1,requests=1":              "synthetic: rate and arrival are an open loop",
-		"think=1s,input=1,output=1,requests=1":                          "synthetic: think and turns need concurrency=N",
+		"concurrency=1,branch=2,input=1,output=1,requests=1":            "synthetic: branch is of weir fleet",
+		"rate=1,think=1s,input=1,output=1,requests=1":                   "synthetic: think and turns need concurrency=N",
 		"concurrency=0,input=1,output=1,requests=1":                     `synthetic: concurrency: "0" is not a positive number`,
 		"rate=1,input=uniform(5),output=1,requests=1":                   `synthetic: input: "uniform(5)" is not N, uniform`,
 		"rate=1,input=uniform(5,1),output=1,requests=1":                 "synthetic: input: uniform(5,1): the second number",

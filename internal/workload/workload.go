@@ -104,6 +104,12 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 		}
 		g.texts = newTexts(file, s.Texts, o.Encode, o.Texts)
 	}
+	switch {
+	case s.Closed != nil && s.Closed.Users == 0:
+		return nil, fmt.Errorf("%s: think and turns need concurrency=N, a closed loop", SyntheticKind)
+	case s.Closed != nil && s.Closed.Branch != (Lengths{}):
+		return nil, fmt.Errorf("%s: branch is of weir fleet only", SyntheticKind)
+	}
 	if s.Closed != nil && s.Closed.Turns != (Lengths{}) && !o.Sessions {
 		return nil, fmt.Errorf("%s: turns are of a conversation with a server, which is not to be had here", SyntheticKind)
 	}
