@@ -28,23 +28,52 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 		d.costs = make([]float64, len(candidates))
 	}
 	d.costs = d.costs[:len(candidates)]
-	n, least, fastest := d.price(q, candidates, last, true)
+	n, fastest := d.price(q, candidates, last, true)
 	if n == 0 {
 		// Ranks of which nothing is known have their step, and there are no others.
-		n, least, fastest = d.price(q, candidates, last, false)
+		n, fastest = d.price(q, candidates, last, false)
 	}
 	if n == 0 {
 		return -1
 	}
 	d.best(q, candidates, last)
+	d.settle(q, candidates, n, fastest)
+	d.include(q, candidates, last)
+	return d.Chosen
+}
+
+// Settle chooses by costs that were found elsewhere, where fastest is the shortest step
+// of a candidate; a cost that is infinite is of one that cannot be chosen. It gives -1
+// where there is no other.
+func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
+	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
+	d.costs = append(d.costs[:0], costs...)
+	n := 0
+	for _, total := range costs {
+		if !math.IsInf(total, 0) {
+			n++
+		}
+	}
+	if n == 0 {
+		return -1
+	}
+	d.best(q, candidates, nil)
+	d.settle(q, candidates, n, fastest)
+	d.include(q, candidates, nil)
+	return d.Chosen
+}
+
+// settle chooses among the n candidates that have a cost, of which the best are known.
+func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64) {
 	d.Why, d.Chosen = Only, d.Best[0].Index
 	if n == 1 {
-		return d.Chosen
+		return
 	}
-	// The decoding on the fastest engine is in every cost alike.
-	unsure := candidates[d.Chosen].Rank.Error(d.Best[0].Work)
-	bound := least + max(slack, alike*(least-q.Output*fastest), min(unsure, least-q.Output*fastest))
 	d.Why = LeastCost
+	// The decoding on the fastest engine is in every cost alike.
+	least := d.costs[d.Chosen]
+	own := max(least-q.Output*fastest, 0)
+	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
 	share, ties := math.Inf(1), 0
 	x := q.Random
 	for i, total := range d.costs {
@@ -69,8 +98,6 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 	case d.Chosen != d.Best[0].Index:
 		d.Why = LeastKV
 	}
-	d.include(q, candidates, last)
-	return d.Chosen
 }
 
 // used is the share of the candidate's KV in use by requests.
@@ -81,11 +108,11 @@ func (c *Candidate) used() float64 {
 	return float64(c.Rank.Held()) / float64(c.KV)
 }
 
-// price finds what the request costs at each candidate, how many there are, the least
-// of it, and the shortest step. At a rank of which too little was measured, a step is
-// booked at most, if guarded.
-func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded bool) (n int, least, fastest float64) {
-	least, fastest = math.Inf(1), math.Inf(1)
+// price finds what the request costs at each candidate, how many there are, and the
+// shortest step. At a rank of which too little was measured, a step is booked at most,
+// if guarded.
+func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded bool) (n int, fastest float64) {
+	fastest = math.Inf(1)
 	w := cost.Work{Length: q.Length, Output: q.Output}
 	for i := range candidates {
 		c := &candidates[i]
@@ -110,9 +137,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded
 		}
 		n++
 		d.costs[i] = total
-		least, fastest = min(least, total), min(fastest, step)
+		fastest = min(fastest, step)
 	}
-	return n, least, fastest
+	return n, fastest
 }
 
 // with is what the request costs at the candidate, if its session was last there.

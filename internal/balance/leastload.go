@@ -26,7 +26,7 @@ func (LeastLoad) Pick(q *Request, candidates []Candidate, d *Decision) int {
 		}
 	}
 	if best < 0 {
-		return d.chose(q, candidates, -1, NoneLeft)
+		return d.Note(q, candidates, -1, NoneLeft)
 	}
-	return d.chose(q, candidates, best, FewestRequests)
+	return d.Note(q, candidates, best, FewestRequests)
 }

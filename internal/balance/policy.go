@@ -186,8 +186,8 @@ func (q *Request) nth(candidates []Candidate, n int) int {
 	return -1
 }
 
-// chose notes the choice of a policy that looks at no cost.
-func (d *Decision) chose(q *Request, candidates []Candidate, i int, why Why) int {
+// Note takes down a choice for which no costs were compared.
+func (d *Decision) Note(q *Request, candidates []Candidate, i int, why Why) int {
 	d.Chosen, d.Of, d.Why, d.N = i, len(candidates), why, 0
 	if i >= 0 {
 		d.N = 1

@@ -11,9 +11,9 @@ func (PowerOfTwo) Pick(q *Request, candidates []Candidate, d *Decision) int {
 	n := q.left(candidates)
 	switch n {
 	case 0:
-		return d.chose(q, candidates, -1, NoneLeft)
+		return d.Note(q, candidates, -1, NoneLeft)
 	case 1:
-		return d.chose(q, candidates, q.nth(candidates, 0), Only)
+		return d.Note(q, candidates, q.nth(candidates, 0), Only)
 	}
 	first := below(q.Random, n)
 	second := below(draw(q.Random), n-1)
@@ -24,5 +24,5 @@ func (PowerOfTwo) Pick(q *Request, candidates []Candidate, d *Decision) int {
 	if candidates[b].Rank.InFlight() < candidates[a].Rank.InFlight() {
 		a = b
 	}
-	return d.chose(q, candidates, a, FewestRequests)
+	return d.Note(q, candidates, a, FewestRequests)
 }

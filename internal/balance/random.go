@@ -10,7 +10,7 @@ func (Random) Name() string { return "random" }
 func (Random) Pick(q *Request, candidates []Candidate, d *Decision) int {
 	n := q.left(candidates)
 	if n == 0 {
-		return d.chose(q, candidates, -1, NoneLeft)
+		return d.Note(q, candidates, -1, NoneLeft)
 	}
-	return d.chose(q, candidates, q.nth(candidates, below(q.Random, n)), Chance)
+	return d.Note(q, candidates, q.nth(candidates, below(q.Random, n)), Chance)
 }

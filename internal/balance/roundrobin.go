@@ -12,11 +12,11 @@ func (*RoundRobin) Name() string { return "round-robin" }
 func (p *RoundRobin) Pick(q *Request, candidates []Candidate, d *Decision) int {
 	n := q.left(candidates)
 	if n == 0 {
-		return d.chose(q, candidates, -1, NoneLeft)
+		return d.Note(q, candidates, -1, NoneLeft)
 	}
 	turn := p.next.Load()
 	if !q.retry() {
 		turn = p.next.Add(1) - 1
 	}
-	return d.chose(q, candidates, q.nth(candidates, int(turn%uint64(n))), Turn)
+	return d.Note(q, candidates, q.nth(candidates, int(turn%uint64(n))), Turn)
 }

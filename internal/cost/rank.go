@@ -38,18 +38,19 @@ func (e *Estimate) TTFT() float64 { return e.Wait + e.Prefill }
 
 // Rank is the books of one engine rank, and what has been learned of it.
 type Rank struct {
-	// What an estimate reads, in one cache line. Each is written under mu.
+	// What an estimate reads, in one cache line. Each is written under mu, but for
+	// peers.
 	learned  atomic.Pointer[learned]
 	drained  atomic.Int64 // when the booked prefills are predicted to be done
 	floor    atomic.Int64 // and what of them cannot have been done yet, ns
 	decoders atomic.Int64
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
-
-	pending atomic.Int64 // tokens booked for prefill whose first token has not come
-	held    atomic.Int64 // tokens of the requests in flight, prompts and outputs
+	peers    atomic.Pointer[Peers]
+	held     atomic.Int64 // tokens of the requests in flight, prompts and outputs
 
 	model    *Model
+	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
 	inFlight atomic.Int64 // requests
 	placed   atomic.Int64 // tokens ever given to its cache
 
@@ -112,7 +113,7 @@ func (r *Rank) Coefficients() (c Coefficients, seen int) {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
-	s := State{Wait: r.Wait(now), Decoders: int(r.decoders.Load()), Budget: l.budget}
+	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Budget: l.budget}
 	if now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
@@ -130,7 +131,7 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 		d := l.drifted(now, r.model.median.Load())
 		c = &d
 	}
-	n, k := float64(w.New), float64(r.decoders.Load())
+	n, k := float64(w.New), float64(r.crowd())
 	own, mixed := c.prefill(n, float64(w.Length), k, l.budget)
 	stepTime = c.Decode + c.Decoder*(k+1)
 	return r.Wait(now) + own + mixed + (own+w.Output*c.Decoder)*k + w.Output*stepTime, stepTime, l.seen < trusted
@@ -140,10 +141,43 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 // milliseconds.
 func (r *Rank) Wait(now int64) float64 {
 	wait := float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
+	unseen := 0.0
 	if r.unseen.Load() != 0 {
-		wait += r.others(now)
+		unseen = r.others(now)
 	}
-	return wait
+	if p := r.peers.Load(); p != nil {
+		// What was not seen is what peers did, until they are known to do more.
+		unseen = max(unseen, float64(p.Drained-now)/millisecond)
+	}
+	return wait + unseen
+}
+
+// Peers is what other gateways have booked on a rank.
+type Peers struct {
+	Drained  int64 // when their prefills are predicted to be done, one after another
+	Decoders int64
+	Held     int64 // tokens
+}
+
+// Books are what this gateway has booked on the rank, for its peers, at time now.
+func (r *Rank) Books(now int64) Peers {
+	return Peers{
+		Drained:  now + max(r.drained.Load()-now, r.floor.Load(), 0),
+		Decoders: r.decoders.Load(),
+		Held:     r.held.Load(),
+	}
+}
+
+// SetPeers says what the others' books together are. It stands until it is set again.
+func (r *Rank) SetPeers(p Peers) { r.peers.Store(&p) }
+
+// crowd is the number of requests that decode on the rank.
+func (r *Rank) crowd() int64 {
+	n := r.decoders.Load()
+	if p := r.peers.Load(); p != nil {
+		n += p.Decoders
+	}
+	return n
 }
 
 // Error is the standard error of what Estimate says of the work's prefill, in
@@ -162,7 +196,13 @@ func (r *Rank) Pending() int64 { return r.pending.Load() }
 
 // Held is the number of tokens of the requests on the rank, prompts and outputs. What
 // several have in common counts for each.
-func (r *Rank) Held() int64 { return r.held.Load() }
+func (r *Rank) Held() int64 {
+	n := r.held.Load()
+	if p := r.peers.Load(); p != nil {
+		n += p.Held
+	}
+	return n
+}
 
 // Placed is the number of tokens that have ever been given to the rank's cache.
 func (r *Rank) Placed() int64 { return r.placed.Load() }

@@ -46,8 +46,8 @@ type Params struct {
 	StallAfter int
 }
 
-// Request is a request that was checked and whose prompt was digested. It can
-// be submitted once.
+// Request is a request that was checked and whose prompt was digested. It may be
+// submitted again, to other engines of the same options too.
 type Request struct {
 	prompt     int
 	max, min   int

@@ -1,0 +1,160 @@
+package fleetsim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/internal/cost"
+	"weir/internal/sim"
+)
+
+// Engine is one of the fleet's. Engines differ in speed and in KV only.
+type Engine struct {
+	// Slow is by how much its steps take longer; 0 is 1.
+	Slow float64
+	// KVTokens is the size of its cache; 0 is that of Options.Engine.
+	KVTokens int
+	// Absent says that it joins later, by an event.
+	Absent bool
+}
+
+// EventKind is what happens to an engine.
+type EventKind string
+
+// The kinds.
+const (
+	// Fail ends the engine with all that is in it.
+	Fail EventKind = "fail"
+	// Join has it begin, with an empty cache.
+	Join EventKind = "join"
+	// Slow makes its steps take By times as long from now on; 1 is as in the beginning.
+	Slow EventKind = "slow"
+	// Evict empties its cache, and it tells nobody.
+	Evict EventKind = "evict"
+)
+
+// Event happens to an engine at a time.
+type Event struct {
+	At     time.Duration
+	Engine int
+	Kind   EventKind
+	By     float64
+}
+
+// paced is a cost model that an event slows down.
+type paced struct {
+	sim.CostModel
+	by float64
+}
+
+// StepTime implements sim.CostModel.
+func (p *paced) StepTime(b sim.Batch) time.Duration {
+	return time.Duration(float64(p.CostModel.StepTime(b)) * p.by)
+}
+
+// engine is a simulated engine at work.
+type engine struct {
+	o     sim.Options
+	core  *sim.Core
+	pace  *paced
+	slow  float64
+	truth cost.Coefficients // at a pace of 1
+	up    bool
+	live  []*request // by sim.Ref
+	// unstarted are the requests without a first token, in the order of their coming.
+	unstarted []*request
+	decoding  int
+	remaining float64 // tokens that those that decode will generate
+
+	busy     []int64 // ns, by window
+	finished int
+	given    int
+}
+
+func newEngine(o sim.Options, e Engine) (*engine, error) {
+	if e.KVTokens > 0 {
+		o.KVTokens = e.KVTokens
+	}
+	if e.Slow == 0 {
+		e.Slow = 1
+	}
+	if o.DPSize > 1 {
+		return nil, fmt.Errorf("an engine of %d data-parallel ranks; name each as an engine", o.DPSize)
+	}
+	if o.Cost == nil {
+		o.Cost = sim.PerBatch{}
+	}
+	g := &engine{slow: e.Slow, truth: Truth(o.Cost), pace: &paced{o.Cost, e.Slow}}
+	o.Cost = g.pace
+	g.o = o
+	if !e.Absent {
+		return g, g.start()
+	}
+	o, err := o.WithDefaults()
+	g.o = o
+	return g, err
+}
+
+func (e *engine) start() (err error) {
+	if e.core, err = sim.New(e.o); err != nil {
+		return err
+	}
+	e.o = *e.core.Options()
+	e.up, e.live, e.unstarted, e.decoding, e.remaining = true, nil, nil, 0, 0
+	return nil
+}
+
+// Truth is what a cost model takes, in the terms of package cost: it is asked for steps
+// of which it says how long they take.
+func Truth(m sim.CostModel) cost.Coefficients {
+	ms := func(b sim.Batch) float64 { return m.StepTime(b).Seconds() * 1e3 }
+	const n, more, k = 4096, 1 << 30, 64
+	none := ms(sim.Batch{Prefill: 1, Chunks: 1})
+	one := ms(sim.Batch{Decode: 1, Context: 1})
+	c := cost.Coefficients{
+		Token:   (ms(sim.Batch{Prefill: n, Chunks: 1}) - none) / (n - 1),
+		Pair:    2 * (ms(sim.Batch{Prefill: 1, Chunks: 1, Attended: more}) - none) / more,
+		Decoder: (ms(sim.Batch{Decode: k, Context: k}) - one) / (k - 1),
+	}
+	c.Step = none - c.Token
+	// What decoding adds to a step that prefills may be less than a step of its own.
+	mixed := ms(sim.Batch{Prefill: 1, Chunks: 1, Decode: 1, Context: 1})
+	c.Decode = one - c.Decoder
+	if twice := none + one - mixed; twice > 0 {
+		c.Step -= twice
+	}
+	return c
+}
+
+// now are the true coefficients at the engine's present pace.
+func (e *engine) now() cost.Coefficients {
+	c := e.truth
+	for _, x := range []*float64{&c.Step, &c.Token, &c.Pair, &c.Decode, &c.Decoder} {
+		*x *= e.pace.by
+	}
+	return c
+}
+
+// started takes a request from those without a first token.
+func (e *engine) started(r *request) {
+	if i := slices.Index(e.unstarted, r); i >= 0 {
+		e.unstarted = slices.Delete(e.unstarted, i, i+1)
+	}
+}
+
+// window is the time over which a load is taken.
+const window = int64(60 * time.Second)
+
+// worked books a step.
+func (e *engine) worked(from, to int64) {
+	for from < to {
+		w := int(from / window)
+		for len(e.busy) <= w {
+			e.busy = append(e.busy, 0)
+		}
+		end := min(to, int64(w+1)*window)
+		e.busy[w] += end - from
+		from = end
+	}
+}

@@ -1,0 +1,207 @@
+package fleetsim
+
+import (
+	"math"
+	"slices"
+
+	"weir/internal/cost"
+)
+
+// Report is what a run shows.
+type Report struct {
+	Workload string  `json:"workload"`
+	Policy   string  `json:"policy"`
+	Seed     uint64  `json:"seed"`
+	Speed    float64 `json:"speed"`
+	Gateways int     `json:"gateways"`
+	AgeMS    float64 `json:"age_ms"`
+	Stamps   bool    `json:"stamps"`
+
+	Requests int `json:"requests"`
+	Finished int `json:"finished"`
+	Refused  int `json:"refused"`
+	Failed   int `json:"failed"`
+	Retries  int `json:"retries"`
+
+	PromptTokens int64 `json:"prompt_tokens"`
+	CachedTokens int64 `json:"cached_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	// HitRate is the cached share of prompt tokens, Regret the share of those computed
+	// that were resident at another engine.
+	HitRate float64 `json:"cache_hit_rate"`
+	Regret  float64 `json:"regret"`
+
+	// TTFT, TPOT and E2E are in milliseconds.
+	TTFT Spread `json:"ttft_ms"`
+	TPOT Spread `json:"tpot_ms"`
+	E2E  Spread `json:"e2e_ms"`
+	// Off is by how much the time to the first token was predicted wrong, in
+	// milliseconds.
+	Off Spread `json:"prediction_error_ms"`
+	// Goodput is requests a second that ended whole, with a TTFT of at most 3 times
+	// that on an idle engine and 500 ms, and a TPOT of at most twice that alone.
+	Goodput float64 `json:"goodput_per_s"`
+
+	// Load is the share of time in which the engines' steps filled it. MaxMean is the
+	// busiest engine's load over the mean's, averaged over windows of 60 s in which the
+	// mean is at least 5 %.
+	Load    float64        `json:"load"`
+	MaxMean float64        `json:"max_mean_load"`
+	Engines []EngineReport `json:"engines"`
+	// Queue is the mean number of requests without a first token as one arrives, of the
+	// middle and the last third of arrivals.
+	Queue [2]float64 `json:"queue_middle_last"`
+
+	VirtualSeconds float64 `json:"virtual_seconds"`
+	RealSeconds    float64 `json:"real_seconds"`
+}
+
+// EngineReport is one engine's part.
+type EngineReport struct {
+	Load     float64 `json:"load"`
+	Given    int     `json:"given"`
+	Finished int     `json:"finished"`
+	Evicted  uint64  `json:"evicted_tokens"`
+}
+
+// Spread are figures of values.
+type Spread struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+func spread(values []float64) (s Spread) {
+	n := len(values)
+	if n == 0 {
+		return s
+	}
+	slices.Sort(values)
+	for _, v := range values {
+		s.Mean += v / float64(n)
+	}
+	at := func(q float64) float64 { return values[min(n-1, int(math.Ceil(q*float64(n)))-1)] }
+	s.P50, s.P90, s.P99, s.Max = at(0.5), at(0.9), at(0.99), values[n-1]
+	return s
+}
+
+// figures collects a report.
+type figures struct {
+	truth                     cost.Coefficients
+	requests, refused, failed int
+	retries, good             int
+	prompt, cached, output    int64
+	elsewhere, computed       int64
+	ttft, tpot, e2e, off      []float64
+	queue                     []int32
+	last                      int64 // arrival
+}
+
+func (f *figures) arrive(r *run) {
+	f.requests++
+	n := 0
+	for _, e := range r.engines {
+		n += len(e.unstarted)
+	}
+	f.queue = append(f.queue, int32(n))
+	f.last = r.now
+}
+
+func (f *figures) take(r *Record) {
+	f.retries += max(r.Tries-1, 0)
+	switch {
+	case r.Refused != nil:
+		f.refused++
+		return
+	case r.Failed:
+		f.failed++
+		return
+	}
+	f.prompt += int64(r.Input)
+	f.cached += int64(r.Cached)
+	f.output += int64(r.Output)
+	lost := max(min(r.Elsewhere, r.Input-r.Cached), 0)
+	f.elsewhere += int64(lost)
+	f.computed += int64(r.Input - r.Cached)
+	f.ttft = append(f.ttft, r.TTFT())
+	f.e2e = append(f.e2e, float64(r.Finish-r.Arrival)/1e6)
+	f.off = append(f.off, math.Abs(r.TTFT()-r.PredictedMS))
+	if r.Output > 1 {
+		f.tpot = append(f.tpot, r.TPOT())
+	}
+	if r.TTFT() <= 3*r.AloneMS+500 && r.TPOT() <= 2*(f.truth.Decode+f.truth.Decoder) {
+		f.good++
+	}
+}
+
+// close makes the report.
+func (r *run) close() *Report {
+	f, o := &r.figures, r.o
+	p := &Report{
+		Workload: o.Plan.Name, Policy: o.Policy, Seed: o.Seed, Speed: o.Speed, Gateways: o.Gateways,
+		AgeMS: float64(o.Age) / 1e6, Stamps: o.Stamps,
+		Requests: f.requests, Finished: len(f.ttft), Refused: f.refused, Failed: f.failed, Retries: f.retries,
+		PromptTokens: f.prompt, CachedTokens: f.cached, OutputTokens: f.output,
+		HitRate: share(f.cached, f.prompt), Regret: share(f.elsewhere, f.computed),
+		TTFT: spread(f.ttft), TPOT: spread(f.tpot), E2E: spread(f.e2e), Off: spread(f.off),
+		VirtualSeconds: float64(r.now) / 1e9,
+	}
+	if f.last > 0 {
+		p.Goodput = float64(f.good) / (float64(f.last) / 1e9)
+	}
+	n := len(f.queue)
+	p.Queue = [2]float64{mean(f.queue[n/3 : 2*n/3]), mean(f.queue[2*n/3:])}
+	for _, e := range r.engines {
+		busy := int64(0)
+		for _, ns := range e.busy {
+			busy += ns
+		}
+		g := EngineReport{Load: share(busy, r.now), Given: e.given, Finished: e.finished}
+		if e.core != nil {
+			g.Evicted = e.core.Counts().Evicted
+		}
+		p.Engines = append(p.Engines, g)
+		p.Load += g.Load / float64(len(r.engines))
+	}
+	p.MaxMean = r.maxMean()
+	return p
+}
+
+// maxMean is over the windows that are whole, or over the one there is.
+func (r *run) maxMean() float64 {
+	windows := max(int(r.figures.last/window), 1)
+	sum, n := 0.0, 0
+	for w := range windows {
+		most, all := 0.0, 0.0
+		for _, e := range r.engines {
+			if w < len(e.busy) {
+				busy := float64(e.busy[w])
+				most, all = max(most, busy), all+busy
+			}
+		}
+		if mean := all / float64(len(r.engines)); mean >= 0.05*float64(window) || windows == 1 && mean > 0 {
+			sum += most / mean
+			n++
+		}
+	}
+	if n == 0 {
+		return 1
+	}
+	return sum / float64(n)
+}
+
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+func mean(values []int32) (m float64) {
+	for _, v := range values {
+		m += float64(v) / float64(len(values))
+	}
+	return m
+}
