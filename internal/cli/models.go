@@ -86,14 +86,15 @@ func parseModels(specs []string) ([]config.Model, error) {
 	return parsed, nil
 }
 
-// loadModels reads the folders of models.
+// loadModels reads the folders of models, of those that have one.
 func loadModels(specs []config.Model) (loaded servedModels, err error) {
 	loaded = servedModels{}
 	for _, m := range specs {
-		if m.Dir == "" {
-			loaded[m.Name], err = builtInModel()
-		} else {
+		switch {
+		case m.Dir != "":
 			loaded[m.Name], err = loadModel(m)
+		case m.Name == models.SimName:
+			loaded[m.Name], err = builtInModel()
 		}
 		if err != nil {
 			return nil, err

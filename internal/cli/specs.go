@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"weir/internal/config"
-	"weir/models"
 )
 
 // parseEngines reads the specifications of engines, and gives each a name of its own.
@@ -38,7 +37,7 @@ func agree(engines []config.Engine, served []config.Model) error {
 			continue
 		}
 		if e.Model == "" {
-			given := slices.DeleteFunc(slices.Clone(served), func(m config.Model) bool { return m.Name == models.SimName })
+			given := slices.DeleteFunc(slices.Clone(served), func(m config.Model) bool { return m.Dir == "" })
 			if len(given) != 1 {
 				return wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
 			}

@@ -134,6 +134,10 @@ func TestParseModel(t *testing.T) {
 		"n=d,alias=p":                {Name: "n", Dir: "d", Aliases: []string{"p"}},
 		"n=d,alias=p,alias=q":        {Name: "n", Dir: "d", Aliases: []string{"p", "q"}},
 		"n=d,lora=a=/l/a,lora=b=c=d": {Name: "n", Dir: "d", LoRA: []LoRA{{"a", "/l/a"}, {"b", "c=d"}}},
+		"m,max-tokens=9,max-n=2":     {Name: "m", MaxTokens: 9, MaxN: 2},
+		"a/m=,max-n=2":               {Name: "a/m", MaxN: 2},
+		"/a/m,max-n=2":               {Name: "m", Dir: "/a/m", MaxN: 2},
+		"m,max-n=2,alias=p":          {Name: "m", Dir: "m", Aliases: []string{"p"}, MaxN: 2},
 		"n=d,tool-parser=hermes,alias=p,reasoning-parser=none": {Name: "n", Dir: "d", Aliases: []string{"p"}, ToolParser: "hermes", ReasoningParser: "none"},
 	} {
 		got, err := ParseModel(s)
@@ -141,7 +145,7 @@ func TestParseModel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a="} {
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a=", "m,max-n=0", "m,max-tokens=x", "n=,alias=p", "=,max-n=1", "..,max-n=1"} {
 		if m, err := ParseModel(s); err == nil {
 			t.Errorf("%q: accepted as %+v", s, m)
 		}

@@ -112,7 +112,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": {"kind", "url", "model", "name", "dp", "lockstep", "priority", "untried"},
-		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser"},
+		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n"},
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -142,19 +142,20 @@ func mappingValue(key string, n ast.Node) (string, error) {
 		}
 		return b.String(), nil
 	}
-	if first("dir") == "" {
-		return "", fmt.Errorf("line %d: a model needs dir", line(n))
+	switch name, dir := first("name"), first("dir"); {
+	case dir == "" && (name == "" || first("max-tokens")+first("max-n") == ""):
+		return "", fmt.Errorf("line %d: a model needs dir, or name with max-tokens or max-n", line(n))
+	case name == "":
+		b.WriteString(dir)
+	default:
+		b.WriteString(name + "=" + dir)
 	}
-	if name := first("name"); name != "" {
-		b.WriteString(name + "=")
-	}
-	b.WriteString(first("dir"))
 	for _, field := range []string{"alias", "lora"} {
 		for _, v := range fields[field] {
 			b.WriteString("," + field + "=" + v)
 		}
 	}
-	for _, field := range []string{"tool-parser", "reasoning-parser"} {
+	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n"} {
 		if v := first(field); v != "" {
 			b.WriteString("," + field + "=" + v)
 		}

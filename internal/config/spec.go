@@ -6,6 +6,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -257,7 +258,9 @@ func withoutCredentials(s string) string {
 	return s[:from] + "..." + s[at:]
 }
 
-// Model is one --model [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME]
+// Model is one --model
+// [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N],
+// or NAME= with the last two alone, which has no Dir; a NAME without a slash needs no =.
 type Model struct {
 	Name    string
 	Dir     string
@@ -267,6 +270,8 @@ type Model struct {
 	// ToolParser and ReasoningParser name the syntaxes in which the model calls
 	// tools and reasons; empty is what its folder tells.
 	ToolParser, ReasoningParser string
+	// MaxTokens and MaxN bound what may be asked of the model; 0 is no bound.
+	MaxTokens, MaxN int
 }
 
 // LoRA is an adapter: the name that it is served as, and where engines find it.
@@ -282,7 +287,12 @@ func ParseModel(s string) (Model, error) {
 		trimmed := strings.TrimRight(dir, "/")
 		name = trimmed[strings.LastIndexByte(trimmed, '/')+1:]
 	}
-	if dir == "" || name == "" || name == "." || name == ".." {
+	if more && onlyCaps(rest) && (named && dir == "" || !named && !strings.Contains(dir, "/")) {
+		dir = "" // the name of a model, whose engines have its folder
+	} else if dir == "" {
+		name = ""
+	}
+	if name == "" || name == "." || name == ".." {
 		return Model{}, fmt.Errorf("model %q: want NAME=DIR, where DIR is a model folder with a tokenizer.json", s)
 	}
 	m := Model{Name: name, Dir: dir}
@@ -306,6 +316,16 @@ func ParseModel(s string) (Model, error) {
 			m.ToolParser = value
 		case key == "reasoning-parser":
 			m.ReasoningParser = value
+		case key == "max-tokens", key == "max-n":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > math.MaxInt32 {
+				return Model{}, fmt.Errorf("model %q: %s=%s: want a number from 1", s, key, value)
+			}
+			if key == "max-n" {
+				m.MaxN = n
+			} else {
+				m.MaxTokens = n
+			}
 		default:
 			return Model{}, badModelOption(s, option)
 		}
@@ -313,8 +333,18 @@ func ParseModel(s string) (Model, error) {
 	return m, nil
 }
 
+// onlyCaps says that options are such as need nothing of a model but its name.
+func onlyCaps(options string) bool {
+	for option := range strings.SplitSeq(options, ",") {
+		if key, _, _ := strings.Cut(option, "="); key != "max-tokens" && key != "max-n" {
+			return false
+		}
+	}
+	return true
+}
+
 func badModelOption(s, option string) error {
-	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME and reasoning-parser=NAME", s, option)
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N and max-n=N", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.

@@ -27,6 +27,9 @@ func (p *preparing) gate() error {
 		if err := p.g.opts.Policy.CheckRelayed(p.head, p.header); err != nil {
 			return err
 		}
+		if err := p.capRelayed(); err != nil {
+			return err
+		}
 	case asksTokenizer(p.endpoint):
 		if err := p.tokenization.decode(p); err != nil {
 			return err
@@ -37,6 +40,9 @@ func (p *preparing) gate() error {
 			return err
 		}
 		if err := p.g.opts.Policy.CheckDecoded(p.head, p.req); err != nil {
+			return err
+		}
+		if err := p.checkCap(); err != nil {
 			return err
 		}
 		if err := p.checkSizes(); err != nil {

@@ -54,6 +54,8 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
 	Limits    admit.Limits
+	// Caps bound what may be asked of models, by their names.
+	Caps map[string]Cap
 	// Policy is what may pass to engines.
 	Policy policy.Policy
 	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.

@@ -43,7 +43,7 @@ func (p *preparing) tokenize(yield func()) error {
 	}
 	reserve := int64(p.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
 	given := req.MaxTokens
-	p.toContext = p.hasMedia && given == 0
+	p.toContext = p.hasMedia && given == 0 && p.capOf().MaxTokens == 0
 	for i := range p.more {
 		other := &p.more[i]
 		if other.max, err = p.fit(p.promptField(i+1), other.ids, given); err != nil {
@@ -147,6 +147,12 @@ func (p *preparing) fit(field string, ids []uint32, maxTokens int) (int, error) 
 	}
 	limit := p.contextLength()
 	left := limit - len(ids)
+	if most := p.capOf().MaxTokens; maxTokens == 0 && most > 0 && (limit == 0 || left > 0) {
+		maxTokens = most
+		if limit > 0 {
+			maxTokens = min(most, left)
+		}
+	}
 	switch {
 	case limit == 0:
 		if maxTokens == 0 {

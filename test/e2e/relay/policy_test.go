@@ -108,3 +108,27 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("another host: %d %s", a.Status, a.Body)
 	}
 }
+
+// Caps of a model hold for engines of both kinds, also where its folder is elsewhere.
+func TestCaps(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	engine, s := newRecorder(t), harness.StartSim(t, harness.FastSim...)
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+engine.URL, "--engine", s.Spec("plane"), "--model", "m,max-tokens=9,max-n=1", "--model", "weir-sim,max-tokens=9,max-n=1")
+	for _, model := range []string{"m", "weir-sim"} {
+		for _, field := range []string{`"max_tokens":10`, `"n":2,"max_tokens":1`} {
+			a := harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"a"}],`+field+`}`)
+			if a.Status != 400 || !strings.Contains(string(a.Body), "for model "+model+" it may be at most") {
+				t.Errorf("%s %s: %d %s", model, field, a.Status, a.Body)
+			}
+		}
+	}
+	if a := harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","ignore_eos":true,"messages":[{"role":"user","content":"a"}]}`); a.Status != 200 || !strings.Contains(string(a.Body), `"completion_tokens":9`) {
+		t.Errorf("without a bound: %d %s", a.Status, a.Body)
+	}
+	if a := harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"m","messages":[]}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if took := engine.taken(); len(took) != 1 || !strings.HasSuffix(took[0], ` {"max_tokens":9,"model":"m","messages":[]}`) {
+		t.Errorf("the engine was asked %q", took)
+	}
+}

@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+
+	"weir/internal/api"
+	"weir/internal/infer"
+)
+
+// Cap bounds what requests for a model may ask for; 0 is no bound. A request that asks
+// for more is refused; one that names no bound of its own gets this one.
+type Cap struct {
+	MaxTokens int // of each answer
+	N         int // answers to a prompt
+}
+
+// capOf gives the cap of the model that was found, which its LoRA adapters have too.
+func (p *preparing) capOf() Cap { return p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)] }
+
+// checkCap refuses a decoded request that asks for more than its model's cap. What a
+// request without a bound gets is fit's.
+func (p *preparing) checkCap() error {
+	limit, names := p.capOf(), &p.req.Fields
+	if n := p.width(); limit.N > 0 && n > limit.N {
+		return p.overCap(names.Choices, strconv.Itoa(n), limit.N)
+	}
+	if limit.MaxTokens > 0 && p.req.MaxTokens > limit.MaxTokens {
+		return p.overCap(names.MaxTokens, strconv.Itoa(p.req.MaxTokens), limit.MaxTokens)
+	}
+	return nil
+}
+
+func (p *preparing) overCap(field, value string, limit int) error {
+	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, api.Clip(value, 32), p.model.Name, limit)
+}
+
+// capped are the fields that caps bound in the bodies of relayed requests, whatever
+// their dialect.
+var capped = map[string]func(Cap) int{
+	"max_tokens": Cap.tokens, "max_completion_tokens": Cap.tokens, "max_output_tokens": Cap.tokens,
+	"n": Cap.choices, "best_of": Cap.choices,
+}
+
+func (c Cap) tokens() int  { return c.MaxTokens }
+func (c Cap) choices() int { return c.N }
+
+// unbounded are the paths of relays at which an answer goes on to the end of the
+// context where its request has no bound, and the field that gives it one. Completions
+// have 16 then, and messages always say.
+var unbounded = map[string]string{
+	"/v1/chat/completions": "max_tokens", "/v1/chat/completions/batch": "max_tokens", "/v1/responses": "max_output_tokens",
+}
+
+// capRelayed refuses a relayed request that asks for more than its model's cap. One
+// without a bound is the only one whose body is changed: its bound is put in, as the
+// engine's own would be the whole context.
+func (p *preparing) capRelayed() error {
+	limit := p.capOf()
+	if limit == (Cap{}) {
+		return nil
+	}
+	bounded := false
+	var nulls []api.Span // bounds that say nothing
+	for _, at := range p.head.Fields {
+		name := strings.ToLower(at.Name)
+		of := capped[name]
+		if of == nil || of(limit) == 0 {
+			continue
+		}
+		raw := p.head.Body[at.Start:at.End]
+		if api.KindOf(raw) == 'n' {
+			if strings.HasPrefix(name, "max_") {
+				nulls = append(nulls, at)
+			}
+			continue
+		}
+		// Engines take the text of a number for it, so nothing but a number will do.
+		v, err := api.FloatOf(at.Name, raw, 0, math.MaxFloat64, false)
+		if err != nil {
+			return err
+		}
+		if v > float64(of(limit)) {
+			return p.overCap(at.Name, string(raw), of(limit))
+		}
+		bounded = bounded || strings.HasPrefix(name, "max_")
+	}
+	if field := unbounded[p.path]; field != "" && !bounded && limit.MaxTokens > 0 {
+		return p.bound(field, nulls, limit.MaxTokens)
+	}
+	return nil
+}
+
+// bound puts a bound into the body: for those that say nothing, or else as its first
+// field. All other bytes stay.
+func (p *preparing) bound(field string, nulls []api.Span, most int) (err error) {
+	var out []byte
+	from, old := 0, p.head.Body
+	for _, at := range nulls {
+		out = strconv.AppendInt(append(out, old[from:at.Start]...), int64(most), 10)
+		from = at.End
+	}
+	if len(nulls) == 0 {
+		from = bytes.IndexByte(old, '{') + 1
+		out = append(append(out, old[:from]...), `"`+field+`":`...)
+		out = append(strconv.AppendInt(out, int64(most), 10), ',')
+	}
+	p.body = append(out, old[from:]...)
+	p.head, err = p.endpoint.ParseHead(p.body)
+	return err
+}
