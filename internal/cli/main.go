@@ -20,6 +20,7 @@ type commands struct {
 	Up       upCommand       `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
 	Serve    serveCommand    `cmd:"" help:"Run the gateway in front of engines."`
 	Engine   engineCommand   `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
+	Fleet    fleetCommand    `cmd:"" help:"Replay a workload through several simulated engines, under several policies."`
 	Bench    benchCommand    `cmd:"" help:"Load a server with streams and verify every one of them."`
 	Scenario scenarioCommand `cmd:"" help:"Repeat a founding incident on this machine, with weir and with what failed then."`
 	Report   reportCommand   `cmd:"" help:"Print a report of weir bench, or compare two."`

@@ -251,3 +251,9 @@ func newChooser(name string) (chooser, error) {
 	}
 	return nil, fmt.Errorf("no policy %q%s? The policies are %s", name, near, strings.Join(Policies(), ", "))
 }
+
+// Known says whether there is a policy of that name, and which ones there are.
+func Known(name string) error {
+	_, err := newChooser(name)
+	return err
+}

@@ -17,7 +17,7 @@ import (
 // Options say what is replayed on what.
 type Options struct {
 	Plan *Plan
-	// Engine is what the fleet's engines have in common.
+	// Engine is what the fleet's engines have in common. Words may be left out.
 	Engine  sim.Options
 	Engines []Engine
 	// Policy is one of balance.Names, of References, or Oracle.
@@ -114,6 +114,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &run{o: &o, random: rand.New(rand.NewPCG(o.Seed, 0x666c656574))}
 	if len(o.Engines) == 0 {
 		return nil, errors.New("a fleet of no engines")
+	}
+	if o.Engine.Words == nil {
+		w, err := words()
+		if err != nil {
+			return nil, err
+		}
+		o.Engine.Words = w
 	}
 	for i, e := range o.Engines {
 		g, err := newEngine(o.Engine, e)

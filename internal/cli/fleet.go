@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/internal/balance"
+	"weir/internal/fleetsim"
+	"weir/internal/load"
+	"weir/internal/sim"
+	"weir/internal/workload"
+)
+
+// fleetCommand replays a workload through several simulated engines.
+type fleetCommand struct {
+	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, - for standard input), or synthetic:SETTINGS."`
+
+	Engines     []int           `default:"4" sep:"," placeholder:"N,..." help:"Numbers of engines (${default})."`
+	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
+	Speed       []float64       `sep:"," placeholder:"X,..." help:"Divide the times at which requests or sessions come: 2 is twice the rate (1)."`
+	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which the oracle's queue does not grow."`
+	Gateways    []int           `default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
+	Age         []time.Duration `default:"0s" sep:"," placeholder:"D,..." help:"How often engines report, and gateways tell each other of their books; 0 is always (${default})."`
+	Stamps      bool            `default:"true" negatable:"" help:"Engines tell when prefill began and what was cached (${default})."`
+	Slow        []string        `sep:"," placeholder:"ENGINE=X,..." help:"Engines, counted from 1, whose steps take X times as long."`
+	Event       []string        `sep:";" placeholder:"TIME,KIND,ENGINE[,X]" help:"What happens to an engine: fail, join (again, empty), slow (to X times as long), evict (of its cache, untold). Repeatable."`
+
+	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step, as of weir engine (${default})."`
+	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
+	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
+	MaxTotalTokens     int           `default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
+	PageSize           int           `default:"16" placeholder:"N" help:"Tokens of a page of the KV cache, and of a block of the gateway's index (${default})."`
+	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in an engine's running batch (${default})."`
+	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
+	ContextLength      int           `default:"131072" placeholder:"N" help:"Tokens of prompt and output together (${default})."`
+
+	Seed          uint64        `default:"1" placeholder:"N" help:"Of prompts, arrivals and lengths, and of ties (${default})."`
+	TraceRequests int           `default:"0" placeholder:"N" help:"Replay a trace's first N requests; 0 is all."`
+	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay what arrives within that virtual time of a trace; 0 is all."`
+	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
+	JSON          string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the runs as one JSON object; - prints it in place of the table."`
+}
+
+// Help implements kong's extended help.
+func (fleetCommand) Help() string {
+	return `Which policy, and how many engines? The workload goes through simulated engines on virtual time, with the packages that decide in a gateway, and through an oracle, which sees what is true of every engine: captured is the share of its reuse, and means something beside max/mean load only.
+
+Examples:
+  weir fleet trace.jsonl --engines 4,8 --policy cost,round-robin,least-load
+  weir fleet trace.jsonl --utilisation 0.5,0.8,0.95 --policy all,reference --json runs.json
+  weir fleet 'synthetic:rate=1.5,turns=uniform(1,8),think=5s,duration=1h,input=600,output=200,prefix=2000,groups=8'
+  weir fleet 'synthetic:concurrency=64,turns=8,think=2s,duration=10m,input=300,output=200,prefix=2000,groups=8'
+  weir fleet trace.jsonl --slow 3=2 --event 10m,fail,1 --event 12m,join,1
+
+A synthetic workload's settings are those of weir engine --offline, and
+  turns=LENGTHS, think=TIME     sessions: what follows on an answer holds all that was said before
+  branch=LENGTHS                as many requests follow on an answer at once, as an agent's calls
+A rate is of sessions then.
+
+Policies: ` + strings.Join(fleetsim.Policies(), ", ")
+}
+
+// Run implements the command.
+func (c *fleetCommand) Run(s *streams) error {
+	o, policies, err := c.options()
+	if err != nil {
+		return err
+	}
+	var files openFiles
+	defer files.close()
+	plan, err := c.plan(s, &files)
+	if err != nil {
+		return err
+	}
+	o.Plan = plan
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	stop := s.notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() {
+		select {
+		case <-signals:
+			cancel(errors.New("interrupted"))
+		case <-ctx.Done():
+		}
+	}()
+	var cells []*fleetsim.Cell
+	for _, n := range c.Engines {
+		if o.Engines, err = c.engines(n); err != nil {
+			return err
+		}
+		speeds, utilisations, err := c.speeds(ctx, o)
+		if err != nil {
+			return err
+		}
+		for i, speed := range speeds {
+			for _, gateways := range c.Gateways {
+				for _, age := range c.Age {
+					o.Speed, o.Gateways, o.Age = speed, gateways, age
+					cell, err := fleetsim.Compare(ctx, o, policies)
+					if err != nil {
+						return err
+					}
+					cell.Name = fmt.Sprintf("%d engines, speed %.3g", n, speed)
+					if utilisations != nil {
+						cell.Utilisation = utilisations[i]
+						cell.Name += fmt.Sprintf(" (utilisation %.2g)", utilisations[i])
+					}
+					if gateways > 1 || age > 0 {
+						cell.Name += fmt.Sprintf(", %d gateways, reports %v old", gateways, age)
+					}
+					cells = append(cells, cell)
+				}
+			}
+		}
+	}
+	if c.JSON == "-" {
+		return load.WriteJSON(s.out, cells)
+	}
+	fmt.Fprintf(s.out, "workload  %s, seed %d\nengine    cost %s, KV %d tokens in pages of %d; stamps %v\nTTFT and TPOT in ms\n\n", c.Workload, c.Seed, c.Cost, c.MaxTotalTokens, c.PageSize, c.Stamps)
+	if err := fleetsim.Text(s.out, cells); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	if c.JSON == "" {
+		return nil
+	}
+	f, err := create(c.JSON)
+	if err != nil {
+		return err
+	}
+	return errors.Join(load.WriteJSON(f, cells), f.close())
+}
+
+// options are those that all runs share.
+func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err error) {
+	f := simFlags{Cost: c.Cost, PrefillCost: c.PrefillCost, DecodeCost: c.DecodeCost}
+	model, err := f.cost()
+	if err != nil {
+		return o, nil, err
+	}
+	o = fleetsim.Options{Stamps: c.Stamps, Seed: c.Seed, Engine: sim.Options{
+		Cost: model, KVTokens: c.MaxTotalTokens, PageSize: c.PageSize, MaxRunning: c.MaxRunningRequests,
+		ChunkedPrefill: c.ChunkedPrefillSize, ContextLength: c.ContextLength,
+	}}
+	for _, name := range c.Policy {
+		switch name {
+		case "all":
+			policies = append(policies, balance.Names()...)
+		case "reference":
+			for _, r := range fleetsim.References() {
+				policies = append(policies, r.Name)
+			}
+		case fleetsim.Oracle:
+		default:
+			if err := fleetsim.Known(name); err != nil {
+				return o, nil, wrongf("--policy: %w", err)
+			}
+			policies = append(policies, name)
+		}
+	}
+	for _, text := range c.Event {
+		e, err := parseEvent(text)
+		if err != nil {
+			return o, nil, wrongf("--event %s: %w", text, err)
+		}
+		o.Events = append(o.Events, e)
+	}
+	switch {
+	case len(c.Speed) > 0 && len(c.Utilisation) > 0:
+		return o, nil, wrongf("--speed and --utilisation both say how fast requests come; give one of them")
+	case c.MaxTotalTokens < 0 || c.PageSize <= 0 || c.TraceBlock <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0:
+		return o, nil, wrongf("--page-size and --trace-block must be positive, --max-total-tokens, --trace-requests and --trace-duration not negative")
+	}
+	for _, x := range append(c.Speed, c.Utilisation...) {
+		if !(x > 0 && x < 1e6) {
+			return o, nil, wrongf("--speed and --utilisation must be positive, and %v is not", x)
+		}
+	}
+	for _, n := range append(c.Engines, c.Gateways...) {
+		if n < 1 || n > 1000 {
+			return o, nil, wrongf("--engines and --gateways are from 1 to 1000, and %d is not", n)
+		}
+	}
+	return o, policies, nil
+}
+
+// engines are n, some of them slow.
+func (c *fleetCommand) engines(n int) ([]fleetsim.Engine, error) {
+	all := make([]fleetsim.Engine, n)
+	for _, text := range c.Slow {
+		engine, by, _ := strings.Cut(text, "=")
+		i, err := strconv.Atoi(engine)
+		x, err2 := strconv.ParseFloat(by, 64)
+		if err != nil || err2 != nil || i < 1 || i > n || !(x > 0) {
+			return nil, wrongf("--slow %s: it is ENGINE=X, as in 3=2, of an engine from 1 to %d", text, n)
+		}
+		all[i-1].Slow = x
+	}
+	return all, nil
+}
+
+func parseEvent(text string) (e fleetsim.Event, err error) {
+	parts := strings.Split(text, ",")
+	if len(parts) < 3 {
+		return e, errors.New("it is TIME,KIND,ENGINE, as in 10m,fail,2")
+	}
+	if e.At, err = time.ParseDuration(parts[0]); err != nil || e.At < 0 {
+		return e, fmt.Errorf("%q is not a time such as 90s or 10m", parts[0])
+	}
+	e.Kind = fleetsim.EventKind(parts[1])
+	if e.Engine, err = strconv.Atoi(parts[2]); err != nil {
+		return e, fmt.Errorf("%q is not the number of an engine", parts[2])
+	}
+	e.Engine--
+	switch {
+	case e.Kind == fleetsim.Slow && len(parts) == 4:
+		if e.By, err = strconv.ParseFloat(parts[3], 64); err != nil || !(e.By > 0) {
+			return e, fmt.Errorf("%q is not how many times as long steps take", parts[3])
+		}
+	case e.Kind == fleetsim.Slow:
+		return e, errors.New("it does not say how many times as long steps take, as in 10m,slow,2,3.5")
+	case e.Kind != fleetsim.Fail && e.Kind != fleetsim.Join && e.Kind != fleetsim.Evict:
+		return e, fmt.Errorf("no event %q; there are fail, join, slow and evict", parts[1])
+	case len(parts) > 3:
+		return e, fmt.Errorf("%s takes no more than an engine", e.Kind)
+	}
+	return e, nil
+}
+
+// speeds are those of the runs, and the utilisations that they were found for.
+func (c *fleetCommand) speeds(ctx context.Context, o fleetsim.Options) (speeds, utilisations []float64, err error) {
+	if len(c.Utilisation) == 0 {
+		if len(c.Speed) == 0 {
+			return []float64{1}, nil, nil
+		}
+		return c.Speed, nil, nil
+	}
+	full, err := fleetsim.Saturation(ctx, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--utilisation: %w", err)
+	}
+	for _, u := range c.Utilisation {
+		speeds = append(speeds, u*full)
+	}
+	return speeds, c.Utilisation, nil
+}
+
+// plan reads the workload.
+func (c *fleetCommand) plan(s *streams, files *openFiles) (*fleetsim.Plan, error) {
+	kind, rest := workload.SplitSpec(c.Workload)
+	if kind == workload.SyntheticKind {
+		p, err := fleetsim.NewSessions(rest, c.Seed)
+		if err != nil {
+			return nil, wrongf("%w", err)
+		}
+		return p, nil
+	}
+	in, name := io.Reader(s.in), "standard input"
+	if rest != "-" {
+		var err error
+		if in, err = files.open(rest); err != nil {
+			return nil, err
+		}
+		name = rest
+	}
+	w, err := workload.NewTrace(in, name, kind, workload.Options{Seed: c.Seed, Block: c.TraceBlock, Requests: c.TraceRequests, For: c.TraceDuration})
+	if err != nil {
+		return nil, err
+	}
+	return fleetsim.NewTrace(w, name)
+}
