@@ -131,16 +131,6 @@ func Bytes(m *infer.Media) ([]byte, error) {
 	return out[:n], err
 }
 
-// AppendURL appends the reference, or the data as a data URL, in which JSON and
-// URLs have nothing to escape unless the reference has.
-func AppendURL(b []byte, m *infer.Media) []byte {
-	if m.URL != "" {
-		return append(b, m.URL...)
-	}
-	b = append(append(b, "data:"...), m.Type...)
-	return append(append(b, ";base64,"...), m.Data...)
-}
-
 // checkBase64 says what is wrong with data. It is one pass and no copy.
 func checkBase64(field string, data []byte) error {
 	if len(data) == 0 {

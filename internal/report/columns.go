@@ -104,6 +104,20 @@ func columns() []column {
 		lasted("client_e2e_sent", func(r *Row) (int64, bool) { return between(r.Sent, r.LastByte) }),
 		stamped("session", func(r *Row) int64 { return int64(r.Session) }),
 		stamped("turn", func(r *Row) int64 { return int64(r.Turn) }),
+		said("live_at_arrival", backlog(func(g *Record) int { return g.LiveAtArrival })),
+		said("live_at_first_token", backlog(func(g *Record) int { return g.LiveAtFirstToken })),
+		said("pending_at_arrival", backlog(func(g *Record) int { return g.PendingAtArrival })),
+		said("pending_at_first_token", backlog(func(g *Record) int { return g.PendingAtFirstToken })),
+	}
+}
+
+// backlog is the text of a count that only a gateway has.
+func backlog(of func(*Record) int) func(*Row) string {
+	return func(r *Row) string {
+		if r.Gateway == nil {
+			return ""
+		}
+		return strconv.Itoa(of(r.Gateway))
 	}
 }
 

@@ -32,6 +32,12 @@ type Record struct {
 	FirstFlushed  int64 `json:"first_flushed_time"`
 	Finished      int64 `json:"finish_time"`
 
+	// Requests in flight in the gateway, and streams whose output waited to be taken.
+	LiveAtArrival       int `json:"live_at_arrival"`
+	LiveAtFirstToken    int `json:"live_at_first_token"`
+	PendingAtArrival    int `json:"pending_at_arrival"`
+	PendingAtFirstToken int `json:"pending_at_first_token"`
+
 	Stages   map[string]int64 `json:"stages"`
 	Residual int64            `json:"residual"`
 	Attempts []Attempt        `json:"attempts"`

@@ -106,7 +106,8 @@ const outputLogprobs = "message.output_text.logprobs"
 // noTools is why what a built-in tool did cannot be included.
 const noTools = "there are no built-in tools here"
 
-// includes are the values of include.
+// includes are the values of include that weir knows by name, in a fixed order. Any
+// other is an error.
 var includes = []api.Field{
 	{Name: outputLogprobs, Note: "log probabilities of the tokens of the text, with top_logprobs alternatives to each"},
 	{Name: "reasoning.encrypted_content", Treatment: api.Ignored, Note: "reasoning comes in the open and is taken back so"},
@@ -117,10 +118,6 @@ var includes = []api.Field{
 	{Name: "computer_call_output.output.image_url", Treatment: api.Refused, Note: noTools},
 	{Name: "message.input_image.image_url", Treatment: api.Refused, Note: "answers do not repeat their input"},
 }
-
-// Includes lists every value of include that weir knows by name, in a fixed order. Any
-// other is an error.
-func Includes() []api.Field { return slices.Clone(includes) }
 
 // carriedIncludes are those that are not refused.
 var carriedIncludes = func() []string {

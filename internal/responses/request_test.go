@@ -336,7 +336,7 @@ func FuzzRequest(f *testing.F) {
 
 func TestManual(t *testing.T) {
 	rows := Fields()
-	for _, f := range Includes() {
+	for _, f := range includes {
 		f.Name = "include[] " + f.Name
 		rows = append(rows, f)
 	}

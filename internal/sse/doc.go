@@ -3,13 +3,12 @@
 //
 // An event is a block of lines ended by a blank line. Lines end with LF, CRLF
 // or a lone CR, mixed at will, and a network may cut the stream at any byte,
-// also between a CR and its LF. Three sides of that live here:
+// also between a CR and its LF. Two sides of that live here:
 //
 //   - [Splitter] finds, in bytes that pass through untouched, where whole
 //     events end, so that a relay never forwards half an event before something
 //     of its own;
-//   - [Parser] takes events apart for a client;
-//   - [AppendData] and [AppendComment] write them.
+//   - [Parser] takes events apart for a client.
 //
 // A lone CR ends its line at once: the LF that may still come is taken as the
 // rest of that line end. So no event waits for a byte that might never be sent.

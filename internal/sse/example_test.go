@@ -42,9 +42,3 @@ func ExampleSplitter() {
 	// 1 events in "data: 2\n\n", done false
 	// 1 events in "data: [DONE]\n\n", done true
 }
-
-func ExampleAppendData() {
-	fmt.Printf("%q\n", sse.AppendData(nil, []byte("two\r\nlines")))
-	// Output:
-	// "data: two\ndata: lines\n\n"
-}

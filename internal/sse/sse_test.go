@@ -263,7 +263,7 @@ func FuzzAppend(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		want := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
-		out := AppendComment(AppendData([]byte(": before\n\n"), []byte(text)), []byte(text))
+		out := appendComment(appendData([]byte(": before\n\n"), []byte(text)), []byte(text))
 		events := []string{`comment "before"`, fmt.Sprintf("%q %q", "", want)}
 		for line := range strings.SplitSeq(want, "\n") {
 			events = append(events, fmt.Sprintf("comment %q", line))
@@ -355,5 +355,35 @@ func TestWalkerManyLines(t *testing.T) {
 	// A buffer that doubles: 14 times, and not once a line.
 	if n := testing.AllocsPerRun(10, func() { read() }); n > 30 {
 		t.Errorf("%v allocations for %d lines", n, lines)
+	}
+}
+
+// appendData appends one event with payload as its data. A payload with line
+// ends in it becomes several data lines; whatever they were, its reader gets
+// them back as LF.
+func appendData(dst, payload []byte) []byte {
+	return appendBlock(dst, "data: ", payload)
+}
+
+// appendComment appends a block of comment lines, which readers of events pass
+// over.
+func appendComment(dst, text []byte) []byte {
+	return appendBlock(dst, ": ", text)
+}
+
+func appendBlock(dst []byte, prefix string, text []byte) []byte {
+	for {
+		dst = append(dst, prefix...)
+		end := bytes.IndexAny(text, "\r\n")
+		if end < 0 {
+			dst = append(dst, text...)
+			return append(dst, "\n\n"...)
+		}
+		dst = append(dst, text[:end]...)
+		dst = append(dst, '\n')
+		if text[end] == '\r' && end+1 < len(text) && text[end+1] == '\n' {
+			end++
+		}
+		text = text[end+1:]
 	}
 }

@@ -17,7 +17,7 @@ func ExampleMailbox() {
 	m.Offer(&infer.Delta{Attempt: attempt, IDs: []uint32{9}, Total: 3})
 	var cells []stream.Cell
 	cells = m.Take(cells)
-	fmt.Println(cells[0].IDs, "of", cells[0].Deltas, "deltas")
+	fmt.Println(cells[0].IDs)
 
 	fmt.Println(len(m.Take(cells)), "cells are left")
 	m.Offer(&infer.Delta{Attempt: attempt, IDs: []uint32{10}, Total: 4, Finish: &infer.Finish{Reason: infer.ReasonStop}})
@@ -25,7 +25,7 @@ func ExampleMailbox() {
 	cells = m.Take(cells)
 	fmt.Println(cells[0].IDs, cells[0].Finish.Reason)
 	// Output:
-	// [7 8 9] of 2 deltas
+	// [7 8 9]
 	// 0 cells are left
 	// [10] stop
 }

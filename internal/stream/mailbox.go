@@ -20,9 +20,7 @@ type Cell struct {
 	Total int
 	// Received is when the oldest delta in the cell was read off the wire.
 	Received int64
-	// Deltas counts the deltas merged in the cell.
-	Deltas int
-	Stamps *infer.Stamps
+	Stamps   *infer.Stamps
 	// PromptTokens is the engine's count of the prompt, 0 when it did not say.
 	PromptTokens int
 	// Finish is set once per choice, in its last cell.
@@ -230,7 +228,6 @@ func (m *Mailbox) append(st *choice, d *infer.Delta) {
 		c.Logprobs.Append(d.Logprobs)
 	}
 	c.Total = d.Total
-	c.Deltas++
 	if c.Received == 0 {
 		c.Received = d.Received
 	}

@@ -15,27 +15,30 @@ type Figures struct {
 	mux.Figures
 	ConnectFailures uint64        // tries that did not end in a session
 	Bytes           uint64        // of the steps
-	DispatchMax     time.Duration // the longest dispatch of one step
+	Slow            uint64        // steps whose dispatch took longer than slowDispatch
 	Wait            time.Duration // for a step to arrive
 
-	Pings          uint64        // pings answered
-	PingSum        time.Duration // their round trips
-	PingMax        time.Duration
+	Pings          uint64 // pings answered
 	PingLast       time.Duration
 	ClockKnown     bool          // engine stamps can be converted
 	ClockOffset    time.Duration // engine's clock minus gateway's
 	ClockUncertain time.Duration // half-width of its error
 }
 
+// slowDispatch is what the dispatch of a step may take: others wait for the reader
+// meanwhile.
+const slowDispatch = time.Millisecond
+
 // meters are the figures as they are kept. Each has one writer, except those
-// that Generate counts, so that maxima need no loop.
+// that Generate counts.
 type meters struct {
 	mux.Meters
-	connectFailures, bytes     atomic.Uint64
-	dispatchMax, wait          atomic.Int64
-	pings                      atomic.Uint64
-	pingSum, pingMax, pingLast atomic.Int64
-	running, waiting           atomic.Uint32
+	connectFailures, bytes atomic.Uint64
+	slow                   atomic.Uint64
+	wait                   atomic.Int64
+	pings                  atomic.Uint64
+	pingLast               atomic.Int64
+	running, waiting       atomic.Uint32
 }
 
 // step counts a step in; the reader calls it.
@@ -50,19 +53,15 @@ func (m *meters) step(f *frame) {
 func (m *meters) dispatched(waited, took int64) {
 	m.wait.Add(waited)
 	m.Dispatch.Add(took)
-	if took > m.dispatchMax.Load() {
-		m.dispatchMax.Store(took)
+	if took > int64(slowDispatch) {
+		m.slow.Add(1)
 	}
 }
 
 // pinged counts a ping's round trip in; the control reader calls it.
 func (m *meters) pinged(rtt int64) {
 	m.pings.Add(1)
-	m.pingSum.Add(rtt)
 	m.pingLast.Store(rtt)
-	if rtt > m.pingMax.Load() {
-		m.pingMax.Store(rtt)
-	}
 }
 
 // Figures gives the figures as they stand. They are read one by one, so that
@@ -73,11 +72,9 @@ func (e *Engine) Figures() Figures {
 		Figures:         m.Figures(),
 		ConnectFailures: m.connectFailures.Load(),
 		Bytes:           m.bytes.Load(),
-		DispatchMax:     time.Duration(m.dispatchMax.Load()),
+		Slow:            m.slow.Load(),
 		Wait:            time.Duration(m.wait.Load()),
 		Pings:           m.pings.Load(),
-		PingSum:         time.Duration(m.pingSum.Load()),
-		PingMax:         time.Duration(m.pingMax.Load()),
 		PingLast:        time.Duration(m.pingLast.Load()),
 	}
 	f.Running, f.Waiting = int(m.running.Load()), int(m.waiting.Load())

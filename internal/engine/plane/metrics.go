@@ -17,7 +17,7 @@ func (f *Figures) metrics() []engine.Metric {
 	const prefix = "weir_plane_"
 	list := []engine.Metric{
 		engine.NewCounter(prefix+"frames_total", "Steps received.", float64(f.Frames)),
-		engine.NewGauge(prefix+"dispatch_seconds_max", "The longest dispatch of one step.", f.DispatchMax.Seconds()),
+		engine.NewCounter(prefix+"slow_steps_total", "Steps whose dispatch took longer than 1 ms.", float64(f.Slow)),
 		engine.NewCounter(prefix+"wait_seconds_total", "Time the reader waited for a step; a reader that hardly waits is the bottleneck.", f.Wait.Seconds()),
 		engine.NewGauge(prefix+"ping_seconds", "Round trip of the latest ping.", f.PingLast.Seconds()),
 		engine.NewGauge(prefix+"slots", "Requests handed to the engine that have not ended.", float64(f.Live)),

@@ -16,15 +16,15 @@ func TestMetricNames(t *testing.T) {
 			Lost: [mux.NumLosses]uint64{mux.LossClosed: 11, mux.LossEngine: 12, mux.LossConnection: 13, mux.LossSilent: 14,
 				mux.LossIntegrity: 15, mux.LossForgotten: 16, mux.LossSlots: 17, mux.LossDead: 88, mux.LossRestarted: 89},
 			Sessions: 90, Submitted: 93, Accepted: 94, Broken: 96},
-		DispatchMax: 4 * time.Second, Wait: 5 * time.Second, PingLast: 7 * time.Second,
-		ConnectFailures: 91, Bytes: 92, Pings: 97, PingSum: 98, PingMax: 99,
+		Slow: 4, Wait: 5 * time.Second, PingLast: 7 * time.Second,
+		ConnectFailures: 91, Bytes: 92, Pings: 97,
 	}
 	var got strings.Builder
 	for _, m := range f.metrics() {
 		fmt.Fprintln(&got, strings.TrimSpace(m.Name+" "+m.Label+" "+m.LabelValue), m.Counter, m.Value)
 	}
 	const want = `weir_plane_frames_total true 1
-weir_plane_dispatch_seconds_max false 4
+weir_plane_slow_steps_total true 4
 weir_plane_wait_seconds_total true 5
 weir_plane_ping_seconds false 7
 weir_plane_slots false 8
@@ -44,5 +44,16 @@ weir_plane_engine_waiting false 10
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+}
+
+// A step counts as slow when others waited for its dispatch for more than a moment.
+func TestSlowSteps(t *testing.T) {
+	var m meters
+	for _, took := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, time.Second} {
+		m.dispatched(0, int64(took))
+	}
+	if n := m.slow.Load(); n != 2 {
+		t.Errorf("%d slow steps, want 2", n)
 	}
 }
