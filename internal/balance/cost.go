@@ -72,7 +72,7 @@ func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest flo
 	d.Why = LeastCost
 	// The decoding on the fastest engine is in every cost alike.
 	least := d.costs[d.Chosen]
-	own := max(least-q.Output*fastest, 0)
+	own := max(least-min(q.Output, candidates[0].Rank.Model().Horizon())*fastest, 0)
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
 	share, ties := math.Inf(1), 0
 	x := q.Random
@@ -112,8 +112,11 @@ func (c *Candidate) used() float64 {
 // shortest step. At a rank of which too little was measured, a step is booked at most,
 // if guarded.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded bool) (n int, fastest float64) {
+	if len(candidates) == 0 {
+		return 0, 0
+	}
 	fastest = math.Inf(1)
-	w := cost.Work{Length: q.Length, Output: q.Output}
+	w := cost.Work{Length: q.Length, Output: min(q.Output, candidates[0].Rank.Model().Horizon())}
 	for i := range candidates {
 		c := &candidates[i]
 		d.costs[i] = math.Inf(1)

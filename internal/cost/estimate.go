@@ -6,7 +6,10 @@ import "math"
 type State struct {
 	Wait     float64 // until what it has to prefill is done, in milliseconds
 	Decoders int
-	Budget   float64 // the most tokens that a step prefills
+	// Horizon is for how many of its steps a request's decoding counts; see
+	// Model.Horizon.
+	Horizon float64
+	Budget  float64 // the most tokens that a step prefills
 }
 
 // Estimate says what the work would cost on a rank of these coefficients.
@@ -19,13 +22,16 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
 	own, mixed := c.prefill(n, length, k, s.Budget)
 	e.Wait, e.Prefill = s.Wait, own+mixed
-	e.Decode = w.Output * c.Decoder
-	e.StepTime = c.Decode + c.Decoder*(k+1)
 	e.Decoders = s.Decoders
-	// A decoder waits for the steps of this prefill, and then for one more decoder
-	// beside it in each of its own.
-	e.Others = (own + e.Decode) * k
-	e.Total = e.Wait + e.Prefill + e.Others + w.Output*e.StepTime
+	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
+	e.Total = e.Wait + e.Prefill + e.Decode + e.Others
+}
+
+// decoding is how long a step takes with one more decoder beside k, how long m of them
+// take, and by how much the one delays the others in them.
+func (c *Coefficients) decoding(k, m float64) (step, own, others float64) {
+	step = c.Decode + c.Decoder*(k+1)
+	return step, m * step, m * c.Decoder * k
 }
 
 // prefill is how long n tokens that end a prompt take, and what decoding adds to their

@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,40 @@ type Model struct {
 	median atomic.Pointer[Coefficients]
 
 	updated atomic.Int64
+
+	gap  atomic.Uint64 // float64: ms between requests
+	last atomic.Int64
+}
+
+// Horizon is for how many steps of an output its decoding counts in an estimate: for as
+// many as pass on a typical rank until the next request comes. That one finds the ranks
+// as this one has left them, and evens out what is uneven for nothing. If the whole
+// output counted, each request would be sent to repair what the next one repairs, away
+// from where its prompt is resident.
+func (m *Model) Horizon() float64 {
+	gap := math.Float64frombits(m.gap.Load())
+	if gap == 0 {
+		return math.Inf(1)
+	}
+	c := m.median.Load()
+	return max(gap/(c.Decode+c.Decoder), 1)
+}
+
+// gapMemory is how much a gap counts after the next one.
+const gapMemory = 0.95
+
+// came notes a request. Where two come at once, one may go uncounted.
+func (m *Model) came(now int64) {
+	last := m.last.Swap(now)
+	if last == 0 || now < last {
+		return
+	}
+	ms := min(float64(now-last)/millisecond, longest)
+	g := math.Float64frombits(m.gap.Load())
+	if g == 0 {
+		g = ms
+	}
+	m.gap.Store(math.Float64bits(g + (1-gapMemory)*(ms-g)))
 }
 
 // often is how old the median may be.

@@ -21,13 +21,12 @@ type Work struct {
 type Estimate struct {
 	Wait    float64 // until its prefill begins
 	Prefill float64 // its own, with the decoding done in the same steps
-	Decode  float64 // what it adds to the steps that it decodes in
+	Decode  float64 // its own steps, from the first token to the last
 	Others  float64 // by which those that decode there are delayed, added up
 	// StepTime is that of a decoding step with it.
 	StepTime float64
 	Decoders int // that are there without it
-	// Total is the whole of it, the request's own decoding included: its delay and
-	// that of the others.
+	// Total is all of these.
 	Total float64
 	// Cold says that too little was measured to rely on it.
 	Cold bool
@@ -113,7 +112,7 @@ func (r *Rank) Coefficients() (c Coefficients, seen int) {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
-	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Budget: l.budget}
+	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget}
 	if now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
@@ -123,7 +122,8 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	return e
 }
 
-// Total is Estimate's, for those who ask a thousand ranks.
+// Total is Estimate's, for those who ask a thousand ranks. Of the output, w has no more
+// than the model's Horizon.
 func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 	l := r.learned.Load()
 	c := &l.Coefficients
@@ -131,11 +131,14 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 		d := l.drifted(now, r.model.median.Load())
 		c = &d
 	}
-	n, k := float64(w.New), float64(r.crowd())
-	own, mixed := c.prefill(n, float64(w.Length), k, l.budget)
-	stepTime = c.Decode + c.Decoder*(k+1)
-	return r.Wait(now) + own + mixed + (own+w.Output*c.Decoder)*k + w.Output*stepTime, stepTime, l.seen < trusted
+	k := float64(r.crowd())
+	own, mixed := c.prefill(float64(w.New), float64(w.Length), k, l.budget)
+	stepTime, decode, others := c.decoding(k, w.Output)
+	return r.Wait(now) + own + mixed + decode + others, stepTime, l.seen < trusted
 }
+
+// Model is the one that the rank serves.
+func (r *Rank) Model() *Model { return r.model }
 
 // Wait is how long it takes from now on until the prefill of a request would begin, in
 // milliseconds.
@@ -246,6 +249,7 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	defer r.mu.Unlock()
 	r.settle(now)
 	r.queue = append(r.queue, b)
+	r.model.came(now)
 	r.inFlight.Add(1)
 	r.pending.Add(int64(w.New))
 	r.held.Add(int64(w.Length))

@@ -65,7 +65,6 @@ type engine struct {
 	// unstarted are the requests without a first token, in the order of their coming.
 	unstarted []*request
 	decoding  int
-	remaining float64 // tokens that those that decode will generate
 
 	busy     []int64 // ns, by window
 	finished int
@@ -101,7 +100,7 @@ func (e *engine) start() (err error) {
 		return err
 	}
 	e.o = *e.core.Options()
-	e.up, e.live, e.unstarted, e.decoding, e.remaining = true, nil, nil, 0, 0
+	e.up, e.live, e.unstarted, e.decoding = true, nil, nil, 0
 	return nil
 }
 

@@ -32,11 +32,9 @@ func (p *oracle) pick(g *gateway, q *balance.Request, r *request) int {
 			resident = max(resident, int(m.Soon)*q.BlockTokens)
 		}
 		w := cost.Work{Length: q.Length, New: max(q.Length-resident, 1), Output: q.Output}
-		s := cost.State{Wait: wait, Decoders: e.decoding, Budget: float64(e.o.StepTokens)}
-		told := c.Estimate(s, w)
-		// Those that decode are delayed for no longer than they have to go.
-		k := float64(e.decoding)
-		told.Total += c.Decoder * (min(q.Output*k, e.remaining) - q.Output*k)
+		told := c.Estimate(cost.State{
+			Wait: wait, Decoders: e.decoding, Horizon: g.model.Horizon(), Budget: float64(e.o.StepTokens),
+		}, w)
 		if g.tried(q, at) {
 			told.Total = math.Inf(1)
 		}

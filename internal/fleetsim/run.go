@@ -317,10 +317,8 @@ func (r *run) step(e *engine, s *sim.Step) {
 			q.told = nil
 			e.started(q)
 			e.decoding++
-			e.remaining += float64(q.turns[q.Turn].Output)
 		}
 		q.generated++
-		e.remaining--
 		q.answer = append(q.answer, s.ID[i])
 		q.booking.Tokens(r.now, 1)
 		if q.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
