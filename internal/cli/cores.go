@@ -49,7 +49,7 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 
 // coreOptions are those that all engines without their front end have.
 func coreOptions(name, model string, g *gateway.Options) fenced.Options {
-	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Warn: func(message string) { g.Log.Warn(message) }}
+	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
 }
 
 // additions are what an engine's own front end would add by the model's folder.

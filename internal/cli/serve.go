@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -119,7 +120,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err != nil {
 		return nil, err
 	}
-	fl, err := newFleet(members, served, func(m fleet.Member, err error) { opts.Integrity.Add(m.Kind, m.Name, "", err) })
+	fl, err := newFleet(members, served, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = find(e, a, dialled, served, say)
+			adapter = find(e, a, dialled, served, o, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
@@ -196,17 +197,25 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(model string) engine.Additions, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
-		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey})
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, Panicked: panicked(e.Name, o)})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 	}
-	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch})
+	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
+}
+
+// panicked logs and counts the panics while the output of an engine is read.
+func panicked(name string, o *gateway.Options) func(*engine.Panic) {
+	return func(p *engine.Panic) {
+		o.Log.Error("panic while reading an engine", "engine", name, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+		o.Metrics.Panicked(name)
+	}
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, served servedModels, say func(format string, args ...any)) engine.Adapter {
+func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
-		Name: e.Name, URL: e.URL, Model: e.Model, Access: a,
+		Name: e.Name, URL: e.URL, Model: e.Model, Access: a, Panicked: panicked(e.Name, o),
 		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
 			return plane.Describe(ctx, addr, a)
 		},
@@ -230,8 +239,11 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(members []fleet.Member, served servedModels, lost func(fleet.Member, error)) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Lost: lost}
+func newFleet(members []fleet.Member, served servedModels, g *gateway.Options) (*fleet.Fleet, error) {
+	o := fleet.Options{Members: members, Folders: map[string][]string{},
+		Lost:     func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
+		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
+	}
 	for name, m := range served {
 		o.Folders[name] = m.Aliases
 	}

@@ -40,6 +40,9 @@ type Options struct {
 	// Lost, when set, is told why an engine is not ready whenever its adapter
 	// says so. It is called from the adapters' goroutines and must not block.
 	Lost func(m Member, err error)
+	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
+	// engine's service; nil is fine.
+	Panicked func(m Member, p *engine.Panic)
 }
 
 // Fleet is the set of engines.
@@ -90,16 +93,27 @@ func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
 func (f *Fleet) Run(ctx context.Context) {
 	var adapters sync.WaitGroup
 	for i, m := range f.opts.Members {
+		tell := func(s engine.State) {
+			if s.Err != nil && f.opts.Lost != nil {
+				f.opts.Lost(m, s.Err)
+			}
+			select {
+			case f.reports <- report{i, s}:
+			case <-ctx.Done():
+			}
+		}
 		adapters.Go(func() {
-			m.Adapter.Run(ctx, func(s engine.State) {
-				if s.Err != nil && f.opts.Lost != nil {
-					f.opts.Lost(m, s.Err)
+			// What an adapter reads it guards itself; this keeps the others going.
+			defer func() {
+				if p := engine.Caught(recover(), func(p *engine.Panic) {
+					if f.opts.Panicked != nil {
+						f.opts.Panicked(m, p)
+					}
+				}); p != nil {
+					tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
 				}
-				select {
-				case f.reports <- report{i, s}:
-				case <-ctx.Done():
-				}
-			})
+			}()
+			m.Adapter.Run(ctx, tell)
 		})
 	}
 	states := make([]engine.State, len(f.opts.Members))

@@ -202,6 +202,7 @@ func (g *Gateway) worker() *worker {
 
 // panicError logs a panic, and gives what the client is told of it.
 func (g *Gateway) panicError(requestID string, p any) *infer.Error {
+	g.opts.Metrics.Panicked("")
 	g.opts.Log.Error("panic while serving a request", "request_id", requestID,
 		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	return infer.Errorf(infer.CodeInternal, "internal error")

@@ -30,6 +30,7 @@ type Metrics struct {
 	bytes    prometheus.Counter
 	faults   *prometheus.CounterVec
 	flaws    *prometheus.CounterVec
+	panics   *prometheus.CounterVec
 
 	stage    [trace.NumStages]prometheus.Observer
 	residual prometheus.Observer
@@ -65,6 +66,7 @@ func New() *Metrics {
 	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
 	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
 	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
+	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served.", "engine")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
 	m.bytes = counter("weir_output_bytes_total", "Bytes of response bodies written.").WithLabelValues()
 	m.live = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_requests_in_flight", Help: "Requests that have been received and have not ended."})
@@ -108,6 +110,10 @@ func (m *Metrics) EngineFault(engine string, code infer.Code) {
 func (m *Metrics) IntegrityFailure(engine, reason string) {
 	m.flaws.WithLabelValues(engine, reason).Inc()
 }
+
+// Panicked counts a panic that was caught, while an engine's output was read; with no
+// engine, while a request was served.
+func (m *Metrics) Panicked(engine string) { m.panics.WithLabelValues(engine).Inc() }
 
 // Wrote counts writes to clients, and the bytes they carried.
 func (m *Metrics) Wrote(writes, bytes int) {

@@ -146,12 +146,20 @@ func (m *Mailbox) discard() {
 // Offer takes a delta in. It implements engine.Sink: it never blocks, and
 // copies what it keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
+	if notify, wake := m.offer(d); wake {
+		m.rouse(notify)
+	}
+}
+
+// offer is Offer, but for waking whoever takes. The lock is given back after a panic
+// too: its reader offers to others with the same hand.
+func (m *Mailbox) offer(d *infer.Delta) (notify func(), wake bool) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	st := m.choice(d)
 	if d.Attempt != m.attempt || m.failed || st != nil && st.closed {
 		m.late++
-		m.mu.Unlock()
-		return
+		return nil, false
 	}
 	if err := m.check(st, d); err != nil {
 		m.failed = true
@@ -163,13 +171,9 @@ func (m *Mailbox) Offer(d *infer.Delta) {
 	} else {
 		m.append(st, d)
 	}
-	notify := m.notify
-	wake := m.asleep || notify != nil
+	wake = m.asleep || m.notify != nil
 	m.asleep = false
-	m.mu.Unlock()
-	if wake {
-		m.rouse(notify)
-	}
+	return m.notify, wake
 }
 
 // choice is the one that a delta is of, nil when there is no such.

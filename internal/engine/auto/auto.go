@@ -55,6 +55,8 @@ type Options struct {
 	Describe func(ctx context.Context, addr string) (engine.Facts, error)
 	// New makes the adapter of a kind. It may be called more than once.
 	New func(kind string) engine.Adapter
+	// Panicked is told of panics while an engine is looked at; nil is fine.
+	Panicked func(*engine.Panic)
 	// Found is told what was decided, whenever that is something else than before.
 	Found func(Finding)
 }
@@ -77,7 +79,7 @@ var _ engine.Stand = (*Engine)(nil)
 
 // New makes the adapter; it connects when Run is called.
 func New(o Options) *Engine {
-	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL, Access: o.Access})}
+	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL, Access: o.Access, Panicked: o.Panicked})}
 }
 
 // Stands implements engine.Stand.
@@ -120,6 +122,11 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 	first := true
 	go func() {
 		defer close(ended)
+		defer func() {
+			if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+				report(engine.State{Err: p})
+			}
+		}()
 		adapter.Run(running, func(s engine.State) {
 			s.Via, s.Kind, s.Note = adapter, found.Kind, found.Note
 			if s.Ready && found.Kind == OpenAI && found.Software != "" {
@@ -143,6 +150,9 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 	for {
 		select {
 		case <-changed:
+		case <-ended: // by a panic: another one may do better
+			sleep(ctx, 2*time.Second)
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -162,7 +172,12 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 }
 
 // find looks at what answers.
-func (e *Engine) find(ctx context.Context) (Finding, error) {
+func (e *Engine) find(ctx context.Context) (_ Finding, failed error) {
+	defer func() {
+		if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+			failed = p
+		}
+	}()
 	facts, cards, err := e.client.Models(ctx)
 	var refused *upstream.StatusError
 	switch {

@@ -13,6 +13,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,31 @@ type Rig struct {
 	Clock bool
 	// NoWord are the refusals that the wire has no way to say.
 	NoWord []infer.Code
+	// Alone says that each request has a connection of its own.
+	Alone bool
+	// Panics is told of the adapter's.
+	Panics *Panics
+}
+
+// Panics are those that an adapter has caught.
+type Panics struct {
+	mu  Watched
+	all []*engine.Panic
+}
+
+// Tell takes one in.
+func (p *Panics) Tell(x *engine.Panic) { p.mu.Update(func() { p.all = append(p.all, x) }) }
+
+// Await waits for the nth.
+func (p *Panics) Await(ctx context.Context, n int) error {
+	return p.mu.Await(ctx, fmt.Sprintf("panic %d", n), func() bool { return len(p.all) >= n })
+}
+
+// All gives those told so far.
+func (p *Panics) All() []*engine.Panic {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.all)
 }
 
 // Adapter is what the suite tests.
@@ -85,6 +111,8 @@ type Recorder struct {
 	attempt  uint32
 	offering atomic.Int32
 
+	panics atomic.Int32 // that are still to come
+
 	mu     Watched
 	sealed bool
 	ids    []uint32
@@ -101,11 +129,17 @@ func NewRecorder(attempt uint32) *Recorder {
 	return &Recorder{attempt: attempt, top: -1}
 }
 
+// Panic has the next n Offers panic, as a defect of whoever takes output in would.
+func (r *Recorder) Panic(n int32) { r.panics.Store(n) }
+
 // Offer implements engine.Sink.
 func (r *Recorder) Offer(d *infer.Delta) {
 	alone := r.offering.Add(1) == 1
 	defer r.offering.Add(-1)
 	r.mu.Update(func() { r.take(d, alone) })
+	if r.panics.Add(-1) >= 0 {
+		panic("a sink's")
+	}
 }
 
 // take is Offer with the lock held; alone says that no other Offer is under way.

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -34,6 +35,8 @@ func Run(t *testing.T, start func(t *testing.T) Rig) {
 		{"loss of the connection ends all, and it comes back", loss},
 		{"metrics outlive the connection", metrics},
 		{"loss during the hand-over", lossDuringHandover},
+		{"a panic ends one request, or one session", panicOnce},
+		{"a panic at the end too", panicTwice},
 		{"not connected", notConnected},
 		{"end of Run ends all", endOfRun},
 		{"end of Run during the hand-over", endDuringHandover},
@@ -398,6 +401,43 @@ func lossDuringHandover(b *Bench) {
 		b.T.Fatalf("Generate failed after it had delivered ids: %v", heard.Err)
 	}
 	wantError(b, b.WantFinish(heard, infer.ReasonError).Err, true, infer.CodeEngine, infer.CodeUnavailable)
+}
+
+func panicOnce(b *Bench)  { panics(b, 1) }
+func panicTwice(b *Bench) { panics(b, 2) }
+
+// panics has the sink of one of two requests panic so many times. What the panic ends
+// is told of once for each; everything else goes on.
+func panics(b *Bench, times int) {
+	c, d := b.Accept(10), b.Accept(10)
+	c.Sink.Panic(int32(times))
+	b.Rig.Peer.Step(Out{ID: c.Request.ID, IDs: []uint32{5}}, Out{ID: d.Request.ID, IDs: []uint32{8}})
+	if times == 1 {
+		// Another engine is not asked: the panic may be about the request.
+		wantError(b, b.WantFinish(c, infer.ReasonError).Err, false, infer.CodeInternal)
+	}
+	b.Must(b.Rig.Panics.Await(b.Ctx, times))
+	if b.Rig.Alone {
+		b.Rig.Peer.Step(Out{ID: d.Request.ID, IDs: []uint32{9}, Finish: infer.ReasonStop})
+		b.WantFinish(d, infer.ReasonStop)
+		wantIDs(b, d, []uint32{8, 9})
+	} else {
+		wantError(b, b.WantFinish(d, infer.ReasonError).Err, true, infer.CodeInternal)
+		b.Rig.Peer.Cut() // as an engine that connects again
+		b.WaitReady(false)
+		b.Rig.Peer.Restore()
+		b.WaitReady(true)
+	}
+	b.Barrier()
+	all := b.Rig.Panics.All()
+	if len(all) != times {
+		b.T.Fatalf("%d panics were told of, want %d", len(all), times)
+	}
+	for _, p := range all {
+		if p.Value != "a sink's" || !bytes.Contains(p.Stack, []byte("enginetest.(*Recorder).Offer")) {
+			b.T.Errorf("%v\n%s", p, p.Stack)
+		}
+	}
 }
 
 func notConnected(b *Bench) {

@@ -28,6 +28,7 @@ func (d *Dispatcher) Core() *Dispatcher { return d }
 // followed last time is tried first, for the price of a comparison.
 func (d *Dispatcher) Find(id []byte) *Generation {
 	var g *Generation
+	d.At = nil
 	if d.last != nil {
 		if n := d.last.next; n != nil && n.ID == string(id) && !n.Gone() {
 			g = n
@@ -42,7 +43,7 @@ func (d *Dispatcher) Find(id []byte) *Generation {
 			d.last.next = g
 		}
 	}
-	d.last = g
+	d.last, d.At = g, &g.Generation
 	return g
 }
 
@@ -52,7 +53,7 @@ func (d *Dispatcher) Stray(id []byte) { d.strays = append(d.strays, string(id)) 
 
 // EndMessage is called behind the outputs of each message.
 func (d *Dispatcher) EndMessage() {
-	d.last = nil
+	d.last, d.At = nil, nil
 	if len(d.strays) > 0 {
 		d.out.AbortStrays(d.strays)
 		d.strays = nil

@@ -36,5 +36,5 @@ func (f *Figures) Metrics(prefix string) []engine.Metric {
 		engine.NewGauge(prefix+"answer_seconds", "How long the engine took to answer the latest call: about a step.", f.FenceLast.Seconds()),
 		engine.NewGauge(prefix+"ranks_ready", "Ranks that can be given requests.", float64(f.Ready)),
 		engine.NewGauge(prefix+"requests", "Requests handed to the engine that have not ended.", float64(f.Live)),
-	}, f.Figures.Metrics(prefix, mux.LossClosed, mux.LossConnection, mux.LossDead, mux.LossSilent, mux.LossIntegrity, mux.LossRestarted)...)
+	}, f.Figures.Metrics(prefix, mux.LossClosed, mux.LossConnection, mux.LossDead, mux.LossSilent, mux.LossIntegrity, mux.LossRestarted, mux.LossPanic)...)
 }

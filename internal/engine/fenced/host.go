@@ -15,16 +15,21 @@ import (
 // Host is where engines are waited for: it binds an adapter's sockets, serves
 // whoever connects to them, and reports the adapter's state when it changes.
 type Host struct {
-	label   string
-	changed chan struct{} // capacity 1: the state may have
-	arrived atomic.Uint64 // connections accepted
+	label    string
+	panicked func(*engine.Panic)
+	changed  chan struct{} // capacity 1: the state may have
+	arrived  atomic.Uint64 // connections accepted
 
 	mu  sync.Mutex
 	why error // the last thing that kept an engine from being of use
 }
 
 // NewHost makes a Host. The label, "KIND: NAME", begins the errors that it reports.
-func NewHost(label string) *Host { return &Host{label: label, changed: make(chan struct{}, 1)} }
+// panicked is told of panics while a connection was served, which end it and nothing
+// else; nil is fine.
+func NewHost(label string, panicked func(*engine.Panic)) *Host {
+	return &Host{label: label, panicked: panicked, changed: make(chan struct{}, 1)}
+}
 
 // Door is a listener and what comes through it. A connection is closed when Run's
 // context ends.
@@ -151,6 +156,12 @@ func (h *Host) accept(ctx context.Context, d Door, tasks *sync.WaitGroup) {
 		default:
 			nth := h.arrived.Add(1)
 			tasks.Go(func() {
+				defer func() {
+					if p := engine.Caught(recover(), h.panicked); p != nil {
+						c.Close()
+						h.Note(p)
+					}
+				}()
 				stop := context.AfterFunc(ctx, func() { c.Close() })
 				defer stop()
 				d.Serve(ctx, c, nth)

@@ -32,6 +32,9 @@ type Options struct {
 	MaxQueued int
 	// Batch is told around the deltas of each message; nil is fine.
 	Batch engine.Batch
+	// Panicked is told of panics while what engines say is taken in, which end no more
+	// than a session; nil is fine.
+	Panicked func(*engine.Panic)
 	// Warn is told what an operator should know, such as a version that was not
 	// tested. It must not block; nil is fine.
 	Warn func(message string)

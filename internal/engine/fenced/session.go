@@ -68,7 +68,7 @@ func NewSession(ctx context.Context, c Config, w Wire) *Session {
 	s := &Session{Table: NewTable(), Out: NewOutbox(c.MaxQueued, c.Code, c.Ranks), config: c, wire: w}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	d := w.Core()
-	d.Engine, d.rank, d.table, d.out, d.meters = c.Name, c.Rank, s.Table, s.Out, c.Meters
+	d.Engine, d.Panicked, d.rank, d.table, d.out, d.meters = c.Name, c.Panicked, c.Rank, s.Table, s.Out, c.Meters
 	return s
 }
 
@@ -90,10 +90,7 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	hangUp = sync.OnceFunc(hangUp)
 	stop := context.AfterFunc(s.ctx, hangUp) // which ends a write that waits
 	defer stop()
-	s.Out.Ask()
-	if why, err := s.Out.Write(s.ctx, c.In, c.Options, &s.heard, c.Meters, func(now int64) { s.tick(tick, now) }); err != nil {
-		s.End(why, err)
-	}
+	s.write(tick)
 	end := &mux.End{Why: mux.LossClosed, Cause: s.Err()}
 	errors.As(s.Err(), &end)
 	// No new request comes in, the router looks elsewhere, and only then do those
@@ -104,6 +101,23 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	lost = s.Close(end)
 	c.Meters.Lost[end.Why].Add(1)
 	return lost
+}
+
+// write sends what there is to send, until the session ends.
+func (s *Session) write(tick func(now int64)) {
+	defer func() { s.caught(recover()) }()
+	c := &s.config
+	s.Out.Ask()
+	if why, err := s.Out.Write(s.ctx, c.In, c.Options, &s.heard, c.Meters, func(now int64) { s.tick(tick, now) }); err != nil {
+		s.End(why, err)
+	}
+}
+
+// caught makes a panic the end of the session.
+func (s *Session) caught(recovered any) {
+	if p := engine.Caught(recovered, s.config.Panicked); p != nil {
+		s.End(mux.LossPanic, p)
+	}
 }
 
 // Close gives every generation its terminal delta. Nothing is dispatched after it.
@@ -140,16 +154,22 @@ func (s *Session) Receive(frames [][]byte, received int64) bool {
 	if err := s.message(frames, received); err != nil {
 		end := &mux.End{Why: mux.LossIntegrity, Cause: err}
 		errors.As(err, &end)
+		s.over = true // nothing that comes over its other connections can be trusted
 		s.cancel(end)
 		return false
 	}
 	return true
 }
 
-func (s *Session) message(frames [][]byte, received int64) error {
+func (s *Session) message(frames [][]byte, received int64) (err error) {
+	defer func() {
+		if p := engine.Caught(recover(), s.config.Panicked); p != nil {
+			err = &mux.End{Why: mux.LossPanic, Cause: p}
+		}
+	}()
 	s.begin()
 	defer s.finish()
-	err := s.wire.Message(frames, received)
+	err = s.wire.Message(frames, received)
 	s.config.Meters.Dispatch.Add(trace.Now() - received)
 	return err
 }
@@ -239,6 +259,11 @@ func (s *Session) Answered(call, received int64) (f Fence, sent int64, ok bool) 
 // the session, and nobody's.
 func ReadOutputs(c *zmtp.Conn, whose func(frames [][]byte) *Session) {
 	var s *Session
+	defer func() {
+		if s != nil {
+			s.caught(recover())
+		}
+	}()
 	for {
 		frames, err := c.Recv()
 		if err != nil {
@@ -276,10 +301,15 @@ type Input struct {
 
 // WatchInput waits for the end of an input connection; the context that it gives ends
 // with the connection. The Input must be closed.
-func WatchInput(ctx context.Context, c *zmtp.Conn) (context.Context, *Input) {
+func WatchInput(ctx context.Context, c *zmtp.Conn, panicked func(*engine.Panic)) (context.Context, *Input) {
 	in := &Input{Conn: c}
 	ctx, in.cancel = context.WithCancelCause(ctx)
 	in.reader.Go(func() {
+		defer func() {
+			if p := engine.Caught(recover(), panicked); p != nil {
+				in.cancel(&mux.End{Why: mux.LossPanic, Cause: p})
+			}
+		}()
 		err := WaitEnd(c)
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the engine closed its input connection")

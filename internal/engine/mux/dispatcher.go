@@ -1,11 +1,18 @@
 package mux
 
-import "weir/internal/infer"
+import (
+	"weir/internal/engine"
+	"weir/internal/infer"
+)
 
 // Dispatcher is what readers have in common that hand the deltas of a session to
 // their sinks. No method may be called concurrently.
 type Dispatcher struct {
 	Engine string
+	// Panicked is told of panics that are caught; nil is fine.
+	Panicked func(*engine.Panic)
+	// At is the generation whose output is at hand, while it is.
+	At *Generation
 	// Delta is the one that is offered, reused.
 	Delta infer.Delta
 
@@ -42,8 +49,15 @@ func (d *Dispatcher) End(g *Generation, err *infer.Error) {
 }
 
 // Lose ends a generation whose session has ended. One that was not heard of is left to
-// its Generate.
+// its Generate. One that was at hand in a panic is not sent to another engine: it may
+// be what the panic is about, and would end the session there too.
 func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
+	defer func() { engine.Caught(recover(), d.Panicked) }() // in its sink; the others go on
+	if g == d.At && err.Code == infer.CodeInternal {
+		last := *err
+		last.Retryable = false
+		err = &last
+	}
 	if !g.Abandon(err) {
 		d.End(g, err)
 	}

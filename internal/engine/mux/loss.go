@@ -16,10 +16,11 @@ const (
 	LossRestarted              // the engine has come again
 	LossForgotten              // the engine does not know it any more
 	LossSlots                  // it filled up with requests of unknown fate
+	LossPanic                  // weir failed while it took in what the engine sent
 	NumLosses
 )
 
-var lossNames = [NumLosses]string{"closed", "connection", "engine", "dead", "silent", "integrity", "restarted", "forgotten", "slots"}
+var lossNames = [NumLosses]string{"closed", "connection", "engine", "dead", "silent", "integrity", "restarted", "forgotten", "slots", "panic"}
 
 // String gives the word for metrics and logs.
 func (l Loss) String() string { return lossNames[l] }
@@ -51,6 +52,8 @@ func (e *End) Terminal(engine string) *infer.Error {
 		t.Code, t.Message = infer.CodeUnavailable, "the engine was removed while it worked on the request; send it again"
 	case LossSilent:
 		t.Message = "the engine stopped answering while it worked on the request; send it again"
+	case LossPanic:
+		t.Code, t.Message = infer.CodeInternal, "internal error while the output of the engine was read; send the request again"
 	case LossDead:
 		t.Message = "the engine died while it worked on the request; send it again"
 	default:

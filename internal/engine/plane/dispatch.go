@@ -74,6 +74,7 @@ func (d *dispatcher) step(f *frame) *mux.Fault {
 			fault.Part = partOf(0, ids, f.total[i], nil)
 			return fault
 		}
+		d.At = &g.Generation
 		d.Delta.Logprobs = nil
 		if g.Scored {
 			var ok bool
@@ -91,10 +92,12 @@ func (d *dispatcher) step(f *frame) *mux.Fault {
 	for _, n := range f.notices {
 		// A slot without ids in this step. Those with ids are through.
 		if g := d.table.get(n.GetSlot()); g != nil && g.noticed {
+			d.At = &g.Generation
 			d.Delta.Logprobs = nil
 			d.withNotice(g, f, nil, uint32(g.Total))
 		}
 	}
+	d.At = nil
 	return nil
 }
 

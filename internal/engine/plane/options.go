@@ -42,6 +42,9 @@ type Options struct {
 	MaxSubmit int
 	// Access is what the engine is shown and known by.
 	Access *access.Access
+	// Panicked is told of panics while what the engine says is taken in, which end no
+	// more than a session; nil is fine.
+	Panicked func(*engine.Panic)
 	// Batch is told around the deltas of each step, and around those that end
 	// the generations of a session; nil is fine.
 	Batch engine.Batch

@@ -28,6 +28,7 @@ type peer struct {
 	network string // "bufconn" or "tcp"
 	serve   []grpc.ServerOption
 	addr    string // of tcp, kept over Cut
+	panics  enginetest.Panics
 
 	mu       enginetest.Watched
 	facts    *planepb.Facts
@@ -94,7 +95,7 @@ func newPeer(t testing.TB, network string, options ...grpc.ServerOption) *peer {
 
 // options gives Options that reach the peer.
 func (p *peer) options() Options {
-	return Options{Name: "e1", Addr: "peer", Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+	return Options{Name: "e1", Addr: "peer", Panicked: p.panics.Tell, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
 		p.mu.Lock()
 		lis, addr := p.lis, p.addr
 		p.mu.Unlock()

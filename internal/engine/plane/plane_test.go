@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T) enginetest.Rig {
 				p := newPeer(t, network)
-				return enginetest.Rig{Engine: New(p.options()), Peer: p, Clock: true}
+				return enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics, Clock: true}
 			})
 		})
 	}

@@ -75,6 +75,9 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 		cancel(fmt.Errorf("no session within %v", e.opts.ConnectTimeout))
 	})
 	defer func() {
+		if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+			err = p
+		}
 		if !late.Stop() && err == nil {
 			err = context.Cause(sctx)
 		}
@@ -98,7 +101,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 	s.facts = factsOf(facts)
 	s.oneClock = e.bootID != "" && e.bootID == facts.GetBootId()
 	s.disp = dispatcher{
-		Dispatcher: mux.Dispatcher{Engine: e.opts.Name}, vocab: facts.GetVocabSize(), table: s.table,
+		Dispatcher: mux.Dispatcher{Engine: e.opts.Name, Panicked: e.opts.Panicked}, vocab: facts.GetVocabSize(), table: s.table,
 		offset: s.offset, meters: &e.meters,
 	}
 	if err = s.open(e.dialSteps); err != nil {
@@ -141,16 +144,26 @@ func (s *session) disconnect() {
 // run serves the session to its end and says why it ended. All its goroutines
 // but the caller's have then ended.
 func (s *session) run() *mux.End {
-	s.tasks.Go(s.writeControl)
-	s.tasks.Go(s.readControl)
-	s.tasks.Go(s.keep)
-	s.read()
+	for _, task := range []func(){s.writeControl, s.readControl, s.keep} {
+		s.tasks.Go(func() { s.guarded(task) })
+	}
+	s.guarded(s.read)
 	s.tasks.Wait()
 	var end *mux.End
 	if !errors.As(context.Cause(s.ctx), &end) {
 		end = &mux.End{Why: mux.LossClosed, Cause: context.Cause(s.ctx)}
 	}
 	return end
+}
+
+// guarded runs a part of the session, whose panic is the end of the session.
+func (s *session) guarded(part func()) {
+	defer func() {
+		if p := engine.Caught(recover(), s.opts.Panicked); p != nil {
+			s.end(mux.LossPanic, p)
+		}
+	}()
+	part()
 }
 
 // close gives every generation its terminal delta and drops the connections,
@@ -187,10 +200,7 @@ func (s *session) read() {
 			return
 		}
 		s.heard.messages.Add(1)
-		s.begin()
-		fault := s.disp.step(&s.frame)
-		s.finish()
-		if fault != nil {
+		if fault := s.step(); fault != nil {
 			s.end(mux.LossIntegrity, fault)
 			return
 		}
@@ -199,6 +209,13 @@ func (s *session) read() {
 		s.meters.dispatched(began-free, now-began)
 		free = now
 	}
+}
+
+// step dispatches the step at hand.
+func (s *session) step() *mux.Fault {
+	s.begin()
+	defer s.finish()
+	return s.disp.step(&s.frame)
 }
 
 // endRecv ends the session because a stream gave no more messages. A status of

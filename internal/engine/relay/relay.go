@@ -36,6 +36,9 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
+	// Panicked is told of panics while what the engine says is taken in, which end no
+	// more than a request; nil is fine.
+	Panicked func(*engine.Panic)
 	// PassKey has the engine judge its callers itself: their own credentials go with
 	// their requests, and its refusals to them. Otherwise these are weir's matter.
 	PassKey bool
@@ -60,7 +63,7 @@ func New(opts Options) *Engine {
 		opts.ProbeInterval = 10 * time.Second
 	}
 	return &Engine{opts: opts, client: upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, Access: opts.Access,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, Access: opts.Access, Panicked: opts.Panicked,
 	})}
 }
 
@@ -109,5 +112,5 @@ func (b *coded) TryRead(p []byte) (n int, drained bool, err error) {
 // Run implements engine.Adapter.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	defer e.client.CloseIdle()
-	upstream.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
+	e.client.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/engine"
 	"weir/internal/engine/upstream"
 	"weir/internal/trace"
 )
@@ -21,7 +22,8 @@ const abortTimeout = 5 * time.Second
 // aborts are the requests that an engine is still to be told to stop. Whoever
 // adds one does not wait.
 type aborts struct {
-	post func(ctx context.Context, id string)
+	post     func(ctx context.Context, id string)
+	panicked func(*engine.Panic)
 
 	mu      sync.Mutex
 	queue   []string
@@ -54,10 +56,16 @@ func (a *aborts) work() {
 		id := a.queue[0]
 		a.queue = a.queue[1:]
 		a.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
-		a.post(ctx, id)
-		cancel()
+		a.tell(id)
 	}
+}
+
+// tell tells the engine of one.
+func (a *aborts) tell(id string) {
+	defer func() { engine.Caught(recover(), a.panicked) }()
+	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
+	defer cancel()
+	a.post(ctx, id)
 }
 
 // close takes no more and returns when the engine was told of all.

@@ -43,12 +43,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
-	resp, err := e.client.Do(within, &upstream.Request{Method: http.MethodPost, Path: "/generate", Header: requestHeader, Body: body, Leg: leg})
+	resp, err := e.ask(within, &upstream.Request{Method: http.MethodPost, Path: "/generate", Header: requestHeader, Body: body, Leg: leg})
 	switch {
 	case err != nil:
-		err = upstream.Fault(e.opts.Name, err)
-	case resp.Status != http.StatusOK:
-		err = e.refusal(resp)
 	case !unhook():
 		resp.Body.Close()
 		err = infer.AsError(context.Cause(ctx))
@@ -66,6 +63,24 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	e.live.Done()
 	return nil, err
+}
+
+// ask hands a request over, and gives the response that confirms it. With an error
+// there may be a response, which says that the engine has not taken the request.
+func (e *Engine) ask(ctx context.Context, req *upstream.Request) (resp *upstream.Response, err error) {
+	defer func() {
+		if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+			err = p.Failed(e.opts.Name)
+		}
+	}()
+	resp, err = e.client.Do(ctx, req)
+	switch {
+	case err != nil:
+		return nil, upstream.Fault(e.opts.Name, err)
+	case resp.Status != http.StatusOK:
+		return resp, e.refusal(resp)
+	}
+	return resp, nil
 }
 
 // maxRefusal bounds what is read of a refusal.
@@ -174,6 +189,8 @@ func (g *generation) Abort() {
 
 // run reads the answer to its end, waiting for it.
 func (g *generation) run() {
+	defer g.close()
+	defer g.caught(new(bool))
 	s := newScanner()
 	for whole := false; !whole; {
 		chunk, err := g.body.Next()
@@ -193,7 +210,21 @@ func (g *generation) run() {
 		}
 	}
 	t.Stop()
-	g.close()
+}
+
+// caught makes a panic the end of the generation, and says that it is over. It is
+// deferred.
+func (g *generation) caught(over *bool) {
+	p := engine.Caught(recover(), g.e.opts.Panicked)
+	if p == nil {
+		return
+	}
+	*over = true
+	defer func() { engine.Caught(recover(), g.e.opts.Panicked) }() // in the sink
+	if !g.over.Load() {
+		g.e.aborts.add(g.id)
+		g.fail(p.Failed(g.e.opts.Name), trace.Now())
+	}
 }
 
 // afterwards is how long an engine may take to end an answer that is complete.
@@ -201,9 +232,10 @@ const afterwards = time.Second
 
 // close lets the connection go.
 func (g *generation) close() {
+	defer g.e.live.Done()
+	defer func() { engine.Caught(recover(), g.e.opts.Panicked) }()
 	g.body.Close()
 	g.cancel(nil)
-	g.e.live.Done()
 }
 
 // take offers what a part of the answer brings, and says whether the terminal

@@ -31,6 +31,7 @@ type peer struct {
 	addr string
 	info string // of /server_info, or 404
 
+	panics   enginetest.Panics
 	mu       enginetest.Watched
 	server   *http.Server
 	serving  sync.WaitGroup
@@ -76,7 +77,7 @@ func (p *peer) start(addr string) {
 }
 
 func (p *peer) options() Options {
-	return Options{Name: "peer", URL: &url.URL{Scheme: "http", Host: p.addr}, ProbeInterval: 20 * time.Millisecond}
+	return Options{Name: "peer", URL: &url.URL{Scheme: "http", Host: p.addr}, ProbeInterval: 20 * time.Millisecond, Panicked: p.panics.Tell}
 }
 
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -287,7 +288,7 @@ func TestConformance(t *testing.T) {
 					p := newPeer(t, f)
 					e := New(p.options())
 					e.polled = e.polled && polled
-					return enginetest.Rig{Engine: e, Peer: p}
+					return enginetest.Rig{Engine: e, Peer: p, Alone: true, Panics: &p.panics}
 				})
 			})
 		}

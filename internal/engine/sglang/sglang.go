@@ -60,6 +60,9 @@ type Options struct {
 	AbortTimeout time.Duration
 	// ProbeInterval is the time between two looks at the engine; 0 means 10 s.
 	ProbeInterval time.Duration
+	// Panicked is told of panics while what the engine says is taken in, which end no
+	// more than a request; nil is fine.
+	Panicked func(*engine.Panic)
 	// Batch is told around the deltas of what was ready at once; nil is fine.
 	Batch engine.Batch
 	// Access is what the engine is shown and known by.
@@ -101,9 +104,9 @@ func New(opts Options) *Engine {
 		opts.ProbeInterval = 10 * time.Second
 	}
 	e := &Engine{opts: opts, client: upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, Access: opts.Access,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, Access: opts.Access, Panicked: opts.Panicked,
 	})}
-	e.aborts.post = e.postAbort
+	e.aborts.post, e.aborts.panicked = e.postAbort, opts.Panicked
 	e.local = local(opts.URL.Hostname())
 	e.polled = epoll.Supported
 	e.server.Store(&server{carries: Carries, mode: &sglangmode.Mode{}})
@@ -119,7 +122,7 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	e.running, e.polls = running, polls
 	e.mu.Unlock()
 
-	upstream.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
+	e.client.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
 
 	e.mu.Lock()
 	e.running = nil

@@ -157,6 +157,7 @@ const turnReads = 4
 // advance is a turn's work: it takes in what is there, and says whether nothing
 // more is to come.
 func (g *generation) advance(w *worker) (over bool) {
+	defer g.caught(&over)
 	for range turnReads {
 		if g.ctx.Err() != nil {
 			if !g.whole {

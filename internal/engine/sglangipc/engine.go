@@ -38,7 +38,7 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	return &Engine{opts: o.withDefaults(), host: fenced.NewHost("sglangipc: " + o.Name), outputs: map[*zmtp.Conn]bool{}}
+	return &Engine{opts: o.withDefaults(), host: fenced.NewHost("sglangipc: "+o.Name, o.Panicked), outputs: map[*zmtp.Conn]bool{}}
 }
 
 // Figures gives the counters as they stand.

@@ -20,6 +20,7 @@ type peer struct {
 	dir   string
 	ranks int
 
+	panics   enginetest.Panics
 	mu       enginetest.Watched
 	sched    *schedtest.Scheduler
 	requests map[string]*peerRequest
@@ -66,7 +67,7 @@ func newPeer(t testing.TB, ranks int) *peer {
 }
 
 func (p *peer) options() Options {
-	return Options{Options: fenced.Options{Name: "e1", Model: "test"}, Dir: p.dir}
+	return Options{Options: fenced.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, Dir: p.dir}
 }
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.

@@ -60,7 +60,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 		return
 	}
 	defer leave()
-	ctx, in := fenced.WatchInput(ctx, c)
+	ctx, in := fenced.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
 	e.host.Note(errors.New("a scheduler has connected and loads its model: there is no word of its launcher yet"))
 	s := e.meet(ctx, c)

@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 				p := newPeer(t, ranks)
 				// A full queue is told over another connection than the answer that
 				// confirms, so that either may come first: TestEchoes.
-				return enginetest.Rig{Engine: New(p.options()), Peer: p, NoWord: []infer.Code{infer.CodeUnavailable, infer.CodeOverloaded}}
+				return enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics, NoWord: []infer.Code{infer.CodeUnavailable, infer.CodeOverloaded}}
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/http1"
 	"weir/internal/infer"
@@ -31,6 +32,9 @@ type Options struct {
 	HeadTimeout time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
+	// Panicked is told of panics while what the engine says is taken in, which end no
+	// more than an exchange; nil is fine.
+	Panicked func(*engine.Panic)
 }
 
 // Client is the HTTP/1.1 client of one engine. An exchange runs in its
@@ -47,6 +51,7 @@ type Client struct {
 	prefix         string // of every path
 	tls            *tls.Config
 	access         *access.Access
+	panicked       func(*engine.Panic)
 	dialer         net.Dialer
 	connectTimeout time.Duration
 	headTimeout    time.Duration
@@ -88,7 +93,7 @@ func New(opts Options) *Client {
 	}
 	u := opts.URL
 	c := &Client{
-		network: "tcp", addr: address(u), host: authority(u), access: opts.Access,
+		network: "tcp", addr: address(u), host: authority(u), access: opts.Access, panicked: opts.Panicked,
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
 		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second},
 		connectTimeout: opts.ConnectTimeout,
@@ -235,8 +240,15 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 // exchange sends a request on a connection and reads the head of its answer.
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent.
-func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (*Response, error) {
+func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (_ *Response, failed error) {
 	stop := context.AfterFunc(ctx, cn.abort)
+	defer func() {
+		if p := engine.Caught(recover(), c.panicked); p != nil {
+			stop()
+			cn.abort()
+			failed = p.Failed("")
+		}
+	}()
 	up := cn.send(head.data, req.Body)
 	c.spare.give(head)
 	req.Leg.ToServer = up.written.Load()

@@ -141,12 +141,12 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 // reports each change. An engine that once answered counts as ready until it
 // refuses connections three times in a row: a slow or failing probe is no proof
 // that it cannot serve.
-func Watch(ctx context.Context, interval time.Duration, probe func(context.Context) (engine.Facts, error), report func(engine.State)) {
+func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(context.Context) (engine.Facts, error), report func(engine.State)) {
 	var state engine.State
 	refused := 0
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
-		facts, err := probe(ctx)
+		facts, err := c.guarded(ctx, probe)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -177,6 +177,16 @@ func Watch(ctx context.Context, interval time.Duration, probe func(context.Conte
 		}
 		sleep(ctx, wait)
 	}
+}
+
+// guarded probes. A panic is a probe that failed.
+func (c *Client) guarded(ctx context.Context, probe func(context.Context) (engine.Facts, error)) (f engine.Facts, err error) {
+	defer func() {
+		if p := engine.Caught(recover(), c.panicked); p != nil {
+			err = p
+		}
+	}()
+	return probe(ctx)
 }
 
 func changed(a, b *engine.Facts) bool {

@@ -39,7 +39,7 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	e := &Engine{opts: o.withDefaults(), host: fenced.NewHost("vllmcore: " + o.Name), waves: waves{running: false, last: -1, seen: -1}}
+	e := &Engine{opts: o.withDefaults(), host: fenced.NewHost("vllmcore: "+o.Name, o.Panicked), waves: waves{running: false, last: -1, seen: -1}}
 	e.lora = loraList(e.opts.LoRA)
 	for i := range e.opts.Engines {
 		e.ranks = append(e.ranks, &rank{index: e.opts.First + i})

@@ -26,7 +26,7 @@ weir_vllm_core_dispatch_seconds_total true 3
 weir_vllm_core_aborts_total true 4
 weir_vllm_core_late_total true 5
 `
-	for _, why := range []mux.Loss{mux.LossClosed, mux.LossConnection, mux.LossDead, mux.LossSilent, mux.LossIntegrity, mux.LossRestarted} {
+	for _, why := range []mux.Loss{mux.LossClosed, mux.LossConnection, mux.LossDead, mux.LossSilent, mux.LossIntegrity, mux.LossRestarted, mux.LossPanic} {
 		f.Lost[why] = 100 + uint64(why)
 		want += fmt.Sprintf("weir_vllm_core_sessions_lost_total why %s true %d\n", why, f.Lost[why])
 	}

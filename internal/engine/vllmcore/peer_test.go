@@ -25,6 +25,7 @@ type peer struct {
 	index   int
 	dir     string
 
+	panics   enginetest.Panics
 	mu       enginetest.Watched
 	core     *coretest.Core
 	requests map[string]*peerRequest
@@ -76,7 +77,7 @@ func newPeer(t testing.TB, version string) *peer {
 // options gives Options that the peer dials in to.
 func (p *peer) options() Options {
 	at := func(name string) zmtp.Endpoint { return zmtp.Endpoint{Network: "unix", Address: p.dir + "/" + name} }
-	return Options{Options: fenced.Options{Name: "e1", Model: "test"}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
+	return Options{Options: fenced.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
 }
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.

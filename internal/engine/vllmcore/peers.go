@@ -121,7 +121,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	}
 	r.know(word)
 	e.keep()
-	ctx, in := fenced.WatchInput(ctx, c)
+	ctx, in := fenced.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
 	s := e.newSession(ctx, r.index, rd, c)
 	if lost := r.takeLost(); adopted && len(lost) > 0 {

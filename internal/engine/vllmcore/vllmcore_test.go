@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T) enginetest.Rig {
 				p := newPeer(t, version)
-				rig := enginetest.Rig{Engine: New(p.options()), Peer: p, Clock: true, NoWord: []infer.Code{infer.CodeOverloaded}}
+				rig := enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics, Clock: true, NoWord: []infer.Code{infer.CodeOverloaded}}
 				if version != "0.33.0" { // the word came with later releases
 					rig.NoWord = append(rig.NoWord, infer.CodeInvalid)
 				}
