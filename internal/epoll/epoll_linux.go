@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,8 +22,9 @@ const Supported = true
 // goroutine, and when there are too many for it by others beside it. Its zero
 // value is not for use.
 type Poller[W Worker] struct {
-	open    sync.Once // with the first socket
-	err     error     // of opening
+	opening sync.Mutex
+	open    atomic.Bool // from the first socket on
+	closed  bool
 	helpers int
 	worker  func() W
 	fd      int
@@ -49,6 +51,27 @@ type place[W Worker] struct {
 // socket. Each has a worker of its own.
 func New[W Worker](goroutines int, worker func() W) *Poller[W] {
 	return &Poller[W]{helpers: goroutines - 1, worker: worker}
+}
+
+// begin starts the poller with the first socket. One that cannot be started, for want of
+// descriptors, is tried again with the next.
+func (e *Poller[W]) begin() error {
+	if e.open.Load() {
+		return nil
+	}
+	e.opening.Lock()
+	defer e.opening.Unlock()
+	switch {
+	case e.closed:
+		return net.ErrClosed
+	case e.open.Load():
+		return nil
+	}
+	if err := e.start(); err != nil {
+		return err
+	}
+	e.open.Store(true)
+	return nil
 }
 
 func (e *Poller[W]) start() (err error) {
@@ -92,8 +115,8 @@ func (e *Poller[W]) HangUp(fd int, gone func()) (*Socket[W], error) {
 }
 
 func (e *Poller[W]) add(fd int, events uint32, ready func(w W, hup bool)) (*Socket[W], error) {
-	if e.open.Do(func() { e.err = e.start() }); e.err != nil {
-		return nil, e.err
+	if err := e.begin(); err != nil {
+		return nil, err
 	}
 	slot, generation := e.take(ready)
 	ev := unix.EpollEvent{Events: events, Fd: int32(slot), Pad: int32(generation)}
@@ -244,8 +267,11 @@ func (e *Poller[W]) fetch(fd int, events []unix.EpollEvent) int {
 // Close ends the goroutines, if there are any, and waits for them. Nothing may
 // be polled any more.
 func (e *Poller[W]) Close() {
-	e.open.Do(func() { e.err = net.ErrClosed })
-	if e.err != nil {
+	e.opening.Lock()
+	e.closed = true
+	open := e.open.Load()
+	e.opening.Unlock()
+	if !open {
 		return
 	}
 	_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open

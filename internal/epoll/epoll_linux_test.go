@@ -1,6 +1,7 @@
 package epoll
 
 import (
+	"errors"
 	"net"
 	"runtime"
 	"sync"
@@ -228,5 +229,37 @@ func TestRoom(t *testing.T) {
 	if hup := <-called; hup {
 		t.Error("room was taken for a hang-up")
 	}
+	at.Stop()
+}
+
+// A poller that finds no descriptors when it is first asked works when there are some.
+func TestDescriptorsRunOut(t *testing.T) {
+	fd, other := socketpair(t)
+	defer unix.Close(fd)
+	var limit, low unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low = limit
+	low.Cur = 3 // all above are taken or not for the taking
+	e := New(1, func() *idle { return new(idle) })
+	defer e.Close()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.HangUp(fd, func() {})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Fatalf("without descriptors: %v", err)
+	}
+	gone := make(chan struct{})
+	at, err := e.HangUp(fd, func() { close(gone) })
+	if err != nil {
+		t.Fatalf("with descriptors again: %v", err)
+	}
+	unix.Close(other)
+	<-gone
 	at.Stop()
 }
