@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net"
 	"syscall"
+	"time"
 
 	"weir/internal/http1"
 	"weir/internal/infer"
+	"weir/internal/sock"
 )
 
 // Fault gives a transport error of an engine its code. All are retryable as long as nothing
@@ -17,6 +19,10 @@ func Fault(engine string, err error) *infer.Error {
 	var coded *infer.Error
 	if errors.As(err, &coded) || errors.Is(err, context.Canceled) {
 		return infer.AsError(err)
+	}
+	if sock.Starved(err) { // weir is, and no engine is to blame
+		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: time.Second, Cause: err,
+			Message: "the gateway has no descriptors left for a connection to an engine; try again later"}
 	}
 	f := &infer.Error{Code: infer.CodeEngine, Engine: engine, Retryable: true, Cause: err,
 		Message: "the engine broke the connection before its answer was complete"}
