@@ -77,7 +77,7 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine
+	internal/metrics: internal/admit internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace

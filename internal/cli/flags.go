@@ -3,10 +3,13 @@ package cli
 import (
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weir/internal/admit"
 	"weir/internal/gateway"
@@ -36,12 +39,16 @@ type gatewayFlags struct {
 	RelayPath  []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
 	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
 
-	MaxBody           int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
-	MaxBodyMemory     int64 `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
-	MaxRequests       int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
-	MaxInflightTokens int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
-	TokenizeWorkers   int   `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
-	PrefixCache       int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+	MaxBody                 int64    `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
+	MaxBodyMemory           int64    `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
+	MaxConnections          int      `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
+	MaxConnectionsPerClient int      `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
+	TrustedProxies          []string `placeholder:"CIDR,..." help:"Networks of proxies whose word on a client's address is taken: X-Forwarded-For, or with --proxy-protocol that protocol."`
+	ProxyProtocol           bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
+	MaxRequests             int      `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
+	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
+	TokenizeWorkers         int      `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
+	PrefixCache             int64    `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
 	EngineTimeout   time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
 	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
@@ -57,6 +64,7 @@ type gatewayFlags struct {
 	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
 	Incremental     bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
 	Reasoning       string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
+	ShutdownDelay   time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C in which /readyz says 503 and requests are still taken, so that a load balancer can turn away first; a second signal ends it."`
 	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
@@ -127,8 +135,15 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 			return gateway.Options{}, wrongf("%s must be positive", positive.flag)
 		}
 	}
-	if f.MaxBodyMemory < 0 || f.RequestTimeout < 0 {
-		return gateway.Options{}, wrongf("--max-body-memory and --request-timeout must not be negative")
+	if f.MaxBodyMemory < 0 || f.RequestTimeout < 0 || f.ShutdownDelay < 0 || f.MaxConnections < 0 || f.MaxConnectionsPerClient < 0 {
+		return gateway.Options{}, wrongf("--max-body-memory, --request-timeout, --shutdown-delay, --max-connections and --max-connections-per-client must not be negative")
+	}
+	proxies, err := admit.ParseProxies(f.TrustedProxies)
+	if err != nil {
+		return gateway.Options{}, wrongf("--trusted-proxies: %w", err)
+	}
+	if f.ProxyProtocol && len(proxies) == 0 {
+		return gateway.Options{}, wrongf("--proxy-protocol says who a client is, which only a trusted proxy may: name them with --trusted-proxies CIDR,...")
 	}
 	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.PrefixCache < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
 		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --prefix-cache, --drain-timeout and --flush-interval must not be negative")
@@ -166,12 +181,17 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		UploadTimeout: f.UploadTimeout, UploadRate: f.UploadRate,
 		RequestTimeout: f.RequestTimeout,
 		MaxBodyMemory:  f.MaxBodyMemory,
+		Conns:          admit.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient},
+		Proxies:        proxies,
 		WriteTimeout:   f.WriteTimeout,
 		FlushInterval:  f.FlushInterval,
 		Generate:       generate.Options{Incremental: f.Incremental},
 	}
 	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
 		o.Reasoning = []string{"reasoning_content", "reasoning"}
+	}
+	if o.Conns.Total == 0 {
+		o.Conns.Total = connectionLimit()
 	}
 	if f.MaxBodyMemory == 0 {
 		o.MaxBodyMemory = -1
@@ -193,4 +213,15 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		o.StageDelay[stage] = d
 	}
 	return o, nil
+}
+
+// connectionLimit is how many connections clients may have unless it is given: what is
+// left of the process's descriptors is for engines and files. Go has raised the soft
+// limit to the hard one by now.
+func connectionLimit() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
+		return 0
+	}
+	return int(limit.Cur) / 5 * 4
 }

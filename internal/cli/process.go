@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pires/go-proxyproto"
+
+	"weir/internal/admit"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/integrity"
@@ -27,37 +30,44 @@ func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
 	return func() { signal.Stop(to) }
 }
 
-// interrupt gives a context that the first signal ends, and a channel that the
-// second one closes: the operator does not want to wait.
-func (s *streams) interrupt() (ctx context.Context, now <-chan struct{}, stop func()) {
+// interrupt gives a context that the first signal ends, and a channel that has each
+// further one: the operator does not want to wait.
+func (s *streams) interrupt() (ctx context.Context, again <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	received := make(chan os.Signal, 2)
 	ignore := s.notify(received, os.Interrupt, syscall.SIGTERM)
-	second := make(chan struct{})
-	done := make(chan struct{})
+	further := make(chan struct{}, 1)
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(second)
-		for range 2 {
+		defer close(ended)
+		for {
 			select {
 			case <-received:
-				cancel()
 			case <-done:
 				return
 			}
+			if ctx.Err() == nil {
+				cancel()
+				continue
+			}
+			select {
+			case further <- struct{}{}:
+			default: // one waits to be heeded
+			}
 		}
 	}()
-	return ctx, second, func() {
+	return ctx, further, func() {
 		ignore()
 		cancel()
 		close(done)
-		<-second
+		<-ended
 	}
 }
 
 // signals are those that a gateway heeds, from before its models are loaded.
 type signals struct {
 	stopping context.Context  // ended by the first SIGINT or SIGTERM
-	now      <-chan struct{}  // closed by the second
+	again    <-chan struct{}  // has each further one
 	reload   <-chan os.Signal // SIGHUP
 	stop     func()
 }
@@ -68,8 +78,8 @@ func (s *streams) signals() *signals {
 	reload := make(chan os.Signal, 1) // further ones, while one waits, ask for the same
 	ignore := s.notify(reload, syscall.SIGHUP)
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, now, stop := s.interrupt()
-	return &signals{ctx, now, reload, func() { stop(); ignore() }}
+	ctx, again, stop := s.interrupt()
+	return &signals{ctx, again, reload, func() { stop(); ignore() }}
 }
 
 // listen binds an address; its error says which flag to change.
@@ -101,6 +111,8 @@ type process struct {
 	hosts     []string     // by which admin is reached, beyond IP addresses and localhost
 	pprof     bool         // served by admin
 	drain     time.Duration
+	delay     time.Duration // before it
+	proxies   admit.Proxies // that begin each connection with the PROXY protocol
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
 	h2c         bool                 // and then HTTP/2 too
@@ -129,7 +141,6 @@ func (p *process) announce(more string) {
 // server gives the API's server and how it serves the API's own listener.
 func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 	api = p.gateway.Server()
-	api.ErrorLog = slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)
 	if p.certificate == nil {
 		api.Protocols.SetUnencryptedHTTP2(p.h2c)
 		return api, api.Serve
@@ -138,8 +149,28 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 
-// serve runs the process until it is asked to stop, then drains it: new requests
-// are refused, those in flight may end within the drain time, and what is left
+// proxyHeaderTimeout bounds the wait for a proxy's word on its client.
+const proxyHeaderTimeout = 10 * time.Second
+
+// clients gives the API's listener, whose connections know their clients' addresses: a
+// trusted proxy must say whose a connection is where the PROXY protocol is asked for, and
+// nobody else may.
+func (p *process) clients() net.Listener {
+	if len(p.proxies) == 0 {
+		return p.listener
+	}
+	return &proxyproto.Listener{Listener: p.listener, ReadHeaderTimeout: proxyHeaderTimeout,
+		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+			if tcp, ok := o.Upstream.(*net.TCPAddr); ok && p.proxies.Trusts(tcp.AddrPort().Addr()) {
+				return proxyproto.REQUIRE, nil
+			}
+			return proxyproto.SKIP, nil
+		}}
+}
+
+// serve runs the process until it is asked to stop. Then /readyz says so while requests
+// are still taken, for as long as --shutdown-delay says; and then the process is
+// drained: new requests are refused, those in flight may end within the drain time, and what is left
 // after that, or at the second signal, is cut. It returns when everything has
 // ended.
 func (p *process) serve(s *signals) error {
@@ -158,7 +189,7 @@ func (p *process) serve(s *signals) error {
 		serve    func(net.Listener) error
 		listener net.Listener
 	}
-	all := []served{{serveAPI, gateway.Listener(p.listener)}, {api.Serve, p.gateway.Returned()}}
+	all := []served{{serveAPI, p.gateway.Listener(p.clients())}, {api.Serve, p.gateway.Returned()}}
 	admin := p.adminServer(s.stopping)
 	if p.admin != nil {
 		all = append(all, served{admin.Serve, p.admin})
@@ -175,9 +206,10 @@ func (p *process) serve(s *signals) error {
 	var err error
 	select {
 	case <-s.stopping.Done():
+		err = p.linger(s.again, failed)
 	case err = <-failed:
 	}
-	p.shutDown(api, s.now)
+	p.shutDown(api, s.again)
 	admin.Close()
 	stopFleet()
 	tasks.Wait()
@@ -225,8 +257,26 @@ func (p *process) reload() {
 	}
 }
 
-// shutDown drains the API's server.
-func (p *process) shutDown(api *http.Server, now <-chan struct{}) {
+// linger waits while a load balancer turns away, or until another signal comes, or
+// something fails.
+func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
+	if p.delay == 0 {
+		return nil
+	}
+	p.say("leaving: /readyz says so, and requests are taken for another %v; press Ctrl-C again to drain now", p.delay)
+	delay := time.NewTimer(p.delay)
+	defer delay.Stop()
+	select {
+	case <-delay.C:
+	case <-again:
+	case err := <-failed:
+		return err
+	}
+	return nil
+}
+
+// shutDown drains the API's server, until another signal comes.
+func (p *process) shutDown(api *http.Server, again <-chan struct{}) {
 	p.gateway.Drain()
 	if n := p.gateway.Live(); n > 0 {
 		p.say("draining: %d requests in flight, up to %v; press Ctrl-C again to cut them", n, p.drain)
@@ -235,7 +285,7 @@ func (p *process) shutDown(api *http.Server, now <-chan struct{}) {
 	defer cancel()
 	go func() {
 		select {
-		case <-now:
+		case <-again:
 			cancel()
 		case <-patience.Done():
 		}

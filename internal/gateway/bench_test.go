@@ -152,7 +152,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	b.g.hangups = memHangups{}
 	b.g.polls = memPolls{}
 	server := b.g.Server()
-	listeners := []net.Listener{Listener(b.net)}
+	listeners := []net.Listener{b.g.Listener(b.net)}
 	if way != wayKept {
 		listeners = append(listeners, b.g.Returned())
 	}

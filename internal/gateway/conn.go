@@ -9,31 +9,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/admit"
 	"weir/internal/trace"
 )
-
-// Listener wraps a listener so that each connection knows when the first byte
-// of a request was read, which net/http does not tell. Use it together with
-// ConnContext.
-func Listener(l net.Listener) net.Listener { return listener{l} }
-
-type listener struct{ net.Listener }
-
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &conn{Conn: c}, nil
-}
 
 // conn stamps the first read after a request was taken. It is armed anew by
 // the next request's end, so that reads of a body do not count; a pipelined
 // request, already read by then, has no stamp of its own.
 type conn struct {
 	net.Conn
-	first atomic.Int64 // 0: armed
-	ahead []byte       // sent ahead of a detached stream's end; read first
+	socket net.Conn     // Conn itself, or what lies under it
+	entry  *admit.Conn  // in the book of connections
+	first  atomic.Int64 // 0: armed
+	ahead  []byte       // sent ahead of a detached stream's end; read first
 	// returned is set while the connection waits for the request after a
 	// detached stream.
 	returned atomic.Pointer[returnedConns]
@@ -55,6 +43,7 @@ func (c *conn) Close() error {
 	if unwatch != nil {
 		unwatch()
 	}
+	c.entry.Close()
 	return c.Conn.Close()
 }
 
@@ -75,7 +64,7 @@ func (c *conn) follow(w watcher, gone func()) error {
 		return nil
 	}
 	var err error
-	c.unwatch, err = w.watch(c.Conn, c.hangUp)
+	c.unwatch, err = w.watch(c.socket, c.hangUp)
 	return err
 }
 
@@ -138,17 +127,24 @@ func (c *conn) stamp() {
 
 type connKey struct{}
 
-// ConnContext is for http.Server.
-func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	over, tls := c.(*tls.Conn)
-	if tls {
-		c = over.NetConn()
+// connContext is for http.Server.
+func connContext(ctx context.Context, nc net.Conn) context.Context {
+	c := connFrom(nc)
+	if c == nil {
+		return ctx
 	}
-	if wrapped, ok := c.(*conn); ok {
-		wrapped.tls = tls
-		return context.WithValue(ctx, connKey{}, wrapped)
+	_, c.tls = nc.(*tls.Conn)
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connFrom gives the connection that net/http serves, or nil when it is not one of
+// ours.
+func connFrom(nc net.Conn) *conn {
+	if over, ok := nc.(*tls.Conn); ok {
+		nc = over.NetConn()
 	}
-	return ctx
+	c, _ := nc.(*conn)
+	return c
 }
 
 // connOf gives the connection of a request, or nil when it is not one of ours.
@@ -189,7 +185,9 @@ func (g *Gateway) Server() *http.Server {
 	protocols.SetHTTP2(true)
 	return &http.Server{
 		Handler:           http2Streams(g.Handler(), g.opts.WriteTimeout),
-		ConnContext:       ConnContext,
+		ConnContext:       connContext,
+		ConnState:         g.connState,
+		ErrorLog:          g.serverErrors(),
 		ReadHeaderTimeout: g.opts.BodyTimeout,
 		IdleTimeout:       keepAliveTimeout,
 		MaxHeaderBytes:    64 << 10,

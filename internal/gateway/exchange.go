@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,9 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	rc := http.NewResponseController(w)
 	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(g.base)
+	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
+	}
 	x.heed()
 	if bound := g.opts.RequestTimeout; bound > 0 {
 		left := bound - time.Duration(trace.Now()-x.rec.Arrival)
@@ -83,11 +87,29 @@ func (x *exchange) heed() {
 	err := r.conn.follow(x.g.hangups, hungUp)
 	r.watched = err == nil
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		x.g.opts.Log.Warn("a client's hang-up may be noticed late", "error", err)
+		x.g.starved("watch", err)
 	}
 	if !r.watched || r.conn.tls { // whose end may come before the socket's
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 	}
+}
+
+// admitClient counts the request as its client's, if it comes through a proxy, whose
+// connections are many clients'.
+func (x *exchange) admitClient() error {
+	g, client := x.g, x.rec.Client
+	if g.opts.Conns.PerClient == 0 || !client.IsValid() || g.opts.Proxies.Trusts(client) {
+		return nil
+	}
+	if peer, err := netip.ParseAddrPort(x.response.r.RemoteAddr); err != nil || !g.opts.Proxies.Trusts(peer.Addr()) {
+		return nil
+	}
+	done, err := g.conns.Request(client)
+	if err != nil {
+		return &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Message: err.Error() + "; try again later"}
+	}
+	x.uncount = done
+	return nil
 }
 
 // expired is why a request ends that has taken too long.

@@ -53,6 +53,9 @@ func (x *exchange) release() {
 		x.reservation.Leave()
 	}
 	x.room.Leave()
+	if x.uncount != nil {
+		x.uncount()
+	}
 	if x.leg != nil {
 		x.settle(x.err)
 	}

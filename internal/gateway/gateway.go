@@ -70,6 +70,10 @@ type Options struct {
 	// be reused, in bytes; 0 means 128 MiB, and a negative one keeps nothing.
 	PrefixCache int64
 
+	// Conns bound clients' connections.
+	Conns admit.ConnLimits
+	// Proxies are those whose word on a client's address is taken.
+	Proxies admit.Proxies
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64
 	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
@@ -150,17 +154,21 @@ func (o *Options) defaults() {
 // the streams that have left net/http; those of other requests belong to the
 // HTTP server.
 type Gateway struct {
-	opts     Options
-	gate     *admit.Gate
-	bodies   *admit.Bodies
-	rids     rids // of requests that callers may abort by their own ids
-	services services
-	pool     *pool.Pool
-	prefix   *tokenizer.PrefixCache // nil: nothing is reused
-	ids      *requestIDs
-	started  int64        // Unix seconds, the models' creation time
-	live     atomic.Int64 // requests between arrival and finish
-	waiting  atomic.Int64 // mailboxes with output pending
+	opts       Options
+	gate       *admit.Gate
+	bodies     *admit.Bodies
+	conns      *admit.Conns
+	starving   spell // of descriptors
+	crowded    spell // by connections
+	handshakes spell // that fail
+	rids       rids  // of requests that callers may abort by their own ids
+	services   services
+	pool       *pool.Pool
+	prefix     *tokenizer.PrefixCache // nil: nothing is reused
+	ids        *requestIDs
+	started    int64        // Unix seconds, the models' creation time
+	live       atomic.Int64 // requests between arrival and finish
+	waiting    atomic.Int64 // mailboxes with output pending
 
 	// Of streams that have left net/http.
 	outputs  *outputs
@@ -179,9 +187,11 @@ type Gateway struct {
 func New(opts Options) *Gateway {
 	opts.defaults()
 	g := &Gateway{
-		opts:    opts,
-		gate:    admit.NewGate(opts.Limits),
-		bodies:  admit.NewBodies(max(0, opts.MaxBodyMemory)),
+		opts:     opts,
+		gate:     admit.NewGate(opts.Limits),
+		bodies:   admit.NewBodies(max(0, opts.MaxBodyMemory)),
+		conns:    admit.NewConns(opts.Conns),
+		starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, handshakes: spell{log: opts.Log},
 		pool:    pool.New(opts.Pool),
 		ids:     newRequestIDs(),
 		started: time.Now().Unix(),
@@ -201,6 +211,7 @@ func New(opts Options) *Gateway {
 	}
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	opts.Metrics.Bodies(g.bodies.Used)
+	opts.Metrics.Conns(g.conns.Stats)
 	return g
 }
 

@@ -18,6 +18,7 @@ import (
 type request struct {
 	body        []byte
 	room        admit.Body // its share of what bodies may take
+	uncount     func()     // ends its count as a client's; nil: its connection counts
 	head        *api.Head
 	endpoint    api.Endpoint
 	req         *api.Request // token engines only

@@ -26,7 +26,7 @@ func BenchmarkRequest(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := g.Server()
-	for _, l := range []net.Listener{Listener(l), g.Returned()} {
+	for _, l := range []net.Listener{g.Listener(l), g.Returned()} {
 		go func() { _ = server.Serve(l) }()
 	}
 	defer g.Close()

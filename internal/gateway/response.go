@@ -259,7 +259,7 @@ func (c *bareCarrier) end(whole, unread bool) {
 	default:
 		// Nobody reads: what is in the socket's buffer is dropped, not held for
 		// minutes by the kernel.
-		if tcp, ok := c.conn.Conn.(*net.TCPConn); ok {
+		if tcp, ok := c.conn.socket.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
 		c.conn.Close()
@@ -276,7 +276,7 @@ const (
 // with unread bytes in the socket would reset the connection, and the reset
 // would overtake the last event.
 func (c *bareCarrier) linger() {
-	if half, ok := c.conn.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+	if half, ok := c.conn.socket.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.conn, lingerBytes) // however it ends, the connection is closed
 	}
@@ -320,7 +320,7 @@ func (x *exchange) leave() bool {
 		return false
 	}
 	c := r.conn
-	socket, ok := tryWriterOf(c.Conn)
+	socket, ok := tryWriterOf(c.socket)
 	if !ok {
 		return false
 	}
@@ -400,6 +400,7 @@ func (r *returnedConns) give(c *conn) bool {
 	r.idle[c] = struct{}{}
 	c.returned.Store(r)
 	r.mu.Unlock()
+	c.entry.Idle(time.Now())
 	select {
 	case r.conns <- c:
 		return true

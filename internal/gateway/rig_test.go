@@ -52,7 +52,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admit.NewGate(opts.Limits), bodies: admit.NewBodies(0), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other),
+		opts: opts, gate: admit.NewGate(opts.Limits), bodies: admit.NewBodies(0), conns: admit.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other),
 		returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
 		outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},
 	}
@@ -78,12 +78,16 @@ func (w *rigWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // gateway's work it leaves out reading the body and the pool.
 func (r *rig) ask(path, body string, window int) {
 	up, down := newHalf(1<<20), newHalf(window)
-	server := &conn{Conn: &memConn{in: up, out: down}}
+	mem := &memConn{in: up, out: down}
+	server := &conn{Conn: mem, socket: mem}
+	if err := server.enter(r.g); err != nil {
+		r.t.Fatal(err)
+	}
 	r.client = &memConn{in: down, out: up}
 	req := httptest.NewRequest("POST", path, nil)
 	req.Header.Set("X-Request-Id", "req-1")
 	req.Close = true
-	req = req.WithContext(ConnContext(r.g.base, server))
+	req = req.WithContext(connContext(r.g.base, server))
 	r.whole = httptest.NewRecorder()
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weir/internal/infer"
+	"weir/internal/sock"
 )
 
 // handle serves one request of the API from its arrival to its one record, or to
@@ -47,6 +48,8 @@ func (x *exchange) attempts() (v verdict) {
 			}
 		} else if x.ctx.Err() != nil {
 			x.err = infer.AsError(gone(x.ctx)) // whatever the adapter makes of that
+		} else if sock.Starved(x.err) {
+			x.g.starved("dial", x.err)
 		}
 		e := x.err
 		if x.settle(e); !x.again(e) {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/admit"
 	"weir/internal/pool"
 	"weir/internal/tokenizer"
 )
@@ -58,4 +59,26 @@ func (m *Metrics) Bodies(used func() int64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_body_bytes",
 		Help: "Bytes reserved for the bodies of requests (--max-body-memory)."},
 		func() float64 { return float64(used()) }))
+}
+
+// Starved counts a socket that could not be had: accepted, watched or dialled.
+func (m *Metrics) Starved(what string) { m.starved.WithLabelValues(what).Inc() }
+
+// HandshakeError counts a client's TLS handshake that failed.
+func (m *Metrics) HandshakeError() { m.shakes.Inc() }
+
+// Conns reports clients' connections at scrape time.
+func (m *Metrics) Conns(stats func() admit.ConnStats) {
+	gauge := func(name, help string, value func(admit.ConnStats) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(stats())) })
+	}
+	counter := func(name, help string, value func(admit.ConnStats) uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(stats())) })
+	}
+	m.registry.MustRegister(
+		gauge("weir_connections", "Clients' connections that are open.", func(s admit.ConnStats) int { return s.Open }),
+		gauge("weir_connections_idle", "Of them, those between requests.", func(s admit.ConnStats) int { return s.Idle }),
+		counter("weir_connections_refused_total", "Connections and requests refused for --max-connections or --max-connections-per-client.", func(s admit.ConnStats) uint64 { return s.Refused }),
+		counter("weir_connections_gave_way_total", "Connections that did nothing and were closed for a new one.", func(s admit.ConnStats) uint64 { return s.GaveWay }),
+	)
 }

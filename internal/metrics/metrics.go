@@ -31,6 +31,8 @@ type Metrics struct {
 	faults   *prometheus.CounterVec
 	flaws    *prometheus.CounterVec
 	panics   *prometheus.CounterVec
+	starved  *prometheus.CounterVec
+	shakes   prometheus.Counter
 
 	stage    [trace.NumStages]prometheus.Observer
 	residual prometheus.Observer
@@ -68,6 +70,8 @@ func New() *Metrics {
 	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
 	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served.", "engine")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
+	m.starved = counter("weir_starved_total", "Times a descriptor, or memory for a socket, was missing, by what for: accept, watch, dial.", "for")
+	m.shakes = counter("weir_tls_handshake_errors_total", "Clients' TLS handshakes that failed.").WithLabelValues()
 	m.bytes = counter("weir_output_bytes_total", "Bytes of response bodies written.").WithLabelValues()
 	m.live = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_requests_in_flight", Help: "Requests that have been received and have not ended."})
 	m.registry.MustRegister(m.live)

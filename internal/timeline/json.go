@@ -19,6 +19,9 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	o.str("wall_time", trace.Wall(r.Arrival).UTC().Format(time.RFC3339Nano))
 	o.str("boot_id", bootID)
 	o.str("endpoint", r.Endpoint)
+	if r.Client.IsValid() {
+		o.str("client", r.Client.String())
+	}
 	o.str("model", r.Model)
 	o.bool("stream", r.Stream)
 	o.str("outcome", r.Outcome.String())

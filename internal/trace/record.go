@@ -1,6 +1,10 @@
 package trace
 
-import "weir/internal/infer"
+import (
+	"net/netip"
+
+	"weir/internal/infer"
+)
 
 // Record is the timeline of one request: one per request, exactly once. Stamps
 // are nanoseconds of the timeline's clock; zero means the moment never came.
@@ -9,6 +13,7 @@ type Record struct {
 	Endpoint  string // path of the API called
 	Model     string
 	Stream    bool
+	Client    netip.Addr // as far as it is known; a proxy's where that says nothing
 	Outcome   infer.Outcome
 	Code      string // infer.Code of the error, empty when finished
 	Message   string // the error's message

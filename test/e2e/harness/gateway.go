@@ -224,6 +224,7 @@ func (g *Gateway) WantModels(want string) {
 // Record is a line of the timeline.
 type Record struct {
 	RequestID string `json:"request_id"`
+	Client    string
 	Outcome   string
 	Code      string
 	Status    int

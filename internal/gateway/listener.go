@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/internal/sock"
+)
+
+// Listener gives a listener whose connections are the gateway's clients: each is in
+// the book of connections, and knows when the first byte of a request was read, which
+// net/http does not tell. Use it together with the gateway's Server.
+func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l, g} }
+
+type listener struct {
+	net.Listener
+	g *Gateway
+}
+
+// Accept implements net.Listener. What is refused it closes by itself. An error that
+// will pass net/http answers by waiting.
+func (l listener) Accept() (net.Conn, error) {
+	g := l.g
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				if g.starved("accept", err) {
+					time.Sleep(time.Millisecond) // a descriptor is free soon
+					continue
+				}
+			}
+			return nil, err
+		}
+		wrapped := &conn{Conn: c, socket: c}
+		if over, ok := c.(interface{ Raw() net.Conn }); ok { // of the PROXY protocol
+			wrapped.socket = over.Raw()
+		}
+		if err := wrapped.enter(g); err != nil {
+			g.crowded.trouble("a connection was refused", err)
+			if tcp, ok := wrapped.socket.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // what refuses thousands must not remember them
+			}
+			wrapped.socket.Close()
+			continue
+		}
+		return wrapped, nil
+	}
+}
+
+// starved notes that a socket could not be had. A connection that does nothing gives way,
+// if that helps and there is one.
+func (g *Gateway) starved(what string, err error) (helped bool) {
+	g.opts.Metrics.Starved(what)
+	g.starving.trouble("a socket cannot be had ("+what+"); raise the limit of descriptors (ulimit -n), or lower --max-connections", err)
+	return sock.Starved(err) && g.conns.GiveWay(time.Now())
+}
+
+// enter puts the connection into the book, as its client's where that is known already.
+func (c *conn) enter(g *Gateway) (err error) {
+	if c.entry, err = g.conns.Open(time.Now(), func() { c.socket.Close() }); err != nil {
+		return err
+	}
+	if peer := addrOf(c.socket.RemoteAddr()); peer.IsValid() && !g.opts.Proxies.Trusts(peer) {
+		if err = c.entry.Of(peer); err != nil {
+			c.entry.Close()
+		}
+	}
+	return err
+}
+
+// addrOf is the address of a peer, if it has one.
+func addrOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.Addr{}
+}
+
+// connState follows what net/http says of its connections into the book.
+func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
+	c := connFrom(nc)
+	if c == nil {
+		return
+	}
+	switch state {
+	case http.StateActive:
+		c.entry.Busy()
+		if c.Conn != c.socket { // a proxy has said by now whose it is
+			if client := addrOf(c.RemoteAddr()); client.IsValid() && !g.opts.Proxies.Trusts(client) {
+				if err := c.entry.Of(client); err != nil {
+					g.crowded.trouble("a connection was refused", err)
+					c.socket.Close()
+				}
+			}
+		}
+	case http.StateIdle:
+		c.entry.Idle(time.Now())
+	}
+}
+
+// serverLog takes what net/http logs. A panic there is a defect. Handshakes that fail are
+// counted, and told where they are more than a connection that was dropped. What else
+// there is either is known here already or concerns one client.
+type serverLog struct{ g *Gateway }
+
+// Write implements io.Writer, for one line.
+func (l serverLog) Write(line []byte) (int, error) {
+	g, text := l.g, strings.TrimSpace(string(line))
+	switch {
+	case strings.Contains(text, "panic"):
+		g.opts.Log.Error("panic in net/http", "log", text)
+	case strings.Contains(text, "TLS handshake error"):
+		g.opts.Metrics.HandshakeError()
+		if strings.HasSuffix(text, "EOF") || strings.Contains(text, "reset by peer") || strings.Contains(text, "i/o timeout") {
+			g.opts.Log.Debug(text)
+		} else {
+			g.handshakes.trouble("a client's TLS handshake failed", errors.New(text))
+		}
+	default:
+		g.opts.Log.Debug(text)
+	}
+	return len(line), nil
+}
+
+// serverErrors gives the logger of an http.Server.
+func (g *Gateway) serverErrors() *log.Logger { return log.New(serverLog{g}, "", 0) }
+
+// spell logs trouble that comes again and again: when it begins, and once a minute
+// while it lasts.
+type spell struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	logged time.Time
+	count  int // since then
+}
+
+func (s *spell) trouble(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	if now := time.Now(); now.Sub(s.logged) >= time.Minute {
+		s.log.Error(what, "error", err, "times", s.count)
+		s.logged, s.count = now, 0
+	}
+}
