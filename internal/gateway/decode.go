@@ -47,7 +47,7 @@ func (x *exchange) read() error {
 			return err
 		}
 	}
-	u := &upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now(), expires: x.expires}
+	u := upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now(), expires: x.expires}
 	body, err := u.read(x.g.bodies, &x.room)
 	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {
@@ -114,26 +114,46 @@ type upload struct {
 	opts    *Options
 	began   time.Time
 	expires time.Time // the whole request; zero: never
-	late    error     // what it means if the deadline passes
+	bound   int       // what the deadline is by
 }
+
+// The bounds of an upload, by which its deadline may be the first to pass.
+const (
+	byNext = iota // --body-timeout
+	byRate
+	byWhole
+	byRequest
+)
 
 // deadline is the time by which more must have arrived than n bytes.
 func (u *upload) deadline(n int) time.Time {
 	o := u.opts
 	at := time.Now().Add(o.BodyTimeout)
-	u.late = infer.Errorf(infer.CodeBodyTimeout, "nothing more of the request body arrived within %v (--body-timeout)", o.BodyTimeout)
+	u.bound = byNext
 	if due := u.began.Add(o.BodyTimeout + time.Duration(float64(n)/float64(o.UploadRate)*float64(time.Second))); due.Before(at) {
-		at = due
-		u.late = infer.Errorf(infer.CodeBodyTimeout, "the request body arrives at less than %d bytes a second (--upload-rate)", o.UploadRate)
+		at, u.bound = due, byRate
 	}
 	if due := u.began.Add(o.UploadTimeout); due.Before(at) {
-		at = due
-		u.late = infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v (--upload-timeout)", o.UploadTimeout)
+		at, u.bound = due, byWhole
 	}
 	if !u.expires.IsZero() && u.expires.Before(at) {
-		at, u.late = u.expires, expired(o)
+		at, u.bound = u.expires, byRequest
 	}
 	return at
+}
+
+// late is why the upload ends when its deadline passes.
+func (u *upload) late() error {
+	o := u.opts
+	switch u.bound {
+	case byRate:
+		return infer.Errorf(infer.CodeBodyTimeout, "the request body arrives at less than %d bytes a second (--upload-rate)", o.UploadRate)
+	case byWhole:
+		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v (--upload-timeout)", o.UploadTimeout)
+	case byRequest:
+		return expired(o)
+	}
+	return infer.Errorf(infer.CodeBodyTimeout, "nothing more of the request body arrived within %v (--body-timeout)", o.BodyTimeout)
 }
 
 // read reads the body to its end, into memory that it reserves before: for as much as
@@ -193,7 +213,7 @@ func (u *upload) failure(ctx context.Context, err error) error {
 	case errors.As(err, &coded):
 		return coded
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return u.late
+		return u.late()
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil:
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}
