@@ -72,6 +72,7 @@ func (x *exchange) forward(wait engineWait) error {
 	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
 		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: body,
 	}, x.rec.Leg())
+	x.waited(x.rec.Leg())
 	if err != nil {
 		return err
 	}
@@ -82,4 +83,22 @@ func (x *exchange) forward(wait engineWait) error {
 		return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, Message: "the engine is overloaded"}
 	}
 	return nil
+}
+
+// waited divides the hand-over to a relay engine. Unlike a token engine it confirms
+// nothing before it answers, and of an answer that is not streamed the head comes when
+// all is generated: from the request's last byte to the answer's first the time is the
+// engine's.
+func (x *exchange) waited(leg *trace.Leg) {
+	now := trace.Now()
+	answered := leg.Acked
+	if answered == 0 {
+		answered = now // it failed
+	}
+	written := leg.ToServer
+	if written == 0 {
+		written = answered // it had not read all before it answered
+	}
+	x.rec.Ledger.Split(written, trace.Engine, answered)
+	x.rec.Ledger.Split(answered, trace.Receive, now)
 }
