@@ -28,13 +28,15 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// With payload between any two bytes that are no part of one rune: none
-		// of it may be lost.
+		// of it may be lost, but for an id or a type that comes after a call's
+		// arguments, which is too late.
 		at := 0
 		if len(text) > 0 {
 			at = int(size) % (len(text) + 1)
 		}
 		const word = "q987q"
-		if !strings.Contains(text, "q") {
+		late := strings.Contains(text[:at], `"id"`) || strings.Contains(text[:at], `"type"`)
+		if !late && !strings.Contains(text, "q") {
 			checkPayload(t, "", read(o, text[:at]+word+text[at:]), []string{word})
 		}
 	})
