@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -291,4 +292,33 @@ func TestNoTemplate(t *testing.T) {
 	if !errors.Is(err, ErrNoTemplate) || !errors.As(err, &e) || e.Code != infer.CodeInvalid {
 		t.Errorf("got %v, want an invalid request for ErrNoTemplate", err)
 	}
+}
+
+// Whatever a folder calls its templates is refused or renders, and renders a
+// conversation the same twice.
+func FuzzSet(f *testing.F) {
+	f.Add([]byte(`"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"`))
+	f.Add([]byte(`[{"name":"default","template":"{{ messages[0].content | trim }}"},{"name":"tool_use","template":"{{ tools | tojson }}"}]`))
+	f.Add([]byte(`"{% set ns = namespace(x=0) %}{% for m in messages %}{% set ns.x = ns.x + 1 %}{% if m.tool_calls %}{{ raise_exception('no') }}{% endif %}{% endfor %}{{ ns.x }}"`))
+	f.Fuzz(func(t *testing.T, entry []byte) {
+		named, err := ParseConfig(entry)
+		if err != nil || len(named) == 0 {
+			return
+		}
+		set, err := ParseSet(named, Options{})
+		if err != nil {
+			return
+		}
+		_ = set.Samples()
+		tmpl, err := set.Select("", false)
+		if err != nil {
+			return
+		}
+		in := &Input{Messages: []byte(`[{"role":"system","content":"be"},{"role":"user","content":[{"type":"text","text":"hi"}]}]`), AddGenerationPrompt: true, FromAPI: true}
+		first, err := tmpl.Render(t.Context(), nil, in)
+		again, errAgain := tmpl.Render(t.Context(), nil, in)
+		if !bytes.Equal(first, again) || (err == nil) != (errAgain == nil) || err != nil && !errors.As(err, new(*infer.Error)) {
+			t.Fatalf("%q, %v; then %q, %v", first, err, again, errAgain)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,25 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if file, err := parse(data, flags); err == nil && file == nil {
 			t.Fatal("neither file nor error")
+		}
+	})
+}
+
+// What is taken for an engine or a model has a name, no credentials, and what its kind
+// needs.
+func FuzzSpecs(f *testing.F) {
+	for _, s := range []string{"http://127.0.0.1:30000", "openai=https://h/v1,model=m,key-file=k,ca=c,pass-key=false", "weir=h:1,tls=true", "vllm-core=tcp://h:1,dp=4,lockstep=true",
+		"sglang-ipc=/run/x,untried=true", "sglang=http://u:p@h", "llama=/models/llama,alias=a,lora=x=/y,tool-parser=t", "weir-sim"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if e, err := ParseEngine(s); err == nil {
+			if e.Name == "" || !slices.Contains(kinds, e.Kind) || e.URL != nil && (e.URL.User != nil || e.URL.Host == "") || e.Kind == "weir" && e.Addr == "" {
+				t.Fatalf("%q is %+v", s, e)
+			}
+		}
+		if m, err := ParseModel(s); err == nil && (m.Name == "" || m.Dir == "") {
+			t.Fatalf("%q is %+v", s, m)
 		}
 	})
 }

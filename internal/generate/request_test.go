@@ -236,3 +236,17 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+// An abort names one request, or is refused with an error for its caller.
+func FuzzAbort(f *testing.F) {
+	for _, s := range []string{`{"rid":"a"}`, `{"rid":"","abort_all":false}`, `{"abort_all":true}`, `{"rid":null}`, `{"rid":"a","rid":"b"}`, `[]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		a, err := ParseAbort(body)
+		var refused *infer.Error
+		if err == nil && a.All || err != nil && !errors.As(err, &refused) {
+			t.Fatalf("%q: %+v, %v", body, a, err)
+		}
+	})
+}

@@ -182,3 +182,26 @@ func TestMergeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What is taken for a record can be merged into a report or is refused.
+func FuzzRecord(f *testing.F) {
+	var b bytes.Buffer
+	var r Record
+	r.Report = &Report{Worker: 1, Workers: 1}
+	r.Add(&Sample{Index: 0, RequestID: "r"})
+	if err := r.Write(&b, []byte("more")); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add(b.Bytes()[:b.Len()-10])
+	f.Add([]byte(recordMark))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, _, err := ReadRecord(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		if report, err := Merge([]*Record{r}); (report == nil) == (err == nil) {
+			t.Fatalf("%v, %v", report, err)
+		}
+	})
+}

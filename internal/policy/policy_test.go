@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -313,6 +316,34 @@ func BenchmarkScan(b *testing.B) {
 			if err := p.CheckRelayed(h, nil); err != nil {
 				b.Fatal(err)
 			}
+		}
+	})
+}
+
+// Where only what is below a URL may pass, nothing passes that others read as a URL of
+// another host or folder, and data passes.
+func FuzzReference(f *testing.F) {
+	for _, s := range []string{"https://good.example/public/a.png", "https://good.example:443/public/../x", "https://good.example@evil.example/public/", "data:image/png;base64,iVBO",
+		"DATA:,../../a", "//good.example/public/", "https://good.example/public/%2e%2e/a", "https://good.example/public/a;b=..//c", "file:///etc/passwd", "https:\\\\good.example\\public\\a"} {
+		f.Add([]byte(s))
+	}
+	m, err := ParseMedia([]string{"https://good.example/public/"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, ref []byte) {
+		if m.Check("x", ref) != nil || len(ref) == 0 {
+			return
+		}
+		u, err := url.Parse(string(ref))
+		switch {
+		case len(ref) > 5 && strings.EqualFold(string(ref[:5]), "data:"): // of any bytes
+			if bytes.Contains(ref, []byte("../")) {
+				t.Fatalf("%q passes as data", ref)
+			}
+		case err != nil || u.Scheme != "https" || !strings.EqualFold(u.Hostname(), "good.example") || u.User != nil || u.Port() != "" && u.Port() != "443" ||
+			!strings.HasPrefix(path.Clean(u.Path)+"/", "/public/"):
+			t.Fatalf("%q passes: %+v, %v", ref, u, err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -336,4 +337,26 @@ func TestFullDisk(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A line of a timeline, whatever it says, is booked or an error, and the row that it
+// joins can be written.
+func FuzzTimeline(f *testing.F) {
+	sent := trace.Now()
+	f.Add([]byte(record("here", 0, sent, 0)))
+	f.Add([]byte(record("there", 0, sent, 5)))
+	f.Add([]byte(`{"dropped":3}`))
+	f.Add([]byte(`{"request_id":"` + sample(0, sent).RequestID + `","stages":{"":-1,"queue":9223372036854775807},"attempts":[{"legs":[]},{"legs":[{"role":"prefill"},{}]}]}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var b Book
+		b.Add(sample(0, sent))
+		b.records, b.boot = map[string]*Record{}, "here"
+		if b.take(line, nil) != nil {
+			return
+		}
+		rows := b.Rows()
+		if err := errors.Join(WriteCSV(io.Discard, rows), WriteJSONL(io.Discard, rows)); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

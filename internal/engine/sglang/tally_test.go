@@ -370,3 +370,35 @@ func TestScores(t *testing.T) {
 		}
 	})
 }
+
+// Whatever two events say, the log probabilities that are taken are those of the ids
+// that are, and an answer that does not add up is an error.
+func FuzzScores(f *testing.F) {
+	both := `,"output_token_logprobs":[[-0.5,1,null]],"output_top_logprobs":[[[-0.5,1,null],[-1,2,null]]]`
+	one := `{"output_ids":[1],"meta_info":{"finish_reason":null,"completion_tokens":1` + both + `}}`
+	f.Add([]byte(one), []byte(strings.Replace(one, `tokens":1`, `tokens":2`, 1)), uint8(2))
+	f.Add([]byte(`{"output_ids":[1],"meta_info":{"completion_tokens":1,"output_token_logprobs":[[null,1,null]]}}`),
+		[]byte(`{"output_ids":[1,7],"meta_info":{"completion_tokens":3,"finish_reason":{"type":"stop","matched":9},"output_token_logprobs":[[-Infinity,1,null],[-0.25,7,"x"],[-1,9,null]]}}`), uint8(0))
+	f.Fuzz(func(t *testing.T, first, second []byte, top uint8) {
+		s, counts := newScanner(), tally{}
+		s.scored = true
+		var l infer.Logprobs
+		for _, data := range [][]byte{first, second} {
+			var e event
+			if s.scan(data, &e) != nil {
+				return
+			}
+			fresh, unsent, err := counts.take(s, &e)
+			if err != nil {
+				return
+			}
+			ids, err := counts.read(s, &e, fresh)
+			if err != nil {
+				return
+			}
+			if top := int(top % 3); counts.scores(&e, ids, unsent, top, &l) == nil && !l.Fits(len(ids), top) {
+				t.Fatalf("%v for %d ids with %d alternatives", l, len(ids), top)
+			}
+		}
+	})
+}

@@ -105,3 +105,23 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a server says of itself is judged.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"version":"0.5.23","skip_tokenizer_init":true,"grammar_backend":"none","speculative_algorithm":"EAGLE","disaggregation_mode":"prefill","internal_states":[{"grammar_backend":"xgrammar"}]}`))
+	f.Add([]byte(`{"version":"0.3.6.post1","skip_tokenizer_init":false,"sampling_defaults":"model","preferred_sampling_params":{"temperature":0.5},"max_req_input_len":10}`))
+	f.Add([]byte(`{"skip_tokenizer_init":null,"preferred_sampling_params":"{\"top_p\":1}"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Parse(data)
+		if err != nil {
+			return
+		}
+		for _, lack := range m.Lacks() {
+			if lack.What == 0 || lack.Why == "" || !m.Known() {
+				t.Fatalf("%+v of %+v", lack, m)
+			}
+		}
+		_ = m.Fault()
+		_, _ = m.FromModel()
+	})
+}

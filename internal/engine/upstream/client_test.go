@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -355,4 +356,21 @@ func TestKeepAlive(t *testing.T) {
 			t.Errorf("%q: %v, want %v", field, got, want)
 		}
 	}
+}
+
+// Whatever stands in a model list, the models that it names have names.
+func FuzzModels(f *testing.F) {
+	f.Add([]byte(`{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":4096,"parent":null},{"id":"a","parent":"m"}]}`))
+	f.Add([]byte(`{"data":[{"id":""},{"id":"x","max_model_len":-1}]}`))
+	f.Add([]byte(`{"data":[]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		facts, cards, err := parseModels(data)
+		if err != nil {
+			return
+		}
+		_ = Owner(cards)
+		if len(facts.Models) == 0 || slices.Contains(facts.Models, "") || facts.ContextLength < 0 {
+			t.Fatalf("%+v", facts)
+		}
+	})
 }
