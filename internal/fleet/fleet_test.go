@@ -417,6 +417,36 @@ func TestRun(t *testing.T) {
 	})
 }
 
+type doomed struct{ relay }
+
+func (*doomed) Run(context.Context, func(engine.State)) { panic("an adapter's") }
+
+// An adapter that ends by a panic takes its own engine along.
+func TestPanicOfAnAdapter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		members := []Member{{Name: "a", Kind: "openai", Model: "x", Adapter: &doomed{relay{newAdapter()}}}, relayMember("b", "x")}
+		f, err := New(Options{Members: members, Panicked: func(m Member, p *engine.Panic) { told = append(told, m.Name+": "+p.Error()) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.Run(ctx)
+		}()
+		members[1].Adapter.(*relay).states <- ready("x")
+		synctest.Wait()
+		snap := f.Snapshot()
+		if len(told) != 1 || told[0] != "a: panic: an adapter's" || snap.Engines[0].Ready || snap.Engines[0].Err == nil || !snap.Engines[1].Ready {
+			t.Errorf("told of %q; %+v, %+v", told, snap.Engines[0], snap.Engines[1])
+		}
+		cancel()
+		<-done
+	})
+}
+
 type stand struct{ adapter }
 
 func (*stand) Stands() {}
