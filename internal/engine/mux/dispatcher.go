@@ -62,3 +62,7 @@ func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
 		d.End(g, err)
 	}
 }
+
+// MaxRequests bounds the requests that a frame may be about, far above what an engine
+// has in a step: a claimed number of entries costs many times their bytes.
+const MaxRequests = 1 << 16

@@ -55,6 +55,10 @@ const (
 	fieldTop      = 12
 )
 
+// maxNotices bounds the notices of a step, of which a slot has one or two: an empty one
+// has two bytes and costs a hundred times that.
+const maxNotices = 2 * maxSlots
+
 var (
 	errShortPacked = errors.New("packed column ends inside a number")
 	errFieldNumber = errors.New("decode step: field number out of range")
@@ -186,6 +190,9 @@ func (f *frame) floats(num protowire.Number) *[]float32 {
 // notice decodes one Notice. There are about two per request, so the generated
 // decoder is good enough; the messages themselves are reused.
 func (f *frame) notice(b []byte) error {
+	if len(f.notices) == maxNotices {
+		return fmt.Errorf("more than %d notices", maxNotices)
+	}
 	n := len(f.notices)
 	if n < cap(f.notices) {
 		f.notices = f.notices[:n+1]

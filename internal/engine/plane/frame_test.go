@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine/enginetest"
 	"weir/internal/engine/plane/planepb"
 )
 
@@ -144,5 +145,30 @@ func TestCheckColumns(t *testing.T) {
 		if err := c.f.check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// What a step costs is bounded by its bytes, whatever lengths it claims.
+func TestClaims(t *testing.T) {
+	empty := []byte{fieldNotice<<3 | 2, 0}
+	for name, wire := range map[string][]byte{
+		"notices":       bytes.Repeat(empty, 4<<20),
+		"a long column": {fieldID<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0x07},
+		"a long notice": {fieldNotice<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0x07},
+	} {
+		var f frame
+		var failed error
+		if n := enginetest.Allocated(func() { failed = f.decode(wire) }); failed == nil || n > uint64(4*len(wire))+64<<10 {
+			t.Errorf("%s: %d bytes for a step of %d: %v", name, n, len(wire), failed)
+		}
+	}
+	m := messages{limit: 16 << 20}
+	if n := enginetest.Allocated(func() {
+		m.feed([]byte{0, 0, 0xff, 0xff, 0xff, 1, 2})
+		if _, ok, err := m.next(); ok || err != nil {
+			t.Errorf("%v, %v", ok, err)
+		}
+	}); n > 64<<10 {
+		t.Errorf("%d bytes for a message of 7", n)
 	}
 }

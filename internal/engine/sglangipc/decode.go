@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"weir/internal/engine/mux"
 )
 
 // kind is what a message is.
@@ -187,8 +189,11 @@ func (d *batch) column(col column, b []byte) ([]byte, error) {
 		return b, err
 	}
 	if col == columnIDs {
-		if n > len(b) {
+		switch {
+		case n > len(b):
 			return b, errShort
+		case n > mux.MaxRequests:
+			return b, fmt.Errorf("a step of %d requests, of at most %d", n, mux.MaxRequests)
 		}
 		for range n {
 			d.outputs = append(d.outputs, output{})

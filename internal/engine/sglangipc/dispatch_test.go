@@ -1,6 +1,7 @@
 package sglangipc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -392,6 +393,29 @@ func TestSkip(t *testing.T) {
 			t.Fatal("passed over a value that is cut short")
 		}
 	})
+}
+
+// What a message costs is bounded by its bytes, whatever numbers it claims.
+func TestClaims(t *testing.T) {
+	_, codec, err := parseWord(schedtest.Word(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := msgp.AppendString(msgp.AppendArrayHeader(nil, uint32(len(schedtest.Fields(tagOutputs))+1)), tagOutputs)
+	for name, wire := range map[string][]byte{
+		"a column of ids":        append(msgp.AppendArrayHeader(head, 1<<20), bytes.Repeat([]byte{0xa0}, 1<<20)...),
+		"a column that is short": msgp.AppendArrayHeader(head, 1<<31),
+		"an array":               msgp.AppendArrayHeader(nil, 1<<31),
+		"a text":                 append(msgp.AppendArrayHeader(nil, 2), 0xdb, 0x7f, 0xff, 0xff, 0xff),
+		"a map":                  msgp.AppendMapHeader(msgp.AppendString(msgp.AppendArrayHeader(nil, 3), tagStateOut), 1<<31),
+		"an extension":           append(msgp.AppendArrayHeader(head, 1), 0xa1, 'r', 0xc9, 0x7f, 0xff, 0xff, 0xff, extIDs),
+	} {
+		d := batch{codec: codec}
+		var failed error
+		if n := enginetest.Allocated(func() { failed = d.decode(wire) }); failed == nil || n > uint64(4*len(wire))+64<<10 {
+			t.Errorf("%s: %d bytes for a message of %d: %v", name, n, len(wire), failed)
+		}
+	}
 }
 
 func FuzzMessage(f *testing.F) {

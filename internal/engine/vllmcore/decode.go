@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"weir/internal/engine/mux"
 )
 
 // batch is one message of an engine, EngineCoreOutputs: what one step brought for
@@ -155,6 +157,9 @@ func (d *batch) all(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
 		return b, err
+	}
+	if n > mux.MaxRequests {
+		return b, fmt.Errorf("outputs of %d requests, of at most %d", n, mux.MaxRequests)
 	}
 	for i := range n {
 		if b, err = d.one(b); err != nil {

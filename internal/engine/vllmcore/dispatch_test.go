@@ -1,6 +1,7 @@
 package vllmcore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -408,6 +409,26 @@ func FuzzOutputs(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What a message costs is bounded by its bytes, whatever numbers it claims.
+func TestClaims(t *testing.T) {
+	head := []byte{0x94, 0} // of a batch: the engine's index, and then its outputs
+	output := []byte{0x98, 0xa0, 0x90, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0}
+	for name, wire := range map[string][]byte{
+		"many outputs":   append(msgp.AppendArrayHeader(slices.Clip(head), 1<<20), bytes.Repeat(output, 1<<20)...),
+		"outputs":        msgp.AppendArrayHeader(slices.Clip(head), 1<<31),
+		"ids":            msgp.AppendArrayHeader(append(slices.Clip(head), 0x91, 0x98, 0xa0), 1<<31),
+		"fields":         msgp.AppendArrayHeader(nil, 1<<31),
+		"events":         msgp.AppendArrayHeader(append(slices.Clip(head), 0x91, 0x98, 0xa0, 0x90, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0), 1<<31),
+		"a map of stats": msgp.AppendMapHeader(append(slices.Clip(head), 0x90), 1<<31),
+	} {
+		var d batch
+		var failed error
+		if n := enginetest.Allocated(func() { failed = d.decode(wire) }); failed == nil || n > uint64(4*len(wire))+64<<10 {
+			t.Errorf("%s: %d bytes for a message of %d: %v", name, n, len(wire), failed)
+		}
+	}
 }
 
 func FuzzWordOfItself(f *testing.F) {

@@ -1,0 +1,12 @@
+package enginetest
+
+import "runtime"
+
+// Allocated gives the bytes that f allocates, which nothing else may do meanwhile.
+func Allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
