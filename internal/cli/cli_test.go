@@ -86,7 +86,9 @@ func TestBadValues(t *testing.T) {
 		{"no address", append(engine, "--listen", ""), 2, []string{"--listen is empty"}},
 		{"no admin address", append(engine, "--listen", "127.0.0.1:0", "--admin-listen", ""), 2, []string{"--admin-listen is empty", "off"}},
 		{"wire without an address", []string{"engine", "--wire", "openai="}, 2, []string{"--wire openai has no address"}},
-		{"simulated engine without an address", []string{"engine", "--listen", ""}, 2, []string{"--wire openai has no address"}},
+		{"simulated engine without an address", []string{"engine", "--listen", ""}, 2, []string{"--listen has no address"}},
+		{"simulated engine's address in use", []string{"engine", "--listen", taken.Addr().String()}, 1, []string{"choose another with --listen"}},
+		{"wire's address in use", []string{"engine", "--wire", "vllm=" + taken.Addr().String()}, 1, []string{"choose another with --wire vllm"}},
 		{"timeline cannot be written", append(engine, "--timeline", filepath.Join(dir, "no", "t.jsonl")), 1, []string{"t.jsonl"}},
 		{"timeline's size without a timeline", append(engine, "--timeline-max-size", "1000"), 2, []string{"--timeline FILE"}},
 		{"negative age of a timeline", append(engine, "--timeline-max-age=-1s"), 2, []string{"--timeline-max-age"}},
@@ -97,7 +99,7 @@ func TestBadValues(t *testing.T) {
 		{"unknown cost", []string{"engine", "--cost", "free"}, 2, []string{"--cost", "per-batch"}},
 		{"bench without a URL", []string{"bench"}, 2, []string{"url"}},
 		{"bench without an end", []string{"bench", "http://127.0.0.1:1"}, 2, []string{"--requests", "--duration"}},
-		{"bench with two loops", []string{"bench", "http://127.0.0.1:1", "--rate", "1", "--concurrency", "1", "--requests", "1"}, 2, []string{"--rate", "--concurrency"}},
+		{"bench with two loops", []string{"bench", "http://127.0.0.1:1", "--rate", "1", "--concurrency", "1", "--requests", "1"}, 2, []string{"--rate", "--concurrency", "Run \"weir bench --help\""}},
 		{"bench with a field that is no JSON", []string{"bench", "http://127.0.0.1:1", "--requests", "1", "--field", "a=b"}, 2, []string{"--field a=b", "JSON"}},
 		{"no such configuration", []string{"serve", "--config", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},
 	} {
@@ -140,7 +142,7 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{nil, {"--help"}} {
+	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
 		code, stdout, _ := run(t, args...)
 		if code != 0 {
 			t.Errorf("%v: exit code %d", args, code)
@@ -150,6 +152,16 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%v: the help lacks %q", args, part)
 			}
 		}
+	}
+	_, want, _ := run(t, "serve", "--help")
+	if code, stdout, _ := run(t, "help", "serve"); code != 0 || stdout != want || stdout == "" {
+		t.Errorf("help serve: exit code %d, %q", code, stdout)
+	}
+	if code, _, stderr := run(t, "help", "sevre"); code != 2 || !strings.Contains(stderr, "sevre") {
+		t.Errorf("help sevre: exit code %d, %q", code, stderr)
+	}
+	if code, stdout, _ := run(t, "--version"); code != 0 || !strings.HasPrefix(stdout, "weir ") {
+		t.Errorf("--version: exit code %d, %q", code, stdout)
 	}
 	if code, stdout, _ := run(t, "version"); code != 0 || !strings.HasPrefix(stdout, "weir ") {
 		t.Errorf("version: exit code %d, %q", code, stdout)

@@ -313,6 +313,7 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 	used := false
 	for _, wire := range c.Wire {
 		kind, addr, ok := strings.Cut(wire, "=")
+		flag := "--wire " + kind
 		if !slices.Contains(wires, kind) {
 			return wrongf("--wire %s: unknown wire %q; the wires are %s", wire, kind, strings.Join(wires, ", "))
 		}
@@ -320,9 +321,9 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 			if used {
 				return wrongf("--wire %s: a second wire needs an address of its own, as in %s=127.0.0.1:9001", wire, kind)
 			}
-			addr, used = c.Listen, true
+			flag, addr, used = "--listen", c.Listen, true
 		}
-		if err := p.listen(kind, "--wire "+kind, addr); err != nil {
+		if err := p.listen(kind, flag, addr); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // gatewayFlags are the gateway's flags, the same in up and serve.
 type gatewayFlags struct {
 	Listen      string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
-	AdminListen string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines and /timeline, for operators only (${default}); off serves none of them."`
+	AdminListen string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline/ID and /timeline (which follows the records), for operators only (${default}); off serves none of them."`
 	AdminHost   []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
 	PProf       bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
 	TLSCert     string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`

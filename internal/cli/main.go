@@ -74,8 +74,11 @@ func execute(args []string, s *streams) int {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help": // weir help serve
+		args = append(args[1:len(args):len(args)], "--help")
 	}
 	if err := file.read(parser, args); err != nil {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
@@ -98,7 +101,7 @@ func execute(args []string, s *streams) int {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		var wrong wrongUsage
 		if errors.As(err, &wrong) {
-			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Command())
+			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Selected().Path())
 			return 2
 		}
 		return 1

@@ -87,7 +87,7 @@ func (c *upCommand) Run(s *streams) error {
 
 // announce prints what runs where, and how to try it.
 func (c *upCommand) announce(p *process, sims []simProcess) {
-	paths := "    /metrics /healthz /readyz /engines /timeline/ID /admin/integrity"
+	paths := "    /metrics /healthz /readyz /engines /timeline/ID /timeline (follows) /admin/integrity"
 	if p.pprof {
 		paths += " /debug/pprof/"
 	}

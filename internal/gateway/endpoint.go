@@ -69,10 +69,17 @@ func (s services) method(path, method string, relayed policy.Paths) (allowed str
 	return strings.Join(at.methods, ", "), infer.Errorf(infer.CodeMethod, "%s does not take %s; use %s", path, method, at.methods[0])
 }
 
-// meant gives the path that a caller has put a slash behind, or "".
+// twice begins the paths of a client that was given a base URL with /v1 and adds its
+// own.
+const twice = "/v1/v1/"
+
+// meant gives the path that a caller has put a slash behind or /v1 in front of, or "".
 func (s services) meant(path string) string {
 	meant := strings.TrimRight(path, "/")
-	if _, ok := s[meant]; ok && meant != path {
+	if strings.HasPrefix(meant, twice) {
+		meant = meant[len("/v1"):]
+	}
+	if _, ok := s[meant]; (ok || meant == "/v1/models") && meant != path {
 		return meant
 	}
 	return ""
@@ -81,7 +88,10 @@ func (s services) meant(path string) string {
 // nothingAt answers whoever asks for a path that nobody serves.
 func (s services) nothingAt(path string) *infer.Error {
 	path = api.Clip(path, 128)
-	if meant := s.meant(path); meant != "" {
+	switch meant := s.meant(path); {
+	case meant != "" && strings.HasPrefix(path, twice):
+		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s? Leave /v1 out of the base URL that the client is given: it adds its own", path, meant)
+	case meant != "":
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s?", path, meant)
 	}
 	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", path)

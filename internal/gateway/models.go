@@ -27,6 +27,10 @@ func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
 func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
 	snap := g.opts.Snapshot()
 	name := r.PathValue("id")
+	if name == "" {
+		writeError(w, openai.Other, g.services.nothingAt(r.URL.Path))
+		return
+	}
 	m := snap.Models[name]
 	if m == nil {
 		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))

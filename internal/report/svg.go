@@ -106,7 +106,7 @@ func (p *page) distributions(all []curve) {
 		p.across(plotTop+innerHeight*(1-share), fmt.Sprintf("%.0f %%", 100*share))
 	}
 	for _, t := range axis.ticks {
-		p.down(x(t), number(t)+" ms")
+		p.down(plotLeft+innerWidth*axis.at(t), number(t)+" ms")
 	}
 	for _, c := range all {
 		if len(c.values) == 0 {
@@ -150,7 +150,7 @@ func (p *page) tails(all []curve) {
 	y := func(ms float64) float64 { return plotTop + innerHeight*(1-axis.at(max(ms, low))) }
 	p.open(plotHeight, "latency by percentile, ms", names, strokes)
 	for _, t := range axis.ticks {
-		p.across(y(t), number(t))
+		p.across(plotTop+innerHeight*(1-axis.at(t)), number(t))
 	}
 	for _, t := range []struct {
 		above float64
