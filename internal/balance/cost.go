@@ -37,7 +37,7 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 		return -1
 	}
 	d.best(q, candidates, last)
-	d.settle(q, candidates, n, fastest)
+	d.settle(q, candidates, n, fastest, last)
 	d.include(q, candidates, last)
 	return d.Chosen
 }
@@ -58,34 +58,36 @@ func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, f
 		return -1
 	}
 	d.best(q, candidates, nil)
-	d.settle(q, candidates, n, fastest)
+	d.settle(q, candidates, n, fastest, nil)
 	d.include(q, candidates, nil)
 	return d.Chosen
 }
 
 // settle chooses among the n candidates that have a cost, of which the best are known.
-func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64) {
+func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64, last *stay) {
 	d.Why, d.Chosen = Only, d.Best[0].Index
 	if n == 1 {
 		return
 	}
 	d.Why = LeastCost
-	// The decoding on the fastest engine is in every cost alike.
+	// The decoding on the fastest engine is in every cost alike, and says nothing of it.
 	least := d.costs[d.Chosen]
 	own := max(least-min(q.Output, candidates[0].Rank.Model().Horizon())*fastest, 0)
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
-	share, ties := math.Inf(1), 0
+	// What is computed twice is lost, so the least to compute comes first.
+	fresh, share, ties := q.Length, math.Inf(1), 0
 	x := q.Random
 	for i, total := range d.costs {
 		if !(total <= bound) {
 			continue
 		}
+		w := q.work(&candidates[i], last)
 		used := candidates[i].used()
 		switch {
-		case used < share:
-			share, ties = used, 1
+		case w.New <= fresh-q.BlockTokens || w.New < fresh+q.BlockTokens && used < share:
+			fresh, share, ties = w.New, used, 1
 			d.Chosen = i
-		case used == share:
+		case w.New < fresh+q.BlockTokens && used == share:
 			ties++
 			if x = draw(x); x%uint64(ties) == 0 {
 				d.Chosen = i
@@ -147,11 +149,17 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded
 
 // with is what the request costs at the candidate, if its session was last there.
 func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
+	w := q.work(c, last)
+	return w, c.Rank.Estimate(q.Now, w)
+}
+
+// work is the request as the candidate would have it, if its session was last there.
+func (q *Request) work(c *Candidate, last *stay) cost.Work {
 	w := q.Work(c)
 	if last != nil {
 		w.New = min(w.New, q.Length-last.known(q, c))
 	}
-	return w, c.Rank.Estimate(q.Now, w)
+	return w
 }
 
 // best finds the candidates of the least cost.

@@ -77,7 +77,7 @@ const (
 	NoneLeft  Why = iota // all were tried
 	Only                 // there was one
 	LeastCost            // by more than one can be sure of
-	LeastKV              // of those of about the least cost, the least share of its KV in use
+	LeastKV              // of those of about the least cost, the least to compute or the least share of its KV in use
 	Turn                 // it was its turn
 	Chance
 	FewestRequests

@@ -10,6 +10,8 @@ type State struct {
 	// Model.Horizon.
 	Horizon float64
 	Budget  float64 // the most tokens that a step prefills
+	// Shared says that prefills wait there, with which new ones share steps.
+	Shared bool
 }
 
 // Estimate says what the work would cost on a rank of these coefficients.
@@ -20,7 +22,7 @@ func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
 
 func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
-	own, mixed := c.prefill(n, length, k, s.Budget)
+	own, mixed := c.prefill(n, length, k, s.Budget, s.Shared)
 	e.Wait, e.Prefill = s.Wait, own+mixed
 	e.Decoders = s.Decoders
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
@@ -36,12 +38,15 @@ func (c *Coefficients) decoding(k, m float64) (step, own, others float64) {
 
 // prefill is how long n tokens that end a prompt take, and what decoding adds to their
 // steps.
-func (c *Coefficients) prefill(n, length, k, budget float64) (own, mixed float64) {
+func (c *Coefficients) prefill(n, length, k, budget float64, shared bool) (own, mixed float64) {
 	if n <= 0 {
 		return 0, 0
 	}
 	steps := 1.0
-	if n > budget {
+	switch {
+	case shared:
+		steps = n / budget
+	case n > budget:
 		steps = math.Ceil(n / budget)
 	}
 	if k > 0 {

@@ -112,7 +112,7 @@ func (r *Rank) Coefficients() (c Coefficients, seen int) {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
-	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget}
+	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0}
 	if now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
@@ -132,7 +132,7 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 		c = &d
 	}
 	k := float64(r.crowd())
-	own, mixed := c.prefill(float64(w.New), float64(w.Length), k, l.budget)
+	own, mixed := c.prefill(float64(w.New), float64(w.Length), k, l.budget, r.floor.Load() > 0)
 	stepTime, decode, others := c.decoding(k, w.Output)
 	return r.Wait(now) + own + mixed + decode + others, stepTime, l.seen < trusted
 }
@@ -337,18 +337,24 @@ func (b *Booking) sane(t int64) bool {
 
 // schedule predicts when the queue is done, at time now.
 func (r *Rank) schedule(now int64) {
-	total, oldest := 0.0, 0.0
-	begun := now
+	l := r.learned.Load()
+	k := float64(r.decoders.Load())
+	// Only the oldest can have made progress, and no more than all of its own. Those
+	// behind it share steps.
+	oldest, begun := 0.0, now
+	var rest Amount
 	for i, b := range r.queue {
-		ms := r.remaining(b)
-		total += ms
 		if i == 0 {
-			oldest, begun = ms, max(b.at, r.last, r.group.at)
+			oldest, begun = r.remaining(b), max(b.at, r.last, r.group.at)
+			continue
 		}
+		rest.Tokens += b.left
+		rest.Pairs += b.left * (float64(b.work.Length) - b.left/2)
 	}
-	// Only the oldest can have made progress, and no more than all of its own.
-	r.floor.Store(int64((total - oldest) * millisecond))
-	r.drained.Store(begun + int64(total*millisecond))
+	rest.Steps = math.Ceil(rest.Tokens / l.budget)
+	behind := l.Of(rest) + l.mixed(rest, k)
+	r.floor.Store(int64(behind * millisecond))
+	r.drained.Store(begun + int64((oldest+behind)*millisecond))
 }
 
 // remaining is how long it takes to prefill what is left of a request's prompt.

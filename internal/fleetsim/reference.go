@@ -118,6 +118,12 @@ var references = []Reference{
 		},
 	},
 	{
+		"least-reported", "the fewest requests running and waiting, as reported", "none", "a scraped metric, as in many gateways",
+		func(c *choice) int {
+			return c.least(func(i int) float64 { v := c.view(i); return float64(v.load.Running + v.load.Waiting) })
+		},
+	},
+	{
 		"consistent-hash", "the highest of the hashes of session and engine; requests without a session as they come", "none", "rendezvous hashing, as in many gateways",
 		func(c *choice) int {
 			return c.least(func(i int) float64 { return float64(mix(c.q.Session*0x9e3779b97f4a7c15 + uint64(c.g.up[i]))) })

@@ -1,0 +1,88 @@
+package fleetsim_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"weir/internal/fleetsim"
+)
+
+// given is the share of an engine in the requests that came from one time to another.
+func given(records []fleetsim.Record, engine int, from, to time.Duration) float64 {
+	n, all := 0, 0
+	for _, r := range records {
+		if r.Arrival >= int64(from) && r.Arrival < int64(to) {
+			all++
+			if r.Engine == engine {
+				n++
+			}
+		}
+	}
+	return float64(n) / float64(all)
+}
+
+// TestTwiceAsSlow has one engine of four be twice as slow, and nobody tells: of work that
+// fills the fleet it gets about half of what another one gets.
+func TestTwiceAsSlow(t *testing.T) {
+	for _, stamps := range []bool{true, false} {
+		p := plan(t, "rate=17,duration=4m,input=lognormal(3000,2000),output=20")
+		r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
+			o.Engines[2].Slow, o.Stamps = 2, stamps
+		})
+		others := float64(r.Engines[0].Given+r.Engines[1].Given+r.Engines[3].Given) / 3
+		if share := float64(r.Engines[2].Given) / others; share < 0.35 || share > 0.65 {
+			t.Errorf("stamps %v: it got %.2f of what another one got: %+v", stamps, share, r.Engines)
+		}
+	}
+}
+
+// TestSlowMinute has an engine be ten times as slow for a minute. It gets less then, and
+// its share again after a while.
+func TestSlowMinute(t *testing.T) {
+	p := plan(t, "rate=10,duration=12m,input=lognormal(2000,1500),output=30")
+	var records []fleetsim.Record
+	run(t, p, 4, "cost", func(o *fleetsim.Options) {
+		o.Events = []fleetsim.Event{
+			{At: 2 * time.Minute, Engine: 1, Kind: fleetsim.Slow, By: 10},
+			{At: 3 * time.Minute, Engine: 1, Kind: fleetsim.Slow, By: 1},
+		}
+		o.OnRequest = func(r *fleetsim.Record) { records = append(records, *r) }
+	})
+	before, slow := given(records, 1, time.Minute, 2*time.Minute), given(records, 1, 130*time.Second, 3*time.Minute)
+	after := given(records, 1, 8*time.Minute, 12*time.Minute)
+	if math.Abs(before-0.25) > 0.08 || slow > 0.12 || math.Abs(after-0.25) > 0.08 {
+		t.Errorf("its share was %.2f before, %.2f in the minute and %.2f after it", before, slow, after)
+	}
+}
+
+// TestNothingShared has requests share nothing: nobody waits longer than where each goes
+// to the engine with the least work.
+func TestNothingShared(t *testing.T) {
+	p := plan(t, "rate=20,duration=3m,input=lognormal(2000,2000),output=20")
+	cost, oracle, turns := run(t, p, 4, "cost", nil), run(t, p, 4, fleetsim.Oracle, nil), run(t, p, 4, "round-robin", nil)
+	if cost.TTFT.Mean > 1.05*oracle.TTFT.Mean || cost.TTFT.P99 > 1.1*oracle.TTFT.P99 || cost.MaxMean > 1.2 {
+		t.Errorf("cost: %+v, max/mean %.2f; the oracle: %+v", cost.TTFT, cost.MaxMean, oracle.TTFT)
+	}
+	if cost.TTFT.Mean > turns.TTFT.Mean {
+		t.Errorf("cost: %+v; in turns: %+v", cost.TTFT, turns.TTFT)
+	}
+}
+
+// TestOracleReuse has cost reuse nearly all that the oracle does, with stamps and
+// without, and as evenly.
+func TestOracleReuse(t *testing.T) {
+	for _, settings := range []string{
+		"rate=3,turns=uniform(1,8),think=5s,duration=3m,input=lognormal(600,600),output=200,prefix=2000,groups=8",
+		"rate=2.5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=3m,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3",
+	} {
+		p := plan(t, settings)
+		oracle := run(t, p, 4, fleetsim.Oracle, nil)
+		for _, stamps := range []bool{true, false} {
+			r := run(t, p, 4, "cost", func(o *fleetsim.Options) { o.Stamps = stamps })
+			if captured := r.HitRate / oracle.HitRate; captured < 0.95 || r.MaxMean > max(1.2, 1.05*oracle.MaxMean) {
+				t.Errorf("stamps %v: captured %.3f, max/mean %.2f, the oracle's %.2f\n%s", stamps, captured, r.MaxMean, oracle.MaxMean, settings)
+			}
+		}
+	}
+}
