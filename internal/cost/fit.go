@@ -236,6 +236,16 @@ func (f *Fit) forget() {
 	f.center = f.theta
 }
 
+// restart forgets all observations and goes on from other coefficients.
+func (f *Fit) restart(c Coefficients) {
+	v := c.vector()
+	for i := range v {
+		v[i] /= f.prior[i]
+	}
+	f.center, f.theta, f.n, f.off = v, v, 0, [2]run{}
+	f.refit()
+}
+
 // refit finds the coefficients that explain the observations best, giving less weight
 // to those that are off by more than others are.
 func (f *Fit) refit() {

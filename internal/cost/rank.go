@@ -429,6 +429,7 @@ func (r *Rank) settle(now int64) {
 		g.before = a
 		return
 	}
+	r.freshen(g.at)
 	more := r.fit.Observe(Prefilling, a, float64(g.at-g.from)/millisecond, g.unsure)
 	if !g.stamped {
 		r.unexplained(g.at, more-2*l.Error(a))
@@ -500,12 +501,22 @@ func (r *Rank) decoded(b *Booking, now int64) {
 	if len(r.queue) > 0 {
 		under = min(float64(now-max(r.queue[0].at, r.last))/millisecond, r.remaining(r.queue[0]))
 	}
+	r.freshen(now)
 	r.fit.Observe(Decoding, a, float64(now-b.first)/millisecond, under+0.5*(l.Decode+l.Decoder*float64(r.decoders.Load())))
 	r.learn(now)
 }
 
 // fewest is how many tokens make an interval of decoding.
 const fewest = 4
+
+// freshen has the fit forget what it learned before a time in which nobody measured:
+// else the one request that a rank gets when it has drifted back to the median would
+// count for little beside the slow ones of then, and nobody would ask it again.
+func (r *Rank) freshen(now int64) {
+	if l := r.learned.Load(); now-l.at > fresh {
+		r.fit.restart(l.drifted(now, r.model.median.Load()))
+	}
+}
 
 func (r *Rank) learn(now int64) {
 	old := r.learned.Load()

@@ -76,19 +76,6 @@ var failures = []failure{
 		failed: func(r, b *fleetsim.Report) bool { return r.TTFT.P99 > 1.3*b.TTFT.P99 },
 	},
 	{
-		// The index says that the prefix is there, and the engine has evicted it.
-		name: "evicted and not told", engines: 4, fails: "smetric-10s", better: "round-robin",
-		workload: "rate=9,duration=2m,input=300,output=5,prefix=8000,groups=1",
-		change: func(o *fleetsim.Options) {
-			for i := range 2400 {
-				for e := range 4 {
-					o.Events = append(o.Events, fleetsim.Event{At: time.Duration(i+1) * 50 * time.Millisecond, Engine: e, Kind: fleetsim.Evict})
-				}
-			}
-		},
-		failed: func(r, b *fleetsim.Report) bool { return r.TTFT.P99 > 1.3*b.TTFT.P99 },
-	},
-	{
 		// The shared part is never 0.80 of the prompt, so that affinity is off unseen.
 		name: "a threshold that is never met", engines: 8, fails: "llm-d", better: fleetsim.Oracle,
 		workload: "rate=6,duration=3m,input=3000,output=100,prefix=8000,groups=40",
