@@ -68,9 +68,15 @@ type engineCommand struct {
 type sglangFlags struct {
 	IncrementalStreamingOutput bool   `help:"sglang: events of /generate hold what is new, not all so far."`
 	EnableMetrics              bool   `help:"sglang: serve /metrics, and add each stage's time to the answers of /generate."`
-	SkipTokenizerInit          bool   `help:"sglang: /generate takes and gives token ids only."`
-	EnableCacheReport          bool   `help:"sglang: tell cached_tokens in the usage."`
-	WeightVersion              string `default:"default" placeholder:"NAME" help:"sglang: what answers say of the weights (${default})."`
+	SkipTokenizerInit          bool   `help:"sglang: /generate takes and gives token ids only. What needs a tokenizer or a grammar is given up as SGLang does."`
+	GrammarBackend             string `default:"xgrammar" enum:"xgrammar,outlines,llguidance,none" placeholder:"NAME" help:"sglang: what holds outputs to schemas; none gives them up (${default})."`
+
+	EnableDeterministicInference bool `help:"sglang: heed seeds."`
+
+	SGLangVersion string `name:"sglang-version" placeholder:"RELEASE" help:"sglang: the release to be; 0.5.16 unless given. Up to 0.5.3 the engine ends of a schema that it has no grammar backend for, and up to 0.5.13 of min_new_tokens without a tokenizer."`
+
+	EnableCacheReport bool   `help:"sglang: tell cached_tokens in the usage."`
+	WeightVersion     string `default:"default" placeholder:"NAME" help:"sglang: what answers say of the weights (${default})."`
 }
 
 // vllmFlags shape the vllm wire; the names are vLLM's.
@@ -176,7 +182,13 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 		return o, err
 	}
 	o.Sim.Model = c.ServedModelName
+	if c.SGLangVersion != "" {
+		if _, err := simserver.ParseSGLangVersion(c.SGLangVersion); err != nil {
+			return o, wrongf("--sglang-version: %w", err)
+		}
+	}
 	o.SGLang = simserver.SGLangOptions{
+		Version: c.SGLangVersion, Grammar: c.GrammarBackend, Deterministic: c.EnableDeterministicInference,
 		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, SkipTokenizer: c.SkipTokenizerInit,
 		CacheReport: c.EnableCacheReport, WeightVersion: c.WeightVersion,
 	}
@@ -366,7 +378,10 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 	defer cancel()
 	var tasks sync.WaitGroup
 	errs := make([]error, len(p.faces))
-	tasks.Go(func() { e.Run(ctx) })
+	tasks.Go(func() {
+		e.Run(ctx)
+		cancel()
+	})
 	for i, f := range p.faces {
 		serve := e.ServeOpenAI
 		switch f.kind {
@@ -385,5 +400,5 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 		})
 	}
 	tasks.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, e.Died())...)
 }

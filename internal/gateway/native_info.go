@@ -64,7 +64,7 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	snap := g.opts.Snapshot()
 	info := generate.ServerInfo{
-		Version: software, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
+		Version: software, Deterministic: true, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
 		DPSize: max(1, len(snap.Engines)), InternalStates: []generate.EngineState{}, Models: []string{},
 	}
 	models := served(snap)

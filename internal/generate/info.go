@@ -27,6 +27,7 @@ type ServerInfo struct {
 	Incremental     bool          `json:"incremental_streaming_output"`
 	StreamOutput    bool          `json:"stream_output"` // its name before 2026-03
 	SkipTokenizer   bool          `json:"skip_tokenizer_init"`
+	Deterministic   bool          `json:"enable_deterministic_inference"` // a seed is heeded, or refused
 	ContextLength   int           `json:"context_length,omitzero"`
 	MaxRunning      int           `json:"max_running_requests,omitzero"`
 	DPSize          int           `json:"dp_size"`

@@ -270,7 +270,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		g.fail(Failure(g.e.opts.Name, e.status, e.message), now)
 		return true
 	}
-	if e.prompt > 0 && e.prompt != g.prompt && !g.media {
+	if e.prompt > 0 && e.prompt != g.prompt && !g.media && e.finish != "abort" { // one given up has another prompt
 		g.flawed("prompt_length", fmt.Errorf("the engine counts %d tokens of a prompt of %d: it was given another", e.prompt, g.prompt), data, now)
 		return true
 	}
@@ -310,7 +310,9 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		d.Finish = &infer.Finish{Reason: infer.Reason(e.finish), PromptTokens: e.prompt, CachedTokens: e.cached, Unsent: unsent, StopID: e.stopID, ByID: e.matched > 0}
 	case "abort":
 		if g.aborted.Load() == nil {
-			if len(ids) > 0 {
+			if g.tally.have == fresh && e.status/100 == 4 { // a refusal, whatever the engine has run for it
+				g.tally.have = 0
+			} else if len(ids) > 0 {
 				g.sink.Offer(&d)
 			}
 			g.fail(Failure(g.e.opts.Name, e.status, e.message), now)

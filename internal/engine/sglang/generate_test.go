@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,5 +205,26 @@ func TestPromptThatWasCut(t *testing.T) {
 		}
 		cancel(nil)
 		e.aborts.close()
+	}
+}
+
+// A request that the scheduler gives up comes back as one of a prompt of one token,
+// with an id that says nothing: none of it is given out, and its words are the error's.
+func TestGivenUp(t *testing.T) {
+	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
+	for _, form := range []form{cumulative, incremental} {
+		sink := enginetest.NewRecorder(1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		g := &generation{e: e, attempt: 1, limit: 9, prompt: 4, sink: sink, ctx: ctx, cancel: cancel, tally: tally{form: form}}
+		if !g.event(newScanner(), []byte(`{"text":"","output_ids":[0],"meta_info":{"finish_reason":{"type":"abort","message":"no grammar","status_code":400,"err_type":"BadRequestError"},"prompt_tokens":1,"completion_tokens":1,"cached_tokens":0}}`), 1) {
+			t.Error("it goes on")
+		}
+		wait, stop := context.WithTimeout(t.Context(), time.Minute)
+		f, err := sink.WaitFinish(wait)
+		stop()
+		if err != nil || f.Err == nil || f.Err.Code != infer.CodeInvalid || !strings.Contains(f.Err.Message, "no grammar") || len(sink.IDs()) != 0 || len(sink.Faults()) != 0 {
+			t.Errorf("%v: %v, %v, ids %v, %v", form, f, err, sink.IDs(), sink.Faults())
+		}
+		cancel(nil)
 	}
 }

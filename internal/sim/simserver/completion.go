@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -30,6 +31,10 @@ func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
 		w.Header().Set("X-Request-Id", id)
 		a := &answer{exchange: newExchange(e, w, r, id, created), d: d, voice: v}
 		requests, err := a.accept()
+		if errors.Is(err, errDies) {
+			e.die(err)
+			panic(http.ErrAbortHandler) // the server goes with it
+		}
 		if err != nil {
 			e.refused.Add(1)
 			refuse(w, err)
@@ -108,6 +113,11 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.d.chat {
 		messages = req.Messages
 	}
+	if a.voice == sglang {
+		if err := a.asSGLang(req, &params); err != nil {
+			return nil, err
+		}
+	}
 	ask, err := req.modeFields.ask(messages)
 	if err != nil {
 		return nil, err
@@ -178,6 +188,33 @@ func (a *answer) adapt(req *completionRequest) error {
 		if given(f.value) {
 			return notSimulated(f.name)
 		}
+	}
+	return nil
+}
+
+// asSGLang takes from a request what its engine passes over, and refuses what it gives
+// up.
+func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
+	flags := &a.e.opts.SGLang
+	if p.IgnoreEOS {
+		p.StopIDs = nil
+	}
+	if !flags.Deterministic {
+		p.Seed = 0
+	}
+	// Nor does it know vLLM's words.
+	req.GuidedJSON, req.GuidedRegex, req.GuidedChoice, req.GuidedGrammar, req.StructuredOutputs = nil, nil, nil, nil, nil
+	var format struct {
+		Type string `json:"type"`
+	}
+	if len(req.ResponseFormat) > 0 {
+		if err := json.Unmarshal(req.ResponseFormat, &format); err != nil {
+			return infer.Invalid("response_format", "response_format is not valid: %v", err)
+		}
+	}
+	forced := req.ToolChoice.Kind() == '{' || string(req.ToolChoice) == `"required"`
+	if forced || given(req.JSONSchema) || given(req.Regex) || given(req.EBNF) || format.Type != "" && format.Type != "text" {
+		return flags.guided()
 	}
 	return nil
 }

@@ -88,6 +88,10 @@ type Engine struct {
 	inbox inbox
 	done  chan struct{} // closed when Run has returned
 
+	dieOnce sync.Once
+	dead    chan struct{} // closed when a request has ended the engine
+	why     error         // then
+
 	goTimers bool // Run's alarm is Go's, for tests in virtual time
 
 	jobs    []*job // by ref; Run's
@@ -126,6 +130,12 @@ func New(o Options) (*Engine, error) {
 	if o.MaxPending == 0 {
 		o.MaxPending = 4 << 20
 	}
+	if o.SGLang.Version == "" {
+		o.SGLang.Version = SGLangVersion
+	}
+	if o.SGLang.Grammar == "" {
+		o.SGLang.Grammar = "xgrammar"
+	}
 	if o.SGLang.WeightVersion == "" {
 		o.SGLang.WeightVersion = "default"
 	}
@@ -140,6 +150,7 @@ func New(o Options) (*Engine, error) {
 		faults:    faults,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		done:      make(chan struct{}),
+		dead:      make(chan struct{}),
 		again:     make([]int, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
 	}
@@ -162,7 +173,7 @@ type job struct {
 	ended  infer.Reason // set when it ended before the core had it
 }
 
-// Run drives the engine until ctx ends. It is called once. Requests handed in
+// Run drives the engine until ctx ends, or a request has ended it. It is called once. Requests handed in
 // earlier wait for it; those left when it ends are answered with an error.
 func (e *Engine) Run(ctx context.Context) {
 	defer close(e.done)
@@ -188,6 +199,8 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			return
+		case <-e.dead:
 			return
 		case <-e.inbox.wake:
 		case <-alarm.c:

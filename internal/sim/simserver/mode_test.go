@@ -193,6 +193,11 @@ func TestModesOverHTTP(t *testing.T) {
 			{"no effort", `"reasoning_effort":"none","max_tokens":9`, 0, words},
 		} {
 			for _, url := range []string{b.openai + chat, b.vllm + chat, b.sglang + chat} {
+				if c.name == "guided" || c.name == "structured" {
+					if strings.HasPrefix(url, b.sglang) {
+						continue // vLLM's words: SGLang passes over them
+					}
+				}
 				for _, stream := range []string{"false", "true"} {
 					body := `{` + c.fields + `,"stream":` + stream
 					if !strings.Contains(c.fields, `"messages"`) {

@@ -22,8 +22,16 @@ type SGLangOptions struct {
 	// Metrics serves /metrics, and adds each stage's time to the answers of
 	// /generate (--enable-metrics).
 	Metrics bool
+	// Version is the release that the face is; default SGLangVersion. What a request
+	// comes to that needs what the server was started without depends on it.
+	Version string
 	// SkipTokenizer takes and gives ids only (--skip-tokenizer-init).
 	SkipTokenizer bool
+	// Grammar is what holds outputs to schemas (--grammar-backend): xgrammar, outlines,
+	// llguidance or none. Default xgrammar.
+	Grammar string
+	// Deterministic heeds seeds (--enable-deterministic-inference).
+	Deterministic bool
 	// CacheReport adds cached_tokens to the usage (--enable-cache-report).
 	CacheReport bool
 	// WeightVersion is what answers say of the weights (--weight-version).
@@ -33,7 +41,7 @@ type SGLangOptions struct {
 	Args map[string]any
 }
 
-// SGLangVersion is the version that the face says it is.
+// SGLangVersion is the release that the face is unless told otherwise.
 const SGLangVersion = "0.5.16"
 
 // sglangFace is the face's own state.

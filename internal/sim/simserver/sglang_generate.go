@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -64,6 +65,10 @@ func (f *sglangFace) generate(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = f.register(&g.exchange)
 	}
+	if errors.Is(err, errDies) {
+		f.e.die(err)
+		panic(http.ErrAbortHandler) // the server goes with it
+	}
 	if err != nil {
 		f.e.refused.Add(1)
 		refuse(err)
@@ -90,6 +95,11 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 	items, batch, err := g.e.items(g.r.Context(), g.id, req)
 	if err != nil {
 		return nil, err
+	}
+	for i := range items {
+		if errors.Is(items[i].giveUp, errDies) {
+			return nil, items[i].giveUp
+		}
 	}
 	g.items, g.batch, g.streams, g.promptIDs = items, batch, req.Stream, req.ReturnPromptTokenIDs
 	g.incremental = req.Stream && g.e.opts.SGLang.Incremental
@@ -132,6 +142,14 @@ func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
 	}
 	for i := range requests {
 		o := &g.outputs[i]
+		if err := g.items[i].giveUp; err != nil {
+			if g.e.refused.Add(1); !g.streams {
+				refuse(err)
+				return false
+			}
+			g.refused(o, err)
+			continue
+		}
 		err := g.submit(o, requests[i])
 		g.said[i].dispatched = trace.Now()
 		switch {
@@ -267,6 +285,11 @@ func (g *generation) abortedUnderWay(o *output) bool {
 	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
 }
 
+// givenUp says whether the scheduler took an output in and gave it up at once. What it
+// runs then is a prompt of one token, so that the request ends as others do: with an
+// id, and counts, of that.
+func (g *generation) givenUp(o *output) bool { return g.items[o.slot].giveUp != nil }
+
 // abortObject appends what is said of such an output. It is not like any other
 // object: it has no prompt_tokens, and in a stream it repeats the last id and
 // all of the text.
@@ -283,6 +306,8 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	}
 	b = append(b, `"output_ids":[`...)
 	switch {
+	case g.givenUp(o):
+		b = append(b, '0')
 	case !g.streams:
 		b = append(b, s.ids...)
 	case o.completion > 0:
@@ -294,8 +319,13 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, quote(g.e.opts.SGLang.WeightVersion)...)
 	b = append(b, `,"e2e_latency":`...)
 	b = appendSeconds(b, trace.Now()-g.created)
+	completion := o.completion
+	if g.givenUp(o) {
+		completion = 1
+		b = append(b, `,"prompt_tokens":1,"cached_tokens":0`...)
+	}
 	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(o.completion), 10)
+	b = strconv.AppendInt(b, int64(completion), 10)
 	b = append(b, '}')
 	if g.batch && g.streams {
 		b = append(b, `,"index":`...)
@@ -325,6 +355,9 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 	b = append(b, quote(e.Message)...)
 	b = append(b, `,"status_code":`...)
 	b = strconv.AppendInt(b, int64(code), 10)
+	if it.giveUp != nil {
+		return append(b, `,"err_type":"BadRequestError"}`...)
+	}
 	return append(b, `,"err_type":null}`...)
 }
 

@@ -35,19 +35,33 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"enable_priority_scheduling":   o.PriorityScheduling,
 		"incremental_streaming_output": opts.Incremental,
 		"skip_tokenizer_init":          opts.SkipTokenizer,
-		"enable_metrics":               opts.Metrics,
-		"enable_cache_report":          opts.CacheReport,
-		"weight_version":               opts.WeightVersion,
-		"disaggregation_mode":          disaggregationMode(o.Role),
-		"status":                       "ready",
-		"version":                      SGLangVersion,
-		"startup_time":                 float64(f.started.UnixNano()) / 1e9,
-		"internal_states":              f.internalStates(),
+		"grammar_backend":              opts.Grammar,
+		"sampling_defaults":            "model",
+		"preferred_sampling_params":    nil,
+		"speculative_algorithm":        speculative(o),
+
+		"enable_deterministic_inference": opts.Deterministic,
+		"enable_metrics":                 opts.Metrics,
+		"enable_cache_report":            opts.CacheReport,
+		"weight_version":                 opts.WeightVersion,
+		"disaggregation_mode":            disaggregationMode(o.Role),
+		"status":                         "ready",
+		"version":                        opts.Version,
+		"startup_time":                   float64(f.started.UnixNano()) / 1e9,
+		"internal_states":                f.internalStates(),
 	}
 	for k, v := range opts.Args {
 		info[k] = v
 	}
 	writeJSON(w, http.StatusOK, info)
+}
+
+// speculative is SGLang's word for how drafts are made; nil: none are.
+func speculative(o *sim.Options) any {
+	if o.Speculation > 1 {
+		return "EAGLE"
+	}
+	return nil
 }
 
 func (f *sglangFace) internalStates() []map[string]any {
@@ -194,7 +208,7 @@ func (f *sglangFace) loads(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": SGLangVersion,
+		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": f.e.opts.SGLang.Version,
 		"accelerator": "none", "num_accelerators": 0, "loads": list,
 	})
 }

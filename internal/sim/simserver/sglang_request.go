@@ -213,6 +213,7 @@ type item struct {
 	params sim.Params
 	stops  []string
 	trim   bool
+	giveUp error // what the scheduler says, which gives the request up
 }
 
 // items takes a request apart into its outputs. batch says that the answer is
@@ -287,10 +288,16 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
 			return nil, false, err
 		}
-		if e.opts.SGLang.SkipTokenizer && len(it.stops) > 0 {
-			return nil, false, infer.Invalid("stop", "stop is text, and this engine has no tokenizer (--skip-tokenizer-init); use stop_token_ids")
+		flags := &e.opts.SGLang
+		if err := flags.blind(valueOr(s.MinNewTokens, 0), it.stops); err != nil {
+			return nil, false, err
 		}
-		if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
+		if given(s.JSONSchema) || given(s.Regex) || given(s.EBNF) || given(s.StructuralTag) {
+			it.giveUp = flags.guided()
+		}
+		if it.giveUp != nil {
+			// It needs no document.
+		} else if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
 			return nil, false, err
 		}
 		if it.ask.Schema != nil {
@@ -301,8 +308,14 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		it.params = sim.Params{
 			Prompt: prompt, MaxTokens: max(1, it.limit), MinTokens: valueOr(s.MinNewTokens, 0),
 			IgnoreEOS: valueOr(s.IgnoreEOS, false), StopIDs: s.StopTokenIDs,
-			Seed: uint64(valueOr(s.SamplingSeed, 0)), Priority: req.Priority, LoRA: loras[i], DPRank: req.RoutedDPRank,
+			Priority: req.Priority, LoRA: loras[i], DPRank: req.RoutedDPRank,
 			StreamInterval: valueOr(s.StreamInterval, 0),
+		}
+		if it.params.IgnoreEOS {
+			it.params.StopIDs = nil // nor are they heeded
+		}
+		if flags.Deterministic {
+			it.params.Seed = uint64(valueOr(s.SamplingSeed, 0))
 		}
 		if it.params.DPRank == nil {
 			it.params.DPRank = req.DataParallelRank

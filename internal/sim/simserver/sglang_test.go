@@ -209,7 +209,7 @@ func TestGenerateStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {
 			b := sglangBench(t, SGLangOptions{Incremental: incremental}, sim.Options{})
-			const params = `"max_new_tokens":30,"ignore_eos":true`
+			const params = `"max_new_tokens":30`
 			whole := b.generate(`{"text":"abc","sampling_params":{` + params + `}}`).last()
 			at := slices.IndexFunc(whole.OutputIDs, func(id uint32) bool { return slices.Index(whole.OutputIDs, id) >= 5 })
 			id := whole.OutputIDs[at]
@@ -716,6 +716,84 @@ func TestGenerateRetracted(t *testing.T) {
 			}
 			if queued != 1 {
 				t.Errorf("%d were aborted in the queue, want 1", queued)
+			}
+		}
+	})
+}
+
+// Without what a guide or min_new_tokens needs, the front end or the scheduler gives the
+// request up; up to some releases it is the engine's end.
+func TestWithoutTokenizerOrGrammar(t *testing.T) {
+	const schema, minimum = `"json_schema":"{}"`, `"min_new_tokens":2`
+	skip, none := SGLangOptions{SkipTokenizer: true}, SGLangOptions{Grammar: "none"}
+	for _, c := range []struct {
+		options         SGLangOptions
+		version, params string
+		dies            bool
+		abort           bool // by the scheduler, in the stream
+		says            string
+	}{
+		{skip, "0.5.23", schema, false, true, "--grammar-backend none"}, // so the real one says
+		{none, "0.5.23", schema, false, true, "--grammar-backend none"},
+		{none, "0.5.23", `"regex":"a+"`, false, true, "--grammar-backend none"},
+		{none, "0.5.3.post3", schema, false, true, "--grammar-backend none"},
+		{none, "0.5.3", schema, true, false, "grammar"},
+		{skip, "0.4.10.post2", schema, true, false, "grammar"},
+		{skip, "0.5.14", minimum, false, false, "--skip-tokenizer-init"},
+		{skip, "0.5.13.post1", minimum, true, false, "tokenizer"},
+		{skip, "0.5.13", `"stop":["x"]`, true, false, "tokenizer"},
+		{none, "0.5.3", minimum, false, false, ""},
+	} {
+		for _, stream := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				name := fmt.Sprintf("%+v %s %s, stream %t", c.options, c.version, c.params, stream)
+				o := c.options
+				o.Version = c.version
+				b := sglangBench(t, o, sim.Options{})
+				body := fmt.Sprintf(`{"input_ids":[97],"stream":%t,"sampling_params":{"max_new_tokens":5,%s}}`, stream, c.params)
+				if c.dies {
+					resp, err := b.client.Post(b.sglang+"/generate", "application/json", strings.NewReader(body))
+					if err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+					synctest.Wait()
+					if died := b.e.Died(); err == nil || died == nil || !strings.Contains(died.Error(), c.says) {
+						t.Errorf("%s: %v, died of %v", name, err, died)
+					}
+					return
+				}
+				a := b.generate(body)
+				if b.e.Died() != nil || !strings.Contains(a.raw, c.says) || (a.status == 200) != (stream || c.says == "") {
+					t.Errorf("%s: %d %s", name, a.status, a.raw)
+				}
+				if c.abort && stream {
+					m := a.last().Meta
+					if m.FinishReason.Type != "abort" || m.FinishReason.StatusCode == nil || *m.FinishReason.StatusCode != 400 || *m.PromptTokens != 1 || m.CompletionTokens != 1 {
+						t.Errorf("%s: %s", name, a.raw)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A seed is heeded with --enable-deterministic-inference only, and with ignore_eos no
+// stop id is.
+func TestWhatSGLangPassesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plain, heeds := sglangBench(t, SGLangOptions{}, sim.Options{}), sglangBench(t, SGLangOptions{Deterministic: true}, sim.Options{})
+		ask := func(b *bench, seed int) string {
+			return *b.generate(fmt.Sprintf(`{"text":"abc","sampling_params":{"max_new_tokens":5,"ignore_eos":true,"sampling_seed":%d}}`, seed)).last().Text
+		}
+		if ask(plain, 1) != ask(plain, 2) || ask(heeds, 1) == ask(heeds, 2) {
+			t.Errorf("seeds: %q, %q; heeded %q, %q", ask(plain, 1), ask(plain, 2), ask(heeds, 1), ask(heeds, 2))
+		}
+		whole := plain.generate(`{"text":"abc","sampling_params":{"max_new_tokens":5,"ignore_eos":true}}`).last().OutputIDs
+		for eos, want := range map[bool]int{true: 5, false: 2} {
+			a := plain.generate(fmt.Sprintf(`{"text":"abc","sampling_params":{"max_new_tokens":5,"min_new_tokens":0,"ignore_eos":%t,"stop_token_ids":[%d],"no_stop_trim":true}}`, eos, whole[1]))
+			if n := len(a.last().OutputIDs); n != want {
+				t.Errorf("ignore_eos %t: %d ids, want %d: %s", eos, n, want, a.raw)
 			}
 		}
 	})

@@ -51,7 +51,7 @@ func (s *Sim) Spec(path string) string {
 // StartSim runs a simulated engine that speaks three wires on free ports.
 func StartSim(t testing.TB, args ...string) *Sim {
 	t.Helper()
-	p := Start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	p := Start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--enable-deterministic-inference"}, args...)...)
 	return &Sim{p, p.Line("openai"), p.Line("sglang"), p.Line("weir"), p.Line("admin")}
 }
 

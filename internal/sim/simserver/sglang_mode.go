@@ -1,0 +1,83 @@
+package simserver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/infer"
+)
+
+// ParseSGLangVersion reads the release of SGLang that the face is to be, as
+// "0.5.3.post1"; what follows its three numbers does not matter.
+func ParseSGLangVersion(s string) (release [3]int, err error) {
+	parts := strings.Split(s, ".")
+	for i := range release {
+		n := -1
+		if i < len(parts) {
+			n, err = strconv.Atoi(parts[i])
+		}
+		if err != nil || n < 0 {
+			return release, fmt.Errorf("%q is no release of SGLang, such as %s", s, SGLangVersion)
+		}
+		release[i] = n
+	}
+	return release, nil
+}
+
+// before says that the face is of a release before one.
+func (o *SGLangOptions) before(release ...int) bool {
+	own, err := ParseSGLangVersion(o.Version)
+	return err == nil && slices.Compare(own[:], release) < 0
+}
+
+// errDies is in the chain of what a request does to the engine that it ends.
+var errDies = errors.New("the engine ends")
+
+// guided judges a request whose output is to match something. Without a grammar backend
+// the scheduler gives it up, and up to 0.5.3 it does not survive it.
+func (o *SGLangOptions) guided() error {
+	switch {
+	case !o.SkipTokenizer && o.Grammar != "none":
+		return nil
+	case o.before(0, 5, 3) || o.Version == "0.5.3":
+		return fmt.Errorf("the scheduler was given a guide and has no grammar backend: %w", errDies)
+	}
+	return infer.Errorf(infer.CodeInvalid, "the output cannot be held to a json_schema, regex, ebnf or structural_tag: the server runs with --grammar-backend none")
+}
+
+// blind judges what of a request needs a tokenizer. From 0.5.14 on the front end
+// refuses it; before, the scheduler does not survive it.
+func (o *SGLangOptions) blind(minTokens int, stops []string) error {
+	field := "min_new_tokens"
+	switch {
+	case !o.SkipTokenizer || minTokens == 0 && len(stops) == 0:
+		return nil
+	case o.before(0, 5, 14):
+		return fmt.Errorf("the scheduler asked for its tokenizer, and has none: %w", errDies)
+	case len(stops) > 0:
+		field = "stop"
+	}
+	return infer.Invalid(field, "%s needs the tokenizer, and this engine has none (--skip-tokenizer-init)", field)
+}
+
+// die ends the engine, with everything that it is doing.
+func (e *Engine) die(why error) {
+	e.dieOnce.Do(func() {
+		e.why = why
+		close(e.dead)
+	})
+}
+
+// Died says why the engine ended by itself; nil: it did not. It is asked when Run has
+// returned.
+func (e *Engine) Died() error {
+	select {
+	case <-e.dead:
+		return e.why
+	default:
+		return nil
+	}
+}
