@@ -102,7 +102,7 @@ const coreName = "vllm"
 // core makes the adapter to the engines that vLLM starts.
 func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Options: coreOptions(coreName, m.Name, g), EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", First: c.EngineStartIndex, Engines: c.EngineCount,
+		Options: coreOptions(coreName, m.Name, g), EndIDs: m.folder.EndIDs(), Vocab: m.folder.VocabSize, LoRA: m.adapters(), Priorities: args.Policy == "priority", Speculative: len(args.Drafts) > 0 && string(args.Drafts) != "null", First: c.EngineStartIndex, Engines: c.EngineCount,
 		Coordinated: c.CoordinatorAddress != "" && c.DataParallelSize > 1,
 	}
 	var err error
@@ -167,6 +167,7 @@ type serveArgs struct {
 	Revision  string          `json:"revision"`
 	LoRA      []loraModule    `json:"lora_modules"`
 	Policy    string          `json:"scheduling_policy"`
+	Drafts    json.RawMessage `json:"speculative_config"`
 	served    []string
 }
 

@@ -82,7 +82,7 @@ func TestParseEngine(t *testing.T) {
 	if e, err = ParseEngine("openai=h:1,pass-key=true"); err != nil || !e.PassKey {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true"); err != nil || !e.Priority || e.Ranks != 2 {
+	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true,speculative=true"); err != nil || !e.Priority || !e.Speculative || e.Ranks != 2 {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	for s, want := range map[string]string{

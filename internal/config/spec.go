@@ -31,6 +31,8 @@ type Engine struct {
 	Lockstep bool
 	// Priority says that they schedule by priority.
 	Priority bool
+	// Speculative says that they decode speculatively.
+	Speculative bool
 	// Of sglang-ipc: releases that were not tried are taken too.
 	Untried bool
 	// Of engines that weir connects to over HTTP or gRPC: files of the key that they ask
@@ -103,6 +105,10 @@ func ParseEngine(s string) (Engine, error) {
 			if e.Priority, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: priority=%s: want true or false", s, value)
 			}
+		case key == "speculative" && kind == "vllm-core":
+			if e.Speculative, err = strconv.ParseBool(value); err != nil {
+				return Engine{}, fmt.Errorf("engine %q: speculative=%s: want true or false", s, value)
+			}
 		case key == "untried" && kind == "sglang-ipc":
 			if e.Untried, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
@@ -134,7 +140,7 @@ var options = map[string][]string{
 	"openai":     append([]string{"pass-key"}, access...),
 	"sglang":     access,
 	"weir":       append([]string{"tls"}, access...),
-	"vllm-core":  {"dp", "lockstep", "priority"},
+	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
 	"sglang-ipc": {"untried"},
 }
 

@@ -24,6 +24,7 @@ type batch struct {
 	ids       []uint32 // of all outputs
 	message   []byte
 
+	drafts   bool // the statistics have something of drafts
 	stats    bool // the three below were said
 	running  int
 	waiting  int
@@ -318,7 +319,7 @@ func (o *output) record(b []byte) ([]byte, error) {
 }
 
 func (d *batch) schedulerStats(b []byte) ([]byte, error) {
-	d.stats, d.running, d.waiting, d.kvUsage = true, 0, 0, 0
+	d.stats, d.drafts, d.running, d.waiting, d.kvUsage = true, false, 0, 0, 0
 	return eachField(b, func(name, b []byte) ([]byte, error) {
 		var err error
 		switch string(name) {
@@ -332,6 +333,9 @@ func (d *batch) schedulerStats(b []byte) ([]byte, error) {
 			var n int
 			n, b, err = msgp.ReadIntBytes(b)
 			d.waiting += n
+		case "spec_decoding_stats":
+			d.drafts = !msgp.IsNil(b)
+			b, err = msgp.Skip(b)
 		case "kv_cache_usage":
 			d.kvUsage, b, err = readFloat(b)
 		default:

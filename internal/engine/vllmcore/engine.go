@@ -130,7 +130,10 @@ func (e *Engine) state() engine.State {
 			facts.ContextLength = n
 		}
 		facts.MaxRunning += s.ready.maxRunning
-		facts.Carries &= s.ready.carries(e.opts.Priorities)
+		facts.Carries &= s.carries()
+		if facts.Lacks == nil {
+			facts.Lacks = s.lacks()
+		}
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance

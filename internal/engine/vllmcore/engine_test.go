@@ -126,6 +126,39 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// What a core that decodes speculatively would pass over is refused: where the operator
+// says that it does, and from when its statistics have drafts in them.
+func TestSpeculative(t *testing.T) {
+	const lost = infer.CarriesMinP | infer.CarriesLogitBias
+	for _, said := range []bool{true, false} {
+		p := newPeer(t, "0.33.0")
+		b := startBench(t, p, func(o *Options) { o.Speculative = said })
+		carries := b.WaitReady(true).Facts.Carries & lost
+		if !said {
+			if carries != lost {
+				t.Errorf("carries %s before anything is known", carries)
+			}
+			p.mu.Update(func() { p.core.Send(coretest.Batch{Stats: &coretest.Stats{Drafts: true}}) })
+			for known := time.Now().Add(time.Minute); b.Rig.Engine.(*Engine).state().Facts.Carries&lost != 0 && time.Now().Before(known); {
+				time.Sleep(time.Millisecond)
+			}
+		} else if carries != 0 {
+			t.Errorf("carries %s", carries)
+		}
+		if f := b.Rig.Engine.(*Engine).state().Facts; len(f.Lacks) != 1 || f.Lacks[0].What != lost || !strings.Contains(f.Lacks[0].Why, "--speculative-config") {
+			t.Errorf("%+v", f.Lacks)
+		}
+		req := b.Request(4)
+		minP := 0.1
+		req.Sampling.MinP = &minP
+		c := b.GoWith(b.Ctx, req)
+		b.Wait(c)
+		if infer.AsError(c.Err).Code != infer.CodeUnsupported || !strings.Contains(c.Err.Error(), "min_p") {
+			t.Errorf("said %t: %v", said, c.Err)
+		}
+	}
+}
+
 // A priority is carried to releases of which its place is known, where the operator
 // says that they schedule by it, and refused by others.
 func TestPriority(t *testing.T) {

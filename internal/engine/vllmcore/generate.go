@@ -27,7 +27,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, failed
 	}
 	g.Guided = guided
-	if err := check(req, &e.opts, s.ready.carries(e.opts.Priorities)); err != nil {
+	if err := check(req, &e.opts, s.carries()); err != nil {
 		s.Table.Release(g)
 		return nil, err
 	}

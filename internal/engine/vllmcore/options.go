@@ -26,6 +26,9 @@ type Options struct {
 	// Priorities says that the engines schedule by priority; they do not say it, and
 	// pass over what a request says where they do not.
 	Priorities bool
+	// Speculative says that the engines decode speculatively (--speculative-config),
+	// which they do not say before they have drafted something.
+	Speculative bool
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int

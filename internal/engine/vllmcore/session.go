@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
+	"weir/internal/infer"
 	"weir/internal/zmtp"
 )
 
@@ -29,6 +30,7 @@ type session struct {
 	loras  loading
 	output atomic.Pointer[zmtp.Conn]
 	load   load
+	drafts atomic.Bool // the engine decodes speculatively
 }
 
 // load is what an engine last said of its load.
@@ -57,6 +59,19 @@ func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Con
 		In: in, Code: code{}, Ranks: 1,
 	}, s)
 	return s
+}
+
+// lacks are what the engine would pass over: its own front end refuses them.
+func (s *session) lacks() []infer.Lack {
+	if !s.opts.Speculative && !s.drafts.Load() {
+		return nil
+	}
+	return []infer.Lack{{What: infer.CarriesMinP | infer.CarriesLogitBias, Why: "decodes speculatively (--speculative-config), and draws without it"}}
+}
+
+// carries is what the engine takes beyond what every engine does.
+func (s *session) carries() infer.Carries {
+	return s.ready.carries(s.opts.Priorities).Without(s.lacks())
 }
 
 // serve serves the session to its end and gives the requests that the engine may
@@ -91,6 +106,9 @@ func (s *session) Message(frames [][]byte, received int64) error {
 		s.load.running.Store(int64(d.running))
 		s.load.waiting.Store(int64(d.waiting))
 		s.load.kvUsage.Store(math.Float64bits(d.kvUsage))
+		if d.drafts && !s.drafts.Swap(true) {
+			s.e.host.Signal()
+		}
 	}
 	if d.waves {
 		s.e.wave(d.complete, d.start)

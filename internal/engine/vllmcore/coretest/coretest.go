@@ -117,6 +117,7 @@ type Batch struct {
 type Stats struct {
 	Running, Waiting int
 	KVUsage          float64
+	Drafts           bool // it decodes speculatively
 }
 
 // Core is an engine that has connected.
@@ -481,10 +482,14 @@ func appendStats(b []byte, s *Stats) []byte {
 	if s == nil {
 		return msgp.AppendNil(b)
 	}
+	var drafts any
+	if s.Drafts {
+		drafts = map[string]any{"num_spec_tokens": 1, "num_drafts": 1, "num_draft_tokens": 1, "num_accepted_tokens": 0, "num_accepted_tokens_per_pos": []any{0}}
+	}
 	b, err := msgp.AppendMapStrIntf(b, map[string]any{
 		"num_running_reqs": s.Running, "num_waiting_reqs": s.Waiting, "num_skipped_waiting_reqs": 0,
 		"kv_cache_usage": s.KVUsage, "prefix_cache_stats": map[string]any{"reset": false, "requests": 0},
-		"step_counter": 0, "kv_cache_eviction_events": []any{}, "spec_decoding_stats": nil,
+		"step_counter": 0, "kv_cache_eviction_events": []any{}, "spec_decoding_stats": drafts,
 	})
 	if err != nil {
 		panic(err)
