@@ -72,9 +72,9 @@ race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race dete
 # begins with Bound fail where something takes longer than a bound, or is not seen
 # to; they and the figures through the binary run one at a time.
 .PHONY: measure
-measure: ## what depends on the machine's speed: bounds, memory of streams, hang-ups of thousands, an hour offline (minutes; nothing else should run)
+measure: ## what depends on the machine's speed: bounds, memory of streams, hang-ups of thousands, bad neighbours, an hour offline (a quarter of an hour; nothing else should run)
 	$(GO) test -p 1 -run '^$$' -bench '^BenchmarkBound' -benchtime 1x ./internal/...
-	$(GO) test -tags measure -count=1 -v -timeout 30m ./test/e2e/measure
+	$(GO) test -tags measure -count=1 -v -timeout 45m ./test/e2e/measure
 	$(GO) test -run '^$$' -bench OfflineHour -benchtime 3x ./internal/cli
 
 .PHONY: toolchain

@@ -11,9 +11,13 @@ import (
 	"testing"
 
 	"weir/test/e2e/harness"
+	"weir/test/e2e/neighbour"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	neighbour.Role()
+	harness.Main(m)
+}
 
 // figure prints a measured figure.
 func figure(name string, value float64, unit string) {
