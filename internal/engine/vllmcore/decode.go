@@ -338,6 +338,9 @@ func (d *batch) schedulerStats(b []byte) ([]byte, error) {
 			b, err = msgp.Skip(b)
 		case "kv_cache_usage":
 			d.kvUsage, b, err = readFloat(b)
+			if !(d.kvUsage >= 0 && d.kvUsage <= 1) {
+				d.kvUsage = -1 // no share; no JSON has a word for a NaN
+			}
 		default:
 			b, err = msgp.Skip(b)
 		}
