@@ -98,7 +98,8 @@ func (x *exchange) arm() error {
 // sendRest waits for the client to take what is left of a write, bounded by the
 // write deadline. A client that does not read is given up; only its own stream
 // waits for it.
-func (x *exchange) sendRest() verdict {
+func (x *exchange) sendRest() (v verdict) {
+	defer x.caught(&v)
 	if err := x.response.rest(); err != nil {
 		x.err, x.told = infer.AsError(lost(x.ctx, err, x.g.opts.WriteTimeout)), false
 		return ended
@@ -206,6 +207,7 @@ func (g *gathering) stop() {
 // flush interval, or from an engine that cannot be polled.
 func (x *exchange) depart(v verdict) {
 	x.g.streams.Add(1)
+	defer x.rescue()
 	x.shard = x.g.outputs.assign()
 	x.state.Store(running)
 	switch {
@@ -224,8 +226,18 @@ func (x *exchange) depart(v verdict) {
 	}
 }
 
+// rescue ends the stream after a panic outside of its steps. It is deferred by whoever
+// serves others as well, and then goes on to them.
+func (x *exchange) rescue() {
+	if p := recover(); p != nil {
+		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false
+		go x.finish()
+	}
+}
+
 // turn gives a driven stream a step.
 func (x *exchange) turn(w *worker) {
+	defer x.rescue()
 	x.state.Store(running)
 	x.park(x.step(w))
 }

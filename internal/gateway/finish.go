@@ -12,13 +12,14 @@ import (
 )
 
 // finish is stage 14: it tells the client about an error, gives back what the
-// request held, and closes its one record. It also runs after a panic.
+// request held, and closes its one record. It also runs after a panic, and one in any
+// part of it costs that part only, so that a request ends once whatever happens.
 func (x *exchange) finish() {
 	left := x.response.left()
 	if left {
 		defer x.g.streams.Done()
 	}
-	x.enter(trace.Finish)
+	x.guarded(func() { x.enter(trace.Finish) })
 	x.release()
 	if left {
 		// When thousands hang up at once, the engine's requests end before the records
@@ -30,13 +31,37 @@ func (x *exchange) finish() {
 	}
 	x.response.breaking.end()
 	x.response.bounded = false // the context's end may have moved it
-	broken := x.err != nil && !x.told && x.fail()
+	broken := x.err != nil && !x.told
+	if broken {
+		x.guarded(func() { broken = x.fail() })
+	}
 	if stop := x.response.stopFollowing; stop != nil {
 		stop()
 	}
 	x.cancel(nil)
 	x.record()
-	x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+	end := func() {
+		x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+	}
+	if left {
+		x.guarded(end)
+	} else {
+		end() // in the handler, where net/http breaks the connection for a panic
+	}
+}
+
+// guarded does a part of the request's end. A panic in it is logged and ends nothing
+// else.
+func (x *exchange) guarded(part func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			e := x.g.panicError(x.rec.RequestID, p)
+			if x.err == nil {
+				x.err = e
+			}
+		}
+	}()
+	part()
 }
 
 // release gives back what the request holds: what is weir's own first, the
@@ -106,27 +131,30 @@ func (x *exchange) sendError() {
 
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
+	defer x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
+	defer x.response.conn.done()
 	rec := x.rec
-	if x.answer != nil {
+	x.guarded(func() {
+		if x.answer == nil {
+			return
+		}
 		if u, ok := x.answer.Usage(); ok {
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
 		}
-	}
+	})
 	rec.Outcome = x.err.Outcome()
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
-			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "error", x.err.Error())
+			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "error", x.err.Error())
 		}
 	}
 	rec.Finished = trace.Now()
 	rec.Ledger.Enter(trace.Finish, rec.Finished)
-	x.g.opts.Metrics.Ended(rec)
+	x.guarded(func() { x.g.opts.Metrics.Ended(rec) })
 	if x.g.opts.Timeline != nil {
-		x.g.opts.Timeline.Add(rec)
+		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
 	}
-	x.response.conn.done()
-	x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 }
 
 // unreadTimeout bounds the wait for the rest of a body that nobody wants: net/http reads
