@@ -48,8 +48,8 @@ type Report struct {
 	Load    float64        `json:"load"`
 	MaxMean float64        `json:"max_mean_load"`
 	Engines []EngineReport `json:"engines"`
-	// Queue is the mean number of requests without a first token as one arrives, of the
-	// middle and the last third of arrivals.
+	// Queue is the mean number of requests without a first token as a session begins, of
+	// the middle and the last third of sessions.
 	Queue [2]float64 `json:"queue_middle_last"`
 
 	VirtualSeconds float64 `json:"virtual_seconds"`
@@ -99,14 +99,17 @@ type figures struct {
 	last                      int64 // arrival
 }
 
-func (f *figures) arrive(r *run) {
+func (f *figures) arrive(r *run, begins bool) {
 	f.requests++
+	f.last = r.now
+	if !begins {
+		return
+	}
 	n := 0
 	for _, e := range r.engines {
 		n += len(e.unstarted)
 	}
 	f.queue = append(f.queue, int32(n))
-	f.last = r.now
 }
 
 func (f *figures) take(r *Record) {

@@ -142,7 +142,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	for i := range o.Events {
 		if e := &o.Events[i]; e.Engine < 0 || e.Engine >= len(r.engines) {
-			return nil, fmt.Errorf("an event of engine %d; there are %d, counted from 0", e.Engine, len(r.engines))
+			return nil, fmt.Errorf("an event of engine %d; there are %d", e.Engine+1, len(r.engines))
 		}
 		r.timers.add(int64(o.Events[i].At), timer{event: &o.Events[i]})
 	}
@@ -243,7 +243,7 @@ func (r *run) user() {
 func (r *run) ask(q *request) {
 	q.Arrival, q.Input, q.Record.Engine = r.now, q.prompt.input, -1
 	r.open++
-	r.figures.arrive(r)
+	r.figures.arrive(r, q.Turn == 0)
 	if q.prompt.refused != nil {
 		q.Refused = q.prompt.refused
 		r.over(q)
