@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
@@ -26,6 +27,7 @@ type conn struct {
 	// detached stream.
 	returned atomic.Pointer[returnedConns]
 	tls      bool // what is read here is records, handshakes among them
+	head     headScan
 
 	mu      sync.Mutex
 	unwatch func() // nil: nobody watches for the hang-up
@@ -88,17 +90,47 @@ func (c *conn) leave() {
 }
 
 func (c *conn) Read(p []byte) (int, error) {
+	var n int
+	var err error
 	if len(c.ahead) > 0 && len(p) > 0 {
-		n := copy(p, c.ahead)
+		n = copy(p, c.ahead)
 		c.ahead = c.ahead[n:]
-		c.stamp()
-		return n, nil
+	} else {
+		n, err = c.Conn.Read(p)
 	}
-	n, err := c.Conn.Read(p)
 	if n > 0 {
+		if c.first.Load() == 0 {
+			c.head.read(p[:n])
+		}
 		c.stamp()
 	}
 	return n, err
+}
+
+// headScan looks for what net/http does not tell: that a request declares its body's
+// length twice, by Content-Length and by chunks. It takes the latter, and a proxy before
+// it may take the former, and then what is the body's rest to one is the next request
+// to the other (RFC 9112, section 6.3). Only a head that came in one read is known.
+type headScan struct {
+	whole    bool // the read had all of the head, from its first line on
+	declared bool
+}
+
+var contentLengthField = []byte("content-length")
+
+// read takes the first read after a request.
+func (h *headScan) read(p []byte) {
+	end := bytes.Index(p, []byte("\r\n\r\n"))
+	method, _, _ := bytes.Cut(p, []byte(" "))
+	*h = headScan{whole: end >= 0 && len(bytes.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == 0}
+	for line := range bytes.Lines(p[:max(end, 0)]) {
+		h.declared = h.declared || len(line) > len(contentLengthField) && bytes.EqualFold(line[:len(contentLengthField)], contentLengthField)
+	}
+}
+
+// ambiguous says whether a request in chunks may have declared a length as well.
+func (c *conn) ambiguous() bool {
+	return c == nil || c.tls || c.first.Load() == 0 || !c.head.whole || c.head.declared
 }
 
 // keepAliveTimeout bounds the wait of a kept connection for its next request.

@@ -60,6 +60,10 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
 	}
+	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 && c.ambiguous() {
+		r.Close = true // and nothing that follows on the connection is taken for a request
+		w.Header().Set("Connection", "close")
+	}
 	x.heed()
 	if bound := g.opts.RequestTimeout; bound > 0 {
 		left := bound - time.Duration(trace.Now()-x.rec.Arrival)

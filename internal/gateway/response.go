@@ -355,6 +355,7 @@ func lost(ctx context.Context, err error, timeout time.Duration) error {
 // responseHead is the head that net/http would have written.
 func responseHead(h http.Header, status int, keepAlive bool) []byte {
 	h.Del("Content-Length")
+	h.Del("Connection")
 	var b bytes.Buffer
 	b.WriteString("HTTP/1.1 ")
 	b.WriteString(strconv.Itoa(status))

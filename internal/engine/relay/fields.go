@@ -13,10 +13,13 @@ var hopByHop = []string{
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// EndToEnd copies the headers that concern the two ends.
+// EndToEnd copies the headers of a request that concern the two ends. Names with an
+// underscore are left out: servers that hand them to programs as variables take
+// Content_Length for Content-Length.
 func EndToEnd(h http.Header) http.Header {
 	out := h.Clone()
 	stripHops(out)
+	maps.DeleteFunc(out, func(name string, _ []string) bool { return strings.Contains(name, "_") })
 	return out
 }
 
