@@ -244,7 +244,10 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, g *gateway.Options) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: members, Folders: map[string][]string{},
-		Lost:     func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
+		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
+		Left: func(m fleet.Member, err error) {
+			g.Log.Warn("engine left", "engine", m.Name, "kind", m.Kind, "error", err)
+		},
 		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
 	}
 	for name, m := range served {

@@ -40,6 +40,9 @@ type Options struct {
 	// Lost, when set, is told why an engine is not ready whenever its adapter
 	// says so. It is called from the adapters' goroutines and must not block.
 	Lost func(m Member, err error)
+	// Left, when set, is told of an engine that was ready and is not any more. It must
+	// not block.
+	Left func(m Member, err error)
 	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
 	// engine's service; nil is fine.
 	Panicked func(m Member, p *engine.Panic)
@@ -120,6 +123,9 @@ func (f *Fleet) Run(ctx context.Context) {
 	for {
 		select {
 		case r := <-f.reports:
+			if f.opts.Left != nil && states[r.member].Ready && !r.state.Ready && ctx.Err() == nil {
+				f.opts.Left(f.opts.Members[r.member], r.state.Err)
+			}
 			states[r.member] = r.state
 			f.publish(states)
 		case <-ctx.Done():

@@ -384,7 +384,8 @@ func TestMembersAreChecked(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := []Member{relayMember("a", ""), relayMember("b", "")}
-		f, err := New(Options{Members: members})
+		var left []string // written by Run's goroutine
+		f, err := New(Options{Members: members, Left: func(m Member, err error) { left = append(left, m.Name+": "+err.Error()) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,6 +408,11 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		if got := targets(f.Snapshot().Models["x"]); got != "b:x" {
 			t.Errorf("targets %q", got)
+		}
+		a.states <- engine.State{Err: errors.New("still gone")}
+		synctest.Wait()
+		if len(left) != 1 || left[0] != "a: gone" {
+			t.Errorf("left: %q, want a once", left)
 		}
 		began := time.Now()
 		cancel()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -129,6 +130,16 @@ func (x *exchange) sendError() {
 	}
 }
 
+// failedAt logs a request that its engine has failed, or that has waited for it in vain:
+// of each engine one a minute, with how many there were.
+func (g *Gateway) failedAt(engine, id string, err *infer.Error) {
+	s, ok := g.failing.Load(engine)
+	if !ok {
+		s, _ = g.failing.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
+	}
+	s.(*spell).trouble("requests fail at an engine", fmt.Errorf("%s: %w", id, err))
+}
+
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
 	defer x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
@@ -147,6 +158,8 @@ func (x *exchange) record() {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
 			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "error", x.err.Error())
+		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline) {
+			x.g.failedAt(leg.Engine, rec.RequestID, x.err)
 		}
 	}
 	rec.Finished = trace.Now()

@@ -158,10 +158,11 @@ type Gateway struct {
 	gate       *admit.Gate
 	bodies     *admit.Bodies
 	conns      *admit.Conns
-	starving   spell // of descriptors
-	crowded    spell // by connections
-	handshakes spell // that fail
-	rids       rids  // of requests that callers may abort by their own ids
+	starving   spell    // of descriptors
+	crowded    spell    // by connections
+	handshakes spell    // that fail
+	failing    sync.Map // spells by the name of the engine at which requests fail
+	rids       rids     // of requests that callers may abort by their own ids
 	services   services
 	pool       *pool.Pool
 	prefix     *tokenizer.PrefixCache // nil: nothing is reused

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -491,6 +492,36 @@ func TestKeptConnections(t *testing.T) {
 			if !idle.answer().closed {
 				t.Error("an idle connection is held for ever")
 			}
+		}
+	})
+}
+
+// Requests that an engine fails, or that wait for it in vain, are logged with its name:
+// the first one, and once a minute how many there were.
+func TestFailuresAreLogged(t *testing.T) {
+	a := &tokenEngine{name: "a"}
+	var log bytes.Buffer
+	inBubble(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, []any{a}, func(t *testing.T, b *bench) {
+		log.Reset()
+		fail := func(nth int) {
+			t.Helper()
+			c := b.post(chatPath, askStream(``))
+			a.call(t, nth).fail(infer.CodeEngine, false)
+			c.refusal(502)
+			b.wantRecord(c, "failed", "engine")
+		}
+		fail(1)
+		fail(2)
+		if s := log.String(); strings.Count(s, "requests fail at an engine") != 1 || !strings.Contains(s, "engine=a") || !strings.Contains(s, "scripted failure") {
+			t.Errorf("after two: %s", s)
+		}
+		c := b.post(chatPath, askStream(``))
+		a.call(t, 3)
+		time.Sleep(10 * time.Minute)
+		c.refusal(504)
+		b.wantRecord(c, "failed", "deadline")
+		if s := log.String(); strings.Count(s, "requests fail at an engine") != 2 || !strings.Contains(s, "times=2") || !strings.Contains(s, "10m0s") {
+			t.Errorf("after the third: %s", s)
 		}
 	})
 }
