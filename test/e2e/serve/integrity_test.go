@@ -24,6 +24,8 @@ func TestIntegrityFaults(t *testing.T) {
 	// What a starved engine has not sent yet leaves with what the fault strikes, in one
 	// message. So the fault comes long after the first output, or it would come before.
 	const late = ",after=30"
+	// And long before the last, which a starved engine merges with what comes before it.
+	long := strings.Replace(harness.AskStream, `"max_tokens":40`, `"max_tokens":200`, 1)
 	for _, path := range []struct {
 		name, wire string
 		faults     []integrityFault
@@ -68,7 +70,7 @@ func TestIntegrityFaults(t *testing.T) {
 						after = ""
 					}
 					bad.SetFaults(c.fault + after + ",nth=1")
-					a := harness.Post(t, one.URL+"/v1/chat/completions", harness.AskStream, "X-Request-Id", "torn")
+					a := harness.Post(t, one.URL+"/v1/chat/completions", long, "X-Request-Id", "torn")
 					harness.WantTorn(t, a, c.code)
 					harness.Settled(t, one, beforeOne, bad)
 					if n := harness.Metric(t, one.Admin, "weir_integrity_failures_total", `engine="bad"`, `reason="`+c.reason+`"`); n != counted+1 {
