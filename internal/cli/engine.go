@@ -84,6 +84,8 @@ type vllmFlags struct {
 	EnablePerRequestMetrics   bool `help:"vllm: answers have the object metrics."`
 	EnablePromptTokensDetails bool `help:"vllm: tell cached_tokens in the usage."`
 	EnableServerLoadTracking  bool `help:"vllm: make /load count."`
+
+	FingerprintValue string `placeholder:"TEXT" help:"vllm: what answers say is their system_fingerprint; none unless given."`
 }
 
 // accessFlags say who may ask the engine; the names are vLLM's and SGLang's.
@@ -194,6 +196,7 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 	}
 	o.VLLM = simserver.VLLMOptions{
 		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
+		Fingerprint: c.FingerprintValue,
 	}
 	o.Access, err = c.accessFlags.options()
 	return o, err

@@ -92,7 +92,7 @@ func (a *answer) choiceHead(b []byte, slot uint32) []byte {
 }
 
 // choiceTail appends the rest of an event after its choice.
-func (a *answer) choiceTail(b []byte, o *output) []byte {
+func (a *answer) choiceTail(b []byte, o *output, ended bool) []byte {
 	b = append(b, "}]"...)
 	switch {
 	case a.continuous:
@@ -103,7 +103,20 @@ func (a *answer) choiceTail(b []byte, o *output) []byte {
 	case a.voice == sglang && !a.d.chat:
 		b = append(b, `,"usage":null`...)
 	}
+	if ended && !a.usage {
+		b = a.appendFingerprint(b)
+	}
 	return append(b, "}\n\n"...)
+}
+
+// appendFingerprint appends vLLM's system_fingerprint, which is in the last event about
+// a choice, or in that of the usage where there is one.
+func (a *answer) appendFingerprint(b []byte) []byte {
+	if a.voice != vllm || a.e.opts.VLLM.Fingerprint == "" {
+		return b
+	}
+	b = append(b, `,"system_fingerprint":`...)
+	return append(b, quote(a.e.opts.VLLM.Fingerprint)...)
 }
 
 // role appends the first event of a chat's choice.
@@ -127,7 +140,7 @@ func (a *answer) role(b []byte, o *output) []byte {
 		}
 		return append(b, "}\n\n"...)
 	}
-	return a.choiceTail(b, o)
+	return a.choiceTail(b, o, false)
 }
 
 // chunk appends an event with all that a choice has pending, and with its end
@@ -184,7 +197,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 			}
 		}
 	}
-	return a.choiceTail(b, o)
+	return a.choiceTail(b, o, ended)
 }
 
 // finish appends a choice's last event, where that is one of its own.
@@ -205,7 +218,7 @@ func (a *answer) finish(b []byte, o *output) []byte {
 		b = appendMatch(b, o.matched)
 		return append(b, "}]}\n\n"...)
 	}
-	return a.choiceTail(b, o)
+	return a.choiceTail(b, o, true)
 }
 
 // strayChoice is a choice that nobody can ask for.
@@ -221,7 +234,7 @@ func (a *answer) stray(b []byte) []byte {
 		b = append(b, `"text":""`...)
 	}
 	b = append(b, `,"logprobs":null,"finish_reason":null`...)
-	return a.choiceTail(b, o)
+	return a.choiceTail(b, o, false)
 }
 
 // end implements form.
@@ -236,6 +249,7 @@ func (a *answer) end(b []byte) []byte {
 		b = append(b, a.head...)
 		b = append(b, `[],"usage":`...)
 		b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), true)
+		b = a.appendFingerprint(b)
 		if a.voice == vllm && a.measured() {
 			b = append(b, `,"metrics":`...)
 			b = a.appendMetrics(b)
@@ -292,7 +306,11 @@ func (a *answer) wholeBody() []byte {
 	}
 	b = append(b, ']')
 	if a.voice == vllm {
-		b = append(b, `,"service_tier":null,"system_fingerprint":null`...)
+		b = append(b, `,"service_tier":null`...)
+		if a.e.opts.VLLM.Fingerprint == "" {
+			b = append(b, `,"system_fingerprint":null`...)
+		}
+		b = a.appendFingerprint(b)
 	}
 	b = append(b, `,"usage":`...)
 	b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), a.voice == plain)

@@ -16,8 +16,8 @@ func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 		o.called = true
 	}
 	inside := ended && !alone
-	if len(parts) == 0 && (len(o.ids) > 0 && a.voice == vllm || inside) {
-		// What has no text yet is told of by its ids.
+	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0 && a.voice == vllm || inside) {
+		// What has no text yet is told of by its ids, where somebody wants them.
 		parts = append(parts, part{})
 	}
 	for i := range parts {
@@ -47,6 +47,9 @@ func (a *answer) appendDelta(b []byte, p *part) []byte {
 	}
 	switch p.kind {
 	case partText:
+		if p.text == "" && a.voice == vllm {
+			return append(b, '}') // nothing is set
+		}
 		b = append(b, `"content":"`...)
 		b = appendText(b, p.text)
 		return append(b, `"}`...)

@@ -23,6 +23,9 @@ type VLLMOptions struct {
 	PromptTokensDetails bool
 	// LoadTracking makes /load count (--enable-server-load-tracking).
 	LoadTracking bool
+	// Fingerprint is system_fingerprint (--fingerprint-value); empty: there is none
+	// (--fingerprint-mode none).
+	Fingerprint string
 }
 
 // VLLMVersion is the version that the face says it is: the one whose documents
