@@ -39,7 +39,7 @@ const directions = `
 	internal/media: internal/infer
 	internal/policy: internal/api internal/infer internal/spell
 	internal/anthropic: internal/api internal/infer internal/media
-	internal/openai: internal/api internal/infer internal/media
+	internal/openai: internal/api internal/infer internal/media internal/sse
 	internal/generate: internal/api internal/infer internal/media
 	internal/responses: internal/api internal/infer internal/media internal/openai internal/sse
 	internal/chat/jinja:

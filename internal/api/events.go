@@ -56,6 +56,15 @@ func Flawf(reason infer.Flaw, format string, args ...any) error {
 	return &flaw{reason, fmt.Sprintf(format, args...)}
 }
 
+// EventFault is the error of a stream whose n-th event has a flaw.
+func EventFault(n int, err error) *infer.Error {
+	e := infer.Errorf(infer.CodeIntegrity, "event %d of the engine's stream %s; the output ends here, send the request again", n, err)
+	if f, ok := errors.AsType[*flaw](err); ok {
+		e.Cause = f.reason
+	}
+	return e
+}
+
 // Events implements that of Inspector with a judge.
 //
 // A region ends with the end of an event, or inside one that is too large to
@@ -70,12 +79,7 @@ func (w *EventWalk) Events(region []byte, j EventJudge) (good int, err error) {
 			err = w.block(&b, j)
 		}
 		if err != nil {
-			e := infer.Errorf(infer.CodeIntegrity,
-				"event %d of the engine's stream %s; the output ends here, send the request again", w.events, err)
-			if f, ok := errors.AsType[*flaw](err); ok {
-				e.Cause = f.reason
-			}
-			return at, e
+			return at, EventFault(w.events, err)
 		}
 		at = next
 	}

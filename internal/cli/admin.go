@@ -141,8 +141,11 @@ type engineView struct {
 	MaxRunning    int      `json:"max_running,omitzero"`
 	Software      string   `json:"software,omitzero"`
 	Instance      string   `json:"instance,omitzero"`
-	Carries       []string `json:"carries,omitzero"` // beyond what every engine of ids does
-	Lacks         []lack   `json:"lacks,omitzero"`   // of what engines of its kind carry
+	Carries       []string `json:"carries,omitzero"`          // beyond what every engine of ids does
+	Lacks         []lack   `json:"lacks,omitzero"`            // of what engines of its kind carry
+	Verifies      string   `json:"verifies,omitzero"`         // of a relayed engine: what is verified by its ids
+	Verified      *int     `json:"streams_verified,omitzero"` // relayed streams that ended whole, and of them those that were not verified
+	Unverified    *int     `json:"streams_unverified,omitzero"`
 	Running       *int     `json:"running,omitzero"` // as the engine last said
 	Waiting       *int     `json:"waiting,omitzero"`
 	KVUsage       *float64 `json:"kv_usage,omitzero"`
@@ -170,6 +173,10 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 					v.KVUsage = &l.KVUsage
 				}
 			}
+		}
+		if e.Relay != nil {
+			verified, not := p.metrics.RelayStreams(e.Name)
+			v.Verifies, v.Verified, v.Unverified = e.Facts.Verify.String(), &verified, &not
 		}
 		if e.Err != nil {
 			v.Error = e.Err.Error()

@@ -25,7 +25,7 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys (docs/engines.md). Repeatable."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md). Repeatable."`
 	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
@@ -200,7 +200,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(model string) engine.Additions, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
-		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, Panicked: panicked(e.Name, o)})
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, Panicked: panicked(e.Name, o)})
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 	}

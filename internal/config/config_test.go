@@ -79,7 +79,7 @@ func TestParseEngine(t *testing.T) {
 	if e, err = ParseEngine("weir=h:1,ca=c"); err != nil || !e.TLS {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	if e, err = ParseEngine("openai=h:1,pass-key=true"); err != nil || !e.PassKey {
+	if e, err = ParseEngine("openai=h:1,pass-key=true,verify=ids"); err != nil || !e.PassKey || !e.VerifyIDs {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true,speculative=true"); err != nil || !e.Priority || !e.Speculative || e.Ranks != 2 {
@@ -102,6 +102,7 @@ func TestParseEngine(t *testing.T) {
 		"openai=x,key-file=k,pass-key=true":      "give one of them",
 		"openai=x,pass-key=maybe":                "true or false",
 		"sglang=x,pass-key=true":                 "unknown option",
+		"openai=x,verify=text":                   "want verify=ids",
 		"sglang-ipc=/x,key-file=k":               "unknown option",
 		"openai=x,keyfile=k":                     `did you mean "key-file"?`,
 	} {

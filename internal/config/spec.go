@@ -41,6 +41,8 @@ type Engine struct {
 	KeyFile, CA, Cert, CertKey, ServerName string
 	// PassKey hands the callers' own credentials on (auto, openai).
 	PassKey bool
+	// VerifyIDs has streams verified by their ids (auto, openai).
+	VerifyIDs bool
 	// TLS says that a weir engine is spoken to over TLS.
 	TLS bool
 }
@@ -136,8 +138,8 @@ var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
 // options are those of each kind, beyond model and name.
 var options = map[string][]string{
-	"auto":       append([]string{"pass-key"}, access...),
-	"openai":     append([]string{"pass-key"}, access...),
+	"auto":       append([]string{"pass-key", "verify"}, access...),
+	"openai":     append([]string{"pass-key", "verify"}, access...),
 	"sglang":     access,
 	"weir":       append([]string{"tls"}, access...),
 	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
@@ -161,6 +163,10 @@ func (e *Engine) accessOption(key, value string) (err error) {
 		e.PassKey, err = strconv.ParseBool(value)
 	case "tls":
 		e.TLS, err = strconv.ParseBool(value)
+	case "verify":
+		if e.VerifyIDs = value == "ids"; !e.VerifyIDs {
+			return fmt.Errorf("verify=%s: want verify=ids", value)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s=%s: want true or false", key, value)

@@ -116,6 +116,8 @@ type Facts struct {
 	Lacks []infer.Lack
 	// LoRA are the adapters that a Tokens engine was given beside its model.
 	LoRA []LoRA
+	// Verify is how a Relay's streams are verified.
+	Verify infer.Verify
 }
 
 // LoRA is a low-rank adapter of an engine's model. It is asked for by its name, as a

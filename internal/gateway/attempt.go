@@ -17,12 +17,17 @@ type attempt struct {
 // outcome goes into its leg.
 func (x *exchange) settle(e *infer.Error) {
 	record := x.rec.Leg()
+	stream, _ := x.leg.(*relayLeg)
 	if l := x.leg; l != nil {
 		x.leg = nil
 		l.close()
 	}
 	if e == nil {
 		record.Outcome = infer.Finished.String()
+		if stream != nil && stream.events {
+			ok, why := stream.verified()
+			x.g.opts.Metrics.RelayStream(x.target.Name, ok, why)
+		}
 		return
 	}
 	record.Outcome = e.Code.String()

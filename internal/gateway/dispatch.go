@@ -53,10 +53,6 @@ func (x *exchange) submit(wait engineWait) error {
 
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
-	body := x.body
-	if x.target.Model != x.head.Model {
-		body = x.head.Splice(x.target.Model)
-	}
 	header := relay.EndToEnd(x.response.r.Header)
 	header.Del("Content-Length")
 	header.Del("Accept-Encoding")
@@ -70,7 +66,7 @@ func (x *exchange) forward(wait engineWait) error {
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
 	x.leg = l
 	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
-		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: body,
+		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: l.ask(&x.request),
 	}, x.rec.Leg())
 	x.waited(x.rec.Leg())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"weir/internal/api"
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
@@ -25,8 +26,10 @@ type relayLeg struct {
 	ctx      context.Context // ends with it, and by abandon
 	abandon  context.CancelCauseFunc
 	response *engine.RelayResponse
-	events   bool // the answer is a stream of events
-	ending   bool // and has had its end marker
+	verifier api.Verifier
+	why      string // its stream is not verified, in a word
+	events   bool   // the answer is a stream of events
+	ending   bool   // and has had its end marker
 
 	// Of a leg whose reads wait.
 	buf    []byte
@@ -60,12 +63,40 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {
-		o.Inspector = q.endpoint.NewInspector(q.head)
+		o.Inspector, o.Verifier = q.endpoint.NewInspector(q.head), l.verifier
 	}
 	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(e *infer.Error) { l.abandon(e) })
 	l.buf = make([]byte, relayBufferMin)
 	l.answer = answer.NewRelayed(o)
 	return l.answer
+}
+
+// ask gives the body that the engine is sent: the caller's, with the name that the engine
+// knows the model by, and where its stream is to be verified with what that needs.
+func (l *relayLeg) ask(q *request) []byte {
+	e, ok := q.endpoint.(api.Verifiable)
+	switch verify := l.target.Facts.Verify; {
+	case verify == infer.VerifyOff:
+		l.why = "off"
+	case verify == infer.VerifyUnknown:
+		l.why = "engine"
+	case !ok:
+		l.why = "endpoint"
+	case q.head.Stream:
+		var asked *api.Asked
+		if asked, l.verifier, l.why = e.Verify(q.head, verify); l.verifier != nil {
+			return asked.Splice(l.target.Model)
+		}
+	}
+	return q.head.Splice(l.target.Model)
+}
+
+// verified says of a stream that has ended whole whether it was verified, and why not.
+func (l *relayLeg) verified() (ok bool, why string) {
+	if l.verifier == nil {
+		return false, l.why
+	}
+	return l.verifier.Verified()
 }
 
 // head implements leg: it passes the engine's response head on. An empty answer is no

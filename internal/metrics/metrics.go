@@ -5,6 +5,8 @@ package metrics
 
 import (
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -33,6 +35,8 @@ type Metrics struct {
 	panics   *prometheus.CounterVec
 	starved  *prometheus.CounterVec
 	shakes   prometheus.Counter
+	relayed  *prometheus.CounterVec
+	streams  sync.Map // of engines: *relayStreams
 
 	stage    [trace.NumStages]prometheus.Observer
 	residual prometheus.Observer
@@ -69,6 +73,7 @@ func New() *Metrics {
 	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
 	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
 	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served.", "engine")
+	m.relayed = counter("weir_relay_streams_total", "Streams of relayed engines that ended whole, by whether their token ids were as many as the engine counted (ids), or why that was not looked at.", "engine", "verified")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
 	m.starved = counter("weir_starved_total", "Times a descriptor, or memory for a socket, was missing, by what for: accept, watch, dial.", "for")
 	m.shakes = counter("weir_tls_handshake_errors_total", "Clients' TLS handshakes that failed.").WithLabelValues()
@@ -118,6 +123,32 @@ func (m *Metrics) IntegrityFailure(engine, reason string) {
 // Panicked counts a panic that was caught, while an engine's output was read; with no
 // engine, while a request was served.
 func (m *Metrics) Panicked(engine string) { m.panics.WithLabelValues(engine).Inc() }
+
+// relayStreams are those of one engine.
+type relayStreams struct{ verified, not atomic.Int64 }
+
+// RelayStream counts a relayed stream that ended whole, and whether it was verified;
+// why not is a word.
+func (m *Metrics) RelayStream(engine string, verified bool, why string) {
+	at, _ := m.streams.LoadOrStore(engine, new(relayStreams))
+	s := at.(*relayStreams)
+	if verified {
+		s.verified.Add(1)
+		why = "ids"
+	} else {
+		s.not.Add(1)
+	}
+	m.relayed.WithLabelValues(engine, why).Inc()
+}
+
+// RelayStreams gives how many streams of an engine ended whole, verified and not.
+func (m *Metrics) RelayStreams(engine string) (verified, not int) {
+	if at, ok := m.streams.Load(engine); ok {
+		s := at.(*relayStreams)
+		return int(s.verified.Load()), int(s.not.Load())
+	}
+	return 0, 0
+}
 
 // Wrote counts writes to clients, and the bytes they carried.
 func (m *Metrics) Wrote(writes, bytes int) {

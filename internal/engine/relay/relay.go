@@ -42,6 +42,8 @@ type Options struct {
 	// PassKey has the engine judge its callers itself: their own credentials go with
 	// their requests, and its refusals to them. Otherwise these are weir's matter.
 	PassKey bool
+	// VerifyIDs has the engine's streams verified where it can be asked for their ids.
+	VerifyIDs bool
 }
 
 // Engine is a connection pool to one engine. It implements engine.Relay and

@@ -14,6 +14,9 @@ import (
 // readMax is the room for what is read: one held tail and one read.
 const readMax = sse.DefaultMax + 16<<10
 
+// verifiedMax is the same where the ids of a prompt may be in one event.
+const verifiedMax = 4 << 20
+
 // keptTail is the room that an answer keeps between reads for the beginning of an
 // event.
 const keptTail = 1 << 10
@@ -33,6 +36,9 @@ type RelayedOptions struct {
 	// where the rules of such streams are known (docs/integrity.md); else it is nil.
 	Events    bool
 	Inspector api.Inspector
+	// Verifier verifies what the Inspector found in order, and takes out what the
+	// caller did not ask for; nil where streams pass as they are.
+	Verifier api.Verifier
 	// JSON says that the answer is a JSON document.
 	JSON bool
 	// Framed says that the answer tells where it ends; otherwise it ends with its
@@ -59,12 +65,20 @@ type Relayed struct {
 }
 
 // NewRelayed makes an answer of which nothing has come yet.
-func NewRelayed(o RelayedOptions) *Relayed { return &Relayed{o: o} }
+func NewRelayed(o RelayedOptions) *Relayed {
+	r := &Relayed{o: o}
+	if o.Verifier != nil {
+		r.splitter.Max = verifiedMax
+	}
+	return r
+}
 
 // Room gives the room for the engine's next bytes.
 func (r *Relayed) Room(s *Scratch) []byte {
-	if s.read == nil {
-		s.read = make([]byte, readMax)
+	// Of a large event, as much is read as there is, so that it is not copied again for
+	// each few bytes more.
+	if need := max(readMax, 2*len(r.tail)); len(s.read) < need || len(s.read) > 2*max(need, readMax) {
+		s.read = make([]byte, need)
 	}
 	return s.read[copy(s.read, r.tail):]
 }
@@ -77,16 +91,39 @@ func (r *Relayed) Next(in *Input, s *Scratch, _ Stages) Part {
 		buf = s.read[:len(r.tail)+in.N]
 		buf, pass = r.look(buf, in)
 	}
-	part := Part{Out: buf[:pass]}
+	out := buf[:pass]
+	if r.o.Verifier != nil {
+		out, pass = r.verify(s.out[:0], buf, pass)
+	}
+	part := Part{}
 	part.Last, part.Err = r.due(in, buf, pass)
 	if part.Last {
 		part.Err = r.told()
 	}
+	if r.o.Verifier != nil {
+		if part.Last || part.Err != nil {
+			out = r.o.Verifier.Rest(out)
+		}
+		s.out = out
+	}
+	part.Out = out
 	if in.N > 0 {
 		r.keep(buf[pass:])
 	}
-	r.began = r.began || pass > 0 || part.Last
+	r.began = r.began || len(out) > 0 || part.Last
 	return part
+}
+
+// verify appends what the caller gets of the events that pass, and gives how many bytes
+// of them are in order.
+func (r *Relayed) verify(dst, buf []byte, pass int) (out []byte, good int) {
+	out, good, err := r.o.Verifier.Events(dst, buf[:pass])
+	if err != nil {
+		r.fault = r.kept(infer.AsError(err), buf[:pass], good)
+		r.fault.Engine, r.fault.Retryable = r.o.Engine, len(out) == 0 && !r.began
+		r.open, r.doneAt = false, 0
+	}
+	return out, good
 }
 
 // look takes in the bytes at the end of buf. It gives what there is of the answer
@@ -220,9 +257,15 @@ func (r *Relayed) noteUsage(events []byte) {
 }
 
 // Usage implements Answer, by what the engine stated.
-func (r *Relayed) Usage() (infer.Usage, bool) {
-	if r.o.Inspector != nil {
-		return r.o.Inspector.Usage()
+func (r *Relayed) Usage() (u infer.Usage, ok bool) {
+	if r.o.Inspector == nil {
+		return api.ParseUsage(r.usage)
 	}
-	return api.ParseUsage(r.usage)
+	u, ok = r.o.Inspector.Usage()
+	if r.o.Verifier != nil {
+		if counted, known := r.o.Verifier.Usage(); known { // the latest may be one choice's
+			u.PromptTokens, u.CompletionTokens, ok = counted.PromptTokens, counted.CompletionTokens, true
+		}
+	}
+	return u, ok
 }

@@ -159,7 +159,7 @@ type APIError struct {
 	}
 }
 
-// Streamed returns the text of a stream of completions, and whether the stream
+// Streamed returns the text of a stream of completions or of a chat, and whether the stream
 // ended well.
 func Streamed(a Answer) (text string, done bool) {
 	for line := range bytes.Lines(a.Body) {
@@ -170,10 +170,15 @@ func Streamed(a Answer) (text string, done bool) {
 		if done = string(data) == "[DONE]"; done {
 			continue
 		}
-		var e struct{ Choices []struct{ Text string } }
+		var e struct {
+			Choices []struct {
+				Text  string
+				Delta struct{ Content string }
+			}
+		}
 		if json.Unmarshal(data, &e) == nil {
 			for _, choice := range e.Choices {
-				text += choice.Text
+				text += choice.Text + choice.Delta.Content
 			}
 		}
 	}
