@@ -225,23 +225,21 @@ func (c *good) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		resp, err := c.ask(ctx, new(http.Transport), c.order.Engine, 50_000)
-		if err != nil {
-			return err
-		}
-		_, err = harness.Follow(words, resp.Body, func(n int) {
-			at := trace.Now()
-			c.witness.Lock()
-			defer c.witness.Unlock()
-			c.witness.steps = append(c.witness.steps, at)
-		})
-		resp.Body.Close()
-		if err != nil {
-			return err
-		}
-		return errors.New("at its end after 50,000 words")
+	resp, err := c.ask(ctx, new(http.Transport), c.order.Engine, 50_000)
+	if err != nil {
+		return err
 	}
+	defer resp.Body.Close()
+	_, err = harness.Follow(words, resp.Body, func(int) {
+		at := trace.Now()
+		c.witness.Lock()
+		defer c.witness.Unlock()
+		c.witness.steps = append(c.witness.steps, at)
+	})
+	if err != nil {
+		return err
+	}
+	return errors.New("at its end after 50,000 words")
 }
 
 // one runs a stream to its end.
