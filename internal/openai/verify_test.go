@@ -381,3 +381,31 @@ func FuzzVerifier(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkVerify is a token's event verified, with what it is inspected for beside it.
+func BenchmarkVerify(b *testing.B) {
+	b.Run("inspect", func(b *testing.B) {
+		in := newInspector(1)
+		for n := 0; b.Loop(); n++ {
+			if _, err := in.Events(eventOf(n%1000 + 1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("verify", func(b *testing.B) {
+		h, err := Chat.ParseHead([]byte(`{"model":"m","stream":true}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		var dst []byte
+		var v api.Verifier
+		for n := 0; b.Loop(); n++ {
+			if n%1000 == 0 {
+				_, v, _ = Chat.Verify(h, infer.VerifyVLLM)
+			}
+			if dst, _, err = v.Events(dst[:0], eventOf(n%1000+1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
