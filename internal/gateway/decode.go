@@ -37,9 +37,11 @@ func (x *exchange) read() error {
 	if err := contentType(x.response.r.Header); err != nil {
 		return err
 	}
-	if err := x.admitClient(); err != nil {
+	done, err := x.g.admitClient(x.rec.Client, x.response.r.RemoteAddr)
+	if err != nil {
 		return err
 	}
+	x.uncount = done
 	if size := x.response.r.ContentLength; size < 0 || size > admit.SmallBody {
 		// What would be refused once it is here need not come. Of a small body this
 		// would save little, and cost its connection.

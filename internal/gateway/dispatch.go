@@ -68,7 +68,7 @@ func (x *exchange) forward(wait engineWait) error {
 	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
 		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: l.ask(&x.request),
 	}, x.rec.Leg())
-	x.waited(x.rec.Leg())
+	splitWait(&x.rec.Ledger, x.rec.Leg())
 	if err != nil {
 		return err
 	}
@@ -81,11 +81,11 @@ func (x *exchange) forward(wait engineWait) error {
 	return nil
 }
 
-// waited divides the hand-over to a relay engine. Unlike a token engine it confirms
+// splitWait divides the hand-over to a relay engine. Unlike a token engine it confirms
 // nothing before it answers, and of an answer that is not streamed the head comes when
 // all is generated: from the request's last byte to the answer's first the time is the
 // engine's.
-func (x *exchange) waited(leg *trace.Leg) {
+func splitWait(ledger *trace.Ledger, leg *trace.Leg) {
 	now := trace.Now()
 	answered := leg.Acked
 	if answered == 0 {
@@ -95,6 +95,6 @@ func (x *exchange) waited(leg *trace.Leg) {
 	if written == 0 {
 		written = answered // it had not read all before it answered
 	}
-	x.rec.Ledger.Split(written, trace.Engine, answered)
-	x.rec.Ledger.Split(answered, trace.Receive, now)
+	ledger.Split(written, trace.Engine, answered)
+	ledger.Split(answered, trace.Receive, now)
 }

@@ -64,7 +64,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	x.heed()
+	x.response.heed(g, x.ctx, func() { x.cancel(nil) })
 	if bound := g.opts.RequestTimeout; bound > 0 {
 		left := bound - time.Duration(trace.Now()-x.rec.Arrival)
 		x.expires = time.Now().Add(left)
@@ -77,21 +77,19 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// heed has the request's context end with the client's hang-up, and a write that
-// waits for the client with the context.
-func (x *exchange) heed() {
-	r := &x.response
-	hungUp := func() { x.cancel(nil) }
+// heed has hungUp called when the client hangs up, and a write that waits for the
+// client end with ctx.
+func (r *response) heed(g *Gateway, ctx context.Context, hungUp func()) {
 	if r.conn == nil {
-		r.breaking.breakOff(x.ctx, r.rc)
+		r.breaking.breakOff(ctx, r.rc)
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 		return
 	}
-	r.breaking.breakOff(x.ctx, r.conn)
-	err := r.conn.follow(x.g.hangups, hungUp)
+	r.breaking.breakOff(ctx, r.conn)
+	err := r.conn.follow(g.hangups, hungUp)
 	r.watched = err == nil
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		x.g.starved("watch", err)
+		g.starved("watch", err)
 	}
 	if !r.watched || r.conn.tls { // whose end may come before the socket's
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
@@ -99,21 +97,18 @@ func (x *exchange) heed() {
 }
 
 // admitClient counts the request as its client's, if it comes through a proxy, whose
-// connections are many clients'.
-func (x *exchange) admitClient() error {
-	g, client := x.g, x.rec.Client
+// connections are many clients'. done, which may be nil, is called at its end.
+func (g *Gateway) admitClient(client netip.Addr, remote string) (done func(), err error) {
 	if g.opts.Conns.PerClient == 0 || !client.IsValid() || g.opts.Proxies.Trusts(client) {
-		return nil
+		return nil, nil
 	}
-	if peer, err := netip.ParseAddrPort(x.response.r.RemoteAddr); err != nil || !g.opts.Proxies.Trusts(peer.Addr()) {
-		return nil
+	if peer, err := netip.ParseAddrPort(remote); err != nil || !g.opts.Proxies.Trusts(peer.Addr()) {
+		return nil, nil
 	}
-	done, err := g.conns.Request(client)
-	if err != nil {
-		return &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Message: err.Error() + "; try again later"}
+	if done, err = g.conns.Request(client); err != nil {
+		return nil, &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Message: err.Error() + "; try again later"}
 	}
-	x.uncount = done
-	return nil
+	return done, nil
 }
 
 // expired is why a request ends that has taken too long.

@@ -154,24 +154,34 @@ func (o *Options) defaults() {
 // the streams that have left net/http; those of other requests belong to the
 // HTTP server.
 type Gateway struct {
-	opts       Options
-	gate       *admit.Gate
-	bodies     *admit.Bodies
-	conns      *admit.Conns
+	opts   Options
+	gate   *admit.Gate
+	bodies *admit.Bodies
+	conns  *admit.Conns
+	spells
+	rids     rids // of requests that callers may abort by their own ids
+	services services
+	pool     *pool.Pool
+	prefix   *tokenizer.PrefixCache // nil: nothing is reused
+	ids      *requestIDs
+	started  int64        // Unix seconds, the models' creation time
+	live     atomic.Int64 // requests between arrival and finish
+	waiting  atomic.Int64 // mailboxes with output pending
+	detached
+	base context.Context // of every request; Cut ends it
+	cut  context.CancelCauseFunc
+}
+
+// spells are troubles of which the log tells once in a while.
+type spells struct {
 	starving   spell    // of descriptors
 	crowded    spell    // by connections
 	handshakes spell    // that fail
 	failing    sync.Map // spells by the name of the engine at which requests fail
-	rids       rids     // of requests that callers may abort by their own ids
-	services   services
-	pool       *pool.Pool
-	prefix     *tokenizer.PrefixCache // nil: nothing is reused
-	ids        *requestIDs
-	started    int64        // Unix seconds, the models' creation time
-	live       atomic.Int64 // requests between arrival and finish
-	waiting    atomic.Int64 // mailboxes with output pending
+}
 
-	// Of streams that have left net/http.
+// detached is what the streams that have left net/http share.
+type detached struct {
 	outputs  *outputs
 	sockets  sockets
 	polls    poller  // it, or a test's
@@ -180,8 +190,6 @@ type Gateway struct {
 	workers  sync.Pool // of *worker, for goroutines that are none
 	tidy     *tidy
 	streams  sync.WaitGroup
-	base     context.Context // of every request; Cut ends it
-	cut      context.CancelCauseFunc
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -192,13 +200,11 @@ func New(opts Options) *Gateway {
 		gate:     admit.NewGate(opts.Limits),
 		bodies:   admit.NewBodies(max(0, opts.MaxBodyMemory)),
 		conns:    admit.NewConns(opts.Conns),
-		starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, handshakes: spell{log: opts.Log},
-		pool:    pool.New(opts.Pool),
-		ids:     newRequestIDs(),
-		started: time.Now().Unix(),
-
-		returned: newReturnedConns(opts.BodyTimeout),
-		tidy:     newTidy(),
+		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
+		pool:     pool.New(opts.Pool),
+		ids:      newRequestIDs(),
+		started:  time.Now().Unix(),
+		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}
 	g.services = newServices(generate.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)

@@ -15,14 +15,14 @@ import (
 // What POST /generate has beyond other endpoints (package generate): the caller's
 // own id of a request, by which it may be aborted, and the request's times.
 
-// takeRequestID takes the id in the body over where the caller gave none by its
-// header, and notes it for /abort_request.
-func (x *exchange) takeRequestID() {
+// take notes the id in the body for /abort_request, and takes it over where the caller
+// gave none by its header.
+func (r *rids) take(x *exchange) {
 	rid := x.head.RequestID
 	if rid == "" {
 		return
 	}
-	x.g.rids.enter(rid, x)
+	r.enter(rid, x)
 	if x.response.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
 		x.rec.RequestID = rid
 		setRequestID(x.response.w.Header(), x.endpoint, rid)

@@ -27,7 +27,7 @@ type preparing struct {
 // prepare prepares the request. done says that the request is answered with that.
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
-		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: x.takeRequestID,
+		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
 	}
 	err = p.accept()
 	x.routing = p.routing

@@ -53,8 +53,10 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.defaults()
 	g := &Gateway{
 		opts: opts, gate: admit.NewGate(opts.Limits), bodies: admit.NewBodies(0), conns: admit.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other),
-		returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
-		outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},
+		detached: detached{
+			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
+			outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},
+		},
 	}
 	g.returned.serving.Store(true)
 	g.base, g.cut = context.WithCancelCause(t.Context())
@@ -92,7 +94,7 @@ func (r *rig) ask(path, body string, window int) {
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
 	x.body = []byte(body)
-	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: x.ctx, path: path, named: x.takeRequestID}
+	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: x.ctx, path: path, named: func() { x.g.rids.take(x) }}
 	for _, stage := range []func() error{p.decode, p.gate, func() error { return p.render(nil) }, func() error { return p.tokenize(nil) }} {
 		if err := stage(); err != nil {
 			r.t.Fatal(err)
