@@ -59,12 +59,13 @@ func soakEngine(t *testing.T, path, model string, streams int, step time.Duratio
 
 func soak(t *testing.T, path string, duration time.Duration, streams int, step time.Duration) {
 	// Slow readers are those who read slower than their engine speaks, so theirs
-	// is a swift one: seven times as fast as they are where nothing else runs, and
-	// what it says is several times what the kernel holds for them.
-	const tokens, swiftTokens, swift = 48, 1024, "swift"
+	// is a swift one: three times as fast as they are where nothing else runs, and
+	// what they have not read grows to half a megabyte, more than the kernel holds for
+	// them. It holds more where connections before were quick.
+	const tokens, swiftTokens, swift = 48, 4096, "swift"
 	slow, hangUps := max(1, streams*2/100), max(1, streams*5/100)
 	s, flags := soakEngine(t, path, models.SimName, streams, step)
-	swiftly, more := soakEngine(t, path, swift, slow, 2*time.Millisecond)
+	swiftly, more := soakEngine(t, path, swift, slow, time.Millisecond)
 	// The cache of prompts grows to its bound, which is to be early.
 	g := harness.StartGateway(t, append(append([]string{"serve", "--prefix-cache", "4194304"}, flags...), more...)...)
 
@@ -74,7 +75,7 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	}
 	usual, unhurried, fickle := shape(streams-slow-hangUps), shape(slow), shape(hangUps)
 	unhurried.Model, unhurried.OutputTokens = swift, swiftTokens
-	unhurried.ReadRate, unhurried.ReceiveBuffer = 12000, 4<<10
+	unhurried.ReadRate, unhurried.ReceiveBuffer = 48000, 4<<10
 	fickle.HangUpAfter = tokens / 2
 
 	type result struct {
