@@ -8,9 +8,9 @@ import (
 
 // attempt is one try of a request at one engine, from route to settle.
 type attempt struct {
-	target route.Target
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
+	target route.Target
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its

@@ -19,27 +19,27 @@ import (
 // exchange is one request on its way through the stages. It belongs to the one
 // goroutine that serves the request, or has its turn.
 type exchange struct {
+	// What each turn of a stream looks at stands together. Among thousands of streams
+	// every cache line of it is a miss.
+	turns
 	g *Gateway
 	stages
-	id     string          // weir's own, whatever the caller calls the request
-	err    *infer.Error    // how the request ended
-	ctx    context.Context // ends when the client hangs up, or at Cut
-	cancel context.CancelCauseFunc
+	ctx context.Context // ends when the client hangs up, or at Cut
+	attempt
+	abortable abortable
+	ending    bool // the answer has had its last part, and err is how it ended
+	told      bool // and that part has told the client
+	gathers   gathering
+	response  response
 
+	id      string       // weir's own, whatever the caller calls the request
+	err     *infer.Error // how the request ended
+	cancel  context.CancelCauseFunc
+	mailbox *stream.Mailbox // of all attempts; token engines only
 	request
 	routing
-	attempt
-	response  response
-	mailbox   *stream.Mailbox // of all attempts; token engines only
-	abortable abortable
-
 	expires time.Time   // the whole request must be over by then; zero: never
 	expiry  *time.Timer // which ends ctx
-
-	ending  bool // the answer has had its last part, and err is how it ended
-	told    bool // and that part has told the client
-	gathers gathering
-	turns
 }
 
 // start opens the exchange and its record.

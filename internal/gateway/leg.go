@@ -36,9 +36,9 @@ type leg interface {
 // engineWait is what both kinds of leg have: the bounded wait for an engine.
 type engineWait struct {
 	*stages
+	silence *silence
 	g       *Gateway
 	target  route.Target
-	silence *silence
 	// stopWatching ends the watch of a context, whose end also ends the wait.
 	stopWatching func() bool
 }

@@ -19,13 +19,13 @@ import (
 // engine: what fails for one fails for all, and what goes to another engine goes
 // there whole.
 type tokenLeg struct {
+	mailbox *stream.Mailbox
+	cells   []stream.Cell
+	abort   *abortable
+	stamped int // the choice whose stamps the record has, the first that brought some; -1: none
 	engineWait
 	answer      *answer.Tokens
 	streams     bool // the caller wants a stream
-	abort       *abortable
-	mailbox     *stream.Mailbox
-	cells       []stream.Cell
-	stamped     int // the choice whose stamps the record has, the first that brought some; -1: none
 	generations []engine.Generation
 	only        [1]engine.Generation // is generations, for most requests
 }

@@ -22,6 +22,11 @@ import (
 // response is the way back to the caller, and how far it has come.
 type response struct {
 	carrier
+	begun    bool  // its head was decided: the request cannot be retried
+	bounded  bool  // a write deadline is set
+	deadline int64 // and when it is, on trace's clock
+	blocked  int   // bytes of the write that is under way
+
 	conn *conn // nil when it is not one of Listener's
 	// Of net/http, until the response leaves it.
 	w             http.ResponseWriter
@@ -30,12 +35,8 @@ type response struct {
 	stopFollowing func() bool // its notice of the hang-up, where that is needed
 	watched       bool        // the hang-up is noticed by conn
 
-	unread   bool  // more of its request's body may come, which nobody wants
-	begun    bool  // its head was decided: the request cannot be retried
-	events   bool  // it is a stream of events
-	bounded  bool  // a write deadline is set
-	deadline int64 // and when it is, on trace's clock
-	blocked  int   // bytes of the write that is under way
+	unread   bool // more of its request's body may come, which nobody wants
+	events   bool // it is a stream of events
 	breaking breaking
 }
 

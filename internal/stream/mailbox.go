@@ -56,9 +56,10 @@ type Mailbox struct {
 	top     int // alternatives of each id; noLogprobs: none were asked for
 	pending []Cell
 	choices []choice
-	late    int
+	only    [1]choice // is choices, for most requests
 	notify  func()
 	waiting *atomic.Int64
+	late    int
 }
 
 // noLogprobs is the top of a mailbox without log probabilities.
@@ -83,13 +84,12 @@ func New(n, limit int, logprobs *int, waiting *atomic.Int64) *Mailbox {
 	if logprobs != nil {
 		top = *logprobs
 	}
-	return &Mailbox{
-		wake:    make(chan struct{}, 1),
-		limit:   limit,
-		top:     top,
-		choices: make([]choice, n),
-		waiting: waiting,
+	m := &Mailbox{wake: make(chan struct{}, 1), limit: limit, top: top, waiting: waiting}
+	m.choices = m.only[:]
+	if n != 1 {
+		m.choices = make([]choice, n)
 	}
+	return m
 }
 
 // NextAttempt abandons the current attempt, with all that is pending, and

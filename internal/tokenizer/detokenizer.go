@@ -46,25 +46,25 @@ type DetokenizerOptions struct {
 // its runes are given out as they are complete, and stand; only from the first
 // bad byte to the run's end each byte becomes U+FFFD.
 type Detokenizer struct {
-	t     *Tokenizer
-	skip  bool
-	kept  []uint32 // special tokens that are not skipped
-	keep  bool
-	stops []stopString // shared with other detokenizers
-	// states say how much of each of stops the text's end matches.
-	states []int32
-	early  int  // ids to come in which no stop string is complete
-	begun  bool // a token has been seen
-	strip  int  // how often strip may still be taken from the beginning
-
-	wholeRuns bool   // a run of bytes is held until its end
-	run       []byte // that run
-	badRun    bool   // the run has a byte that is not valid
-
+	// What each token looks at comes first, so that it lies in few cache lines.
+	t       *Tokenizer
+	matched int          // index of the stop string found, or -1
+	early   int          // ids to come in which no stop string is complete
+	strip   int          // how often strip may still be taken from the beginning
+	stops   []stopString // shared with other detokenizers
+	skip    bool
+	begun   bool              // a token has been seen
 	tail    [utf8.UTFMax]byte // an incomplete rune
 	tailLen int
-	held    []byte // text of a possible stop string
-	matched int    // index of the stop string found, or -1
+
+	run       []byte // a run of bytes
+	wholeRuns bool   // which is held until its end
+	badRun    bool   // and has a byte that is not valid
+	keep      bool
+	kept      []uint32 // special tokens that are not skipped
+	// states say how much of each of stops the text's end matches.
+	states []int32
+	held   []byte // text of a possible stop string
 }
 
 // NewDetokenizer makes a detokenizer for one answer.

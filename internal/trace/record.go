@@ -20,16 +20,19 @@ type Record struct {
 	Status    int    // HTTP status sent, 0 when none was
 
 	PromptTokens, CompletionTokens, CachedTokens int
-	Flushes                                      int // writes that carried output
-	BytesIn, BytesOut                            int64
+	BytesIn                                      int64
 
 	Arrival, Received, Decoded, Rendered int64
 	TokenizeStart, TokenizeEnd           int64
 	Queued, Routed                       int64
-	FirstReceived, FirstFlushed          int64
 	Finished                             int64
 
-	Ledger   Ledger
+	// What each turn of a stream touches stands together.
+	Ledger                      Ledger
+	Flushes                     int // writes that carried output
+	BytesOut                    int64
+	FirstReceived, FirstFlushed int64
+
 	Attempts []Attempt
 
 	// Live streams and merges pending across the gateway, so that lateness can

@@ -23,7 +23,7 @@ func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events 
 		out = t.encodeEvents(out, ch, events)
 		text = nil
 	}
-	if t.o.Request.Tokens {
+	if t.tokens {
 		tokens := api.Tokens{IDs: c.IDs[:p.used], Last: p.ended}
 		if c.Logprobs != nil {
 			tokens.Logprobs = c.Logprobs.Cut(0, p.used, *t.o.Request.Logprobs)

@@ -39,14 +39,18 @@ type TokensOptions struct {
 // Tokens is the answer of a token engine. Its ids pass three calls: detokenize,
 // parse and encode.
 type Tokens struct {
-	o       TokensOptions
+	// What each delta looks at comes first, so that it lies in few cache lines.
 	choices []choice
-	only    [1]choice   // is choices, for most requests
-	left    int         // of choices, those whose end is not encoded
 	enc     api.Encoder // nil before the first output
-	counted int         // the prompt's tokens as the engine counts them; 0: it has not said
+	endAt   []uint32    // ids behind which an engine may go on, though they end the answer
+	tokens  bool        // TokensOptions.Request.Tokens
 	aborted bool        // the caller has asked the engine to stop
-	due     []byte      // encoded before an error
+	left    int         // of choices, those whose end is not encoded
+	counted int         // the prompt's tokens as the engine counts them; 0: it has not said
+	only    [1]choice   // is choices, for most requests
+
+	o   TokensOptions
+	due []byte // encoded before an error
 }
 
 // choice is one of the answers to a request: n of each of its prompts, in the
@@ -66,12 +70,15 @@ type choice struct {
 
 // NewTokens makes an answer of which nothing has come yet.
 func NewTokens(o TokensOptions) *Tokens {
-	t := &Tokens{o: o, left: o.Choices}
+	t := &Tokens{o: o, left: o.Choices, tokens: o.Request.Tokens}
 	t.choices = t.only[:]
 	if o.Choices > 1 {
 		t.choices = make([]choice, o.Choices)
 	}
 	req := o.Request
+	if req.IgnoreEOS {
+		t.endAt = req.StopIDs
+	}
 	options := tokenizer.DetokenizerOptions{
 		Stops: o.Stops, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
 	}
