@@ -37,7 +37,7 @@ const directions = `
 	internal/api: internal/infer internal/spell internal/sse
 	internal/api/apitest: internal/api
 	internal/media: internal/infer
-	internal/policy: internal/api internal/infer internal/spell
+	internal/allow: internal/api internal/infer internal/spell
 	internal/anthropic: internal/api internal/infer internal/media
 	internal/openai: internal/api internal/infer internal/media internal/sse
 	internal/generate: internal/api internal/infer internal/media
@@ -81,7 +81,7 @@ const directions = `
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/anthropic internal/api internal/chat internal/chat/parse internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/model internal/openai internal/policy internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/chat internal/chat/parse internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/model internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -110,7 +110,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/policy internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/admit"
+	"weir/internal/allow"
 	"weir/internal/gateway"
 	"weir/internal/generate"
-	"weir/internal/policy"
 	"weir/internal/pool"
 	"weir/internal/trace"
 )
@@ -102,18 +102,18 @@ func words(values []string) (all []string) {
 	return all
 }
 
-// policy is what may pass to engines.
-func (f *gatewayFlags) policy() (p policy.Policy, err error) {
-	if p.Fields, err = policy.AllowFields(words(f.AllowField)); err != nil {
-		return p, wrongf("--allow-field: %w", err)
+// rules are what may pass to engines.
+func (f *gatewayFlags) rules() (r allow.Rules, err error) {
+	if r.Fields, err = allow.ParseFields(words(f.AllowField)); err != nil {
+		return r, wrongf("--allow-field: %w", err)
 	}
-	if p.Media, err = policy.ParseMedia(words(f.Media)); err != nil {
-		return p, wrongf("--media: %w", err)
+	if r.Media, err = allow.ParseMedia(words(f.Media)); err != nil {
+		return r, wrongf("--media: %w", err)
 	}
-	if p.Paths, err = policy.RelayPaths(words(f.RelayPath)); err != nil {
-		return p, wrongf("--relay-path: %w", err)
+	if r.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
+		return r, wrongf("--relay-path: %w", err)
 	}
-	return p, nil
+	return r, nil
 }
 
 // options turns the flags into the gateway's options.
@@ -162,12 +162,12 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	if f.H2C && f.TLSCert != "" {
 		return gateway.Options{}, wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
-	may, err := f.policy()
+	rules, err := f.rules()
 	if err != nil {
 		return gateway.Options{}, err
 	}
 	o := gateway.Options{
-		Policy:        may,
+		Allow:         rules,
 		AllowAbort:    f.AllowAbort,
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
 		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"weir/internal/admit"
+	"weir/internal/allow"
 	"weir/internal/infer"
-	"weir/internal/policy"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
 )
@@ -25,10 +25,10 @@ import (
 func (x *exchange) read() error {
 	x.response.unread = true
 	url := x.response.r.URL
-	if err := policy.CheckPlain(url.EscapedPath()); err != nil {
+	if err := allow.CheckPlain(url.EscapedPath()); err != nil {
 		return err
 	}
-	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Policy.Paths); err != nil {
+	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Allow.Paths); err != nil {
 		if allowed != "" {
 			x.response.w.Header().Set("Allow", allowed)
 		}

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"weir/internal/allow"
 	"weir/internal/anthropic"
 	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/openai"
-	"weir/internal/policy"
 	"weir/internal/responses"
 )
 
@@ -56,7 +56,7 @@ func (s services) endpointOf(path string) api.Endpoint {
 
 // method refuses a request by its path, and by its method, with those that the path
 // takes.
-func (s services) method(path, method string, relayed policy.Paths) (allowed string, err error) {
+func (s services) method(path, method string, relayed allow.Paths) (allowed string, err error) {
 	at, ok := s[path]
 	switch {
 	case slices.Contains(at.methods, method), !ok && method == http.MethodPost && relayed.Has(path):

@@ -24,7 +24,7 @@ func (p *preparing) gate() error {
 	estimate := int64(len(p.body) / 4)
 	switch {
 	case p.relayed:
-		if err := p.g.opts.Policy.CheckRelayed(p.head, p.header); err != nil {
+		if err := p.g.opts.Allow.CheckRelayed(p.head, p.header); err != nil {
 			return err
 		}
 		if err := p.capRelayed(); err != nil {
@@ -39,7 +39,7 @@ func (p *preparing) gate() error {
 		if err := p.decodeFields(); err != nil {
 			return err
 		}
-		if err := p.g.opts.Policy.CheckDecoded(p.head, p.req); err != nil {
+		if err := p.g.opts.Allow.CheckDecoded(p.head, p.req); err != nil {
 			return err
 		}
 		if err := p.checkCap(); err != nil {

@@ -26,12 +26,12 @@ import (
 	"time"
 
 	"weir/internal/admit"
+	"weir/internal/allow"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/model"
-	"weir/internal/policy"
 	"weir/internal/pool"
 	"weir/internal/responses"
 	"weir/internal/route"
@@ -56,8 +56,8 @@ type Options struct {
 	Limits    admit.Limits
 	// Caps bound what may be asked of models, by their names.
 	Caps map[string]Cap
-	// Policy is what may pass to engines.
-	Policy policy.Policy
+	// Allow is what may pass to engines.
+	Allow allow.Rules
 	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.
 	AllowAbort bool
 	// Generate are the settings of /generate.
@@ -257,7 +257,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
-	for _, path := range g.opts.Policy.Paths.More() {
+	for _, path := range g.opts.Allow.Paths.More() {
 		if !strings.HasPrefix(path, "/v1/") {
 			mux.HandleFunc("POST "+path, g.handle)
 		}

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/allow"
 	"weir/internal/api"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/openai"
-	"weir/internal/policy"
 )
 
 // Every answer carries the request's id, whatever it answers.
@@ -74,11 +74,11 @@ func TestPaths(t *testing.T) {
 // An endpoint that weir does not know passes to a relay where the operator says so.
 func TestUnknownEndpointIsRelayed(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	paths, err := policy.RelayPaths([]string{"/v1/nothing-here", "/elsewhere/"})
+	paths, err := allow.RelayPaths([]string{"/v1/nothing-here", "/elsewhere/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Policy: policy.Policy{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post("/v1/nothing-here", `{"model":"relayed","input":[]}`)
 		f := r.forward(t, 1)
 		f.send("data: {}\n\n") // a stream without the chat's end marker is whole
@@ -97,11 +97,11 @@ func TestUnknownEndpointIsRelayed(t *testing.T) {
 // A path that is another's spelling to somebody is refused, whatever it spells.
 func TestSpeltPaths(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	paths, err := policy.RelayPaths([]string{"/v1/"})
+	paths, err := allow.RelayPaths([]string{"/v1/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Policy: policy.Policy{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
 		for _, path := range []string{"/v1/%2e%2e/server_info", "/v1/..%2f..%2fabort_request", "/v1/chat%2Fcompletions", "/v1/a%5Cb", "/v1/%00", "/v1/a%0d%0ab", "/v1/%252e%252e/x", "/v1/a;b/..;c/d"} {
 			c := b.post(path, `{"model":"relayed","messages":[]}`)
 			if a := c.answer(); a.status != 400 || !strings.Contains(string(a.body), "write the path plainly") {

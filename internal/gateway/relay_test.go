@@ -12,9 +12,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/allow"
 	"weir/internal/engine"
 	"weir/internal/infer"
-	"weir/internal/policy"
 )
 
 const relayBody = `{"model":"relayed","stream":true,"seed":9007199254740993,"messages":[{"role":"user","content":"hi"}]}`
@@ -62,11 +62,11 @@ func TestRelayCarriesParts(t *testing.T) {
 		{"image_url":{"url":"http://127.0.0.1:1/a.png"},"type":"image_url"},{"type":"video_url","video_url":{"url":"https://x/y.mp4"}},
 		{"type":"input_audio","input_audio":{"data":"UklGR\u0069w==","format":"wav"}},{"type":"unheard_of","a":1.0}]}]}`
 	r := &relayEngine{name: "r"}
-	everything, err := policy.ParseMedia([]string{"any"})
+	everything, err := allow.ParseMedia([]string{"any"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Policy: policy.Policy{Media: everything}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Allow: allow.Rules{Media: everything}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, body)
 		f := r.forward(t, 1)
 		if string(f.req.Body) != body {

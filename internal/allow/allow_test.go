@@ -1,4 +1,4 @@
-package policy
+package allow
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func TestFieldsAreRefused(t *testing.T) {
 		if f.Place != Body {
 			continue
 		}
-		allowed, err := AllowFields([]string{f.Name})
+		allowed, err := ParseFields([]string{f.Name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,12 +49,12 @@ func TestFieldsAreRefused(t *testing.T) {
 			`{"sampling_params":{"` + f.Name + `":1}}`, `{"sampling_params":[{},{"` + escaped + `":1}]}`,
 		} {
 			h := head(t, body)
-			var none Policy
+			var none Rules
 			err := none.CheckRelayed(h, nil)
 			if !strings.HasSuffix(strings.ToLower(param(err)), f.Name) || !strings.Contains(err.Error(), "--allow-field "+f.Name) {
 				t.Errorf("%s: %v", body, err)
 			}
-			some := Policy{Fields: allowed}
+			some := Rules{Fields: allowed}
 			if err := some.CheckRelayed(h, nil); err != nil {
 				t.Errorf("%s, allowed: %v", body, err)
 			}
@@ -63,7 +63,7 @@ func TestFieldsAreRefused(t *testing.T) {
 			t.Errorf("%s: nothing says why, or where it was found", f.Name)
 		}
 	}
-	var none Policy
+	var none Rules
 	for _, body := range []string{
 		`{"kv_transfer_params":null}`, `{"messages":[{"role":"user","content":"priority"}],"priority_":1}`,
 		`{"metadata":{"priority":1},"tools":[{"function":{"parameters":{"uuid":{}}}}]}`, `{"sampling_params":null}`, `{"sampling_params":{"temperature":1}}`,
@@ -76,7 +76,7 @@ func TestFieldsAreRefused(t *testing.T) {
 	if err := none.CheckRelayed(head(t, `{"ca`+"\u017f"+`t":1,"cache_`+"\u017f"+`alt":1}`), nil); param(err) == "" {
 		t.Error("a name passes by its folding")
 	}
-	if _, err := AllowFields([]string{"priorty"}); err == nil || !strings.Contains(err.Error(), "priority") {
+	if _, err := ParseFields([]string{"priorty"}); err == nil || !strings.Contains(err.Error(), "priority") {
 		t.Errorf("%v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestHeadersAreRefused(t *testing.T) {
 		if f.Place != Header {
 			continue
 		}
-		allowed, err := AllowFields([]string{f.Name})
+		allowed, err := ParseFields([]string{f.Name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestPartsAreRefused(t *testing.T) {
 		`{"messages":[{"uuid":"a","content":[{"type":"tool_use","input":{"uuid":"b"}},{"type":"text","uuid":null}]}]}`: "",
 		`{"documents":[[{"uuid":"a","b":{"uuid":"c"}}]],"metadata":{"uuid":"a"}}`:                                      "",
 	} {
-		var none Policy
+		var none Rules
 		if err := none.CheckRelayed(head(t, body), nil); param(err) != want {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -309,7 +309,7 @@ func BenchmarkScan(b *testing.B) {
 	})
 	b.Run("scan", func(b *testing.B) {
 		h := head(b, body)
-		var p Policy
+		var p Rules
 		b.SetBytes(int64(len(body)))
 		b.ReportAllocs()
 		for b.Loop() {

@@ -48,7 +48,7 @@ func (r *recorder) taken() []string {
 
 // A client steers no relayed engine, reaches nothing through it and manages it in no
 // way, unless the operator says so; what passes, passes byte for byte.
-func TestPolicy(t *testing.T) {
+func TestAllow(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	engine := newRecorder(t)
 	strict := harness.StartGateway(t, "serve", "--engine", "openai="+engine.URL)

@@ -1,4 +1,4 @@
-package policy
+package allow
 
 import (
 	"fmt"
@@ -167,8 +167,8 @@ var lists = func() (all [Header + 1]map[string]*Field) {
 // Fields are what may pass of fields that steer engines. The zero value lets none.
 type Fields struct{ allowed map[*Field]bool }
 
-// AllowFields gives what lets the fields and headers of these names pass.
-func AllowFields(names []string) (Fields, error) {
+// ParseFields gives what lets the fields and headers of these names pass.
+func ParseFields(names []string) (Fields, error) {
 	f := Fields{allowed: map[*Field]bool{}}
 	for _, name := range names {
 		known := false

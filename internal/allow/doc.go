@@ -1,4 +1,4 @@
-// Package policy says what of a client's request may pass to an engine, whatever kind
+// Package allow says what of a client's request may pass to an engine, whatever kind
 // of engine it is:
 //
 //   - fields and headers that steer engines and not answers ([Fields]) pass only where
@@ -10,4 +10,4 @@
 //
 // It changes nothing: what may not pass is refused, by an *infer.Error that names the
 // field, and the flag by which an operator allows it.
-package policy
+package allow

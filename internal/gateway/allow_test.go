@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/allow"
 	"weir/internal/infer"
-	"weir/internal/policy"
 	"weir/models"
 )
 
@@ -47,12 +47,12 @@ func TestSteeringIsRefused(t *testing.T) {
 
 // What the operator allows by name passes, as it came.
 func TestSteeringIsAllowed(t *testing.T) {
-	fields, err := policy.AllowFields([]string{"priority", "x-data-parallel-rank"})
+	fields, err := allow.ParseFields([]string{"priority", "x-data-parallel-rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Policy: policy.Policy{Fields: fields}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Allow: allow.Rules{Fields: fields}}, []any{e, r}, func(t *testing.T, b *bench) {
 		carryPriority(b)
 		c := b.post(completionsPath, `{"model":"`+models.SimName+`","prompt":"a","priority":3}`)
 		call := e.call(t, 1)
