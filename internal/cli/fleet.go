@@ -25,7 +25,7 @@ type fleetCommand struct {
 	Engines     []int           `default:"4" sep:"," placeholder:"N,..." help:"Numbers of engines (${default})."`
 	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
 	Speed       []float64       `sep:"," placeholder:"X,..." help:"Divide the times at which requests or sessions come: 2 is twice the rate (1)."`
-	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which the oracle's queue does not grow."`
+	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which what the oracle has in hand does not grow."`
 	Gateways    []int           `default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
 	Age         []time.Duration `default:"0s" sep:"," placeholder:"D,..." help:"How often engines report, and gateways tell each other of their books; 0 is always (${default})."`
 	Stamps      bool            `default:"true" negatable:"" help:"Engines tell when prefill began and what was cached (${default})."`

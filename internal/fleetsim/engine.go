@@ -135,6 +135,32 @@ func (e *engine) now() cost.Coefficients {
 	return c
 }
 
+// left is how long the engine would take for what it has been given, in milliseconds, if
+// it always had as many requests as it can decode at once.
+func (e *engine) left() (ms float64) {
+	if !e.up {
+		return 0
+	}
+	c := e.now()
+	each := c.Decoder + c.Decode/float64(e.o.MaxRunning)
+	for _, r := range e.live {
+		if r == nil {
+			continue
+		}
+		ms += each * float64(r.turns[r.Turn].Output-r.generated)
+		if r.First > 0 {
+			continue
+		}
+		left, admitted := e.core.Left(r.ref)
+		if !admitted {
+			left = r.work.New
+		}
+		n := float64(left)
+		ms += c.Step*n/float64(e.o.StepTokens) + c.Token*n + c.Pair*n*(float64(r.Input)-n/2)
+	}
+	return ms
+}
+
 // started takes a request from those without a first token.
 func (e *engine) started(r *request) {
 	if i := slices.Index(e.unstarted, r); i >= 0 {

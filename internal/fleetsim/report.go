@@ -48,9 +48,10 @@ type Report struct {
 	Load    float64        `json:"load"`
 	MaxMean float64        `json:"max_mean_load"`
 	Engines []EngineReport `json:"engines"`
-	// Queue is the mean number of requests without a first token as a session begins, of
-	// the middle and the last third of sessions.
-	Queue [2]float64 `json:"queue_middle_last"`
+	// Behind is by how much the work in hand grows while the last half of sessions come,
+	// as a share of what the engines can do in that time. Work is the time that is left
+	// to prefill prompts and to decode outputs, in the largest batch.
+	Behind float64 `json:"behind"`
 
 	VirtualSeconds float64 `json:"virtual_seconds"`
 	RealSeconds    float64 `json:"real_seconds"`
@@ -95,9 +96,12 @@ type figures struct {
 	prompt, cached, output    int64
 	elsewhere, computed       int64
 	ttft, tpot, e2e, off      []float64
-	queue                     []int32
+	hands                     []hand
 	last                      int64 // arrival
 }
+
+// hand is the work in hand at a time, of all engines together, in milliseconds.
+type hand struct{ at, work float64 }
 
 func (f *figures) arrive(r *run, begins bool) {
 	f.requests++
@@ -105,11 +109,28 @@ func (f *figures) arrive(r *run, begins bool) {
 	if !begins {
 		return
 	}
-	n := 0
+	h := hand{at: float64(r.now) / 1e6}
 	for _, e := range r.engines {
-		n += len(e.unstarted)
+		h.work += e.left()
 	}
-	f.queue = append(f.queue, int32(n))
+	f.hands = append(f.hands, h)
+}
+
+// slope is by how much the work grows in a millisecond, by least squares.
+func slope(hands []hand) float64 {
+	n := float64(len(hands))
+	var at, work, both, square float64
+	for _, h := range hands {
+		at, work = at+h.at/n, work+h.work/n
+	}
+	for _, h := range hands {
+		both += (h.at - at) * (h.work - work)
+		square += (h.at - at) * (h.at - at)
+	}
+	if square == 0 {
+		return 0
+	}
+	return both / square
 }
 
 func (f *figures) take(r *Record) {
@@ -154,8 +175,7 @@ func (r *run) close() *Report {
 	if f.last > 0 {
 		p.Goodput = float64(f.good) / (float64(f.last) / 1e9)
 	}
-	n := len(f.queue)
-	p.Queue = [2]float64{mean(f.queue[n/3 : 2*n/3]), mean(f.queue[2*n/3:])}
+	p.Behind = slope(f.hands[len(f.hands)/2:]) / float64(len(r.engines))
 	for _, e := range r.engines {
 		busy := int64(0)
 		for _, ns := range e.busy {
@@ -200,11 +220,4 @@ func share(part, whole int64) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-func mean(values []int32) (m float64) {
-	for _, v := range values {
-		m += float64(v) / float64(len(values))
-	}
-	return m
 }

@@ -9,7 +9,7 @@ import (
 	"weir/internal/content"
 )
 
-// Saturation is the highest speed at which the oracle's queue does not grow: a
+// Saturation is the highest speed at which what the oracle has in hand does not grow: a
 // utilisation of 1. It is found by halving, to within 2 %.
 func Saturation(ctx context.Context, o Options) (float64, error) {
 	if !o.Plan.Open() {
@@ -43,11 +43,8 @@ func Saturation(ctx context.Context, o Options) (float64, error) {
 	return low, nil
 }
 
-// grows says that more wait at the end than in the middle, by half and by one for each
-// engine.
-func (r *Report) grows() bool {
-	return r.Queue[1] > 1.5*r.Queue[0]+float64(len(r.Engines))
-}
+// grows says that the engines fall behind, by more than the search can tell.
+func (r *Report) grows() bool { return r.Behind > 0.02 }
 
 // words are what engines say whose options leave that out.
 var words = sync.OnceValues(func() (*content.Words, error) {
