@@ -43,7 +43,7 @@ const gapMemory = 0.95
 // came notes a request. Where two come at once, one may go uncounted.
 func (m *Model) came(now int64) {
 	last := m.last.Swap(now)
-	if last == 0 || now < last {
+	if last == 0 || now <= last { // several of one request come at once
 		return
 	}
 	ms := min(float64(now-last)/millisecond, longest)

@@ -191,3 +191,34 @@ func BenchmarkRequest(b *testing.B) {
 		now = serve(r, Typical, now, 1)
 	}
 }
+
+// Requests whose first token nobody sees count as prefills until it is predicted, and
+// as decoders from then on. They end with books that are even, whenever they end.
+func TestUnseenFirstTokens(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	var all []*Booking
+	for range 3 {
+		all = append(all, r.Book(1, Work{Length: 4000, New: 4000, Output: 100, Unseen: true}))
+	}
+	if r.Pending() != 12000 || !(r.Wait(1) > 0) {
+		t.Errorf("%d tokens to prefill, a wait of %.0f ms", r.Pending(), r.Wait(1))
+	}
+	all[0].End(2)
+	last := all[2].Predicted()
+	late := int64(last.TTFT()*millisecond) + 2
+	all = append(all, r.Book(late, Work{Length: 10, New: 10, Output: 1, Unseen: true}))
+	if got := r.Books(late); got.Decoders != 2 || r.Pending() != 10 {
+		t.Errorf("%d decode and %d tokens are to be prefilled when two must have begun", got.Decoders, r.Pending())
+	}
+	for _, b := range all[1:] {
+		b.Tokens(late, 50)
+		b.End(late + 1e9)
+	}
+	if got := r.Books(late + 1e9); r.InFlight() != 0 || r.Pending() != 0 || got.Decoders != 0 || got.Held != 0 {
+		t.Errorf("at rest %d are in flight, %d tokens to prefill, %+v", r.InFlight(), r.Pending(), got)
+	}
+	if c, seen := r.Coefficients(); seen != 0 || c != Typical {
+		t.Errorf("learned %+v from what nobody saw", c)
+	}
+}

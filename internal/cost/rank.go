@@ -15,6 +15,9 @@ type Work struct {
 	New    int // of them those that are not resident there
 	// Output is how many tokens are expected of it.
 	Output float64
+	// Unseen says that its first token does not show itself. It is believed to come when
+	// that is predicted, and nothing is learned from it.
+	Unseen bool
 }
 
 // Estimate is what a request would cost, in milliseconds.
@@ -105,6 +108,15 @@ func newRank(prior Coefficients, budget int, now int64) *Rank {
 func (r *Rank) Coefficients() (c Coefficients, seen int) {
 	l := r.learned.Load()
 	return l.Coefficients, l.seen
+}
+
+// Errors are the standard errors of the coefficients.
+func (r *Rank) Errors() Coefficients {
+	l := r.learned.Load()
+	return Coefficients{
+		Step: l.Error(Amount{Steps: 1}), Token: l.Error(Amount{Tokens: 1}), Pair: l.Error(Amount{Pairs: 1}),
+		Decode: l.Error(Amount{Decodes: 1}), Decoder: l.Error(Amount{Decoded: 1}),
+	}
 }
 
 // Estimate says what the work would cost at time now. It takes no lock and allocates
@@ -240,6 +252,8 @@ type Booking struct {
 	done  Amount // on the rank by then
 	all   int64  // generated on the rank by then
 	ended bool
+	// presumed says that first is when it was predicted to be.
+	presumed bool
 }
 
 // Book gives the work to the rank at time now.
@@ -311,17 +325,15 @@ func (b *Booking) End(now int64) {
 	b.ended = true
 	r.inFlight.Add(-1)
 	r.held.Add(-int64(b.work.Length) - b.tokens.Load())
+	if b.sane(now) && b.sane(b.first) {
+		r.settle(now) // by which it may turn out to have begun to decode
+	}
 	if b.first == 0 {
 		r.pending.Add(-int64(b.work.New))
-	}
-	if b.sane(now) && b.sane(b.first) {
-		r.settle(now)
-	}
-	if b.first == 0 {
 		r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
 		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 	} else {
-		if b.sane(now) && b.sane(b.first) {
+		if b.sane(now) && b.sane(b.first) && !b.presumed {
 			r.decoded(b, now)
 		}
 		r.decoders.Add(-1)
@@ -402,6 +414,7 @@ func (r *Rank) join(b *Booking, now, began int64) {
 // settle closes the group of first tokens when time has gone on, and learns from the
 // interval that ended with it.
 func (r *Rank) settle(now int64) {
+	r.presume(now)
 	g := &r.group
 	if len(g.members) == 0 || now-g.at < together {
 		return
@@ -435,6 +448,22 @@ func (r *Rank) settle(now int64) {
 		r.unexplained(g.at, more-2*l.Error(a))
 	}
 	r.learn(g.at)
+}
+
+// presume has requests whose first token nobody sees begin to decode when that was
+// predicted.
+func (r *Rank) presume(now int64) {
+	r.queue = slices.DeleteFunc(r.queue, func(b *Booking) bool {
+		due := b.at + int64(b.predicted.TTFT()*millisecond)
+		if !b.work.Unseen || now < due {
+			return false
+		}
+		b.first, b.presumed = max(due, 1), true
+		r.decoders.Add(1)
+		r.pending.Add(-int64(b.work.New))
+		r.done = r.done.Plus(Prefill(b.left, float64(b.work.Length), r.learned.Load().budget))
+		return true
+	})
 }
 
 // prefilled is what the engine prefilled for the group, and in the same steps for the
