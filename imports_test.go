@@ -70,8 +70,8 @@ const directions = `
 	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/engine/sglangmode: internal/infer
 	internal/balance: internal/cost internal/kvindex internal/spell
-	internal/route: internal/engine internal/infer
-	internal/fleet: internal/engine internal/infer internal/route
+	internal/route: internal/balance internal/cost internal/engine internal/infer internal/kvindex
+	internal/fleet: internal/balance internal/cost internal/engine internal/infer internal/kvindex internal/route internal/trace
 
 	# views
 	internal/timeline: internal/trace
@@ -81,7 +81,7 @@ const directions = `
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/chat internal/chat/parse internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/metrics internal/model internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

@@ -106,6 +106,8 @@ type Facts struct {
 	Models        []string // names it serves; a relay may serve several
 	ContextLength int      // 0 when unknown
 	MaxRunning    int      // 0 when unknown
+	KVTokens      int      // that its KV cache holds, 0 when unknown
+	StepTokens    int      // the most of prompts that it computes in a step, 0 when unknown
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
 	// Carries is what a Tokens engine takes beyond what all of them do. What it

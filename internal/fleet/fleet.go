@@ -5,17 +5,23 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"weir/internal/balance"
+	"weir/internal/cost"
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/kvindex"
 	"weir/internal/route"
+	"weir/internal/trace"
 )
 
 // Member is one engine to connect to. Adapter must also implement either
@@ -37,6 +43,12 @@ type Options struct {
 	// Folders maps each model name that has a model folder to its aliases. A
 	// token engine can only serve these.
 	Folders map[string][]string
+	// Policy says by its name how engines are chosen, and Policies of single models;
+	// empty is DefaultPolicy.
+	Policy   string
+	Policies map[string]string
+	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
+	IndexBytes int64
 	// Lost, when set, is told why an engine is not ready whenever its adapter
 	// says so. It is called from the adapters' goroutines and must not block.
 	Lost func(m Member, err error)
@@ -48,14 +60,43 @@ type Options struct {
 	Panicked func(m Member, p *engine.Panic)
 }
 
+// What holds where the options do not say.
+const (
+	DefaultPolicy     = "round-robin"
+	DefaultIndexBytes = 256 << 20
+)
+
 // Fleet is the set of engines.
 type Fleet struct {
 	opts     Options
 	aliases  map[string]string // to the names of Folders
 	snapshot atomic.Pointer[route.Snapshot]
-	policies map[string]route.Policy // by model; kept over snapshots
 	reports  chan report
 	changed  chan struct{} // of the published snapshot
+	memory
+}
+
+// memory is what is kept over snapshots.
+type memory struct {
+	index  *kvindex.Index
+	served map[string]*served     // models by name
+	costs  map[string]*cost.Model // by the name of a base model
+	lives  []life                 // by member
+}
+
+// served is a model that is served by a name.
+type served struct {
+	policy  balance.Policy
+	lengths cost.Lengths
+}
+
+// life is an engine's present one, or its latest.
+type life struct {
+	books    *route.Books // nil: it has had none
+	ready    bool
+	instance string // empty: it does not say
+	base     string
+	shares   route.Shares // of all of its lives
 }
 
 type report struct {
@@ -66,7 +107,17 @@ type report struct {
 // New checks the members and publishes a first snapshot in which none is
 // ready.
 func New(opts Options) (*Fleet, error) {
-	f := &Fleet{opts: opts, aliases: map[string]string{}, policies: map[string]route.Policy{}, reports: make(chan report)}
+	if opts.IndexBytes == 0 {
+		opts.IndexBytes = DefaultIndexBytes
+	}
+	f := &Fleet{opts: opts, aliases: map[string]string{}, reports: make(chan report), memory: memory{
+		index: kvindex.New(opts.IndexBytes), served: map[string]*served{}, costs: map[string]*cost.Model{}, lives: make([]life, len(opts.Members)),
+	}}
+	for _, name := range append(slices.Collect(maps.Values(opts.Policies)), f.opts.Policy) {
+		if _, err := balance.New(cmp.Or(name, DefaultPolicy)); err != nil {
+			return nil, fmt.Errorf("fleet: %w", err)
+		}
+	}
 	for name, aliases := range opts.Folders {
 		for _, alias := range aliases {
 			f.aliases[alias] = name
@@ -138,7 +189,7 @@ func (f *Fleet) Run(ctx context.Context) {
 // publish builds the snapshot for the states and swaps it in.
 func (f *Fleet) publish(states []engine.State) {
 	changed := make(chan struct{})
-	snap := &route.Snapshot{Models: map[string]*route.Model{}, Changed: changed}
+	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed}
 	for name := range f.opts.Folders {
 		f.model(snap, name)
 	}
@@ -157,6 +208,7 @@ func (f *Fleet) publish(states []engine.State) {
 		if m, ok := adapter.(engine.Metered); ok {
 			e.Metrics = m.Metrics
 		}
+		f.live(i, &m, e)
 		snap.Engines = append(snap.Engines, e)
 		if e.Tokens != nil || e.Relay != nil {
 			f.place(snap, m, e)
@@ -178,6 +230,44 @@ func (f *Fleet) publish(states []engine.State) {
 		close(f.changed)
 	}
 	f.changed = changed
+}
+
+// live gives an engine the books of its present life. It begins one where it is ready
+// and nobody can say that it is the one that was there before: its cache is empty then.
+func (f *Fleet) live(i int, m *Member, e *route.Engine) {
+	l := &f.lives[i]
+	was := l.ready
+	l.ready = e.Ready
+	if !e.Ready {
+		e.Books = l.books
+		return
+	}
+	base := m.Model
+	if base == "" && len(e.Facts.Models) > 0 {
+		base = e.Facts.Models[0]
+	}
+	if canonical, ok := f.aliases[base]; ok {
+		base = canonical
+	}
+	same := e.Facts.Instance == l.instance && (was || l.instance != "") && base == l.base
+	if l.books != nil && !same {
+		l.books.Close()
+		l.books = nil
+	}
+	if l.instance, l.base = e.Facts.Instance, base; l.books == nil {
+		l.books = route.NewBooks(f.cost(base), f.index, &l.shares, &e.Facts, trace.Now())
+	}
+	e.Books = l.books
+}
+
+// cost gives what is known of the ranks of a base model.
+func (f *Fleet) cost(base string) *cost.Model {
+	m := f.costs[base]
+	if m == nil {
+		m = cost.NewModel(cost.Typical)
+		f.costs[base] = m
+	}
+	return m
 }
 
 // place enters an engine under every model name it serves. What keeps it from
@@ -291,7 +381,7 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}
-	model.Targets = append(model.Targets, route.Target{Engine: e, Model: upstream})
+	model.Add(route.Target{Engine: e, Model: upstream})
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}
@@ -301,12 +391,13 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 	m := snap.Models[name]
 	if m == nil {
-		policy := f.policies[name]
-		if policy == nil {
-			policy = &route.RoundRobin{}
-			f.policies[name] = policy
+		kept := f.served[name]
+		if kept == nil {
+			kept = &served{}
+			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policy, DefaultPolicy)) // New has checked all
+			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: policy}
+		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths}
 		snap.Models[name] = m
 	}
 	return m

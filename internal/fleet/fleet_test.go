@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/kvindex"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -282,7 +283,7 @@ func TestPoliciesAreKept(t *testing.T) {
 	var got []string
 	for range 4 {
 		f.publish(states)
-		target, ok := f.Snapshot().Models["x"].Pick(0, nil)
+		target, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
 		if !ok {
 			t.Fatal("no target")
 		}
@@ -505,6 +506,78 @@ func TestCarriesOfEngines(t *testing.T) {
 		m := published(t, folders, members, c.states).Models["m"]
 		if m.Carries != c.want || m.Awaited != c.awaited {
 			t.Errorf("carries %s, awaited %t; want %s, %t", m.Carries, m.Awaited, c.want, c.awaited)
+		}
+	}
+}
+
+// The books of an engine live as long as the engine does: over snapshots, and over the
+// loss of a connection where the engine says that it is the same one afterwards.
+func TestBooksLiveAsLongAsTheEngine(t *testing.T) {
+	as := func(instance string) engine.State {
+		s := ready("folder")
+		s.Facts.Instance = instance
+		return s
+	}
+	lost := engine.State{Err: errors.New("gone")}
+	for _, c := range []struct {
+		name   string
+		states []engine.State
+		lives  int
+	}{
+		{"reports of one engine", []engine.State{as("1"), as("1"), as("1")}, 1},
+		{"the same one is back", []engine.State{as("1"), lost, as("1")}, 1},
+		{"another one is back", []engine.State{as("1"), lost, as("2")}, 2},
+		{"another one, and nobody noticed", []engine.State{as("1"), as("2")}, 2},
+		{"it does not say which it is", []engine.State{as(""), as("")}, 1},
+		{"and was lost", []engine.State{as(""), lost, as("")}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := New(Options{Members: []Member{tokenMember("a", ""), tokenMember("b", "")}, Folders: map[string][]string{"folder": nil}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			block := []kvindex.Block{1}
+			lives := 0
+			var last *route.Books
+			for _, s := range c.states {
+				f.publish([]engine.State{s, as("b")})
+				snap := f.Snapshot()
+				books := snap.Engines[0].Books
+				if books != last {
+					lives++
+					if n := snap.Index.Match(nil, block, 1).Of(books.Cache.ID).Soon; n != 0 {
+						t.Error("a new engine has what the one before it had")
+					}
+					if last != nil {
+						last.Cache.Place(block, 0) // by a request that is still there
+						if n := last.Cache.Used(); n != 0 {
+							t.Errorf("the cache of the engine before takes %d blocks", n)
+						}
+					}
+				}
+				last = books
+				books.Cache.Place(block, 0)
+				model := snap.Models["folder"]
+				if len(model.Candidates) != len(model.Targets) {
+					t.Fatalf("%d candidates, %d targets", len(model.Candidates), len(model.Targets))
+				}
+				for i := range model.Targets {
+					if model.Candidates[i].Rank != model.Targets[i].Books.Rank {
+						t.Errorf("candidate %d is not %s", i, model.Targets[i].Name)
+					}
+				}
+			}
+			if lives != c.lives {
+				t.Errorf("%d lives, want %d", lives, c.lives)
+			}
+		})
+	}
+}
+
+func TestUnknownPolicy(t *testing.T) {
+	for _, o := range []Options{{Policy: "round-robbin"}, {Policies: map[string]string{"x": "round-robbin"}}} {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), `did you mean "round-robin"?`) {
+			t.Errorf("error %v", err)
 		}
 	}
 }

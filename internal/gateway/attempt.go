@@ -11,12 +11,14 @@ type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	target route.Target
+	booked booked
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its
 // outcome goes into its leg.
 func (x *exchange) settle(e *infer.Error) {
 	record := x.rec.Leg()
+	x.unbook(e)
 	stream, _ := x.leg.(*relayLeg)
 	if l := x.leg; l != nil {
 		x.leg = nil

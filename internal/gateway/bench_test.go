@@ -18,12 +18,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"weir/internal/balance"
+	"weir/internal/cost"
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/kvindex"
 	"weir/internal/metrics"
 	"weir/internal/model"
 	"weir/internal/route"
 	"weir/internal/timeline"
+	"weir/internal/trace"
 	"weir/models"
 )
 
@@ -88,6 +92,7 @@ type bench struct {
 	callers  []*caller
 	sent     map[string]int // requests whose arrival the gateway must account for, by id
 	nextID   int
+	ranks    []*cost.Rank // of all engines that were there
 }
 
 // way is how the streams of a bench go on after their first output.
@@ -171,7 +176,11 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 // publish puts a new fleet in place.
 func (b *bench) publish(engines ...any) {
 	changed := make(chan struct{})
-	b.snapshot.Store(fleetOf(changed, engines...))
+	fleet := fleetOf(changed, engines...)
+	for _, e := range fleet.Engines {
+		b.ranks = append(b.ranks, e.Books.Rank)
+	}
+	b.snapshot.Store(fleet)
 	if b.changed != nil {
 		close(b.changed)
 	}
@@ -182,9 +191,13 @@ func (b *bench) publish(engines ...any) {
 // model "relayed".
 func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	const carries = infer.CarriesLogprobs | infer.CarriesLogitBias | infer.CarriesUsual
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{}}
-	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: &route.RoundRobin{}}
-	snap := &route.Snapshot{Changed: changed, Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths)}
+	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths)}
+	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
+	ranks := cost.NewModel(cost.Typical)
+	open := func(r *route.Engine) {
+		r.Books = route.NewBooks(ranks, snap.Index, new(route.Shares), &r.Facts, trace.Now())
+	}
 	for _, e := range engines {
 		switch e := e.(type) {
 		case *tokenEngine:
@@ -193,7 +206,8 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 				r.Facts = *e.facts
 			}
 			tokens.Carries |= r.Carries()
-			tokens.Targets = append(tokens.Targets, route.Target{Engine: r, Model: models.SimName})
+			open(r)
+			tokens.Add(route.Target{Engine: r, Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
 			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true}
@@ -201,7 +215,8 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			if upstream == "" {
 				upstream = "relayed"
 			}
-			relayed.Targets = append(relayed.Targets, route.Target{Engine: r, Model: upstream})
+			open(r)
+			relayed.Add(route.Target{Engine: r, Model: upstream})
 			snap.Engines = append(snap.Engines, r)
 		}
 	}
@@ -235,6 +250,12 @@ func (b *bench) end() {
 	}
 	if n := b.g.waiting.Load(); n != 0 {
 		t.Errorf("at rest %d mailboxes have output pending", n)
+	}
+	for i, r := range b.ranks {
+		if left := r.Books(trace.Now()); r.InFlight() != 0 || r.Pending() != 0 || left.Decoders != 0 || left.Held != 0 {
+			t.Errorf("at rest the books of engine %d have %d requests in flight, %d tokens to prefill, %d decoders, %d tokens held",
+				i, r.InFlight(), r.Pending(), left.Decoders, left.Held)
+		}
 	}
 	b.checkIdentity(records)
 }

@@ -21,7 +21,7 @@ const maxAttempts = 2
 func (x *exchange) dispatch() error {
 	x.enter(trace.Dispatch)
 	x.rec.FirstReceived = 0
-	wait := engineWait{stages: &x.stages, g: x.g, target: x.target}
+	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked}
 	if x.relayed {
 		return x.forward(wait)
 	}

@@ -24,13 +24,13 @@ type exchange struct {
 	turns
 	g *Gateway
 	stages
-	ctx context.Context // ends when the client hangs up, or at Cut
-	attempt
+	ctx       context.Context // ends when the client hangs up, or at Cut
 	abortable abortable
 	ending    bool // the answer has had its last part, and err is how it ended
 	told      bool // and that part has told the client
 	gathers   gathering
-	response  response
+	attempt
+	response response
 
 	id      string       // weir's own, whatever the caller calls the request
 	err     *infer.Error // how the request ended

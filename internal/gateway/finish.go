@@ -82,7 +82,7 @@ func (x *exchange) release() {
 	if x.uncount != nil {
 		x.uncount()
 	}
-	if x.leg != nil {
+	if x.unbook(x.err); x.leg != nil {
 		x.settle(x.err)
 	}
 }

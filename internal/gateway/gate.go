@@ -30,6 +30,7 @@ func (p *preparing) gate() error {
 		if err := p.capRelayed(); err != nil {
 			return err
 		}
+		p.footprintOfBody()
 	case asksTokenizer(p.endpoint):
 		if err := p.tokenization.decode(p); err != nil {
 			return err

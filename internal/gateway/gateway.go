@@ -163,6 +163,7 @@ type Gateway struct {
 	services services
 	pool     *pool.Pool
 	prefix   *tokenizer.PrefixCache // nil: nothing is reused
+	choices  sync.Pool              // of *route.Choice
 	ids      *requestIDs
 	started  int64        // Unix seconds, the models' creation time
 	live     atomic.Int64 // requests between arrival and finish

@@ -39,6 +39,7 @@ type engineWait struct {
 	silence *silence
 	g       *Gateway
 	target  route.Target
+	booked  *booked
 	// stopWatching ends the watch of a context, whose end also ends the wait.
 	stopWatching func() bool
 }

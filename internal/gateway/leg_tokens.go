@@ -161,6 +161,7 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
 func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool, err error) {
+	l.booked.tell()
 	if round > 0 {
 		l.enter(trace.Engine)
 		return false, nil
@@ -187,6 +188,7 @@ func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool
 			l.rec.PendingAtFirstToken = int(l.g.waiting.Load())
 		}
 	}
+	l.booked.took(cells)
 	in.Cells = cells
 	return true, nil
 }
@@ -194,6 +196,7 @@ func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool
 // stop implements leg: what still comes of them is not wanted either.
 func (l *tokenLeg) stop(choices []answer.Stop, last bool) {
 	for _, s := range choices {
+		l.booked.stopped(s.Choice, trace.Now())
 		if last {
 			l.mailbox.Close()
 		} else {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/balance"
 	"weir/internal/model"
 	"weir/internal/openai"
 	"weir/internal/route"
@@ -139,7 +140,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 			name, opts.PrefixCache = "seen", 0
 		}
 		e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
-		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: &route.RoundRobin{},
+		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin),
 			Targets: []route.Target{{Engine: e, Model: models.SimName}}}}}
 		opts.Snapshot = func() *route.Snapshot { return snap }
 		g := New(opts)

@@ -28,7 +28,8 @@ type request struct {
 
 	stops     *tokenizer.Stops // all choices search their text for them
 	ids       []uint32
-	more      []prompt       // the prompts after the first
+	more      []prompt // the prompts after the first
+	footprint footprint
 	hasMedia  bool           // then only the engine knows how many tokens the prompt has
 	toContext bool           // the caller gave the answer no bound
 	format    *parse.Options // what the answer may be besides text; nil: nothing

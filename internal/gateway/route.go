@@ -1,20 +1,28 @@
 package gateway
 
 import (
+	"weir/internal/route"
 	"weir/internal/trace"
 )
 
-// route is stage 6: it picks the engine from the snapshot.
+// route is stage 6: it picks the engine from the snapshot, and books the request
+// there at once, so that the next pick knows of it.
 func (x *exchange) route() error {
-	x.enter(trace.Route)
-	target, ok := x.model.Pick(x.needs, x.tried)
+	now := x.enter(trace.Route)
+	c, _ := x.g.choices.Get().(*route.Choice)
+	if c == nil {
+		c = new(route.Choice)
+	}
+	defer x.g.choices.Put(c)
+	target, ok := x.pick(c, now)
 	if !ok {
 		return x.noEngine()
 	}
 	x.target = target
 	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{
-		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: -1}},
+		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: -1}}, Choice: x.chosen(c),
 	})
+	x.book(c, now)
 	x.rec.Routed = trace.Now()
 	return nil
 }

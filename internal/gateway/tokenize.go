@@ -55,7 +55,11 @@ func (p *preparing) tokenize(yield func()) error {
 		return err
 	}
 	p.reservation.Settle(reserve + int64(req.MaxTokens)*int64(p.width()))
-	return p.checkProducts()
+	if err := p.checkProducts(); err != nil {
+		return err
+	}
+	p.footprintOfIDs()
+	return nil
 }
 
 // promptTexts says whether a prompt is text, and the length of all that are; that of

@@ -85,6 +85,10 @@ type Delta struct {
 	// PromptTokens is the engine's count of the prompt with its media, from the
 	// first delta with ids on where the wire tells it so early; 0 is not said.
 	PromptTokens int
+	// CachedTokens is how much of the prompt the engine had in its cache, where
+	// CachedKnown says that its wire tells that before the end.
+	CachedTokens int
+	CachedKnown  bool
 	// Finish is set once, on the terminal delta of the choice.
 	Finish *Finish
 }

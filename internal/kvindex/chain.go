@@ -18,6 +18,9 @@ func Root(seed uint64, parts ...string) Block {
 	return Block(seed)
 }
 
+// RootOf is the root behind another one for what data says besides.
+func RootOf(root Block, data []byte) Block { return Block(xxh3.HashSeed(data, uint64(root))) }
+
 // AppendChain appends the blocks of ids that follow after prev, which is a root or
 // the last block of what comes before ids. Ids that fill no whole block are left
 // out. It allocates only to grow dst.

@@ -3,27 +3,34 @@ package route_test
 import (
 	"fmt"
 
+	"weir/internal/balance"
+	"weir/internal/cost"
+	"weir/internal/kvindex"
 	"weir/internal/route"
 )
 
 // The fleet publishes a snapshot; a request picks from it, and picks again without
 // the engines that failed it.
 func ExampleModel_Pick() {
-	a, b := &route.Engine{Name: "a", Ready: true}, &route.Engine{Name: "b", Ready: true}
-	fleet := &route.Snapshot{
-		Engines: []*route.Engine{a, b},
-		Models: map[string]*route.Model{
-			"llama": {Name: "llama", Policy: new(route.RoundRobin), Targets: []route.Target{{Engine: a, Model: "llama"}, {Engine: b, Model: "llama-3"}}},
-		},
+	ranks, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
+	engine := func(name string) *route.Engine {
+		e := &route.Engine{Name: name, Ready: true}
+		e.Books = route.NewBooks(ranks, index, new(route.Shares), &e.Facts, 0)
+		return e
 	}
-	model := fleet.Models["llama"]
+	a, b := engine("a"), engine("b")
+	model := &route.Model{Name: "llama", Policy: new(balance.RoundRobin)}
+	model.Add(route.Target{Engine: a, Model: "llama"})
+	model.Add(route.Target{Engine: b, Model: "llama-3"})
+	choice := new(route.Choice)
+	choice.Request.Length, choice.Request.Output = 1000, 200
 	for range 3 {
-		t, _ := model.Pick(0, nil)
+		t, _ := model.Pick(0, nil, choice)
 		fmt.Println(t.Name, "knows it as", t.Model)
 	}
-	t, ok := model.Pick(0, []*route.Engine{a})
+	t, ok := model.Pick(0, []*route.Engine{a}, choice)
 	fmt.Println(t.Name, ok)
-	_, ok = model.Pick(0, []*route.Engine{a, b})
+	_, ok = model.Pick(0, []*route.Engine{a, b}, choice)
 	fmt.Println("when both have failed:", ok)
 	// Output:
 	// a knows it as llama

@@ -5,10 +5,12 @@ package route
 
 import (
 	"slices"
-	"sync/atomic"
 
+	"weir/internal/balance"
+	"weir/internal/cost"
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/kvindex"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -27,6 +29,8 @@ type Engine struct {
 	Err     error // why it is not ready
 	// Note is what the operator should know although nothing is wrong.
 	Note string
+	// Books are kept of it from when it was ready first; nil before.
+	Books *Books
 }
 
 // Carries is what a request for the engine may need. A relayed engine is given
@@ -51,7 +55,11 @@ type Model struct {
 	// adapter's.
 	Base    string
 	Targets []Target // ready ones only
-	Policy  Policy
+	// Candidates are the targets in their order, as policies see them; see Add.
+	Candidates []balance.Candidate
+	Policy     balance.Policy
+	// Lengths are those of the model's answers.
+	Lengths *cost.Lengths
 	// Kind is that of its engines, empty while none is known. Relayed says that
 	// they take the caller's own bytes.
 	Kind    string
@@ -73,6 +81,8 @@ type Model struct {
 type Snapshot struct {
 	Models  map[string]*Model
 	Engines []*Engine
+	// Index says what the engines' caches are believed to hold.
+	Index   *kvindex.Index
 	Changed <-chan struct{}
 }
 
@@ -86,18 +96,20 @@ func (s *Snapshot) Names() []string {
 	return names
 }
 
-// Policy picks one of a model's targets. targets is never empty. A policy is
-// called concurrently and serializes nothing.
-type Policy interface {
-	Pick(targets []Target) Target
+// Add adds a target that is ready, and has books.
+func (m *Model) Add(t Target) {
+	m.Targets = append(m.Targets, t)
+	m.Candidates = append(m.Candidates, balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV})
 }
 
-// RoundRobin takes the targets in turn.
-type RoundRobin struct{ next atomic.Uint64 }
+// Choice is what a policy is asked, and how it chose. One that is used again allocates
+// nothing.
+type Choice struct {
+	Request  balance.Request
+	Decision balance.Decision // its places are those of the model's targets
 
-// Pick implements Policy.
-func (p *RoundRobin) Pick(targets []Target) Target {
-	return targets[(p.next.Add(1)-1)%uint64(len(targets))]
+	fit    []balance.Candidate // those that the policy was asked about, where not all
+	places []int               // theirs among the targets
 }
 
 // Has says whether there is a ready target that carries what a request needs and is
@@ -107,26 +119,42 @@ func (m *Model) Has(needs infer.Carries, tried []*Engine) bool {
 }
 
 // Pick chooses a ready target that carries what a request needs and is not among the
-// tried ones. When all were tried there is none: what failed a moment ago is not
-// asked again.
-func (m *Model) Pick(needs infer.Carries, tried []*Engine) (Target, bool) {
-	targets := m.Targets
-	for i := range m.Targets {
-		if m.Targets[i].fits(needs, tried) {
-			continue
-		}
-		targets = slices.Clone(m.Targets[:i])
-		for _, t := range m.Targets[i+1:] {
-			if t.fits(needs, tried) {
-				targets = append(targets, t)
+// tried ones, by what c.Request says of the request. When all were tried there is none:
+// what failed a moment ago is not asked again.
+func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, bool) {
+	q := &c.Request
+	q.Tried = q.Tried[:0]
+	for _, e := range tried {
+		q.Tried = append(q.Tried, e.Books.Rank)
+	}
+	candidates, all := m.Candidates, len(tried) == 0
+	for i := 0; all && i < len(m.Targets); i++ {
+		all = m.Targets[i].fits(needs, nil)
+	}
+	if !all {
+		c.fit, c.places = c.fit[:0], c.places[:0]
+		for i := range m.Targets {
+			if m.Targets[i].fits(needs, tried) {
+				c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
 			}
 		}
-		break
+		candidates = c.fit
 	}
-	if len(targets) == 0 {
+	if len(candidates) == 0 {
 		return Target{}, false
 	}
-	return m.Policy.Pick(targets), true
+	d := &c.Decision
+	i := m.Policy.Pick(q, candidates, d)
+	if i < 0 {
+		return Target{}, false
+	}
+	if !all {
+		i, d.Chosen = c.places[i], c.places[d.Chosen]
+		for k := range d.Best[:d.N] {
+			d.Best[k].Index = c.places[d.Best[k].Index]
+		}
+	}
+	return m.Targets[i], true
 }
 
 // fits says whether a target can be given a request that was tried elsewhere.

@@ -8,15 +8,21 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/balance"
+	"weir/internal/cost"
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/kvindex"
 	"weir/internal/trace"
 )
 
 func model(names ...string) *Model {
-	m := &Model{Policy: &RoundRobin{}}
+	m := &Model{Policy: new(balance.RoundRobin)}
+	ranks, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
 	for _, n := range names {
-		m.Targets = append(m.Targets, Target{Engine: &Engine{Name: n}})
+		e := &Engine{Name: n}
+		e.Books = NewBooks(ranks, index, new(Shares), &e.Facts, 0)
+		m.Add(Target{Engine: e})
 	}
 	return m
 }
@@ -29,7 +35,7 @@ func TestRoundRobinIsFair(t *testing.T) {
 		if !m.Has(0, nil) {
 			t.Fatal("has none")
 		}
-		target, ok := m.Pick(0, nil)
+		target, ok := m.Pick(0, nil, new(Choice))
 		if !ok {
 			t.Fatal("picked none")
 		}
@@ -47,9 +53,9 @@ func TestPickAvoidsTheTried(t *testing.T) {
 		var tried []*Engine
 		for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "gone"}), rapid.ID).Draw(t, "tried") {
 			// After a new snapshot the same engine is another value of that name.
-			tried = append(tried, &Engine{Name: name})
+			tried = append(tried, &Engine{Name: name, Books: NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), &engine.Facts{}, 0)})
 		}
-		target, ok := m.Pick(0, tried)
+		target, ok := m.Pick(0, tried, new(Choice))
 		if ok != m.Has(0, tried) {
 			t.Fatalf("picked %t, has %t", ok, !ok)
 		}
@@ -80,7 +86,7 @@ func TestPickByNeeds(t *testing.T) {
 			}
 			alone = alone || needs&^can == 0
 		}
-		target, ok := m.Pick(needs, nil)
+		target, ok := m.Pick(needs, nil, new(Choice))
 		if ok != alone || m.Has(needs, nil) != alone || m.Alone(needs) != alone {
 			t.Fatalf("picked %t, has %t, alone %t; want %t", ok, m.Has(needs, nil), m.Alone(needs), alone)
 		}
@@ -106,5 +112,49 @@ func TestWhy(t *testing.T) {
 	}
 	if got := m.Why(infer.CarriesAudio); got != nil {
 		t.Errorf("%q", got)
+	}
+}
+
+// A pick allocates nothing, whatever the policy, with all targets and with some.
+func TestPickAllocatesNothing(t *testing.T) {
+	for _, name := range balance.Names() {
+		m := model("a", "b", "c", "d")
+		m.Policy, _ = balance.New(name)
+		m.Targets[3].Facts.Carries = infer.CarriesSeed
+		c := new(Choice)
+		c.Request.Length, c.Request.Output, c.Request.BlockTokens = 2000, 200, BlockTokens
+		tried := []*Engine{m.Targets[0].Engine}
+		now := int64(1)
+		if n := testing.AllocsPerRun(100, func() {
+			now += 1e6
+			c.Request.Now, c.Request.Random, c.Request.Session = now, uint64(now), 7
+			_, all := m.Pick(0, nil, c)
+			_, some := m.Pick(infer.CarriesSeed, nil, c)
+			_, again := m.Pick(0, tried, c)
+			if !all || !some || !again {
+				t.Fatal("picked none")
+			}
+			if i := c.Decision.Chosen; i == 0 || c.Decision.Choice() == nil {
+				t.Fatalf("the retry is at place %d", i)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations for three picks", name, n)
+		}
+	}
+}
+
+// A retry takes no turn.
+func TestRetryTakesNoTurn(t *testing.T) {
+	m := model("a", "b", "c")
+	var got []string
+	for range 4 {
+		first, _ := m.Pick(0, nil, new(Choice))
+		got = append(got, first.Name)
+		if again, _ := m.Pick(0, []*Engine{first.Engine}, new(Choice)); again.Name == first.Name {
+			t.Fatalf("the retry went to %s again", again.Name)
+		}
+	}
+	if want := []string{"a", "b", "c", "a"}; !slices.Equal(got, want) {
+		t.Errorf("turns %v, want %v", got, want)
 	}
 }

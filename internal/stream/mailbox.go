@@ -23,6 +23,9 @@ type Cell struct {
 	Stamps   *infer.Stamps
 	// PromptTokens is the engine's count of the prompt, 0 when it did not say.
 	PromptTokens int
+	// CachedTokens is infer.Delta's, where CachedKnown.
+	CachedTokens int
+	CachedKnown  bool
 	// Finish is set once per choice, in its last cell.
 	Finish *infer.Finish
 }
@@ -241,6 +244,9 @@ func (m *Mailbox) append(st *choice, d *infer.Delta) {
 	}
 	if d.PromptTokens > 0 {
 		c.PromptTokens = d.PromptTokens
+	}
+	if d.CachedKnown {
+		c.CachedTokens, c.CachedKnown = d.CachedTokens, true
 	}
 	st.total = d.Total
 	if d.Finish != nil {

@@ -43,8 +43,30 @@ type Record struct {
 
 // Attempt is one try at one engine, or one prefill/decode pair.
 type Attempt struct {
-	Legs []Leg
+	Legs   []Leg
+	Choice Choice
 }
+
+// Choice says how the engine of an attempt was chosen, and what was predicted of it.
+type Choice struct {
+	Why    string // what decided
+	Of     int    // engines there were to choose from
+	Length int    // of the prompts, in tokens, as far as they are not alike
+	Best   [4]Option
+	N      int // of Best: those that would have cost least, the chosen one among them
+	Chosen int // its place there
+	Cached int // tokens of the prompts that the engine says it had; -1: it does not
+}
+
+// Option is an engine as the choice saw it.
+type Option struct {
+	Engine     string
+	Resident   int   // tokens of Length that were believed to be there
+	Wait, TTFT int64 // predicted, from the choice on
+}
+
+// Resident is what was believed to be at the chosen engine.
+func (c *Choice) Resident() int { return c.Best[c.Chosen].Resident }
 
 // Leg is one engine's part of an attempt.
 type Leg struct {

@@ -191,7 +191,7 @@ func (c *Client) guarded(ctx context.Context, probe func(context.Context) (engin
 
 func changed(a, b *engine.Facts) bool {
 	return !slices.Equal(a.Models, b.Models) || a.ContextLength != b.ContextLength || a.MaxRunning != b.MaxRunning ||
-		a.Software != b.Software || a.Instance != b.Instance || a.Carries != b.Carries ||
+		a.KVTokens != b.KVTokens || a.StepTokens != b.StepTokens || a.Software != b.Software || a.Instance != b.Instance || a.Carries != b.Carries ||
 		!slices.Equal(a.Lacks, b.Lacks) || !slices.Equal(a.LoRA, b.LoRA) || a.Verify != b.Verify
 }
 

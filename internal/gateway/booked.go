@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"weir/internal/cost"
+	"weir/internal/infer"
+	"weir/internal/kvindex"
+	"weir/internal/route"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// booked is what an attempt has in the books of its engine: a booking for each
+// generation, from the pick to its end.
+//
+// What the books are told of outputs costs the output path one atomic addition that
+// streams share: a first token takes a lock, and may have coefficients learned, so it
+// is told when it has been sent on.
+type booked struct {
+	books       *route.Books // nil: nothing is booked
+	of          *footprint
+	ready       int64 // when the prompts are predicted to be in the cache
+	generations []generation
+	only        [1]generation // is generations, for most requests
+	due         bool          // something is to be told
+}
+
+// generation is one answer to a prompt.
+type generation struct {
+	booking *cost.Booking
+	began   bool // its first token is told
+	ended   bool // and its end
+	cached  int  // of its prompt, as the engine says; -1: it has not said
+
+	prefill int64 // when the engine began to compute its prompt; 0: it has not said
+	first   int64 // when its first ids came; 0: they have not
+	last    int64 // when its end came
+	early   int   // ids that came before the first token is told
+	output  output
+}
+
+// output is the chain of blocks of the ids that were generated.
+type output struct {
+	n      int // ids
+	blocks []kvindex.Block
+	tail   [route.BlockTokens]uint32 // ids that are in no block yet
+	filled int
+	began  bool
+}
+
+// add appends ids to the chain behind a prompt. The ids of the prompt that are in no
+// block of its own come first.
+func (o *output) add(after kvindex.Block, ids []uint32) {
+	for len(ids) > 0 {
+		if o.filled == len(o.tail) {
+			// A block is computed with the id that follows it.
+			if n := len(o.blocks); n > 0 {
+				after = o.blocks[n-1]
+			}
+			o.blocks = kvindex.AppendChain(o.blocks, after, o.tail[:], len(o.tail))
+			o.filled = 0
+		}
+		n := copy(o.tail[o.filled:], ids)
+		o.filled += n
+		ids = ids[n:]
+	}
+}
+
+// pick chooses the engine by what is known of the request.
+func (x *exchange) pick(c *route.Choice, now int64) (route.Target, bool) {
+	f, q := &x.footprint, &c.Request
+	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, 0, rand.Uint64()
+	q.Output = x.expected() * float64(f.answers())
+	q.Matches = x.fleet.Index.Match(q.Matches, f.prompts[0].blocks, now)
+	return x.model.Pick(x.needs, x.tried, c)
+}
+
+// expected is how many tokens an answer is expected to have.
+func (x *exchange) expected() float64 {
+	if x.footprint.computed {
+		return 0
+	}
+	limit := x.footprint.limit
+	if limit == 0 {
+		limit = math.MaxInt32
+	}
+	return x.model.Lengths.Expect(0, limit)
+}
+
+// book enters the request into the books of the engine that was chosen.
+func (x *exchange) book(c *route.Choice, now int64) {
+	f, b := &x.footprint, &x.booked
+	chosen := c.Decision.Choice()
+	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
+	if b.generations = b.only[:]; f.answers() > 1 {
+		b.generations = make([]generation, f.answers())
+	}
+	resident := c.Request.Length - chosen.Work.New
+	w := cost.Work{Output: x.expected(), Unseen: f.whole}
+	for i := range b.generations {
+		g, p := &b.generations[i], &f.prompts[i/f.width]
+		w.Length = p.tokens
+		switch {
+		case i == 0:
+			w.New = p.tokens - resident
+		case i%f.width == 0:
+			w.New = p.tokens - f.shared(i/f.width)
+		default: // it finds what the first answer to its prompt leaves behind
+			w.New = p.tokens - len(p.blocks)*f.blockTokens
+		}
+		w.New = max(w.New, 1)
+		g.cached = -1
+		g.booking = b.books.Rank.Book(now, w)
+	}
+	for i := range f.prompts {
+		b.books.Cache.Place(f.prompts[i].blocks, b.ready)
+	}
+}
+
+// took notes what came of generations.
+func (b *booked) took(cells []stream.Cell) {
+	if b.books == nil {
+		return
+	}
+	for i := range cells {
+		c := &cells[i]
+		g := &b.generations[c.Choice]
+		if c.Stamps != nil {
+			g.prefill = c.Stamps.PrefillStart
+		}
+		if c.CachedKnown {
+			g.cached = c.CachedTokens
+		}
+		if n := len(c.IDs); n > 0 {
+			g.output.n += n
+			b.chain(int(c.Choice), c.IDs)
+			if g.began {
+				g.booking.Tokens(c.Received, n)
+			} else {
+				if g.early += n; g.first == 0 {
+					g.first = c.Received
+				}
+				b.due = true
+			}
+		}
+		if f := c.Finish; f != nil {
+			if g.last, b.due = c.Received, true; f.CachedTokens >= 0 {
+				g.cached = f.CachedTokens
+			}
+		}
+	}
+}
+
+// chain appends generated ids to the blocks of their prompt.
+func (b *booked) chain(choice int, ids []uint32) {
+	o, p := &b.generations[choice].output, &b.of.prompts[choice/b.of.width]
+	after := b.of.root
+	if n := len(p.blocks); n > 0 {
+		after = p.blocks[n-1]
+	}
+	if !o.began {
+		o.began = true
+		o.add(after, p.rest)
+	}
+	o.add(after, ids)
+}
+
+// read notes what came of a relayed answer: some tokens of it, of which it is not known
+// whose they are.
+func (b *booked) read(now int64, tokens int) {
+	if b.books == nil || b.of.whole {
+		return
+	}
+	for i := range b.generations {
+		switch g := &b.generations[i]; {
+		case !g.began:
+			if b.due = true; g.first == 0 {
+				g.first = now
+			}
+		case len(b.generations) == 1 && tokens > 0:
+			g.booking.Tokens(now, tokens)
+		}
+	}
+}
+
+// tell tells the books what was noted and takes longer.
+func (b *booked) tell() {
+	if !b.due {
+		return
+	}
+	b.due = false
+	for i := range b.generations {
+		g := &b.generations[i]
+		if g.first != 0 && !g.began {
+			g.began = true
+			g.booking.First(g.first, g.cached, g.prefill)
+			if g.early > 0 {
+				g.booking.Tokens(g.first, g.early)
+			}
+			b.books.Cache.Place(b.of.prompts[i/b.of.width].blocks, 0)
+		}
+		if g.last != 0 {
+			g.end(g.last)
+		}
+	}
+}
+
+func (g *generation) end(now int64) {
+	if !g.ended {
+		g.ended = true
+		g.booking.End(now)
+	}
+}
+
+// stopped notes that a generation's end was asked for.
+func (b *booked) stopped(choice uint32, now int64) {
+	if b.books != nil && b.generations[choice].last == 0 {
+		b.generations[choice].last, b.due = now, true
+	}
+}
+
+// unbook ends what the attempt has in the books, once, however it has ended: e is nil
+// where it is whole.
+func (x *exchange) unbook(e *infer.Error) {
+	b := &x.booked
+	books := b.books
+	if books == nil {
+		return
+	}
+	now := trace.Now()
+	b.tell()
+	for i := range b.generations {
+		b.generations[i].end(now)
+	}
+	b.books = nil
+	for i := range b.generations {
+		b.leave(books, i)
+	}
+	x.guarded(func() { x.learn(books, e) })
+}
+
+// leave places what a generation leaves in the cache.
+func (b *booked) leave(books *route.Books, i int) {
+	g, p := &b.generations[i], &b.of.prompts[i/b.of.width]
+	switch {
+	case !g.began:
+		books.Cache.Cancel(p.blocks, b.ready)
+	case len(g.output.blocks) > 0:
+		all := append(make([]kvindex.Block, 0, len(p.blocks)+len(g.output.blocks)), p.blocks...)
+		books.Cache.Place(append(all, g.output.blocks...), 0)
+	}
+}
+
+// learn learns from what an attempt has turned out to be.
+func (x *exchange) learn(books *route.Books, e *infer.Error) {
+	b, f := &x.booked, &x.footprint
+	choice := &x.rec.Attempts[len(x.rec.Attempts)-1].Choice
+	s := books.Shares
+	s.Given.Add(int64(f.length()))
+	s.Predicted.Add(int64(choice.Resident()))
+	u, known := infer.Usage{CachedTokens: -1}, false
+	if x.answer != nil && e == nil {
+		u, known = x.answer.Usage()
+	}
+	if known && u.CachedTokens >= 0 {
+		choice.Cached = u.CachedTokens
+		s.Told.Add(int64(u.PromptTokens))
+		s.Reported.Add(int64(u.CachedTokens))
+	}
+	if e != nil || f.computed {
+		return
+	}
+	if x.relayed {
+		if known && u.CompletionTokens > 0 {
+			x.model.Lengths.Add(u.CompletionTokens / f.answers())
+		}
+		return
+	}
+	for i := range b.generations {
+		x.model.Lengths.Add(b.generations[i].output.n)
+	}
+}
+
+// chosen is what the record says of a choice.
+func (x *exchange) chosen(c *route.Choice) trace.Choice {
+	d := &c.Decision
+	out := trace.Choice{Why: d.Why.String(), Of: d.Of, Length: c.Request.Length, Cached: -1}
+	for i := range d.Best[:d.N] {
+		o := &d.Best[i]
+		if o.Index == d.Chosen {
+			out.Chosen = i
+		}
+		out.Best[i] = trace.Option{Engine: x.model.Targets[o.Index].Name, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
+	}
+	out.N = d.N
+	return out
+}

@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+
+	"weir/internal/kvindex"
+	"weir/internal/openai"
+	"weir/internal/route"
+)
+
+// footprint is what a request is in the books of engines: how long its prompts are,
+// and the blocks by which caches are known to have them. It is made while the request
+// is prepared, on a worker of the pool where the body is large, and does not change.
+type footprint struct {
+	prompts     []extent
+	only        [1]extent     // is prompts, for most requests
+	root        kvindex.Block // where the blocks' chains begin
+	blockTokens int           // tokens of a block
+	width       int           // answers to each prompt
+	limit       int           // the most tokens of an answer; 0: not known
+	// Computed says that nothing is generated, as for embeddings; whole that the answer
+	// comes at once, and its first token at a time that nobody sees.
+	computed, whole bool
+}
+
+// extent is a prompt as caches see it.
+type extent struct {
+	tokens int
+	blocks []kvindex.Block // none where nobody knows them
+	rest   []uint32        // the ids that are in no block
+}
+
+// footprintOfIDs is that of a request whose prompts have their ids.
+func (p *preparing) footprintOfIDs() {
+	f := &p.footprint
+	f.blockTokens, f.width, f.limit = route.BlockTokens, p.width(), p.longest()
+	f.prompts = f.only[:0]
+	f.root = p.root()
+	f.prompts = append(f.prompts, extentOf(f.root, p.ids))
+	f.prompts[0].tokens += len(p.req.Media) * mediaTokens
+	for i := range p.more {
+		f.prompts = append(f.prompts, extentOf(f.root, p.more[i].ids))
+	}
+}
+
+func extentOf(root kvindex.Block, ids []uint32) extent {
+	n := len(ids) / route.BlockTokens
+	blocks := kvindex.AppendChain(make([]kvindex.Block, 0, n), root, ids, route.BlockTokens)
+	return extent{len(ids), blocks, ids[n*route.BlockTokens:]}
+}
+
+// root is where the chains of the request's blocks begin. What is not the same for two
+// prompts of the same ids, and keeps one from using the other's cache, is part of it.
+func (p *preparing) root() kvindex.Block {
+	base, lora := p.model.Base, p.model.Name
+	if base == "" {
+		base, lora = lora, ""
+	}
+	root := kvindex.Root(0, base, lora)
+	for i := range p.req.Media {
+		m := &p.req.Media[i]
+		root = kvindex.Root(uint64(root), m.Kind.String(), m.URL, m.Type)
+		root = kvindex.RootOf(root, m.Data)
+	}
+	return root
+}
+
+// bytesPerToken is what a token is taken for where only the body's length is known.
+const bytesPerToken = 4
+
+// footprintOfBody is that of a relayed request, of which the length of the body is
+// known: nobody knows its blocks.
+func (p *preparing) footprintOfBody() {
+	f := &p.footprint
+	f.blockTokens, f.width, f.limit = route.BlockTokens, max(p.head.N, 1), p.mostTokens()
+	f.computed = p.endpoint == openai.Other
+	f.whole = !p.head.Stream && !f.computed
+	f.prompts = f.only[:0]
+	f.prompts = append(f.prompts, extent{tokens: max(len(p.body)/bytesPerToken, 1)})
+}
+
+// mostTokens is the bound that a relayed request gives its answer, 0 where it gives
+// none.
+func (p *preparing) mostTokens() (most int) {
+	for _, at := range p.head.Fields {
+		if name := strings.ToLower(at.Name); capped[name] != nil && strings.HasPrefix(name, "max_") {
+			if n, err := strconv.Atoi(string(p.head.Body[at.Start:at.End])); err == nil && n > 0 {
+				most = n
+			}
+		}
+	}
+	return most
+}
+
+// answers is how many generations the request is.
+func (f *footprint) answers() int { return len(f.prompts) * f.width }
+
+// length is how many tokens are to be resident for the request, with what its prompts
+// begin with alike counted once.
+func (f *footprint) length() int {
+	n := 0
+	for i := range f.prompts {
+		n += f.prompts[i].tokens - f.shared(i)
+	}
+	return n
+}
+
+// shared is how much of a prompt is the beginning of the first one too, if it is
+// another.
+func (f *footprint) shared(i int) int {
+	if i == 0 {
+		return 0
+	}
+	n, first, other := 0, f.prompts[0].blocks, f.prompts[i].blocks
+	for n < min(len(first), len(other)) && first[n] == other[n] {
+		n++
+	}
+	return n * f.blockTokens
+}
