@@ -93,11 +93,12 @@ func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	s.write(tick)
 	end := &mux.End{Why: mux.LossClosed, Cause: s.Err()}
 	errors.As(s.Err(), &end)
-	// No new request comes in, the engine's connections are gone, the router looks
-	// elsewhere, and only then do those that end here look for another engine. An
-	// engine that connects again once the loss is known connects to the next session.
-	s.use.Store(ended)
+	// The engine's connections are gone before the loss is known: an engine that
+	// connects again then connects to the next session. No new request comes in, the
+	// router looks elsewhere, and only then do those that end here look for another
+	// engine.
 	hangUp()
+	s.use.Store(ended)
 	c.Host.Note(fmt.Errorf("%s%w", c.Label, end))
 	lost = s.Close(end)
 	c.Meters.Lost[end.Why].Add(1)

@@ -3,6 +3,7 @@ package vllmcore
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -547,6 +548,47 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%d questions while one was unanswered", asked)
 		}
 	})
+}
+
+// An engine is lost to nobody before its connections are closed: what looks at the
+// state may come at any moment, and an engine that connects then must meet the next
+// session.
+func TestConnectionsEndBeforeTheLossIsKnown(t *testing.T) {
+	ours, theirs := net.Pipe()
+	var far sync.WaitGroup
+	far.Go(func() {
+		c, err := zmtp.Handshake(&lazy{Conn: theirs}, zmtp.Config{Type: zmtp.Dealer, Identity: []byte{0, 0}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = fenced.WaitEnd(c)
+	})
+	in, err := zmtp.Handshake(&lazy{Conn: ours}, zmtp.Config{Type: zmtp.Router})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
+	s := e.newSession(t.Context(), 0, ready{contextLength: 100}, in)
+	e.ranks[0].current.Store(s)
+	s.Receive([][]byte{coretest.Append(nil, coretest.Batch{Timestamp: 1, Call: ask(t, s)}, "0.33.0")}, 1)
+	if !e.state().Ready {
+		t.Fatal("it does not serve")
+	}
+	s.End(mux.LossConnection, io.EOF)
+	s.Run(func() {
+		defer in.Close()
+		for range 50 { // time for what must not happen
+			if time.Sleep(time.Millisecond); !e.state().Ready {
+				t.Error("the loss was known before the connections were closed")
+				return
+			}
+		}
+	}, nil)
+	far.Wait()
+	if e.state().Ready {
+		t.Error("the loss is not known")
+	}
 }
 
 // A connection of outputs belongs to the session whose question is answered over it,
