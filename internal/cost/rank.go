@@ -49,15 +49,12 @@ type Rank struct {
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
 	peers    atomic.Pointer[Peers]
-	held     atomic.Int64 // tokens of the requests in flight, prompts and outputs
+	prompts  atomic.Int64 // tokens of requests in flight, less those that ended ones had generated
 
 	model    *Model
 	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
 	inFlight atomic.Int64 // requests
-	placed   atomic.Int64 // tokens ever given to its cache
-
-	tokens  atomic.Int64 // generated, of all requests
-	stepped atomic.Int64 // when some came last
+	computed atomic.Int64 // tokens of prompts ever given to its cache
 
 	mu    sync.Mutex
 	fit   *Fit
@@ -68,6 +65,11 @@ type Rank struct {
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
 	lost float64
+
+	_ [64]byte // so that tokens slow down no estimate
+	// What each token changes.
+	tokens  atomic.Int64 // generated, of all requests
+	stepped atomic.Int64 // when some came last
 }
 
 // group are the first tokens that came together, from one step of the engine, and the
@@ -179,7 +181,7 @@ func (r *Rank) Books(now int64) Peers {
 	return Peers{
 		Drained:  now + max(r.drained.Load()-now, r.floor.Load(), 0),
 		Decoders: r.decoders.Load(),
-		Held:     r.held.Load(),
+		Held:     r.own(),
 	}
 }
 
@@ -212,15 +214,18 @@ func (r *Rank) Pending() int64 { return r.pending.Load() }
 // Held is the number of tokens of the requests on the rank, prompts and outputs. What
 // several have in common counts for each.
 func (r *Rank) Held() int64 {
-	n := r.held.Load()
+	n := r.own()
 	if p := r.peers.Load(); p != nil {
 		n += p.Held
 	}
 	return n
 }
 
+// own is Held's of this gateway's requests.
+func (r *Rank) own() int64 { return r.prompts.Load() + r.tokens.Load() }
+
 // Placed is the number of tokens that have ever been given to the rank's cache.
-func (r *Rank) Placed() int64 { return r.placed.Load() }
+func (r *Rank) Placed() int64 { return r.computed.Load() + r.tokens.Load() }
 
 // Budget is the most tokens that a step of the rank prefills.
 func (r *Rank) Budget() int { return int(r.learned.Load().budget) }
@@ -266,8 +271,8 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	r.model.came(now)
 	r.inFlight.Add(1)
 	r.pending.Add(int64(w.New))
-	r.held.Add(int64(w.Length))
-	r.placed.Add(int64(w.New))
+	r.prompts.Add(int64(w.Length))
+	r.computed.Add(int64(w.New))
 	r.schedule(now)
 	return b
 }
@@ -275,12 +280,11 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 // Predicted is what the work was estimated to cost when it was booked.
 func (b *Booking) Predicted() Estimate { return b.predicted }
 
-// Tokens says that the request got n more at time now.
+// Tokens says that the request got n more at time now. Those who call it for requests
+// of one rank share one addition, and the note of a time that is new.
 func (b *Booking) Tokens(now int64, n int) {
 	b.tokens.Add(int64(n))
 	b.rank.tokens.Add(int64(n))
-	b.rank.held.Add(int64(n))
-	b.rank.placed.Add(int64(n))
 	if b.rank.stepped.Load() != now {
 		b.rank.stepped.Store(now)
 	}
@@ -324,7 +328,7 @@ func (b *Booking) End(now int64) {
 	}
 	b.ended = true
 	r.inFlight.Add(-1)
-	r.held.Add(-int64(b.work.Length) - b.tokens.Load())
+	r.prompts.Add(-int64(b.work.Length) - b.tokens.Load())
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode
 	}
