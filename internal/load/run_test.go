@@ -217,7 +217,7 @@ func TestStopReading(t *testing.T) {
 	if s.Outcome != Complete || s.LastByte-s.FirstByte < int64(pause) {
 		t.Errorf("%v %q after %v", s.Outcome, s.Kind, time.Duration(s.LastByte-s.FirstByte))
 	}
-	plan.StopReadingFor, plan.Timeout = 0, time.Second
+	plan.StopReadingFor, plan.Timeout = 0, 3*time.Second
 	if _, s := once(t, t.Context(), plan); s.Outcome != Abandoned {
 		t.Errorf("%v %q", s.Outcome, s.Kind)
 	}

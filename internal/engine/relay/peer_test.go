@@ -175,8 +175,8 @@ func (r *pollReader) Read(p []byte) (int, error) {
 	for {
 		if r.drained {
 			fds := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(fds, 10_000); n == 0 {
-				return 0, errors.New("nothing to read for 10 s")
+			if n, err := unix.Poll(fds, 60_000); n == 0 {
+				return 0, errors.New("nothing to read for a minute")
 			} else if err == unix.EINTR {
 				continue
 			}
@@ -186,6 +186,21 @@ func (r *pollReader) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// keeps checks that requests keep their connection for the next one. A single one may
+// be right to give it up: the goroutine that has written the rest of a large body is
+// waited for, but not long.
+func keeps(t *testing.T, connections func() int, ask func()) {
+	t.Helper()
+	ask()
+	for range 100 {
+		before := connections()
+		if ask(); connections() == before {
+			return
+		}
+	}
+	t.Errorf("%d connections, and none is used again", connections())
 }
 
 func mustAsk(t *testing.T, e *Engine, body, want string) *engine.RelayResponse {

@@ -445,7 +445,7 @@ func TestWedgedEngine(t *testing.T) {
 	dir := tempDir(t)
 	p := &peer{dir: dir}
 	o := p.options()
-	o.WriteTimeout, o.MaxQueued = time.Second, 1<<20
+	o.WriteTimeout, o.MaxQueued = 3*time.Second, 1<<20
 	e := New(o)
 	ctx, cancel := context.WithTimeout(t.Context(), enginetest.Patience)
 	defer cancel()
