@@ -30,6 +30,7 @@ const directions = `
 	internal/zmtp:
 	internal/kvindex:
 	internal/cost:
+	internal/health:
 	internal/workload:
 	models:
 

@@ -1,0 +1,154 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// Fleet is the ranks that one gateway judges, and what keeps it from judging all of
+// them down.
+type Fleet struct {
+	limits Limits
+	ranks  []*Rank
+	// now is the latest time of any event, ticked that of the latest tick. seen is how
+	// much of the time until then the gateway was there to see: the clock of silences.
+	now, ticked, seen int64
+	changes           []Change
+	probes            []Probe
+}
+
+// NewFleet makes one without ranks.
+func NewFleet(limits Limits, now int64) *Fleet {
+	return &Fleet{limits: limits.orDefaults(), now: now, ticked: now}
+}
+
+// Member is a rank as it joins a fleet.
+type Member struct {
+	Engine string
+	Rank   int // of data parallelism; -1 where the wire names none
+	// Serves are its models. The guard leaves each of them a rank.
+	Serves []string
+	// Generates says that its probe makes the engine generate. An answer then also says
+	// that it does not fail all that it is asked.
+	Generates bool
+}
+
+// Add makes a rank one of the fleet's. Its engine is not there until Joined says so.
+func (f *Fleet) Add(m Member) *Rank {
+	m.Serves = slices.Clone(m.Serves)
+	r := &Rank{fleet: f, Member: m, since: f.now, firsts: lane{of: firstOne}}
+	f.ranks = append(f.ranks, r)
+	return r
+}
+
+// Remove ends a rank's part in the fleet. Its unfinished requests may still end.
+func (f *Fleet) Remove(r *Rank) {
+	f.ranks = slices.DeleteFunc(f.ranks, func(x *Rank) bool { return x == r })
+	r.present = false
+	f.release(f.seen)
+}
+
+// Tick is called every Limits.Tick. late is how late the gateway itself was since the
+// tick before, by whatever measures it: a canary, its readers, its pool. A tick that
+// comes late by itself, as after a process was stopped, need not be told: what lies
+// between it and the one before is not held against anyone. Tick gives the probes to
+// send now, in a slice that the next one reuses.
+func (f *Fleet) Tick(now int64, late time.Duration) []Probe {
+	passed := now - f.ticked
+	if tick := int64(f.limits.Tick); passed > 2*tick {
+		passed = tick
+	}
+	f.now, f.ticked = max(f.now, now), max(f.ticked, now)
+	f.seen += max(passed-int64(late), 0)
+	f.probes = f.probes[:0]
+	for _, r := range f.ranks {
+		if r.present {
+			r.tick(f.seen)
+		}
+	}
+	return f.probes
+}
+
+// at gives the time of an event on the clock of silences. Before a late tick is known
+// as such it is late by little at most, so that an event is never too early.
+func (f *Fleet) at(now int64) int64 {
+	f.now = max(f.now, now)
+	return f.seen + min(max(now-f.ticked, 0), 2*int64(f.limits.Tick))
+}
+
+// Changes gives the transitions since it was called last, in a slice that is the
+// caller's.
+func (f *Fleet) Changes() []Change {
+	changes := f.changes
+	f.changes = nil
+	return changes
+}
+
+// Engine gives an engine's state: that of its best rank. It is down when all of its
+// ranks are.
+func (f *Fleet) Engine(name string) State {
+	state := Down
+	for _, r := range f.ranks {
+		if r.Member.Engine == name {
+			state = min(state, r.state)
+		}
+	}
+	return state
+}
+
+// Nobody says that none of a model's ranks can take a request: those that are there
+// drain, or refuse connections.
+func (f *Fleet) Nobody(model string) bool {
+	return !slices.ContainsFunc(f.ranks, func(r *Rank) bool {
+		return r.serves(model) && r.Takes() != Never
+	})
+}
+
+// spares says whether a rank may be judged down.
+func (f *Fleet) spares(r *Rank) bool {
+	for _, model := range r.Serves {
+		total, judged, others := 1, 1, 0
+		for _, x := range f.ranks {
+			switch {
+			case x == r || !x.serves(model) || !x.present || x.state == Draining:
+				continue
+			case x.state != Down:
+				others++
+			case !x.refused:
+				judged++
+			}
+			total++
+		}
+		if others == 0 || judged > max(1, int(f.limits.Share*float64(total))) {
+			return false
+		}
+	}
+	return true
+}
+
+// release brings one rank back where judgement has taken out all that might serve a
+// model, because another one has left, drains or refuses connections since.
+func (f *Fleet) release(at int64) {
+	for _, r := range f.ranks {
+		for _, model := range r.Serves {
+			if last := f.last(model); last != nil {
+				last.suspect(at, "is the last that might serve "+model)
+			}
+		}
+	}
+}
+
+// last gives the rank to bring back: that which showed progress last. It is nil where
+// some rank might serve the model without it, or none.
+func (f *Fleet) last(model string) (last *Rank) {
+	for _, r := range f.ranks {
+		switch {
+		case !r.serves(model) || !r.present || r.state == Draining:
+		case r.state != Down:
+			return nil
+		case !r.refused && (last == nil || r.tokens.shown > last.tokens.shown):
+			last = r
+		}
+	}
+	return last
+}

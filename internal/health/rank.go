@@ -1,0 +1,602 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// cause is why a rank is not up.
+type cause uint8
+
+const (
+	bySilence cause = iota
+	byStarts        // requests are not begun, while others go on
+	byTransport
+	byFaults
+)
+
+// Rank is one engine rank: of an engine that names no ranks, the whole.
+type Rank struct {
+	fleet *Fleet
+	Member
+	present bool
+
+	state State
+	since int64 // by the events' clock
+	why   string
+	cause cause
+	// evidence is what made a suspect of it, in words.
+	evidence string
+	softAt   int64
+
+	tokens, firsts lane
+	// booked is the predicted work as of the latest progress, added what was handed over
+	// since, in milliseconds; unknown says that some of it cannot be predicted.
+	booked, added float64
+	unknown       bool
+	epoch         int
+	emptied       int64 // when a request was given up last
+	cuts, faults  int   // in a row
+
+	// cleared is when a probe was answered last although nothing else came.
+	cleared    int64
+	probed     bool // a probe was answered since it became soft
+	probeSent  int64
+	probeUntil int64
+	nextProbe  int64
+
+	// Of a rank that is down.
+	refused   bool // nobody accepts its connections
+	revived   bool // it has shown progress
+	ejections int
+	holdUntil int64
+	calmFrom  int64
+
+	// Of one that came back.
+	returning bool
+	slowFrom  int64 // 0 until the first request shows progress
+	life      int
+	newer     int   // requests handed over in this life
+	trials    int   // returns without any progress since
+	trialAt   int64 // when the next one may be
+}
+
+// String names it.
+func (r *Rank) String() string {
+	if r.Member.Rank < 0 {
+		return r.Member.Engine
+	}
+	return r.Member.Engine + "/" + strconv.Itoa(r.Member.Rank)
+}
+
+func (r *Rank) serves(model string) bool { return slices.Contains(r.Serves, model) }
+
+// Takes says which requests it may be given now.
+func (r *Rank) Takes() Takes {
+	switch {
+	case !r.present, r.state == Draining, r.state == Down:
+		return Never
+	case r.state == Up && r.room() != 0:
+		return Freely
+	}
+	return Otherwise
+}
+
+// room is how many more requests it takes freely; negative when there is no limit.
+func (r *Rank) room() int {
+	switch {
+	case !r.returning:
+		return -1
+	case r.slowFrom == 0:
+		return max(1-r.newer, 0)
+	}
+	return max(2<<((r.fleet.seen-r.slowFrom)/int64(time.Second))-r.newer, 0)
+}
+
+// View gives it as it is now.
+func (r *Rank) View() View {
+	return View{
+		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n,
+		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.room(), Ejections: r.ejections,
+	}
+}
+
+// Joined says that its engine can be reached. fresh says that it is not the process
+// that was there before.
+func (r *Rank) Joined(now int64, fresh bool) {
+	if r.present {
+		return
+	}
+	at := r.fleet.at(now)
+	r.present = true
+	r.pardon(at)
+	if fresh {
+		r.cuts, r.faults = 0, 0
+	}
+	switch {
+	case r.state == Down:
+		r.nextProbe = max(at, r.holdUntil)
+	case r.state == Draining:
+	case fresh && r.state != Up:
+		r.to(Up, "it is there again, as a new process")
+	case r.state == Suspect || r.state == Probing:
+		r.nextProbe = at
+		r.to(Suspect, "it is there again; before, "+r.evidence)
+	}
+	r.fleet.release(at)
+}
+
+// Left says that its engine cannot be reached, which its adapter knows.
+func (r *Rank) Left(now int64) {
+	at := r.fleet.at(now)
+	r.present = false
+	r.fleet.release(at)
+}
+
+// Drain says that it takes no new requests.
+func (r *Rank) Drain(now int64, why string) {
+	at := r.fleet.at(now)
+	if r.state != Draining {
+		r.to(Draining, why)
+		r.fleet.release(at)
+	}
+}
+
+// Undrain says that it takes requests again.
+func (r *Rank) Undrain(now int64, why string) {
+	at := r.fleet.at(now)
+	if r.state == Draining {
+		r.pardon(at)
+		r.cuts, r.faults = 0, 0
+		r.to(Up, why)
+	}
+}
+
+// HandedOver says that a request is being handed over. work is how many milliseconds it
+// is predicted to take the rank until the request shows anything, if it were alone there;
+// negative when nothing can be said. Each request that was handed over ends once.
+func (r *Rank) HandedOver(q *Request, now int64, work float64) {
+	if r.tokens.n == 0 && r.fleet.at(now)-r.emptied >= int64(r.fleet.limits.Work*float64(r.work())) {
+		r.settle(0) // of what was given up nothing can be left
+	}
+	*q = Request{rank: r, at: r.fleet.at(now), work: max(work, 0), epoch: r.epoch, life: r.life}
+	r.tokens.add(q)
+	r.firsts.add(q)
+	r.newer++
+	r.added += q.work
+	r.unknown = r.unknown || work < 0
+}
+
+// Acknowledged says that the engine has confirmed the request. That its connection works
+// is all that this shows.
+func (q *Request) Acknowledged(now int64) {
+	if r := q.rank; r != nil {
+		r.fleet.at(now)
+		r.cuts = 0
+	}
+}
+
+// Started says that the request has had its first token.
+func (q *Request) Started(now int64) {
+	if r := q.rank; r != nil && !q.started {
+		at := r.fleet.at(now)
+		q.started = true
+		r.tokens.show(at)
+		r.firsts.show(at)
+		r.firsts.remove(q, false)
+		r.progress(at, aStart)
+	}
+}
+
+// Progressed says that requests of ours got tokens, or a step was made for them. left
+// is the predicted work that is still to be done before all of them have shown something,
+// in milliseconds; negative when nothing can be said.
+func (r *Rank) Progressed(now int64, tokens int, left float64) {
+	if tokens <= 0 {
+		return
+	}
+	r.settle(max(left, 0))
+	r.unknown = left < 0 && r.firsts.n > 0
+	at := r.fleet.at(now)
+	r.tokens.show(at)
+	r.progress(at, aToken)
+}
+
+// Ended says how a request ended. What is said of it afterwards means nothing.
+func (q *Request) Ended(now int64, how End) {
+	r := q.rank
+	if r == nil {
+		return
+	}
+	at := r.fleet.at(now)
+	if how == Done {
+		r.tokens.show(at)
+		if !q.started {
+			r.firsts.show(at)
+		}
+	}
+	r.tokens.remove(q, how == GaveUp)
+	if !q.started {
+		r.firsts.remove(q, how == GaveUp)
+	}
+	if q.life == r.life {
+		r.newer--
+	}
+	switch {
+	case how == GaveUp:
+		r.emptied = at // the engine may still be at it
+	case r.tokens.n == 0:
+		r.settle(0)
+	case q.epoch == r.epoch:
+		r.added = max(r.added-q.work, 0)
+	}
+	q.rank = nil
+	r.end(at, how)
+}
+
+func (r *Rank) end(at int64, how End) {
+	switch how {
+	case Done:
+		r.progress(at, aWhole)
+		return
+	case Cut:
+		r.cuts++
+	case Fault:
+		r.faults++
+	case Refused:
+	default:
+		return
+	}
+	if !r.present || r.state != Up && r.state != Soft {
+		return
+	}
+	switch {
+	case how == Refused:
+		r.cause = byTransport
+		r.suspect(at, "a connection was refused")
+	case how == Cut && r.cuts >= r.fleet.limits.Faults:
+		r.cause = byTransport
+		why := fmt.Sprintf("the connections of %d requests in a row were cut", r.cuts)
+		if r.returning {
+			why = "the connection of a request was cut again"
+		}
+		r.suspect(at, why)
+	case how == Fault && r.faults >= r.fleet.limits.Faults:
+		r.cause = byFaults
+		r.evidence = fmt.Sprintf("%d requests in a row failed there", r.faults)
+		if r.returning {
+			r.evidence = "a request failed there again"
+		}
+		if r.Generates {
+			r.suspect(at, r.evidence)
+		} else {
+			r.convict(at, r.evidence, false)
+		}
+	}
+}
+
+// Probed says how a probe went.
+func (r *Rank) Probed(now int64, result Result, why string) {
+	at := r.fleet.at(now)
+	if !r.present {
+		return
+	}
+	switch r.state {
+	case Suspect, Probing:
+		r.judged(at, result, why)
+	case Down:
+		r.probedDown(at, result)
+	}
+}
+
+// judged ends a suspicion, one way or the other.
+func (r *Rank) judged(at int64, result Result, why string) {
+	limits := &r.fleet.limits
+	switch {
+	case result == Failed || result == Nobody:
+		r.convict(at, fmt.Sprintf("%s, and its probe failed: %s", r.evidence, why), result == Nobody)
+	case r.cause == byFaults && result == Busy:
+		r.nextProbe = at + int64(limits.Retry)
+		r.to(Suspect, r.evidence+", and it has no room for a probe")
+	case r.cause == bySilence || r.cause == byStarts:
+		// Its core lives, and its requests still owe progress.
+		r.cleared, r.probed, r.softAt = at, true, at
+		r.to(Soft, "its probe was answered, but its requests show no progress")
+	default:
+		r.cuts, r.faults = 0, 0
+		r.to(Up, "its probe was answered")
+	}
+}
+
+// probedDown takes the result of a probe of a rank that is down.
+func (r *Rank) probedDown(at int64, result Result) {
+	switch {
+	case result == Answered && at >= r.holdUntil:
+		r.halfOpen(at, "its probe was answered")
+	case result == Nobody:
+		r.refused = true
+		r.fleet.release(at)
+	case r.refused:
+		// Somebody is there again, so that it is a matter of judgement now.
+		r.refused = false
+		r.fleet.release(at)
+	}
+}
+
+// Late says that what came from this engine was read d late since the tick before, while
+// the gateway was otherwise in time.
+func (r *Rank) Late(d time.Duration) {
+	r.tokens.forgive(int64(d), r.fleet.seen)
+	r.firsts.forgive(int64(d), r.fleet.seen)
+	r.cleared += int64(d)
+	r.probeUntil += int64(d)
+}
+
+// Alive says that the engine's core is known to advance, by other work than ours: the
+// tokens that it counts grow. That can only speak for it.
+func (r *Rank) Alive(now int64) {
+	at := r.fleet.at(now)
+	r.cleared = at
+	if (r.state == Suspect || r.state == Probing) && r.cause == bySilence {
+		r.probed, r.softAt = true, at
+		r.to(Soft, "it works for others, but its requests show no progress")
+	}
+}
+
+// sign is what shows that a rank works. Each is more than the one before.
+type sign uint8
+
+const (
+	aToken sign = iota
+	aStart      // a first token
+	aWhole      // a request has ended well
+)
+
+// refutes says that a sign speaks against what the rank is suspected of.
+func (s sign) refutes(c cause) bool {
+	switch c {
+	case byStarts:
+		return s >= aStart
+	case byFaults:
+		return s >= aWhole
+	}
+	return true
+}
+
+// progress takes down a sign, which the lanes have been shown.
+func (r *Rank) progress(at int64, s sign) {
+	r.cuts, r.trials, r.trialAt = 0, 0, 0
+	if s == aWhole {
+		r.faults = 0
+	}
+	if !s.refutes(r.cause) {
+		return
+	}
+	if r.returning && r.slowFrom == 0 {
+		r.slowFrom = at
+	}
+	switch r.state {
+	case Down:
+		r.revived = true
+	case Soft:
+		if r.cause == bySilence && r.firsts.silence(at) >= r.softBound(&r.firsts) {
+			r.cause = byStarts
+			return
+		}
+		r.to(Up, "its requests show progress")
+	case Suspect, Probing:
+		r.to(Up, "its requests show progress")
+	}
+}
+
+// pardon begins all silences anew.
+func (r *Rank) pardon(at int64) {
+	r.tokens.shown, r.firsts.shown, r.cleared = max(r.tokens.shown, at), max(r.firsts.shown, at), at
+}
+
+// work is the work that explains a silence, in nanoseconds.
+func (r *Rank) work() int64 { return int64((r.booked + r.added) * 1e6) }
+
+// settle says which work is left. All that was handed over so far is part of it.
+func (r *Rank) settle(left float64) {
+	r.epoch++
+	r.booked, r.added, r.unknown = left, 0, false
+}
+
+func (r *Rank) softBound(l *lane) int64 {
+	limits := &r.fleet.limits
+	return max(int64(limits.Soft), int64(limits.Gaps*l.gap), r.work())
+}
+
+func (r *Rank) suspectBound() int64 {
+	limits := &r.fleet.limits
+	return max(int64(limits.Suspect), int64(limits.Work*float64(r.work())), r.softBound(&r.tokens))
+}
+
+func (r *Rank) probeBound() int64 {
+	bound := r.suspectBound()
+	if r.unknown {
+		bound = max(bound, int64(r.fleet.limits.First))
+	}
+	return bound
+}
+
+// tick judges by the time alone.
+func (r *Rank) tick(at int64) {
+	switch r.state {
+	case Up:
+		r.tickUp(at)
+	case Soft:
+		r.tickSoft(at)
+	case Probing:
+		if at >= r.probeUntil {
+			r.unanswered(at)
+		}
+	case Down:
+		r.tickDown(at)
+	}
+	if r.state == Suspect && at >= r.nextProbe {
+		r.probe(at, r.probeBound())
+		r.to(Probing, r.evidence)
+	}
+}
+
+func (r *Rank) tickUp(at int64) {
+	limits := &r.fleet.limits
+	if r.returning && r.slowFrom > 0 && at-r.slowFrom >= int64(limits.SlowStart) {
+		r.returning = false
+	}
+	if r.ejections > 0 && at-r.calmFrom >= int64(limits.Calm) {
+		r.ejections--
+		r.calmFrom = at
+	}
+	for _, l := range []*lane{&r.tokens, &r.firsts} {
+		bound := r.softBound(l)
+		if l.n == 0 || l.silence(at) < bound {
+			continue
+		}
+		r.cause, r.softAt, r.probed = bySilence, at, false
+		what := "no progress"
+		if l == &r.firsts {
+			r.cause, what = byStarts, "no first token"
+		}
+		r.to(Soft, fmt.Sprintf("%s for %v with %d requests there; more than %v is unusual",
+			what, rounded(l.silence(at)), l.n, rounded(bound)))
+		return
+	}
+}
+
+func (r *Rank) tickSoft(at int64) {
+	limits := &r.fleet.limits
+	silence := at - max(r.tokens.since(), r.cleared)
+	switch {
+	case r.tokens.n > 0 && silence >= r.suspectBound():
+		r.cause = bySilence
+		r.suspect(at, fmt.Sprintf("no progress for %v with %d requests there", rounded(r.tokens.silence(at)), r.tokens.n))
+	case r.tokens.n > 0 && (r.cause != byStarts || r.firsts.n > 0):
+	case r.cause == byStarts:
+		// Nothing is left there that could show a first token.
+		if at-r.softAt >= int64(limits.Suspect) && at >= r.trialAt {
+			r.halfOpen(at, "nothing waits there any more")
+		}
+	case !r.probed:
+		r.suspect(at, "its requests were given up without progress")
+	case at >= r.trialAt:
+		r.halfOpen(at, "its probe was answered")
+	}
+}
+
+func (r *Rank) tickDown(at int64) {
+	switch {
+	case at < r.holdUntil:
+	case r.revived:
+		r.halfOpen(at, "its requests show progress")
+	case at >= r.nextProbe:
+		// One probe is waited for as long as a busy engine may take. Those beside it
+		// are new connections, which get through as soon as any does.
+		patience := int64(r.fleet.limits.Retry)
+		if at >= r.probeUntil {
+			patience = r.probeBound()
+			r.probeUntil = at + patience
+		}
+		r.fleet.probes = append(r.fleet.probes, Probe{r, time.Duration(patience)})
+		r.nextProbe = at + int64(r.fleet.limits.Retry)
+	}
+}
+
+// probe sends the one probe of a suspect.
+func (r *Rank) probe(at, bound int64) {
+	r.probeSent, r.probeUntil = at, at+bound
+	r.fleet.probes = append(r.fleet.probes, Probe{r, time.Duration(bound)})
+}
+
+// unanswered takes down that a suspect's probe was not answered.
+func (r *Rank) unanswered(at int64) {
+	if r.tokens.shown > r.probeSent {
+		// What waits behind others' work is not evidence of anything.
+		r.nextProbe = at + int64(r.fleet.limits.Retry)
+		r.to(Suspect, r.evidence+", and its probe waits while others go on")
+		return
+	}
+	r.convict(at, fmt.Sprintf("%s, and its probe was not answered for %v", r.evidence, rounded(at-r.probeSent)), false)
+}
+
+// suspect makes one, whose probe is due at once.
+func (r *Rank) suspect(at int64, why string) {
+	r.evidence, r.nextProbe = why, at
+	r.to(Suspect, why)
+}
+
+// convict takes it down, unless the fleet cannot spare it.
+func (r *Rank) convict(at int64, why string, refused bool) {
+	limits := &r.fleet.limits
+	if !refused && !r.fleet.spares(r) {
+		if r.state == Up || r.state == Soft {
+			r.suspect(at, why)
+		}
+		r.nextProbe = at + int64(limits.Retry)
+		r.to(Suspect, why+"; it stays because too few would be left")
+		return
+	}
+	r.takeDown(at, why, refused)
+	if refused {
+		// Nobody there is nobody for any rank of the engine.
+		for _, x := range r.fleet.ranks {
+			if x.Engine == r.Engine && x.present && x.state != Down && x.state != Draining {
+				x.cause = byTransport
+				x.takeDown(at, why, true)
+			}
+		}
+	}
+	r.fleet.release(at)
+}
+
+func (r *Rank) takeDown(at int64, why string, refused bool) {
+	limits := &r.fleet.limits
+	hold := 2 * limits.Retry
+	if !r.returning || r.slowFrom > 0 {
+		// It was back in between; otherwise it is the same failure still.
+		r.ejections++
+		hold = limits.Hold
+		for i := 1; i < r.ejections && hold < limits.LongestHold; i++ {
+			hold *= 2
+		}
+	}
+	r.holdUntil = at + int64(min(hold, limits.LongestHold))
+	r.nextProbe, r.probeUntil = r.holdUntil, 0
+	r.refused, r.revived, r.returning = refused, false, false
+	r.to(Down, why)
+}
+
+// halfOpen brings it back for one request.
+func (r *Rank) halfOpen(at int64, why string) {
+	limits := &r.fleet.limits
+	hold := limits.Suspect
+	for i := 0; i < r.trials && hold < 6*limits.Suspect; i++ {
+		hold *= 2
+	}
+	r.trials++
+	r.trialAt = at + int64(hold)
+	r.returning, r.slowFrom, r.newer = true, 0, 0
+	r.life++
+	r.cuts, r.faults = limits.Faults-1, limits.Faults-1
+	r.pardon(at)
+	r.calmFrom = at
+	r.to(Up, why+"; it gets one request")
+}
+
+// to changes the state, and keeps the reason.
+func (r *Rank) to(state State, why string) {
+	from := r.state
+	r.state, r.why = state, why
+	if from == state {
+		return
+	}
+	r.since = r.fleet.now
+	r.fleet.changes = append(r.fleet.changes, Change{Now: r.since, Rank: r, From: from, To: state, Why: why})
+}
+
+// rounded is a duration as it is told.
+func rounded(ns int64) time.Duration { return time.Duration(ns).Round(100 * time.Millisecond) }

@@ -1,0 +1,106 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is what is thought of a rank.
+type State uint8
+
+// The states. The order is that in which an engine's ranks speak for it (Fleet.Engine).
+const (
+	Up State = iota
+	Soft
+	Suspect
+	Probing
+	Draining
+	Down
+)
+
+// String gives the state's word in metrics and logs.
+func (s State) String() string {
+	return [...]string{"up", "soft", "suspect", "probing", "draining", "down"}[s]
+}
+
+// Takes says which requests a rank may be given.
+type Takes uint8
+
+// What a rank takes.
+const (
+	Never     Takes = iota
+	Otherwise       // only what no other rank takes freely
+	Freely
+)
+
+// String names it.
+func (t Takes) String() string { return [...]string{"never", "otherwise", "freely"}[t] }
+
+// End is how a request ended.
+type End uint8
+
+// The ends. A request that the gateway repeats elsewhere ends for the first rank.
+const (
+	Done     End = iota // whole
+	GaveUp              // by the client, by a deadline of ours, by our shutdown
+	Overload            // the engine is busy: 429, 503, a full queue
+	Rejected            // the request's own fault: any other 4xx
+	Refused             // nobody accepts connections
+	Cut                 // the connection could not be made, or was lost
+	Fault               // the engine failed: 5xx, or what makes no sense
+)
+
+// String names it.
+func (e End) String() string {
+	return [...]string{"done", "gave up", "overload", "rejected", "refused", "cut", "fault"}[e]
+}
+
+// Result is how a probe went. One that is not answered has none: the rank knows by
+// its own clock.
+type Result uint8
+
+// The results.
+const (
+	Answered Result = iota
+	Busy            // the engine has no room for the probe
+	Failed          // answered by a fault, or its connection was cut
+	Nobody          // its connection was refused
+)
+
+// Change is a transition of one rank, with its reason in words.
+type Change struct {
+	Now      int64
+	Rank     *Rank
+	From, To State
+	Why      string
+}
+
+// String is the change without its time.
+func (c Change) String() string {
+	return fmt.Sprintf("%s %v to %v: %s", c.Rank, c.From, c.To, c.Why)
+}
+
+// Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
+// its end with Rank.Probed, and gives it up after Patience: the rank has judged by then.
+// A rank that is down has up to two at a time.
+type Probe struct {
+	Rank     *Rank
+	Patience time.Duration
+}
+
+// View is a rank as an operator sees it.
+type View struct {
+	State State
+	Since int64  // when it came to be so
+	Why   string // and why
+	Takes Takes
+	// Present says that the engine can be reached at all, by its adapter's word.
+	Present bool
+	Open    int // unfinished requests of ours
+	// Silence is how long it has owed progress, Gap how long it usually does.
+	Silence, Gap time.Duration
+	// Limit is how many more requests may be open that were handed over since it came
+	// back; negative when there is no limit.
+	Limit     int
+	Ejections int // lately
+}
