@@ -43,6 +43,7 @@ const directions = `
 	internal/openai: internal/api internal/infer internal/media internal/sse
 	internal/generate: internal/api internal/infer internal/media
 	internal/responses: internal/api internal/infer internal/media internal/openai internal/sse
+	internal/promptkey: internal/api internal/kvindex
 	internal/chat/jinja:
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja

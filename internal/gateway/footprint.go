@@ -61,7 +61,7 @@ func (p *preparing) root() kvindex.Block {
 	for i := range p.req.Media {
 		m := &p.req.Media[i]
 		root = kvindex.Root(uint64(root), m.Kind.String(), m.URL, m.Type)
-		root = kvindex.RootOf(root, m.Data)
+		root = root.Next(m.Data)
 	}
 	return root
 }

@@ -18,8 +18,9 @@ func Root(seed uint64, parts ...string) Block {
 	return Block(seed)
 }
 
-// RootOf is the root behind another one for what data says besides.
-func RootOf(root Block, data []byte) Block { return Block(xxh3.HashSeed(data, uint64(root))) }
+// Next is the block that has the data and follows after b, which is a root or a block. Of
+// a root it is another root, for what the data says besides.
+func (b Block) Next(data []byte) Block { return Block(xxh3.HashSeed(data, uint64(b))) }
 
 // AppendChain appends the blocks of ids that follow after prev, which is a root or
 // the last block of what comes before ids. Ids that fill no whole block are left
@@ -27,7 +28,7 @@ func RootOf(root Block, data []byte) Block { return Block(xxh3.HashSeed(data, ui
 func AppendChain(dst []Block, prev Block, ids []uint32, blockTokens int) []Block {
 	for len(ids) >= blockTokens {
 		block := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*blockTokens)
-		prev = Block(xxh3.HashSeed(block, uint64(prev)))
+		prev = prev.Next(block)
 		dst = append(dst, prev)
 		ids = ids[blockTokens:]
 	}
