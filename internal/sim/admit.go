@@ -19,6 +19,10 @@ func (c *Core) begin(at int64, out *Step) {
 	next := int64(-1) // when the first transfer is over, if nothing else is to do
 	for i := range c.ranks {
 		k := &c.ranks[i]
+		if k.still = c.hindrance.Still>>i&1 != 0; k.still {
+			k.batch = Batch{}
+			continue
+		}
 		c.compose(k, at, out)
 		for _, ref := range k.transfer {
 			if ready := c.details[ref].ready; next < 0 || ready < next {
@@ -34,6 +38,9 @@ func (c *Core) begin(at int64, out *Step) {
 	switch {
 	case c.busy:
 		// Time must pass, or a free cost model would never end.
+		if c.hindrance.Drag > 0 {
+			longest = int64(float64(longest) * c.hindrance.Drag)
+		}
 		c.start, c.end = at, at+max(1, longest)
 	case next >= 0:
 		c.wake, c.wakeAt = true, max(next, at+1)
@@ -49,6 +56,9 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	retracted := c.secure(k, out)
 	k.batch = Batch{Decode: len(k.decode) - k.stalled, Context: k.context}
 	budget := min(c.opts.StepTokens-k.batch.Decode, c.opts.ChunkedPrefill)
+	if c.hindrance.NoPrefill {
+		budget = 0
+	}
 	for _, ref := range k.prefill {
 		budget -= c.plan(k, ref, budget)
 	}

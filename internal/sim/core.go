@@ -39,6 +39,8 @@ type Core struct {
 	free     []Ref
 	ranks    []rank
 
+	hindrance Hindrance
+
 	ended int // requests aborted or stopped and not yet reaped
 	storm int // requests to retract before the next step
 
@@ -152,6 +154,9 @@ func (c *Core) turn(at, now int64) *Step {
 	}
 	for i := range c.ranks {
 		k := &c.ranks[i]
+		if k.still {
+			continue
+		}
 		if stepped {
 			out.Batch.add(k.batch)
 			// Decode first: a prompt completed now joins the decode list and has
@@ -203,6 +208,7 @@ func (c *Core) reap(k *rank, out *Step) {
 	}
 	k.waiting.keep(func(ref Ref) bool { return !done(ref) })
 	k.transfer = slices.DeleteFunc(k.transfer, done)
+	k.prefill = slices.DeleteFunc(k.prefill, done) // where no prompt is computed
 	k.decode = slices.DeleteFunc(k.decode, done)
 }
 

@@ -47,7 +47,12 @@ const (
 	Oversize // the result that follows After tokens is over the plane's limit of size
 
 	// Of the engine.
-	Retract // every Every all that generate are sent back to the queue
+	Retract   // every Every all that generate are sent back to the queue
+	Wedge     // the engine's loop, or that of one rank, stands still; all else goes on
+	NoPrefill // no prompt is computed, what generates goes on
+	Drag      // each step takes By times as long
+	Idle      // it says that nothing runs and nothing waits
+	Restart   // its connections are reset, and all that it had is gone
 
 	numFaultKinds
 )
@@ -58,7 +63,7 @@ var faultNames = [numFaultKinds]string{
 	Reset: "reset", Abort: "abort", Miscount: "miscount", Skip: "skip", Repeat: "repeat", Garble: "garble", Stray: "stray",
 	Split: "split", Drip: "drip", Pause: "pause",
 	Backward: "backward", Swap: "swap", Oversize: "oversize",
-	Retract: "retract",
+	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Restart: "restart",
 }
 
 // String gives the kind's word.
@@ -77,7 +82,7 @@ func (k FaultKind) scope() scope {
 	switch k {
 	case Refuse, Deaf:
 		return ofConnections
-	case Retract:
+	case Retract, Wedge, NoPrefill, Drag, Idle, Restart:
 		return ofEngine
 	}
 	return ofRequests
@@ -101,6 +106,7 @@ func (k FaultKind) defaultDelay() time.Duration {
 const (
 	defaultBytes = 16
 	defaultEvery = time.Second
+	defaultBy    = 10
 )
 
 // Fault is one instruction to fail. A request must match every selector that
@@ -112,6 +118,9 @@ type Fault struct {
 	At    int           // for Split: the byte of the result; 0 is each byte by itself
 	Bytes int           // for Drip; 0 is 16
 	Every time.Duration // for Retract; 0 is a second
+	By    float64       // for Drag; 0 is 10
+	One   bool          // for Wedge: only DP rank Rank stands still
+	Rank  int
 
 	Rate   float64 // share of requests, drawn by ordinal; 0 is all
 	Nth    uint64  // the ordinal, counted from 1; 0 is any
@@ -122,7 +131,7 @@ type Fault struct {
 
 // ParseFault reads a fault as flags and the admin call write it: the kind's
 // word and settings, as in "cut,after=20,rate=0.01". The settings are after,
-// delay, at, bytes, every, rate, nth, id, marker and times.
+// delay, at, bytes, every, by, rank, rate, nth, id, marker and times.
 func ParseFault(text string) (Fault, error) {
 	word, rest, more := strings.Cut(text, ",")
 	f := Fault{Kind: numFaultKinds}
@@ -157,6 +166,11 @@ func (f *Fault) set(setting string) (err error) {
 		f.Bytes, err = strconv.Atoi(value)
 	case "every":
 		f.Every, err = time.ParseDuration(value)
+	case "by":
+		f.By, err = strconv.ParseFloat(value, 64)
+	case "rank":
+		f.One = true
+		f.Rank, err = strconv.Atoi(value)
 	case "rate":
 		f.Rate, err = strconv.ParseFloat(value, 64)
 	case "nth":
@@ -168,7 +182,7 @@ func (f *Fault) set(setting string) (err error) {
 	case "marker":
 		f.Marker = value
 	default:
-		return fmt.Errorf("no setting %q; the settings are after, delay, at, bytes, every, rate, nth, id, marker, times", key)
+		return fmt.Errorf("no setting %q; the settings are after, delay, at, bytes, every, by, rank, rate, nth, id, marker, times", key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -193,12 +207,31 @@ func (f *Fault) check() error {
 		return fmt.Errorf("fault %s: only drip has bytes", f.Kind)
 	case f.Every > 0 && f.Kind != Retract:
 		return fmt.Errorf("fault %s: only retract has every", f.Kind)
+	case f.By != 0 && f.Kind != Drag:
+		return fmt.Errorf("fault %s: only drag has by", f.Kind)
+	case f.By != 0 && !(f.By >= 1 && f.By <= 1e6):
+		return fmt.Errorf("fault %s: by is %v; want 1 to 1e6", f.Kind, f.By)
+	case (f.One || f.Rank != 0) && f.Kind != Wedge:
+		return fmt.Errorf("fault %s: only wedge has a rank", f.Kind)
+	case f.Rank < 0 || f.Rank >= maxRanks:
+		return fmt.Errorf("fault %s: rank is %d; want 0 to %d", f.Kind, f.Rank, maxRanks-1)
+	case f.Times > 0 && f.lasts():
+		return fmt.Errorf("fault %s: it lasts until the faults are replaced, leave times out", f.Kind)
 	case where == ofConnections && (f.ID != "" || f.Marker != ""):
 		return fmt.Errorf("fault %s: it strikes before a request is read, leave id and marker out", f.Kind)
 	case where == ofEngine && (f.ID != "" || f.Marker != "" || f.Nth > 0 || f.Rate > 0):
 		return fmt.Errorf("fault %s: it strikes the whole engine, leave rate, nth, id and marker out", f.Kind)
 	}
 	return nil
+}
+
+// lasts says that the fault is a state of the engine's, and no event.
+func (f *Fault) lasts() bool {
+	switch f.Kind {
+	case Wedge, NoPrefill, Drag, Idle:
+		return true
+	}
+	return false
 }
 
 // counts says whether the kind strikes after a number of tokens.
@@ -227,6 +260,12 @@ func (f Fault) String() string {
 	}
 	if f.Every > 0 {
 		b = fmt.Appendf(b, ",every=%v", f.Every)
+	}
+	if f.By > 0 {
+		b = fmt.Appendf(b, ",by=%v", f.By)
+	}
+	if f.One {
+		b = fmt.Appendf(b, ",rank=%d", f.Rank)
 	}
 	if f.Rate > 0 {
 		b = fmt.Appendf(b, ",rate=%v", f.Rate)
@@ -296,8 +335,57 @@ func (f *Faults) Storm() time.Duration {
 	return 0
 }
 
+// Condition is the state that the faults keep the engine in.
+type Condition struct {
+	Wedged    bool // its whole loop stands still
+	Hindrance      // what hinders the loop that goes on
+	Idle      bool // it says that it is
+}
+
+// Condition gives the state that the faults keep the engine in. Each of them counts as
+// having struck once.
+func (f *Faults) Condition() (c Condition) {
+	for i, x := range f.list {
+		switch {
+		case x.Kind == Wedge && x.One:
+			c.Still |= 1 << x.Rank
+		case x.Kind == Wedge:
+			c.Wedged = true
+		case x.Kind == NoPrefill:
+			c.NoPrefill = true
+		case x.Kind == Drag:
+			c.Drag = cmp.Or(x.By, defaultBy)
+		case x.Kind == Idle:
+			c.Idle = true
+		default:
+			continue
+		}
+		f.struck[i] = 1
+	}
+	return c
+}
+
+// Restart says whether the engine is to restart now: once, or as often as the fault
+// says.
+func (f *Faults) Restart() bool {
+	for i, x := range f.list {
+		if x.Kind == Restart && f.struck[i] < max(x.Times, 1) {
+			f.struck[i]++
+			return true
+		}
+	}
+	return false
+}
+
 // Stormed counts that they were.
-func (f *Faults) Stormed() { f.draw(0, Target{}, ofEngine) }
+func (f *Faults) Stormed() {
+	for i, x := range f.list {
+		if x.Kind == Retract && (x.Times == 0 || f.struck[i] < x.Times) {
+			f.struck[i]++
+			return
+		}
+	}
+}
 
 func (f *Faults) draw(ordinal uint64, t Target, of scope) (Fault, bool) {
 	for i, x := range f.list {

@@ -21,6 +21,7 @@ type rank struct {
 	link  int64   // when the transfers given to the link so far are over it
 
 	batch Batch // of the step under way
+	still bool  // it has no part in the step under way, by a Hindrance
 }
 
 // running is the number of requests that were admitted.

@@ -40,6 +40,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //
 //	abort NAME
 //	retract n=N
+//	hinder [rank=N] [prefill=no] [drag=F]   without any of these nothing hinders it
 //	flush
 //	run for=DURATION       advance, print each step
 //	counts                 the totals, without those that are 0
@@ -180,6 +181,12 @@ func (s *script) command(text string) {
 		s.on.core.Abort(s.on.now, s.on.refs[l.name])
 	case "retract":
 		s.on.core.Retract(l.num("n"))
+	case "hinder":
+		h := Hindrance{NoPrefill: l.word("prefill") == "no", Drag: l.float("drag")}
+		if l.has("rank") {
+			h.Still = 1 << l.num("rank")
+		}
+		s.on.core.Hinder(s.on.now, h)
 	case "flush":
 		s.say("flushed: %v", s.on.core.FlushCache())
 	case "run":

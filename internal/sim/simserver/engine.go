@@ -78,12 +78,14 @@ type Engine struct {
 	core      *sim.Core // Run's
 	prepare   *sim.Options
 	tokenizer Tokenizer
-	instance  string
+	instance  atomic.Pointer[string]
 
 	faultsMu sync.Mutex
 	faults   *sim.Faults
 	gate     gate  // shut while the engine pauses
 	stormAt  int64 // when all are retracted next, 0 for not; Run's
+	idle     atomic.Bool
+	restart  restart
 
 	inbox inbox
 	done  chan struct{} // closed when Run has returned
@@ -139,14 +141,11 @@ func New(o Options) (*Engine, error) {
 	if o.SGLang.WeightVersion == "" {
 		o.SGLang.WeightVersion = "default"
 	}
-	var id [8]byte
-	rand.Read(id[:]) // it never fails
 	e := &Engine{
 		opts:      o,
 		core:      core,
 		prepare:   core.Options(),
 		tokenizer: o.Tokenizer,
-		instance:  hex.EncodeToString(id[:]),
 		faults:    faults,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		done:      make(chan struct{}),
@@ -154,6 +153,7 @@ func New(o Options) (*Engine, error) {
 		again:     make([]int, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
 	}
+	e.rename()
 	e.publish()
 	return e, nil
 }
@@ -183,6 +183,9 @@ func (e *Engine) Run(ctx context.Context) {
 	var ops []op
 	for {
 		e.gate.wait(ctx.Done())
+		if !e.hindered(ctx) {
+			return
+		}
 		ops = e.inbox.take(ops)
 		for i := range ops {
 			// What was due before the event happens before it.
@@ -193,6 +196,7 @@ func (e *Engine) Run(ctx context.Context) {
 		now := trace.Now()
 		e.storm(now)
 		e.advance(now)
+		e.restarted()
 
 		if due, ok := e.core.Due(); ok {
 			alarm.set(due)
@@ -206,6 +210,13 @@ func (e *Engine) Run(ctx context.Context) {
 		case <-alarm.c:
 		}
 	}
+}
+
+// rename gives the engine the name of a new process.
+func (e *Engine) rename() {
+	var id [8]byte
+	rand.Read(id[:]) // it never fails
+	e.instance.Store(new(hex.EncodeToString(id[:])))
 }
 
 // storm has all that generate retracted when a fault wants it.

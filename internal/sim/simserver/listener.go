@@ -3,7 +3,9 @@ package simserver
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,8 @@ type listener struct {
 	strike func() (sim.Fault, bool)
 	gate   *gate
 
+	restarting *atomic.Bool
+
 	mu    sync.Mutex
 	conns map[string]*conn // by remote address
 	deaf  []net.Conn       // never read
@@ -26,7 +30,11 @@ type listener struct {
 }
 
 func (e *Engine) listen(l net.Listener) *listener {
-	return &listener{Listener: l, strike: e.strikeConn, gate: &e.gate, conns: map[string]*conn{}}
+	tracked := &listener{Listener: l, strike: e.strikeConn, gate: &e.gate, restarting: &e.restart.underway, conns: map[string]*conn{}}
+	e.restart.mu.Lock()
+	defer e.restart.mu.Unlock()
+	e.restart.listeners = append(e.restart.listeners, tracked)
+	return tracked
 }
 
 func (e *Engine) strikeConn() (sim.Fault, bool) {
@@ -43,6 +51,10 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tracked := &conn{Conn: c, owner: l, closed: make(chan struct{})}
+		if l.restarting.Load() {
+			tracked.reset()
+			continue
+		}
 		fault, struck := l.strike()
 		switch {
 		case !struck:
@@ -67,6 +79,16 @@ func (l *listener) hold(c net.Conn) {
 		return
 	}
 	l.deaf = append(l.deaf, c)
+}
+
+// resetAll resets all connections.
+func (l *listener) resetAll() {
+	l.mu.Lock()
+	conns := slices.Collect(maps.Values(l.conns))
+	l.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
+	}
 }
 
 // Close implements net.Listener.

@@ -39,6 +39,11 @@ func (e *Engine) loadOfRanks() []rankState {
 	m := &e.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if e.idle.Load() {
+		for i := range loads {
+			loads[i].Running, loads[i].Transferring, loads[i].Waiting, again[i] = 0, 0, 0, 0
+		}
+	}
 	ranks := uint64(len(loads))
 	list := make([]rankState, len(loads))
 	for i, l := range loads {

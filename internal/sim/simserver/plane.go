@@ -74,7 +74,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 	o := p.e.prepare
 	return &planepb.Facts{
 		Protocol:      1,
-		Instance:      p.e.instance,
+		Instance:      *p.e.instance.Load(),
 		Software:      Software,
 		BootId:        trace.BootID(),
 		Model:         o.Model,
@@ -94,8 +94,8 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 		return err
 	}
 	defer s.close(p.e)
-	state := p.e.State()
-	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now()), Running: uint32(state.Running), Waiting: uint32(state.Waiting)}); err != nil {
+	running, waiting := p.e.busy()
+	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now()), Running: running, Waiting: waiting}); err != nil {
 		return err
 	}
 	for {

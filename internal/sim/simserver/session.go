@@ -336,7 +336,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 	}
 	clear(s.failed)
 	s.failed = s.failed[:0]
-	m.Running, m.Waiting = uint32(t.running), uint32(t.waiting)
+	m.Running, m.Waiting = s.e.told(t.running), s.e.told(t.waiting)
 	if s.stray {
 		s.stray = false
 		m.Slot, m.Total, m.Id = append(m.Slot, straySlot), append(m.Total, 1), append(m.Id, 1)

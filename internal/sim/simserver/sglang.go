@@ -241,15 +241,15 @@ const (
 // never answers sooner.
 func (f *sglangFace) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
-	x := newExchange(f.e, w, r, "", since)
+	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
+	defer cancel()
+	x := newExchange(f.e, w, r.WithContext(ctx), "", since)
 	x.outputs = make([]output, 0, 1)
 	request, err := x.add(output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
 	if err != nil {
 		writeSGLangError(w, err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
-	defer cancel()
 	defer x.abandon()
 	// A full queue does not matter while it moves.
 	_ = x.submit(&x.outputs[0], request)

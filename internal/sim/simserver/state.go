@@ -51,7 +51,7 @@ func (e *Engine) State() State {
 	faults := e.faults.Report()
 	e.faultsMu.Unlock()
 	return State{
-		Name: e.prepare.Name, Model: e.prepare.Model, Instance: e.instance,
+		Name: e.prepare.Name, Model: e.prepare.Model, Instance: *e.instance.Load(),
 		Running: n.Running, Waiting: n.Waiting,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
 		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
@@ -81,6 +81,7 @@ func (e *Engine) SetFaults(list []sim.Fault) error {
 	e.faultsMu.Lock()
 	defer e.faultsMu.Unlock()
 	e.faults = f
+	signal(e.inbox.wake)
 	return nil
 }
 

@@ -1,0 +1,85 @@
+package simserver
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// hindered puts the faults that last into force, and waits while they wedge the engine:
+// its pages are served meanwhile and its connections read, and what needs the core
+// waits. It is false when the engine is to end.
+func (e *Engine) hindered(ctx context.Context) bool {
+	for {
+		e.faultsMu.Lock()
+		c := e.faults.Condition()
+		again := e.faults.Restart()
+		e.faultsMu.Unlock()
+		e.idle.Store(c.Idle)
+		e.core.Hinder(trace.Now(), c.Hindrance)
+		if again {
+			e.begin()
+		}
+		if !c.Wedged {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-e.dead:
+			return false
+		case <-e.inbox.wake:
+			// New faults, or what has to wait.
+		}
+	}
+}
+
+// told is a number of requests as the engine tells it.
+func (e *Engine) told(n int) uint32 {
+	if e.idle.Load() {
+		return 0
+	}
+	return uint32(n)
+}
+
+// busy gives how many requests run and wait, as the engine tells them.
+func (e *Engine) busy() (running, waiting uint32) {
+	state := e.State()
+	return e.told(state.Running), e.told(state.Waiting)
+}
+
+// restart is how the engine begins anew, as a new process would, but for its ports.
+type restart struct {
+	mu        sync.Mutex
+	listeners []*listener
+	underway  atomic.Bool // no connections are taken meanwhile
+}
+
+// begin ends all that the engine has. Connections are reset, which ends their requests,
+// and those that the core has are aborted.
+func (e *Engine) begin() {
+	e.restart.underway.Store(true)
+	e.restart.mu.Lock()
+	listeners := e.restart.listeners
+	e.restart.mu.Unlock()
+	for _, l := range listeners {
+		l.resetAll()
+	}
+	for _, j := range e.jobs {
+		if j != nil {
+			e.end(j, infer.ReasonAbort)
+		}
+	}
+}
+
+// restarted ends a restart, once the core has nothing left.
+func (e *Engine) restarted() {
+	if e.restart.underway.Load() && e.core.FlushCache() {
+		e.rename()
+		e.publish()
+		e.restart.underway.Store(false)
+	}
+}
