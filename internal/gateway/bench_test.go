@@ -150,8 +150,8 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 		opts.Models = map[string]*model.Folder{models.SimName: simModel()}
 	}
 	opts.Metrics, opts.Timeline = b.metrics, recorder
-	if opts.Pool.Workers == 0 {
-		opts.Pool.Workers = 1
+	if opts.Pool.Workers == 0 { // so that a job holds the pool
+		opts.Pool.Workers, opts.Pool.Lane = 1, -1
 	}
 	b.g = New(opts)
 	b.g.hangups = memHangups{}

@@ -65,10 +65,11 @@ const decodeShare = 8
 // what is refused is refused before the work; the second (prompt) does the rest
 // without waiting again in between.
 func (p *preparing) accept() error {
-	work := func(func()) error {
+	work := func(yield func()) error {
 		if err := p.decode(); err != nil {
 			return err
 		}
+		yield()
 		p.enter(trace.Gate)
 		return p.gate()
 	}
@@ -76,7 +77,7 @@ func (p *preparing) accept() error {
 		return p.inPool(trace.Decode, len(p.body)/decodeShare, work)
 	}
 	p.enter(trace.Decode)
-	return work(nil)
+	return work(func() {})
 }
 
 // prompt is render and tokenize.

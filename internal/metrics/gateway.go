@@ -46,6 +46,7 @@ func (m *Metrics) Gateway(p *pool.Pool, waiting func() int64) {
 		counter("weir_pool_refused_total", "Jobs refused for load or deadline.", func(s pool.Stats) float64 { return float64(s.Refused) }),
 		counter("weir_pool_cancelled_total", "Jobs whose client left while they waited.", func(s pool.Stats) float64 { return float64(s.Cancelled) }),
 		counter("weir_pool_let_by_total", "Jobs that ran inside the yield of a larger one.", func(s pool.Stats) float64 { return float64(s.LetBy) }),
+		counter("weir_pool_lane_total", "Small jobs that ran beside the workers, because those yielded to none.", func(s pool.Stats) float64 { return float64(s.Lane) }),
 		counter("weir_pool_wait_seconds_total", "What completed jobs waited.", func(s pool.Stats) float64 { return s.Wait.Seconds() }),
 		counter("weir_pool_work_seconds_total", "What completed jobs took.", func(s pool.Stats) float64 { return s.Work.Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_streams_pending",

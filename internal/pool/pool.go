@@ -5,7 +5,7 @@
 // # Order
 //
 // The goal is that a small prompt never waits long behind large ones, and that
-// large ones do not starve. Four things see to it:
+// large ones do not starve. Five things see to it:
 //
 //   - Waiting jobs go shortest first, with ageing: see queue. Of two jobs the
 //     larger goes first when it has waited 400 ns longer for each byte that it
@@ -17,6 +17,11 @@
 //     starts at the next yield, after the small ones before it, and no more
 //     cores are used than there are workers. A job that is let by lets others
 //     by in turn, down to the small ones, which let by nobody.
+//   - Some work yields rarely or never. While all workers are at such work, small
+//     jobs have a lane: a goroutine beside the workers runs them once workers have
+//     taken none for Options.Lane. Only then do more than Options.Workers jobs
+//     work at once. A flood of small jobs does not open the lane, because workers
+//     take them, and so leaves I/O its core.
 //   - What a job gives away is bounded. To jobs that are not small it gives no
 //     more time than it has had for itself, and one job more. To small ones it
 //     gives one at each yield, whatever they cost; that is what their promise
@@ -27,12 +32,15 @@
 //
 // How soon the next yield is depends on the work. Encoders yield every 20 to
 // 100 us in any text, with one stretch of 0.5 to 1 ms in a single piece of 1 MB
-// (tokenizer.BenchmarkYield). What does not yield is the JSON decoder, at about
-// 1 ms for each MB of a body, and the rendering of a chat template, at about
-// 5 ms for each MB (gateway.BenchmarkPrompt).
+// (tokenizer.BenchmarkYield). The JSON decoder, at about 1 ms for each MB of a
+// body, yields between its passes only, and so does the rendering of a chat
+// template, at about 5 ms for each MB (gateway.BenchmarkPrompt).
 //
 // First come, first served is the obvious way and was no good: behind forty
-// prompts of 160 KB on one worker every "hello" waits a third of a second.
+// prompts of 160 KB on one worker every "hello" waits a third of a second. Nor
+// are yields enough without the lane: sixteen bodies of 8 MB that wait to be
+// decoded are decoded one after the other, because all of them have waited
+// longer than a small prompt that comes (gateway.BenchmarkSmallBesideLarge).
 package pool
 
 import (
@@ -54,6 +62,7 @@ const (
 	DefaultQueueCost  = 512 << 20
 	DefaultSmall      = 16 << 10
 	DefaultMaxWait    = 30 * time.Second
+	DefaultLane       = 2 * time.Millisecond
 )
 
 // Options say how big a pool is. Costs are in the unit that Run is given,
@@ -70,6 +79,9 @@ type Options struct {
 	// Small is the greatest cost of a job that every larger job lets by, rounded
 	// up to a power of two. Zero is DefaultSmall.
 	Small int
+	// Lane is how long workers take no small job, though one waits, before the
+	// lane runs it. Zero is DefaultLane; less than zero is never.
+	Lane time.Duration
 	// MaxWait bounds the wait of a job whose context has no earlier deadline.
 	// Zero is DefaultMaxWait.
 	MaxWait time.Duration
@@ -90,11 +102,15 @@ type Pool struct {
 	queueLimit int
 	queueCost  int64
 	workers    int
+	lane       time.Duration // less than zero: there is none
 
 	mu      sync.Mutex
 	wake    sync.Cond // a job was queued, or the pool closed
+	stuck   sync.Cond // a small job was queued that no worker is free for, or the pool closed
 	queue   queue
 	running int
+	idle    int   // workers that wait
+	served  int64 // when a worker, or a job that yields, took a small job last
 	closed  bool
 	rate    rate
 	stats   Stats
@@ -108,6 +124,7 @@ type Stats struct {
 	Refused   uint64 // jobs refused for load or deadline, at once or when their wait ran out
 	Cancelled uint64 // jobs whose context ended while they waited
 	LetBy     uint64 // jobs that ran inside the yield of a larger one
+	Lane      uint64 // jobs that ran on the lane
 	// Wait and Work add up what completed jobs waited and worked, without what
 	// they let by.
 	Wait, Work time.Duration
@@ -120,6 +137,8 @@ func New(o Options) *Pool {
 		queueLimit: o.QueueLimit,
 		queueCost:  o.QueueCost,
 		maxWait:    o.MaxWait,
+		lane:       o.Lane,
+		served:     trace.Now(),
 	}
 	if p.workers <= 0 {
 		p.workers = max(1, runtime.GOMAXPROCS(0)-1)
@@ -137,9 +156,15 @@ func New(o Options) *Pool {
 	if p.maxWait <= 0 {
 		p.maxWait = DefaultMaxWait
 	}
-	p.wake.L = &p.mu
+	if p.lane == 0 {
+		p.lane = DefaultLane
+	}
+	p.wake.L, p.stuck.L = &p.mu, &p.mu
 	for range p.workers {
 		p.ended.Go(p.work)
+	}
+	if p.lane > 0 {
+		p.ended.Go(p.workLane)
 	}
 	return p
 }
@@ -156,6 +181,7 @@ func (p *Pool) Close() {
 	}
 	p.mu.Unlock()
 	p.wake.Broadcast()
+	p.stuck.Broadcast()
 	p.ended.Wait()
 }
 
@@ -238,6 +264,9 @@ func (p *Pool) enqueue(ctx context.Context, j *job) error {
 	}
 	p.queue.push(j)
 	p.wake.Signal()
+	if p.queue.len() > p.idle && j.class <= p.small {
+		p.stuck.Signal()
+	}
 	return nil
 }
 
@@ -285,14 +314,50 @@ func (p *Pool) work() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		if j := p.queue.pop(classes - 1); j != nil {
+		if j := p.take(classes - 1); j != nil {
 			p.run(j)
 			continue
 		}
 		if p.closed {
 			return
 		}
+		p.idle++
 		p.wake.Wait()
+		p.idle--
+	}
+}
+
+// take takes the job whose turn it is among those up to a class, for a worker.
+func (p *Pool) take(upTo int) *job {
+	j := p.queue.pop(upTo)
+	if j != nil && j.class <= p.small {
+		p.served = trace.Now()
+	}
+	return j
+}
+
+// workLane runs small jobs while workers take none.
+func (p *Pool) workLane() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.closed {
+		head := p.queue.peek(p.small)
+		if head == nil {
+			p.stuck.Wait()
+			continue
+		}
+		since := max(head.times.Queued, p.served)
+		if left := p.lane - time.Duration(trace.Now()-since); left > 0 {
+			p.mu.Unlock()
+			time.Sleep(left)
+			p.mu.Lock()
+			continue
+		}
+		p.stats.Lane++
+		p.run(p.queue.pop(p.small))
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
 	}
 }
 
@@ -318,7 +383,7 @@ func (p *Pool) letBy(j *job) {
 		if own := trace.Now() - j.times.Start - j.lent; j.given <= own {
 			upTo = max(upTo, j.class-lessBy)
 		}
-		if other := p.queue.pop(upTo); other != nil {
+		if other := p.take(upTo); other != nil {
 			p.stats.LetBy++
 			p.run(other)
 			took := other.times.End - other.times.Start

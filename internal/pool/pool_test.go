@@ -55,7 +55,7 @@ func busy(d time.Duration) func(func()) {
 func codeOf(err error) infer.Code { return infer.AsError(err).Code }
 
 func TestTimes(t *testing.T) {
-	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1}, func(t *testing.T, p *Pool) {
 		ctx := t.Context()
 		first := start(p, ctx, 10, busy(3*time.Second))
 		second := start(p, ctx, 10, busy(2*time.Second))
@@ -105,7 +105,7 @@ func TestWorkers(t *testing.T) {
 // TestShortestFirst checks the order of what waits together, and that a long
 // job ages into its turn.
 func TestShortestFirst(t *testing.T) {
-	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1}, func(t *testing.T, p *Pool) {
 		var order []int
 		job := func(cost int) func(func()) {
 			return func(func()) { order = append(order, cost) }
@@ -151,10 +151,81 @@ func TestSmallPassesLarge(t *testing.T) {
 		for _, j := range jobs {
 			<-j.done
 		}
-		if s := p.Stats(); s.LetBy != 20 {
-			t.Errorf("%d small jobs were let by, want 20", s.LetBy)
+		if s := p.Stats(); s.LetBy != 20 || s.Lane != 0 {
+			t.Errorf("%d small jobs were let by and %d had the lane, want 20 and 0", s.LetBy, s.Lane)
 		}
 	})
+}
+
+// TestLane checks that small jobs do not wait for work that never yields, however
+// many such jobs have waited longer, and that it costs those no time.
+func TestLane(t *testing.T) {
+	const jobs, each = 16, 20 * time.Millisecond
+	longest := func(t *testing.T, o Options) (wait time.Duration, lane uint64) {
+		in(t, o, func(t *testing.T, p *Pool) {
+			head := start(p, t.Context(), 1<<20, busy(time.Second)) // longer than the patience of the others
+			var large []*running
+			for range jobs {
+				large = append(large, start(p, t.Context(), 1<<20, busy(each)))
+			}
+			<-head.done
+			at := time.Now()
+			var small []*running
+			for range 10 {
+				small = append(small, start(p, t.Context(), 2<<10, busy(100*time.Microsecond)))
+				time.Sleep(5 * time.Millisecond)
+			}
+			for _, j := range slices.Concat(large, small) {
+				if <-j.done; j.err != nil {
+					t.Fatal(j.err)
+				}
+			}
+			for _, j := range small {
+				wait = max(wait, time.Duration(j.times.Start-j.times.Queued))
+			}
+			lane = p.Stats().Lane
+			if took := time.Since(at); took < jobs*each || lane > 0 && took != jobs*each {
+				t.Errorf("the large jobs took %v", took)
+			}
+		})
+		return wait, lane
+	}
+	if wait, lane := longest(t, Options{Workers: 1}); wait != DefaultLane || lane != 10 {
+		t.Errorf("a small job waited %v, and %d had the lane; want %v and 10", wait, lane, DefaultLane)
+	}
+	if wait, lane := longest(t, Options{Workers: 1, Lane: -1}); wait < jobs*each-5*time.Millisecond || lane != 0 {
+		t.Errorf("without a lane a small job waited %v, and %d had it: the test shows nothing", wait, lane)
+	}
+}
+
+// TestLaneIsForWant checks that no number of small jobs opens the lane as long as
+// workers take some, or large ones let some by: a core is I/O's.
+func TestLaneIsForWant(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+			var jobs []*running
+			if large {
+				jobs = append(jobs, start(p, t.Context(), 1<<20, yielding(100)))
+			}
+			most := 0
+			for range 300 {
+				jobs = append(jobs, start(p, t.Context(), 100, func(func()) {
+					most = max(most, p.Running())
+					time.Sleep(time.Millisecond)
+				}))
+			}
+			for _, j := range jobs {
+				<-j.done
+			}
+			want := 1
+			if large {
+				want = 2 // one is suspended
+			}
+			if s := p.Stats(); s.Lane != 0 || most != want {
+				t.Errorf("%d small jobs had the lane, and %d jobs ran at once", s.Lane, most)
+			}
+		})
+	}
 }
 
 // TestLetByKeepsOn checks that a storm of small jobs slows a large one and
@@ -247,7 +318,7 @@ func TestGivesHalf(t *testing.T) {
 // TestMaxWait checks both ends of a wait's bound: a job that would wait longer
 // is refused before any work, and one that has waited so long leaves.
 func TestMaxWait(t *testing.T) {
-	in(t, Options{Workers: 1, MaxWait: 3 * time.Second}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1, MaxWait: 3 * time.Second}, func(t *testing.T, p *Pool) {
 		ran := false
 		head := start(p, t.Context(), 1000, busy(10*time.Second))
 		waits := start(p, t.Context(), 1000, func(func()) { ran = true })
@@ -278,7 +349,7 @@ func TestMaxWait(t *testing.T) {
 }
 
 func TestQueueLimit(t *testing.T) {
-	in(t, Options{Workers: 1, QueueLimit: 2, QueueCost: 1000}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1, QueueLimit: 2, QueueCost: 1000}, func(t *testing.T, p *Pool) {
 		ctx, cancel := context.WithCancel(t.Context())
 		jobs := []*running{start(p, ctx, 5000, busy(time.Second))} // a first one may be any size
 		jobs = append(jobs, start(p, ctx, 5000, busy(time.Second)))
@@ -318,7 +389,7 @@ func TestQueueLimit(t *testing.T) {
 // TestDeadline checks that a job is refused before any work when its wait
 // would outlast its deadline, once the pool knows its speed.
 func TestDeadline(t *testing.T) {
-	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1}, func(t *testing.T, p *Pool) {
 		if _, err := p.Run(t.Context(), 1000, func() { time.Sleep(time.Second) }); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +420,7 @@ func TestDeadline(t *testing.T) {
 // TestCancel checks that a job whose caller is gone leaves the queue at once
 // and that a running one is waited for.
 func TestCancel(t *testing.T) {
-	in(t, Options{Workers: 1}, func(t *testing.T, p *Pool) {
+	in(t, Options{Workers: 1, Lane: -1}, func(t *testing.T, p *Pool) {
 		ctx, cancel := context.WithCancel(t.Context())
 		head := start(p, ctx, 1, busy(time.Second))
 		ran := false
@@ -377,7 +448,7 @@ func TestCancel(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 1})
+		p := New(Options{Workers: 1, Lane: -1})
 		ended := false
 		head := start(p, t.Context(), 1, func(func()) { time.Sleep(time.Second); ended = true })
 		waiting := start(p, t.Context(), 1, busy(time.Second))

@@ -66,21 +66,36 @@ func (q *queue) push(j *job) {
 
 // pop takes the job whose turn it is among those up to a class, or gives nil.
 func (q *queue) pop(upTo int) *job {
-	if q.jobs == 0 {
-		return nil
-	}
-	best := -1
-	for k := range q.heaps[:upTo+1] {
-		if h := q.heaps[k]; len(h) > 0 && (best < 0 || h[0].order < q.heaps[best][0].order) {
-			best = k
-		}
-	}
+	best := q.next(upTo)
 	if best < 0 {
 		return nil
 	}
 	j := heap.Pop(&q.heaps[best]).(*job)
 	q.count(j, -1)
 	return j
+}
+
+// peek gives the job that pop would take.
+func (q *queue) peek(upTo int) *job {
+	best := q.next(upTo)
+	if best < 0 {
+		return nil
+	}
+	return q.heaps[best][0]
+}
+
+// next gives the class of the job whose turn it is among those up to a class, or -1.
+func (q *queue) next(upTo int) int {
+	best := -1
+	if q.jobs == 0 {
+		return best
+	}
+	for k := range q.heaps[:upTo+1] {
+		if h := q.heaps[k]; len(h) > 0 && (best < 0 || h[0].order < q.heaps[best][0].order) {
+			best = k
+		}
+	}
+	return best
 }
 
 // remove takes out a waiting job, and says whether it was waiting.
