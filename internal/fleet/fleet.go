@@ -99,9 +99,11 @@ type life struct {
 	shares   route.Shares // of all of its lives
 }
 
+// report is what an adapter says of its engine.
 type report struct {
-	member int
-	state  engine.State
+	member    int
+	state     engine.State
+	published chan struct{} // closed once a snapshot has it
 }
 
 // New checks the members and publishes a first snapshot in which none is
@@ -151,8 +153,12 @@ func (f *Fleet) Run(ctx context.Context) {
 			if s.Err != nil && f.opts.Lost != nil {
 				f.opts.Lost(m, s.Err)
 			}
+			// The adapter goes on when the snapshot says it: what it then ends looks for
+			// another engine.
+			r := report{i, s, make(chan struct{})}
 			select {
-			case f.reports <- report{i, s}:
+			case f.reports <- r:
+				<-r.published
 			case <-ctx.Done():
 			}
 		}
@@ -179,6 +185,7 @@ func (f *Fleet) Run(ctx context.Context) {
 			}
 			states[r.member] = r.state
 			f.publish(states)
+			close(r.published)
 		case <-ctx.Done():
 			adapters.Wait()
 			return

@@ -428,6 +428,41 @@ type doomed struct{ relay }
 
 func (*doomed) Run(context.Context, func(engine.State)) { panic("an adapter's") }
 
+// prompt is an adapter that looks at the snapshot as soon as it has reported.
+type prompt struct {
+	relay
+	fleet *Fleet
+	seen  []bool // that it is ready
+}
+
+func (p *prompt) Run(_ context.Context, report func(engine.State)) {
+	for _, s := range []engine.State{ready("m"), {Err: errors.New("lost")}, ready("m")} {
+		report(s)
+		p.seen = append(p.seen, p.fleet.Snapshot().Engines[0].Ready)
+	}
+}
+
+// What an adapter has reported is in the snapshot: the requests that it ends then find
+// another engine, and not the one that is lost.
+func TestReportsArePublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &prompt{}
+		f, err := New(Options{Members: []Member{{Name: "p", Kind: "openai", Adapter: p}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.fleet = f
+		ctx, cancel := context.WithCancel(t.Context())
+		go f.Run(ctx)
+		synctest.Wait()
+		if !slices.Equal(p.seen, []bool{true, false, true}) {
+			t.Errorf("ready in the snapshots: %v", p.seen)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
 // An adapter that ends by a panic takes its own engine along.
 func TestPanicOfAnAdapter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
