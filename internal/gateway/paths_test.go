@@ -12,6 +12,7 @@ import (
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/openai"
+	"weir/models"
 )
 
 // Every answer carries the request's id, whatever it answers.
@@ -202,6 +203,7 @@ func TestForeignIDs(t *testing.T) {
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
 	p := &preparing{g: b.g, request: &request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
 	p.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
+	p.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)
 	p.ctx = ctx
 	return p, cancel

@@ -96,7 +96,7 @@ func (p *preparing) encodeTexts(yield func()) error {
 	p.rec.TokenizeStart = trace.Now()
 	results := make([]openai.TokenizeResult, len(texts))
 	for i, text := range texts {
-		ids, err := p.idsOf([]byte(text), r.AddSpecialTokens, field(i), yield)
+		ids, err := p.idsOf([]byte(text), r.AddSpecialTokens, 0, field(i), yield)
 		if err != nil {
 			return err
 		}

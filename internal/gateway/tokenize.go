@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -86,19 +87,32 @@ func (q *request) promptField(i int) string {
 
 // promptIDs gives the ids of a prompt that is text or ids. A rendered chat has its
 // special tokens from the template; other text gets those that the model's
-// post-processor adds.
+// post-processor adds. Text that cannot fit the model is encoded as far as that takes
+// to be known.
 func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield func()) ([]uint32, error) {
 	if ids != nil {
 		return ids, checkIDs(field, ids, p.folder.VocabSize)
 	}
-	return p.idsOf(text, p.req.Messages == nil, field, yield)
+	most, limit := 0, p.contextLength()
+	if p.endpoint.Traits().Wants != api.PromptLength {
+		most = max(0, limit-1) // the answer has one at least
+	}
+	ids, err := p.idsOf(text, p.req.Messages == nil, most, field, yield)
+	var many *tokenizer.TooManyError
+	if errors.As(err, &many) {
+		return nil, tooLong(field, "the prompt has at least %d tokens; model %s takes at most %d for prompt and output together",
+			many.AtLeast, p.model.Name, limit)
+	}
+	return ids, err
 }
 
-// idsOf gives the ids of a text that came from a field.
-func (p *preparing) idsOf(text []byte, addSpecial bool, field string, yield func()) ([]uint32, error) {
-	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Yield: yield, Prefix: p.g.prefix})
-	if err == nil {
-		return ids, nil
+// idsOf gives the ids of a text that came from a field. Where most is not 0 and there
+// are more, the rest of the text may not be looked at.
+func (p *preparing) idsOf(text []byte, addSpecial bool, most int, field string, yield func()) ([]uint32, error) {
+	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.g.prefix})
+	var many *tokenizer.TooManyError
+	if err == nil || errors.As(err, &many) {
+		return ids, err
 	}
 	if p.ctx.Err() != nil {
 		return nil, gone(p.ctx)

@@ -144,12 +144,19 @@ func (m *Folder) EncodeBytes(ctx context.Context, text []byte, o tokenizer.Encod
 		enc = &encoder{Encoder: m.Tokenizer.NewEncoder()}
 	}
 	defer m.encoders.Put(enc)
-	enc.ids = slices.Grow(enc.ids[:0], len(text)/4+8)
+	room := len(text)/4 + 8
+	if o.Most > 0 {
+		room = min(room, o.Most)
+	}
+	enc.ids = slices.Grow(enc.ids[:0], room)
 	ids, err := enc.EncodeBytes(ctx, enc.ids, text, o)
 	if enc.ids = ids; cap(ids) > keepIDs {
 		enc.ids = nil
 	}
-	return append(make([]uint32, 0, len(ids)), ids...), err
+	if err != nil {
+		return nil, err
+	}
+	return append(make([]uint32, 0, len(ids)), ids...), nil
 }
 
 // Encode gives the ids of a text: of a rendered prompt, which has its special tokens

@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"runtime"
 	"unicode/utf8"
 	"unsafe"
@@ -27,9 +29,21 @@ type EncodeOptions struct {
 	// Yield is called about every 250 us, to let others run. Nil is
 	// runtime.Gosched.
 	Yield func()
+	// Most, if not 0, bounds the ids: once it is known that there are more, which
+	// may be long before the end of the text, Encode stops with a TooManyError.
+	// A text with a few more may be encoded whole.
+	Most int
 	// Prefix has the ids of parts of earlier texts, and takes those of this
 	// one; nil reuses nothing. The ids are the same either way.
 	Prefix *PrefixCache
+}
+
+// TooManyError says that a text has more ids than EncodeOptions.Most: at least so
+// many.
+type TooManyError struct{ AtLeast int }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("the text has at least %d tokens", e.AtLeast)
 }
 
 // Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
@@ -46,6 +60,8 @@ type Encoder struct {
 	memory  []stageMemory
 	ctx     context.Context // of the Encode under way
 	work    int             // until the next pause
+	before  int             // ids that dst had
+	most    int             // ids that dst may have
 	yield   func()
 
 	prefix prefixUse
@@ -101,10 +117,13 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 		e.yield = runtime.Gosched
 	}
 	e.prefix = prefixUse{cache: o.Prefix, text: text}
-	before := len(dst)
+	e.before, e.most = len(dst), math.MaxInt
+	if o.Most > 0 {
+		e.most = len(dst) + o.Most
+	}
 	defer func() {
 		e.ctx, e.yield = nil, nil
-		e.prefix.end(len(dst) - before)
+		e.prefix.end(len(dst) - e.before)
 		e.trim()
 	}()
 	if o.Prefix == nil {
@@ -186,6 +205,22 @@ func (e *Encoder) pause() error {
 	return e.ctx.Err()
 }
 
+// pauseAt is pause where dst has so many ids.
+func (e *Encoder) pauseAt(n int) error {
+	if err := e.fits(n); err != nil {
+		return err
+	}
+	return e.pause()
+}
+
+// fits says whether dst may have so many ids.
+func (e *Encoder) fits(n int) error {
+	if n > e.most {
+		return &TooManyError{AtLeast: n - e.before}
+	}
+	return nil
+}
+
 // raw cuts at the added tokens that are looked for in the text as it came,
 // normalizes what is between, cuts again at those looked for in normalized
 // text, and encodes the segments that remain.
@@ -253,7 +288,7 @@ func (e *Encoder) cut(dst []uint32, s string, o EncodeOptions, f *finder, normal
 		dst = append(dst, m.token.ID)
 		done = m.end
 		if e.work -= pauseBytes / 64; e.work <= 0 {
-			if err := e.pause(); err != nil {
+			if err := e.pauseAt(len(dst)); err != nil {
 				return dst, err
 			}
 		}
@@ -318,7 +353,7 @@ func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
 		e.cache.putLong(b, longHash, dst[from:])
 	}
 	if e.work -= missFactor * len(b); e.work <= 0 {
-		return dst, e.pause()
+		return dst, e.pauseAt(len(dst))
 	}
 	return dst, nil
 }
@@ -346,7 +381,7 @@ func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error)
 		}
 		i = end
 		if e.work -= n; e.work <= 0 {
-			if err := e.pause(); err != nil {
+			if err := e.pauseAt(len(dst)); err != nil {
 				return dst, err
 			}
 		}
@@ -379,6 +414,11 @@ func (e *Encoder) long(dst []uint32, piece []byte) ([]uint32, error) {
 		}
 	}
 	if len(piece) > cachePiece {
+		if e.t.byteLevel { // each byte is in a token, and none has more than the widest
+			if err := e.fits(len(dst) + len(piece)/v.widest); err != nil {
+				return dst, err
+			}
+		}
 		return e.merge.merge(v, dst, piece, e)
 	}
 	dst, hash, ok := e.cache.getLong(dst, piece)

@@ -193,6 +193,7 @@ func (t *Tokenizer) findWhole(all bool) {
 		text, ok := []byte(token), true
 		if t.byteLevel {
 			text, ok = fromByteAlphabet(token)
+			t.vocab.widest = max(t.vocab.widest, len(text))
 		}
 		if !ok || len(text) == 0 {
 			continue

@@ -181,7 +181,7 @@ func (e *Encoder) reusePart(dst []uint32, s string, o EncodeOptions) ([]uint32, 
 		u.reused += len(found.ids)
 		dst = append(dst, found.ids...)
 		if e.work -= len(s) / 32; e.work <= 0 {
-			return dst, e.pause()
+			return dst, e.pauseAt(len(dst))
 		}
 		return dst, nil
 	}

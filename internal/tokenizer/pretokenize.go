@@ -238,7 +238,7 @@ func (c isolate) cut(e *Encoder, dst []uint32, s string, first bool, at int) ([]
 			return dst, err
 		}
 		if e.work--; e.work <= 0 {
-			if err := e.pause(); err != nil {
+			if err := e.pauseAt(len(dst)); err != nil {
 				return dst, err
 			}
 		}
@@ -276,7 +276,7 @@ func (c split) cut(e *Encoder, dst []uint32, s string, first bool, at int) ([]ui
 			return dst, err
 		}
 		if e.work--; e.work <= 0 {
-			if err := e.pause(); err != nil {
+			if err := e.pauseAt(len(dst)); err != nil {
 				return dst, err
 			}
 		}

@@ -145,6 +145,7 @@ type vocab struct {
 	whole     pieceTable
 	wholeLong map[string]uint32
 	longest   int // length of the longest in wholeLong
+	widest    int // length of the longest token of a byte-level vocabulary
 	// words holds the tokens of other vocabularies that are found whatever
 	// their merges give; nil if merges are never ignored.
 	words map[string]uint32
