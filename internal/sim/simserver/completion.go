@@ -113,10 +113,16 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.d.chat {
 		messages = req.Messages
 	}
-	if a.voice == sglang {
+	switch a.voice {
+	case sglang:
 		if err := a.asSGLang(req, &params); err != nil {
 			return nil, err
 		}
+	case vllm:
+		// Neither guided_json and its like, which it had up to 0.11, nor SGLang's words
+		// are fields of its API.
+		req.GuidedJSON, req.GuidedRegex, req.GuidedChoice, req.GuidedGrammar = nil, nil, nil, nil
+		req.JSONSchema, req.Regex, req.EBNF, req.StructuralTag = nil, nil, nil, nil
 	}
 	ask, err := req.modeFields.ask(messages)
 	if err != nil {
@@ -204,6 +210,10 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 	}
 	// Nor does it know vLLM's words.
 	req.GuidedJSON, req.GuidedRegex, req.GuidedChoice, req.GuidedGrammar, req.StructuredOutputs = nil, nil, nil, nil, nil
+	req.StructuralTag = nil
+	if a.d.chat {
+		req.JSONSchema = nil // a field of completions only
+	}
 	var format struct {
 		Type string `json:"type"`
 	}
