@@ -226,7 +226,7 @@ func (f *Fleet) publish(states []engine.State) {
 			model.Fault = "" // other engines serve it
 		}
 		if len(model.Targets) == 0 {
-			model.Carries = infer.CarriesAll
+			model.Carries = infer.CarriesAnything
 		}
 	}
 	for alias, name := range f.aliases {
@@ -381,8 +381,8 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {
 		model.Awaited = true
-		if e.Facts.Carries == 0 { // it never said
-			model.Carries = infer.CarriesAll
+		if e.Facts.Carries == 0 && e.Facts.Lacks == nil { // it never said
+			model.Carries = infer.CarriesAnything
 		}
 	}
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {

@@ -535,8 +535,8 @@ func TestCarriesOfEngines(t *testing.T) {
 	}{
 		{[]engine.State{can(true, infer.CarriesMinP), can(true, infer.CarriesSeed)}, infer.CarriesMinP | infer.CarriesSeed, false},
 		{[]engine.State{can(true, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesMinP | infer.CarriesSeed, true},
-		{[]engine.State{can(true, infer.CarriesMinP), {}}, infer.CarriesAll, true},
-		{[]engine.State{can(false, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesAll, true},
+		{[]engine.State{can(true, infer.CarriesMinP), {}}, infer.CarriesAnything, true},
+		{[]engine.State{can(false, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesAnything, true},
 	} {
 		m := published(t, folders, members, c.states).Models["m"]
 		if m.Carries != c.want || m.Awaited != c.awaited {

@@ -210,7 +210,8 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			tokens.Add(route.Target{Engine: r, Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
-			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true}
+			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Facts: engine.Facts{Lacks: e.lacks}}
+			relayed.Carries |= r.Carries()
 			upstream := e.model
 			if upstream == "" {
 				upstream = "relayed"
@@ -220,8 +221,10 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			snap.Engines = append(snap.Engines, r)
 		}
 	}
-	if len(tokens.Targets) == 0 {
-		tokens.Carries = infer.CarriesAll
+	for _, m := range snap.Models {
+		if len(m.Targets) == 0 {
+			m.Carries = infer.CarriesAnything
+		}
 	}
 	return snap
 }

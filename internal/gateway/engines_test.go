@@ -150,6 +150,7 @@ func (e *tokenEngine) call(t testing.TB, n int) *call {
 type relayEngine struct {
 	name  string
 	model string // the name it knows "relayed" by
+	lacks []infer.Lack
 	// reply, when set, refuses or answers; else the answer is a stream of
 	// events whose head comes at once.
 	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)

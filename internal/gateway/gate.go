@@ -30,6 +30,9 @@ func (p *preparing) gate() error {
 		if err := p.capRelayed(); err != nil {
 			return err
 		}
+		if err := p.checkAsks(); err != nil {
+			return err
+		}
 		p.footprintOfBody()
 	case asksTokenizer(p.endpoint):
 		if err := p.tokenization.decode(p); err != nil {
@@ -92,6 +95,29 @@ func (p *preparing) checkNeeds() error {
 		e.Param, e.Lacks = field, lacks
 		return p.explain(e)
 	}
+	return p.checkAlone()
+}
+
+// checkAsks refuses what every relayed engine of the model is known to lose. All else
+// passes as it came.
+func (p *preparing) checkAsks() error {
+	e, ok := p.endpoint.(api.Judged)
+	if !ok {
+		return nil
+	}
+	asks := e.Asks()
+	p.needs = p.head.Needs(asks)
+	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
+		path, lacks := p.head.Asking(asks, lacks)
+		e := api.Unsupported(path, "model "+p.model.Name, nil)
+		e.Lacks = lacks
+		return p.explain(e)
+	}
+	return p.checkAlone()
+}
+
+// checkAlone refuses what only several engines would carry between them.
+func (p *preparing) checkAlone() error {
 	if !p.model.Alone(p.needs) {
 		return infer.Errorf(infer.CodeUnsupported, "the request needs %s, and no engine of model %s carries all of it, though each is carried by some; ask for less at once", p.needs, p.model.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"weir/internal/engine"
 	"weir/internal/infer"
@@ -94,6 +95,86 @@ func TestRefusalsSayWhy(t *testing.T) {
 		c := b.post(chatPath, askStream(`,"seed":7,"temperature":0`))
 		e.call(t, 1).end(infer.ReasonStop, words()[0])
 		c.wantWhole(text(words()[0]), "stop")
+	})
+}
+
+// What a relayed engine is known to lose is refused by the field's name in the caller's
+// dialect, with the reason; nothing of it is sent. All else passes byte for byte.
+func TestRelaysRefuseWhatIsLost(t *testing.T) {
+	const why = "runs with --grammar-backend none"
+	r := &relayEngine{name: "r", lacks: []infer.Lack{
+		{What: infer.CarriesGuides, Why: why}, {What: infer.CarriesSeed, Why: "draws without seeds"},
+		{What: infer.SpelledGuided | infer.SpelledTextFormat | infer.SpelledOutputFormat, Why: "has no such field"},
+	}}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		const messages = `"messages":[{"role":"user","content":"hi"}]`
+		for _, c := range []struct{ path, fields, param, why string }{
+			{chatPath, messages + schemaField, "response_format", why},
+			{chatPath, messages + `,"guided_json":{}`, "guided_json", "has no such field"},
+			{chatPath, messages + `,"\u0067uided_json":{}`, "guided_json", "has no such field"},
+			{chatPath, messages + `,"seed":7`, "seed", "draws without seeds"},
+			{chatPath, messages + `,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"`, "tool_choice", why},
+			{completionsPath, `"prompt":"a","regex":"a+"`, "regex", why},
+			{completionsPath, `"prompt":"a","regex":null,"regex":"a+"`, "regex", why},
+			{"/v1/responses", `"input":"a","text":{"format":{"type":"json_schema","name":"x","schema":{}}}`, "text.format", why},
+			{"/v1/messages", messages + `,"max_tokens":9,"output_config":{"format":{"type":"json_schema","schema":{}}}`, "output_config.format", why},
+		} {
+			a := b.post(c.path, `{"model":"relayed",`+c.fields+`}`).answer()
+			if a.status != 400 || !strings.Contains(string(a.body), c.param) || !strings.Contains(string(a.body), c.why) {
+				t.Errorf("%s %s: %d %s", c.path, c.fields, a.status, a.body)
+			}
+		}
+		if n := len(r.forwards); n != 0 {
+			t.Fatalf("%d requests were relayed", n)
+		}
+		for i, c := range []struct{ path, fields string }{
+			{chatPath, messages + `, "seed": 7 ,"temperature":0.0`},
+			{chatPath, messages + `,"response_format":{"type":"text"},"tools":[],"tool_choice":"auto","unheard_of":1,"min_p":0.1,"structured_outputs":{"json":{}}`},
+			{"/v1/embeddings", `"input":"a","seed":7,"guided_json":{}`},
+		} {
+			body := `{"model":"relayed",` + c.fields + `}`
+			d := b.post(c.path, body)
+			f := r.forward(t, i+1)
+			if string(f.req.Body) != body {
+				t.Errorf("relayed %s", f.req.Body)
+			}
+			f.end()
+			d.answer()
+		}
+	})
+}
+
+// Of relayed engines that differ in what they lose, a request goes to those that do not
+// lose what it asks for, and any other to all of them.
+func TestRelaysDiffer(t *testing.T) {
+	plain, whole := &relayEngine{name: "plain", lacks: []infer.Lack{{What: infer.SpelledGuided, Why: "has no such field"}}}, &relayEngine{name: "whole"}
+	inBubble(t, Options{}, []any{plain, whole}, func(t *testing.T, b *bench) {
+		ask := func(fields string) {
+			t.Helper()
+			before := []int{len(plain.forwards), len(whole.forwards)}
+			c := b.post(chatPath, `{"model":"relayed","stream":true,"messages":[]`+fields+`}`)
+			synctest.Wait()
+			for i, e := range []*relayEngine{plain, whole} {
+				if n := len(e.forwards); n > before[i] {
+					f := e.forward(t, n)
+					f.send(relayToken + relayEnd)
+					f.end()
+				}
+			}
+			c.answer()
+		}
+		for range 6 {
+			ask(`,"guided_choice":["a"]`)
+		}
+		if p, w := len(plain.forwards), len(whole.forwards); p != 0 || w != 6 {
+			t.Errorf("%d requests went to the engine that loses the field, %d to the other", p, w)
+		}
+		for range 6 {
+			ask(``)
+		}
+		if p, w := len(plain.forwards), len(whole.forwards); p == 0 || p+w != 12 {
+			t.Errorf("of requests that ask for nothing, %d and %d", p, w-6)
+		}
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 // Carries is a set of what a request may ask for and not every engine's wire can
 // carry. What a wire cannot carry is refused by name, never dropped.
-type Carries uint32
+type Carries uint64
 
 // The members. Everything else in a Request every wire carries.
 const (
@@ -31,8 +31,32 @@ const (
 	endOfCarries
 )
 
-// CarriesAll has every member.
+// CarriesAll has every member but the spellings.
 const CarriesAll = endOfCarries - 1
+
+// The spellings are fields of the APIs that engines serve themselves, of which one reads
+// what another passes over in silence. Only relayed requests need them: an engine that
+// takes ids is given what a field means, however it was spelled.
+const (
+	SpelledGuided           Carries = endOfCarries << iota // guided_json, guided_regex, guided_choice, guided_grammar
+	SpelledStructured                                      // structured_outputs
+	SpelledSGLang                                          // SGLang's own: regex, ebnf, no_stop_trim, json_schema of completions
+	SpelledStopRegex                                       // stop_regex
+	SpelledVLLM                                            // vLLM's own: bad_words, allowed_token_ids, use_beam_search and more
+	SpelledNowhere                                         // what neither reads: functions, best_of, json_schema of a chat and more
+	SpelledSuffix                                          // suffix of completions
+	SpelledCompletionFormat                                // response_format of completions
+	SpelledSingleCall                                      // parallel_tool_calls: false
+	SpelledMaxCompletion                                   // max_completion_tokens of a chat
+	SpelledResponses                                       // sampling parameters of responses that OpenAI does not have
+	SpelledTextFormat                                      // text.format of responses
+	SpelledOutputFormat                                    // output_config.format of messages
+	endOfSpelled
+)
+
+// CarriesAnything has every member and every spelling, as a relayed engine does of which
+// nothing is known.
+const CarriesAnything = endOfSpelled - 1
 
 // CarriesUsual is what an engine carries unless it is known not to; the other
 // members it must be known to carry.
@@ -62,11 +86,22 @@ var carriesNames = [...]string{
 	"logprobs", "image", "audio", "video", "priority", "min_tokens", "seed",
 }
 
+// spelledNames follow on carriesNames.
+var spelledNames = [...]string{
+	"guided_json and its like", "structured_outputs", "SGLang's own fields", "stop_regex", "vLLM's own fields", "unusual fields", "suffix",
+	"response_format of completions", "parallel_tool_calls", "max_completion_tokens", "sampling fields of responses", "text.format", "output_config.format",
+}
+
 // Words gives the members by name.
 func (c Carries) Words() []string {
 	var words []string
 	for ; c != 0; c &= c - 1 {
-		words = append(words, carriesNames[bits.TrailingZeros32(uint32(c))])
+		i := bits.TrailingZeros64(uint64(c))
+		if i < len(carriesNames) {
+			words = append(words, carriesNames[i])
+		} else {
+			words = append(words, spelledNames[i-len(carriesNames)])
+		}
 	}
 	return words
 }

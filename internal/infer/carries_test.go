@@ -28,6 +28,10 @@ func TestWords(t *testing.T) {
 	if words := CarriesAll.Words(); len(words) != len(carriesNames) || ParseCarries(words) != CarriesAll {
 		t.Errorf("%q", words)
 	}
+	// A spelling has a word and is not an engine's to claim.
+	if words := CarriesAnything.Words(); len(words) != len(carriesNames)+len(spelledNames) || ParseCarries(words) != CarriesAll {
+		t.Errorf("%q", words)
+	}
 	var guides Carries
 	for k := GuideJSONSchema; k <= GuideStructuralTag; k++ {
 		guides |= k.Needs()

@@ -37,7 +37,7 @@ type Engine struct {
 // everything but what is known to be lost there.
 func (e *Engine) Carries() infer.Carries {
 	if e.Relay != nil {
-		return infer.CarriesAll.Without(e.Facts.Lacks)
+		return infer.CarriesAnything.Without(e.Facts.Lacks)
 	}
 	return e.Facts.Carries
 }
