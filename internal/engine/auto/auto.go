@@ -256,10 +256,8 @@ type about struct {
 
 // serverInfo reads it, or its older name.
 func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool) {
-	for _, path := range []string{"/server_info", "/get_server_info"} {
-		if e.read(ctx, path, &a) && (a.ModelPath != "" || a.TokenizerPath != "") {
-			return a, true
-		}
+	if e.read(ctx, &a, upstream.SGLangServerInfo...) && (a.ModelPath != "" || a.TokenizerPath != "") {
+		return a, true
 	}
 	return about{}, false
 }
@@ -269,12 +267,12 @@ func (e *Engine) version(ctx context.Context) string {
 	var v struct {
 		Version string `json:"version"`
 	}
-	e.read(ctx, "/version", &v)
+	e.read(ctx, &v, "/version")
 	return v.Version
 }
 
-func (e *Engine) read(ctx context.Context, path string, to any) bool {
-	data, _, err := e.client.Get(ctx, path)
+func (e *Engine) read(ctx context.Context, to any, paths ...string) bool {
+	data, err := e.client.GetFirst(ctx, paths...)
 	return err == nil && json.Unmarshal(data, to) == nil
 }
 

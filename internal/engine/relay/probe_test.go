@@ -2,13 +2,16 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 )
 
 // run starts an adapter and gives what it reports.
@@ -86,5 +89,90 @@ func TestRunNamedModel(t *testing.T) {
 	want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{"named"}}}
 	if diff := cmp.Diff(want, next(t, run(t, p.engine(Options{Model: "named"})))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// pages serves documents by their paths, and has no others.
+func pages(t *testing.T, docs map[string]string) *peer {
+	return play(t, func(_ int, w *wire) {
+		for r, _ := w.request(); r != nil; r, _ = w.request() {
+			if doc, ok := docs[r.URL.Path]; ok {
+				w.send(models(doc))
+			} else {
+				w.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+			}
+		}
+	})
+}
+
+// What an engine's own API loses is read from engines that say what they are, and of no
+// other is anything known.
+func TestLacks(t *testing.T) {
+	const sglang, vllm = `{"data":[{"id":"m","owned_by":"sglang"}]}`, `{"data":[{"id":"m","owned_by":"vllm"}]}`
+	const info = `{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"none","enable_deterministic_inference":true}`
+	for _, c := range []struct {
+		name string
+		docs map[string]string
+		has  infer.Carries // among what it lacks
+		not  infer.Carries
+		says string
+	}{
+		{"SGLang", map[string]string{"/v1/models": sglang, "/server_info": info}, infer.CarriesGuides | infer.SpelledGuided, infer.CarriesSeed | infer.SpelledSGLang, "--grammar-backend none"},
+		{"an older SGLang", map[string]string{"/v1/models": sglang, "/get_server_info": info}, infer.CarriesGuides, infer.CarriesSeed, "--grammar-backend none"},
+		{"half of a deployment", map[string]string{"/v1/models": sglang, "/server_info": `{"skip_tokenizer_init":false,"disaggregation_mode":"decode"}`}, infer.SpelledGuided, 0, "SGLang"},
+		{"a router of SGLangs", map[string]string{"/v1/models": sglang}, 0, infer.CarriesAnything, ""},
+		{"SGLang with a broken word", map[string]string{"/v1/models": sglang, "/server_info": `[`}, 0, infer.CarriesAnything, ""},
+		{"vLLM", map[string]string{"/v1/models": vllm, "/version": `{"version":"0.33.0"}`}, infer.SpelledGuided | infer.SpelledSGLang, infer.SpelledVLLM | infer.CarriesAll, "vLLM 0.33.0"},
+		{"vLLM of its own build", map[string]string{"/v1/models": vllm, "/version": `{"version":"0.12.1rc2.dev3+gabc"}`}, infer.SpelledGuided, infer.CarriesAll, "0.12.1rc2"},
+		{"an older vLLM", map[string]string{"/v1/models": vllm, "/version": `{"version":"0.11.2"}`}, 0, infer.CarriesAnything, ""},
+		{"a vLLM that does not say", map[string]string{"/v1/models": vllm}, 0, infer.CarriesAnything, ""},
+		{"another with SGLang's page", map[string]string{"/v1/models": `{"data":[{"id":"m","owned_by":"somebody"}]}`, "/server_info": info}, 0, infer.CarriesAnything, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := next(t, run(t, pages(t, c.docs).engine(Options{})))
+			if !s.Ready {
+				t.Fatal(s.Err)
+			}
+			lacks := infer.CarriesAnything &^ infer.CarriesAnything.Without(s.Facts.Lacks)
+			if lacks&c.has != c.has || lacks&c.not != 0 {
+				t.Errorf("lacks %s", lacks)
+			}
+			if says := fmt.Sprint(s.Facts.Lacks); !strings.Contains(says, c.says) {
+				t.Errorf("says %s", says)
+			}
+		})
+	}
+}
+
+// An engine that does not say once how it was started is as it was; one that was
+// started otherwise is known by its next word.
+func TestLacksChange(t *testing.T) {
+	const list = `{"data":[{"id":"m","owned_by":"sglang"}]}`
+	words := make(chan string, 4)
+	words <- models(`{"version":"0.5.23","skip_tokenizer_init":true}`)
+	words <- "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
+	words <- "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n" // the older name
+	words <- models(`{"version":"0.5.23","skip_tokenizer_init":false}`)
+	last := models(`{"version":"0.5.23","skip_tokenizer_init":false}`)
+	p := play(t, func(_ int, w *wire) {
+		for r, _ := w.request(); r != nil; r, _ = w.request() {
+			if r.URL.Path == "/v1/models" {
+				w.send(models(list))
+				continue
+			}
+			select {
+			case word := <-words:
+				w.send(word)
+			default:
+				w.send(last)
+			}
+		}
+	})
+	states := run(t, p.engine(Options{ProbeInterval: time.Millisecond}))
+	for _, want := range []infer.Carries{infer.CarriesGuides, 0} {
+		lacks := infer.CarriesAll &^ infer.CarriesAll.Without(next(t, states).Facts.Lacks)
+		if lacks&infer.CarriesGuides != want {
+			t.Errorf("lacks %s", lacks)
+		}
 	}
 }

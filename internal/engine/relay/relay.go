@@ -51,6 +51,7 @@ type Options struct {
 type Engine struct {
 	opts   Options
 	client *upstream.Client
+	said   software // by the latest probe; Run's own
 }
 
 var (

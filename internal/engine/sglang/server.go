@@ -2,7 +2,6 @@ package sglang
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -158,11 +157,7 @@ func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, err
 
 // info reads /server_info, or its older name.
 func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
-	data, _, err := e.client.Get(ctx, "/server_info")
-	var refused *upstream.StatusError
-	if errors.As(err, &refused) {
-		data, _, err = e.client.Get(ctx, "/get_server_info")
-	}
+	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	if err == nil {
 		err = json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
 	}
@@ -177,11 +172,7 @@ func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
 // them and leaves them out. That videos are understood is not said; they are where
 // images are, and the model's template must have a place for them.
 func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
-	data, _, err := e.client.Get(ctx, "/model_info")
-	var refused *upstream.StatusError
-	if errors.As(err, &refused) {
-		data, _, err = e.client.Get(ctx, "/get_model_info")
-	}
+	data, err := e.client.GetFirst(ctx, upstream.SGLangModelInfo...)
 	var model struct {
 		Image bool `json:"has_image_understanding"`
 		Audio bool `json:"has_audio_understanding"`

@@ -32,7 +32,9 @@ type Mode struct {
 	Defaults        string         `json:"sampling_defaults"`
 	Preferred       jsontext.Value `json:"preferred_sampling_params"`
 	ReasoningParser string         `json:"reasoning_parser"`
-	MaxInput        int            `json:"max_req_input_len"`
+	// CompletionTemplate is what makes a prompt of one with a suffix.
+	CompletionTemplate string `json:"completion_template"`
+	MaxInput           int    `json:"max_req_input_len"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`

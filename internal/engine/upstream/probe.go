@@ -68,6 +68,24 @@ func (c *Client) Get(ctx context.Context, path string) (data []byte, header http
 	return data, resp.Header, nil
 }
 
+// GetFirst reads the first document of several paths that the engine has, which are names
+// of the same thing in its releases.
+func (c *Client) GetFirst(ctx context.Context, paths ...string) (data []byte, err error) {
+	for _, path := range paths {
+		var refused *StatusError
+		if data, _, err = c.Get(ctx, path); !errors.As(err, &refused) {
+			break
+		}
+	}
+	return data, err
+}
+
+// The documents of SGLang that later releases have under another name.
+var (
+	SGLangServerInfo = []string{"/server_info", "/get_server_info"}
+	SGLangModelInfo  = []string{"/model_info", "/get_model_info"}
+)
+
 var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
 
 // Nameless says that an engine answered, and has no list that tells a model: what
