@@ -137,3 +137,73 @@ func TestSGLangPassesOver(t *testing.T) {
 		t.Errorf("a stop id beside ignore_eos: %s", a)
 	}
 }
+
+// A relayed SGLang server is given nothing that it would lose without a word, for how it
+// was started or because its API has no such field: the field is refused by name, with
+// the flag. What it does not lose it gets.
+func TestSGLangRelayed(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	p := harness.Start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grammar-backend", "none", "--speculation", "2"}, harness.FastSim...)...)
+	url, admin := p.Line("sglang"), p.Line("admin")
+	for _, spec := range []string{"openai=" + url, url + ",model=other"} { // the latter finds out that it is to relay
+		g := harness.StartGateway(t, "serve", "--engine", spec)
+		model := "weir-sim"
+		if strings.Contains(spec, "other") {
+			model = "other"
+		}
+		post := func(path, fields string) harness.Answer {
+			t.Helper()
+			return harness.Post(t, g.URL+path, `{"model":"`+model+`",`+fields+`}`)
+		}
+		const chat, text = `"messages":[{"role":"user","content":"x"}],"max_tokens":3`, `"prompt":"x","max_tokens":3`
+		before := harness.EngineState(t, admin).Received
+		for _, c := range []struct{ path, fields, field, says string }{
+			{"/v1/chat/completions", chat + `,"response_format":{"type":"json_object"}`, "response_format", "--grammar-backend none"},
+			{"/v1/chat/completions", chat + `,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"`, "tool_choice", "--grammar-backend none"},
+			{"/v1/completions", text + `,"regex":"a+"`, "regex", "--grammar-backend none"},
+			{"/v1/messages", chat + `,"output_config":{"format":{"type":"json_schema","schema":{}}}`, "output_config.format", "--grammar-backend none"},
+			{"/v1/chat/completions", chat + `,"guided_json":{"type":"object"}`, "guided_json", "it reads response_format"},
+			{"/v1/completions", text + `,"structured_outputs":{"choice":["a"]}`, "structured_outputs", "it reads response_format"},
+			{"/v1/completions", text + `,"seed":7`, "seed", "--enable-deterministic-inference"},
+			{"/v1/chat/completions", chat + `,"min_p":0.1`, "min_p", "--speculative-algorithm EAGLE"},
+			{"/v1/completions", text + `,"allowed_token_ids":[97]`, "allowed_token_ids", "has no such field"},
+		} {
+			if a := post(c.path, c.fields); a.Status != 400 || !strings.Contains(string(a.Body), c.field+" is not supported") || !strings.Contains(string(a.Body), c.says) {
+				t.Errorf("%s, %s %s: %d %s", spec, c.path, c.fields, a.Status, a.Body)
+			}
+		}
+		if n := harness.EngineState(t, admin).Received - before; n != 0 {
+			t.Errorf("%s: %d requests reached the engine", spec, n)
+		}
+		for path, fields := range map[string]string{
+			"/v1/chat/completions": chat + `,"response_format":{"type":"text"},"seed":7,"temperature":0,"min_p":0,"user":"u","unheard_of":true`,
+			"/v1/completions":      text + `,"logit_bias":{"97":-100},"presence_penalty":0.5,"min_tokens":1`,
+		} {
+			if a := post(path, fields); a.Status != 200 {
+				t.Errorf("%s, %s %s: %d %s", spec, path, fields, a.Status, a.Body)
+			}
+		}
+	}
+}
+
+// The simulated engines lose in silence what real ones lose, which is what the relay
+// guards against: asked by themselves they answer 200 and hold to nothing.
+func TestRelayedEnginesLoseSilently(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	p := harness.Start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0"}, harness.FastSim...)...)
+	const schema = `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}`
+	for wire, fields := range map[string]string{
+		"sglang": `"guided_json":` + schema + `,"structured_outputs":{"json":` + schema + `},"json_schema":` + fmt.Sprintf("%q", schema),
+		"vllm":   `"guided_json":` + schema + `,"regex":"a+"`,
+	} {
+		body := `{"model":"weir-sim","max_tokens":8,"messages":[{"role":"user","content":"x"}],` + fields + `}`
+		url := p.Line(wire)
+		if a := harness.Post(t, url+"/v1/chat/completions", body); a.Status != 200 || strings.Contains(string(a.Body), `{\"a\"`) {
+			t.Errorf("%s by itself: %d %s", wire, a.Status, a.Body)
+		}
+		g := harness.StartGateway(t, "serve", "--engine", "openai="+url)
+		if a := harness.Post(t, g.URL+"/v1/chat/completions", body); a.Status != 400 || !strings.Contains(string(a.Body), "guided_json is not supported") {
+			t.Errorf("%s, relayed: %d %s", wire, a.Status, a.Body)
+		}
+	}
+}
