@@ -65,6 +65,9 @@ func (d *Dispatcher) EndMessage() {
 func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
 	x.Attempt, x.Total = g.Attempt, g.Total
+	if x.CachedKnown = g.Total == len(x.IDs) && g.Cached >= 0; x.CachedKnown {
+		x.CachedTokens = g.Cached
+	}
 	if !g.Generation.Offer(x) {
 		d.meters.Late.Add(1)
 	}

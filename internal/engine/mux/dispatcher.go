@@ -38,7 +38,7 @@ func (d *Dispatcher) Faulty(f *Fault) *infer.Error {
 // Finish offers a terminal delta without ids.
 func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) {
 	x := &d.Delta
-	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.Finish = g.Attempt, nil, nil, g.Total, nil, f
+	x.Attempt, x.IDs, x.Logprobs, x.Total, x.Stamps, x.CachedKnown, x.Finish = g.Attempt, nil, nil, g.Total, nil, false, f
 	g.Offer(x)
 }
 

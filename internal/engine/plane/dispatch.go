@@ -145,6 +145,9 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 		if count := n.GetPromptTokens(); count > 0 {
 			g.prompted = int(count)
 		}
+		if n.CachedTokens != nil {
+			g.Cached = int(n.GetCachedTokens())
+		}
 		if s := n.GetStamps(); s != nil {
 			g.stamps = s
 		}
@@ -166,9 +169,10 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uint32) {
 	stamps, finish := g.stamps, g.finish
 	g.noticed, g.stamps, g.finish = false, nil, nil
-	d.Delta.PromptTokens = g.prompted
+	x := &d.Delta
+	x.PromptTokens, x.CachedTokens, x.CachedKnown = g.prompted, g.Cached, g.Cached >= 0
 	d.entry(g, ids, total, d.stamps(stamps, f), finish)
-	d.Delta.PromptTokens = 0
+	x.PromptTokens, x.CachedTokens, x.CachedKnown = 0, 0, false
 }
 
 // entry takes in what one step says of one slot.

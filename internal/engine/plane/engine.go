@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -234,10 +235,20 @@ func factsOf(f *planepb.Facts) engine.Facts {
 		Models:        []string{f.GetModel()},
 		ContextLength: int(f.GetContextLength()),
 		MaxRunning:    int(f.GetMaxRunning()),
+		KVTokens:      count(f.GetKvTokens()),
+		StepTokens:    count(uint64(f.GetStepTokens())),
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
 		Carries:       infer.ParseCarries(f.GetCarries())&wireCarries | infer.CarriesUsual,
 	}
+}
+
+// count is a number of tokens. What no engine has is not believed.
+func count(n uint64) int {
+	if n > math.MaxInt32 {
+		return 0
+	}
+	return int(n)
 }
 
 // reporter reports changes of state, and nothing when there is none.

@@ -296,7 +296,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		}
 	}
 	g.e.learn(g.tally.form)
-	d := infer.Delta{Attempt: g.attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e)}
+	d := infer.Delta{Attempt: g.attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e), CachedTokens: max(e.cached, 0), CachedKnown: e.cached >= 0}
 	if g.media {
 		d.PromptTokens = max(e.prompt, 0)
 	}

@@ -53,6 +53,9 @@ type info struct {
 	Incremental *bool `json:"incremental_streaming_output"`
 	Stream      *bool `json:"stream_output"` // its name before 2026-03
 	MaxRunning  int   `json:"max_running_requests"`
+	KVTokens    int   `json:"max_total_num_tokens"` // of each rank
+	Chunk       int   `json:"chunked_prefill_size"` // -1: prompts are not divided
+	Ranks       int   `json:"dp_size"`
 	Context     int   `json:"context_length"`
 	Priorities  bool  `json:"enable_priority_scheduling"`
 }
@@ -75,6 +78,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		if about.MaxRunning > 0 {
 			facts.MaxRunning = about.MaxRunning
 		}
+		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
 		}

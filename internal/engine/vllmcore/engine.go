@@ -130,6 +130,8 @@ func (e *Engine) state() engine.State {
 			facts.ContextLength = n
 		}
 		facts.MaxRunning += s.ready.maxRunning
+		facts.KVTokens += s.ready.kvTokens()
+		facts.StepTokens = s.ready.stepTokens
 		facts.Carries &= s.carries()
 		if facts.Lacks == nil {
 			facts.Lacks = s.lacks()

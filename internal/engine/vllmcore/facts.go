@@ -3,6 +3,7 @@ package vllmcore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -42,8 +43,19 @@ type ready struct {
 	maxRunning    int    // max_num_seqs; 0: not said
 	version       string // empty: not said
 	instance      string
-	dataParallel  int  // its group's size; 0: not said
+	dataParallel  int // its group's size; 0: not said
+	blocks        int // num_gpu_blocks, of blockSize tokens; 0: not said
+	blockSize     int
+	stepTokens    int  // max_num_batched_tokens; 0: not said
 	lora          bool // unless it says that it was started without
+}
+
+// kvTokens is how many tokens the engine's KV cache holds, 0 where it does not say.
+func (r *ready) kvTokens() int {
+	if r.blocks < 0 || r.blockSize < 0 || r.blocks > math.MaxInt32/max(r.blockSize, 1) {
+		return 0
+	}
+	return r.blocks * r.blockSize
 }
 
 func decodeReady(b []byte) (r ready, err error) {
@@ -62,6 +74,13 @@ func decodeReady(b []byte) (r ready, err error) {
 		*to, rest, err = msgp.ReadStringBytes(b)
 		return rest, err
 	}
+	// It is of no use to requests, and so nothing that it is makes the engine unusable.
+	hint := func(to *int, b []byte) ([]byte, error) {
+		if rest, err := number(to, b); err == nil {
+			return rest, nil
+		}
+		return msgp.Skip(b)
+	}
 	r.lora = true
 	rest, err := eachField(b, func(name, b []byte) ([]byte, error) {
 		switch string(name) {
@@ -73,6 +92,12 @@ func decodeReady(b []byte) (r ready, err error) {
 			return number(&r.contextLength, b)
 		case "max_num_seqs":
 			return number(&r.maxRunning, b)
+		case "num_gpu_blocks":
+			return hint(&r.blocks, b)
+		case "block_size":
+			return hint(&r.blockSize, b)
+		case "max_num_batched_tokens":
+			return hint(&r.stepTokens, b)
 		case "data_parallel_size":
 			return number(&r.dataParallel, b)
 		case "vllm_version":

@@ -83,6 +83,8 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
 		Carries:       (planeCarries | p.e.mediaCarries()).Words(),
+		KvTokens:      uint64(o.KVTokens * o.DPSize),
+		StepTokens:    uint32(min(o.StepTokens, o.ChunkedPrefill)),
 	}, nil
 }
 

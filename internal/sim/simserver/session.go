@@ -302,7 +302,8 @@ func (s *session) encode() (broken sim.FaultKind) {
 		s.score(m, index)
 	}
 	for _, f := range t.first {
-		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, PromptTokens: s.byIndex[f.slot].prompted, Stamps: &planepb.Stamps{
+		cached := uint32(f.Cached)
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, PromptTokens: s.byIndex[f.slot].prompted, CachedTokens: &cached, Stamps: &planepb.Stamps{
 			ServerCreated: uint64(f.Stamps.ServerCreated),
 			QueueStart:    uint64(f.Stamps.QueueStart),
 			QueueEnd:      uint64(f.Stamps.QueueEnd),

@@ -188,7 +188,11 @@ type Facts struct {
 	// these words: min_p, penalties, repetition_penalty, logit_bias, and of guide
 	// json_schema, regex, grammar, choice, structural_tag; logprobs; and of media
 	// image, audio, video. A gateway sends it no others: an engine that did not know them would drop them unseen.
-	Carries       []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
+	Carries []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
+	// Tokens that the KV cache of all ranks holds, and that one rank computes of
+	// prompts in a step at most; 0 is not said.
+	KvTokens      uint64 `protobuf:"varint,11,opt,name=kv_tokens,json=kvTokens,proto3" json:"kv_tokens,omitempty"`
+	StepTokens    uint32 `protobuf:"varint,12,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +295,20 @@ func (x *Facts) GetCarries() []string {
 		return x.Carries
 	}
 	return nil
+}
+
+func (x *Facts) GetKvTokens() uint64 {
+	if x != nil {
+		return x.KvTokens
+	}
+	return 0
+}
+
+func (x *Facts) GetStepTokens() uint32 {
+	if x != nil {
+		return x.StepTokens
+	}
+	return 0
 }
 
 type StepsRequest struct {
@@ -493,7 +511,9 @@ type Notice struct {
 	Finish *Finish                `protobuf:"bytes,3,opt,name=finish,proto3" json:"finish,omitempty"` // last word of the slot, which is free afterwards
 	// With the first ids of a request that has media: the tokens of its prompt, in
 	// which they take more than their placeholders did.
-	PromptTokens  uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	PromptTokens uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// With the first ids: how many tokens of the prompt were in the KV cache.
+	CachedTokens  *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -552,6 +572,13 @@ func (x *Notice) GetFinish() *Finish {
 func (x *Notice) GetPromptTokens() uint32 {
 	if x != nil {
 		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Notice) GetCachedTokens() uint32 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
 	}
 	return 0
 }
@@ -1481,7 +1508,7 @@ var File_weir_plane_v1_plane_proto protoreflect.FileDescriptor
 const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\n" +
 	"\x19weir/plane/v1/plane.proto\x12\rweir.plane.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xa4\x02\n" +
+	"\x0fDescribeRequest\"\xe2\x02\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1495,7 +1522,10 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"maxRunning\x12\x17\n" +
 	"\aeos_ids\x18\t \x03(\rR\x06eosIds\x12\x18\n" +
 	"\acarries\x18\n" +
-	" \x03(\tR\acarries\"B\n" +
+	" \x03(\tR\acarries\x12\x1b\n" +
+	"\tkv_tokens\x18\v \x01(\x04R\bkvTokens\x12\x1f\n" +
+	"\vstep_tokens\x18\f \x01(\rR\n" +
+	"stepTokens\"B\n" +
 	"\fStepsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\"\xc4\x02\n" +
@@ -1513,12 +1543,14 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	" \x03(\x02R\alogprob\x12\x15\n" +
 	"\x06top_id\x18\v \x03(\rR\x05topId\x12\x1f\n" +
 	"\vtop_logprob\x18\f \x03(\x02R\n" +
-	"topLogprob\"\x9f\x01\n" +
+	"topLogprob\"\xdb\x01\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12-\n" +
 	"\x06stamps\x18\x02 \x01(\v2\x15.weir.plane.v1.StampsR\x06stamps\x12-\n" +
 	"\x06finish\x18\x03 \x01(\v2\x15.weir.plane.v1.FinishR\x06finish\x12#\n" +
-	"\rprompt_tokens\x18\x04 \x01(\rR\fpromptTokens\"\xd4\x01\n" +
+	"\rprompt_tokens\x18\x04 \x01(\rR\fpromptTokens\x12(\n" +
+	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokens\"\xd4\x01\n" +
 	"\x06Stamps\x12%\n" +
 	"\x0eserver_created\x18\x01 \x01(\x06R\rserverCreated\x12\x1f\n" +
 	"\vqueue_start\x18\x02 \x01(\x06R\n" +
@@ -1695,6 +1727,7 @@ func file_weir_plane_v1_plane_proto_init() {
 	if File_weir_plane_v1_plane_proto != nil {
 		return
 	}
+	file_weir_plane_v1_plane_proto_msgTypes[4].OneofWrappers = []any{}
 	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
 	file_weir_plane_v1_plane_proto_msgTypes[10].OneofWrappers = []any{
 		(*Guide_JsonSchema)(nil),
