@@ -340,7 +340,7 @@ func TestAlwaysBack(t *testing.T) {
 			h.seen[r].drained = false
 			r.Undrain(h.now, "by command")
 		}
-		for range 2000 {
+		for range 1200 {
 			h.pass(100*ms, 0)
 			for _, r := range h.ranks {
 				w := h.seen[r]

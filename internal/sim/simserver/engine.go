@@ -85,6 +85,8 @@ type Engine struct {
 	gate     gate  // shut while the engine pauses
 	stormAt  int64 // when all are retracted next, 0 for not; Run's
 	idle     atomic.Bool
+	still    bool    // some rank stands still; Run's
+	fences   []fence // that wait for the loop; Run's
 	restart  restart
 
 	inbox inbox
@@ -196,6 +198,7 @@ func (e *Engine) Run(ctx context.Context) {
 		now := trace.Now()
 		e.storm(now)
 		e.advance(now)
+		e.pass(now)
 		e.restarted()
 
 		if due, ok := e.core.Due(); ok {

@@ -2,6 +2,8 @@ package simserver
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +22,7 @@ func (e *Engine) hindered(ctx context.Context) bool {
 		e.faultsMu.Unlock()
 		e.idle.Store(c.Idle)
 		e.core.Hinder(trace.Now(), c.Hindrance)
+		e.still = c.Still != 0
 		if again {
 			e.begin()
 		}
@@ -34,6 +37,49 @@ func (e *Engine) hindered(ctx context.Context) bool {
 		case <-e.inbox.wake:
 			// New faults, or what has to wait.
 		}
+	}
+}
+
+// fence waits for the end of the step that was under way when it came.
+type fence struct {
+	after int64
+	pass  func()
+}
+
+// fence has the loop call pass between two steps, on every rank. An error says that
+// ctx has ended before, or the engine.
+func (e *Engine) fence(ctx context.Context) error {
+	passed := make(chan struct{})
+	come := func() {
+		f := fence{after: math.MinInt64, pass: func() { close(passed) }}
+		if due, ok := e.core.Due(); ok {
+			f.after = due
+		}
+		e.fences = append(e.fences, f)
+	}
+	if !e.inbox.put(op{call: come}) {
+		return errStopped()
+	}
+	select {
+	case <-passed:
+		return nil
+	case <-e.done:
+		return errStopped()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pass lets the fences through whose step is over, unless a rank stands still.
+func (e *Engine) pass(now int64) {
+	if !e.still {
+		e.fences = slices.DeleteFunc(e.fences, func(f fence) bool {
+			over := f.after <= now
+			if over {
+				f.pass()
+			}
+			return over
+		})
 	}
 }
 

@@ -82,7 +82,7 @@ func (x Finish_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish_Reason.Descriptor instead.
 func (Finish_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type Media_Kind int32
@@ -134,7 +134,87 @@ func (x Media_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Media_Kind.Descriptor instead.
 func (Media_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10, 0}
+}
+
+type FenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceRequest) Reset() {
+	*x = FenceRequest{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceRequest) ProtoMessage() {}
+
+func (x *FenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
+func (*FenceRequest) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{0}
+}
+
+type FenceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          uint64                 `protobuf:"fixed64,1,opt,name=time,proto3" json:"time,omitempty"` // CLOCK_MONOTONIC ns of the engine, in its loop
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceReply) Reset() {
+	*x = FenceReply{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceReply) ProtoMessage() {}
+
+func (x *FenceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceReply.ProtoReflect.Descriptor instead.
+func (*FenceReply) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FenceReply) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
 }
 
 type DescribeRequest struct {
@@ -145,7 +225,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[0]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -157,7 +237,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[0]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -170,7 +250,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{2}
 }
 
 type Facts struct {
@@ -199,7 +279,7 @@ type Facts struct {
 
 func (x *Facts) Reset() {
 	*x = Facts{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[1]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +291,7 @@ func (x *Facts) String() string {
 func (*Facts) ProtoMessage() {}
 
 func (x *Facts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[1]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +304,7 @@ func (x *Facts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Facts.ProtoReflect.Descriptor instead.
 func (*Facts) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{1}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Facts) GetProtocol() uint32 {
@@ -321,7 +401,7 @@ type StepsRequest struct {
 
 func (x *StepsRequest) Reset() {
 	*x = StepsRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[2]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +413,7 @@ func (x *StepsRequest) String() string {
 func (*StepsRequest) ProtoMessage() {}
 
 func (x *StepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[2]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +426,7 @@ func (x *StepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepsRequest.ProtoReflect.Descriptor instead.
 func (*StepsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{2}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StepsRequest) GetSession() uint64 {
@@ -391,7 +471,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[3]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +483,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[3]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +496,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{3}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Step) GetSequence() uint64 {
@@ -520,7 +600,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +612,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +625,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{4}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Notice) GetSlot() uint32 {
@@ -598,7 +678,7 @@ type Stamps struct {
 
 func (x *Stamps) Reset() {
 	*x = Stamps{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +690,7 @@ func (x *Stamps) String() string {
 func (*Stamps) ProtoMessage() {}
 
 func (x *Stamps) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +703,7 @@ func (x *Stamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamps.ProtoReflect.Descriptor instead.
 func (*Stamps) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{5}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Stamps) GetServerCreated() uint64 {
@@ -681,7 +761,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +773,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +786,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Finish) GetReason() Finish_Reason {
@@ -779,7 +859,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +871,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +884,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{7}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitRequest) GetSession() uint64 {
@@ -967,7 +1047,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1059,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1072,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Media) GetKind() Media_Kind {
@@ -1034,7 +1114,7 @@ type LogitBias struct {
 
 func (x *LogitBias) Reset() {
 	*x = LogitBias{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1126,7 @@ func (x *LogitBias) String() string {
 func (*LogitBias) ProtoMessage() {}
 
 func (x *LogitBias) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1139,7 @@ func (x *LogitBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogitBias.ProtoReflect.Descriptor instead.
 func (*LogitBias) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LogitBias) GetId() uint32 {
@@ -1093,7 +1173,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1185,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1198,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Guide) GetKind() isGuide_Kind {
@@ -1216,7 +1296,7 @@ type Choices struct {
 
 func (x *Choices) Reset() {
 	*x = Choices{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1308,7 @@ func (x *Choices) String() string {
 func (*Choices) ProtoMessage() {}
 
 func (x *Choices) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1321,7 @@ func (x *Choices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choices.ProtoReflect.Descriptor instead.
 func (*Choices) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Choices) GetText() []string {
@@ -1260,7 +1340,7 @@ type SubmitReply struct {
 
 func (x *SubmitReply) Reset() {
 	*x = SubmitReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1352,7 @@ func (x *SubmitReply) String() string {
 func (*SubmitReply) ProtoMessage() {}
 
 func (x *SubmitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1365,7 @@ func (x *SubmitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitReply.ProtoReflect.Descriptor instead.
 func (*SubmitReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitReply) GetServerCreated() uint64 {
@@ -1306,7 +1386,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1398,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1411,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ControlRequest) GetSession() uint64 {
@@ -1365,7 +1445,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1457,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1470,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Abort) GetSlot() uint32 {
@@ -1416,7 +1496,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1508,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1521,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Ping) GetGatewayTime() uint64 {
@@ -1461,7 +1541,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1553,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1566,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ControlReply) GetGatewayTime() uint64 {
@@ -1507,7 +1587,11 @@ var File_weir_plane_v1_plane_proto protoreflect.FileDescriptor
 
 const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\n" +
-	"\x19weir/plane/v1/plane.proto\x12\rweir.plane.v1\"\x11\n" +
+	"\x19weir/plane/v1/plane.proto\x12\rweir.plane.v1\"\x0e\n" +
+	"\fFenceRequest\" \n" +
+	"\n" +
+	"FenceReply\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x06R\x04time\"\x11\n" +
 	"\x0fDescribeRequest\"\xe2\x02\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
@@ -1653,12 +1737,13 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\fControlReply\x12!\n" +
 	"\fgateway_time\x18\x01 \x01(\x06R\vgatewayTime\x12\x1f\n" +
 	"\vengine_time\x18\x02 \x01(\x06R\n" +
-	"engineTime2\x95\x02\n" +
+	"engineTime2\xd6\x02\n" +
 	"\x05Plane\x12@\n" +
 	"\bDescribe\x12\x1e.weir.plane.v1.DescribeRequest\x1a\x14.weir.plane.v1.Facts\x12;\n" +
 	"\x05Steps\x12\x1b.weir.plane.v1.StepsRequest\x1a\x13.weir.plane.v1.Step0\x01\x12B\n" +
 	"\x06Submit\x12\x1c.weir.plane.v1.SubmitRequest\x1a\x1a.weir.plane.v1.SubmitReply\x12I\n" +
-	"\aControl\x12\x1d.weir.plane.v1.ControlRequest\x1a\x1b.weir.plane.v1.ControlReply(\x010\x01B$Z\"weir/internal/engine/plane/planepbb\x06proto3"
+	"\aControl\x12\x1d.weir.plane.v1.ControlRequest\x1a\x1b.weir.plane.v1.ControlReply(\x010\x01\x12?\n" +
+	"\x05Fence\x12\x1b.weir.plane.v1.FenceRequest\x1a\x19.weir.plane.v1.FenceReplyB$Z\"weir/internal/engine/plane/planepbb\x06proto3"
 
 var (
 	file_weir_plane_v1_plane_proto_rawDescOnce sync.Once
@@ -1673,50 +1758,54 @@ func file_weir_plane_v1_plane_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(Finish_Reason)(0),      // 0: weir.plane.v1.Finish.Reason
 	(Media_Kind)(0),         // 1: weir.plane.v1.Media.Kind
-	(*DescribeRequest)(nil), // 2: weir.plane.v1.DescribeRequest
-	(*Facts)(nil),           // 3: weir.plane.v1.Facts
-	(*StepsRequest)(nil),    // 4: weir.plane.v1.StepsRequest
-	(*Step)(nil),            // 5: weir.plane.v1.Step
-	(*Notice)(nil),          // 6: weir.plane.v1.Notice
-	(*Stamps)(nil),          // 7: weir.plane.v1.Stamps
-	(*Finish)(nil),          // 8: weir.plane.v1.Finish
-	(*SubmitRequest)(nil),   // 9: weir.plane.v1.SubmitRequest
-	(*Media)(nil),           // 10: weir.plane.v1.Media
-	(*LogitBias)(nil),       // 11: weir.plane.v1.LogitBias
-	(*Guide)(nil),           // 12: weir.plane.v1.Guide
-	(*Choices)(nil),         // 13: weir.plane.v1.Choices
-	(*SubmitReply)(nil),     // 14: weir.plane.v1.SubmitReply
-	(*ControlRequest)(nil),  // 15: weir.plane.v1.ControlRequest
-	(*Abort)(nil),           // 16: weir.plane.v1.Abort
-	(*Ping)(nil),            // 17: weir.plane.v1.Ping
-	(*ControlReply)(nil),    // 18: weir.plane.v1.ControlReply
+	(*FenceRequest)(nil),    // 2: weir.plane.v1.FenceRequest
+	(*FenceReply)(nil),      // 3: weir.plane.v1.FenceReply
+	(*DescribeRequest)(nil), // 4: weir.plane.v1.DescribeRequest
+	(*Facts)(nil),           // 5: weir.plane.v1.Facts
+	(*StepsRequest)(nil),    // 6: weir.plane.v1.StepsRequest
+	(*Step)(nil),            // 7: weir.plane.v1.Step
+	(*Notice)(nil),          // 8: weir.plane.v1.Notice
+	(*Stamps)(nil),          // 9: weir.plane.v1.Stamps
+	(*Finish)(nil),          // 10: weir.plane.v1.Finish
+	(*SubmitRequest)(nil),   // 11: weir.plane.v1.SubmitRequest
+	(*Media)(nil),           // 12: weir.plane.v1.Media
+	(*LogitBias)(nil),       // 13: weir.plane.v1.LogitBias
+	(*Guide)(nil),           // 14: weir.plane.v1.Guide
+	(*Choices)(nil),         // 15: weir.plane.v1.Choices
+	(*SubmitReply)(nil),     // 16: weir.plane.v1.SubmitReply
+	(*ControlRequest)(nil),  // 17: weir.plane.v1.ControlRequest
+	(*Abort)(nil),           // 18: weir.plane.v1.Abort
+	(*Ping)(nil),            // 19: weir.plane.v1.Ping
+	(*ControlReply)(nil),    // 20: weir.plane.v1.ControlReply
 }
 var file_weir_plane_v1_plane_proto_depIdxs = []int32{
-	6,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
-	7,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
-	8,  // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
+	8,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
+	9,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
+	10, // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
 	0,  // 3: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
-	11, // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
-	12, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
-	10, // 6: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
+	13, // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
+	14, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
+	12, // 6: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
 	1,  // 7: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
-	13, // 8: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
-	16, // 9: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
-	17, // 10: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
-	2,  // 11: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
-	4,  // 12: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
-	9,  // 13: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
-	15, // 14: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
-	3,  // 15: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
-	5,  // 16: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
-	14, // 17: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
-	18, // 18: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
+	15, // 8: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
+	18, // 9: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
+	19, // 10: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
+	4,  // 11: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
+	6,  // 12: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
+	11, // 13: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
+	17, // 14: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
+	2,  // 15: weir.plane.v1.Plane.Fence:input_type -> weir.plane.v1.FenceRequest
+	5,  // 16: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
+	7,  // 17: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
+	16, // 18: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
+	20, // 19: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
+	3,  // 20: weir.plane.v1.Plane.Fence:output_type -> weir.plane.v1.FenceReply
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1727,9 +1816,9 @@ func file_weir_plane_v1_plane_proto_init() {
 	if File_weir_plane_v1_plane_proto != nil {
 		return
 	}
-	file_weir_plane_v1_plane_proto_msgTypes[4].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[10].OneofWrappers = []any{
+	file_weir_plane_v1_plane_proto_msgTypes[6].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[9].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[12].OneofWrappers = []any{
 		(*Guide_JsonSchema)(nil),
 		(*Guide_Regex)(nil),
 		(*Guide_Grammar)(nil),
@@ -1742,7 +1831,7 @@ func file_weir_plane_v1_plane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_plane_v1_plane_proto_rawDesc), len(file_weir_plane_v1_plane_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

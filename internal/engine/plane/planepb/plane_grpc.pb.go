@@ -32,6 +32,7 @@ const (
 	Plane_Steps_FullMethodName    = "/weir.plane.v1.Plane/Steps"
 	Plane_Submit_FullMethodName   = "/weir.plane.v1.Plane/Submit"
 	Plane_Control_FullMethodName  = "/weir.plane.v1.Plane/Control"
+	Plane_Fence_FullMethodName    = "/weir.plane.v1.Plane/Fence"
 )
 
 // PlaneClient is the client API for Plane service.
@@ -56,6 +57,12 @@ type PlaneClient interface {
 	// Control carries aborts and pings. An unknown slot or a slot whose request
 	// has another id is ignored.
 	Control(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ControlRequest, ControlReply], error)
+	// Fence is answered by the loop that computes, between two of its steps, once every
+	// rank of the engine has come there, and never by what merely serves calls: an
+	// engine whose core hangs does not answer, and a busy one answers after its step. It
+	// needs no session and changes nothing. A gateway asks it of an engine whose
+	// requests show no progress.
+	Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error)
 }
 
 type planeClient struct {
@@ -118,6 +125,16 @@ func (c *planeClient) Control(ctx context.Context, opts ...grpc.CallOption) (grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Plane_ControlClient = grpc.BidiStreamingClient[ControlRequest, ControlReply]
 
+func (c *planeClient) Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FenceReply)
+	err := c.cc.Invoke(ctx, Plane_Fence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PlaneServer is the server API for Plane service.
 // All implementations must embed UnimplementedPlaneServer
 // for forward compatibility.
@@ -140,6 +157,12 @@ type PlaneServer interface {
 	// Control carries aborts and pings. An unknown slot or a slot whose request
 	// has another id is ignored.
 	Control(grpc.BidiStreamingServer[ControlRequest, ControlReply]) error
+	// Fence is answered by the loop that computes, between two of its steps, once every
+	// rank of the engine has come there, and never by what merely serves calls: an
+	// engine whose core hangs does not answer, and a busy one answers after its step. It
+	// needs no session and changes nothing. A gateway asks it of an engine whose
+	// requests show no progress.
+	Fence(context.Context, *FenceRequest) (*FenceReply, error)
 	mustEmbedUnimplementedPlaneServer()
 }
 
@@ -161,6 +184,9 @@ func (UnimplementedPlaneServer) Submit(context.Context, *SubmitRequest) (*Submit
 }
 func (UnimplementedPlaneServer) Control(grpc.BidiStreamingServer[ControlRequest, ControlReply]) error {
 	return status.Error(codes.Unimplemented, "method Control not implemented")
+}
+func (UnimplementedPlaneServer) Fence(context.Context, *FenceRequest) (*FenceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fence not implemented")
 }
 func (UnimplementedPlaneServer) mustEmbedUnimplementedPlaneServer() {}
 func (UnimplementedPlaneServer) testEmbeddedByValue()               {}
@@ -237,6 +263,24 @@ func _Plane_Control_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Plane_ControlServer = grpc.BidiStreamingServer[ControlRequest, ControlReply]
 
+func _Plane_Fence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PlaneServer).Fence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plane_Fence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PlaneServer).Fence(ctx, req.(*FenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Plane_ServiceDesc is the grpc.ServiceDesc for Plane service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -251,6 +295,10 @@ var Plane_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Submit",
 			Handler:    _Plane_Submit_Handler,
+		},
+		{
+			MethodName: "Fence",
+			Handler:    _Plane_Fence_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
