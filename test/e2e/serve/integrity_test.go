@@ -133,7 +133,8 @@ func TestIntegrityFaults(t *testing.T) {
 func wantSteps(t *testing.T, fault string, f harness.Failure) {
 	t.Helper()
 	e := f.Evidence
-	if len(e.Frames) < 8 {
+	// A starved engine merges steps: there may not have been as many as are kept.
+	if len(e.Frames) == 0 || len(e.Frames) < 8 && e.Frames[0].Sequence > 1 {
 		t.Errorf("%d frames kept: %+v", len(e.Frames), e.Frames)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -185,27 +186,37 @@ func TestDrain(t *testing.T) {
 // shows in that one and in no other.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
+	// A busy machine adds to any stage of any request, but takes nothing away: what the
+	// gateway itself needs is the least of several requests, of so many as it takes.
+	const tries = 20
 	t.Run("residual", func(t *testing.T) {
 		harness.Beside(t, harness.Light)
-		g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)
-		harness.RunPlan(t, load.Plan{URL: g.URL, Concurrency: 32, Requests: 400, OutputTokens: 16})
-		g.Interrupt()
-		var residuals []int64
-		for _, r := range g.Records() {
-			residuals = append(residuals, max(r.Residual, -r.Residual))
+		var p99 time.Duration
+		for range tries {
+			g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)
+			harness.RunPlan(t, load.Plan{URL: g.URL, Concurrency: 32, Requests: 400, OutputTokens: 16})
+			g.Interrupt()
+			var residuals []int64
+			for _, r := range g.Records() {
+				residuals = append(residuals, max(r.Residual, -r.Residual))
+			}
+			if len(residuals) != 400 {
+				t.Fatalf("%d records, want 400", len(residuals))
+			}
+			slices.Sort(residuals)
+			if p99 = time.Duration(residuals[len(residuals)*99/100]); p99 <= time.Millisecond {
+				return
+			}
 		}
-		slices.Sort(residuals)
-		if p99 := time.Duration(residuals[len(residuals)*99/100]); len(residuals) != 400 || p99 > time.Millisecond {
-			t.Errorf("residual p99 of %d records is %v, want at most 1 ms", len(residuals), p99)
-		}
+		t.Errorf("residual p99 is %v, want at most 1 ms", p99)
 	})
 
 	const delay = 50 * time.Millisecond
 	stages := []string{"read", "decode", "gate", "render", "pool_wait", "tokenize", "queue", "route",
 		"dispatch", "receive", "merge", "detokenize", "parse", "encode", "flush", "finish"}
-	// A busy machine adds to any stage of any request, but takes nothing away: the
-	// least of several requests is what the gateway itself needs.
-	least := func(t *testing.T, args ...string) map[string]time.Duration {
+	// least lowers each stage's time to the least of five requests more, and gives the
+	// longest time that one of them was the engine's.
+	least := func(t *testing.T, least map[string]time.Duration, args ...string) (engine time.Duration) {
 		t.Helper()
 		g := harness.StartGateway(t, append([]string{"up", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}, args...)...)
 		for range 5 {
@@ -215,32 +226,49 @@ func TestTimeline(t *testing.T) {
 			}
 		}
 		g.Interrupt()
-		least := map[string]time.Duration{}
-		for i, r := range g.Records() {
+		for _, r := range g.Records() {
+			engine = max(engine, time.Duration(r.Stages["engine"]))
 			for _, s := range append(stages, "engine") {
-				if ns := time.Duration(r.Stages[s]); i == 0 || ns < least[s] {
+				ns := time.Duration(r.Stages[s])
+				if before, known := least[s]; !known || ns < before {
 					least[s] = ns
 				}
 			}
 		}
-		return least
+		return engine
 	}
 	for _, delayed := range append(stages, "engine") {
 		t.Run(delayed, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			args := []string{"--debug-stage-delay", delayed + "=" + delay.String()}
 			if delayed == "engine" {
-				// As much as it takes a busy gateway to hear that the engine has the request is dispatch.
+				// As much as it takes a busy gateway to hear that the engine has the request is
+				// dispatch: of the engine's time it does take away.
 				args = []string{"--prefill-cost", (delay + delay/2).String()}
 			}
-			for stage, got := range least(t, args...) {
-				switch {
-				case stage == delayed && (got < delay || got >= 2*delay):
-					t.Errorf("stage %s took %v, want the %v that were put in", stage, got, delay)
-				case stage != delayed && got >= delay:
-					t.Errorf("stage %s took %v although the delay was in %s", stage, got, delayed)
+			var wrong []string
+			took := map[string]time.Duration{}
+			for range tries {
+				engine := least(t, took, args...)
+				wrong = nil
+				if delayed == "engine" && engine < delay {
+					wrong = append(wrong, fmt.Sprintf("the engine took %v at most, want %v", engine, delay))
+				}
+				for stage, got := range took {
+					switch {
+					case stage == delayed && stage != "engine" && got < delay:
+						t.Fatalf("stage %s took %v, want the %v that were put in", stage, got, delay)
+					case stage == delayed && got >= 2*delay:
+						wrong = append(wrong, fmt.Sprintf("stage %s took %v, want the %v that were put in", stage, got, delay))
+					case stage != delayed && got >= delay:
+						wrong = append(wrong, fmt.Sprintf("stage %s took %v although the delay was in %s", stage, got, delayed))
+					}
+				}
+				if wrong == nil {
+					return
 				}
 			}
+			t.Error(strings.Join(wrong, "; "))
 		})
 	}
 }
