@@ -78,46 +78,61 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	unhurried.ReadRate, unhurried.ReceiveBuffer = 48000, 4<<10
 	fickle.HangUpAfter = tokens / 2
 
-	type result struct {
-		report *load.Report
-		err    error
-	}
-	results := make([]chan result, 3)
-	for i, plan := range []load.Plan{usual, unhurried, fickle} {
-		results[i] = make(chan result, 1)
-		go func() {
-			report, err := load.Run(t.Context(), plan)
-			results[i] <- result{report, err}
-		}()
-	}
-
-	const count = 30
-	begin := time.Now()
-	tick := time.NewTicker(duration / count)
-	defer tick.Stop()
-	var samples []soakSample
-	for range count - 1 {
-		<-tick.C
-		samples = append(samples, soakSample{time.Since(begin), harness.Metric(t, g.Admin, "weir_requests_in_flight"),
-			harness.Metric(t, g.Admin, "process_resident_memory_bytes"), harness.Metric(t, g.Admin, "go_goroutines")})
-	}
 	sum := map[string]int{}
 	var slowly *load.Report
-	for i, name := range []string{"usual", "slow", "hung up on"} {
-		r := <-results[i]
-		if r.err != nil {
-			t.Fatal(r.err)
+	round := func() (samples []soakSample) {
+		type result struct {
+			report *load.Report
+			err    error
 		}
-		if r.report.Corrupt != 0 || r.report.Errored != 0 || r.report.Lost != 0 || r.report.Unfinished != 0 || r.report.Requests == 0 {
-			t.Errorf("%s: %d requests, %d corrupt, %d errored, %d unfinished, %d tokens lost: %v %v", name, r.report.Requests,
-				r.report.Corrupt, r.report.Errored, r.report.Unfinished, r.report.Lost, r.report.Errors, r.report.Examples)
+		results := make([]chan result, 3)
+		for i, plan := range []load.Plan{usual, unhurried, fickle} {
+			results[i] = make(chan result, 1)
+			go func() {
+				report, err := load.Run(t.Context(), plan)
+				results[i] <- result{report, err}
+			}()
 		}
-		if i == 1 {
-			slowly = r.report
+
+		const count = 30
+		begin := time.Now()
+		tick := time.NewTicker(duration / count)
+		defer tick.Stop()
+		for range count - 1 {
+			<-tick.C
+			samples = append(samples, soakSample{time.Since(begin), harness.Metric(t, g.Admin, "weir_requests_in_flight"),
+				harness.Metric(t, g.Admin, "process_resident_memory_bytes"), harness.Metric(t, g.Admin, "go_goroutines")})
 		}
-		sum["received"] += r.report.Requests
-		sum["finished"] += r.report.Complete
-		sum["cancelled"] += r.report.Abandoned
+		for i, name := range []string{"usual", "slow", "hung up on"} {
+			r := <-results[i]
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if r.report.Corrupt != 0 || r.report.Errored != 0 || r.report.Lost != 0 || r.report.Unfinished != 0 || r.report.Requests == 0 {
+				t.Errorf("%s: %d requests, %d corrupt, %d errored, %d unfinished, %d tokens lost: %v %v", name, r.report.Requests,
+					r.report.Corrupt, r.report.Errored, r.report.Unfinished, r.report.Lost, r.report.Errors, r.report.Examples)
+			}
+			if i == 1 {
+				slowly = r.report
+			}
+			sum["received"] += r.report.Requests
+			sum["finished"] += r.report.Complete
+			sum["cancelled"] += r.report.Abandoned
+		}
+		return samples
+	}
+	// A busy machine is late to warm up, and what grew for that grows no more in another
+	// round. A leak does.
+	for rounds := 3; ; {
+		grew := growth(t, round(), streams)
+		if rounds--; grew == "" || t.Failed() {
+			break
+		}
+		if rounds == 0 {
+			t.Error(grew)
+			break
+		}
+		t.Logf("%s: it is watched for another %v", grew, duration)
 	}
 	// A stream that was hung up on may all have been on its way already.
 	ended := g.Balanced()
@@ -135,17 +150,16 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	for _, e := range []*harness.Sim{s, swiftly} {
 		harness.Eventually(t, "rid of all requests in the engine", func() bool { st := harness.EngineState(t, e.Admin); return st.Running == 0 && st.Waiting == 0 })
 	}
-	flat(t, samples, streams)
 	t.Logf("%d streams at once for %v: %v; slow readers had %.3f HTTP chunks per token", streams, duration, sum, slowly.FramesPerToken)
 	g.Interrupt()
 }
 
-// flat wants the last third's median close to the middle third's; the first
-// warms up. The margins are those of a heap between collections, and of
+// growth wants the last third's median close to the middle third's, and says what is
+// not; the first warms up. The margins are those of a heap between collections, and of
 // goroutines of requests that are just beginning: the streams drift apart, so
 // that there are more of these at any moment as time goes on. One leaked by each
 // request would soon be several times the streams.
-func flat(t *testing.T, samples []soakSample, streams int) {
+func growth(t *testing.T, samples []soakSample, streams int) (grew string) {
 	t.Helper()
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%9s %9s %12s %11s\n", "time", "in flight", "resident MB", "goroutines")
@@ -172,7 +186,8 @@ func flat(t *testing.T, samples []soakSample, streams int) {
 		}
 		middle, last := median(samples[third:2*third]), median(samples[2*third:])
 		if limit := middle*(1+of.share) + of.slack; last > limit {
-			t.Errorf("%s grew: median %.0f in the middle third, %.0f in the last, more than %.0f", of.name, middle, last, limit)
+			grew += fmt.Sprintf("%s grew: median %.0f in the middle third, %.0f in the last, more than %.0f; ", of.name, middle, last, limit)
 		}
 	}
+	return strings.TrimSuffix(grew, "; ")
 }
