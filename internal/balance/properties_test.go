@@ -12,12 +12,13 @@ import (
 )
 
 // TestLeastWork holds that what shares nothing with anything goes where the least work
-// is ahead, but for what may count as alike.
+// is ahead of as many requests, but for what may count as alike.
 func TestLeastWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fleet(even(6)...)
+		each := rapid.IntRange(0, 4).Draw(t, "prompts of each")
 		for i := range f.candidates {
-			for _, n := range rapid.SliceOfN(rapid.IntRange(100, 20_000), 0, 4).Draw(t, "prompts") {
+			for _, n := range rapid.SliceOfN(rapid.IntRange(100, 20_000), each, each).Draw(t, "prompts") {
 				f.candidates[i].Rank.Book(f.now, cost.Work{Length: n, New: n, Output: 50})
 			}
 		}
@@ -60,8 +61,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestHotPrefixSpreads holds that a request leaves its prefix just when waiting for it
-// costs more than computing it once more.
+// TestHotPrefixSpreads holds that a request leaves its prefix just when waiting for it,
+// and holding up the one that it waits for, costs more than computing it once more.
 func TestHotPrefixSpreads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := fleet(even(2)...)
@@ -71,13 +72,15 @@ func TestHotPrefixSpreads(t *testing.T) {
 		ahead := rapid.IntRange(10, 20_000).Draw(t, "ahead")
 		f.candidates[0].Rank.Book(f.now, cost.Work{Length: ahead, New: ahead, Output: 10})
 		q, _ := f.ask(prompt(1, 3, shared, shared+200), 10, rapid.Uint64().Draw(t, "random"))
+		// One request is there, and none elsewhere.
 		here := f.candidates[0].Rank.Estimate(f.now, cost.Work{Length: shared + 200, New: 200, Output: 10})
 		there := f.candidates[1].Rank.Estimate(f.now, cost.Work{Length: shared + 200, New: shared + 200, Output: 10})
 		var d balance.Decision
 		at := new(balance.Cost).Pick(q, f.candidates, &d)
 		alike := max(2, 0.05*here.TTFT(), f.candidates[at].Rank.Error(d.Choice().Work))
-		if here.TTFT() > there.TTFT()+alike && at == 0 || here.TTFT() < there.TTFT()-alike && at == 1 {
-			t.Fatalf("with %.1f ms to the first token there, and %.1f without the prefix, it chose %d", here.TTFT(), there.TTFT(), at)
+		stay, leave := here.TTFT()+here.Decode+here.Others, there.TTFT()+there.Decode
+		if stay > leave+alike && at == 0 || stay < leave-alike && at == 1 {
+			t.Fatalf("at %.1f ms with the prefix, and %.1f without, it chose %d", stay, leave, at)
 		}
 	})
 }

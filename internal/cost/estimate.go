@@ -4,7 +4,8 @@ import "math"
 
 // State is what a rank is busy with at a moment.
 type State struct {
-	Wait     float64 // until what it has to prefill is done, in milliseconds
+	Wait float64 // until what it has to prefill is done, in milliseconds
+	// Decoders are the requests there, which all decode when that is done.
 	Decoders int
 	// Horizon is for how many of its steps a request's decoding counts; see
 	// Model.Horizon.
@@ -22,10 +23,12 @@ func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
 
 func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
-	own, mixed := c.prefill(n, length, k, s.Budget, s.Shared)
+	own, mixed, stalled := c.prefill(n, length, k, s.Budget, s.Shared)
 	e.Wait, e.Prefill = s.Wait, own+mixed
 	e.Decoders = s.Decoders
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
+	// One that ends while this one is prefilled has another in its place.
+	e.Others += stalled
 	e.Total = e.Wait + e.Prefill + e.Decode + e.Others
 }
 
@@ -36,23 +39,27 @@ func (c *Coefficients) decoding(k, m float64) (step, own, others float64) {
 	return step, m * step, m * c.Decoder * k
 }
 
-// prefill is how long n tokens that end a prompt take, and what decoding adds to their
-// steps.
-func (c *Coefficients) prefill(n, length, k, budget float64, shared bool) (own, mixed float64) {
+// prefill is how long n tokens that end a prompt take, what decoding adds to their
+// steps, and how long those k that decode there wait for it. Steps that are shared with
+// other prompts count in full for those: else a rank on which prompts wait for room
+// would draw more.
+func (c *Coefficients) prefill(n, length, k, budget float64, shared bool) (own, mixed, others float64) {
 	if n <= 0 {
-		return 0, 0
+		return 0, 0, 0
 	}
-	steps := 1.0
-	switch {
-	case shared:
+	whole := 1.0
+	if n > budget {
+		whole = math.Ceil(n / budget)
+	}
+	steps := whole
+	if shared {
 		steps = n / budget
-	case n > budget:
-		steps = math.Ceil(n / budget)
 	}
 	if k > 0 {
 		mixed = steps * (c.Decode + c.Decoder*k)
 	}
-	return c.Step*steps + c.Token*n + c.Pair*n*(length-n/2), mixed
+	tokens := c.Token*n + c.Pair*n*(length-n/2)
+	return c.Step*steps + tokens, mixed, (c.Step*whole + tokens) * k
 }
 
 // halved is about 2^-x for x from 0 on: it is so at whole numbers, and a straight

@@ -25,10 +25,10 @@ type Estimate struct {
 	Wait    float64 // until its prefill begins
 	Prefill float64 // its own, with the decoding done in the same steps
 	Decode  float64 // its own steps, from the first token to the last
-	Others  float64 // by which those that decode there are delayed, added up
+	Others  float64 // by which those that decode there are delayed, by its prefill and its steps, added up
 	// StepTime is that of a decoding step with it.
 	StepTime float64
-	Decoders int // that are there without it
+	Decoders int // that are there without it when its prefill begins
 	// Total is all of these.
 	Total float64
 	// Cold says that too little was measured to rely on it.
@@ -43,9 +43,9 @@ type Rank struct {
 	// What an estimate reads, in one cache line. Each is written under mu, but for
 	// peers.
 	learned  atomic.Pointer[learned]
-	drained  atomic.Int64 // when the booked prefills are predicted to be done
-	floor    atomic.Int64 // and what of them cannot have been done yet, ns
-	decoders atomic.Int64
+	drained  atomic.Int64  // when the booked prefills are predicted to be done
+	floor    atomic.Int64  // and what of them cannot have been done yet, ns
+	inFlight atomic.Int64  // requests
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
 	peers    atomic.Pointer[Peers]
@@ -53,7 +53,7 @@ type Rank struct {
 
 	model    *Model
 	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
-	inFlight atomic.Int64 // requests
+	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
 
 	mu    sync.Mutex
@@ -146,9 +146,9 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 		c = &d
 	}
 	k := float64(r.crowd())
-	own, mixed := c.prefill(float64(w.New), float64(w.Length), k, l.budget, r.floor.Load() > 0)
+	own, mixed, stalled := c.prefill(float64(w.New), float64(w.Length), k, l.budget, r.floor.Load() > 0)
 	stepTime, decode, others := c.decoding(k, w.Output)
-	return r.Wait(now) + own + mixed + decode + others, stepTime, l.seen < trusted
+	return r.Wait(now) + own + mixed + stalled + decode + others, stepTime, l.seen < trusted
 }
 
 // Model is the one that the rank serves.
@@ -172,7 +172,8 @@ func (r *Rank) Wait(now int64) float64 {
 // Peers is what other gateways have booked on a rank.
 type Peers struct {
 	Drained  int64 // when their prefills are predicted to be done, one after another
-	Decoders int64
+	InFlight int64 // requests
+	Decoders int64 // of these, those that have their first token
 	Held     int64 // tokens
 }
 
@@ -180,6 +181,7 @@ type Peers struct {
 func (r *Rank) Books(now int64) Peers {
 	return Peers{
 		Drained:  now + max(r.drained.Load()-now, r.floor.Load(), 0),
+		InFlight: r.inFlight.Load(),
 		Decoders: r.decoders.Load(),
 		Held:     r.own(),
 	}
@@ -188,11 +190,12 @@ func (r *Rank) Books(now int64) Peers {
 // SetPeers says what the others' books together are. It stands until it is set again.
 func (r *Rank) SetPeers(p Peers) { r.peers.Store(&p) }
 
-// crowd is the number of requests that decode on the rank.
+// crowd is the number of requests that decode on the rank when what is booked there
+// has been prefilled.
 func (r *Rank) crowd() int64 {
-	n := r.decoders.Load()
+	n := r.inFlight.Load()
 	if p := r.peers.Load(); p != nil {
-		n += p.Decoders
+		n += p.InFlight
 	}
 	return n
 }

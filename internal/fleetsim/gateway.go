@@ -157,6 +157,7 @@ func (r *run) exchange() {
 				if peer != g {
 					p := peer.ranks[i].Books(r.now)
 					all.Drained += p.Drained - r.now
+					all.InFlight += p.InFlight
 					all.Decoders += p.Decoders
 					all.Held += p.Held
 				}

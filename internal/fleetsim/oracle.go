@@ -33,7 +33,7 @@ func (p *oracle) pick(g *gateway, q *balance.Request, r *request) int {
 		}
 		w := cost.Work{Length: q.Length, New: max(q.Length-resident, 1), Output: q.Output}
 		told := c.Estimate(cost.State{
-			Wait: wait, Decoders: e.decoding, Horizon: g.model.Horizon(), Budget: float64(e.o.StepTokens), Shared: len(e.unstarted) > 1,
+			Wait: wait, Decoders: e.decoding + len(e.unstarted), Horizon: g.model.Horizon(), Budget: float64(e.o.StepTokens), Shared: len(e.unstarted) > 1,
 		}, w)
 		if g.tried(q, at) {
 			told.Total = math.Inf(1)
