@@ -99,6 +99,7 @@ const DefaultBudget = 8192
 
 func newRank(prior Coefficients, budget int, now int64) *Rank {
 	r := &Rank{fit: NewFit(prior), last: now}
+	r.drained.Store(now) // clocks need not begin at 0
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
