@@ -34,13 +34,15 @@ type Outbox struct {
 	aborts []*Generation
 	strays []string // requests that the engine has and nobody here knows
 	probe  bool
+	asking []chan struct{} // who waits for the answer to a fence that is yet to be sent
 
-	open  Fence // sent and behind no fence yet
-	under Fence // behind the fence that is under way
-	call  int64 // of that fence, or of the last one
-	going bool  // a fence is under way
-	left  int   // answers to it that are missing
-	sent  int64 // when that fence was
+	open  Fence           // sent and behind no fence yet
+	under Fence           // behind the fence that is under way
+	call  int64           // of that fence, or of the last one
+	going bool            // a fence is under way
+	left  int             // answers to it that are missing
+	sent  int64           // when that fence was
+	asked []chan struct{} // who waits for its answer
 }
 
 // Code is how a wire says what an Outbox adds of its own. Each appends whole
@@ -122,6 +124,18 @@ func (o *Outbox) Ask() {
 	o.signal()
 }
 
+// Probe asks for a fence, and gives what is closed when the engine has answered it: the
+// loops of all its ranks have come there.
+func (o *Outbox) Probe() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	answered := make(chan struct{})
+	o.asking = append(o.asking, answered)
+	o.probe = true
+	o.signal()
+	return answered
+}
+
 // Take gives what is to be written, with the generations whose requests are in it
 // and the number of aborts; Written must be called once it was.
 func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
@@ -144,6 +158,7 @@ func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 		o.call++
 		o.sent = now
 		o.under, o.open = o.open, Fence{}
+		o.asked, o.asking = o.asking, nil
 		o.wire = o.code.AppendFence(o.wire, o.call)
 	}
 	wire = o.wire
@@ -175,6 +190,10 @@ func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
 		return Fence{}, 0, false
 	}
 	f, o.under, o.going = o.under, Fence{}, false
+	for _, answered := range o.asked {
+		close(answered)
+	}
+	o.asked = nil
 	if o.probe || !o.open.empty() {
 		o.signal()
 	}

@@ -75,6 +75,18 @@ func NewSession(ctx context.Context, c Config, w Wire) *Session {
 // Up says whether requests can be handed to the engine.
 func (s *Session) Up() bool { return s.use.Load() == serving }
 
+// Probe waits until the engine has answered a fence that was sent after the call.
+func (s *Session) Probe(ctx context.Context) error {
+	select {
+	case <-s.Out.Probe():
+		return nil
+	case <-s.ctx.Done():
+		return s.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Err says why the session has ended; nil: it has not.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 

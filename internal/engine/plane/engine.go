@@ -37,6 +37,7 @@ type Engine struct {
 var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Prober  = (*Engine)(nil)
 )
 
 // New makes an Engine. Until Run has a session, Generate fails.
@@ -157,16 +158,23 @@ func (bearer) RequireTransportSecurity() bool { return false }
 // request would go to an engine that does not know its session. Only Run
 // reconnects.
 func (e *Engine) client(heard *atomic.Uint64) (*grpc.ClientConn, error) {
-	var dialed atomic.Bool
-	once := func(ctx context.Context, _ string) (net.Conn, error) {
-		if dialed.Swap(true) {
-			return nil, errOnce
-		}
+	return e.clientOver(func(ctx context.Context) (net.Conn, error) {
 		conn, err := e.dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &counted{Conn: conn, heard: heard}, nil
+	})
+}
+
+// clientOver is client over the connection that dial makes.
+func (e *Engine) clientOver(dial func(context.Context) (net.Conn, error)) (*grpc.ClientConn, error) {
+	var dialed atomic.Bool
+	once := func(ctx context.Context, _ string) (net.Conn, error) {
+		if dialed.Swap(true) {
+			return nil, errOnce
+		}
+		return dial(ctx)
 	}
 	transport := insecure.NewCredentials()
 	if config := e.secure(); config != nil {

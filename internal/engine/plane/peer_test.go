@@ -43,6 +43,7 @@ type peer struct {
 	aborts   int // aborts seen
 	opening  *planepb.Step
 	describe chan struct{} // Describe waits for it when not nil
+	fences   chan error    // what fences are answered; nil: there are none
 }
 
 type peerSession struct {
@@ -151,6 +152,21 @@ func (p *peer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Fac
 		<-wait
 	}
 	return facts, nil
+}
+
+func (p *peer) Fence(ctx context.Context, _ *planepb.FenceRequest) (*planepb.FenceReply, error) {
+	p.mu.Lock()
+	answers := p.fences
+	p.mu.Unlock()
+	if answers == nil {
+		return p.UnimplementedPlaneServer.Fence(ctx, nil)
+	}
+	select {
+	case err := <-answers:
+		return &planepb.FenceReply{}, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (p *peer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {

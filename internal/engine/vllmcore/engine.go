@@ -34,6 +34,7 @@ type Engine struct {
 var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Prober  = (*Engine)(nil)
 	_ engine.Loaded  = (*Engine)(nil)
 )
 
