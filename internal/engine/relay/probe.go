@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -31,6 +33,57 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts.Lacks = e.said.lacks
 	return facts, nil
 }
+
+// probes are the requests of one token, by the end of a path. What the model is given is
+// a word, and what it says of it does not matter.
+var probes = map[string]map[string]any{
+	"chat/completions": {"messages": []map[string]string{{"role": "user", "content": "x"}}, "max_tokens": 1},
+	"completions":      {"prompt": "x", "max_tokens": 1},
+	"messages":         {"messages": []map[string]string{{"role": "user", "content": "x"}}, "max_tokens": 1},
+	"responses":        {"input": "x", "max_output_tokens": 1, "store": false},
+	"generate":         {"text": "x", "sampling_params": map[string]int{"max_new_tokens": 1}},
+	"embeddings":       {"input": "x"},
+	"classify":         {"input": "x"},
+	"pooling":          {"input": "x"},
+	"score":            {"text_1": "x", "text_2": "x"},
+	"rerank":           {"query": "x", "documents": []string{"x"}},
+}
+
+// Probe implements engine.Prober by a request of the same kind as that which was there
+// last, of one token where it generates.
+func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
+	target, _, _ := strings.Cut(p.Path, "?")
+	if target == "" {
+		target = "/v1/chat/completions"
+	}
+	fields, ok := kindOf(target)
+	if !ok {
+		return fmt.Errorf("probe %s: %w: no request of one token is known there", e.client.URL(target), engine.ErrNoProbe)
+	}
+	// It cannot fail: there are only strings and numbers.
+	body, _ := json.Marshal(fields, json.Deterministic(true))
+	if p.Model != "" {
+		name, err := json.Marshal(p.Model)
+		if err != nil {
+			return fmt.Errorf("probe %s: %w: %w", e.client.URL(target), engine.ErrNoProbe, err)
+		}
+		body = append(append(append([]byte(`{"model":`), name...), ','), body[1:]...)
+	}
+	_, err := e.client.Generate(ctx, target, body)
+	return err
+}
+
+// kindOf gives what a request of one token at a path has.
+func kindOf(target string) (map[string]any, bool) {
+	if strings.HasSuffix(target, "/chat/completions") {
+		return probes["chat/completions"], true
+	}
+	fields, ok := probes[path.Base(target)]
+	return fields, ok
+}
+
+// Generates implements engine.Prober.
+func (*Engine) Generates() bool { return true }
 
 // verify is how an engine by whose model list is can be asked for ids.
 func verify(owner string) infer.Verify {

@@ -57,6 +57,7 @@ type Engine struct {
 var (
 	_ engine.Relay   = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Prober  = (*Engine)(nil)
 	_ engine.Polled  = (*coded)(nil)
 )
 

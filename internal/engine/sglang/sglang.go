@@ -90,6 +90,7 @@ var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
 	_ engine.Loaded  = (*Engine)(nil)
+	_ engine.Prober  = (*Engine)(nil)
 )
 
 // New makes the adapter; it connects when first used.

@@ -154,6 +154,8 @@ type Request struct {
 	Header       http.Header
 	Body         []byte
 	Leg          *trace.Leg
+	// Alone gives it a connection of its own, which is not used again.
+	Alone bool
 }
 
 // Response is an answer whose head was read. Body must be closed.
@@ -184,7 +186,11 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		c.spare.give(head)
 		return nil, context.Cause(ctx)
 	}
-	if cn := c.pool.take(); cn != nil {
+	var cn *conn
+	if !req.Alone {
+		cn = c.pool.take()
+	}
+	if cn != nil {
 		resp, err := c.exchange(ctx, cn, head, req)
 		if !errors.Is(err, errUnused) {
 			return resp, err
@@ -193,7 +199,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 			return nil, err
 		}
 	}
-	cn, err := c.dial(ctx)
+	cn, err = c.dial(ctx)
 	if err != nil {
 		c.spare.give(head)
 		return nil, ended(ctx, err)
@@ -285,7 +291,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		req.Leg.ToServer = up.written.Load()
 	}
 	b := &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
-		reusable: !resp.Close && up.err == nil}
+		reusable: !resp.Close && up.err == nil && !req.Alone}
 	cn.keep = keepAlive(resp.Header)
 	return &Response{resp, b}, nil
 }

@@ -86,6 +86,33 @@ var (
 	SGLangModelInfo  = []string{"/model_info", "/get_model_info"}
 )
 
+// Generate probes an engine's core: it posts a request of one token, over a connection
+// of its own, and gives the answer once it is there. Its errors are those of
+// engine.Prober.
+func (c *Client) Generate(ctx context.Context, path string, body []byte) (answer []byte, err error) {
+	header := probeHeader.Clone()
+	header.Set("Content-Type", "application/json")
+	resp, err := c.Do(ctx, &Request{Method: http.MethodPost, Path: path, Header: header, Body: body, Leg: &trace.Leg{}, Alone: true})
+	if err != nil {
+		return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	defer resp.Body.Close()
+	if answer, err = io.ReadAll(io.LimitReader(resp.Body, maxProbeBody)); err != nil {
+		return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	if resp.Status == http.StatusOK {
+		return answer, nil
+	}
+	err = c.statusError(resp.Status)
+	switch {
+	case resp.Status == http.StatusTooManyRequests || resp.Status == http.StatusServiceUnavailable:
+		err = fmt.Errorf("%w: %w", engine.ErrBusy, err)
+	case resp.Status < http.StatusInternalServerError:
+		err = fmt.Errorf("%w: %w", engine.ErrNoProbe, err)
+	}
+	return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+}
+
 var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
 
 // Nameless says that an engine answered, and has no list that tells a model: what

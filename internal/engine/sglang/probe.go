@@ -1,0 +1,46 @@
+package sglang
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/engine"
+)
+
+// Probe implements engine.Prober by a generation of one id, as SGLang's own health check
+// makes one. A server that balances ranks chooses one.
+func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
+	answer, err := e.client.Generate(ctx, "/generate", []byte(`{"input_ids":[0],"sampling_params":{"max_new_tokens":1,"temperature":0}}`))
+	if err != nil {
+		return err
+	}
+	var said struct {
+		Meta struct {
+			Finish struct {
+				Type    string `json:"type"`
+				Message string `json:"message"`
+				Status  int    `json:"status_code"`
+			} `json:"finish_reason"`
+		} `json:"meta_info"`
+	}
+	// It may refuse with 200 and an abort. What else it says does not matter.
+	if err := json.Unmarshal(answer, &said, jsontext.AllowDuplicateNames(true)); err != nil {
+		return fmt.Errorf("probe of %s: not an answer: %w", e.opts.Name, err)
+	}
+	switch f := said.Meta.Finish; {
+	case f.Type != "abort":
+		return nil
+	case f.Status == 429 || f.Status == 503:
+		return fmt.Errorf("probe of %s: %w: %s", e.opts.Name, engine.ErrBusy, f.Message)
+	case f.Status >= 400 && f.Status < 500:
+		return fmt.Errorf("probe of %s: %w: %s", e.opts.Name, engine.ErrNoProbe, f.Message)
+	default:
+		return fmt.Errorf("probe of %s: it aborted the request: %s", e.opts.Name, f.Message)
+	}
+}
+
+// Generates implements engine.Prober.
+func (*Engine) Generates() bool { return true }
