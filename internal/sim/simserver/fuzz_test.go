@@ -1,8 +1,13 @@
 package simserver
 
 import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/content"
 	"weir/internal/infer"
@@ -127,6 +132,47 @@ func FuzzStopScanner(f *testing.F) {
 		}
 		if got.String() != want || found != stopped {
 			t.Fatalf("%q in pieces of %d, stops %q: %q %v, want %q %v", text, size, s.list, got.String(), found, want, stopped)
+		}
+	})
+}
+
+// FuzzEmbeddings reads any body as a request for embeddings, for ranks and for scores: it
+// is refused with an error for the caller, or answered in JSON that has a vector or a
+// score for each input.
+func FuzzEmbeddings(f *testing.F) {
+	for _, body := range []string{
+		`{"model":"m","input":["a"," aaa bbb"],"dimensions":3,"encoding_format":"base64"}`, `{"input":[[1,2],[3]],"dimensions":1}`, `{"input":[7,8]}`, `{"input":""}`, `{"input":[]}`,
+		`{"query":"a","documents":["b",{"text":"c"},{"text":null}],"top_n":1}`, `{"query":"a","documents":["\ud800"]}`, `{"query":"","documents":[""],"top_n":-1}`,
+		`{"text_1":"a","text_2":["b","c"]}`, `{"text_1":["a","b"],"text_2":["c","d"]}`, `{"text_1":[],"text_2":["c"]}`, `{"text_1":[[1]],"text_2":[1,2]}`,
+	} {
+		f.Add([]byte(body))
+	}
+	tok := newToyTokenizer()
+	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
+	if err != nil {
+		f.Fatal(err)
+	}
+	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	v, s := &vllmFace{e: e}, &sglangFace{e: e}
+	faces := map[string]http.HandlerFunc{
+		"embeddings": e.embeddings(writeVLLMError), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {
+			return // many long vectors
+		}
+		for name, serve := range faces {
+			w := httptest.NewRecorder()
+			serve(w, httptest.NewRequest("POST", "/", bytes.NewReader(body)))
+			if w.Code != 200 && (w.Code < 400 || w.Code >= 500) {
+				t.Fatalf("%s of %q: status %d: %s", name, body, w.Code, w.Body)
+			}
+			if !jsontext.Value(w.Body.Bytes()).IsValid() {
+				t.Fatalf("%s of %q: %s", name, body, w.Body)
+			}
 		}
 	})
 }
