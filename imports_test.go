@@ -83,7 +83,7 @@ const directions = `
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/infer internal/integrity internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

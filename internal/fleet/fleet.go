@@ -88,6 +88,7 @@ type memory struct {
 type served struct {
 	policy  balance.Policy
 	lengths cost.Lengths
+	ratio   cost.Ratio
 }
 
 // life is an engine's present one, or its latest.
@@ -404,7 +405,7 @@ func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
 			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policy, DefaultPolicy)) // New has checked all
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths}
+		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths, Ratio: &kept.ratio}
 		snap.Models[name] = m
 	}
 	return m

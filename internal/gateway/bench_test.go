@@ -191,8 +191,8 @@ func (b *bench) publish(engines ...any) {
 // model "relayed".
 func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	const carries = infer.CarriesLogprobs | infer.CarriesLogitBias | infer.CarriesUsual
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths)}
-	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths)}
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
+	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
 	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	ranks := cost.NewModel(cost.Typical)
 	open := func(r *route.Engine) {

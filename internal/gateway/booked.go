@@ -114,6 +114,9 @@ func (x *exchange) book(c *route.Choice, now int64) {
 		g.cached = -1
 		g.booking = b.books.Rank.Book(now, w)
 	}
+	if x.relayed {
+		b.books.SizeBlocks(f.blockTokens)
+	}
 	for i := range f.prompts {
 		b.books.Cache.Place(f.prompts[i].blocks, b.ready)
 	}
@@ -236,15 +239,17 @@ func (x *exchange) unbook(e *infer.Error) {
 	}
 	b.books = nil
 	for i := range b.generations {
-		b.leave(books, i)
+		b.leave(books, i, e == nil)
 	}
 	x.guarded(func() { x.learn(books, e) })
 }
 
 // leave places what a generation leaves in the cache.
-func (b *booked) leave(books *route.Books, i int) {
+func (b *booked) leave(books *route.Books, i int, whole bool) {
 	g, p := &b.generations[i], &b.of.prompts[i/b.of.width]
 	switch {
+	case !g.began && b.of.whole && whole:
+		books.Cache.Place(p.blocks, 0)
 	case !g.began:
 		books.Cache.Cancel(p.blocks, b.ready)
 	case len(g.output.blocks) > 0:
@@ -268,6 +273,9 @@ func (x *exchange) learn(books *route.Books, e *infer.Error) {
 		choice.Cached = u.CachedTokens
 		s.Told.Add(int64(u.PromptTokens))
 		s.Reported.Add(int64(u.CachedTokens))
+	}
+	if known && f.text > 0 {
+		x.model.Ratio.Add(f.text, u.PromptTokens)
 	}
 	if e != nil || f.computed {
 		return

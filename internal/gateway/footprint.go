@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"weir/internal/kvindex"
 	"weir/internal/openai"
+	"weir/internal/promptkey"
 	"weir/internal/route"
 )
 
@@ -17,6 +20,7 @@ type footprint struct {
 	only        [1]extent     // is prompts, for most requests
 	root        kvindex.Block // where the blocks' chains begin
 	blockTokens int           // tokens of a block
+	text        int           // bytes of the prompts where tokens are told by them, else 0
 	width       int           // answers to each prompt
 	limit       int           // the most tokens of an answer; 0: not known
 	// Computed says that nothing is generated, as for embeddings; whole that the answer
@@ -53,11 +57,7 @@ func extentOf(root kvindex.Block, ids []uint32) extent {
 // root is where the chains of the request's blocks begin. What is not the same for two
 // prompts of the same ids, and keeps one from using the other's cache, is part of it.
 func (p *preparing) root() kvindex.Block {
-	base, lora := p.model.Base, p.model.Name
-	if base == "" {
-		base, lora = lora, ""
-	}
-	root := kvindex.Root(0, base, lora)
+	root := p.modelRoot()
 	for i := range p.req.Media {
 		m := &p.req.Media[i]
 		root = kvindex.Root(uint64(root), m.Kind.String(), m.URL, m.Type)
@@ -66,18 +66,43 @@ func (p *preparing) root() kvindex.Block {
 	return root
 }
 
-// bytesPerToken is what a token is taken for where only the body's length is known.
-const bytesPerToken = 4
+// modelRoot is the root of prompts for the model, whatever they are.
+func (p *preparing) modelRoot() kvindex.Block {
+	base, lora := p.model.Base, p.model.Name
+	if base == "" {
+		base, lora = lora, ""
+	}
+	return kvindex.Root(0, base, lora)
+}
 
-// footprintOfBody is that of a relayed request, of which the length of the body is
-// known: nobody knows its blocks.
+// keys are the readers that are not in use.
+var keys = sync.Pool{New: func() any { return new(keyReader) }}
+
+// keyReader is a reader with room for its blocks.
+type keyReader struct {
+	promptkey.Reader
+	blocks []kvindex.Block
+}
+
+// footprintOfBody is that of a relayed request, whose tokens nobody knows here: its
+// blocks are of text. Where the prompt is not known either, its length is taken for the
+// body's.
 func (p *preparing) footprintOfBody() {
 	f := &p.footprint
-	f.blockTokens, f.width, f.limit = route.BlockTokens, max(p.head.N, 1), p.mostTokens()
+	f.blockTokens, f.width, f.limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
 	f.computed = p.endpoint == openai.Other
 	f.whole = !p.head.Stream && !f.computed
+	r := keys.Get().(*keyReader)
+	defer keys.Put(r)
+	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.path), p.head)
+	text := len(p.body)
+	if ok {
+		if r.blocks, text = k.Blocks, k.Bytes; k.Media == 0 {
+			f.text = text // what media count for is a guess, from which nothing is learned
+		}
+	}
 	f.prompts = f.only[:0]
-	f.prompts = append(f.prompts, extent{tokens: max(len(p.body)/bytesPerToken, 1)})
+	f.prompts = append(f.prompts, extent{tokens: p.model.Ratio.Tokens(text), blocks: slices.Clone(k.Blocks)})
 }
 
 // mostTokens is the bound that a relayed request gives its answer, 0 where it gives

@@ -95,7 +95,7 @@ func (r *Reader) Read(dst []kvindex.Block, root kvindex.Block, shape Shape, h *a
 		ok = r.pairs(f)
 	}
 	k = Key{r.blocks, r.bytes() + r.again, r.media}
-	r.blocks = nil
+	r.blocks, r.role = nil, nil // they may be of the body
 	if !ok {
 		k.Blocks, k.Bytes, k.Media = k.Blocks[:had], 0, 0
 	}

@@ -8,7 +8,7 @@ import (
 	"weir/internal/kvindex"
 )
 
-// BlockTokens is how many tokens a block of the index has.
+// BlockTokens is how many tokens a block of the index has, where weir knows the tokens.
 const BlockTokens = 16
 
 // usualKV is how many tokens the cache of an engine is believed to hold that does not
@@ -23,6 +23,9 @@ type Books struct {
 	KV    int64 // tokens that the cache holds; 0: the engine does not say
 	// Shares are of all its lives.
 	Shares *Shares
+
+	capacity    int64        // tokens that the cache is believed to hold
+	blockTokens atomic.Int64 // by which the cache counts them
 }
 
 // Shares count tokens of prompts, to say which part of them engines had.
@@ -37,7 +40,19 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 	if kv == 0 {
 		kv = usualKV
 	}
-	return &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(kv / BlockTokens), KV: int64(f.KVTokens), Shares: s}
+	b := &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(kv / BlockTokens), KV: int64(f.KVTokens), Shares: s, capacity: kv}
+	b.blockTokens.Store(BlockTokens)
+	return b
+}
+
+// SizeBlocks says how many tokens a block of the engine's prompts has, where that is
+// only learned. What is about what it was changes nothing: prompts of several models
+// may be there.
+func (b *Books) SizeBlocks(tokens int) {
+	was := b.blockTokens.Load()
+	if off := int64(tokens) - was; max(off, -off)*20 > was && b.blockTokens.CompareAndSwap(was, int64(tokens)) {
+		b.Cache.SetCapacity(b.capacity / int64(tokens))
+	}
 }
 
 // Close ends them with the engine's life. What is booked may still be settled.

@@ -60,6 +60,8 @@ type Model struct {
 	Policy     balance.Policy
 	// Lengths are those of the model's answers.
 	Lengths *cost.Lengths
+	// Ratio is that of its prompts where engines are relayed.
+	Ratio *cost.Ratio
 	// Kind is that of its engines, empty while none is known. Relayed says that
 	// they take the caller's own bytes.
 	Kind    string
