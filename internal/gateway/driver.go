@@ -26,6 +26,7 @@ const (
 // engine has sent, and sends what the answer makes of it. A panic in it ends this
 // stream and no other.
 func (x *exchange) step(w *worker) (v verdict) {
+	defer w.trim()
 	defer x.caught(&v)
 	v, err := x.advance(w)
 	if err != nil {

@@ -120,6 +120,7 @@ func (x *exchange) sendError() {
 	r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
 	w := x.g.worker()
 	whole, err := r.send(w, out, false)
+	w.trim()
 	x.g.workers.Put(w)
 	if !whole && err == nil {
 		err = r.rest()

@@ -163,6 +163,9 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool, err error) {
 	l.booked.tell()
 	if round > 0 {
+		for i := range l.cells { // while the stream waits
+			l.cells[i].Trim()
+		}
 		l.enter(trace.Engine)
 		return false, nil
 	}

@@ -56,6 +56,17 @@ type worker struct {
 	writes, bytes int
 }
 
+// keepFrame is what an idle worker's frame may hold, in bytes.
+const keepFrame = 64 << 10
+
+// trim lets go of what the turn before needed, if that was much, and of what it
+// referred to.
+func (w *worker) trim() {
+	w.in = answer.Input{}
+	w.scratch.Trim()
+	w.frame = infer.Reuse(w.frame, keepFrame)
+}
+
 // Idle is called before a worker waits. It implements epoll.Worker, as Turned
 // does.
 func (w *worker) Idle() {

@@ -30,6 +30,17 @@ type Cell struct {
 	Finish *infer.Finish
 }
 
+// keepIDs is how many ids a cell that was taken may have room for.
+const keepIDs = 4 << 10
+
+// Trim lets go of what a cell needed that held much. It is called once the cell was
+// used, or by Take.
+func (c *Cell) Trim() {
+	if l := c.Logprobs; cap(c.IDs) > keepIDs || l != nil && cap(l.Top) > 8*keepIDs {
+		c.IDs, c.Logprobs = nil, nil
+	}
+}
+
 // Mailbox carries deltas from an engine's reader to the goroutine that serves
 // the client, losing none.
 //
@@ -296,6 +307,9 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 	}
 	m.waiting.Add(-1)
 	cells := m.pending
+	for i := range used {
+		used[i].Trim()
+	}
 	m.pending = used[:0]
 	return cells
 }

@@ -207,8 +207,11 @@ var payloads = sync.Pool{New: func() any { return new([]byte) }}
 // payload appends, behind those of head. One that is refused has lost its seat.
 func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]byte) *infer.Error {
 	buf := payloads.Get().(*[]byte)
-	defer payloads.Put(buf)
-	*buf = payload((*buf)[:0])
+	defer func() {
+		*buf = infer.Reuse(*buf, keepWire)
+		payloads.Put(buf)
+	}()
+	*buf = payload(*buf)
 	ok, closed := s.Out.Add(g, append(head, *buf)...)
 	if ok {
 		s.config.Meters.Submitted.Add(1)

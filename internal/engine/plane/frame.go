@@ -64,11 +64,16 @@ var (
 	errFieldNumber = errors.New("decode step: field number out of range")
 )
 
+// keepColumn is how many elements a column may have room for that a step has not filled.
+const keepColumn = 1 << 16
+
 func (f *frame) reset() {
 	f.sequence, f.sendTime, f.running, f.waiting = 0, 0, 0, 0
-	f.slot, f.count, f.total, f.id = f.slot[:0], f.count[:0], f.total[:0], f.id[:0]
-	f.own, f.topID, f.top = f.own[:0], f.topID[:0], f.top[:0]
-	f.notices = f.notices[:0]
+	for _, column := range []*[]uint32{&f.slot, &f.count, &f.total, &f.id, &f.topID} {
+		*column = infer.Reuse(*column, keepColumn)
+	}
+	f.own, f.top = infer.Reuse(f.own, keepColumn), infer.Reuse(f.top, keepColumn)
+	f.notices = infer.Reuse(f.notices, keepColumn)
 }
 
 // decode replaces the frame's content by the Step in b. It accepts what the

@@ -172,3 +172,39 @@ func TestClaims(t *testing.T) {
 		t.Errorf("%d bytes for a message of 7", n)
 	}
 }
+
+// What a very large step needed is let go of with the next one.
+func TestLargeStepIsNotKept(t *testing.T) {
+	ids := make([]uint32, 1<<20)
+	large, err := proto.Marshal(&planepb.Step{Slot: []uint32{1}, Count: []uint32{1 << 20}, Total: []uint32{1 << 20}, Id: ids, Logprob: make([]float32, 1<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := proto.Marshal(&planepb.Step{Slot: []uint32{1}, Count: []uint32{1}, Total: []uint32{1}, Id: ids[:1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f frame
+	for _, b := range [][]byte{large, small} {
+		if err := f.decode(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cap(f.id) > keepColumn || cap(f.own) > keepColumn {
+		t.Errorf("room for %d ids and %d log probabilities is kept", cap(f.id), cap(f.own))
+	}
+	m := messages{limit: 16 << 20}
+	framed := append([]byte{0, 0, 0x40, 0, 0}, make([]byte, 4<<20)...)
+	for _, payload := range [][]byte{framed[:1<<20], framed[1<<20:], {0, 0, 0}} {
+		for m.feed(payload); ; {
+			if _, ok, err := m.next(); err != nil {
+				t.Fatal(err)
+			} else if !ok {
+				break
+			}
+		}
+	}
+	if cap(m.held) > keepHeld {
+		t.Errorf("%d bytes are held for a message of which 3 have come", cap(m.held))
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weir/internal/engine/mux"
+	"weir/internal/infer"
 )
 
 // messagePrefix is what gRPC puts before each message: a flag that says whether
@@ -24,6 +25,9 @@ type messages struct {
 	held  []byte // the beginning of a message that goes on in the next payload
 }
 
+// keepHeld bounds in bytes what is held for a message to come.
+const keepHeld = 1 << 20
+
 // feed takes in the next payload, after next has said that there is no more in
 // the one before. It stays the caller's, who must not change it until then.
 func (m *messages) feed(payload []byte) { m.rest = payload }
@@ -32,6 +36,7 @@ func (m *messages) feed(payload []byte) { m.rest = payload }
 // when it is not all there.
 func (m *messages) next() (msg []byte, ok bool, err error) {
 	if len(m.held) == 0 {
+		m.held = infer.Reuse(m.held, keepHeld)
 		n, err := m.length(m.rest)
 		if err != nil {
 			return nil, false, err

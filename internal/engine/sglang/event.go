@@ -38,9 +38,13 @@ type scanner struct {
 	dec *jsontext.Decoder
 	ids []uint32
 
+	large  bool   // the event before was large
 	scored bool   // events have log probabilities
 	rest   []byte // meta_info without them
 }
+
+// keepEvent is the size in bytes of the events whose buffers a scanner keeps.
+const keepEvent = 256 << 10
 
 func newScanner() *scanner {
 	return &scanner{dec: jsontext.NewDecoder(bytes.NewReader(nil))}
@@ -57,6 +61,12 @@ var (
 // inside of the text. Everything else is decoded in full. Data must stay as it
 // is while the event is in use.
 func (s *scanner) scan(data []byte, e *event) error {
+	if s.large { // what it needed is not kept
+		scored := s.scored
+		*s = *newScanner()
+		s.scored = scored
+	}
+	s.large = len(data) > keepEvent
 	*e = event{completion: -1, prompt: -1, cached: -1}
 	if ok, err := s.usual(data, e); ok || err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -401,4 +402,22 @@ func FuzzScores(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a very large event needed is let go of with the next one.
+func TestLargeEventIsNotKept(t *testing.T) {
+	s := newScanner()
+	for _, n := range []int{500_000, 1} {
+		data := []byte(`{"text":"","output_ids":[` + strings.Repeat("7,", n-1) + `7],"meta_info":{"id":"r","completion_tokens":` + strconv.Itoa(n) + `,"finish_reason":null}}`)
+		var e event
+		if err := s.scan(data, &e); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := s.tail(&e, n); err != nil || len(ids) != n {
+			t.Fatalf("%d ids, %v", len(ids), err)
+		}
+	}
+	if cap(s.ids) > 1<<10 {
+		t.Errorf("room for %d ids is kept", cap(s.ids))
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/engine/mux"
+	"weir/internal/infer"
 )
 
 // kind is what a message is.
@@ -123,9 +124,15 @@ var (
 	errNoID  = errors.New("an id that is no 32-bit number")
 )
 
+// What a batch has room for that the message before has filled, in elements.
+const (
+	keepOutputs = 1 << 15
+	keepIDs     = 1 << 16
+)
+
 // decode takes in a message.
 func (d *batch) decode(b []byte) error {
-	d.kind, d.outputs, d.ids = other, d.outputs[:0], d.ids[:0]
+	d.kind, d.outputs, d.ids = other, infer.Reuse(d.outputs, keepOutputs), infer.Reuse(d.ids, keepIDs)
 	n, b, err := arrayHead(b)
 	if err != nil || n == 0 {
 		return fmt.Errorf("a message that is no array: %w", errors.Join(err, errShort))

@@ -472,3 +472,20 @@ func FuzzWord(f *testing.F) {
 		}
 	})
 }
+
+// What a very large message needed is let go of with the next one.
+func TestLargeMessageIsNotKept(t *testing.T) {
+	_, codec, err := parseWord(schedtest.Word(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := batch{codec: codec}
+	for _, ids := range [][]uint32{make([]uint32, 1<<20), {1}} {
+		if err := d.decode(schedtest.AppendStep(nil, schedtest.Output{ID: "r", IDs: ids, Count: len(ids)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(d.ids) != 1 || cap(d.ids) > keepIDs {
+		t.Errorf("%d ids, with room for %d", len(d.ids), cap(d.ids))
+	}
+}

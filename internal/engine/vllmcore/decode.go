@@ -8,6 +8,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/engine/mux"
+	"weir/internal/infer"
 )
 
 // batch is one message of an engine, EngineCoreOutputs: what one step brought for
@@ -88,9 +89,15 @@ var errNoID = errors.New("an id that is no 32-bit number")
 // logprobs gives an output's log probabilities as they were encoded.
 func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresEnd] }
 
+// What a batch has room for that the message before has filled, in elements.
+const (
+	keepOutputs = 1 << 15
+	keepIDs     = 1 << 16
+)
+
 // decode takes in the first frame of a message.
 func (d *batch) decode(b []byte) error {
-	d.outputs, d.ids, d.message = d.outputs[:0], d.ids[:0], b
+	d.outputs, d.ids, d.message = infer.Reuse(d.outputs, keepOutputs), infer.Reuse(d.ids, keepIDs), b
 	d.stats, d.utility, d.waves = false, false, false
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {

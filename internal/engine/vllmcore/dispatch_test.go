@@ -533,3 +533,16 @@ func FuzzLogprobs(f *testing.F) {
 		}
 	})
 }
+
+// What a very large message needed is let go of with the next one.
+func TestLargeMessageIsNotKept(t *testing.T) {
+	var d batch
+	for _, ids := range [][]uint32{make([]uint32, 1<<20), {1}} {
+		if err := d.decode(coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", IDs: ids, Finish: -1}}}, "0.33.0")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(d.ids) != 1 || cap(d.ids) > keepIDs {
+		t.Errorf("%d ids, with room for %d", len(d.ids), cap(d.ids))
+	}
+}

@@ -75,3 +75,18 @@ type Scratch struct {
 	stops  []Stop
 	read   []byte
 }
+
+// keepScratch is what each buffer of an idle scratch may hold, in elements.
+const keepScratch = 64 << 10
+
+// Trim lets go of what a very large delta or event needed. It is called when nothing of
+// the scratch is in use.
+func (s *Scratch) Trim() {
+	if cap(s.text) > keepScratch || cap(s.events) > keepScratch/64 {
+		s.text, s.events = nil, nil // events refer to the text
+	}
+	s.out, s.stops = infer.Reuse(s.out, keepScratch), infer.Reuse(s.stops, keepScratch)
+	if cap(s.read) > 2*readMax {
+		s.read = nil
+	}
+}
