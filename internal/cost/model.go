@@ -19,8 +19,10 @@ type Model struct {
 
 	updated atomic.Int64
 
-	gap  atomic.Uint64 // float64: ms between requests
+	gap  atomic.Uint64 // float64: ms between this gateway's requests
 	last atomic.Int64
+	// Requests in flight on the ranks, this gateway's and those that peers told of.
+	own, theirs atomic.Int64
 }
 
 // Horizon is for how many steps of an output its decoding counts in an estimate: for as
@@ -32,6 +34,11 @@ func (m *Model) Horizon() float64 {
 	gap := math.Float64frombits(m.gap.Load())
 	if gap == 0 {
 		return math.Inf(1)
+	}
+	// Peers' requests come between as many times as often as there are more in flight.
+	if theirs := float64(m.theirs.Load()); theirs > 0 {
+		own := float64(max(m.own.Load(), 1))
+		gap *= own / (own + theirs)
 	}
 	c := m.median.Load()
 	return max(gap/(c.Decode+c.Decoder), 1)
@@ -84,6 +91,7 @@ func (m *Model) Join(now int64, budget int) *Rank {
 func (m *Model) Leave(r *Rank) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	r.SetPeers(Peers{})
 	m.ranks = slices.DeleteFunc(m.ranks, func(o *Rank) bool { return o == r })
 	m.update()
 }

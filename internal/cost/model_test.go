@@ -223,3 +223,30 @@ func TestUnseenFirstTokens(t *testing.T) {
 		t.Errorf("learned %+v from what nobody saw", c)
 	}
 }
+
+// TestHorizon has requests come every 100 ms, to this gateway and to others: what
+// counts is when the next one of all comes.
+func TestHorizon(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := int64(1)
+	for range 100 {
+		now += 100 * millisecond
+		r.Book(now, Work{Length: 100, New: 100, Output: 50})
+	}
+	alone := 100 / (Typical.Decode + Typical.Decoder)
+	for _, test := range []struct {
+		theirs int64
+		want   float64
+	}{{0, alone}, {300, alone / 4}, {100, alone / 2}, {1e9, 1}, {0, alone}} {
+		r.SetPeers(Peers{InFlight: test.theirs})
+		if got := m.Horizon(); math.Abs(got/test.want-1) > 0.01 {
+			t.Errorf("beside %d of others: %.2f steps, want %.2f", test.theirs, got, test.want)
+		}
+	}
+	r.SetPeers(Peers{InFlight: 300})
+	m.Leave(r)
+	if got := m.Horizon(); math.Abs(got/alone-1) > 0.01 {
+		t.Errorf("when they have left: %.2f steps, want %.2f", got, alone)
+	}
+}

@@ -189,7 +189,13 @@ func (r *Rank) Books(now int64) Peers {
 }
 
 // SetPeers says what the others' books together are. It stands until it is set again.
-func (r *Rank) SetPeers(p Peers) { r.peers.Store(&p) }
+func (r *Rank) SetPeers(p Peers) {
+	more := p.InFlight
+	if old := r.peers.Swap(&p); old != nil {
+		more -= old.InFlight
+	}
+	r.model.theirs.Add(more)
+}
 
 // crowd is the number of requests that decode on the rank when what is booked there
 // has been prefilled.
@@ -274,6 +280,7 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	r.queue = append(r.queue, b)
 	r.model.came(now)
 	r.inFlight.Add(1)
+	r.model.own.Add(1)
 	r.pending.Add(int64(w.New))
 	r.prompts.Add(int64(w.Length))
 	r.computed.Add(int64(w.New))
@@ -332,6 +339,7 @@ func (b *Booking) End(now int64) {
 	}
 	b.ended = true
 	r.inFlight.Add(-1)
+	r.model.own.Add(-1)
 	r.prompts.Add(-int64(b.work.Length) - b.tokens.Load())
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode

@@ -87,3 +87,17 @@ func TestOracleReuse(t *testing.T) {
 		}
 	}
 }
+
+// TestSeveralGateways has four gateways that hear of each other every 100 ms, of engines
+// that tell nothing: they reuse nearly all that one does that sees everything.
+func TestSeveralGateways(t *testing.T) {
+	p := plan(t, "rate=4,turns=uniform(1,8),think=5s,duration=3m,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8")
+	oracle := run(t, p, 4, fleetsim.Oracle, nil)
+	r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
+		o.Gateways, o.Age, o.Stamps = 4, 100*time.Millisecond, false
+	})
+	t.Logf("captured %.3f", r.HitRate/oracle.HitRate)
+	if captured := r.HitRate / oracle.HitRate; captured < 0.97 || r.MaxMean > max(1.2, 1.05*oracle.MaxMean) {
+		t.Errorf("captured %.3f, max/mean %.2f, the oracle's %.2f", captured, r.MaxMean, oracle.MaxMean)
+	}
+}
