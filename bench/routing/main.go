@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -32,15 +33,17 @@ import (
 type load struct {
 	name, settings string
 	engines, kv    int
+	profile        string // of sim.Profiles; sim.PerBatch's default where there is none
 }
 
-// The engine is sim.PerBatch's default, with the KV that the table names. Rates are above
-// what the fleets can do, so that a utilisation stretches the workload over minutes.
+// Rates are about what the fleets can do, so that a utilisation spreads the workload
+// over some minutes, of which sessions take a small part.
 var loads = []load{
-	{"chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=60s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000},
-	{"agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=60s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000},
-	{"documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=60s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000},
-	{"nothing shared", "rate=40,duration=60s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000},
+	{"chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, ""},
+	{"agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, ""},
+	{"documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, ""},
+	{"nothing shared", "rate=32,duration=150s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000, ""},
+	{"chat on Llama 3.1 8B, H100: 12 system prompts of 3k", "rate=12,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(900,900),output=lognormal(200,150),prefix=3000,groups=12", 4, 467_280, "llama-3.1-8b-h100"},
 }
 
 type setting struct {
@@ -50,22 +53,21 @@ type setting struct {
 	stamps      bool
 }
 
-// settings are thinned: every utilisation alone, and the rest at 0.8.
+// settings are thinned: every utilisation alone, and the rest at 0.5.
 var settings = []setting{
-	{0.5, 1, 0, true}, {0.8, 1, 0, true}, {0.95, 1, 0, true}, {1.1, 1, 0, true},
-	{0.8, 1, 0, false}, {0.8, 2, 10 * time.Millisecond, false}, {0.8, 4, 100 * time.Millisecond, false}, {0.8, 4, time.Second, false},
+	{0.5, 1, 0, true}, {0.5, 4, 100 * time.Millisecond, false}, {0.8, 1, 0, true}, {0.95, 1, 0, true}, {1.1, 1, 0, true},
+	{0.5, 1, 0, false}, {0.5, 2, 10 * time.Millisecond, false}, {0.5, 4, time.Second, false},
 }
 
 func main() {
 	out := flag.String("o", "", "write the table there as well")
 	trace := flag.String("trace", "", "also replay this trace (8 engines, KV 400,000 tokens)")
-	quick := flag.Bool("quick", false, "only one gateway with stamps at 0.8 and 0.95, and four without, 100 ms old")
+	quick := flag.Int("quick", 0, "only so many of the settings")
+	ablations := flag.Bool("ablations", false, "compare cost with its ablations, and with no reference")
 	seeds := flag.Int("seeds", 3, "seeds of arrivals, lengths and ties")
 	flag.Parse()
-	if *quick {
-		settings = slices.DeleteFunc(settings, func(s setting) bool {
-			return !s.stamps && s.age != 100*time.Millisecond || s.utilisation < 0.8 || s.utilisation > 1
-		})
+	if *quick > 0 {
+		settings = settings[:min(*quick, len(settings))]
 	}
 	var w io.Writer = os.Stdout
 	if *out != "" {
@@ -76,7 +78,11 @@ func main() {
 		defer f.Close()
 		w = io.MultiWriter(os.Stdout, f)
 	}
-	if err := table(w, *seeds, *trace); err != nil {
+	write := table
+	if *ablations {
+		write = ablated
+	}
+	if err := write(w, *seeds, *trace); err != nil {
 		fail(err)
 	}
 }
@@ -113,19 +119,15 @@ var figures = []struct {
 	{"goodput", func(r *fleetsim.Report) float64 { return -r.Goodput }, 0},
 }
 
-func table(w io.Writer, seeds int, trace string) error {
-	start := time.Now()
-	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name. **lost**: worse by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts.\n\n", seeds)
-	fmt.Fprintln(w, "| workload | util | gateways, age | stamps | captured | max/mean | TTFT p50 ms | TTFT p99 ms | goodput /s | |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+// cells calls do with the runs of each cell, by policy.
+func cells(seeds int, trace string, policies func(seed int, runs map[string][]*fleetsim.Report) []string, do func(l *load, s *setting, runs map[string][]*fleetsim.Report)) error {
 	all := loads
 	if trace != "" {
 		all = append(all, load{name: "trace " + trace[strings.LastIndex(trace, "/")+1:], engines: 8, kv: 400_000})
 	}
-	product, cells, lost := map[string][3]float64{}, 0, 0
-	for _, l := range all {
+	for i := range all {
+		l := &all[i]
 		plans := make([]*fleetsim.Plan, seeds)
-		full := 0.0
 		for i := range plans {
 			var err error
 			if l.settings != "" {
@@ -138,63 +140,134 @@ func table(w io.Writer, seeds int, trace string) error {
 			}
 		}
 		o := fleetsim.Options{Engine: sim.Options{KVTokens: l.kv}, Engines: make([]fleetsim.Engine, l.engines)}
+		for _, p := range sim.Profiles() {
+			if p.Name == l.profile {
+				o.Engine.Cost = p.Cost
+			}
+		}
 		o.Plan = plans[0]
 		full, err := fleetsim.Saturation(context.Background(), o)
 		if err != nil {
 			return err
 		}
-		for _, s := range settings {
-			if trace != "" && l.settings == "" && !(s.gateways == 1 && s.utilisation == 0.8) {
+		for i := range settings {
+			s := &settings[i]
+			if l.settings == "" && !(s.gateways == 1 && s.utilisation == 0.8) {
 				continue
 			}
 			runs := map[string][]*fleetsim.Report{}
 			for i, p := range plans {
 				o.Plan, o.Seed, o.Speed, o.Gateways, o.Age, o.Stamps = p, uint64(i+1), full*s.utilisation, s.gateways, s.age, s.stamps
-				c, err := fleetsim.Compare(context.Background(), o, append(ours, others()...))
+				c, err := fleetsim.Compare(context.Background(), o, policies(i, runs))
 				if err != nil {
 					return err
 				}
-				runs[fleetsim.Oracle] = append(runs[fleetsim.Oracle], c.Oracle)
-				for _, r := range c.Runs {
+				for _, r := range append(c.Runs, c.Oracle) {
 					runs[r.Policy] = append(runs[r.Policy], r)
 				}
 			}
-			cost, oracle := runs["cost"], runs[fleetsim.Oracle]
-			row := fmt.Sprintf("| %s (%d x %dk KV) | %.2g | %d, %v | %v | %.3f | %.2f, %.2f |", l.name, l.engines, l.kv/1000, s.utilisation, s.gateways, s.age, s.stamps,
-				mean(cost, func(r *fleetsim.Report) float64 { return r.HitRate })/max(mean(oracle, func(r *fleetsim.Report) float64 { return r.HitRate }), 1e-9),
-				mean(cost, func(r *fleetsim.Report) float64 { return r.MaxMean }), mean(oracle, func(r *fleetsim.Report) float64 { return r.MaxMean }))
-			var verdict []string
-			for k, f := range figures {
-				best, at := math.Inf(1), ""
-				for _, name := range others() {
-					m := mean(runs[name], f.of)
-					if m < best {
-						best, at = m, name
-					}
-					p := product[name]
-					p[k] += math.Log(math.Abs(mean(cost, f.of)) / math.Abs(m))
-					product[name] = p
-				}
-				row += fmt.Sprintf(" %.4g, %.4g %s |", math.Abs(mean(cost, f.of)), math.Abs(best), at)
-				if s.utilisation > 1 && f.name != "goodput" {
-					continue
-				}
-				if worse(cost, runs[at], f.of, max(0.05*math.Abs(best), f.atMS)) {
-					verdict = append(verdict, "**lost** "+f.name)
-					lost++
-				}
-			}
-			cells++
-			fmt.Fprintf(w, "%s %s |\n", row, strings.Join(verdict, ", "))
+			do(l, s, runs)
 		}
 	}
-	fmt.Fprintf(w, "\n%d cells, %d figures lost; %.0f s on one core.\n\nCost's figure over each reference's, geometric mean of all cells (below 1 is better for TTFT, above 1 for goodput):\n\n| reference | TTFT p50 | TTFT p99 | goodput |\n|---|---|---|---|\n", cells, lost, time.Since(start).Seconds())
+	return nil
+}
+
+// contenders are how many of the references go on after the first seed, of the best in
+// each figure.
+const contenders = 2
+
+// further are the policies that are run with a seed: all with the first, then ours and
+// the references that may be the best.
+func further(seed int, runs map[string][]*fleetsim.Report) (names []string) {
+	if seed == 0 {
+		return append(names, append(ours, others()...)...)
+	}
+	names = append(names, ours...)
+	for _, f := range figures {
+		best := others()
+		slices.SortStableFunc(best, func(a, b string) int { return cmp.Compare(f.of(runs[a][0]), f.of(runs[b][0])) })
+		names = append(names, best[:contenders]...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func captured(runs, oracle []*fleetsim.Report) float64 {
+	hits := func(r *fleetsim.Report) float64 { return r.HitRate }
+	return mean(runs, hits) / max(mean(oracle, hits), 1e-9)
+}
+
+func maxMean(r *fleetsim.Report) float64 { return r.MaxMean }
+
+func (s *setting) String() string {
+	return fmt.Sprintf("%.2g | %d, %v | %v", s.utilisation, s.gateways, s.age, s.stamps)
+}
+
+func (l *load) String() string { return fmt.Sprintf("%s (%d x %dk KV)", l.name, l.engines, l.kv/1000) }
+
+func table(w io.Writer, seeds int, trace string) error {
+	start := time.Now()
+	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, %d of %d settings). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", seeds, len(settings), 8, contenders)
+	fmt.Fprintln(w, "| workload | util | gateways, age | stamps | captured | max/mean | TTFT p50 ms | TTFT p99 ms | goodput /s | |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+	product, count, lost := map[string][3]float64{}, 0, 0
+	err := cells(seeds, trace, further, func(l *load, s *setting, runs map[string][]*fleetsim.Report) {
+		cost, oracle := runs["cost"], runs[fleetsim.Oracle]
+		row := fmt.Sprintf("| %v | %v | %.3f | %.2f, %.2f |", l, s, captured(cost, oracle), mean(cost, maxMean), mean(oracle, maxMean))
+		var verdict []string
+		for k, f := range figures {
+			best, at := math.Inf(1), ""
+			for _, name := range others() {
+				p := product[name]
+				p[k] += math.Log(math.Abs(f.of(cost[0])) / math.Abs(f.of(runs[name][0])))
+				product[name] = p
+				if len(runs[name]) < seeds {
+					continue
+				}
+				if m := mean(runs[name], f.of); m < best {
+					best, at = m, name
+				}
+			}
+			row += fmt.Sprintf(" %.4g, %.4g %s, %.4g |", math.Abs(mean(cost, f.of)), math.Abs(best), at, math.Abs(mean(oracle, f.of)))
+			if s.utilisation > 1 && f.name != "goodput" {
+				continue
+			}
+			if worse(cost, runs[at], f.of, max(0.05*math.Abs(best), f.atMS)) {
+				verdict = append(verdict, "**lost** "+f.name)
+				lost++
+			}
+		}
+		count++
+		fmt.Fprintf(w, "%s %s |\n", row, strings.Join(verdict, ", "))
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%d cells, %d figures lost; %.0f s.\n\nCost's figure over each reference's, geometric mean of all cells, first seed (below 1 is better for TTFT, above 1 for goodput):\n\n| reference | TTFT p50 | TTFT p99 | goodput |\n|---|---|---|---|\n", count, lost, time.Since(start).Seconds())
 	for _, name := range others() {
 		p := product[name]
-		n := float64(cells)
+		n := float64(count)
 		fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f |\n", name, math.Exp(p[0]/n), math.Exp(p[1]/n), math.Exp(p[2]/n))
 	}
 	return nil
+}
+
+// ablated writes cost beside its ablations.
+func ablated(w io.Writer, seeds int, trace string) error {
+	names := slices.Clone(ours)
+	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds); cells as in table.md.\n\n", seeds)
+	for _, a := range fleetsim.Ablations() {
+		names = append(names, a.Name)
+		fmt.Fprintf(w, "- `%s`: %s\n", a.Name, a.What)
+	}
+	fmt.Fprint(w, "\n| workload | util | gateways, age | stamps | policy | captured | max/mean | TTFT p50 ms | TTFT p99 ms | TPOT p50 ms | goodput /s |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	return cells(seeds, trace, func(int, map[string][]*fleetsim.Report) []string { return names }, func(l *load, s *setting, runs map[string][]*fleetsim.Report) {
+		for _, name := range names {
+			r := runs[name]
+			fmt.Fprintf(w, "| %v | %v | %s | %.3f | %.2f | %.4g | %.4g | %.4g | %.4g |\n", l, s, name, captured(r, runs[fleetsim.Oracle]), mean(r, maxMean),
+				mean(r, figures[0].of), mean(r, figures[1].of), mean(r, func(r *fleetsim.Report) float64 { return r.TPOT.P50 }), -mean(r, figures[2].of))
+		}
+	})
 }
 
 func fromTrace(name string, seed uint64) (*fleetsim.Plan, error) {

@@ -247,6 +247,9 @@ func newChooser(name string) (chooser, error) {
 	if i := slices.IndexFunc(references, func(r Reference) bool { return r.Name == name }); i >= 0 {
 		return &references[i], nil
 	}
+	if i := slices.IndexFunc(ablations, func(a Ablation) bool { return a.Name == name }); i >= 0 {
+		return &ablated{Ablation: ablations[i]}, nil
+	}
 	if slices.Contains(balance.Names(), name) {
 		p, err := balance.New(name)
 		return real{p}, err

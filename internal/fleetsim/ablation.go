@@ -1,0 +1,91 @@
+package fleetsim
+
+import (
+	"math"
+
+	"weir/internal/balance"
+	"weir/internal/cost"
+)
+
+// Ablation is cost with a term or a rule changed, to show what that brings.
+type Ablation struct {
+	Name, What string
+
+	whole   bool // decoding counts for the whole expected output
+	gone    bool // a prefill delays nobody
+	started bool // nor those whose first token is still to come
+	least   bool // nothing is alike
+	kv      bool // of what is alike, the least share of KV in use comes first
+}
+
+// Ablations are all that there are.
+func Ablations() []Ablation { return ablations }
+
+var ablations = []Ablation{
+	{Name: "cost-whole-output", What: "decoding counts for the whole expected output, not until the next request comes", whole: true},
+	{Name: "cost-no-stall", What: "the delay of others by a prefill is left out", gone: true},
+	{Name: "cost-stall-decoders", What: "it counts for those only that have their first token", started: true},
+	{Name: "cost-no-ties", What: "the least cost, however little less", least: true},
+	{Name: "cost-kv-ties", What: "of what is alike the least share of KV in use, not the least to compute", kv: true},
+}
+
+// ablated is an ablation as a gateway has it.
+type ablated struct {
+	Ablation
+	costs []float64
+}
+
+func (p *ablated) pick(g *gateway, q *balance.Request, _ *request) int {
+	p.costs = p.costs[:0]
+	fastest := math.Inf(1)
+	for i := range g.candidates {
+		total, step := p.total(q, &g.candidates[i])
+		if g.tried(q, i) {
+			total = math.Inf(1)
+		}
+		p.costs = append(p.costs, total)
+		fastest = min(fastest, step)
+	}
+	if p.least || p.kv {
+		return p.choose(g, q)
+	}
+	return g.decision.Settle(q, g.candidates, p.costs, fastest)
+}
+
+// total is what the request costs at the candidate.
+func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step float64) {
+	w := q.Work(at)
+	e := at.Rank.Estimate(q.Now, w)
+	c, _ := at.Rank.Coefficients()
+	others := c.Of(cost.Prefill(float64(w.New), float64(w.Length), float64(at.Rank.Budget())))
+	switch {
+	case p.gone:
+		e.Total -= others * float64(e.Decoders)
+	case p.started:
+		e.Total -= others * float64(e.Decoders-int(at.Rank.Books(q.Now).Decoders))
+	case p.whole:
+		k := float64(e.Decoders)
+		e.Total = e.Wait + e.Prefill + others*k + w.Output*(e.StepTime+c.Decoder*k)
+	}
+	return e.Total, e.StepTime
+}
+
+// choose has other rules of what is alike.
+func (p *ablated) choose(g *gateway, q *balance.Request) int {
+	least, bound := math.Inf(1), 0.0
+	for _, total := range p.costs {
+		least = min(least, total)
+	}
+	if math.IsInf(least, 1) {
+		return g.decision.Note(q, g.candidates, -1, balance.NoneLeft)
+	}
+	if p.kv {
+		bound = max(2, 0.05*least)
+	}
+	c := choice{g: g, q: q}
+	for i := range g.candidates {
+		c.open = append(c.open, i)
+	}
+	at := c.among(c.held, func(i int) bool { return p.costs[i] <= least+bound })
+	return g.decision.Note(q, g.candidates, at, balance.LeastCost)
+}
