@@ -37,6 +37,7 @@ type Inspector struct {
 	open    bool   // the block of index next-1
 
 	usage    infer.Usage
+	created  int // tokens of the prompt that were put into the cache
 	hasUsage bool
 }
 
@@ -61,10 +62,10 @@ func (in *Inspector) Whole() bool { return in.Done() }
 func (in *Inspector) Failed() bool { return in.failed }
 
 // Usage implements api.Inspector. The prompt's tokens are those that were found
-// in the cache and those that were not.
+// in the cache, those that were put there, and the others.
 func (in *Inspector) Usage() (infer.Usage, bool) {
 	u := in.usage
-	u.PromptTokens += max(u.CachedTokens, 0)
+	u.PromptTokens += max(u.CachedTokens, 0) + in.created
 	return u, in.hasUsage
 }
 
@@ -263,6 +264,8 @@ func (in *Inspector) takeUsage(raw []byte) error {
 			count = &in.usage.PromptTokens
 		case "cache_read_input_tokens":
 			count = &in.usage.CachedTokens
+		case "cache_creation_input_tokens":
+			count = &in.created
 		case "output_tokens":
 			count = &in.usage.CompletionTokens
 		}

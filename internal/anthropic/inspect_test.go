@@ -23,7 +23,7 @@ func events(data ...string) string {
 }
 
 const (
-	msgStart   = `{"type":"message_start","message":{"id":"a","content":[],"stop_reason":null,"usage":{"input_tokens":7,"cache_read_input_tokens":3,"output_tokens":1}}}`
+	msgStart   = `{"type":"message_start","message":{"id":"a","content":[],"stop_reason":null,"usage":{"input_tokens":7,"cache_read_input_tokens":3,"cache_creation_input_tokens":2,"output_tokens":1}}}`
 	blockStart = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`
 	blockDelta = `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a \"b\\"}}`
 	blockStop  = `{"type":"content_block_stop","index":0}`
@@ -108,7 +108,7 @@ func TestInspector(t *testing.T) {
 		}
 	}
 	v := inspect(t, inspected[0].good)
-	if want := (infer.Usage{PromptTokens: 10, CompletionTokens: 5, CachedTokens: 3}); v.usage != want {
+	if want := (infer.Usage{PromptTokens: 12, CompletionTokens: 5, CachedTokens: 3}); v.usage != want {
 		t.Errorf("usage %+v, want %+v", v.usage, want)
 	}
 	if CountTokens.NewInspector(nil) != nil {

@@ -79,10 +79,9 @@ func cachedOf(details []byte, cached *int) error {
 	})
 }
 
-// ParseUsage reads the usage object that text begins with, in the words of OpenAI's
-// endpoints, whichever it is; what follows it is not
-// looked at. CachedTokens is -1 where the engine does not say. It fails on
-// anything that is not such an object.
+// ParseUsage reads the usage object that text begins with, in the words of any dialect;
+// what follows it is not looked at. CachedTokens is -1 where the engine does not say. It
+// fails on anything that is not such an object.
 func ParseUsage(text []byte) (infer.Usage, bool) {
 	type details struct {
 		Cached *int `json:"cached_tokens"`
@@ -94,6 +93,10 @@ func ParseUsage(text []byte) (infer.Usage, bool) {
 		Input        int      `json:"input_tokens"`
 		Output       int      `json:"output_tokens"`
 		InputDetails *details `json:"input_tokens_details"`
+		// In Anthropic's words the input is what was neither found in the cache nor put
+		// there.
+		Read    *int `json:"cache_read_input_tokens"`
+		Created *int `json:"cache_creation_input_tokens"`
 	}
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	if err := json.UnmarshalDecode(dec, &u); err != nil || min(u.Prompt, u.Completion, u.Input, u.Output) < 0 {
@@ -104,6 +107,18 @@ func ParseUsage(text []byte) (infer.Usage, bool) {
 		if d != nil && d.Cached != nil {
 			cached = *d.Cached
 		}
+	}
+	for _, n := range []*int{u.Read, u.Created} {
+		switch {
+		case n == nil:
+		case *n < 0:
+			return infer.Usage{}, false
+		default:
+			u.Input += *n
+		}
+	}
+	if u.Read != nil {
+		cached = *u.Read
 	}
 	return infer.Usage{PromptTokens: max(u.Prompt, u.Input), CompletionTokens: max(u.Completion, u.Output), CachedTokens: cached}, true
 }

@@ -8,11 +8,14 @@ import (
 
 func TestParseUsage(t *testing.T) {
 	for text, want := range map[string]infer.Usage{
-		`{"prompt_tokens":5,"total_tokens":8,"completion_tokens":3}}`:                          {PromptTokens: 5, CompletionTokens: 3, CachedTokens: -1},
-		`{"prompt_tokens":5,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}`: {},
-		`{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":4}} trailing`:             {PromptTokens: 5, CachedTokens: 4},
-		`{"prompt_tokens":5,"prompt_tokens_details":null}`:                                     {PromptTokens: 5, CachedTokens: -1},
-		`{"input_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens":3}`:      {PromptTokens: 5, CompletionTokens: 3, CachedTokens: 4},
+		`{"prompt_tokens":5,"total_tokens":8,"completion_tokens":3}}`:                                      {PromptTokens: 5, CompletionTokens: 3, CachedTokens: -1},
+		`{"prompt_tokens":5,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}`:             {},
+		`{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":4}} trailing`:                         {PromptTokens: 5, CachedTokens: 4},
+		`{"prompt_tokens":5,"prompt_tokens_details":null}`:                                                 {PromptTokens: 5, CachedTokens: -1},
+		`{"input_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens":3}`:                  {PromptTokens: 5, CompletionTokens: 3, CachedTokens: 4},
+		`{"input_tokens":5,"output_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":2}`: {PromptTokens: 11, CompletionTokens: 3, CachedTokens: 4},
+		`{"input_tokens":5,"cache_read_input_tokens":null,"cache_creation_input_tokens":0}`:                {PromptTokens: 5, CachedTokens: -1},
+		`{"input_tokens":5,"cache_read_input_tokens":-1}`:                                                  {},
 		`{"prompt_tokens":-1}`:   {},
 		`{"output_tokens":-1}`:   {},
 		`{"prompt_tokens":"5"}`:  {},

@@ -61,7 +61,7 @@ type Relayed struct {
 	open     bool         // and it ended inside an event
 	doneAt   int64        // when the stream was found to have its end marker
 	fault    *infer.Error // what is wrong with what follows the part that passes
-	usage    []byte       // the beginning of the latest usage object
+	usage    usageNote
 }
 
 // NewRelayed makes an answer of which nothing has come yet.
@@ -144,7 +144,7 @@ func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 		r.document.feed(buf[len(buf)-in.N:])
 	}
 	if r.o.Inspector == nil {
-		r.noteUsage(buf[:pass])
+		r.usage.feed(buf[:pass])
 		return buf, pass
 	}
 	good, err := r.o.Inspector.Events(buf[:pass])
@@ -241,25 +241,66 @@ func (r *Relayed) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) 
 	return r.o.Endpoint.AppendErrorEvent(dst, e), true
 }
 
-// usageMark begins the object that a stream's last events carry.
-var usageMark = []byte(`"usage":{`)
+// usageMark is the name of the object with the counts.
+const usageMark = `"usage"`
 
 // usageMax bounds what is kept of a usage object.
 const usageMax = 1 << 10
 
-// noteUsage keeps the latest usage object that the engine sends; it is read once,
-// at the end.
-func (r *Relayed) noteUsage(events []byte) {
-	if i := bytes.LastIndex(events, usageMark); i >= 0 {
-		from := i + len(usageMark) - 1
-		r.usage = append(r.usage[:0], events[from:min(len(events), from+usageMax)]...)
+// usageNote keeps the latest usage object of an answer that is not looked into, wherever
+// it is cut. It is read once, at the end.
+type usageNote struct {
+	kept []byte                   // from its name on, and what follows it
+	edge [len(usageMark) - 1]byte // the last bytes that passed
+	n    int                      // of edge
+}
+
+// feed takes in the next bytes.
+func (u *usageNote) feed(b []byte) {
+	if i := bytes.LastIndex(b, []byte(usageMark)); i >= 0 {
+		u.kept = u.kept[:0]
+		u.more(b[i:])
+	} else {
+		// A name across the cut ends in these.
+		var across [2 * len(u.edge)]byte
+		n := copy(across[:], u.edge[:u.n])
+		front := copy(across[n:], b[:min(len(b), len(u.edge))])
+		if i := bytes.LastIndex(across[:n+front], []byte(usageMark)); i >= 0 {
+			u.kept = append(u.kept[:0], across[i:n]...)
+			u.more(b)
+		} else if len(u.kept) > 0 {
+			u.more(b)
+		}
 	}
+	if len(b) >= len(u.edge) {
+		u.n = copy(u.edge[:], b[len(b)-len(u.edge):])
+		return
+	}
+	keep := min(u.n, len(u.edge)-len(b))
+	copy(u.edge[:], u.edge[u.n-keep:u.n])
+	u.n = keep + copy(u.edge[keep:], b)
+}
+
+func (u *usageNote) more(b []byte) {
+	u.kept = append(u.kept, b[:min(len(b), usageMax-len(u.kept))]...)
+}
+
+// usage reads what was kept.
+func (u *usageNote) usage() (infer.Usage, bool) {
+	if len(u.kept) < len(usageMark) {
+		return infer.Usage{}, false
+	}
+	value := bytes.TrimLeft(u.kept[len(usageMark):], " \t\r\n")
+	if len(value) == 0 || value[0] != ':' {
+		return infer.Usage{}, false
+	}
+	return api.ParseUsage(value[1:])
 }
 
 // Usage implements Answer, by what the engine stated.
 func (r *Relayed) Usage() (u infer.Usage, ok bool) {
 	if r.o.Inspector == nil {
-		return api.ParseUsage(r.usage)
+		return r.usage.usage()
 	}
 	u, ok = r.o.Inspector.Usage()
 	if r.o.Verifier != nil {
