@@ -157,6 +157,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	b.g.hangups = memHangups{}
 	b.g.polls = memPolls{}
 	server := b.g.Server()
+	server.Protocols.SetUnencryptedHTTP2(true)
 	listeners := []net.Listener{b.g.Listener(b.net)}
 	if way != wayKept {
 		listeners = append(listeners, b.g.Returned())

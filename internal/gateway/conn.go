@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -28,6 +29,7 @@ type conn struct {
 	returned atomic.Pointer[returnedConns]
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
+	resets   resets // of streams of HTTP/2
 
 	mu      sync.Mutex
 	unwatch func() // nil: nobody watches for the hang-up
@@ -216,7 +218,7 @@ func (g *Gateway) Server() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler:           http2Streams(g.Handler(), g.opts.WriteTimeout),
+		Handler:           http2Streams(g.Handler(), g.opts.WriteTimeout, g.resetOften),
 		ConnContext:       connContext,
 		ConnState:         g.connState,
 		ErrorLog:          g.serverErrors(),
@@ -226,6 +228,11 @@ func (g *Gateway) Server() *http.Server {
 		Protocols:         protocols,
 		HTTP2:             http2Config(g.opts.WriteTimeout),
 	}
+}
+
+// resetOften tells of a connection that resets streams as they begin.
+func (g *Gateway) resetOften(client string) {
+	g.resetting.trouble("a client's HTTP/2 connection was told to go away", fmt.Errorf("%s resets more than %d requests a second before they are answered", client, resetRate))
 }
 
 // Returned is the listener of connections whose streams left net/http and have

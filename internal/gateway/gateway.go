@@ -177,6 +177,7 @@ type Gateway struct {
 type spells struct {
 	starving   spell    // of descriptors
 	crowded    spell    // by connections
+	resetting  spell    // by streams of HTTP/2 that are reset as they begin
 	handshakes spell    // that fail
 	failing    sync.Map // spells by the name of the engine at which requests fail
 }
@@ -201,7 +202,7 @@ func New(opts Options) *Gateway {
 		gate:     admit.NewGate(opts.Limits),
 		bodies:   admit.NewBodies(max(0, opts.MaxBodyMemory)),
 		conns:    admit.NewConns(opts.Conns),
-		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
+		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
 		pool:     pool.New(opts.Pool),
 		ids:      newRequestIDs(),
 		started:  time.Now().Unix(),

@@ -19,7 +19,37 @@ const (
 	// and were not read yet.
 	maxUpload       = 1 << 20
 	maxStreamUpload = 512 << 10
+	// resetRate is how many streams a second a client may reset, on one connection,
+	// that have no answer yet, and resetBurst how many at once: all that it can have
+	// open, twice. Each one costs more than it costs the client.
+	resetRate  = 100
+	resetBurst = 2 * maxStreams
 )
+
+// resets is a connection's allowance of streams that are reset before they are
+// answered. The zero value is full. What is answered gives one back, so that a
+// connection whose streams mostly come to something never runs out.
+type resets struct {
+	mu    sync.Mutex
+	spent float64
+	at    time.Time // when it was spent
+}
+
+// reset counts a stream that was reset, and says whether that is one too many.
+func (a *resets) reset(now time.Time) (over bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.spent = 1 + max(0, a.spent-resetRate*max(0, now.Sub(a.at).Seconds()))
+	a.at = now
+	return a.spent > resetBurst
+}
+
+// answered counts a stream that was answered.
+func (a *resets) answered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.spent = max(0, a.spent-1)
+}
 
 // http2Config bounds HTTP/2 connections. One on which nothing can be written
 // for two write timeouts is closed. A stream's own bound, of one, comes first;
@@ -37,15 +67,27 @@ func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
 }
 
 // http2Streams lets requests over HTTP/2 pass with what net/http lacks for
-// them: a write deadline that only bounds writes, and no arrival stamp of the
-// connection's, which belongs to no one request there.
-func http2Streams(next http.Handler, writeTimeout time.Duration) http.Handler {
+// them: a write deadline that only bounds writes, a bound of streams that are reset
+// as they begin, and no arrival stamp of the connection's, which belongs to no one
+// request there. A connection beyond that bound gets a GOAWAY: what streams it has may
+// end, and no others begin. over is told of it.
+func http2Streams(next http.Handler, writeTimeout time.Duration, over func(client string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 {
 			next.ServeHTTP(w, r)
 			return
 		}
 		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: writeTimeout}
+		if c := connOf(r.Context()); c != nil {
+			defer func() { // the handler may have broken the stream off by a panic
+				if s.answered {
+					c.resets.answered()
+				} else if r.Context().Err() != nil && c.resets.reset(time.Now()) {
+					s.goAway()
+					over(r.RemoteAddr)
+				}
+			}()
+		}
 		next.ServeHTTP(s, r.WithContext(context.WithValue(r.Context(), connKey{}, nil)))
 		s.last()
 	})
@@ -65,10 +107,11 @@ var errUnread = fmt.Errorf("write through net/http: %w", os.ErrDeadlineExceeded)
 // others of its connection, and being reset frees the window it held.
 type http2Writer struct {
 	http.ResponseWriter
-	rc      *http.ResponseController // of ResponseWriter
-	timeout time.Duration
-	timer   *time.Timer
-	pending bool // written and not flushed
+	rc       *http.ResponseController // of ResponseWriter
+	timeout  time.Duration
+	timer    *time.Timer
+	pending  bool // written and not flushed
+	answered bool // a head, at least, was written
 
 	mu      sync.Mutex
 	writing bool
@@ -93,8 +136,23 @@ func (s *http2Writer) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
+// WriteHeader implements http.ResponseWriter.
+func (s *http2Writer) WriteHeader(status int) {
+	s.answered = true
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// goAway has net/http send a GOAWAY for the stream's connection: with the head of a
+// response that says so, though the stream is reset and nobody gets it.
+func (s *http2Writer) goAway() {
+	s.Header().Set("Connection", "close")
+	s.ResponseWriter.WriteHeader(http.StatusTooManyRequests)
+	_ = s.rc.Flush() // fails, because the stream is reset
+}
+
 // Write implements io.Writer.
 func (s *http2Writer) Write(b []byte) (n int, err error) {
+	s.answered = true
 	s.begin()
 	n, err = s.ResponseWriter.Write(b)
 	s.pending = true
