@@ -48,7 +48,7 @@ const directions = `
 	internal/chat/parse:
 	internal/chat: internal/infer internal/chat/jinja
 	internal/tokenizer: internal/infer
-	internal/model: internal/chat internal/chat/parse internal/tokenizer
+	internal/model: internal/chat internal/chat/parse internal/infer internal/tokenizer
 	internal/stream: internal/infer
 	internal/admit: internal/infer
 	internal/pool: internal/infer internal/trace

@@ -56,3 +56,21 @@ func TestTemplateKwargs(t *testing.T) {
 		}
 	}
 }
+
+// An engine is told that reasoning comes before what the answer must match, where the
+// prompt has begun it. A call that must come is all of its answer.
+func TestReasoningBeforeAGuide(t *testing.T) {
+	for _, c := range []struct {
+		prompt string
+		forced bool
+		want   infer.Reasoning
+	}{
+		{"<|assistant|><think>\n", false, infer.OpenReasoning}, {"<|assistant|>", false, infer.NoReasoning}, {"<|assistant|><think>\n", true, infer.NoReasoning},
+	} {
+		q := &request{req: &api.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
+		q.expect([]byte(c.prompt))
+		if got := q.submission(0, "m", "id", infer.CarriesAll).Guide.Reasoning; got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}

@@ -28,6 +28,9 @@ func (q *request) expect(text []byte) {
 		o.Tools = parse.ReadTools(q.req.Tools)
 	}
 	q.format = o
+	if q.req.Guide != nil && !o.ForcedAny && o.ForcedTool == "" { // a call that must come is all of the answer
+		q.req.Guide.Reasoning = q.folder.Reasoning(o.Prompt)
+	}
 }
 
 // keep gives the special tokens that an answer's parser must see.

@@ -140,7 +140,19 @@ type Guide struct {
 	Kind    GuideKind
 	Text    string
 	Choices []string // of GuideChoice
+	// Reasoning says what comes before the output that must match.
+	Reasoning Reasoning
 }
+
+// Reasoning says whether an answer begins with reasoning.
+type Reasoning uint8
+
+// What is known of it.
+const (
+	NoReasoning   Reasoning = iota // none comes, or nothing is known
+	OwnReasoning                   // the model begins with it by itself, unless it must write something else
+	OpenReasoning                  // the prompt has begun it
+)
 
 // Size gives its length in bytes.
 func (g *Guide) Size() int {

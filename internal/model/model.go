@@ -33,6 +33,7 @@ type Folder struct {
 	Format parse.Format
 
 	keptForCalls, keptForReasoning []uint32 // as KeptTokens gives them
+	reasons                        bool     // unless its prompt says otherwise
 
 	encoders sync.Pool // of *encoder
 }
@@ -104,6 +105,7 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 // UseFormat sets how the model writes tool calls and reasoning.
 func (m *Folder) UseFormat(f parse.Format) {
 	m.Format, m.keptForCalls, m.keptForReasoning = f, nil, nil
+	m.reasons = m.Templates != nil && m.closesReasoning()
 	for id := range uint32(m.Tokenizer.Size()) {
 		if !m.Tokenizer.Special(id) {
 			continue

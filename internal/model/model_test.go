@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/chat"
 	"weir/internal/chat/parse"
+	"weir/internal/infer"
 	"weir/models"
 )
 
@@ -153,6 +154,43 @@ func TestEffortVariable(t *testing.T) {
 	}
 	if !(&Folder{Format: think}).KnowsEffort("minimal") {
 		t.Error("think knows any word")
+	}
+}
+
+// Whether an answer begins with reasoning shows in how its prompt ends, and where that
+// shows nothing, in what the template does when there is to be none.
+func TestReasoning(t *testing.T) {
+	const (
+		byItself = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+		opens    = "{% if thinking %}<think>\n{% else %}</think>{% endif %}"
+	)
+	for _, test := range []struct {
+		source, reasoning, prompt string
+		want                      infer.Reasoning
+	}{
+		{byItself, "think", "user: hi\nassistant: ", infer.OwnReasoning},
+		{byItself, "think", "assistant: <think>\n\n</think>\n\n", infer.NoReasoning},
+		{byItself, "think", "assistant: <think>\n", infer.OpenReasoning},
+		{byItself, "none", "assistant: <think>\n", infer.NoReasoning},
+		{byItself, "mistral", "assistant: ", infer.NoReasoning}, // whose words these are not
+		{opens, "think", "assistant: <think>\n", infer.OpenReasoning},
+		{opens, "think", "assistant: </think>", infer.NoReasoning},
+		{opens, "think", "assistant: ", infer.NoReasoning},
+		{"x", "think", "x", infer.NoReasoning}, // it may or may not
+	} {
+		m, err := Load(models.Sim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Templates, err = chat.ParseSet([]chat.Named{{Name: "default", Source: test.source}}, chat.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.UseParsers("none", test.reasoning); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Reasoning([]byte(test.prompt)); got != test.want {
+			t.Errorf("%s, %s, %q: %d, want %d", test.source, test.reasoning, test.prompt, got, test.want)
+		}
 	}
 }
 

@@ -294,6 +294,15 @@ func Detect(template string, has func(token string) bool) Format {
 	return f
 }
 
+// Reasons says how a prompt ends, or its last PromptTail bytes: within reasoning, which
+// the answer then goes on with, or behind the end of some, so that none comes.
+func (f Format) Reasons(prompt []byte) (open, closed bool) {
+	if f.think == nil || f.harmony() {
+		return false, false
+	}
+	return f.think.opened(prompt), bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(f.think.close))
+}
+
 // opened says whether a prompt leaves reasoning open, for the answer to go on
 // with.
 func (t *thinkTags) opened(prompt []byte) bool {

@@ -39,6 +39,10 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
+	reasons, bad := srv.mode.Reasons(req)
+	if bad != nil {
+		return nil, bad
+	}
 	b = append(b, `{"rid":`...)
 	b = appendString(b, req.ID)
 	if srv.adapters[req.Model] {
@@ -55,6 +59,9 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 		}
 		b = append(b, `,"return_logprob":true,"logprob_start_len":-1,"top_logprobs_num":`...)
 		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
+	}
+	if reasons {
+		b = append(b, `,"require_reasoning":true`...)
 	}
 	b = append(b, `,"stream":true,"input_ids":`...)
 	b = appendIDs(b, req.Prompt)

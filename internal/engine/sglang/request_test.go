@@ -3,6 +3,7 @@ package sglang
 import (
 	"encoding/json"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,5 +143,25 @@ func TestAdditions(t *testing.T) {
 	srv.mode.MaxInput = 3
 	if _, bad := srv.appendRequest(nil, request(nil)); bad == nil || bad.Code != infer.CodeContext {
 		t.Errorf("a prompt that the server would cut: %v", bad)
+	}
+}
+
+// A guide behind reasoning is asked for by name, and refused where the server cannot.
+func TestReasoningBeforeAGuide(t *testing.T) {
+	no := false
+	send := func(version, parser string, r infer.Reasoning) (string, *infer.Error) {
+		srv := serverOf(infer.CarriesAll)
+		srv.mode = &sglangmode.Mode{Version: version, SkipTokenizer: &no, ReasoningParser: parser}
+		b, bad := srv.appendRequest(nil, &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Guide: &infer.Guide{Kind: infer.GuideRegex, Text: "a", Reasoning: r}})
+		return string(b), bad
+	}
+	const guided = `"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"regex":"a"}}`
+	for r, want := range map[infer.Reasoning]string{infer.NoReasoning: `{"rid":"0123",` + guided, infer.OpenReasoning: `{"rid":"0123","require_reasoning":true,` + guided} {
+		if got, bad := send("0.5.23", "qwen3", r); bad != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, bad, want)
+		}
+	}
+	if got, bad := send("0.5.23", "", infer.OpenReasoning); bad == nil || !bad.Retryable || !strings.Contains(bad.Message, "--reasoning-parser") {
+		t.Errorf("%s, %v", got, bad)
 	}
 }

@@ -3,6 +3,7 @@ package sglangipc
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -111,7 +112,11 @@ func newCodec(wire map[string]structure) (*codec, error) {
 	}
 	c := &codec{state: wire[tagState].Sample}
 	var err error
-	if c.request, err = newForm(tagRequest, tagRequest, wire[tagRequest], requestFields); err != nil {
+	fields := maps.Clone(requestFields)
+	if slices.Contains(wire[tagRequest].Fields, "require_reasoning") { // from 0.5.7 on
+		fields["require_reasoning"] = ofBool
+	}
+	if c.request, err = newForm(tagRequest, tagRequest, wire[tagRequest], fields); err != nil {
 		return nil, err
 	}
 	for _, p := range c.request.pieces {
@@ -226,6 +231,9 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions
 			}
 		case "stream":
 			return msgp.AppendBool(b, true)
+		case "require_reasoning":
+			reasons, _ := c.mode.Reasons(req) // check has let it through
+			return msgp.AppendBool(b, reasons)
 		case "return_logprob":
 			return msgp.AppendBool(b, req.Logprobs != nil)
 		case "top_logprobs_num":
@@ -408,6 +416,9 @@ func (h *handover) check(req *infer.Request, or *engine.Additions) *infer.Error 
 		return infer.Errorf(infer.CodeInternal, "a request's id of %d bytes", len(req.ID))
 	}
 	if err := req.Lacks(h.carries()); err != nil {
+		return err
+	}
+	if _, err := h.Started.Reasons(req); err != nil {
 		return err
 	}
 	if g := req.Guide; g != nil {

@@ -3,6 +3,7 @@ package sglangipc
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -37,6 +38,44 @@ func TestFields(t *testing.T) {
 		}
 		return c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model]), nil
 	})
+}
+
+// A guide behind reasoning is asked for where the structure has the field, and refused
+// where the scheduler cannot.
+func TestReasoningBeforeAGuide(t *testing.T) {
+	h, c := goldenCodec(t, readGolden(t)[newest.String()])
+	no := false
+	h.Started.SkipTokenizer, h.Started.ReasoningParser = &no, "qwen3"
+	send := func(r infer.Reasoning) ([]byte, *infer.Error) {
+		req := &infer.Request{ID: "a-0000000", Prompt: []uint32{1}, MaxTokens: 8, Guide: &infer.Guide{Kind: infer.GuideRegex, Text: "a", Reasoning: r}}
+		if bad := h.check(req, &engine.Additions{}); bad != nil {
+			return nil, bad
+		}
+		return c.appendRequest(nil, req, &engine.Additions{}, ""), nil
+	}
+	plain, bad := send(infer.NoReasoning)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	behind, bad := send(infer.OpenReasoning)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	differ := 0
+	for i := range min(len(plain), len(behind)) {
+		if plain[i] != behind[i] {
+			if differ++; plain[i] != 0xc2 || behind[i] != 0xc3 { // false and true
+				t.Errorf("byte %d: %x and %x", i, plain[i], behind[i])
+			}
+		}
+	}
+	if differ != 1 || len(plain) != len(behind) {
+		t.Errorf("%d bytes differ of %d and %d", differ, len(plain), len(behind))
+	}
+	h.Started.ReasoningParser = ""
+	if _, bad := send(infer.OpenReasoning); bad == nil || !strings.Contains(bad.Message, "--reasoning-parser") {
+		t.Errorf("%v", bad)
+	}
 }
 
 // done is a context that has ended, to ask without waiting.

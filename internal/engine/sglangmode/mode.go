@@ -148,6 +148,32 @@ func (m *Mode) StopIDs(req *infer.Request, ends []uint32) []uint32 {
 	return all
 }
 
+// Reasons says how a request's guide is held to from the end of reasoning on: by asking
+// for it, which require_reasoning does from 0.5.7 on where the server knows by
+// --reasoning-parser how reasoning ends. Before 0.5.7 such a server does so for every
+// request, and holds nothing to a guide that has no reasoning before it; and one without
+// the flag holds reasoning to the guide. Both are refused.
+func (m *Mode) Reasons(req *infer.Request) (require bool, err *infer.Error) {
+	refuse := func(why string) (bool, *infer.Error) {
+		e := infer.Errorf(infer.CodeUnsupported, "the engine cannot hold the answer to a %s here: it %s", req.Guide.Kind.Needs(), why)
+		e.Lacks, e.Retryable = req.Guide.Kind.Needs(), true // another may
+		return false, e
+	}
+	switch {
+	case req.Guide == nil || !m.Known():
+		return false, nil
+	case m.ReasoningParser == "" && req.Guide.Reasoning == infer.OpenReasoning:
+		return refuse("runs without --reasoning-parser, and would hold the reasoning to it that the prompt has begun; start it with the model's, or ask for no reasoning")
+	case m.ReasoningParser == "":
+		return false, nil // the model has no room for reasoning then
+	case !m.before(0, 5, 7):
+		return req.Guide.Reasoning != infer.NoReasoning, nil
+	case req.Guide.Reasoning == infer.NoReasoning:
+		return refuse("is SGLang " + m.Version + " with --reasoning-parser, which waits for the end of reasoning, and none comes; 0.5.7 and later do not")
+	}
+	return false, nil
+}
+
 // before says that the server's release is known and older than one.
 func (m *Mode) before(release ...int) bool {
 	v, ok := parseVersion(m.Version)

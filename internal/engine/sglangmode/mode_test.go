@@ -125,3 +125,42 @@ func FuzzParse(f *testing.F) {
 		_, _ = m.FromModel()
 	})
 }
+
+// Reasoning comes before a guide where the server can be asked for that, and the guide
+// is refused where it would be lost, or would be the reasoning's.
+func TestReasons(t *testing.T) {
+	guide := func(r infer.Reasoning) *infer.Request {
+		return &infer.Request{Guide: &infer.Guide{Kind: infer.GuideJSONSchema, Reasoning: r}}
+	}
+	for _, c := range []struct {
+		version, parser string
+		req             *infer.Request
+		require         bool
+		refused         string
+	}{
+		{"0.5.23", "qwen3", guide(infer.OwnReasoning), true, ""},
+		{"0.5.23", "qwen3", guide(infer.OpenReasoning), true, ""},
+		{"0.5.23", "qwen3", guide(infer.NoReasoning), false, ""},
+		{"0.5.7", "qwen3", guide(infer.OpenReasoning), true, ""},
+		{"0.5.6", "qwen3", guide(infer.OpenReasoning), false, ""}, // it always waits
+		{"0.5.6.post2", "qwen3", guide(infer.OwnReasoning), false, ""},
+		{"0.5.6", "qwen3", guide(infer.NoReasoning), false, "0.5.7 and later"},
+		{"0.5.23", "", guide(infer.OpenReasoning), false, "without --reasoning-parser"},
+		{"0.5.23", "", guide(infer.OwnReasoning), false, ""},
+		{"0.5.6", "", guide(infer.NoReasoning), false, ""},
+		{"0.5.6", "qwen3", &infer.Request{}, false, ""},
+	} {
+		skips := false
+		m := &Mode{Version: c.version, SkipTokenizer: &skips, ReasoningParser: c.parser}
+		require, err := m.Reasons(c.req)
+		switch {
+		case (err != nil) != (c.refused != ""), err != nil && !strings.Contains(err.Message, c.refused), err != nil && err.Lacks != infer.CarriesJSONSchema:
+			t.Errorf("%+v: %v", c, err)
+		case require != c.require:
+			t.Errorf("%+v: asks for reasoning: %t", c, require)
+		}
+	}
+	if require, err := new(Mode).Reasons(guide(infer.OpenReasoning)); require || err != nil {
+		t.Errorf("of a server that does not say: %t, %v", require, err)
+	}
+}
