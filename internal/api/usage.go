@@ -16,7 +16,7 @@ type UsageNames struct {
 	Prompt, Completion, PromptDetails string
 }
 
-// UsageOf reads a usage as an engine states it, for a judge. What must hold: it is
+// UsageOf reads a usage as an engine states it, which is known to be JSON, for a judge. What must hold: it is
 // an object, its counts are non-negative integers, and its total_tokens is their sum.
 // What it does not state is 0, CachedTokens -1; null is no usage.
 func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err error) {
@@ -30,14 +30,14 @@ func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err err
 	const absent = -1
 	total := absent
 	u = infer.Usage{PromptTokens: absent, CompletionTokens: absent, CachedTokens: -1}
-	err = EachMember(raw, func(name string, value []byte) error {
-		switch name {
+	err = Members(raw, func(name, value []byte) error {
+		switch string(name) {
 		case names.Prompt:
-			return CountOf(name, value, &u.PromptTokens)
+			return CountOf(names.Prompt, value, &u.PromptTokens)
 		case names.Completion:
-			return CountOf(name, value, &u.CompletionTokens)
+			return CountOf(names.Completion, value, &u.CompletionTokens)
 		case "total_tokens":
-			return CountOf(name, value, &total)
+			return CountOf("total_tokens", value, &total)
 		case names.PromptDetails:
 			return cachedOf(value, &u.CachedTokens)
 		}
@@ -71,8 +71,8 @@ func cachedOf(details []byte, cached *int) error {
 	if KindOf(details) != '{' {
 		return nil
 	}
-	return EachMember(details, func(name string, value []byte) error {
-		if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && name == "cached_tokens" {
+	return Members(details, func(name, value []byte) error {
+		if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && string(name) == "cached_tokens" {
 			*cached = int(n)
 		}
 		return nil

@@ -49,8 +49,8 @@ const maxChoices = 1 << 16
 // anything, so from then on a missing finish_reason is no failure any more; all
 // other rules hold on.
 //
-// An Inspector allocates nothing for an event that is one line and need not be
-// read in full. It is used by one goroutine, and not again after an error.
+// An Inspector allocates nothing for an event that is one line, whether it is read in
+// full or not. It is used by one goroutine, and not again after an error.
 type Inspector struct {
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
@@ -171,14 +171,14 @@ func (in *Inspector) Object(data []byte, n api.Notes) error {
 
 // read takes an event apart.
 func (in *Inspector) read(data []byte) error {
-	return api.EachMember(data, func(name string, value []byte) error {
-		switch name {
+	return api.Members(data, func(name, value []byte) error {
+		switch string(name) {
 		case "choices":
 			switch api.KindOf(value) {
 			case 'n':
 				return nil
 			case '[':
-				return api.EachItem(value, in.choice)
+				return api.Items(value, in.choice)
 			}
 			return api.Flawf(api.FlawShape, "has %s for choices", api.Found(value))
 		case "usage":
@@ -199,27 +199,28 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 	}
 	var index uint64
 	var output, finish bool
-	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		isNull := api.KindOf(value) == 'n'
-		switch {
-		case isNull:
-		case name == "index":
+	err := api.Members(raw, func(name, value []byte) (err error) {
+		if api.KindOf(value) == 'n' {
+			return nil
+		}
+		switch string(name) {
+		case "index":
 			if index, err = strconv.ParseUint(string(value), 10, 62); err != nil {
 				return api.Flawf(flawChoice, "has a choice whose index is no number of a choice")
 			}
-		case name == "finish_reason":
+		case "finish_reason":
 			if api.KindOf(value) != '"' {
 				return api.Flawf(api.FlawShape, "has %s for finish_reason", api.Found(value))
 			}
 			finish = finish || filled(value)
-		case name == "text":
+		case "text":
 			output = output || filled(value)
-		case name == "delta":
+		case "delta":
 			if api.KindOf(value) != '{' {
 				return api.Flawf(api.FlawShape, "has %s for delta", api.Found(value))
 			}
-			return api.EachMember(value, func(name string, value []byte) error {
-				switch name {
+			return api.Members(value, func(name, value []byte) error {
+				switch string(name) {
 				case "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call":
 					output = output || filled(value)
 				}

@@ -406,7 +406,9 @@ func FuzzInspector(f *testing.F) {
 }
 
 func TestInspectorAllocs(t *testing.T) {
-	stream := []byte(strings.Repeat(data(tokenEvent), 8) + strings.ReplaceAll(data(tokenEvent), "\n", "\r\n") + ": ping\n\ndata:\n\n")
+	// The last one is read in full: its engine states the usage in each event.
+	counted := strings.TrimSuffix(tokenEvent, "}") + `,"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}`
+	stream := []byte(strings.Repeat(data(tokenEvent), 8) + strings.ReplaceAll(data(tokenEvent), "\n", "\r\n") + ": ping\n\ndata:\n\n" + data(counted))
 	in := newInspector(1)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := in.Events(stream); err != nil {
@@ -414,6 +416,9 @@ func TestInspectorAllocs(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+	if u, ok := in.Usage(); !ok || u != (infer.Usage{PromptTokens: 7, CompletionTokens: 2, CachedTokens: 4}) {
+		t.Errorf("usage %+v, %t", u, ok)
 	}
 }
 
