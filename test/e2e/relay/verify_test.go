@@ -36,8 +36,11 @@ func TestVerifiedStreams(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test.wire, test.options, test.path), func(t *testing.T) {
 			args := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms"}
-			if test.wire == "vllm" {
+			switch test.wire {
+			case "vllm":
 				args = append(args, "--fingerprint-value", "vllm-sim")
+			case "sglang": // which else draws by no seed
+				args = append(args, "--enable-deterministic-inference")
 			}
 			url, admin := harness.StartWire(t, test.wire, args...)
 			g := harness.StartGateway(t, "serve", "--engine", "openai="+url+test.options+",name=e")
