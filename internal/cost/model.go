@@ -142,6 +142,9 @@ const (
 
 // drifted is what is to be thought of coefficients at time now.
 func (l *learned) drifted(now int64, median *Coefficients) Coefficients {
+	if l.seen == 0 {
+		return *median // which others may have changed since it joined
+	}
 	age := float64(now-l.at) - fresh
 	if age <= 0 {
 		return l.Coefficients

@@ -193,6 +193,23 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
+// A rank of which nothing was measured is believed to be as the others have turned out
+// to be, also where it joined before they had: else it would never be asked.
+func TestUnmeasuredRanksFollowTheMedian(t *testing.T) {
+	m := NewModel(Typical)
+	measured, other := m.Join(1, 0), m.Join(1, 0)
+	now := serve(measured, times(Typical, 0.1), 1, 30) + 2*often
+	now = serve(measured, times(Typical, 0.1), now, 1)
+	if a, b := ttft(measured, now), ttft(other, now); math.Abs(a/b-1) > 0.05 {
+		t.Errorf("predicted are %.1f ms where it was measured, and %.1f where nothing was", a, b)
+	}
+	w := Work{Length: 2000, New: 2000, Output: 8}
+	a, _, _ := measured.Total(now, &w)
+	if b, _, _ := other.Total(now, &w); math.Abs(a/b-1) > 0.05 {
+		t.Errorf("in all %.1f ms and %.1f", a, b)
+	}
+}
+
 // Requests whose first token nobody sees count as prefills until it is predicted, and
 // as decoders from then on. They end with books that are even, whenever they end.
 func TestUnseenFirstTokens(t *testing.T) {

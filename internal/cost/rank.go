@@ -128,7 +128,7 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
 	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0}
-	if now-l.at <= fresh {
+	if l.seen > 0 && now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
 		c := l.drifted(now, r.model.median.Load())
@@ -142,7 +142,7 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 	l := r.learned.Load()
 	c := &l.Coefficients
-	if now-l.at > fresh {
+	if l.seen == 0 || now-l.at > fresh {
 		d := l.drifted(now, r.model.median.Load())
 		c = &d
 	}
@@ -158,7 +158,16 @@ func (r *Rank) Model() *Model { return r.model }
 // Wait is how long it takes from now on until the prefill of a request would begin, in
 // milliseconds.
 func (r *Rank) Wait(now int64) float64 {
-	wait := float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
+	return r.Booked(now) + r.Unseen(now)
+}
+
+// Booked is how much of Wait is for what this gateway has booked.
+func (r *Rank) Booked(now int64) float64 {
+	return float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
+}
+
+// Unseen is how much of Wait is for what others do.
+func (r *Rank) Unseen(now int64) float64 {
 	unseen := 0.0
 	if r.unseen.Load() != 0 {
 		unseen = r.others(now)
@@ -167,7 +176,7 @@ func (r *Rank) Wait(now int64) float64 {
 		// What was not seen is what peers did, until they are known to do more.
 		unseen = max(unseen, float64(p.Drained-now)/millisecond)
 	}
-	return wait + unseen
+	return unseen
 }
 
 // Peers is what other gateways have booked on a rank.
