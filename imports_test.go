@@ -79,7 +79,7 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/admit internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine
+	internal/metrics: internal/admit internal/cost internal/infer internal/trace internal/route internal/pool internal/timeline internal/tokenizer internal/engine
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
@@ -112,7 +112,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/route internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

@@ -18,8 +18,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/cost"
 	"weir/internal/infer"
 	"weir/internal/integrity"
+	"weir/internal/route"
+	"weir/internal/trace"
 )
 
 // adminPatience bounds the reading of a request, and each write of an answer.
@@ -149,6 +152,52 @@ type engineView struct {
 	Running       *int     `json:"running,omitzero"` // as the engine last said
 	Waiting       *int     `json:"waiting,omitzero"`
 	KVUsage       *float64 `json:"kv_usage,omitzero"`
+	KVTokens      int      `json:"kv_tokens,omitzero"`
+	Books         *books   `json:"books,omitzero"`
+}
+
+// books are what is kept of an engine, to choose by (docs/routing.md). Times are in
+// milliseconds.
+type books struct {
+	InFlight     int64         `json:"in_flight"`
+	WaitMS       float64       `json:"booked_wait_ms"`
+	UnseenMS     float64       `json:"unseen_wait_ms"` // besides, for work of others
+	Prefill      int64         `json:"booked_prefill_tokens"`
+	Observations int           `json:"observations"`
+	Learned      bool          `json:"learned"` // from enough observations to be believed
+	Coefficients []coefficient `json:"coefficients"`
+	// Shares of the prompts' tokens that were in its KV cache; a missing one is of no
+	// requests at all, or none of which the engine said it.
+	Predicted *float64 `json:"cached_share_predicted,omitzero"`
+	Reported  *float64 `json:"cached_share_reported,omitzero"`
+}
+
+// coefficient is one of those of a step's time.
+type coefficient struct {
+	Name  string  `json:"name"`
+	MS    float64 `json:"ms"`
+	Error float64 `json:"standard_error_ms"`
+}
+
+// booksOf gives the view of an engine's books.
+func booksOf(b *route.Books) *books {
+	now := trace.Now()
+	c, seen := b.Rank.Coefficients()
+	e := b.Rank.Errors()
+	idle := b.Rank.Estimate(now, cost.Work{Length: 1, New: 1, Output: 1})
+	v := &books{
+		InFlight: b.Rank.InFlight(), WaitMS: b.Rank.Booked(now), UnseenMS: b.Rank.Unseen(now), Prefill: b.Rank.Pending(), Observations: seen, Learned: !idle.Cold,
+		Coefficients: []coefficient{{"step", c.Step, e.Step}, {"token", c.Token, e.Token}, {"pair", c.Pair, e.Pair}, {"decode", c.Decode, e.Decode}, {"decoder", c.Decoder, e.Decoder}},
+	}
+	share := func(part, whole int64) *float64 {
+		if whole == 0 {
+			return nil
+		}
+		return new(float64(part) / float64(whole))
+	}
+	v.Predicted = share(b.Shares.Predicted.Load(), b.Shares.Given.Load())
+	v.Reported = share(b.Shares.Reported.Load(), b.Shares.Told.Load())
+	return v
 }
 
 // lack is what an engine does not carry and why.
@@ -165,6 +214,10 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: (e.Facts.Carries &^ infer.CarriesUsual).Words()}
 		for _, l := range e.Facts.Lacks {
 			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
+		}
+		v.KVTokens = e.Facts.KVTokens
+		if e.Books != nil {
+			v.Books = booksOf(e.Books)
 		}
 		if e.Load != nil {
 			if l, ok := e.Load(); ok {

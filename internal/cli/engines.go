@@ -21,7 +21,7 @@ type enginesCommand struct {
 
 // Help implements kong's extended help.
 func (enginesCommand) Help() string {
-	return `Prints a line for each engine: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. The exit status is 1 when no engine is ready.
+	return `Prints a line for each engine: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
 
 Examples:
   weir engines
@@ -90,7 +90,7 @@ func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
 // not ready are not, and what could be better.
 func printEngines(w io.Writer, views []engineView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tSOFTWARE\tMODELS")
+	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tBOOKED\tWAIT\tCACHED\tSOFTWARE\tMODELS")
 	for i := range views {
 		v := &views[i]
 		models := graphic(strings.Join(v.Models, ","), "")
@@ -102,8 +102,9 @@ func printEngines(w io.Writer, views []engineView) error {
 		if v.KVUsage != nil {
 			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), state, orDash(v.Running), orDash(v.Waiting), usage,
-			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), textOrDash(graphic(v.Software, "")), textOrDash(models))
+		booked, wait, cached := v.Books.columns()
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), state, orDash(v.Running), orDash(v.Waiting), usage,
+			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), booked, wait, cached, textOrDash(graphic(v.Software, "")), textOrDash(models))
 	}
 	if len(views) == 0 {
 		fmt.Fprintln(t, "(none)")
@@ -118,6 +119,21 @@ func printEngines(w io.Writer, views []engineView) error {
 		}
 	}
 	return err
+}
+
+// columns are the books' in the table: what is booked, the wait, and the cached shares
+// that were predicted and reported.
+func (b *books) columns() (booked, wait, cached string) {
+	if b == nil {
+		return "-", "-", "-"
+	}
+	share := func(x *float64) string {
+		if x == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%", *x*100)
+	}
+	return strconv.FormatInt(b.InFlight, 10), fmt.Sprintf("%.0fms", b.WaitMS), share(b.Predicted) + "/" + share(b.Reported)
 }
 
 func positive(n int) *int {

@@ -12,7 +12,7 @@ import (
 func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 	m.registry.MustRegister(
 		&readiness{snapshot, prometheus.NewDesc("weir_engine_ready", "1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)},
-		&adapters{snapshot})
+		&adapters{snapshot}, newBooks(snapshot))
 }
 
 type readiness struct {

@@ -127,7 +127,39 @@ func (o *object) attempt(a *trace.Attempt) {
 		o.close('}')
 	}
 	o.close(']')
+	if a.Choice.N > 0 {
+		o.choice(&a.Choice)
+	}
 	o.close('}')
+}
+
+// choice writes how an attempt's engine was chosen.
+func (o *object) choice(c *trace.Choice) {
+	o.key("choice")
+	o.open('{')
+	o.str("why", c.Why)
+	o.int("engines", int64(c.Of))
+	o.int("prompt_tokens", int64(c.Length))
+	o.prediction(&c.Best[c.Chosen])
+	if c.Cached >= 0 {
+		o.int("cached_tokens", int64(c.Cached))
+	}
+	o.key("best")
+	o.open('[')
+	for i := range c.Best[:c.N] {
+		o.open('{')
+		o.str("engine", c.Best[i].Engine)
+		o.prediction(&c.Best[i])
+		o.close('}')
+	}
+	o.close(']')
+	o.close('}')
+}
+
+func (o *object) prediction(p *trace.Option) {
+	o.int("predicted_cached_tokens", int64(p.Resident))
+	o.int("predicted_wait", p.Wait)
+	o.int("predicted_ttft", p.TTFT)
 }
 
 // object appends JSON with commas where they belong.

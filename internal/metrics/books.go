@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/cost"
+	"weir/internal/route"
+	"weir/internal/trace"
+)
+
+// books reports what is kept of engines at scrape time (docs/routing.md).
+type books struct {
+	snapshot                            func() *route.Snapshot
+	flight, wait, unseen, pending, seen *prometheus.Desc
+	coefficient, sure                   *prometheus.Desc
+	given, predicted, told, reported    *prometheus.Desc
+	indexed, index                      *prometheus.Desc
+}
+
+func newBooks(snapshot func() *route.Snapshot) *books {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &books{
+		snapshot:    snapshot,
+		flight:      desc("weir_engine_booked_requests", "Generations that are booked on the engine: given to it and not ended.", "engine"),
+		wait:        desc("weir_engine_booked_wait_seconds", "How long the prefill of a request that came now would wait there for what is booked, as predicted.", "engine"),
+		unseen:      desc("weir_engine_unseen_wait_seconds", "How long it would wait besides, for work that nobody booked here: of direct users and other gateways.", "engine"),
+		pending:     desc("weir_engine_booked_prefill_tokens", "Prompt tokens given to the engine whose first output has not come, without those that it is believed to have.", "engine"),
+		seen:        desc("weir_engine_observations", "Intervals from which the engine's coefficients were learned.", "engine"),
+		coefficient: desc("weir_engine_coefficient_seconds", "Learned coefficients of a step's time: step (that prefills), token (of a prompt), pair (of a prompt's token and one before it), decode (a step that decodes), decoder (a request in it).", "engine", "coefficient"),
+		sure:        desc("weir_engine_coefficient_error_seconds", "Their standard errors.", "engine", "coefficient"),
+		given:       desc("weir_engine_prompt_tokens_total", "Prompt tokens given to the engine.", "engine"),
+		predicted:   desc("weir_engine_predicted_cached_tokens_total", "Of those, the ones that it was believed to have in its KV cache.", "engine"),
+		told:        desc("weir_engine_reporting_prompt_tokens_total", "Prompt tokens of requests of which the engine said how many it had in its KV cache.", "engine"),
+		reported:    desc("weir_engine_reported_cached_tokens_total", "Of those, the ones that it had.", "engine"),
+		indexed:     desc("weir_engine_indexed_blocks", "Blocks that the engine's KV cache is believed to hold.", "engine"),
+		index:       desc("weir_index_bytes", "Memory of what the engines' KV caches are believed to hold (--index-memory)."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *books) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.flight, c.wait, c.unseen, c.pending, c.seen, c.coefficient, c.sure, c.given, c.predicted, c.told, c.reported, c.indexed, c.index} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *books) Collect(ch chan<- prometheus.Metric) {
+	snap, now := c.snapshot(), trace.Now()
+	for _, e := range snap.Engines {
+		b := e.Books
+		if b == nil {
+			continue
+		}
+		gauge := func(d *prometheus.Desc, v float64, more ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{e.Name}, more...)...)
+		}
+		counter := func(d *prometheus.Desc, n int64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), e.Name)
+		}
+		gauge(c.flight, float64(b.Rank.InFlight()))
+		gauge(c.wait, b.Rank.Booked(now)/1e3)
+		gauge(c.unseen, b.Rank.Unseen(now)/1e3)
+		gauge(c.pending, float64(b.Rank.Pending()))
+		learned, seen := b.Rank.Coefficients()
+		gauge(c.seen, float64(seen))
+		errors := b.Rank.Errors()
+		for _, k := range coefficients {
+			gauge(c.coefficient, *k.of(&learned)/1e3, k.name)
+			gauge(c.sure, *k.of(&errors)/1e3, k.name)
+		}
+		counter(c.given, b.Shares.Given.Load())
+		counter(c.predicted, b.Shares.Predicted.Load())
+		counter(c.told, b.Shares.Told.Load())
+		counter(c.reported, b.Shares.Reported.Load())
+		gauge(c.indexed, float64(b.Cache.Used()))
+	}
+	if snap.Index != nil {
+		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(snap.Index.Bytes()))
+	}
+}
+
+// coefficients are those of a step's time by their labels.
+var coefficients = []struct {
+	name string
+	of   func(*cost.Coefficients) *float64
+}{
+	{"step", func(c *cost.Coefficients) *float64 { return &c.Step }},
+	{"token", func(c *cost.Coefficients) *float64 { return &c.Token }},
+	{"pair", func(c *cost.Coefficients) *float64 { return &c.Pair }},
+	{"decode", func(c *cost.Coefficients) *float64 { return &c.Decode }},
+	{"decoder", func(c *cost.Coefficients) *float64 { return &c.Decoder }},
+}
