@@ -5,7 +5,8 @@
 //	up       takes requests
 //	soft     owes progress for longer than is usual there: it takes requests only where
 //	         no other rank does, and nothing else happens to it
-//	suspect  owes it for so long that it may hang, or fails: a probe is due
+//	suspect  owes it for so long that it may hang, or fails: a probe is due, and it takes
+//	         requests only where no soft one does either
 //	probing  the probe is under way
 //	down     the probe failed or was not answered, too: it takes no requests
 //	draining an operator's word, or the engine's own: it takes no new requests

@@ -80,6 +80,8 @@ func (r *Rank) Takes() Takes {
 		return Never
 	case r.state == Up && r.room() != 0:
 		return Freely
+	case r.state == Suspect, r.state == Probing:
+		return AtLast
 	}
 	return Otherwise
 }
@@ -303,7 +305,14 @@ func (r *Rank) judged(at int64, result Result, why string) {
 	case r.cause == bySilence || r.cause == byStarts:
 		// Its core lives, and its requests still owe progress.
 		r.cleared, r.probed, r.softAt = at, true, at
+		if result == Busy {
+			r.to(Soft, "a probe could not tell whether it works, and its requests show no progress")
+			return
+		}
 		r.to(Soft, "its probe was answered, but its requests show no progress")
+	case result == Busy:
+		r.cuts = 0
+		r.to(Up, "it can be reached")
 	default:
 		r.cuts, r.faults = 0, 0
 		r.to(Up, "its probe was answered")
@@ -431,8 +440,11 @@ func (r *Rank) tick(at int64) {
 	case Soft:
 		r.tickSoft(at)
 	case Probing:
-		if at >= r.probeUntil {
+		switch {
+		case at >= r.probeUntil:
 			r.unanswered(at)
+		case at >= r.nextProbe:
+			r.again(at) // its silence says nothing yet: the first may be on a connection that is lost
 		}
 	case Down:
 		r.tickDown(at)
@@ -496,19 +508,24 @@ func (r *Rank) tickDown(at int64) {
 	case at >= r.nextProbe:
 		// One probe is waited for as long as a busy engine may take. Those beside it
 		// are new connections, which get through as soon as any does.
-		patience := int64(r.fleet.limits.Retry)
 		if at >= r.probeUntil {
-			patience = r.probeBound()
-			r.probeUntil = at + patience
+			r.probe(at, r.probeBound())
+			return
 		}
-		r.fleet.probes = append(r.fleet.probes, Probe{r, time.Duration(patience)})
-		r.nextProbe = at + int64(r.fleet.limits.Retry)
+		r.again(at)
 	}
 }
 
-// probe sends the one probe of a suspect.
+// again sends a probe beside that which is waited for.
+func (r *Rank) again(at int64) {
+	patience := r.fleet.limits.Retry
+	r.nextProbe = at + int64(patience)
+	r.fleet.probes = append(r.fleet.probes, Probe{r, patience})
+}
+
+// probe sends the probe that is waited for.
 func (r *Rank) probe(at, bound int64) {
-	r.probeSent, r.probeUntil = at, at+bound
+	r.probeSent, r.probeUntil, r.nextProbe = at, at+bound, at+int64(r.fleet.limits.Retry)
 	r.fleet.probes = append(r.fleet.probes, Probe{r, time.Duration(bound)})
 }
 

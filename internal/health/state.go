@@ -16,6 +16,7 @@ const (
 	Probing
 	Draining
 	Down
+	NumStates
 )
 
 // String gives the state's word in metrics and logs.
@@ -29,12 +30,13 @@ type Takes uint8
 // What a rank takes.
 const (
 	Never     Takes = iota
+	AtLast          // only what no other rank takes
 	Otherwise       // only what no other rank takes freely
 	Freely
 )
 
 // String names it.
-func (t Takes) String() string { return [...]string{"never", "otherwise", "freely"}[t] }
+func (t Takes) String() string { return [...]string{"never", "at last", "otherwise", "freely"}[t] }
 
 // End is how a request ended.
 type End uint8
@@ -62,7 +64,7 @@ type Result uint8
 // The results.
 const (
 	Answered Result = iota
-	Busy            // the engine has no room for the probe
+	Busy            // the engine has no room for the probe, or knows none
 	Failed          // answered by a fault, or its connection was cut
 	Nobody          // its connection was refused
 )
@@ -82,7 +84,7 @@ func (c Change) String() string {
 
 // Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
 // its end with Rank.Probed, and gives it up after Patience: the rank has judged by then.
-// A rank that is down has up to two at a time.
+// A rank has up to two at a time.
 type Probe struct {
 	Rank     *Rank
 	Patience time.Duration

@@ -394,7 +394,7 @@ func (g *simGateway) report() {
 
 // request hands over one, to the ranks in turn.
 func (g *simGateway) request(now int64) {
-	for _, want := range []Takes{Freely, Otherwise} {
+	for _, want := range []Takes{Freely, Otherwise, AtLast} {
 		for i := range g.ranks {
 			r := g.ranks[(g.turn+i)%len(g.ranks)]
 			if g.model != "" && !r.serves(g.model) || r.Takes() != want {
