@@ -90,14 +90,19 @@ func (c *Cache) hold(s *segment, n int32, ready int64) (int32, bool) {
 		return i, true
 	}
 	c.part(h.node, n)
-	if held := h.blocks.Load(); n > held {
+	held := h.blocks.Load()
+	if n > held {
 		c.used += int64(n - held)
 		c.nodes[h.node].to = n
-		h.ready.Store(ready)
-		h.blocks.Store(n)
 	}
-	if sure > h.sure.Load() {
-		h.sure.Store(sure)
+	if n > held || sure > h.sure.Load() {
+		s.change(c.ID, func(h *holder) {
+			if n > held {
+				h.ready.Store(ready)
+				h.blocks.Store(n)
+			}
+			h.sure.Store(max(h.sure.Load(), sure))
+		})
 	}
 	return h.node, true
 }
@@ -142,24 +147,27 @@ func (c *Cache) joint(above, below int32) {
 // Cancel says that what a placement announced for the time ready will not be
 // computed by it.
 func (c *Cache) Cancel(blocks []Block, ready int64) {
-	c.walk(blocks, func(h *holder, _ int32) bool {
-		return h.ready.Load() != ready || c.cut(h, h.sure.Load())
+	c.walk(blocks, func(h *holder, _ int32) {
+		if h.ready.Load() == ready {
+			c.cut(h.node, h.sure.Load())
+		}
 	})
 }
 
 // Truncate says that the cache has turned out to hold no more than the first kept of
 // the blocks, whatever was placed.
 func (c *Cache) Truncate(blocks []Block, kept int) {
-	c.walk(blocks, func(h *holder, common int32) bool {
+	c.walk(blocks, func(h *holder, common int32) {
 		keep := int32(min(kept, int(common)))
-		kept -= int(keep)
-		return keep == common || c.cut(h, keep)
+		if kept -= int(keep); keep < common {
+			c.cut(h.node, keep)
+		}
 	})
 }
 
 // walk calls do for each segment of the blocks that the cache has, with the number
-// of its blocks that are theirs, until it is false.
-func (c *Cache) walk(blocks []Block, do func(h *holder, common int32) bool) {
+// of its blocks that are theirs.
+func (c *Cache) walk(blocks []Block, do func(h *holder, common int32)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(blocks) > 0 && !c.dropped {
@@ -168,41 +176,45 @@ func (c *Cache) walk(blocks []Block, do func(h *holder, common int32) bool) {
 			return
 		}
 		n := s.common(blocks)
-		if h := s.holder(c.ID); h == nil || !do(h, int32(n)) {
+		h := s.holder(c.ID)
+		if h == nil {
 			return
 		}
+		do(h, int32(n))
 		blocks = blocks[n:]
 	}
 }
 
-// cut forgets what the cache has of a segment but for its first keep blocks. It is
-// true, so that a walk goes on.
-func (c *Cache) cut(h *holder, keep int32) bool {
-	last := h.node
+// cut forgets what the cache has of a segment, whose first node is given, but for its
+// first keep blocks.
+func (c *Cache) cut(first, keep int32) {
+	last := first
 	for c.nodes[last].below != 0 {
 		last = c.nodes[last].below
 	}
-	for h.blocks.Load() > keep {
-		if n := &c.nodes[last]; n.from < keep {
-			c.shrink(h, last, n.to-keep)
-			break
+	for c.nodes[last].to > keep {
+		n := c.nodes[last]
+		if n.from < keep {
+			c.shrink(last, n.to-keep)
+			return
 		}
-		above := c.nodes[last].above
-		if c.remove(last); above == 0 {
-			break
+		if c.remove(last); n.above == 0 {
+			return
 		}
-		last = above
+		last = n.above
 	}
-	return true
 }
 
 // shrink forgets the last blocks of a segment, some of those of its last node.
-func (c *Cache) shrink(h *holder, last, blocks int32) {
+func (c *Cache) shrink(last, blocks int32) {
 	n := &c.nodes[last]
 	n.to -= blocks
 	c.used -= int64(blocks)
-	h.blocks.Store(n.to)
-	h.sure.Store(min(h.sure.Load(), n.to))
+	to := n.to
+	n.segment.change(c.ID, func(h *holder) {
+		h.blocks.Store(to)
+		h.sure.Store(min(h.sure.Load(), to))
+	})
 }
 
 // SetCapacity says how many blocks the cache holds.
@@ -246,7 +258,7 @@ func (c *Cache) evict() {
 		oldest := c.nodes[0].prev
 		n := &c.nodes[oldest]
 		if over := c.used - max(c.capacity, 0); over < int64(n.to-n.from) {
-			c.shrink(n.segment.holder(c.ID), oldest, int32(over))
+			c.shrink(oldest, int32(over))
 			break
 		}
 		c.remove(oldest)
@@ -264,7 +276,7 @@ func (c *Cache) remove(i int32) {
 		c.used -= int64(n.to)
 		n.segment.remove(c.index, c.ID)
 	} else {
-		c.shrink(n.segment.holder(c.ID), i, n.to-n.from)
+		c.shrink(i, n.to-n.from)
 		c.nodes[n.above].below = 0
 	}
 	c.unlink(i)

@@ -33,7 +33,7 @@ type segment struct {
 	blocks  []Block
 	holders atomic.Pointer[holders] // nil where there are none
 
-	mu   sync.Mutex // of those who change holders
+	mu   sync.Mutex // of those who change holders, or what they say
 	dead bool       // left the map, for it had no holder
 }
 
@@ -77,6 +77,16 @@ func (s *segment) holder(cache uint32) *holder {
 		}
 	}
 	return nil
+}
+
+// change changes what the segment says of a cache that holds it. Another cache that
+// joins or leaves makes new holders of the old ones, and would lose what is changed in
+// the old ones meanwhile. The caller holds the cache's lock, and nobody else changes
+// what is said of it: to read it takes no lock.
+func (s *segment) change(cache uint32, do func(h *holder)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(s.holder(cache))
 }
 
 // add makes cache a holder. It is false where the segment has died meanwhile. The
