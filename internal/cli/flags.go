@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/allow"
+	"weir/internal/balance"
 	"weir/internal/gateway"
 	"weir/internal/generate"
 	"weir/internal/pool"
@@ -48,7 +49,11 @@ type gatewayFlags struct {
 	MaxRequests             int      `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
 	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
 	TokenizeWorkers         int      `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
-	PrefixCache             int64    `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+	Policy                  string   `default:"cost" placeholder:"NAME" help:"How an engine is chosen for a request: cost, session, least-load, power-of-two, round-robin or random (${default}); for one model by --model NAME,policy=NAME (docs/routing.md)."`
+	IndexMemory             int64    `default:"268435456" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
+	SessionHeader           []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
+
+	PrefixCache int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
 	EngineTimeout   time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
 	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
@@ -66,6 +71,9 @@ type gatewayFlags struct {
 	Reasoning       string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
 	ShutdownDelay   time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C in which /readyz says 503 and requests are still taken, so that a load balancer can turn away first; a second signal ends it."`
 	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+
+	// policies are those of single models, which are no flags of their own.
+	policies map[string]string `kong:"-"`
 
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
 	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
@@ -162,6 +170,12 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	if f.H2C && f.TLSCert != "" {
 		return gateway.Options{}, wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
+	if _, err := balance.New(f.Policy); err != nil {
+		return gateway.Options{}, wrongf("--policy: %w", err)
+	}
+	if f.IndexMemory < 1<<20 {
+		return gateway.Options{}, wrongf("--index-memory must be at least 1048576")
+	}
 	rules, err := f.rules()
 	if err != nil {
 		return gateway.Options{}, err
@@ -172,6 +186,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
 		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},
 		PrefixCache:   f.PrefixCache,
+		Sessions:      words(f.SessionHeader),
 		MaxBody:       f.MaxBody,
 		EngineTimeout: f.EngineTimeout,
 		SubmitTimeout: f.SubmitTimeout,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 
+	"weir/internal/balance"
 	"weir/internal/config"
 	"weir/internal/engine"
 	"weir/internal/engine/access"
@@ -26,7 +27,7 @@ import (
 type serveCommand struct {
 	gatewayFlags
 	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). Repeatable; weir-sim is built in."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). policy=NAME is --policy of this model alone, and may be said of such a model too. Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -41,6 +42,7 @@ func (serveCommand) Help() string {
   weir serve --engine weir=127.0.0.1:9000 --model llama=/models/llama
   weir serve --engine sglang-ipc=/run/weir-sglang --model llama=/models/llama
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
+  weir serve --engine http://a:8000 --engine http://b:8000 --policy round-robin
   weir serve --config weir.yaml`
 }
 
@@ -68,6 +70,9 @@ func (c *serveCommand) Run(s *streams) error {
 		return err
 	}
 	opts.Caps = capsOf(specs)
+	if c.policies, err = policiesOf(specs); err != nil {
+		return err
+	}
 	loaded, err := loadModels(specs)
 	if err != nil {
 		return err
@@ -97,6 +102,21 @@ func capsOf(specs []config.Model) map[string]gateway.Cap {
 	return caps
 }
 
+// policiesOf gives the policies of models that have one of their own, by name.
+func policiesOf(specs []config.Model) (map[string]string, error) {
+	policies := map[string]string{}
+	for _, m := range specs {
+		if m.Policy == "" {
+			continue
+		}
+		if _, err := balance.New(m.Policy); err != nil {
+			return nil, wrongf("--model %s,policy=%s: %w", m.Name, m.Policy, err)
+		}
+		policies[m.Name] = m.Policy
+	}
+	return policies, nil
+}
+
 // newProcess assembles a gateway in front of engines.
 func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
@@ -120,7 +140,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err != nil {
 		return nil, err
 	}
-	fl, err := newFleet(members, served, &opts)
+	fl, err := newFleet(members, served, f, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -242,8 +262,8 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(members []fleet.Member, served servedModels, g *gateway.Options) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{},
+func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options) (*fleet.Fleet, error) {
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Policy: f.Policy, Policies: f.policies, IndexBytes: f.IndexMemory,
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, err error) {
 			g.Log.Warn("engine left", "engine", m.Name, "kind", m.Kind, "error", err)

@@ -139,6 +139,8 @@ func TestParseModel(t *testing.T) {
 		"m,max-tokens=9,max-n=2":     {Name: "m", MaxTokens: 9, MaxN: 2},
 		"a/m=,max-n=2":               {Name: "a/m", MaxN: 2},
 		"/a/m,max-n=2":               {Name: "m", Dir: "/a/m", MaxN: 2},
+		"m,policy=random,max-n=2":    {Name: "m", Policy: "random", MaxN: 2},
+		"n=d,policy=session":         {Name: "n", Dir: "d", Policy: "session"},
 		"m,max-n=2,alias=p":          {Name: "m", Dir: "m", Aliases: []string{"p"}, MaxN: 2},
 		"n=d,tool-parser=hermes,alias=p,reasoning-parser=none": {Name: "n", Dir: "d", Aliases: []string{"p"}, ToolParser: "hermes", ReasoningParser: "none"},
 	} {

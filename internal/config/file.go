@@ -112,7 +112,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": {"kind", "url", "model", "name", "dp", "lockstep", "priority", "untried"},
-		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n"},
+		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"},
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -143,8 +143,8 @@ func mappingValue(key string, n ast.Node) (string, error) {
 		return b.String(), nil
 	}
 	switch name, dir := first("name"), first("dir"); {
-	case dir == "" && (name == "" || first("max-tokens")+first("max-n") == ""):
-		return "", fmt.Errorf("line %d: a model needs dir, or name with max-tokens or max-n", line(n))
+	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy") == ""):
+		return "", fmt.Errorf("line %d: a model needs dir, or name with max-tokens, max-n or policy", line(n))
 	case name == "":
 		b.WriteString(dir)
 	default:
@@ -155,7 +155,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			b.WriteString("," + field + "=" + v)
 		}
 	}
-	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n"} {
+	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"} {
 		if v := first(field); v != "" {
 			b.WriteString("," + field + "=" + v)
 		}

@@ -271,8 +271,8 @@ func withoutCredentials(s string) string {
 }
 
 // Model is one --model
-// [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N],
-// or NAME= with the last two alone, which has no Dir; a NAME without a slash needs no =.
+// [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N][,policy=NAME],
+// or NAME= with the last three alone, which has no Dir; a NAME without a slash needs no =.
 type Model struct {
 	Name    string
 	Dir     string
@@ -284,6 +284,8 @@ type Model struct {
 	ToolParser, ReasoningParser string
 	// MaxTokens and MaxN bound what may be asked of the model; 0 is no bound.
 	MaxTokens, MaxN int
+	// Policy says how its engines are chosen; empty is as for all models.
+	Policy string
 }
 
 // LoRA is an adapter: the name that it is served as, and where engines find it.
@@ -299,7 +301,7 @@ func ParseModel(s string) (Model, error) {
 		trimmed := strings.TrimRight(dir, "/")
 		name = trimmed[strings.LastIndexByte(trimmed, '/')+1:]
 	}
-	if more && onlyCaps(rest) && (named && dir == "" || !named && !strings.Contains(dir, "/")) {
+	if more && nameOnly(rest) && (named && dir == "" || !named && !strings.Contains(dir, "/")) {
 		dir = "" // the name of a model, whose engines have its folder
 	} else if dir == "" {
 		name = ""
@@ -328,6 +330,8 @@ func ParseModel(s string) (Model, error) {
 			m.ToolParser = value
 		case key == "reasoning-parser":
 			m.ReasoningParser = value
+		case key == "policy":
+			m.Policy = value
 		case key == "max-tokens", key == "max-n":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 || n > math.MaxInt32 {
@@ -345,10 +349,10 @@ func ParseModel(s string) (Model, error) {
 	return m, nil
 }
 
-// onlyCaps says that options are such as need nothing of a model but its name.
-func onlyCaps(options string) bool {
+// nameOnly says that options are such as need nothing of a model but its name.
+func nameOnly(options string) bool {
 	for option := range strings.SplitSeq(options, ",") {
-		if key, _, _ := strings.Cut(option, "="); key != "max-tokens" && key != "max-n" {
+		if key, _, _ := strings.Cut(option, "="); key != "max-tokens" && key != "max-n" && key != "policy" {
 			return false
 		}
 	}
@@ -356,7 +360,7 @@ func onlyCaps(options string) bool {
 }
 
 func badModelOption(s, option string) error {
-	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N and max-n=N", s, option)
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N, max-n=N and policy=NAME", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.

@@ -62,7 +62,7 @@ type Options struct {
 
 // What holds where the options do not say.
 const (
-	DefaultPolicy     = "round-robin"
+	DefaultPolicy     = "cost"
 	DefaultIndexBytes = 256 << 20
 )
 
@@ -199,7 +199,7 @@ func (f *Fleet) publish(states []engine.State) {
 	changed := make(chan struct{})
 	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed}
 	for name := range f.opts.Folders {
-		f.model(snap, name)
+		f.model(snap, name, "")
 	}
 	for i, m := range f.opts.Members {
 		s := &states[i]
@@ -316,7 +316,7 @@ func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base s
 	for _, name := range m.LoRA {
 		said := func(l engine.LoRA) bool { return l.Name == name }
 		if model := snap.Models[name]; !slices.ContainsFunc(e.Facts.LoRA, said) && (model == nil || model.Kind == "") {
-			model = f.model(snap, name)
+			model = f.model(snap, name, base)
 			model.Base, model.Kind = base, e.Kind
 		}
 	}
@@ -329,7 +329,7 @@ func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l en
 	if canonical, ok := f.aliases[l.Name]; ok {
 		return fmt.Errorf("that is an alias of model %s", canonical)
 	}
-	model := f.model(snap, l.Name)
+	model := f.model(snap, l.Name, base)
 	if _, own := f.opts.Folders[l.Name]; own {
 		base = ""
 	} else if _, ok := f.opts.Folders[base]; !ok {
@@ -357,7 +357,7 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 	if canonical, ok := f.aliases[name]; ok {
 		name = canonical
 	}
-	model := f.model(snap, name)
+	model := f.model(snap, name, "")
 	if m.Model != "" && len(e.Facts.Models) > 0 && !slices.Contains(e.Facts.Models, upstream) {
 		if len(e.Facts.Models) > 1 {
 			return fmt.Errorf("model=%s is not among the models it serves: %q", upstream, e.Facts.Models)
@@ -396,13 +396,15 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	return nil
 }
 
-func (f *Fleet) model(snap *route.Snapshot, name string) *route.Model {
+// model gives the model of a name. A LoRA adapter has the policy of its base, if it was
+// given none.
+func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 	m := snap.Models[name]
 	if m == nil {
 		kept := f.served[name]
 		if kept == nil {
 			kept = &served{}
-			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policy, DefaultPolicy)) // New has checked all
+			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policies[base], f.opts.Policy, DefaultPolicy)) // New has checked all
 			f.served[name] = kept
 		}
 		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths, Ratio: &kept.ratio}

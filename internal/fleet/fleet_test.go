@@ -275,7 +275,7 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 // A policy outlives the snapshots of its model, or every report would begin
 // the turns anew.
 func TestPoliciesAreKept(t *testing.T) {
-	f, err := New(Options{Members: []Member{relayMember("a", "x"), relayMember("b", "x")}})
+	f, err := New(Options{Policy: "round-robin", Members: []Member{relayMember("a", "x"), relayMember("b", "x")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (o *output) add(after kvindex.Block, ids []uint32) {
 // pick chooses the engine by what is known of the request.
 func (x *exchange) pick(c *route.Choice, now int64) (route.Target, bool) {
 	f, q := &x.footprint, &c.Request
-	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, 0, rand.Uint64()
+	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, x.g.session(x.response.r.Header), rand.Uint64()
 	q.Output = x.expected() * float64(f.answers())
 	q.Matches = x.fleet.Index.Match(q.Matches, f.prompts[0].blocks, now)
 	return x.model.Pick(x.needs, x.tried, c)

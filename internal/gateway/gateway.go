@@ -66,6 +66,8 @@ type Options struct {
 	// Batch is the one that the adapters of token engines were given; nil when
 	// they were given none.
 	Batch *Batch
+	// Sessions are the headers that name a session; none are those that clients send.
+	Sessions []string
 	// PrefixCache bounds what is kept of earlier prompts so that their ids can
 	// be reused, in bytes; 0 means 128 MiB, and a negative one keeps nothing.
 	PrefixCache int64

@@ -86,7 +86,7 @@ func TestSGLangEnginesDiffer(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	bare := harness.StartSim(t, append([]string{"--skip-tokenizer-init"}, harness.FastSim...)...)
 	whole := harness.StartSim(t, harness.FastSim...)
-	g := harness.StartGateway(t, "serve", "--engine", "sglang="+bare.SGLang, "--engine", "sglang="+whole.SGLang)
+	g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", "sglang="+bare.SGLang, "--engine", "sglang="+whole.SGLang)
 	harness.Eventually(t, "both engines", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 	const schema = `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}`
 	for i := range 6 {

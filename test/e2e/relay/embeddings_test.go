@@ -56,7 +56,7 @@ func TestRelayedEmbeddings(t *testing.T) {
 	for _, wire := range []string{"openai", "vllm", "sglang"} {
 		engine, _ := harness.StartWire(t, wire)
 		bad, badAdmin := harness.StartWire(t, wire)
-		g := harness.StartGateway(t, "serve", "--engine", "openai="+engine+",model=embed", "--engine", "openai="+bad+",model=embed")
+		g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", "openai="+engine+",model=embed", "--engine", "openai="+bad+",model=embed")
 		harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 		if a := harness.Post(t, badAdmin+"/admin/faults", `{"faults":["refuse"]}`); a.Status != 200 {
 			t.Fatalf("faults: %d %s", a.Status, a.Body)

@@ -56,7 +56,7 @@ func TestRelayOfEngineFaults(t *testing.T) {
 				harness.Beside(t, harness.Light)
 				bad, _ := harness.StartWire(t, wire, append([]string{"--fault", c.fault}, harness.FastSim...)...)
 				good, _ := harness.StartWire(t, wire, harness.FastSim...)
-				g := harness.StartGateway(t, "serve", "--engine", "openai="+bad, "--engine", "openai="+good)
+				g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", "openai="+bad, "--engine", "openai="+good)
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 {

@@ -123,7 +123,7 @@ func TestRelayFaults(t *testing.T) {
 	bad, good := startRawEngine(t), startRawEngine(t)
 	flags := []string{"--first-timeout", "1s", "--idle-timeout", "1s"}
 	one := harness.StartGateway(t, append([]string{"serve", "--engine", "openai=" + bad.url + ",name=bad"}, flags...)...)
-	two := harness.StartGateway(t, append([]string{"serve", "--engine", "openai=" + bad.url + ",name=bad", "--engine", "openai=" + good.url + ",name=good"}, flags...)...)
+	two := harness.StartGateway(t, append([]string{"serve", "--policy", "round-robin", "--engine", "openai=" + bad.url + ",name=bad", "--engine", "openai=" + good.url + ",name=good"}, flags...)...)
 	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, two.Admin, "weir_engine_ready") == 2 })
 	good.script(false, 0, chunkedHead+end)
 	bad.script(false, 0, chunkedHead+end)

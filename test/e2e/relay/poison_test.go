@@ -51,7 +51,7 @@ func TestPoisonHitsEachOnce(t *testing.T) {
 	a, hitsA := mortal(t)
 	b, hitsB := mortal(t)
 	c, hitsC := mortal(t)
-	g := harness.StartGateway(t, "serve", "--engine", "openai="+a, "--engine", "openai="+b, "--engine", "openai="+c)
+	g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", "openai="+a, "--engine", "openai="+b, "--engine", "openai="+c)
 	harness.Eventually(t, "all ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 3 })
 	const path = "/v1/chat/completions"
 	for poisons := int64(1); poisons <= 4; poisons++ {

@@ -35,7 +35,7 @@ func TestEngineFaults(t *testing.T) {
 			t.Run(path+" "+c.fault, func(t *testing.T) {
 				harness.Beside(t, harness.Light)
 				bad, good := harness.StartSim(t, append(quick, "--fault", c.fault)...), harness.StartSim(t, quick...)
-				g := harness.StartGateway(t, "serve", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--idle-timeout", "2s", "--first-timeout", "2s")
+				g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--idle-timeout", "2s", "--first-timeout", "2s")
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 { // round-robin: the bad engine's turn comes
@@ -82,7 +82,7 @@ func TestWholeAnswerOfAnotherEngine(t *testing.T) {
 			t.Run(path+" "+fault, func(t *testing.T) {
 				harness.Beside(t, harness.Light)
 				bad, good := harness.StartSim(t, append(quick, "--fault", fault, "--name", "bad")...), harness.StartSim(t, quick...)
-				g := harness.StartGateway(t, "serve", "--engine", bad.Spec(path)+",name=bad", "--engine", good.Spec(path), "--idle-timeout", "2s", "--first-timeout", "2s")
+				g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path)+",name=bad", "--engine", good.Spec(path), "--idle-timeout", "2s", "--first-timeout", "2s")
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 				for range 4 { // round-robin: the bad engine's turn comes
 					if a := harness.Post(t, g.URL+"/v1/chat/completions", whole); a.Status != 200 || a.Err != nil || !bytes.Contains(a.Body, []byte(`"completion_tokens":40`)) {

@@ -169,7 +169,7 @@ func TestGenerateFaults(t *testing.T) {
 				} else if a := harness.Post(t, g.URL+"/generate", ask); a.Status < 500 || !bytes.HasPrefix(a.Body, []byte(`{"error":{"message":`)) {
 					t.Errorf("nobody else can answer: %d %s", a.Status, a.Body)
 				} else {
-					two := harness.StartGateway(t, "serve", "--engine", bad.Spec(path), "--engine", harness.StartSim(t).Spec(path))
+					two := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", harness.StartSim(t).Spec(path))
 					harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, two.Admin, "weir_engine_ready") == 2 })
 					for range 4 {
 						if got, err := harness.NativeAnswer(harness.Post(t, two.URL+"/generate", ask), true, false); err != nil || !got.Done || len(got.IDs) != 40 {
@@ -277,7 +277,7 @@ func TestGenerateForms(t *testing.T) {
 			}
 		}
 	}
-	both := harness.StartGateway(t, "serve", "--engine", s.Spec("plane"), "--engine", other.Spec("relay"))
+	both := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", s.Spec("plane"), "--engine", other.Spec("relay"))
 	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, both.Admin, "weir_engine_ready") == 2 })
 	for body, want := range map[string]string{
 		`{"text":"x"}`:                    "there are several; add a field model",

@@ -56,7 +56,7 @@ func TestIntegrityFaults(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			bad, good := harness.StartSim(t, append(quick, "--name", "bad")...), harness.StartSim(t, quick...)
 			one := harness.StartGateway(t, "serve", "--engine", bad.Spec(path.name)+",name=bad")
-			two := harness.StartGateway(t, "serve", "--engine", bad.Spec(path.name)+",name=bad", "--engine", good.Spec(path.name)+",name=good")
+			two := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path.name)+",name=bad", "--engine", good.Spec(path.name)+",name=good")
 			harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, two.Admin, "weir_engine_ready") == 2 })
 			harness.WantComplete(t, harness.Post(t, one.URL+"/v1/chat/completions", harness.AskStream))
 			harness.WantComplete(t, harness.Post(t, two.URL+"/v1/chat/completions", harness.AskStream))

@@ -321,7 +321,7 @@ func TestMediaElsewhere(t *testing.T) {
 	for _, path := range []string{"plane", "sglang"} {
 		t.Run(path, func(t *testing.T) {
 			bad, good := harness.StartSim(t, "--fault", "unavailable"), harness.StartSim(t, append([]string{"--context-length", "60"}, harness.FastSim...)...)
-			g := harness.StartGateway(t, "serve", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--media", "any")
+			g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--media", "any")
 			harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 			for i, ref := range []string{dataURL("image/png", img), files.URL + "/a.png", dataURL("image/png", img), files.URL + "/b.png"} {
 				a := mediaAnswerOf(t, harness.Post(t, g.URL+"/v1/chat/completions", fmt.Sprintf(`{"model":"weir-sim","ignore_eos":true,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":%q}}]}]}`, ref)))

@@ -59,7 +59,7 @@ func Test512Streams(t *testing.T) {
 			harness.Beside(t, harness.Heavy)
 			path, _, _ := strings.Cut(name, " ")
 			a, b := harness.StartSim(t, slices.Concat(harness.FastSim, args)...), harness.StartSim(t, slices.Concat(harness.FastSim, args)...)
-			g := harness.StartGateway(t, "serve", "--engine", a.Spec(path), "--engine", b.Spec(path))
+			g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", a.Spec(path), "--engine", b.Spec(path))
 			// A gateway is ready with its first engine; requests before the second would all be that one's.
 			harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 			ask(t, g)

@@ -1,0 +1,34 @@
+package gateway
+
+import (
+	"net/http"
+
+	"weir/internal/kvindex"
+)
+
+// sessionHeaders are those by which clients and other gateways name a session
+// (docs/routing.md says whose they are), where the operator names none. Of several the
+// first counts.
+var sessionHeaders = []string{"X-Session-Id", "X-Session-Affinity", "X-Claude-Code-Session-Id", "Session-Id", "Session_id", "X-Dynamo-Session-Id"}
+
+// maxSession is how much of a session's name counts, in bytes.
+const maxSession = 8 << 10
+
+// session stands for the session that a request's head names, among those of its
+// caller, who is known by the key; 0 is none.
+func (g *Gateway) session(h http.Header) uint64 {
+	names := g.opts.Sessions
+	if len(names) == 0 {
+		names = sessionHeaders
+	}
+	for _, name := range names {
+		if v := h.Get(name); v != "" {
+			key := h.Get("Authorization")
+			if key == "" {
+				key = h.Get("X-Api-Key")
+			}
+			return max(uint64(kvindex.Root(0, key, v[:min(len(v), maxSession)])), 1)
+		}
+	}
+	return 0
+}
