@@ -192,9 +192,13 @@ func further(seed int, runs map[string][]*fleetsim.Report) (names []string) {
 	return slices.Compact(names)
 }
 
+// captured is 1 where the oracle reuses nothing.
 func captured(runs, oracle []*fleetsim.Report) float64 {
 	hits := func(r *fleetsim.Report) float64 { return r.HitRate }
-	return mean(runs, hits) / max(mean(oracle, hits), 1e-9)
+	if mean(oracle, hits) == 0 {
+		return 1
+	}
+	return mean(runs, hits) / mean(oracle, hits)
 }
 
 func maxMean(r *fleetsim.Report) float64 { return r.MaxMean }
