@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // A hang-up is noticed at once wherever the request stands, ends it as
@@ -95,20 +98,7 @@ func TestHangUp(t *testing.T) {
 					if n := b.g.Live(); n != 0 {
 						t.Errorf("%d requests are live after the hang-up", n)
 					}
-					for _, e := range test.engines {
-						switch e := e.(type) {
-						case *tokenEngine:
-							for _, call := range e.calls {
-								if !call.aborted() || !call.abortedAt.Equal(began) {
-									t.Errorf("aborted %v, after %v", call.aborted(), call.abortedAt.Sub(began))
-								}
-							}
-						case *relayEngine:
-							if f := e.forward(t, 1); !f.abandoned() || !f.closedAt.Equal(began) {
-								t.Errorf("abandoned %v, after %v", f.abandoned(), f.closedAt.Sub(began))
-							}
-						}
-					}
+					freed(t, test.engines, began)
 					if d := time.Since(began); d != 0 {
 						t.Errorf("%v passed", d)
 					}
@@ -144,4 +134,100 @@ func TestHangUpWhileTokenizing(t *testing.T) {
 			t.Errorf("stages %v", r.Stages)
 		}
 	})
+}
+
+// So it is with a stream of HTTP/2, be it reset or its connection closed or reset.
+func TestHangUpHTTP2(t *testing.T) {
+	quiet, mute := &tokenEngine{name: "a"}, &tokenEngine{name: "mute", accept: never}
+	r := &relayEngine{name: "r"}
+	ask := func(s *streams, body string) (*caller, uint32) { return s.open(chatPath, body, len(body)) }
+	for _, phase := range []struct {
+		name    string
+		engines []any
+		begin   func(t *testing.T, s *streams) (*caller, uint32)
+	}{
+		{"in the middle of its body", []any{quiet}, func(t *testing.T, s *streams) (*caller, uint32) {
+			return s.open(chatPath, "{", 100)
+		}},
+		{"queued", nil, func(t *testing.T, s *streams) (*caller, uint32) { return ask(s, askStream(``)) }},
+		{"dispatching", []any{mute}, func(t *testing.T, s *streams) (*caller, uint32) { return ask(s, askStream(``)) }},
+		{"waiting for the first token", []any{quiet}, func(t *testing.T, s *streams) (*caller, uint32) { return ask(s, askStream(``)) }},
+		{"waiting for an answer that is not streamed", []any{quiet}, func(t *testing.T, s *streams) (*caller, uint32) {
+			c, stream := ask(s, askChat(``))
+			quiet.call(t, 1).send(words()[:3]...)
+			return c, stream
+		}},
+		{"streaming", []any{quiet}, func(t *testing.T, s *streams) (*caller, uint32) {
+			c, stream := ask(s, askStream(``))
+			quiet.call(t, 1).send(words()[0])
+			if s.read(); !strings.Contains(string(s.data[stream]), text(words()[0])) {
+				t.Fatalf("the client has %q", s.data[stream])
+			}
+			return c, stream
+		}},
+		{"not reading", []any{quiet}, func(t *testing.T, s *streams) (*caller, uint32) {
+			s.write(func(f *http2.Framer) error {
+				return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16})
+			})
+			c, stream := ask(s, askStream(`,"max_tokens":1000`))
+			quiet.call(t, 1).send(words()[:100]...)
+			return c, stream
+		}},
+		{"relayed, before the head", []any{r}, func(t *testing.T, s *streams) (*caller, uint32) { return ask(s, relayBody) }},
+		{"relayed, streaming", []any{r}, func(t *testing.T, s *streams) (*caller, uint32) {
+			c, stream := ask(s, relayBody)
+			r.forward(t, 1).send("data: {}\n\n")
+			if s.read(); string(s.data[stream]) != "data: {}\n\n" {
+				t.Fatalf("the client has %q", s.data[stream])
+			}
+			return c, stream
+		}},
+	} {
+		for how, hangUp := range map[string]func(*streams, uint32){
+			"stream reset":      func(s *streams, stream uint32) { s.cancel(stream) },
+			"connection closed": func(s *streams, _ uint32) { s.conn.Close() },
+			"connection reset":  func(s *streams, _ uint32) { s.conn.Reset() },
+		} {
+			t.Run(phase.name+", "+how, func(t *testing.T) {
+				inBubble(t, Options{}, phase.engines, func(t *testing.T, b *bench) {
+					s := b.dialHTTP2()
+					defer s.conn.Close()
+					c, stream := phase.begin(t, s)
+					if synctest.Wait(); b.g.Live() != 1 {
+						t.Fatalf("%d requests are live, want 1", b.g.Live())
+					}
+					time.Sleep(time.Second)
+					began := time.Now()
+					hangUp(s, stream)
+					if synctest.Wait(); b.g.Live() != 0 {
+						t.Errorf("%d requests are live after the hang-up", b.g.Live())
+					}
+					freed(t, phase.engines, began)
+					if d := time.Since(began); d != 0 {
+						t.Errorf("%v passed", d)
+					}
+					b.wantRecord(c, "cancelled", "cancelled")
+				})
+			})
+		}
+	}
+}
+
+// freed wants what engines were handed to be given up, at a time.
+func freed(t *testing.T, engines []any, at time.Time) {
+	t.Helper()
+	for _, e := range engines {
+		switch e := e.(type) {
+		case *tokenEngine:
+			for _, call := range e.calls {
+				if !call.aborted() || !call.abortedAt.Equal(at) {
+					t.Errorf("aborted %v, after %v", call.aborted(), call.abortedAt.Sub(at))
+				}
+			}
+		case *relayEngine:
+			if f := e.forward(t, 1); !f.abandoned() || !f.closedAt.Equal(at) {
+				t.Errorf("abandoned %v, after %v", f.abandoned(), f.closedAt.Sub(at))
+			}
+		}
+	}
 }
