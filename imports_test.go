@@ -116,7 +116,8 @@ const directions = `
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with
-	test/e2e/harness: internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
+	internal/certtest:
+	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
 	test/e2e/neighbour: internal/bench/proc internal/trace test/e2e/harness
 	test/mutate:
 	test/slowest:

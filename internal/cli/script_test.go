@@ -2,16 +2,9 @@ package cli
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"weir/internal/certtest"
 )
 
 // TestScripts runs testdata/script/*.txtar: command lines of weir, and what they
@@ -194,7 +189,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 
 func scriptKeyPair(ts *testscript.TestScript, neg bool, args []string) {
 	checkUsage(ts, neg, args, "keypair CERT KEY")
-	cert, key, err := keyPair()
+	cert, key, err := certtest.Make("weir", 1)
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), cert, 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), key, 0o600))
@@ -322,22 +317,4 @@ func (w *writes) now() (text string, more <-chan struct{}) {
 func (w *writes) String() string {
 	text, _ := w.now()
 	return text
-}
-
-// keyPair makes a certificate for 127.0.0.1, and its private key, as PEM.
-func keyPair() (cert, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		return nil, nil, err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
