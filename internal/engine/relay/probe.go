@@ -15,7 +15,7 @@ import (
 )
 
 // probe reads the model list, and of an engine whose sources are known what its own API
-// loses.
+// loses and how busy it is.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts, cards, err := e.client.Models(ctx)
 	owner := upstream.Owner(cards)
@@ -31,6 +31,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	}
 	e.said = e.software(ctx, owner)
 	facts.Lacks = e.said.lacks
+	e.readLoad(ctx, owner)
 	return facts, nil
 }
 

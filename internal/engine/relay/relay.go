@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine"
@@ -52,11 +53,13 @@ type Engine struct {
 	opts   Options
 	client *upstream.Client
 	said   software // by the latest probe; Run's own
+	load   atomic.Pointer[engine.Load]
 }
 
 var (
 	_ engine.Relay   = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
+	_ engine.Loaded  = (*Engine)(nil)
 	_ engine.Prober  = (*Engine)(nil)
 	_ engine.Polled  = (*coded)(nil)
 )

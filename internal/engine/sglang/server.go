@@ -197,18 +197,11 @@ func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
 // clock is from this machine's.
 func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	sent := trace.Now()
-	data, _, err := e.client.Get(ctx, "/v1/loads?include=core")
+	data, _, err := e.client.Get(ctx, sglangmode.LoadsPath)
 	received := trace.Now()
-	var said struct {
-		Timestamp jsontext.Value `json:"timestamp"`
-		Loads     []struct {
-			Running int     `json:"num_running_reqs"`
-			Waiting int     `json:"num_waiting_reqs"`
-			Usage   float64 `json:"token_usage"`
-		} `json:"loads"`
-	}
+	var said sglangmode.Loads
 	if err == nil {
-		err = json.Unmarshal(data, &said, jsontext.AllowDuplicateNames(true))
+		said, err = sglangmode.ParseLoads(data)
 	}
 	if at, ok := wallTime(said.Timestamp); ok && err == nil {
 		e.clock.Add(sent, at.UnixNano(), received)
@@ -217,13 +210,8 @@ func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	if e.local { // then it is this machine's wall clock
 		srv.clock = remote.Offset{NS: trace.Wall(0).UnixNano(), Known: true}
 	}
-	if n := len(said.Loads); n > 0 && err == nil {
-		srv.loaded = true
-		for _, rank := range said.Loads {
-			srv.load.Running += rank.Running
-			srv.load.Waiting += rank.Waiting
-			srv.load.KVUsage += rank.Usage / float64(n)
-		}
+	if err == nil {
+		srv.load.Running, srv.load.Waiting, srv.load.KVUsage, srv.loaded = said.Sum()
 	}
 }
 

@@ -205,5 +205,8 @@ func TestRelayedEnginesLoseSilently(t *testing.T) {
 		if a := harness.Post(t, g.URL+"/v1/chat/completions", body); a.Status != 400 || !strings.Contains(string(a.Body), "guided_json is not supported") {
 			t.Errorf("%s, relayed: %d %s", wire, a.Status, a.Body)
 		}
+		if a := harness.Get(t, g.Admin+"/engines"); !strings.Contains(string(a.Body), `"running"`) {
+			t.Errorf("%s does not tell its load: %s", wire, a.Body)
+		}
 	}
 }

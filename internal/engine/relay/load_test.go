@@ -1,0 +1,53 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"weir/internal/engine"
+)
+
+// An engine's load is what it tells where engines of its kind do, of all of its ranks;
+// others tell nothing.
+func TestLoad(t *testing.T) {
+	const vllm, sglang = `{"data":[{"id":"m","owned_by":"vllm"}]}`, `{"data":[{"id":"m","owned_by":"sglang"}]}`
+	const metrics = "# TYPE vllm:num_requests_running gauge\n" +
+		`vllm:num_requests_running{engine="0",model_name="a } b"} 3.0` + "\n" + `vllm:num_requests_running{engine="1",model_name="m"} 4 1700000000` + "\n" +
+		`vllm:num_requests_waiting{engine="0",model_name="m"} 2.0` + "\nvllm:num_requests_waiting_by_reason{reason=\"x\"} 9\n" +
+		`vllm:kv_cache_usage_perc{engine="0"} 0.25` + "\n" + `vllm:kv_cache_usage_perc{engine="1"} 0.75` + "\nvllm:broken{ 1\nvllm:num_requests_running\n"
+	for _, c := range []struct {
+		name string
+		docs map[string]string
+		want engine.Load
+		ok   bool
+	}{
+		{"vLLM", map[string]string{"/v1/models": vllm, "/metrics": metrics}, engine.Load{Running: 7, Waiting: 2, KVUsage: 0.5}, true},
+		{"vLLM without its cache", map[string]string{"/v1/models": vllm, "/metrics": `vllm:num_requests_running{} 1`}, engine.Load{Running: 1, KVUsage: -1}, true},
+		{"vLLM with no number", map[string]string{"/v1/models": vllm, "/metrics": `vllm:num_requests_running{} NaN`}, engine.Load{}, false},
+		{"vLLM that does not tell", map[string]string{"/v1/models": vllm}, engine.Load{}, false},
+		{"SGLang", map[string]string{"/v1/models": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":1,"num_waiting_reqs":2,"token_usage":0.5},{"num_running_reqs":3,"token_usage":0}]}`},
+			engine.Load{Running: 4, Waiting: 2, KVUsage: 0.25}, true},
+		{"another", map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`, "/metrics": metrics}, engine.Load{}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := pages(t, c.docs).engine(Options{ProbeInterval: time.Hour})
+			if s := next(t, run(t, e)); !s.Ready {
+				t.Fatal(s.Err)
+			}
+			if got, ok := e.Load(); ok != c.ok || got != c.want {
+				t.Errorf("%+v, %t; want %+v, %t", got, ok, c.want, c.ok)
+			}
+		})
+	}
+}
+
+// Whatever stands among an engine's metrics, its load is none, or one that can be.
+func FuzzVLLMLoad(f *testing.F) {
+	f.Add(`vllm:num_requests_running{engine="0"} 3.0` + "\n" + `vllm:kv_cache_usage_perc{engine="0"} 0.25`)
+	f.Add("vllm:num_requests_running} 1\nvllm:num_requests_waiting{}} -Inf\n")
+	f.Fuzz(func(t *testing.T, metrics string) {
+		if l := vllmLoad(metrics); l != nil && (l.Running < 0 || l.Waiting < 0 || l.KVUsage != l.KVUsage) {
+			t.Fatalf("%q: %+v", metrics, l)
+		}
+	})
+}
