@@ -26,7 +26,7 @@ func given(records []fleetsim.Record, engine int, from, to time.Duration) float6
 // others have time it gets less, as everything ends sooner there. Of work that
 // fills the fleet it gets about half of what another one gets.
 func TestTwiceAsSlow(t *testing.T) {
-	for _, stamps := range []bool{true, false} {
+	for _, stamps := range shorter(true, false) {
 		p := plan(t, "rate=42,duration=4m,input=lognormal(3000,2000),output=20")
 		r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
 			o.Engines[2].Slow, o.Stamps = 2, stamps
@@ -73,13 +73,13 @@ func TestNothingShared(t *testing.T) {
 // TestOracleReuse has cost reuse nearly all that the oracle does, with stamps and
 // without, and as evenly.
 func TestOracleReuse(t *testing.T) {
-	for _, settings := range []string{
+	for _, settings := range shorter(
 		"rate=3,turns=uniform(1,8),think=5s,duration=3m,input=lognormal(600,600),output=200,prefix=2000,groups=8",
 		"rate=2.5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=3m,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3",
-	} {
+	) {
 		p := plan(t, settings)
 		oracle := run(t, p, 4, fleetsim.Oracle, nil)
-		for _, stamps := range []bool{true, false} {
+		for _, stamps := range shorter(true, false) {
 			r := run(t, p, 4, "cost", func(o *fleetsim.Options) { o.Stamps = stamps })
 			if captured := r.HitRate / oracle.HitRate; captured < 0.95 || r.MaxMean > max(1.2, 1.05*oracle.MaxMean) {
 				t.Errorf("stamps %v: captured %.3f, max/mean %.2f, the oracle's %.2f\n%s", stamps, captured, r.MaxMean, oracle.MaxMean, settings)

@@ -92,6 +92,15 @@ func TestOneEngine(t *testing.T) {
 	}
 }
 
+// shorter gives all cases, and the first one alone under -short: it is the race detector
+// that asks for less, and a run is one goroutine.
+func shorter[T any](cases ...T) []T {
+	if testing.Short() {
+		return cases[:1]
+	}
+	return cases
+}
+
 // TestEveryRequestEnds has engines fail, join and slow down under every policy, with one
 // gateway and with several: each request ends once.
 func TestEveryRequestEnds(t *testing.T) {
@@ -101,7 +110,7 @@ func TestEveryRequestEnds(t *testing.T) {
 		policies = balance.Names()
 	}
 	for _, policy := range policies {
-		for _, gateways := range []int{1, 3} {
+		for _, gateways := range shorter(3, 1) {
 			ended := map[[2]int]bool{}
 			r := run(t, p, 4, policy, func(o *fleetsim.Options) {
 				o.Gateways, o.Age = gateways, time.Duration(gateways-1)*50*time.Millisecond
