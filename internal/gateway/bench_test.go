@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,20 +80,21 @@ func tokensOf(t testing.TB, parts ...string) []uint32 {
 // bench is a gateway behind its HTTP server on a network in memory, in front
 // of scripted engines, all in one bubble of virtual time.
 type bench struct {
-	t        testing.TB
-	g        *Gateway
-	metrics  *metrics.Metrics
-	timeline *timeline.Recorder
-	file     string
-	net      *memListener
-	snapshot atomic.Pointer[route.Snapshot]
-	changed  chan struct{}
-	stopped  bool
-	stop     func()
-	callers  []*caller
-	sent     map[string]int // requests whose arrival the gateway must account for, by id
-	nextID   int
-	ranks    []*cost.Rank // of all engines that were there
+	t         testing.TB
+	g         *Gateway
+	metrics   *metrics.Metrics
+	timeline  *timeline.Recorder
+	file      string
+	net       *memListener
+	snapshot  atomic.Pointer[route.Snapshot]
+	changed   chan struct{}
+	stopped   bool
+	stop      func()
+	callers   []*caller
+	sent      map[string]int // requests whose arrival the gateway must account for, by id
+	nextID    int
+	ranks     []*cost.Rank    // of all engines that were there
+	protocols *http.Protocols // of the server
 }
 
 // way is how the streams of a bench go on after their first output.
@@ -157,7 +159,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	b.g.hangups = memHangups{}
 	b.g.polls = memPolls{}
 	server := b.g.Server()
-	server.Protocols.SetUnencryptedHTTP2(true)
+	b.protocols = server.Protocols
 	listeners := []net.Listener{b.g.Listener(b.net)}
 	if way != wayKept {
 		listeners = append(listeners, b.g.Returned())

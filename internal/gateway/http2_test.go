@@ -28,6 +28,7 @@ type streams struct {
 
 // dialHTTP2 opens a connection.
 func (b *bench) dialHTTP2() *streams {
+	b.protocols.SetUnencryptedHTTP2(true)
 	s := &streams{b: b, conn: b.net.dial(4 << 20), data: map[uint32][]byte{}, ended: map[uint32]bool{}, reset: map[uint32]bool{}}
 	s.write(func(f *http2.Framer) error {
 		return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
