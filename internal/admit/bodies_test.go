@@ -2,6 +2,7 @@ package admit
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -18,7 +19,7 @@ func TestBodiesConserve(t *testing.T) {
 		sum := int64(0)
 		enter := func(s *Body, size int64) {
 			old, others := s.size, sum-s.size
-			err := s.Grow(size)
+			err := s.Grow(size, time.Unix(0, 0))
 			room := limit
 			if size > SmallBody {
 				room = limit - limit/8
@@ -37,7 +38,7 @@ func TestBodiesConserve(t *testing.T) {
 			size := rapid.Int64Range(0, 1<<18).Draw(t, "size")
 			switch i := rapid.IntRange(0, max(2, len(in)-1)).Draw(t, "i"); rapid.IntRange(0, 2).Draw(t, "op") {
 			case 0:
-				s := &Body{bodies: b}
+				s := &Body{bodies: b, share: new(share)}
 				in = append(in, s)
 				enter(s, size)
 			case 1:
@@ -78,5 +79,52 @@ func TestSmallBodiesEnterBesideLargeOnes(t *testing.T) {
 	}
 	if _, err := b.Enter(SmallBody); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is declared and does not come keeps nobody out: where another would be refused,
+// it keeps what it has filled. It gets the rest again once there is room, and what comes
+// in time keeps its room whatever happens.
+func TestDeclaredBodies(t *testing.T) {
+	const mib = 1 << 20
+	b := NewBodies(8 * mib)
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	declare := func(when float64) (*Body, error) {
+		s, err := b.Declare(3*mib, mib, at(when))
+		return &s, err
+	}
+	honest, err := declare(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, err := declare(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := declare(0.9); err == nil {
+		t.Fatal("a third is in before the others had their time to begin")
+	}
+	honest.Came(mib, mib)
+	silent.Came(1000, SmallBody/2)
+	third, err := declare(1.9)
+	if err != nil {
+		t.Fatalf("a third beside one that does not come: %v", err)
+	}
+	if want := int64(6*mib + SmallBody); b.Used() != want || honest.size != 3*mib || silent.size != SmallBody {
+		t.Fatalf("%d bytes are held, want %d; of the honest %d, of the silent %d", b.Used(), want, honest.size, silent.size)
+	}
+	if err := silent.Grow(2*SmallBody, at(2)); err == nil && b.Used() > 7*mib {
+		t.Errorf("%d bytes are held", b.Used())
+	}
+	third.Leave()
+	if err := silent.Grow(3*SmallBody, at(2)); err != nil || silent.size != 3*mib {
+		t.Errorf("with room again the silent one has %d bytes: %v", silent.size, err)
+	}
+	honest.Came(3*mib, 3*mib)
+	for _, s := range []*Body{honest, silent} {
+		s.Leave()
+	}
+	if b.Used() != 0 || len(b.declared) != 0 {
+		t.Errorf("at rest %d bytes are held, of %d", b.Used(), len(b.declared))
 	}
 }

@@ -50,7 +50,7 @@ func (x *exchange) read() error {
 		}
 	}
 	u := upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now(), expires: x.expires}
-	body, err := u.read(x.g.bodies, &x.room)
+	body, err := u.read(x.ctx, x.g.bodies, &x.room)
 	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {
 		return u.failure(x.ctx, err)
@@ -160,17 +160,22 @@ func (u *upload) late() error {
 
 // read reads the body to its end, into memory that it reserves before: for as much as
 // is declared, or has arrived.
-func (u *upload) read(bodies *admit.Bodies, room *admit.Body) (body []byte, err error) {
+func (u *upload) read(ctx context.Context, bodies *admit.Bodies, room *admit.Body) (body []byte, err error) {
 	limit, size := u.opts.MaxBody, u.r.ContentLength
 	if size > limit {
 		return nil, tooLarge(limit)
 	}
-	if *room, err = bodies.Enter(max(size, 0)); err != nil {
+	if size < 0 {
+		*room, err = bodies.Enter(0)
+	} else {
+		*room, err = bodies.Declare(size, max(float64(u.opts.UploadRate), float64(size)/u.opts.UploadTimeout.Seconds()), u.began)
+	}
+	if err != nil {
 		return nil, err
 	}
 	// The declared size is only believed up to a point: memory is given out as
 	// the bytes arrive.
-	buf := make([]byte, 0, min(max(size, 0), 1<<20)+bytes.MinRead)
+	buf := make([]byte, 0, min(max(size, 0), admit.SmallBody)+bytes.MinRead)
 	for {
 		if err := u.rc.SetReadDeadline(u.deadline(len(buf))); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil, infer.AsError(err)
@@ -179,6 +184,9 @@ func (u *upload) read(bodies *admit.Bodies, room *admit.Body) (body []byte, err 
 			more := 2 * cap(buf)
 			if size >= 0 {
 				more = min(more, int(size)+bytes.MinRead)
+				if err := u.hold(ctx, room, min(int64(more), size)); err != nil {
+					return nil, err
+				}
 			}
 			buf = append(make([]byte, 0, max(more, len(buf)+bytes.MinRead)), buf...)
 		}
@@ -187,10 +195,10 @@ func (u *upload) read(bodies *admit.Bodies, room *admit.Body) (body []byte, err 
 		if int64(len(buf)) > limit {
 			return nil, tooLarge(limit)
 		}
-		if size < 0 {
-			if err := room.Grow(int64(cap(buf))); err != nil {
-				return nil, err
-			}
+		if size >= 0 {
+			room.Came(int64(len(buf)), int64(cap(buf)))
+		} else if err := room.Grow(int64(cap(buf)), time.Now()); err != nil {
+			return nil, err
 		}
 		if err == io.EOF {
 			break
@@ -201,6 +209,29 @@ func (u *upload) read(bodies *admit.Bodies, room *admit.Body) (body []byte, err 
 	}
 	_ = u.rc.SetReadDeadline(time.Time{})
 	return buf, nil
+}
+
+// roomAgain is how often a body looks for room that was taken of it while it did not
+// come.
+const roomAgain = 50 * time.Millisecond
+
+// hold sees to it that a declared body has room for so many bytes. It has, unless it came
+// too slowly; then it waits for some, as long as it might have waited for more to come,
+// and its client waits with it. That time is no fault of the client's.
+func (u *upload) hold(ctx context.Context, room *admit.Body, size int64) error {
+	since := time.Now()
+	defer func() { u.began = u.began.Add(time.Since(since)) }()
+	for {
+		err := room.Grow(size, time.Now())
+		if err == nil || time.Since(since) >= u.opts.BodyTimeout {
+			return err
+		}
+		select {
+		case <-time.After(roomAgain):
+		case <-ctx.Done():
+			return gone(ctx)
+		}
+	}
 }
 
 func tooLarge(limit int64) error {

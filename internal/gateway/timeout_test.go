@@ -214,6 +214,7 @@ func TestBodyBudget(t *testing.T) {
 	inBubble(t, Options{MaxBodyMemory: 1 << 20}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.dial(0)
 		first.head("POST", chatPath, 600<<10)
+		first.write(strings.Repeat(" ", 64<<10)) // at its pace: it keeps its room
 		synctest.Wait()
 		for _, path := range []string{chatPath, "/v1/messages", "/v1/responses"} {
 			c := b.dial(0)
@@ -247,6 +248,46 @@ func TestBodyBudget(t *testing.T) {
 		first.hangUp()
 		chunked.hangUp()
 		time.Sleep(time.Second) // for net/http to read on from those refused
+		if used := b.g.bodies.Used(); used != 0 {
+			t.Errorf("%d bytes are held at rest", used)
+		}
+	})
+}
+
+// Connections that declare bodies and send nothing do not keep out one that comes, and
+// lose nothing by it but their room: once they send, they are served too.
+func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{MaxBodyMemory: 8 << 20}, []any{r}, func(t *testing.T, b *bench) {
+		body := `{"model":"relayed","input":"` + strings.Repeat("a", 2<<20) + `"}`
+		var silent []*caller
+		for range 3 {
+			c := b.dial(0)
+			c.head("POST", "/v1/embeddings", len(body))
+			silent = append(silent, c)
+			synctest.Wait()
+		}
+		early := b.dial(0)
+		early.head("POST", "/v1/embeddings", len(body))
+		early.refusal(429)
+		time.Sleep(2 * time.Second)
+		served := 0
+		whole := func(c *caller) {
+			served++
+			f := r.forward(t, served)
+			f.send("data: {}\n\n")
+			f.end()
+			if a := c.answer(); a.status != 200 || !a.whole {
+				t.Errorf("status %d, %.200s", a.status, a.body)
+			}
+		}
+		whole(b.post("/v1/embeddings", body))
+		for _, c := range silent {
+			c.write(body)
+			synctest.Wait()
+			whole(c)
+		}
+		time.Sleep(time.Second)
 		if used := b.g.bodies.Used(); used != 0 {
 			t.Errorf("%d bytes are held at rest", used)
 		}
