@@ -243,6 +243,13 @@ func (r *Rank) Held() int64 {
 // own is Held's of this gateway's requests.
 func (r *Rank) own() int64 { return r.prompts.Load() + r.tokens.Load() }
 
+// Generated is the number of tokens that have ever come of it, first ones not among
+// them.
+func (r *Rank) Generated() int64 { return r.tokens.Load() }
+
+// Cold says that too little was measured to rely on what is predicted of it.
+func (r *Rank) Cold() bool { return r.learned.Load().seen < trusted }
+
 // Placed is the number of tokens that have ever been given to the rank's cache.
 func (r *Rank) Placed() int64 { return r.computed.Load() + r.tokens.Load() }
 

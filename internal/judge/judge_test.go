@@ -1,0 +1,211 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/cost"
+	"weir/internal/engine"
+	"weir/internal/health"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// core is an engine whose probes are answered when the test says so.
+type core struct {
+	answers chan error
+
+	mu    sync.Mutex
+	asked []engine.Probe
+	ended int // by their context
+}
+
+func (c *core) Run(context.Context, func(engine.State)) {}
+func (c *core) Generates() bool                         { return true }
+func (c *core) Probe(ctx context.Context, p engine.Probe) error {
+	c.mu.Lock()
+	c.asked = append(c.asked, p)
+	c.mu.Unlock()
+	select {
+	case err := <-c.answers:
+		return err
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ended++
+		return ctx.Err()
+	}
+}
+
+type told struct {
+	name, request string
+	state         health.State
+}
+
+// rig runs a judge of two engines in a bubble.
+func rig(t *testing.T) (a, b *Engine, core *core, tell func() []told, books *cost.Rank) {
+	var all []told
+	var mu sync.Mutex
+	j := New(Options{Changed: func(name string, v health.View, request string) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, told{name, request, v.State})
+	}})
+	core, books = newCore(), cost.NewModel(cost.Typical).Join(trace.Now(), 0)
+	a, b = j.Add("a"), j.Add("b")
+	a.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: core, Books: books})
+	b.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); j.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return a, b, core, func() []told {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}, books
+}
+
+func newCore() *core { return &core{answers: make(chan error)} }
+
+// A hung engine is avoided, probed as it was asked before, out, and back by itself. Each
+// change that an operator must know of is told once.
+func TestHungEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, core, tell, _ := rig(t)
+		var attempt Attempt
+		want := engine.Probe{Rank: -1, Model: "m1", Path: "/v1/completions"}
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", want)
+		for _, step := range []struct {
+			after time.Duration
+			takes health.Takes
+		}{{900 * time.Millisecond, health.Freely}, {300 * time.Millisecond, health.Otherwise}, {9 * time.Second, health.AtLast}, {11 * time.Second, health.Never}} {
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := a.Takes(); got != step.takes {
+				t.Fatalf("after %v it takes %v: %+v", step.after, got, a.View())
+			}
+		}
+		if len(core.asked) == 0 || core.asked[0] != want {
+			t.Errorf("asked %+v", core.asked)
+		}
+		if b.Takes() != health.Freely {
+			t.Error("the other one takes less, too")
+		}
+		core.answers <- nil
+		synctest.Wait()
+		if got := a.Takes(); got != health.Freely || a.View().Limit != 1 {
+			t.Errorf("its probe was answered, and it takes %v: %+v", got, a.View())
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+		attempt.End(trace.Now(), health.Fault) // which counts for nothing
+		if got, want := tell(), []told{{"a", "req-1", health.Probing}, {"a", "req-1", health.Down}, {"a", "req-1", health.Up}}; !slices.Equal(got, want) {
+			t.Errorf("told %v", got)
+		}
+		var next Attempt
+		a.HandOver(&next, trace.Now(), 10, "req-2", want)
+		if a.Takes() != health.Otherwise {
+			t.Error("a second request at once")
+		}
+		next.Start(trace.Now())
+		next.End(trace.Now(), health.Done)
+	})
+}
+
+// What the engine's books count of tokens is progress.
+func TestTokensAreProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, core, tell, books := rig(t)
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), -1, "req-1", engine.Probe{})
+		booking := books.Book(trace.Now(), cost.Work{Length: 10, New: 10, Output: 100})
+		booking.First(trace.Now(), -1, 0)
+		attempt.Start(trace.Now())
+		for range 60 {
+			time.Sleep(500 * time.Millisecond)
+			booking.Tokens(trace.Now(), 1)
+			if a.Takes() != health.Freely {
+				t.Fatalf("%+v", a.View())
+			}
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if a.Takes() != health.AtLast || len(core.asked) == 0 {
+			t.Errorf("without tokens: %+v", a.View())
+		}
+		// Its streams go on, and the probes are given up.
+		booking.Tokens(trace.Now(), 1)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		core.mu.Lock()
+		defer core.mu.Unlock()
+		if a.Takes() != health.Freely || core.ended != len(core.asked) {
+			t.Errorf("with tokens again: %+v, %d of %d probes given up", a.View(), core.ended, len(core.asked))
+		}
+		if got := tell(); len(got) != 2 {
+			t.Errorf("told %v", got)
+		}
+		attempt.End(trace.Now(), health.Done)
+		booking.End(trace.Now())
+	})
+}
+
+// An engine without a probe is avoided, and never out.
+func TestNoProber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, b, _, _, _ := rig(t)
+		var attempt Attempt
+		b.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		for range 100 {
+			time.Sleep(time.Second)
+			if takes := b.Takes(); takes == health.Never {
+				t.Fatalf("%+v", b.View())
+			}
+		}
+		if b.Takes() == health.Freely {
+			t.Error("it takes all")
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+	})
+}
+
+func TestOf(t *testing.T) {
+	failed := func(code infer.Code, cause error) *infer.Error {
+		return &infer.Error{Code: code, Engine: "e", Cause: cause}
+	}
+	for want, errs := range map[health.End][]*infer.Error{
+		health.Done:     {nil},
+		health.GaveUp:   {failed(infer.CodeDeadline, nil), failed(infer.CodeCancelled, nil), failed(infer.CodeExpired, nil), failed(infer.CodeInternal, nil), {Code: infer.CodeUnavailable}},
+		health.Overload: {failed(infer.CodeOverloaded, nil)},
+		health.Rejected: {failed(infer.CodeInvalid, nil), failed(infer.CodeContext, nil)},
+		health.Refused:  {failed(infer.CodeUnavailable, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})},
+		health.Cut:      {failed(infer.CodeUnavailable, errors.New("lost")), failed(infer.CodeEngine, io.ErrUnexpectedEOF), failed(infer.CodeEngine, syscall.ECONNRESET)},
+		health.Fault:    {failed(infer.CodeEngine, errors.New("it broke")), failed(infer.CodeIntegrity, nil)},
+	} {
+		for _, e := range errs {
+			if got := Of(e); got != want {
+				t.Errorf("%v is %v, want %v", e, got, want)
+			}
+		}
+	}
+}
+
+// One that is nil, as in tests without a fleet, takes all.
+func TestNil(t *testing.T) {
+	var e *Engine
+	var a Attempt
+	e.HandOver(&a, 0, 0, "", engine.Probe{})
+	a.Start(0)
+	a.End(0, health.Done)
+	if e.Takes() != health.Freely {
+		t.Error("it does not take all")
+	}
+}
