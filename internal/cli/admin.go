@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -19,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/cost"
+	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/route"
@@ -154,6 +156,7 @@ type engineView struct {
 	KVUsage       *float64 `json:"kv_usage,omitzero"`
 	KVTokens      int      `json:"kv_tokens,omitzero"`
 	Books         *books   `json:"books,omitzero"`
+	Health        *state   `json:"health,omitzero"`
 }
 
 // books are what is kept of an engine, to choose by (docs/routing.md). Times are in
@@ -200,6 +203,30 @@ func booksOf(b *route.Books) *books {
 	return v
 }
 
+// state is an engine's health. Times are seconds.
+type state struct {
+	State    string  `json:"state"`
+	For      float64 `json:"for_seconds"`
+	Why      string  `json:"why,omitzero"`
+	Takes    string  `json:"takes"` // requests: freely, otherwise (what no other takes so), at last, never
+	Open     int     `json:"requests"`
+	Silence  float64 `json:"silence_seconds"` // for which it has owed progress
+	Ejected  int     `json:"ejections,omitzero"`
+	FreshMax *int    `json:"limit,omitzero"` // of requests, after its return
+}
+
+func stateOf(v health.View) *state {
+	s := &state{State: v.State.String(), For: seconds(trace.Now() - v.Since), Why: v.Why, Takes: v.Takes.String(),
+		Open: v.Open, Silence: seconds(int64(v.Silence)), Ejected: v.Ejections}
+	if v.Limit >= 0 {
+		s.FreshMax = &v.Limit
+	}
+	return s
+}
+
+// seconds are rounded to milliseconds.
+func seconds(ns int64) float64 { return math.Round(float64(ns)/1e6) / 1e3 }
+
 // lack is what an engine does not carry and why.
 type lack struct {
 	What []string `json:"what"`
@@ -233,6 +260,9 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		}
 		if e.Err != nil {
 			v.Error = e.Err.Error()
+		}
+		if e.Ready && e.Health != nil {
+			v.Health = stateOf(e.Health.View())
 		}
 		views = append(views, v)
 	}

@@ -97,6 +97,8 @@ func printEngines(w io.Writer, views []engineView) error {
 		state := "ready"
 		if !v.Ready {
 			state = "down"
+		} else if v.Health != nil && v.Health.State != "up" {
+			state = v.Health.State
 		}
 		usage := "-"
 		if v.KVUsage != nil {
@@ -112,7 +114,11 @@ func printEngines(w io.Writer, views []engineView) error {
 	err := t.Flush()
 	for i := range views {
 		v := &views[i]
-		for _, line := range []string{v.Error, v.Note} {
+		health := ""
+		if v.Health != nil && v.Health.State != "up" {
+			health = fmt.Sprintf("%s for %.1f s: %s", v.Health.State, v.Health.For, v.Health.Why)
+		}
+		for _, line := range []string{v.Error, health, v.Note} {
 			if line != "" && err == nil {
 				_, err = fmt.Fprintf(w, "%s: %s\n", graphic(v.Name, ""), graphic(line, ""))
 			}

@@ -18,6 +18,7 @@ import (
 	"weir/internal/engine/sglang"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
+	"weir/internal/health"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
@@ -267,6 +268,17 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, err error) {
 			g.Log.Warn("engine left", "engine", m.Name, "kind", m.Kind, "error", err)
+		},
+		Judged: func(name string, v health.View, request string) {
+			words := []any{"engine", name, "state", v.State.String(), "why", v.Why, "requests", v.Open, "last_request_id", request}
+			switch v.State {
+			case health.Up:
+				g.Log.Info("engine takes requests again", words...)
+			case health.Down:
+				g.Log.Warn("engine is down", words...)
+			default:
+				g.Log.Warn("engine is avoided", words...)
+			}
 		},
 		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
 	}

@@ -18,7 +18,9 @@ import (
 	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/engine"
+	"weir/internal/health"
 	"weir/internal/infer"
+	"weir/internal/judge"
 	"weir/internal/kvindex"
 	"weir/internal/route"
 	"weir/internal/trace"
@@ -55,6 +57,10 @@ type Options struct {
 	// Left, when set, is told of an engine that was ready and is not any more. It must
 	// not block.
 	Left func(m Member, err error)
+	// Judged, when set, is told of each engine that is suspected or out by its health, or
+	// takes requests again, with the id of the latest one that it was given. It must not
+	// block.
+	Judged func(name string, v health.View, request string)
 	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
 	// engine's service; nil is fine.
 	Panicked func(m Member, p *engine.Panic)
@@ -73,6 +79,8 @@ type Fleet struct {
 	snapshot atomic.Pointer[route.Snapshot]
 	reports  chan report
 	changed  chan struct{} // of the published snapshot
+	judge    *judge.Judge
+	health   []*judge.Engine // by member
 	memory
 }
 
@@ -121,6 +129,13 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: %w", err)
 		}
 	}
+	f.judge = judge.New(judge.Options{Changed: opts.Judged, Panicked: func(name string, p *engine.Panic) {
+		for _, m := range opts.Members {
+			if m.Name == name && opts.Panicked != nil {
+				opts.Panicked(m, p)
+			}
+		}
+	}})
 	for name, aliases := range opts.Folders {
 		for _, alias := range aliases {
 			f.aliases[alias] = name
@@ -132,6 +147,7 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: two engines are named %q", m.Name)
 		}
 		seen[m.Name] = true
+		f.health = append(f.health, f.judge.Add(m.Name))
 		_, tokens := m.Adapter.(engine.Tokens)
 		_, relay := m.Adapter.(engine.Relay)
 		if _, stand := m.Adapter.(engine.Stand); tokens == relay && (tokens || !stand) {
@@ -177,6 +193,7 @@ func (f *Fleet) Run(ctx context.Context) {
 			m.Adapter.Run(ctx, tell)
 		})
 	}
+	adapters.Go(func() { f.judge.Run(ctx) })
 	states := make([]engine.State, len(f.opts.Members))
 	for {
 		select {
@@ -216,16 +233,30 @@ func (f *Fleet) publish(states []engine.State) {
 		if m, ok := adapter.(engine.Metered); ok {
 			e.Metrics = m.Metrics
 		}
-		f.live(i, &m, e)
+		fresh := f.live(i, &m, e)
+		e.Health = f.health[i]
 		snap.Engines = append(snap.Engines, e)
 		if e.Tokens != nil || e.Relay != nil {
 			f.place(snap, m, e)
 		}
+		prober, _ := adapter.(engine.Prober)
+		p := judge.Presence{Ready: e.Ready, Fresh: fresh, Serves: e.Facts.Models, Prober: prober}
+		if m.Model != "" {
+			p.Serves = []string{m.Model}
+		}
+		if e.Books != nil {
+			p.Books = e.Books.Rank
+		}
+		e.Health.Is(p)
 	}
+	starting := slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
+		return e.Books == nil && len(e.Facts.Models) == 0 // and of which model it is nobody knows
+	})
 	for _, model := range snap.Models {
 		if model.Kind != "" {
 			model.Fault = "" // other engines serve it
 		}
+		model.Settled = model.Settled && !starting
 		if len(model.Targets) == 0 {
 			model.Carries = infer.CarriesAnything
 		}
@@ -241,14 +272,15 @@ func (f *Fleet) publish(states []engine.State) {
 }
 
 // live gives an engine the books of its present life. It begins one where it is ready
-// and nobody can say that it is the one that was there before: its cache is empty then.
-func (f *Fleet) live(i int, m *Member, e *route.Engine) {
+// and nobody can say that it is the one that was there before: its cache is empty then,
+// and it is fresh.
+func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 	l := &f.lives[i]
 	was := l.ready
 	l.ready = e.Ready
 	if !e.Ready {
 		e.Books = l.books
-		return
+		return false
 	}
 	base := m.Model
 	if base == "" && len(e.Facts.Models) > 0 {
@@ -264,8 +296,10 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) {
 	}
 	if l.instance, l.base = e.Facts.Instance, base; l.books == nil {
 		l.books = route.NewBooks(f.cost(base), f.index, &l.shares, &e.Facts, trace.Now())
+		fresh = true
 	}
 	e.Books = l.books
+	return fresh
 }
 
 // cost gives what is known of the ranks of a base model.
@@ -379,6 +413,7 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
+	model.Settled = (model.Kind == "" || model.Settled) && e.Books != nil
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {
 		model.Awaited = true

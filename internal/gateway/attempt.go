@@ -3,6 +3,7 @@ package gateway
 import (
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
+	"weir/internal/judge"
 	"weir/internal/route"
 )
 
@@ -12,6 +13,7 @@ type attempt struct {
 	answer answer.Answer // of the latest attempt
 	target route.Target
 	booked booked
+	health judge.Attempt
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its

@@ -3,9 +3,14 @@ package gateway
 import (
 	"math"
 	"math/rand/v2"
+	"net/http"
 
+	"weir/internal/balance"
 	"weir/internal/cost"
+	"weir/internal/engine"
+	"weir/internal/health"
 	"weir/internal/infer"
+	"weir/internal/judge"
 	"weir/internal/kvindex"
 	"weir/internal/route"
 	"weir/internal/stream"
@@ -25,6 +30,7 @@ type booked struct {
 	generations []generation
 	only        [1]generation // is generations, for most requests
 	due         bool          // something is to be told
+	health      *judge.Attempt
 }
 
 // generation is one answer to a prompt.
@@ -77,6 +83,39 @@ func (x *exchange) pick(c *route.Choice, now int64) (route.Target, bool) {
 	return x.model.Pick(x.needs, x.tried, c)
 }
 
+// handOver tells the engine's health of the attempt. An answer that is not streamed shows
+// nothing before it is whole.
+func (x *exchange) handOver(chosen *balance.Option, now int64) {
+	work := chosen.Prefill
+	if x.footprint.whole {
+		work += chosen.Decode
+	}
+	if chosen.Cold {
+		work = -1
+	}
+	asked := engine.Probe{Rank: -1, Model: x.target.Model}
+	if x.relayed {
+		asked.Path = x.response.r.URL.Path
+	}
+	x.target.Health.HandOver(&x.health, now, work, x.rec.RequestID, asked)
+}
+
+// ended says how the attempt ended for the engine. What a relay refuses or fails is passed
+// on as an answer.
+func (x *exchange) ended(e *infer.Error) health.End {
+	if l, ok := x.leg.(*relayLeg); ok && e == nil && l.response != nil {
+		switch status := l.response.Status; {
+		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+			return health.Overload
+		case status >= 500:
+			return health.Fault
+		case status >= 400:
+			return health.Rejected
+		}
+	}
+	return judge.Of(e)
+}
+
 // expected is how many tokens an answer is expected to have.
 func (x *exchange) expected() float64 {
 	if x.footprint.computed {
@@ -93,7 +132,8 @@ func (x *exchange) expected() float64 {
 func (x *exchange) book(c *route.Choice, now int64) {
 	f, b := &x.footprint, &x.booked
 	chosen := c.Decision.Choice()
-	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
+	x.handOver(chosen, now)
+	*b = booked{books: x.target.Books, health: &x.health, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
 	}
@@ -199,6 +239,7 @@ func (b *booked) tell() {
 		if g.first != 0 && !g.began {
 			g.began = true
 			g.booking.First(g.first, g.cached, g.prefill)
+			b.health.Start(g.first)
 			if g.early > 0 {
 				g.booking.Tokens(g.first, g.early)
 			}
@@ -234,6 +275,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	}
 	now := trace.Now()
 	b.tell()
+	x.health.End(now, x.ended(e))
 	for i := range b.generations {
 		b.generations[i].end(now)
 	}

@@ -30,6 +30,9 @@ func (x *exchange) queue() error {
 		if len(x.tried) > 0 {
 			return x.noEngine() // the ones there are have failed; do not wait for them
 		}
+		if x.model.Settled {
+			return x.noEngine() // they have left, drain, or refuse connections
+		}
 		if deadline == nil {
 			deadline = time.NewTimer(x.g.opts.EngineTimeout)
 			defer deadline.Stop()

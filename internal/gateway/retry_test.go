@@ -311,7 +311,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 			still = 0
 		}
 	}
-	return judge(c, scene.stream, sent, engines)
+	return compare(c, scene.stream, sent, engines)
 }
 
 // lastOf gives what the engine sent that the client may have.
@@ -339,8 +339,8 @@ func (c *caller) part() string {
 	return got.String()
 }
 
-// judge compares what the client has with what was sent.
-func judge(c *caller, stream bool, sent [][]uint32, engines []*tokenEngine) error {
+// compare compares what the client has with what was sent.
+func compare(c *caller, stream bool, sent [][]uint32, engines []*tokenEngine) error {
 	want := text(lastOf(sent, engines)...)
 	if !stream {
 		a := c.answer()

@@ -39,6 +39,23 @@ func TestEngineTimeout(t *testing.T) {
 	})
 }
 
+// Where each engine has been ready and none takes requests, nothing is waited for.
+func TestNobodyThere(t *testing.T) {
+	inBubble(t, Options{}, nil, func(t *testing.T, b *bench) {
+		for _, m := range b.snapshot.Load().Models {
+			m.Settled = true // before any request reads it
+		}
+		c := b.post(chatPath, askStream(``))
+		synctest.Wait()
+		if e := c.refusal(503); !strings.Contains(e.Message, "ready") {
+			t.Errorf("%+v", e)
+		}
+		if r := b.record(c); r.total() != 0 {
+			t.Errorf("it took %v", r.total())
+		}
+	})
+}
+
 // A request that waits for an engine goes to the first that joins, at once.
 func TestEngineJoins(t *testing.T) {
 	e := &tokenEngine{name: "late"}

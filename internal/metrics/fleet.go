@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/engine"
+	"weir/internal/health"
 	"weir/internal/route"
 )
 
@@ -12,6 +13,9 @@ import (
 func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 	m.registry.MustRegister(
 		&readiness{snapshot, prometheus.NewDesc("weir_engine_ready", "1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)},
+		&healths{snapshot,
+			prometheus.NewDesc("weir_engine_state", "1 for the state of the engine's health: up, soft, suspect, probing, draining or down.", []string{"engine", "state"}, nil),
+			prometheus.NewDesc("weir_engine_silence_seconds", "For how long the engine has owed progress to requests that it has.", []string{"engine"}, nil)},
 		&adapters{snapshot}, newBooks(snapshot))
 }
 
@@ -31,6 +35,33 @@ func (c *readiness) Collect(ch chan<- prometheus.Metric) {
 			v = 1
 		}
 		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, v, e.Name, e.Kind)
+	}
+}
+
+// healths reports what is thought of engines that are connected.
+type healths struct {
+	snapshot       func() *route.Snapshot
+	state, silence *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *healths) Describe(ch chan<- *prometheus.Desc) { ch <- c.state; ch <- c.silence }
+
+// Collect implements prometheus.Collector.
+func (c *healths) Collect(ch chan<- prometheus.Metric) {
+	for _, e := range c.snapshot().Engines {
+		if !e.Ready || e.Health == nil {
+			continue
+		}
+		v := e.Health.View()
+		for s := range health.NumStates {
+			is := 0.0
+			if s == v.State {
+				is = 1
+			}
+			ch <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, e.Name, s.String())
+		}
+		ch <- prometheus.MustNewConstMetric(c.silence, prometheus.GaugeValue, v.Silence.Seconds(), e.Name)
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/engine"
+	"weir/internal/health"
 	"weir/internal/infer"
+	"weir/internal/judge"
 	"weir/internal/kvindex"
 )
 
@@ -29,6 +31,8 @@ type Engine struct {
 	Err     error // why it is not ready
 	// Note is what the operator should know although nothing is wrong.
 	Note string
+	// Health says which requests it takes; nil is all.
+	Health *judge.Engine
 	// Books are kept of it from when it was ready first; nil before.
 	Books *Books
 }
@@ -70,8 +74,9 @@ type Model struct {
 	// the latest word of those that are not ready. It is everything where nothing can be
 	// said: while none is ready, or of one that never was.
 	Carries infer.Carries
-	// Awaited says that some engine of the model is not ready.
-	Awaited bool
+	// Awaited says that some engine of the model is not ready. Settled says that each of
+	// them has been, so that none is starting that one could wait for.
+	Awaited, Settled bool
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
@@ -117,7 +122,17 @@ type Choice struct {
 // Has says whether there is a ready target that carries what a request needs and is
 // not among the tried ones. Unlike Pick it is no turn of the policy.
 func (m *Model) Has(needs infer.Carries, tried []*Engine) bool {
-	return slices.ContainsFunc(m.Targets, func(t Target) bool { return t.fits(needs, tried) })
+	return m.takes(needs, tried) != health.Never
+}
+
+// takes says how freely any target takes a request.
+func (m *Model) takes(needs infer.Carries, tried []*Engine) (most health.Takes) {
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.fits(needs, tried) {
+			most = max(most, t.Health.Takes())
+		}
+	}
+	return most
 }
 
 // Pick chooses a ready target that carries what a request needs and is not among the
@@ -131,13 +146,13 @@ func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, b
 	}
 	candidates, all := m.Candidates, len(tried) == 0
 	for i := 0; all && i < len(m.Targets); i++ {
-		all = m.Targets[i].fits(needs, nil)
+		all = m.Targets[i].fits(needs, nil) && m.Targets[i].Health.Takes() == health.Freely
 	}
 	if !all {
-		c.fit, c.places = c.fit[:0], c.places[:0]
-		for i := range m.Targets {
-			if m.Targets[i].fits(needs, tried) {
-				c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
+		// Those that take it freely, where there are any. They may cease to meanwhile.
+		for takes := health.Freely; takes > health.Never; takes-- {
+			if m.narrow(needs, tried, takes, c); len(c.fit) > 0 {
+				break
 			}
 		}
 		candidates = c.fit
@@ -157,6 +172,16 @@ func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, b
 		}
 	}
 	return m.Targets[i], true
+}
+
+// narrow gives a choice those that can be given the request and take it so freely.
+func (m *Model) narrow(needs infer.Carries, tried []*Engine, takes health.Takes, c *Choice) {
+	c.fit, c.places = c.fit[:0], c.places[:0]
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes {
+			c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
+		}
+	}
 }
 
 // fits says whether a target can be given a request that was tried elsewhere.

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/engine"
+	"weir/internal/health"
 	"weir/internal/infer"
+	"weir/internal/judge"
 	"weir/internal/kvindex"
 	"weir/internal/trace"
 )
@@ -157,4 +161,61 @@ func TestRetryTakesNoTurn(t *testing.T) {
 	if want := []string{"a", "b", "c", "a"}; !slices.Equal(got, want) {
 		t.Errorf("turns %v, want %v", got, want)
 	}
+}
+
+// Engines that are not well get only what no better one takes.
+func TestPickByHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := model("a", "b", "c")
+		j := judge.New(judge.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); j.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		for i := range m.Targets {
+			m.Targets[i].Health = j.Add(m.Targets[i].Name)
+			m.Targets[i].Health.Is(judge.Presence{Ready: true, Serves: []string{"m"}})
+		}
+		picked := func() (names []string) {
+			for range 12 {
+				if target, ok := m.Pick(0, nil, new(Choice)); ok && !slices.Contains(names, target.Name) {
+					names = append(names, target.Name)
+				}
+			}
+			slices.Sort(names)
+			return names
+		}
+		want := func(names ...string) {
+			t.Helper()
+			if got := picked(); !slices.Equal(got, names) || m.Has(0, nil) != (len(names) > 0) {
+				t.Errorf("picked %v, want %v", got, names)
+			}
+		}
+		want("a", "b", "c")
+		attempts := make([]judge.Attempt, 3)
+		for i := range m.Targets {
+			m.Targets[i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{})
+			time.Sleep(1200 * time.Millisecond)
+			synctest.Wait()
+			switch i {
+			case 0:
+				want("b", "c")
+			case 1:
+				want("c")
+			case 2: // there is no elsewhere
+				want("a", "b", "c")
+			}
+		}
+		attempts[1].End(trace.Now(), health.Done)
+		want("b")
+		m.Targets[1].Health.Is(judge.Presence{})
+		want("a", "c")
+		for i := range m.Targets {
+			m.Targets[i].Health.Is(judge.Presence{})
+		}
+		want()
+		for i := range attempts {
+			attempts[i].End(trace.Now(), health.GaveUp)
+		}
+	})
 }
