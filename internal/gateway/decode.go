@@ -247,7 +247,8 @@ func (u *upload) failure(ctx context.Context, err error) error {
 		return coded
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return u.late()
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil:
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil,
+		u.r.ProtoMajor == 2: // whose errors say so in words only, and before ctx ends
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}
 	return &infer.Error{Code: infer.CodeInvalid, Message: "the request body cannot be read", Cause: err}

@@ -67,7 +67,7 @@ func readSweep(t *testing.T, file string) (r sweepReport) {
 // one table and in one report of each form; the gateway's engines are in it.
 func TestBenchSweep(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	g := startNextDoor(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	g := startNextDoor(t, "--policy", "round-robin", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	out, stderr, code := benchmark(t, g.URL, "--rate", "40..80x2", "--requests", "20", "--repeats", "2", "--output-tokens", "4",
