@@ -301,8 +301,14 @@ func TestEngineRestarts(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s, ctx := newSetup(t), harness.Context(t)
 	g := s.gateway("")
-	for range 3 {
+	// Once an engine has been there, nobody waits for its next start.
+	join := func() *harness.Process {
 		c := s.core()
+		harness.Eventually(t, "the engine has joined", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 1 }, g.Process)
+		return c
+	}
+	for range 3 {
+		c := join()
 		a, err := g.Complete(ctx, "weir-sim", `,"max_tokens":4000`, func(a *harness.Completion) bool {
 			if len(a.Text) > 100 {
 				c.Kill()
@@ -313,7 +319,7 @@ func TestEngineRestarts(t *testing.T) {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}
-	s.core()
+	join()
 	if err := g.Says(ctx, s.ids, 1); err != nil {
 		t.Error(err)
 	}
