@@ -118,6 +118,7 @@ const directions = `
 
 	# what runs the tests, and what end-to-end tests run weir with
 	internal/certtest:
+	internal/scripttest:
 	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
 	test/e2e/neighbour: internal/bench/proc internal/trace test/e2e/harness
 	test/mutate:

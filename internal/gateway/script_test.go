@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,11 +15,10 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/scripttest"
 	"weir/internal/trace"
 	"weir/models"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testdata")
 
 // TestScripts runs testdata/*.txt. A script is blocks of commands, a line of
 // dashes, and what they print; -rewrite replaces the printed part for review.
@@ -66,54 +62,17 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 // empty lines and the head's fields are left out.
 func TestScripts(t *testing.T) {
 	words()
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got string
-			synctest.Test(t, func(t *testing.T) { got = runScript(t, string(text)) })
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s differs; it now prints\n%s", file, got)
-			}
-		})
-	}
+	scripttest.Files(t, func(t *testing.T, text string) (got string) {
+		synctest.Test(t, func(t *testing.T) { got = runScript(t, text) })
+		return got
+	})
 }
 
 // runScript gives the script with its output replaced by what it prints now.
 func runScript(t *testing.T, text string) string {
-	var out strings.Builder
 	s := &script{t: t}
 	defer s.close()
-	skipping := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case line == "----":
-			fmt.Fprintf(&out, "----\n%s", s.out.String())
-			s.out.Reset()
-			skipping = true
-		case skipping && line != "":
-		case line == "" || strings.HasPrefix(line, "#"):
-			skipping = false
-			fmt.Fprintln(&out, line)
-		default:
-			fmt.Fprintln(&out, line)
-			s.command(line)
-		}
-	}
-	return out.String()
+	return scripttest.Run(text, &s.out, s.command)
 }
 
 type script struct {

@@ -1,19 +1,16 @@
 package health
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testdata")
+	"weir/internal/scripttest"
+)
 
 // TestScripts runs testdata/*.txt. A script is blocks of commands, a line of dashes, and
 // what they print; -rewrite replaces the printed part for review.
@@ -47,53 +44,14 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testda
 //	run for=DURATION      go on, print each transition and what became of requests
 //	states                print each rank as an operator sees it
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s differs; it now prints\n%s", file, got)
-			}
-		})
-	}
+	scripttest.Files(t, runScript)
 }
 
 // runScript gives the script with its output replaced by what it prints now.
 func runScript(t *testing.T, text string) string {
-	var out strings.Builder
 	s := &script{t: t, world: &world{}}
 	s.world.log = func(line string) { fmt.Fprintln(&s.out, line) }
-	skipping := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case line == "----":
-			fmt.Fprintf(&out, "----\n%s", s.out.String())
-			s.out.Reset()
-			skipping = true
-		case skipping && line != "":
-		case line == "" || strings.HasPrefix(line, "#"):
-			skipping = false
-			fmt.Fprintln(&out, line)
-		default:
-			fmt.Fprintln(&out, line)
-			s.command(line)
-		}
-	}
-	return out.String()
+	return scripttest.Run(text, &s.out, s.command)
 }
 
 type script struct {
