@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -56,15 +57,16 @@ func startRawEngine(t *testing.T) *rawEngine {
 }
 
 func (e *rawEngine) serve(c net.Conn) {
-	head := make([]byte, 0, 64<<10)
-	for !bytes.Contains(head, []byte("\r\n\r\n")) {
-		n, err := c.Read(head[len(head):cap(head)])
-		if err != nil {
-			return
-		}
-		head = head[:len(head)+n]
+	// The whole request is read: to close a socket that holds unread bytes resets the
+	// connection, and the answer is lost with it.
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return
 	}
-	if bytes.HasPrefix(head, []byte("GET ")) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	if r.Method == http.MethodGet {
 		const models = `{"data":[{"id":"m"}]}`
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(models), models)
 		return
