@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,17 @@ import (
 	"weir/internal/sock"
 	"weir/internal/trace"
 )
+
+// counting is a connection that counts what is written to it.
+type counting struct {
+	net.Conn
+	sent *atomic.Uint64
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.sent.Add(uint64(len(p)))
+	return c.Conn.Write(p)
+}
 
 // Under TLS too what is read late has the time of its arrival, and what waited with
 // something later is known to have no time of its own.
@@ -28,16 +41,19 @@ func TestStampsUnderTLS(t *testing.T) {
 	defer stop()
 	web := httptest.NewTLSServer(nil)
 	defer web.Close()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: web.TLS.Certificates})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	var sent atomic.Uint64
 	accepted := make(chan net.Conn, 1)
 	go func() {
-		c, err := l.Accept()
+		var c net.Conn
+		raw, err := l.Accept()
 		if err == nil {
-			err = c.(*tls.Conn).Handshake()
+			secure := tls.Server(&counting{raw, &sent}, &tls.Config{Certificates: web.TLS.Certificates})
+			c, err = secure, secure.Handshake()
 		}
 		if err != nil {
 			t.Error(err)
@@ -63,7 +79,22 @@ func TestStampsUnderTLS(t *testing.T) {
 	cn := &conn{Conn: secure, wire: wire}
 	src := &records{Conn: secure, wire: wire, cn: cn}
 
-	// send writes records, and returns a while after the last one has arrived.
+	// arrived returns when the client's socket has all that the server has written.
+	arrived := func() {
+		t.Helper()
+		for {
+			wire.ask()
+			if !wire.told {
+				t.Fatal("the kernel does not tell what has arrived")
+			}
+			if wire.known.Bytes == sent.Load() {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+	// send writes records, each when the one before it has arrived, and returns a while
+	// after the last one has.
 	send := func(texts ...string) (from, to int64) {
 		t.Helper()
 		// What is acknowledged late is sent again, and the kernel counts it twice.
@@ -78,13 +109,16 @@ func TestStampsUnderTLS(t *testing.T) {
 			if _, err := io.WriteString(server, text); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(5 * time.Millisecond) // over the loopback device it has arrived when it is written
+			arrived()
 		}
-		return from, trace.Now()
+		to = trace.Now()
+		time.Sleep(5 * time.Millisecond)
+		return from, to
 	}
 	buf := make([]byte, 64)
 	receive := func(want string, from, to int64) (at, since int64) {
 		t.Helper()
+		begun := trace.Now()
 		n, at, err := src.receive(buf)
 		if err != nil || string(buf[:n]) != want {
 			t.Fatalf("%q, %v", buf[:n], err)
@@ -92,7 +126,7 @@ func TestStampsUnderTLS(t *testing.T) {
 		late := cn.late[len(cn.late)-1]
 		// Two clocks are read one after the other.
 		const apart = int64(time.Millisecond)
-		if at < from-apart || at > to || late < trace.Now()-to {
+		if at < from-apart || at > to+apart || late < begun-to-apart {
 			t.Errorf("%q arrived %v after its sending began, read %v late", want, time.Duration(at-from), time.Duration(late))
 		}
 		return at, src.since(at, true)
