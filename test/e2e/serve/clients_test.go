@@ -186,10 +186,10 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if faults := harness.Metric(t, g.Admin, "weir_engine_faults_total"); faults != 0 {
 		t.Errorf("%v faults of engines", faults)
 	}
+	g.Interrupt()
 	if n := strings.Count(g.Stderr.String(), "cannot be had"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, g.Stderr.String())
 	}
-	g.Interrupt()
 }
 
 // After SIGTERM with --shutdown-delay a load balancer has time to turn away: readyz says
