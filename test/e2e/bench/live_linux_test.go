@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,13 +55,16 @@ func TestBenchLive(t *testing.T) {
 	e := harness.Start(t, "engine", "--listen", "127.0.0.1:0", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	url := e.Line("openai ")
 	own, program := terminal(t, 100, 30)
-	cmd := exec.Command(harness.Binary, "bench", url, "--rate", "20", "--duration", "4s", "--output-tokens", "4")
+	cmd := exec.Command(harness.Binary, "bench", url, "--rate", "20", "--duration", "1h", "--output-tokens", "4")
 	var report bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, program
 	cmd.Env = append(os.Environ(), "TERM=xterm")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	var mu sync.Mutex
 	var drawn bytes.Buffer
 	read := make(chan struct{})
@@ -82,10 +86,39 @@ func TestBenchLive(t *testing.T) {
 		defer mu.Unlock()
 		return drawn.String()
 	}
-	harness.Eventually(t, "drawn", func() bool { return strings.Contains(seen(), "in flight") })
-	resize(t, own, 24, 10)
-	wide := len(seen())
-	if err := cmd.Wait(); err != nil {
+	// columns is how wide the widest line of each whole drawing is.
+	columns := func() (widths []int) {
+		drawings := strings.Split(seen(), "\x1b[?7h")
+		for _, d := range drawings[:len(drawings)-1] {
+			width := 0
+			for line := range strings.SplitSeq(d, "\r\n") {
+				if _, line, ok := strings.Cut(line, "\x1b[2K"); ok {
+					width = max(width, len([]rune(strings.TrimSuffix(line, "\r"))))
+				}
+			}
+			widths = append(widths, width)
+		}
+		return widths
+	}
+	const wide, narrow = 99, 23
+	last := func(width int) bool {
+		all := columns()
+		return len(all) > 0 && all[len(all)-1] <= width
+	}
+	harness.Eventually(t, "drawn", func() bool { return last(wide) && strings.Contains(seen(), "in flight") })
+	if last(narrow) {
+		t.Fatalf("nothing that is drawn is wider than %d columns: %q", narrow, seen())
+	}
+	// A drawing may be under way when the size changes; those behind the first narrow one
+	// were begun after it.
+	resize(t, own, narrow+1, 10)
+	harness.Eventually(t, "drawn in the new size", func() bool { return last(narrow) })
+	before := len(columns())
+	harness.Eventually(t, "drawn again", func() bool { return len(columns()) >= before+2 })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
 		t.Fatalf("%v: %s", err, seen())
 	}
 	program.Close()
@@ -94,14 +127,9 @@ func TestBenchLive(t *testing.T) {
 	if !strings.HasSuffix(text, "A\r\x1b[J") {
 		t.Errorf("ends with %q", text[max(0, len(text)-40):])
 	}
-	// What was drawn after the first drawing in the new size is narrow.
-	after := text[wide:]
-	if _, rest, ok := strings.Cut(after, "\x1b[?7h"); ok {
-		for line := range strings.SplitSeq(rest, "\r\n") {
-			_, line, ok := strings.Cut(line, "\x1b[2K")
-			if n := len([]rune(strings.TrimSuffix(line, "\r"))); ok && n > 23 {
-				t.Errorf("%d columns: %q", n, line)
-			}
+	for _, width := range columns()[before:] {
+		if width > narrow {
+			t.Errorf("%d columns in a terminal of %d: %q", width, narrow+1, text)
 		}
 	}
 	if !strings.Contains(report.String(), "verdict") || strings.Contains(report.String(), "\x1b") {
