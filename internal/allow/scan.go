@@ -27,7 +27,7 @@ var opaque = map[string]bool{
 
 // CheckMedia refuses a body with a reference to media, or with a field in a part of its
 // conversation, that may not pass. The body is known to be JSON; it is passed over once
-// more, eight bytes at a time inside of strings.
+// more.
 func (m *Media) CheckMedia(f *Fields, h *api.Head) error { return m.check(f, h, false) }
 
 // CheckURLs is CheckMedia for a body whose media have been read, and are data or URLs.
@@ -154,7 +154,7 @@ func (s *scan) member(name string, ref bool, depth int) error {
 	}
 	switch {
 	case opaque[name], name == "input" && s.b[s.i] == '{': // the arguments of a tool_use
-		s.skip()
+		s.i = api.SkipValue(s.b, s.i)
 		return nil
 	case references[lower], lower == "source" && opens, lower == "url" && ref:
 		return s.value(true, depth+1)
@@ -163,44 +163,11 @@ func (s *scan) member(name string, ref bool, depth int) error {
 }
 
 // space passes over white space.
-func (s *scan) space() {
-	for s.i < len(s.b) && (s.b[s.i] == ' ' || s.b[s.i] == '\t' || s.b[s.i] == '\n' || s.b[s.i] == '\r') {
-		s.i++
-	}
-}
+func (s *scan) space() { s.i = api.SkipSpace(s.b, s.i) }
 
 // str passes over the string at i and gives it raw.
 func (s *scan) str() []byte {
 	start := s.i
-	s.i = api.StringEnd(s.b, start)
+	s.i = api.SkipString(s.b, start)
 	return s.b[start:s.i]
-}
-
-// skip passes over the value at i without a look.
-func (s *scan) skip() {
-	for depth := 0; ; {
-		switch s.b[s.i] {
-		case '"':
-			s.str()
-		case '{', '[':
-			depth++
-			s.i++
-		case '}', ']':
-			if depth == 0 {
-				return
-			}
-			depth--
-			s.i++
-		case ',':
-			if depth == 0 {
-				return
-			}
-			s.i++
-		default:
-			s.i++
-		}
-		if depth == 0 && (s.i == len(s.b) || s.b[s.i-1] == '"' || s.b[s.i-1] == '}' || s.b[s.i-1] == ']') {
-			return
-		}
-	}
 }

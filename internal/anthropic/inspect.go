@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"bytes"
 	"strconv"
 
 	"weir/internal/api"
@@ -159,76 +158,27 @@ const noIndex = 1<<62 - 1
 // valid JSON.
 func head(data []byte) (kind []byte, index uint64, err error) {
 	index = noIndex
-	for i := api.SkipSpace(data, api.SkipSpace(data, 0)+1); data[i] == '"'; i = api.SkipSpace(data, i+1) {
-		end := skipString(data, i)
-		name := data[i+1 : end-1]
-		i = api.SkipSpace(data, end) // the colon
-		value := api.SkipSpace(data, i+1)
-		i = skipValue(data, value)
+	err = api.Members(data, func(name, value []byte) (err error) {
 		switch string(name) {
 		case "type":
-			if data[value] != '"' {
-				return nil, 0, api.Flawf(api.FlawShape, "has %s for type", api.Found(data[value:]))
+			if value[0] != '"' {
+				return api.Flawf(api.FlawShape, "has %s for type", api.Found(value))
 			}
-			kind = data[value+1 : i-1]
+			kind = value[1 : len(value)-1]
 		case "index":
-			if data[value] == 'n' {
-				break
+			if value[0] == 'n' {
+				return nil
 			}
-			if index, err = strconv.ParseUint(string(data[value:i]), 10, 61); err != nil {
-				return nil, 0, api.Flawf(flawBlock, "has an index that is no number of a content block")
+			if index, err = strconv.ParseUint(string(value), 10, 61); err != nil {
+				return api.Flawf(flawBlock, "has an index that is no number of a content block")
 			}
 		}
-		if i = api.SkipSpace(data, i); data[i] != ',' {
-			break
-		}
+		return nil
+	})
+	if err == nil && kind == nil {
+		err = api.Flawf(api.FlawShape, "has no type")
 	}
-	if kind == nil {
-		return nil, 0, api.Flawf(api.FlawShape, "has no type")
-	}
-	return kind, index, nil
-}
-
-// skipString gives the place after the string that begins at b[i].
-func skipString(b []byte, i int) int {
-	for i++; ; i++ {
-		n := bytes.IndexByte(b[i:], '"')
-		i += n
-		escapes := 0
-		for b[i-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return i + 1
-		}
-	}
-}
-
-// skipValue gives the place after the value that begins at b[i].
-func skipValue(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		for depth := 0; ; {
-			switch b[i] {
-			case '"':
-				i = skipString(b, i)
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-	}
-	for b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] != ' ' && b[i] != '\t' && b[i] != '\n' && b[i] != '\r' {
-		i++
-	}
-	return i
+	return kind, index, err
 }
 
 // read takes the events apart that give usage and a stop_reason.

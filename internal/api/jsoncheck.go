@@ -322,10 +322,3 @@ func CountValues(b []byte) int {
 	}
 	return n
 }
-
-// StringEnd gives the place after the string that stands at b[i:], which is
-// well-formed.
-func StringEnd(b []byte, i int) int {
-	end, _, _ := skipString(b, i+1)
-	return end
-}

@@ -5,10 +5,10 @@ package api
 // escapes; names and values are parts of raw.
 func Members(raw []byte, visit func(name, value []byte) error) error {
 	for i := SkipSpace(raw, SkipSpace(raw, 0)+1); raw[i] != '}'; {
-		end := StringEnd(raw, i)
+		end := SkipString(raw, i)
 		name := Spelled(raw[i:end])
 		i = SkipSpace(raw, SkipSpace(raw, end)+1) // behind the colon
-		end = valueEnd(raw, i)
+		end = SkipValue(raw, i)
 		if err := visit(name, raw[i:end]); err != nil {
 			return err
 		}
@@ -23,7 +23,7 @@ func Members(raw []byte, visit func(name, value []byte) error) error {
 func Items(raw []byte, visit func(i int, item []byte) error) error {
 	i := SkipSpace(raw, SkipSpace(raw, 0)+1)
 	for n := 0; raw[i] != ']'; n++ {
-		end := valueEnd(raw, i)
+		end := SkipValue(raw, i)
 		if err := visit(n, raw[i:end]); err != nil {
 			return err
 		}
@@ -32,40 +32,4 @@ func Items(raw []byte, visit func(i int, item []byte) error) error {
 		}
 	}
 	return nil
-}
-
-// valueEnd gives the place behind the value that stands at i.
-func valueEnd(b []byte, i int) int {
-	for depth := 0; ; {
-		switch b[i] {
-		case '"':
-			i = StringEnd(b, i)
-		case '{', '[':
-			depth++
-			i++
-			continue
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':', ' ', '\t', '\r', '\n':
-			i++
-			continue
-		default:
-			for i < len(b) && !ends(b[i]) {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-}
-
-// ends says that a byte ends a number or a literal.
-func ends(c byte) bool {
-	switch c {
-	case ',', '}', ']', ' ', '\t', '\r', '\n':
-		return true
-	}
-	return false
 }

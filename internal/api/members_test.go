@@ -34,3 +34,24 @@ func FuzzMembers(f *testing.F) {
 		}
 	})
 }
+
+// A value ends where it ends, whatever comes behind it, and one that is cut has no end,
+// unless it is a number or a literal, which may end anywhere.
+func TestSkipValue(t *testing.T) {
+	for _, value := range []string{`""`, `"a\"b\\\\"`, `"\\"`, `{}`, `[]`, `{"a}":[1,"]",{"b":"\\\""}]}`, `[[],{"a":null}]`, `-1.5e+7`, `true`, `null`} {
+		for _, behind := range []string{"", ",", "]", "}", " ", "\n:", `"`} {
+			if end := SkipValue([]byte("x"+value+behind), 1); end != 1+len(value) {
+				t.Errorf("%s ends at %d", value+behind, end)
+			}
+		}
+		for cut := range len(value) {
+			want := -1
+			if value[0] != '"' && value[0] != '{' && value[0] != '[' && cut > 0 {
+				want = cut
+			}
+			if end := SkipValue([]byte(value[:cut]), 0); end != want {
+				t.Errorf("%s, cut at %d, ends at %d", value, cut, end)
+			}
+		}
+	}
+}

@@ -340,6 +340,65 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
+// SkipValue gives the place after the JSON value at b[i:], or -1 where there is none or it
+// has no end. It looks at brackets and strings alone, as b was checked to be JSON: the end
+// of what is none may be anywhere.
+func SkipValue(b []byte, i int) int {
+	if i >= len(b) {
+		return -1
+	}
+	switch b[i] {
+	case '"':
+		return SkipString(b, i)
+	case '{', '[':
+		for depth := 0; i < len(b); {
+			switch b[i] {
+			case '"':
+				if i = SkipString(b, i); i < 0 {
+					return -1
+				}
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return -1
+	}
+	from := i
+	for i < len(b) && b[i] > ' ' && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] != ':' && b[i] != '"' {
+		i++
+	}
+	if i == from {
+		return -1
+	}
+	return i
+}
+
+// SkipString gives the place after the JSON string at b[i:], or -1 where it has no end.
+func SkipString(b []byte, i int) int {
+	// An escape is only looked at before a quote.
+	for i++; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		end := i + n
+		slashes := end
+		for slashes > i && b[slashes-1] == '\\' {
+			slashes--
+		}
+		i = end + 1
+		if (end-slashes)%2 == 0 {
+			return i
+		}
+	}
+}
+
 func notAnID(field string, index int, rest []byte) error {
 	path := fmt.Sprintf("%s[%d]", field, index)
 	if KindOf(rest) != '0' {

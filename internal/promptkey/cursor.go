@@ -1,10 +1,6 @@
 package promptkey
 
-import (
-	"bytes"
-
-	"weir/internal/api"
-)
+import "weir/internal/api"
 
 // cursor walks JSON. It may be anything: what it cannot walk ends it.
 type cursor struct {
@@ -65,8 +61,8 @@ func (c *cursor) name() []byte {
 func (c *cursor) value() []byte {
 	c.i = api.SkipSpace(c.b, c.i)
 	end := -1
-	if !c.bad && c.i < len(c.b) {
-		end = valueEnd(c.b, c.i)
+	if !c.bad {
+		end = api.SkipValue(c.b, c.i)
 	}
 	if end < 0 {
 		c.bad = true
@@ -75,61 +71,6 @@ func (c *cursor) value() []byte {
 	raw := c.b[c.i:end]
 	c.i, c.comma = end, true
 	return raw
-}
-
-// valueEnd gives the place after the value at b[i:], or -1. That it is JSON was checked
-// with the rest of the body, so only strings and brackets are looked at.
-func valueEnd(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return stringEnd(b, i)
-	case '{', '[':
-		for depth := 0; i < len(b); {
-			switch b[i] {
-			case '"':
-				if i = stringEnd(b, i); i < 0 {
-					return -1
-				}
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-		return -1
-	}
-	from := i
-	for i < len(b) && b[i] > ' ' && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] != ':' && b[i] != '"' {
-		i++
-	}
-	if i == from {
-		return -1
-	}
-	return i
-}
-
-// stringEnd gives the place after the string at b[i:], or -1. Escapes are only looked at
-// before a quote.
-func stringEnd(b []byte, i int) int {
-	for i++; ; {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		end := i + n
-		slashes := end
-		for slashes > i && b[slashes-1] == '\\' {
-			slashes--
-		}
-		i = end + 1
-		if (end-slashes)%2 == 0 {
-			return i
-		}
-	}
 }
 
 // none says whether a value is as good as none: not there, null, or empty.

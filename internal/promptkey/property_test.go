@@ -8,6 +8,8 @@ import (
 	"unicode/utf16"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/api"
 )
 
 // A conversation, apart from how a body spells it.
@@ -311,7 +313,7 @@ func spaced(body []byte) (out []byte) {
 	for i := 0; i < len(body); {
 		switch c := body[i]; c {
 		case '"':
-			end := stringEnd(body, i)
+			end := api.SkipString(body, i)
 			out = append(out, body[i:end]...)
 			i = end
 		case ',', ':', '{', '}', '[', ']':

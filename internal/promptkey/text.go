@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"unicode/utf8"
 
+	"weir/internal/api"
 	"weir/internal/kvindex"
 )
 
@@ -209,7 +210,7 @@ func (t *text) value(raw []byte) {
 		case ' ', '\t', '\r', '\n':
 			i++
 		case '"':
-			end := stringEnd(raw, i)
+			end := api.SkipString(raw, i)
 			if end < 0 {
 				return
 			}
