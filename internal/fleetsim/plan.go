@@ -21,7 +21,7 @@ type Plan struct {
 
 	users    int
 	think    time.Duration
-	until    time.Duration // a closed loop begins no session after that
+	until    time.Duration // a closed loop begins no request after that
 	arrivals []time.Duration
 	sessions *workload.Sessions
 	trace    []traced

@@ -230,13 +230,18 @@ func (r *run) begin(n int) {
 
 // user has a user of a closed loop begin a session.
 func (r *run) user() {
-	p := r.o.Plan
-	if p.until > 0 && r.now >= int64(p.until) || p.sessions.Requests > 0 && r.began >= p.sessions.Requests || r.began >= mostSessions {
+	if r.began >= mostSessions {
 		return
 	}
 	n := r.began
 	r.began++
 	r.begin(n)
+}
+
+// enough says that a closed loop has begun all its requests.
+func (r *run) enough() bool {
+	p := r.o.Plan
+	return p.users > 0 && (p.until > 0 && r.now >= int64(p.until) || p.sessions.Requests > 0 && r.figures.requests >= p.sessions.Requests)
 }
 
 // ask has a request come to a gateway.
@@ -372,6 +377,7 @@ func (r *run) fire(t timer) error {
 	case t.tick:
 		r.look()
 		r.timers.add(r.now+int64(r.o.Age), timer{tick: true})
+	case (t.user || t.after != nil) && r.enough():
 	case t.user:
 		r.user()
 	case t.event != nil:

@@ -13,6 +13,7 @@ import (
 	"weir/internal/content"
 	"weir/internal/sse"
 	"weir/internal/trace"
+	"weir/internal/workload"
 )
 
 // exchange carries out one request after another; what it allocated for one
@@ -34,7 +35,8 @@ type exchange struct {
 	said    []byte // earlier messages of its session, as JSON, each with a comma
 	session int    // its number, from 1, and the turn's in it; 0 where there are none
 	nth     int
-	bodyBuf []byte // of a response that is not a stream
+	asked   *workload.Turn // what that turn asks; nil where there are none
+	bodyBuf []byte         // of a response that is not a stream
 
 	// Of the request at hand.
 	ctx      context.Context // of the run, for the turns

@@ -237,7 +237,7 @@ func (p *Plan) check() error {
 
 // sessions says that requests hold what was said before them.
 func (p *Plan) sessions() bool {
-	return p.Workload != nil && p.Workload.Closed != nil && p.Workload.Closed.Turns != (workload.Lengths{})
+	return p.Workload != nil && p.Workload.Sessions != nil
 }
 
 // checkLoop refuses an open loop that has no schedule.

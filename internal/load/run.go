@@ -83,6 +83,10 @@ func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Durati
 				r.skipped++
 			}
 		}
+		if x.asked != nil && !w.Texts {
+			// The source says how many requests there are, the session what they ask.
+			r.next.Parts, r.next.Output = x.asked.Parts, x.asked.Output
+		}
 		when = r.next.At
 		x.ask.input, x.ask.output, x.ask.text = r.next.Input(), r.next.Output, r.next.Text
 	}

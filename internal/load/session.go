@@ -1,8 +1,12 @@
 package load
 
+import "weir/internal/workload"
+
 // session is one user's conversation under way: what was said is sent again with
 // each turn, as clients of a chat do.
-type session struct{ left int }
+type session struct {
+	turns []workload.Turn // that are to come
+}
 
 // begin makes the exchange's next request the next turn of the session, or the
 // first one of the next session.
@@ -10,14 +14,15 @@ func (r *runner) begin(x *exchange, s *session) {
 	if !r.plan.sessions() {
 		return
 	}
-	if s.left == 0 {
+	if len(s.turns) == 0 {
 		r.mu.Lock()
 		r.sessions++
 		x.session = r.sessions
 		r.mu.Unlock()
-		s.left = r.plan.Workload.Closed.Session(r.plan.Seed, x.session)
+		s.turns = r.plan.Workload.Sessions.Session(x.session - 1)
 		x.said, x.nth = x.said[:0], 0
 	}
+	x.asked = &s.turns[0]
 	x.nth++
 }
 
@@ -27,11 +32,11 @@ func (s *session) end(x *exchange) {
 	if x.session == 0 {
 		return
 	}
-	if s.left--; s.left == 0 {
+	if s.turns = s.turns[1:]; len(s.turns) == 0 {
 		return
 	}
 	if x.sample.Outcome != Complete {
-		s.left = 0
+		s.turns = nil
 		return
 	}
 	// The turn's message as it went on the wire.

@@ -64,7 +64,7 @@ func synthetic(t *testing.T, settings string, o workload.Options) *workload.Work
 func TestSessions(t *testing.T) {
 	url, asked := talker(t, nil)
 	var samples []Sample
-	r, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: synthetic(t, "concurrency=1,turns=3,requests=7,input=4,output=5", workload.Options{Sessions: true}),
+	r, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: synthetic(t, "concurrency=1,turns=3,requests=7,input=4,output=5,prefix=20,groups=2", workload.Options{Sessions: true}),
 		OnSample: func(s *Sample) { samples = append(samples, *s) }})
 	if err != nil || r.Complete != 7 {
 		t.Fatal(err, r)
@@ -74,6 +74,15 @@ func TestSessions(t *testing.T) {
 		turn := i % 3
 		if len(c.Messages) != 2*turn+1 || c.MaxTokens != 5 || samples[i].Session != i/3+1 || samples[i].Turn != turn+1 {
 			t.Fatalf("request %d: %+v, session %d turn %d", i, c, samples[i].Session, samples[i].Turn)
+		}
+		// What sessions of a group begin with is said once.
+		own := 4
+		if turn == 0 {
+			own += 20
+		}
+		var said string
+		if err := json.Unmarshal(c.Messages[2*turn].Content, &said); err != nil || len(strings.Fields(said)) != own {
+			t.Errorf("request %d says %q", i, said)
 		}
 		if turn == 0 {
 			continue

@@ -37,7 +37,11 @@ func NewSessions(settings string, seed uint64) (*Sessions, error) {
 	if s.Texts != "" {
 		return nil, fmt.Errorf("%s: texts are not to be had here", SyntheticKind)
 	}
-	w := &Sessions{Synthetic: s, seed: seed}
+	return newSessions(s, seed)
+}
+
+func newSessions(s Synthetic, seed uint64) (w *Sessions, err error) {
+	w = &Sessions{Synthetic: s, seed: seed}
 	if s.open() {
 		if w.schedule, err = NewSchedule(s.Loop, seed); err != nil {
 			return nil, fmt.Errorf("%s: %w", SyntheticKind, err)

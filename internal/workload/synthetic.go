@@ -48,14 +48,6 @@ type Closed struct {
 	Branch Lengths
 }
 
-// Session draws the number of turns of the n-th session.
-func (c *Closed) Session(seed uint64, n int) int {
-	if c.Turns == (Lengths{}) {
-		return 1
-	}
-	return max(1, c.Turns.draw(rand.New(rand.NewPCG(seed^sessionStream, uint64(n)))))
-}
-
 // ParseSynthetic reads settings separated by commas:
 //
 //	rate=R | ramp(FROM,TO,TIME) | steps(R:TIME,R:TIME,...)   requests per second

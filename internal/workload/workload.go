@@ -65,6 +65,9 @@ type Workload struct {
 	Texts bool
 	// Closed is set for a closed loop, which ignores arrival times.
 	Closed *Closed
+	// Sessions are what the users of a closed loop say, where they speak in turns; with
+	// Texts they say how many turns there are, and the source what is said.
+	Sessions *Sessions
 	// For is how long a closed loop begins requests; 0 is without a bound. An
 	// open loop's source ends by itself.
 	For time.Duration
@@ -110,12 +113,17 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 	case s.Closed != nil && s.Closed.Branch != (Lengths{}):
 		return nil, fmt.Errorf("%s: branch is of weir fleet only", SyntheticKind)
 	}
-	if s.Closed != nil && s.Closed.Turns != (Lengths{}) && !o.Sessions {
-		return nil, fmt.Errorf("%s: turns are of a conversation with a server, which is not to be had here", SyntheticKind)
-	}
 	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Texts: s.Texts != "" && o.Texts, Closed: s.Closed, For: s.For}
 	if o.For > 0 && (w.For == 0 || o.For < w.For) {
 		w.For = o.For
+	}
+	if s.Closed != nil && s.Closed.Turns != (Lengths{}) {
+		if !o.Sessions {
+			return nil, fmt.Errorf("%s: turns are of a conversation with a server, which is not to be had here", SyntheticKind)
+		}
+		if w.Sessions, err = newSessions(s, o.Seed); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }
