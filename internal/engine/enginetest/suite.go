@@ -33,6 +33,7 @@ func Run(t *testing.T, start func(t *testing.T) Rig) {
 		{"log probabilities of fewer ids are a fault", logprobsMissing},
 		{"log probabilities of more ids are a fault", logprobsSpare},
 		{"loss of the connection ends all, and it comes back", loss},
+		{"a probe by a fence", fence},
 		{"metrics outlive the connection", metrics},
 		{"loss during the hand-over", lossDuringHandover},
 		{"a panic ends one request, or one session", panicOnce},

@@ -189,6 +189,12 @@ func (p *peer) answer() {
 	}
 }
 
+func (p *peer) Mute(mute bool) { p.mu.Update(func() { p.mute = mute; p.answer() }) }
+
+func (p *peer) Fenced(ctx context.Context) error {
+	return p.mu.Await(ctx, "a fence", func() bool { return len(p.calls) > 0 })
+}
+
 func (p *peer) Hold() { p.mu.Update(func() { p.hold = true }) }
 
 func (p *peer) Confirm(id string) {
