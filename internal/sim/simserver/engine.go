@@ -387,12 +387,18 @@ func (e *Engine) end(j *job, reason infer.Reason) {
 
 // do makes Run call f, and waits for it.
 func (e *Engine) do(ctx context.Context, f func()) error {
-	called := make(chan struct{})
-	if !e.inbox.put(op{call: func() { f(); close(called) }}) {
+	return e.called(ctx, func(over func()) { f(); over() })
+}
+
+// called makes Run call f, and waits until over is called, then or later. An error says
+// that ctx has ended before, or the engine.
+func (e *Engine) called(ctx context.Context, f func(over func())) error {
+	done := make(chan struct{})
+	if !e.inbox.put(op{call: func() { f(func() { close(done) }) }}) {
 		return errStopped()
 	}
 	select {
-	case <-called:
+	case <-done:
 		return nil
 	case <-e.done:
 		return errStopped()

@@ -14,21 +14,28 @@ import (
 	"weir/internal/sim"
 )
 
+// toyEngine gives an engine that only reads requests.
+func toyEngine(t testing.TB) *Engine {
+	t.Helper()
+	tok := newToyTokenizer()
+	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words, VocabSize: toyVocab}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // FuzzDecode reads any body as a completion: it is refused with an error for
 // the caller or gives prompts, never anything else.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"prompt":[[1,2],"a"],"stop":["x","y"],"n":2,"max_tokens":3,"unknown":{"a":null}}`))
 	f.Add([]byte(`{"messages":[{"role":"user","content":"hi"}],"stop":"x","max_completion_tokens":null}`))
 	f.Add([]byte(`{"prompt":null,"stop":null}`))
-	tok := newToyTokenizer()
-	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
-	if err != nil {
-		f.Fatal(err)
-	}
-	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	e := toyEngine(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		forCaller := func(err error) {
 			if err != nil && infer.AsError(err).Code != infer.CodeInvalid {
@@ -66,15 +73,7 @@ func FuzzGenerate(f *testing.F) {
 	f.Add([]byte(`{"input_ids":[[1,2],[3]],"rid":"x","sampling_params":{"n":3,"stop":["a"],"logit_bias":{"1":2}},"lora_path":[null,null]}`))
 	f.Add([]byte(`{"input_ids":[1,2],"sampling_params":{"json_schema":"{}","temperature":0},"token_ids_logprob":[[1,2]],"top_logprobs_num":2}`))
 	f.Add([]byte(`{"text":"a","sampling_params":null,"stream":true,"logprob_start_len":0}`))
-	tok := newToyTokenizer()
-	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
-	if err != nil {
-		f.Fatal(err)
-	}
-	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words, VocabSize: toyVocab}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	e := toyEngine(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req generateRequest
 		err := decode(body, &req)
@@ -147,15 +146,7 @@ func FuzzEmbeddings(f *testing.F) {
 	} {
 		f.Add([]byte(body))
 	}
-	tok := newToyTokenizer()
-	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
-	if err != nil {
-		f.Fatal(err)
-	}
-	e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: words}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	e := toyEngine(f)
 	v, s := &vllmFace{e: e}, &sglangFace{e: e}
 	faces := map[string]http.HandlerFunc{
 		"embeddings": e.embeddings(writeVLLMError), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,

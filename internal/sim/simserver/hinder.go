@@ -46,28 +46,15 @@ type fence struct {
 	pass  func()
 }
 
-// fence has the loop call pass between two steps, on every rank. An error says that
-// ctx has ended before, or the engine.
+// fence waits until the loop is between two steps, on every rank.
 func (e *Engine) fence(ctx context.Context) error {
-	passed := make(chan struct{})
-	come := func() {
-		f := fence{after: math.MinInt64, pass: func() { close(passed) }}
+	return e.called(ctx, func(over func()) {
+		f := fence{after: math.MinInt64, pass: over}
 		if due, ok := e.core.Due(); ok {
 			f.after = due
 		}
 		e.fences = append(e.fences, f)
-	}
-	if !e.inbox.put(op{call: come}) {
-		return errStopped()
-	}
-	select {
-	case <-passed:
-		return nil
-	case <-e.done:
-		return errStopped()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	})
 }
 
 // pass lets the fences through whose step is over, unless a rank stands still.
