@@ -380,6 +380,20 @@ func TestMembersAreChecked(t *testing.T) {
 	}
 }
 
+// started runs a fleet; end ends it and waits for it.
+func started(f *Fleet) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // Run takes every adapter's reports, wakes who waits, and returns when all
 // adapters have ended; an adapter that reports meanwhile is not held up.
 func TestRun(t *testing.T) {
@@ -390,12 +404,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			f.Run(ctx)
-		}()
+		end := started(f)
 		a, b := members[0].Adapter.(*relay), members[1].Adapter.(*relay)
 		snap := f.Snapshot()
 		a.states <- ready("x")
@@ -416,8 +425,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("left: %q, want a once", left)
 		}
 		began := time.Now()
-		cancel()
-		<-done
+		end()
 		if !a.ended || !b.ended || time.Since(began) != time.Second {
 			t.Errorf("ended %v, %v after %v", a.ended, b.ended, time.Since(began))
 		}
@@ -452,14 +460,12 @@ func TestReportsArePublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.fleet = f
-		ctx, cancel := context.WithCancel(t.Context())
-		go f.Run(ctx)
+		end := started(f)
 		synctest.Wait()
 		if !slices.Equal(p.seen, []bool{true, false, true}) {
 			t.Errorf("ready in the snapshots: %v", p.seen)
 		}
-		cancel()
-		synctest.Wait()
+		end()
 	})
 }
 
@@ -472,20 +478,14 @@ func TestPanicOfAnAdapter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			f.Run(ctx)
-		}()
+		end := started(f)
 		members[1].Adapter.(*relay).states <- ready("x")
 		synctest.Wait()
 		snap := f.Snapshot()
 		if len(told) != 1 || told[0] != "a: panic: an adapter's" || snap.Engines[0].Ready || snap.Engines[0].Err == nil || !snap.Engines[1].Ready {
 			t.Errorf("told of %q; %+v, %+v", told, snap.Engines[0], snap.Engines[1])
 		}
-		cancel()
-		<-done
+		end()
 	})
 }
 
