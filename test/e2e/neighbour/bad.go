@@ -154,6 +154,24 @@ func (b *bad) one(ctx context.Context, turn int) string {
 			return word(ctx.Err())
 		}
 	}
+	return b.over(ctx, func(conn *bare) string {
+		switch b.order.Kind {
+		case StalledReader:
+			return b.stalledReader(ctx, conn)
+		case HalfClose:
+			return b.halfClose(conn)
+		case BytesAhead:
+			return b.bytesAhead(conn)
+		case Reset:
+			return b.resets(conn, turn)
+		default:
+			return b.idle(ctx, conn, free)
+		}
+	})
+}
+
+// over does something over a connection of its own, which ends with ctx.
+func (b *bad) over(ctx context.Context, do func(conn *bare) string) string {
 	conn, err := b.dialer.dial(ctx)
 	if err != nil {
 		return word(err)
@@ -161,18 +179,7 @@ func (b *bad) one(ctx context.Context, turn int) string {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.tcp.Close() })
 	defer stop()
-	switch b.order.Kind {
-	case StalledReader:
-		return b.stalledReader(ctx, conn)
-	case HalfClose:
-		return b.halfClose(conn)
-	case BytesAhead:
-		return b.bytesAhead(conn)
-	case Reset:
-		return b.resets(conn, turn)
-	default:
-		return b.idle(ctx, conn, free)
-	}
+	return do(conn)
 }
 
 // word gives an error in a word.
@@ -278,20 +285,13 @@ func (b *bad) hugeField(ctx context.Context, turn int) string {
 	case 6:
 		body = `{"model":"weir-sim","max_tokens":4,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"` + long + `":{"type":"string"}}}}}],"messages":[{"role":"user","content":"hi"}]}`
 	default:
-		return b.longHead(ctx)
+		return b.over(ctx, b.longHead)
 	}
 	return b.post(ctx, strings.NewReader(body))
 }
 
 // longHead sends a head of a megabyte, far beyond any bound.
-func (b *bad) longHead(ctx context.Context) string {
-	conn, err := b.dialer.dial(ctx)
-	if err != nil {
-		return word(err)
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.tcp.Close() })
-	defer stop()
+func (b *bad) longHead(conn *bare) string {
 	long := bytes.Repeat([]byte("a"), 1<<20)
 	head := append([]byte("GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Long: "), long...)
 	if b.Protocol == HTTP2 {
