@@ -20,8 +20,7 @@ import (
 	"weir/models"
 )
 
-// TestScripts runs testdata/*.txt. A script is blocks of commands, a line of
-// dashes, and what they print; -rewrite replaces the printed part for review.
+// TestScripts runs testdata/*.txt (package scripttest has their form).
 //
 // A gateway, and a request to it. Fields are further JSON of the body, without
 // blanks; the client has room for window bytes that it has not read:

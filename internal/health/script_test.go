@@ -12,8 +12,7 @@ import (
 	"weir/internal/scripttest"
 )
 
-// TestScripts runs testdata/*.txt. A script is blocks of commands, a line of dashes, and
-// what they print; -rewrite replaces the printed part for review.
+// TestScripts runs testdata/*.txt (package scripttest has their form).
 //
 //	engine NAME [step=50ms] [prefill=20ms] [predict=MS|unknown] [ranks=N] [probe=generate] [serves=MODEL,...]
 //	       [counted=yes]  gateways read how many tokens it has made for anybody

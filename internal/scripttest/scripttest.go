@@ -7,7 +7,9 @@
 //	----
 //	what both printed
 //
-// With -rewrite the printed part is replaced, for review.
+// With -rewrite the printed part is replaced, for review:
+//
+//	go test ./internal/sim -run TestScripts -rewrite
 package scripttest
 
 import (
@@ -19,7 +21,7 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the expected output in testdata")
+var rewrite = flag.Bool("rewrite", false, "replace what the scripts of testdata print")
 
 // Files holds each script of testdata/*.txt to what run gives for its text.
 func Files(t *testing.T, run func(t *testing.T, text string) string) {

@@ -14,8 +14,7 @@ import (
 	"weir/internal/scripttest"
 )
 
-// TestScripts runs testdata/*.txt. A script is blocks of commands, a line of
-// dashes, and what they print; -rewrite replaces the printed part for review.
+// TestScripts runs testdata/*.txt (package scripttest has their form).
 //
 // A fresh engine, with a cost that is constant; of a second engine in one script
 // the name is given, and "on NAME" goes back to it:
