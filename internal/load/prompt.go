@@ -30,7 +30,8 @@ const checkedPrompts = 8
 // for some prompts of the run, and a tokenizer of which it is not true is refused.
 func newPrompts(p *Plan) (prompts, error) {
 	// What images, earlier turns and texts come to is the server's to say.
-	if p.Count == nil || p.Prompt != "" || len(p.Images) > 0 || p.sessions() || p.Workload != nil && p.Workload.Texts {
+	approximate := len(p.Images) > 0 || p.sessions() || p.Workload != nil && p.Workload.Texts
+	if p.Count == nil || p.Prompt != "" {
 		return prompts{words: words}, nil
 	}
 	// A word between others, of which the first and last may be counted
@@ -39,27 +40,19 @@ func newPrompts(p *Plan) (prompts, error) {
 	if err != nil {
 		return prompts{}, fmt.Errorf("input-tokens: %w", err)
 	}
-	var out prompts
-	for _, w := range words {
-		for _, text := range []string{w + " the the", "the " + w + " the", "the the " + w} {
-			n, err := p.Count(text)
-			if err != nil {
-				return prompts{}, fmt.Errorf("input-tokens: %w", err)
-			}
-			if n != base+1 {
-				w = ""
-				break
-			}
-		}
-		if w != "" {
-			out.words = append(out.words, w)
-		}
-	}
-	if len(out.words) < leastWords {
+	single, err := singleWords(p, base)
+	switch {
+	case err != nil:
+		return prompts{}, fmt.Errorf("input-tokens: %w", err)
+	case len(single) < leastWords && approximate:
+		return prompts{words: words}, nil
+	case approximate: // a word is a token nevertheless
+		return prompts{words: single}, nil
+	case len(single) < leastWords:
 		return prompts{}, fmt.Errorf("input-tokens: exact lengths need %d words that are one token each, and this tokenizer has %d of the %d that prompts are made of; without --tokenizer lengths are approximate",
-			leastWords, len(out.words), len(words))
+			leastWords, len(single), len(words))
 	}
-	out.around, out.exact = base-2, true
+	out := prompts{words: single, around: base - 2, exact: true}
 	length := p.InputTokens
 	if p.Workload != nil {
 		length = out.around + 100
@@ -77,6 +70,25 @@ func newPrompts(p *Plan) (prompts, error) {
 		}
 	}
 	return out, nil
+}
+
+// singleWords gives the words that are one token each wherever they stand. base is the
+// count of two.
+func singleWords(p *Plan, base int) (single []string, err error) {
+	for _, w := range words {
+		one := true
+		for _, text := range []string{w + " the the", "the " + w + " the", "the the " + w} {
+			n, err := p.Count(text)
+			if err != nil {
+				return nil, err
+			}
+			one = one && n == base+1
+		}
+		if one {
+			single = append(single, w)
+		}
+	}
+	return single, nil
 }
 
 // appendParts appends the prompt of a workload's request, of n tokens in all:

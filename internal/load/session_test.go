@@ -102,6 +102,29 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// Where tokens can be counted, sessions are made of words that are one each, although
+// what a whole prompt comes to is the server's to say.
+func TestSessionsOfSingleTokens(t *testing.T) {
+	url, asked := talker(t, nil)
+	r, err := Run(t.Context(), Plan{URL: url, Model: "m", Workload: synthetic(t, "concurrency=1,turns=2,requests=4,input=200,output=5", workload.Options{Sessions: true}),
+		Count: func(prompt string) (n int, err error) {
+			for w := range strings.FieldsSeq(prompt) {
+				n += 1 + len(w)/5 // longer ones are two
+			}
+			return n, nil
+		}})
+	if err != nil || r.Complete != 4 || r.InputTokensExact {
+		t.Fatal(err, r)
+	}
+	for _, c := range asked() {
+		for w := range strings.FieldsSeq(string(c.Messages[0].Content)) {
+			if len(strings.Trim(w, `"`)) >= 5 {
+				t.Fatalf("%q is more than one token", w)
+			}
+		}
+	}
+}
+
 // A turn without an answer ends its session, and is counted.
 func TestSessionsEndWithFailures(t *testing.T) {
 	url, asked := talker(t, func(c *conversation) bool { return len(c.Messages) == 3 })
