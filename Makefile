@@ -122,6 +122,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the output path (half an hour; BENCHFLAGS=-quick: 2 min)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	bin/weir scenario backlog
+	bin/weir scenario collapse
 	bin/weir scenario loss
 	bin/weir scenario starvation
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize

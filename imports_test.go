@@ -105,7 +105,7 @@ const directions = `
 	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/load internal/trace internal/watch
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/load internal/tokenizer internal/trace internal/watch models
 
 	internal/nightly:
 

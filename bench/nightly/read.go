@@ -22,11 +22,14 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
 		return starvedFigures(report.Starved), nil
+	}
+	if len(report.Collapsed) > 0 {
+		return collapsedFigures(report.Collapsed), nil
 	}
 	var figures []nightly.Figure
 	one := func(name string, kind nightly.Kind, unit string, v float64) {
@@ -78,6 +81,21 @@ func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 		nightly.Of("tokens lost", nightly.Same, "", float64(lost)),
 		nightly.Of("live engines taken out", nightly.Same, "", float64(taken)),
 		nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(timeouts)))
+}
+
+// collapsedFigures are those of weir's row of collapse.
+func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
+	for _, row := range rows {
+		if row.NotMeasured != "" || row.Gateway != bench.Plane {
+			continue
+		}
+		figures = append(figures,
+			nightly.Of("share of what the engines can do", nightly.Share, "", row.Prompts/row.Capacity),
+			nightly.Of("tokens lost", nightly.Same, "", float64(row.LostTokens)),
+			nightly.Of("live engines taken out", nightly.Same, "", float64(row.Engines-row.Ready)),
+			nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(row.Timeouts)))
+	}
+	return figures
 }
 
 // outputPathFigures reads the cells of bench/outputpath: weir's CPU per token as a

@@ -67,6 +67,15 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("live engines taken out", nightly.Same, "", 1),
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", 2),
 		}},
+		"collapse": {scenario.Report{Rows: []scenario.Row{}, Collapsed: []scenario.Collapsed{
+			{Gateway: "weir plane", Prompts: 36, Capacity: 40, Engines: 2, Ready: 1, LostTokens: 3, Timeouts: 4},
+			{Gateway: "one loop", Prompts: 1, Capacity: 40, Engines: 2},
+		}}, []nightly.Figure{
+			nightly.Of("share of what the engines can do", nightly.Share, "", 0.9),
+			nightly.Of("tokens lost", nightly.Same, "", 3),
+			nightly.Of("live engines taken out", nightly.Same, "", 1),
+			nightly.Of("acknowledgement timeouts", nightly.Same, "", 4),
+		}},
 	} {
 		got, err := scenarioFigures(nil, text(t, c.report))
 		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {

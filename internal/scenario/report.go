@@ -25,6 +25,8 @@ type Report struct {
 	Verdicts []Verdict `json:"verdicts"`
 	Rows     []Row     `json:"rows"`
 	Starved  []Starved `json:"starvation,omitempty"`
+
+	Collapsed []Collapsed `json:"collapse,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -113,9 +115,12 @@ func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "scenario %s: %s\n%d streams, %.0f s; %s\n\n", r.Scenario, r.Summary, r.Streams, r.Elapsed, r.Machine)
 	notes, disturbed := "", 0.0
-	if len(r.Starved) > 0 {
+	switch {
+	case len(r.Starved) > 0:
 		align(&b, starvedTable(r.Starved))
-	} else {
+	case len(r.Collapsed) > 0:
+		align(&b, collapsedTable(r.Collapsed))
+	default:
 		notes, disturbed = r.rows(&b)
 		b.WriteString(legend)
 	}

@@ -36,8 +36,8 @@ import (
 type Scenario struct {
 	Name    string
 	Summary string // in one line
-	// Streams is how many there are unless Options say otherwise; of starvation
-	// it is the number of large prompts in its closed loop.
+	// Streams is how many there are unless Options say otherwise; of starvation and
+	// collapse it is the number of large prompts in their closed loops.
 	Streams int
 	run     func(ctx context.Context, r *runner) *Report
 }
@@ -47,6 +47,8 @@ func All() []Scenario {
 	return []Scenario{
 		{Name: "backlog", Streams: 4096, run: backlog,
 			Summary: "thousands of streams step at one instant, faster than a path with a write per token carries them"},
+		{Name: "collapse", Streams: 920, run: collapse,
+			Summary: "prompts of 40k tokens, hundreds at once, on two engines: does a late acknowledgement take them out?"},
 		{Name: "loss", Streams: 4096, run: loss,
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
 		{Name: "starvation", Streams: 920, run: starvation,
@@ -187,7 +189,7 @@ type runner struct {
 	results []*client.Result
 	// environment is that of every process started.
 	environment []string
-	ackTimeout  time.Duration // of starvation
+	ackTimeout  time.Duration // of starvation and collapse
 	loads       map[string]cell.Load
 }
 

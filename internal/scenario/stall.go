@@ -62,18 +62,29 @@ func stalls(ctx context.Context, url string) (buckets, error) {
 	return counted(family)
 }
 
-// readyEngines reads how many engines a gateway asks.
+// engineState is the name of weir's metric of what it thinks of an engine.
+const engineState = "weir_engine_state"
+
+// readyEngines reads how many engines a gateway asks: those that are connected, but for
+// those that it has judged to be down.
 func readyEngines(ctx context.Context, url string) (n int, err error) {
 	families, err := scrape(ctx, url)
 	if err != nil {
 		return 0, err
 	}
-	family := families[control.EngineReady]
-	if family == nil {
+	ready := families[control.EngineReady]
+	if ready == nil {
 		return 0, fmt.Errorf("the gateway's metrics: %s has no %s", url, control.EngineReady)
 	}
-	for _, m := range family.GetMetric() {
+	for _, m := range ready.GetMetric() {
 		n += int(m.GetGauge().GetValue())
+	}
+	for _, m := range families[engineState].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "state" && l.GetValue() == "down" {
+				n -= int(m.GetGauge().GetValue())
+			}
+		}
 	}
 	return n, nil
 }

@@ -4,13 +4,11 @@ package scenario
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -158,93 +156,20 @@ func (r *runner) starve(ctx context.Context, gateway string, phases []phase, eac
 	return rows, nil
 }
 
-// starved is a gateway under test, and its engines.
+// starved is a bed whose gateway is to be starved.
 type starved struct {
-	r            *runner
-	engines      []*bench.Process
-	gateway      *bench.Process
-	url, metrics string
-	timeline     string
-}
-
-func (t *starved) stop() {
-	if t.gateway != nil {
-		t.gateway.Stop()
-	}
-	for _, e := range t.engines {
-		e.Stop()
-	}
+	*bed
+	r *runner
 }
 
 // startStarved starts a gateway and its engines. What it has started when it fails is
 // in its result, too.
 func (r *runner) startStarved(ctx context.Context, gateway string) (*starved, error) {
-	t := &starved{r: r, timeline: filepath.Join(r.dir, gateway+".jsonl")}
-	binary := r.options.Binary
-	var planes []string
-	for range engines {
-		addr, err := bench.FreeAddr()
-		if err != nil {
-			return t, err
-		}
-		e, err := bench.Start([]string{binary, "engine", "--wire", "weir=" + addr, "--cost", "constant", "--prefill-cost", prefillCost.String(),
-			"--decode-cost", decodeCost.String(), "--max-running-requests", strconv.Itoa(stepTokens)}, r.environment)
-		if err != nil {
-			return t, err
-		}
-		t.engines, planes = append(t.engines, e), append(planes, addr)
-	}
-	for i, e := range t.engines {
-		if err := e.AwaitTCP(ctx, planes[i]); err != nil {
-			return t, err
-		}
-	}
-	var api, admin string
-	for _, addr := range []*string{&api, &admin} {
-		var err error
-		if *addr, err = bench.FreeAddr(); err != nil {
-			return t, err
-		}
-	}
-	t.url = "http://" + api
-	ready := "http://" + admin + "/readyz"
-	t.metrics = "http://" + admin + "/metrics"
-	args := []string{binary, "serve", "--listen", api, "--admin-listen", admin, "--timeline", t.timeline, "--submit-timeout", r.ackTimeout.String(), "--log-level", "error"}
-	for _, addr := range planes {
-		args = append(args, "--engine", "weir="+addr)
-	}
-	if gateway != bench.Plane {
-		spec, err := json.Marshal(&control.Loop{Engines: planes, Gateway: api, Timeline: t.timeline, AckTimeout: r.ackTimeout})
-		if err != nil {
-			return t, err
-		}
-		args = []string{binary, r.options.RoleCommand, bench.LoopRole, string(spec)}
-		t.metrics, ready = t.url, t.url
-	}
-	var err error
-	if t.gateway, err = bench.Start(args, r.environment); err != nil {
-		return t, err
-	}
-	if err := t.gateway.AwaitHTTP(ctx, ready); err != nil {
-		return t, err
-	}
-	return t, t.allReady(ctx)
-}
-
-// allReady waits until the gateway asks every engine.
-func (t *starved) allReady(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	for {
-		n, err := readyEngines(within, t.metrics)
-		switch {
-		case err == nil && n == engines:
-			return nil
-		case within.Err() != nil:
-			return fmt.Errorf("%d of %d engines became ready: %w", n, engines, cmp.Or(ctx.Err(), err, within.Err()))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	b, err := r.startBed(ctx, bedding{
+		gateway: gateway, engines: engines, ackTimeout: r.ackTimeout,
+		engine: []string{"--cost", "constant", "--prefill-cost", prefillCost.String(), "--decode-cost", decodeCost.String(), "--max-running-requests", strconv.Itoa(stepTokens)},
+	})
+	return &starved{bed: b, r: r}, err
 }
 
 // load starts this binary as a load generator.
@@ -334,27 +259,6 @@ func (t *starved) phase(ctx context.Context, p phase, each time.Duration) (Starv
 		}
 	}
 	return row, span, nil
-}
-
-// leastReady looks for a while how many engines the gateway asks.
-func (t *starved) leastReady(ctx context.Context, during time.Duration) (least int, err error) {
-	over := time.After(during)
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for least = engines; ; {
-		n, err := readyEngines(ctx, t.metrics)
-		if err != nil {
-			return 0, err
-		}
-		least = min(least, n)
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-over:
-			return least, nil
-		case <-tick.C:
-		}
-	}
 }
 
 // readReport waits for a load generator's report.

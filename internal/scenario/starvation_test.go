@@ -161,6 +161,14 @@ func TestStalls(t *testing.T) {
 	if n, err := readyEngines(t.Context(), server.URL); n != 2 || err != nil {
 		t.Errorf("%d engines ready, %v; want 2", n, err)
 	}
+	state := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: engineState}, []string{"engine", "state"})
+	registry.MustRegister(state)
+	state.WithLabelValues("a", "suspect").Set(1)
+	state.WithLabelValues("a", "down").Set(0)
+	state.WithLabelValues("c", "down").Set(1)
+	if n, err := readyEngines(t.Context(), server.URL); n != 1 || err != nil {
+		t.Errorf("%d engines asked, %v; want 1, the other one is down", n, err)
+	}
 }
 
 func TestStarvedText(t *testing.T) {

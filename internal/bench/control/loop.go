@@ -36,6 +36,9 @@ type Loop struct {
 	// AckTimeout is how long it waits for an engine's acknowledgement before it takes
 	// the engine for dead.
 	AckTimeout time.Duration
+	// Encodes is how often it tokenizes each prompt, which makes it as slow as the
+	// tokenizer of its time was; 0 is once.
+	Encodes int
 }
 
 // The codes of a Line whose request failed.
@@ -253,7 +256,10 @@ func (g *loop) generate(w http.ResponseWriter, r *http.Request, line *Line) erro
 		if r.Context().Err() != nil {
 			return
 		}
-		if prompt, err = g.encode(text.String()); err == nil {
+		for range max(1, g.told.Encodes) {
+			prompt, err = g.encode(text.String())
+		}
+		if err == nil {
 			e = g.pick()
 		}
 	})

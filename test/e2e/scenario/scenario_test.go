@@ -195,6 +195,44 @@ func starve(t *testing.T, duration time.Duration) (scenario.Report, *scenarioRun
 	return report, r
 }
 
+// Prompts of 40k tokens at once: weir keeps both engines, and a gateway that takes an engine
+// out for what it sees late collapses. How much weir answers of what the engines can do is
+// a matter of the machine.
+func TestScenarioCollapse(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
+	file := filepath.Join(t.TempDir(), "collapse.json")
+	var report scenario.Report
+	wanted := []string{"weir loses no token: 0", "weir takes no live engine out: 2 of 2", "the control takes live engines out for an acknowledgement"}
+	// A machine that others use may answer nothing within a window: then it is longer.
+	for d := 9 * time.Second; d <= 3*time.Minute; d *= 2 {
+		r := startScenario(t, "collapse", "--streams", "48", "--duration", d.String(), "--json", file)
+		r.Wait()
+		r.gone()
+		report = readScenario(t, file)
+		wantExit(t, r, report)
+		if harness.RaceEnabled || !slices.ContainsFunc(wanted, func(text string) bool { return !held(report, text) }) {
+			break
+		}
+	}
+	if len(report.Collapsed) != 2 {
+		t.Fatalf("%+v", report)
+	}
+	ours, control := report.Collapsed[0], report.Collapsed[1]
+	if ours.LostTokens != 0 || control.LostTokens != 0 {
+		t.Errorf("%+v", report.Collapsed)
+	}
+	if harness.RaceEnabled {
+		return // no prompt is answered within so short a window
+	}
+	if ours.NotMeasured != "" || ours.Prompts == 0 || ours.Tokens < 30_000 || ours.Capacity <= 0 {
+		t.Errorf("%+v", ours)
+	}
+	if control.NotMeasured != "" || control.Timeouts == 0 {
+		t.Errorf("the control: %+v", control)
+	}
+	wantVerdicts(t, report, wanted...)
+}
+
 // wantExit wants the exit code of a run without --strict to be that of its report.
 func wantExit(t *testing.T, r *scenarioRun, report scenario.Report) {
 	t.Helper()
@@ -207,12 +245,17 @@ func wantExit(t *testing.T, r *scenarioRun, report scenario.Report) {
 func wantVerdicts(t *testing.T, report scenario.Report, begins ...string) {
 	t.Helper()
 	for _, text := range begins {
-		if !slices.ContainsFunc(report.Verdicts, func(v scenario.Verdict) bool {
-			return v.Outcome == scenario.OK && strings.HasPrefix(v.Text, text)
-		}) {
+		if !held(report, text) {
 			t.Errorf("no verdict %q that is ok: %+v", text, report.Verdicts)
 		}
 	}
+}
+
+// held says whether a verdict that begins so is there and ok.
+func held(report scenario.Report, text string) bool {
+	return slices.ContainsFunc(report.Verdicts, func(v scenario.Verdict) bool {
+		return v.Outcome == scenario.OK && strings.HasPrefix(v.Text, text)
+	})
 }
 
 // Ctrl-C in the middle of a cell ends all that was started.
