@@ -90,7 +90,11 @@ func execute(args []string, s *streams) int {
 	}
 	if err != nil {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
-		fmt.Fprintln(s.err, "Run \"weir --help\", or \"weir COMMAND --help\", for the flags and examples.")
+		command := ""
+		if failed := (*kong.ParseError)(nil); errors.As(err, &failed) && failed.Context.Selected() != nil {
+			command = failed.Context.Selected().Path() + " "
+		}
+		fmt.Fprintf(s.err, "Run \"weir %s--help\" for the flags and examples.\n", command)
 		return 2
 	}
 	if err := ctx.Run(s); err != nil {
