@@ -19,7 +19,7 @@ type Additions struct {
 
 // Defaults are sampling parameters in the words of a model's generation_config.json,
 // for requests that do not say: an engine's own front end adds them, and its core
-// knows nothing of them. What is nil has the engine's own default.
+// knows nothing of them. A nil field has the engine's own default.
 type Defaults struct {
 	Temperature       *float64 `json:"temperature"`
 	TopP              *float64 `json:"top_p"`

@@ -110,8 +110,8 @@ type Facts struct {
 	StepTokens    int      // the most of prompts that it computes in a step, 0 when unknown
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
-	// Carries is what a Tokens engine takes beyond what all of them do. What it
-	// does not carry is not sent to it. Of a Relay only Lacks are known.
+	// Carries is what a Tokens engine takes beyond what all of them do. A request that
+	// needs more is not sent to it. A Relay has Lacks alone.
 	Carries infer.Carries
 	// Lacks are the reasons for which the engine does not carry what its wire has
 	// words for.

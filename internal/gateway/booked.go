@@ -20,9 +20,9 @@ import (
 // booked is what an attempt has in the books of its engine: a booking for each
 // generation, from the pick to its end.
 //
-// What the books are told of outputs costs the output path one atomic addition that
-// streams share: a first token takes a lock, and may have coefficients learned, so it
-// is told when it has been sent on.
+// Outputs cost the output path one atomic addition that streams share. A first token
+// takes a lock, and may have coefficients learned, so it is booked when it has been sent
+// on.
 type booked struct {
 	books       *route.Books // nil: nothing is booked
 	of          *footprint
@@ -100,7 +100,7 @@ func (x *exchange) handOver(chosen *balance.Option, now int64) {
 	x.target.Health.HandOver(&x.health, now, work, x.rec.RequestID, asked)
 }
 
-// ended says how the attempt ended for the engine. What a relay refuses or fails is passed
+// ended says how the attempt ended for the engine. A relay's refusal or failure is passed
 // on as an answer.
 func (x *exchange) ended(e *infer.Error) health.End {
 	if l, ok := x.leg.(*relayLeg); ok && e == nil && l.response != nil {

@@ -21,8 +21,8 @@ type Cap struct {
 // capOf gives the cap of the model that was found, which its LoRA adapters have too.
 func (p *preparing) capOf() Cap { return p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)] }
 
-// checkCap refuses a decoded request that asks for more than its model's cap. What a
-// request without a bound gets is fit's.
+// checkCap refuses a decoded request that asks for more than its model's cap. fit gives
+// a request without a bound the cap itself.
 func (p *preparing) checkCap() error {
 	limit, names := p.capOf(), &p.req.Fields
 	if n := p.width(); limit.N > 0 && n > limit.N {

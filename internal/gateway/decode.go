@@ -43,8 +43,8 @@ func (x *exchange) read() error {
 	}
 	x.uncount = done
 	if size := x.response.r.ContentLength; size < 0 || size > admit.SmallBody {
-		// What would be refused once it is here need not come. Of a small body this
-		// would save little, and cost its connection.
+		// A body that would be refused once it is here need not come. For a small one
+		// this would save little, and cost its connection.
 		if err := x.g.gate.Check(); err != nil {
 			return err
 		}

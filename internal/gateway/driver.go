@@ -263,8 +263,8 @@ func (x *exchange) park(v verdict) {
 	}
 }
 
-// The states of a driven stream. Whoever moves it from parked to queued puts it
-// into its queue; what happens while it runs is seen by its turn's end.
+// The states of a driven stream. The goroutine that moves it from parked to queued puts it
+// into its queue; news that comes while it runs is seen by its turn's end.
 const (
 	parked int32 = iota
 	queued
@@ -291,8 +291,8 @@ func (x *exchange) queueTurn() {
 	x.shard.push(x)
 }
 
-// claim moves a parked stream to the state given. Of one that has its turn, or
-// waits for it, the news is seen all the same.
+// claim moves a parked stream to the state given. A stream that has its turn, or waits
+// for it, sees the news all the same.
 func (t *turns) claim(state int32) bool {
 	for {
 		switch t.state.Load() {

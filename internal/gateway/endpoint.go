@@ -46,7 +46,7 @@ func newServices(own api.Endpoint) services {
 	return all
 }
 
-// endpointOf gives the endpoint of a path. What weir does not know it can relay.
+// endpointOf gives the endpoint of a path. A path that weir does not know can be relayed.
 func (s services) endpointOf(path string) api.Endpoint {
 	if at, ok := s[path]; ok {
 		return at.Endpoint

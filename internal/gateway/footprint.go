@@ -54,8 +54,8 @@ func extentOf(root kvindex.Block, ids []uint32) extent {
 	return extent{len(ids), blocks, ids[n*route.BlockTokens:]}
 }
 
-// root is where the chains of the request's blocks begin. What is not the same for two
-// prompts of the same ids, and keeps one from using the other's cache, is part of it.
+// root is where the chains of the request's blocks begin. It covers all that keeps a
+// prompt from using the cache of another one of the same ids.
 func (p *preparing) root() kvindex.Block {
 	root := p.modelRoot()
 	for i := range p.req.Media {

@@ -11,8 +11,8 @@ import (
 )
 
 // gate is stage 2, the refusals that cost nothing: unknown model, a field the
-// engine kind cannot carry, too much in flight. What it reserves is an estimate
-// that tokenize settles.
+// engine kind cannot carry, too much in flight. It reserves an estimate,
+// which tokenize settles.
 func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
@@ -157,8 +157,8 @@ func (p *preparing) findModel() error {
 	return err
 }
 
-// relays says that requests for a model are relayed. What only a tokenizer is asked
-// weir answers by itself where it has the model's.
+// relays says that requests for a model are relayed. Endpoints that only ask a tokenizer
+// are answered by weir itself where it has the model's.
 func (g *Gateway) relays(m *route.Model, e api.Endpoint) bool {
 	return g.folder(m) == nil || m.Relayed && !asksTokenizer(e)
 }

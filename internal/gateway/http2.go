@@ -27,7 +27,7 @@ const (
 )
 
 // resets is a connection's allowance of streams that are reset before they are
-// answered. The zero value is full. What is answered gives one back, so that a
+// answered. The zero value is full. A stream that is answered gives one back, so that a
 // connection whose streams mostly come to something never runs out.
 type resets struct {
 	mu    sync.Mutex

@@ -24,8 +24,8 @@ type listener struct {
 	g *Gateway
 }
 
-// Accept implements net.Listener. What is refused it closes by itself. An error that
-// will pass net/http answers by waiting.
+// Accept implements net.Listener. It closes connections that are refused by itself.
+// net/http waits and tries again after an error that will pass.
 func (l listener) Accept() (net.Conn, error) {
 	g := l.g
 	for {
@@ -107,8 +107,8 @@ func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
 }
 
 // serverLog takes what net/http logs. A panic there is a defect. Handshakes that fail are
-// counted, and told where they are more than a connection that was dropped. What else
-// there is either is known here already or concerns one client.
+// counted, and told where they are more than a connection that was dropped. All
+// else that it logs is known here already, or concerns one client.
 type serverLog struct{ g *Gateway }
 
 // Write implements io.Writer, for one line.

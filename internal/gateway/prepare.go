@@ -9,8 +9,8 @@ import (
 )
 
 // preparing makes a request of a body: it takes it through decode, gate, render and
-// tokenize, which need a CPU and nothing else. What it has besides the request is
-// needed that long.
+// tokenize, which need a CPU and nothing else. Its fields besides the request are
+// needed only that long.
 type preparing struct {
 	*request
 	*stages
@@ -53,17 +53,16 @@ func (x *exchange) prepare() (done bool, err error) {
 
 // inlineBody is the size in bytes up to which a body is decoded, and its
 // conversation rendered, where it is: that takes some hundred microseconds at
-// most (BenchmarkPrompt). What is larger goes to the pool.
+// most (BenchmarkPrompt). A larger body goes to the pool.
 const inlineBody = 64 << 10
 
 // decodeShare is what decoding costs of what tokenizing the same bytes does, in
 // the pool's terms: one part in so many.
 const decodeShare = 8
 
-// accept is decode and gate. Of a large body all of it happens in the pool, in two
-// visits: the first, which is short and therefore soon, ends with the gate, so that
-// what is refused is refused before the work; the second (prompt) does the rest
-// without waiting again in between.
+// accept is decode and gate. A large body is worked on in the pool, in two visits: the
+// first, which is short and therefore soon, ends with the gate, so that refusals come
+// before the work; the second (prompt) does the rest without waiting again in between.
 func (p *preparing) accept() error {
 	work := func(yield func()) error {
 		if err := p.decode(); err != nil {

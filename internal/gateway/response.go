@@ -306,12 +306,12 @@ func (x *exchange) begin(status int, events bool) {
 }
 
 // leave takes the stream off net/http with its first output, if it can: from here on
-// another carrier has it. What net/http held for the request, buffers of 10 KB and two
-// goroutines, is free while the stream lives. It leaves responses where they are that
+// another carrier has it. That frees the buffers of 10 KB and the two goroutines that
+// net/http held for the request. It leaves responses where they are that
 // it cannot serve: those that are no streams, HTTP/2, HTTP/1.0, TLS, and systems
 // without epoll.
 //
-// What net/http did is weir's from here on: serving the connection's next request
+// From here on weir does the work of net/http: serving the connection's next request
 // (returnedConns gives it back, with what the client sent ahead), ending on shutdown
 // (the gateway waits for live requests, and Cut), and closing so that a last event
 // arrives (linger). Noticing the hang-up was weir's before (conn.follow).

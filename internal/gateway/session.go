@@ -7,8 +7,8 @@ import (
 )
 
 // sessionHeaders are those by which clients and other gateways name a session
-// (docs/routing.md says whose they are), where the operator names none. Of several the
-// first counts.
+// (docs/routing.md says whose they are), where the operator names none. The
+// first one of this list that a request has counts.
 var sessionHeaders = []string{"X-Session-Id", "X-Session-Affinity", "X-Claude-Code-Session-Id", "Session-Id", "Session_id", "X-Dynamo-Session-Id"}
 
 // maxSession is how much of a session's name counts, in bytes.

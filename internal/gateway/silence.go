@@ -10,8 +10,7 @@ import (
 )
 
 // silence bounds how long an engine may send nothing while weir waits for it.
-// What weir itself takes to look, and what it waits for a slow client, is none of
-// the engine's.
+// The time that weir takes itself, and that it waits for a slow client, does not count.
 //
 // The timer is not touched per output. When it fires it looks at when the wait
 // began, and is set again for what is left.
@@ -24,7 +23,7 @@ type silence struct {
 	timer  *time.Timer
 }
 
-// What since is when nobody waits.
+// The values of silence.since while nobody waits.
 const (
 	silenceAtWork = 0
 	silenceOver   = -1

@@ -46,8 +46,8 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 }
 
 // SizeBlocks says how many tokens a block of the engine's prompts has, where that is
-// only learned. What is about what it was changes nothing: prompts of several models
-// may be there.
+// only learned. A size within 5 % of the one before changes nothing: prompts of several
+// models may be there.
 func (b *Books) SizeBlocks(tokens int) {
 	was := b.blockTokens.Load()
 	if off := int64(tokens) - was; max(off, -off)*20 > was && b.blockTokens.CompareAndSwap(was, int64(tokens)) {
@@ -55,7 +55,7 @@ func (b *Books) SizeBlocks(tokens int) {
 	}
 }
 
-// Close ends them with the engine's life. What is booked may still be settled.
+// Close ends them with the engine's life. Bookings may still be settled.
 func (b *Books) Close() {
 	b.Rank.Model().Leave(b.Rank)
 	b.Cache.Drop()

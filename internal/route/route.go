@@ -190,8 +190,8 @@ func (t *Target) fits(needs infer.Carries, tried []*Engine) bool {
 }
 
 // Alone says whether some engine carries all that a request needs by itself, where
-// each of it is carried by some (Carries). Of engines that are not ready nothing is
-// said, so that one is waited for.
+// each of it is carried by some (Carries). It is true while engines are not ready, so that
+// they are waited for.
 func (m *Model) Alone(needs infer.Carries) bool {
 	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return needs&^t.Carries() == 0 })
 }

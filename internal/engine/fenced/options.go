@@ -28,7 +28,7 @@ type Options struct {
 	// MaxMessage bounds an engine's message in bytes; default 64 MiB.
 	MaxMessage int
 	// MaxQueued bounds the requests in bytes that wait for an engine to read;
-	// default 64 MiB. What would exceed it is refused as overload.
+	// default 64 MiB. A request that would exceed it is refused as overload.
 	MaxQueued int
 	// Batch is told around the deltas of each message; nil is fine.
 	Batch engine.Batch

@@ -17,7 +17,7 @@ import (
 // answer, the requests before the fence are known to be taken in, and the aborts
 // before it to be known.
 //
-// At most one fence is under way. What is sent meanwhile waits for the next one,
+// At most one fence is under way. Messages sent meanwhile wait for the next one,
 // so that fences cost an engine one question per turn of its loop at the most,
 // however many requests there are.
 type Outbox struct {

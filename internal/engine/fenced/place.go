@@ -2,8 +2,8 @@ package fenced
 
 import "sync"
 
-// Place is where an engine serves, one at a time. Of two that come, the one that was
-// accepted later serves: the earlier one may be a process that died and was not seen
+// Place is where an engine serves, one at a time. If two come, the one that was accepted
+// later serves: the earlier one may be a process that died and was not seen
 // to. A connection whose handshake takes long may come to its place after one that
 // was accepted behind it.
 type Place struct {

@@ -225,8 +225,8 @@ func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]b
 		Message: "the engine does not read its requests; try again later"}
 }
 
-// Await waits for the end of the hand-over. What confirms a request on such a wire is
-// the answer to the fence behind it, or its first output. When ctx ends before either,
+// Await waits for the end of the hand-over. The answer to the fence behind a request
+// confirms it on such a wire, or its first output. When ctx ends before either,
 // nobody knows whether the engine has the request. Then it is aborted, and nothing
 // reaches the sink.
 func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (engine.Generation, error) {

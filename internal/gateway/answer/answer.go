@@ -1,8 +1,8 @@
 // Package answer makes the response to a request out of what an engine sends: ids
 // of a token engine ([Tokens]), bytes of a relay engine ([Relayed]). It is the
 // core of the output path, and pure: it has no clock, no socket and no goroutine.
-// What came is an argument, what can be sent is a result, and what somebody else
-// must do about it, as to tell an engine to stop, is a result too.
+// Its arguments are the bytes or ids that came. Its results are the bytes that can be
+// sent, and the actions that others must take, as to tell an engine to stop.
 //
 // The package's scripts (testdata) show what goes in and what comes out.
 package answer

@@ -101,9 +101,9 @@ func (t *Tokens) encodeSpan(out []byte, ch *choice, events []parse.Event, from, 
 	return t.enc.CloseDelta(out)
 }
 
-// engineError is why the engine ended a generation that is not whole. What the
-// adapter gave may be the same for every generation of a lost connection, so it
-// is copied before it is changed.
+// engineError is why the engine ended a generation that is not whole. The
+// adapter may give one error for every generation of a lost connection, so it is copied
+// before it is changed.
 func (t *Tokens) engineError(f *infer.Finish) *infer.Error {
 	err := infer.Error{Code: infer.CodeEngine, Retryable: true, Message: "the engine gave up the request before its answer was complete"}
 	switch {

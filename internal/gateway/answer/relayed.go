@@ -49,8 +49,8 @@ type RelayedOptions struct {
 }
 
 // Relayed is the answer of a relay engine. Its bytes pass as they are and are only
-// looked at. Of a stream of events only whole ones pass, so that an error event of
-// weir's own never lands inside one; one that is too large to hold passes in parts.
+// looked at. Events of a stream pass whole, so that an error event of weir's own never
+// lands inside one; an event that is too large to hold passes in parts.
 type Relayed struct {
 	o        RelayedOptions
 	tail     []byte // the beginning of an event, read and not yet passed on
@@ -75,16 +75,15 @@ func NewRelayed(o RelayedOptions) *Relayed {
 
 // Room gives the room for the engine's next bytes.
 func (r *Relayed) Room(s *Scratch) []byte {
-	// Of a large event, as much is read as there is, so that it is not copied again for
-	// each few bytes more.
+	// A large event is read as far as it is there, so that it is not copied again for each
+	// few bytes more.
 	if need := max(readMax, 2*len(r.tail)); len(s.read) < need || len(s.read) > 2*max(need, readMax) {
 		s.read = make([]byte, need)
 	}
 	return s.read[copy(s.read, r.tail):]
 }
 
-// Next implements Answer. What is wrong with an answer comes with the part that is
-// in order.
+// Next implements Answer. The error of an answer comes with the part that is in order.
 func (r *Relayed) Next(in *Input, s *Scratch, _ Stages) Part {
 	buf, pass := r.tail, 0
 	if in.N > 0 {
