@@ -48,9 +48,13 @@ func TestMost(t *testing.T) {
 // What is too long is left soon after that is known, be it many pieces or one.
 func TestMostSavesWork(t *testing.T) {
 	tok := loadSim(t).Tokenizer
+	size := 4 << 20
+	if testing.Short() {
+		size = 1 << 20
+	}
 	for name, text := range map[string]string{
-		"words":     strings.Repeat("go on and on, please. ", 200_000),
-		"one piece": strings.Repeat("a", 4<<20),
+		"words":     strings.Repeat("go on and on, please. ", size/22),
+		"one piece": strings.Repeat("a", size),
 	} {
 		pauses := func(o EncodeOptions) (n int, err error) {
 			o.Yield = func() { n++ }
