@@ -34,12 +34,12 @@ func serve(r *cost.Rank, truth cost.Coefficients, now int64) int64 {
 		b := r.Book(now, cost.Work{Length: n, New: n, Output: 8})
 		now += int64(truth.Of(cost.Prefill(float64(n), float64(n), cost.DefaultBudget)) * ms)
 		b.First(now, -1, 0)
-		b.Tokens(now, 1)
+		r.Tokens(now, 1)
 		for range 8 {
 			now += int64((truth.Decode + truth.Decoder) * ms)
-			b.Tokens(now, 1)
+			r.Tokens(now, 1)
 		}
-		b.End(now)
+		b.End(now, 9)
 	}
 	return now
 }
@@ -229,11 +229,11 @@ func TestSession(t *testing.T) {
 	} else {
 		home, f.candidates = at, f.candidates[at:at+1]
 	}
-	busy.End(f.now)
+	busy.End(f.now, 0)
 	if pick(4200, 1); d.Choice().Work.New > 1 {
 		t.Errorf("where it moved, %d tokens are new", d.Choice().Work.New)
 	}
-	f.candidates[0].Rank.Book(f.now, cost.Work{Length: kvTokens + 5000, New: kvTokens + 5000}).End(f.now)
+	f.candidates[0].Rank.Book(f.now, cost.Work{Length: kvTokens + 5000, New: kvTokens + 5000}).End(f.now, 0)
 	if pick(4200, 1); d.Choice().Work.New != 4200 {
 		t.Errorf("after a cache's worth of others, %d tokens are new", d.Choice().Work.New)
 	}

@@ -52,7 +52,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 	}
 	r := rand.New(rand.NewPCG(l.seed, 17))
 	rank := cost.NewModel(prior).Join(0, core.Options().StepTokens)
-	bookings := map[sim.Ref]*cost.Booking{}
+	bookings, got := map[sim.Ref]*cost.Booking{}, map[sim.Ref]int{}
 	var next float64
 	sent, done := 0, 0
 	for done < l.requests {
@@ -77,6 +77,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 				delete(bookings, ref)
 				continue
 			}
+			got[ref] = 0
 			bookings[ref] = rank.Book(at, cost.Work{Length: length, New: length, Output: float64(output)})
 			continue
 		}
@@ -101,9 +102,10 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 					}
 					bookings[ref].First(step.End, f.Cached, began)
 				}
-				bookings[ref].Tokens(step.End, 1)
+				rank.Tokens(step.End, 1)
+				got[ref]++
 				if ends[ref] {
-					bookings[ref].End(step.End)
+					bookings[ref].End(step.End, got[ref])
 				}
 			}
 			for range step.Done {

@@ -13,12 +13,12 @@ func serve(r *Rank, truth Coefficients, now int64, prompts int) int64 {
 		b := r.Book(now, Work{Length: n, New: n, Output: 8})
 		now += int64(truth.Of(Prefill(float64(n), float64(n), DefaultBudget)) * millisecond)
 		b.First(now, -1, 0)
-		b.Tokens(now, 1)
+		r.Tokens(now, 1)
 		for range 8 {
 			now += int64((truth.Decode + truth.Decoder) * millisecond)
-			b.Tokens(now, 1)
+			r.Tokens(now, 1)
 		}
-		b.End(now)
+		b.End(now, 9)
 	}
 	return now
 }
@@ -104,7 +104,7 @@ func TestBooks(t *testing.T) {
 	if got := wait(at); got < one || got > one+2*(Typical.Decode+Typical.Decoder) {
 		t.Errorf("after the first of two: %.1f ms, want about %.1f", got, one)
 	}
-	second.End(at)
+	second.End(at, 0)
 	if got := wait(at); got != 0 {
 		t.Errorf("after the second has gone: %.1f ms", got)
 	}
@@ -112,11 +112,11 @@ func TestBooks(t *testing.T) {
 	if e, want := r.Estimate(at, w), one+w.Output*Typical.Decoder; e.Decoders != 1 || math.Abs(e.Others/want-1) > 0.01 {
 		t.Errorf("beside one that decodes: %+v, want it to delay that by %.1f ms", e, want)
 	}
-	first.End(at)
+	first.End(at, 0)
 	if e := r.Estimate(at, w); e.Decoders != 0 || e.Others != 0 {
 		t.Errorf("when all is over: %+v", e)
 	}
-	first.End(at)
+	first.End(at, 0)
 	first.First(at, -1, 0)
 	if e := r.Estimate(at, w); e.Decoders != 0 {
 		t.Errorf("when it is over twice: %+v", e)
@@ -149,8 +149,8 @@ func TestHostileClocks(t *testing.T) {
 	for _, jump := range []int64{-1e18, 1e18, math.MinInt64 / 2, math.MaxInt64 / 2} {
 		b := r.Book(now, Work{Length: 100, New: 100, Output: 8})
 		b.First(jump, -1, jump)
-		b.Tokens(jump, 10)
-		b.End(-jump)
+		r.Tokens(jump, 10)
+		b.End(-jump, 10)
 	}
 	now = serve(r, Typical, now, 40)
 	after, _ := r.Coefficients()
@@ -222,7 +222,7 @@ func TestUnseenFirstTokens(t *testing.T) {
 	if r.Pending() != 12000 || !(r.Wait(1) > 0) {
 		t.Errorf("%d tokens to prefill, a wait of %.0f ms", r.Pending(), r.Wait(1))
 	}
-	all[0].End(2)
+	all[0].End(2, 0)
 	last := all[2].Predicted()
 	late := int64(last.TTFT()*millisecond) + 2
 	all = append(all, r.Book(late, Work{Length: 10, New: 10, Output: 1, Unseen: true}))
@@ -230,8 +230,8 @@ func TestUnseenFirstTokens(t *testing.T) {
 		t.Errorf("%d decode and %d tokens are to be prefilled when two must have begun", got.Decoders, r.Pending())
 	}
 	for _, b := range all[1:] {
-		b.Tokens(late, 50)
-		b.End(late + 1e9)
+		r.Tokens(late, 50)
+		b.End(late+1e9, 50)
 	}
 	if got := r.Books(late + 1e9); r.InFlight() != 0 || r.Pending() != 0 || got.Decoders != 0 || got.Held != 0 {
 		t.Errorf("at rest %d are in flight, %d tokens to prefill, %+v", r.InFlight(), r.Pending(), got)

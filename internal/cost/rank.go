@@ -268,8 +268,8 @@ func (r *Rank) others(now int64) float64 {
 	return u * halved(float64(max(now-r.unseenAt.Load(), 0))/unseenHalf)
 }
 
-// Booking is a request that was given to a rank. Tokens may be called at any time,
-// First once and End once and last; these two take the rank's lock.
+// Booking is a request that was given to a rank. First is called once, and End once and
+// last; both take the rank's lock.
 type Booking struct {
 	rank      *Rank
 	work      Work
@@ -277,7 +277,6 @@ type Booking struct {
 	stepped   int64   // when the step began that the engine was in by then
 	left      float64 // of the prompt, to prefill
 	predicted Estimate
-	tokens    atomic.Int64
 
 	first int64
 	done  Amount // on the rank by then
@@ -307,13 +306,13 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 // Predicted is what the work was estimated to cost when it was booked.
 func (b *Booking) Predicted() Estimate { return b.predicted }
 
-// Tokens says that the request got n more at time now. Those who call it for requests
-// of one rank share one addition, and the note of a time that is new.
-func (b *Booking) Tokens(now int64, n int) {
-	b.tokens.Add(int64(n))
-	b.rank.tokens.Add(int64(n))
-	if b.rank.stepped.Load() != now {
-		b.rank.stepped.Store(now)
+// Tokens says that a request on the rank got n more at time now. It looks at nothing of
+// the request, which among thousands would not be in the cache: how many it got in all,
+// its End says.
+func (r *Rank) Tokens(now int64, n int) {
+	r.tokens.Add(int64(n))
+	if r.stepped.Load() != now {
+		r.stepped.Store(now)
 	}
 }
 
@@ -345,8 +344,9 @@ func (b *Booking) First(now int64, cached int, began int64) {
 	r.schedule(now)
 }
 
-// End says that the request is over at time now, however it ended.
-func (b *Booking) End(now int64) {
+// End says that the request is over at time now, however it ended. tokens are those that
+// the rank was told of, from its first token on.
+func (b *Booking) End(now int64, tokens int) {
 	r := b.rank
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,7 +356,7 @@ func (b *Booking) End(now int64) {
 	b.ended = true
 	r.inFlight.Add(-1)
 	r.model.own.Add(-1)
-	r.prompts.Add(-int64(b.work.Length) - b.tokens.Load())
+	r.prompts.Add(-int64(b.work.Length + tokens))
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode
 	}
@@ -366,7 +366,7 @@ func (b *Booking) End(now int64) {
 		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 	} else {
 		if b.sane(now) && b.sane(b.first) && !b.presumed {
-			r.decoded(b, now)
+			r.decoded(b, now, tokens-1)
 		}
 		r.decoders.Add(-1)
 	}
@@ -547,9 +547,9 @@ func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) 
 	return a, false
 }
 
-// decoded learns from the time between a request's first token and its end.
-func (r *Rank) decoded(b *Booking, now int64) {
-	n := b.tokens.Load() - 1
+// decoded learns from the time between a request's first token and its end, in which n
+// more came.
+func (r *Rank) decoded(b *Booking, now int64, n int) {
 	if n < fewest {
 		return
 	}

@@ -179,7 +179,7 @@ func (g *gateway) first(r *request, f *sim.First) {
 
 // end takes a request's end.
 func (g *gateway) end(r *request) {
-	r.booking.End(g.run.now)
+	r.booking.End(g.run.now, r.generated)
 	g.lengths.Add(r.generated)
 	size := g.run.o.Engine.PageSize
 	// The last id is never computed.
@@ -198,6 +198,6 @@ func (g *gateway) end(r *request) {
 
 // lost takes the end of a request's engine.
 func (g *gateway) lost(r *request) {
-	r.booking.End(g.run.now)
+	r.booking.End(g.run.now, r.generated)
 	r.tried = append(r.tried, g.ranks[r.engine])
 }

@@ -325,7 +325,7 @@ func (r *run) step(e *engine, s *sim.Step) {
 		}
 		q.generated++
 		q.answer = append(q.answer, s.ID[i])
-		q.booking.Tokens(r.now, 1)
+		q.gateway.ranks[q.engine].Tokens(r.now, 1)
 		if q.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
 			q.ends = false
 			e.decoding--

@@ -3,7 +3,6 @@ package gateway
 import (
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
-	"weir/internal/judge"
 	"weir/internal/route"
 )
 
@@ -11,9 +10,8 @@ import (
 type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
-	target route.Target
 	booked booked
-	health judge.Attempt
+	target route.Target
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its

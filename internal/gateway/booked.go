@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 
 	"weir/internal/balance"
 	"weir/internal/cost"
@@ -22,56 +23,32 @@ import (
 //
 // Outputs cost the output path one atomic addition that streams share. A first token
 // takes a lock, and may have coefficients learned, so it is booked when it has been sent
-// on.
+// on. Fields that each delta looks at stand together, and it looks at nothing else: among
+// thousands of streams every cache line is a miss.
 type booked struct {
 	books       *route.Books // nil: nothing is booked
-	of          *footprint
-	ready       int64 // when the prompts are predicted to be in the cache
+	due         bool         // something is to be told
 	generations []generation
 	only        [1]generation // is generations, for most requests
-	due         bool          // something is to be told
-	health      *judge.Attempt
+	of          *footprint
+	ready       int64 // when the prompts are predicted to be in the cache
+	health      judge.Attempt
 }
 
 // generation is one answer to a prompt.
 type generation struct {
-	booking *cost.Booking
-	began   bool // its first token is told
-	ended   bool // and its end
-	cached  int  // of its prompt, as the engine says; -1: it has not said
+	began  bool // its first token is told
+	ended  bool // and its end
+	filled uint8
+	tokens int                       // that came, as far as it is known whose they are
+	tail   [route.BlockTokens]uint32 // the first filled are ids that are in no block yet
 
+	blocks  []kvindex.Block // of what was generated
+	booking *cost.Booking
+	cached  int   // of its prompt, as the engine says; -1: it has not said
 	prefill int64 // when the engine began to compute its prompt; 0: it has not said
 	first   int64 // when its first ids came; 0: they have not
 	last    int64 // when its end came
-	early   int   // ids that came before the first token is told
-	output  output
-}
-
-// output is the chain of blocks of the ids that were generated.
-type output struct {
-	n      int // ids
-	blocks []kvindex.Block
-	tail   [route.BlockTokens]uint32 // ids that are in no block yet
-	filled int
-	began  bool
-}
-
-// add appends ids to the chain behind a prompt. The ids of the prompt that are in no
-// block of its own come first.
-func (o *output) add(after kvindex.Block, ids []uint32) {
-	for len(ids) > 0 {
-		if o.filled == len(o.tail) {
-			// A block is computed with the id that follows it.
-			if n := len(o.blocks); n > 0 {
-				after = o.blocks[n-1]
-			}
-			o.blocks = kvindex.AppendChain(o.blocks, after, o.tail[:], len(o.tail))
-			o.filled = 0
-		}
-		n := copy(o.tail[o.filled:], ids)
-		o.filled += n
-		ids = ids[n:]
-	}
 }
 
 // pick chooses the engine by what is known of the request.
@@ -97,7 +74,7 @@ func (x *exchange) handOver(chosen *balance.Option, now int64) {
 	if x.relayed {
 		asked.Path = x.response.r.URL.Path
 	}
-	x.target.Health.HandOver(&x.health, now, work, x.rec.RequestID, asked)
+	x.target.Health.HandOver(&x.booked.health, now, work, x.rec.RequestID, asked)
 }
 
 // ended says how the attempt ended for the engine. A relay's refusal or failure is passed
@@ -132,8 +109,8 @@ func (x *exchange) expected() float64 {
 func (x *exchange) book(c *route.Choice, now int64) {
 	f, b := &x.footprint, &x.booked
 	chosen := c.Decision.Choice()
+	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	x.handOver(chosen, now)
-	*b = booked{books: x.target.Books, health: &x.health, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
 	}
@@ -152,6 +129,7 @@ func (x *exchange) book(c *route.Choice, now int64) {
 		}
 		w.New = max(w.New, 1)
 		g.cached = -1
+		g.filled = uint8(copy(g.tail[:], p.rest)) // a block of both follows the prompt's
 		g.booking = b.books.Rank.Book(now, w)
 	}
 	if x.relayed {
@@ -177,15 +155,12 @@ func (b *booked) took(cells []stream.Cell) {
 			g.cached = c.CachedTokens
 		}
 		if n := len(c.IDs); n > 0 {
-			g.output.n += n
+			g.tokens += n
 			b.chain(int(c.Choice), c.IDs)
 			if g.began {
-				g.booking.Tokens(c.Received, n)
-			} else {
-				if g.early += n; g.first == 0 {
-					g.first = c.Received
-				}
-				b.due = true
+				b.books.Rank.Tokens(c.Received, n)
+			} else if b.due = true; g.first == 0 {
+				g.first = c.Received
 			}
 		}
 		if f := c.Finish; f != nil {
@@ -196,22 +171,35 @@ func (b *booked) took(cells []stream.Cell) {
 	}
 }
 
-// chain appends generated ids to the blocks of their prompt.
+// chain appends generated ids to the blocks of their prompt. A block is computed with the
+// id that follows it.
 func (b *booked) chain(choice int, ids []uint32) {
-	o, p := &b.generations[choice].output, &b.of.prompts[choice/b.of.width]
-	after := b.of.root
-	if n := len(p.blocks); n > 0 {
-		after = p.blocks[n-1]
+	g := &b.generations[choice]
+	for len(ids) > 0 {
+		if int(g.filled) == len(g.tail) {
+			g.blocks = kvindex.AppendChain(g.blocks, b.latest(choice), g.tail[:], len(g.tail))
+			g.filled = 0
+		}
+		n := copy(g.tail[g.filled:], ids)
+		g.filled += uint8(n)
+		ids = ids[n:]
 	}
-	if !o.began {
-		o.began = true
-		o.add(after, p.rest)
-	}
-	o.add(after, ids)
 }
 
-// read notes what came of a relayed answer: some tokens of it, of which it is not known
-// whose they are.
+// latest is the block that the next one of a generation follows.
+func (b *booked) latest(choice int) kvindex.Block {
+	if blocks := b.generations[choice].blocks; len(blocks) > 0 {
+		return blocks[len(blocks)-1]
+	}
+	if blocks := b.of.prompts[choice/b.of.width].blocks; len(blocks) > 0 {
+		return blocks[len(blocks)-1]
+	}
+	return b.of.root
+}
+
+// read notes that more came of a relayed answer. Of what came before it was found to
+// have so many tokens in all, of which with several generations nobody knows whose
+// they are.
 func (b *booked) read(now int64, tokens int) {
 	if b.books == nil || b.of.whole {
 		return
@@ -222,8 +210,9 @@ func (b *booked) read(now int64, tokens int) {
 			if b.due = true; g.first == 0 {
 				g.first = now
 			}
-		case len(b.generations) == 1 && tokens > 0:
-			g.booking.Tokens(now, tokens)
+		case len(b.generations) == 1 && tokens > g.tokens:
+			b.books.Rank.Tokens(now, tokens-g.tokens)
+			g.tokens = tokens
 		}
 	}
 }
@@ -240,8 +229,8 @@ func (b *booked) tell() {
 			g.began = true
 			g.booking.First(g.first, g.cached, g.prefill)
 			b.health.Start(g.first)
-			if g.early > 0 {
-				g.booking.Tokens(g.first, g.early)
+			if g.tokens > 0 {
+				b.books.Rank.Tokens(g.first, g.tokens)
 			}
 			b.books.Cache.Place(b.of.prompts[i/b.of.width].blocks, 0)
 		}
@@ -254,7 +243,7 @@ func (b *booked) tell() {
 func (g *generation) end(now int64) {
 	if !g.ended {
 		g.ended = true
-		g.booking.End(now)
+		g.booking.End(now, g.tokens)
 	}
 }
 
@@ -275,7 +264,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	}
 	now := trace.Now()
 	b.tell()
-	x.health.End(now, x.ended(e))
+	b.health.End(now, x.ended(e))
 	for i := range b.generations {
 		b.generations[i].end(now)
 	}
@@ -294,9 +283,8 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 		books.Cache.Place(p.blocks, 0)
 	case !g.began:
 		books.Cache.Cancel(p.blocks, b.ready)
-	case len(g.output.blocks) > 0:
-		all := append(make([]kvindex.Block, 0, len(p.blocks)+len(g.output.blocks)), p.blocks...)
-		books.Cache.Place(append(all, g.output.blocks...), 0)
+	case len(g.blocks) > 0:
+		books.Cache.Place(slices.Concat(p.blocks, g.blocks), 0)
 	}
 }
 
@@ -329,7 +317,7 @@ func (x *exchange) learn(books *route.Books, e *infer.Error) {
 		return
 	}
 	for i := range b.generations {
-		x.model.Lengths.Add(b.generations[i].output.n)
+		x.model.Lengths.Add(b.generations[i].tokens)
 	}
 }
 

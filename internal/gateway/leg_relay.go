@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -116,9 +115,6 @@ func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bo
 	return l.response.Status, l.events && len(first.Out) > 0
 }
 
-// eventEnd ends an event of a stream, which has a token where nothing is merged.
-var eventEnd = []byte("\n\n")
-
 // turnReads bounds the reads of one turn, so that an engine that sends without
 // end holds up no other stream.
 const turnReads = 4
@@ -148,11 +144,7 @@ func (l *relayLeg) take(in *answer.Input, s *answer.Scratch, round int) (ok bool
 	in.Now = l.enter(trace.Receive)
 	if in.N > 0 {
 		l.first(in.Now)
-		tokens := 0
-		if l.events {
-			tokens = bytes.Count(l.answer.Room(s)[:in.N], eventEnd)
-		}
-		l.booked.read(in.Now, tokens)
+		l.booked.read(in.Now, l.answer.Events())
 	}
 	in.Err = l.readError(in.Err)
 	return true, nil

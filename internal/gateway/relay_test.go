@@ -397,6 +397,35 @@ func TestRelayFirstTimeout(t *testing.T) {
 	})
 }
 
+// The tokens of a relayed stream show that its engine gets on. Comments do not: a proxy
+// may send them while the engine hangs.
+func TestRelayedTokensAreCounted(t *testing.T) {
+	r := &relayEngine{name: "r"}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		f := r.forward(t, 1)
+		generated := func(chunks ...string) int64 {
+			for _, chunk := range chunks {
+				f.send(chunk)
+				synctest.Wait()
+			}
+			return b.ranks[0].Generated()
+		}
+		// An event is counted with the read after the one that brought its end.
+		half := len(relayToken) / 2
+		if n := generated(relayToken, relayToken+relayToken[:half], relayToken[half:], ": wait\n\n"); n != 3 {
+			t.Errorf("of three tokens %d were counted", n)
+		}
+		if n := generated(": wait\n\n", ": wait\n\n", ": wait\n\n"); n != 3 {
+			t.Errorf("with comments after them there are %d", n)
+		}
+		f.send(relayEnd)
+		f.end()
+		c.answer()
+		b.wantRecord(c, "finished", "")
+	})
+}
+
 // The engine is not held to its bound while weir waits for the client.
 func TestRelayBehindASlowClient(t *testing.T) {
 	r := &relayEngine{name: "r"}

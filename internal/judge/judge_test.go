@@ -131,7 +131,7 @@ func TestTokensAreProgress(t *testing.T) {
 		attempt.Start(trace.Now())
 		for range 60 {
 			time.Sleep(500 * time.Millisecond)
-			booking.Tokens(trace.Now(), 1)
+			books.Tokens(trace.Now(), 1)
 			if a.Takes() != health.Freely {
 				t.Fatalf("%+v", a.View())
 			}
@@ -142,7 +142,7 @@ func TestTokensAreProgress(t *testing.T) {
 			t.Errorf("without tokens: %+v", a.View())
 		}
 		// Its streams go on, and the probes are given up.
-		booking.Tokens(trace.Now(), 1)
+		books.Tokens(trace.Now(), 1)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		core.mu.Lock()
@@ -154,7 +154,7 @@ func TestTokensAreProgress(t *testing.T) {
 			t.Errorf("told %v", got)
 		}
 		attempt.End(trace.Now(), health.Done)
-		booking.End(trace.Now())
+		booking.End(trace.Now(), 61)
 	})
 }
 

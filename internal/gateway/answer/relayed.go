@@ -55,6 +55,7 @@ type Relayed struct {
 	o        RelayedOptions
 	tail     []byte // the beginning of an event, read and not yet passed on
 	read     int64  // bytes of the answer so far
+	events   int    // and of a stream its events
 	splitter sse.Splitter
 	document wholeJSON    // of JSON that is not framed
 	began    bool         // something was passed on
@@ -138,6 +139,7 @@ func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 	if r.o.Events {
 		region := r.splitter.Feed(buf[len(buf)-in.N:])
 		pass, r.open = region.Len, region.Open
+		r.events += region.Events
 	}
 	if r.o.JSON && !r.o.Framed {
 		r.document.feed(buf[len(buf)-in.N:])
@@ -222,6 +224,10 @@ func (r *Relayed) keep(tail []byte) {
 	}
 	r.tail = append(r.tail[:0], tail...)
 }
+
+// Events is how many events there were so far that say something, in which an engine
+// that merges nothing has one token each.
+func (r *Relayed) Events() int { return r.events }
 
 // Done says that the stream has had its end marker, and nothing is wrong with it:
 // the answer's end must come within EndGrace.
