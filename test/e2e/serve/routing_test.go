@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 
 	"weir/internal/load"
+	"weir/internal/workload"
 	"weir/test/e2e/harness"
 )
 
@@ -215,4 +217,52 @@ func do(req *http.Request) *http.Response {
 		return &http.Response{Body: http.NoBody}
 	}
 	return resp
+}
+
+// What weir fleet says of a workload is what comes of it live: the same sessions, with as
+// much of their prompts in the engines' caches. How long anything takes is not judged.
+func TestLiveAsOffline(t *testing.T) {
+	const settings = "concurrency=16,turns=6,think=200ms,requests=96,input=200,output=4,prefix=200,groups=4"
+	sim := []string{"--max-total-tokens", "200000"}
+	// Offline all users begin at one instant, and live one after the other, so that more
+	// of the first prompts find each other's beginnings.
+	const within = 0.15
+	for _, policy := range []string{"cost", "round-robin"} {
+		t.Run(policy, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			out, said, code := harness.Finish(t, "", append([]string{"fleet", "synthetic:" + settings, "--engines", "2", "--policy", policy, "--json", "-"}, sim...)...)
+			var cells []struct {
+				Runs []struct {
+					Requests int     `json:"requests"`
+					Prompt   float64 `json:"prompt_tokens"`
+					Cached   float64 `json:"cache_hit_rate"`
+				} `json:"runs"`
+			}
+			if err := json.Unmarshal([]byte(out), &cells); err != nil || code != 0 {
+				t.Fatal(err, code, said)
+			}
+			offline := cells[0].Runs[0]
+			w, err := workload.NewSynthetic(settings, workload.Options{Seed: 1, Sessions: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := startPair(t, "plane", sim, sim, "--policy", policy)
+			r := harness.RunPlan(t, load.Plan{URL: p.URL, Workload: w, Seed: 1, Body: map[string]any{"ignore_eos": true}})
+			p.wantEven(t)
+			told := harness.Metric(t, p.Admin, "weir_engine_reporting_prompt_tokens_total")
+			cached := harness.Metric(t, p.Admin, "weir_engine_reported_cached_tokens_total") / told
+			if r.Complete != 96 || offline.Requests != 96 || int64(told) != r.PromptTokens {
+				t.Errorf("%d of 96 requests are complete, %d offline; engines told of %v prompt tokens, answers of %d", r.Complete, offline.Requests, told, r.PromptTokens)
+			}
+			// A template and words of two tokens come on top.
+			if more := told / offline.Prompt; more < 0.99 || more > 1.15 {
+				t.Errorf("the prompts have %v tokens, %v offline", told, offline.Prompt)
+			}
+			if math.Abs(cached-offline.Cached) > within {
+				t.Errorf("%.3f of the prompts were cached, %.3f offline", cached, offline.Cached)
+			}
+			t.Logf("%.3f of the prompts were cached, %.3f offline; %.3f times as many tokens", cached, offline.Cached, told/offline.Prompt)
+			p.Interrupt()
+		})
+	}
 }
