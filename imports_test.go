@@ -24,6 +24,7 @@ const directions = `
 	internal/content:
 	internal/http1:
 	internal/latency:
+	internal/plot:
 	internal/sock:
 	internal/spell:
 	internal/epoll: internal/sock
@@ -89,13 +90,13 @@ const directions = `
 	# beyond the wire
 	internal/sim: internal/content internal/infer
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
-	internal/fleetsim: internal/balance internal/content internal/cost internal/kvindex internal/sim internal/spell internal/workload
+	internal/fleetsim: internal/balance internal/content internal/cost internal/kvindex internal/plot internal/sim internal/slo internal/spell internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/trace
 	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:
 	internal/experiment: internal/config internal/slo
-	internal/report: internal/experiment internal/latency internal/load internal/slo internal/trace
+	internal/report: internal/experiment internal/latency internal/load internal/plot internal/slo internal/trace
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models

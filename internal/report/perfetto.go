@@ -11,12 +11,12 @@ import (
 // Requests that failed have one slice, with what was wrong.
 func WritePerfetto(w io.Writer, rows []Row) error {
 	out := bufio.NewWriter(w)
-	p := &page{w: out}
+	var failed error
 	engines := map[string]int{}
 	sep := ""
 	event := func(format string, args ...any) {
-		if p.err == nil {
-			_, p.err = fmt.Fprintf(out, sep+format, args...)
+		if failed == nil {
+			_, failed = fmt.Fprintf(out, sep+format, args...)
 			sep = ",\n"
 		}
 	}
@@ -54,8 +54,8 @@ func WritePerfetto(w io.Writer, rows []Row) error {
 			slice(s.Stage, r.Intended+s.Start, s.For)
 		}
 	}
-	if p.err != nil {
-		return p.err
+	if failed != nil {
+		return failed
 	}
 	if _, err := out.WriteString("\n]}\n"); err != nil {
 		return err

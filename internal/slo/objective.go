@@ -68,7 +68,8 @@ func (o *Objective) keeps(r *Request) (kept, counts bool) {
 var metrics = []Metric{TTFT, TTFTAnswer, TPOT, E2E}
 
 // Parse reads objectives separated by commas: METRIC_pNN=TIME, such as
-// ttft_p99=500ms or tpot_p99.9=50ms, and success=SHARE, such as success=99%.
+// ttft_p99=500ms or tpot_p99.9=50ms, and success=SHARE, such as success=99%. A bound
+// may also be written ttft_p99<500ms, and success>99%.
 func Parse(text string) ([]Objective, error) {
 	var all []Objective
 	for part := range strings.SplitSeq(text, ",") {
@@ -88,9 +89,14 @@ func Parse(text string) ([]Objective, error) {
 }
 
 func parse(text string) (Objective, error) {
-	name, value, ok := strings.Cut(text, "=")
-	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-	if !ok || value == "" {
+	op := max(strings.IndexAny(text, "<>="), 0)
+	name, value := strings.TrimSpace(text[:op]), text[op:]
+	side := "<"
+	if name == string(Success) {
+		side = ">"
+	}
+	value = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(value, side), "="))
+	if name == "" || value == "" || strings.ContainsAny(value, "<>=") {
 		return Objective{}, fmt.Errorf("want METRIC_pNN=TIME, as in ttft_p99=500ms, or success=99%%")
 	}
 	o := Objective{text: name + "=" + value}

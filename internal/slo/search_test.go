@@ -257,7 +257,15 @@ func TestParse(t *testing.T) {
 	if len(good) != 5 || math.Abs(good[1].Share-0.999) > 1e-12 || math.Abs(good[4].Share-0.995) > 1e-12 || good[2].Metric != TTFTAnswer || good[0].Bound != 500*time.Millisecond {
 		t.Errorf("%+v", good)
 	}
+	for _, test := range [][2]string{{"ttft_p99<500ms", "ttft_p99=500ms"}, {"ttft_p99 <= 500ms", "ttft_p99=500ms"}, {"success>99%", "success=99%"}, {"success>=99%", "success=99%"}} {
+		if got := objectives(t, test[0]); len(got) != 1 || got[0].String() != test[1] {
+			t.Errorf("%q: %+v", test[0], got)
+		}
+	}
 	for text, want := range map[string]string{
+		"ttft_p99>500ms":          "METRIC_pNN=TIME",
+		"ttft_p99=<500ms":         "METRIC_pNN=TIME",
+		"success<99%":             "METRIC_pNN=TIME",
 		"":                        "METRIC_pNN=TIME",
 		"ttft_p99":                "METRIC_pNN=TIME",
 		"ttfb_p99=1s":             "no metric",

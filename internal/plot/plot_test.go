@@ -1,7 +1,6 @@
-package report
+package plot
 
 import (
-	"bufio"
 	"bytes"
 	"regexp"
 	"strconv"
@@ -14,12 +13,12 @@ func TestTicksStandWhereTheyBelong(t *testing.T) {
 	values := []float64{16.8, 20, 40, 90, 160}
 	tick := regexp.MustCompile(`x1="([0-9.]+)" x2="[0-9.]+" y1="([0-9.]+)" y2="[0-9.]+"></line><text [^>]*>10(?: ms)?</text>`)
 	first := regexp.MustCompile(`<polyline[^>]* points="([0-9.]+),([0-9.]+)`)
-	for name, draw := range map[string]func(*page, []curve){"distributions": (*page).distributions, "tails": (*page).tails} {
+	for name, draw := range map[string]func(*Page, string, []Curve){"distributions": (*Page).Distributions, "tails": (*Page).Tails} {
 		var out bytes.Buffer
-		p := &page{w: bufio.NewWriter(&out)}
-		draw(p, []curve{{name: "a", colour: "red", values: values}})
-		if err := p.w.Flush(); err != nil || p.err != nil {
-			t.Fatal(err, p.err)
+		p := New(&out)
+		draw(p, name, []Curve{{Name: "a", Colour: "red", Values: values}})
+		if err := p.Flush(); err != nil {
+			t.Fatal(err)
 		}
 		at, begins := tick.FindSubmatch(out.Bytes()), first.FindSubmatch(out.Bytes())
 		if at == nil || begins == nil {

@@ -1,4 +1,4 @@
-package report
+package plot
 
 import (
 	"fmt"
@@ -16,52 +16,54 @@ const (
 	innerHeight           = plotHeight - plotTop - plotBottom
 )
 
-// series is a line over equal slices of time.
-type series struct {
-	name, colour string
-	values       []float64
+// Series is a line over equal slices of time.
+type Series struct {
+	Name, Colour string
+	Values       []float64
 }
 
 // open begins a plot with a title and a key of its lines.
-func (p *page) open(height float64, title string, names, strokes []string) {
-	p.put("<figure><figcaption>%s</figcaption>", title)
+func (p *Page) open(height float64, title string, names, strokes []string) {
+	p.Put("<figure><figcaption>%s</figcaption>", title)
 	if len(names) > 0 {
-		p.put("<p class=\"key\">")
+		p.Put("<p class=\"key\">")
 		for i, name := range names {
-			p.put("<span><i style=\"background:%s\"></i>%s</span>", strokes[i], name)
+			p.Put("<span><i style=\"background:%s\"></i>%s</span>", strokes[i], name)
 		}
-		p.put("</p>")
+		p.Put("</p>")
 	}
-	p.put("<div class=\"plot\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", plotWidth, height, title)
+	p.Put("<div class=\"plot\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", plotWidth, height, title)
 }
 
 // close ends a plot.
-func (p *page) close() { p.put("</svg></div></figure>\n") }
+func (p *Page) close() { p.Put("</svg></div></figure>\n") }
 
 // across writes a line across the plot at a height, with its label.
-func (p *page) across(y float64, label string) {
-	p.put("<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+func (p *Page) across(y float64, label string) {
+	p.Put("<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
 		plotLeft, plotWidth-plotRight, y, y, plotLeft-6, y+4, label)
 }
 
 // down writes a line down the plot, with its label.
-func (p *page) down(x float64, label string) {
-	p.put("<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+func (p *Page) down(x float64, label string) {
+	p.Put("<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
 		x, x, plotTop, plotHeight-plotBottom, x, plotHeight-plotBottom+16, label)
 }
 
 // polyline writes a line through points.
-func (p *page) polyline(colour string, points []string) {
-	p.put("<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" points=\"%s\"></polyline>\n", colour, strings.Join(points, " "))
+func (p *Page) polyline(colour string, points []string) {
+	p.Put("<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" points=\"%s\"></polyline>\n", colour, strings.Join(points, " "))
 }
 
-// lines plots values over a time in seconds.
-func (p *page) lines(title string, length float64, all []series) {
+// Lines plots values over a time in seconds.
+func (p *Page) Lines(title string, length float64, all []Series) {
 	top := 0.0
 	var names, strokes []string
 	for _, s := range all {
-		top = max(top, slices.Max(s.values))
-		names, strokes = append(names, s.name), append(strokes, s.colour)
+		for _, v := range s.Values {
+			top = max(top, v)
+		}
+		names, strokes = append(names, s.Name), append(strokes, s.Colour)
 	}
 	top = round(max(top, 1e-9))
 	p.open(plotHeight, title, names, strokes)
@@ -73,26 +75,32 @@ func (p *page) lines(title string, length float64, all []series) {
 		p.down(plotLeft+innerWidth*t/length, number(t)+" s")
 	}
 	for _, s := range all {
-		points := make([]string, len(s.values))
-		for i, v := range s.values {
-			points[i] = fmt.Sprintf("%.1f,%.1f", plotLeft+innerWidth*(float64(i)+0.5)/float64(len(s.values)), plotTop+innerHeight*(1-v/top))
+		points := make([]string, len(s.Values))
+		for i, v := range s.Values {
+			points[i] = fmt.Sprintf("%.1f,%.1f", plotLeft+innerWidth*(float64(i)+0.5)/float64(len(s.Values)), plotTop+innerHeight*(1-v/top))
 		}
-		p.polyline(s.colour, points)
+		p.polyline(s.Colour, points)
 	}
 	p.close()
 }
 
-// distributions plots the share of values below each latency, on a logarithmic
+// Curve is the distribution of a latency.
+type Curve struct {
+	Name, Colour string
+	Values       []float64 // ms; Distributions puts them into their order
+}
+
+// Distributions plots the share of values below each latency, on a logarithmic
 // axis of latencies.
-func (p *page) distributions(all []curve) {
+func (p *Page) Distributions(title string, all []Curve) {
 	low, high := math.Inf(1), 0.0
 	var names, strokes []string
 	for i := range all {
-		slices.Sort(all[i].values)
-		if n := len(all[i].values); n > 0 {
-			low, high = min(low, max(all[i].values[0], 1e-3)), max(high, all[i].values[n-1])
+		slices.Sort(all[i].Values)
+		if n := len(all[i].Values); n > 0 {
+			low, high = min(low, max(all[i].Values[0], 1e-3)), max(high, all[i].Values[n-1])
 		}
-		names, strokes = append(names, all[i].name), append(strokes, all[i].colour)
+		names, strokes = append(names, all[i].Name), append(strokes, all[i].Colour)
 	}
 	if high <= 0 {
 		return
@@ -100,7 +108,7 @@ func (p *page) distributions(all []curve) {
 	low = max(low, high/widest)
 	axis := logarithmic(low, high)
 	x := func(ms float64) float64 { return plotLeft + innerWidth*axis.at(max(ms, low)) }
-	p.open(plotHeight, "share of requests within", names, strokes)
+	p.open(plotHeight, title, names, strokes)
 	for i := range 5 {
 		share := float64(i) / 4
 		p.across(plotTop+innerHeight*(1-share), fmt.Sprintf("%.0f %%", 100*share))
@@ -109,18 +117,18 @@ func (p *page) distributions(all []curve) {
 		p.down(plotLeft+innerWidth*axis.at(t), number(t)+" ms")
 	}
 	for _, c := range all {
-		if len(c.values) == 0 {
+		if len(c.Values) == 0 {
 			continue
 		}
 		// No more points than can be seen.
-		steps := min(len(c.values), 400)
+		steps := min(len(c.Values), 400)
 		points := make([]string, 0, steps+1)
-		points = append(points, fmt.Sprintf("%.1f,%.1f", x(c.values[0]), plotTop+innerHeight))
+		points = append(points, fmt.Sprintf("%.1f,%.1f", x(c.Values[0]), plotTop+innerHeight))
 		for i := 1; i <= steps; i++ {
-			k := i*len(c.values)/steps - 1
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(c.values[k]), plotTop+innerHeight*(1-float64(k+1)/float64(len(c.values)))))
+			k := i*len(c.Values)/steps - 1
+			points = append(points, fmt.Sprintf("%.1f,%.1f", x(c.Values[k]), plotTop+innerHeight*(1-float64(k+1)/float64(len(c.Values)))))
 		}
-		p.polyline(c.colour, points)
+		p.polyline(c.Colour, points)
 	}
 	p.close()
 }
@@ -129,16 +137,17 @@ func (p *page) distributions(all []curve) {
 // would take its room from the others.
 const widest = 3000
 
-// tails plots the latency of each percentile, on an axis on which each nine has
-// as much room as the one before it: there the slow ones can be seen.
-func (p *page) tails(all []curve) {
+// Tails plots the latency of each percentile, on an axis on which each nine has
+// as much room as the one before it: there the slow ones can be seen. Values are in
+// their order.
+func (p *Page) Tails(title string, all []Curve) {
 	low, high, most := math.Inf(1), 0.0, 0
 	var names, strokes []string
 	for _, c := range all {
-		if n := len(c.values); n > 0 {
-			low, high, most = min(low, max(c.values[0], 1e-3)), max(high, c.values[n-1]), max(most, n)
+		if n := len(c.Values); n > 0 {
+			low, high, most = min(low, max(c.Values[0], 1e-3)), max(high, c.Values[n-1]), max(most, n)
 		}
-		names, strokes = append(names, c.name), append(strokes, c.colour)
+		names, strokes = append(names, c.Name), append(strokes, c.Colour)
 	}
 	if most < 2 {
 		return
@@ -148,7 +157,7 @@ func (p *page) tails(all []curve) {
 	low = max(low, high/widest)
 	axis := logarithmic(low, high)
 	y := func(ms float64) float64 { return plotTop + innerHeight*(1-axis.at(max(ms, low))) }
-	p.open(plotHeight, "latency by percentile, ms", names, strokes)
+	p.open(plotHeight, title, names, strokes)
 	for _, t := range axis.ticks {
 		p.across(plotTop+innerHeight*(1-axis.at(t)), number(t))
 	}
@@ -161,7 +170,7 @@ func (p *page) tails(all []curve) {
 		}
 	}
 	for _, c := range all {
-		n := len(c.values)
+		n := len(c.Values)
 		if n == 0 {
 			continue
 		}
@@ -175,9 +184,9 @@ func (p *page) tails(all []curve) {
 				continue
 			}
 			last = k
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(float64(n-k)/float64(n)), y(c.values[k])))
+			points = append(points, fmt.Sprintf("%.1f,%.1f", x(float64(n-k)/float64(n)), y(c.Values[k])))
 		}
-		p.polyline(c.colour, points)
+		p.polyline(c.Colour, points)
 	}
 	p.close()
 }
@@ -256,18 +265,31 @@ func spread(low, high, far float64) scale {
 	return linear(high)
 }
 
-// scatter plots lines through points, each with its interval.
-func (p *page) scatter(title, axis string, all []scatter) {
+// Scatter is a line through points.
+type Scatter struct {
+	Name, Colour string
+	Points       []Spot
+}
+
+// Spot is a point and its interval, whose ends are NaN where it has none.
+type Spot struct {
+	X, Y      float64
+	Low, High float64
+	Title     string
+}
+
+// Scatter plots lines through points, each with its interval.
+func (p *Page) Scatter(title, axis string, all []Scatter) {
 	lowX, highX, lowY, highY := math.Inf(1), 0.0, math.Inf(1), 0.0
 	var names, strokes []string
 	for _, l := range all {
-		for _, s := range l.points {
-			lowX, highX, lowY, highY = min(lowX, s.x), max(highX, s.x), min(lowY, s.y), max(highY, s.y)
-			if !s.high.Refused() {
-				highY = max(highY, float64(s.high))
+		for _, s := range l.Points {
+			lowX, highX, lowY, highY = min(lowX, s.X), max(highX, s.X), min(lowY, s.Y), max(highY, s.Y)
+			if !math.IsNaN(s.High) {
+				highY = max(highY, s.High)
 			}
 		}
-		names, strokes = append(names, l.name), append(strokes, l.colour)
+		names, strokes = append(names, l.Name), append(strokes, l.Colour)
 	}
 	if highX == 0 {
 		return
@@ -282,44 +304,44 @@ func (p *page) scatter(title, axis string, all []scatter) {
 	for _, t := range across.ticks {
 		p.down(x(t), number(t))
 	}
-	p.put("<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%s</text>\n", plotWidth-plotRight, plotHeight-2, axis)
+	p.Put("<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%s</text>\n", plotWidth-plotRight, plotHeight-2, axis)
 	for _, l := range all {
-		points := make([]string, len(l.points))
-		for i, s := range l.points {
-			points[i] = fmt.Sprintf("%.1f,%.1f", x(s.x), y(s.y))
-			if !s.low.Refused() && !s.high.Refused() {
-				p.put("<line class=\"interval\" stroke=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line>\n", l.colour, x(s.x), x(s.x), y(float64(s.low)), y(float64(s.high)))
+		points := make([]string, len(l.Points))
+		for i, s := range l.Points {
+			points[i] = fmt.Sprintf("%.1f,%.1f", x(s.X), y(s.Y))
+			if !math.IsNaN(s.Low) && !math.IsNaN(s.High) {
+				p.Put("<line class=\"interval\" stroke=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line>\n", l.Colour, x(s.X), x(s.X), y(s.Low), y(s.High))
 			}
 		}
-		p.polyline(l.colour, points)
-		for _, s := range l.points {
-			p.put("<circle r=\"3.5\" fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\"><title>%s</title></circle>\n", l.colour, x(s.x), y(s.y), s.title)
+		p.polyline(l.Colour, points)
+		for _, s := range l.Points {
+			p.Put("<circle r=\"3.5\" fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\"><title>%s</title></circle>\n", l.Colour, x(s.X), y(s.Y), s.Title)
 		}
 	}
 	p.close()
 }
 
-// part is a stretch of a bar, in milliseconds.
-type part struct {
-	colour string
-	length float64
-	title  string
+// Part is a stretch of a bar, in milliseconds.
+type Part struct {
+	Colour string
+	Length float64
+	Title  string
 }
 
-// bar is a labelled bar of parts.
-type bar struct {
-	label string
-	parts []part
+// Bar is a labelled bar of parts.
+type Bar struct {
+	Label string
+	Parts []Part
 }
 
-// bars plots bars under one another, on one scale.
-func (p *page) bars(title string, all []bar) {
+// Bars plots bars under one another, on one scale.
+func (p *Page) Bars(title string, all []Bar) {
 	const each = 40.0
 	most := 1e-9
 	for _, b := range all {
 		sum := 0.0
-		for _, x := range b.parts {
-			sum += x.length
+		for _, x := range b.Parts {
+			sum += x.Length
 		}
 		most = max(most, sum)
 	}
@@ -327,10 +349,10 @@ func (p *page) bars(title string, all []bar) {
 	p.open(height, title, nil, nil)
 	for i, b := range all {
 		y, x := each*float64(i), 12.0
-		p.put("<text x=\"12\" y=\"%.0f\">%s</text>\n", y+16, b.label)
-		for _, s := range b.parts {
-			width := (plotWidth - 24) * s.length / most
-			p.put("<rect x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"16\" fill=\"%s\"><title>%s</title></rect>\n", x, y+22, width, s.colour, s.title)
+		p.Put("<text x=\"12\" y=\"%.0f\">%s</text>\n", y+16, b.Label)
+		for _, s := range b.Parts {
+			width := (plotWidth - 24) * s.Length / most
+			p.Put("<rect x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"16\" fill=\"%s\"><title>%s</title></rect>\n", x, y+22, width, s.Colour, s.Title)
 			x += width
 		}
 	}
