@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"weir/internal/fleetsim"
 	"weir/internal/load"
 	"weir/internal/sim"
+	"weir/internal/slo"
 	"weir/internal/workload"
 )
 
@@ -22,7 +24,9 @@ import (
 type fleetCommand struct {
 	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, - for standard input), or synthetic:SETTINGS."`
 
-	Engines     []int           `default:"4" sep:"," placeholder:"N,..." help:"Numbers of engines (${default})."`
+	Engines     []int           `sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo the fewest that meet it are looked for)."`
+	SLO         string          `name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Objectives, as in ttft_p99=2s,tpot_p99=50ms,success=99%: say which policy meets them with how many engines."`
+	MostEngines int             `default:"64" placeholder:"N" help:"The most engines that --slo tries (${default})."`
 	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
 	Speed       []float64       `sep:"," placeholder:"X,..." help:"Divide the times at which requests or sessions come: 2 is twice the rate (1)."`
 	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which what the oracle has in hand does not grow."`
@@ -45,14 +49,16 @@ type fleetCommand struct {
 	TraceRequests int           `default:"0" placeholder:"N" help:"Replay a trace's first N requests; 0 is all."`
 	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay what arrives within that virtual time of a trace; 0 is all."`
 	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
+	HTML          string        `name:"html" type:"path" placeholder:"FILE" help:"Also write a page with plots, which opens without a network; - prints it in place of the table."`
 	JSON          string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the runs as one JSON object; - prints it in place of the table."`
 }
 
 // Help implements kong's extended help.
 func (fleetCommand) Help() string {
-	return `Which policy, and how many engines? The workload goes through simulated engines on virtual time, with the packages that decide in a gateway, and through an oracle, which sees what is true of every engine: captured is the share of its reuse, and means something beside max/mean load only.
+	return `Which policy, and how many engines? --slo looks for the fewest engines with which each policy meets objectives. The workload goes through simulated engines on virtual time, with the packages that decide in a gateway, and through an oracle, which sees what is true of every engine: captured is the share of its reuse, and means something beside max/mean load only.
 
 Examples:
+  weir fleet trace.jsonl --slo ttft_p99=2s,tpot_p99=50ms --html answer.html
   weir fleet trace.jsonl --engines 4,8 --policy cost,round-robin,least-load
   weir fleet trace.jsonl --utilisation 0.5,0.8,0.95 --policy all,reference --json runs.json
   weir fleet 'synthetic:rate=1.5,turns=uniform(1,8),think=5s,duration=1h,input=600,output=200,prefix=2000,groups=8'
@@ -92,8 +98,47 @@ func (c *fleetCommand) Run(s *streams) error {
 		case <-ctx.Done():
 		}
 	}()
-	var cells []*fleetsim.Cell
-	for _, n := range c.Engines {
+	outputs, err := openOutputs(
+		outputFile[*fleetsim.Study]{flag: "json", path: c.JSON, write: func(w io.Writer, study *fleetsim.Study) error { return load.WriteJSON(w, study) }},
+		outputFile[*fleetsim.Study]{flag: "html", path: c.HTML, write: func(w io.Writer, study *fleetsim.Study) error { return study.WriteHTML(w) }},
+	)
+	if err != nil {
+		return err
+	}
+	defer outputs.close()
+	study := &fleetsim.Study{Workload: c.Workload, Settings: []fleetsim.Setting{
+		{Name: "engine", Value: fmt.Sprintf("cost %s, KV %d tokens in pages of %d", c.Cost, c.MaxTotalTokens, c.PageSize)},
+		{Name: "stamps", Value: fmt.Sprint(c.Stamps)}, {Name: "seed", Value: fmt.Sprint(c.Seed)},
+	}}
+	if c.SLO != "" {
+		study.Settings = append(study.Settings, fleetsim.Setting{Name: "slo", Value: c.SLO})
+	}
+	if len(c.Slow)+len(c.Event) > 0 {
+		study.Settings = append(study.Settings, fleetsim.Setting{Name: "changes", Value: strings.Join(slices.Concat(c.Slow, c.Event), "; ")})
+	}
+	if c.searches() {
+		err = c.size(ctx, s, o, policies, study)
+	} else {
+		err = c.compare(ctx, o, policies, study)
+	}
+	if err != nil {
+		return err
+	}
+	return outputs.write(study, study.Text, s.out)
+}
+
+// searches says that the number of engines is looked for.
+func (c *fleetCommand) searches() bool { return c.SLO != "" && len(c.Engines) == 0 }
+
+// compare runs every policy in every cell that was asked for.
+func (c *fleetCommand) compare(ctx context.Context, o fleetsim.Options, policies []string, study *fleetsim.Study) (err error) {
+	engines := c.Engines
+	if len(engines) == 0 {
+		engines = []int{defaultEngines}
+	}
+	var settings []string // all but the number of engines
+	bySetting := map[string][]*fleetsim.Cell{}
+	for _, n := range engines {
 		if o.Engines, err = c.engines(n); err != nil {
 			return err
 		}
@@ -109,35 +154,88 @@ func (c *fleetCommand) Run(s *streams) error {
 					if err != nil {
 						return err
 					}
-					cell.Name = fmt.Sprintf("%d engines, speed %.3g", n, speed)
+					setting := fmt.Sprintf("speed %.3g", speed)
+					cell.Name = fmt.Sprintf("%s, speed %.3g", fleetsim.Count(n), speed)
 					if utilisations != nil {
 						cell.Utilisation = utilisations[i]
-						cell.Name += fmt.Sprintf(" (utilisation %.2g)", utilisations[i])
+						setting = fmt.Sprintf("utilisation %.2g", utilisations[i])
+						cell.Name += " (" + setting + ")"
 					}
-					if gateways > 1 || age > 0 {
-						cell.Name += fmt.Sprintf(", %d gateways, reports %v old", gateways, age)
+					setting += c.spread(gateways, age)
+					cell.Name += c.spread(gateways, age)
+					study.Cells = append(study.Cells, cell)
+					if bySetting[setting] == nil {
+						settings = append(settings, setting)
 					}
-					cells = append(cells, cell)
+					bySetting[setting] = append(bySetting[setting], cell)
 				}
 			}
 		}
 	}
-	if c.JSON == "-" {
-		return load.WriteJSON(s.out, cells)
+	for _, setting := range settings {
+		a := fleetsim.Judge(bySetting[setting])
+		if len(settings) > 1 && len(a.Objectives) > 0 {
+			a.Setting = setting
+		}
+		study.Answers = append(study.Answers, a)
 	}
-	fmt.Fprintf(s.out, "workload  %s, seed %d\nengine    cost %s, KV %d tokens in pages of %d; stamps %v\nTTFT and TPOT in ms\n\n", c.Workload, c.Seed, c.Cost, c.MaxTotalTokens, c.PageSize, c.Stamps)
-	if err := fleetsim.Text(s.out, cells); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
-	if c.JSON == "" {
-		return nil
-	}
-	f, err := create(c.JSON)
-	if err != nil {
-		return err
-	}
-	return errors.Join(load.WriteJSON(f, cells), f.close())
+	return nil
 }
+
+// size looks for the fewest engines, in every setting of all else.
+func (c *fleetCommand) size(ctx context.Context, s *streams, o fleetsim.Options, policies []string, study *fleetsim.Study) error {
+	speeds := c.Speed
+	if len(speeds) == 0 {
+		speeds = []float64{1}
+	}
+	fleets := fleetsim.Fleets{Least: 1, Most: c.MostEngines, Engines: func(n int) ([]fleetsim.Engine, error) { return c.engines(n) }}
+	for _, e := range o.Events {
+		fleets.Least = max(fleets.Least, e.Engine+1)
+	}
+	for _, text := range c.Slow {
+		engine, _, _ := strings.Cut(text, "=")
+		if i, err := strconv.Atoi(engine); err == nil { // else engines says so
+			fleets.Least = max(fleets.Least, i)
+		}
+	}
+	if fleets.Least > fleets.Most {
+		return wrongf("--slow or --event is of engine %d, and --most-engines is %d", fleets.Least, fleets.Most)
+	}
+	fleets.Tell = func(policy string, n int, r *fleetsim.Report) {
+		fmt.Fprintf(s.err, "%s, %s: TTFT p99 %.0f ms, goodput %.2f/s, in %.1f s\n", fleetsim.Count(n), policy, r.TTFT.P99, r.Goodput, r.RealSeconds)
+	}
+	for _, speed := range speeds {
+		for _, gateways := range c.Gateways {
+			for _, age := range c.Age {
+				o.Speed, o.Gateways, o.Age = speed, gateways, age
+				a, cells, err := fleetsim.Size(ctx, o, policies, fleets)
+				if err != nil {
+					return err
+				}
+				setting := fmt.Sprintf("speed %.3g", speed) + c.spread(gateways, age)
+				if len(speeds)*len(c.Gateways)*len(c.Age) > 1 {
+					a.Setting = setting
+				}
+				for _, cell := range cells {
+					cell.Name = fmt.Sprintf("%s, %s", fleetsim.Count(cell.Engines), setting)
+				}
+				study.Answers, study.Cells = append(study.Answers, a), append(study.Cells, cells...)
+			}
+		}
+	}
+	return nil
+}
+
+// spread names a setting of gateways, where it is not that of one that knows all.
+func (*fleetCommand) spread(gateways int, age time.Duration) string {
+	if gateways == 1 && age == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d gateways, reports %v old", gateways, age)
+}
+
+// defaultEngines is the number of engines where nothing says how many.
+const defaultEngines = 4
 
 // options are those that all runs share.
 func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err error) {
@@ -173,7 +271,18 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 		}
 		o.Events = append(o.Events, e)
 	}
+	if c.SLO != "" {
+		if o.Objectives, err = slo.Parse(c.SLO); err != nil {
+			return o, nil, wrongf("--slo: %w", err)
+		}
+	}
 	switch {
+	case len(policies) == 0:
+		return o, nil, wrongf("--policy %s: the oracle is in every table; name a policy to compare with it", strings.Join(c.Policy, ","))
+	case c.searches() && len(c.Utilisation) > 0:
+		return o, nil, wrongf("--utilisation asks as much of a small fleet as it can do, so that no number of engines is the fewest; give --speed, or --engines")
+	case c.MostEngines < 1 || c.MostEngines > 1000:
+		return o, nil, wrongf("--most-engines is from 1 to 1000, and not %d", c.MostEngines)
 	case len(c.Speed) > 0 && len(c.Utilisation) > 0:
 		return o, nil, wrongf("--speed and --utilisation both say how fast requests come; give one of them")
 	case c.MaxTotalTokens < 0 || c.PageSize <= 0 || c.TraceBlock <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0:

@@ -66,7 +66,7 @@ type engine struct {
 	unstarted []*request
 	decoding  int
 
-	busy     []int64 // ns, by window
+	busy     []int64 // ns, by slice
 	finished int
 	given    int
 }
@@ -168,18 +168,21 @@ func (e *engine) started(r *request) {
 	}
 }
 
-// window is the time over which a load is taken.
-const window = int64(60 * time.Second)
+// A load is taken over a window, of many slices.
+const (
+	slice  = int64(time.Second)
+	window = 60 * slice
+)
 
 // worked books a step.
 func (e *engine) worked(from, to int64) {
 	for from < to {
-		w := int(from / window)
-		for len(e.busy) <= w {
+		i := int(from / slice)
+		for len(e.busy) <= i {
 			e.busy = append(e.busy, 0)
 		}
-		end := min(to, int64(w+1)*window)
-		e.busy[w] += end - from
+		end := min(to, int64(i+1)*slice)
+		e.busy[i] += end - from
 		from = end
 	}
 }

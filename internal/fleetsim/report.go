@@ -20,8 +20,10 @@ type Report struct {
 	Requests int `json:"requests"`
 	Finished int `json:"finished"`
 	Refused  int `json:"refused"`
-	Failed   int `json:"failed"`
-	Retries  int `json:"retries"`
+	// RefusedWhy is why the first one was.
+	RefusedWhy string `json:"refused_why,omitempty"`
+	Failed     int    `json:"failed"`
+	Retries    int    `json:"retries"`
 
 	PromptTokens int64 `json:"prompt_tokens"`
 	CachedTokens int64 `json:"cached_tokens"`
@@ -41,6 +43,8 @@ type Report struct {
 	// Goodput is requests a second that ended whole, with a TTFT of at most 3 times
 	// that on an idle engine and 500 ms, and a TPOT of at most twice that alone.
 	Goodput float64 `json:"goodput_per_s"`
+	// Objectives are those of the options, and how many requests kept them.
+	Objectives []Kept `json:"objectives,omitempty"`
 
 	// Load is the share of time in which the engines' steps filled it. MaxMean is the
 	// busiest engine's load over the mean's, averaged over windows of 60 s in which the
@@ -55,14 +59,22 @@ type Report struct {
 
 	VirtualSeconds float64 `json:"virtual_seconds"`
 	RealSeconds    float64 `json:"real_seconds"`
+
+	// Samples are what the spreads are of, in ascending order, for plots.
+	Samples Samples `json:"-"`
 }
+
+// Samples are times in milliseconds.
+type Samples struct{ TTFT, TPOT, E2E []float64 }
 
 // EngineReport is one engine's part.
 type EngineReport struct {
-	Load     float64 `json:"load"`
-	Given    int     `json:"given"`
-	Finished int     `json:"finished"`
-	Evicted  uint64  `json:"evicted_tokens"`
+	Load float64 `json:"load"`
+	// Loads are those of equal parts of the run, for plots.
+	Loads    []float64 `json:"-"`
+	Given    int       `json:"given"`
+	Finished int       `json:"finished"`
+	Evicted  uint64    `json:"evicted_tokens"`
 }
 
 // Spread are figures of values.
@@ -97,6 +109,8 @@ type figures struct {
 	elsewhere, computed       int64
 	ttft, tpot, e2e, off      []float64
 	hands                     []hand
+	why                       error // of the first that was refused
+	judged                    []judged
 	last                      int64 // arrival
 }
 
@@ -135,9 +149,13 @@ func slope(hands []hand) float64 {
 
 func (f *figures) take(r *Record) {
 	f.retries += max(r.Tries-1, 0)
+	f.judge(r)
 	switch {
 	case r.Refused != nil:
 		f.refused++
+		if f.why == nil {
+			f.why = r.Refused
+		}
 		return
 	case r.Failed:
 		f.failed++
@@ -170,7 +188,11 @@ func (r *run) close() *Report {
 		PromptTokens: f.prompt, CachedTokens: f.cached, OutputTokens: f.output,
 		HitRate: share(f.cached, f.prompt), Regret: share(f.elsewhere, f.computed),
 		TTFT: spread(f.ttft), TPOT: spread(f.tpot), E2E: spread(f.e2e), Off: spread(f.off),
+		Objectives: f.kept(o.Objectives), Samples: Samples{f.ttft, f.tpot, f.e2e},
 		VirtualSeconds: float64(r.now) / 1e9,
+	}
+	if f.why != nil {
+		p.RefusedWhy = f.why.Error()
 	}
 	if f.last > 0 {
 		p.Goodput = float64(f.good) / (float64(f.last) / 1e9)
@@ -181,7 +203,7 @@ func (r *run) close() *Report {
 		for _, ns := range e.busy {
 			busy += ns
 		}
-		g := EngineReport{Load: share(busy, r.now), Given: e.given, Finished: e.finished}
+		g := EngineReport{Load: share(busy, r.now), Loads: loads(e.busy, r.now), Given: e.given, Finished: e.finished}
 		if e.core != nil {
 			g.Evicted = e.core.Counts().Evicted
 		}
@@ -192,17 +214,38 @@ func (r *run) close() *Report {
 	return p
 }
 
+// drawn is the number of parts that a run is cut into for plots, of so many slices each.
+const drawn = 200
+
+// loads gives those of equal parts of a run of length ns.
+func loads(busy []int64, length int64) []float64 {
+	n := (length + slice - 1) / slice
+	each := max((n+drawn-1)/drawn, 1)
+	all := make([]float64, max(n/each, 1)) // parts that are whole
+	for i := range all {
+		all[i] = float64(within(busy, int64(i)*each, each)) / float64(each*slice)
+	}
+	return all
+}
+
+// within adds up n slices.
+func within(busy []int64, from, n int64) (sum int64) {
+	to := min(from+n, int64(len(busy)))
+	for i := min(from, to); i < to; i++ {
+		sum += busy[i]
+	}
+	return sum
+}
+
 // maxMean is over the windows that are whole, or over the one there is.
 func (r *run) maxMean() float64 {
-	windows := max(int(r.figures.last/window), 1)
+	windows := max(r.figures.last/window, 1)
 	sum, n := 0.0, 0
 	for w := range windows {
 		most, all := 0.0, 0.0
 		for _, e := range r.engines {
-			if w < len(e.busy) {
-				busy := float64(e.busy[w])
-				most, all = max(most, busy), all+busy
-			}
+			busy := float64(within(e.busy, w*(window/slice), window/slice))
+			most, all = max(most, busy), all+busy
 		}
 		if mean := all / float64(len(r.engines)); mean >= 0.05*float64(window) || windows == 1 && mean > 0 {
 			sum += most / mean

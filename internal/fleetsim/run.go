@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/cost"
 	"weir/internal/sim"
+	"weir/internal/slo"
 	"weir/internal/workload"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	Events []Event
 	// Seed is that of chance: of ties, of the gateways that requests come to.
 	Seed uint64
+	// Objectives are what the report says of whether requests kept them.
+	Objectives []slo.Objective
 	// OnRequest, when set, is told of each request as it ends.
 	OnRequest func(*Record)
 }

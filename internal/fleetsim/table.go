@@ -13,6 +13,7 @@ import (
 // chance.
 type Cell struct {
 	Name        string  `json:"name"`
+	Engines     int     `json:"engines"`
 	Utilisation float64 `json:"utilisation,omitempty"` // 0 where it was not looked for
 	// Oracle is the run that the others' reuse is a share of.
 	Oracle *Report   `json:"oracle"`
@@ -33,15 +34,8 @@ func Text(w io.Writer, cells []*Cell) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, c := range cells {
 		fmt.Fprintf(t, "%s\n", c.Name)
-		fmt.Fprintln(t, strings.Join([]string{"policy", "ended", "ttft p50", "p90", "p99", "tpot p50", "p99", "goodput/s", "cached", "captured", "regret", "load", "max/mean", ""}, "\t"))
-		runs := c.Runs
-		if c.Oracle != nil {
-			runs = append([]*Report{c.Oracle}, runs...)
-		}
-		for _, r := range runs {
-			fmt.Fprintf(t, "%s\t%d/%d\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%.2f\t%.1f %%\t%.2f\t%.1f %%\t%.2f\t%.2f\t\n",
-				r.Policy, r.Finished, r.Requests, r.TTFT.P50, r.TTFT.P90, r.TTFT.P99, r.TPOT.P50, r.TPOT.P99,
-				r.Goodput, 100*r.HitRate, c.Captured(r), 100*r.Regret, r.Load, r.MaxMean)
+		for _, row := range c.table() {
+			fmt.Fprintln(t, strings.Join(row, "\t")+"\t")
 		}
 		fmt.Fprintln(t)
 	}
@@ -50,31 +44,32 @@ func Text(w io.Writer, cells []*Cell) error {
 
 // Compare runs the oracle and the policies.
 func Compare(ctx context.Context, o Options, policies []string) (*Cell, error) {
-	c := &Cell{Name: o.Plan.Name}
-	one := func(policy string) (*Report, error) {
-		o.Policy = policy
-		start := time.Now()
-		r, err := Run(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		r.RealSeconds = time.Since(start).Seconds()
-		return r, nil
-	}
-	var err error
+	c := &Cell{Name: o.Plan.Name, Engines: len(o.Engines)}
 	// The oracle is alone, and sees what is true now.
-	gateways, age := o.Gateways, o.Age
-	o.Gateways, o.Age = 1, 0
-	if c.Oracle, err = one(Oracle); err != nil {
+	alone := o
+	alone.Gateways, alone.Age = 1, 0
+	var err error
+	if c.Oracle, err = timed(ctx, alone, Oracle); err != nil {
 		return nil, err
 	}
-	o.Gateways, o.Age = gateways, age
 	for _, policy := range policies {
-		r, err := one(policy)
+		r, err := timed(ctx, o, policy)
 		if err != nil {
 			return nil, err
 		}
 		c.Runs = append(c.Runs, r)
 	}
 	return c, nil
+}
+
+// timed runs a policy, and says how long that took.
+func timed(ctx context.Context, o Options, policy string) (*Report, error) {
+	o.Policy = policy
+	start := time.Now()
+	r, err := Run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r.RealSeconds = time.Since(start).Seconds()
+	return r, nil
 }

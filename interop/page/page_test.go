@@ -1,6 +1,6 @@
 //go:build interop
 
-// Package page opens the reports of weir bench --html in Chromium, as the person
+// Package page opens the reports of weir bench --html and weir fleet --html in Chromium, as the person
 // who is sent one does: from a file, wide and narrow, light and dark.
 //
 //	go test -tags interop ./interop/page/
@@ -292,5 +292,38 @@ func TestRunPage(t *testing.T) {
 	// Of 200 requests each has its step in the distribution, and the line's start.
 	if n := p.Plots[0].Lines[2]; n != 201 {
 		t.Errorf("the distribution of 200 requests has %d points", n)
+	}
+}
+
+// TestFleetPage looks at the page of weir fleet: figures against the number of engines,
+// and of the first cell the distributions, the reuse and the loads.
+func TestFleetPage(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	page := filepath.Join(t.TempDir(), "fleet.html")
+	stdout, stderr, code := harness.Finish(t, "", "fleet", "synthetic:rate=6,turns=3,think=1s,duration=60s,input=400,output=40,prefix=2000,groups=4",
+		"--engines", "2,3", "--policy", "cost,round-robin", "--slo", "ttft_p99<500ms", "--html", page)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	p := everywhere(t, browser(t), page)
+	type plot struct {
+		title                string
+		lines, circles, bars int
+	}
+	want := []plot{
+		{"time to first token, p50, ms", 3, 6, 0}, {"time to first token, p99, ms", 3, 6, 0}, {"per token after the first, p99, ms", 3, 6, 0},
+		{"goodput, requests a second", 3, 6, 0}, {"captured reuse", 3, 6, 0},
+		{"time to first token: share of requests within", 3, 0, 0}, {"time to first token by percentile, ms", 3, 0, 0},
+		{"time per token after the first: share of requests within", 3, 0, 0}, {"time to the last token: share of requests within", 3, 0, 0},
+		{"reuse: what became of the tokens of prompts", 0, 0, 9}, {"load under oracle", 2, 0, 0}, {"load under cost", 2, 0, 0}, {"load under round-robin", 2, 0, 0},
+	}
+	if p.Runs != 2 || len(p.Plots) != len(want) {
+		t.Fatalf("%d cells; %+v", p.Runs, p.Plots)
+	}
+	for i, w := range want {
+		got := p.Plots[i]
+		if (plot{got.Title, len(got.Lines), got.Circles, got.Bars}) != w {
+			t.Errorf("%+v, want %+v", got, w)
+		}
 	}
 }
