@@ -76,6 +76,14 @@ var failures = []failure{
 		failed: func(r, b *fleetsim.Report) bool { return r.TTFT.P99 > 1.3*b.TTFT.P99 },
 	},
 	{
+		// The index has the prefix, and the engine another one for each session: what is
+		// believed to be a hit is computed whole, and counts as no load.
+		name: "salted prompts", engines: 4, fails: "llm-d", better: "round-robin",
+		workload: "rate=7,duration=1m,input=300,output=60,prefix=12000,groups=1",
+		change:   func(o *fleetsim.Options) { o.Salted = true },
+		failed:   func(r, b *fleetsim.Report) bool { return r.HitRate == 0 && r.TTFT.Mean > 2*b.TTFT.Mean },
+	},
+	{
 		// The shared part is never 0.80 of the prompt, so that affinity is off unseen.
 		name: "a threshold that is never met", engines: 8, fails: "llm-d", better: fleetsim.Oracle,
 		workload: "rate=6,duration=3m,input=3000,output=100,prefix=8000,groups=40",

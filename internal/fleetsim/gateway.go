@@ -17,6 +17,7 @@ type gateway struct {
 	lengths    cost.Lengths
 	ranks      []*cost.Rank
 	caches     []*kvindex.Cache
+	rates      []rate              // of the engines, for references
 	up         []int               // the engines among candidates, by place there
 	candidates []balance.Candidate // those that are up
 	policy     chooser
@@ -54,6 +55,7 @@ func newGateway(r *run) *gateway {
 	g := &gateway{run: r, model: cost.NewModel(cost.Typical), index: kvindex.New(indexBytes)}
 	g.ranks = make([]*cost.Rank, len(r.engines))
 	g.caches = make([]*kvindex.Cache, len(r.engines))
+	g.rates = make([]rate, len(r.engines))
 	for i, e := range r.engines {
 		if e.up {
 			g.join(i)
@@ -67,6 +69,7 @@ func (g *gateway) join(i int) {
 	e := g.run.engines[i]
 	g.ranks[i] = g.model.Join(g.run.now, e.o.StepTokens)
 	g.caches[i] = g.index.Cache(int64(e.o.KVTokens / e.o.PageSize))
+	g.rates[i] = rate{}
 	g.refresh()
 }
 
@@ -109,7 +112,7 @@ func (g *gateway) route(r *request) int {
 	i := g.up[at]
 	r.gateway, r.work = g, choice.Work
 	r.ready = now + int64(choice.TTFT()*1e6)
-	r.booking = g.ranks[i].Book(now, r.work)
+	r.booking, r.handed = g.ranks[i].Book(now, r.work), now
 	g.place(placement{i, r.prompt.blocks, r.ready})
 	return i
 }
@@ -174,6 +177,9 @@ func (g *gateway) first(r *request, f *sim.First) {
 		began, cached = f.Stamps.PrefillStart, f.Cached
 	}
 	r.booking.First(g.run.now, cached, began)
+	if elapsed := float64(g.run.now-r.handed) / 1e6; elapsed > 0 {
+		g.rates[r.engine].add(g.run.engines[r.engine].work(float64(r.work.New), float64(r.Input)) / elapsed)
+	}
 	g.place(placement{r.engine, r.prompt.blocks, 0})
 }
 

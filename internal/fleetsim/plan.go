@@ -28,6 +28,7 @@ type Plan struct {
 	parts    []workload.Part // of the trace's requests
 	prompts  [][]*prompt     // by session and turn
 	made     sim.Options     // of the engine that the prompts were made for
+	salted   bool            // and whether these keep sessions apart
 }
 
 // traced is a request of a trace.
@@ -144,11 +145,11 @@ func (p *Plan) session(n int) uint64 {
 }
 
 // use readies the plan for engines of these options.
-func (p *Plan) use(o *sim.Options) {
-	if p.made.PageSize != o.PageSize || p.made.KVTokens == 0 != (o.KVTokens == 0) || p.made.ContextLength != o.ContextLength || p.made.Words != o.Words {
+func (p *Plan) use(o *sim.Options, salted bool) {
+	if p.salted != salted || p.made.PageSize != o.PageSize || p.made.KVTokens == 0 != (o.KVTokens == 0) || p.made.ContextLength != o.ContextLength || p.made.Words != o.Words {
 		p.prompts = nil
 	}
-	p.made = *o
+	p.made, p.salted = *o, salted
 }
 
 // prompt gives that of a turn. before is the prompt that it follows on, with what was
@@ -183,7 +184,12 @@ func (p *Plan) prompt(session, turn int, turns []workload.Turn, before *prompt, 
 		ids = append(append(ids, before.ids...), answer...)
 	}
 	ids = r.AppendPrompt(ids, vocabulary)
-	prepared, err := p.made.Prepare(sim.Params{Prompt: ids, MaxTokens: t.Output, IgnoreEOS: true})
+	keyed := ids
+	if p.salted && len(ids) > 0 {
+		keyed = slices.Clone(ids)
+		keyed[0] = vocabulary + uint32(p.session(session))
+	}
+	prepared, err := p.made.Prepare(sim.Params{Prompt: keyed, MaxTokens: t.Output, IgnoreEOS: true})
 	if err != nil {
 		q.refused = err
 		return q

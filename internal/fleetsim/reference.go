@@ -88,9 +88,9 @@ var references = []Reference{
 			return sticky
 		},
 	},
-	{"smetric-0.1s", smetricFormula, "slack 0.1 s; coefficients: the engine's own", smetricSource, func(c *choice) int { return c.smetric(100) }},
-	{"smetric-1s", smetricFormula, "slack 1 s; coefficients: the engine's own", smetricSource, func(c *choice) int { return c.smetric(1000) }},
-	{"smetric-10s", smetricFormula, "slack 10 s; coefficients: the engine's own", smetricSource, func(c *choice) int { return c.smetric(10_000) }},
+	{"smetric-0.1s", smetricFormula, "slack 0.1 s; " + smetricSettings, smetricSource, func(c *choice) int { return c.smetric(100) }},
+	{"smetric-1s", smetricFormula, "slack 1 s; " + smetricSettings, smetricSource, func(c *choice) int { return c.smetric(1000) }},
+	{"smetric-10s", smetricFormula, "slack 10 s; " + smetricSettings, smetricSource, func(c *choice) int { return c.smetric(10_000) }},
 	{
 		"aibrix", "where the most running requests exceed the fewest by more than 16, the fewest; else the longest match among engines with running <= mean + 2 sigma",
 		"imbalance 16, sigma 2", "AIBrix, prefix-cache routing",
@@ -134,8 +134,10 @@ var references = []Reference{
 const (
 	dynamoFormula  = "scale x max(prefill blocks - credit x matched blocks, 0) + decode blocks + w x active requests, blocks of all that is in flight there with this request"
 	dynamoSource   = "NVIDIA Dynamo, KV router"
-	smetricFormula = "c_lin n + c_att n (L - n/2); the engine with the longest match while its pending work exceeds the least by no more than slack, else the least (pending + cost) x load"
-	smetricSource  = "vllm-router, smetric"
+	smetricFormula = "(c_lin n + c_att n (L - n/2)) / rate; the engine with the longest match while its pending work exceeds the least by no more than slack, else the least (pending + cost) x load"
+	// The default of slack is not known, so that three values stand for it.
+	smetricSettings = "rate: p90 of the last 64 work/elapsed; coefficients: the engine's own"
+	smetricSource   = "vllm-router, smetric"
 )
 
 // choice is what a reference chooses by: its gateway's books and index, and reports.
@@ -197,8 +199,7 @@ func (c *choice) dynamo(credit, scale, w float64) int {
 
 func (c *choice) smetric(slack float64) int {
 	work := func(i int, n, length float64) float64 {
-		k := c.engine(i).now()
-		return k.Token*n + k.Pair*n*(length-n/2)
+		return c.engine(i).work(n, length) / c.g.rates[c.g.up[i]].p90()
 	}
 	pending := func(i int) float64 { return work(i, c.pending(i), c.pending(i)) }
 	best := c.least(func(i int) float64 { return -c.matched(i) })
@@ -208,6 +209,38 @@ func (c *choice) smetric(slack float64) int {
 	return c.least(func(i int) float64 {
 		return (pending(i) + work(i, c.fresh(i), float64(c.q.Length))) * max(c.requests(i), 1)
 	})
+}
+
+// work is what n tokens that end a prompt take, but for the steps' own time, at the pace
+// that the engine has without others.
+func (e *engine) work(n, length float64) float64 {
+	return e.truth.Token*n + e.truth.Pair*n*(length-n/2)
+}
+
+// rate is how much of such work an engine was seen to do in a millisecond, from a
+// hand-over to the first token: of the last 64 requests.
+type rate struct {
+	last [64]float64
+	n    int
+	at90 float64 // 0 where it is to be found
+}
+
+func (r *rate) add(v float64) {
+	r.last[r.n%len(r.last)] = v
+	r.n++
+	r.at90 = 0
+}
+
+// p90 is 1 while nothing was seen.
+func (r *rate) p90() float64 {
+	if r.n == 0 {
+		return 1
+	}
+	if r.at90 == 0 {
+		sorted := slices.Sorted(slices.Values(r.last[:min(r.n, len(r.last))]))
+		r.at90 = max(sorted[(len(sorted)*9-1)/10], 1e-6)
+	}
+	return r.at90
 }
 
 // mix spreads a number's bits.

@@ -32,6 +32,9 @@ type Options struct {
 	Age time.Duration
 	// Stamps says that engines tell when prefill began, and how much was cached.
 	Stamps bool
+	// Salted says that engines keep the KV of each session apart, by a salt of which
+	// gateways know nothing: their index is right within a session only.
+	Salted bool
 	Events []Event
 	// Seed is that of chance: of ties, of the gateways that requests come to.
 	Seed uint64
@@ -83,6 +86,7 @@ type request struct {
 	work    cost.Work
 	ref     sim.Ref
 	ready   int64
+	handed  int64 // when its engine was chosen
 	tried   []*cost.Rank
 
 	generated int
@@ -133,7 +137,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		r.engines = append(r.engines, g)
 	}
 	o.Engine = r.engines[0].o
-	o.Plan.use(&o.Engine)
+	o.Plan.use(&o.Engine, o.Salted)
 	for range o.Gateways {
 		g := newGateway(r)
 		p, err := newChooser(o.Policy)

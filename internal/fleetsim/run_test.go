@@ -2,6 +2,7 @@ package fleetsim_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -197,6 +198,19 @@ func TestUnknownPolicy(t *testing.T) {
 	_, err := fleetsim.Run(t.Context(), fleetsim.Options{Plan: plan(t, chat), Engine: sim.Options{Words: words}, Engines: make([]fleetsim.Engine, 1), Policy: "dynmo"})
 	if err == nil || !strings.Contains(err.Error(), `did you mean "dynamo"?`) {
 		t.Error(err)
+	}
+}
+
+// TestReferencesInDocs holds the documentation's table against the references.
+func TestReferencesInDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/fleet-offline.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range fleetsim.References() {
+		if row := fmt.Sprintf("| `%s` | %s | %s | %s |\n", r.Name, r.Formula, r.Settings, r.Source); !strings.Contains(string(page), row) {
+			t.Errorf("docs/fleet-offline.md has no row %s", row)
+		}
 	}
 }
 
