@@ -32,6 +32,7 @@ const directions = `
 	internal/kvindex:
 	internal/cost:
 	internal/health:
+	internal/retry:
 	internal/workload:
 	models:
 

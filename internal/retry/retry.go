@@ -1,0 +1,196 @@
+// Package retry says whether a request that an engine failed is given to another one,
+// and when. It is pure: what has happened, the time and a random number come in, a
+// decision goes out.
+//
+// A retry is repeated work: a few hide a sick engine from its clients, many bring down
+// those that are well. So each model has a budget. It is a token bucket, which each
+// request fills by a share of a retry, and the time by a floor, so that a model with few
+// requests has some too. What is not spent is forgotten within Memory: the bucket holds
+// what the load of the last seconds has earned, and no more. A retry that finds it empty
+// waits for its turn, up to Patience, since what many fail at once can be done again when
+// the others have room; beyond it the failure is the client's. So with all engines failing,
+// engines get at most Share of their requests once more, and Floor a second.
+package retry
+
+import (
+	"cmp"
+	"math"
+	"sync"
+	"time"
+)
+
+// Limits bound the retries of one model. What is zero has its default; negative is none.
+type Limits struct {
+	// Share is how many retries each request earns (0.2).
+	Share float64
+	// Floor is how many retries a second there may be besides (10).
+	Floor float64
+}
+
+// What does not need to be set.
+const (
+	// Memory is how long what was not spent is kept: a bucket left alone falls, or
+	// rises, to Memory of Floor with this time constant.
+	Memory = 10 * time.Second
+	// Patience is how long a retry waits for its turn.
+	Patience = 10 * time.Second
+	// Jitter is how far retries are drawn apart when the bucket is empty; in a full one
+	// they are not at all.
+	Jitter = 250 * time.Millisecond
+	// AbortGrace is the head start of an abort before what was given up for its silence
+	// is begun elsewhere.
+	AbortGrace = 100 * time.Millisecond
+	// MaxAttempts is how often a request is tried in all, and MaxBegun how often where
+	// an engine may have begun with it: what is in it may be what ends engines.
+	MaxAttempts, MaxBegun = 4, 2
+)
+
+// Budget is what one model's requests may be repeated. It may be used by several
+// goroutines; nil is no bound. The clock is any that counts nanoseconds.
+type Budget struct {
+	share, floor float64 // by request, and by nanosecond
+
+	mu     sync.Mutex
+	tokens float64 // below 0: retries wait for their turns
+	at     int64
+}
+
+// New makes a budget, which is full.
+func New(l Limits, now int64) *Budget {
+	b := &Budget{share: max(cmp.Or(l.Share, 0.2), 0), floor: max(cmp.Or(l.Floor, 10), 0) / 1e9, at: now}
+	b.tokens = b.rest()
+	return b
+}
+
+// rest is what a bucket holds that nobody has used for long.
+func (b *Budget) rest() float64 { return b.floor * float64(Memory) }
+
+// pass lets time pass: debts are paid by the floor, and what is above or below rest
+// tends to it.
+func (b *Budget) pass(now int64) {
+	passed := float64(now - b.at)
+	if passed <= 0 {
+		return // clocks are read at several places
+	}
+	b.at = now
+	if b.tokens < 0 {
+		if b.floor == 0 {
+			return
+		}
+		paid := min(passed, -b.tokens/b.floor)
+		b.tokens += paid * b.floor
+		passed -= paid
+	}
+	if passed > 0 {
+		b.tokens = b.rest() + (b.tokens-b.rest())*math.Exp(-passed/float64(Memory))
+	}
+}
+
+// Requested notes a request that is given to its first engine.
+func (b *Budget) Requested(now int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pass(now)
+	b.tokens += b.share
+}
+
+// Left is how many retries could begin now.
+func (b *Budget) Left(now int64) float64 {
+	if b == nil {
+		return math.Inf(1)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pass(now)
+	return b.tokens
+}
+
+// take takes a retry out of the budget, and says when its turn is.
+func (b *Budget) take(now int64, random float64) (wait time.Duration, ok bool) {
+	if b == nil {
+		return 0, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pass(now)
+	left := b.tokens - 1
+	if left < 0 {
+		if b.floor == 0 || -left/b.floor > float64(Patience) {
+			return 0, false
+		}
+		wait = time.Duration(math.Ceil(-left / b.floor))
+	}
+	b.tokens = left
+	full := 1.0
+	if rest := b.rest(); rest > 0 {
+		full = min(max((left+1)/rest, 0), 1)
+	}
+	return wait + time.Duration(random*(1-full)*float64(Jitter)), true
+}
+
+// Failure is what is known of a request whose attempt has failed.
+type Failure struct {
+	// Final says that no engine can do better, and Seen that the client has had some of
+	// the answer.
+	Final, Seen bool
+	// NotRun says that the engine cannot have begun with the request, and Silent that it
+	// may still be at it: nothing was heard.
+	NotRun, Silent bool
+	// Effects says that engines may do more than compute an answer, so that what may
+	// have run must not be repeated.
+	Effects bool
+	// Attempts there were, and those of them in which an engine may have begun.
+	Attempts, Begun int
+}
+
+// Refusal is why a request is not repeated.
+type Refusal uint8
+
+// The refusals.
+const (
+	Granted   Refusal = iota
+	Final             // it could not succeed
+	Seen              // the client has some of the answer
+	Effects           // it may have run
+	Exhausted         // it was tried often enough
+	Spent             // the model's budget is
+)
+
+// String gives the word for metrics.
+func (r Refusal) String() string {
+	return [...]string{"granted", "final", "seen", "may_have_run", "attempts", "budget"}[r]
+}
+
+// Allow says whether the request may be repeated at all, whatever is left of the budget.
+func (f *Failure) Allow() Refusal {
+	switch {
+	case f.Final:
+		return Final
+	case f.Seen:
+		return Seen
+	case f.Effects && !f.NotRun:
+		return Effects
+	case f.Attempts >= MaxAttempts, f.Begun >= MaxBegun:
+		return Exhausted
+	}
+	return Granted
+}
+
+// Decide says whether the request is repeated, and how long that waits. random is from
+// 0 to 1. What is granted is spent.
+func (b *Budget) Decide(now int64, f *Failure, random float64) (wait time.Duration, why Refusal) {
+	if why = f.Allow(); why != Granted {
+		return 0, why
+	}
+	wait, ok := b.take(now, random)
+	if !ok {
+		return 0, Spent
+	}
+	if f.Silent {
+		wait = max(wait, AbortGrace)
+	}
+	return wait, Granted
+}
