@@ -75,8 +75,8 @@ const directions = `
 	internal/engine/sglangmode: internal/infer
 	internal/balance: internal/cost internal/kvindex internal/spell
 	internal/judge: internal/cost internal/engine internal/health internal/infer internal/trace
-	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex
-	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/route internal/trace
+	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/retry
+	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/retry internal/route internal/trace
 
 	# views
 	internal/timeline: internal/trace
@@ -86,7 +86,7 @@ const directions = `
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/responses internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
@@ -115,7 +115,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/route internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

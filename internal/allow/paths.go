@@ -45,6 +45,10 @@ func (p Paths) Has(path string) bool {
 	})
 }
 
+// Added says that a path is relayed only because it was added: nobody here knows what
+// comes of a request to it.
+func (p Paths) Added(path string) bool { return p.Has(path) && !slices.Contains(relayed, path) }
+
 // CheckPlain refuses a path, as it came in the request line, that could be another's
 // spelling to somebody behind weir.
 func CheckPlain(escaped string) error {

@@ -20,9 +20,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/cost"
-	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
+	"weir/internal/judge"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -212,12 +212,14 @@ type state struct {
 	Open     int     `json:"requests"`
 	Silence  float64 `json:"silence_seconds"` // for which it has owed progress
 	Ejected  int     `json:"ejections,omitzero"`
-	FreshMax *int    `json:"limit,omitzero"` // of requests, after its return
+	FreshMax *int    `json:"limit,omitzero"`         // of requests, after its return
+	Rests    float64 `json:"rests_seconds,omitzero"` // for which it has asked not to be asked
 }
 
-func stateOf(v health.View) *state {
+func stateOf(e *judge.Engine) *state {
+	v := e.View()
 	s := &state{State: v.State.String(), For: seconds(trace.Now() - v.Since), Why: v.Why, Takes: v.Takes.String(),
-		Open: v.Open, Silence: seconds(int64(v.Silence)), Ejected: v.Ejections}
+		Open: v.Open, Silence: seconds(int64(v.Silence)), Ejected: v.Ejections, Rests: seconds(int64(e.Rests(trace.Now())))}
 	if v.Limit >= 0 {
 		s.FreshMax = &v.Limit
 	}
@@ -262,7 +264,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 			v.Error = e.Err.Error()
 		}
 		if e.Ready && e.Health != nil {
-			v.Health = stateOf(e.Health.View())
+			v.Health = stateOf(e.Health)
 		}
 		views = append(views, v)
 	}

@@ -99,6 +99,8 @@ func printEngines(w io.Writer, views []engineView) error {
 			state = "down"
 		} else if v.Health != nil && v.Health.State != "up" {
 			state = v.Health.State
+		} else if v.Health != nil && v.Health.Rests > 0 {
+			state = "rests"
 		}
 		usage := "-"
 		if v.KVUsage != nil {
@@ -118,7 +120,11 @@ func printEngines(w io.Writer, views []engineView) error {
 		if v.Health != nil && v.Health.State != "up" {
 			health = fmt.Sprintf("%s for %.1f s: %s", v.Health.State, v.Health.For, v.Health.Why)
 		}
-		for _, line := range []string{v.Error, health, v.Note} {
+		rests := ""
+		if v.Health != nil && v.Health.Rests > 0 {
+			rests = fmt.Sprintf("it has asked not to be given requests for %.1f s more", v.Health.Rests)
+		}
+		for _, line := range []string{v.Error, health, rests, v.Note} {
 			if line != "" && err == nil {
 				_, err = fmt.Fprintf(w, "%s: %s\n", graphic(v.Name, ""), graphic(line, ""))
 			}

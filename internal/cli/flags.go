@@ -17,6 +17,7 @@ import (
 	"weir/internal/gateway"
 	"weir/internal/generate"
 	"weir/internal/pool"
+	"weir/internal/retry"
 	"weir/internal/trace"
 )
 
@@ -53,9 +54,12 @@ type gatewayFlags struct {
 	IndexMemory             int64    `default:"268435456" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
 	SessionHeader           []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
 
+	RetryShare float64 `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
+	RetryFloor float64 `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
+
 	PrefixCache int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
-	EngineTimeout   time.Duration `default:"5s" help:"Wait for any engine to be ready (${default})."`
+	WaitForEngines  time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
 	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
 	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
 	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
@@ -136,7 +140,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		flag  string
 		value int64
 	}{
-		{"--max-body", f.MaxBody}, {"--engine-timeout", int64(f.EngineTimeout)}, {"--connect-timeout", int64(f.ConnectTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
+		{"--max-body", f.MaxBody}, {"--wait-for-engines", int64(f.WaitForEngines)}, {"--connect-timeout", int64(f.ConnectTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
 		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--upload-timeout", int64(f.UploadTimeout)}, {"--upload-rate", f.UploadRate}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
 	} {
 		if positive.value <= 0 {
@@ -173,6 +177,9 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	if _, err := balance.New(f.Policy); err != nil {
 		return gateway.Options{}, wrongf("--policy: %w", err)
 	}
+	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
+		return gateway.Options{}, wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
+	}
 	if f.IndexMemory < 1<<20 {
 		return gateway.Options{}, wrongf("--index-memory must be at least 1048576")
 	}
@@ -188,7 +195,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		PrefixCache:   f.PrefixCache,
 		Sessions:      words(f.SessionHeader),
 		MaxBody:       f.MaxBody,
-		EngineTimeout: f.EngineTimeout,
+		EngineTimeout: f.WaitForEngines,
 		SubmitTimeout: f.SubmitTimeout,
 		FirstTimeout:  f.FirstTimeout,
 		IdleTimeout:   f.IdleTimeout,
@@ -239,4 +246,15 @@ func connectionLimit() int {
 		return 0
 	}
 	return int(limit.Cur) / 5 * 4
+}
+
+// retries bound what of each model's requests may be repeated.
+func (f *gatewayFlags) retries() retry.Limits {
+	limit := func(v float64) float64 {
+		if v == 0 {
+			return -1 // and not the default
+		}
+		return v
+	}
+	return retry.Limits{Share: limit(f.RetryShare), Floor: limit(f.RetryFloor)}
 }

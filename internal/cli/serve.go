@@ -264,7 +264,7 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Policy: f.Policy, Policies: f.policies, IndexBytes: f.IndexMemory,
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: f.IndexMemory,
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, err error) {
 			g.Log.Warn("engine left", "engine", m.Name, "kind", m.Kind, "error", err)

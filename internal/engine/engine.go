@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -79,6 +80,9 @@ type RelayResponse struct {
 	Header http.Header
 	// Length is what the answer says that it has of bytes, or -1.
 	Length int64
+	// RetryAfter is how long the engine asks not to be asked again, by whoever it is; 0
+	// is nothing.
+	RetryAfter time.Duration
 	// Framed says that the answer tells where it ends, so that one which breaks off
 	// ends with an error; otherwise it ends where its connection does.
 	Framed bool

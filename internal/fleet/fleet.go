@@ -22,6 +22,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/judge"
 	"weir/internal/kvindex"
+	"weir/internal/retry"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	// empty is DefaultPolicy.
 	Policy   string
 	Policies map[string]string
+	// Retries bound what of each model's requests may be repeated.
+	Retries retry.Limits
 	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
 	IndexBytes int64
 	// Lost, when set, is told why an engine is not ready whenever its adapter
@@ -97,12 +100,14 @@ type served struct {
 	policy  balance.Policy
 	lengths cost.Lengths
 	ratio   cost.Ratio
+	retries *retry.Budget
 }
 
 // life is an engine's present one, or its latest.
 type life struct {
 	books    *route.Books // nil: it has had none
 	ready    bool
+	left     int64  // when it was ready last; 0: it is, or never was
 	instance string // empty: it does not say
 	base     string
 	shares   route.Shares // of all of its lives
@@ -279,9 +284,13 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 	was := l.ready
 	l.ready = e.Ready
 	if !e.Ready {
-		e.Books = l.books
+		if was {
+			l.left = trace.Now()
+		}
+		e.Books, e.Left = l.books, l.left
 		return false
 	}
+	l.left = 0
 	base := m.Model
 	if base == "" && len(e.Facts.Models) > 0 {
 		base = e.Facts.Models[0]
@@ -417,6 +426,9 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {
 		model.Awaited = true
+		if e.Left != 0 && (model.Left == 0 || e.Left > model.Left) {
+			model.Left = e.Left
+		}
 		if e.Facts.Carries == 0 && e.Facts.Lacks == nil { // it never said
 			model.Carries = infer.CarriesAnything
 		}
@@ -438,11 +450,11 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 	if m == nil {
 		kept := f.served[name]
 		if kept == nil {
-			kept = &served{}
+			kept = &served{retries: retry.New(f.opts.Retries, trace.Now())}
 			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policies[base], f.opts.Policy, DefaultPolicy)) // New has checked all
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths, Ratio: &kept.ratio}
+		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths, Ratio: &kept.ratio, Retries: kept.retries}
 		snap.Models[name] = m
 	}
 	return m

@@ -545,6 +545,40 @@ func TestCarriesOfEngines(t *testing.T) {
 	}
 }
 
+// Of a model's engines it is known whether one of them is still starting, and when the
+// latest left.
+func TestSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, err := New(Options{Members: []Member{tokenMember("a", "m"), tokenMember("b", "m")}, Folders: map[string][]string{"m": nil}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := engine.State{Err: errors.New("gone")}
+		var left int64
+		for i, c := range []struct {
+			a, b    engine.State
+			settled bool
+			leaves  bool
+		}{
+			{ready("m"), gone, false, false},
+			{gone, gone, false, true}, // b never was there: it may be starting
+			{gone, ready("m"), true, false},
+			{gone, gone, true, true},
+			{gone, gone, true, false}, // a further report of it is no departure
+			{ready("m"), gone, true, false},
+		} {
+			time.Sleep(time.Second)
+			f.publish([]engine.State{c.a, c.b})
+			if c.leaves {
+				left = trace.Now()
+			}
+			if m := f.Snapshot().Models["m"]; m.Settled != c.settled || m.Left != left {
+				t.Errorf("%d: settled %v, left %d; want %v, %d", i, m.Settled, m.Left, c.settled, left)
+			}
+		}
+	})
+}
+
 // The books of an engine live as long as the engine does: over snapshots, and over the
 // loss of a connection where the engine says that it is the same one afterwards.
 func TestBooksLiveAsLongAsTheEngine(t *testing.T) {

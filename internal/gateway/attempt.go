@@ -1,9 +1,14 @@
 package gateway
 
 import (
+	"math/rand/v2"
+	"time"
+
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
+	"weir/internal/retry"
 	"weir/internal/route"
+	"weir/internal/trace"
 )
 
 // attempt is one try of a request at one engine, from route to settle.
@@ -34,26 +39,76 @@ func (x *exchange) settle(e *infer.Error) {
 	}
 	record.Outcome = e.Code.String()
 	if e.Engine != "" {
+		if e.Code == infer.CodeOverloaded {
+			x.target.Health.Rest(trace.Now(), e.RetryAfter)
+		}
 		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
 		x.g.opts.Integrity.Add(x.target.Engine.Kind, e.Engine, x.rec.RequestID, e)
 	}
 }
 
-// couldRetry says that the request can go to another engine: only while nothing has
-// reached the client.
-func (x *exchange) couldRetry() bool {
-	return !x.response.begun && x.ctx.Err() == nil && x.routing.couldRetry(x.target.Engine)
+// failure is what is known of the attempt at hand, which has failed.
+func (x *exchange) failure(e *infer.Error) retry.Failure {
+	f := retry.Failure{
+		Final: !e.Retryable, Seen: x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
+		Effects:  x.relayed && x.g.opts.Allow.Paths.Added(x.response.r.URL.Path),
+		Attempts: len(x.tried) + 1, Begun: x.begun,
+	}
+	if !e.NotRun {
+		f.Begun++
+	}
+	return f
 }
 
-// again says whether the request goes to another engine: only after a failure that
-// another engine may not share, and once.
+// couldRetry says that the request can go to another engine after a failure.
+func (x *exchange) couldRetry(e *infer.Error) bool {
+	f := x.failure(e)
+	return f.Allow() == retry.Granted && x.ctx.Err() == nil && x.elsewhere(x.target.Engine)
+}
+
+// again says whether the request goes to another engine, once that is its turn: only
+// after a failure that another engine may not share, and while the client has nothing.
 func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || !x.couldRetry() {
+	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(x.target.Engine) {
 		return false
 	}
-	x.tried = append(x.tried, x.target.Engine)
+	f := x.failure(e)
+	wait, why := x.model.Retries.Decide(trace.Now(), &f, rand.Float64())
+	if why != retry.Granted {
+		x.g.opts.Metrics.RetryRefused(x.model.Name, why.String())
+		return false
+	}
+	x.tried, x.begun = append(x.tried, x.target.Engine), f.Begun
 	x.err, x.ending = nil, false
-	x.g.opts.Metrics.Retry(x.target.Name)
-	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Name, "error", e.Error())
+	x.g.opts.Metrics.Retry(x.target.Name, !e.NotRun)
+	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Name, "wait", wait, "error", e.Error())
+	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
+	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
+	x.enter(trace.Queue)
+	if err := x.turnOfRetry(wait); err != nil {
+		x.err = infer.AsError(err)
+		return false
+	}
 	return true
+}
+
+// retryLook is how often a retry that waits for its turn looks whether there is still
+// somebody to give it to.
+const retryLook = 250 * time.Millisecond
+
+// turnOfRetry waits for the turn of a retry.
+func (x *exchange) turnOfRetry(wait time.Duration) error {
+	for wait > 0 && x.model.Has(x.needs, x.tried) {
+		step := min(wait, retryLook)
+		select {
+		case <-time.After(step):
+			wait -= step
+		case <-x.ctx.Done():
+			return gone(x.ctx)
+		}
+		if err := x.refresh(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -377,6 +377,8 @@ type record struct {
 			Engine  string `json:"engine"`
 			Outcome string `json:"outcome"`
 		} `json:"legs"`
+		Repeated   bool `json:"repeated"`
+		MayHaveRun bool `json:"may_have_run"`
 	} `json:"attempts"`
 }
 

@@ -12,10 +12,6 @@ import (
 	"weir/internal/trace"
 )
 
-// maxAttempts is the first try and one elsewhere. More would turn one
-// failing engine's load into a storm on the others.
-const maxAttempts = 2
-
 // dispatch is stage 7: it hands the request to the chosen engine and returns
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
@@ -74,10 +70,15 @@ func (x *exchange) forward(wait engineWait) error {
 	}
 	l.response = resp
 	x.answer = l.open(&x.request)
-	if (resp.Status == http.StatusServiceUnavailable || resp.Status == http.StatusTooManyRequests) && x.couldRetry() {
-		// Otherwise the refusal is passed on as the engine wrote it.
-		return &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, Message: "the engine is overloaded"}
+	if resp.Status != http.StatusServiceUnavailable && resp.Status != http.StatusTooManyRequests {
+		return nil
 	}
+	busy := &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, NotRun: true, RetryAfter: resp.RetryAfter, Message: "the engine is overloaded"}
+	if x.couldRetry(busy) && x.model.Retries.Left(trace.Now()) >= 1 {
+		return busy
+	}
+	// The refusal is passed on as the engine wrote it.
+	x.target.Health.Rest(trace.Now(), resp.RetryAfter)
 	return nil
 }
 

@@ -15,59 +15,102 @@ type routing struct {
 	model *route.Model    // as the fleet has it
 	needs infer.Carries   // what an engine must carry
 	tried []*route.Engine // by the attempts before
+	begun int             // those of them in which the engine may have begun with it
 }
 
-// queue is stage 5: it waits, bounded, until an engine can take the request.
-// Today that means until one is ready; the snapshot's change wakes it.
+// queue is stage 5: it waits, bounded, until an engine can take the request. Today that
+// means until one is ready, and is worth waiting for: it starts, or has left only a
+// moment ago.
 func (x *exchange) queue() error {
 	x.enter(trace.Queue)
 	x.rec.Queued = trace.Now()
-	var deadline *time.Timer
+	var patience *time.Timer
 	for {
 		if x.model.Has(x.needs, x.tried) {
 			return nil
 		}
+		now := trace.Now()
 		if len(x.tried) > 0 {
-			return x.noEngine() // the ones there are have failed; do not wait for them
+			return x.noEngine(now) // the ones there are have failed; do not wait for them
 		}
-		if x.model.Settled {
-			return x.noEngine() // they have left, drain, or refuse connections
+		left := x.worthwhile(now)
+		if left <= 0 {
+			return x.noEngine(now)
 		}
-		if deadline == nil {
-			deadline = time.NewTimer(x.g.opts.EngineTimeout)
-			defer deadline.Stop()
+		// What health thinks of engines changes no snapshot: it is looked at.
+		if left = min(left, queueLook); patience == nil {
+			patience = time.NewTimer(left)
+			defer patience.Stop()
+		} else {
+			patience.Reset(left)
 		}
 		select {
 		case <-x.fleet.Changed:
-			var err error
-			x.fleet = x.g.opts.Snapshot()
-			if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
-				return err
-			}
-			relays := x.g.relays(x.model, x.endpoint)
-			if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path, relays); err != nil {
-				return err
-			}
-			if x.relayed && !relays {
-				// Only the request's head was read. It takes a token engine's path from
-				// the start, or none.
-				return x.noEngine()
-			}
-			x.relayed = relays
-		case <-deadline.C:
-			return x.noEngine()
+		case <-patience.C:
 		case <-x.ctx.Done():
 			return gone(x.ctx)
+		}
+		if err := x.refresh(); err != nil {
+			return err
 		}
 	}
 }
 
-// couldRetry says that there is another engine to go to.
-func (r *routing) couldRetry(failed *route.Engine) bool {
-	return len(r.tried)+1 < maxAttempts && r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+const (
+	// queueLook is how often a request that waits for an engine looks for one.
+	queueLook = 100 * time.Millisecond
+	// departure is how long a ready engine that has left is waited for: what connects
+	// anew is back by then, and what starts again is not.
+	departure = time.Second
+)
+
+// worthwhile is how long the wait for an engine may still take; nothing where all that
+// could be waited for have been there, and left, or drain, or refuse connections, or want
+// to be left alone.
+func (x *exchange) worthwhile(now int64) time.Duration {
+	if x.model.Rests(x.needs, x.tried, now) > 0 {
+		return 0 // those are busy, and say for how long
+	}
+	until := now
+	if !x.model.Settled {
+		until = x.rec.Queued + int64(x.g.opts.EngineTimeout)
+	}
+	if x.model.Left != 0 {
+		until = max(until, x.model.Left+int64(departure))
+	}
+	return time.Duration(until - now)
 }
 
-func (r *routing) noEngine() error {
+// refresh takes the fleet as it is now.
+func (x *exchange) refresh() (err error) {
+	x.fleet = x.g.opts.Snapshot()
+	if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
+		return err
+	}
+	relays := x.g.relays(x.model, x.endpoint)
+	if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path, relays); err != nil {
+		return err
+	}
+	if x.relayed && !relays {
+		// Only the request's head was read. It takes a token engine's path from the start,
+		// or none.
+		return x.noEngine(trace.Now())
+	}
+	x.relayed = relays
+	return nil
+}
+
+// elsewhere says that there is another engine to go to.
+func (r *routing) elsewhere(failed *route.Engine) bool {
+	return r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+}
+
+func (r *routing) noEngine(now int64) error {
+	if rest := r.model.Rests(r.needs, nil, now); rest > 0 {
+		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.model.Name, rest.Round(100*time.Millisecond))
+		e.RetryAfter = rest
+		return e
+	}
 	what := "engine"
 	if len(r.tried) > 0 {
 		what = "other engine"

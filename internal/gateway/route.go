@@ -16,12 +16,15 @@ func (x *exchange) route() error {
 	defer x.g.choices.Put(c)
 	target, ok := x.pick(c, now)
 	if !ok {
-		return x.noEngine()
+		return x.noEngine(now)
 	}
 	x.target = target
 	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{
 		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: -1}}, Choice: x.chosen(c),
 	})
+	if len(x.tried) == 0 {
+		x.model.Retries.Requested(now)
+	}
 	x.book(c, now)
 	x.rec.Routed = trace.Now()
 	return nil

@@ -15,6 +15,8 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/infer"
+	"weir/internal/retry"
+	"weir/internal/trace"
 )
 
 // The bounds of every wait, at their defaults, in virtual time.
@@ -53,6 +55,44 @@ func TestNobodyThere(t *testing.T) {
 		if r := b.record(c); r.total() != 0 {
 			t.Errorf("it took %v", r.total())
 		}
+	})
+}
+
+// What has left a moment ago is waited for until a second after that: it may be
+// connecting anew.
+func TestDeparture(t *testing.T) {
+	leave := func(b *bench) {
+		for _, m := range b.snapshot.Load().Models {
+			m.Settled, m.Left = true, trace.Now() // before any request reads it
+		}
+	}
+	t.Run("for good", func(t *testing.T) {
+		inBubble(t, Options{}, nil, func(t *testing.T, b *bench) {
+			leave(b)
+			time.Sleep(400 * time.Millisecond)
+			c := b.post(chatPath, askStream(``))
+			time.Sleep(599 * time.Millisecond)
+			if a := c.answer(); a.status != 0 {
+				t.Fatalf("status %d before the time is out", a.status)
+			}
+			time.Sleep(time.Millisecond)
+			c.refusal(503)
+			if r := b.record(c); r.Stages["queue"] != int64(600*time.Millisecond) {
+				t.Errorf("stages %v", r.Stages)
+			}
+		})
+	})
+	t.Run("and comes back", func(t *testing.T) {
+		e := &tokenEngine{name: "back"}
+		inBubble(t, Options{}, nil, func(t *testing.T, b *bench) {
+			leave(b)
+			e.calls = nil
+			c := b.post(chatPath, askStream(``))
+			time.Sleep(950 * time.Millisecond)
+			b.publish(e)
+			e.call(t, 1).end(infer.ReasonStop, words()[0])
+			c.wantWhole(text(words()[0]), "stop")
+		})
 	})
 }
 
@@ -100,6 +140,10 @@ func TestSubmitTimeout(t *testing.T) {
 		inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(``))
 			time.Sleep(10 * time.Second)
+			if z.call(t, 0); !a.call(t, 1).aborted() {
+				t.Error("it goes elsewhere, and the first engine was not told to stop")
+			}
+			time.Sleep(retry.AbortGrace)
 			z.call(t, 1).end(infer.ReasonStop, words()[0])
 			c.wantWhole(text(words()[0]), "stop")
 			wantLegs(t, b.wantRecord(c, "finished", ""), "a deadline", "z finished")

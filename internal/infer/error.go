@@ -65,12 +65,16 @@ type Error struct {
 	// Engine names the engine at fault, where there is one.
 	Engine string
 	// RetryAfter is the wait to suggest with CodeOverloaded, CodeDeadline and
-	// CodeUnavailable; zero suggests nothing.
+	// CodeUnavailable; zero suggests nothing. Of an Engine it is that engine's own word,
+	// and it is not asked again before.
 	RetryAfter time.Duration
 	// Retryable says another engine may succeed where this one failed, from the
 	// start: whether that is too late, because the client has had some output, is the
 	// gateway's to know.
 	Retryable bool
+	// NotRun says that the Engine cannot have begun with the request: it was never
+	// there, or refused it.
+	NotRun bool
 	// Cause is the foreign error, for logs; callers never see it.
 	Cause error
 }

@@ -58,6 +58,7 @@ type Engine struct {
 	judge *Judge
 	name  string
 	takes atomic.Uint32
+	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
 
 	// Under the judge's lock.
 	rank   *health.Rank
@@ -104,6 +105,9 @@ func (e *Engine) Is(p Presence) {
 		e.tokens = e.books.Generated()
 	}
 	if p.Ready {
+		if p.Fresh {
+			e.rests.Store(0)
+		}
 		e.rank.Joined(now, p.Fresh)
 	} else {
 		e.rank.Left(now)
@@ -116,7 +120,39 @@ func (e *Engine) Takes() health.Takes {
 	if e == nil {
 		return health.Freely
 	}
+	if until := e.rests.Load(); until != 0 && trace.Now() < until {
+		return health.Never
+	}
 	return health.Takes(e.takes.Load())
+}
+
+// MaxRest bounds how long an engine that asks for it is left alone.
+const MaxRest = 10 * time.Second
+
+// Rest says that the engine has asked not to be given requests for some time. It is no
+// judgement: an engine that is full is well.
+func (e *Engine) Rest(now int64, d time.Duration) {
+	if e == nil || d <= 0 {
+		return
+	}
+	until := now + int64(min(d, MaxRest))
+	for {
+		was := e.rests.Load()
+		if was != 0 && was >= until || e.rests.CompareAndSwap(was, until) {
+			return
+		}
+	}
+}
+
+// Rests gives how long the engine is still left alone because it has asked for it.
+func (e *Engine) Rests(now int64) time.Duration {
+	if e == nil {
+		return 0
+	}
+	if until := e.rests.Load(); until != 0 && until > now {
+		return time.Duration(until - now)
+	}
+	return 0
 }
 
 // View gives the engine's health as an operator sees it.

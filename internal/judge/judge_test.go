@@ -209,3 +209,36 @@ func TestNil(t *testing.T) {
 		t.Error("it does not take all")
 	}
 }
+
+// An engine that asks for a pause gets it, for so long as it says and not for longer than
+// it may, and that is no judgement. A new process has asked for nothing.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, core, tell, _ := rig(t)
+		rests := func(want time.Duration) {
+			t.Helper()
+			if got := a.Rests(trace.Now()); got != want || (a.Takes() == health.Never) != (want > 0) {
+				t.Errorf("it rests %v, want %v, and takes %v", got, want, a.Takes())
+			}
+		}
+		rests(0)
+		a.Rest(trace.Now(), 3*time.Second)
+		a.Rest(trace.Now(), time.Second) // the longer one holds
+		rests(3 * time.Second)
+		time.Sleep(3 * time.Second)
+		rests(0)
+		a.Rest(trace.Now(), time.Hour)
+		rests(MaxRest)
+		a.Is(Presence{Serves: []string{"m"}, Prober: core})
+		a.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: core})
+		rests(0)
+		if len(tell()) > 0 || a.View().State != health.Up {
+			t.Errorf("told %v, %+v", tell(), a.View())
+		}
+		var none *Engine
+		none.Rest(0, time.Hour)
+		if none.Rests(0) != 0 || none.Takes() != health.Freely {
+			t.Error("one that nobody judges rests")
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/health"
 	"weir/internal/route"
+	"weir/internal/trace"
 )
 
 // Fleet reports the engines of the snapshot at scrape time: their readiness, and what
@@ -16,6 +17,7 @@ func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 		&healths{snapshot,
 			prometheus.NewDesc("weir_engine_state", "1 for the state of the engine's health: up, soft, suspect, probing, draining or down.", []string{"engine", "state"}, nil),
 			prometheus.NewDesc("weir_engine_silence_seconds", "For how long the engine has owed progress to requests that it has.", []string{"engine"}, nil)},
+		&retries{snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
 		&adapters{snapshot}, newBooks(snapshot))
 }
 
@@ -62,6 +64,25 @@ func (c *healths) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, e.Name, s.String())
 		}
 		ch <- prometheus.MustNewConstMetric(c.silence, prometheus.GaugeValue, v.Silence.Seconds(), e.Name)
+	}
+}
+
+// retries reports what is left of models' budgets.
+type retries struct {
+	snapshot func() *route.Snapshot
+	left     *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *retries) Describe(ch chan<- *prometheus.Desc) { ch <- c.left }
+
+// Collect implements prometheus.Collector. An alias is no model of its own.
+func (c *retries) Collect(ch chan<- prometheus.Metric) {
+	now := trace.Now()
+	for name, m := range c.snapshot().Models {
+		if name == m.Name && m.Retries != nil {
+			ch <- prometheus.MustNewConstMetric(c.left, prometheus.GaugeValue, m.Retries.Left(now), name)
+		}
 	}
 }
 

@@ -26,6 +26,8 @@ type Metrics struct {
 	ended    *prometheus.CounterVec
 	live     prometheus.Gauge
 	retries  *prometheus.CounterVec
+	twice    *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
 	prompt   *prometheus.CounterVec
 	writes   prometheus.Counter
@@ -68,6 +70,8 @@ func New() *Metrics {
 	m.received = counter("weir_requests_received_total", "Requests received.", "endpoint")
 	m.ended = counter("weir_requests_total", "Requests ended, by outcome and error code (empty when finished).", "outcome", "code")
 	m.retries = counter("weir_retries_total", "Attempts that were repeated on another engine, by the engine that failed.", "engine")
+	m.twice = counter("weir_retries_begun_total", "Of them, those of requests with which the engine that failed may have begun, so that they were computed twice in part.", "engine")
+	m.refused = counter("weir_retries_refused_total", "Requests that failed at an engine and were not repeated although another engine was there, by model and why: budget, the model's retries are spent.", "model", "why")
 	m.tokens = counter("weir_output_tokens_total", "Tokens written to clients, by model. Relayed answers count by the usage they state.", "model")
 	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
 	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
@@ -107,8 +111,17 @@ func (m *Metrics) Received(endpoint string) {
 	m.live.Inc()
 }
 
-// Retry counts an attempt that will be repeated elsewhere.
-func (m *Metrics) Retry(engine string) { m.retries.WithLabelValues(engine).Inc() }
+// Retry counts an attempt that will be repeated elsewhere. begun says that the engine
+// may have begun with it.
+func (m *Metrics) Retry(engine string, begun bool) {
+	m.retries.WithLabelValues(engine).Inc()
+	if begun {
+		m.twice.WithLabelValues(engine).Inc()
+	}
+}
+
+// RetryRefused counts a request that was not repeated although another engine was there.
+func (m *Metrics) RetryRefused(model, why string) { m.refused.WithLabelValues(model, why).Inc() }
 
 // EngineFault counts an attempt that ended with an error.
 func (m *Metrics) EngineFault(engine string, code infer.Code) {

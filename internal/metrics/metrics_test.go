@@ -119,7 +119,7 @@ func TestRecord(t *testing.T) {
 	m.Ended(r)
 	m.Wrote(1, 100)
 	m.Wrote(1, 28)
-	m.Retry("a")
+	m.Retry("a", true)
 	m.EngineFault("a", infer.CodeIntegrity)
 	for name, want := range map[string]float64{
 		"weir_prompt_tokens_total": 7, "weir_output_tokens_total": 5, "weir_output_writes_total": 2,

@@ -5,6 +5,7 @@ package route
 
 import (
 	"slices"
+	"time"
 
 	"weir/internal/balance"
 	"weir/internal/cost"
@@ -13,6 +14,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/judge"
 	"weir/internal/kvindex"
+	"weir/internal/retry"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -33,6 +35,8 @@ type Engine struct {
 	Note string
 	// Health says which requests it takes; nil is all.
 	Health *judge.Engine
+	// Left is when it was ready last; 0: it is, or never was.
+	Left int64
 	// Books are kept of it from when it was ready first; nil before.
 	Books *Books
 }
@@ -66,6 +70,8 @@ type Model struct {
 	Lengths *cost.Lengths
 	// Ratio is that of its prompts where engines are relayed.
 	Ratio *cost.Ratio
+	// Retries are what of its requests may be repeated; nil is all.
+	Retries *retry.Budget
 	// Kind is that of its engines, empty while none is known. Relayed says that
 	// they take the caller's own bytes.
 	Kind    string
@@ -77,6 +83,8 @@ type Model struct {
 	// Awaited says that some engine of the model is not ready. Settled says that each of
 	// them has been, so that none is starting that one could wait for.
 	Awaited, Settled bool
+	// Left is when the latest of them left that are not ready but have been; 0: none.
+	Left int64
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
@@ -133,6 +141,22 @@ func (m *Model) takes(needs infer.Carries, tried []*Engine) (most health.Takes) 
 		}
 	}
 	return most
+}
+
+// Rests gives after how long the first of the targets can be asked again that were
+// not tried, where none takes a request and some of them only because they have asked
+// to be left alone; 0: that is not so.
+func (m *Model) Rests(needs infer.Carries, tried []*Engine, now int64) (least time.Duration) {
+	if m.Has(needs, tried) {
+		return 0
+	}
+	for i := range m.Targets {
+		t := &m.Targets[i]
+		if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
 }
 
 // Pick chooses a ready target that carries what a request needs and is not among the

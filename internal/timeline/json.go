@@ -127,6 +127,10 @@ func (o *object) attempt(a *trace.Attempt) {
 		o.close('}')
 	}
 	o.close(']')
+	if a.Repeated {
+		o.bool("repeated", true)
+		o.bool("may_have_run", a.MayHaveRun)
+	}
 	if a.Choice.N > 0 {
 		o.choice(&a.Choice)
 	}

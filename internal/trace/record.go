@@ -45,6 +45,9 @@ type Record struct {
 type Attempt struct {
 	Legs   []Leg
 	Choice Choice
+	// Repeated says that the request went to another engine after it, and MayHaveRun that
+	// this one may have begun with it.
+	Repeated, MayHaveRun bool
 }
 
 // Choice says how the engine of an attempt was chosen, and what was predicted of it.

@@ -221,7 +221,7 @@ func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]b
 	if closed {
 		return mux.Unavailable(s.config.Name, s.Err())
 	}
-	return &infer.Error{Code: infer.CodeOverloaded, Engine: s.config.Name, Retryable: true,
+	return &infer.Error{Code: infer.CodeOverloaded, Engine: s.config.Name, Retryable: true, NotRun: true,
 		Message: "the engine does not read its requests; try again later"}
 }
 

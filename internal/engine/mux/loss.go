@@ -64,10 +64,10 @@ func (e *End) Terminal(engine string) *infer.Error {
 
 const doesNotAddUp = "what the engine sent does not add up, so the output ends here; send the request again"
 
-// Unavailable is what a request is told that no session took.
+// Unavailable is what a request is told that no session took: the engine has none of it.
 func Unavailable(engine string, cause error) *infer.Error {
 	return &infer.Error{
 		Code: infer.CodeUnavailable, Message: "the engine is not connected; try again",
-		Engine: engine, Retryable: true, Cause: cause,
+		Engine: engine, Retryable: true, NotRun: true, Cause: cause,
 	}
 }

@@ -58,7 +58,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return s.settle(g, judge(ctx, e.opts.Name, err, len(header)+len(trailer) > 0), leg)
 	}
 	if !g.Accept() {
-		return nil, mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
+		lost := mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
+		lost.NotRun = false // it has confirmed the request
+		return nil, lost
 	}
 	e.meters.Accepted.Add(1)
 	leg.Acked = trace.Now()
@@ -82,6 +84,7 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 		}, v.err.Cause)
 		g.Abort()
 	case v.refused:
+		v.err.NotRun = true
 		s.table.release(g)
 	case !v.occupied:
 		g.Abort()
@@ -101,7 +104,7 @@ func (s *session) full() *infer.Error {
 	}
 	return &infer.Error{
 		Code: infer.CodeOverloaded, Message: "too many requests at once on the engine; try again later",
-		Engine: s.opts.Name, Retryable: true,
+		Engine: s.opts.Name, Retryable: true, NotRun: true,
 	}
 }
 

@@ -82,15 +82,19 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 	}
 	if resp.Status == http.StatusUnauthorized && !e.opts.PassKey {
 		resp.Body.Close()
-		return nil, &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true,
+		return nil, &infer.Error{Code: infer.CodeEngine, Engine: e.opts.Name, Retryable: true, NotRun: true,
 			Message: "the engine does not let the gateway in", Cause: errors.New("status 401: " + e.opts.Access.Advice())}
 	}
 	length := int64(-1)
 	if resp.Framing == http1.Sized {
 		length = resp.Length
 	}
+	var after time.Duration
+	if !e.opts.PassKey { // where callers have keys of their own, it is about theirs
+		after = upstream.RetryAfter(resp.Status, resp.Header)
+	}
 	return &engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Header), Framed: resp.Framing != http1.UntilClose, Length: length,
-		Body: &coded{resp.Body, e}}, nil
+		RetryAfter: after, Body: &coded{resp.Body, e}}, nil
 }
 
 // coded gives every error of a body its code.

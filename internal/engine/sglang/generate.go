@@ -98,7 +98,10 @@ func (e *Engine) refusal(resp *upstream.Response) error {
 	if err := s.full(bytes.TrimSpace(data), &ev); err != nil || ev.message == "" {
 		ev.message = topMessage(s, data)
 	}
-	return Failure(e.opts.Name, resp.Status, ev.message)
+	refused := Failure(e.opts.Name, resp.Status, ev.message)
+	refused.NotRun = resp.Status < http.StatusInternalServerError || refused.Code == infer.CodeOverloaded
+	refused.RetryAfter = upstream.RetryAfter(resp.Status, resp.Header)
+	return refused
 }
 
 // topMessage reads the message of an error that is not inside of "error".
@@ -125,7 +128,7 @@ func Failure(engine string, status int, message string) *infer.Error {
 	err := &infer.Error{Engine: engine, Cause: fmt.Errorf("status %d: %s", status, message)}
 	switch {
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
-		err.Code, err.Retryable, err.RetryAfter = infer.CodeOverloaded, true, time.Second
+		err.Code, err.Retryable = infer.CodeOverloaded, true
 		err.Message = "the engine has no room for the request now; try again later"
 	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
 		err.Code, err.Retryable = infer.CodeUnavailable, true

@@ -140,7 +140,7 @@ func (e *Engine) enter() (context.Context, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running == nil || e.running.Err() != nil {
-		return nil, &infer.Error{Code: infer.CodeUnavailable, Engine: e.opts.Name, Message: "the engine is not connected", Retryable: true}
+		return nil, &infer.Error{Code: infer.CodeUnavailable, Engine: e.opts.Name, Message: "the engine is not connected", Retryable: true, NotRun: true}
 	}
 	e.live.Add(1)
 	return e.running, nil

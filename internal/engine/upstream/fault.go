@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,11 +33,27 @@ func Fault(engine string, err error) *infer.Error {
 	var wire *http1.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &op) && op.Op == "dial":
-		f.Code, f.Message = infer.CodeUnavailable, "the engine cannot be reached"
+		f.Code, f.NotRun, f.Message = infer.CodeUnavailable, true, "the engine cannot be reached"
 	case errors.As(err, &wire):
 		f.Message = "the engine's answer is not valid HTTP"
 	case timedOut(err):
 		f.Code, f.Message = infer.CodeDeadline, "the engine did not answer in time"
 	}
 	return f
+}
+
+// RetryAfter gives how long an engine that answers with a status asks not to be asked
+// again; 0 where it does not say.
+func RetryAfter(status int, h http.Header) time.Duration {
+	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
+		return 0
+	}
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
 }

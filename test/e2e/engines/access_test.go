@@ -141,7 +141,7 @@ func TestCallersKeys(t *testing.T) {
 		options      string
 		right, wrong int
 	}{{",pass-key=true", 200, 401}, {"", 503, 503}} {
-		g := harness.StartUnready(t, "serve", "--engine", "openai=http://"+addr+",model=weir-sim"+test.options, "--engine-timeout", "100ms")
+		g := harness.StartUnready(t, "serve", "--engine", "openai=http://"+addr+",model=weir-sim"+test.options, "--wait-for-engines", "100ms")
 		if test.right == 200 {
 			harness.Eventually(t, "the engine", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 1 })
 		}

@@ -37,7 +37,7 @@ func TestHangUpInTheQueue(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const n = 64
 	s := harness.StartSim(t, "--fault", "refuse")
-	g := harness.StartUnready(t, "serve", "--engine", "weir="+s.Plane, "--engine-timeout", "5m")
+	g := harness.StartUnready(t, "serve", "--engine", "weir="+s.Plane, "--wait-for-engines", "5m")
 	conns := harness.Streamers(t, g, n)
 	harness.Eventually(t, "all queued", func() bool { return harness.Metric(t, g.Admin, "weir_requests_in_flight") == n })
 	began := time.Now()

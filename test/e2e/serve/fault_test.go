@@ -107,7 +107,7 @@ func TestEngineRefusals(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
 		addr := harness.FreeAddress(t)
 		for _, spec := range []string{"openai=http://" + addr + ",model=weir-sim", "weir=" + addr} {
-			g := harness.StartUnready(t, "serve", "--engine", spec, "--engine-timeout", "200ms")
+			g := harness.StartUnready(t, "serve", "--engine", spec, "--wait-for-engines", "200ms")
 			if a := harness.Get(t, g.Admin+"/readyz"); a.Status != 503 || !strings.Contains(string(a.Body), addr) {
 				t.Errorf("readyz: %d %s", a.Status, a.Body)
 			}
@@ -120,7 +120,7 @@ func TestEngineRefusals(t *testing.T) {
 	})
 	t.Run("refuses and comes back", func(t *testing.T) {
 		s := harness.StartSim(t, "--fault", "refuse")
-		g := harness.StartUnready(t, "serve", "--engine", "weir="+s.Plane, "--engine-timeout", "200ms")
+		g := harness.StartUnready(t, "serve", "--engine", "weir="+s.Plane, "--wait-for-engines", "200ms")
 		if a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream); a.Status != 503 {
 			t.Errorf("status %d: %s", a.Status, a.Body)
 		}
