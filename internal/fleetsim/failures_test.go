@@ -124,7 +124,7 @@ func eightEqual() string {
 
 // TestKnownFailures has a policy fail in each way that is known, and cost not.
 func TestKnownFailures(t *testing.T) {
-	for _, f := range failures {
+	for _, f := range shorter(failures...) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			var p *fleetsim.Plan

@@ -26,6 +26,7 @@ func given(records []fleetsim.Record, engine int, from, to time.Duration) float6
 // others have time it gets less, as everything ends sooner there. Of work that
 // fills the fleet it gets about half of what another one gets.
 func TestTwiceAsSlow(t *testing.T) {
+	t.Parallel()
 	for _, stamps := range shorter(true, false) {
 		p := plan(t, "rate=42,duration=4m,input=lognormal(3000,2000),output=20")
 		r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
@@ -41,6 +42,7 @@ func TestTwiceAsSlow(t *testing.T) {
 // TestSlowMinute has an engine be ten times as slow for a minute. It gets less then, and
 // its share again after a while.
 func TestSlowMinute(t *testing.T) {
+	t.Parallel()
 	p := plan(t, "rate=10,duration=12m,input=lognormal(2000,1500),output=30")
 	var records []fleetsim.Record
 	run(t, p, 4, "cost", func(o *fleetsim.Options) {
@@ -60,6 +62,7 @@ func TestSlowMinute(t *testing.T) {
 // TestNothingShared has requests share nothing: nobody waits longer than where each goes
 // to the engine with the least work.
 func TestNothingShared(t *testing.T) {
+	t.Parallel()
 	p := plan(t, "rate=20,duration=3m,input=lognormal(2000,2000),output=20")
 	cost, oracle, turns := run(t, p, 4, "cost", nil), run(t, p, 4, fleetsim.Oracle, nil), run(t, p, 4, "round-robin", nil)
 	if cost.TTFT.Mean > 1.05*oracle.TTFT.Mean || cost.TTFT.P99 > 1.1*oracle.TTFT.P99 || cost.MaxMean > 1.2 {
@@ -73,6 +76,7 @@ func TestNothingShared(t *testing.T) {
 // TestOracleReuse has cost reuse nearly all that the oracle does, with stamps and
 // without, and as evenly.
 func TestOracleReuse(t *testing.T) {
+	t.Parallel()
 	for _, settings := range shorter(
 		"rate=3,turns=uniform(1,8),think=5s,duration=3m,input=lognormal(600,600),output=200,prefix=2000,groups=8",
 		"rate=2.5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=3m,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3",
@@ -91,6 +95,7 @@ func TestOracleReuse(t *testing.T) {
 // TestSeveralGateways has four gateways that hear of each other every 100 ms, of engines
 // that tell nothing: they reuse nearly all that one does that sees everything.
 func TestSeveralGateways(t *testing.T) {
+	t.Parallel()
 	p := plan(t, "rate=4,turns=uniform(1,8),think=5s,duration=3m,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8")
 	oracle := run(t, p, 4, fleetsim.Oracle, nil)
 	r := run(t, p, 4, "cost", func(o *fleetsim.Options) {

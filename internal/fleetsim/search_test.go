@@ -10,7 +10,7 @@ import (
 // TestSaturation has workloads whose limit is known, of engines whose steps take 16.5 +
 // 0.0152 n + 4.21e-7 n² ms for n tokens of prompts and 6 + 0.35 k for k decoders.
 func TestSaturation(t *testing.T) {
-	for _, test := range []struct {
+	for _, test := range shorter([]struct {
 		name, settings string
 		running        int
 		low, high      float64 // requests a second of an engine
@@ -33,7 +33,7 @@ func TestSaturation(t *testing.T) {
 			"decode of few", "rate=10,arrival=constant,duration=4m,input=16,output=uniform(100,300)", 32,
 			1000 / (200*(0.35+6./32) + 16.74), 1000 / (200*(0.35+6./32) + 16.74/1.16),
 		},
-	} {
+	}...) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			const engines = 2
