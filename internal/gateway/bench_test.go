@@ -114,6 +114,18 @@ var ways = []way{wayPolled, wayBare, wayKept}
 // or running, and no goroutine left (the bubble would not end).
 func inBubble(t *testing.T, opts Options, engines []any, test func(t *testing.T, b *bench)) {
 	t.Helper()
+	inWays(t, ways, opts, engines, test)
+}
+
+// inOneWay is inBubble for requests that reach no engine: refusals, and what weir answers
+// by itself, are the same each way.
+func inOneWay(t *testing.T, opts Options, engines []any, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	inWays(t, ways[:1], opts, engines, test)
+}
+
+func inWays(t *testing.T, ways []way, opts Options, engines []any, test func(t *testing.T, b *bench)) {
+	t.Helper()
 	words()
 	for _, way := range ways {
 		t.Run(string(way), func(t *testing.T) {

@@ -24,7 +24,7 @@ func TestProductsAreBounded(t *testing.T) {
 		return `{` + model + `,"max_tokens":8,"messages":[{"role":"user","content":"hi"}],` + fields + `}`
 	}
 	long := strings.Repeat("a", 8_000_000)
-	inBubble(t, Options{}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		for _, test := range []struct{ path, body, param, says string }{
 			{completionsPath, `{` + model + `,"prompt":"hi","n":16,"max_tokens":4,"stop":["` + long + `"]}`, "stop[0]", "8000000 bytes"},
 			{chatPath, chat(`"tools":[{"type":"function","function":{"name":"f","parameters":{"enum":[` + list(300_000, "1") + `]}}}]`), "tools", "about 300007 JSON values"},

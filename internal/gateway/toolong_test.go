@@ -19,7 +19,7 @@ func TestPromptThatCannotFit(t *testing.T) {
 	m := `"model":"` + models.SimName + `"`
 	message := `{"role":"user","content":"` + text + `"}`
 	atLeast := regexp.MustCompile(`has at least (\d+) tokens`)
-	inBubble(t, Options{}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		for _, test := range []struct{ path, body, param string }{
 			{chatPath, `{` + m + `,"messages":[` + message + `]}`, "messages"},
 			{chatPath, `{` + m + `,"stream":true,"max_tokens":7,"messages":[` + message + `]}`, "messages"},
