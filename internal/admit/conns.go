@@ -15,13 +15,14 @@ type ConnLimits struct {
 	PerClient int
 }
 
-// freshTime is how long a connection may be without a request before it has to give
-// way to a new one.
-const freshTime = time.Second
+// restTime is how long a connection may be without a request before it has to give way to
+// a new one: a client that goes on at once must not find its connection closed, however
+// many others come.
+const restTime = time.Second
 
-// Conns is the book of the connections that are open. At the limit those that do
-// nothing give way to new ones: first the one that has been idle longest between
-// requests, then the one that has been open longest without a request.
+// Conns is the book of the connections that are open. At the limit those that have done
+// nothing for a while give way to new ones: first the one that has been idle longest
+// between requests, then the one that has been open longest without a request.
 type Conns struct {
 	limits ConnLimits
 
@@ -87,9 +88,9 @@ func (c *Conn) unlink() {
 func (b *Conns) Open(now time.Time, shut func()) (*Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.limits.Total > 0 && b.open >= b.limits.Total && !b.giveWay(now) {
+	if b.limits.Total > 0 && b.open >= b.limits.Total && !b.giveWay(now, restTime) {
 		b.stats.Refused++
-		return nil, fmt.Errorf("%d connections are open and all of them busy, which is the limit (--max-connections)", b.open)
+		return nil, fmt.Errorf("%d connections are open and all of them busy or just used, which is the limit (--max-connections)", b.open)
 	}
 	c := &Conn{book: b, shut: shut, since: now}
 	b.open++
@@ -97,28 +98,32 @@ func (b *Conns) Open(now time.Time, shut func()) (*Conn, error) {
 	return c, nil
 }
 
-// GiveWay shuts a connection that does nothing, if there is one: something else that is
-// scarce is needed.
+// GiveWay shuts a connection that has done nothing for a while, if there is one: a new
+// one needs its descriptor.
 func (b *Conns) GiveWay(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.giveWay(now)
+	return b.giveWay(now, restTime)
 }
 
-func (b *Conns) giveWay(now time.Time) bool {
-	var c *Conn
-	switch {
-	case b.idle.n > 0:
-		c = b.idle.root.next
-	case b.fresh.n > 0 && now.Sub(b.fresh.root.next.since) >= freshTime:
-		c = b.fresh.root.next
-	default:
-		return false
+// Yield is GiveWay for a request that is under way, which comes before any connection
+// that does nothing.
+func (b *Conns) Yield(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.giveWay(now, 0)
+}
+
+func (b *Conns) giveWay(now time.Time, rest time.Duration) bool {
+	for _, l := range [...]*list{&b.idle, &b.fresh} {
+		if c := l.root.next; l.n > 0 && now.Sub(c.since) >= rest {
+			b.stats.GaveWay++
+			b.close(c)
+			c.shut()
+			return true
+		}
 	}
-	b.stats.GaveWay++
-	b.close(c)
-	c.shut()
-	return true
+	return false
 }
 
 // Of says whose connection it is. The error says why it must be closed.

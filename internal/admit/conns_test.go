@@ -10,7 +10,7 @@ import (
 )
 
 // A book never holds more than its limits; at the limit exactly the longest idle gives
-// way, then the oldest without a request, and a busy one never.
+// way, then the oldest without a request, each after a second; and a busy one never.
 func TestConns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := ConnLimits{Total: rapid.IntRange(0, 6).Draw(t, "total"), PerClient: rapid.IntRange(0, 3).Draw(t, "per client")}
@@ -38,10 +38,10 @@ func TestConns(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(1, 700).Draw(t, "ms")) * time.Millisecond)
 			switch op := rapid.IntRange(0, 4).Draw(t, "op"); {
 			case op == 0:
-				victim := oldest("idle")
-				if victim == nil {
-					if f := oldest("fresh"); f != nil && now.Sub(f.since) >= freshTime {
-						victim = f
+				var victim *entry
+				for _, state := range []string{"fresh", "idle"} {
+					if o := oldest(state); o != nil && now.Sub(o.since) >= restTime {
+						victim = o
 					}
 				}
 				full := limits.Total > 0 && len(in) >= limits.Total
@@ -114,6 +114,30 @@ func TestConns(t *testing.T) {
 			t.Fatalf("at rest: %+v, %v", s, b.clients)
 		}
 	})
+}
+
+// A connection that was just used does not give way to a new one, but does to a request
+// under way.
+func TestJustUsed(t *testing.T) {
+	b := NewConns(ConnLimits{Total: 1})
+	now, shut := time.Unix(1000, 0), false
+	c, err := b.Open(now, func() { shut = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Busy()
+	now = now.Add(time.Minute)
+	c.Idle(now)
+	now = now.Add(restTime - 1)
+	if _, err := b.Open(now, nil); err == nil || b.GiveWay(now) || shut {
+		t.Fatal("a connection that was just used has given way to a new one")
+	}
+	if !b.Yield(now) || !shut {
+		t.Error("a connection that does nothing has not given way to a request")
+	}
+	if b.Yield(now) {
+		t.Error("it has given way twice")
+	}
 }
 
 func TestClient(t *testing.T) {

@@ -56,11 +56,18 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // starved notes that a socket could not be had. A connection that does nothing gives way,
-// if that helps and there is one.
+// if that helps and there is one: to a new connection only one that has done nothing for
+// a while, to a request under way any.
 func (g *Gateway) starved(what string, err error) (helped bool) {
 	g.opts.Metrics.Starved(what)
 	g.starving.trouble("a socket cannot be had ("+what+"); raise the limit of descriptors (ulimit -n), or lower --max-connections", err)
-	return sock.Starved(err) && g.conns.GiveWay(time.Now())
+	if !sock.Starved(err) {
+		return false
+	}
+	if what == "accept" {
+		return g.conns.GiveWay(time.Now())
+	}
+	return g.conns.Yield(time.Now())
 }
 
 // enter puts the connection into the book, as its client's where that is known already.
