@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/admit"
+	"weir/internal/sock"
 	"weir/internal/trace"
 )
 
@@ -30,6 +31,7 @@ type conn struct {
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
 	resets   resets // of streams of HTTP/2
+	intake   intake // likewise
 
 	mu      sync.Mutex
 	unwatch func() // nil: nobody watches for the hang-up
@@ -98,7 +100,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		n = copy(p, c.ahead)
 		c.ahead = c.ahead[n:]
 	} else {
+		c.intake.asks(c.unread)
 		n, err = c.Conn.Read(p)
+		c.intake.arrived(n, err)
 	}
 	if n > 0 {
 		if c.first.Load() == 0 {
@@ -108,6 +112,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// unread is how much the client has sent that was not read.
+func (c *conn) unread() int { return sock.Unread(c.socket) }
 
 // headScan looks for what net/http does not tell: that a request declares its body's
 // length twice, by Content-Length and by chunks. It takes the latter, and a proxy before
@@ -218,7 +225,7 @@ func (g *Gateway) Server() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler:           http2Streams(g.Handler(), g.opts.WriteTimeout, g.resetOften),
+		Handler:           g.http2Streams(g.Handler()),
 		ConnContext:       connContext,
 		ConnState:         g.connState,
 		ErrorLog:          g.serverErrors(),
@@ -232,6 +239,7 @@ func (g *Gateway) Server() *http.Server {
 
 // resetOften tells of a connection that resets streams as they begin.
 func (g *Gateway) resetOften(client string) {
+	g.opts.Metrics.SentAway()
 	g.resetting.trouble("a client's HTTP/2 connection was told to go away", fmt.Errorf("%s resets more than %d requests a second before they are answered", client, resetRate))
 }
 

@@ -50,7 +50,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.stages = stages{delays: g.opts.StageDelay, rec: &trace.Record{
 		RequestID:        requestID(r.Header.Get("X-Request-Id"), x.id),
 		Endpoint:         r.URL.Path,
-		Arrival:          c.arrival(),
+		Arrival:          arrival(w, c),
 		LiveAtArrival:    int(g.live.Add(1)) - 1,
 		PendingAtArrival: int(g.waiting.Load()),
 	}}
@@ -75,6 +75,14 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)
 	return x
+}
+
+// arrival is when the request's first byte came, as far as that is known.
+func arrival(w http.ResponseWriter, c *conn) int64 {
+	if s, ok := w.(*http2Writer); ok {
+		return s.arrival
+	}
+	return c.arrival()
 }
 
 // heed has hungUp called when the client hangs up, and a write that waits for the

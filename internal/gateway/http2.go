@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"weir/internal/trace"
 )
 
 // The bounds of a connection that speaks HTTP/2.
@@ -66,27 +68,37 @@ func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
 	}
 }
 
-// http2Streams lets requests over HTTP/2 pass with what net/http lacks for
-// them: a write deadline that only bounds writes, a bound of streams that are reset
-// as they begin, and no arrival stamp of the connection's, which belongs to no one
-// request there. A connection beyond that bound gets a GOAWAY: what streams it has may
-// end, and no others begin. over is told of it.
-func http2Streams(next http.Handler, writeTimeout time.Duration, over func(client string)) http.Handler {
+// http2Streams lets requests over HTTP/2 pass with what net/http lacks for them. Each
+// write has a deadline that bounds nothing but writes. A request begins once all that
+// was sent with it is taken in (intake). Streams that are reset before they are answered
+// are counted, and a connection with too many of them gets a GOAWAY: what streams it has
+// may end, and no others begin. A request has its own arrival, because the connection's
+// stamp belongs to no one request.
+func (g *Gateway) http2Streams(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: writeTimeout}
+		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.WriteTimeout, arrival: trace.Now()}
 		if c := connOf(r.Context()); c != nil {
+			begun := false
 			defer func() { // the handler may have broken the stream off by a panic
 				if s.answered {
 					c.resets.answered()
-				} else if r.Context().Err() != nil && c.resets.reset(time.Now()) {
-					s.goAway()
-					over(r.RemoteAddr)
+				} else if r.Context().Err() != nil {
+					g.opts.Metrics.StreamCancelled(begun)
+					if c.resets.reset(time.Now()) {
+						s.goAway()
+						g.resetOften(r.RemoteAddr)
+					}
 				}
 			}()
+			c.intake.wait(r.Context(), c.unread)
+			if r.Context().Err() != nil {
+				return
+			}
+			begun = true
 		}
 		next.ServeHTTP(s, r.WithContext(context.WithValue(r.Context(), connKey{}, nil)))
 		s.last()
@@ -109,6 +121,7 @@ type http2Writer struct {
 	http.ResponseWriter
 	rc       *http.ResponseController // of ResponseWriter
 	timeout  time.Duration
+	arrival  int64 // of the request
 	timer    *time.Timer
 	pending  bool // written and not flushed
 	answered bool // a head, at least, was written

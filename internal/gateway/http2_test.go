@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -54,6 +56,13 @@ func (s *streams) write(frames func(f *http2.Framer) error, before ...string) {
 // open begins a request, whose body is declared whole and of which as much is sent as
 // there is; c is it, for its record.
 func (s *streams) open(path, body string, declared int) (c *caller, stream uint32) {
+	c, stream, ask := s.request(path, body, declared)
+	s.write(ask)
+	return c, stream
+}
+
+// request is one to be opened, as frames.
+func (s *streams) request(path, body string, declared int) (c *caller, stream uint32, ask func(f *http2.Framer) error) {
 	s.b.nextID++
 	c = &caller{b: s.b, conn: s.conn, id: fmt.Sprintf("test-%d", s.b.nextID), method: "POST"}
 	s.b.sent[c.id]++
@@ -71,7 +80,7 @@ func (s *streams) open(path, body string, declared int) (c *caller, stream uint3
 			s.b.t.Fatal(err)
 		}
 	}
-	s.write(func(f *http2.Framer) error {
+	return c, stream, func(f *http2.Framer) error {
 		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}); err != nil {
 			return err
 		}
@@ -84,8 +93,7 @@ func (s *streams) open(path, body string, declared int) (c *caller, stream uint3
 			body = body[len(part):]
 		}
 		return nil
-	})
-	return c, stream
+	}
 }
 
 // cancel resets a stream.
@@ -166,6 +174,76 @@ func TestRapidReset(t *testing.T) {
 			t.Errorf("the stream that was open: ended %v, %q", s.ended[good], s.data[good])
 		}
 	})
+}
+
+// Streams that are reset right behind their requests, in the same bytes, never begin: none
+// is received, no engine has any of them, and they are counted. One among them that is
+// not reset is served.
+func TestResetBeforeItBegins(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		s := b.dialHTTP2()
+		defer s.conn.Close()
+		var stays uint32
+		s.write(func(f *http2.Framer) error {
+			for i := range 101 {
+				c, stream, ask := s.request(chatPath, askStream(``), len(askStream(``)))
+				if err := ask(f); err != nil {
+					return err
+				}
+				if i == 70 {
+					stays = stream
+					continue
+				}
+				b.sent[c.id]--
+				if err := f.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		s.read()
+		if n := b.sum("weir_requests_received_total"); n != 1 || len(e.calls) != 1 {
+			t.Fatalf("%v requests received and %d at the engine, want the one that was not reset", n, len(e.calls))
+		}
+		if all := b.metric("weir_http2_streams_cancelled_total"); len(all) != 1 || all[0].value != 100 || all[0].labels["begun"] != "false" {
+			t.Errorf("counted %v, want 100 streams that never began", all)
+		}
+		e.call(t, 1).end(infer.ReasonStop, words()[0])
+		if s.read(); !s.ended[stays] {
+			t.Error("the stream that was not reset has no end")
+		}
+	})
+}
+
+// A client that sends without a pause does not keep a request from beginning, and each
+// request begins that the client opens and waits for.
+func TestIntakeIsBounded(t *testing.T) {
+	var i intake
+	always := func() int { return 1 }
+	began := make(chan struct{})
+	go func() {
+		i.wait(t.Context(), always)
+		close(began)
+	}()
+	read := 0
+	for {
+		i.asks(always)
+		i.arrived(4<<10, nil)
+		select {
+		case <-began:
+		default:
+			read += 4 << 10
+			runtime.Gosched()
+			continue
+		}
+		break
+	}
+	t.Logf("began after %d KB", read>>10)
+	i.asks(func() int { return 0 })
+	i.wait(t.Context(), func() int { return 0 }) // net/http has taken in all that was there
+	go i.arrived(0, io.EOF)
+	i.wait(t.Context(), always) // nothing more will come
 }
 
 // What is answered gives back what resets take.

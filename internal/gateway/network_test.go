@@ -65,6 +65,13 @@ func (c *memConn) Write(p []byte) (int, error) {
 	return n, opError("write", err)
 }
 
+// Unread is what sock.Unread gives.
+func (c *memConn) Unread() int {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	return len(c.in.buf)
+}
+
 // tryWrite implements tryWriter.
 func (c *memConn) tryWrite(p []byte) (int, error) {
 	n, err := c.out.tryWrite(p)

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/admit"
@@ -67,6 +69,15 @@ func (m *Metrics) Starved(what string) { m.starved.WithLabelValues(what).Inc() }
 
 // HandshakeError counts a client's TLS handshake that failed.
 func (m *Metrics) HandshakeError() { m.shakes.Inc() }
+
+// StreamCancelled counts a stream of HTTP/2 that its client reset before it was answered;
+// begun says that its request was received.
+func (m *Metrics) StreamCancelled(begun bool) {
+	m.resets.WithLabelValues(strconv.FormatBool(begun)).Inc()
+}
+
+// SentAway counts a connection that was told to go away for such streams.
+func (m *Metrics) SentAway() { m.away.Inc() }
 
 // Conns reports clients' connections at scrape time.
 func (m *Metrics) Conns(stats func() admit.ConnStats) {
