@@ -145,7 +145,7 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 		api.Protocols.SetUnencryptedHTTP2(p.h2c)
 		return api, api.Serve
 	}
-	api.TLSConfig = p.certificate.Config()
+	api.TLSConfig = p.gateway.TLS(p.certificate.Config())
 	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 

@@ -30,8 +30,9 @@ type conn struct {
 	returned atomic.Pointer[returnedConns]
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
-	resets   resets // of streams of HTTP/2
-	intake   intake // likewise
+	resets   resets                     // of streams of HTTP/2
+	intake   intake                     // likewise
+	turn     atomic.Pointer[handshakes] // while its handshake computes
 
 	mu      sync.Mutex
 	unwatch func() // nil: nobody watches for the hang-up
@@ -46,6 +47,7 @@ func (c *conn) Close() error {
 	unwatch := c.unwatch
 	c.unwatch, c.closed = nil, true
 	c.mu.Unlock()
+	c.endTurn()
 	if unwatch != nil {
 		unwatch()
 	}

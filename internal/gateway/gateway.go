@@ -171,8 +171,9 @@ type Gateway struct {
 	live     atomic.Int64 // requests between arrival and finish
 	waiting  atomic.Int64 // mailboxes with output pending
 	detached
-	base context.Context // of every request; Cut ends it
-	cut  context.CancelCauseFunc
+	handshaking handshakes
+	base        context.Context // of every request; Cut ends it
+	cut         context.CancelCauseFunc
 }
 
 // spells are troubles of which the log tells once in a while.
@@ -212,6 +213,7 @@ func New(opts Options) *Gateway {
 	}
 	g.services = newServices(generate.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)
+	g.handshaking = make(handshakes, cores)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
 	g.sockets = newSockets(cores, opts.Metrics)
 	g.polls, g.hangups = g.sockets, g.sockets

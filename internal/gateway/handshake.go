@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"time"
+)
+
+// handshakes are the turns in which TLS handshakes compute. A handshake takes some
+// hundred microseconds of a core, in one piece; where hundreds of clients connect at
+// once, a stream's next output would stand in line behind them all. So as many compute at
+// a time as there are cores, and the others wait in their order. What a handshake waits
+// for from its client is outside of its turn.
+type handshakes chan struct{}
+
+// TLS gives the configuration of the gateway's server: that of a certificate, by which
+// handshakes take turns. A connection has its turn from its client's first word, read
+// whole, to the server's answer.
+func (g *Gateway) TLS(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if c, ok := hello.Conn.(*conn); ok {
+			return nil, c.takeTurn(g.handshaking, g.opts.BodyTimeout)
+		}
+		return nil, nil
+	}
+	return config
+}
+
+var errCrowded = errors.New("too many handshakes at once")
+
+// takeTurn waits for the connection's turn. The bound is that of the whole handshake, so
+// one whose turn comes too late is not computed in vain.
+func (c *conn) takeTurn(turns handshakes, bound time.Duration) error {
+	late := time.NewTimer(bound)
+	defer late.Stop()
+	select {
+	case turns <- struct{}{}:
+	case <-late.C:
+		return errCrowded
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		<-turns
+		return errCrowded
+	}
+	c.turn.Store(&turns)
+	return nil
+}
+
+// endTurn ends the connection's turn, if it has one.
+func (c *conn) endTurn() {
+	if turns := c.turn.Swap(nil); turns != nil {
+		<-*turns
+	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.turn.Load() != nil {
+		c.endTurn()
+	}
+	return c.Conn.Write(p)
+}
