@@ -24,6 +24,7 @@ const (
 
 	// Of requests.
 	Unavailable // answered 503, or UNAVAILABLE
+	Fail        // answered 500, or INTERNAL
 	Throttle    // answered 429 with a Retry-After of Delay, or RESOURCE_EXHAUSTED
 	Hang        // read and never answered
 	Slow        // the answer's head, or the acknowledgement, comes Delay late
@@ -59,7 +60,7 @@ const (
 
 var faultNames = [numFaultKinds]string{
 	Refuse: "refuse", Deaf: "deaf",
-	Unavailable: "unavailable", Throttle: "throttle", Hang: "hang", Slow: "slow", Stall: "stall", Cut: "cut", Truncate: "truncate",
+	Unavailable: "unavailable", Fail: "fail", Throttle: "throttle", Hang: "hang", Slow: "slow", Stall: "stall", Cut: "cut", Truncate: "truncate",
 	Reset: "reset", Abort: "abort", Miscount: "miscount", Skip: "skip", Repeat: "repeat", Garble: "garble", Stray: "stray",
 	Split: "split", Drip: "drip", Pause: "pause",
 	Backward: "backward", Swap: "swap", Oversize: "oversize",

@@ -136,6 +136,9 @@ func (x *exchange) delay(refuse func(error)) bool {
 	case sim.Unavailable:
 		refuse(infer.Errorf(infer.CodeUnavailable, "unavailable by fault"))
 		return false
+	case sim.Fail:
+		x.fail()
+		return false
 	case sim.Throttle:
 		x.throttle()
 		return false

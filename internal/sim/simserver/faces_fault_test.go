@@ -32,6 +32,9 @@ func TestFaultsOverEngineVoices(t *testing.T) {
 				"unavailable": func(a answerText, n int, err error) bool {
 					return err == nil && a.status == 503
 				},
+				"fail": func(a answerText, n int, err error) bool {
+					return err == nil && a.status == http.StatusInternalServerError
+				},
 				"miscount": func(a answerText, n int, err error) bool {
 					return err == nil && n == 20 && a.usage.CompletionTokens == 21
 				},
@@ -126,6 +129,7 @@ func TestFaultsOverGenerate(t *testing.T) {
 				"reset,after=7":    func(r read) bool { return errors.Is(r.err, syscall.ECONNRESET) && len(r.ids) <= 7 },
 				"truncate,after=7": func(r read) bool { return r.err == nil && !r.done && slices.Equal(r.ids, want[:7]) },
 				"unavailable":      func(r read) bool { return r.status == http.StatusServiceUnavailable },
+				"fail":             func(r read) bool { return r.status == http.StatusInternalServerError },
 				"miscount":         func(r read) bool { return r.done && slices.Equal(r.ids, want) && r.counts[len(r.counts)-1] == 21 },
 				"skip,after=7":     func(r read) bool { return r.done && slices.Equal(r.ids, slices.Delete(slices.Clone(want), 7, 8)) },
 				"repeat,after=7":   func(r read) bool { return r.done && slices.Equal(r.ids, slices.Insert(slices.Clone(want), 7, want[7])) },

@@ -52,6 +52,9 @@ func TestFaultsOverHTTP(t *testing.T) {
 			{"unavailable", func(_ bool, a answerText, err error) bool {
 				return err == nil && a.status == http.StatusServiceUnavailable
 			}},
+			{"fail", func(_ bool, a answerText, err error) bool {
+				return err == nil && a.status == http.StatusInternalServerError
+			}},
 			{"miscount", func(_ bool, a answerText, err error) bool {
 				return err == nil && words(a) == 20 && a.usage.CompletionTokens == 21
 			}},

@@ -224,6 +224,8 @@ func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 	switch f.Kind {
 	case sim.Unavailable:
 		return status.Error(codes.Unavailable, "unavailable by fault")
+	case sim.Fail:
+		return status.Error(codes.Internal, "failed by fault")
 	case sim.Throttle:
 		return status.Error(codes.ResourceExhausted, "too many requests, by fault")
 	case sim.Hang:

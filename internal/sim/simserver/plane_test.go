@@ -449,6 +449,7 @@ func TestFaultsOverPlane(t *testing.T) {
 			ok    func(g *gateway, err error) bool
 		}{
 			{"unavailable", func(_ *gateway, err error) bool { return status.Code(err) == codes.Unavailable }},
+			{"fail", func(_ *gateway, err error) bool { return status.Code(err) == codes.Internal }},
 			{"cut,after=7", func(g *gateway, err error) bool { return status.Code(err) == codes.Unavailable && len(g.ids[1]) <= 7 }},
 			{"reset,after=7", func(g *gateway, err error) bool { return status.Code(err) == codes.Unavailable && len(g.ids[1]) <= 7 }},
 			{"truncate,after=7", func(g *gateway, err error) bool { return err == io.EOF && len(g.ids[1]) == 7 }},
