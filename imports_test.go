@@ -107,7 +107,8 @@ const directions = `
 	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/load internal/tokenizer internal/trace internal/watch models
+	internal/forward:
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/tokenizer internal/trace internal/watch models
 
 	internal/nightly:
 
@@ -121,7 +122,7 @@ const directions = `
 	# what runs the tests, and what end-to-end tests run weir with
 	internal/certtest:
 	internal/scripttest:
-	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/load internal/tokenizer internal/trace models
+	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/forward internal/load internal/tokenizer internal/trace models
 	test/e2e/neighbour: internal/bench/proc internal/trace test/e2e/harness
 	test/mutate:
 	test/slowest:

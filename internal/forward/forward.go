@@ -1,9 +1,11 @@
-package harness
+// Package forward is a network between two processes that delays, loses, holds or resets
+// what passes. It needs no root.
+package forward
 
 import (
+	"math/rand/v2"
 	"net"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -20,6 +22,7 @@ type Forwarder struct {
 	changed chan struct{} // closed when the fields below change
 	held    [2]bool       // by direction: nothing passes
 	delay   time.Duration
+	loss    float64
 	refuse  bool
 	ended   bool
 	conns   map[net.Conn]bool
@@ -35,22 +38,23 @@ const (
 	ToClient
 )
 
-// Forward forwards connections to target until the test ends.
-func Forward(t testing.TB, target string) *Forwarder {
-	t.Helper()
+// To forwards connections to target until Close.
+func To(target string) (*Forwarder, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	f := &Forwarder{Addr: l.Addr().String(), listener: l, target: target, changed: make(chan struct{}), conns: map[net.Conn]bool{}}
 	f.tasks.Go(f.accept)
-	t.Cleanup(func() {
-		f.set(func() { f.ended = true })
-		f.listener.Close()
-		f.Cut()
-		f.tasks.Wait()
-	})
-	return f
+	return f, nil
+}
+
+// Close ends all connections, and returns when nothing of the Forwarder runs any more.
+func (f *Forwarder) Close() {
+	f.set(func() { f.ended = true })
+	f.listener.Close()
+	f.Cut()
+	f.tasks.Wait()
 }
 
 // Hold has nothing pass in these directions any more. Connections are still accepted
@@ -65,6 +69,10 @@ func (f *Forwarder) Hold(directions ...Direction) {
 
 // Delay has everything pass d later, in both directions.
 func (f *Forwarder) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
+
+// Lose has a share of what is read pass as what was lost on the way does: when TCP has
+// sent it again, 200 ms later, or 600 ms if that was lost, too.
+func (f *Forwarder) Lose(share float64) { f.set(func() { f.loss = share }) }
 
 // Refuse has new connections reset as soon as they are accepted.
 func (f *Forwarder) Refuse() { f.set(func() { f.refuse = true }) }
@@ -82,9 +90,9 @@ func (f *Forwarder) Cut() {
 	}
 }
 
-// Heal ends all that Hold, Delay and Refuse have done.
+// Heal ends all that Hold, Delay, Lose and Refuse have done.
 func (f *Forwarder) Heal() {
-	f.set(func() { f.held, f.delay, f.refuse = [2]bool{}, 0, false })
+	f.set(func() { f.held, f.delay, f.loss, f.refuse = [2]bool{}, 0, 0, false })
 }
 
 // Carried gives how many bytes were passed on in a direction.
@@ -159,6 +167,12 @@ func (f *Forwarder) serve(client net.Conn) {
 	both.Wait()
 }
 
+// When TCP sends again what was lost: at first, and what is waited for at most.
+const (
+	firstAgain = 200 * time.Millisecond
+	lastAgain  = 400 * time.Millisecond
+)
+
 // parcel is some bytes on their way, and when they were read. Without any it is the
 // end.
 type parcel struct {
@@ -188,7 +202,11 @@ func (f *Forwarder) pump(d Direction, to, from net.Conn) {
 			continue
 		}
 		f.mu.Lock()
-		wait := time.Until(p.at.Add(f.delay))
+		due := p.at.Add(f.delay)
+		for again := firstAgain; again <= lastAgain && rand.Float64() < f.loss; again *= 2 {
+			due = due.Add(again)
+		}
+		wait := time.Until(due)
 		f.mu.Unlock()
 		time.Sleep(wait)
 		f.mu.Lock()

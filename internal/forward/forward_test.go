@@ -1,4 +1,4 @@
-package harness
+package forward
 
 import (
 	"errors"
@@ -35,7 +35,11 @@ func echo(t *testing.T) string {
 }
 
 func TestForwarder(t *testing.T) {
-	f := Forward(t, echo(t))
+	f, err := To(echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", f.Addr)
 		if err != nil {
@@ -99,6 +103,16 @@ func TestForwarder(t *testing.T) {
 	}
 	f.Heal()
 
+	// All that is lost comes in its order all the same.
+	f.Lose(1)
+	began = time.Now()
+	say(c, "lost")
+	hear(c, "lost")
+	if took := time.Since(began); took < 2*(firstAgain+lastAgain) {
+		t.Errorf("what was lost four times took %v", took)
+	}
+	f.Heal()
+
 	f.Cut()
 	reset(c)
 	f.Refuse()
@@ -119,7 +133,7 @@ func TestForwarder(t *testing.T) {
 	if b, err := io.ReadAll(c); string(b) != "last" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	if n := f.Carried(ToClient); n != len("hello"+"held"+"held"+"later"+"slow"+"again"+"last") {
+	if n := f.Carried(ToClient); n != len("hello"+"held"+"held"+"later"+"slow"+"again"+"last"+"lost") {
 		t.Errorf("%d bytes were carried", n)
 	}
 	// What a partition holds does not keep a test from ending.
