@@ -87,6 +87,9 @@ func (p *Process) Stop() {
 	}
 }
 
+// Signal sends the process a signal.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
 // Interrupt is a Ctrl-C.
 func (p *Process) Interrupt() { _ = p.cmd.Process.Signal(syscall.SIGINT) }
 

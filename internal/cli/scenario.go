@@ -6,10 +6,13 @@ import (
 )
 
 type scenarioCommand struct {
-	Name     string        `arg:"" optional:"" help:"backlog, collapse, loss or starvation."`
-	Duration time.Duration `default:"1m" placeholder:"D" help:"About how long the run takes (${default}). A load that must be raised until the control fails makes it longer."`
-	Streams  int           `placeholder:"N" help:"Streams at once (4096; of starvation and collapse the large prompts at once, 920)."`
+	Name     string        `arg:"" optional:"" help:"backlog, collapse, faults, loss or starvation."`
+	Duration time.Duration `default:"1m" placeholder:"D" help:"About how long the run takes (${default}); faults takes as long as they do. A load that must be raised until the control fails makes it longer."`
+	Streams  int           `placeholder:"N" help:"Streams at once (4096; of starvation and collapse the large prompts at once, 920; of faults 200)."`
 	JSON     string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
+	Fault    []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these."`
+	Kind     []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these kinds of engines."`
+	Write    string        `type:"path" placeholder:"FILE" help:"Of faults: write the tables into a file of Markdown, in place of an earlier run's."`
 	Strict   bool          `help:"Exit with 1 when a figure was missed, too."`
 }
 
@@ -22,6 +25,10 @@ func (scenarioCommand) Help() string {
   collapse     hundreds of prompts of 40k tokens at once on two engines: a gateway that takes
                an engine out at the first acknowledgement that it sees 5 s late must
                collapse, and weir keep both engines and answer what they can do
+  faults       one of three engines under 200 streams fails in each way (killed, answers
+               500, hangs, is cut off), over each kind of wire, and then all live with what
+               is no failure: nothing may be lost, repeated or fail that another engine
+               could serve, and nothing may be taken out that works (a quarter of an hour)
   loss         batches land before their readers wake: a gateway that keeps the latest
                must lose tokens of streams that end as complete
   starvation   prompts of 40k tokens, a hundred a second and hundreds at once, beside
@@ -34,6 +41,8 @@ The exit status is 1 when weir loses a token, takes a live engine out or answers
 Examples:
   weir scenario backlog
   weir scenario collapse
+  weir scenario faults --kind plane,sglang --fault killed,stopped
+  weir scenario faults --write docs/faults.md
   weir scenario loss --duration 30s
   weir scenario starvation --strict
   weir scenario backlog --streams 1024 --json backlog.json`
@@ -42,7 +51,7 @@ Examples:
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("say which: weir scenario backlog, collapse, loss or starvation")
+		return wrongf("say which: weir scenario backlog, collapse, faults, loss or starvation")
 	}
 	return c.run(s)
 }

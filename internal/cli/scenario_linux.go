@@ -22,6 +22,9 @@ func (c *scenarioCommand) run(s *streams) error {
 	if err != nil {
 		return wrongUsage{err}
 	}
+	if c.Write != "" && c.Name != "faults" {
+		return wrongf("--write: it is of weir scenario faults")
+	}
 	// A file that cannot be written is known before the minute is spent.
 	var file *output
 	if c.JSON != "" && c.JSON != "-" {
@@ -33,7 +36,7 @@ func (c *scenarioCommand) run(s *streams) error {
 	ctx, _, stop := s.interrupt()
 	defer stop()
 	report, err := chosen.Run(ctx, scenario.Options{
-		Duration: c.Duration, Streams: c.Streams, RoleCommand: benchProcess, Progress: s.err,
+		Duration: c.Duration, Streams: c.Streams, Faults: c.Fault, Kinds: c.Kind, RoleCommand: benchProcess, Progress: s.err,
 	})
 	var invalid scenario.Invalid
 	switch {
@@ -47,6 +50,11 @@ func (c *scenarioCommand) run(s *streams) error {
 	if file != nil {
 		if err := errors.Join(report.JSON(file), file.close()); err != nil {
 			return fmt.Errorf("--json: %w", err)
+		}
+	}
+	if c.Write != "" {
+		if err := report.WriteMarkdown(c.Write); err != nil {
+			return fmt.Errorf("--write: %w", err)
 		}
 	}
 	write := report.Text

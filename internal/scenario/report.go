@@ -27,6 +27,7 @@ type Report struct {
 	Starved  []Starved `json:"starvation,omitempty"`
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
+	Faulted   []Faulted   `json:"faults,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -120,6 +121,8 @@ func (r *Report) Text(w io.Writer) error {
 		align(&b, starvedTable(r.Starved))
 	case len(r.Collapsed) > 0:
 		align(&b, collapsedTable(r.Collapsed))
+	case len(r.Faulted) > 0:
+		align(&b, faultedTable(r.Faulted))
 	default:
 		notes, disturbed = r.rows(&b)
 		b.WriteString(legend)

@@ -19,6 +19,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,8 @@ func All() []Scenario {
 			Summary: "thousands of streams step at one instant, faster than a path with a write per token carries them"},
 		{Name: "collapse", Streams: 920, run: collapse,
 			Summary: "prompts of 40k tokens, hundreds at once, on two engines: does a late acknowledgement take them out?"},
+		{Name: "faults", Streams: faultStreams, run: faults,
+			Summary: "one of three engines fails in each way, over each kind of wire: what do its clients see?"},
 		{Name: "loss", Streams: 4096, run: loss,
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
 		{Name: "starvation", Streams: 920, run: starvation,
@@ -86,6 +89,9 @@ type Options struct {
 	Binary string
 	// RoleCommand is the command of the binary that runs bench.RunRole.
 	RoleCommand string
+	// Faults and Kinds, of faults alone, are which of FaultNames and FaultKinds to run;
+	// all unless given.
+	Faults, Kinds []string
 	// Progress gets a line per cell; nothing unless given.
 	Progress io.Writer
 }
@@ -123,6 +129,19 @@ func (o *Options) check(s Scenario) error {
 	}
 	if o.Streams < MinStreams || o.Streams > MaxStreams {
 		return Invalid{"--streams", fmt.Errorf("%d is out of range; give %d to %d", o.Streams, MinStreams, MaxStreams)}
+	}
+	for _, x := range []struct {
+		flag       string
+		given, are []string
+	}{{"--fault", o.Faults, FaultNames()}, {"--kind", o.Kinds, FaultKinds()}} {
+		for _, name := range x.given {
+			if s.Name != "faults" {
+				return Invalid{x.flag, errors.New("it is of weir scenario faults")}
+			}
+			if !slices.Contains(x.are, name) {
+				return Invalid{x.flag, fmt.Errorf("unknown: %q; there are %s", name, strings.Join(x.are, ", "))}
+			}
+		}
 	}
 	return nil
 }

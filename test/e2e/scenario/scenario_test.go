@@ -233,6 +233,32 @@ func TestScenarioCollapse(t *testing.T) {
 	wantVerdicts(t, report, wanted...)
 }
 
+// An engine is killed and comes back: nothing is lost, and the report says what clients saw,
+// also as Markdown.
+func TestScenarioFaults(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
+	folder := t.TempDir()
+	file, page := filepath.Join(folder, "faults.json"), filepath.Join(folder, "faults.md")
+	r := startScenario(t, "faults", "--streams", "24", "--kind", "plane,openai", "--fault", "killed", "--json", file, "--write", page)
+	r.Wait()
+	r.gone()
+	report := readScenario(t, file)
+	wantExit(t, r, report)
+	if len(report.Faulted) != 2 {
+		t.Fatalf("%+v", report)
+	}
+	for _, x := range report.Faulted {
+		if x.NotMeasured != "" || x.Requests == 0 || x.Lost != 0 || x.Wrong != 0 || x.Out < 0 || x.Back < 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+	wantVerdicts(t, report, "tokens lost: 0", "tokens repeated or wrong: 0", "requests that failed although another engine could serve them: 0")
+	written, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(written), "| plane | killed |") || !strings.Contains(string(written), "| openai | killed |") {
+		t.Errorf("%v\n%s", err, written)
+	}
+}
+
 // wantExit wants the exit code of a run without --strict to be that of its report.
 func wantExit(t *testing.T, r *scenarioRun, report scenario.Report) {
 	t.Helper()

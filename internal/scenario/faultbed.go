@@ -1,0 +1,390 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/bench"
+	"weir/internal/content"
+	"weir/internal/forward"
+	"weir/internal/load"
+	"weir/internal/trace"
+)
+
+// faultEngine is one engine of a faultBed.
+type faultEngine struct {
+	args    []string
+	addr    string
+	admin   string
+	process *bench.Process
+}
+
+func (e *faultEngine) kill() error {
+	err := e.process.Signal(syscall.SIGKILL)
+	e.process.Stop()
+	return err
+}
+
+// faultBed is a gateway and its engines, the first of which is to fail.
+type faultBed struct {
+	environment []string
+	engines     []*faultEngine
+	gateway     *bench.Process
+	network     *forward.Forwarder // in front of the first engine; nil: none
+	url, admin  string
+	timeline    string
+}
+
+func (b *faultBed) stop() {
+	if b.network != nil {
+		b.network.Heal()
+	}
+	if b.gateway != nil {
+		_ = b.gateway.Signal(syscall.SIGCONT) // it may have been stopped, or be gone
+		b.gateway.Stop()
+	}
+	for _, e := range b.engines {
+		if e.process != nil {
+			_ = e.process.Signal(syscall.SIGCONT)
+			e.process.Stop()
+		}
+	}
+	if b.network != nil {
+		b.network.Close()
+	}
+}
+
+// start starts an engine, anew if it was there before.
+func (b *faultBed) start(ctx context.Context, i int) (err error) {
+	e := b.engines[i]
+	if e.process, err = bench.Start(e.args, b.environment); err != nil {
+		return err
+	}
+	return errors.Join(e.process.AwaitTCP(ctx, e.addr), e.process.AwaitTCP(ctx, e.admin))
+}
+
+// startFaultBed starts three engines of a kind and a gateway. What it has started when it
+// fails is in its result, too.
+func (r *runner) startFaultBed(ctx context.Context, k faultKind, network bool, engine, env []string) (*faultBed, error) {
+	b := &faultBed{environment: r.environment}
+	var addrs [2*faultEngines + 2]string
+	for i := range addrs {
+		var err error
+		if addrs[i], err = bench.FreeAddr(); err != nil {
+			return b, err
+		}
+	}
+	api := addrs[2*faultEngines]
+	b.url, b.admin = "http://"+api, "http://"+addrs[2*faultEngines+1]
+	b.timeline = filepath.Join(r.dir, strings.TrimPrefix(b.url, "http://")+".jsonl")
+	args := []string{r.options.Binary, "serve", "--listen", api, "--admin-listen", addrs[2*faultEngines+1], "--timeline", b.timeline, "--log-level", "error"}
+	for i := range faultEngines {
+		e := &faultEngine{addr: addrs[2*i], admin: addrs[2*i+1]}
+		e.args = append([]string{r.options.Binary, "engine", "--wire", k.wire + "=" + e.addr, "--admin-listen", e.admin, "--cost", "constant",
+			"--prefill-cost", faultPrefill.String(), "--decode-cost", faultDecode.String(), "--max-running-requests", "1024"}, engine...)
+		b.engines = append(b.engines, e)
+		if err := b.start(ctx, i); err != nil {
+			return b, err
+		}
+		at := e.addr
+		if network && i == 0 {
+			var err error
+			if b.network, err = forward.To(at); err != nil {
+				return b, err
+			}
+			at = b.network.Addr
+		}
+		args = append(args, "--engine", fmt.Sprintf(k.spec, at)+",name="+engineName(i))
+	}
+	var err error
+	if b.gateway, err = bench.Start(args, append(slices.Clone(r.environment), env...)); err != nil {
+		return b, err
+	}
+	if err := b.gateway.AwaitHTTP(ctx, b.admin+"/readyz"); err != nil {
+		return b, err
+	}
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		states, err := b.states(within)
+		if err == nil && !slices.ContainsFunc(states, func(s engineNow) bool { return !s.takes() }) {
+			return b, nil
+		}
+		if err := sleep(within, 20*time.Millisecond); err != nil {
+			return b, fmt.Errorf("the engines do not become ready: %v: %w", states, err)
+		}
+	}
+}
+
+func engineName(i int) string { return string(rune('a' + i)) }
+
+// setAll gives all engines faults.
+func (b *faultBed) setAll(faults ...string) error {
+	var errs []error
+	for _, e := range b.engines {
+		errs = append(errs, setFaults(context.Background(), e.admin, faults))
+	}
+	return errors.Join(errs...)
+}
+
+// setFaults replaces an engine's faults.
+func setFaults(ctx context.Context, admin string, faults []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if faults == nil {
+		faults = []string{}
+	}
+	body, err := json.Marshal(map[string][]string{"faults": faults})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+admin+"/admin/faults", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("the engine does not take the faults %q: %s", faults, resp.Status)
+	}
+	return nil
+}
+
+// engineNow is what the gateway thinks of an engine.
+type engineNow struct {
+	Ready  bool
+	Health *struct {
+		State    string
+		Takes    string
+		Requests int
+	}
+}
+
+func (e engineNow) takes() bool { return e.Ready && e.Health != nil && e.Health.Takes == "freely" }
+func (e engineNow) out() bool   { return !e.Ready || e.Health == nil || e.Health.State == "down" }
+
+// states asks the gateway for its engines.
+func (b *faultBed) states(ctx context.Context) (states []engineNow, err error) {
+	if err := getJSON(ctx, b.admin+"/engines", &states); err != nil {
+		return nil, err
+	}
+	if len(states) != faultEngines {
+		return nil, fmt.Errorf("%d engines", len(states))
+	}
+	return states, nil
+}
+
+// under runs a load while something happens, and fills in what its clients saw.
+func (b *faultBed) under(ctx context.Context, streams int, words *content.Words, x *Faulted, happens func(context.Context, *watched) error) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	w := &watched{bed: b, x: x}
+	done := make(chan error, 1)
+	var report *load.Report
+	go func() {
+		var err error
+		report, err = load.Run(running, load.Plan{URL: b.url, Model: "weir-sim", Concurrency: streams, Duration: time.Hour, OutputTokens: faultOutput,
+			Body: map[string]any{"ignore_eos": true}, Verify: words, OnSample: w.ended})
+		done <- err
+	}()
+	err := happens(ctx, w)
+	stop()
+	if err := errors.Join(err, <-done); err != nil {
+		return err
+	}
+	x.Requests, x.Lost, x.Wrong = report.Requests, report.Lost, report.Corrupt
+	x.Refused, x.Broken, x.FirstError = w.refused, w.broken, w.first
+	b.gateway.Stop() // writes its timeline to the end
+	data, err := os.ReadFile(b.timeline)
+	if err != nil {
+		return err
+	}
+	return w.waited(data)
+}
+
+// watched is a bed with its load, as it is watched.
+type watched struct {
+	bed *faultBed
+	x   *Faulted
+	// from and to are when the fault began and ended; 0 is not yet.
+	from, to int64
+	wrong    [faultEngines]bool
+
+	mu              sync.Mutex
+	refused, broken int
+	first           string
+}
+
+// ended takes down how a request ended.
+func (w *watched) ended(s *load.Sample) {
+	if s.Outcome != load.Errored {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.first == "" || s.Tokens == 0 && w.refused == 0 {
+		w.first = fmt.Sprintf("%s: %.200s", s.Kind, s.Detail)
+	}
+	if s.Tokens == 0 {
+		w.refused++
+	} else {
+		w.broken++
+	}
+}
+
+// look asks for the engines, and takes down which are wrongly out.
+func (w *watched) look(ctx context.Context) ([]engineNow, error) {
+	states, err := w.bed.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range states {
+		if s.out() && (i > 0 || w.x.Lives && w.x.Fault != "restarted" || w.from == 0) {
+			w.wrong[i] = true
+		}
+	}
+	w.x.WronglyOut = 0
+	for _, wrong := range w.wrong {
+		w.x.WronglyOut += one(wrong)
+	}
+	return states, nil
+}
+
+// each looks again and again until done says so, or d has passed.
+func (w *watched) each(ctx context.Context, d time.Duration, done func([]engineNow) bool) error {
+	for until := time.Now().Add(d); time.Now().Before(until); {
+		states, err := w.look(ctx)
+		if err != nil {
+			return err
+		}
+		if done(states) {
+			return nil
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watched) wait(ctx context.Context, d time.Duration) error {
+	return w.each(ctx, d, func([]engineNow) bool { return false })
+}
+
+func (w *watched) begin() time.Time {
+	w.from = trace.Now()
+	return time.Now()
+}
+
+func (w *watched) finish(began time.Time) time.Time {
+	w.to = trace.Now()
+	w.x.Lasted = time.Since(began).Seconds()
+	return time.Now()
+}
+
+// during watches a fault until it was noticed, and somewhat longer.
+func (w *watched) during(ctx context.Context, began time.Time, f fault) error {
+	lasts := noticed
+	if f.lives {
+		lasts = livesFor
+	}
+	err := w.each(ctx, lasts, func(states []engineNow) bool {
+		a, since := states[0], time.Since(began).Seconds()
+		if w.x.Avoided < 0 && !a.takes() {
+			w.x.Avoided = since
+		}
+		if w.x.Out < 0 && a.out() {
+			w.x.Out = since
+		}
+		return w.x.Out >= 0 && !f.lives
+	})
+	return errors.Join(err, w.wait(ctx, faultWarm))
+}
+
+// returned watches until the engine takes requests again, and has half of its share.
+func (w *watched) returned(ctx context.Context, ended time.Time) error {
+	err := w.each(ctx, returns, func(states []engineNow) bool {
+		a, since := states[0], time.Since(ended).Seconds()
+		if a.out() {
+			return false
+		}
+		if w.x.Back < 0 && a.Health.State == "up" {
+			w.x.Back = since
+		}
+		others := 0
+		for _, s := range states[1:] {
+			if s.Health != nil {
+				others += s.Health.Requests
+			}
+		}
+		if w.x.Back >= 0 && 4*a.Health.Requests >= others {
+			w.x.Share = since
+		}
+		return w.x.Share >= 0
+	})
+	return errors.Join(err, w.wait(ctx, faultWarm))
+}
+
+// waited takes from the timeline which requests waited for the engine that failed although
+// they began when that could be known, and how long any waited for its first token.
+func (w *watched) waited(timeline []byte) error {
+	for text := range bytes.Lines(timeline) {
+		var line struct {
+			Arrival  int64 `json:"arrival_time"`
+			TTFT     int64
+			Total    int64 `json:"total_latency"`
+			Attempts []struct {
+				Legs []struct{ Engine string }
+			}
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("timeline: %w", err)
+		}
+		if line.Arrival < w.from || line.Arrival >= w.to {
+			continue
+		}
+		took := line.TTFT
+		if took == 0 {
+			took = line.Total
+		}
+		w.x.Longest = max(w.x.Longest, float64(took)/1e9)
+		if took <= int64(waits) || line.Arrival < w.from+int64(later) {
+			continue
+		}
+		for _, a := range line.Attempts {
+			if len(a.Legs) > 0 && a.Legs[0].Engine == engineName(0) {
+				w.x.Waited++
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// sleep waits for a while, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/load"
+)
+
+// faultedCells are those of a run in which all is as it must be.
+func faultedCells() []Faulted {
+	return []Faulted{
+		{Kind: "plane", Fault: "killed", Requests: 2000, Broken: 60, Avoided: 0.1, Out: 0.1, Back: 1.2, Share: 5},
+		{Kind: "openai", Fault: "stopped", Requests: 9000, Waited: 3, Avoided: 1.1, Out: 21, Knowable: 20, Back: 0.1, Share: 5},
+		{Kind: "openai", Fault: "fails half", Requests: 9000, Avoided: 1.1, Out: -1, Knowable: 40, Back: -1, Share: -1},
+		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Out: -1, Avoided: 3, Back: 0.1, Share: 1},
+	}
+}
+
+func TestJudgeFaults(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		change         func(cells []Faulted)
+		failed, missed string // part of the one such verdict; empty: none
+	}{
+		{"as it must be", func([]Faulted) {}, "", ""},
+		{"loses", func(cells []Faulted) { cells[1].Lost = 2 }, "tokens lost: 2 (openai, stopped: 2)", ""},
+		{"repeats", func(cells []Faulted) { cells[0].Wrong = 1 }, "tokens repeated or wrong: 1 (plane, killed: 1)", ""},
+		{"takes out what lives", func(cells []Faulted) { cells[3].WronglyOut = 1 }, "engines wrongly out: 1 (openai, slow: 1)", ""},
+		{"fails requests", func(cells []Faulted) { cells[0].Refused, cells[0].FirstError = 7, "status: 500" }, "could serve them: 7 (plane, killed: 7, such as status: 500)", ""},
+		{"has requests wait", func(cells []Faulted) { cells[1].Waited = 4 }, "", "waited for it: 1 (openai, stopped: 4)"},
+		{"is late", func(cells []Faulted) { cells[1].Out = 22.5 }, "", "or never: 1 (openai, stopped: 22.5 s)"},
+		{"never knows", func(cells []Faulted) { cells[0].Out = -1 }, "", "or never: 1 (plane, killed: -)"},
+		{"does not come back", func(cells []Faulted) { cells[0].Back = -1 }, "", "of recovering: 1 (plane, killed: -)"},
+		{"was not measured", func(cells []Faulted) { cells[2].NotMeasured = "no port" }, "openai, fails half was not measured: no port", ""},
+	} {
+		cells := faultedCells()
+		c.change(cells)
+		failed, missed := outcomes(&Report{Verdicts: judgeFaults(cells)})
+		for _, x := range []struct {
+			what string
+			got  []string
+			want string
+		}{{"failed", failed, c.failed}, {"missed", missed, c.missed}} {
+			if x.want == "" && len(x.got) > 0 || x.want != "" && (len(x.got) != 1 || !strings.Contains(x.got[0], x.want)) {
+				t.Errorf("%s: %s %q, want %q", c.name, x.what, x.got, x.want)
+			}
+		}
+	}
+	if failed, _ := outcomes(&Report{Verdicts: judgeFaults(nil)}); len(failed) != 1 {
+		t.Errorf("nothing at all passed: %q", failed)
+	}
+}
+
+// A request waited for the engine that failed if it began late enough, was there, and had
+// no first token for a second.
+func TestWaited(t *testing.T) {
+	timeline := []byte(`{"request_id":"before","arrival_time":9000000000,"ttft":20000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"too early","arrival_time":11000000000,"ttft":9000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"waited","arrival_time":12000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"a"}]},{"legs":[{"engine":"b"}]}]}
+{"request_id":"ended","arrival_time":12000000000,"total_latency":2000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"elsewhere","arrival_time":12000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"b"}]}]}
+{"request_id":"quick","arrival_time":12000000000,"ttft":900000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"nowhere","arrival_time":12000000000,"total_latency":10,"attempts":[]}
+{"request_id":"after","arrival_time":20000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+`)
+	w := &watched{x: &Faulted{}, from: 10e9, to: 20e9}
+	if err := w.waited(timeline); err != nil || w.x.Waited != 2 || w.x.Longest != 9 {
+		t.Errorf("%+v, %v", w.x, err)
+	}
+	if err := w.waited([]byte("{")); err == nil {
+		t.Error("a broken timeline was taken")
+	}
+}
+
+func TestEnded(t *testing.T) {
+	w := &watched{}
+	for _, s := range []load.Sample{
+		{Outcome: load.Complete, Tokens: 60},
+		{Outcome: load.Errored, Tokens: 3, Kind: "cut", Detail: "in mid-answer"},
+		{Outcome: load.Errored, Kind: "status", Detail: "500"},
+		{Outcome: load.Errored, Kind: "status", Detail: "502"},
+		{Outcome: load.Unfinished},
+	} {
+		w.ended(&s)
+	}
+	if w.refused != 2 || w.broken != 1 || w.first != "status: 500" {
+		t.Errorf("%d refused, %d broken, %q", w.refused, w.broken, w.first)
+	}
+}
+
+// A run's tables are written in place of those of the run before, and nothing else.
+func TestWriteMarkdown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "faults.md")
+	report := &Report{Faulted: faultedCells(), Verdicts: judgeFaults(faultedCells())}
+	if err := os.WriteFile(path, []byte("# Faults\n\n"+generatedBegins+"\nold\n"+generatedEnds+"\n\nBy hand.\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := report.WriteMarkdown(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	if !strings.HasPrefix(text, "# Faults\n\n"+generatedBegins) || !strings.HasSuffix(text, generatedEnds+"\n\nBy hand.\n") || strings.Contains(text, "old") ||
+		strings.Count(text, "| plane | killed | 2000 | 0 | 60 |") != 1 || !strings.Contains(text, "- ok: tokens lost: 0\n") {
+		t.Error(text)
+	}
+	// A new file has the tables alone, and a file that lacks an end is left alone.
+	fresh := filepath.Join(t.TempDir(), "new.md")
+	if err := report.WriteMarkdown(fresh); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte(generatedBegins), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := report.WriteMarkdown(path); err == nil {
+		t.Error("what has no end was written over")
+	}
+}
+
+// Each name is there once, so that it can be chosen.
+func TestFaultNames(t *testing.T) {
+	for _, names := range [][]string{FaultNames(), FaultKinds()} {
+		sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+		if len(sorted) != len(names) || len(names) == 0 {
+			t.Errorf("%q", names)
+		}
+	}
+}
