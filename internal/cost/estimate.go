@@ -23,7 +23,8 @@ func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
 
 func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
-	own, mixed, stalled := c.prefill(n, length, k, s.Budget, s.Shared)
+	whole, steps := steps(n, s.Budget, s.Shared)
+	own, mixed, stalled := c.prefill(n, length, k, whole, steps)
 	e.Wait, e.Prefill = s.Wait, own+mixed
 	e.Decoders = s.Decoders
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
@@ -39,26 +40,30 @@ func (c *Coefficients) decoding(k, m float64) (step, own, others float64) {
 	return step, m * step, m * c.Decoder * k
 }
 
+// steps is how many steps n tokens of a prompt take whole, and how many of these are
+// theirs where prefills wait with which they share steps. It is apart from prefill so
+// that both are inlined, of which a decision calls a thousand.
+func steps(n, budget float64, shared bool) (whole, own float64) {
+	if n > budget {
+		whole = math.Ceil(n / budget)
+	} else if n > 0 {
+		whole = 1
+	}
+	if shared {
+		return whole, n / budget
+	}
+	return whole, whole
+}
+
 // prefill is how long n tokens that end a prompt take, what decoding adds to their
 // steps, and how long those k that decode there wait for it. Steps that are shared with
 // other prompts count in full for those: else a rank on which prompts wait for room
 // would draw more.
-func (c *Coefficients) prefill(n, length, k, budget float64, shared bool) (own, mixed, others float64) {
-	if n <= 0 {
-		return 0, 0, 0
-	}
-	whole := 1.0
-	if n > budget {
-		whole = math.Ceil(n / budget)
-	}
-	steps := whole
-	if shared {
-		steps = n / budget
-	}
+func (c *Coefficients) prefill(n, length, k, whole, steps float64) (own, mixed, others float64) {
 	if k > 0 {
 		mixed = steps * (c.Decode + c.Decoder*k)
 	}
-	tokens := c.Token*n + c.Pair*n*(length-n/2)
+	tokens := n * (c.Token + c.Pair*(length-n/2))
 	return c.Step*steps + tokens, mixed, (c.Step*whole + tokens) * k
 }
 

@@ -146,10 +146,15 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 		d := l.drifted(now, r.model.median.Load())
 		c = &d
 	}
-	k := float64(r.crowd())
-	own, mixed, stalled := c.prefill(float64(w.New), float64(w.Length), k, l.budget, r.floor.Load() > 0)
+	wait := r.Booked(now)
+	if r.unseen.Load() != 0 || r.peers.Load() != nil { // mostly neither
+		wait += r.Unseen(now)
+	}
+	n, k := float64(w.New), float64(r.crowd())
+	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
+	own, mixed, stalled := c.prefill(n, float64(w.Length), k, whole, steps)
 	stepTime, decode, others := c.decoding(k, w.Output)
-	return r.Wait(now) + own + mixed + stalled + decode + others, stepTime, l.seen < trusted
+	return wait + own + mixed + stalled + decode + others, stepTime, l.seen < trusted
 }
 
 // Model is the one that the rank serves.
