@@ -9,7 +9,7 @@ import (
 	"weir/internal/sim"
 )
 
-// Engine is one of the fleet's. Engines differ in speed and in KV only.
+// Engine is one of the fleet's. Engines differ in speed, in KV and in their honesty only.
 type Engine struct {
 	// Slow is by how much its steps take longer; 0 is 1.
 	Slow float64
@@ -17,6 +17,9 @@ type Engine struct {
 	KVTokens int
 	// Absent says that it joins later, by an event.
 	Absent bool
+	// Claims is what it tells gateways of a prompt's tokens of which so many were cached;
+	// nil tells the truth.
+	Claims func(cached, prompt int) int
 }
 
 // EventKind is what happens to an engine.
@@ -59,6 +62,7 @@ type engine struct {
 	core  *sim.Core
 	pace  *paced
 	slow  float64
+	lies  func(cached, prompt int) int
 	truth cost.Coefficients // at a pace of 1
 	up    bool
 	live  []*request // by sim.Ref
@@ -84,7 +88,7 @@ func newEngine(o sim.Options, e Engine) (*engine, error) {
 	if o.Cost == nil {
 		o.Cost = sim.PerBatch{}
 	}
-	g := &engine{slow: e.Slow, truth: Truth(o.Cost), pace: &paced{o.Cost, e.Slow}}
+	g := &engine{slow: e.Slow, lies: e.Claims, truth: Truth(o.Cost), pace: &paced{o.Cost, e.Slow}}
 	o.Cost = g.pace
 	g.o = o
 	if !e.Absent {

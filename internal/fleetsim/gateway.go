@@ -175,6 +175,9 @@ func (g *gateway) first(r *request, f *sim.First) {
 	began, cached := int64(0), -1
 	if g.run.o.Stamps {
 		began, cached = f.Stamps.PrefillStart, f.Cached
+		if lies := g.run.engines[r.engine].lies; lies != nil {
+			cached = lies(cached, r.Input)
+		}
 	}
 	r.booking.First(g.run.now, cached, began)
 	if elapsed := float64(g.run.now-r.handed) / 1e6; elapsed > 0 {

@@ -106,3 +106,29 @@ func TestSeveralGateways(t *testing.T) {
 		t.Errorf("captured %.3f, max/mean %.2f, the oracle's %.2f", captured, r.MaxMean, oracle.MaxMean)
 	}
 }
+
+// TestLies has engines tell anything of what they had cached: that all was, that nothing
+// was, more than there is. Nobody waits much longer for it than where nothing is told and
+// each request goes to the engine with the fewest.
+func TestLies(t *testing.T) {
+	p := plan(t, "rate=3,turns=uniform(1,6),think=3s,duration=90s,input=lognormal(600,600),output=lognormal(120,80),prefix=3000,groups=8")
+	blind := run(t, p, 4, "least-load", nil)
+	for _, lie := range shorter(
+		func(_, prompt int) int { return prompt },
+		func(int, int) int { return 0 },
+		func(_, prompt int) int { return 1000 * prompt },
+		func(int, int) int { return math.MaxInt },
+	) {
+		for _, liars := range shorter(1, 4) {
+			r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
+				for i := range liars {
+					o.Engines[i].Claims = lie
+				}
+			})
+			t.Logf("%d liars: TTFT p50 %.0f, p99 %.0f, cached %.2f, most %.2f; by least load %.0f, %.0f, %.2f", liars, r.TTFT.P50, r.TTFT.P99, r.HitRate, most(r), blind.TTFT.P50, blind.TTFT.P99, blind.HitRate)
+			if r.TTFT.Mean > 1.2*blind.TTFT.Mean || r.Finished != r.Requests {
+				t.Errorf("%d liars: %+v; by least load %+v", liars, r, blind)
+			}
+		}
+	}
+}
