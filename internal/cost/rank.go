@@ -49,7 +49,7 @@ type Rank struct {
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
 	peers    atomic.Pointer[Peers]
-	prompts  atomic.Int64 // tokens of requests in flight, less those that ended ones had generated
+	prompts  atomic.Int64 // tokens of requests in flight
 
 	model    *Model
 	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
@@ -69,6 +69,7 @@ type Rank struct {
 	_ [64]byte // so that tokens slow down no estimate
 	// What each token changes.
 	tokens  atomic.Int64 // generated, of all requests
+	ended   atomic.Int64 // of them those of requests that have ended
 	stepped atomic.Int64 // when some came last
 }
 
@@ -246,7 +247,16 @@ func (r *Rank) Held() int64 {
 }
 
 // own is Held's of this gateway's requests.
-func (r *Rank) own() int64 { return r.prompts.Load() + r.tokens.Load() }
+func (r *Rank) own() int64 { return r.prompts.Load() + r.growing() }
+
+// growing is the number of tokens that the requests on the rank have generated so far.
+func (r *Rank) growing() int64 { return r.tokens.Load() - r.ended.Load() }
+
+// Growing is how many blocks of so many tokens hold what requests on the rank have
+// generated so far. Each has one that is not full.
+func (r *Rank) Growing(blockTokens int64) int64 {
+	return (r.growing() + r.inFlight.Load()*blockTokens/2) / blockTokens
+}
 
 // Generated is the number of tokens that have ever come of it, first ones not among
 // them.
@@ -361,7 +371,8 @@ func (b *Booking) End(now int64, tokens int) {
 	b.ended = true
 	r.inFlight.Add(-1)
 	r.model.own.Add(-1)
-	r.prompts.Add(-int64(b.work.Length + tokens))
+	r.prompts.Add(-int64(b.work.Length))
+	r.ended.Add(int64(tokens))
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode
 	}

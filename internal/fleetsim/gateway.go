@@ -114,11 +114,14 @@ func (g *gateway) route(r *request) int {
 	r.ready = now + int64(choice.TTFT()*1e6)
 	r.booking, r.handed = g.ranks[i].Book(now, r.work), now
 	g.place(placement{i, r.prompt.blocks, r.ready})
+	r.held = g.caches[i].Hold(r.held[:0], r.prompt.blocks)
 	return i
 }
 
 // place notes a placement, and has peers hear of it.
 func (g *gateway) place(p placement) {
+	rank, page := g.ranks[p.engine], int64(g.run.o.Engine.PageSize)
+	g.caches[p.engine].SetGrowing(rank.Growing(page))
 	g.caches[p.engine].Place(p.blocks, p.ready)
 	switch {
 	case len(g.run.gateways) == 1:
@@ -189,13 +192,11 @@ func (g *gateway) first(r *request, f *sim.First) {
 // end takes a request's end.
 func (g *gateway) end(r *request) {
 	r.booking.End(g.run.now, r.generated)
+	g.caches[r.engine].Release(r.held)
 	g.lengths.Add(r.generated)
 	size := g.run.o.Engine.PageSize
 	// The last id is never computed.
 	n := len(r.prompt.tail) + len(r.answer) - 1
-	if n < size {
-		return
-	}
 	last := root
 	if b := r.prompt.blocks; len(b) > 0 {
 		last = b[len(b)-1]
@@ -208,5 +209,6 @@ func (g *gateway) end(r *request) {
 // lost takes the end of a request's engine.
 func (g *gateway) lost(r *request) {
 	r.booking.End(g.run.now, r.generated)
+	g.caches[r.engine].Release(r.held)
 	r.tried = append(r.tried, g.ranks[r.engine])
 }

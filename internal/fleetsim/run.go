@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/cost"
+	"weir/internal/kvindex"
 	"weir/internal/sim"
 	"weir/internal/slo"
 	"weir/internal/workload"
@@ -88,6 +89,7 @@ type request struct {
 	ready   int64
 	handed  int64 // when its engine was chosen
 	tried   []*cost.Rank
+	held    []kvindex.Block
 
 	generated int
 	answer    []uint32

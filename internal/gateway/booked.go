@@ -33,6 +33,8 @@ type booked struct {
 	of          *footprint
 	ready       int64 // when the prompts are predicted to be in the cache
 	health      judge.Attempt
+	held        []kvindex.Block  // of the prompts, in the engine's cache
+	few         [4]kvindex.Block // is held, for most requests
 }
 
 // generation is one answer to a prompt.
@@ -111,6 +113,7 @@ func (x *exchange) book(c *route.Choice, now int64) {
 	chosen := c.Decision.Choice()
 	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	x.handOver(chosen, now)
+	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
 	}
@@ -136,7 +139,8 @@ func (x *exchange) book(c *route.Choice, now int64) {
 		b.books.SizeBlocks(f.blockTokens)
 	}
 	for i := range f.prompts {
-		b.books.Cache.Place(f.prompts[i].blocks, b.ready)
+		b.books.Place(f.prompts[i].blocks, b.ready)
+		b.held = b.books.Cache.Hold(b.held, f.prompts[i].blocks)
 	}
 }
 
@@ -232,7 +236,7 @@ func (b *booked) tell() {
 			if g.tokens > 0 {
 				b.books.Rank.Tokens(g.first, g.tokens)
 			}
-			b.books.Cache.Place(b.of.prompts[i/b.of.width].blocks, 0)
+			b.books.Place(b.of.prompts[i/b.of.width].blocks, 0)
 		}
 		if g.last != 0 {
 			g.end(g.last)
@@ -269,6 +273,7 @@ func (x *exchange) unbook(e *infer.Error) {
 		b.generations[i].end(now)
 	}
 	b.books = nil
+	books.Cache.Release(b.held)
 	for i := range b.generations {
 		b.leave(books, i, e == nil)
 	}
@@ -280,11 +285,11 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 	g, p := &b.generations[i], &b.of.prompts[i/b.of.width]
 	switch {
 	case !g.began && b.of.whole && whole:
-		books.Cache.Place(p.blocks, 0)
+		books.Place(p.blocks, 0)
 	case !g.began:
 		books.Cache.Cancel(p.blocks, b.ready)
-	case len(g.blocks) > 0:
-		books.Cache.Place(slices.Concat(p.blocks, g.blocks), 0)
+	default: // what it has used is the newest now
+		books.Place(slices.Concat(p.blocks, g.blocks), 0)
 	}
 }
 

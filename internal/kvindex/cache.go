@@ -11,7 +11,9 @@ type Cache struct {
 	mu       sync.Mutex
 	capacity int64 // blocks
 	used     int64
-	nodes    []node // nodes[0] is the head of the list: next is the newest, prev the oldest
+	growing  int64           // blocks of the capacity that nobody has placed yet
+	held     map[Block]int32 // requests that use a segment, by its first block
+	nodes    []node          // nodes[0] is the head of the list: next is the newest, prev the oldest
 	free     []int32
 	path     []int32 // of the placement under way
 	dropped  bool
@@ -217,6 +219,48 @@ func (c *Cache) shrink(last, blocks int32) {
 	})
 }
 
+// Hold says that a request uses the blocks, which were placed, from now on until
+// Release: an engine evicts nothing that a request uses, however old it is. It appends
+// to dst what Release takes. Of blocks that several requests have in common in part,
+// those that were used last are held.
+func (c *Cache) Hold(dst, blocks []Block) []Block {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.held = map[Block]int32{}
+	}
+	for len(blocks) > 0 && !c.dropped {
+		s, ok := c.index.segments.Load(blocks[0])
+		if !ok {
+			break
+		}
+		c.held[blocks[0]]++
+		dst = append(dst, blocks[0])
+		blocks = blocks[s.common(blocks):]
+	}
+	return dst
+}
+
+// Release ends what Hold has begun.
+func (c *Cache) Release(held []Block) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range held {
+		if c.held[b]--; c.held[b] <= 0 {
+			delete(c.held, b)
+		}
+	}
+}
+
+// SetGrowing says how many blocks hold what is being generated: they take room, and are
+// placed when it is known.
+func (c *Cache) SetGrowing(blocks int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.growing = blocks
+	c.evict()
+}
+
 // SetCapacity says how many blocks the cache holds.
 func (c *Cache) SetCapacity(blocks int64) {
 	c.mu.Lock()
@@ -252,12 +296,20 @@ func (c *Cache) Drop() {
 	x.free = append(x.free, c.ID)
 }
 
-// evict takes the oldest until the rest has room.
+// evict takes the oldest until the rest has room. What requests use is spared, and as
+// new as what is used now, but where nothing else is left.
 func (c *Cache) evict() {
-	for c.used > max(c.capacity, 0) {
+	spared, room := 0, max(c.capacity-c.growing, 0)
+	for c.used > room {
 		oldest := c.nodes[0].prev
 		n := &c.nodes[oldest]
-		if over := c.used - max(c.capacity, 0); over < int64(n.to-n.from) {
+		if n.from == 0 && spared < len(c.held) && c.held[n.segment.blocks[0]] > 0 {
+			spared++
+			c.unlink(oldest)
+			c.link(oldest, 0)
+			continue
+		}
+		if over := c.used - room; over < int64(n.to-n.from) {
 			c.shrink(oldest, int32(over))
 			break
 		}

@@ -158,6 +158,11 @@ func TestConcurrently(t *testing.T) {
 				case 1:
 					c.Place(own, 1)
 					c.Cancel(own, 1)
+				case 2:
+					c.Place(own, 0)
+					held := c.Hold(nil, own)
+					c.Place(shared, 0)
+					c.Release(held)
 				default:
 					c.Place(own, 0)
 				}
@@ -235,6 +240,64 @@ func TestPartsOfASegment(t *testing.T) {
 				t.Errorf("%v in %d blocks: %d of %s, want %d", test.placed, test.capacity, got, p, want)
 			}
 		}
+	}
+}
+
+// letters are a chain of blocks of one letter each.
+func letters(text string) []Block {
+	var ids []uint32
+	for _, l := range text {
+		ids = append(ids, uint32(l))
+	}
+	return AppendChain(nil, Root(1), ids, 1)
+}
+
+// TestHold has requests use what is old: it is evicted when they have ended, and what is
+// being generated takes its room from the rest.
+func TestHold(t *testing.T) {
+	x := New(math.MaxInt64)
+	c := x.Cache(10)
+	has := func(text string) int { return int(x.Match(nil, letters(text), 0).Of(c.ID).Resident) }
+	want := func(when string, all map[string]int) {
+		t.Helper()
+		for text, n := range all {
+			if got := has(text); got != n {
+				t.Errorf("%s: %d of %s, want %d", when, got, text, n)
+			}
+		}
+	}
+	c.Place(letters("abcd"), 0)
+	first := c.Hold(nil, letters("abcd"))
+	second := c.Hold(nil, letters("abcd"))
+	c.Place(letters("efg"), 0)
+	c.Place(letters("hijk"), 0)
+	want("held", map[string]int{"abcd": 4, "efg": 2, "hijk": 4})
+	c.Release(first)
+	c.Place(letters("lmn"), 0)
+	want("held by one", map[string]int{"abcd": 4, "efg": 0, "hijk": 3, "lmn": 3})
+	c.SetGrowing(2)
+	want("beside what grows", map[string]int{"abcd": 4, "hijk": 1, "lmn": 3})
+	c.SetGrowing(0)
+	c.Release(second)
+	c.Place(letters("opqrs"), 0)
+	c.Place(letters("t"), 0)
+	want("released", map[string]int{"abcd": 1, "opqrs": 5, "t": 1, "lmn": 3})
+	// Where all is held something goes nevertheless, and the book of it is kept.
+	third, fourth := c.Hold(nil, letters("opqrs")), c.Hold(nil, letters("lmn"))
+	c.SetCapacity(3)
+	if c.Used() != 3 {
+		t.Errorf("%d blocks in 3", c.Used())
+	}
+	c.Place(letters("opqrs"), 0)
+	c.Release(third)
+	c.Release(fourth)
+	if len(c.held) != 0 {
+		t.Errorf("%v are held by nobody", c.held)
+	}
+	c.Drop()
+	c.Release(c.Hold(nil, letters("ab")))
+	if x.Bytes() != 0 {
+		t.Errorf("%d bytes are left of nothing", x.Bytes())
 	}
 }
 

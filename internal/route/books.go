@@ -55,6 +55,13 @@ func (b *Books) SizeBlocks(tokens int) {
 	}
 }
 
+// Place says that the engine will have a prompt of these blocks at ready, or has it,
+// where ready is 0.
+func (b *Books) Place(blocks []kvindex.Block, ready int64) {
+	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
+	b.Cache.Place(blocks, ready)
+}
+
 // Close ends them with the engine's life. Bookings may still be settled.
 func (b *Books) Close() {
 	b.Rank.Model().Leave(b.Rank)
