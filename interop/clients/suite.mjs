@@ -53,7 +53,7 @@ async function engine(url) {
 }
 
 // Waits until nothing runs any more, in the gateway and in the engines.
-export async function idle(seconds = 10) {
+export async function idle(seconds = 120) {
   const counts = [
     ...args['idle-metric'].map((name) => [name, () => gauge(name)]),
     ...args['engine-state'].map((url) => [url, () => engine(url)]),

@@ -45,7 +45,7 @@ class Server:
 
     def gauge(self, name):
         """The sum of a metric's series; the metric must exist."""
-        with urllib.request.urlopen(self.args.admin_url.rstrip("/") + "/metrics", timeout=10) as r:
+        with urllib.request.urlopen(self.args.admin_url.rstrip("/") + "/metrics", timeout=60) as r:
             lines = r.read().decode().splitlines()
         values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " "))]
         want(values, f"/metrics has no {name}")
@@ -53,11 +53,11 @@ class Server:
 
     def engine(self, url):
         """What an engine itself says it has."""
-        with urllib.request.urlopen(url, timeout=10) as r:
+        with urllib.request.urlopen(url, timeout=60) as r:
             state = json.load(r)
         return state["running"] + state["waiting"]
 
-    def idle(self, seconds=10):
+    def idle(self, seconds=120):
         """Waits until nothing runs any more, in the gateway and in the engines."""
         counts = [(name, lambda name=name: self.gauge(name)) for name in self.args.idle_metric]
         counts += [(url, lambda url=url: self.engine(url)) for url in self.args.engine_state]
@@ -71,7 +71,7 @@ class Server:
         """What the simulated engines say they looked at, and how often."""
         seen = collections.Counter()
         for url in self.args.engine_state:
-            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=10) as r:
+            with urllib.request.urlopen(url.removesuffix("/state") + "/media", timeout=60) as r:
                 seen.update((m["kind"], m["sha256"], m["bytes"], m["tokens"]) for m in json.load(r))
         return seen
 

@@ -363,8 +363,34 @@ func TestRanks(t *testing.T) {
 		view := string(harness.Get(t, g.Admin+"/engines").Body)
 		return strings.Contains(view, `2 of 2`) || strings.Contains(view, `"max_running": 512`)
 	}, g.Process)
-	var all sync.WaitGroup
-	for range 32 {
+	// Each goes on until all have begun: a rank that is done sooner would get more of them.
+	const streams = 32
+	var begun, all sync.WaitGroup
+	begun.Add(streams)
+	everybody := make(chan struct{})
+	go func() { begun.Wait(); close(everybody) }()
+	for range streams {
+		all.Go(func() {
+			here := sync.OnceFunc(begun.Done)
+			defer here()
+			if _, err := g.Complete(ctx, "weir-sim", `,"max_tokens":4000`, func(*harness.Completion) bool {
+				here()
+				select {
+				case <-everybody:
+					return true
+				default:
+					return false
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, c := range cores {
+		c.Counts(func(n map[string]int) bool { return n["added"] == streams/2 && n["aborted"] == streams/2 })
+	}
+	for range streams {
 		all.Go(func() {
 			if err := g.Says(ctx, s.ids, 4); err != nil {
 				t.Error(err)
@@ -372,7 +398,4 @@ func TestRanks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, c := range cores {
-		c.Counts(func(n map[string]int) bool { return n["finished"] == 16 })
-	}
 }
