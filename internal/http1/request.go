@@ -30,8 +30,8 @@ func owned(name string) bool {
 	return false
 }
 
-// Append appends the head of r, blank line included. What could break out of
-// its place in the head is an error, and then dst is as it was.
+// Append appends the head of r, blank line included. A value that could break
+// out of its place in the head is an error, and then dst is as it was.
 func (r *Request) Append(dst []byte) ([]byte, error) {
 	b := dst
 	if !isToken(r.Method) {

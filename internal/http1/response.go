@@ -37,8 +37,8 @@ func (r *Response) Informational() bool { return r.Status < 200 }
 
 // HeadLen gives the length of the response head that buf begins with, blank
 // line included, or 0 while its end has not arrived. Bytes below from were
-// already looked at by an earlier call. What cannot become a head is refused
-// as early as it shows.
+// already looked at by an earlier call. Bytes that cannot become a head are
+// refused as early as that shows.
 func HeadLen(buf []byte, from int) (int, error) {
 	const version = "HTTP/1."
 	if n := min(len(buf), len(version)); string(buf[:n]) != version[:n] {

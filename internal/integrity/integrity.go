@@ -146,8 +146,8 @@ func detail(err error, fault infer.Fault) string {
 	return text[:min(len(text), maxDetail)]
 }
 
-// encode turns evidence into JSON. What does not fit, its maker has not bounded,
-// and a word in its place is better than none.
+// encode turns evidence into JSON. Evidence that does not fit was not bounded by its
+// maker, and a word in its place is better than none.
 func encode(evidence any) jsontext.Value {
 	text, err := json.Marshal(evidence)
 	switch {

@@ -45,7 +45,7 @@ func (cn *conn) Close() error {
 	return cn.Conn.Close()
 }
 
-// reading is a source that waits. What it reads has arrived when it was read.
+// reading is a source that waits. Its bytes count as arrived when they were read.
 type reading struct{ io.Reader }
 
 func (r reading) receive(p []byte) (n int, at int64, err error) {
@@ -76,7 +76,7 @@ func (t *throttle) receive(p []byte) (n int, at int64, err error) {
 	return n, trace.Now(), err
 }
 
-// since implements source. What is read late as asked has the time of its reading.
+// since implements source. Bytes that the plan reads late have the time of their reading.
 func (t *throttle) since(at int64, last bool) int64 {
 	if t.rate <= 0 {
 		return t.src.since(at, last)

@@ -364,8 +364,8 @@ func (x *exchange) whole() error {
 	return errOver
 }
 
-// broken settles the outcome of a request whose connection failed. What the
-// server said before it outranks how it then hung up; the end of the run is
+// broken settles the outcome of a request whose connection failed. An answer
+// of the server's before that outranks how it then hung up; the end of the run is
 // nobody's fault.
 func (x *exchange) broken(kind Kind, err error) {
 	s := &x.sample

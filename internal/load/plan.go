@@ -85,8 +85,8 @@ type Plan struct {
 	NoUsage bool
 	// Header is added to every request; Host is honoured.
 	Header map[string]string
-	// Body holds further fields of the request, such as ignore_eos. Of Generate
-	// the sampling parameters among them are sent as such.
+	// Body holds further fields of the request, such as ignore_eos. With
+	// Generate the sampling parameters among them are sent as such.
 	Body map[string]any
 	// RequestID begins the X-Request-Id of every request, which ends with the
 	// request's index; empty sends none. Generate sends it as rid too.

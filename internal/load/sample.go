@@ -55,8 +55,8 @@ const (
 )
 
 // Sample is the record of one request. Stamps are nanoseconds of trace.Now;
-// zero means the moment never came. What is received is stamped by the kernel, as
-// the package documentation says, and otherwise when it was read.
+// zero means the moment never came. The kernel stamps what is received, as the
+// package documentation says; otherwise the stamp is the time of its reading.
 type Sample struct {
 	// Index counts the run's requests from 0.
 	Index int

@@ -4,7 +4,7 @@
 // A reference is a URL of http or https, which is handed on to the engine as it
 // is: nothing here opens a connection, nor a file. Data is base64, and is checked
 // to be that, to be of the kind that its place says, and not to be evidently of
-// another type than the one it is declared as. What is inside is the engine's to
+// another type than the one it is declared as. Its contents are the engine's to
 // judge. Data is neither copied nor decoded, but for its first bytes.
 package media
 

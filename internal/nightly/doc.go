@@ -11,6 +11,6 @@
 // How much worse is too much is a property of what a figure measures, its
 // [Kind], and not of the single figure: the table [Rules] is all there is.
 //
-// The package starts no process and reads no file. Whoever calls it brings the
+// The package starts no process and reads no file. Its caller brings the
 // execution of a step, and with it the clock.
 package nightly

@@ -56,8 +56,8 @@ func (c *cursor) name() []byte {
 	return raw
 }
 
-// value gives the value that comes, and goes past it; nil where there is none. Of a value
-// that is not well-formed it gives something.
+// value gives the value that comes, and goes past it; nil where there is none. It
+// gives some bytes of a value that is not well-formed.
 func (c *cursor) value() []byte {
 	c.i = api.SkipSpace(c.b, c.i)
 	end := -1

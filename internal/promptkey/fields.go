@@ -20,7 +20,7 @@ const (
 	numFields
 )
 
-// What else a field may be.
+// The treatments of a field that is not among those above.
 const (
 	inRoot   = iota + numFields // changes the prompt, from wherever on
 	inEffort                    // an object of which only the effort and the type change it
@@ -108,7 +108,7 @@ func (r *Reader) effort(raw []byte) []byte {
 }
 
 // choice gives tool_choice where an engine may leave tools out of the prompt for it: it
-// is "none", or names one. What else it may be asks for nothing that a template shows.
+// is "none", or names one. Its other values ask for nothing that a template shows.
 func (r *Reader) choice(raw []byte) []byte {
 	if raw[0] != '"' {
 		return raw

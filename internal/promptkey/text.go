@@ -12,7 +12,7 @@ import (
 // BlockBytes is how much canonical text a block has: of English about 64 tokens.
 const BlockBytes = 256
 
-// MaxBlocks bounds the blocks of a chain. What is beyond them is counted and has no
+// MaxBlocks bounds the blocks of a chain. Text beyond them is counted and has no
 // block.
 const MaxBlocks = 1 << 16
 

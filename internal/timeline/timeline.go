@@ -174,8 +174,8 @@ func (r *Recorder) Written() uint64 { return r.written.Load() }
 func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
 // Reopen goes on in the file that has the path now, which is a new one after
-// somebody has renamed the old one. What was queued before goes to the old one, if it
-// can be written. It returns false without a file.
+// somebody has renamed the old one. Records queued before go to the old one, if it can be
+// written. It returns false without a file.
 func (r *Recorder) Reopen() (bool, error) {
 	if r.file == nil {
 		return false, nil

@@ -24,7 +24,7 @@ var buckets = []float64{
 // Canary measures how late the process's I/O is: from the moment a file
 // descriptor became ready until a goroutine had read it. The moments are on a
 // schedule that the process does not keep, and those that pass while everything
-// stands still count too. What the process waits for one of the machine's cores
+// stands still count too. The wait of the process for one of the machine's cores
 // is in it, whoever has them.
 type Canary struct {
 	stall prometheus.Histogram

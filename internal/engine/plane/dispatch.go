@@ -37,7 +37,7 @@ func (d *dispatcher) open(f *frame) *mux.Fault {
 }
 
 // step takes in one step. A fault is the session's: nothing that follows can
-// be trusted. What is wrong with one generation ends that generation only.
+// be trusted. An error of one generation ends that generation only.
 func (d *dispatcher) step(f *frame) *mux.Fault {
 	d.Keep(f.summary())
 	if f.err != nil {

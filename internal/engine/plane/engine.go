@@ -251,7 +251,7 @@ func factsOf(f *planepb.Facts) engine.Facts {
 	}
 }
 
-// count is a number of tokens. What no engine has is not believed.
+// count is a number of tokens. A number that no engine has is not believed.
 func count(n uint64) int {
 	if n > math.MaxInt32 {
 		return 0

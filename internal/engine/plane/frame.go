@@ -16,7 +16,7 @@ import (
 
 // frame is one decoded Step. It is reused from step to step: the columns keep
 // their arrays, so that decoding allocates nothing per stream or per id once
-// the largest step was seen. What it holds is valid until the next decode.
+// the largest step was seen. Its fields are valid until the next decode.
 //
 // The generated decoder would allocate each column anew and costs about twice
 // the time; a fuzz test holds the two to the same result.

@@ -53,8 +53,8 @@ func (e *Engine) fields(h http.Header) http.Header {
 	return h
 }
 
-// answered are the fields of an engine's answer that are about the answer. Of all
-// others an engine must not speak to weir's callers, nor to what stands between: set
+// answered are the fields of an engine's answer that are about the answer. No other field
+// may pass from an engine to weir's callers, or to proxies between: an engine must not set
 // their cookies, say which origins may read, send nginx to a file (X-Accel-Redirect), or
 // name itself. Where a field may stand once, only the first passes.
 var answered = map[string]struct{ once bool }{

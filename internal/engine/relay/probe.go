@@ -22,7 +22,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	if e.opts.VerifyIDs {
 		facts.Verify = verify(owner)
 	}
-	// Whoever judges callers by their keys does so with weir, which has none.
+	// An engine that judges callers by their keys refuses weir, which has none.
 	if e.opts.Model != "" && (upstream.Nameless(err) || e.opts.PassKey && upstream.Unauthorized(err)) {
 		facts, err = engine.Facts{Models: []string{e.opts.Model}, Verify: facts.Verify}, nil
 	}
@@ -35,8 +35,8 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	return facts, nil
 }
 
-// probes are the requests of one token, by the end of a path. What the model is given is
-// a word, and what it says of it does not matter.
+// probes are the requests of one token, by the end of a path. The prompt is a word, and
+// the answer's text does not matter.
 var probes = map[string]map[string]any{
 	"chat/completions": {"messages": []map[string]string{{"role": "user", "content": "x"}}, "max_tokens": 1},
 	"completions":      {"prompt": "x", "max_tokens": 1},

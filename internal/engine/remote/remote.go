@@ -31,7 +31,7 @@ const clockDrift = 100e-6
 const clockSamples = 64
 
 // Clock estimates the offset of an engine's clock from questions that it answers
-// with its time, such as pings. Of the recent samples it believes the one whose
+// with its time, such as pings. It believes the one of the recent samples whose
 // bound is tightest now: half the round trip (the reply was stamped at some moment
 // of it), plus what the clocks may have drifted since.
 type Clock struct {

@@ -55,9 +55,9 @@ var (
 	metaKey = []byte(`],"meta_info":`)
 )
 
-// scan reads an event's data. Of an event in the usual form, the text, the
-// array and then the counts without white space between them, only the end is
-// read: a quote inside of a JSON string is escaped, so neither key can be found
+// scan reads an event's data. Only the end is read of an event in the usual form,
+// which is the text, the array and then the counts without white space between
+// them: a quote inside of a JSON string is escaped, so neither key can be found
 // inside of the text. Everything else is decoded in full. Data must stay as it
 // is while the event is in use.
 func (s *scanner) scan(data []byte, e *event) error {

@@ -149,8 +149,8 @@ func Failure(engine string, status int, message string) *infer.Error {
 	return err
 }
 
-// generation is a request that the engine has. What it reads belongs to whoever
-// has its turn, and to its goroutine where it has one.
+// generation is a request that the engine has. Its reading side belongs to the
+// goroutine that gives it its turn, or to its own where it has one.
 type generation struct {
 	e       *Engine
 	id      string
@@ -346,8 +346,8 @@ func (g *generation) fail(err *infer.Error, now int64) {
 	}})
 }
 
-// broken ends the generation because its answer broke off. Of an aborted one
-// that is all that was wanted.
+// broken ends the generation because its answer broke off, which is all that was
+// wanted of an aborted one.
 func (g *generation) broken(err error, now int64) {
 	if g.aborted.Load() != nil {
 		g.end(&infer.Delta{Attempt: g.attempt, Total: g.tally.have, Received: now,

@@ -21,8 +21,8 @@ var (
 	topKey = []byte(`"output_top_logprobs":[`)
 )
 
-// cut takes the lists out of meta_info, which leaves them empty there. What is
-// not in the form that the server writes stays, for meta to find.
+// cut takes the lists out of meta_info, which leaves them empty there. A list
+// in another form than the server writes stays, for meta to find.
 func (s *scanner) cut(meta []byte, e *event) []byte {
 	out := s.rest[:0]
 	for {

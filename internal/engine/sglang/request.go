@@ -121,9 +121,9 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 }
 
 // appendMedia appends a list for each kind of media. Their order within a kind is
-// that of the placeholders in the prompt, which the server goes by. What is data
-// goes as a data URL, whatever the kind: of audio, other text would be taken for
-// the path of a file.
+// that of the placeholders in the prompt, which the server goes by. Data
+// goes as a data URL, whatever the kind: the server would take any other text of
+// audio for the path of a file.
 func appendMedia(b []byte, all []infer.Media) []byte {
 	for kind, field := range [infer.NumMediaKinds]string{`,"image_data":[`, `,"audio_data":[`, `,"video_data":[`} {
 		sep := field

@@ -124,7 +124,7 @@ var (
 	errNoID  = errors.New("an id that is no 32-bit number")
 )
 
-// What a batch has room for that the message before has filled, in elements.
+// The room that a batch keeps after a message that filled more, in elements.
 const (
 	keepOutputs = 1 << 15
 	keepIDs     = 1 << 16
@@ -286,8 +286,8 @@ func (d *batch) echo(b []byte, n int) (_ []byte, err error) {
 	return b, nil
 }
 
-// answer takes in a fence that has come back. What else sets up logging is nothing
-// to us.
+// answer takes in a fence that has come back. Other messages that set up logging are not
+// ours.
 func (d *batch) answer(b []byte, n int) (_ []byte, err error) {
 	if n > 0 && msgp.NextType(b) == msgp.StrType {
 		var id []byte

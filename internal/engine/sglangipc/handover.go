@@ -63,7 +63,7 @@ func readWord(dir string) (b []byte, err error) {
 	return b, err
 }
 
-// parseWord reads the launcher's word. What it adds later is passed over.
+// parseWord reads the launcher's word. Members that it does not know are passed over.
 func parseWord(b []byte) (*handover, *codec, error) {
 	h := &handover{}
 	if err := json.Unmarshal(b, h, jsontext.AllowDuplicateNames(false)); err != nil {

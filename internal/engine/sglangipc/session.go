@@ -106,8 +106,7 @@ func (e *Engine) meet(ctx context.Context, in *zmtp.Conn) *session {
 	return nil
 }
 
-// serve serves the session to its end. What an earlier weir left running is aborted
-// first.
+// serve serves the session to its end. It aborts the requests of an earlier weir first.
 func (s *session) serve(in *zmtp.Conn) {
 	s.e.current.Store(s)
 	s.e.host.Note(errors.New("the scheduler has loaded its model, and has not answered yet"))
@@ -134,7 +133,7 @@ func (e *Engine) output(ctx context.Context, conn net.Conn, nth uint64) {
 // admit lets a connection of outputs become a session's. It says nothing of whose it
 // is: one that was accepted before a session ended may be of the engine that is gone,
 // however late its handshake is through, and must not end the next session with its
-// own end. What lives connects again.
+// own end. The connection of an engine that lives is made again.
 func (e *Engine) admit(c *zmtp.Conn, nth uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -41,7 +41,7 @@ type Mode struct {
 	} `json:"internal_states"`
 }
 
-// Parse reads a /server_info. What it adds later, and null, are passed over.
+// Parse reads a /server_info. Members that it does not know, and null, are passed over.
 func Parse(data []byte) (*Mode, error) {
 	m := &Mode{}
 	if err := json.Unmarshal(data, m, jsontext.AllowDuplicateNames(true)); err != nil {

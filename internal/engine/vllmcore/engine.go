@@ -70,8 +70,8 @@ func (e *Engine) rank(index int) *rank {
 }
 
 // pick gives the session of the engine that is best off of those that have an
-// adapter, nil when there is none. Of equals they take turns. adapter is an index, -1
-// for none.
+// adapter, nil when there is none. Equal ones take turns. adapter is an index, -1 for
+// none.
 func (e *Engine) pick(adapter int) *session {
 	var best *session
 	var least float64

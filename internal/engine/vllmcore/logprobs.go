@@ -133,8 +133,8 @@ func (t *table2D) id(i int) (uint32, bool) {
 // readLogprobs takes in new_logprobs: the ids and their log probabilities, a row
 // for each new id, the id itself in the first column and the most probable ones
 // in those after it. There may be more columns than were asked for, as many as
-// the request of the step that wants the most. What it leaves in l lies in room
-// that is reused.
+// the request of the step that wants the most. The slices in l afterwards lie in
+// room that is reused.
 func readLogprobs(b []byte, aux [][]byte, ids []uint32, top int, l *infer.Logprobs) error {
 	l.Reset()
 	if len(b) == 0 {

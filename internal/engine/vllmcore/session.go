@@ -40,8 +40,8 @@ type load struct {
 }
 
 // score is what a rank is chosen by, the least first, as vLLM's own front end
-// does. What an engine says is a step old and rides on outputs only, so its word is
-// void once nothing of ours is in flight.
+// does. An engine's own word is a step old and rides on outputs only, so it is void
+// once nothing of ours is in flight.
 func (s *session) score() float64 {
 	mine := float64(s.Table.Live())
 	if mine == 0 {

@@ -22,7 +22,7 @@ var (
 const coreDead = "ENGINE_CORE_DEAD"
 
 // addFields is how many fields of a request are written: those that have no
-// default on the engine's side. What follows them differs between versions (0.20
+// default on the engine's side. The fields behind them differ between versions (0.20
 // has client_index where 0.24 has prompt_is_token_ids), and a field of the wrong
 // type ends the engine's input thread without a word.
 const addFields = 9
@@ -173,7 +173,7 @@ func appendGuide(b []byte, g *infer.Guide) []byte {
 	return msgp.AppendString(b, g.Text)
 }
 
-// What this wire carries beyond what every wire does: numbers in every release,
+// The fields that this wire carries beyond those of every wire: numbers in every release,
 // guides where a guide that does not compile is an error of its request. Earlier
 // releases leave that to their front end, which compiles it once more for it.
 // Grammars are in another language than the backend's.
