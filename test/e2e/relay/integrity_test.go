@@ -123,7 +123,8 @@ func TestRelayFaults(t *testing.T) {
 	huge := "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" + strings.Repeat("x", 300<<10) + "\"}}]}\n\n"
 	end := chunk(word) + chunk(stop+done) + "0\r\n\r\n"
 	bad, good := startRawEngine(t), startRawEngine(t)
-	flags := []string{"--first-timeout", "1s", "--idle-timeout", "1s"}
+	// It bounds the good engine too, which runs in this process and must have its turn.
+	flags := []string{"--first-timeout", "3s", "--idle-timeout", "3s"}
 	one := harness.StartGateway(t, append([]string{"serve", "--engine", "openai=" + bad.url + ",name=bad"}, flags...)...)
 	two := harness.StartGateway(t, append([]string{"serve", "--policy", "round-robin", "--engine", "openai=" + bad.url + ",name=bad", "--engine", "openai=" + good.url + ",name=good"}, flags...)...)
 	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, two.Admin, "weir_engine_ready") == 2 })
