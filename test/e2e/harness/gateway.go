@@ -69,6 +69,10 @@ type Gateway struct {
 	Timeline   string // the file of its records
 }
 
+// Unhurried is a --submit-timeout for tests of hundreds of streams: a busy machine may
+// take longer to hand all of them over than the default is.
+const Unhurried = "5m"
+
 // StartGateway runs up or serve on free ports with a timeline file, and waits
 // until it is ready.
 func StartGateway(t testing.TB, args ...string) *Gateway {

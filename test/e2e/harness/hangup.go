@@ -68,7 +68,7 @@ func HangUps(t *testing.T, path string, streams int, streaming bool, step time.D
 		prefill = time.Millisecond
 	}
 	s := StartSim(t, "--cost", "constant", "--prefill-cost", prefill.String(), "--decode-cost", step.String(), "--max-running-requests", "8192")
-	g := StartGateway(t, "serve", "--engine", s.Spec(path))
+	g := StartGateway(t, "serve", "--engine", s.Spec(path), "--submit-timeout", Unhurried)
 	before := g.Goroutines()
 	conns := Streamers(t, g, streams)
 	if streaming {

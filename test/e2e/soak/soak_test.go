@@ -67,7 +67,7 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	s, flags := soakEngine(t, path, models.SimName, streams, step)
 	swiftly, more := soakEngine(t, path, swift, slow, time.Millisecond)
 	// The cache of prompts grows to its bound, which is to be early.
-	g := harness.StartGateway(t, append(append([]string{"serve", "--prefix-cache", "4194304"}, flags...), more...)...)
+	g := harness.StartGateway(t, append(append([]string{"serve", "--prefix-cache", "4194304", "--submit-timeout", harness.Unhurried}, flags...), more...)...)
 
 	shape := func(concurrency int) load.Plan {
 		return load.Plan{URL: g.URL, Model: models.SimName, Verify: harness.Words(t), Concurrency: concurrency, Duration: duration,
