@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"weir/internal/balance"
+	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/openai"
 	"weir/internal/route"
@@ -25,11 +27,17 @@ import (
 	"weir/models"
 )
 
-// largeChat is the body of a conversation of about 40,000 tokens in many
-// turns: Go's documentation and sources.
-func largeChat(t testing.TB) []byte {
+// size40k and size100k are the bytes of conversations of about 40,000 and 100,000 tokens.
+const (
+	size40k  = 140 << 10
+	size100k = 410 << 10
+)
+
+// largeChat is the body of a conversation of so many bytes in many turns: Go's
+// documentation and sources.
+func largeChat(t testing.TB, size int) []byte {
 	t.Helper()
-	const turns, size = 24, 140 << 10
+	const turns = 24
 	text := sourceText(t, size)
 	type message struct {
 		Role    string `json:"role"`
@@ -78,7 +86,7 @@ func sourceText(t testing.TB, size int) string {
 // BenchmarkPrompt measures what a chat of 40,000 tokens costs from its body to
 // its ids, and each stage of that alone.
 func BenchmarkPrompt(b *testing.B) {
-	body := largeChat(b)
+	body := largeChat(b, size40k)
 	m := simModel()
 	head, err := openai.Chat.ParseHead(body)
 	if err != nil {
@@ -130,7 +138,7 @@ func BenchmarkPrompt(b *testing.B) {
 // included: a conversation of 40,000 tokens that nobody has seen, and one that
 // was seen but for its last twentieth. cpu-ms is the process's own count.
 func BenchmarkBodyToIDs(b *testing.B) {
-	body := largeChat(b)
+	body := largeChat(b, size40k)
 	tail := sourceText(b, len(body)/20)
 	at := bytes.LastIndex(body, []byte("And in short?"))
 	for _, seen := range []bool{false, true} {
@@ -173,6 +181,63 @@ func BenchmarkBodyToIDs(b *testing.B) {
 			b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
 		})
 		g.Close()
+	}
+}
+
+// BenchmarkBodyToEngine is all that the gateway does of a chat of 100,000 tokens before it
+// is handed over: body, template, ids, hashes, and the choice among so many engines by
+// cost, with its booking. A chat is new, or was seen but for its last twentieth. cpu-ms is
+// the process's own count.
+func BenchmarkBodyToEngine(b *testing.B) {
+	body := largeChat(b, size100k)
+	tail := sourceText(b, len(body)/20)
+	at := bytes.LastIndex(body, []byte("And in short?"))
+	for _, engines := range []int{4, 1000} {
+		for _, seen := range []bool{false, true} {
+			all := make([]any, engines)
+			for i := range all {
+				all[i] = &tokenEngine{name: strconv.Itoa(i)}
+			}
+			snap := fleetOf(make(chan struct{}), all...)
+			snap.Models[models.SimName].Policy = new(balance.Cost)
+			name := fmt.Sprintf("engines=%d/new", engines)
+			opts := Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}
+			if seen {
+				name, opts.PrefixCache = fmt.Sprintf("engines=%d/seen", engines), 0
+			}
+			opts.Snapshot = func() *route.Snapshot { return snap }
+			g := New(opts)
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				tokens := 0
+				var cpu time.Duration
+				for i := 0; b.Loop(); i++ {
+					b.StopTimer()
+					quoted, err := json.Marshal(strconv.Itoa(i) + tail)
+					if err != nil {
+						b.Fatal(err)
+					}
+					fresh := slices.Concat(body[:at], quoted[1:len(quoted)-1], body[at:])
+					b.StartTimer()
+					x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{body: fresh, endpoint: openai.Chat}}
+					x.response.r = &http.Request{URL: &url.URL{Path: chatPath}}
+					before := cpuTime(b)
+					if _, err := x.prepare(); err != nil {
+						b.Fatal(err)
+					}
+					if err := x.route(); err != nil {
+						b.Fatal(err)
+					}
+					cpu += cpuTime(b) - before
+					x.unbook(&infer.Error{Code: infer.CodeEngine})
+					x.reservation.Leave()
+					tokens += len(x.ids)
+				}
+				b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
+				b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
+			})
+			g.Close()
+		}
 	}
 }
 
