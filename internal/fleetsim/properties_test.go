@@ -132,3 +132,35 @@ func TestLies(t *testing.T) {
 		}
 	}
 }
+
+// TestBesideReferences holds cost against references that are near it, in a part of
+// bench/routing so small that each change runs it. The shares were seen when this was
+// written; runs are in virtual time, so that they hold on whatever machine. Where cost
+// gets better, lower them.
+func TestBesideReferences(t *testing.T) {
+	type part struct {
+		settings         string
+		kv               int
+		captured         float64 // at least
+		p50, p99, missed float64 // at most: TTFT beside the best reference's, and the best one's goodput beside cost's
+	}
+	for _, test := range shorter(
+		part{"rate=18,duration=60s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 150_000, 0.98, 1.04, 1, 1.02},
+		part{"rate=12,turns=uniform(1,8),think=5s,duration=60s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 400_000, 0.99, 1.03, 1.08, 1.1},
+		part{"rate=4,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=60s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 400_000, 0.988, 1.16, 0.77, 1.16},
+	) {
+		p := plan(t, test.settings)
+		change := func(o *fleetsim.Options) { o.Engine.KVTokens = test.kv }
+		oracle, cost := run(t, p, 4, fleetsim.Oracle, change), run(t, p, 4, "cost", change)
+		p50, p99, goodput := math.Inf(1), math.Inf(1), 0.0
+		for _, name := range []string{"lmetric", "llm-d", "smg-cache-aware", "consistent-hash"} {
+			r := run(t, p, 4, name, change)
+			p50, p99, goodput = min(p50, r.TTFT.P50), min(p99, r.TTFT.P99), max(goodput, r.Goodput)
+		}
+		captured := cost.HitRate / oracle.HitRate
+		t.Logf("captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", captured, cost.MaxMean, cost.TTFT.P50/p50, cost.TTFT.P99/p99, goodput/cost.Goodput)
+		if captured < test.captured || cost.MaxMean > 1.05 || cost.TTFT.P50/p50 > test.p50 || cost.TTFT.P99/p99 > test.p99 || goodput/cost.Goodput > test.missed {
+			t.Errorf("%+v: captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", test, captured, cost.MaxMean, cost.TTFT.P50/p50, cost.TTFT.P99/p99, goodput/cost.Goodput)
+		}
+	}
+}
