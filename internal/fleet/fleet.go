@@ -107,8 +107,9 @@ type served struct {
 type life struct {
 	books    *route.Books // nil: it has had none
 	ready    bool
-	left     int64  // when it was ready last; 0: it is, or never was
-	instance string // empty: it does not say
+	left     int64        // when it was ready last; 0: it is, or never was
+	said     engine.State // when it was ready last
+	instance string       // empty: it does not say
 	base     string
 	shares   route.Shares // of all of its lives
 }
@@ -223,8 +224,9 @@ func (f *Fleet) publish(states []engine.State) {
 	for name := range f.opts.Folders {
 		f.model(snap, name, "")
 	}
+	var gone []func()
 	for i, m := range f.opts.Members {
-		s := &states[i]
+		s, recalled := f.lives[i].latest(states[i])
 		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note}
 		adapter := m.Adapter
 		if s.Via != nil {
@@ -241,7 +243,11 @@ func (f *Fleet) publish(states []engine.State) {
 		fresh := f.live(i, &m, e)
 		e.Health = f.health[i]
 		snap.Engines = append(snap.Engines, e)
-		if e.Tokens != nil || e.Relay != nil {
+		switch {
+		case e.Tokens == nil && e.Relay == nil:
+		case recalled:
+			gone = append(gone, func() { f.place(snap, m, e) })
+		default:
 			f.place(snap, m, e)
 		}
 		prober, _ := adapter.(engine.Prober)
@@ -253,6 +259,9 @@ func (f *Fleet) publish(states []engine.State) {
 			p.Books = e.Books.Rank
 		}
 		e.Health.Is(p)
+	}
+	for _, place := range gone { // behind those that are there, whatever they have become
+		place()
 	}
 	starting := slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
 		return e.Books == nil && len(e.Facts.Models) == 0 // and of which model it is nobody knows
@@ -274,6 +283,22 @@ func (f *Fleet) publish(states []engine.State) {
 		close(f.changed)
 	}
 	f.changed = changed
+}
+
+// latest gives an engine's state with what it said of itself last, where it is gone and
+// says nothing: it is one of the same models still.
+func (l *life) latest(s engine.State) (_ engine.State, recalled bool) {
+	if s.Ready {
+		l.said = s
+	}
+	if s.Ready || !l.said.Ready || len(s.Facts.Models) > 0 {
+		return s, false
+	}
+	s.Facts = l.said.Facts
+	if s.Via == nil {
+		s.Via, s.Kind = l.said.Via, l.said.Kind
+	}
+	return s, true
 }
 
 // live gives an engine the books of its present life. It begins one where it is ready

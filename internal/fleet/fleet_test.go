@@ -208,7 +208,7 @@ func consistent(s *route.Snapshot) error {
 }
 
 // Whatever engines report, in whatever order, what is published is consistent,
-// and depends on their latest states alone.
+// and depends on their latest states alone, and on those in which they were ready last.
 func TestSnapshotsAreConsistent(t *testing.T) {
 	names := []string{"x", "y", "folder", "nick"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -227,7 +227,7 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		states := make([]engine.State, len(members))
+		states, said := make([]engine.State, len(members)), make([]engine.State, len(members))
 		for range rapid.IntRange(0, 8).Draw(t, "reports") {
 			before := f.Snapshot()
 			i := rapid.IntRange(0, len(members)-1).Draw(t, "member")
@@ -237,6 +237,9 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 			}}
 			for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "nick", "l"}), 0, 2, rapid.ID).Draw(t, "adapters") {
 				states[i].Facts.LoRA = append(states[i].Facts.LoRA, engine.LoRA{Name: name})
+			}
+			if states[i].Ready {
+				said[i] = states[i]
 			}
 			f.publish(states)
 			snap := f.Snapshot()
@@ -263,6 +266,7 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		fresh.publish(said)
 		fresh.publish(states)
 		for name, m := range f.Snapshot().Models {
 			if got, want := targets(m), targets(fresh.Snapshot().Models[name]); got != want {
@@ -549,34 +553,40 @@ func TestCarriesOfEngines(t *testing.T) {
 // latest left.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, err := New(Options{Members: []Member{tokenMember("a", "m"), tokenMember("b", "m")}, Folders: map[string][]string{"m": nil}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone := engine.State{Err: errors.New("gone")}
-		var left int64
-		for i, c := range []struct {
-			a, b    engine.State
-			settled bool
-			leaves  bool
-		}{
-			{ready("m"), gone, false, false},
-			{gone, gone, false, true}, // b never was there: it may be starting
-			{gone, ready("m"), true, false},
-			{gone, gone, true, true},
-			{gone, gone, true, false}, // a further report of it is no departure
-			{ready("m"), gone, true, false},
-		} {
-			time.Sleep(time.Second)
-			f.publish([]engine.State{c.a, c.b})
-			if c.leaves {
-				left = trace.Now()
-			}
-			if m := f.Snapshot().Models["m"]; m.Settled != c.settled || m.Left != left {
-				t.Errorf("%d: settled %v, left %d; want %v, %d", i, m.Settled, m.Left, c.settled, left)
-			}
+		for _, model := range []string{"m", ""} { // also where only they say what they serve
+			settle(t, model)
 		}
 	})
+}
+
+func settle(t *testing.T, model string) {
+	f, err := New(Options{Members: []Member{tokenMember("a", model), tokenMember("b", model)}, Folders: map[string][]string{"m": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := engine.State{Err: errors.New("gone")}
+	var left int64
+	for i, c := range []struct {
+		a, b    engine.State
+		settled bool
+		leaves  bool
+	}{
+		{ready("m"), gone, false, false},
+		{gone, gone, false, true}, // b never was there: it may be starting
+		{gone, ready("m"), true, false},
+		{gone, gone, true, true},
+		{gone, gone, true, false}, // a further report of it is no departure
+		{ready("m"), gone, true, false},
+	} {
+		time.Sleep(time.Second)
+		f.publish([]engine.State{c.a, c.b})
+		if c.leaves {
+			left = trace.Now()
+		}
+		if m := f.Snapshot().Models["m"]; m.Settled != c.settled || m.Left != left {
+			t.Errorf("model=%s %d: settled %v, left %d; want %v, %d", model, i, m.Settled, m.Left, c.settled, left)
+		}
+	}
 }
 
 // The books of an engine live as long as the engine does: over snapshots, and over the

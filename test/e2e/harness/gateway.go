@@ -237,7 +237,9 @@ type Record struct {
 	Total     int64 `json:"total_latency"`
 	TTFT      int64 `json:"ttft"`
 	Attempts  []struct {
-		Legs []map[string]any
+		Legs       []map[string]any
+		Repeated   bool
+		MayHaveRun bool `json:"may_have_run"`
 	}
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
