@@ -62,13 +62,13 @@ quick: ## what an edit needs: vet, and the internal tests without the race detec
 .PHONY: test
 test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 20m $(INNER); \
-	  $(GO) test $(VETTED) -json -timeout 20m $(E2E); } | bin/slowest $(ADVICE)
+	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 40m $(INNER); \
+	  $(GO) test $(VETTED) -json -timeout 40m $(E2E); } | bin/slowest $(ADVICE)
 
 .PHONY: race
 race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 20m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 40m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
 	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u)
 
 # What depends on the machine's speed is no test of go test. Benchmarks whose name
