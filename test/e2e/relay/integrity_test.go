@@ -123,24 +123,34 @@ func TestRelayFaults(t *testing.T) {
 	huge := "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" + strings.Repeat("x", 300<<10) + "\"}}]}\n\n"
 	end := chunk(word) + chunk(stop+done) + "0\r\n\r\n"
 	bad, good := startRawEngine(t), startRawEngine(t)
-	// It bounds the good engine too, which runs in this process and must have its turn.
-	flags := []string{"--first-timeout", "3s", "--idle-timeout", "3s"}
-	one := harness.StartGateway(t, append([]string{"serve", "--engine", "openai=" + bad.url + ",name=bad"}, flags...)...)
-	two := harness.StartGateway(t, append([]string{"serve", "--policy", "round-robin", "--engine", "openai=" + bad.url + ",name=bad", "--engine", "openai=" + good.url + ",name=good"}, flags...)...)
-	harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, two.Admin, "weir_engine_ready") == 2 })
+	// pair is a gateway with the bad engine alone, and one with both.
+	type pair struct {
+		one, two             *harness.Gateway
+		beforeOne, beforeTwo int // goroutines at rest
+	}
 	good.script(false, 0, chunkedHead+end)
 	const ask = `{"model":"m","stream":true,"messages":[]}`
 	// An engine that fails three times in a row is avoided; answers in between keep it in.
-	well := func(t *testing.T) {
+	well := func(t *testing.T, p *pair) {
 		t.Helper()
 		bad.script(false, 0, chunkedHead+end)
-		for _, g := range []*harness.Gateway{one, two, two} {
+		for _, g := range []*harness.Gateway{p.one, p.two, p.two} {
 			harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", ask))
 		}
 	}
-	well(t)
-	beforeOne, beforeTwo := one.Goroutines(), two.Goroutines()
-
+	start := func(flags ...string) *pair {
+		p := &pair{
+			one: harness.StartGateway(t, append([]string{"serve", "--engine", "openai=" + bad.url + ",name=bad"}, flags...)...),
+			two: harness.StartGateway(t, append([]string{"serve", "--policy", "round-robin", "--engine", "openai=" + bad.url + ",name=bad", "--engine", "openai=" + good.url + ",name=good"}, flags...)...),
+		}
+		harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, p.two.Admin, "weir_engine_ready") == 2 })
+		well(t, p)
+		p.beforeOne, p.beforeTwo = p.one.Goroutines(), p.two.Goroutines()
+		return p
+	}
+	// A second is short for the good engine too, where the machine is busy: it is for those
+	// that fall silent alone.
+	patient, hasty := start(), start("--first-timeout", "1s", "--idle-timeout", "1s")
 	for _, c := range []struct {
 		name   string
 		rest   []string // after the head and a first event
@@ -172,8 +182,13 @@ func TestRelayFaults(t *testing.T) {
 		{"an event larger than the hold is cut", []string{chunk(huge[:200<<10])}, false, "", "", "", true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			p := patient
+			if c.code == "deadline_exceeded" {
+				p = hasty
+			}
+			one, two := p.one, p.two
 			one.T, two.T = t, t
-			well(t)
+			well(t, p)
 			kept := len(one.Failures())
 			bad.script(c.hold, 20*time.Millisecond, append([]string{chunkedHead + chunk(word)}, c.rest...)...)
 			a := harness.Post(t, one.URL+"/v1/chat/completions", ask)
@@ -192,7 +207,7 @@ func TestRelayFaults(t *testing.T) {
 			if !bytes.HasPrefix(a.Body, []byte(word)) {
 				t.Errorf("what was in order is missing: %.100q", a.Body)
 			}
-			harness.Settled(t, one, beforeOne)
+			harness.Settled(t, one, p.beforeOne)
 			harness.Eventually(t, "rid of the engine's connections", func() bool { open, _ := bad.requests(); return open == 0 })
 			failures := one.Failures()
 			switch {
@@ -220,11 +235,14 @@ func TestRelayFaults(t *testing.T) {
 			if _, asked := bad.requests(); asked == before {
 				t.Error("the bad engine was not asked")
 			}
-			harness.Settled(t, two, beforeTwo)
+			harness.Settled(t, two, p.beforeTwo)
 			harness.Eventually(t, "rid of the engine's connections", func() bool { open, _ := bad.requests(); return open == 0 })
 		})
 	}
-	one.T, two.T = t, t
+	for _, g := range []*harness.Gateway{patient.one, patient.two, hasty.one, hasty.two} {
+		g.T = t
+	}
+	one, two := patient.one, patient.two
 
 	t.Run("heads", func(t *testing.T) {
 		for _, head := range []string{
@@ -235,7 +253,7 @@ func TestRelayFaults(t *testing.T) {
 			"SSH-2.0-OpenSSH\r\n\r\n",
 			"",
 		} {
-			well(t)
+			well(t, patient)
 			bad.script(false, 0, head)
 			if a := harness.Post(t, one.URL+"/v1/chat/completions", ask); a.Status != 502 || a.Err != nil || !bytes.Contains(a.Body, []byte("engine")) {
 				t.Errorf("%.60q: status %d, %s", head, a.Status, a.Body)
@@ -244,8 +262,8 @@ func TestRelayFaults(t *testing.T) {
 				harness.WantComplete(t, harness.Post(t, two.URL+"/v1/chat/completions", ask))
 			}
 		}
-		harness.Settled(t, one, beforeOne)
-		harness.Settled(t, two, beforeTwo)
+		harness.Settled(t, one, patient.beforeOne)
+		harness.Settled(t, two, patient.beforeTwo)
 	})
 	t.Run("an event larger than the hold passes", func(t *testing.T) {
 		answer := word + huge + stop + done
@@ -279,16 +297,17 @@ func TestRelayFaults(t *testing.T) {
 			}
 			harness.Eventually(t, "rid of the engine's connection", func() bool { open, _ := bad.requests(); return open == 0 })
 		}
-		harness.Settled(t, one, beforeOne)
+		harness.Settled(t, one, patient.beforeOne)
 	})
-	if ended := two.Balanced(); ended["failed"] != 0 {
-		t.Errorf("ended %v", ended)
-	}
-	one.Interrupt()
-	two.Interrupt()
-	for _, g := range []*harness.Gateway{one, two} {
-		if strings.Contains(g.Stderr.String(), "panic") || strings.Contains(g.Stderr.String(), "secret") {
-			t.Errorf("the log holds text of an answer, or a panic:\n%s", g.Stderr.String())
+	for _, p := range []*pair{patient, hasty} {
+		if ended := p.two.Balanced(); ended["failed"] != 0 {
+			t.Errorf("ended %v", ended)
+		}
+		for _, g := range []*harness.Gateway{p.one, p.two} {
+			g.Interrupt()
+			if strings.Contains(g.Stderr.String(), "panic") || strings.Contains(g.Stderr.String(), "secret") {
+				t.Errorf("the log holds text of an answer, or a panic:\n%s", g.Stderr.String())
+			}
 		}
 	}
 }
