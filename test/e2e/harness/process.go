@@ -238,6 +238,20 @@ func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process)
 	}
 }
 
+// OnceOf wants one try of several to find nothing wrong. It is for shares and paces, which
+// a busy machine spoils now and then and a wrong gateway gets right never.
+func OnceOf(t testing.TB, tries int, try func() (wrong string)) {
+	t.Helper()
+	wrong := ""
+	for i := range tries {
+		if wrong = try(); wrong == "" {
+			return
+		}
+		t.Logf("try %d: %s", i+1, wrong)
+	}
+	t.Errorf("each of %d tries was wrong, the last one: %s", tries, wrong)
+}
+
 // WriteFile writes a file that only this user reads.
 func WriteFile(t testing.TB, path, text string) {
 	t.Helper()

@@ -81,16 +81,21 @@ func TestSessionsGoWhereTheirPromptsAre(t *testing.T) {
 	for _, path := range []string{"plane", "sglang"} {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
-			byCost := startPair(t, path, kvSim, kvSim)
-			cached := converse(t, byCost)
-			turns := startPair(t, path, kvSim, kvSim, "--policy", "round-robin")
-			if other := converse(t, turns); cached < 0.5 || other > 0.4 {
-				t.Errorf("%.2f of the prompts were cached by cost, %.2f by turns; 2 of 3 turns may find the one before, and 1 of 3 does by turns", cached, other)
-			}
-			predicted := harness.Metric(t, byCost.Admin, "weir_engine_predicted_cached_tokens_total") / harness.Metric(t, byCost.Admin, "weir_engine_prompt_tokens_total")
-			if predicted < cached-0.1 || predicted > cached+0.1 {
-				t.Errorf("%.2f was predicted to be cached, and %.2f was", predicted, cached)
-			}
+			var byCost, turns pair
+			// A busy machine makes an engine slow for a while, so that it costs more or is avoided.
+			harness.OnceOf(t, 4, func() string {
+				byCost = startPair(t, path, kvSim, kvSim)
+				cached := converse(t, byCost)
+				turns = startPair(t, path, kvSim, kvSim, "--policy", "round-robin")
+				if other := converse(t, turns); cached < 0.5 || other > 0.4 {
+					return fmt.Sprintf("%.2f of the prompts were cached by cost, %.2f by turns; 2 of 3 turns may find the one before, and 1 of 3 does by turns", cached, other)
+				}
+				predicted := harness.Metric(t, byCost.Admin, "weir_engine_predicted_cached_tokens_total") / harness.Metric(t, byCost.Admin, "weir_engine_prompt_tokens_total")
+				if predicted < cached-0.1 || predicted > cached+0.1 {
+					return fmt.Sprintf("%.2f was predicted to be cached, and %.2f was", predicted, cached)
+				}
+				return ""
+			})
 			byCost.Interrupt()
 			choices(t, byCost.Timeline, "", true)
 			turns.Interrupt()
@@ -141,13 +146,16 @@ func TestSlowerEngineGetsLess(t *testing.T) {
 			sim := func(step string) []string {
 				return []string{"--cost", "constant", "--prefill-cost", step, "--decode-cost", step}
 			}
-			p := startPair(t, path, sim("10ms"), sim("40ms"))
-			harness.WantClean(t, harness.RunPlan(t, load.Plan{URL: p.URL, API: load.Chat, Concurrency: 8, Requests: 160, OutputTokens: 12, Body: map[string]any{"ignore_eos": true}}), 160, 12)
-			if fast, slow := p.finished(t); slow >= fast {
-				t.Errorf("the fast engine had %d requests, the one four times as slow %d", fast, slow)
-			}
-			p.wantEven(t)
-			p.Interrupt()
+			harness.OnceOf(t, 4, func() (wrong string) {
+				p := startPair(t, path, sim("10ms"), sim("40ms"))
+				harness.WantClean(t, harness.RunPlan(t, load.Plan{URL: p.URL, API: load.Chat, Concurrency: 8, Requests: 160, OutputTokens: 12, Body: map[string]any{"ignore_eos": true}}), 160, 12)
+				if fast, slow := p.finished(t); slow >= fast {
+					wrong = fmt.Sprintf("the fast engine had %d requests, the one four times as slow %d", fast, slow)
+				}
+				p.wantEven(t)
+				p.Interrupt()
+				return wrong
+			})
 		})
 	}
 }
