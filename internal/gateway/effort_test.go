@@ -69,8 +69,8 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	} {
 		q := &request{req: &api.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
 		q.expect([]byte(c.prompt))
-		if got := q.submission(0, "m", "id", infer.CarriesAll).Guide.Reasoning; got != c.want {
-			t.Errorf("%+v: %d", c, got)
+		if got := q.submission(0, "m", "id", infer.CarriesAll).Guide; got.Before() != c.want || got.Whole != c.forced {
+			t.Errorf("%+v: %+v", c, got)
 		}
 	}
 }

@@ -11,6 +11,9 @@ func (p *preparing) render(yield func()) error {
 	var err error
 	if p.req.Messages == nil {
 		p.text = []byte(p.req.Prompt)
+		if p.req.Guide != nil {
+			p.req.Guide.Whole = true
+		}
 	} else {
 		err = p.renderChat(yield)
 	}

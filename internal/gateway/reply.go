@@ -17,6 +17,10 @@ func (q *request) expect(text []byte) {
 	if !calls {
 		format = format.WithoutTools()
 	}
+	if guide := q.req.Guide; guide != nil {
+		guide.Reasoning = q.folder.Reasoning(text[max(0, len(text)-parse.PromptTail):])
+		guide.Whole = format.Reasoning() == "" || q.req.ForcedAny || q.req.ForcedTool != ""
+	}
 	if format == (parse.Format{}) && !calls {
 		return
 	}
@@ -28,9 +32,6 @@ func (q *request) expect(text []byte) {
 		o.Tools = parse.ReadTools(q.req.Tools)
 	}
 	q.format = o
-	if q.req.Guide != nil && !o.ForcedAny && o.ForcedTool == "" { // a call that must come is all of the answer
-		q.req.Guide.Reasoning = q.folder.Reasoning(o.Prompt)
-	}
 }
 
 // keep gives the special tokens that an answer's parser must see.

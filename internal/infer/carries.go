@@ -140,8 +140,20 @@ type Guide struct {
 	Kind    GuideKind
 	Text    string
 	Choices []string // of GuideChoice
-	// Reasoning says what comes before the output that must match.
+	// Reasoning says what the prompt and the model let the answer begin with.
 	Reasoning Reasoning
+	// Whole says that all of the answer must match, because no reasoning is parted from
+	// it: of a call that must come, of a completion, and where it is not known how the
+	// model reasons.
+	Whole bool
+}
+
+// Before says what comes before the output that must match.
+func (g *Guide) Before() Reasoning {
+	if g.Whole {
+		return NoReasoning
+	}
+	return g.Reasoning
 }
 
 // Reasoning says whether an answer begins with reasoning.

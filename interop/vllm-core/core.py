@@ -128,7 +128,7 @@ def take(kind, m):
         live[m.request_id] = {"req": m, "n": 0, "queued": time.monotonic(), "scheduled": None,
                               "end": {p._eos_token_id} - {None}, "stop": set(p.stop_token_ids or ())}
         if counts["added"] == 1:
-            tell(priority=m.priority, first={f: repr(getattr(p, f)) for f in ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed",
+            tell(priority=m.priority, reasoning_ended=getattr(m, "reasoning_ended", None), first={f: repr(getattr(p, f)) for f in ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed",
                  "stop_token_ids", "_eos_token_id", "_all_stop_token_ids", "ignore_eos", "presence_penalty", "frequency_penalty",
                  "repetition_penalty", "min_p", "logit_bias", "structured_outputs")}, prompt=len(m.prompt_token_ids),
                  client=m.client_index)

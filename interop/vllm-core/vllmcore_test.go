@@ -97,7 +97,7 @@ func TestReleases(t *testing.T) {
 				}
 				priority = ""
 			}
-			guide, guided := `,"regex":"[a-z]+"`, []string{`"structured_outputs": `, "[a-z]+", "guidance"}
+			guide, guided := `,"regex":"[a-z]+"`, []string{`"structured_outputs": `, "[a-z]+", "guidance", `"reasoning_ended": true`}
 			if flags != nil && release != "0.33.0" {
 				_, err := g.Complete(ctx, "weir-sim", guide, nil)
 				if err == nil || !strings.Contains(err.Error(), "400") || !strings.Contains(err.Error(), "regex") {

@@ -162,13 +162,13 @@ func (m *Mode) Reasons(req *infer.Request) (require bool, err *infer.Error) {
 	switch {
 	case req.Guide == nil || !m.Known():
 		return false, nil
-	case m.ReasoningParser == "" && req.Guide.Reasoning == infer.OpenReasoning:
+	case m.ReasoningParser == "" && req.Guide.Before() == infer.OpenReasoning:
 		return refuse("runs without --reasoning-parser, and would hold the reasoning to it that the prompt has begun; start it with the model's, or ask for no reasoning")
 	case m.ReasoningParser == "":
 		return false, nil // the model has no room for reasoning then
 	case !m.before(0, 5, 7):
-		return req.Guide.Reasoning != infer.NoReasoning, nil
-	case req.Guide.Reasoning == infer.NoReasoning:
+		return req.Guide.Before() != infer.NoReasoning, nil
+	case req.Guide.Before() == infer.NoReasoning:
 		return refuse("is SGLang " + m.Version + " with --reasoning-parser, which waits for the end of reasoning, and none comes; 0.5.7 and later do not")
 	}
 	return false, nil

@@ -195,6 +195,58 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+// Where all of an answer must match a guide, the engine is told that reasoning has ended,
+// whatever its parser of reasoning finds in the prompt. A release in which the place of
+// that is not known is given the guide alone, and is not given one behind reasoning.
+func TestGuideOfAllTheAnswer(t *testing.T) {
+	for _, test := range []struct {
+		version   string
+		whole     bool
+		reasoning infer.Reasoning
+		priority  bool
+		fields    int // 0: refused
+		ended     bool
+	}{
+		{"0.29.0", true, infer.OpenReasoning, false, 18, true},
+		{"0.33.0", true, infer.OpenReasoning, false, 18, true},
+		{"0.33.0", true, infer.NoReasoning, true, 18, true},
+		{"0.33.0", false, infer.OpenReasoning, false, 9, false},
+		{"0.33.0", false, infer.OwnReasoning, true, 14, false},
+		{"0.34.0", true, infer.OpenReasoning, false, 0, false},
+		{"0.34.0", true, infer.OwnReasoning, false, 0, false},
+		{"0.34.0", true, infer.NoReasoning, false, 9, false},
+		{"0.0.0+source", true, infer.OpenReasoning, false, 0, false},
+	} {
+		p := newPeer(t, test.version)
+		b := startBench(t, p, func(o *Options) { o.Priorities = true })
+		b.WaitReady(true)
+		req := b.Request(4)
+		req.Guide = &infer.Guide{Kind: infer.GuideRegex, Text: "a*", Reasoning: test.reasoning, Whole: test.whole}
+		priority := int64(0)
+		if test.priority {
+			priority = -7
+			req.Priority = &priority
+		}
+		c := b.GoWith(b.Ctx, req)
+		b.Wait(c)
+		if test.fields == 0 {
+			if e := infer.AsError(c.Err); e.Code != infer.CodeUnsupported || !e.Retryable || !strings.Contains(e.Message, "tool call that must come") {
+				t.Errorf("%+v: %v", test, c.Err)
+			}
+			continue
+		}
+		b.Must(c.Err)
+		p.mu.Lock()
+		got := p.adds[0]
+		p.mu.Unlock()
+		if got.Fields != test.fields || got.Ended != test.ended || got.Priority != priority {
+			t.Errorf("%+v: %d fields, reasoning_ended %v, priority %d", test, got.Fields, got.Ended, got.Priority)
+		}
+		p.Step(enginetest.Out{ID: req.ID, IDs: []uint32{5}, Finish: infer.ReasonStop})
+		b.WantFinish(c, infer.ReasonStop)
+	}
+}
+
 // What a model's folder says holds where a request does not say.
 func TestDefaults(t *testing.T) {
 	number := func(v float64) *float64 { return &v }

@@ -197,6 +197,29 @@ func (r *ready) carries(priorities bool) infer.Carries {
 	return c | carriesGuides
 }
 
+// whole gives the request as the engine can be given it. Where all of the answer must
+// match a guide, it is told so; a release in which the place of that word is not known
+// cannot be, and is given the guide alone unless reasoning would come before it.
+func (r *ready) whole(req *infer.Request) (*infer.Request, *infer.Error) {
+	g := req.Guide
+	if g == nil || !g.Whole {
+		return req, nil
+	}
+	if v, ok := parseVersion(r.version); ok && v != (version{}) && !newest.before(v) {
+		return req, nil
+	}
+	if g.Reasoning != infer.NoReasoning {
+		e := infer.Errorf(infer.CodeUnsupported, "the engine cannot hold all of the answer to a %s, as a tool call that must come: %s may wait for the end of reasoning, and how to tell it not to is known of vLLM %v to %v; ask for no reasoning, or leave the choice of tools to the model",
+			g.Kind.Needs(), r.software(), guidesFail, newest)
+		e.Lacks, e.Retryable = g.Kind.Needs(), true // another may
+		return nil, e
+	}
+	plain, guide := *req, *g
+	guide.Whole = false
+	plain.Guide = &guide
+	return &plain, nil
+}
+
 // withPriority is the first release that says which it is of those that have a
 // request's priority at addPriority. In 0.20 it is elsewhere, and where it will be in
 // releases to come is not known.

@@ -31,6 +31,11 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		s.Table.Release(g)
 		return nil, err
 	}
+	req, failed = s.ready.whole(req)
+	if failed != nil {
+		s.Table.Release(g)
+		return nil, failed
+	}
 	if e.opts.Engines > 1 {
 		leg.DPRank = s.rank
 	}

@@ -28,16 +28,25 @@ const coreDead = "ENGINE_CORE_DEAD"
 const addFields = 9
 
 // addPriority is the position of a request's priority, from withPriority to the newest
-// release known, and the last field written of one that has it.
-const addPriority = 13
+// release known. addReasoningEnded is that of a word by which the engine holds the answer
+// to a guide from its first id on, whatever its --reasoning-parser finds in the prompt, in
+// the releases that guides are carried to (0.29, 0.32 and 0.33: read in their sources).
+const (
+	addPriority       = 13
+	addReasoningEnded = 17
+)
 
 // appendAdd appends the payload of an ADD: req as the positional array that the
 // engine decodes, with the end ids, which the engine itself does not know, and the
 // adapter, nil for none.
 func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival float64) []byte {
-	fields := uint32(addFields)
+	ended := req.Guide != nil && req.Guide.Whole
+	fields, priority := uint32(addFields), int64(0)
 	if req.Priority != nil {
-		fields = addPriority + 1
+		fields, priority = addPriority+1, *req.Priority
+	}
+	if ended {
+		fields = addReasoningEnded + 1
 	}
 	b = msgp.AppendArrayHeader(b, fields)
 	b = msgp.AppendString(b, req.ID)
@@ -53,12 +62,18 @@ func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival flo
 	}
 	b = msgp.AppendNil(b) // cache_salt
 	b = msgp.AppendNil(b) // data_parallel_rank
-	if req.Priority != nil {
+	if fields > addPriority {
 		b = msgp.AppendNil(b)    // prompt_embeds
 		b = msgp.AppendNil(b)    // prompt_is_token_ids
 		b = msgp.AppendInt(b, 0) // client_index
 		b = msgp.AppendInt(b, 0) // current_wave
-		b = msgp.AppendInt64(b, *req.Priority)
+		b = msgp.AppendInt64(b, priority)
+	}
+	if ended {
+		b = msgp.AppendNil(b)         // trace_headers
+		b = msgp.AppendBool(b, false) // resumable
+		b = msgp.AppendNil(b)         // external_req_id
+		b = msgp.AppendBool(b, true)  // reasoning_ended
 	}
 	return b
 }

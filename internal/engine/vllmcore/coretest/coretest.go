@@ -70,6 +70,8 @@ type Request struct {
 	Fields   int // of the array
 	Adapter  *Adapter
 	Priority int64
+	// Ended is reasoning_ended, false where it is not given.
+	Ended bool
 }
 
 // Output is what is said of one request.
@@ -372,7 +374,13 @@ func parseAdd(a []any, release string) (r Request, err error) {
 			if number(a[i]) != 0 {
 				return r, fmt.Errorf("field %d is %v", i, a[i])
 			}
-		case a[i] != nil || i > 13:
+		case i == 15: // resumable
+			if a[i] != false {
+				return r, fmt.Errorf("field %d is %v", i, a[i])
+			}
+		case i == 17:
+			r.Ended = a[i] == true
+		case a[i] != nil || i > 17:
 			return r, fmt.Errorf("field %d is %v", i, a[i])
 		}
 	}
