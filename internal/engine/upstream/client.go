@@ -274,7 +274,11 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	}
 	req.Leg.Acked = in.first
 	if err != nil {
-		again := !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err) && (req.Method == http.MethodGet || cn.unread(err))
+		closed := !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err)
+		if closed {
+			c.pool.closed(cn.rested)
+		}
+		again := closed && (req.Method == http.MethodGet || cn.unread(err))
 		stop()
 		cn.abort()
 		up.wait()

@@ -28,6 +28,7 @@ type conn struct {
 	fresh    bool          // it has not been in the pool yet
 	idle     time.Time     // since when it is in the pool
 	keep     time.Duration // how long the engine keeps it; 0: it did not say
+	rested   time.Duration // for which it was idle when it was taken out of the pool
 	acked    uint64        // bytes that the engine had when it was taken out of the pool; 0: unknown
 	// bare is the socket once the connection is detached, when all above it is
 	// closed; otherwise -1.

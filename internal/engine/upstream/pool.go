@@ -13,21 +13,69 @@ type pool struct {
 	max  int           // connections kept
 	keep time.Duration // how long
 
-	mu    sync.Mutex
-	idle  []*conn // oldest first
-	timer *time.Timer
-	armed bool // the timer will run evict
+	mu       sync.Mutex
+	idle     []*conn // oldest first
+	patience patience
+	timer    *time.Timer
+	armed    bool // the timer will run evict
 }
 
-// take gives an idle connection that the engine still holds open, or nil.
+// take gives an idle connection that the engine still holds open, and is not about to
+// close, or nil.
 func (p *pool) take() *conn {
 	for {
 		c := p.pop()
-		if c == nil || (c.keep == 0 || time.Since(c.idle) < c.keep) && c.usable() {
+		if c == nil {
+			return nil
+		}
+		c.rested = time.Since(c.idle)
+		switch open := c.usable(); {
+		case !open:
+			p.closed(c.rested)
+		case p.trusts(c.rested) && (c.keep == 0 || c.rested < c.keep):
 			return c
 		}
 		c.abort()
 	}
+}
+
+// closed notes that the engine closed a connection which had been idle for so long.
+func (p *pool) closed(rested time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.patience.closed(rested)
+}
+
+// trusts says whether a connection that is open after so long is given a request.
+func (p *pool) trusts(rested time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.patience.open(rested)
+}
+
+// patience is what is learned of how long an engine keeps idle connections. A request
+// that crosses with the closing of its connection is lost where the engine's kernel had
+// some of it: nobody can tell then whether the engine had begun with it. So a connection
+// is not used that is half as old as one was which the engine had closed.
+type patience struct {
+	least time.Duration // for which one was idle that was closed; 0: none was, or much older ones are open
+}
+
+// closed learns of one that was found closed.
+func (p *patience) closed(rested time.Duration) {
+	if p.least == 0 || rested < p.least {
+		p.least = max(rested, 1)
+	}
+}
+
+// open learns of one that was found open, and says whether to use it. One that is twice
+// as old as another which was closed shows that the engine had another reason to close
+// that; less may be the engine's timer.
+func (p *patience) open(rested time.Duration) bool {
+	if rested > 2*p.least {
+		p.least = 0
+	}
+	return p.least == 0 || rested < p.least/2
 }
 
 func (p *pool) pop() *conn {
