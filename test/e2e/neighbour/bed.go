@@ -109,40 +109,52 @@ func (b *Bed) descriptors() int {
 	return len(files)
 }
 
-// busy is the CPU time of the machine, and what of it was the bed's own.
-func (b *Bed) busy() (machine, own float64) {
+// CPU is what a phase took, in CPUs: 1 is all of one core's time.
+type CPU struct {
+	Gateway, Engine, Good, Bad float64
+	Others                     float64 // that are not the bed's
+}
+
+// used is what each has taken so far, in seconds.
+func (b *Bed) used() (u CPU, machine float64) {
 	b.t.Helper()
-	pids := []int{os.Getpid()}
-	for _, p := range b.processes() {
-		pids = append(pids, p.Cmd.Process.Pid)
+	of := func(pids ...int) float64 {
+		used, err := proc.Of(pids)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return used.CPU
 	}
-	used, err := proc.Of(pids)
+	u.Gateway, u.Engine = of(b.Gateway.Cmd.Process.Pid), of(b.engine.Cmd.Process.Pid)
+	u.Good = of(b.good.Cmd.Process.Pid)
+	for _, c := range b.bad {
+		u.Bad += of(c.Cmd.Process.Pid)
+	}
+	machine, err := proc.MachineCPU()
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if machine, err = proc.MachineCPU(); err != nil {
-		b.t.Fatal(err)
-	}
-	return machine, used.CPU
+	return u, machine - u.Gateway - u.Engine - u.Good - u.Bad - of(os.Getpid())
 }
 
 // Phase lets the good streams begin a phase, and waits until it has lasted for a while,
 // each stream of it could have come once, and those that began in it are over. It gives
-// the CPU that processes other than the bed's took meanwhile, as a share of one.
-func (b *Bed) Phase(name string, least time.Duration) (others float64) {
+// the CPU that was taken meanwhile.
+func (b *Bed) Phase(name string, least time.Duration) CPU {
 	b.t.Helper()
 	begun := time.Now()
-	machine, own := b.busy()
+	before, othersBefore := b.used()
 	b.good.order(name)
 	b.wait("through phase "+name, func() bool {
 		s := b.state()
 		return s.Phase == name && s.Whole >= b.options.Streams && s.Earlier == 0 && time.Since(begun) >= least
 	})
-	after, ownAfter := b.busy()
-	others = max(0, (after-machine)-(ownAfter-own)) / time.Since(begun).Seconds()
+	after, othersAfter := b.used()
+	took := time.Since(begun).Seconds()
 	b.good.order("behind " + name)
 	b.wait("over with phase "+name, func() bool { s := b.state(); return s.Phase == "behind "+name && s.Earlier == 0 })
-	return others
+	return CPU{Gateway: (after.Gateway - before.Gateway) / took, Engine: (after.Engine - before.Engine) / took,
+		Good: (after.Good - before.Good) / took, Bad: (after.Bad - before.Bad) / took, Others: max(0, othersAfter-othersBefore) / took}
 }
 
 // Neighbour is a bad one at work.
@@ -163,6 +175,7 @@ type Scale struct {
 	Many  int           // uploads, streams or connections at once, or of those that come and go
 	Bytes int           // of an upload, and of a huge field
 	Pace  time.Duration // the least time between one of those that come and go and the next
+	Nice  int           // of its process
 }
 
 // Small is the scale of every run.
@@ -175,10 +188,11 @@ func Small(kind Kind) Scale {
 }
 
 // Full is the scale of make measure. There are as many idle connections as the limit of
-// descriptors leaves room for beside the good streams.
+// descriptors leaves room for beside the good streams. The neighbour comes last in the
+// kernel's eyes: on a machine of its own it would take none of the gateway's CPU.
 func Full(t *testing.T, kind Kind) Scale {
 	t.Helper()
-	s := Scale{Many: 64, Bytes: 8 << 20, Pace: 100 * time.Millisecond}
+	s := Scale{Many: 64, Bytes: 8 << 20, Pace: 100 * time.Millisecond, Nice: 19}
 	switch kind {
 	case StalledReader, NoDescriptors:
 		s.Many = 256
@@ -211,6 +225,9 @@ func (b *Bed) Bad(kind Kind, scale Scale) *Neighbour {
 	}
 	order := badOrder{kind, scale}
 	n := &Neighbour{start(b.t, role{Target: b.target, Bad: &order}), b, order}
+	if err := unix.Setpriority(unix.PRIO_PGRP, n.Cmd.Process.Pid, scale.Nice); err != nil {
+		b.t.Fatal(err)
+	}
 	b.bad = append(b.bad, n)
 	b.wait("at work: "+string(kind), func() bool {
 		s := n.state()
