@@ -56,9 +56,9 @@ func (p *pool) trusts(rested time.Duration) bool {
 // patience is what is learned of how long an engine keeps idle connections. A request
 // that crosses with the closing of its connection is lost where the engine's kernel had
 // some of it: nobody can tell then whether the engine had begun with it. So a connection
-// is not used that is half as old as one was which the engine had closed.
+// is not used that has been idle for half as long as one which the engine had closed.
 type patience struct {
-	least time.Duration // for which one was idle that was closed; 0: none was, or much older ones are open
+	least time.Duration // for which one was idle that was closed, and about none much longer was open; 0: none was
 }
 
 // closed learns of one that was found closed.
@@ -68,14 +68,17 @@ func (p *patience) closed(rested time.Duration) {
 	}
 }
 
-// open learns of one that was found open, and says whether to use it. One that is twice
-// as old as another which was closed shows that the engine had another reason to close
-// that; less may be the engine's timer.
+// open learns of one that was found open, and says whether to use it. One that was idle
+// for more than twice as long as another which was closed shows that the engine had
+// another reason to close that, or that the gateway counted too little of its time.
 func (p *patience) open(rested time.Duration) bool {
-	if rested > 2*p.least {
-		p.least = 0
+	if p.least == 0 {
+		return true
 	}
-	return p.least == 0 || rested < p.least/2
+	if rested > 2*p.least {
+		p.least = rested
+	}
+	return rested < p.least/2
 }
 
 func (p *pool) pop() *conn {
