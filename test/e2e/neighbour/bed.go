@@ -225,8 +225,10 @@ func (b *Bed) Bad(kind Kind, scale Scale) *Neighbour {
 	}
 	order := badOrder{kind, scale}
 	n := &Neighbour{start(b.t, role{Target: b.target, Bad: &order}), b, order}
-	if err := unix.Setpriority(unix.PRIO_PGRP, n.Cmd.Process.Pid, scale.Nice); err != nil {
-		b.t.Fatal(err)
+	if scale.Nice > 0 {
+		if err := unix.Setpriority(unix.PRIO_PGRP, n.Cmd.Process.Pid, scale.Nice); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	b.bad = append(b.bad, n)
 	b.wait("at work: "+string(kind), func() bool {
