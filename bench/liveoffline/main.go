@@ -167,7 +167,7 @@ func (f *figures) add(o figures) {
 	*f = figures{f.TTFT + o.TTFT, f.Cached + o.Cached, f.TPOT + o.TPOT, f.Requests + o.Requests, f.Prompt + o.Prompt}
 }
 
-// cell is what is read of what `weir fleet --json` writes.
+// cell is what is read of a cell that `weir fleet --json` writes.
 type cell struct {
 	Runs []struct {
 		Speed    float64 `json:"speed"`
@@ -185,14 +185,16 @@ type cell struct {
 
 func (f *fleet) offlineRun(ctx context.Context, workload, policy string, more ...string) (c cell, err error) {
 	args := append([]string{"fleet", workload, "--engines=" + strconv.Itoa(f.engines), "--policy=" + policy, "--json=-"}, more...)
-	var cells []cell
-	if err := f.command(ctx, &cells, append(args, f.engine...)); err != nil {
+	var study struct {
+		Cells []cell `json:"cells"`
+	}
+	if err := f.command(ctx, &study, append(args, f.engine...)); err != nil {
 		return c, err
 	}
-	if len(cells) != 1 || len(cells[0].Runs) != 1 {
+	if len(study.Cells) != 1 || len(study.Cells[0].Runs) != 1 {
 		return c, errors.New("weir fleet wrote another number of runs than one")
 	}
-	return cells[0], nil
+	return study.Cells[0], nil
 }
 
 // saturation is how many requests a second are a utilisation of 1.

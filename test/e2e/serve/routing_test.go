@@ -239,17 +239,19 @@ func TestLiveAsOffline(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			out, said, code := harness.Finish(t, "", append([]string{"fleet", "synthetic:" + settings, "--engines", "2", "--policy", policy, "--json", "-"}, sim...)...)
-			var cells []struct {
-				Runs []struct {
-					Requests int     `json:"requests"`
-					Prompt   float64 `json:"prompt_tokens"`
-					Cached   float64 `json:"cache_hit_rate"`
-				} `json:"runs"`
+			var study struct {
+				Cells []struct {
+					Runs []struct {
+						Requests int     `json:"requests"`
+						Prompt   float64 `json:"prompt_tokens"`
+						Cached   float64 `json:"cache_hit_rate"`
+					} `json:"runs"`
+				} `json:"cells"`
 			}
-			if err := json.Unmarshal([]byte(out), &cells); err != nil || code != 0 {
+			if err := json.Unmarshal([]byte(out), &study); err != nil || code != 0 {
 				t.Fatal(err, code, said)
 			}
-			offline := cells[0].Runs[0]
+			offline := study.Cells[0].Runs[0]
 			w, err := workload.NewSynthetic(settings, workload.Options{Seed: 1, Sessions: true})
 			if err != nil {
 				t.Fatal(err)
