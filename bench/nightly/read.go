@@ -156,3 +156,18 @@ func measureFigures(printed, _ []byte) ([]nightly.Figure, error) {
 	}
 	return append(figures, slices.DeleteFunc(benchmarks, func(f nightly.Figure) bool { return strings.Contains(f.Name, ".Bound") })...), nil
 }
+
+// routingFigures counts the cells of bench/routing -check. That none has got worse is
+// its own verdict.
+func routingFigures(printed, _ []byte) ([]nightly.Figure, error) {
+	cells := 0
+	for line := range strings.Lines(string(printed)) {
+		if strings.Contains(line, ": captured ") {
+			cells++
+		}
+	}
+	if cells == 0 {
+		return nil, errors.New("no cell was printed")
+	}
+	return []nightly.Figure{nightly.Of("cells", nightly.Count, "", float64(cells))}, nil
+}

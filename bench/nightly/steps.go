@@ -34,6 +34,11 @@ func steps() []nightly.Step {
 			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/tokenizer",
 			Read:    nightly.Benchmarks(tokenizerQuotients...),
 		},
+		{
+			Name: "routing", Why: "captured reuse, evenness and lost figures of cost beside other policies, in virtual time: the same on whatever machine",
+			Typical: 3 * time.Minute, Limit: 30 * time.Minute,
+			Command: "go run ./bench/routing -check bench/routing/part.json", Read: routingFigures,
+		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
 		scenario("collapse", "920 prompts of 40k tokens at once on two engines, and a control that takes them out for its own lateness"),
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),

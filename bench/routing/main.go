@@ -3,6 +3,8 @@
 //
 //	go run ./bench/routing -o bench/routing/table.md
 //	go run ./bench/routing -trace conversation_trace.jsonl
+//	go run ./bench/routing -only 'chat.*0\.95'
+//	go run ./bench/routing -check bench/routing/part.json
 //
 // A cell is a workload at a utilisation, with a number of gateways and an age of what
 // they and the engines tell each other, with stamps or without. In each, cost is held
@@ -19,6 +21,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,19 +34,19 @@ import (
 
 // load is a workload and the fleet that it is for.
 type load struct {
-	name, settings string
-	engines, kv    int
-	profile        string // of sim.Profiles; sim.PerBatch's default where there is none
+	key, name, settings string
+	engines, kv         int
+	profile             string // of sim.Profiles; sim.PerBatch's default where there is none
 }
 
 // Rates are about what the fleets can do, so that a utilisation spreads the workload
 // over some minutes, of which sessions take a small part.
 var loads = []load{
-	{"chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, ""},
-	{"agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, ""},
-	{"documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, ""},
-	{"nothing shared", "rate=32,duration=150s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000, ""},
-	{"chat on Llama 3.1 8B, H100: 12 system prompts of 3k", "rate=12,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(900,900),output=lognormal(200,150),prefix=3000,groups=12", 4, 467_280, "llama-3.1-8b-h100"},
+	{"chat", "chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, ""},
+	{"agents", "agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, ""},
+	{"documents", "documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, ""},
+	{"unshared", "nothing shared", "rate=32,duration=150s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000, ""},
+	{"chat-h100", "chat on Llama 3.1 8B, H100: 12 system prompts of 3k", "rate=12,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(900,900),output=lognormal(200,150),prefix=3000,groups=12", 4, 467_280, "llama-3.1-8b-h100"},
 }
 
 type setting struct {
@@ -53,21 +56,41 @@ type setting struct {
 	stamps      bool
 }
 
-// settings are thinned: every utilisation alone, and the rest at 0.5.
+// settings are thinned: every utilisation with one gateway that sees everything, and of
+// several gateways, ages and engines without stamps those that are named.
 var settings = []setting{
 	{0.5, 1, 0, true}, {0.5, 4, 100 * time.Millisecond, false}, {0.8, 1, 0, true}, {0.95, 1, 0, true}, {1.1, 1, 0, true},
-	{0.5, 1, 0, false}, {0.5, 2, 10 * time.Millisecond, false}, {0.5, 4, time.Second, false},
+	{0.8, 1, 0, false}, {0.5, 2, time.Second, false}, {0.5, 2, 10 * time.Millisecond, false}, {0.5, 4, time.Second, false},
+}
+
+// ask is what is asked for on the command line.
+type ask struct {
+	seeds    int
+	trace    string
+	requests int            // of the trace; 0 is all
+	only     *regexp.Regexp // cells whose keys match
 }
 
 func main() {
 	out := flag.String("o", "", "write the table there as well")
 	trace := flag.String("trace", "", "also replay this trace (8 engines, KV 400,000 tokens)")
+	requests := flag.Int("trace-requests", 0, "only so many of its requests")
 	quick := flag.Int("quick", 0, "only so many of the settings")
+	only := flag.String("only", "", "only the cells whose keys match, as in 'chat 0.95|documents'; a key is WORKLOAD UTILISATION GATEWAYS AGE STAMPS")
 	ablations := flag.Bool("ablations", false, "compare cost with its ablations, and with no reference")
 	seeds := flag.Int("seeds", 3, "seeds of arrivals, lengths and ties")
+	part := flag.String("check", "", "run the cells of this file, and fail where cost has got worse than there")
+	accept := flag.Bool("accept", false, "with -check: write what was found there")
 	flag.Parse()
+	a := ask{seeds: *seeds, trace: *trace, requests: *requests, only: regexp.MustCompile(*only)}
 	if *quick > 0 {
 		settings = settings[:min(*quick, len(settings))]
+	}
+	if *part != "" {
+		if err := check(os.Stdout, *part, *accept); err != nil {
+			fail(err)
+		}
+		return
 	}
 	var w io.Writer = os.Stdout
 	if *out != "" {
@@ -82,7 +105,7 @@ func main() {
 	if *ablations {
 		write = ablated
 	}
-	if err := write(w, *seeds, *trace); err != nil {
+	if err := write(w, a); err != nil {
 		fail(err)
 	}
 }
@@ -119,21 +142,44 @@ var figures = []struct {
 	{"goodput", func(r *fleetsim.Report) float64 { return -r.Goodput }, 0},
 }
 
-// cells calls do with the runs of each cell, by policy.
-func cells(seeds int, trace string, policies func(seed int, runs map[string][]*fleetsim.Report) []string, do func(l *load, s *setting, runs map[string][]*fleetsim.Report)) error {
+// cell is a workload in a setting, and its runs, by policy.
+type cell struct {
+	*load
+	*setting
+	runs map[string][]*fleetsim.Report
+}
+
+// key names the cell on a command line and in a file.
+func (c *cell) key() string {
+	return fmt.Sprintf("%s %g %d %v %v", c.load.key, c.utilisation, c.gateways, c.age, c.stamps)
+}
+
+// cells calls do with each cell that is asked for.
+func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []string, do func(c *cell)) error {
 	all := loads
-	if trace != "" {
-		all = append(all, load{name: "trace " + trace[strings.LastIndex(trace, "/")+1:], engines: 8, kv: 400_000})
+	if a.trace != "" {
+		all = append(all, load{key: "trace", name: "trace " + a.trace[strings.LastIndex(a.trace, "/")+1:], engines: 8, kv: 400_000})
 	}
 	for i := range all {
 		l := &all[i]
-		plans := make([]*fleetsim.Plan, seeds)
+		var wanted []*cell
+		for i := range settings {
+			c := &cell{l, &settings[i], map[string][]*fleetsim.Report{}}
+			if l.settings == "" && !(c.gateways == 1 && c.utilisation == 0.8) || !a.only.MatchString(c.key()) {
+				continue
+			}
+			wanted = append(wanted, c)
+		}
+		if len(wanted) == 0 {
+			continue
+		}
+		plans := make([]*fleetsim.Plan, a.seeds)
 		for i := range plans {
 			var err error
 			if l.settings != "" {
 				plans[i], err = fleetsim.NewSessions(l.settings, uint64(i+1))
 			} else {
-				plans[i], err = fromTrace(trace, uint64(i+1))
+				plans[i], err = fromTrace(a.trace, a.requests, uint64(i+1))
 			}
 			if err != nil {
 				return err
@@ -150,23 +196,19 @@ func cells(seeds int, trace string, policies func(seed int, runs map[string][]*f
 		if err != nil {
 			return err
 		}
-		for i := range settings {
-			s := &settings[i]
-			if l.settings == "" && !(s.gateways == 1 && s.utilisation == 0.8) {
-				continue
-			}
-			runs := map[string][]*fleetsim.Report{}
+		for _, c := range wanted {
 			for i, p := range plans {
-				o.Plan, o.Seed, o.Speed, o.Gateways, o.Age, o.Stamps = p, uint64(i+1), full*s.utilisation, s.gateways, s.age, s.stamps
-				c, err := fleetsim.Compare(context.Background(), o, policies(i, runs))
+				o.Plan, o.Seed, o.Speed, o.Gateways, o.Age, o.Stamps = p, uint64(i+1), full*c.utilisation, c.gateways, c.age, c.stamps
+				found, err := fleetsim.Compare(context.Background(), o, policies(i, c.runs))
 				if err != nil {
 					return err
 				}
-				for _, r := range append(c.Runs, c.Oracle) {
-					runs[r.Policy] = append(runs[r.Policy], r)
+				for _, r := range append(found.Runs, found.Oracle) {
+					r.Samples = fleetsim.Samples{} // they are large, and of no use here
+					c.runs[r.Policy] = append(c.runs[r.Policy], r)
 				}
 			}
-			do(l, s, runs)
+			do(c)
 		}
 	}
 	return nil
@@ -192,11 +234,11 @@ func further(seed int, runs map[string][]*fleetsim.Report) (names []string) {
 	return slices.Compact(names)
 }
 
-// captured is 1 where the oracle reuses nothing.
+// captured is NaN where the oracle reuses next to nothing.
 func captured(runs, oracle []*fleetsim.Report) float64 {
 	hits := func(r *fleetsim.Report) float64 { return r.HitRate }
-	if mean(oracle, hits) == 0 {
-		return 1
+	if mean(oracle, hits) < 0.001 {
+		return math.NaN()
 	}
 	return mean(runs, hits) / mean(oracle, hits)
 }
@@ -209,40 +251,57 @@ func (s *setting) String() string {
 
 func (l *load) String() string { return fmt.Sprintf("%s (%d x %dk KV)", l.name, l.engines, l.kv/1000) }
 
-func table(w io.Writer, seeds int, trace string) error {
+// verdict is one figure of a cell.
+type verdict struct {
+	cost, best, oracle float64
+	by                 string // whose best is
+	lost               bool
+}
+
+// judge holds cost's figures against the best reference's that was run with every seed.
+func (c *cell) judge() (all []verdict) {
+	for _, f := range figures {
+		v := verdict{cost: mean(c.runs["cost"], f.of), best: math.Inf(1), oracle: mean(c.runs[fleetsim.Oracle], f.of)}
+		for _, name := range others() {
+			if len(c.runs[name]) < len(c.runs["cost"]) {
+				continue
+			}
+			if m := mean(c.runs[name], f.of); m < v.best {
+				v.best, v.by = m, name
+			}
+		}
+		if c.utilisation <= 1 || f.name == "goodput" {
+			v.lost = worse(c.runs["cost"], c.runs[v.by], f.of, max(0.05*math.Abs(v.best), f.atMS))
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func table(w io.Writer, a ask) error {
 	start := time.Now()
-	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, %d of %d settings). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", seeds, len(settings), 8, contenders)
+	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, cells '%v'). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", a.seeds, a.only, contenders)
 	fmt.Fprintln(w, "| workload | util | gateways, age | stamps | captured | max/mean | TTFT p50 ms | TTFT p99 ms | goodput /s | |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
 	product, count, lost := map[string][3]float64{}, 0, 0
-	err := cells(seeds, trace, further, func(l *load, s *setting, runs map[string][]*fleetsim.Report) {
-		cost, oracle := runs["cost"], runs[fleetsim.Oracle]
-		row := fmt.Sprintf("| %v | %v | %.3f | %.2f, %.2f |", l, s, captured(cost, oracle), mean(cost, maxMean), mean(oracle, maxMean))
-		var verdict []string
-		for k, f := range figures {
-			best, at := math.Inf(1), ""
+	err := cells(a, further, func(c *cell) {
+		cost, oracle := c.runs["cost"], c.runs[fleetsim.Oracle]
+		row := fmt.Sprintf("| %v | %v | %s | %.2f, %.2f |", c.load, c.setting, portion(captured(cost, oracle)), mean(cost, maxMean), mean(oracle, maxMean))
+		var verdicts []string
+		for k, v := range c.judge() {
+			row += fmt.Sprintf(" %.4g, %.4g %s, %.4g |", math.Abs(v.cost), math.Abs(v.best), v.by, math.Abs(v.oracle))
+			if v.lost {
+				verdicts = append(verdicts, "**lost** "+figures[k].name)
+				lost++
+			}
 			for _, name := range others() {
 				p := product[name]
-				p[k] += math.Log(math.Abs(f.of(cost[0])) / math.Abs(f.of(runs[name][0])))
+				p[k] += math.Log(math.Abs(figures[k].of(cost[0])) / math.Abs(figures[k].of(c.runs[name][0])))
 				product[name] = p
-				if len(runs[name]) < seeds {
-					continue
-				}
-				if m := mean(runs[name], f.of); m < best {
-					best, at = m, name
-				}
-			}
-			row += fmt.Sprintf(" %.4g, %.4g %s, %.4g |", math.Abs(mean(cost, f.of)), math.Abs(best), at, math.Abs(mean(oracle, f.of)))
-			if s.utilisation > 1 && f.name != "goodput" {
-				continue
-			}
-			if worse(cost, runs[at], f.of, max(0.05*math.Abs(best), f.atMS)) {
-				verdict = append(verdict, "**lost** "+f.name)
-				lost++
 			}
 		}
 		count++
-		fmt.Fprintf(w, "%s %s |\n", row, strings.Join(verdict, ", "))
+		fmt.Fprintf(w, "%s %s |\n", row, strings.Join(verdicts, ", "))
 	})
 	if err != nil {
 		return err
@@ -256,31 +315,60 @@ func table(w io.Writer, seeds int, trace string) error {
 	return nil
 }
 
+// portion writes a share; where there is nothing to have a share of it is NaN.
+func portion(v float64) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
 // ablated writes cost beside its ablations.
-func ablated(w io.Writer, seeds int, trace string) error {
+func ablated(w io.Writer, a ask) error {
 	names := slices.Clone(ours)
-	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds); cells as in table.md.\n\n", seeds)
+	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds, cells '%v'); cells as in table.md.\n\n", a.seeds, a.only)
 	for _, a := range fleetsim.Ablations() {
 		names = append(names, a.Name)
 		fmt.Fprintf(w, "- `%s`: %s\n", a.Name, a.What)
 	}
 	fmt.Fprint(w, "\n| workload | util | gateways, age | stamps | policy | captured | max/mean | TTFT p50 ms | TTFT p99 ms | TPOT p50 ms | goodput /s |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
-	return cells(seeds, trace, func(int, map[string][]*fleetsim.Report) []string { return names }, func(l *load, s *setting, runs map[string][]*fleetsim.Report) {
+	product, count := map[string][5]float64{}, 0
+	err := cells(a, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
+		count++
 		for _, name := range names {
-			r := runs[name]
-			fmt.Fprintf(w, "| %v | %v | %s | %.3f | %.2f | %.4g | %.4g | %.4g | %.4g |\n", l, s, name, captured(r, runs[fleetsim.Oracle]), mean(r, maxMean),
-				mean(r, figures[0].of), mean(r, figures[1].of), mean(r, func(r *fleetsim.Report) float64 { return r.TPOT.P50 }), -mean(r, figures[2].of))
+			r, cost := c.runs[name], c.runs["cost"]
+			tpot := func(r *fleetsim.Report) float64 { return r.TPOT.P50 }
+			fmt.Fprintf(w, "| %v | %v | %s | %s | %.2f | %.4g | %.4g | %.4g | %.4g |\n", c.load, c.setting, name, portion(captured(r, c.runs[fleetsim.Oracle])), mean(r, maxMean),
+				mean(r, figures[0].of), mean(r, figures[1].of), mean(r, tpot), -mean(r, figures[2].of))
+			p := product[name]
+			for i, of := range []func(*fleetsim.Report) float64{func(r *fleetsim.Report) float64 { return max(r.HitRate, 1e-6) }, figures[0].of, figures[1].of, tpot, figures[2].of} {
+				p[i] += math.Log(mean(r, of) / mean(cost, of))
+			}
+			product[name] = p
 		}
 	})
+	if err != nil || count == 0 {
+		return err
+	}
+	fmt.Fprintf(w, "\nEach ablation's figure over cost's, geometric mean of the %d cells:\n\n| policy | cached | TTFT p50 | TTFT p99 | TPOT p50 | goodput |\n|---|---|---|---|---|---|\n", count)
+	for _, name := range names[1:] {
+		p := product[name]
+		fmt.Fprintf(w, "| `%s` |", name)
+		for _, x := range p {
+			fmt.Fprintf(w, " %.3f |", math.Exp(x/float64(count)))
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
 }
 
-func fromTrace(name string, seed uint64) (*fleetsim.Plan, error) {
+func fromTrace(name string, requests int, seed uint64) (*fleetsim.Plan, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := workload.NewTrace(f, name, "", workload.Options{Seed: seed})
+	t, err := workload.NewTrace(f, name, "", workload.Options{Seed: seed, Requests: requests})
 	if err != nil {
 		return nil, err
 	}

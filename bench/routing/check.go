@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"weir/internal/fleetsim"
+)
+
+// kept is a part of the table that is committed, so that a change that makes routing
+// worse is seen. Runs are in virtual time: no figure depends on the machine.
+type kept struct {
+	Seeds int    `json:"seeds"`
+	Only  string `json:"only"` // the cells, by their keys
+	// References are those that cost is held against.
+	References []string            `json:"references"`
+	Cells      map[string]keptCell `json:"cells"`
+}
+
+// keptCell is what was found in a cell.
+type keptCell struct {
+	Captured float64  `json:"captured"` // 0 where nothing is to be reused
+	MaxMean  float64  `json:"max_mean"`
+	Lost     []string `json:"lost,omitempty"`
+	// Beside is cost's figure over the best reference's; of goodput the best
+	// reference's over cost's: less is better.
+	Beside map[string]float64 `json:"beside"`
+}
+
+// How much worse a figure may be than it was: what a change of a rule for ties does to
+// one seed.
+const (
+	captureSlack = 0.01
+	evenSlack    = 0.02
+	besideSlack  = 0.05
+)
+
+// check runs a part of the table, and says where it has got worse. With accept it writes
+// what it found.
+func check(w io.Writer, name string, accept bool) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var k kept
+	if err := json.Unmarshal(text, &k); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	only, err := regexp.Compile(k.Only)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	found := map[string]keptCell{}
+	var wrong []string
+	names := append(slices.Clone(ours), k.References...)
+	err = cells(ask{seeds: k.Seeds, only: only}, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
+		now := c.kept()
+		found[c.key()] = now
+		fmt.Fprintf(w, "%s: captured %.3f, max/mean %.2f, lost %v, beside the best %v\n", c.key(), now.Captured, now.MaxMean, now.Lost, now.Beside)
+		if was, ok := k.Cells[c.key()]; ok {
+			wrong = append(wrong, was.worse(c.key(), now)...)
+		} else if !accept {
+			wrong = append(wrong, fmt.Sprintf("%s is not in the file", c.key()))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for key := range k.Cells {
+		if _, ok := found[key]; !ok && !accept {
+			wrong = append(wrong, key+" was not run")
+		}
+	}
+	if accept {
+		k.Cells = found
+		text, err := json.MarshalIndent(k, "", "  ")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(name, append(text, '\n'), 0o644)
+	}
+	if len(wrong) > 0 {
+		return errors.New("worse than in " + name + " (-accept takes it as it is):\n  " + strings.Join(wrong, "\n  "))
+	}
+	return nil
+}
+
+// kept is what there is to keep of a cell.
+func (c *cell) kept() keptCell {
+	r := keptCell{Captured: captured(c.runs["cost"], c.runs[fleetsim.Oracle]), MaxMean: mean(c.runs["cost"], maxMean), Beside: map[string]float64{}}
+	if math.IsNaN(r.Captured) {
+		r.Captured = 0
+	}
+	for i, v := range c.judge() {
+		if v.lost {
+			r.Lost = append(r.Lost, figures[i].name)
+		}
+		r.Beside[figures[i].name] = v.cost / v.best
+		if v.cost < 0 { // of which more is better
+			r.Beside[figures[i].name] = v.best / v.cost
+		}
+	}
+	for name, x := range r.Beside {
+		r.Beside[name] = math.Round(x*1000) / 1000
+	}
+	r.Captured, r.MaxMean = math.Round(r.Captured*1000)/1000, math.Round(r.MaxMean*1000)/1000
+	return r
+}
+
+// worse says in which way a cell has got worse than it was.
+func (was *keptCell) worse(key string, now keptCell) (all []string) {
+	say := func(format string, args ...any) { all = append(all, key+": "+fmt.Sprintf(format, args...)) }
+	if now.Captured < was.Captured-captureSlack {
+		say("captured reuse %.3f, was %.3f", now.Captured, was.Captured)
+	}
+	if now.MaxMean > was.MaxMean+evenSlack {
+		say("max/mean load %.2f, was %.2f", now.MaxMean, was.MaxMean)
+	}
+	for _, name := range now.Lost {
+		if !slices.Contains(was.Lost, name) {
+			say("lost %s", name)
+		}
+	}
+	for name, x := range now.Beside {
+		if x > was.Beside[name]*(1+besideSlack) {
+			say("%s beside the best reference %.3f, was %.3f", name, x, was.Beside[name])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
