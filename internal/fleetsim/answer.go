@@ -82,8 +82,18 @@ type Answer struct {
 	Setting    string   `json:"setting,omitempty"` // where there are several
 	Objectives []string `json:"objectives,omitempty"`
 	Policies   []Sized  `json:"policies,omitempty"`
+	// Trials are what a search ran, in its order.
+	Trials []Trial `json:"trials,omitempty"`
 	// Sentences are the answer in words.
 	Sentences []string `json:"sentences"`
+}
+
+// Trial is a run of a search.
+type Trial struct {
+	Policy  string  `json:"policy"`
+	Engines int     `json:"engines"`
+	Meets   bool    `json:"meets"`
+	Run     *Report `json:"-"`
 }
 
 // Sized is how many engines a policy needs.
@@ -120,7 +130,7 @@ func Size(ctx context.Context, o Options, policies []string, f Fleets) (*Answer,
 		policy string
 		n      int
 	}
-	runs := map[trial]*Report{}
+	a, runs := &Answer{}, map[trial]*Report{}
 	run := func(policy string, n int) (r *Report, err error) {
 		at := trial{policy, n}
 		if r := runs[at]; r != nil {
@@ -133,12 +143,16 @@ func Size(ctx context.Context, o Options, policies []string, f Fleets) (*Answer,
 		if policy == Oracle { // it is alone, and sees what is true now
 			one.Gateways, one.Age = 1, 0
 		}
-		if runs[at], err = timed(ctx, one, policy); err == nil && f.Tell != nil {
-			f.Tell(policy, n, runs[at])
+		if r, err = timed(ctx, one, policy); err != nil {
+			return nil, err
 		}
-		return runs[at], err
+		runs[at] = r
+		a.Trials = append(a.Trials, Trial{policy, n, r.Meets(), r})
+		if f.Tell != nil {
+			f.Tell(policy, n, r)
+		}
+		return r, nil
 	}
-	a := &Answer{}
 	for _, objective := range o.Objectives {
 		a.Objectives = append(a.Objectives, objective.String())
 	}

@@ -78,6 +78,9 @@ func TestSize(t *testing.T) {
 			if met := expect["cost"] > 0; met != strings.Contains(a.Sentences[0], " under ") || met == strings.HasPrefix(a.Sentences[0], "No policy") {
 				t.Errorf("%q", a.Sentences)
 			}
+			if len(a.Trials) != runs {
+				t.Errorf("%d trials of %d runs", len(a.Trials), runs)
+			}
 			if runs > 4*len(policies)+3*(len(policies)+1) {
 				t.Errorf("%d runs", runs)
 			}

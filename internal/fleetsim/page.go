@@ -113,48 +113,68 @@ func (s *Study) colours() map[string]string {
 // curves plots figures against the number of engines, or against the speed where that
 // does not differ.
 func (s *Study) curves(p *plot.Page, colours map[string]string) {
-	engines, speeds := map[int]bool{}, map[float64]bool{}
-	rest := map[[2]float64]bool{}
+	type point struct {
+		engines     int
+		utilisation float64
+		captured    float64 // NaN where the oracle was not run
+		r           *Report
+	}
+	var points []point
+	engines, speeds, rest := map[int]bool{}, map[float64]bool{}, map[[2]float64]bool{}
+	shown := map[*Report]bool{}
 	for _, c := range s.Cells {
+		for _, r := range c.all() {
+			points = append(points, point{c.Engines, c.Utilisation, c.Captured(r), r})
+			shown[r] = true
+		}
 		for _, r := range c.Runs {
-			engines[c.Engines], speeds[r.Speed] = true, true
 			rest[[2]float64{float64(r.Gateways), r.AgeMS}] = true
 		}
 	}
-	axis, at := "number of engines", func(c *Cell, _ *Report) float64 { return float64(c.Engines) }
+	for _, a := range s.Answers {
+		for _, t := range a.Trials {
+			if !shown[t.Run] {
+				points = append(points, point{t.Engines, 0, math.NaN(), t.Run})
+			}
+		}
+	}
+	for _, x := range points {
+		engines[x.engines], speeds[x.r.Speed] = true, true
+	}
+	axis, at := "number of engines", func(x point) float64 { return float64(x.engines) }
 	switch {
 	case len(rest) > 1 || (len(engines) > 1) == (len(speeds) > 1):
 		return // no one line
 	case len(speeds) > 1 && s.Cells[0].Utilisation > 0:
-		axis, at = "utilisation", func(c *Cell, _ *Report) float64 { return c.Utilisation }
+		axis, at = "utilisation", func(x point) float64 { return x.utilisation }
 	case len(speeds) > 1:
-		axis, at = "speed", func(_ *Cell, r *Report) float64 { return r.Speed }
+		axis, at = "speed", func(x point) float64 { return x.r.Speed }
 	}
 	p.Put("<h2>Against the %s</h2>\n", axis)
+	slices.SortStableFunc(points, func(x, y point) int { return cmp.Compare(at(x), at(y)) })
 	for _, f := range []struct {
 		title string
-		of    func(c *Cell, r *Report) float64
+		of    func(x point) float64
 	}{
-		{"time to first token, p50, ms", func(_ *Cell, r *Report) float64 { return r.TTFT.P50 }},
-		{"time to first token, p99, ms", func(_ *Cell, r *Report) float64 { return r.TTFT.P99 }},
-		{"per token after the first, p99, ms", func(_ *Cell, r *Report) float64 { return r.TPOT.P99 }},
-		{"goodput, requests a second", func(_ *Cell, r *Report) float64 { return r.Goodput }},
-		{"captured reuse", func(c *Cell, r *Report) float64 { return c.Captured(r) }},
+		{"time to first token, p50, ms", func(x point) float64 { return x.r.TTFT.P50 }},
+		{"time to first token, p99, ms", func(x point) float64 { return x.r.TTFT.P99 }},
+		{"per token after the first, p99, ms", func(x point) float64 { return x.r.TPOT.P99 }},
+		{"goodput, requests a second", func(x point) float64 { return x.r.Goodput }},
+		{"captured reuse", func(x point) float64 { return x.captured }},
 	} {
 		var lines []plot.Scatter
-		for _, c := range s.Cells {
-			for _, r := range c.all() {
-				i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == r.Policy })
-				if i < 0 {
-					i = len(lines)
-					lines = append(lines, plot.Scatter{Name: r.Policy, Colour: colours[r.Policy]})
-				}
-				lines[i].Points = append(lines[i].Points, plot.Spot{X: at(c, r), Y: f.of(c, r), Low: math.NaN(), High: math.NaN(),
-					Title: fmt.Sprintf("%s, %s: %.4g", r.Policy, c.Name, f.of(c, r))})
+		for _, x := range points {
+			y := f.of(x)
+			if math.IsNaN(y) {
+				continue
 			}
-		}
-		for i := range lines {
-			slices.SortStableFunc(lines[i].Points, func(a, b plot.Spot) int { return cmp.Compare(a.X, b.X) })
+			i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == x.r.Policy })
+			if i < 0 {
+				i = len(lines)
+				lines = append(lines, plot.Scatter{Name: x.r.Policy, Colour: colours[x.r.Policy]})
+			}
+			lines[i].Points = append(lines[i].Points, plot.Spot{X: at(x), Y: y, Low: math.NaN(), High: math.NaN(),
+				Title: fmt.Sprintf("%s, %s %.3g: %.4g", x.r.Policy, axis, at(x), y)})
 		}
 		p.Scatter(f.title, axis, lines)
 	}
