@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -70,7 +71,17 @@ func (x *exchange) forward(wait engineWait) error {
 	}
 	l.response = resp
 	x.answer = l.open(&x.request)
-	if resp.Status != http.StatusServiceUnavailable && resp.Status != http.StatusTooManyRequests {
+	switch resp.Status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		// Another engine may do better; the last one's answer is passed on as it is.
+		failed := &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true, Message: "the engine failed",
+			Cause: fmt.Errorf("status %d", resp.Status)}
+		if x.couldRetry(failed) && x.model.Retries.Left(trace.Now()) >= 1 {
+			return failed
+		}
+		return nil
+	default:
 		return nil
 	}
 	busy := &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, NotRun: true, RetryAfter: resp.RetryAfter, Message: "the engine is overloaded"}
