@@ -116,7 +116,7 @@ func (r *runner) startFaultBed(ctx context.Context, k faultKind, network bool, e
 	if err := b.gateway.AwaitHTTP(ctx, b.admin+"/readyz"); err != nil {
 		return b, err
 	}
-	within, cancel := context.WithTimeout(ctx, time.Minute)
+	within, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		states, err := b.states(within)

@@ -33,7 +33,7 @@ const (
 	// after livesFor; and it has to be back within returns.
 	noticed  = 40 * time.Second
 	livesFor = 6 * time.Second
-	returns  = 20 * time.Second
+	returns  = time.Minute
 	// later is when a request begins that must not wait for what hangs, waits how long it
 	// may take to its first token all the same.
 	later = 1500 * time.Millisecond
