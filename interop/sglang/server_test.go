@@ -324,3 +324,30 @@ func monotonicMS() int {
 	}
 	return int(ts.Nano()/1e6) % clock
 }
+
+// TestRelayJudged: a relay of SGLang's own server reads its mode from the page that the
+// server has, and refuses by name what the server would lose.
+func TestRelayJudged(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	s := newSetup(t)
+	url, _, _ := s.server("incremental", "--step", "0.001")
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+url)
+	for field, words := range map[string]string{
+		`"seed":7`:       "without --enable-deterministic-inference",
+		`"min_tokens":3`: "--skip-tokenizer-init",
+		`"response_format":{"type":"json_object"}`: "makes no grammar backend",
+		`"regex":"a+"`:                       "makes no grammar backend",
+		`"structured_outputs":{"regex":"a"}`: "whose API has no such field",
+		`"bad_words":["x"]`:                  "whose API has no such field",
+	} {
+		resp, err := http.Post(g.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2],`+field+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte(words)) {
+			t.Errorf("%s: status %d, %s, %v; want 400 with %q", field, resp.StatusCode, body, err, words)
+		}
+	}
+}
