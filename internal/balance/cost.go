@@ -28,11 +28,7 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 		d.costs = make([]float64, len(candidates))
 	}
 	d.costs = d.costs[:len(candidates)]
-	n, fastest := d.price(q, candidates, last, true)
-	if n == 0 {
-		// Ranks of which nothing is known have their step, and there are no others.
-		n, fastest = d.price(q, candidates, last, false)
-	}
+	n, fastest := d.price(q, candidates, last)
 	if n == 0 {
 		return -1
 	}
@@ -110,10 +106,14 @@ func (c *Candidate) used() float64 {
 	return float64(c.Rank.Held()) / float64(c.KV)
 }
 
+// unproven is how many times as slow a rank may be of which too little was measured. It
+// counts as so slow once a step is booked there: a slow one has little to be late with,
+// and where all are unproven, or the others full, nobody waits for it to be measured.
+const unproven = 2
+
 // price finds what the request costs at each candidate, how many there are, and the
-// shortest step. At a rank of which too little was measured, a step is booked at most,
-// if guarded.
-func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded bool) (n int, fastest float64) {
+// shortest step.
+func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
 	if len(candidates) == 0 {
 		return 0, 0
 	}
@@ -135,9 +135,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay, guarded
 			w.New = min(w.New, q.Length-last.known(q, c))
 		}
 		total, step, cold := c.Rank.Total(q.Now, &w)
-		if cold && guarded {
+		if cold {
 			if p := c.Rank.Pending(); p > 0 && p+int64(w.New) > int64(c.Rank.Budget()) {
-				continue
+				total *= unproven
 			}
 		}
 		n++

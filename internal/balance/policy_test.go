@@ -179,26 +179,36 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// TestCold has a rank of which nothing is known get a step's worth and no more, while
-// there are others; and where there are none, it gets all.
+// TestCold has ranks of which nothing is known get less than those that were measured,
+// and no less than half of it: else all would wait at the first one that was.
 func TestCold(t *testing.T) {
+	for _, test := range []struct{ warm, cold, length int }{{2, 1, 3000}, {1, 3, 12_000}} {
+		f := fleet(even(test.warm)...)
+		for range test.cold {
+			r, cache := f.model.Join(f.now, 0), f.index.Cache(kvTokens/blockTokens)
+			f.caches = append(f.caches, cache)
+			f.candidates = append(f.candidates, balance.Candidate{Rank: r, Cache: cache.ID, KV: kvTokens})
+		}
+		got := make([]int, len(f.candidates))
+		var d balance.Decision
+		for i := range uint32(30) {
+			q, blocks := f.ask(prompt(0, i+1, 0, test.length), 100, uint64(i))
+			at := new(balance.Cost).Pick(q, f.candidates, &d)
+			got[at]++
+			f.give(q, blocks, at, &d)
+		}
+		for _, n := range got[test.warm:] {
+			if share := float64(n) / float64(got[0]); share < 0.4 || share > 0.8 {
+				t.Errorf("of %d that were measured and %d that were not each got %v", test.warm, test.cold, got)
+			}
+		}
+	}
 	f := fleet(even(2)...)
-	r := f.model.Join(f.now, 0)
-	cache := f.index.Cache(kvTokens / blockTokens)
+	r, cache := f.model.Join(f.now, 0), f.index.Cache(kvTokens/blockTokens)
 	f.caches = append(f.caches, cache)
 	f.candidates = append(f.candidates, balance.Candidate{Rank: r, Cache: cache.ID, KV: kvTokens})
 	var d balance.Decision
 	p := new(balance.Cost)
-	got := make([]int, 3)
-	for i := range uint32(30) {
-		q, blocks := f.ask(prompt(0, i+1, 0, 3000), 100, uint64(i))
-		at := p.Pick(q, f.candidates, &d)
-		got[at]++
-		f.give(q, blocks, at, &d)
-	}
-	if got[2] != 2 {
-		t.Errorf("two steps hold five of them, and one two; the ranks got %v", got)
-	}
 	alone := f.candidates[2:]
 	q, _ := f.ask(prompt(0, 99, 0, 3000), 100, 1)
 	if at := p.Pick(q, alone, &d); at != 0 {

@@ -77,7 +77,9 @@ func TestHotPrefixSpreads(t *testing.T) {
 		there := f.candidates[1].Rank.Estimate(f.now, cost.Work{Length: shared + 200, New: shared + 200, Output: 10})
 		var d balance.Decision
 		at := new(balance.Cost).Pick(q, f.candidates, &d)
-		alike := max(2, 0.05*here.TTFT(), f.candidates[at].Rank.Error(d.Choice().Work))
+		// Alike is what the cheaper one cannot be sure of.
+		alike := max(2, 0.05*max(here.TTFT(), there.TTFT()), f.candidates[0].Rank.Error(cost.Work{Length: shared + 200, New: 200}),
+			f.candidates[1].Rank.Error(cost.Work{Length: shared + 200, New: shared + 200}))
 		stay, leave := here.TTFT()+here.Decode+here.Others, there.TTFT()+there.Decode
 		if stay > leave+alike && at == 0 || stay < leave-alike && at == 1 {
 			t.Fatalf("at %.1f ms with the prefix, and %.1f without, it chose %d", stay, leave, at)
