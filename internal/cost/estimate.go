@@ -5,6 +5,7 @@ import "math"
 // State is what a rank is busy with at a moment.
 type State struct {
 	Wait float64 // until what it has to prefill is done, in milliseconds
+	Room float64 // and then until its cache has room
 	// Decoders are the requests there, which all decode when that is done.
 	Decoders int
 	// Horizon is for how many of its steps a request's decoding counts; see
@@ -25,7 +26,7 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
 	whole, steps := steps(n, s.Budget, s.Shared)
 	own, mixed, stalled := c.prefill(n, length, k, whole, steps)
-	e.Wait, e.Prefill = s.Wait, own+mixed
+	e.Wait, e.Room, e.Prefill = s.Wait+s.Room, s.Room, own+mixed
 	e.Decoders = s.Decoders
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
 	// One that ends while this one is prefilled has another in its place.

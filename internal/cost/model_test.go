@@ -123,6 +123,38 @@ func TestBooks(t *testing.T) {
 	}
 }
 
+// TestRoom has requests fill the cache: another one waits as long as it takes until as
+// much has ended as it lacks, and one that finds its prompt there does not.
+func TestRoom(t *testing.T) {
+	r := NewModel(Typical).Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	wait := func(n int) float64 {
+		w := Work{Length: 20_000, New: n, Output: 8}
+		e := r.Estimate(now, w)
+		total, _, _ := r.Total(now, &w)
+		if math.Abs(total-e.Total) > 1e-6*total || e.Room > e.Wait {
+			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
+		}
+		return e.Room
+	}
+	if got := wait(20_000); got != 0 {
+		t.Errorf("a wait of %v ms for room in a cache of which nobody knows the size", got)
+	}
+	r.SetRoom(100_000, 90_000)
+	// A request lasts 8 steps after its first token.
+	lasts := 8 * (Typical.Decode + Typical.Decoder)
+	if got, want := wait(19_000), lasts*9/90; math.Abs(got/want-1) > 1e-6 {
+		t.Errorf("%v ms until there is room for 9,000 more, want %v", got, want)
+	}
+	if got := wait(10_000); got != 0 {
+		t.Errorf("a wait of %v ms for room that is there", got)
+	}
+	r.SetRoom(10_000, 2000)
+	if got := wait(20_000); got != lasts {
+		t.Errorf("%v ms until all has ended, want %v", got, lasts)
+	}
+}
+
 // TestCannotBeTold has prompts that are all equal: what is predicted of such prompts is
 // right, and no coefficient runs away.
 func TestCannotBeTold(t *testing.T) {

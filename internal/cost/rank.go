@@ -23,6 +23,7 @@ type Work struct {
 // Estimate is what a request would cost, in milliseconds.
 type Estimate struct {
 	Wait    float64 // until its prefill begins
+	Room    float64 // of that, until the cache has room for it
 	Prefill float64 // its own, with the decoding done in the same steps
 	Decode  float64 // its own steps, from the first token to the last
 	Others  float64 // by which those that decode there are delayed, by its prefill and its steps, added up
@@ -49,7 +50,11 @@ type Rank struct {
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	unseenAt atomic.Int64
 	peers    atomic.Pointer[Peers]
-	prompts  atomic.Int64 // tokens of requests in flight
+	left     atomic.Int64 // tokens for which its cache has room beside what requests use
+
+	kv      atomic.Int64  // tokens that its cache holds
+	lasting atomic.Uint64 // float64: ms from a request's first token to its end
+	prompts atomic.Int64  // tokens of requests in flight
 
 	model    *Model
 	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
@@ -100,6 +105,7 @@ const DefaultBudget = 8192
 
 func newRank(prior Coefficients, budget int, now int64) *Rank {
 	r := &Rank{fit: NewFit(prior), last: now}
+	r.left.Store(math.MaxInt64)
 	r.drained.Store(now) // clocks need not begin at 0
 	if budget <= 0 {
 		budget = DefaultBudget
@@ -128,7 +134,7 @@ func (r *Rank) Errors() Coefficients {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
-	s := State{Wait: r.Wait(now), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0}
+	s := State{Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0}
 	if l.seen > 0 && now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
@@ -151,11 +157,33 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 	if r.unseen.Load() != 0 || r.peers.Load() != nil { // mostly neither
 		wait += r.Unseen(now)
 	}
+	if int64(w.New) > r.left.Load() {
+		wait += r.room(w.New)
+	}
 	n, k := float64(w.New), float64(r.crowd())
 	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
 	own, mixed, stalled := c.prefill(n, float64(w.Length), k, whole, steps)
 	stepTime, decode, others := c.decoding(k, w.Output)
 	return wait + own + mixed + stalled + decode + others, stepTime, l.seen < trusted
+}
+
+// SetRoom says how many tokens the rank's cache holds, and how many of them are prompts of
+// requests on the rank, what several have in common once.
+func (r *Rank) SetRoom(kv, inUse int64) {
+	r.kv.Store(kv)
+	r.left.Store(kv - inUse - r.growing())
+}
+
+// room is how long it takes until requests have ended that leave room in the cache for n
+// tokens more, in milliseconds. An engine begins no prompt that has none.
+func (r *Rank) room(n int) float64 {
+	left := r.left.Load()
+	if int64(n) <= left {
+		return 0
+	}
+	// All that is in use goes in the time that a request lasts, one after another.
+	used := max(r.kv.Load()-left, 1)
+	return min(float64(int64(n)-left)/float64(used), 1) * math.Float64frombits(r.lasting.Load())
 }
 
 // Model is the one that the rank serves.
@@ -385,6 +413,13 @@ func (b *Booking) End(now int64, tokens int) {
 			r.decoded(b, now, tokens-1)
 		}
 		r.decoders.Add(-1)
+		if b.sane(now) && b.sane(b.first) {
+			ms, mean := float64(now-b.first)/millisecond, math.Float64frombits(r.lasting.Load())
+			if mean == 0 {
+				mean = ms
+			}
+			r.lasting.Store(math.Float64bits(mean + lastingShare*(ms-mean)))
+		}
 	}
 	r.schedule(now)
 }
@@ -394,6 +429,9 @@ func (b *Booking) End(now int64, tokens int) {
 func (b *Booking) sane(t int64) bool {
 	return t == 0 || t >= b.at && t-b.at < longest*millisecond
 }
+
+// lastingShare is how much the latest request counts for how long one lasts.
+const lastingShare = 0.1
 
 // schedule predicts when the queue is done, at time now.
 func (r *Rank) schedule(now int64) {

@@ -17,6 +17,7 @@ type Ablation struct {
 	started bool // nor those whose first token is still to come
 	least   bool // nothing is alike
 	kv      bool // of what is alike, the least share of KV in use comes first
+	room    bool // nobody waits for room in the KV cache
 	evicts  bool // what the prompt evicts counts, as far as it will be asked for again
 }
 
@@ -30,6 +31,7 @@ var ablations = []Ablation{
 	{Name: "cost-no-ties", What: "the least cost, however little less", least: true},
 	{Name: "cost-evicts", What: "what the prompt evicts counts too: its tokens x the time of a token x the share of evicted blocks that were asked for again (kv_i)", evicts: true},
 	{Name: "cost-kv-ties", What: "of what is alike the least share of KV in use, not the least to compute", kv: true},
+	{Name: "cost-no-room", What: "the wait for room in the KV cache is left out", room: true},
 }
 
 // ablated is an ablation as a gateway has it.
@@ -125,6 +127,8 @@ func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step 
 	switch {
 	case p.gone:
 		e.Total -= others * float64(e.Decoders)
+	case p.room:
+		e.Total -= e.Room
 	case p.started:
 		e.Total -= others * float64(e.Decoders-int(at.Rank.Books(q.Now).Decoders))
 	case p.whole:

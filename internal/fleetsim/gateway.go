@@ -115,7 +115,13 @@ func (g *gateway) route(r *request) int {
 	r.booking, r.handed = g.ranks[i].Book(now, r.work), now
 	g.place(placement{i, r.prompt.blocks, r.ready})
 	r.held = g.caches[i].Hold(r.held[:0], r.prompt.blocks)
+	g.room(i)
 	return i
+}
+
+// room has the books of an engine know how full its cache is.
+func (g *gateway) room(i int) {
+	g.ranks[i].SetRoom(int64(g.run.engines[i].o.KVTokens), g.caches[i].InUse()*int64(g.run.o.Engine.PageSize))
 }
 
 // place notes a placement, and has peers hear of it.
@@ -193,6 +199,7 @@ func (g *gateway) first(r *request, f *sim.First) {
 func (g *gateway) end(r *request) {
 	r.booking.End(g.run.now, r.generated)
 	g.caches[r.engine].Release(r.held)
+	g.room(r.engine)
 	g.lengths.Add(r.generated)
 	size := g.run.o.Engine.PageSize
 	// The last id is never computed.
@@ -210,5 +217,6 @@ func (g *gateway) end(r *request) {
 func (g *gateway) lost(r *request) {
 	r.booking.End(g.run.now, r.generated)
 	g.caches[r.engine].Release(r.held)
+	g.room(r.engine)
 	r.tried = append(r.tried, g.ranks[r.engine])
 }

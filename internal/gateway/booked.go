@@ -140,7 +140,7 @@ func (x *exchange) book(c *route.Choice, now int64) {
 	}
 	for i := range f.prompts {
 		b.books.Place(f.prompts[i].blocks, b.ready)
-		b.held = b.books.Cache.Hold(b.held, f.prompts[i].blocks)
+		b.held = b.books.Hold(b.held, f.prompts[i].blocks)
 	}
 }
 
@@ -273,7 +273,7 @@ func (x *exchange) unbook(e *infer.Error) {
 		b.generations[i].end(now)
 	}
 	b.books = nil
-	books.Cache.Release(b.held)
+	books.Release(b.held)
 	for i := range b.generations {
 		b.leave(books, i, e == nil)
 	}

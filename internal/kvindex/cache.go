@@ -1,6 +1,9 @@
 package kvindex
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Cache is what one rank's KV cache is believed to hold.
 type Cache struct {
@@ -11,13 +14,17 @@ type Cache struct {
 	mu       sync.Mutex
 	capacity int64 // blocks
 	used     int64
-	growing  int64           // blocks of the capacity that nobody has placed yet
-	held     map[Block]int32 // requests that use a segment, by its first block
-	nodes    []node          // nodes[0] is the head of the list: next is the newest, prev the oldest
+	growing  int64         // blocks of the capacity that nobody has placed yet
+	held     map[Block]use // what requests use, by the first block of its segment
+	inUse    atomic.Int64  // blocks of it
+	nodes    []node        // nodes[0] is the head of the list: next is the newest, prev the oldest
 	free     []int32
 	path     []int32 // of the placement under way
 	dropped  bool
 }
+
+// use is how many requests use a segment, and how much of it.
+type use struct{ requests, blocks int32 }
 
 // node is the place of a segment's blocks in the order of use. Where a segment's
 // first blocks were used without those behind them, they have a node of their own,
@@ -227,16 +234,22 @@ func (c *Cache) Hold(dst, blocks []Block) []Block {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		c.held = map[Block]int32{}
+		c.held = map[Block]use{}
 	}
 	for len(blocks) > 0 && !c.dropped {
 		s, ok := c.index.segments.Load(blocks[0])
 		if !ok {
 			break
 		}
-		c.held[blocks[0]]++
+		n, u := s.common(blocks), c.held[blocks[0]]
+		if more := int32(n) - u.blocks; more > 0 {
+			u.blocks += more
+			c.inUse.Add(int64(more))
+		}
+		u.requests++
+		c.held[blocks[0]] = u
 		dst = append(dst, blocks[0])
-		blocks = blocks[s.common(blocks):]
+		blocks = blocks[n:]
 	}
 	return dst
 }
@@ -246,11 +259,18 @@ func (c *Cache) Release(held []Block) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, b := range held {
-		if c.held[b]--; c.held[b] <= 0 {
-			delete(c.held, b)
+		u := c.held[b]
+		if u.requests--; u.requests > 0 {
+			c.held[b] = u
+			continue
 		}
+		c.inUse.Add(-int64(u.blocks))
+		delete(c.held, b)
 	}
 }
+
+// InUse is the number of blocks that requests use, those of several once.
+func (c *Cache) InUse() int64 { return c.inUse.Load() }
 
 // SetGrowing says how many blocks hold what is being generated: they take room, and are
 // placed when it is known.
@@ -303,7 +323,7 @@ func (c *Cache) evict() {
 	for c.used > room {
 		oldest := c.nodes[0].prev
 		n := &c.nodes[oldest]
-		if n.from == 0 && spared < len(c.held) && c.held[n.segment.blocks[0]] > 0 {
+		if n.from == 0 && spared < len(c.held) && c.held[n.segment.blocks[0]].requests > 0 {
 			spared++
 			c.unlink(oldest)
 			c.link(oldest, 0)

@@ -271,6 +271,9 @@ func TestHold(t *testing.T) {
 	second := c.Hold(nil, letters("abcd"))
 	c.Place(letters("efg"), 0)
 	c.Place(letters("hijk"), 0)
+	if c.InUse() != 4 {
+		t.Errorf("%d blocks are in use", c.InUse())
+	}
 	want("held", map[string]int{"abcd": 4, "efg": 2, "hijk": 4})
 	c.Release(first)
 	c.Place(letters("lmn"), 0)
@@ -291,8 +294,8 @@ func TestHold(t *testing.T) {
 	c.Place(letters("opqrs"), 0)
 	c.Release(third)
 	c.Release(fourth)
-	if len(c.held) != 0 {
-		t.Errorf("%v are held by nobody", c.held)
+	if len(c.held) != 0 || c.InUse() != 0 {
+		t.Errorf("%v are held by nobody, %d blocks in use", c.held, c.InUse())
 	}
 	c.Drop()
 	c.Release(c.Hold(nil, letters("ab")))

@@ -62,6 +62,27 @@ func (b *Books) Place(blocks []kvindex.Block, ready int64) {
 	b.Cache.Place(blocks, ready)
 }
 
+// Hold says that a request uses blocks that were placed, until Release is given what it
+// appends to dst.
+func (b *Books) Hold(dst, blocks []kvindex.Block) []kvindex.Block {
+	dst = b.Cache.Hold(dst, blocks)
+	b.room()
+	return dst
+}
+
+// Release ends what Hold has begun.
+func (b *Books) Release(held []kvindex.Block) {
+	b.Cache.Release(held)
+	b.room()
+}
+
+// room has the rank know how full a cache is whose size the engine has said.
+func (b *Books) room() {
+	if b.KV > 0 {
+		b.Rank.SetRoom(b.KV, b.Cache.InUse()*b.blockTokens.Load())
+	}
+}
+
 // Close ends them with the engine's life. Bookings may still be settled.
 func (b *Books) Close() {
 	b.Rank.Model().Leave(b.Rank)
