@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -42,9 +43,9 @@ const (
 	besideSlack  = 0.05
 )
 
-// check runs a part of the table, and says where it has got worse. With accept it writes
-// what it found.
-func check(w io.Writer, name string, accept bool) error {
+// check runs a part of the table, of it some cells, and says where it has got worse. With
+// accept it writes what it found.
+func check(w io.Writer, name string, some *regexp.Regexp, accept bool) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -60,7 +61,8 @@ func check(w io.Writer, name string, accept bool) error {
 	found := map[string]keptCell{}
 	var wrong []string
 	names := append(slices.Clone(ours), k.References...)
-	err = cells(ask{seeds: k.Seeds, only: only}, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
+	match := func(key string) bool { return only.MatchString(key) && some.MatchString(key) }
+	err = cells(ask{seeds: k.Seeds, only: match}, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
 		now := c.kept()
 		found[c.key()] = now
 		fmt.Fprintf(w, "%s: captured %.3f, max/mean %.2f, lost %v, beside the best %v\n", c.key(), now.Captured, now.MaxMean, now.Lost, now.Beside)
@@ -74,12 +76,13 @@ func check(w io.Writer, name string, accept bool) error {
 		return err
 	}
 	for key := range k.Cells {
-		if _, ok := found[key]; !ok && !accept {
+		if _, ok := found[key]; !ok && match(key) && !accept {
 			wrong = append(wrong, key+" was not run")
 		}
 	}
 	if accept {
-		k.Cells = found
+		maps.DeleteFunc(k.Cells, func(key string, _ keptCell) bool { return match(key) || !only.MatchString(key) })
+		maps.Copy(k.Cells, found)
 		text, err := json.MarshalIndent(k, "", "  ")
 		if err != nil {
 			return err

@@ -67,8 +67,9 @@ var settings = []setting{
 type ask struct {
 	seeds    int
 	trace    string
-	requests int            // of the trace; 0 is all
-	only     *regexp.Regexp // cells whose keys match
+	requests int                   // of the trace; 0 is all
+	only     func(key string) bool // the cells
+	asked    string                // as on the command line
 }
 
 func main() {
@@ -79,15 +80,19 @@ func main() {
 	only := flag.String("only", "", "only the cells whose keys match, as in 'chat 0.95|documents'; a key is WORKLOAD UTILISATION GATEWAYS AGE STAMPS")
 	ablations := flag.Bool("ablations", false, "compare cost with its ablations, and with no reference")
 	seeds := flag.Int("seeds", 3, "seeds of arrivals, lengths and ties")
-	part := flag.String("check", "", "run the cells of this file, and fail where cost has got worse than there")
+	part := flag.String("check", "", "run the cells of this file, and fail where cost has got worse than there; with -only those of its cells")
 	accept := flag.Bool("accept", false, "with -check: write what was found there")
 	flag.Parse()
-	a := ask{seeds: *seeds, trace: *trace, requests: *requests, only: regexp.MustCompile(*only)}
+	some, err := regexp.Compile(*only)
+	if err != nil {
+		fail(fmt.Errorf("-only: %w", err))
+	}
+	a := ask{seeds: *seeds, trace: *trace, requests: *requests, only: some.MatchString, asked: *only}
 	if *quick > 0 {
 		settings = settings[:min(*quick, len(settings))]
 	}
 	if *part != "" {
-		if err := check(os.Stdout, *part, *accept); err != nil {
+		if err := check(os.Stdout, *part, some, *accept); err != nil {
 			fail(err)
 		}
 		return
@@ -165,7 +170,7 @@ func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []
 		var wanted []*cell
 		for i := range settings {
 			c := &cell{l, &settings[i], map[string][]*fleetsim.Report{}}
-			if l.settings == "" && !(c.gateways == 1 && c.utilisation == 0.8) || !a.only.MatchString(c.key()) {
+			if l.settings == "" && !(c.gateways == 1 && c.utilisation == 0.8) || !a.only(c.key()) {
 				continue
 			}
 			wanted = append(wanted, c)
@@ -280,7 +285,7 @@ func (c *cell) judge() (all []verdict) {
 
 func table(w io.Writer, a ask) error {
 	start := time.Now()
-	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, cells '%v'). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", a.seeds, a.only, contenders)
+	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, cells '%s'). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", a.seeds, a.asked, contenders)
 	fmt.Fprintln(w, "| workload | util | gateways, age | stamps | captured | max/mean | TTFT p50 ms | TTFT p99 ms | goodput /s | |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
 	product, count, lost := map[string][3]float64{}, 0, 0
@@ -326,7 +331,7 @@ func portion(v float64) string {
 // ablated writes cost beside its ablations.
 func ablated(w io.Writer, a ask) error {
 	names := slices.Clone(ours)
-	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds, cells '%v'); cells as in table.md.\n\n", a.seeds, a.only)
+	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds, cells '%s'); cells as in table.md.\n\n", a.seeds, a.asked)
 	for _, a := range fleetsim.Ablations() {
 		names = append(names, a.Name)
 		fmt.Fprintf(w, "- `%s`: %s\n", a.Name, a.What)
