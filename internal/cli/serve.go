@@ -153,7 +153,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, err
 	}
 	opts.Metrics.Timeline(opts.Timeline)
-	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry()), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout, delay: f.ShutdownDelay,
+	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry(), fl.Late), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout, delay: f.ShutdownDelay,
 		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf,
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener = api; api == nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/balance"
 	"weir/internal/cost"
@@ -166,6 +167,9 @@ func New(opts Options) (*Fleet, error) {
 
 // Snapshot gives the fleet as it is now.
 func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
+
+// Late says that the gateway stood still for d. It may be called by anyone.
+func (f *Fleet) Late(d time.Duration) { f.judge.Late(d) }
 
 // Run serves the engines until ctx ends, and returns when every adapter has
 // returned.

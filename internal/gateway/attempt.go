@@ -16,6 +16,7 @@ type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	booked booked
+	work   float64 // what it was predicted to be at the target, as workOf says
 	target route.Target
 }
 

@@ -388,6 +388,9 @@ type record struct {
 		Legs []struct {
 			Engine  string `json:"engine"`
 			Outcome string `json:"outcome"`
+
+			AckSend   int64 `json:"ack_send"`
+			AckEngine int64 `json:"ack_engine"`
 		} `json:"legs"`
 		Repeated   bool `json:"repeated"`
 		MayHaveRun bool `json:"may_have_run"`

@@ -62,21 +62,26 @@ func (x *exchange) pick(c *route.Choice, now int64) (route.Target, bool) {
 	return x.model.Pick(x.needs, x.tried, c)
 }
 
-// handOver tells the engine's health of the attempt. An answer that is not streamed shows
-// nothing before it is whole.
-func (x *exchange) handOver(chosen *balance.Option, now int64) {
-	work := chosen.Prefill
-	if x.footprint.whole {
-		work += chosen.Decode
-	}
-	if chosen.Cold {
-		work = -1
-	}
+// handOver tells the engine's health that the adapter is about to be given the attempt.
+// An answer that is not streamed shows nothing before it is whole.
+func (x *exchange) handOver(now int64) {
 	asked := engine.Probe{Rank: -1, Model: x.target.Model}
 	if x.relayed {
 		asked.Path = x.response.r.URL.Path
 	}
-	x.target.Health.HandOver(&x.booked.health, now, work, x.rec.RequestID, asked)
+	x.target.Health.HandOver(&x.booked.health, now, x.work, x.rec.RequestID, asked)
+}
+
+// workOf is what an engine is predicted to do for the request until it shows anything, in
+// milliseconds; negative where nothing can be said.
+func (x *exchange) workOf(chosen *balance.Option) float64 {
+	switch {
+	case chosen.Cold:
+		return -1
+	case x.footprint.whole:
+		return chosen.Prefill + chosen.Decode
+	}
+	return chosen.Prefill
 }
 
 // ended says how the attempt ended for the engine. A relay's refusal or failure is passed
@@ -112,7 +117,7 @@ func (x *exchange) book(c *route.Choice, now int64) {
 	f, b := &x.footprint, &x.booked
 	chosen := c.Decision.Choice()
 	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
-	x.handOver(chosen, now)
+	x.work = x.workOf(chosen)
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())

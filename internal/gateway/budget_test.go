@@ -28,12 +28,13 @@ func refuseUnread(code infer.Code) func(context.Context, *call) error {
 
 // judged gives each engine of the fleet a health, which must be done before anything is
 // asked for.
-func (b *bench) judged() {
+func (b *bench) judged() *judge.Judge {
 	j := judge.New(judge.Options{})
 	for _, e := range b.snapshot.Load().Engines {
 		e.Health = j.Add(e.Name)
 		e.Health.Is(judge.Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
 	}
+	return j
 }
 
 // Retries beyond the model's budget wait for their turns, and fail where those are too far

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
@@ -16,13 +17,51 @@ import (
 // dispatch is stage 7: it hands the request to the chosen engine and returns
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
-	x.enter(trace.Dispatch)
+	x.handing(x.enter(trace.Dispatch))
 	x.rec.FirstReceived = 0
 	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked}
 	if x.relayed {
 		return x.forward(wait)
 	}
 	return x.submit(wait)
+}
+
+const (
+	// ownDelay is how much later than it was handed over a request may be sent without
+	// its engine's health being told.
+	ownDelay = 100 * time.Millisecond
+	// lateAck is a part of an acknowledgement that the log tells of.
+	lateAck = time.Second
+)
+
+// handing notes that the adapter is about to be given the request: from here on it is the
+// engine's turn to show something. now is when the stage began; its delay, if there is one,
+// is over.
+func (x *exchange) handing(now int64) {
+	if len(x.delays) > 0 {
+		now = trace.Now()
+	}
+	x.rec.Leg().Handed = now
+	x.handOver(now)
+}
+
+// acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
+// none: its answer is all that it gives.
+func (x *exchange) acknowledged() {
+	leg := x.rec.Leg()
+	leg.Known = trace.Now()
+	ack, ok := leg.Ack()
+	if !ok {
+		return
+	}
+	if ack.Send > int64(ownDelay) {
+		x.booked.health.Sent(leg.Known, leg.ToServer)
+	}
+	for i, ns := range ack.Parts() {
+		if ns > int64(lateAck) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
+			x.g.lateAt(leg.Engine, x.rec.RequestID, trace.AckParts[i], time.Duration(ns))
+		}
+	}
 }
 
 // submit hands the request to a token engine.
@@ -44,6 +83,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if err := l.submit(x.ctx, &x.request); err != nil {
 		return err
 	}
+	x.acknowledged()
 	l.watch(x.ctx)
 	return nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -139,6 +140,20 @@ func (g *Gateway) failedAt(engine, id string, err *infer.Error) {
 		s, _ = g.failing.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
 	}
 	s.(*spell).trouble("requests fail at an engine", fmt.Errorf("%s: %w", id, err))
+}
+
+// lateAt logs a part of an acknowledgement that took long: of each engine one a minute,
+// with how many there were.
+func (g *Gateway) lateAt(engine, id, part string, took time.Duration) {
+	s, ok := g.lateAcks.Load(engine)
+	if !ok {
+		s, _ = g.lateAcks.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
+	}
+	whose := "the engine's"
+	if part == "send" || part == "read" {
+		whose = "weir's own"
+	}
+	s.(*spell).tell(slog.LevelWarn, "an acknowledgement was late", fmt.Errorf("%s: %v of it were %s: %s", id, took.Round(time.Millisecond), whose, part))
 }
 
 // record closes the request's record and hands it to the views.

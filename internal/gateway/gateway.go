@@ -183,6 +183,7 @@ type spells struct {
 	resetting  spell    // by streams of HTTP/2 that are reset as they begin
 	handshakes spell    // that fail
 	failing    sync.Map // spells by the name of the engine at which requests fail
+	lateAcks   sync.Map // likewise, whose acknowledgements are late
 }
 
 // detached is what the streams that have left net/http share.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log"
 	"log/slog"
@@ -150,12 +151,14 @@ type spell struct {
 	count  int // since then
 }
 
-func (s *spell) trouble(what string, err error) {
+func (s *spell) trouble(what string, err error) { s.tell(slog.LevelError, what, err) }
+
+func (s *spell) tell(level slog.Level, what string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
 	if now := time.Now(); now.Sub(s.logged) >= time.Minute {
-		s.log.Error(what, "error", err, "times", s.count)
+		s.log.Log(context.Background(), level, what, "error", err, "times", s.count)
 		s.logged, s.count = now, 0
 	}
 }

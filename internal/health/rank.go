@@ -171,12 +171,25 @@ func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	r.unknown = r.unknown || work < 0
 }
 
-// Acknowledged says that the engine has confirmed the request. That its connection works
-// is all that this shows.
-func (q *Request) Acknowledged(now int64) {
-	if r := q.rank; r != nil {
-		r.fleet.at(now)
-		r.cuts = 0
+// Sent says that the request was sent no earlier than sent, however early it was handed
+// over: what it waited until then was the gateway's doing.
+func (q *Request) Sent(now, sent int64) {
+	r := q.rank
+	if r == nil || q.started {
+		return
+	}
+	at := r.fleet.at(now) - max(now-sent, 0)
+	if at <= q.at {
+		return
+	}
+	r.tokens.remove(q, false)
+	r.firsts.remove(q, false)
+	q.at = at
+	r.tokens.add(q)
+	r.firsts.add(q)
+	seen := r.fleet.at(now)
+	if r.state == Soft && r.tokens.silence(seen) < r.softBound(&r.tokens) && r.firsts.silence(seen) < r.softBound(&r.firsts) {
+		r.to(Up, "its requests were sent late by the gateway")
 	}
 }
 

@@ -252,3 +252,44 @@ func (s *script) states() {
 		}
 	}
 }
+
+// What the gateway sent late is the engine's only from when it was sent.
+func TestSentLate(t *testing.T) {
+	f := NewFleet(Limits{}, 0)
+	r := f.Add(Member{Engine: "a", Rank: -1, Serves: []string{"m"}})
+	f.Add(Member{Engine: "b", Rank: -1, Serves: []string{"m"}}).Joined(0, true)
+	r.Joined(0, true)
+	now := int64(0)
+	until := func(at time.Duration) {
+		for ; now < int64(at); now += int64(100 * time.Millisecond) {
+			f.Tick(now, 0)
+		}
+	}
+	var q, other Request
+	r.HandedOver(&q, 0, 0)
+	until(3 * time.Second)
+	if r.state != Soft {
+		t.Fatalf("after 3 s without a word: %v", r.state)
+	}
+	q.Sent(now, int64(2900*time.Millisecond))
+	if r.state != Up {
+		t.Errorf("it was sent 100 ms ago: %v, %s", r.state, r.why)
+	}
+	until(5 * time.Second)
+	if r.state != Soft {
+		t.Errorf("2 s after it was sent: %v", r.state)
+	}
+	// Another one that was late says nothing of this one.
+	r.HandedOver(&other, now, 0)
+	other.Sent(now, now)
+	if r.state != Soft {
+		t.Errorf("one of two was sent late: %v", r.state)
+	}
+	q.Sent(now, 0) // earlier than was said
+	q.Ended(now, Done)
+	other.Ended(now, Done)
+	q.Sent(now, now) // what is over counts for nothing
+	if r.tokens.n != 0 || r.firsts.n != 0 || r.state != Up {
+		t.Errorf("%v with %d and %d requests", r.state, r.tokens.n, r.firsts.n)
+	}
+}

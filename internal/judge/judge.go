@@ -43,6 +43,9 @@ type Judge struct {
 	fleet   *health.Fleet
 	engines []*Engine
 	byRank  map[*health.Rank]*Engine
+
+	late  atomic.Int64  // of the gateway since the tick before, in nanoseconds
+	carry time.Duration // of it, what is the next tick's
 }
 
 // New makes one without engines.
@@ -183,6 +186,22 @@ func (e *Engine) HandOver(a *Attempt, now int64, work float64, request string, a
 	e.judge.publish(e)
 }
 
+// Late says that the gateway stood still for d, as whatever measures it has seen. It is
+// held against nobody. It may be called by anyone.
+func (j *Judge) Late(d time.Duration) { j.late.Add(int64(d)) }
+
+// Sent says that the attempt was sent no earlier than sent: what it waited until then was
+// the gateway's doing.
+func (a *Attempt) Sent(now, sent int64) {
+	if a.of == nil {
+		return
+	}
+	a.of.judge.mu.Lock()
+	defer a.of.judge.mu.Unlock()
+	a.request.Sent(now, sent)
+	a.of.judge.publish(a.of)
+}
+
 // Start says that the attempt has had its first token.
 func (a *Attempt) Start(now int64) {
 	if a.of == nil {
@@ -302,12 +321,20 @@ func (j *Judge) look(ctx context.Context) {
 			e.tokens = n
 		}
 	}
-	for _, p := range j.fleet.Tick(now, 0) {
+	for _, p := range j.fleet.Tick(now, j.own()) {
 		j.byRank[p.Rank].probe(ctx, p)
 	}
 	for _, e := range j.engines {
 		j.publish(e)
 	}
+}
+
+// own gives how late the gateway was since the tick before. What is told a little after
+// it was is the next tick's; more than that a tick that was late itself has seen.
+func (j *Judge) own() time.Duration {
+	late := j.carry + time.Duration(j.late.Swap(0))
+	j.carry = min(max(late-j.tick, 0), j.tick)
+	return late
 }
 
 // left is the predicted work that is still to be done, in milliseconds; negative where

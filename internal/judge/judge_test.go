@@ -242,3 +242,31 @@ func TestRest(t *testing.T) {
 		}
 	})
 }
+
+// While the gateway itself stands still no engine owes anything.
+func TestOwnLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, core, tell, _ := rig(t)
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		for range 600 { // a minute of which it was late for all but a hundredth
+			a.judge.Late(99 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if a.Takes() != health.Freely || len(core.asked) > 0 || len(tell()) > 0 {
+			t.Errorf("%+v, %d probes, told %v", a.View(), len(core.asked), tell())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if a.Takes() != health.Otherwise {
+			t.Errorf("in time, and without a word for 2 s: %+v", a.View())
+		}
+		attempt.Sent(trace.Now(), trace.Now())
+		if a.Takes() != health.Freely {
+			t.Errorf("its request was sent just now: %+v", a.View())
+		}
+		attempt.End(trace.Now(), health.Done)
+		attempt.Sent(trace.Now(), trace.Now())
+	})
+}

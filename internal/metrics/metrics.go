@@ -47,6 +47,7 @@ type Metrics struct {
 	ttft     *prometheus.HistogramVec
 	total    *prometheus.HistogramVec
 	output   prometheus.Observer
+	acks     *prometheus.HistogramVec
 }
 
 // durations spans from tens of microseconds, a stage at rest, to minutes, a
@@ -96,6 +97,7 @@ func New() *Metrics {
 	m.residual = histogram("weir_residual_seconds", "Time between arrival and finish that no stage explains.").WithLabelValues()
 	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written.", "model")
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
+	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -190,10 +192,28 @@ func (m *Metrics) Ended(r *trace.Record) {
 	if r.CompletionTokens > 0 {
 		m.tokens.WithLabelValues(r.Model).Add(float64(r.CompletionTokens))
 	}
+	for i := range r.Attempts {
+		for k := range r.Attempts[i].Legs {
+			m.acknowledged(&r.Attempts[i].Legs[k])
+		}
+	}
 	if r.FirstFlushed > 0 {
 		m.ttft.WithLabelValues(r.Model).Observe(seconds(r.FirstFlushed - r.Arrival))
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
+		}
+	}
+}
+
+// acknowledged counts the parts of an acknowledgement.
+func (m *Metrics) acknowledged(l *trace.Leg) {
+	ack, ok := l.Ack()
+	if !ok {
+		return
+	}
+	for i, ns := range ack.Parts() {
+		if ns >= 0 {
+			m.acks.WithLabelValues(l.Engine, trace.AckParts[i]).Observe(seconds(ns))
 		}
 	}
 }

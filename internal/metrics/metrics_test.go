@@ -114,7 +114,7 @@ func TestRecord(t *testing.T) {
 
 	r := ended(infer.Finished, "")
 	r.PromptTokens, r.CompletionTokens, r.FirstFlushed = 7, 5, 6000
-	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Stamps: infer.Stamps{FirstOutput: 5000}}}}}
+	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, FirstOutput: 5000}}}}}
 	m.Received("other")
 	m.Ended(r)
 	m.Wrote(1, 100)
@@ -130,7 +130,7 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{
-		"weir_ttft_seconds": 1, "weir_output_path_delay_seconds": 1, "weir_request_seconds": 2, "weir_residual_seconds": 2, "weir_stage_seconds": 4,
+		"weir_ttft_seconds": 1, "weir_acknowledgement_seconds": 5, "weir_output_path_delay_seconds": 1, "weir_request_seconds": 2, "weir_residual_seconds": 2, "weir_stage_seconds": 4,
 	} {
 		if _, n, _ := series(t, m, name); n != want {
 			t.Errorf("%s observed %d times, want %d", name, n, want)

@@ -93,7 +93,7 @@ func readyEngines(ctx context.Context, url string) (n int, err error) {
 // is the machine.
 func idle(ctx context.Context) (read func() (buckets, error)) {
 	registry := prometheus.NewRegistry()
-	canary := watch.NewCanary(registry)
+	canary := watch.NewCanary(registry, nil)
 	failed := make(chan error, 1)
 	go func() { failed <- canary.Run(ctx) }()
 	return func() (buckets, error) {

@@ -115,7 +115,7 @@ func (o *object) attempt(a *trace.Attempt) {
 			name  string
 			stamp int64
 		}{
-			{"to_server_time", leg.ToServer}, {"acked_time", leg.Acked},
+			{"handed_time", leg.Handed}, {"to_server_time", leg.ToServer}, {"acked_time", leg.Acked}, {"known_time", leg.Known},
 			{"server_created_time", s.ServerCreated}, {"queue_time_start", s.QueueStart},
 			{"queue_time_end", s.QueueEnd}, {"server_start_time", s.QueueEnd},
 			{"prefill_start_time", s.PrefillStart}, {"prefill_end_time", s.PrefillEnd},
@@ -123,6 +123,13 @@ func (o *object) attempt(a *trace.Attempt) {
 			{"clock_uncertainty", s.ClockUncertain},
 		} {
 			o.stamp(x.name, x.stamp)
+		}
+		if ack, ok := leg.Ack(); ok {
+			for i, ns := range ack.Parts() {
+				if ns >= 0 {
+					o.int("ack_"+trace.AckParts[i], ns)
+				}
+			}
 		}
 		o.close('}')
 	}

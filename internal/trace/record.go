@@ -80,10 +80,51 @@ type Leg struct {
 	Engine    string
 	DPRank    int // -1 when the engine has none
 	Outcome   string
-	// ToServer and Acked are the gateway's: request written, and confirmed.
-	ToServer, Acked int64
+	// Handed, ToServer, Acked and Known are the gateway's: request handed to the adapter,
+	// written, its confirmation read, and known to whoever handed it over.
+	Handed, ToServer, Acked, Known int64
 	// Stamps are the engine's own, on the gateway's clock.
 	Stamps infer.Stamps
+}
+
+// Ack is where the time of an acknowledgement went. What no wire tells is negative.
+type Ack struct {
+	// Send is the gateway's wait to send the request; over HTTP it includes connecting.
+	Send int64
+	// Engine is the engine's part, the network's both ways among it, and Queue and Write
+	// are that before and after it took the request in.
+	Engine, Queue, Write int64
+	// Read is the gateway's wait to notice what was read.
+	Read int64
+}
+
+// NumAckParts is how many parts an Ack has.
+const NumAckParts = 5
+
+// AckParts are their names, in the order of Parts.
+var AckParts = [NumAckParts]string{"send", "engine", "queue", "write", "read"}
+
+// Parts gives them in the order of AckParts.
+func (a *Ack) Parts() [NumAckParts]int64 {
+	return [NumAckParts]int64{a.Send, a.Engine, a.Queue, a.Write, a.Read}
+}
+
+// Ack divides the time of the leg's acknowledgement. ok is false where the request was
+// not sent. Where there was no acknowledgement, as a relay gives none, it has Send alone.
+func (l *Leg) Ack() (a Ack, ok bool) {
+	if l.Handed == 0 || l.ToServer == 0 {
+		return Ack{}, false
+	}
+	a = Ack{Send: max(l.ToServer-l.Handed, 0), Engine: -1, Queue: -1, Write: -1, Read: -1}
+	if l.Acked == 0 || l.Known == 0 {
+		return a, true
+	}
+	a.Engine, a.Read = max(l.Acked-l.ToServer, 0), max(l.Known-l.Acked, 0)
+	if at := l.Stamps.ServerCreated; at != 0 {
+		a.Queue = min(max(at-l.ToServer, 0), a.Engine)
+		a.Write = a.Engine - a.Queue
+	}
+	return a, true
 }
 
 // Leg gives the leg that served the client, or nil when nothing was

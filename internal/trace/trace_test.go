@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"weir/internal/infer"
 )
 
 // Whatever a handler does with its ledger, the stages partition its time: none
@@ -104,6 +106,29 @@ func TestLeg(t *testing.T) {
 	r.Leg().Outcome = "finished"
 	if r.Attempts[1].Legs[1].Outcome != "finished" {
 		t.Error("the leg is a copy")
+	}
+}
+
+// The parts of an acknowledgement are all of its time, none is negative, and what nobody
+// told is no part of it.
+func TestAck(t *testing.T) {
+	created := func(at int64) infer.Stamps { return infer.Stamps{ServerCreated: at} }
+	for _, test := range []struct {
+		name string
+		leg  Leg
+		want Ack
+		ok   bool
+	}{
+		{"not sent", Leg{Handed: 10}, Ack{}, false},
+		{"a relay", Leg{Handed: 10, ToServer: 15, Acked: 90}, Ack{5, -1, -1, -1, -1}, true},
+		{"a wire without stamps", Leg{Handed: 10, ToServer: 15, Acked: 45, Known: 47}, Ack{5, 30, -1, -1, 2}, true},
+		{"one with them", Leg{Handed: 10, ToServer: 15, Acked: 45, Known: 47, Stamps: created(35)}, Ack{5, 30, 20, 10, 2}, true},
+		{"of a clock that is off", Leg{Handed: 10, ToServer: 15, Acked: 45, Known: 47, Stamps: created(99)}, Ack{5, 30, 30, 0, 2}, true},
+		{"heard before it was known to be written", Leg{Handed: 10, ToServer: 15, Acked: 14, Known: 16, Stamps: created(12)}, Ack{5, 0, 0, 0, 2}, true},
+	} {
+		if got, ok := test.leg.Ack(); got != test.want || ok != test.ok {
+			t.Errorf("%s: %+v %v, want %+v", test.name, got, ok, test.want)
+		}
 	}
 }
 

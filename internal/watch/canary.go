@@ -28,15 +28,18 @@ var buckets = []float64{
 // is in it, whoever has them.
 type Canary struct {
 	stall prometheus.Histogram
+	stood func(time.Duration)
 }
 
-// NewCanary makes a canary whose metric is in r; Run lets it sing.
-func NewCanary(r prometheus.Registerer) *Canary {
-	c := &Canary{prometheus.NewHistogram(prometheus.HistogramOpts{
+// NewCanary makes a canary whose metric is in r; Run lets it sing. stood is told of each
+// time for which the process's I/O stood still that is longer than the canary looks; nil
+// is fine.
+func NewCanary(r prometheus.Registerer, stood func(time.Duration)) *Canary {
+	c := &Canary{stall: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    Stall,
 		Help:    "How long a file descriptor was ready until a goroutine had read it, sampled every 10 ms.",
 		Buckets: buckets,
-	})}
+	}), stood: stood}
 	r.MustRegister(c.stall)
 	return c
 }
@@ -49,6 +52,9 @@ func (c *Canary) Run(ctx context.Context) error {
 // saw books the latest n moments of the schedule, the last of which was due at
 // last and all of which were read at read (ns on one clock).
 func (c *Canary) saw(last, read int64, n uint64) {
+	if d := max(read-last, 0) + int64(n-1)*int64(gap); n > 0 && d > int64(gap) && c.stood != nil {
+		c.stood(time.Duration(d))
+	}
 	for i := range n {
 		c.stall.Observe(time.Duration(max(read-last, 0) + int64(i)*int64(gap)).Seconds())
 	}

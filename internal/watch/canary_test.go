@@ -26,10 +26,14 @@ func histogram(t *testing.T, c *Canary) *dto.Histogram {
 // Moments that pass while everything stands still count, each with its own
 // lateness.
 func TestSaw(t *testing.T) {
-	c := NewCanary(prometheus.NewRegistry())
+	var stood []time.Duration
+	c := NewCanary(prometheus.NewRegistry(), func(d time.Duration) { stood = append(stood, d) })
 	ms := int64(time.Millisecond)
 	c.saw(100*ms, 101*ms, 1)
 	c.saw(150*ms, 156*ms, 5) // due at 110 to 150, read at 156
+	if len(stood) != 1 || stood[0] != 46*time.Millisecond {
+		t.Errorf("it stood still for %v, want the 46 ms that the first of five waited", stood)
+	}
 	h := histogram(t, c)
 	if h.GetSampleCount() != 6 {
 		t.Errorf("%d moments, want 6", h.GetSampleCount())
@@ -48,7 +52,7 @@ func TestSaw(t *testing.T) {
 func TestRun(t *testing.T) {
 	before := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(before)
-	c := NewCanary(prometheus.NewRegistry())
+	c := NewCanary(prometheus.NewRegistry(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
