@@ -107,7 +107,7 @@ func (x *exchange) forward(wait engineWait) error {
 	}, x.rec.Leg())
 	splitWait(&x.rec.Ledger, x.rec.Leg())
 	if err != nil {
-		return err
+		return inTime(err, "did not begin its answer", x.g.opts.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp
 	x.answer = l.open(&x.request)

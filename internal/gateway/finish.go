@@ -174,7 +174,7 @@ func (x *exchange) record() {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
 			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "error", x.err.Error())
-		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline) {
+		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline || x.err.Code == infer.CodeExpired || x.err.Code == infer.CodeUnavailable) {
 			x.g.failedAt(leg.Engine, rec.RequestID, x.err)
 		}
 	}

@@ -48,7 +48,7 @@ type engineWait struct {
 func (w *engineWait) first(at int64) {
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
-		w.silence.limitTo(w.g.opts.IdleTimeout)
+		w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 		w.rec.LiveAtFirstToken = int(w.g.live.Load())
 	}
 }

@@ -126,7 +126,7 @@ func (l *relayLeg) take(in *answer.Input, s *answer.Scratch, round int) (ok bool
 	l.silence.pause()
 	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
-		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout))
+		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout), answersEnd)
 	}
 	switch {
 	case l.ctx.Err() != nil:

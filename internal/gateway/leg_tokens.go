@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -43,7 +45,18 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 		l.rec.Leg().RequestID = req.ID
 		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
-	return err
+	return inTime(err, "did not confirm the request", l.g.opts.SubmitTimeout, "--submit-timeout")
+}
+
+// inTime has the error of a wait that has run out say which bound that was.
+func inTime(err error, what string, limit time.Duration, bound string) error {
+	var e *infer.Error
+	if !errors.As(err, &e) || e.Code != infer.CodeDeadline {
+		return err
+	}
+	bounded := *e // others may have it, too
+	bounded.Message = fmt.Sprintf("the engine %s within %v (%s)", what, limit, bound)
+	return &bounded
 }
 
 // submitAll hands over several choices, as many at once as handOverAtOnce has room

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ type silence struct {
 	engine string
 	late   func(*infer.Error) // the bound is reached; called off the stream's goroutine
 	limit  atomic.Int64       // nanoseconds
+	bound  atomic.Uint32      // of which bound that is the value
 	since  atomic.Int64       // when the wait began; one of the two below without
 	passed atomic.Bool        // the timer has found the bound passed
 	timer  *time.Timer
@@ -29,16 +31,31 @@ const (
 	silenceOver   = -1
 )
 
-// newSilence opens the bound of a wait for an engine.
+// bound is one of those of a wait for an engine.
+type bound uint32
+
+const (
+	firstOutput bound = iota
+	nextOutput
+	answersEnd
+)
+
+// String gives what an operator calls it.
+func (b bound) String() string {
+	return [...]string{"--first-timeout", "--idle-timeout", "after the end of its answer"}[b]
+}
+
+// newSilence opens the bound of the wait for an engine's first output.
 func newSilence(engine string, limit time.Duration, late func(*infer.Error)) *silence {
 	s := &silence{engine: engine, late: late}
 	// Set going only when the field is set, which the timer's function reads.
 	s.timer = time.AfterFunc(math.MaxInt64, s.check)
-	s.limitTo(limit)
+	s.limitTo(limit, firstOutput)
 	return s
 }
 
-func (s *silence) limitTo(limit time.Duration) {
+func (s *silence) limitTo(limit time.Duration, b bound) {
+	s.bound.Store(uint32(b))
 	s.limit.Store(int64(limit))
 	s.timer.Reset(limit)
 }
@@ -94,5 +111,5 @@ func (s *silence) overdue() error {
 
 func (s *silence) err() *infer.Error {
 	return &infer.Error{Code: infer.CodeDeadline, Engine: s.engine, Retryable: true,
-		Message: "the engine sent nothing for " + time.Duration(s.limit.Load()).String()}
+		Message: fmt.Sprintf("the engine sent nothing for %v (%v)", time.Duration(s.limit.Load()), bound(s.bound.Load()))}
 }

@@ -126,7 +126,7 @@ func TestSubmitTimeout(t *testing.T) {
 				t.Fatalf("status %d, aborted %v before the time is out", got.status, call.aborted())
 			}
 			time.Sleep(time.Nanosecond)
-			if e := c.refusal(504); e.code() != "deadline_exceeded" {
+			if e := c.refusal(504); e.code() != "deadline_exceeded" || !strings.Contains(e.Message, "within 10s (--submit-timeout)") {
 				t.Errorf("error %+v", e)
 			}
 			r := b.wantRecord(c, "failed", "deadline")
@@ -163,7 +163,7 @@ func TestFirstTimeout(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		e := c.refusal(504)
-		wantParts(t, e.Message, "nothing", "10m0s")
+		wantParts(t, e.Message, "nothing", "10m0s", "--first-timeout")
 		if !call.aborted() {
 			t.Error("the engine works on")
 		}

@@ -227,6 +227,9 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	late := time.Now().Add(c.connectTimeout)
 	sock, err := c.dialer.DialContext(ctx, c.network, c.addr)
 	if err != nil {
+		if timedOut(err) {
+			err = fmt.Errorf("no connection within %v (--connect-timeout): %w", c.connectTimeout, err)
+		}
 		return nil, err
 	}
 	cn, err := newConn(sock)
