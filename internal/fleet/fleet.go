@@ -136,13 +136,7 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: %w", err)
 		}
 	}
-	f.judge = judge.New(judge.Options{Changed: opts.Judged, Panicked: func(name string, p *engine.Panic) {
-		for _, m := range opts.Members {
-			if m.Name == name && opts.Panicked != nil {
-				opts.Panicked(m, p)
-			}
-		}
-	}})
+	f.judge = judge.New(judge.Options{Changed: opts.Judged})
 	for name, aliases := range opts.Folders {
 		for _, alias := range aliases {
 			f.aliases[alias] = name
@@ -154,7 +148,7 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: two engines are named %q", m.Name)
 		}
 		seen[m.Name] = true
-		f.health = append(f.health, f.judge.Add(m.Name))
+		f.health = append(f.health, f.judge.Add(m.Name, func(p *engine.Panic) { f.panicked(m, p) }))
 		_, tokens := m.Adapter.(engine.Tokens)
 		_, relay := m.Adapter.(engine.Relay)
 		if _, stand := m.Adapter.(engine.Stand); tokens == relay && (tokens || !stand) {
@@ -192,11 +186,7 @@ func (f *Fleet) Run(ctx context.Context) {
 		adapters.Go(func() {
 			// What an adapter reads it guards itself; this keeps the others going.
 			defer func() {
-				if p := engine.Caught(recover(), func(p *engine.Panic) {
-					if f.opts.Panicked != nil {
-						f.opts.Panicked(m, p)
-					}
-				}); p != nil {
+				if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(m, p) }); p != nil {
 					tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
 				}
 			}()
@@ -218,6 +208,13 @@ func (f *Fleet) Run(ctx context.Context) {
 			adapters.Wait()
 			return
 		}
+	}
+}
+
+// panicked tells of a panic of a member's adapter.
+func (f *Fleet) panicked(m Member, p *engine.Panic) {
+	if f.opts.Panicked != nil {
+		f.opts.Panicked(m, p)
 	}
 }
 

@@ -24,7 +24,8 @@
 // serve it. A refused connection is no judgement: nobody is there.
 //
 // Silence is measured on a clock that runs only while the gateway itself was in time
-// (Fleet.Tick, Rank.Late): what it did late is never held against an engine.
+// (Fleet.Tick), and from when a request was sent (Request.Sent): what the gateway did
+// late is never held against an engine.
 //
 // What no gateway can see of its own requests is the queue of others'. A probe that
 // generates waits in it, so that the predicted work must have others' part in it

@@ -96,14 +96,6 @@ func (f *Fleet) Engine(name string) State {
 	return state
 }
 
-// Nobody says that none of a model's ranks can take a request: those that are there
-// drain, or refuse connections.
-func (f *Fleet) Nobody(model string) bool {
-	return !slices.ContainsFunc(f.ranks, func(r *Rank) bool {
-		return r.serves(model) && r.Takes() != Never
-	})
-}
-
 // spares says whether a rank may be judged down.
 func (f *Fleet) spares(r *Rank) bool {
 	for _, model := range r.Serves {

@@ -221,12 +221,6 @@ func (h *history) events() map[string]func(*rapid.T) {
 			w.drained = false
 			r.Undrain(h.now, "by command")
 		},
-		"late": func(t *rapid.T) {
-			r, w := h.rank()
-			d := rapid.Int64Range(0, 5000).Draw(t, "ms") * ms
-			w.shown = max(w.shown, min(w.shown+d, h.clock))
-			r.Late(time.Duration(d))
-		},
 		"alive": func(*rapid.T) {
 			r, _ := h.rank()
 			r.Alive(h.now)
@@ -269,9 +263,6 @@ func (h *history) check() {
 		}
 		if might && !some {
 			h.t.Fatalf("all that might serve %s are down", model)
-		}
-		if some == h.fleet.Nobody(model) {
-			h.t.Fatalf("Nobody(%s) is %v", model, !some)
 		}
 	}
 	for r, w := range h.seen {

@@ -347,15 +347,6 @@ func (r *Rank) probedDown(at int64, result Result) {
 	}
 }
 
-// Late says that what came from this engine was read d late since the tick before, while
-// the gateway was otherwise in time.
-func (r *Rank) Late(d time.Duration) {
-	r.tokens.forgive(int64(d), r.fleet.seen)
-	r.firsts.forgive(int64(d), r.fleet.seen)
-	r.cleared += int64(d)
-	r.probeUntil += int64(d)
-}
-
 // Alive says that the engine's core is known to advance, by other work than ours: the
 // tokens that it counts grow. That can only speak for it.
 func (r *Rank) Alive(now int64) {

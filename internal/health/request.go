@@ -98,6 +98,3 @@ func (l *lane) show(at int64) {
 	l.shown = max(l.shown, at)
 	l.witnessed = 0
 }
-
-// forgive moves the beginning of the silence, up to now at most.
-func (l *lane) forgive(d, now int64) { l.shown = max(l.shown, min(l.since()+d, now)) }

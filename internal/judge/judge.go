@@ -30,8 +30,6 @@ type Options struct {
 	// Changed is told of each engine that is suspected, is out, or takes requests again,
 	// with the id of the latest one that it was given. It must not block; nil is fine.
 	Changed func(name string, v health.View, request string)
-	// Panicked is told of a probe's panic; nil is fine.
-	Panicked func(name string, p *engine.Panic)
 }
 
 // Judge judges the engines of one gateway.
@@ -58,8 +56,10 @@ func New(o Options) *Judge {
 
 // Engine is an engine's health as the gateway sees it. A nil one takes all requests.
 type Engine struct {
-	judge *Judge
-	name  string
+	judge    *Judge
+	name     string
+	panicked func(*engine.Panic)
+
 	takes atomic.Uint32
 	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
 
@@ -75,11 +75,12 @@ type Engine struct {
 	end    []context.CancelFunc // of its probes
 }
 
-// Add makes an engine one of the judge's. It is absent until Is says otherwise.
-func (j *Judge) Add(name string) *Engine {
+// Add makes an engine one of the judge's. It is absent until Is says otherwise. panicked is
+// told of the panics of its probes; nil is fine.
+func (j *Judge) Add(name string, panicked func(*engine.Panic)) *Engine {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e := &Engine{judge: j, name: name, rank: j.fleet.Add(health.Member{Engine: name, Rank: -1}), asked: engine.Probe{Rank: -1}}
+	e := &Engine{judge: j, name: name, panicked: panicked, rank: j.fleet.Add(health.Member{Engine: name, Rank: -1}), asked: engine.Probe{Rank: -1}}
 	e.takes.Store(uint32(health.Freely))
 	j.engines = append(j.engines, e)
 	j.byRank[e.rank] = e
@@ -383,11 +384,7 @@ func (e *Engine) probe(ctx context.Context, p health.Probe) {
 // ask probes. A panic is a probe of which nothing is known.
 func (e *Engine) ask(ctx context.Context, prober engine.Prober, asked engine.Probe) (err error) {
 	defer func() {
-		if p := engine.Caught(recover(), func(p *engine.Panic) {
-			if e.judge.opts.Panicked != nil {
-				e.judge.opts.Panicked(e.name, p)
-			}
-		}); p != nil {
+		if p := engine.Caught(recover(), e.panicked); p != nil {
 			err = engine.ErrNoProbe
 		}
 	}()

@@ -60,7 +60,7 @@ func rig(t *testing.T) (a, b *Engine, core *core, tell func() []told, books *cos
 		all = append(all, told{name, request, v.State})
 	}})
 	core, books = newCore(), cost.NewModel(cost.Typical).Join(trace.Now(), 0)
-	a, b = j.Add("a"), j.Add("b")
+	a, b = j.Add("a", nil), j.Add("b", nil)
 	a.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: core, Books: books})
 	b.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
 	ctx, stop := context.WithCancel(t.Context())

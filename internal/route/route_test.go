@@ -173,7 +173,7 @@ func TestPickByHealth(t *testing.T) {
 		go func() { defer close(done); j.Run(ctx) }()
 		defer func() { stop(); <-done }()
 		for i := range m.Targets {
-			m.Targets[i].Health = j.Add(m.Targets[i].Name)
+			m.Targets[i].Health = j.Add(m.Targets[i].Name, nil)
 			m.Targets[i].Health.Is(judge.Presence{Ready: true, Serves: []string{"m"}})
 		}
 		picked := func() (names []string) {
