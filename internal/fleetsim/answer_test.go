@@ -29,6 +29,7 @@ func anyNumber(n int) ([]fleetsim.Engine, error) { return make([]fleetsim.Engine
 
 // TestSize holds the search against a run of each number of engines.
 func TestSize(t *testing.T) {
+	t.Parallel()
 	const most = 7
 	policies := []string{"cost", "random", "round-robin"}
 	o := asked(t, "rate=50,duration=8s,input=lognormal(1500,1500),output=60", "ttft_p95=250ms")
@@ -46,8 +47,8 @@ func TestSize(t *testing.T) {
 		}
 	}
 	t.Logf("%v", want)
-	for _, limit := range []int{most, want["cost"], want["cost"] - 1} {
-		for _, least := range []int{1, min(2, limit)} {
+	for _, limit := range shorter(most, want["cost"], want["cost"]-1) {
+		for _, least := range shorter(1, min(2, limit)) {
 			runs := 0
 			a, cells, err := fleetsim.Size(t.Context(), o, policies, fleetsim.Fleets{
 				Least: least, Most: limit, Engines: anyNumber,

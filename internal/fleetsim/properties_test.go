@@ -111,6 +111,7 @@ func TestSeveralGateways(t *testing.T) {
 // was, more than there is. Nobody waits much longer for it than where nothing is told and
 // each request goes to the engine with the fewest.
 func TestLies(t *testing.T) {
+	t.Parallel()
 	p := plan(t, "rate=3,turns=uniform(1,6),think=3s,duration=90s,input=lognormal(600,600),output=lognormal(120,80),prefix=3000,groups=8")
 	blind := run(t, p, 4, "least-load", nil)
 	for _, lie := range shorter(
@@ -138,6 +139,7 @@ func TestLies(t *testing.T) {
 // written; runs are in virtual time, so that they hold on whatever machine. Where cost
 // gets better, lower them.
 func TestBesideReferences(t *testing.T) {
+	t.Parallel()
 	type part struct {
 		settings         string
 		kv               int
@@ -153,7 +155,7 @@ func TestBesideReferences(t *testing.T) {
 		change := func(o *fleetsim.Options) { o.Engine.KVTokens = test.kv }
 		oracle, cost := run(t, p, 4, fleetsim.Oracle, change), run(t, p, 4, "cost", change)
 		p50, p99, goodput := math.Inf(1), math.Inf(1), 0.0
-		for _, name := range []string{"lmetric", "llm-d", "smg-cache-aware", "consistent-hash"} {
+		for _, name := range shorter("lmetric", "llm-d", "smg-cache-aware", "consistent-hash") {
 			r := run(t, p, 4, name, change)
 			p50, p99, goodput = min(p50, r.TTFT.P50), min(p99, r.TTFT.P99), max(goodput, r.Goodput)
 		}
