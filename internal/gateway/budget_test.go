@@ -53,12 +53,12 @@ func TestRetryBudget(t *testing.T) {
 		}
 		time.Sleep(retry.Jitter)
 		synctest.Wait()
-		if n := len(z.calls); n != 8 {
+		if n := z.count(); n != 8 {
 			t.Fatalf("at once %d of 8 are there", n)
 		}
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
-		if n := len(z.calls); n != 10 {
+		if n := z.count(); n != 10 {
 			t.Errorf("after two more turns %d of 10 are there", n)
 		}
 		time.Sleep(retry.Patience)

@@ -146,6 +146,13 @@ func (e *tokenEngine) call(t testing.TB, n int) *call {
 	return e.calls[n-1]
 }
 
+// count is how many requests the engine was handed.
+func (e *tokenEngine) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.calls)
+}
+
 // relayEngine is a relay that a test plays by hand.
 type relayEngine struct {
 	name  string
