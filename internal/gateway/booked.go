@@ -8,7 +8,6 @@ import (
 
 	"weir/internal/balance"
 	"weir/internal/cost"
-	"weir/internal/engine"
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/judge"
@@ -53,32 +52,24 @@ type generation struct {
 	last    int64 // when its end came
 }
 
-// pick chooses the engine by what is known of the request.
-func (x *exchange) pick(c *route.Choice, now int64) (route.Target, bool) {
-	f, q := &x.footprint, &c.Request
-	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, x.g.session(x.response.r.Header), rand.Uint64()
-	q.Output = x.expected() * float64(f.answers())
-	q.Matches = x.fleet.Index.Match(q.Matches, f.prompts[0].blocks, now)
-	return x.model.Pick(x.needs, x.tried, c)
-}
-
-// handOver tells the engine's health that the adapter is about to be given the attempt.
-// An answer that is not streamed shows nothing before it is whole.
-func (x *exchange) handOver(now int64) {
-	asked := engine.Probe{Rank: -1, Model: x.target.Model}
-	if x.relayed {
-		asked.Path = x.response.r.URL.Path
-	}
-	x.target.Health.HandOver(&x.booked.health, now, x.work, x.rec.RequestID, asked)
+// pick chooses the engine for a request of this footprint and session, whose answers are
+// expected to have output tokens each.
+func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64, output float64) (route.Target, bool) {
+	q := &c.Request
+	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
+	q.Output = output * float64(f.answers())
+	q.Matches = r.fleet.Index.Match(q.Matches, f.prompts[0].blocks, now)
+	return r.model.Pick(r.needs, r.tried, c)
 }
 
 // workOf is what an engine is predicted to do for the request until it shows anything, in
-// milliseconds; negative where nothing can be said.
-func (x *exchange) workOf(chosen *balance.Option) float64 {
+// milliseconds; negative where nothing can be said. An answer that is not streamed shows
+// nothing before it is whole.
+func (f *footprint) workOf(chosen *balance.Option) float64 {
 	switch {
 	case chosen.Cold:
 		return -1
-	case x.footprint.whole:
+	case f.whole:
 		return chosen.Prefill + chosen.Decode
 	}
 	return chosen.Prefill
@@ -86,8 +77,8 @@ func (x *exchange) workOf(chosen *balance.Option) float64 {
 
 // ended says how the attempt ended for the engine. A relay's refusal or failure is passed
 // on as an answer.
-func (x *exchange) ended(e *infer.Error) health.End {
-	if l, ok := x.leg.(*relayLeg); ok && e == nil && l.response != nil {
+func (a *attempt) ended(e *infer.Error) health.End {
+	if l, ok := a.leg.(*relayLeg); ok && e == nil && l.response != nil {
 		switch status := l.response.Status; {
 		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 			return health.Overload
@@ -100,30 +91,31 @@ func (x *exchange) ended(e *infer.Error) health.End {
 	return judge.Of(e)
 }
 
-// expected is how many tokens an answer is expected to have.
-func (x *exchange) expected() float64 {
-	if x.footprint.computed {
+// expected is how many tokens an answer is expected to have, by the lengths of others.
+func (f *footprint) expected(lengths *cost.Lengths) float64 {
+	if f.computed {
 		return 0
 	}
-	limit := x.footprint.limit
+	limit := f.limit
 	if limit == 0 {
 		limit = math.MaxInt32
 	}
-	return x.model.Lengths.Expect(0, limit)
+	return lengths.Expect(0, limit)
 }
 
-// book enters the request into the books of the engine that was chosen.
-func (x *exchange) book(c *route.Choice, now int64) {
-	f, b := &x.footprint, &x.booked
+// book enters a request into the books of the engine that was chosen. Each of its answers
+// is expected to have output tokens.
+func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
+	f, b := &r.footprint, &a.booked
 	chosen := c.Decision.Choice()
-	*b = booked{books: x.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
-	x.work = x.workOf(chosen)
+	*b = booked{books: a.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
+	a.work = f.workOf(chosen)
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
 	}
 	resident := c.Request.Length - chosen.Work.New
-	w := cost.Work{Output: x.expected(), Unseen: f.whole}
+	w := cost.Work{Output: output, Unseen: f.whole}
 	for i := range b.generations {
 		g, p := &b.generations[i], &f.prompts[i/f.width]
 		w.Length = p.tokens
@@ -140,7 +132,7 @@ func (x *exchange) book(c *route.Choice, now int64) {
 		g.filled = uint8(copy(g.tail[:], p.rest)) // a block of both follows the prompt's
 		g.booking = b.books.Rank.Book(now, w)
 	}
-	if x.relayed {
+	if r.relayed {
 		b.books.SizeBlocks(f.blockTokens)
 	}
 	for i := range f.prompts {
@@ -332,7 +324,7 @@ func (x *exchange) learn(books *route.Books, e *infer.Error) {
 }
 
 // chosen is what the record says of a choice.
-func (x *exchange) chosen(c *route.Choice) trace.Choice {
+func (r *routing) chosen(c *route.Choice) trace.Choice {
 	d := &c.Decision
 	out := trace.Choice{Why: d.Why.String(), Of: d.Of, Length: c.Request.Length, Cached: -1}
 	for i := range d.Best[:d.N] {
@@ -340,7 +332,7 @@ func (x *exchange) chosen(c *route.Choice) trace.Choice {
 		if o.Index == d.Chosen {
 			out.Chosen = i
 		}
-		out.Best[i] = trace.Option{Engine: x.model.Targets[o.Index].Name, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
+		out.Best[i] = trace.Option{Engine: r.model.Targets[o.Index].Name, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
 	}
 	out.N = d.N
 	return out

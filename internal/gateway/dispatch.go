@@ -17,12 +17,14 @@ import (
 // dispatch is stage 7: it hands the request to the chosen engine and returns
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
-	x.handing(x.enter(trace.Dispatch))
-	x.rec.FirstReceived = 0
 	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked}
+	now := x.enter(trace.Dispatch)
+	x.rec.FirstReceived = 0
 	if x.relayed {
+		wait.handOver(now, x.work, x.response.r.URL.Path)
 		return x.forward(wait)
 	}
+	wait.handOver(now, x.work, "")
 	return x.submit(wait)
 }
 
@@ -34,32 +36,32 @@ const (
 	lateAck = time.Second
 )
 
-// handing notes that the adapter is about to be given the request: from here on it is the
+// handOver notes that the adapter is about to be given the request: from here on it is the
 // engine's turn to show something. now is when the stage began; its delay, if there is one,
-// is over.
-func (x *exchange) handing(now int64) {
-	if len(x.delays) > 0 {
+// is over. work is as workOf says, and path is a relayed request's.
+func (w *engineWait) handOver(now int64, work float64, path string) {
+	if len(w.delays) > 0 {
 		now = trace.Now()
 	}
-	x.rec.Leg().Handed = now
-	x.handOver(now)
+	w.rec.Leg().Handed = now
+	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Rank: -1, Model: w.target.Model, Path: path})
 }
 
 // acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
 // none: its answer is all that it gives.
-func (x *exchange) acknowledged() {
-	leg := x.rec.Leg()
+func (w *engineWait) acknowledged() {
+	leg := w.rec.Leg()
 	leg.Known = trace.Now()
 	ack, ok := leg.Ack()
 	if !ok {
 		return
 	}
 	if ack.Send > int64(ownDelay) {
-		x.booked.health.Sent(leg.Known, leg.ToServer)
+		w.booked.health.Sent(leg.Known, leg.ToServer)
 	}
 	for i, ns := range ack.Parts() {
 		if ns > int64(lateAck) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
-			x.g.lateAt(leg.Engine, x.rec.RequestID, trace.AckParts[i], time.Duration(ns))
+			w.g.lateAt(leg.Engine, w.rec.RequestID, trace.AckParts[i], time.Duration(ns))
 		}
 	}
 }
@@ -83,7 +85,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if err := l.submit(x.ctx, &x.request); err != nil {
 		return err
 	}
-	x.acknowledged()
+	l.acknowledged()
 	l.watch(x.ctx)
 	return nil
 }

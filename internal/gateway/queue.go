@@ -33,7 +33,7 @@ func (x *exchange) queue() error {
 		if len(x.tried) > 0 {
 			return x.noEngine(now) // the ones there are have failed; do not wait for them
 		}
-		left := x.worthwhile(now)
+		left := x.worthwhile(now, x.rec.Queued+int64(x.g.opts.EngineTimeout))
 		if left <= 0 {
 			return x.noEngine(now)
 		}
@@ -66,17 +66,17 @@ const (
 
 // worthwhile is how long the wait for an engine may still take; nothing where all that
 // could be waited for have been there, and left, or drain, or refuse connections, or want
-// to be left alone.
-func (x *exchange) worthwhile(now int64) time.Duration {
-	if x.model.Rests(x.needs, x.tried, now) > 0 {
+// to be left alone. Engines that start are waited for until patience ends.
+func (r *routing) worthwhile(now, patience int64) time.Duration {
+	if r.model.Rests(r.needs, r.tried, now) > 0 {
 		return 0 // those are busy, and say for how long
 	}
 	until := now
-	if !x.model.Settled {
-		until = x.rec.Queued + int64(x.g.opts.EngineTimeout)
+	if !r.model.Settled {
+		until = patience
 	}
-	if x.model.Left != 0 {
-		until = max(until, x.model.Left+int64(departure))
+	if r.model.Left != 0 {
+		until = max(until, r.model.Left+int64(departure))
 	}
 	return time.Duration(until - now)
 }

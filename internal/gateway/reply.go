@@ -62,19 +62,16 @@ func (x *exchange) newAnswer() *answer.Tokens {
 	return answer.NewTokens(answer.TokensOptions{
 		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia,
 		Engine: x.target.Name, Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
-		CallID:  func() string { return x.callID(x.g.ids) },
-		Encoder: func(promptTokens int) api.Encoder { return x.req.Encoder(x.answerOptions(promptTokens)) },
+		CallID: func() string { return x.callID(x.g.ids) },
+		Encoder: func(promptTokens int) api.Encoder {
+			o := api.AnswerOptions{
+				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
+				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
+			}
+			if x.count() > 1 {
+				o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }
+			}
+			return x.req.Encoder(o)
+		},
 	})
-}
-
-// answerOptions are what the caller's dialect is told of the answer.
-func (x *exchange) answerOptions(promptTokens int) api.AnswerOptions {
-	o := api.AnswerOptions{
-		ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
-		PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
-	}
-	if x.count() > 1 {
-		o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }
-	}
-	return o
 }

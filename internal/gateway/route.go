@@ -14,7 +14,8 @@ func (x *exchange) route() error {
 		c = new(route.Choice)
 	}
 	defer x.g.choices.Put(c)
-	target, ok := x.pick(c, now)
+	output := x.footprint.expected(x.model.Lengths)
+	target, ok := x.pick(c, now, &x.footprint, x.g.session(x.response.r.Header), output)
 	if !ok {
 		return x.noEngine(now)
 	}
@@ -25,7 +26,7 @@ func (x *exchange) route() error {
 	if len(x.tried) == 0 {
 		x.model.Retries.Requested(now)
 	}
-	x.book(c, now)
+	x.book(c, now, &x.request, output)
 	x.rec.Routed = trace.Now()
 	return nil
 }
