@@ -61,10 +61,9 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 	return f
 }
 
-// couldRetry says that the request can go to another engine after a failure.
-func (x *exchange) couldRetry(e *infer.Error) bool {
-	f := x.failure(e)
-	return f.Allow() == retry.Granted && x.ctx.Err() == nil && x.elsewhere(x.target.Engine)
+// couldRetry says that the request can go to another engine, at once, after a failure.
+func (r *routing) couldRetry(failed *route.Engine, f retry.Failure) bool {
+	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.model.Retries.Left(trace.Now()) >= 1
 }
 
 // again says whether the request goes to another engine, once that is its turn: only

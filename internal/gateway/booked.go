@@ -274,7 +274,9 @@ func (x *exchange) unbook(e *infer.Error) {
 	for i := range b.generations {
 		b.leave(books, i, e == nil)
 	}
-	x.guarded(func() { x.learn(books, e) })
+	x.guarded(func() {
+		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, e)
+	})
 }
 
 // leave places what a generation leaves in the cache.
@@ -290,16 +292,16 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 	}
 }
 
-// learn learns from what an attempt has turned out to be.
-func (x *exchange) learn(books *route.Books, e *infer.Error) {
-	b, f := &x.booked, &x.footprint
-	choice := &x.rec.Attempts[len(x.rec.Attempts)-1].Choice
+// learn learns from what the attempt at a request has turned out to be. choice is the
+// record's.
+func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *trace.Choice, e *infer.Error) {
+	b, f := &a.booked, &r.footprint
 	s := books.Shares
 	s.Given.Add(int64(f.length()))
 	s.Predicted.Add(int64(choice.Resident()))
 	u, known := infer.Usage{CachedTokens: -1}, false
-	if x.answer != nil && e == nil {
-		u, known = x.answer.Usage()
+	if a.answer != nil && e == nil {
+		u, known = a.answer.Usage()
 	}
 	if known && u.CachedTokens >= 0 {
 		choice.Cached = u.CachedTokens
@@ -307,19 +309,19 @@ func (x *exchange) learn(books *route.Books, e *infer.Error) {
 		s.Reported.Add(int64(u.CachedTokens))
 	}
 	if known && f.text > 0 {
-		x.model.Ratio.Add(f.text, u.PromptTokens)
+		m.Ratio.Add(f.text, u.PromptTokens)
 	}
 	if e != nil || f.computed {
 		return
 	}
-	if x.relayed {
+	if r.relayed {
 		if known && u.CompletionTokens > 0 {
-			x.model.Lengths.Add(u.CompletionTokens / f.answers())
+			m.Lengths.Add(u.CompletionTokens / f.answers())
 		}
 		return
 	}
 	for i := range b.generations {
-		x.model.Lengths.Add(b.generations[i].tokens)
+		m.Lengths.Add(b.generations[i].tokens)
 	}
 }
 

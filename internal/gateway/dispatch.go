@@ -119,7 +119,7 @@ func (x *exchange) forward(wait engineWait) error {
 		// Another engine may do better; the last one's answer is passed on as it is.
 		failed := &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true, Message: "the engine failed",
 			Cause: fmt.Errorf("status %d", resp.Status)}
-		if x.couldRetry(failed) && x.model.Retries.Left(trace.Now()) >= 1 {
+		if x.ctx.Err() == nil && x.couldRetry(x.target.Engine, x.failure(failed)) {
 			return failed
 		}
 		return nil
@@ -127,7 +127,7 @@ func (x *exchange) forward(wait engineWait) error {
 		return nil
 	}
 	busy := &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, NotRun: true, RetryAfter: resp.RetryAfter, Message: "the engine is overloaded"}
-	if x.couldRetry(busy) && x.model.Retries.Left(trace.Now()) >= 1 {
+	if x.ctx.Err() == nil && x.couldRetry(x.target.Engine, x.failure(busy)) {
 		return busy
 	}
 	// The refusal is passed on as the engine wrote it.

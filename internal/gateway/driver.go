@@ -70,7 +70,7 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
-	if err := x.arm(); err != nil {
+	if err := x.response.arm(x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
 		return ended, err
 	}
 	whole, err := x.response.send(w, b, last)
@@ -85,15 +85,6 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	w.bytes += len(b)
 	x.noteWrite(len(b))
 	return waits, nil
-}
-
-// arm bounds the write to come. When it has moved the deadline the context is looked
-// at: its end may have moved it before (leave), so that a write does not wait.
-func (x *exchange) arm() error {
-	if x.response.extendDeadline(x.enter(trace.Flush), x.g.opts.WriteTimeout) && x.ctx.Err() != nil {
-		return gone(x.ctx)
-	}
-	return nil
 }
 
 // sendRest waits for the client to take what is left of a write, bounded by the

@@ -82,6 +82,15 @@ func (r *response) extendDeadline(now int64, timeout time.Duration) (extended bo
 	return true
 }
 
+// arm bounds the write to come. When it has moved the deadline the context is looked
+// at: its end may have moved it before (leave), so that a write does not wait.
+func (r *response) arm(ctx context.Context, now int64, timeout time.Duration) error {
+	if r.extendDeadline(now, timeout) && ctx.Err() != nil {
+		return gone(ctx)
+	}
+	return nil
+}
+
 // carrier takes a response to the caller. There are two. Every response begins
 // on net/http's; a stream of events over plain HTTP/1.1 leaves it with its
 // first output and goes on over the bare connection (see leave), where a write
@@ -300,7 +309,7 @@ func (x *exchange) begin(status int, events bool) {
 	x.rec.Status = status
 	x.forget()
 	x.forgetMedia()
-	if !x.leave() {
+	if !r.leave(x.g, status) {
 		r.w.WriteHeader(status)
 	}
 }
@@ -315,8 +324,7 @@ func (x *exchange) begin(status int, events bool) {
 // (returnedConns gives it back, with what the client sent ahead), ending on shutdown
 // (the gateway waits for live requests, and Cut), and closing so that a last event
 // arrives (linger). Noticing the hang-up was weir's before (conn.follow).
-func (x *exchange) leave() bool {
-	g, r := x.g, &x.response
+func (r *response) leave(g *Gateway, status int) bool {
 	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
 		return false
 	}
@@ -334,7 +342,7 @@ func (x *exchange) leave() bool {
 		c.ahead = bytes.Clone(ahead)
 	}
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
-	bare.head = responseHead(r.w.Header(), x.rec.Status, bare.keepAlive)
+	bare.head = responseHead(r.w.Header(), status, bare.keepAlive)
 	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r = nil, nil, nil

@@ -162,7 +162,7 @@ func (x *exchange) writeWhole(out []byte) error {
 	const part = 1 << 20
 	for len(out) > 0 {
 		n := min(part, len(out))
-		if err := x.arm(); err != nil {
+		if err := x.response.arm(x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
 			return err
 		}
 		_, err := x.response.send(nil, out[:n], n == len(out))
