@@ -30,7 +30,7 @@ const addFields = 9
 // addPriority is the position of a request's priority, from withPriority to the newest
 // release known. addReasoningEnded is that of a word by which the engine holds the answer
 // to a guide from its first id on, whatever its --reasoning-parser finds in the prompt, in
-// the releases that guides are carried to (0.29, 0.32 and 0.33: read in their sources).
+// the releases that guides are carried to (0.29 to 0.33: read in their wheels).
 const (
 	addPriority       = 13
 	addReasoningEnded = 17
