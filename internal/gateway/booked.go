@@ -306,7 +306,7 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 	if known && u.CachedTokens >= 0 {
 		choice.Cached = u.CachedTokens
 		s.Told.Add(int64(u.PromptTokens))
-		s.Reported.Add(int64(u.CachedTokens))
+		s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
 	}
 	if known && f.text > 0 {
 		m.Ratio.Add(f.text, u.PromptTokens)

@@ -68,6 +68,23 @@ func TestStreamedChat(t *testing.T) {
 	})
 }
 
+// An engine that claims to have had more of a prompt than there is has had all of it.
+func TestMoreCachedThanThereIs(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		call := e.call(t, 1)
+		f := ending(infer.ReasonStop)
+		f.CachedTokens = 1 << 20
+		call.offer(words()[:2], f)
+		c.wantWhole(text(words()[:2]...), "stop")
+		s := b.snapshot.Load().Engines[0].Books.Shares
+		if told, reported := s.Told.Load(), s.Reported.Load(); told != int64(len(call.req.Prompt)) || reported != told {
+			t.Errorf("of %d tokens %d were cached", told, reported)
+		}
+	})
+}
+
 func TestStreamedWithoutUsage(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
