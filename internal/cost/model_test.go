@@ -299,3 +299,45 @@ func TestHorizon(t *testing.T) {
 		t.Errorf("when they have left: %.2f steps, want %.2f", got, alone)
 	}
 }
+
+// TestStandingTeachesNothing has a rank stand still for 40 s with requests in every phase.
+// They end when it goes on, and it is believed to be as fast as before.
+func TestStandingTeachesNothing(t *testing.T) {
+	for _, stamped := range []bool{false, true} {
+		m := NewModel(Typical)
+		r := m.Join(1, 0)
+		now := serve(r, Typical, 1, 50) + 1e9
+		before, unseen := ttft(r, now), r.Unseen(now)
+		var decoding, waiting []*Booking
+		for range 30 {
+			decoding = append(decoding, r.Book(now, Work{Length: 100, New: 100, Output: 60}))
+		}
+		now += int64(Typical.Of(Prefill(3000, 100, DefaultBudget)) * millisecond)
+		for _, b := range decoding {
+			b.First(now, -1, 0)
+		}
+		for range 30 {
+			waiting = append(waiting, r.Book(now, Work{Length: 100, New: 100, Output: 60}))
+		}
+		out := now + 20e9
+		r.Stood(out)
+		now += 40e9
+		r.Stood(now - 1e6)
+		for _, b := range waiting {
+			began := int64(0)
+			if stamped {
+				began = now - 5e6
+			}
+			b.First(now, -1, began)
+		}
+		for _, b := range append(decoding, waiting...) {
+			now += 1e6
+			r.Tokens(now, 59)
+			b.End(now, 60)
+		}
+		now += 1e9
+		if after := ttft(r, now); math.Abs(after/before-1) > 0.2 || r.Unseen(now) > unseen+1 {
+			t.Errorf("stamped %v: %.0f ms before, %.0f after, of which others' %.0f", stamped, before, after, r.Unseen(now))
+		}
+	}
+}

@@ -66,6 +66,7 @@ type Rank struct {
 	queue []*Booking // without their first token, in the order of booking
 	done  Amount     // prefilled, of all requests whose group is closed
 	last  int64      // when that was
+	stood int64      // what began by then tells nothing of what work takes
 	group group
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
@@ -409,11 +410,11 @@ func (b *Booking) End(now int64, tokens int) {
 		r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
 		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 	} else {
-		if b.sane(now) && b.sane(b.first) && !b.presumed {
+		if b.sane(now) && b.sane(b.first) && !b.presumed && b.first > r.stood {
 			r.decoded(b, now, tokens-1)
 		}
 		r.decoders.Add(-1)
-		if b.sane(now) && b.sane(b.first) {
+		if b.sane(now) && b.sane(b.first) && b.first > r.stood {
 			ms, mean := float64(now-b.first)/millisecond, math.Float64frombits(r.lasting.Load())
 			if mean == 0 {
 				mean = ms
@@ -422,6 +423,16 @@ func (b *Booking) End(now int64, tokens int) {
 		}
 	}
 	r.schedule(now)
+}
+
+// Stood says that the rank did nothing for a while up to time now, for another reason
+// than its work. Nothing is learned from an interval that began before.
+func (r *Rank) Stood(now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle(now)
+	r.stood = now
+	r.group.before = Amount{}
 }
 
 // sane says whether a time can be one of the request, or the clock has jumped; 0 is
@@ -524,7 +535,10 @@ func (r *Rank) settle(now int64) {
 		a = a.Plus(g.before)
 		g.unsure += 0.3 * l.Step // as many steps, or one less
 	}
-	if g.before = (Amount{}); doubtful {
+	if g.before = (Amount{}); g.from <= r.stood {
+		return
+	}
+	if doubtful {
 		g.before = a
 		return
 	}
@@ -641,6 +655,9 @@ func (r *Rank) learn(now int64) {
 
 // waited notes that the engine began a prefill later than the books explain.
 func (r *Rank) waited(now int64, b *Booking, began int64) {
+	if max(b.at, r.last) <= r.stood {
+		return
+	}
 	l := r.learned.Load()
 	step := l.Decode + l.Decoder*float64(r.decoders.Load()-1)
 	r.unexplained(now, float64(began-max(b.at, r.last))/millisecond-step)

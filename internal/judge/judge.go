@@ -263,6 +263,9 @@ func (j *Judge) publish(e *Engine) {
 		if c.From == health.Probing || c.To == health.Up {
 			e.give()
 		}
+		if (c.From == health.Down || c.To == health.Down) && e.books != nil {
+			e.books.Stood(trace.Now())
+		}
 		if c.To == health.Soft {
 			continue // it is only avoided
 		}
