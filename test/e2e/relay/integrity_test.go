@@ -136,7 +136,9 @@ func (e *rawEngine) requests() (open, asked int) {
 
 // A relayed answer's events, and how they travel.
 const (
-	chunkedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	// The engine closes after each answer, and says so: a gateway that sent it one more
+	// request in that instant could not know whether that was begun.
+	chunkedHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 	word        = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret\"}}]}\n\n"
 	stop        = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
 	done        = "data: [DONE]\n\n"
