@@ -43,15 +43,8 @@ func TestJudgeCollapse(t *testing.T) {
 		if c.name == "the control was not measured" {
 			failed = failed[:1] // the other says that it did not fail
 		}
-		for _, x := range []struct {
-			what string
-			got  []string
-			want string
-		}{{"failed", failed, c.failed}, {"missed", missed, c.missed}} {
-			if x.want == "" && len(x.got) > 0 || x.want != "" && (len(x.got) != 1 || !strings.Contains(x.got[0], x.want)) {
-				t.Errorf("%s: %s %q, want %q", c.name, x.what, x.got, x.want)
-			}
-		}
+		wantOne(t, c.name, "failed", failed, c.failed)
+		wantOne(t, c.name, "missed", missed, c.missed)
 	}
 	if failed, _ := outcomes(&Report{Verdicts: judgeCollapse(nil, time.Second)}); len(failed) != 1 {
 		t.Errorf("nothing at all passed: %q", failed)

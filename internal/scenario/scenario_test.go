@@ -54,6 +54,14 @@ func outcomes(report *Report) (failed, missed []string) {
 	return failed, missed
 }
 
+// wantOne holds what a report has of an outcome to one text with that part; empty: none.
+func wantOne(t *testing.T, name, what string, got []string, part string) {
+	t.Helper()
+	if part == "" && len(got) > 0 || part != "" && (len(got) != 1 || !strings.Contains(got[0], part)) {
+		t.Errorf("%s: %s %q, want %q", name, what, got, part)
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	change := func(gateway string, f func(*client.Result)) func(cell.Load, string) *client.Result {
 		return func(l cell.Load, g string) *client.Result {
@@ -91,15 +99,8 @@ func TestVerdicts(t *testing.T) {
 	} {
 		report := c.scenario(t.Context(), scripted(c.result))
 		failed, missed := outcomes(report)
-		for _, x := range []struct {
-			what string
-			got  []string
-			want string
-		}{{"failed", failed, c.failed}, {"missed", missed, c.missed}} {
-			if x.want == "" && len(x.got) > 0 || x.want != "" && (len(x.got) != 1 || !strings.Contains(x.got[0], x.want)) {
-				t.Errorf("%s: %s %q, want %q", c.name, x.what, x.got, x.want)
-			}
-		}
+		wantOne(t, c.name, "failed", failed, c.failed)
+		wantOne(t, c.name, "missed", missed, c.missed)
 	}
 }
 

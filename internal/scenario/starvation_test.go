@@ -55,15 +55,8 @@ func TestJudgeStarvation(t *testing.T) {
 		rows := starvedRows()
 		c.change(rows)
 		failed, missed := outcomes(&Report{Verdicts: judgeStarvation(rows)})
-		for _, x := range []struct {
-			what string
-			got  []string
-			want string
-		}{{"failed", failed, c.failed}, {"missed", missed, c.missed}} {
-			if x.want == "" && len(x.got) > 0 || x.want != "" && (len(x.got) != 1 || !strings.Contains(x.got[0], x.want)) {
-				t.Errorf("%s: %s %q, want %q", c.name, x.what, x.got, x.want)
-			}
-		}
+		wantOne(t, c.name, "failed", failed, c.failed)
+		wantOne(t, c.name, "missed", missed, c.missed)
 	}
 	if failed, _ := outcomes(&Report{Verdicts: judgeStarvation(nil)}); len(failed) != 1 {
 		t.Errorf("nothing at all passed: %q", failed)
