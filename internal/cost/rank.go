@@ -66,7 +66,7 @@ type Rank struct {
 	queue []*Booking // without their first token, in the order of booking
 	done  Amount     // prefilled, of all requests whose group is closed
 	last  int64      // when that was
-	stood int64      // what began by then tells nothing of what work takes
+	stood int64      // an interval that began by then tells nothing of what work takes
 	group group
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
@@ -410,11 +410,12 @@ func (b *Booking) End(now int64, tokens int) {
 		r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
 		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 	} else {
-		if b.sane(now) && b.sane(b.first) && !b.presumed && b.first > r.stood {
+		tells := b.sane(now) && b.sane(b.first) && b.first > r.stood
+		if tells && !b.presumed {
 			r.decoded(b, now, tokens-1)
 		}
 		r.decoders.Add(-1)
-		if b.sane(now) && b.sane(b.first) && b.first > r.stood {
+		if tells {
 			ms, mean := float64(now-b.first)/millisecond, math.Float64frombits(r.lasting.Load())
 			if mean == 0 {
 				mean = ms
