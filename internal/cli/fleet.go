@@ -199,7 +199,7 @@ func (c *fleetCommand) size(ctx context.Context, s *streams, o fleetsim.Options,
 		}
 	}
 	if fleets.Least > fleets.Most {
-		return wrongf("--slow or --event is of engine %d, and --most-engines is %d", fleets.Least, fleets.Most)
+		return wrongf("--slow or --event names engine %d, and --most-engines is %d", fleets.Least, fleets.Most)
 	}
 	fleets.Tell = func(policy string, n int, r *fleetsim.Report) {
 		fmt.Fprintf(s.err, "%s, %s: TTFT p99 %.0f ms, goodput %.2f/s, in %.1f s\n", fleetsim.Count(n), policy, r.TTFT.P99, r.Goodput, r.RealSeconds)

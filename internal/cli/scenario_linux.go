@@ -23,7 +23,7 @@ func (c *scenarioCommand) run(s *streams) error {
 		return wrongUsage{err}
 	}
 	if c.Write != "" && c.Name != "faults" {
-		return wrongf("--write: it is of weir scenario faults")
+		return wrongf("--write: only weir scenario faults has it")
 	}
 	// A file that cannot be written is known before the minute is spent.
 	var file *output

@@ -136,7 +136,7 @@ func (o *Options) check(s Scenario) error {
 	}{{"--fault", o.Faults, FaultNames()}, {"--kind", o.Kinds, FaultKinds()}} {
 		for _, name := range x.given {
 			if s.Name != "faults" {
-				return Invalid{x.flag, errors.New("it is of weir scenario faults")}
+				return Invalid{x.flag, errors.New("only weir scenario faults has it")}
 			}
 			if !slices.Contains(x.are, name) {
 				return Invalid{x.flag, fmt.Errorf("unknown: %q; there are %s", name, strings.Join(x.are, ", "))}
