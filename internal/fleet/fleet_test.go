@@ -549,8 +549,7 @@ func TestCarriesOfEngines(t *testing.T) {
 	}
 }
 
-// Of a model's engines it is known whether one of them is still starting, and when the
-// latest left.
+// A model knows whether one of its engines is still starting, and when the latest left.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, model := range []string{"m", ""} { // also where only they say what they serve

@@ -64,7 +64,7 @@ func (e *End) Terminal(engine string) *infer.Error {
 
 const doesNotAddUp = "what the engine sent does not add up, so the output ends here; send the request again"
 
-// Unavailable is what a request is told that no session took: the engine has none of it.
+// Unavailable is the error of a request that no session took. The engine has none of it.
 func Unavailable(engine string, cause error) *infer.Error {
 	return &infer.Error{
 		Code: infer.CodeUnavailable, Message: "the engine is not connected; try again",

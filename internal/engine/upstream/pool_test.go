@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Of an engine that closes idle connections after a time, by a timer that may be late, no
-// connection is used any more that is about to be closed, once one was found closed that
-// was not idle for much longer. One that loses connections for other reasons has them
-// used again, as long as they are open.
+// An engine closes idle connections after a time, by a timer that may be late. Once a
+// connection was found closed, none is used that has been idle for nearly as long.
+// Connections to an engine that loses them for other reasons are used again, as long as
+// they are open.
 func TestPatience(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p patience

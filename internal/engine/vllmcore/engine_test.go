@@ -195,7 +195,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// Where all of an answer must match a guide, the engine is told that reasoning has ended,
+// If all of an answer must match a guide, the engine is told that reasoning has ended,
 // whatever its parser of reasoning finds in the prompt. A release in which the place of
 // that is not known is given the guide alone, and is not given one behind reasoning.
 func TestGuideOfAllTheAnswer(t *testing.T) {

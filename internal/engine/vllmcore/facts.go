@@ -197,9 +197,9 @@ func (r *ready) carries(priorities bool) infer.Carries {
 	return c | carriesGuides
 }
 
-// whole gives the request as the engine can be given it. Where all of the answer must
-// match a guide, it is told so; a release in which the place of that word is not known
-// cannot be, and is given the guide alone unless reasoning would come before it.
+// whole gives the request as the engine can be given it. The engine is told when all of
+// the answer must match a guide. A release for which the place of that word is not known
+// is given the guide alone, and refuses the request if reasoning would come first.
 func (r *ready) whole(req *infer.Request) (*infer.Request, *infer.Error) {
 	g := req.Guide
 	if g == nil || !g.Whole {
