@@ -30,6 +30,7 @@ const directions = `
 	internal/epoll: internal/sock
 	internal/zmtp:
 	internal/kvindex:
+	internal/kvevents: internal/kvindex
 	internal/cost:
 	internal/health:
 	internal/retry:
@@ -73,6 +74,7 @@ const directions = `
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/engine/sglangmode: internal/infer
+	internal/kvsub: internal/engine internal/kvevents internal/zmtp
 	internal/balance: internal/cost internal/kvindex internal/spell
 	internal/judge: internal/cost internal/engine internal/health internal/infer internal/trace
 	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/retry

@@ -120,10 +120,26 @@ func (c *Conn) Recv() ([][]byte, error) {
 		if !isCommand {
 			return frames, nil
 		}
+		if s := asMessage(frames[0]); s != nil {
+			return [][]byte{s}, nil
+		}
 		if err := c.obey(frames[0]); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// asMessage gives a SUB's command in the form of ZMTP 3.0, as Subscribe sends it; nil for
+// any other one.
+func asMessage(command []byte) []byte {
+	name, topic, err := parseCommand(command)
+	switch {
+	case err == nil && name == "SUBSCRIBE":
+		return append([]byte{1}, topic...)
+	case err == nil && name == "CANCEL":
+		return append([]byte{0}, topic...)
+	}
+	return nil
 }
 
 // obey answers a command that comes between messages, or between their frames.
@@ -154,6 +170,18 @@ func (c *Conn) Send(frames ...[]byte) error {
 		c.out = nil
 	}
 	return err
+}
+
+// Subscribe asks a PUB for the messages whose first frame begins with topic. It is a
+// message in the form of ZMTP 3.0, which later releases take too.
+func (c *Conn) Subscribe(topic string) error { return c.Send(append([]byte{1}, topic...)) }
+
+// Subscription reads what a SUB asks for, whose frames Recv gives: on says whether it begins or ends.
+func Subscription(frames [][]byte) (topic string, on, ok bool) {
+	if len(frames) != 1 || len(frames[0]) == 0 || frames[0][0] > 1 {
+		return "", false, false
+	}
+	return string(frames[0][1:]), frames[0][0] == 1, true
 }
 
 // Write sends messages that AppendMessage has put into wire form.

@@ -1,6 +1,6 @@
 // Package zmtp speaks ZMTP 3, the wire of ZeroMQ, as far as engine cores need it:
-// the NULL mechanism, over TCP and Unix sockets, between PUSH and PULL and between
-// DEALER and ROUTER.
+// the NULL mechanism, over TCP and Unix sockets, between PUSH and PULL, between
+// DEALER and ROUTER, and between PUB and SUB.
 //
 // It gives connections, not sockets. A Conn is one peer: messages come and go in
 // order, its end is seen, a write is bounded, and what to do about several peers,

@@ -16,11 +16,14 @@ const (
 	Pull   Type = "PULL"
 	Dealer Type = "DEALER"
 	Router Type = "ROUTER"
+	Pub    Type = "PUB"
+	Sub    Type = "SUB"
 )
 
 // peers says which type a socket of a type may be connected to.
 var peers = map[Type][]Type{
-	Push: {Pull}, Pull: {Push}, Dealer: {Router, Dealer}, Router: {Dealer, Router},
+	Push: {Pull}, Pull: {Push}, Dealer: {Router, Dealer}, Router: {Dealer, Router, "REQ"},
+	Pub: {Sub, "XSUB"}, Sub: {Pub, "XPUB"},
 }
 
 const greetingSize = 64

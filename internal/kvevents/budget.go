@@ -1,0 +1,27 @@
+package kvevents
+
+import "sync/atomic"
+
+// Budget bounds the memory of the blocks of several ranks.
+type Budget struct {
+	max  int64
+	used atomic.Int64
+}
+
+// NewBudget makes one of about so many bytes.
+func NewBudget(max int64) *Budget { return &Budget{max: max} }
+
+// Used is about what the ranks take of it.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+func (b *Budget) take(n int64) bool {
+	if b.used.Add(n) <= b.max {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
+
+// What a block costs, in bytes: the node with its share of the free ones, and its entries
+// in the maps, with their share of free places.
+const blockBytes = 160

@@ -1,0 +1,364 @@
+package kvevents
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Kind says what an event tells.
+type Kind uint8
+
+// The events that both engines publish.
+const (
+	Stored Kind = iota + 1
+	Removed
+	Cleared
+)
+
+// Event is one event of a batch. Its slices are the decoder's, and valid until the next
+// one.
+type Event struct {
+	Kind Kind
+	// Hashes name the blocks. Those that the engine has as bytes are their last eight.
+	Hashes []uint64
+	// Parent names the block that the first one follows, if Chained.
+	Parent  uint64
+	Chained bool
+	// Tokens are the ids of all blocks, of BlockSize each.
+	Tokens    []uint32
+	BlockSize int
+	LoRA      string // the adapter's name; empty: none
+	// Salted says that the engine named a salt.
+	Salted bool
+	// Keyed says, if the engine says so, that the blocks hold something besides their ids
+	// and their adapter, block by block: a salt, media, embeddings.
+	Keyed []bool
+	Tells bool // Keyed is the engine's word
+	// Medium is where the blocks are, Spec what kind of attention they are for, and Group
+	// which of the engine's caches they are in, -1 where there is one.
+	Medium, Spec string
+	Group        int
+	// Elsewhere says that the blocks are not in the publisher's own cache.
+	Elsewhere bool
+}
+
+// The bounds of one event. An engine that stores a prompt of a million tokens at once
+// keeps to them.
+const (
+	maxHashes = 1 << 20
+	maxTokens = 1 << 21
+)
+
+// Decoder decodes batches. It keeps its buffers from one to the next.
+type Decoder struct {
+	event Event
+	keyed []bool
+}
+
+// errForm is of a batch that is not of a form that is known.
+var errForm = errors.New("kvevents: not a batch of KV events")
+
+// Decode gives each event of a batch to do, in order, and says how many it passed over
+// because it does not know them. Arrays and maps are taken for events alike, members that
+// are missing are left out, and members that are not known are passed over. After an
+// error some events may have been given.
+func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err error) {
+	var events []byte
+	switch msgp.NextType(batch) {
+	case msgp.ArrayType:
+		n, rest, err := msgp.ReadArrayHeaderBytes(batch)
+		if err != nil || n < 2 {
+			return 0, errForm
+		}
+		if rest, err = msgp.Skip(rest); err != nil { // the time
+			return 0, fmt.Errorf("kvevents: %w", err)
+		}
+		events = rest
+	case msgp.MapType:
+		_, err := eachMember(batch, func(name, b []byte) ([]byte, error) {
+			if string(name) == "events" {
+				events = b
+			}
+			return msgp.Skip(b)
+		})
+		if err != nil {
+			return 0, fmt.Errorf("kvevents: %w", err)
+		}
+	}
+	if msgp.NextType(events) != msgp.ArrayType {
+		return 0, errForm
+	}
+	n, rest, err := msgp.ReadArrayHeaderBytes(events)
+	for i := uint32(0); i < n && err == nil; i++ {
+		d.reset()
+		if rest, err = d.one(rest); err != nil {
+			break
+		}
+		if d.event.Kind == 0 {
+			unknown++
+			continue
+		}
+		if err := do(&d.event); err != nil {
+			return unknown, err
+		}
+	}
+	d.trim()
+	if err != nil {
+		return unknown, fmt.Errorf("kvevents: %w", err)
+	}
+	return unknown, nil
+}
+
+func (d *Decoder) reset() {
+	e := &d.event
+	*e = Event{Hashes: e.Hashes[:0], Tokens: e.Tokens[:0], Group: -1}
+	d.keyed = d.keyed[:0]
+}
+
+// trim lets go of buffers that one large event has made.
+func (d *Decoder) trim() {
+	const keep = 1 << 16
+	if cap(d.event.Hashes) > keep || cap(d.event.Tokens) > keep || cap(d.keyed) > keep {
+		d.event, d.keyed = Event{}, nil
+	}
+}
+
+// positional are the members of an event that is an array, in order. SGLang's BlockStored
+// parts from vLLM's behind the medium.
+var positional = map[Kind][]string{
+	Stored: {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx",
+		"kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "ownership", "session_id"},
+	Removed: {"block_hashes", "medium", "group_idx", "locality", "ownership"},
+}
+
+func (d *Decoder) one(b []byte) ([]byte, error) {
+	switch msgp.NextType(b) {
+	case msgp.ArrayType:
+		n, b, err := msgp.ReadArrayHeaderBytes(b)
+		if err != nil || n == 0 {
+			return b, errors.Join(err, errForm)
+		}
+		tag, b, err := msgp.ReadStringZC(b)
+		if err != nil {
+			return b, err
+		}
+		d.event.Kind = kindOf(tag)
+		names := positional[d.event.Kind]
+		for i := uint32(1); i < n; i++ {
+			name := ""
+			if int(i) <= len(names) {
+				name = names[i-1]
+			}
+			if b, err = d.member(name, b); err != nil {
+				return b, err
+			}
+		}
+		return b, d.judge()
+	case msgp.MapType:
+		rest, err := eachMember(b, func(name, b []byte) ([]byte, error) {
+			if string(name) != "type" {
+				return d.member(string(name), b)
+			}
+			tag, b, err := msgp.ReadStringZC(b)
+			d.event.Kind = kindOf(tag)
+			return b, err
+		})
+		if err != nil {
+			return rest, err
+		}
+		return rest, d.judge()
+	}
+	return b, errForm
+}
+
+func kindOf(tag []byte) Kind {
+	switch string(tag) {
+	case "BlockStored":
+		return Stored
+	case "BlockRemoved":
+		return Removed
+	case "AllBlocksCleared":
+		return Cleared
+	}
+	return 0
+}
+
+// judge checks that what the event says is of one piece.
+func (d *Decoder) judge() error {
+	e := &d.event
+	if e.Kind != Stored {
+		return nil
+	}
+	if e.BlockSize <= 0 || len(e.Hashes) == 0 {
+		return fmt.Errorf("a BlockStored of %d blocks of %d tokens", len(e.Hashes), e.BlockSize)
+	}
+	if e.Tells {
+		if len(d.keyed) != len(e.Hashes) {
+			return fmt.Errorf("a BlockStored of %d blocks with extra keys of %d", len(e.Hashes), len(d.keyed))
+		}
+		e.Keyed = d.keyed
+	}
+	return nil
+}
+
+// member takes a member of an event.
+func (d *Decoder) member(name string, b []byte) ([]byte, error) {
+	e := &d.event
+	if msgp.IsNil(b) {
+		return msgp.ReadNilBytes(b)
+	}
+	var err error
+	switch name {
+	case "block_hashes":
+		return each(b, maxHashes, func(b []byte) ([]byte, error) {
+			h, b, err := hash(b)
+			e.Hashes = append(e.Hashes, h)
+			return b, err
+		})
+	case "parent_block_hash":
+		e.Parent, b, err = hash(b)
+		e.Chained = true
+	case "token_ids":
+		return each(b, maxTokens, func(b []byte) ([]byte, error) {
+			id, b, err := msgp.ReadUint32Bytes(b)
+			e.Tokens = append(e.Tokens, id)
+			return b, err
+		})
+	case "block_size":
+		e.BlockSize, b, err = number(b)
+	case "medium":
+		e.Medium, b, err = word(b)
+	case "lora_name":
+		if msgp.NextType(b) == msgp.MapType { // SGLang's salt, where vLLM has the name
+			return d.salt(b)
+		}
+		e.LoRA, b, err = word(b)
+	case "cache_salt":
+		var salt string
+		salt, b, err = word(b)
+		e.Salted = salt != ""
+	case "extra_keys":
+		e.Tells = true
+		return each(b, maxHashes, d.extra)
+	case "group_idx":
+		e.Group, b, err = number(b)
+	case "kv_cache_spec_kind":
+		e.Spec, b, err = word(b)
+	case "locality":
+		var where string
+		where, b, err = word(b)
+		e.Elsewhere = e.Elsewhere || where != "LOCAL"
+	case "ownership":
+		e.Elsewhere = true
+		return msgp.Skip(b)
+	default:
+		return msgp.Skip(b)
+	}
+	return b, err
+}
+
+func (d *Decoder) salt(b []byte) ([]byte, error) {
+	return eachMember(b, func(name, b []byte) ([]byte, error) {
+		if string(name) != "cache_salt" || msgp.IsNil(b) {
+			return msgp.Skip(b)
+		}
+		return d.member("cache_salt", b)
+	})
+}
+
+// extra takes the keys of a block: nothing, or a list of them, of which the name of the
+// adapter is one.
+func (d *Decoder) extra(b []byte) ([]byte, error) {
+	keyed := false
+	if msgp.IsNil(b) {
+		d.keyed = append(d.keyed, keyed)
+		return msgp.ReadNilBytes(b)
+	}
+	first := true
+	rest, err := each(b, maxHashes, func(b []byte) ([]byte, error) {
+		if name, rest, err := msgp.ReadStringZC(b); first && err == nil && d.event.LoRA != "" && string(name) == d.event.LoRA {
+			first = false
+			return rest, nil
+		}
+		keyed, first = true, false
+		return msgp.Skip(b)
+	})
+	d.keyed = append(d.keyed, keyed)
+	return rest, err
+}
+
+// each calls do for every member of an array, of which there may be most.
+func each(b []byte, most int, do func(b []byte) ([]byte, error)) ([]byte, error) {
+	n, b, err := msgp.ReadArrayHeaderBytes(b)
+	if err != nil {
+		return b, err
+	}
+	if int64(n) > int64(most) || int64(n) > int64(len(b)) {
+		return b, fmt.Errorf("an array of %d", n)
+	}
+	for range n {
+		if b, err = do(b); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// eachMember calls do for every member of a map, whose keys are words.
+func eachMember(b []byte, do func(name, b []byte) ([]byte, error)) ([]byte, error) {
+	n, b, err := msgp.ReadMapHeaderBytes(b)
+	for ; n > 0 && err == nil; n-- {
+		var name []byte
+		if name, b, err = msgp.ReadMapKeyZC(b); err == nil {
+			b, err = do(name, b)
+		}
+	}
+	return b, err
+}
+
+// hash takes the name of a block.
+func hash(b []byte) (h uint64, rest []byte, err error) {
+	switch msgp.NextType(b) {
+	case msgp.UintType:
+		return msgp.ReadUint64Bytes(b)
+	case msgp.IntType:
+		i, rest, err := msgp.ReadInt64Bytes(b)
+		return uint64(i), rest, err
+	}
+	bytes, rest, err := msgp.ReadBytesZC(b)
+	if err != nil {
+		return 0, rest, err
+	}
+	var last [8]byte
+	copy(last[max(8-len(bytes), 0):], bytes[max(len(bytes)-8, 0):])
+	return binary.BigEndian.Uint64(last[:]), rest, nil
+}
+
+func number(b []byte) (n int, rest []byte, err error) {
+	i, rest, err := msgp.ReadInt64Bytes(b)
+	if err == nil && (i < math.MinInt32 || i > math.MaxInt32) {
+		err = fmt.Errorf("the number %d", i)
+	}
+	return int(i), rest, err
+}
+
+func word(b []byte) (s string, rest []byte, err error) {
+	w, rest, err := msgp.ReadStringZC(b)
+	switch {
+	case err != nil:
+		return "", rest, err
+	case len(w) > 1024:
+		return "", rest, fmt.Errorf("a word of %d bytes", len(w))
+	}
+	if known, ok := words[string(w)]; ok {
+		return known, rest, nil
+	}
+	return string(w), rest, nil
+}
+
+// words are those that come with every event, so that they are not made anew.
+var words = map[string]string{"GPU": "GPU", "CPU": "CPU", "CPU_PINNED": "CPU_PINNED", "LOCAL": "LOCAL", "full_attention": "full_attention", "": ""}
