@@ -34,6 +34,7 @@ const directions = `
 	internal/cost:
 	internal/health:
 	internal/retry:
+	internal/queue: internal/cost
 	internal/workload:
 	models:
 

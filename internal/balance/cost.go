@@ -79,6 +79,9 @@ func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest flo
 		}
 		w := q.work(&candidates[i], last)
 		used := candidates[i].used()
+		if q.Answers > 0 && !candidates[i].Rank.Fits(q.Now, q.Answers) {
+			used += full
+		}
 		switch {
 		case w.New <= fresh-q.BlockTokens || w.New < fresh+q.BlockTokens && used < share:
 			fresh, share, ties = w.New, used, 1
@@ -97,6 +100,10 @@ func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest flo
 		d.Why = LeastKV
 	}
 }
+
+// full is more than any share of KV, so that of those that would compute as much the ones
+// that have room come first.
+const full = 1e12
 
 // used is the share of the candidate's KV in use by requests.
 func (c *Candidate) used() float64 {
@@ -140,6 +147,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 				total *= unproven
 			}
 		}
+		if q.Claims {
+			total += q.claimed(c)
+		}
 		n++
 		d.costs[i] = total
 		fastest = min(fastest, step)
@@ -147,10 +157,24 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 	return n, fastest
 }
 
+// claimed is how long the candidate will be kept by requests that wait for it and go there
+// before this one.
+func (q *Request) claimed(c *Candidate) float64 {
+	if c.Rank == q.First {
+		return 0
+	}
+	return c.Rank.Claimed()
+}
+
 // with is what the request costs at the candidate, if its session was last there.
 func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
 	w := q.work(c, last)
-	return w, c.Rank.Estimate(q.Now, w)
+	e := c.Rank.Estimate(q.Now, w)
+	if q.Claims {
+		claimed := q.claimed(c)
+		e.Wait, e.Total = e.Wait+claimed, e.Total+claimed
+	}
+	return w, e
 }
 
 // work is the request as the candidate would have it, if its session was last there.

@@ -32,6 +32,14 @@ type Request struct {
 	Tried []*cost.Rank
 	// Random decides between what is alike, and for policies that draw.
 	Random uint64
+	// Answers are how many it is of what a rank runs at once. Of ranks that are alike one
+	// that has room for them comes first; 0: whether they have is not looked at.
+	Answers int
+	// Claims says that other requests wait for ranks, and that what they claim there counts
+	// (cost.Rank.Claim). First is the rank where the request goes before those, nil if there
+	// is none.
+	Claims bool
+	First  *cost.Rank
 }
 
 // Candidate is a rank that can take the request.
@@ -86,6 +94,16 @@ const (
 // String names it as the timeline does.
 func (w Why) String() string {
 	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests"}[w]
+}
+
+// Patient says whether a policy knows what it costs to wait for a rank that is full, and can
+// be asked about those beside others that have room.
+func Patient(p Policy) bool {
+	switch p.(type) {
+	case *Cost, *Session:
+		return true
+	}
+	return false
 }
 
 // policies are all that there are, by name.

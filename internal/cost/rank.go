@@ -68,6 +68,7 @@ type Rank struct {
 	last  int64      // when that was
 	stood int64      // an interval that began by then tells nothing of what work takes
 	group group
+	capacity
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
 	lost float64
@@ -381,6 +382,7 @@ func (b *Booking) First(now int64, cached int, began int64) {
 		return
 	}
 	b.all = r.tokens.Load()
+	r.see(b, now)
 	if cached >= 0 {
 		b.left = max(b.left+float64(b.work.Length-b.work.New-cached), 1)
 	}

@@ -1,0 +1,182 @@
+package cost
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+)
+
+// Limits are what is known of how much a rank takes at once.
+type Limits struct {
+	// Running is how many requests it runs at once; 0 or less: nobody knows, and it is
+	// learned from where its waiting begins.
+	Running int
+	// Strict says that it is never given more than Running, as an operator may want. An
+	// engine that says itself how many it runs is given a few more, which are there when
+	// others end.
+	Strict bool
+	// Budget says that the budget of its steps is its own, so that it cannot compute more
+	// prompts at once than the books say.
+	Budget bool
+}
+
+// capacity is how much a rank takes, and what of that it has shown.
+type capacity struct {
+	limits  atomic.Pointer[Limits] // nil: it takes everything
+	learned atomic.Int64           // requests that it ran at once while others waited; 0: none did
+	claimed atomic.Uint64          // float64: ms of those that wait for it elsewhere
+
+	// Under the rank's lock.
+	late   uint8 // of the latest first tokens, those that nobody explains
+	lateAt int64 // when the latest of them was
+}
+
+// SetLimits says how much the rank takes. A rank that was given none takes everything.
+func (r *Rank) SetLimits(l Limits) { r.capacity.limits.Store(&l) }
+
+// ahead is how many steps' worth of prompts a rank is given beside those that it has: what it
+// computes, and what it computes next. So much is there whatever the way to it takes, and
+// what is not there can still go elsewhere.
+const ahead = 2
+
+// Fits says whether the rank has room for a request of n generations at time now. It has where
+// nothing of this gateway's is there, so that nobody waits for ever.
+func (r *Rank) Fits(now int64, n int) bool {
+	if r.inFlight.Load() == 0 {
+		return true
+	}
+	limits := r.capacity.limits.Load()
+	if limits == nil {
+		return true
+	}
+	if most := r.most(limits); most > 0 {
+		if limits.Strict && limits.Running > 0 {
+			if r.crowd()+int64(n) > most {
+				return false
+			}
+		} else if r.crowd() >= most {
+			return false
+		}
+	}
+	if r.kv.Load() > 0 && r.left.Load() <= 0 {
+		return false
+	}
+	return !limits.Budget || r.ahead(now) < r.step()*ahead
+}
+
+// most is how many requests may be on the rank; 0 where nobody knows.
+func (r *Rank) most(l *Limits) int64 {
+	switch {
+	case l.Running > 0 && l.Strict:
+		return int64(l.Running)
+	case l.Running > 0:
+		return int64(l.Running) + max(int64(l.Running)/16, 1)
+	}
+	if n := r.capacity.learned.Load(); n > 0 {
+		// Enough more to see that it runs more.
+		return n + max(n/4, 2)
+	}
+	return 0
+}
+
+// ahead is how long the rank computes what this gateway and its peers have given it, in
+// milliseconds.
+func (r *Rank) ahead(now int64) float64 {
+	ms := r.Booked(now)
+	if p := r.peers.Load(); p != nil {
+		ms += max(float64(p.Drained-now)/millisecond, 0)
+	}
+	return ms
+}
+
+// step is how long a step takes that is full of prompts, in milliseconds.
+func (r *Rank) step() float64 {
+	l := r.learned.Load()
+	full := Prefill(l.budget, l.budget, l.budget)
+	return l.Of(full) + l.mixed(full, float64(r.decoders.Load()))
+}
+
+// Frees is when the rank is predicted to have computed so much of its prompts that it has room
+// by that; 0 where that is not predicted, or not what it lacks.
+func (r *Rank) Frees(now int64) int64 {
+	limits := r.capacity.limits.Load()
+	if limits == nil || !limits.Budget {
+		return 0
+	}
+	bound := int64(r.step() * ahead * millisecond)
+	if r.floor.Load() >= bound {
+		return 0
+	}
+	at := r.drained.Load() - bound + 1
+	if p := r.peers.Load(); p != nil && p.Drained > now {
+		at = max(at+(p.Drained-now), now)
+	}
+	if at <= now {
+		return 0 // that is not what it lacks
+	}
+	return at
+}
+
+// Learned is how many requests the rank was seen to run at once while others waited there; 0
+// where that was not seen.
+func (r *Rank) Learned() int { return int(r.capacity.learned.Load()) }
+
+// Claim says that requests that wait elsewhere for the rank will keep it for ms milliseconds
+// more, or less. It is called by one goroutine at a time.
+func (r *Rank) Claim(ms float64) {
+	c := math.Float64frombits(r.capacity.claimed.Load()) + ms
+	if c < 1e-6 {
+		c = 0 // what rounding leaves
+	}
+	r.capacity.claimed.Store(math.Float64bits(c))
+}
+
+// Claimed is how long it will be kept by what waits for it elsewhere, in milliseconds. No
+// estimate has it.
+func (r *Rank) Claimed() float64 { return math.Float64frombits(r.capacity.claimed.Load()) }
+
+const (
+	// lateFew of the latest eight first tokens must be late to say that requests wait at the
+	// rank.
+	lateFew = 3
+	// lateLeast is what a first token must at least be late, in milliseconds.
+	lateLeast = 50
+	// learnedLasts is how long a limit is believed that nothing confirms, in nanoseconds.
+	learnedLasts = 60e9
+)
+
+// see learns from a request's first token how many requests the rank runs at once, where it
+// does not say. A request waits there when its first token comes later than all that the
+// books explain, while others run. The limit is how many were seen to run by then. It rises
+// at once when more run, and falls when requests wait while fewer do. The lock is held, and
+// the request counts as running.
+func (r *Rank) see(b *Booking, now int64) {
+	limits := r.capacity.limits.Load()
+	if limits == nil || limits.Running > 0 || b.work.Unseen {
+		return
+	}
+	m := &r.capacity
+	running := r.decoders.Load()
+	known := m.learned.Load()
+	if known > 0 && now-m.lateAt > learnedLasts {
+		known, m.late = 0, 0
+	}
+	l := r.learned.Load()
+	explained := b.predicted.TTFT()
+	unsure := max(2*l.Error(Prefill(b.left, float64(b.work.Length), l.budget)), 2*b.predicted.StepTime, explained/2, lateLeast)
+	m.late <<= 1
+	if running > 1 && !b.predicted.Cold && float64(now-b.at)/millisecond > explained+unsure {
+		m.late |= 1
+		m.lateAt = now
+		switch {
+		case known == 0 && bits.OnesCount8(m.late) >= lateFew:
+			known = running
+		case running < known:
+			known -= (known - running + 7) / 8
+		}
+	}
+	if known > 0 {
+		known = max(known, running)
+	}
+	m.learned.Store(known)
+}

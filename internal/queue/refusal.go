@@ -1,0 +1,71 @@
+package queue
+
+import "time"
+
+// Reason is why a request does not wait, or not on.
+type Reason uint8
+
+// The reasons.
+const (
+	None    Reason = iota
+	Full           // as many of its model wait as may
+	Bytes          // what waits holds as much as it may
+	TooLate        // it would not leave within its time
+	Expired        // its time is over
+	numReasons
+)
+
+// String gives the word for metrics and headers.
+func (r Reason) String() string {
+	return [...]string{"none", "queue_full", "queue_bytes", "too_late", "timeout"}[r]
+}
+
+// Reasons are all of them, but for None.
+func Reasons() []Reason { return []Reason{Full, Bytes, TooLate, Expired} }
+
+// Refuses says whether a request of the model would be refused now, if it had to wait, and
+// after how long what waits now has left; 0 where nobody knows.
+func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Duration) {
+	m := q.models[name]
+	if m == nil || m.Waiting == 0 {
+		switch { // whatever the limits, one may wait
+		case expires > 0 && expires <= now:
+			return Expired, 0
+		case q.limits.Bytes > 0 && q.n > 0 && q.bytes+bytes > q.limits.Bytes:
+			return Bytes, 0
+		}
+		return None, 0
+	}
+	drained := m.drained(now)
+	switch {
+	case expires > 0 && expires <= now:
+		return Expired, drained
+	case q.limits.Requests > 0 && m.Waiting >= q.limits.Requests:
+		return Full, drained
+	case q.limits.Bytes > 0 && q.bytes+bytes > q.limits.Bytes:
+		return Bytes, drained
+	case expires > 0 && drained > time.Duration(expires-now):
+		return TooLate, drained
+	}
+	return None, drained
+}
+
+// Refuse counts a request that its owner refuses for a reason of the queue's.
+func (q *Queue) Refuse(name string, why Reason) { q.model(name).Refused[why]++ }
+
+// Drained is how long it takes until what waits of a model now has left, by the rate at which
+// its requests leave; 0 where nothing waits, or nobody knows.
+func (q *Queue) Drained(name string, now int64) time.Duration {
+	if m := q.models[name]; m != nil {
+		return m.drained(now)
+	}
+	return 0
+}
+
+func (m *model) drained(now int64) time.Duration {
+	perSecond := m.drain.perSecond(now)
+	if m.Waiting == 0 || perSecond == 0 {
+		return 0
+	}
+	return time.Duration(min(float64(m.Waiting)/perSecond, 1e9) * 1e9)
+}
