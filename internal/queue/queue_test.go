@@ -454,3 +454,27 @@ func TestRate(t *testing.T) {
 		t.Errorf("%v of nothing", got)
 	}
 }
+
+// A heap gives the least first, whatever is taken out of it.
+func TestHeap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := heap{by: byExpiry}
+		var in []*Request
+		for i := range rapid.IntRange(1, 200).Draw(t, "events") {
+			if len(in) == 0 || rapid.IntRange(0, 2).Draw(t, "push") > 0 {
+				r := &Request{Place: int64(i + 1), Expires: int64(rapid.IntRange(0, 50).Draw(t, "expires"))}
+				in = append(in, r)
+				h.push(r)
+			} else {
+				k := rapid.IntRange(0, len(in)-1).Draw(t, "which")
+				h.remove(in[k])
+				in = slices.Delete(in, k, k+1)
+			}
+			for _, r := range in {
+				if h.less(r, h.items[0]) {
+					t.Fatal("the first is not the least")
+				}
+			}
+		}
+	})
+}
