@@ -169,6 +169,7 @@ func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	r.newer++
 	r.added += q.work
 	r.unknown = r.unknown || work < 0
+	r.explain(q.at)
 }
 
 // Sent says that the request was sent no earlier than sent, however early it was handed
@@ -216,6 +217,7 @@ func (r *Rank) Progressed(now int64, tokens int, left float64) {
 	r.unknown = left < 0 && r.firsts.n > 0
 	at := r.fleet.at(now)
 	r.tokens.show(at)
+	r.explain(at)
 	r.progress(at, aToken)
 }
 
@@ -248,6 +250,7 @@ func (q *Request) Ended(now int64, how End) {
 		r.added = max(r.added-q.work, 0)
 	}
 	q.rank = nil
+	r.explain(at)
 	r.end(at, how)
 }
 
@@ -418,9 +421,22 @@ func (r *Rank) settle(left float64) {
 	r.booked, r.added, r.unknown = left, 0, false
 }
 
+// explain takes down which work explains a silence: what was there when it began, and came
+// in its first moments. What came later waits behind that. If it counted, a rank that is
+// given as much as it can do would never be silent for longer than its work.
+func (r *Rank) explain(at int64) {
+	for _, l := range [...]*lane{&r.tokens, &r.firsts} {
+		work := r.work()
+		if l.silence(at) >= int64(r.fleet.limits.Soft) {
+			work = min(work, l.work)
+		}
+		l.work = work
+	}
+}
+
 func (r *Rank) softBound(l *lane) int64 {
 	limits := &r.fleet.limits
-	return max(int64(limits.Soft), int64(limits.Gaps*l.gap), r.work())
+	return max(int64(limits.Soft), int64(limits.Gaps*l.gap), l.work)
 }
 
 func (r *Rank) suspectBound() int64 {
@@ -492,7 +508,7 @@ func (r *Rank) tickSoft(at int64) {
 		r.cause = bySilence
 		r.suspect(at, fmt.Sprintf("no progress for %v with %d requests there", rounded(r.tokens.silence(at)), r.tokens.n))
 	case r.tokens.n > 0 && (r.cause != byStarts || r.firsts.n > 0):
-	case r.cause == byStarts:
+	case r.cause == byStarts && (r.probed || r.tokens.n > 0 || silence < r.softBound(&r.tokens)):
 		// Nothing is left there that could show a first token.
 		if at-r.softAt >= int64(limits.Suspect) && at >= r.trialAt {
 			r.halfOpen(at, "nothing waits there any more")

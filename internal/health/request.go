@@ -31,6 +31,7 @@ type lane struct {
 	witnessed int64
 	shown     int64   // when there was some last
 	gap       float64 // how long it usually takes, in nanoseconds
+	work      int64   // that explains a silence, in nanoseconds
 }
 
 // gapWeight is the share of the latest gap in the usual one.
