@@ -147,6 +147,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	}
 	opts.Snapshot = fl.Snapshot
 	opts.Metrics.Fleet(fl.Snapshot)
+	opts.Metrics.Lateness(fl.Missed)
 	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline, Log: opts.Log,
 		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
 	if err != nil {

@@ -165,6 +165,9 @@ func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
 // Late says that the gateway stood still for d. It may be called by anyone.
 func (f *Fleet) Late(d time.Duration) { f.judge.Late(d) }
 
+// Missed is for how long the gateway was late so far, for which no engine answers.
+func (f *Fleet) Missed() time.Duration { return f.judge.Missed() }
+
 // Run serves the engines until ctx ends, and returns when every adapter has
 // returned.
 func (f *Fleet) Run(ctx context.Context) {

@@ -13,13 +13,14 @@ type Fleet struct {
 	// now is the latest time of any event, ticked that of the latest tick. seen is how
 	// much of the time until then the gateway was there to see: the clock of silences.
 	now, ticked, seen int64
+	began             int64
 	changes           []Change
 	probes            []Probe
 }
 
 // NewFleet makes one without ranks.
 func NewFleet(limits Limits, now int64) *Fleet {
-	return &Fleet{limits: limits.orDefaults(), now: now, ticked: now}
+	return &Fleet{limits: limits.orDefaults(), now: now, ticked: now, began: now}
 }
 
 // Member is a rank as it joins a fleet.
@@ -68,6 +69,10 @@ func (f *Fleet) Tick(now int64, late time.Duration) []Probe {
 	}
 	return f.probes
 }
+
+// Missed is how much of the time until the latest tick the gateway was not there to see.
+// No silence counts it.
+func (f *Fleet) Missed() time.Duration { return time.Duration(f.ticked - f.began - f.seen) }
 
 // at gives the time of an event on the clock of silences. Before a late tick is known
 // as such it is late by little at most, so that an event is never too early.

@@ -191,6 +191,13 @@ func (e *Engine) HandOver(a *Attempt, now int64, work float64, request string, a
 // held against nobody. It may be called by anyone.
 func (j *Judge) Late(d time.Duration) { j.late.Add(int64(d)) }
 
+// Missed is for how long the gateway was late so far, for which no engine answers.
+func (j *Judge) Missed() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.fleet.Missed()
+}
+
 // Sent says that the attempt was sent no earlier than sent: what it waited until then was
 // the gateway's doing.
 func (a *Attempt) Sent(now, sent int64) {

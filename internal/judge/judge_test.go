@@ -257,6 +257,9 @@ func TestOwnLateness(t *testing.T) {
 		if a.Takes() != health.Freely || len(core.asked) > 0 || len(tell()) > 0 {
 			t.Errorf("%+v, %d probes, told %v", a.View(), len(core.asked), tell())
 		}
+		if missed := a.judge.Missed(); missed < 59*time.Second || missed > 60*time.Second {
+			t.Errorf("it was late for %v, want 59.4 s", missed)
+		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if a.Takes() != health.Otherwise {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/engine"
@@ -19,6 +21,14 @@ func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 			prometheus.NewDesc("weir_engine_silence_seconds", "For how long the engine has owed progress to requests that it has.", []string{"engine"}, nil)},
 		&retries{snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
 		&adapters{snapshot}, newBooks(snapshot))
+}
+
+// Lateness reports for how long weir itself was late, as total says.
+func (m *Metrics) Lateness(total func() time.Duration) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_own_lateness_seconds_total",
+		Help: "For how long weir itself stood still or was late to look. No engine owes progress for it.",
+	}, func() float64 { return total().Seconds() }))
 }
 
 type readiness struct {
