@@ -213,7 +213,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 		default:
 			adapter = dialled(e)
 		}
-		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, Adapter: adapter})
+		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, MaxRunning: e.MaxRunning, Adapter: adapter})
 	}
 	return members, nil
 }

@@ -45,6 +45,8 @@ type Engine struct {
 	VerifyIDs bool
 	// TLS says that a weir engine is spoken to over TLS.
 	TLS bool
+	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
+	MaxRunning int
 }
 
 // Kinds are the engine kinds that can be given.
@@ -88,6 +90,9 @@ func ParseEngine(s string) (Engine, error) {
 	}
 	for option := range strings.SplitSeq(rest, ",") {
 		key, value, ok := strings.Cut(option, "=")
+		if key == "max_running" {
+			key = "max-running" // as engines write it
+		}
 		switch {
 		case !ok || value == "":
 			return Engine{}, fmt.Errorf("engine %q: option %q wants a value, as in model=NAME", s, option)
@@ -95,6 +100,10 @@ func ParseEngine(s string) (Engine, error) {
 			e.Model = value
 		case key == "name":
 			e.Name = value
+		case key == "max-running":
+			if e.MaxRunning, err = strconv.Atoi(value); err != nil || e.MaxRunning < 1 || e.MaxRunning > math.MaxInt32 {
+				return Engine{}, fmt.Errorf("engine %q: max-running=%s: want the most requests that it is given at once, from 1", withoutCredentials(s), value)
+			}
 		case key == "dp" && kind == "vllm-core":
 			if e.Ranks, err = strconv.Atoi(value); err != nil || e.Ranks < 1 || e.Ranks > 1024 {
 				return Engine{}, fmt.Errorf("engine %q: dp=%s: want the number of data-parallel ranks, 1 to 1024", s, value)
@@ -116,7 +125,7 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := append([]string{"model", "name"}, options[kind]...)
+			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running"})
 			if slices.Contains(known, key) {
 				err = e.accessOption(key, value)
 			} else {

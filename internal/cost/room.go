@@ -18,6 +18,8 @@ type Limits struct {
 	// Budget says that the budget of its steps is its own, so that it cannot compute more
 	// prompts at once than the books say.
 	Budget bool
+	// Ranks are how many steps it computes side by side, by data parallelism; 0 is 1.
+	Ranks int
 }
 
 // capacity is how much a rank takes, and what of that it has shown.
@@ -61,7 +63,7 @@ func (r *Rank) Fits(now int64, n int) bool {
 	if r.kv.Load() > 0 && r.left.Load() <= 0 {
 		return false
 	}
-	return !limits.Budget || r.ahead(now) < r.step()*ahead
+	return !limits.Budget || r.ahead(now) < r.bound(limits)
 }
 
 // most is how many requests may be on the rank; 0 where nobody knows.
@@ -89,11 +91,11 @@ func (r *Rank) ahead(now int64) float64 {
 	return ms
 }
 
-// step is how long a step takes that is full of prompts, in milliseconds.
-func (r *Rank) step() float64 {
+// bound is what the rank is given ahead, in milliseconds: steps that are full of prompts.
+func (r *Rank) bound(limits *Limits) float64 {
 	l := r.learned.Load()
 	full := Prefill(l.budget, l.budget, l.budget)
-	return l.Of(full) + l.mixed(full, float64(r.decoders.Load()))
+	return float64(ahead*max(limits.Ranks, 1)) * (l.Of(full) + l.mixed(full, float64(r.decoders.Load())))
 }
 
 // Frees is when the rank is predicted to have computed so much of its prompts that it has room
@@ -103,7 +105,7 @@ func (r *Rank) Frees(now int64) int64 {
 	if limits == nil || !limits.Budget {
 		return 0
 	}
-	bound := int64(r.step() * ahead * millisecond)
+	bound := int64(r.bound(limits) * millisecond)
 	if r.floor.Load() >= bound {
 		return 0
 	}

@@ -112,6 +112,7 @@ type Facts struct {
 	MaxRunning    int      // 0 when unknown
 	KVTokens      int      // that its KV cache holds, 0 when unknown
 	StepTokens    int      // the most of prompts that it computes in a step, 0 when unknown
+	Ranks         int      // data-parallel ranks that step side by side; 0 is 1
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
 	// Carries is what a Tokens engine takes beyond what all of them do. A request that

@@ -36,8 +36,10 @@ type Member struct {
 	Model string // the name to serve it under; empty: the engine's own names
 	// LoRA are the names of the adapters that it is told to load, which are known
 	// before it has answered.
-	LoRA    []string
-	Adapter engine.Adapter
+	LoRA []string
+	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
+	MaxRunning int
+	Adapter    engine.Adapter
 }
 
 // Options are what the fleet needs to know. Members and Folders are fixed for
@@ -336,6 +338,7 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 		l.books = route.NewBooks(f.cost(base), f.index, &l.shares, &e.Facts, trace.Now())
 		fresh = true
 	}
+	l.books.Limit(m.MaxRunning, &e.Facts)
 	e.Books = l.books
 	return fresh
 }

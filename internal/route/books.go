@@ -45,6 +45,16 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 	return b
 }
 
+// Limit says how much the engine takes at once: what it says of itself, or most requests at
+// once, where an operator has set that.
+func (b *Books) Limit(most int, f *engine.Facts) {
+	l := cost.Limits{Running: f.MaxRunning, Budget: f.StepTokens > 0, Ranks: f.Ranks}
+	if most > 0 {
+		l.Running, l.Strict = most, true
+	}
+	b.Rank.SetLimits(l)
+}
+
 // SizeBlocks says how many tokens a block of the engine's prompts has, where that is
 // only learned. A size within 5 % of the one before changes nothing: prompts of several
 // models may be there.

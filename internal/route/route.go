@@ -159,6 +159,43 @@ func (m *Model) Rests(needs infer.Carries, tried []*Engine, now int64) (least ti
 	return least
 }
 
+// Room says whether some target that Pick might choose has room for a request of n answers.
+func (m *Model) Room(needs infer.Carries, tried []*Engine, n int, now int64) bool {
+	takes := m.takes(needs, tried)
+	if takes == health.Never {
+		return false
+	}
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// Takes says whether Pick might choose the rank, whether it has room or not.
+func (m *Model) Takes(needs infer.Carries, tried []*Engine, rank *cost.Rank) bool {
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.Books.Rank == rank {
+			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
+		}
+	}
+	return false
+}
+
+// Frees is when the first of the targets that can be given a request is predicted to have
+// room, 0 where that is not predicted.
+func (m *Model) Frees(needs infer.Carries, tried []*Engine, now int64) (first int64) {
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.fits(needs, tried) {
+			if at := t.Books.Rank.Frees(now); at > 0 && (first == 0 || at < first) {
+				first = at
+			}
+		}
+	}
+	return first
+}
+
 // Pick chooses a ready target that carries what a request needs and is not among the
 // tried ones, by what c.Request says of the request. When all were tried there is none:
 // what failed a moment ago is not asked again.

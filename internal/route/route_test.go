@@ -31,6 +31,46 @@ func model(names ...string) *Model {
 	return m
 }
 
+// There is room where a target that could be chosen has room, by what the engine says or what
+// an operator set.
+func TestRoom(t *testing.T) {
+	m := model("a", "b")
+	a, b := &m.Targets[0], &m.Targets[1]
+	a.Books.Limit(2, &engine.Facts{MaxRunning: 100})
+	facts := &engine.Facts{MaxRunning: -7, StepTokens: 512, Ranks: 2}
+	b.Books = NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), facts, 0)
+	b.Books.Limit(0, facts)
+	b.Facts.Carries = infer.CarriesSeed
+	work := cost.Work{Length: 512, New: 512}
+	a.Books.Rank.Book(0, work)
+	a.Books.Rank.Book(0, work)
+	if !m.Room(0, nil, 1, 0) || m.Room(0, []*Engine{b.Engine}, 1, 0) {
+		t.Error("a has room for more than 2")
+	}
+	if !m.Takes(0, nil, a.Books.Rank) || m.Takes(infer.CarriesSeed, nil, a.Books.Rank) || m.Takes(0, []*Engine{a.Engine}, a.Books.Rank) {
+		t.Error("a is taken for what it is not")
+	}
+	n := 0
+	for ; b.Books.Rank.Fits(0, 1) && n < 100; n++ {
+		b.Books.Rank.Book(0, work)
+	}
+	if n < 4 || n > 5 {
+		t.Errorf("b, whose two ranks compute 512 tokens in a step, was given %d prompts of them", n)
+	}
+	if m.Room(0, nil, 1, 0) || m.Room(infer.CarriesSeed, nil, 1, 0) {
+		t.Error("there is room, and all are full")
+	}
+	if m.Takes(0, nil, model("c").Targets[0].Books.Rank) {
+		t.Error("another model's rank is taken")
+	}
+	for range 3 {
+		b.Books.Rank.Book(0, work)
+	}
+	if at := m.Frees(0, nil, 0); at != 0 && !b.Books.Rank.Fits(at, 1) {
+		t.Errorf("no room at %d", at)
+	}
+}
+
 // Every target gets its exact share, whatever is asked in between.
 func TestRoundRobinIsFair(t *testing.T) {
 	m := model("a", "b", "c")

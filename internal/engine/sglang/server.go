@@ -79,6 +79,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 			facts.MaxRunning = about.MaxRunning
 		}
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
+		facts.Ranks = max(about.Ranks, 0)
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
 		}

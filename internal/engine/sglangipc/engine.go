@@ -92,7 +92,7 @@ func (e *Engine) state() engine.State {
 			lora = append(lora, engine.LoRA{Name: name})
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks,
+			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks, Ranks: s.word.Ranks,
 			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}

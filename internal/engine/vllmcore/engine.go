@@ -130,6 +130,7 @@ func (e *Engine) state() engine.State {
 		if n := s.ready.contextLength; facts.ContextLength == 0 || n < facts.ContextLength {
 			facts.ContextLength = n
 		}
+		facts.Ranks = up
 		facts.MaxRunning += s.ready.maxRunning
 		facts.KVTokens += s.ready.kvTokens()
 		facts.StepTokens = s.ready.stepTokens
