@@ -22,7 +22,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
@@ -30,6 +30,9 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	if len(report.Collapsed) > 0 {
 		return collapsedFigures(report.Collapsed), nil
+	}
+	if len(report.Faulted) > 0 {
+		return faultedFigures(report.Faulted), nil
 	}
 	var figures []nightly.Figure
 	one := func(name string, kind nightly.Kind, unit string, v float64) {
@@ -96,6 +99,48 @@ func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(row.Timeouts)))
 	}
 	return figures
+}
+
+// faultedFigures are of all faults of each kind of engine together.
+func faultedFigures(cells []scenario.Faulted) (figures []nightly.Figure) {
+	lost, refused, out := 0, 0, 0
+	type kind struct {
+		cells, waited int
+		out, back     float64
+	}
+	kinds := map[string]*kind{}
+	var names []string
+	for _, x := range cells {
+		k := kinds[x.Kind]
+		if k == nil {
+			k = &kind{}
+			kinds[x.Kind], names = k, append(names, x.Kind)
+		}
+		if x.NotMeasured != "" {
+			continue
+		}
+		lost, refused, out = lost+x.Lost+x.Wrong, refused+x.Refused, out+x.WronglyOut
+		k.cells++
+		if !x.Lives {
+			k.waited = max(k.waited, x.Waited)
+		}
+		if x.Out >= 0 && x.Knowable >= 0 {
+			k.out = max(k.out, x.Out-x.Knowable-x.Late)
+		}
+		k.back = max(k.back, x.Back)
+	}
+	for _, name := range names {
+		k := kinds[name]
+		figures = append(figures,
+			nightly.Of(name+": faults", nightly.Count, "", float64(k.cells)),
+			nightly.Of(name+": waited for the engine that failed", nightly.Delay, "requests", float64(k.waited)),
+			nightly.Of(name+": out after it could be known", nightly.Delay, "s", k.out),
+			nightly.Of(name+": back", nightly.Delay, "s", k.back))
+	}
+	return append(figures,
+		nightly.Of("tokens lost or wrong", nightly.Same, "", float64(lost)),
+		nightly.Of("failed although another engine could serve", nightly.Same, "requests", float64(refused)),
+		nightly.Of("live engines taken out", nightly.Same, "", float64(out)))
 }
 
 // outputPathFigures reads the cells of bench/outputpath: weir's CPU per token as a

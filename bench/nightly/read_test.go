@@ -76,6 +76,25 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("live engines taken out", nightly.Same, "", 1),
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", 4),
 		}},
+		"faults": {scenario.Report{Rows: []scenario.Row{}, Faulted: []scenario.Faulted{
+			{Kind: "plane", Fault: "killed", Waited: 2, Out: 1, Knowable: 0, Back: 3, Lost: 1, Wrong: 2},
+			{Kind: "plane", Fault: "slow", Lives: true, Waited: 70, Out: 24, Knowable: 20, Late: 3, Back: 1, WronglyOut: 1},
+			{Kind: "plane", Fault: "fails half", Out: 9, Knowable: -1, Back: -1, Refused: 5},
+			{Kind: "plane", Fault: "late", NotMeasured: "no port", Lost: 9},
+			{Kind: "vllm", Fault: "killed", Out: -1, Back: -1},
+		}}, []nightly.Figure{
+			nightly.Of("plane: faults", nightly.Count, "", 3),
+			nightly.Of("plane: waited for the engine that failed", nightly.Delay, "requests", 2),
+			nightly.Of("plane: out after it could be known", nightly.Delay, "s", 1),
+			nightly.Of("plane: back", nightly.Delay, "s", 3),
+			nightly.Of("vllm: faults", nightly.Count, "", 1),
+			nightly.Of("vllm: waited for the engine that failed", nightly.Delay, "requests", 0),
+			nightly.Of("vllm: out after it could be known", nightly.Delay, "s", 0),
+			nightly.Of("vllm: back", nightly.Delay, "s", 0),
+			nightly.Of("tokens lost or wrong", nightly.Same, "", 3),
+			nightly.Of("failed although another engine could serve", nightly.Same, "requests", 5),
+			nightly.Of("live engines taken out", nightly.Same, "", 1),
+		}},
 	} {
 		got, err := scenarioFigures(nil, text(t, c.report))
 		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {

@@ -79,6 +79,11 @@ func steps() []nightly.Step {
 			Typical: 30 * time.Minute, Limit: 75 * time.Minute, Needs: []string{python},
 			Command: "make interop-engines", Read: nightly.Tests,
 		},
+		{
+			Name: "faults", Why: "one of three engines fails in each way over each wire, beside what engines must live with: how soon it is out and back, and what clients see",
+			Typical: 65 * time.Minute, Limit: 130 * time.Minute,
+			Command: "make -s build && bin/weir scenario faults --json " + file, Read: scenarioFigures,
+		},
 	}
 }
 

@@ -76,9 +76,17 @@ func (b *faultBed) start(ctx context.Context, i int) (err error) {
 	return errors.Join(e.process.AwaitTCP(ctx, e.addr), e.process.AwaitTCP(ctx, e.admin))
 }
 
+// faultBedding says what a faultBed is made of.
+type faultBedding struct {
+	kind    faultKind
+	network bool     // a forwarder in front of the first engine
+	engine  []string // flags of the engines
+	env     []string // of the gateway
+}
+
 // startFaultBed starts three engines of a kind and a gateway. What it has started when it
 // fails is in its result, too.
-func (r *runner) startFaultBed(ctx context.Context, k faultKind, network bool, engine, env []string) (*faultBed, error) {
+func (r *runner) startFaultBed(ctx context.Context, of faultBedding) (*faultBed, error) {
 	b := &faultBed{environment: r.environment}
 	var addrs [2*faultEngines + 2]string
 	for i := range addrs {
@@ -93,24 +101,24 @@ func (r *runner) startFaultBed(ctx context.Context, k faultKind, network bool, e
 	args := []string{r.options.Binary, "serve", "--listen", api, "--admin-listen", addrs[2*faultEngines+1], "--timeline", b.timeline, "--log-level", "error"}
 	for i := range faultEngines {
 		e := &faultEngine{addr: addrs[2*i], admin: addrs[2*i+1]}
-		e.args = append([]string{r.options.Binary, "engine", "--wire", k.wire + "=" + e.addr, "--admin-listen", e.admin, "--cost", "constant",
-			"--prefill-cost", faultPrefill.String(), "--decode-cost", faultDecode.String(), "--max-running-requests", "1024"}, engine...)
+		e.args = append([]string{r.options.Binary, "engine", "--wire", of.kind.wire + "=" + e.addr, "--admin-listen", e.admin, "--cost", "constant",
+			"--prefill-cost", faultPrefill.String(), "--decode-cost", faultDecode.String(), "--max-running-requests", "1024"}, of.engine...)
 		b.engines = append(b.engines, e)
 		if err := b.start(ctx, i); err != nil {
 			return b, err
 		}
 		at := e.addr
-		if network && i == 0 {
+		if of.network && i == 0 {
 			var err error
 			if b.network, err = forward.To(at); err != nil {
 				return b, err
 			}
 			at = b.network.Addr
 		}
-		args = append(args, "--engine", fmt.Sprintf(k.spec, at)+",name="+engineName(i))
+		args = append(args, "--engine", fmt.Sprintf(of.kind.spec, at)+",name="+engineName(i))
 	}
 	var err error
-	if b.gateway, err = bench.Start(args, append(slices.Clone(r.environment), env...)); err != nil {
+	if b.gateway, err = bench.Start(args, append(slices.Clone(r.environment), of.env...)); err != nil {
 		return b, err
 	}
 	if err := b.gateway.AwaitHTTP(ctx, b.admin+"/readyz"); err != nil {
@@ -130,6 +138,23 @@ func (r *runner) startFaultBed(ctx context.Context, k faultKind, network bool, e
 }
 
 func engineName(i int) string { return string(rune('a' + i)) }
+
+// stutter stops the gateway for a while, lets it run for another, and so on, until end is
+// called: then it runs.
+func (b *faultBed) stutter(stands, runs time.Duration) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_ = b.gateway.Signal(syscall.SIGSTOP) // one that is gone fails the cell by itself
+			_ = sleep(ctx, stands)                // ctx says the same
+			_ = b.gateway.Signal(syscall.SIGCONT)
+			_ = sleep(ctx, runs)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
 
 // setAll gives all engines faults.
 func (b *faultBed) setAll(faults ...string) error {
@@ -171,6 +196,7 @@ type engineNow struct {
 	Ready  bool
 	Health *struct {
 		State    string
+		Why      string
 		Takes    string
 		Requests int
 	}
@@ -178,6 +204,19 @@ type engineNow struct {
 
 func (e engineNow) takes() bool { return e.Ready && e.Health != nil && e.Health.Takes == "freely" }
 func (e engineNow) out() bool   { return !e.Ready || e.Health == nil || e.Health.State == "down" }
+
+// late is for how long the gateway itself has been late so far.
+func (b *faultBed) late(ctx context.Context) (float64, error) {
+	families, err := scrape(ctx, b.admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	family := families[ownLateness]
+	if family == nil {
+		return 0, fmt.Errorf("the gateway's metrics: there is no %s", ownLateness)
+	}
+	return family.GetMetric()[0].GetCounter().GetValue(), nil
+}
 
 // states asks the gateway for its engines.
 func (b *faultBed) states(ctx context.Context) (states []engineNow, err error) {
@@ -255,7 +294,8 @@ func (w *watched) look(ctx context.Context) ([]engineNow, error) {
 		return nil, err
 	}
 	for i, s := range states {
-		if s.out() && (i > 0 || w.x.Lives && w.x.Fault != "restarted" || w.from == 0) {
+		lives := w.x.Lives && !w.x.Stopped && w.x.Fault != "restarted"
+		if s.out() && (i > 0 || lives || w.from == 0) {
 			w.wrong[i] = true
 		}
 	}
@@ -298,34 +338,78 @@ func (w *watched) finish(began time.Time) time.Time {
 	return time.Now()
 }
 
-// during watches a fault until it was noticed, and somewhat longer.
-func (w *watched) during(ctx context.Context, began time.Time, f fault) error {
-	lasts := noticed
-	if f.lives {
-		lasts = livesFor
-	}
-	err := w.each(ctx, lasts, func(states []engineNow) bool {
-		a, since := states[0], time.Since(began).Seconds()
-		if w.x.Avoided < 0 && !a.takes() {
-			w.x.Avoided = since
-		}
-		if w.x.Out < 0 && a.out() {
-			w.x.Out = since
-		}
-		return w.x.Out >= 0 && !f.lives
+// lives watches engines work in spite of something that began then.
+func (w *watched) lives(ctx context.Context, began time.Time, d time.Duration) error {
+	err := w.each(ctx, d, func(states []engineNow) bool {
+		w.avoided(states[0], began)
+		return false
 	})
-	return errors.Join(err, w.wait(ctx, faultWarm))
+	w.finish(began)
+	return err
 }
 
-// returned watches until the engine takes requests again, and has half of its share.
-func (w *watched) returned(ctx context.Context, ended time.Time) error {
-	err := w.each(ctx, returns, func(states []engineNow) bool {
-		a, since := states[0], time.Since(ended).Seconds()
-		if a.out() {
+// stopped is the control of what engines live with: the first one stands still, which
+// must be known as ever, and comes back.
+func (w *watched) stopped(ctx context.Context, v *victim) error {
+	w.x.Stopped, w.x.Knowable = true, (2 * silentFor).Seconds()
+	if err := v.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := w.out(ctx, time.Now(), 2*noticed)
+	ended := time.Now()
+	err = errors.Join(err, v.signal(syscall.SIGCONT))
+	return errors.Join(err, w.each(ctx, 2*backWithin, func(states []engineNow) bool {
+		if a := states[0]; !a.out() && a.Health.State == "up" {
+			w.x.Back = time.Since(ended).Seconds()
+		}
+		return w.x.Back >= 0
+	}))
+}
+
+// during watches a fault until it was noticed, and somewhat longer.
+func (w *watched) during(ctx context.Context, began time.Time) error {
+	return errors.Join(w.out(ctx, began, noticed), w.wait(ctx, faultWarm))
+}
+
+// out watches until the first engine is out, at most for so long.
+func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration) error {
+	before, err := w.bed.late(ctx)
+	if err != nil {
+		return err
+	}
+	err = w.each(ctx, lasts, func(states []engineNow) bool {
+		a := states[0]
+		w.avoided(a, began)
+		if !a.out() {
 			return false
 		}
-		if w.x.Back < 0 && a.Health.State == "up" {
-			w.x.Back = since
+		w.x.Out = time.Since(began).Seconds()
+		if a.Health != nil {
+			w.x.Why = a.Health.Why
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	now, err := w.bed.late(ctx)
+	w.x.Late = now - before
+	return err
+}
+
+// avoided takes down when an engine no longer takes requests freely.
+func (w *watched) avoided(a engineNow, began time.Time) {
+	if w.x.Avoided < 0 && !a.takes() {
+		w.x.Avoided = time.Since(began).Seconds()
+	}
+}
+
+// returned watches until the engine has half of its share of the requests again.
+func (w *watched) returned(ctx context.Context, ended time.Time) error {
+	err := w.each(ctx, returns, func(states []engineNow) bool {
+		a := states[0]
+		if a.out() || a.Health.State != "up" {
+			return false
 		}
 		others := 0
 		for _, s := range states[1:] {
@@ -333,8 +417,8 @@ func (w *watched) returned(ctx context.Context, ended time.Time) error {
 				others += s.Health.Requests
 			}
 		}
-		if w.x.Back >= 0 && 4*a.Health.Requests >= others {
-			w.x.Share = since
+		if 4*a.Health.Requests >= others {
+			w.x.Share = time.Since(ended).Seconds()
 		}
 		return w.x.Share >= 0
 	})
@@ -342,19 +426,23 @@ func (w *watched) returned(ctx context.Context, ended time.Time) error {
 }
 
 // waited takes from the timeline which requests waited for the engine that failed although
-// they began when that could be known, and how long any waited for its first token.
+// they began when that could be known, how long any waited for its first token, and when
+// the first one began afterwards that the engine answered.
 func (w *watched) waited(timeline []byte) error {
 	for text := range bytes.Lines(timeline) {
 		var line struct {
 			Arrival  int64 `json:"arrival_time"`
 			TTFT     int64
 			Total    int64 `json:"total_latency"`
-			Attempts []struct {
-				Legs []struct{ Engine string }
-			}
+			Attempts []attempted
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
 			return fmt.Errorf("timeline: %w", err)
+		}
+		if n := len(line.Attempts); line.Arrival >= w.to && w.to > 0 && !w.x.Lives && line.TTFT > 0 && line.Attempts[n-1].of(engineName(0)) {
+			if back := float64(line.Arrival-w.to) / 1e9; w.x.Back < 0 || back < w.x.Back {
+				w.x.Back = back
+			}
 		}
 		if line.Arrival < w.from || line.Arrival >= w.to {
 			continue
@@ -368,7 +456,7 @@ func (w *watched) waited(timeline []byte) error {
 			continue
 		}
 		for _, a := range line.Attempts {
-			if len(a.Legs) > 0 && a.Legs[0].Engine == engineName(0) {
+			if a.of(engineName(0)) {
 				w.x.Waited++
 				break
 			}
@@ -376,6 +464,14 @@ func (w *watched) waited(timeline []byte) error {
 	}
 	return nil
 }
+
+// attempted is an attempt as the timeline has it.
+type attempted struct {
+	Legs []struct{ Engine string }
+}
+
+// of says whether it was at the engine.
+func (a *attempted) of(engine string) bool { return len(a.Legs) > 0 && a.Legs[0].Engine == engine }
 
 // sleep waits for a while, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -38,8 +38,8 @@ var faultHead = []string{"kind", "fault", "requests", "refused", "broken", "lost
 
 func (x *Faulted) cells() []string {
 	knowable := after(x.Knowable)
-	if x.Lives || x.Knowable >= noticed.Seconds() {
-		knowable = "-"
+	if late := after(x.Late); x.Knowable > 0 && late != after(0) {
+		knowable += " + " + late
 	}
 	return []string{x.Kind, x.Fault, fmt.Sprint(x.Requests), fmt.Sprint(x.Refused), fmt.Sprint(x.Broken), fmt.Sprint(x.Lost), fmt.Sprint(x.Wrong), fmt.Sprint(x.Waited),
 		after(x.Longest), after(x.Avoided), after(x.Out), knowable, after(x.Back), after(x.Share), fmt.Sprint(x.WronglyOut)}

@@ -30,9 +30,10 @@ const (
 	// probe is waited for: then it is known to hang.
 	silentFor = 10 * time.Second
 	// A fault that is never noticed ends after noticed, one that an engine lives with
-	// after livesFor; and it has to be back within returns.
+	// after livesFor, by when what hangs would be out; and it has to be back within
+	// returns.
 	noticed  = 40 * time.Second
-	livesFor = 6 * time.Second
+	livesFor = 2*silentFor + 4*time.Second
 	returns  = time.Minute
 	// later is when a request begins that must not wait for what hangs, waits how long it
 	// may take to its first token all the same.
@@ -63,13 +64,18 @@ func (v *victim) strike(faults ...string) error {
 type fault struct {
 	name, what string
 	begin, end func(v *victim) error
-	// knowable is how long after it began an engine may be known to fail.
+	// knowable is how long after it began an engine may be known to fail; unknowable is
+	// never. alive says that its loop goes on, so that a fence through it finds nothing.
 	knowable time.Duration
+	alive    bool
 	// lives says that the engine works, if badly: it must not be taken out.
 	lives bool
 	// network says that the engine is behind a forwarder.
 	network bool
 }
+
+// unknowable is what a fault is of which no client sees anything.
+const unknowable = -1
 
 // own is a fault of the engine's own.
 func own(name, what, word string, knowable time.Duration) fault {
@@ -79,6 +85,7 @@ func own(name, what, word string, knowable time.Duration) fault {
 }
 
 func living(f fault) fault { f.lives = true; return f }
+func alive(f fault) fault  { f.alive = true; return f }
 
 // between is a fault of the network.
 func between(name, what string, knowable time.Duration, begin func(n *forward.Forwarder)) fault {
@@ -98,13 +105,13 @@ func allFaults() []fault {
 			begin: func(v *victim) error { return v.strike("restart") },
 			end:   func(v *victim) error { return v.strike() }},
 		own("fails", "answers 500 to all requests, probes among them", "fail", 0),
-		own("fails half", "answers 500 to half of the requests, probes among them", "fail,rate=0.5", noticed),
+		own("fails half", "answers 500 to half of the requests, probes among them", "fail,rate=0.5", unknowable),
 		{name: "stopped", what: "SIGSTOP", knowable: hung,
 			begin: func(v *victim) error { return v.signal(syscall.SIGSTOP) },
 			end:   func(v *victim) error { return v.signal(syscall.SIGCONT) }},
 		own("wedged", "its loop stands still, /health says 200", "wedge", hung),
-		own("no prefill", "no prompt is computed, running requests go on", "noprefill", hung+faultOutput*faultDecode),
-		own("silent", "requests are read and never answered, probes among them", "hang", hung+faultOutput*faultDecode),
+		alive(own("no prefill", "no prompt is computed, running requests go on", "noprefill", hung+faultOutput*faultDecode)),
+		alive(own("silent", "requests are read and never answered, probes among them", "hang", hung+faultOutput*faultDecode)),
 		between("partitioned", "nothing passes, connections stay", hung, func(n *forward.Forwarder) { n.Hold(forward.ToServer, forward.ToClient) }),
 		between("one way", "nothing comes back from it", hung, func(n *forward.Forwarder) { n.Hold(forward.ToClient) }),
 		living(between("delayed", "300 ms each way", 0, func(n *forward.Forwarder) { n.Delay(300 * time.Millisecond) })),
@@ -117,14 +124,18 @@ func allFaults() []fault {
 
 // faultKind is a kind of engine: what the simulated engine speaks, and what weir is told
 // of it.
-type faultKind struct{ name, wire, spec string }
+type faultKind struct {
+	name, wire, spec string
+	fenced           bool // it is probed by a fence through its loop, and not by a request
+}
 
 func faultKinds() []faultKind {
 	return []faultKind{
-		{"plane", "weir", "weir=%s"},
-		{"openai", "openai", "openai=http://%s"},
-		{"vllm", "vllm", "openai=http://%s"},
-		{"sglang", "sglang", "sglang=http://%s"},
+		{"plane", "weir", "weir=%s", true},
+		{"openai", "openai", "openai=http://%s", false},
+		{"vllm", "vllm", "openai=http://%s", false},
+		{"sglang", "sglang", "sglang=http://%s", false},
+		{"sglang-openai", "sglang", "openai=http://%s", false},
 	}
 }
 
@@ -170,11 +181,16 @@ type Faulted struct {
 	Longest    float64 `json:"longest_first_token_seconds"` // of all that began meanwhile
 
 	// When the engine was avoided, and out, since the fault began; and when it could be
-	// known to be out at the earliest.
+	// known to be out at the earliest, by an observer who is never late. Late is how long
+	// weir was meanwhile, which no engine answers for. Of what an engine lives with, all
+	// but Avoided are of the stop that follows it.
 	Lasted   float64 `json:"lasted_seconds"`
 	Avoided  float64 `json:"avoided_seconds"`
+	Stopped  bool    `json:"stopped_while_it_lasted"`
 	Out      float64 `json:"out_seconds"`
+	Why      string  `json:"out_why,omitempty"`
 	Knowable float64 `json:"knowable_seconds"`
+	Late     float64 `json:"own_lateness_seconds"`
 	// When it took requests again since it ended, and had half of its share of them.
 	Back  float64 `json:"back_seconds"`
 	Share float64 `json:"half_its_share_seconds"`
@@ -212,9 +228,9 @@ func faults(ctx context.Context, r *runner) *Report {
 	return report
 }
 
-// inParallel runs cells, two at a time: most of each is waiting.
+// inParallel runs cells, three at a time: most of each is waiting.
 func (r *runner) inParallel(ctx context.Context, cells []func() Faulted) []Faulted {
-	const atOnce = 2
+	const atOnce = 3
 	results := make([]Faulted, len(cells))
 	var mu sync.Mutex
 	next := 0
@@ -258,10 +274,17 @@ func after(seconds float64) string {
 	return fmt.Sprintf("%.1f s", seconds)
 }
 
+func newFaulted(k faultKind, name, what string, lives bool) Faulted {
+	return Faulted{Kind: k.name, Fault: name, What: what, Lives: lives, Avoided: -1, Out: -1, Back: -1, Share: -1, Knowable: -1}
+}
+
 // faultCell runs one fault on one kind of engine.
 func (r *runner) faultCell(ctx context.Context, k faultKind, f fault, words *content.Words) (x Faulted) {
-	x = Faulted{Kind: k.name, Fault: f.name, What: f.what, Lives: f.lives, Avoided: -1, Out: -1, Back: -1, Share: -1, Knowable: f.knowable.Seconds()}
-	b, err := r.startFaultBed(ctx, k, f.network, nil, nil)
+	x = newFaulted(k, f.name, f.what, f.lives)
+	if !f.alive || !k.fenced {
+		x.Knowable = f.knowable.Seconds()
+	}
+	b, err := r.startFaultBed(ctx, faultBedding{kind: k, network: f.network})
 	defer b.stop()
 	if err == nil {
 		err = b.under(ctx, r.options.Streams, words, &x, func(ctx context.Context, w *watched) error {
@@ -273,7 +296,10 @@ func (r *runner) faultCell(ctx context.Context, k faultKind, f fault, words *con
 			if err := f.begin(v); err != nil {
 				return err
 			}
-			if err := w.during(ctx, began, f); err != nil {
+			if f.lives {
+				return errors.Join(w.lives(ctx, began, livesFor), w.stopped(ctx, v), f.end(v), w.wait(ctx, faultWarm))
+			}
+			if err := w.during(ctx, began); err != nil {
 				return err
 			}
 			ended := w.finish(began)
@@ -297,29 +323,37 @@ type condition struct {
 	env        []string // of the gateway
 	lasts      time.Duration
 	begin, end func(b *faultBed) error
+	// deaf says that weir cannot be asked meanwhile.
+	deaf bool
+	// slow says that the work explains so long a silence that an engine which is stopped
+	// for good is not out within minutes. Package health has that in virtual time.
+	slow bool
 }
 
 func allConditions() []condition {
-	var busy func()
+	var endSpin, endStutter func()
 	return []condition{
-		{name: "gateway stopped", what: "SIGSTOP of weir for 6 s", lasts: 6 * time.Second,
+		{name: "gateway stopped", what: "SIGSTOP of weir for 6 s", lasts: 6 * time.Second, deaf: true,
 			begin: func(b *faultBed) error { return b.gateway.Signal(syscall.SIGSTOP) },
 			end:   func(b *faultBed) error { return b.gateway.Signal(syscall.SIGCONT) }},
-		{name: "collecting", what: "weir collects garbage all the time (GOGC=1)", env: []string{"GOGC=1"}, lasts: 12 * time.Second},
-		{name: "busy cores", what: "four more processes than cores want to run", lasts: 12 * time.Second,
-			begin: func(*faultBed) (err error) { busy, err = spin(); return err },
-			end:   func(*faultBed) error { busy(); return nil }},
-		{name: "all late", what: "acknowledgements and heads of all engines come 6 s late", lasts: 14 * time.Second,
+		{name: "late reader", what: "weir stands still for 6 s of each 8: it reads acknowledgements and tokens so late", lasts: 30 * time.Second, deaf: true,
+			begin: func(b *faultBed) error { endStutter = b.stutter(6*time.Second, 2*time.Second); return nil },
+			end:   func(*faultBed) error { endStutter(); return nil }},
+		{name: "collecting", what: "weir collects garbage all the time (GOGC=1)", env: []string{"GOGC=1"}, lasts: livesFor},
+		{name: "busy cores", what: "four more processes than cores want to run", lasts: livesFor,
+			begin: func(*faultBed) (err error) { endSpin, err = spin(); return err },
+			end:   func(*faultBed) error { endSpin(); return nil }},
+		{name: "all late", what: "acknowledgements and heads of all engines come 6 s late", lasts: livesFor,
 			begin: func(b *faultBed) error { return b.setAll("slow,delay=6s") },
 			end:   func(b *faultBed) error { return b.setAll() }},
-		{name: "long steps", what: "steps with a prompt take 8 s of honest work", engine: []string{"--prefill-cost", "8s"}, lasts: 34 * time.Second},
+		{name: "long steps", what: "steps with a prompt take 8 s of honest work", engine: []string{"--prefill-cost", "8s"}, lasts: 34 * time.Second, slow: true},
 	}
 }
 
 // conditionCell runs one condition on one kind of engine.
 func (r *runner) conditionCell(ctx context.Context, k faultKind, c condition, words *content.Words) (x Faulted) {
-	x = Faulted{Kind: k.name, Fault: c.name, What: c.what, Lives: true, Avoided: -1, Out: -1, Back: -1, Share: -1}
-	b, err := r.startFaultBed(ctx, k, false, c.engine, c.env)
+	x = newFaulted(k, c.name, c.what, true)
+	b, err := r.startFaultBed(ctx, faultBedding{kind: k, engine: c.engine, env: c.env})
 	defer b.stop()
 	if err == nil {
 		err = b.under(ctx, r.options.Streams, words, &x, func(ctx context.Context, w *watched) error {
@@ -332,18 +366,22 @@ func (r *runner) conditionCell(ctx context.Context, k faultKind, c condition, wo
 					return err
 				}
 			}
-			// While weir is stopped nobody can ask it.
-			err := sleep(ctx, c.lasts/2)
-			if c.name != "gateway stopped" {
-				err = errors.Join(err, w.wait(ctx, c.lasts/2))
-			} else {
-				err = errors.Join(err, sleep(ctx, c.lasts/2))
+			end := func() (err error) {
+				if c.end != nil {
+					err = c.end(b)
+				}
+				return err
 			}
-			if c.end != nil {
-				err = errors.Join(err, c.end(b))
+			v := &victim{ctx: ctx, bed: b}
+			switch {
+			case c.deaf:
+				err := errors.Join(sleep(ctx, c.lasts), end())
+				w.finish(began)
+				return errors.Join(err, w.wait(ctx, 2*faultWarm), w.stopped(ctx, v))
+			case c.slow:
+				return errors.Join(w.lives(ctx, began, c.lasts), end(), w.wait(ctx, 2*faultWarm))
 			}
-			w.finish(began)
-			return errors.Join(err, w.wait(ctx, 2*faultWarm))
+			return errors.Join(w.lives(ctx, began, c.lasts), w.stopped(ctx, v), end(), w.wait(ctx, 2*faultWarm))
 		})
 	}
 	if err != nil {
@@ -390,10 +428,10 @@ func judgeFaults(cells []Faulted) []Verdict {
 		return one(!x.Lives && x.Waited > mostWaiting), fmt.Sprint(x.Waited)
 	})
 	sum(Missed, fmt.Sprintf("engines that fail and were out more than %v after that could be known, or never", downWithin), func(x *Faulted) (int, string) {
-		return one(!x.Lives && x.Knowable < noticed.Seconds() && (x.Out < 0 || x.Out > x.Knowable+downWithin.Seconds())), after(x.Out)
+		return one(x.Knowable >= 0 && (x.Out < 0 || x.Out > x.Knowable+x.Late+downWithin.Seconds())), after(x.Out)
 	})
 	sum(Missed, fmt.Sprintf("engines that took no request again within %v of recovering", backWithin), func(x *Faulted) (int, string) {
-		return one(x.Out >= 0 && (x.Back < 0 || x.Back > backWithin.Seconds())), after(x.Back)
+		return one((x.Out >= 0 || !x.Lives) && (x.Back < 0 || x.Back > backWithin.Seconds())), after(x.Back)
 	})
 	return verdicts
 }

@@ -17,8 +17,9 @@ func faultedCells() []Faulted {
 	return []Faulted{
 		{Kind: "plane", Fault: "killed", Requests: 2000, Broken: 60, Avoided: 0.1, Out: 0.1, Back: 1.2, Share: 5},
 		{Kind: "openai", Fault: "stopped", Requests: 9000, Waited: 3, Avoided: 1.1, Out: 21, Knowable: 20, Back: 0.1, Share: 5},
-		{Kind: "openai", Fault: "fails half", Requests: 9000, Avoided: 1.1, Out: -1, Knowable: 40, Back: -1, Share: -1},
-		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Out: -1, Avoided: 3, Back: 0.1, Share: 1},
+		{Kind: "openai", Fault: "fails half", Requests: 9000, Avoided: 1.1, Out: -1, Knowable: -1, Back: 0.5, Share: 0.5},
+		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Avoided: 3, Stopped: true, Out: 25, Knowable: 20, Late: 4, Back: 0.1, Share: -1},
+		{Kind: "openai", Fault: "long steps", Requests: 900, Waited: 50, Lives: true, Avoided: 3, Out: -1, Knowable: -1, Back: -1, Share: -1},
 	}
 }
 
@@ -35,8 +36,11 @@ func TestJudgeFaults(t *testing.T) {
 		{"fails requests", func(cells []Faulted) { cells[0].Refused, cells[0].FirstError = 7, "status: 500" }, "could serve them: 7 (plane, killed: 7, such as status: 500)", ""},
 		{"has requests wait", func(cells []Faulted) { cells[1].Waited = 4 }, "", "waited for it: 1 (openai, stopped: 4)"},
 		{"is late", func(cells []Faulted) { cells[1].Out = 22.5 }, "", "or never: 1 (openai, stopped: 22.5 s)"},
+		{"is late by its own fault", func(cells []Faulted) { cells[3].Late = 2 }, "", "or never: 1 (openai, slow: 25.0 s)"},
+		{"does not see a stop beside it", func(cells []Faulted) { cells[3].Out = -1 }, "", "or never: 1 (openai, slow: -)"},
 		{"never knows", func(cells []Faulted) { cells[0].Out = -1 }, "", "or never: 1 (plane, killed: -)"},
 		{"does not come back", func(cells []Faulted) { cells[0].Back = -1 }, "", "of recovering: 1 (plane, killed: -)"},
+		{"is only avoided and does not come back", func(cells []Faulted) { cells[2].Back = 9 }, "", "of recovering: 1 (openai, fails half: 9.0 s)"},
 		{"was not measured", func(cells []Faulted) { cells[2].NotMeasured = "no port" }, "openai, fails half was not measured: no port", ""},
 	} {
 		cells := faultedCells()
@@ -51,7 +55,8 @@ func TestJudgeFaults(t *testing.T) {
 }
 
 // A request waited for the engine that failed if it began late enough, was there, and had
-// no first token for a second.
+// no first token for a second. The engine is back with the first request afterwards that it
+// answered.
 func TestWaited(t *testing.T) {
 	timeline := []byte(`{"request_id":"before","arrival_time":9000000000,"ttft":20000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
 {"request_id":"too early","arrival_time":11000000000,"ttft":9000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
@@ -60,10 +65,13 @@ func TestWaited(t *testing.T) {
 {"request_id":"elsewhere","arrival_time":12000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"b"}]}]}
 {"request_id":"quick","arrival_time":12000000000,"ttft":900000000,"attempts":[{"legs":[{"engine":"a"}]}]}
 {"request_id":"nowhere","arrival_time":12000000000,"total_latency":10,"attempts":[]}
-{"request_id":"after","arrival_time":20000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"after","arrival_time":21000000000,"ttft":3000000000,"attempts":[{"legs":[{"engine":"a"}]}]}
+{"request_id":"then","arrival_time":20900000000,"ttft":3000000,"attempts":[{"legs":[{"engine":"b"}]},{"legs":[{"engine":"a"}]}]}
+{"request_id":"at the other one","arrival_time":20100000000,"ttft":3000000,"attempts":[{"legs":[{"engine":"a"}]},{"legs":[{"engine":"b"}]}]}
+{"request_id":"not answered","arrival_time":20200000000,"total_latency":3000000,"attempts":[{"legs":[{"engine":"a"}]}]}
 `)
-	w := &watched{x: &Faulted{}, from: 10e9, to: 20e9}
-	if err := w.waited(timeline); err != nil || w.x.Waited != 2 || w.x.Longest != 9 {
+	w := &watched{x: &Faulted{Back: -1}, from: 10e9, to: 20e9}
+	if err := w.waited(timeline); err != nil || w.x.Waited != 2 || w.x.Longest != 9 || w.x.Back != 0.9 {
 		t.Errorf("%+v, %v", w.x, err)
 	}
 	if err := w.waited([]byte("{")); err == nil {

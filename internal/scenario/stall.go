@@ -65,6 +65,9 @@ func stalls(ctx context.Context, url string) (buckets, error) {
 // engineState is the name of weir's metric of what it thinks of an engine.
 const engineState = "weir_engine_state"
 
+// ownLateness is the name of weir's metric of how late it was itself.
+const ownLateness = "weir_own_lateness_seconds_total"
+
 // readyEngines reads how many engines a gateway asks: those that are connected, but for
 // those that it has judged to be down.
 func readyEngines(ctx context.Context, url string) (n int, err error) {
