@@ -19,7 +19,9 @@ import (
 //
 // At most one fence is under way. Messages sent meanwhile wait for the next one,
 // so that fences cost an engine one question per turn of its loop at the most,
-// however many requests there are.
+// however many requests there are. Where a rank that stands still keeps a fence under way
+// that others have answered, a question for a sign of life is a new fence, which covers
+// what the other did: the others live, and their answers say so.
 type Outbox struct {
 	wake  chan struct{} // capacity 1: there is something
 	limit int           // bytes of requests that may wait
@@ -152,6 +154,12 @@ func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 		o.open.Aborts = append(o.open.Aborts, o.aborts...)
 		o.aborts, o.strays = nil, nil
 		o.wire = o.code.AppendAborts(o.wire, ids)
+	}
+	if o.going && o.probe && o.left < o.ranks {
+		o.open.Adds = append(o.under.Adds, o.open.Adds...)
+		o.open.Aborts = append(o.under.Aborts, o.open.Aborts...)
+		o.asking = append(o.asked, o.asking...)
+		o.going = false
 	}
 	if !o.going && (o.probe || !o.open.empty()) {
 		o.going, o.probe, o.left = true, false, o.ranks
