@@ -243,6 +243,28 @@ func TestRest(t *testing.T) {
 	})
 }
 
+// A gateway that waits for a core again and again, and reads all that has come whenever it
+// has one, is in time to see that an engine hangs.
+func TestStarvedGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, core, _, _ := rig(t)
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		for range 220 {
+			a.judge.Late(25 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
+			a.judge.Late(15 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
+		}
+		core.mu.Lock()
+		defer core.mu.Unlock()
+		if a.Takes() != health.Never || len(core.asked) == 0 || a.judge.Missed() > 0 {
+			t.Errorf("after 22 s of silence: %+v, %d probes, late for %v", a.View(), len(core.asked), a.judge.Missed())
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+	})
+}
+
 // While the gateway itself stands still no engine owes anything.
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
