@@ -358,7 +358,7 @@ func (w *watched) stopped(ctx context.Context, v *victim) error {
 	err := w.out(ctx, time.Now(), 2*noticed)
 	ended := time.Now()
 	err = errors.Join(err, v.signal(syscall.SIGCONT))
-	return errors.Join(err, w.each(ctx, 2*backWithin, func(states []engineNow) bool {
+	return errors.Join(err, w.each(ctx, 3*backWithin, func(states []engineNow) bool {
 		if a := states[0]; !a.out() && a.Health.State == "up" {
 			w.x.Back = time.Since(ended).Seconds()
 		}

@@ -70,6 +70,8 @@ type fault struct {
 	alive    bool
 	// lives says that the engine works, if badly: it must not be taken out.
 	lives bool
+	// answers is how long it takes to answer anything while it lives so.
+	answers time.Duration
 	// network says that the engine is behind a forwarder.
 	network bool
 }
@@ -86,6 +88,8 @@ func own(name, what, word string, knowable time.Duration) fault {
 
 func living(f fault) fault { f.lives = true; return f }
 func alive(f fault) fault  { f.alive = true; return f }
+
+func answering(after time.Duration, f fault) fault { f.answers = after; return f }
 
 // between is a fault of the network.
 func between(name, what string, knowable time.Duration, begin func(n *forward.Forwarder)) fault {
@@ -117,7 +121,7 @@ func allFaults() []fault {
 		living(between("delayed", "300 ms each way", 0, func(n *forward.Forwarder) { n.Delay(300 * time.Millisecond) })),
 		living(between("lossy", "2 % of what passes is lost and sent again", 0, func(n *forward.Forwarder) { n.Lose(0.02) })),
 		living(own("slow", "each step takes ten times as long", "drag,by=10", 0)),
-		living(own("late", "acknowledgements and heads come 6 s late", "slow,delay=6s", 0)),
+		answering(6*time.Second, living(own("late", "acknowledgements and heads come 6 s late", "slow,delay=6s", 0))),
 		living(own("idle", "says that nothing runs there", "idle", 0)),
 	}
 }
@@ -192,8 +196,10 @@ type Faulted struct {
 	Knowable float64 `json:"knowable_seconds"`
 	Late     float64 `json:"own_lateness_seconds"`
 	// When it took requests again since it ended, and had half of its share of them.
-	Back  float64 `json:"back_seconds"`
-	Share float64 `json:"half_its_share_seconds"`
+	// Answers is how long it took to answer anything, for another reason.
+	Back    float64 `json:"back_seconds"`
+	Answers float64 `json:"answers_after_seconds,omitempty"`
+	Share   float64 `json:"half_its_share_seconds"`
 	// WronglyOut counts engines that were taken out and work.
 	WronglyOut int `json:"engines_wrongly_out"`
 }
@@ -281,6 +287,7 @@ func newFaulted(k faultKind, name, what string, lives bool) Faulted {
 // faultCell runs one fault on one kind of engine.
 func (r *runner) faultCell(ctx context.Context, k faultKind, f fault, words *content.Words) (x Faulted) {
 	x = newFaulted(k, f.name, f.what, f.lives)
+	x.Answers = f.answers.Seconds()
 	if !f.alive || !k.fenced {
 		x.Knowable = f.knowable.Seconds()
 	}
@@ -323,8 +330,9 @@ type condition struct {
 	env        []string // of the gateway
 	lasts      time.Duration
 	begin, end func(b *faultBed) error
-	// deaf says that weir cannot be asked meanwhile.
-	deaf bool
+	// deaf says that weir cannot be asked meanwhile; answers is as of a fault.
+	deaf    bool
+	answers time.Duration
 	// slow says that the work explains so long a silence that an engine which is stopped
 	// for good is not out within minutes. Package health has that in virtual time.
 	slow bool
@@ -343,7 +351,7 @@ func allConditions() []condition {
 		{name: "busy cores", what: "four more processes than cores want to run", lasts: livesFor,
 			begin: func(*faultBed) (err error) { endSpin, err = spin(); return err },
 			end:   func(*faultBed) error { endSpin(); return nil }},
-		{name: "all late", what: "acknowledgements and heads of all engines come 6 s late", lasts: livesFor,
+		{name: "all late", what: "acknowledgements and heads of all engines come 6 s late", lasts: livesFor, answers: 6 * time.Second,
 			begin: func(b *faultBed) error { return b.setAll("slow,delay=6s") },
 			end:   func(b *faultBed) error { return b.setAll() }},
 		{name: "long steps", what: "steps with a prompt take 8 s of honest work", engine: []string{"--prefill-cost", "8s"}, lasts: 34 * time.Second, slow: true},
@@ -353,6 +361,7 @@ func allConditions() []condition {
 // conditionCell runs one condition on one kind of engine.
 func (r *runner) conditionCell(ctx context.Context, k faultKind, c condition, words *content.Words) (x Faulted) {
 	x = newFaulted(k, c.name, c.what, true)
+	x.Answers = c.answers.Seconds()
 	b, err := r.startFaultBed(ctx, faultBedding{kind: k, engine: c.engine, env: c.env})
 	defer b.stop()
 	if err == nil {
@@ -431,7 +440,7 @@ func judgeFaults(cells []Faulted) []Verdict {
 		return one(x.Knowable >= 0 && (x.Out < 0 || x.Out > x.Knowable+x.Late+downWithin.Seconds())), after(x.Out)
 	})
 	sum(Missed, fmt.Sprintf("engines that took no request again within %v of recovering", backWithin), func(x *Faulted) (int, string) {
-		return one((x.Out >= 0 || !x.Lives) && (x.Back < 0 || x.Back > backWithin.Seconds())), after(x.Back)
+		return one((x.Out >= 0 || !x.Lives) && (x.Back < 0 || x.Back > x.Answers+backWithin.Seconds())), after(x.Back)
 	})
 	return verdicts
 }

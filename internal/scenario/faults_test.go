@@ -18,7 +18,7 @@ func faultedCells() []Faulted {
 		{Kind: "plane", Fault: "killed", Requests: 2000, Broken: 60, Avoided: 0.1, Out: 0.1, Back: 1.2, Share: 5},
 		{Kind: "openai", Fault: "stopped", Requests: 9000, Waited: 3, Avoided: 1.1, Out: 21, Knowable: 20, Back: 0.1, Share: 5},
 		{Kind: "openai", Fault: "fails half", Requests: 9000, Avoided: 1.1, Out: -1, Knowable: -1, Back: 0.5, Share: 0.5},
-		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Avoided: 3, Stopped: true, Out: 25, Knowable: 20, Late: 4, Back: 0.1, Share: -1},
+		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Avoided: 3, Stopped: true, Out: 25, Knowable: 20, Late: 4, Back: 10.9, Answers: 6, Share: -1},
 		{Kind: "openai", Fault: "long steps", Requests: 900, Waited: 50, Lives: true, Avoided: 3, Out: -1, Knowable: -1, Back: -1, Share: -1},
 	}
 }
