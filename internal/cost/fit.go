@@ -193,11 +193,10 @@ func (f *sureness) scaled(a Amount) vector {
 }
 
 // Observe learns that an amount took so many milliseconds, give or take unsure
-// besides what every interval is unsure by. It gives what the interval had beyond
-// what was expected of it: work that nobody told of, where it is positive.
-func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) (unexplained float64) {
+// besides what every interval is unsure by.
+func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) {
 	if !(took >= 0) || took > longest {
-		return 0 // a clock that jumped
+		return // a clock that jumped
 	}
 	x := f.scaled(a)
 	expected := 0.0
@@ -205,7 +204,7 @@ func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) (unexplained fl
 		expected += f.theta[i] * x[i]
 	}
 	if !(expected > 0) || math.IsInf(expected, 0) {
-		return 0
+		return
 	}
 	o := observation{
 		x: x, took: took,
@@ -222,7 +221,6 @@ func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) (unexplained fl
 		f.forget()
 	}
 	f.refit()
-	return took - expected
 }
 
 // forget keeps no observation but the latest. What those do not show begins from what

@@ -2,6 +2,8 @@ package cost
 
 import (
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -339,5 +341,61 @@ func TestStandingTeachesNothing(t *testing.T) {
 		if after := ttft(r, now); math.Abs(after/before-1) > 0.2 || r.Unseen(now) > unseen+1 {
 			t.Errorf("stamped %v: %.0f ms before, %.0f after, of which others' %.0f", stamped, before, after, r.Unseen(now))
 		}
+	}
+}
+
+// BenchmarkBeside is a decision of one rank beside requests that go on there, and have its
+// coefficients learned.
+func BenchmarkBeside(b *testing.B) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	var clock atomic.Int64
+	clock.Store(serve(r, Typical, 1, 100))
+	w := Work{Length: 2000, New: 900, Output: 100}
+	done := make(chan struct{})
+	var goes sync.WaitGroup
+	goes.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				clock.Store(serve(r, Typical, clock.Load(), 1))
+			}
+		}
+	})
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			now := clock.Load()
+			r.Estimate(now, w)
+			r.Book(now, w).End(now, 0)
+		}
+	})
+	close(done)
+	goes.Wait()
+}
+
+// TestBeside has requests of several streams begin and end at once, while others are booked.
+// The books are even afterwards, and something was learned.
+func TestBeside(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	var streams sync.WaitGroup
+	for range 4 {
+		streams.Go(func() {
+			now := int64(1)
+			for range 50 {
+				now = serve(r, Typical, now, 1)
+				r.Estimate(now, Work{Length: 100, New: 100, Output: 8})
+			}
+		})
+	}
+	streams.Wait()
+	if got := r.Books(1); got.InFlight != 0 || got.Decoders != 0 || got.Held != 0 || r.Pending() != 0 {
+		t.Errorf("at rest %+v, %d tokens to prefill", got, r.Pending())
+	}
+	if _, seen := r.Coefficients(); seen == 0 {
+		t.Error("nothing was learned")
 	}
 }

@@ -61,8 +61,14 @@ type Rank struct {
 	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
 
+	// fitting is that of whoever fits, which takes a hundred times as long as a change of
+	// the books does.
+	fitting sync.Mutex
+	fit     *Fit
+	taken   []interval // those that are being learned from
+
 	mu    sync.Mutex
-	fit   *Fit
+	noted []interval // that nothing was learned from yet
 	queue []*Booking // without their first token, in the order of booking
 	done  Amount     // prefilled, of all requests whose group is closed
 	last  int64      // when that was
@@ -91,6 +97,14 @@ type group struct {
 	awaited       bool    // from is when a step began in which the engine only decoded
 	before        Amount  // of an interval in doubt, which this one goes on
 	unsure        float64 // milliseconds
+}
+
+// interval is an observation for the fit.
+type interval struct {
+	sort         Sort
+	amount       Amount
+	took, unsure float64
+	at           int64
 }
 
 // learned is what an estimate needs of the fit, in its first cache line.
@@ -314,7 +328,8 @@ func (r *Rank) others(now int64) float64 {
 }
 
 // Booking is a request that was given to a rank. First is called once, and End once and
-// last; both take the rank's lock.
+// last; both take the rank's lock for a moment. Then they learn from the intervals that
+// have ended, while nobody waits for them but others that learn of the rank.
 type Booking struct {
 	rank      *Rank
 	work      Work
@@ -365,6 +380,11 @@ func (r *Rank) Tokens(now int64, n int) {
 // its prompt the engine says that it had, -1 where it does not say; began is when it
 // says that it began to prefill, 0 where it does not.
 func (b *Booking) First(now int64, cached int, began int64) {
+	b.begins(now, cached, began)
+	b.rank.learn(now)
+}
+
+func (b *Booking) begins(now int64, cached int, began int64) {
 	r := b.rank
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -393,6 +413,11 @@ func (b *Booking) First(now int64, cached int, began int64) {
 // End says that the request is over at time now, however it ended. tokens are those that
 // the rank was told of, from its first token on.
 func (b *Booking) End(now int64, tokens int) {
+	b.ends(now, tokens)
+	b.rank.learn(now)
+}
+
+func (b *Booking) ends(now int64, tokens int) {
 	r := b.rank
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -511,8 +536,8 @@ func (r *Rank) join(b *Booking, now, began int64) {
 	g.pairs += b.left * (float64(b.work.Length) - b.left/2)
 }
 
-// settle closes the group of first tokens when time has gone on, and learns from the
-// interval that ended with it.
+// settle closes the group of first tokens when time has gone on, and notes the interval
+// that ended with it.
 func (r *Rank) settle(now int64) {
 	r.presume(now)
 	g := &r.group
@@ -545,12 +570,11 @@ func (r *Rank) settle(now int64) {
 		g.before = a
 		return
 	}
-	r.freshen(g.at)
-	more := r.fit.Observe(Prefilling, a, float64(g.at-g.from)/millisecond, g.unsure)
-	if !g.stamped {
-		r.unexplained(g.at, more-2*l.Error(a))
+	took := float64(g.at-g.from) / millisecond
+	r.note(Prefilling, a, took, g.unsure, g.at)
+	if !g.stamped && took <= longest {
+		r.unexplained(g.at, took-l.drifted(g.at, r.model.median.Load()).Of(a)-2*l.Error(a))
 	}
-	r.learn(g.at)
 }
 
 // presume has requests whose first token nobody sees begin to decode when that was
@@ -618,8 +642,8 @@ func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) 
 	return a, false
 }
 
-// decoded learns from the time between a request's first token and its end, in which n
-// more came.
+// decoded notes the time between a request's first token and its end, in which n more
+// came.
 func (r *Rank) decoded(b *Booking, now int64, n int) {
 	if n < fewest {
 		return
@@ -633,13 +657,46 @@ func (r *Rank) decoded(b *Booking, now int64, n int) {
 	if len(r.queue) > 0 {
 		under = min(float64(now-max(r.queue[0].at, r.last))/millisecond, r.remaining(r.queue[0]))
 	}
-	r.freshen(now)
-	r.fit.Observe(Decoding, a, float64(now-b.first)/millisecond, under+0.5*(l.Decode+l.Decoder*float64(r.decoders.Load())))
-	r.learn(now)
+	r.note(Decoding, a, float64(now-b.first)/millisecond, under+0.5*(l.Decode+l.Decoder*float64(r.decoders.Load())), now)
 }
 
 // fewest is how many tokens make an interval of decoding.
 const fewest = 4
+
+// note keeps an interval for learn. More than the fit remembers cannot have come while
+// one was fitted, but where nobody was let run.
+func (r *Rank) note(sort Sort, a Amount, took, unsure float64, at int64) {
+	if len(r.noted) < kept {
+		r.noted = append(r.noted, interval{sort, a, took, unsure, at})
+	}
+}
+
+// learn learns from the intervals that were noted, without the lock of the books, for
+// which a booking waits. What is noted while somebody else learns is left for the next
+// event.
+func (r *Rank) learn(now int64) {
+	if !r.fitting.TryLock() {
+		return
+	}
+	defer r.fitting.Unlock()
+	r.mu.Lock()
+	r.taken, r.noted = r.noted, r.taken[:0]
+	r.mu.Unlock()
+	if len(r.taken) == 0 {
+		return
+	}
+	for i := range r.taken {
+		o := &r.taken[i]
+		r.freshen(o.at)
+		r.fit.Observe(o.sort, o.amount, o.took, o.unsure)
+		old := r.learned.Load()
+		r.learned.Store(&learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: o.at})
+	}
+	r.model.measured(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.schedule(now)
+}
 
 // freshen has the fit forget what it learned before a time in which nobody measured:
 // else the one request that a rank gets when it has drifted back to the median would
@@ -648,12 +705,6 @@ func (r *Rank) freshen(now int64) {
 	if l := r.learned.Load(); now-l.at > fresh {
 		r.fit.restart(l.drifted(now, r.model.median.Load()))
 	}
-}
-
-func (r *Rank) learn(now int64) {
-	old := r.learned.Load()
-	r.learned.Store(&learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: now})
-	r.model.measured(now)
 }
 
 // waited notes that the engine began a prefill later than the books explain.
@@ -668,7 +719,7 @@ func (r *Rank) waited(now int64, b *Booking, began int64) {
 
 // unexplained takes a share of what an interval had beyond the books.
 func (r *Rank) unexplained(now int64, ms float64) {
-	if r.fit.seen < trusted {
+	if r.Cold() {
 		return
 	}
 	u := r.others(now)
