@@ -75,17 +75,17 @@ const directions = `
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
 	internal/engine/sglangmode: internal/infer
-	internal/kvsub: internal/engine internal/kvevents internal/zmtp
+	internal/kvsub: internal/engine internal/kvevents internal/trace internal/zmtp
 	internal/balance: internal/cost internal/kvindex internal/spell
 	internal/judge: internal/cost internal/engine internal/health internal/infer internal/trace
-	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/retry
-	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvindex internal/retry internal/route internal/trace
+	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/kvindex internal/retry
+	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/kvindex internal/kvsub internal/retry internal/route internal/trace
 
 	# views
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/pool internal/route internal/timeline internal/tokenizer internal/trace
+	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/kvevents internal/pool internal/route internal/timeline internal/tokenizer internal/trace
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace

@@ -157,6 +157,41 @@ type engineView struct {
 	KVTokens      int      `json:"kv_tokens,omitzero"`
 	Books         *books   `json:"books,omitzero"`
 	Health        *state   `json:"health,omitzero"`
+	KVEvents      *events  `json:"kv_events,omitzero"`
+}
+
+// events are what an engine publishes of its KV cache (docs/kv-events.md), since it
+// joined.
+type events struct {
+	Knowledge   string `json:"knowledge"`
+	Error       string `json:"error,omitzero"`
+	Blocks      int64  `json:"blocks"`
+	BlockTokens int    `json:"block_tokens,omitzero"`
+	Batches     uint64 `json:"batches"`
+	Events      uint64 `json:"events"`
+	Ignored     uint64 `json:"ignored"`
+	Strange     uint64 `json:"strange"`
+	Bad         uint64 `json:"bad"`
+	Gaps        uint64 `json:"gaps"`
+	Past        uint64 `json:"past"`
+	Replays     uint64 `json:"replays"`
+	Rebuilds    uint64 `json:"rebuilds"`
+	Overflows   uint64 `json:"overflows"`
+}
+
+// eventsOf gives the view of an engine's events, nil where it publishes none.
+func eventsOf(b *route.Books) *events {
+	e := b.Events()
+	if e == nil {
+		return nil
+	}
+	s := e.Rank.Stats()
+	v := &events{Knowledge: e.Rank.Knowledge().String(), Blocks: s.Blocks, BlockTokens: s.BlockTokens, Batches: s.Batches, Events: s.Events, Ignored: s.Ignored,
+		Strange: s.Strange, Bad: s.Bad, Gaps: s.Gaps, Past: s.Past, Replays: s.Replays, Rebuilds: s.Rebuilds, Overflows: s.Overflows}
+	if err := e.Err(); err != nil {
+		v.Error = err.Error()
+	}
+	return v
 }
 
 // books are what is kept of an engine, to choose by (docs/routing.md). Times are in
@@ -246,7 +281,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		}
 		v.KVTokens = e.Facts.KVTokens
 		if e.Books != nil {
-			v.Books = booksOf(e.Books)
+			v.Books, v.KVEvents = booksOf(e.Books), eventsOf(e.Books)
 		}
 		if e.Load != nil {
 			if l, ok := e.Load(); ok {

@@ -124,13 +124,26 @@ func printEngines(w io.Writer, views []engineView) error {
 		if v.Health != nil && v.Health.Rests > 0 {
 			rests = fmt.Sprintf("it has asked not to be given requests for %.1f s more", v.Health.Rests)
 		}
-		for _, line := range []string{v.Error, health, rests, v.Note} {
+		for _, line := range []string{v.Error, health, rests, v.KVEvents.line(), v.Note} {
 			if line != "" && err == nil {
 				_, err = fmt.Fprintf(w, "%s: %s\n", graphic(v.Name, ""), graphic(line, ""))
 			}
 		}
 	}
 	return err
+}
+
+// line says how much is known by an engine's events, empty where it publishes none.
+func (e *events) line() string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Error != "":
+		return "its KV cache is not known by events: " + e.Error
+	case e.Knowledge == "partial":
+		return fmt.Sprintf("its KV cache is known by events in part, %d blocks of it: not all from its start on could be had; give the engine a replay endpoint, with buffer enough", e.Blocks)
+	}
+	return fmt.Sprintf("its KV cache is %s by events, %d blocks", e.Knowledge, e.Blocks)
 }
 
 // columns are the books' in the table: what is booked, the wait, and the cached shares

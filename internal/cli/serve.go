@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 
 	"weir/internal/balance"
 	"weir/internal/config"
@@ -27,7 +28,7 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md). Repeatable."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md); kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] says where an engine publishes what its KV cache holds, if it does not say so itself, and kv-events=off has that left alone (docs/kv-events.md). Repeatable."`
 	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). policy=NAME is --policy of this model alone, and may be said of such a model too. Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
@@ -213,7 +214,8 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 		default:
 			adapter = dialled(e)
 		}
-		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, MaxRunning: e.MaxRunning, Adapter: adapter})
+		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, MaxRunning: e.MaxRunning, Adapter: adapter, NoKVEvents: e.KVEvents == "off",
+			KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
 	}
 	return members, nil
 }
@@ -280,6 +282,13 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 			default:
 				g.Log.Warn("engine is avoided", words...)
 			}
+		},
+		Events: func(m fleet.Member, err error) {
+			if err != nil {
+				g.Log.Warn("KV events do not come", "engine", m.Name, "error", err)
+				return
+			}
+			g.Log.Info("KV events are followed", "engine", m.Name)
 		},
 		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
 	}

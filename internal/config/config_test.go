@@ -85,7 +85,18 @@ func TestParseEngine(t *testing.T) {
 	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,dp=2,priority=true,speculative=true"); err != nil || !e.Priority || !e.Speculative || e.Ranks != 2 {
 		t.Fatalf("%+v, %v", e, err)
 	}
+	e, err = ParseEngine("weir=h:1,kv-events=tcp://h:5557,kv-replay=tcp://h:5558,kv-topic=kv")
+	if err != nil || e.KVEvents != "tcp://h:5557" || e.KVReplay != "tcp://h:5558" || e.KVTopic != "kv" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,kv-events=off"); err != nil || e.KVEvents != "off" {
+		t.Fatalf("%+v, %v", e, err)
+	}
 	for s, want := range map[string]string{
+		"openai=x,kv-events=tcp://h:1":           "unknown option",
+		"weir=h:1,kv-events=h:1":                 "want tcp://HOST:PORT or ipc://PATH",
+		"weir=h:1,kv-events=yes":                 "want tcp://HOST:PORT or ipc://PATH",
+		"weir=h:1,kv-replay=tcp://h:1":           "go with kv-events=",
 		"weir=h:1,priority=true":                 "unknown option",
 		"vllm-core=tcp://127.0.0.1:1,priority=5": "true or false",
 		"":                                       "want URL or KIND=URL",

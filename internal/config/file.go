@@ -111,7 +111,7 @@ func flagValue(key string, n ast.Node) (string, error) {
 func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
-		"engine": {"kind", "url", "model", "name", "dp", "lockstep", "priority", "untried"},
+		"engine": {"kind", "url", "model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic"},
 		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"},
 	}[key]
 	if known == nil {
@@ -135,7 +135,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			return "", fmt.Errorf("line %d: an engine needs kind and url", line(n))
 		}
 		b.WriteString(first("kind") + "=" + first("url"))
-		for _, field := range []string{"model", "name", "dp", "lockstep", "priority", "untried"} {
+		for _, field := range []string{"model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic"} {
 			if v := first(field); v != "" {
 				b.WriteString("," + field + "=" + v)
 			}

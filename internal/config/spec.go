@@ -43,6 +43,10 @@ type Engine struct {
 	PassKey bool
 	// VerifyIDs has streams verified by their ids (auto, openai).
 	VerifyIDs bool
+	// KVEvents is where the engine publishes what its KV cache holds, KVReplay where that
+	// can be asked for again, and KVTopic which of it; empty is what it says itself, and
+	// KVEvents "off" none. Not of openai.
+	KVEvents, KVReplay, KVTopic string
 	// TLS says that a weir engine is spoken to over TLS.
 	TLS bool
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
@@ -147,12 +151,25 @@ var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
 // options are those of each kind, beyond model and name.
 var options = map[string][]string{
-	"auto":       append([]string{"pass-key", "verify"}, access...),
+	"auto":       append([]string{"pass-key", "verify", "kv-events", "kv-replay", "kv-topic"}, access...),
 	"openai":     append([]string{"pass-key", "verify"}, access...),
-	"sglang":     access,
-	"weir":       append([]string{"tls"}, access...),
-	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
-	"sglang-ipc": {"untried"},
+	"sglang":     append([]string{"kv-events", "kv-replay", "kv-topic"}, access...),
+	"weir":       append([]string{"tls", "kv-events", "kv-replay", "kv-topic"}, access...),
+	"vllm-core":  {"dp", "lockstep", "priority", "speculative", "kv-events", "kv-replay", "kv-topic"},
+	"sglang-ipc": {"untried", "kv-events", "kv-replay", "kv-topic"},
+}
+
+// endpoint checks that a value is an endpoint of ZeroMQ's, whose host may be left to the
+// engine.
+func endpoint(key, value string) error {
+	address, tcp := strings.CutPrefix(value, "tcp://")
+	if _, port, err := net.SplitHostPort(address); tcp && err == nil && port != "" {
+		return nil
+	}
+	if path, ipc := strings.CutPrefix(value, "ipc://"); ipc && path != "" {
+		return nil
+	}
+	return fmt.Errorf("%s=%s: want tcp://HOST:PORT or ipc://PATH, where the engine publishes", key, value)
 }
 
 // accessOption reads one of them.
@@ -170,6 +187,15 @@ func (e *Engine) accessOption(key, value string) (err error) {
 		e.ServerName = value
 	case "pass-key":
 		e.PassKey, err = strconv.ParseBool(value)
+	case "kv-events":
+		if e.KVEvents = value; value != "off" {
+			return endpoint(key, value)
+		}
+	case "kv-replay":
+		e.KVReplay = value
+		return endpoint(key, value)
+	case "kv-topic":
+		e.KVTopic = value
 	case "tls":
 		e.TLS, err = strconv.ParseBool(value)
 	case "verify":
@@ -187,6 +213,8 @@ func (e *Engine) accessOption(key, value string) (err error) {
 func (e *Engine) checkAccess() error {
 	secured := e.CA != "" || e.Cert != "" || e.ServerName != ""
 	switch {
+	case e.KVEvents == "" && (e.KVReplay != "" || e.KVTopic != ""):
+		return fmt.Errorf("kv-replay= and kv-topic= go with kv-events=, which is missing")
 	case e.CertKey != "" && e.Cert == "":
 		return fmt.Errorf("cert-key= is the key of the certificate in cert=FILE, which is missing")
 	case e.KeyFile != "" && e.PassKey:

@@ -125,6 +125,20 @@ type Facts struct {
 	LoRA []LoRA
 	// Verify is how a Relay's streams are verified.
 	Verify infer.Verify
+	// KVEvents is where the engine publishes what its KV cache holds.
+	KVEvents KVEvents
+}
+
+// KVEvents is where an engine publishes what its KV cache holds. Endpoints are ZeroMQ's,
+// as the engine's own side has them, so that a host of all addresses is the engine's own.
+type KVEvents struct {
+	Endpoint    string // empty: it does not publish
+	Replay      string // where batches can be asked for again; empty: they cannot
+	Topic       string
+	BlockTokens int    // of a block; 0: not said
+	Host        string // the engine's, as it is reached
+	// Why says why they cannot be used, although it publishes.
+	Why string
 }
 
 // LoRA is a low-rank adapter of an engine's model. It is asked for by its name, as a

@@ -22,6 +22,7 @@ import (
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/judge"
+	"weir/internal/kvevents"
 	"weir/internal/kvindex"
 	"weir/internal/retry"
 	"weir/internal/route"
@@ -40,6 +41,10 @@ type Member struct {
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
 	MaxRunning int
 	Adapter    engine.Adapter
+	// KVEvents says where it publishes what its KV cache holds, in place of its own word;
+	// NoKVEvents has them left alone.
+	KVEvents   engine.KVEvents
+	NoKVEvents bool
 }
 
 // Options are what the fleet needs to know. Members and Folders are fixed for
@@ -67,6 +72,9 @@ type Options struct {
 	// takes requests again, with the id of the latest one that it was given. It must not
 	// block.
 	Judged func(name string, v health.View, request string)
+	// Events, when set, is told when the KV events of an engine begin to come, and with the
+	// reason when they cease. It must not block.
+	Events func(m Member, err error)
 	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
 	// engine's service; nil is fine.
 	Panicked func(m Member, p *engine.Panic)
@@ -87,6 +95,7 @@ type Fleet struct {
 	changed  chan struct{} // of the published snapshot
 	judge    *judge.Judge
 	health   []*judge.Engine // by member
+	follow   following
 	memory
 }
 
@@ -114,7 +123,9 @@ type life struct {
 	said     engine.State // when it was ready last
 	instance string       // empty: it does not say
 	base     string
-	shares   route.Shares // of all of its lives
+	shares   route.Shares    // of all of its lives
+	events   engine.KVEvents // that are followed
+	unfollow func()          // ends that
 }
 
 // report is what an adapter says of its engine.
@@ -138,6 +149,7 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: %w", err)
 		}
 	}
+	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
 	f.judge = judge.New(judge.Options{Changed: opts.Judged})
 	for name, aliases := range opts.Folders {
 		for _, alias := range aliases {
@@ -174,6 +186,8 @@ func (f *Fleet) Missed() time.Duration { return f.judge.Missed() }
 // returned.
 func (f *Fleet) Run(ctx context.Context) {
 	var adapters sync.WaitGroup
+	f.follow.ctx = ctx
+	defer f.follow.done.Wait()
 	for i, m := range f.opts.Members {
 		tell := func(s engine.State) {
 			if s.Err != nil && f.opts.Lost != nil {
@@ -331,6 +345,7 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 	}
 	same := e.Facts.Instance == l.instance && (was || l.instance != "") && base == l.base
 	if l.books != nil && !same {
+		l.cease()
 		l.books.Close()
 		l.books = nil
 	}
@@ -340,6 +355,9 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 	}
 	l.books.Limit(m.MaxRunning, &e.Facts)
 	e.Books = l.books
+	if e.Tokens != nil {
+		f.follow.events(m, l, e)
+	}
 	return fresh
 }
 

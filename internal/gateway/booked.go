@@ -58,7 +58,7 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	q := &c.Request
 	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
 	q.Output = output * float64(f.answers())
-	q.Matches = r.fleet.Index.Match(q.Matches, f.prompts[0].blocks, now)
+	q.Matches = r.model.Match(r.fleet.Index, q.Matches, &route.Prompt{Blocks: f.prompts[0].blocks, Length: f.prompts[0].tokens, ByIDs: f.byIDs}, now)
 	return r.model.Pick(r.needs, r.tried, c)
 }
 
@@ -134,6 +134,9 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 	}
 	if r.relayed {
 		b.books.SizeBlocks(f.blockTokens)
+	}
+	if m := c.Request.Matches.Of(b.books.Cache.ID); m.Stale {
+		b.books.Cache.Truncate(f.prompts[0].blocks, int(m.Resident))
 	}
 	for i := range f.prompts {
 		b.books.Place(f.prompts[i].blocks, b.ready)

@@ -26,6 +26,8 @@ type footprint struct {
 	// Computed says that nothing is generated, as for embeddings; whole that the answer
 	// comes at once, and its first token at a time that nobody sees.
 	computed, whole bool
+	// byIDs says that the blocks are of the prompts' ids alone.
+	byIDs bool
 }
 
 // extent is a prompt as caches see it.
@@ -40,7 +42,7 @@ func (p *preparing) footprintOfIDs() {
 	f := &p.footprint
 	f.blockTokens, f.width, f.limit = route.BlockTokens, p.width(), p.longest()
 	f.prompts = f.only[:0]
-	f.root = p.root()
+	f.root, f.byIDs = p.root(), len(p.req.Media) == 0
 	f.prompts = append(f.prompts, extentOf(f.root, p.ids))
 	f.prompts[0].tokens += len(p.req.Media) * mediaTokens
 	for i := range p.more {
@@ -72,7 +74,7 @@ func (p *preparing) modelRoot() kvindex.Block {
 	if base == "" {
 		base, lora = lora, ""
 	}
-	return kvindex.Root(0, base, lora)
+	return route.Root(base, lora)
 }
 
 // keys are the readers that are not in use.

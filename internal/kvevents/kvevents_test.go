@@ -101,7 +101,7 @@ func TestStored(t *testing.T) {
 				if r.Knowledge() != Unknown {
 					t.Error("known before anything was heard")
 				}
-				r.Live(0, batchOf(f, first, second))
+				r.Live(0, 0, batchOf(f, first, second))
 				chain := chainOf("", ids)
 				for _, length := range []int{1000, 999, 17, 16, 1} {
 					want := min(1000/size*size, (length-1)/size*size) / index / unit * unit
@@ -124,14 +124,14 @@ func TestStored(t *testing.T) {
 					t.Errorf("of an adapter's prompt %d blocks are there", got)
 				}
 				// Without the blocks in the middle those behind are of no use.
-				r.Live(1, batchOf(f, Event{Kind: Removed, Hashes: first.Hashes[len(first.Hashes)-1:]}))
+				r.Live(0, 1, batchOf(f, Event{Kind: Removed, Hashes: first.Hashes[len(first.Hashes)-1:]}))
 				if got, want := r.Resident(chain, 1000), (half-size)/index/unit*unit; got != want {
 					t.Errorf("after a removal %d blocks are there, want %d", got, want)
 				}
 				if s := r.Stats(); s.Blocks != int64(half/size-1) || s.Batches != 2 || s.Events != 3 || s.Ignored+s.Strange+s.Bad != 0 {
 					t.Errorf("%+v", s)
 				}
-				r.Live(2, batchOf(f, Event{Kind: Cleared}))
+				r.Live(0, 2, batchOf(f, Event{Kind: Cleared}))
 				if got := r.Resident(chain, 1000); got != 0 || r.Stats().Blocks != 0 || r.opts.Budget.Used() != 0 {
 					t.Errorf("after all were cleared %d blocks are there, %+v, %d bytes", got, r.Stats(), r.opts.Budget.Used())
 				}
@@ -163,7 +163,7 @@ func TestNotResident(t *testing.T) {
 		for _, f := range test.forms {
 			r := newRank(false)
 			follow := Event{Kind: Stored, Hashes: []uint64{99}, Parent: test.e.Hashes[len(test.e.Hashes)-1], Chained: true, Tokens: idsFrom(8, 16), BlockSize: 16, LoRA: test.e.LoRA}
-			r.Live(0, batchOf(f, test.e, follow))
+			r.Live(0, 0, batchOf(f, test.e, follow))
 			if got := r.Resident(chainOf("", ids), 321); got != 0 {
 				t.Errorf("%s, form %d: %d blocks are there", name, f, got)
 			}
@@ -180,11 +180,11 @@ func TestNotResident(t *testing.T) {
 	r := newRank(false)
 	old := plain
 	old.Hashes = []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
-	r.Live(0, batchOf(sglangArray, old))
+	r.Live(0, 0, batchOf(sglangArray, old))
 	if r.Knowledge() != Unknown {
 		t.Errorf("names that are not SGLang's: %v", r.Knowledge())
 	}
-	r.Live(1, batchOf(sglangArray, plain))
+	r.Live(0, 1, batchOf(sglangArray, plain))
 	if r.Knowledge() != Known || r.Resident(chainOf("", ids), 321) != 20 {
 		t.Errorf("beside some that are: %v", r.Knowledge())
 	}
@@ -196,11 +196,11 @@ func TestCopies(t *testing.T) {
 	ids := idsFrom(3, 64)
 	all := prompt(ids, 16)
 	last := Event{Kind: Stored, Hashes: all.Hashes[3:], Parent: all.Hashes[2], Chained: true, Tokens: ids[48:], BlockSize: 16}
-	r.Live(0, batchOf(vllmMap, all, last, Event{Kind: Removed, Hashes: all.Hashes[3:]}))
+	r.Live(0, 0, batchOf(vllmMap, all, last, Event{Kind: Removed, Hashes: all.Hashes[3:]}))
 	if got := r.Resident(chainOf("", ids), 65); got != 4 {
 		t.Errorf("%d blocks after one copy was removed", got)
 	}
-	r.Live(1, batchOf(vllmMap, Event{Kind: Removed, Hashes: all.Hashes[3:]}))
+	r.Live(0, 1, batchOf(vllmMap, Event{Kind: Removed, Hashes: all.Hashes[3:]}))
 	if got := r.Resident(chainOf("", ids), 65); got != 3 {
 		t.Errorf("%d blocks after both were", got)
 	}
@@ -254,6 +254,12 @@ func (p *publisher) run(ids []uint32, size int) (uint64, []byte) {
 	return p.publish(events...)
 }
 
+// live has the rank hear of a prompt as it is computed.
+func (p *publisher) live(r *Rank, ids []uint32, size int) {
+	seq, batch := p.run(ids, size)
+	r.Live(0, seq, batch)
+}
+
 func (p *publisher) resident(ids []uint32, size int) (n int) {
 	for n+size < len(ids) && slices.ContainsFunc(p.cache, func(c cached) bool { return slices.Equal(c.ids, ids[:n+size]) }) {
 		n += size
@@ -265,7 +271,7 @@ func (p *publisher) resident(ids []uint32, size int) (n int) {
 func (p *publisher) serve(r *Rank, q Request, cut bool) {
 	for q.Replay {
 		for seq := max(int(q.From), len(p.log)-p.keep); seq < len(p.log); seq++ {
-			r.Replayed(uint64(seq), p.log[seq])
+			r.Replayed(0, uint64(seq), p.log[seq])
 		}
 		q = r.Ended(!cut)
 	}
@@ -290,9 +296,9 @@ func TestNeverTooMuch(t *testing.T) {
 		})
 		known, behind := 0, false
 		live := func(seq uint64, b []byte) {
-			if q := r.Live(seq, b); q.Replay {
+			if q := r.Live(0, seq, b); q.Replay {
 				p.serve(r, q, false)
-				r.Live(seq, b)
+				r.Live(0, seq, b)
 			}
 			behind = false
 		}
@@ -354,15 +360,15 @@ func TestGaps(t *testing.T) {
 	t.Run("filled", func(t *testing.T) {
 		p, r := &publisher{room: 100, keep: 100}, newRank(true)
 		p.serve(r, r.Connected(), false)
-		r.Live(p.run(a, size))
+		p.live(r, a, size)
 		p.run(b, size)
 		seq, batch := p.run(c, size)
-		q := r.Live(seq, batch)
+		q := r.Live(0, seq, batch)
 		if q != (Request{true, 0}) || r.Knowledge() != Unknown {
 			t.Fatalf("asks for %+v, and is %v", q, r.Knowledge())
 		}
 		p.serve(r, q, false)
-		r.Live(seq, batch)
+		r.Live(0, seq, batch)
 		if s := r.Stats(); resident(r, a) != 10 || resident(r, b) != 10 || resident(r, c) != 10 || s.Gaps != 1 || s.Rebuilds != 0 || s.Batches != 3 || r.Knowledge() != Known {
 			t.Errorf("%+v, %v", s, r.Knowledge())
 		}
@@ -370,9 +376,9 @@ func TestGaps(t *testing.T) {
 	t.Run("lost", func(t *testing.T) {
 		p, r := &publisher{room: 100}, newRank(false)
 		r.Connected()
-		r.Live(p.run(a, size))
+		p.live(r, a, size)
 		p.run(b, size)
-		r.Live(p.run(c, size))
+		p.live(r, c, size)
 		if s := r.Stats(); resident(r, a) != 0 || resident(r, c) != 10 || s.Gaps != 1 || s.Rebuilds != 1 || r.Knowledge() != Partial {
 			t.Errorf("%+v, %v", s, r.Knowledge())
 		}
@@ -382,7 +388,7 @@ func TestGaps(t *testing.T) {
 		p.run(a, size)
 		p.run(b, size)
 		p.serve(r, r.Connected(), false)
-		r.Live(p.run(c, size))
+		p.live(r, c, size)
 		if resident(r, a) != 0 || resident(r, b) != 10 || resident(r, c) != 10 || r.Knowledge() != Partial {
 			t.Errorf("%v", r.Knowledge())
 		}
@@ -391,7 +397,7 @@ func TestGaps(t *testing.T) {
 		// It has more batches than the one before had, so that numbers alone say nothing.
 		p, r := &publisher{room: 100, keep: 100}, newRank(true)
 		p.serve(r, r.Connected(), false)
-		r.Live(p.run(a, size))
+		p.live(r, a, size)
 		r.Lost()
 		p = &publisher{epoch: 1, room: 100, keep: 100}
 		for _, ids := range [][]uint32{b, c, b} {
@@ -407,13 +413,13 @@ func TestGaps(t *testing.T) {
 		p.serve(r, r.Connected(), false)
 		_, batch := p.run(a, size)
 		for _, seq := range []uint64{0, math.MaxUint64, 0, 1 << 63, 5, 4, 3, math.MaxUint64 - 1, 0} {
-			if q := r.Live(seq, batch); q.Replay {
-				r.Replayed(math.MaxUint64-2, batch)
-				r.Replayed(7, batch)
+			if q := r.Live(0, seq, batch); q.Replay {
+				r.Replayed(0, math.MaxUint64-2, batch)
+				r.Replayed(0, 7, batch)
 				if q = r.Ended(true); q.Replay {
 					r.Ended(false)
 				}
-				if q = r.Live(seq, batch); q.Replay {
+				if q = r.Live(0, seq, batch); q.Replay {
 					t.Fatal("asks again for the same batch")
 				}
 			}
@@ -426,9 +432,9 @@ func TestGaps(t *testing.T) {
 func TestMisfits(t *testing.T) {
 	r := newRank(false)
 	ids := idsFrom(1, 160)
-	r.Live(0, batchOf(vllmMap, prompt(ids, 16)))
+	r.Live(0, 0, batchOf(vllmMap, prompt(ids, 16)))
 	other := idsFrom(2, 160)
-	r.Live(1, batchOf(vllmMap,
+	r.Live(0, 1, batchOf(vllmMap,
 		prompt(other, 32),
 		Event{Kind: Stored, Hashes: []uint64{1}, Parent: 77, Chained: true, Tokens: other[:16], BlockSize: 16},
 		Event{Kind: Stored, Hashes: []uint64{1, 2}, Tokens: other[:16], BlockSize: 16},
@@ -438,12 +444,12 @@ func TestMisfits(t *testing.T) {
 	if s := r.Stats(); s.Ignored != 4 || s.Strange != 1 || s.Blocks != 10 || r.Resident(chainOf("", ids), 161) != 10 || r.Knowledge() != Known {
 		t.Errorf("%+v, %v", s, r.Knowledge())
 	}
-	r.Live(2, []byte("\x93\xcb no"))
+	r.Live(0, 2, []byte("\x93\xcb no"))
 	if s := r.Stats(); s.Bad != 1 || s.Blocks != 0 || r.Knowledge() != Partial || r.opts.Budget.Used() != 0 {
 		t.Errorf("%+v, %v", s, r.Knowledge())
 	}
 	// An engine that has nothing may have blocks of another size.
-	r.Live(3, batchOf(vllmMap, prompt(other, 32)))
+	r.Live(0, 3, batchOf(vllmMap, prompt(other, 32)))
 	if got := r.Resident(chainOf("", other), 161); got != 10 {
 		t.Errorf("%d blocks", got)
 	}
@@ -455,10 +461,10 @@ func TestBudget(t *testing.T) {
 	budget := NewBudget(blocks * blockBytes)
 	a := New(Options{IndexTokens: index, Root: root, Budget: budget})
 	b := New(Options{IndexTokens: index, Root: root, Budget: budget})
-	a.Live(0, batchOf(vllmMap, prompt(idsFrom(1, 60*16), 16)))
-	b.Live(0, batchOf(vllmMap, prompt(idsFrom(2, 30*16), 16)))
+	a.Live(0, 0, batchOf(vllmMap, prompt(idsFrom(1, 60*16), 16)))
+	b.Live(0, 0, batchOf(vllmMap, prompt(idsFrom(2, 30*16), 16)))
 	for seq := range uint64(1000) {
-		a.Live(seq+1, batchOf(vllmMap, prompt(idsFrom(int(seq)+10, 160), 16)))
+		a.Live(0, seq+1, batchOf(vllmMap, prompt(idsFrom(int(seq)+10, 160), 16)))
 		if budget.Used() > blocks*blockBytes {
 			t.Fatalf("%d bytes of %d", budget.Used(), blocks*blockBytes)
 		}
@@ -499,8 +505,8 @@ func TestHashesAsBytes(t *testing.T) {
 		b = slices.Concat(b[:i], digest(h), b[i+9:])
 	}
 	r := newRank(false)
-	r.Live(0, b)
-	r.Live(1, batchOf(vllmMap, Event{Kind: Removed, Hashes: e.Hashes[1:]}))
+	r.Live(0, 0, b)
+	r.Live(0, 1, batchOf(vllmMap, Event{Kind: Removed, Hashes: e.Hashes[1:]}))
 	if got := r.Resident(chainOf("", ids), 33); got != 1 || r.Stats().Bad != 0 {
 		t.Errorf("%d blocks, %+v", got, r.Stats())
 	}
@@ -509,7 +515,7 @@ func TestHashesAsBytes(t *testing.T) {
 func TestResidentAllocatesNothing(t *testing.T) {
 	r := newRank(false)
 	ids := idsFrom(1, 16_000)
-	r.Live(0, batchOf(vllmMap, prompt(ids, 16)))
+	r.Live(0, 0, batchOf(vllmMap, prompt(ids, 16)))
 	chain := chainOf("", ids)
 	if n := testing.AllocsPerRun(100, func() { r.Resident(chain, 16_000) }); n > 0 {
 		t.Errorf("%v allocations", n)
@@ -529,10 +535,10 @@ func FuzzRank(f *testing.F) {
 		budget := NewBudget(1 << 16)
 		r := New(Options{IndexTokens: index, Root: root, Replays: seq%2 == 0, Budget: budget})
 		r.Connected()
-		r.Live(0, batchOf(vllmMap, prompt(ids, 16)))
+		r.Live(0, 0, batchOf(vllmMap, prompt(ids, 16)))
 		for range 2 {
-			if q := r.Live(seq, batch); q.Replay {
-				r.Replayed(0, batch)
+			if q := r.Live(0, seq, batch); q.Replay {
+				r.Replayed(0, 0, batch)
 				r.Ended(true)
 			}
 		}
@@ -553,7 +559,7 @@ func BenchmarkResident(b *testing.B) {
 		b.Run(fmt.Sprint(length), func(b *testing.B) {
 			r := newRank(false)
 			for i := range 20 {
-				r.Live(uint64(i), batchOf(vllmMap, prompt(idsFrom(i, length), 16)))
+				r.Live(0, uint64(i), batchOf(vllmMap, prompt(idsFrom(i, length), 16)))
 			}
 			chain := chainOf("", idsFrom(7, length))
 			b.ReportAllocs()
@@ -572,8 +578,8 @@ func BenchmarkStored(b *testing.B) {
 	seq := uint64(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Live(seq, stored)
-		r.Live(seq+1, cleared)
+		r.Live(0, seq, stored)
+		r.Live(0, seq+1, cleared)
 		seq += 2
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*512), "ns/block")

@@ -158,6 +158,18 @@ func (r *Rank) Resident(chain []kvindex.Block, length int) int {
 	return low * unit
 }
 
+// Removed says when the engine removed the block behind the first so many of a chain, if
+// that was among its latest ones.
+func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
+	end := blocks + int(r.unit.Load())
+	if end > len(chain) || end == blocks {
+		return 0, false
+	}
+	g := &r.tree.gone[chain[end-1]%goneSlots]
+	at = g.at.Load()
+	return at, g.block.Load() == int64(chain[end-1])
+}
+
 // Request is what a rank asks for: the batches from From on, if Replay.
 type Request struct {
 	Replay bool
@@ -198,9 +210,10 @@ func (r *Rank) ask(p phase, from uint64) Request {
 	return Request{Replay: true, From: from}
 }
 
-// Live takes a batch as it was published. Where it asks for others, the same batch is to
-// be given again behind these.
-func (r *Rank) Live(seq uint64, batch []byte) Request {
+// Live takes a batch as it was published, at time now. Where it asks for others, the same
+// batch is to be given again behind these.
+func (r *Rank) Live(now int64, seq uint64, batch []byte) Request {
+	r.tree.now = now
 	asked := r.asked
 	r.asked = false
 	switch {
@@ -247,8 +260,9 @@ func (r *Rank) begin(seq uint64, batch []byte, k Knowledge) {
 	r.take(seq, batch)
 }
 
-// Replayed takes a batch that was asked for, in the order in which they come.
-func (r *Rank) Replayed(seq uint64, batch []byte) {
+// Replayed takes a batch that was asked for, in the order in which they come, at time now.
+func (r *Rank) Replayed(now int64, seq uint64, batch []byte) {
+	r.tree.now = now
 	switch r.phase {
 	case verifying:
 		if r.phase = differing; seq == r.last && xxh3.Hash(batch) == r.sum {

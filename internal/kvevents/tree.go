@@ -33,7 +33,12 @@ type tree struct {
 	tokens   []uint32 // of the block of the index that is being put together
 	last     [1]kvindex.Block
 	count    atomic.Int64
+	now      int64
+	gone     [goneSlots]struct{ block, at atomic.Int64 } // of what was removed last, by its lowest bits
 }
+
+// goneSlots bounds what is remembered of blocks that were removed.
+const goneSlots = 4096
 
 type node struct {
 	name         uint64
@@ -287,6 +292,9 @@ func (t *tree) release(i int32) {
 		t.nodes[n.next].prev = n.prev
 	}
 	if !n.opaque && int(n.end)%t.index == 0 {
+		g := &t.gone[n.chain%goneSlots]
+		g.block.Store(int64(n.chain))
+		g.at.Store(t.now)
 		t.resident.Compute(n.chain, func(had int32, _ bool) (int32, xsync.ComputeOp) {
 			if had <= 1 {
 				return 0, xsync.DeleteOp

@@ -8,6 +8,12 @@ type Match struct {
 	// Ready, in the clock of the placements.
 	Soon  int32
 	Ready int64
+	// Placed is when the latest of the resident ones were announced for, 0 where that is
+	// not known.
+	Placed int64
+	// Stale says that more was placed than the cache has turned out to hold: those beyond
+	// Resident are to be forgotten (Truncate). Match never says it.
+	Stale bool
 }
 
 // Matches are those of all caches, by Cache.ID. A cache beyond its end has nothing.
@@ -62,6 +68,8 @@ func (m *Match) extend(h *holder, at, common int32, now int64) {
 	}
 	if sure < held {
 		m.Ready = max(m.Ready, ready)
+	} else {
+		m.Placed = max(m.Placed, ready)
 	}
 	m.Soon = at + held
 }

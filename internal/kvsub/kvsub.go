@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/kvevents"
+	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
 
@@ -80,6 +81,38 @@ func Follow(ctx context.Context, o Options) {
 	}
 }
 
+// Locate gives where to reach an endpoint that is the engine's own word, of an engine that
+// is reached at host. An engine that publishes for all of its addresses is asked at that
+// one; another machine's is none of its own.
+func Locate(endpoint, host string) (zmtp.Endpoint, error) {
+	at, err := zmtp.ParseEndpoint(endpoint)
+	if err != nil || at.Network == "unix" {
+		return at, err
+	}
+	of, port, err := net.SplitHostPort(at.Address)
+	if err != nil {
+		return at, err
+	}
+	ip := net.ParseIP(of)
+	switch {
+	case of == "*" || of == "" || ip != nil && ip.IsUnspecified():
+		if host == "" {
+			host = "127.0.0.1"
+		}
+	case host == "" || of == host || ip != nil && ip.IsLoopback() && local(host):
+		host = of
+	default:
+		return at, fmt.Errorf("%s is not at the engine's own address, %s", endpoint, host)
+	}
+	at.Address = net.JoinHostPort(host, port)
+	return at, nil
+}
+
+func local(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 type follower struct {
 	Options
 	replayed time.Time // when it was asked for last
@@ -111,9 +144,9 @@ func (f *follower) once(ctx context.Context) (heard bool, err error) {
 		}
 		heard = true
 		seq := binary.BigEndian.Uint64(frames[1])
-		if r := f.Rank.Live(seq, frames[2]); r.Replay {
+		if r := f.Rank.Live(trace.Now(), seq, frames[2]); r.Replay {
 			f.answer(ctx, r)
-			f.Rank.Live(seq, frames[2])
+			f.Rank.Live(trace.Now(), seq, frames[2])
 		}
 	}
 	return heard, ctx.Err()
@@ -167,7 +200,7 @@ func (f *follower) replay(ctx context.Context, from uint64) error {
 		if seq == math.MaxUint64 {
 			return nil
 		}
-		f.Rank.Replayed(seq, frames[n-1])
+		f.Rank.Replayed(trace.Now(), seq, frames[n-1])
 	}
 }
 

@@ -331,3 +331,25 @@ func TestReplayWithoutEnd(t *testing.T) {
 	p.publish(nil, stored(1))
 	eventually(t, "it comes back", func() bool { return has(r, 1) })
 }
+
+// An endpoint that is the engine's own word leads to the engine and nowhere else.
+func TestLocate(t *testing.T) {
+	for _, test := range []struct{ endpoint, host, want string }{
+		{"tcp://*:5557", "10.0.0.5", "tcp://10.0.0.5:5557"},
+		{"tcp://*:5557", "", "tcp://127.0.0.1:5557"},
+		{"tcp://0.0.0.0:5557", "gpu-1", "tcp://gpu-1:5557"},
+		{"tcp://[::]:5557", "::1", "tcp://[::1]:5557"},
+		{"tcp://10.0.0.5:5557", "10.0.0.5", "tcp://10.0.0.5:5557"},
+		{"tcp://127.0.0.1:5557", "localhost", "tcp://127.0.0.1:5557"},
+		{"tcp://10.0.0.5:5557", "", "tcp://10.0.0.5:5557"},
+		{"ipc:///run/events", "10.0.0.5", "ipc:///run/events"},
+		{"tcp://10.0.0.6:5557", "10.0.0.5", ""},
+		{"tcp://127.0.0.1:5557", "10.0.0.5", ""},
+		{"inproc://events", "10.0.0.5", ""},
+	} {
+		at, err := Locate(test.endpoint, test.host)
+		if (err == nil) != (test.want != "") || err == nil && at.String() != test.want {
+			t.Errorf("%s of %s: %v, %v", test.endpoint, test.host, at, err)
+		}
+	}
+}

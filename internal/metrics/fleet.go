@@ -20,7 +20,7 @@ func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 			prometheus.NewDesc("weir_engine_state", "1 for the state of the engine's health: up, soft, suspect, probing, draining or down.", []string{"engine", "state"}, nil),
 			prometheus.NewDesc("weir_engine_silence_seconds", "For how long the engine has owed progress to requests that it has.", []string{"engine"}, nil)},
 		&retries{snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
-		&adapters{snapshot}, newBooks(snapshot))
+		&adapters{snapshot}, newBooks(snapshot), newKVEvents(snapshot))
 }
 
 // Lateness reports for how long weir itself was late, as total says.

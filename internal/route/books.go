@@ -26,6 +26,7 @@ type Books struct {
 
 	capacity    int64        // tokens that the cache is believed to hold
 	blockTokens atomic.Int64 // by which the cache counts them
+	events      atomic.Pointer[Events]
 }
 
 // Shares count tokens of prompts, to say which part of them engines had.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +59,33 @@ type info struct {
 	Ranks       int   `json:"dp_size"`
 	Context     int   `json:"context_length"`
 	Priorities  bool  `json:"enable_priority_scheduling"`
+	Events      *struct {
+		Publisher string `json:"publisher"`
+		Host      string `json:"endpoint_host"`
+		Port      int    `json:"endpoint_port_base"` // of rank 0
+		Replay    int    `json:"replay_endpoint_port_base"`
+		Topic     string `json:"topic"`
+		Block     int    `json:"block_size"`
+	} `json:"kv_events"`
+}
+
+// kvEvents is where the engine publishes what its KV cache holds. It chooses the rank of
+// a request by itself, so that of several nothing can be made of that.
+func (i *info) kvEvents(host string) engine.KVEvents {
+	if i.Events == nil || i.Events.Publisher != "zmq" || i.Events.Port <= 0 {
+		return engine.KVEvents{}
+	}
+	at := func(port int) string {
+		return "tcp://" + net.JoinHostPort(strings.Trim(i.Events.Host, "[]"), strconv.Itoa(port))
+	}
+	e := engine.KVEvents{Endpoint: at(i.Events.Port), Topic: i.Events.Topic, BlockTokens: max(i.Events.Block, 0), Host: host}
+	if i.Events.Replay > 0 {
+		e.Replay = at(i.Events.Replay)
+	}
+	if i.Ranks > 1 {
+		e.Why = "its KV events are not used: it has several ranks, and chooses among them by itself; start each rank as an engine of its own"
+	}
+	return e
 }
 
 // probe reads the engine's facts. A server without /server_info is one all the
@@ -80,6 +108,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
 		facts.Ranks = max(about.Ranks, 0)
+		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
 		}

@@ -138,6 +138,7 @@ func (e *Engine) state() engine.State {
 		if facts.Lacks == nil {
 			facts.Lacks = s.lacks()
 		}
+		facts.KVEvents = s.kvEvents(len(e.ranks))
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance

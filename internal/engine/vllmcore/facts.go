@@ -9,6 +9,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 )
 
@@ -48,6 +49,7 @@ type ready struct {
 	blockSize     int
 	stepTokens    int  // max_num_batched_tokens; 0: not said
 	lora          bool // unless it says that it was started without
+	events        engine.KVEvents
 }
 
 // kvTokens is how many tokens the engine's KV cache holds, 0 where it does not say.
@@ -104,6 +106,11 @@ func decodeReady(b []byte) (r ready, err error) {
 			return word(&r.version, b)
 		case "instance_id":
 			return word(&r.instance, b)
+		case "kv_events_config":
+			events, err := readEvents(b)
+			if err == nil { // a hint, too
+				r.events = events
+			}
 		}
 		return msgp.Skip(b)
 	})
@@ -116,6 +123,52 @@ func decodeReady(b []byte) (r ready, err error) {
 		return ready{}, errors.New("the engine does not say its max_model_len, as before vLLM " + oldest.String())
 	}
 	return r, nil
+}
+
+// readEvents reads where an engine publishes what its KV cache holds, since vLLM 0.32.
+func readEvents(b []byte) (e engine.KVEvents, err error) {
+	if msgp.IsNil(b) {
+		return e, nil
+	}
+	on, publisher := false, ""
+	_, err = eachField(b, func(name, b []byte) ([]byte, error) {
+		var err error
+		switch {
+		case msgp.IsNil(b):
+			return msgp.ReadNilBytes(b)
+		case string(name) == "enable_kv_cache_events":
+			on, b, err = msgp.ReadBoolBytes(b)
+		case string(name) == "publisher":
+			publisher, b, err = msgp.ReadStringBytes(b)
+		case string(name) == "endpoint":
+			e.Endpoint, b, err = msgp.ReadStringBytes(b)
+		case string(name) == "replay_endpoint":
+			e.Replay, b, err = msgp.ReadStringBytes(b)
+		case string(name) == "topic":
+			e.Topic, b, err = msgp.ReadStringBytes(b)
+		default:
+			return msgp.Skip(b)
+		}
+		return b, err
+	})
+	if err != nil || !on || publisher != "zmq" {
+		return engine.KVEvents{}, err
+	}
+	return e, nil
+}
+
+// kvEvents is where an engine publishes what its KV cache holds. Whose blocks are whose
+// is known of an engine alone: of several it is chosen here, and not by what they have.
+func (s *session) kvEvents(ranks int) engine.KVEvents {
+	e := s.ready.events
+	if e.Endpoint == "" {
+		return e
+	}
+	if e.BlockTokens = max(s.ready.blockSize, 0); ranks > 1 {
+		e.Why = "its KV events are not used: weir sees its ranks as one engine; give each rank as an engine of its own"
+	}
+	e.Host = s.peer
+	return e
 }
 
 // version is a release of vLLM.

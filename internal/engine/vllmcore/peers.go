@@ -124,6 +124,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	ctx, in := fenced.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
 	s := e.newSession(ctx, r.index, rd, c)
+	s.peer = hostOf(conn)
 	if lost := r.takeLost(); adopted && len(lost) > 0 {
 		s.Out.AbortStrays(lost)
 	}

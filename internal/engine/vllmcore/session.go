@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"sync/atomic"
 
 	"weir/internal/engine/fenced"
@@ -31,6 +32,7 @@ type session struct {
 	output atomic.Pointer[zmtp.Conn]
 	load   load
 	drafts atomic.Bool // the engine decodes speculatively
+	peer   string      // the engine's host; empty: this machine
 }
 
 // load is what an engine last said of its load.
@@ -59,6 +61,15 @@ func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Con
 		In: in, Code: code{}, Ranks: 1,
 	}, s)
 	return s
+}
+
+// hostOf is the host at the other end of a connection, empty for a Unix socket's.
+func hostOf(c net.Conn) string {
+	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // lacks are what the engine would pass over: its own front end refuses them.

@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"weir/internal/engine"
+	"weir/internal/kvevents"
+	"weir/internal/kvsub"
+	"weir/internal/route"
+)
+
+// following is what follows the KV events of engines: a goroutine for each life of an
+// engine that publishes them.
+type following struct {
+	ctx    context.Context // Run's
+	opts   *Options
+	budget *kvevents.Budget
+	done   sync.WaitGroup
+}
+
+// events has the events of an engine followed that is ready, for as long as its books are
+// kept. What it cannot be is said beside the engine.
+func (f *following) events(m *Member, l *life, e *route.Engine) {
+	from := e.Facts.KVEvents
+	if m.KVEvents.Endpoint != "" {
+		from.Endpoint, from.Replay, from.Topic = m.KVEvents.Endpoint, m.KVEvents.Replay, m.KVEvents.Topic
+		from.Host = "" // an address that is given says which
+	}
+	if from.Endpoint == "" || m.NoKVEvents || f.ctx == nil {
+		return
+	}
+	o, err := sourceOf(from)
+	if err != nil {
+		from.Why = "its KV events are not used: " + err.Error() + "; say where they are with kv-events=tcp://HOST:PORT"
+	}
+	if from.Why != "" {
+		e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
+		return
+	}
+	if l.unfollow != nil {
+		if from == l.events {
+			return
+		}
+		l.cease()
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	l.events, l.unfollow = from, cancel
+	ev := route.NewEvents(l.base, from.BlockTokens, o.Replays, f.budget)
+	o.Rank = ev.Rank
+	o.Told = func(err error) {
+		if ev.Tell(err) && f.opts.Events != nil && ctx.Err() == nil {
+			f.opts.Events(*m, err)
+		}
+	}
+	member := *m
+	o.Panicked = func(p *engine.Panic) {
+		if f.opts.Panicked != nil {
+			f.opts.Panicked(member, p)
+		}
+	}
+	m = &member
+	l.books.Follow(ev)
+	f.done.Go(func() { kvsub.Follow(ctx, o) })
+}
+
+// sourceOf says where to follow.
+func sourceOf(from engine.KVEvents) (o kvsub.Options, err error) {
+	o.Topic = from.Topic
+	if o.Events, err = kvsub.Locate(from.Endpoint, from.Host); err != nil || from.Replay == "" {
+		return o, err
+	}
+	o.Replays = true
+	o.Replay, err = kvsub.Locate(from.Replay, from.Host)
+	return o, err
+}
+
+// cease ends the following of a life's events.
+func (l *life) cease() {
+	if l.unfollow == nil {
+		return
+	}
+	l.unfollow()
+	l.unfollow, l.events = nil, engine.KVEvents{}
+	if l.books != nil {
+		l.books.Follow(nil)
+	}
+}

@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/kvevents"
+	"weir/internal/route"
+)
+
+// kvEvents reports what engines publish of their KV caches, at scrape time. Its counts
+// are those of an engine's present life.
+type kvEvents struct {
+	snapshot         func() *route.Snapshot
+	knowledge, count *prometheus.Desc
+	blocks           *prometheus.Desc
+}
+
+func newKVEvents(snapshot func() *route.Snapshot) *kvEvents {
+	return &kvEvents{
+		snapshot:  snapshot,
+		knowledge: prometheus.NewDesc("weir_engine_kv_knowledge", "1 for how much is known of the engine's KV cache by the events that it publishes: unknown, partial (what they hold is there) or known (and nothing else is).", []string{"engine", "knowledge"}, nil),
+		count: prometheus.NewDesc("weir_engine_kv_events", "What has come of the engine's KV events since it joined, by what it was: batches, events, ignored (events that do not count here or do not go with what is known), strange (removals of blocks that were not known), bad (batches that could not be read), "+
+			"gaps, past (batches that came too late), replays, rebuilds (how often all was forgotten), overflows (of these, for want of memory).", []string{"engine", "what"}, nil),
+		blocks: prometheus.NewDesc("weir_engine_kv_event_blocks", "Blocks of the engine's KV cache that are known by its events.", []string{"engine"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *kvEvents) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.knowledge
+	ch <- c.count
+	ch <- c.blocks
+}
+
+// Collect implements prometheus.Collector.
+func (c *kvEvents) Collect(ch chan<- prometheus.Metric) {
+	for _, e := range c.snapshot().Engines {
+		if e.Books == nil || e.Books.Events() == nil {
+			continue
+		}
+		r := e.Books.Events().Rank
+		s, is := r.Stats(), r.Knowledge()
+		for k := kvevents.Unknown; k <= kvevents.Known; k++ {
+			v := 0.0
+			if k == is {
+				v = 1
+			}
+			ch <- prometheus.MustNewConstMetric(c.knowledge, prometheus.GaugeValue, v, e.Name, k.String())
+		}
+		for _, n := range []struct {
+			what string
+			n    uint64
+		}{{"batches", s.Batches}, {"events", s.Events}, {"ignored", s.Ignored}, {"strange", s.Strange}, {"bad", s.Bad}, {"gaps", s.Gaps}, {"past", s.Past}, {"replays", s.Replays}, {"rebuilds", s.Rebuilds}, {"overflows", s.Overflows}} {
+			ch <- prometheus.MustNewConstMetric(c.count, prometheus.GaugeValue, float64(n.n), e.Name, n.what)
+		}
+		ch <- prometheus.MustNewConstMetric(c.blocks, prometheus.GaugeValue, float64(s.Blocks), e.Name)
+	}
+}
