@@ -20,9 +20,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/cost"
+	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
-	"weir/internal/judge"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -156,8 +156,18 @@ type engineView struct {
 	KVUsage       *float64 `json:"kv_usage,omitzero"`
 	KVTokens      int      `json:"kv_tokens,omitzero"`
 	Books         *books   `json:"books,omitzero"`
-	Health        *state   `json:"health,omitzero"`
+	Health        *state   `json:"health,omitzero"` // of its best rank
 	KVEvents      *events  `json:"kv_events,omitzero"`
+	// Ranks are those of data parallelism that the engine's wire names.
+	Ranks []rankView `json:"ranks,omitzero"`
+}
+
+// rankView is one of an engine's ranks.
+type rankView struct {
+	Rank   int    `json:"rank"`
+	Ready  bool   `json:"ready"`
+	Books  *books `json:"books,omitzero"`
+	Health *state `json:"health,omitzero"`
 }
 
 // events are what an engine publishes of its KV cache (docs/kv-events.md), since it
@@ -180,8 +190,7 @@ type events struct {
 }
 
 // eventsOf gives the view of an engine's events, nil where it publishes none.
-func eventsOf(b *route.Books) *events {
-	e := b.Events()
+func eventsOf(e *route.Events) *events {
 	if e == nil {
 		return nil
 	}
@@ -217,14 +226,19 @@ type coefficient struct {
 	Error float64 `json:"standard_error_ms"`
 }
 
-// booksOf gives the view of an engine's books.
-func booksOf(b *route.Books) *books {
+// booksOf gives the view of the books of ranks together; nil of none.
+func booksOf(of ...*route.Books) *books {
+	if len(of) == 0 {
+		return nil
+	}
 	now := trace.Now()
+	sum := route.Sum(of, now)
+	b := sum.Best
 	c, seen := b.Rank.Coefficients()
 	e := b.Rank.Errors()
 	idle := b.Rank.Estimate(now, cost.Work{Length: 1, New: 1, Output: 1})
 	v := &books{
-		InFlight: b.Rank.InFlight(), WaitMS: b.Rank.Booked(now), UnseenMS: b.Rank.Unseen(now), Prefill: b.Rank.Pending(), Observations: seen, Learned: !idle.Cold,
+		InFlight: sum.InFlight, WaitMS: sum.Wait, UnseenMS: sum.Unseen, Prefill: sum.Pending, Observations: seen, Learned: !idle.Cold,
 		Coefficients: []coefficient{{"step", c.Step, e.Step}, {"token", c.Token, e.Token}, {"pair", c.Pair, e.Pair}, {"decode", c.Decode, e.Decode}, {"decoder", c.Decoder, e.Decoder}},
 	}
 	share := func(part, whole int64) *float64 {
@@ -238,12 +252,13 @@ func booksOf(b *route.Books) *books {
 	return v
 }
 
-// state is an engine's health. Times are seconds.
+// state is a rank's health. Times are seconds.
 type state struct {
 	State    string  `json:"state"`
 	For      float64 `json:"for_seconds"`
 	Why      string  `json:"why,omitzero"`
-	Takes    string  `json:"takes"` // requests: freely, otherwise (what no other takes so), at last, never
+	Cause    string  `json:"cause,omitzero"` // silence, starts, transport or faults; not of what is up
+	Takes    string  `json:"takes"`          // requests: freely, otherwise (what no other takes so), at last, never
 	Open     int     `json:"requests"`
 	Silence  float64 `json:"silence_seconds"` // for which it has owed progress
 	Ejected  int     `json:"ejections,omitzero"`
@@ -251,14 +266,42 @@ type state struct {
 	Rests    float64 `json:"rests_seconds,omitzero"` // for which it has asked not to be asked
 }
 
-func stateOf(e *judge.Engine) *state {
-	v := e.View()
-	s := &state{State: v.State.String(), For: seconds(trace.Now() - v.Since), Why: v.Why, Takes: v.Takes.String(),
-		Open: v.Open, Silence: seconds(int64(v.Silence)), Ejected: v.Ejections, Rests: seconds(int64(e.Rests(trace.Now())))}
+func stateOf(v health.View, rests time.Duration) *state {
+	s := &state{State: v.State.String(), For: seconds(trace.Now() - v.Since), Why: v.Why, Cause: v.Cause, Takes: v.Takes.String(),
+		Open: v.Open, Silence: seconds(int64(v.Silence)), Ejected: v.Ejections, Rests: seconds(int64(rests))}
 	if v.Limit >= 0 {
 		s.FreshMax = &v.Limit
 	}
 	return s
+}
+
+// ranksOf gives the views of an engine's ranks, where its wire names any.
+func ranksOf(e *route.Engine) (views []rankView) {
+	for _, r := range e.Ranks {
+		if r.Number < 0 {
+			continue
+		}
+		v := rankView{Rank: r.Number, Ready: e.Ready && r.There}
+		if r.Books != nil {
+			v.Books = booksOf(r.Books)
+		}
+		if v.Ready && r.Health != nil {
+			v.Health = stateOf(r.Health.View(), r.Health.Rests(trace.Now()))
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// restsOf is how long it takes until the first rank of an engine that asks to be left alone
+// can be asked again; 0 where one can be asked now.
+func restsOf(e *route.Engine) (least time.Duration) {
+	for i, r := range e.Ranks {
+		if d := r.Health.Rests(trace.Now()); i == 0 || d < least {
+			least = d
+		}
+	}
+	return least
 }
 
 // seconds are rounded to milliseconds.
@@ -280,9 +323,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
 		}
 		v.KVTokens = e.Facts.KVTokens
-		if e.Books != nil {
-			v.Books, v.KVEvents = booksOf(e.Books), eventsOf(e.Books)
-		}
+		v.Books, v.KVEvents = booksOf(e.AllBooks()...), eventsOf(e.Events())
 		if e.Load != nil {
 			if l, ok := e.Load(); ok {
 				v.Running, v.Waiting = &l.Running, &l.Waiting
@@ -298,9 +339,10 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		if e.Err != nil {
 			v.Error = e.Err.Error()
 		}
-		if e.Ready && e.Health != nil {
-			v.Health = stateOf(e.Health)
+		if of, ok := e.Condition(); ok {
+			v.Health = stateOf(of, restsOf(e))
 		}
+		v.Ranks = ranksOf(e)
 		views = append(views, v)
 	}
 	writeView(w, views)

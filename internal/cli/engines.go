@@ -21,7 +21,7 @@ type enginesCommand struct {
 
 // Help implements kong's extended help.
 func (enginesCommand) Help() string {
-	return `Prints a line for each engine: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
+	return `Prints a line for each engine, and for each data-parallel rank where its wire names them: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
 
 Examples:
   weir engines
@@ -94,21 +94,17 @@ func printEngines(w io.Writer, views []engineView) error {
 	for i := range views {
 		v := &views[i]
 		models := graphic(strings.Join(v.Models, ","), "")
-		state := "ready"
-		if !v.Ready {
-			state = "down"
-		} else if v.Health != nil && v.Health.State != "up" {
-			state = v.Health.State
-		} else if v.Health != nil && v.Health.Rests > 0 {
-			state = "rests"
-		}
 		usage := "-"
 		if v.KVUsage != nil {
 			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
 		}
 		booked, wait, cached := v.Books.columns()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), state, orDash(v.Running), orDash(v.Waiting), usage,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), v.Health.word(v.Ready), orDash(v.Running), orDash(v.Waiting), usage,
 			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), booked, wait, cached, textOrDash(graphic(v.Software, "")), textOrDash(models))
+		for _, r := range v.Ranks {
+			booked, wait, _ := r.Books.columns()
+			fmt.Fprintf(t, "%s/%d\t-\t%s\t-\t-\t-\t-\t-\t%s\t%s\t-\t-\t-\n", graphic(v.Name, ""), r.Rank, r.Health.word(r.Ready), booked, wait)
+		}
 	}
 	if len(views) == 0 {
 		fmt.Fprintln(t, "(none)")
@@ -116,19 +112,25 @@ func printEngines(w io.Writer, views []engineView) error {
 	err := t.Flush()
 	for i := range views {
 		v := &views[i]
-		health := ""
-		if v.Health != nil && v.Health.State != "up" {
-			health = fmt.Sprintf("%s for %.1f s: %s", v.Health.State, v.Health.For, v.Health.Why)
-		}
-		rests := ""
-		if v.Health != nil && v.Health.Rests > 0 {
-			rests = fmt.Sprintf("it has asked not to be given requests for %.1f s more", v.Health.Rests)
-		}
-		for _, line := range []string{v.Error, health, rests, v.KVEvents.line(), v.Note} {
-			if line != "" && err == nil {
-				_, err = fmt.Fprintf(w, "%s: %s\n", graphic(v.Name, ""), graphic(line, ""))
+		say := func(name string, lines ...string) {
+			for _, line := range lines {
+				if line != "" && err == nil {
+					_, err = fmt.Fprintf(w, "%s: %s\n", graphic(name, ""), graphic(line, ""))
+				}
 			}
 		}
+		say(v.Name, v.Error)
+		if len(v.Ranks) == 0 {
+			say(v.Name, v.Health.lines()...)
+		}
+		for _, r := range v.Ranks {
+			name := fmt.Sprintf("%s/%d", v.Name, r.Rank)
+			if v.Ready && !r.Ready {
+				say(name, "it is not connected")
+			}
+			say(name, r.Health.lines()...)
+		}
+		say(v.Name, v.KVEvents.line(), v.Note)
 	}
 	return err
 }
@@ -144,6 +146,37 @@ func (e *events) line() string {
 		return fmt.Sprintf("its KV cache is known by events in part, %d blocks of it: not all from its start on could be had; give the engine a replay endpoint, with buffer enough", e.Blocks)
 	}
 	return fmt.Sprintf("its KV cache is %s by events, %d blocks", e.Knowledge, e.Blocks)
+}
+
+// word is the state in the table, of what is ready or not.
+func (s *state) word(ready bool) string {
+	switch {
+	case !ready:
+		return "down"
+	case s != nil && s.State != "up":
+		return s.State
+	case s != nil && s.Rests > 0:
+		return "rests"
+	}
+	return "ready"
+}
+
+// lines say since when and why it is not ready.
+func (s *state) lines() (lines []string) {
+	if s == nil {
+		return nil
+	}
+	if s.State != "up" {
+		line := fmt.Sprintf("%s for %.1f s: %s", s.State, s.For, s.Why)
+		if s.Silence > 0 {
+			line += fmt.Sprintf("; without progress for %.1f s, with %d requests there", s.Silence, s.Open)
+		}
+		lines = append(lines, line)
+	}
+	if s.Rests > 0 {
+		lines = append(lines, fmt.Sprintf("it has asked not to be given requests for %.1f s more", s.Rests))
+	}
+	return lines
 }
 
 // columns are the books' in the table: what is booked, the wait, and the cached shares

@@ -265,15 +265,23 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 	})
 }
 
+// ofRank puts the rank that a line of the log is about behind the engine's name.
+func ofRank(words []any, rank int) []any {
+	if rank < 0 {
+		return words
+	}
+	return slices.Insert(words, 2, any("rank"), any(rank))
+}
+
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: members, Folders: map[string][]string{}, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: f.IndexMemory,
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
-		Left: func(m fleet.Member, err error) {
-			g.Log.Warn("engine left", "engine", m.Name, "kind", m.Kind, "error", err)
+		Left: func(m fleet.Member, rank int, err error) {
+			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)
 		},
-		Judged: func(name string, v health.View, request string) {
-			words := []any{"engine", name, "state", v.State.String(), "why", v.Why, "requests", v.Open, "last_request_id", request}
+		Judged: func(m health.Member, v health.View, request string) {
+			words := ofRank([]any{"engine", m.Engine, "state", v.State.String(), "why", v.Why, "requests", v.Open, "last_request_id", request}, m.Rank)
 			switch v.State {
 			case health.Up:
 				g.Log.Info("engine takes requests again", words...)

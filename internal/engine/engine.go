@@ -42,6 +42,9 @@ type Batch interface {
 // before Generate returns. ctx bounds only the hand-over; ending it later does
 // nothing. An error that another engine may not share is Retryable, after output too.
 //
+// leg.DPRank is the rank that the request is for, one of Facts.Ranks. Where these name
+// none it is -1.
+//
 // The adapter fills leg's stamps up to Acked before it returns; the engine's
 // own stamps travel with the deltas.
 type Tokens interface {
@@ -112,7 +115,7 @@ type Facts struct {
 	MaxRunning    int      // 0 when unknown
 	KVTokens      int      // that its KV cache holds, 0 when unknown
 	StepTokens    int      // the most of prompts that it computes in a step, 0 when unknown
-	Ranks         int      // data-parallel ranks that step side by side; 0 is 1
+	SideBySide    int      // data-parallel ranks that step side by side; 0 is 1
 	Software      string   // name and version, when it tells
 	Instance      string   // changes when the engine restarts
 	// Carries is what a Tokens engine takes beyond what all of them do. A request that
@@ -127,6 +130,10 @@ type Facts struct {
 	Verify infer.Verify
 	// KVEvents is where the engine publishes what its KV cache holds.
 	KVEvents KVEvents
+	// Ranks are the data-parallel ranks in the order of their numbers. Empty: the wire
+	// names none, and the engine is one whole. What else is said here is of all of them
+	// together, but for StepTokens.
+	Ranks []Rank
 }
 
 // KVEvents is where an engine publishes what its KV cache holds. Endpoints are ZeroMQ's,
@@ -139,6 +146,17 @@ type KVEvents struct {
 	Host        string // the engine's, as it is reached
 	// Why says why they cannot be used, although it publishes.
 	Why string
+}
+
+// Rank is one data-parallel rank of an engine: a queue, a batch and a KV cache of its own.
+type Rank struct {
+	Number   int
+	Ready    bool   // requests can be handed to it now
+	Instance string // changes when the rank restarts; empty: it does not say
+	KVTokens int    // that its KV cache holds, 0 when unknown
+	// MaxRunning is how many requests it runs at once, 0 when unknown.
+	MaxRunning int
+	Without    []string // of the engine's LoRA adapters, those that this rank cannot use
 }
 
 // LoRA is a low-rank adapter of an engine's model. It is asked for by its name, as a

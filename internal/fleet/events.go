@@ -35,18 +35,22 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 	if err != nil {
 		from.Why = "its KV events are not used: " + err.Error() + "; say where they are with kv-events=tcp://HOST:PORT"
 	}
+	r := l.ranks[0]
+	if r.number >= 0 && from.Why == "" {
+		from.Why = "its KV events are not used: those of several ranks are not told apart yet"
+	}
 	if from.Why != "" {
 		e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
 		return
 	}
-	if l.unfollow != nil {
-		if from == l.events {
+	if r.unfollow != nil {
+		if from == r.events {
 			return
 		}
-		l.cease()
+		r.cease()
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
-	l.events, l.unfollow = from, cancel
+	r.events, r.unfollow = from, cancel
 	ev := route.NewEvents(l.base, from.BlockTokens, o.Replays, f.budget)
 	o.Rank = ev.Rank
 	o.Told = func(err error) {
@@ -61,7 +65,7 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 		}
 	}
 	m = &member
-	l.books.Follow(ev)
+	r.books.Follow(ev)
 	f.done.Go(func() { kvsub.Follow(ctx, o) })
 }
 
@@ -76,14 +80,14 @@ func sourceOf(from engine.KVEvents) (o kvsub.Options, err error) {
 	return o, err
 }
 
-// cease ends the following of a life's events.
-func (l *life) cease() {
-	if l.unfollow == nil {
+// cease ends the following of a rank's events.
+func (r *rank) cease() {
+	if r.unfollow == nil {
 		return
 	}
-	l.unfollow()
-	l.unfollow, l.events = nil, engine.KVEvents{}
-	if l.books != nil {
-		l.books.Follow(nil)
+	r.unfollow()
+	r.unfollow, r.events = nil, engine.KVEvents{}
+	if r.books != nil {
+		r.books.Follow(nil)
 	}
 }

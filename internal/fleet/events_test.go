@@ -89,7 +89,7 @@ func TestKVEventsAreFollowed(t *testing.T) {
 	events := func(name string) bool {
 		for _, e := range f.Snapshot().Engines {
 			if e.Name == name {
-				return e.Books != nil && e.Books.Events() != nil
+				return e.Events() != nil
 			}
 		}
 		return false
@@ -119,7 +119,7 @@ func TestKVEventsAreFollowed(t *testing.T) {
 	await("nobody follows what was given", joined)
 
 	// A loss that it has outlived changes nothing.
-	of := func() *route.Events { return f.Snapshot().Engines[0].Books.Events() }
+	of := func() *route.Events { return f.Snapshot().Engines[0].Events() }
 	here := of()
 	say(a, engine.State{})
 	say(a, state("1", engine.KVEvents{Endpoint: "tcp://*:" + port, Host: "127.0.0.1"}))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,13 +66,13 @@ type Options struct {
 	// Lost, when set, is told why an engine is not ready whenever its adapter
 	// says so. It is called from the adapters' goroutines and must not block.
 	Lost func(m Member, err error)
-	// Left, when set, is told of an engine that was ready and is not any more. It must
-	// not block.
-	Left func(m Member, err error)
-	// Judged, when set, is told of each engine that is suspected or out by its health, or
-	// takes requests again, with the id of the latest one that it was given. It must not
+	// Left, when set, is told of an engine that was ready and is not any more, or of a
+	// rank of an engine that still is; -1 is the whole engine. It must not block.
+	Left func(m Member, rank int, err error)
+	// Judged, when set, is told of each engine rank that is suspected or out by its health,
+	// or takes requests again, with the id of the latest one that it was given. It must not
 	// block.
-	Judged func(name string, v health.View, request string)
+	Judged func(m health.Member, v health.View, request string)
 	// Events, when set, is told when the KV events of an engine begin to come, and with the
 	// reason when they cease. It must not block.
 	Events func(m Member, err error)
@@ -94,7 +95,6 @@ type Fleet struct {
 	reports  chan report
 	changed  chan struct{} // of the published snapshot
 	judge    *judge.Judge
-	health   []*judge.Engine // by member
 	follow   following
 	memory
 }
@@ -117,13 +117,21 @@ type served struct {
 
 // life is an engine's present one, or its latest.
 type life struct {
+	ready  bool
+	left   int64        // when it was ready last; 0: it is, or never was
+	said   engine.State // when it was ready last
+	base   string
+	shares route.Shares // of all of its lives
+	ranks  []*rank      // never none
+}
+
+// rank is one data-parallel rank of an engine; of one that names none, the whole.
+type rank struct {
+	number   int // -1: the whole
+	health   *judge.Rank
 	books    *route.Books // nil: it has had none
-	ready    bool
-	left     int64        // when it was ready last; 0: it is, or never was
-	said     engine.State // when it was ready last
-	instance string       // empty: it does not say
-	base     string
-	shares   route.Shares    // of all of its lives
+	there    bool
+	instance string          // empty: it does not say
 	events   engine.KVEvents // that are followed
 	unfollow func()          // ends that
 }
@@ -151,6 +159,9 @@ func New(opts Options) (*Fleet, error) {
 	}
 	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
 	f.judge = judge.New(judge.Options{Changed: opts.Judged})
+	for i := range opts.Members {
+		f.lives[i].ranks = []*rank{f.newRank(&opts.Members[i], -1)}
+	}
 	for name, aliases := range opts.Folders {
 		for _, alias := range aliases {
 			f.aliases[alias] = name
@@ -162,7 +173,6 @@ func New(opts Options) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: two engines are named %q", m.Name)
 		}
 		seen[m.Name] = true
-		f.health = append(f.health, f.judge.Add(m.Name, func(p *engine.Panic) { f.panicked(m, p) }))
 		_, tokens := m.Adapter.(engine.Tokens)
 		_, relay := m.Adapter.(engine.Relay)
 		if _, stand := m.Adapter.(engine.Stand); tokens == relay && (tokens || !stand) {
@@ -218,7 +228,7 @@ func (f *Fleet) Run(ctx context.Context) {
 		select {
 		case r := <-f.reports:
 			if f.opts.Left != nil && states[r.member].Ready && !r.state.Ready && ctx.Err() == nil {
-				f.opts.Left(f.opts.Members[r.member], r.state.Err)
+				f.opts.Left(f.opts.Members[r.member], -1, r.state.Err)
 			}
 			states[r.member] = r.state
 			f.publish(states)
@@ -261,7 +271,6 @@ func (f *Fleet) publish(states []engine.State) {
 			e.Metrics = m.Metrics
 		}
 		fresh := f.live(i, &m, e)
-		e.Health = f.health[i]
 		snap.Engines = append(snap.Engines, e)
 		switch {
 		case e.Tokens == nil && e.Relay == nil:
@@ -271,20 +280,23 @@ func (f *Fleet) publish(states []engine.State) {
 			f.place(snap, m, e)
 		}
 		prober, _ := adapter.(engine.Prober)
-		p := judge.Presence{Ready: e.Ready, Fresh: fresh, Serves: e.Facts.Models, Prober: prober}
+		serves := e.Facts.Models
 		if m.Model != "" {
-			p.Serves = []string{m.Model}
+			serves = []string{m.Model}
 		}
-		if e.Books != nil {
-			p.Books = e.Books.Rank
+		for _, r := range e.Ranks {
+			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober}
+			if r.Books != nil {
+				p.Books = r.Books.Rank
+			}
+			r.Health.Is(p)
 		}
-		e.Health.Is(p)
 	}
 	for _, place := range gone { // behind those that are there, whatever they have become
 		place()
 	}
 	starting := slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
-		return e.Books == nil && len(e.Facts.Models) == 0 // and of which model it is nobody knows
+		return !e.Known() && len(e.Facts.Models) == 0 // and of which model it is nobody knows
 	})
 	for _, model := range snap.Models {
 		if model.Kind != "" {
@@ -321,21 +333,45 @@ func (l *life) latest(s engine.State) (_ engine.State, recalled bool) {
 	return s, true
 }
 
-// live gives an engine the books of its present life. It begins one where it is ready
-// and nobody can say that it is the one that was there before: its cache is empty then,
-// and it is fresh.
-func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
+// live gives an engine its ranks as they are now. It gives the numbers of those that begin
+// a life: that are ready, and of which nobody can say that they are the ones that were there
+// before.
+func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh []int) {
 	l := &f.lives[i]
 	was := l.ready
 	l.ready = e.Ready
-	if !e.Ready {
+	if e.Ready {
+		l.left = 0
+		fresh = f.settle(l, m, e)
+	} else {
 		if was {
 			l.left = trace.Now()
 		}
-		e.Books, e.Left = l.books, l.left
-		return false
+		for _, r := range l.ranks {
+			r.there = false
+		}
 	}
-	l.left = 0
+	e.Left = l.left
+	for _, r := range l.ranks {
+		label := m.Name
+		if r.number >= 0 {
+			label += "/" + strconv.Itoa(r.number)
+		}
+		e.Ranks = append(e.Ranks, &route.Rank{Number: r.number, Label: label, There: r.there, Health: r.health, Books: r.books})
+	}
+	for _, said := range e.Facts.Ranks {
+		for _, r := range e.Ranks {
+			if r.Number == said.Number {
+				r.Without = said.Without
+			}
+		}
+	}
+	return fresh
+}
+
+// settle gives the life of an engine that is ready the ranks that it names, and each the
+// books of its present life. A rank that begins one has an empty cache.
+func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 	base := m.Model
 	if base == "" && len(e.Facts.Models) > 0 {
 		base = e.Facts.Models[0]
@@ -343,22 +379,67 @@ func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh bool) {
 	if canonical, ok := f.aliases[base]; ok {
 		base = canonical
 	}
-	same := e.Facts.Instance == l.instance && (was || l.instance != "") && base == l.base
-	if l.books != nil && !same {
-		l.cease()
-		l.books.Close()
-		l.books = nil
+	named := e.Facts.Ranks
+	if len(named) == 0 {
+		named = []engine.Rank{{Number: -1, Ready: true, Instance: e.Facts.Instance, KVTokens: e.Facts.KVTokens, MaxRunning: e.Facts.MaxRunning}}
 	}
-	if l.instance, l.base = e.Facts.Instance, base; l.books == nil {
-		l.books = route.NewBooks(f.cost(base), f.index, &l.shares, &e.Facts, trace.Now())
-		fresh = true
+	l.ranks = slices.DeleteFunc(l.ranks, func(r *rank) bool {
+		gone := !slices.ContainsFunc(named, func(n engine.Rank) bool { return n.Number == r.number })
+		if gone {
+			r.health.Remove()
+			r.close()
+		}
+		return gone
+	})
+	for _, n := range named {
+		at := slices.IndexFunc(l.ranks, func(r *rank) bool { return r.number >= n.Number })
+		if at < 0 {
+			at = len(l.ranks)
+		}
+		if at == len(l.ranks) || l.ranks[at].number != n.Number {
+			l.ranks = slices.Insert(l.ranks, at, f.newRank(m, n.Number))
+		}
+		r := l.ranks[at]
+		was := r.there
+		if r.there = n.Ready; !r.there {
+			if was && f.opts.Left != nil {
+				f.opts.Left(*m, r.number, errors.New("its connection has ended"))
+			}
+			continue
+		}
+		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base; !same {
+			r.close()
+		}
+		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens}
+		if n.Number < 0 {
+			facts.SideBySide = e.Facts.SideBySide
+		}
+		if r.instance = n.Instance; r.books == nil {
+			r.books = route.NewBooks(f.cost(base), f.index, &l.shares, &facts, trace.Now())
+			fresh = append(fresh, r.number)
+		}
+		r.books.Limit((m.MaxRunning+len(named)-1)/len(named), &facts)
 	}
-	l.books.Limit(m.MaxRunning, &e.Facts)
-	e.Books = l.books
+	l.base = base
 	if e.Tokens != nil {
 		f.follow.events(m, l, e)
 	}
 	return fresh
+}
+
+// newRank makes a rank of a member that is not there yet.
+func (f *Fleet) newRank(m *Member, number int) *rank {
+	of := *m
+	return &rank{number: number, health: f.judge.Add(m.Name, number, func(p *engine.Panic) { f.panicked(of, p) })}
+}
+
+// close ends a rank's books with its life.
+func (r *rank) close() {
+	r.cease()
+	if r.books != nil {
+		r.books.Close()
+		r.books = nil
+	}
 }
 
 // cost gives what is known of the ranks of a base model.
@@ -472,7 +553,7 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
-	model.Settled = (model.Kind == "" || model.Settled) && e.Books != nil
+	model.Settled = (model.Kind == "" || model.Settled) && e.Known()
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {
 		model.Awaited = true
@@ -486,7 +567,11 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
 		return nil
 	}
-	model.Add(route.Target{Engine: e, Model: upstream})
+	for _, r := range e.Ranks {
+		if r.There && !slices.Contains(r.Without, upstream) {
+			model.Add(route.Target{Engine: e, Rank: r, Model: upstream})
+		}
+	}
 	if n := e.Facts.ContextLength; n > 0 && (model.ContextLength == 0 || n < model.ContextLength) {
 		model.ContextLength = n
 	}

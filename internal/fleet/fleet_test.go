@@ -404,7 +404,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := []Member{relayMember("a", ""), relayMember("b", "")}
 		var left []string // written by Run's goroutine
-		f, err := New(Options{Members: members, Left: func(m Member, err error) { left = append(left, m.Name+": "+err.Error()) }})
+		f, err := New(Options{Members: members, Left: func(m Member, _ int, err error) { left = append(left, m.Name+": "+err.Error()) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -620,7 +620,7 @@ func TestBooksLiveAsLongAsTheEngine(t *testing.T) {
 			for _, s := range c.states {
 				f.publish([]engine.State{s, as("b")})
 				snap := f.Snapshot()
-				books := snap.Engines[0].Books
+				books := snap.Engines[0].Ranks[0].Books
 				if books != last {
 					lives++
 					if n := snap.Index.Match(nil, block, 1).Of(books.Cache.ID).Soon; n != 0 {
@@ -657,5 +657,84 @@ func TestUnknownPolicy(t *testing.T) {
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), `did you mean "round-robin"?`) {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+// Each rank that an engine names is a target of its own, with a health and books that live
+// as long as the rank does. One that has left takes nothing from the others.
+func TestRanks(t *testing.T) {
+	says := func(ranks ...engine.Rank) engine.State {
+		s := ready("folder")
+		s.Facts.LoRA, s.Facts.Ranks = []engine.LoRA{{Name: "x"}}, ranks
+		return s
+	}
+	up := func(n int, instance string) engine.Rank {
+		return engine.Rank{Number: n, Ready: true, Instance: instance}
+	}
+	down := func(n int) engine.Rank { return engine.Rank{Number: n} }
+	lame := engine.Rank{Number: 1, Ready: true, Without: []string{"x"}}
+	lost := engine.State{Err: errors.New("gone")}
+	var left []string
+	f, err := New(Options{Members: []Member{tokenMember("a", "")}, Folders: map[string][]string{"folder": nil},
+		Left: func(m Member, rank int, err error) { left = append(left, fmt.Sprint(m.Name, " ", rank, ": ", err)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := func(m *route.Model) string {
+		var out []string
+		for i := range m.Targets {
+			out = append(out, m.Targets[i].Label)
+		}
+		return strings.Join(out, " ")
+	}
+	books := map[string]*route.Books{}
+	for i, c := range []struct {
+		state                  engine.State
+		ranks, folder, adapter string
+		same                   string // those whose books are still the ones that they had
+	}{
+		{lost, "a", "", "", ""},
+		{ready("folder"), "a", "a", "", ""},
+		{says(up(0, "i"), up(1, "")), "a/0 a/1", "a/0 a/1", "a/0 a/1", ""},
+		{says(up(0, "i"), up(1, "")), "a/0 a/1", "a/0 a/1", "a/0 a/1", "a/0 a/1"},
+		{says(down(0), lame), "a/0 a/1", "a/1", "", "a/0 a/1"},
+		{says(up(0, "i"), down(1)), "a/0 a/1", "a/0", "a/0", "a/0 a/1"},
+		{says(up(0, "i"), up(1, "")), "a/0 a/1", "a/0 a/1", "a/0 a/1", "a/0"}, // rank 1 may be another process
+		{lost, "a/0 a/1", "", "", "a/0 a/1"},
+		{says(up(0, "i"), up(1, ""), up(2, "")), "a/0 a/1 a/2", "a/0 a/1 a/2", "a/0 a/1 a/2", "a/0"},
+		{says(up(0, "j"), up(2, "")), "a/0 a/2", "a/0 a/2", "a/0 a/2", "a/2"},
+		{ready("folder"), "a", "a", "", ""},
+	} {
+		f.publish([]engine.State{c.state})
+		snap := f.Snapshot()
+		var ranks, same []string
+		for _, r := range snap.Engines[0].Ranks {
+			ranks = append(ranks, r.Label)
+			if r.Books != nil && books[r.Label] == r.Books {
+				same = append(same, r.Label)
+			}
+			books[r.Label] = r.Books
+		}
+		adapter := ""
+		if m := snap.Models["x"]; m != nil {
+			adapter = labels(m)
+		}
+		if got := strings.Join(ranks, " "); got != c.ranks {
+			t.Errorf("%d: ranks %q, want %q", i, got, c.ranks)
+		}
+		if got := labels(snap.Models["folder"]); got != c.folder || adapter != c.adapter {
+			t.Errorf("%d: targets %q and %q, want %q and %q", i, got, adapter, c.folder, c.adapter)
+		}
+		if got := strings.Join(same, " "); got != c.same {
+			t.Errorf("%d: with the books that they had: %q, want %q", i, got, c.same)
+		}
+		for i := range snap.Models["folder"].Targets {
+			if target := &snap.Models["folder"].Targets[i]; target.Health.Takes() == 0 {
+				t.Errorf("%s takes nothing", target.Label)
+			}
+		}
+	}
+	if got := strings.Join(left, ", "); got != "a 0: its connection has ended, a 1: its connection has ended" {
+		t.Errorf("left: %s", got)
 	}
 }

@@ -49,7 +49,7 @@ func TestOwnDelayBeforeTheHandOver(t *testing.T) {
 		var run sync.WaitGroup
 		run.Go(func() { j.Run(ctx) })
 		c := b.post(chatPath, askStream(``))
-		h := b.snapshot.Load().Engines[0].Health
+		h := b.snapshot.Load().Engines[0].Ranks[0].Health
 		time.Sleep(6 * time.Second)
 		if synctest.Wait(); h.View().State != health.Up {
 			t.Errorf("after 6 s in which it was handed nothing: %+v", h.View())

@@ -62,14 +62,14 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 }
 
 // couldRetry says that the request can go to another engine, at once, after a failure.
-func (r *routing) couldRetry(failed *route.Engine, f retry.Failure) bool {
+func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.model.Retries.Left(trace.Now()) >= 1
 }
 
 // again says whether the request goes to another engine, once that is its turn: only
 // after a failure that another engine may not share, and while the client has nothing.
 func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(x.target.Engine) {
+	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(x.target) {
 		return false
 	}
 	f := x.failure(e)
@@ -78,10 +78,10 @@ func (x *exchange) again(e *infer.Error) bool {
 		x.g.opts.Metrics.RetryRefused(x.model.Name, why.String())
 		return false
 	}
-	x.tried, x.begun = append(x.tried, x.target.Engine), f.Begun
+	x.tried, x.begun = append(x.tried, x.target), f.Begun
 	x.err, x.ending = nil, false
 	x.g.opts.Metrics.Retry(x.target.Name, !e.NotRun)
-	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Name, "wait", wait, "error", e.Error())
+	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Label, "wait", wait, "error", e.Error())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
 	x.enter(trace.Queue)

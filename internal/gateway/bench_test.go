@@ -193,7 +193,7 @@ func (b *bench) publish(engines ...any) {
 	changed := make(chan struct{})
 	fleet := fleetOf(changed, engines...)
 	for _, e := range fleet.Engines {
-		b.ranks = append(b.ranks, e.Books.Rank)
+		b.ranks = append(b.ranks, e.Ranks[0].Books.Rank)
 	}
 	b.snapshot.Store(fleet)
 	if b.changed != nil {
@@ -210,8 +210,11 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
 	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	ranks := cost.NewModel(cost.Typical)
-	open := func(r *route.Engine) {
-		r.Books = route.NewBooks(ranks, snap.Index, new(route.Shares), &r.Facts, trace.Now())
+	open := func(e *route.Engine) *route.Rank {
+		r := route.Whole(e.Name)
+		r.There, r.Books = true, route.NewBooks(ranks, snap.Index, new(route.Shares), &e.Facts, trace.Now())
+		e.Ranks = []*route.Rank{r}
+		return r
 	}
 	for _, e := range engines {
 		switch e := e.(type) {
@@ -221,8 +224,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 				r.Facts = *e.facts
 			}
 			tokens.Carries |= r.Carries()
-			open(r)
-			tokens.Add(route.Target{Engine: r, Model: models.SimName})
+			tokens.Add(route.Target{Engine: r, Rank: open(r), Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
 			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Facts: engine.Facts{Lacks: e.lacks}}
@@ -231,8 +233,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			if upstream == "" {
 				upstream = "relayed"
 			}
-			open(r)
-			relayed.Add(route.Target{Engine: r, Model: upstream})
+			relayed.Add(route.Target{Engine: r, Rank: open(r), Model: upstream})
 			snap.Engines = append(snap.Engines, r)
 		}
 	}

@@ -337,7 +337,7 @@ func (r *routing) chosen(c *route.Choice) trace.Choice {
 		if o.Index == d.Chosen {
 			out.Chosen = i
 		}
-		out.Best[i] = trace.Option{Engine: r.model.Targets[o.Index].Name, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
+		out.Best[i] = trace.Option{Engine: r.model.Targets[o.Index].Label, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
 	}
 	out.N = d.N
 	return out

@@ -31,8 +31,8 @@ func refuseUnread(code infer.Code) func(context.Context, *call) error {
 func (b *bench) judged() *judge.Judge {
 	j := judge.New(judge.Options{})
 	for _, e := range b.snapshot.Load().Engines {
-		e.Health = j.Add(e.Name, nil)
-		e.Health.Is(judge.Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
+		e.Ranks[0].Health = j.Add(e.Name, -1, nil)
+		e.Ranks[0].Health.Is(judge.Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
 	}
 	return j
 }

@@ -44,7 +44,7 @@ func (w *engineWait) handOver(now int64, work float64, path string) {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
-	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Rank: -1, Model: w.target.Model, Path: path})
+	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Model: w.target.Model, Path: path})
 }
 
 // acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
@@ -119,7 +119,7 @@ func (x *exchange) forward(wait engineWait) error {
 		// Another engine may do better; the last one's answer is passed on as it is.
 		failed := &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true, Message: "the engine failed",
 			Cause: fmt.Errorf("status %d", resp.Status)}
-		if x.ctx.Err() == nil && x.couldRetry(x.target.Engine, x.failure(failed)) {
+		if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(failed)) {
 			return failed
 		}
 		return nil
@@ -127,7 +127,7 @@ func (x *exchange) forward(wait engineWait) error {
 		return nil
 	}
 	busy := &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, NotRun: true, RetryAfter: resp.RetryAfter, Message: "the engine is overloaded"}
-	if x.ctx.Err() == nil && x.couldRetry(x.target.Engine, x.failure(busy)) {
+	if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(busy)) {
 		return busy
 	}
 	// The refusal is passed on as the engine wrote it.

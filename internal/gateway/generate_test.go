@@ -78,7 +78,7 @@ func TestMoreCachedThanThereIs(t *testing.T) {
 		f.CachedTokens = 1 << 20
 		call.offer(words()[:2], f)
 		c.wantWhole(text(words()[:2]...), "stop")
-		s := b.snapshot.Load().Engines[0].Books.Shares
+		s := b.snapshot.Load().Engines[0].Ranks[0].Books.Shares
 		if told, reported := s.Told.Load(), s.Reported.Load(); told != int64(len(call.req.Prompt)) || reported != told {
 			t.Errorf("of %d tokens %d were cached", told, reported)
 		}

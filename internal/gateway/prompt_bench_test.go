@@ -149,7 +149,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 		}
 		e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
 		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin),
-			Targets: []route.Target{{Engine: e, Model: models.SimName}}}}}
+			Targets: []route.Target{{Engine: e, Rank: route.Whole("a"), Model: models.SimName}}}}}
 		opts.Snapshot = func() *route.Snapshot { return snap }
 		g := New(opts)
 		b.Run(name, func(b *testing.B) {

@@ -12,10 +12,10 @@ import (
 // routing is where a request can go.
 type routing struct {
 	fleet *route.Snapshot
-	model *route.Model    // as the fleet has it
-	needs infer.Carries   // what an engine must carry
-	tried []*route.Engine // by the attempts before
-	begun int             // those of them in which the engine may have begun with it
+	model *route.Model   // as the fleet has it
+	needs infer.Carries  // what an engine must carry
+	tried []route.Target // by the attempts before
+	begun int            // those of them in which the engine may have begun with it
 }
 
 // queue is stage 5: it waits, bounded, until an engine can take the request. Today that
@@ -100,8 +100,8 @@ func (x *exchange) refresh() (err error) {
 	return nil
 }
 
-// elsewhere says that there is another engine to go to.
-func (r *routing) elsewhere(failed *route.Engine) bool {
+// elsewhere says that there is another target to go to.
+func (r *routing) elsewhere(failed route.Target) bool {
 	return r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 

@@ -21,7 +21,7 @@ func (x *exchange) route() error {
 	}
 	x.target = target
 	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{
-		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: -1}}, Choice: x.chosen(c),
+		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: x.chosen(c),
 	})
 	if len(x.tried) == 0 {
 		x.model.Retries.Requested(now)

@@ -17,6 +17,9 @@ const (
 	byFaults
 )
 
+// String is the cause's word in metrics.
+func (c cause) String() string { return [...]string{"silence", "starts", "transport", "faults"}[c] }
+
 // Rank is one engine rank: of an engine that names no ranks, the whole.
 type Rank struct {
 	fleet *Fleet
@@ -58,6 +61,7 @@ type Rank struct {
 	returning bool
 	slowFrom  int64 // 0 until the first request shows progress
 	life      int
+	given     int
 	newer     int   // requests handed over in this life
 	trials    int   // returns without any progress since
 	trialAt   int64 // when the next one may be
@@ -99,8 +103,13 @@ func (r *Rank) room() int {
 
 // View gives it as it is now.
 func (r *Rank) View() View {
+	cause := ""
+	if r.state != Up && r.state != Draining {
+		cause = r.cause.String()
+	}
 	return View{
-		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n,
+		Cause: cause,
+		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n, Given: r.given,
 		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.room(), Ejections: r.ejections,
 	}
 }
@@ -167,6 +176,7 @@ func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	r.tokens.add(q)
 	r.firsts.add(q)
 	r.newer++
+	r.given++
 	r.added += q.work
 	r.unknown = r.unknown || work < 0
 	r.explain(q.at)

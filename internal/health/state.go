@@ -95,10 +95,12 @@ type View struct {
 	State State
 	Since int64  // when it came to be so
 	Why   string // and why
+	Cause string // of what is not up: silence, starts, transport or faults
 	Takes Takes
 	// Present says that the engine can be reached at all, by its adapter's word.
 	Present bool
 	Open    int // unfinished requests of ours
+	Given   int // requests that it was ever handed
 	// Silence is how long it has owed progress, Gap how long it usually does.
 	Silence, Gap time.Duration
 	// Limit is how many more requests may be open that were handed over since it came

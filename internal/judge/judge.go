@@ -1,8 +1,8 @@
-// Package judge keeps the states of health of a gateway's engines: it is the shell of
+// Package judge keeps the states of health of a gateway's engine ranks: it is the shell of
 // package health, with the lock, the ticks and the probes. The gateway tells it what
-// becomes of each attempt; whether an engine takes a request is an atomic load.
+// becomes of each attempt; whether a rank takes a request is an atomic load.
 //
-// What tokens show is read of the engine's books at each tick, so that the output path
+// What tokens show is read of the rank's books at each tick, so that the output path
 // pays nothing for it.
 //
 // Goroutines: Run's, and one for each probe under way, which has ended when Run returns.
@@ -27,67 +27,82 @@ import (
 // Options are what a Judge needs to know.
 type Options struct {
 	Limits health.Limits
-	// Changed is told of each engine that is suspected, is out, or takes requests again,
+	// Changed is told of each rank that is suspected, is out, or takes requests again,
 	// with the id of the latest one that it was given. It must not block; nil is fine.
-	Changed func(name string, v health.View, request string)
+	Changed func(m health.Member, v health.View, request string)
 }
 
-// Judge judges the engines of one gateway.
+// Judge judges the engine ranks of one gateway.
 type Judge struct {
 	opts Options
 	tick time.Duration
 
-	mu      sync.Mutex
-	fleet   *health.Fleet
-	engines []*Engine
-	byRank  map[*health.Rank]*Engine
+	mu    sync.Mutex
+	fleet *health.Fleet
+	ranks []*Rank
+	byOwn map[*health.Rank]*Rank
+
+	probes sync.WaitGroup
 
 	late  atomic.Int64  // of the gateway since the tick before, in nanoseconds
 	carry time.Duration // of it, what is the next tick's
 }
 
-// New makes one without engines.
+// New makes one without ranks.
 func New(o Options) *Judge {
 	if o.Limits.Tick == 0 {
 		o.Limits.Tick = 100 * time.Millisecond
 	}
-	return &Judge{opts: o, tick: o.Limits.Tick, fleet: health.NewFleet(o.Limits, trace.Now()), byRank: map[*health.Rank]*Engine{}}
+	return &Judge{opts: o, tick: o.Limits.Tick, fleet: health.NewFleet(o.Limits, trace.Now()), byOwn: map[*health.Rank]*Rank{}}
 }
 
-// Engine is an engine's health as the gateway sees it. A nil one takes all requests.
-type Engine struct {
+// Rank is the health of an engine's data-parallel rank as the gateway sees it; of an engine
+// whose wire names no ranks, that of the whole. A nil one takes all requests.
+type Rank struct {
 	judge    *Judge
-	name     string
 	panicked func(*engine.Panic)
 
 	takes atomic.Uint32
 	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
 
 	// Under the judge's lock.
-	rank   *health.Rank
+	own    *health.Rank
 	prober engine.Prober
 	books  *cost.Rank
 	tokens int64 // of the books, at the tick before
 	asked  engine.Probe
-	latest string // the id of the latest request
-	told   bool   // that it is suspected or out was told
-	probes sync.WaitGroup
+	latest string               // the id of the latest request
+	told   bool                 // that it is suspected or out was told
 	end    []context.CancelFunc // of its probes
 }
 
-// Add makes an engine one of the judge's. It is absent until Is says otherwise. panicked is
-// told of the panics of its probes; nil is fine.
-func (j *Judge) Add(name string, panicked func(*engine.Panic)) *Engine {
+// Add makes an engine's rank one of the judge's, -1 of an engine that names none. It is
+// absent until Is says otherwise. panicked is told of the panics of its probes; nil is
+// fine.
+func (j *Judge) Add(name string, rank int, panicked func(*engine.Panic)) *Rank {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e := &Engine{judge: j, name: name, panicked: panicked, rank: j.fleet.Add(health.Member{Engine: name, Rank: -1}), asked: engine.Probe{Rank: -1}}
-	e.takes.Store(uint32(health.Freely))
-	j.engines = append(j.engines, e)
-	j.byRank[e.rank] = e
-	return e
+	r := &Rank{judge: j, panicked: panicked, own: j.fleet.Add(health.Member{Engine: name, Rank: rank}), asked: engine.Probe{Rank: rank}}
+	r.takes.Store(uint32(health.Freely))
+	j.ranks = append(j.ranks, r)
+	j.byOwn[r.own] = r
+	return r
 }
 
-// Presence is what an adapter says of its engine.
+// Remove ends a rank's part in the judgement: its engine has no such rank any more. What
+// it was given may still end.
+func (r *Rank) Remove() {
+	j := r.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fleet.Remove(r.own)
+	j.ranks = slices.DeleteFunc(j.ranks, func(x *Rank) bool { return x == r })
+	r.give()
+	j.publish(r)
+	delete(j.byOwn, r.own)
+}
+
+// Presence is what an adapter says of its engine's rank.
 type Presence struct {
 	Ready  bool
 	Fresh  bool // it is not the process that was there before
@@ -96,95 +111,96 @@ type Presence struct {
 	Books  *cost.Rank
 }
 
-// Is says how an engine is connected.
-func (e *Engine) Is(p Presence) {
-	j := e.judge
+// Is says how a rank is connected.
+func (r *Rank) Is(p Presence) {
+	j := r.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := trace.Now()
-	e.prober = p.Prober
-	e.rank.Serves, e.rank.Generates = slices.Clone(p.Serves), p.Prober != nil && p.Prober.Generates()
-	if e.books != p.Books && p.Books != nil {
-		e.books = p.Books
-		e.tokens = e.books.Generated()
+	r.prober = p.Prober
+	r.own.Serves, r.own.Generates = slices.Clone(p.Serves), p.Prober != nil && p.Prober.Generates()
+	if r.books != p.Books && p.Books != nil {
+		r.books = p.Books
+		r.tokens = r.books.Generated()
 	}
 	if p.Ready {
 		if p.Fresh {
-			e.rests.Store(0)
+			r.rests.Store(0)
 		}
-		e.rank.Joined(now, p.Fresh)
+		r.own.Joined(now, p.Fresh)
 	} else {
-		e.rank.Left(now)
+		r.own.Left(now)
 	}
-	j.publish(e)
+	j.publish(r)
 }
 
-// Takes says which requests the engine takes.
-func (e *Engine) Takes() health.Takes {
-	if e == nil {
+// Takes says which requests the rank takes.
+func (r *Rank) Takes() health.Takes {
+	if r == nil {
 		return health.Freely
 	}
-	if until := e.rests.Load(); until != 0 && trace.Now() < until {
+	if until := r.rests.Load(); until != 0 && trace.Now() < until {
 		return health.Never
 	}
-	return health.Takes(e.takes.Load())
+	return health.Takes(r.takes.Load())
 }
 
-// MaxRest bounds how long an engine that asks for it is left alone.
+// MaxRest bounds how long a rank that asks for it is left alone.
 const MaxRest = 10 * time.Second
 
-// Rest says that the engine has asked not to be given requests for some time. It is no
-// judgement: an engine that is full is well.
-func (e *Engine) Rest(now int64, d time.Duration) {
-	if e == nil || d <= 0 {
+// Rest says that the rank has asked not to be given requests for some time. It is no
+// judgement: one that is full is well.
+func (r *Rank) Rest(now int64, d time.Duration) {
+	if r == nil || d <= 0 {
 		return
 	}
 	until := now + int64(min(d, MaxRest))
 	for {
-		was := e.rests.Load()
-		if was != 0 && was >= until || e.rests.CompareAndSwap(was, until) {
+		was := r.rests.Load()
+		if was != 0 && was >= until || r.rests.CompareAndSwap(was, until) {
 			return
 		}
 	}
 }
 
-// Rests gives how long the engine is still left alone because it has asked for it.
-func (e *Engine) Rests(now int64) time.Duration {
-	if e == nil {
+// Rests gives how long the rank is still left alone because it has asked for it.
+func (r *Rank) Rests(now int64) time.Duration {
+	if r == nil {
 		return 0
 	}
-	if until := e.rests.Load(); until != 0 && until > now {
+	if until := r.rests.Load(); until != 0 && until > now {
 		return time.Duration(until - now)
 	}
 	return 0
 }
 
-// View gives the engine's health as an operator sees it.
-func (e *Engine) View() health.View {
-	e.judge.mu.Lock()
-	defer e.judge.mu.Unlock()
-	return e.rank.View()
+// View gives the rank's health as an operator sees it.
+func (r *Rank) View() health.View {
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	return r.own.View()
 }
 
-// Attempt is one request at one engine. The zero value is ready for HandOver.
+// Attempt is one request at one rank. The zero value is ready for HandOver.
 type Attempt struct {
-	of      *Engine
+	of      *Rank
 	request health.Request
 }
 
-// HandOver says that a request is being handed to the engine. work is the milliseconds
+// HandOver says that a request is being handed to the rank. work is the milliseconds
 // that it is predicted to take until it shows anything, negative where nothing can be
-// said; asked is what a probe is to be like.
-func (e *Engine) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe) {
-	if e == nil {
+// said; asked is what a probe is to be like, but for its rank.
+func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe) {
+	if r == nil {
 		return
 	}
-	e.judge.mu.Lock()
-	defer e.judge.mu.Unlock()
-	a.of = e
-	e.latest, e.asked = request, asked
-	e.rank.HandedOver(&a.request, now, work)
-	e.judge.publish(e)
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	a.of = r
+	asked.Rank = r.own.Member.Rank
+	r.latest, r.asked = request, asked
+	r.own.HandedOver(&a.request, now, work)
+	r.judge.publish(r)
 }
 
 // Late says that the gateway stood still for d, as whatever measures it has seen. It is
@@ -230,9 +246,9 @@ func (a *Attempt) End(now int64, how health.End) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	a.request.Ended(now, how)
-	e := a.of
+	r := a.of
 	a.of = nil
-	j.publish(e)
+	j.publish(r)
 }
 
 // Of says how an attempt ended that ended with an error.
@@ -260,54 +276,53 @@ func Of(e *infer.Error) health.End {
 	return health.Fault
 }
 
-// publish makes what has changed known, of an engine and of those whose state has. The
-// lock is held.
-func (j *Judge) publish(e *Engine) {
-	e.publish()
+// publish makes what has changed known, of a rank and of those whose state has. The lock
+// is held.
+func (j *Judge) publish(r *Rank) {
+	r.publish()
 	for _, c := range j.fleet.Changes() {
-		e := j.byRank[c.Rank]
-		e.publish()
-		if c.From == health.Probing || c.To == health.Up {
-			e.give()
+		r := j.byOwn[c.Rank]
+		if r == nil {
+			continue // it is no part of its engine any more
 		}
-		if (c.From == health.Down || c.To == health.Down) && e.books != nil {
-			e.books.Stood(trace.Now())
+		r.publish()
+		if c.From == health.Probing || c.To == health.Up {
+			r.give()
+		}
+		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
+			r.books.Stood(trace.Now())
 		}
 		if c.To == health.Soft {
 			continue // it is only avoided
 		}
-		if out := c.To != health.Up; out != e.told || c.To == health.Down {
-			e.told = out
+		if out := c.To != health.Up; out != r.told || c.To == health.Down {
+			r.told = out
 			if j.opts.Changed != nil {
-				j.opts.Changed(e.name, e.rank.View(), e.latest)
+				j.opts.Changed(r.own.Member, r.own.View(), r.latest)
 			}
 		}
 	}
 }
 
-func (e *Engine) publish() {
-	if takes := uint32(e.rank.Takes()); takes != e.takes.Load() {
-		e.takes.Store(takes)
+func (r *Rank) publish() {
+	if takes := uint32(r.own.Takes()); takes != r.takes.Load() {
+		r.takes.Store(takes)
 	}
 }
 
 // give gives up the probes that are under way.
-func (e *Engine) give() {
-	for _, end := range e.end {
+func (r *Rank) give() {
+	for _, end := range r.end {
 		end()
 	}
-	e.end = e.end[:0]
+	r.end = r.end[:0]
 }
 
 // Run judges until ctx ends.
 func (j *Judge) Run(ctx context.Context) {
 	tick := time.NewTicker(j.tick)
 	defer tick.Stop()
-	defer func() {
-		for _, e := range j.engines {
-			e.probes.Wait()
-		}
-	}()
+	defer j.probes.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -323,20 +338,20 @@ func (j *Judge) look(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := trace.Now()
-	for _, e := range j.engines {
-		if e.books == nil {
+	for _, r := range j.ranks {
+		if r.books == nil {
 			continue
 		}
-		if n := e.books.Generated(); n != e.tokens {
-			e.rank.Progressed(now, int(n-e.tokens), e.left(now))
-			e.tokens = n
+		if n := r.books.Generated(); n != r.tokens {
+			r.own.Progressed(now, int(n-r.tokens), r.left(now))
+			r.tokens = n
 		}
 	}
 	for _, p := range j.fleet.Tick(now, j.own()) {
-		j.byRank[p.Rank].probe(ctx, p)
+		j.byOwn[p.Rank].probe(ctx, p)
 	}
-	for _, e := range j.engines {
-		j.publish(e)
+	for _, r := range j.ranks {
+		j.publish(r)
 	}
 }
 
@@ -356,25 +371,25 @@ func (j *Judge) own() time.Duration {
 
 // left is the predicted work that is still to be done, in milliseconds; negative where
 // too little was measured to predict any.
-func (e *Engine) left(now int64) float64 {
-	if e.books.Cold() {
+func (r *Rank) left(now int64) float64 {
+	if r.books.Cold() {
 		return -1
 	}
-	return e.books.Wait(now)
+	return r.books.Wait(now)
 }
 
 // probe sends a probe. The lock is held.
-func (e *Engine) probe(ctx context.Context, p health.Probe) {
-	if e.prober == nil {
-		e.rank.Probed(trace.Now(), health.Busy, "")
+func (r *Rank) probe(ctx context.Context, p health.Probe) {
+	if r.prober == nil {
+		r.own.Probed(trace.Now(), health.Busy, "")
 		return
 	}
 	ctx, end := context.WithTimeout(ctx, p.Patience)
-	e.end = append(e.end, end)
-	prober, asked := e.prober, e.asked
-	e.probes.Go(func() {
+	r.end = append(r.end, end)
+	prober, asked := r.prober, r.asked
+	r.judge.probes.Go(func() {
 		defer end()
-		err := e.ask(ctx, prober, asked)
+		err := r.ask(ctx, prober, asked)
 		if ctx.Err() != nil && err != nil {
 			return // its silence the rank has noticed
 		}
@@ -390,17 +405,17 @@ func (e *Engine) probe(ctx context.Context, p health.Probe) {
 				result = health.Failed
 			}
 		}
-		e.judge.mu.Lock()
-		defer e.judge.mu.Unlock()
-		e.rank.Probed(trace.Now(), result, why)
-		e.judge.publish(e)
+		r.judge.mu.Lock()
+		defer r.judge.mu.Unlock()
+		r.own.Probed(trace.Now(), result, why)
+		r.judge.publish(r)
 	})
 }
 
 // ask probes. A panic is a probe of which nothing is known.
-func (e *Engine) ask(ctx context.Context, prober engine.Prober, asked engine.Probe) (err error) {
+func (r *Rank) ask(ctx context.Context, prober engine.Prober, asked engine.Probe) (err error) {
 	defer func() {
-		if p := engine.Caught(recover(), e.panicked); p != nil {
+		if p := engine.Caught(recover(), r.panicked); p != nil {
 			err = engine.ErrNoProbe
 		}
 	}()

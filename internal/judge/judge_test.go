@@ -51,16 +51,16 @@ type told struct {
 }
 
 // rig runs a judge of two engines in a bubble.
-func rig(t *testing.T) (a, b *Engine, core *core, tell func() []told, books *cost.Rank) {
+func rig(t *testing.T) (a, b *Rank, core *core, tell func() []told, books *cost.Rank) {
 	var all []told
 	var mu sync.Mutex
-	j := New(Options{Changed: func(name string, v health.View, request string) {
+	j := New(Options{Changed: func(m health.Member, v health.View, request string) {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, told{name, request, v.State})
+		all = append(all, told{m.Engine, request, v.State})
 	}})
 	core, books = newCore(), cost.NewModel(cost.Typical).Join(trace.Now(), 0)
-	a, b = j.Add("a", nil), j.Add("b", nil)
+	a, b = j.Add("a", -1, nil), j.Add("b", -1, nil)
 	a.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: core, Books: books})
 	b.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
 	ctx, stop := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestOf(t *testing.T) {
 
 // One that is nil, as in tests without a fleet, takes all.
 func TestNil(t *testing.T) {
-	var e *Engine
+	var e *Rank
 	var a Attempt
 	e.HandOver(&a, 0, 0, "", engine.Probe{})
 	a.Start(0)
@@ -235,7 +235,7 @@ func TestRest(t *testing.T) {
 		if len(tell()) > 0 || a.View().State != health.Up {
 			t.Errorf("told %v, %+v", tell(), a.View())
 		}
-		var none *Engine
+		var none *Rank
 		none.Rest(0, time.Hour)
 		if none.Rests(0) != 0 || none.Takes() != health.Freely {
 			t.Error("one that nobody judges rests")

@@ -50,8 +50,8 @@ func (c *books) Describe(ch chan<- *prometheus.Desc) {
 func (c *books) Collect(ch chan<- prometheus.Metric) {
 	snap, now := c.snapshot(), trace.Now()
 	for _, e := range snap.Engines {
-		b := e.Books
-		if b == nil {
+		of := e.AllBooks()
+		if len(of) == 0 {
 			continue
 		}
 		gauge := func(d *prometheus.Desc, v float64, more ...string) {
@@ -60,22 +60,24 @@ func (c *books) Collect(ch chan<- prometheus.Metric) {
 		counter := func(d *prometheus.Desc, n int64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), e.Name)
 		}
-		gauge(c.flight, float64(b.Rank.InFlight()))
-		gauge(c.wait, b.Rank.Booked(now)/1e3)
-		gauge(c.unseen, b.Rank.Unseen(now)/1e3)
-		gauge(c.pending, float64(b.Rank.Pending()))
-		learned, seen := b.Rank.Coefficients()
+		sum := route.Sum(of, now)
+		gauge(c.flight, float64(sum.InFlight))
+		gauge(c.wait, sum.Wait/1e3)
+		gauge(c.unseen, sum.Unseen/1e3)
+		gauge(c.pending, float64(sum.Pending))
+		learned, seen := sum.Best.Rank.Coefficients()
 		gauge(c.seen, float64(seen))
-		errors := b.Rank.Errors()
+		errors := sum.Best.Rank.Errors()
 		for _, k := range coefficients {
 			gauge(c.coefficient, *k.of(&learned)/1e3, k.name)
 			gauge(c.sure, *k.of(&errors)/1e3, k.name)
 		}
-		counter(c.given, b.Shares.Given.Load())
-		counter(c.predicted, b.Shares.Predicted.Load())
-		counter(c.told, b.Shares.Told.Load())
-		counter(c.reported, b.Shares.Reported.Load())
-		gauge(c.indexed, float64(b.Cache.Used()))
+		shares := of[0].Shares // of all ranks
+		counter(c.given, shares.Given.Load())
+		counter(c.predicted, shares.Predicted.Load())
+		counter(c.told, shares.Told.Load())
+		counter(c.reported, shares.Reported.Load())
+		gauge(c.indexed, float64(sum.Indexed))
 	}
 	if snap.Index != nil {
 		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(snap.Index.Bytes()))

@@ -35,10 +35,11 @@ func (c *kvEvents) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *kvEvents) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.snapshot().Engines {
-		if e.Books == nil || e.Books.Events() == nil {
+		of := e.Events()
+		if of == nil {
 			continue
 		}
-		r := e.Books.Events().Rank
+		r := of.Rank
 		s, is := r.Stats(), r.Knowledge()
 		for k := kvevents.Unknown; k <= kvevents.Known; k++ {
 			v := 0.0

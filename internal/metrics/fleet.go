@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +19,7 @@ import (
 func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 	m.registry.MustRegister(
 		&readiness{snapshot, prometheus.NewDesc("weir_engine_ready", "1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)},
-		&healths{snapshot,
-			prometheus.NewDesc("weir_engine_state", "1 for the state of the engine's health: up, soft, suspect, probing, draining or down.", []string{"engine", "state"}, nil),
-			prometheus.NewDesc("weir_engine_silence_seconds", "For how long the engine has owed progress to requests that it has.", []string{"engine"}, nil)},
+		newHealths(snapshot),
 		&retries{snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
 		&adapters{snapshot}, newBooks(snapshot), newKVEvents(snapshot))
 }
@@ -50,30 +51,92 @@ func (c *readiness) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// healths reports what is thought of engines that are connected.
+// healths reports what is thought of engines that are connected, and of their ranks where
+// the wire names any.
 type healths struct {
-	snapshot       func() *route.Snapshot
-	state, silence *prometheus.Desc
+	snapshot func() *route.Snapshot
+	// Of engines, and of ranks.
+	engine, rank healthDescs
+	ready, given *prometheus.Desc // of ranks: whether they are there, and what they were handed
+}
+
+// healthDescs are the metrics of one health.
+type healthDescs struct{ state, since, cause, silence *prometheus.Desc }
+
+func newHealths(snapshot func() *route.Snapshot) *healths {
+	desc := func(of string, labels ...string) healthDescs {
+		prefix := "weir_" + strings.Join(labels, "_")
+		desc := func(name, help string, more ...string) *prometheus.Desc {
+			return prometheus.NewDesc(prefix+name, help, append(slices.Clone(labels), more...), nil)
+		}
+		return healthDescs{
+			state:   desc("_state", "1 for the state of the health of "+of+": up, soft, suspect, probing, draining or down.", "state"),
+			since:   desc("_state_seconds", "For how long it has been so."),
+			cause:   desc("_cause", "1 for what keeps "+of+" from being up: silence, starts (requests are not begun, while others go on), transport or faults.", "cause"),
+			silence: desc("_silence_seconds", "For how long "+of+" has owed progress to requests that it has."),
+		}
+	}
+	return &healths{
+		snapshot: snapshot, engine: desc("the engine, which is that of its best rank", "engine"), rank: desc("the engine's data-parallel rank", "engine", "rank"),
+		ready: prometheus.NewDesc("weir_engine_rank_ready", "1 when requests can be handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
+		given: prometheus.NewDesc("weir_engine_rank_requests_total", "Attempts that were handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *healths) Describe(ch chan<- *prometheus.Desc) { ch <- c.state; ch <- c.silence }
+func (c *healths) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []healthDescs{c.engine, c.rank} {
+		ch <- d.state
+		ch <- d.since
+		ch <- d.cause
+		ch <- d.silence
+	}
+	ch <- c.ready
+	ch <- c.given
+}
 
 // Collect implements prometheus.Collector.
 func (c *healths) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.snapshot().Engines {
-		if !e.Ready || e.Health == nil {
-			continue
+		if v, ok := e.Condition(); ok {
+			c.engine.collect(ch, &v, e.Name)
 		}
-		v := e.Health.View()
-		for s := range health.NumStates {
-			is := 0.0
-			if s == v.State {
-				is = 1
+		for _, r := range e.Ranks {
+			if r.Number < 0 {
+				continue
 			}
-			ch <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, e.Name, s.String())
+			number := strconv.Itoa(r.Number)
+			there := 0.0
+			if e.Ready && r.There {
+				there = 1
+			}
+			if r.Health != nil {
+				v := r.Health.View()
+				if there == 1 {
+					c.rank.collect(ch, &v, e.Name, number)
+				}
+				ch <- prometheus.MustNewConstMetric(c.given, prometheus.CounterValue, float64(v.Given), e.Name, number)
+			}
+			ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, there, e.Name, number)
 		}
-		ch <- prometheus.MustNewConstMetric(c.silence, prometheus.GaugeValue, v.Silence.Seconds(), e.Name)
+	}
+}
+
+func (d *healthDescs) collect(ch chan<- prometheus.Metric, v *health.View, labels ...string) {
+	gauge := func(d *prometheus.Desc, x float64, more ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, append(slices.Clone(labels), more...)...)
+	}
+	for s := range health.NumStates {
+		is := 0.0
+		if s == v.State {
+			is = 1
+		}
+		gauge(d.state, is, s.String())
+	}
+	gauge(d.since, time.Duration(trace.Now()-v.Since).Seconds())
+	gauge(d.silence, v.Silence.Seconds())
+	if v.Cause != "" {
+		gauge(d.cause, 1, v.Cause)
 	}
 }
 

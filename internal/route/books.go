@@ -15,13 +15,13 @@ const BlockTokens = 16
 // say.
 const usualKV = 512 << 10
 
-// Books are what is kept of one life of an engine, over snapshots: what was given to
+// Books are what is kept of one life of an engine's rank, over snapshots: what was given to
 // it, and what its cache is believed to hold.
 type Books struct {
 	Rank  *cost.Rank
 	Cache *kvindex.Cache
 	KV    int64 // tokens that the cache holds; 0: the engine does not say
-	// Shares are of all its lives.
+	// Shares are of all lives of the engine.
 	Shares *Shares
 
 	capacity    int64        // tokens that the cache is believed to hold
@@ -35,7 +35,8 @@ type Shares struct {
 	Told, Reported   atomic.Int64 // of those of which it said how much it had, and what it said
 }
 
-// NewBooks opens the books of an engine that joins a model's at time now.
+// NewBooks opens the books of a rank that joins a model's at time now, and has a KV cache
+// and a step as f says.
 func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now int64) *Books {
 	kv := int64(f.KVTokens)
 	if kv == 0 {
@@ -46,10 +47,10 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 	return b
 }
 
-// Limit says how much the engine takes at once: what it says of itself, or most requests at
+// Limit says how much the rank takes at once: what it says of itself, or most requests at
 // once, where an operator has set that.
 func (b *Books) Limit(most int, f *engine.Facts) {
-	l := cost.Limits{Running: f.MaxRunning, Budget: f.StepTokens > 0, Ranks: f.Ranks}
+	l := cost.Limits{Running: f.MaxRunning, Budget: f.StepTokens > 0, Ranks: f.SideBySide}
 	if most > 0 {
 		l.Running, l.Strict = most, true
 	}
@@ -98,4 +99,33 @@ func (b *Books) room() {
 func (b *Books) Close() {
 	b.Rank.Model().Leave(b.Rank)
 	b.Cache.Drop()
+}
+
+// Sums are what the books of an engine's ranks say of all of them.
+type Sums struct {
+	InFlight, Pending int64
+	Indexed           int64
+	// Wait and Unseen are those of the rank where a prompt that came now would wait least,
+	// in milliseconds.
+	Wait, Unseen float64
+	// Best are the books of the rank of which most was seen.
+	Best *Books
+}
+
+// Sum adds up the books of an engine's ranks, of which there is at least one.
+func Sum(of []*Books, now int64) (s Sums) {
+	most := -1
+	for i, b := range of {
+		s.InFlight += b.Rank.InFlight()
+		s.Pending += b.Rank.Pending()
+		s.Indexed += b.Cache.Used()
+		wait, unseen := b.Rank.Booked(now), b.Rank.Unseen(now)
+		if i == 0 || wait+unseen < s.Wait+s.Unseen {
+			s.Wait, s.Unseen = wait, unseen
+		}
+		if _, seen := b.Rank.Coefficients(); seen > most {
+			most, s.Best = seen, b
+		}
+	}
+	return s
 }

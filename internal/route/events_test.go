@@ -45,8 +45,9 @@ func TestEventsCorrect(t *testing.T) {
 	index := kvindex.New(math.MaxInt64)
 	m := &Model{Name: "m", Policy: new(balance.Cost)}
 	e := &Engine{Name: "a", Ready: true, Facts: engine.Facts{KVTokens: 1 << 20}}
-	e.Books = NewBooks(cost.NewModel(cost.Typical), index, new(Shares), &e.Facts, 0)
-	m.Add(Target{Engine: e})
+	r := Whole("a")
+	r.Books = NewBooks(cost.NewModel(cost.Typical), index, new(Shares), &e.Facts, 0)
+	m.Add(Target{Engine: e, Rank: r})
 	ids := make([]uint32, 400)
 	for i := range ids {
 		ids[i] = uint32(i + 1)
@@ -56,7 +57,7 @@ func TestEventsCorrect(t *testing.T) {
 	var dst kvindex.Matches
 	match := func(now int64) kvindex.Match {
 		dst = m.Match(index, dst, &prompt, now)
-		return dst.Of(e.Books.Cache.ID)
+		return dst.Of(r.Books.Cache.ID)
 	}
 	check := func(what string, now int64, resident, soon int32, stale bool) {
 		t.Helper()
@@ -66,18 +67,18 @@ func TestEventsCorrect(t *testing.T) {
 	}
 	budget := kvevents.NewBudget(1 << 20)
 	events := NewEvents("m", 0, false, budget)
-	e.Books.Place(blocks, 0)
+	r.Books.Place(blocks, 0)
 	check("without events", s, 25, 25, false)
-	e.Books.Follow(events)
+	r.Books.Follow(events)
 	check("nothing was heard", s, 25, 25, false)
 
 	events.Rank.Live(s, 7, told("BlockStored", ids[:128], 128))
 	check("in part", s, 24, 24, false)
 	events.Rank.Live(s, 0, told("BlockStored", ids[:128], 128))
 	check("it has less", s, 8, 8, true)
-	e.Books.Cache.Truncate(blocks, 8)
+	r.Books.Cache.Truncate(blocks, 8)
 	check("which is forgotten", s, 8, 8, false)
-	e.Books.Place(blocks, 2*s)
+	r.Books.Place(blocks, 2*s)
 	check("under way", s, 8, 24, false)
 	check("it should be there", 2*s+1, 24, 24, false)
 	check("but the engine does not say so", 3*s, 8, 8, true)
@@ -88,11 +89,11 @@ func TestEventsCorrect(t *testing.T) {
 	events.Rank.Live(s, 3, told("BlockStored", ids[:384], 128))
 	check("it has all of it", 3*s, 24, 24, false)
 	events.Rank.Live(3.1*s, 4, told("BlockRemoved", ids[:384], 128))
-	e.Books.Cache.Truncate(blocks, 0)
-	e.Books.Place(blocks, 3*s)
+	r.Books.Cache.Truncate(blocks, 0)
+	r.Books.Place(blocks, 3*s)
 	check("it was removed just now", 3.2*s, 0, 0, true)
-	e.Books.Cache.Truncate(blocks, 0)
-	e.Books.Place(blocks, 3.2*s)
+	r.Books.Cache.Truncate(blocks, 0)
+	r.Books.Place(blocks, 3.2*s)
 	check("and is computed anew", 3.3*s, 24, 24, false)
 	events.Rank.Live(3.3*s, 5, told("BlockStored", ids[:384], 128))
 	prompt.Length, prompt.Blocks = 384, blocks[:24]
@@ -106,8 +107,8 @@ func TestEventsCorrect(t *testing.T) {
 
 	// What was never placed here is known too.
 	other := NewEvents("m", 0, false, budget)
-	e.Books.Cache.Truncate(blocks, 0)
-	e.Books.Follow(other)
+	r.Books.Cache.Truncate(blocks, 0)
+	r.Books.Follow(other)
 	other.Rank.Live(s, 0, told("BlockStored", ids[:384], 128))
 	check("others have had it computed", 3*s, 16, 16, false)
 	if n := testing.AllocsPerRun(100, func() { match(3 * s) }); n > 0 {
@@ -115,7 +116,7 @@ func TestEventsCorrect(t *testing.T) {
 	}
 	other.Rank.Lost()
 	check("the connection is lost", 3*s, 0, 0, false)
-	e.Books.Follow(nil)
+	r.Books.Follow(nil)
 	check("they are followed no more", 3*s, 0, 0, false)
 }
 

@@ -13,24 +13,25 @@ import (
 // the engines that failed it.
 func ExampleModel_Pick() {
 	ranks, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
-	engine := func(name string) *route.Engine {
-		e := &route.Engine{Name: name, Ready: true}
-		e.Books = route.NewBooks(ranks, index, new(route.Shares), &e.Facts, 0)
-		return e
+	engine := func(name string) route.Target {
+		t := route.Target{Engine: &route.Engine{Name: name, Ready: true}, Rank: route.Whole(name)}
+		t.Books = route.NewBooks(ranks, index, new(route.Shares), &t.Facts, 0)
+		return t
 	}
 	a, b := engine("a"), engine("b")
 	model := &route.Model{Name: "llama", Policy: new(balance.RoundRobin)}
-	model.Add(route.Target{Engine: a, Model: "llama"})
-	model.Add(route.Target{Engine: b, Model: "llama-3"})
+	a.Model, b.Model = "llama", "llama-3"
+	model.Add(a)
+	model.Add(b)
 	choice := new(route.Choice)
 	choice.Request.Length, choice.Request.Output = 1000, 200
 	for range 3 {
 		t, _ := model.Pick(0, nil, choice)
 		fmt.Println(t.Name, "knows it as", t.Model)
 	}
-	t, ok := model.Pick(0, []*route.Engine{a}, choice)
+	t, ok := model.Pick(0, []route.Target{a}, choice)
 	fmt.Println(t.Name, ok)
-	_, ok = model.Pick(0, []*route.Engine{a, b}, choice)
+	_, ok = model.Pick(0, []route.Target{a, b}, choice)
 	fmt.Println("when both have failed:", ok)
 	// Output:
 	// a knows it as llama

@@ -33,13 +33,73 @@ type Engine struct {
 	Err     error // why it is not ready
 	// Note is what the operator should know although nothing is wrong.
 	Note string
-	// Health says which requests it takes; nil is all.
-	Health *judge.Engine
 	// Left is when it was ready last; 0: it is, or never was.
 	Left int64
+	// Ranks are its data-parallel ranks by the latest word of it. There is at least one.
+	Ranks []*Rank
+}
+
+// Rank is one data-parallel rank of an engine; of an engine whose wire names none, the
+// whole of it.
+type Rank struct {
+	Number int // -1: the wire names none
+	// Label is the engine's name, and behind a slash the rank's number if it has one.
+	Label string
+	// There says that the rank can be reached.
+	There bool
+	// Health says which requests it takes; nil is all.
+	Health *judge.Rank
 	// Books are kept of it from when it was ready first; nil before.
 	Books *Books
+	// Without are the engine's LoRA adapters that this rank cannot use.
+	Without []string
 }
+
+// Whole gives what stands for an engine that names no ranks.
+func Whole(name string) *Rank { return &Rank{Number: -1, Label: name} }
+
+// Condition gives the health of an engine that is ready: that of its best rank, but with
+// the longest silence of any, and the requests of all. ok is false where nobody judges it.
+func (e *Engine) Condition() (v health.View, ok bool) {
+	for _, r := range e.Ranks {
+		if !e.Ready || !r.There || r.Health == nil {
+			continue
+		}
+		of := r.Health.View()
+		switch {
+		case !ok:
+			v, ok = of, true
+			continue
+		case of.State < v.State:
+			of, v = v, of
+		}
+		v.Open += of.Open
+		v.Silence, v.Ejections = max(v.Silence, of.Silence), v.Ejections+of.Ejections
+	}
+	return v, ok
+}
+
+// AllBooks gives those of the engine's ranks that have been ready at some time.
+func (e *Engine) AllBooks() (of []*Books) {
+	for _, r := range e.Ranks {
+		if r.Books != nil {
+			of = append(of, r.Books)
+		}
+	}
+	return of
+}
+
+// Events are those of the engine's KV cache, nil where it publishes none. They are followed
+// of an engine that is one whole.
+func (e *Engine) Events() *Events {
+	if of := e.AllBooks(); len(of) > 0 {
+		return of[0].Events()
+	}
+	return nil
+}
+
+// Known says that the engine has been ready at some time.
+func (e *Engine) Known() bool { return len(e.AllBooks()) > 0 }
 
 // Carries is what a request for the engine may need. A relayed engine is given
 // everything but what is known to be lost there.
@@ -50,9 +110,10 @@ func (e *Engine) Carries() infer.Carries {
 	return e.Facts.Carries
 }
 
-// Target is an engine together with the name it knows the model by.
+// Target is an engine's rank together with the name that it knows the model by.
 type Target struct {
 	*Engine
+	*Rank
 	Model string
 }
 
@@ -62,7 +123,7 @@ type Model struct {
 	// Base is the model whose folder it has, where that is another: of a LoRA
 	// adapter's.
 	Base    string
-	Targets []Target // ready ones only
+	Targets []Target // ready ones only, each rank by itself
 	// Candidates are the targets in their order, as policies see them; see Add.
 	Candidates []balance.Candidate
 	Policy     balance.Policy
@@ -129,12 +190,12 @@ type Choice struct {
 
 // Has says whether there is a ready target that carries what a request needs and is
 // not among the tried ones. Unlike Pick it is no turn of the policy.
-func (m *Model) Has(needs infer.Carries, tried []*Engine) bool {
+func (m *Model) Has(needs infer.Carries, tried []Target) bool {
 	return m.takes(needs, tried) != health.Never
 }
 
 // takes says how freely any target takes a request.
-func (m *Model) takes(needs infer.Carries, tried []*Engine) (most health.Takes) {
+func (m *Model) takes(needs infer.Carries, tried []Target) (most health.Takes) {
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.fits(needs, tried) {
 			most = max(most, t.Health.Takes())
@@ -146,7 +207,7 @@ func (m *Model) takes(needs infer.Carries, tried []*Engine) (most health.Takes) 
 // Rests gives after how long the first of the targets can be asked again that were
 // not tried, where none takes a request and some of them only because they have asked
 // to be left alone; 0: that is not so.
-func (m *Model) Rests(needs infer.Carries, tried []*Engine, now int64) (least time.Duration) {
+func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least time.Duration) {
 	if m.Has(needs, tried) {
 		return 0
 	}
@@ -160,7 +221,7 @@ func (m *Model) Rests(needs infer.Carries, tried []*Engine, now int64) (least ti
 }
 
 // Room says whether some target that Pick might choose has room for a request of n answers.
-func (m *Model) Room(needs infer.Carries, tried []*Engine, n int, now int64) bool {
+func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool {
 	takes := m.takes(needs, tried)
 	if takes == health.Never {
 		return false
@@ -174,7 +235,7 @@ func (m *Model) Room(needs infer.Carries, tried []*Engine, n int, now int64) boo
 }
 
 // Takes says whether Pick might choose the rank, whether it has room or not.
-func (m *Model) Takes(needs infer.Carries, tried []*Engine, rank *cost.Rank) bool {
+func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool {
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.Books.Rank == rank {
 			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
@@ -185,7 +246,7 @@ func (m *Model) Takes(needs infer.Carries, tried []*Engine, rank *cost.Rank) boo
 
 // Frees is when the first of the targets that can be given a request is predicted to have
 // room, 0 where that is not predicted.
-func (m *Model) Frees(needs infer.Carries, tried []*Engine, now int64) (first int64) {
+func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.fits(needs, tried) {
 			if at := t.Books.Rank.Frees(now); at > 0 && (first == 0 || at < first) {
@@ -198,12 +259,14 @@ func (m *Model) Frees(needs infer.Carries, tried []*Engine, now int64) (first in
 
 // Pick chooses a ready target that carries what a request needs and is not among the
 // tried ones, by what c.Request says of the request. When all were tried there is none:
-// what failed a moment ago is not asked again.
-func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, bool) {
+// what failed a moment ago is not asked again. Other ranks of an engine that was tried are
+// asked where no other engine takes the request as freely: what has failed may be one rank,
+// and may be what they share.
+func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bool) {
 	q := &c.Request
 	q.Tried = q.Tried[:0]
-	for _, e := range tried {
-		q.Tried = append(q.Tried, e.Books.Rank)
+	for i := range tried {
+		q.Tried = append(q.Tried, tried[i].Books.Rank)
 	}
 	candidates, all := m.Candidates, len(tried) == 0
 	for i := 0; all && i < len(m.Targets); i++ {
@@ -212,7 +275,10 @@ func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, b
 	if !all {
 		// Those that take it freely, where there are any. They may cease to meanwhile.
 		for takes := health.Freely; takes > health.Never; takes-- {
-			if m.narrow(needs, tried, takes, c); len(c.fit) > 0 {
+			if m.narrow(needs, tried, takes, c, true); len(c.fit) > 0 {
+				break
+			}
+			if m.narrow(needs, tried, takes, c, false); len(c.fit) > 0 {
 				break
 			}
 		}
@@ -235,19 +301,31 @@ func (m *Model) Pick(needs infer.Carries, tried []*Engine, c *Choice) (Target, b
 	return m.Targets[i], true
 }
 
-// narrow gives a choice those that can be given the request and take it so freely.
-func (m *Model) narrow(needs infer.Carries, tried []*Engine, takes health.Takes, c *Choice) {
+// narrow gives a choice those that can be given the request and take it so freely; with
+// others, only those of engines of which nothing was tried.
+func (m *Model) narrow(needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) {
 	c.fit, c.places = c.fit[:0], c.places[:0]
 	for i := range m.Targets {
-		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes {
+		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes && !(others && t.among(tried, false)) {
 			c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
 		}
 	}
 }
 
 // fits says whether a target can be given a request that was tried elsewhere.
-func (t *Target) fits(needs infer.Carries, tried []*Engine) bool {
-	return needs&^t.Carries() == 0 && !contains(tried, t.Name)
+func (t *Target) fits(needs infer.Carries, tried []Target) bool {
+	return needs&^t.Carries() == 0 && !t.among(tried, true)
+}
+
+// among says whether a target, or with rank false another rank of its engine, is one of
+// those that were tried, which may be of an earlier snapshot.
+func (t *Target) among(tried []Target, rank bool) bool {
+	for i := range tried {
+		if tried[i].Name == t.Name && (!rank || tried[i].Number == t.Number) {
+			return true
+		}
+	}
+	return false
 }
 
 // Alone says whether some engine carries all that a request needs by itself, where
@@ -267,8 +345,4 @@ func (m *Model) Why(lacks infer.Carries) (reasons []string) {
 		}
 	}
 	return reasons
-}
-
-func contains(engines []*Engine, name string) bool {
-	return slices.ContainsFunc(engines, func(e *Engine) bool { return e.Name == name })
 }

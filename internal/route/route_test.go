@@ -3,7 +3,10 @@ package route
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,9 +27,9 @@ func model(names ...string) *Model {
 	m := &Model{Policy: new(balance.RoundRobin)}
 	ranks, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
 	for _, n := range names {
-		e := &Engine{Name: n}
-		e.Books = NewBooks(ranks, index, new(Shares), &e.Facts, 0)
-		m.Add(Target{Engine: e})
+		e, r := &Engine{Name: n}, Whole(n)
+		r.Books = NewBooks(ranks, index, new(Shares), &e.Facts, 0)
+		m.Add(Target{Engine: e, Rank: r})
 	}
 	return m
 }
@@ -37,17 +40,17 @@ func TestRoom(t *testing.T) {
 	m := model("a", "b")
 	a, b := &m.Targets[0], &m.Targets[1]
 	a.Books.Limit(2, &engine.Facts{MaxRunning: 100})
-	facts := &engine.Facts{MaxRunning: -7, StepTokens: 512, Ranks: 2}
+	facts := &engine.Facts{MaxRunning: -7, StepTokens: 512, SideBySide: 2}
 	b.Books = NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), facts, 0)
 	b.Books.Limit(0, facts)
 	b.Facts.Carries = infer.CarriesSeed
 	work := cost.Work{Length: 512, New: 512}
 	a.Books.Rank.Book(0, work)
 	a.Books.Rank.Book(0, work)
-	if !m.Room(0, nil, 1, 0) || m.Room(0, []*Engine{b.Engine}, 1, 0) {
+	if !m.Room(0, nil, 1, 0) || m.Room(0, []Target{*b}, 1, 0) {
 		t.Error("a has room for more than 2")
 	}
-	if !m.Takes(0, nil, a.Books.Rank) || m.Takes(infer.CarriesSeed, nil, a.Books.Rank) || m.Takes(0, []*Engine{a.Engine}, a.Books.Rank) {
+	if !m.Takes(0, nil, a.Books.Rank) || m.Takes(infer.CarriesSeed, nil, a.Books.Rank) || m.Takes(0, []Target{*a}, a.Books.Rank) {
 		t.Error("a is taken for what it is not")
 	}
 	n := 0
@@ -94,16 +97,18 @@ func TestRoundRobinIsFair(t *testing.T) {
 func TestPickAvoidsTheTried(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := model([]string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "n")]...)
-		var tried []*Engine
+		var tried []Target
 		for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "gone"}), rapid.ID).Draw(t, "tried") {
 			// After a new snapshot the same engine is another value of that name.
-			tried = append(tried, &Engine{Name: name, Books: NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), &engine.Facts{}, 0)})
+			r := Whole(name)
+			r.Books = NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), &engine.Facts{}, 0)
+			tried = append(tried, Target{Engine: &Engine{Name: name}, Rank: r})
 		}
 		target, ok := m.Pick(0, tried, new(Choice))
 		if ok != m.Has(0, tried) {
 			t.Fatalf("picked %t, has %t", ok, !ok)
 		}
-		if ok && contains(tried, target.Name) {
+		if ok && target.among(tried, false) {
 			t.Fatalf("picked %s, which was tried", target.Name)
 		}
 	})
@@ -167,7 +172,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 		m.Targets[3].Facts.Carries = infer.CarriesSeed
 		c := new(Choice)
 		c.Request.Length, c.Request.Output, c.Request.BlockTokens = 2000, 200, BlockTokens
-		tried := []*Engine{m.Targets[0].Engine}
+		tried := m.Targets[:1]
 		now := int64(1)
 		if n := testing.AllocsPerRun(100, func() {
 			now += 1e6
@@ -194,7 +199,7 @@ func TestRetryTakesNoTurn(t *testing.T) {
 	for range 4 {
 		first, _ := m.Pick(0, nil, new(Choice))
 		got = append(got, first.Name)
-		if again, _ := m.Pick(0, []*Engine{first.Engine}, new(Choice)); again.Name == first.Name {
+		if again, _ := m.Pick(0, []Target{first}, new(Choice)); again.Name == first.Name {
 			t.Fatalf("the retry went to %s again", again.Name)
 		}
 	}
@@ -213,7 +218,7 @@ func TestPickByHealth(t *testing.T) {
 		go func() { defer close(done); j.Run(ctx) }()
 		defer func() { stop(); <-done }()
 		for i := range m.Targets {
-			m.Targets[i].Health = j.Add(m.Targets[i].Name, nil)
+			m.Targets[i].Health = j.Add(m.Targets[i].Name, -1, nil)
 			m.Targets[i].Health.Is(judge.Presence{Ready: true, Serves: []string{"m"}})
 		}
 		picked := func() (names []string) {
@@ -258,4 +263,56 @@ func TestPickByHealth(t *testing.T) {
 			attempts[i].End(trace.Now(), health.GaveUp)
 		}
 	})
+}
+
+// A retry goes to another engine, and to another rank of the one that was tried only where
+// no other takes it as freely.
+func TestRetryAmongRanks(t *testing.T) {
+	m := &Model{Policy: new(balance.RoundRobin)}
+	costs, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
+	j := judge.New(judge.Options{})
+	for _, e := range []*Engine{{Name: "a"}, {Name: "b"}} {
+		for n := range 2 {
+			r := &Rank{Number: n, Label: fmt.Sprintf("%s/%d", e.Name, n), Health: j.Add(e.Name, n, nil)}
+			r.Health.Is(judge.Presence{Ready: true, Serves: []string{"m"}})
+			r.Books = NewBooks(costs, index, new(Shares), &e.Facts, 0)
+			m.Add(Target{Engine: e, Rank: r})
+		}
+	}
+	pick := func(tried ...Target) string {
+		got := map[string]bool{}
+		for range 8 {
+			target, ok := m.Pick(0, tried, new(Choice))
+			if ok != m.Has(0, tried) {
+				t.Fatalf("picked %t, has %t", ok, !ok)
+			}
+			if ok {
+				got[target.Label] = true
+			}
+		}
+		return strings.Join(slices.Sorted(maps.Keys(got)), " ")
+	}
+	all := m.Targets
+	if got := pick(); got != "a/0 a/1 b/0 b/1" {
+		t.Errorf("picked %s", got)
+	}
+	if got := pick(all[0]); got != "b/0" && got != "b/0 b/1" {
+		t.Errorf("after a/0 picked %s", got)
+	}
+	if got := pick(all[0], all[2]); got != "a/1" && got != "a/1 b/1" {
+		t.Errorf("after a/0 and b/0 picked %s", got)
+	}
+	if got := pick(all...); got != "" {
+		t.Errorf("after all of them picked %s", got)
+	}
+	for _, b := range all[2:] {
+		b.Health.Is(judge.Presence{})
+	}
+	if got := pick(all[0]); got != "a/1" {
+		t.Errorf("after a/0, without b, picked %s", got)
+	}
+	all[1].Health.Is(judge.Presence{})
+	if got := pick(); got != "a/0" {
+		t.Errorf("of the one rank that is there picked %s", got)
+	}
 }

@@ -258,6 +258,7 @@ type Bench struct {
 	T    testing.TB
 	Rig  Rig
 	Ctx  context.Context // ends after Patience
+	Rank int             // that requests are for; -1, which it begins with: none is named
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -271,7 +272,7 @@ type Bench struct {
 // stops it and checks every sink that NewSink gave out.
 func Start(t testing.TB, rig Rig) *Bench {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	b := &Bench{T: t, Rig: rig, Ctx: ctx, done: make(chan struct{})}
+	b := &Bench{T: t, Rig: rig, Ctx: ctx, Rank: -1, done: make(chan struct{})}
 	var run context.Context
 	run, b.stop = context.WithCancel(context.Background())
 	go func() {
@@ -365,7 +366,7 @@ func (b *Bench) Go(ctx context.Context, maxTokens int) *Call {
 
 // GoWith is Go with a request of the test's own.
 func (b *Bench) GoWith(ctx context.Context, req *infer.Request) *Call {
-	c := &Call{Request: req, Sink: b.NewSink(1), done: make(chan struct{})}
+	c := &Call{Request: req, Sink: b.NewSink(1), Leg: trace.Leg{DPRank: b.Rank}, done: make(chan struct{})}
 	if req.Logprobs != nil {
 		c.Sink.top = *req.Logprobs
 	}

@@ -34,7 +34,11 @@ func fence(b *Bench) {
 		b.Must(p.Fenced(ctx))
 	}
 	p.Mute(true)
-	probe(b.Ctx, 0)
+	rank := 0
+	if e.Generates() { // by the probe of a single rank
+		rank = -1
+	}
+	probe(b.Ctx, rank)
 	select {
 	case err := <-done:
 		b.T.Fatalf("answered without the engine: %v", err)

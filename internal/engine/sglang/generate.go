@@ -23,12 +23,15 @@ var requestHeader = http.Header{"Content-Type": {"application/json"}, "Accept": 
 // read the request, which is its confirmation; a refusal after that comes as
 // the generation's end.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
-	leg.Engine, leg.DPRank = e.opts.Name, -1
+	leg.Engine = e.opts.Name
+	srv := e.server.Load()
+	if leg.DPRank >= srv.ranks {
+		leg.DPRank = -1 // it was started with fewer since, or says nothing of them
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
-	srv := e.server.Load()
-	body, bad := srv.appendRequest(nil, req)
+	body, bad := srv.appendRequest(nil, req, leg.DPRank)
 	if bad != nil {
 		return nil, bad
 	}

@@ -69,7 +69,7 @@ func TestRequestsChain(t *testing.T) {
 			r.Media = []infer.Media{{Kind: infer.MediaImage, URL: "https://a.example/x.png"}, {Kind: infer.MediaImage, Type: "image/bmp", Data: []byte("Qk0=")}}
 			r.ToContext = rapid.Bool().Draw(t, "to context")
 		}
-		body, bad := serverOf(infer.CarriesAll).appendRequest(nil, r)
+		body, bad := serverOf(infer.CarriesAll).appendRequest(nil, r, -1)
 		if bad != nil {
 			t.Fatal(bad)
 		}

@@ -21,7 +21,7 @@ func TestAppendMedia(t *testing.T) {
 		{Kind: infer.MediaAudio, Type: "audio/wav", Data: []byte("UklGRg==")},
 		{Kind: infer.MediaImage, URL: `http://a/"b`},
 		{Kind: infer.MediaVideo, URL: "https://a/v"},
-	}})
+	}}, -1)
 	if bad != nil {
 		t.Fatal(bad)
 	}
@@ -36,7 +36,7 @@ func TestAppendMedia(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1}, MaxTokens: 9, Media: []infer.Media{{URL: "http://a"}}}); bad == nil || bad.Code != infer.CodeUnsupported {
+	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "0", Prompt: []uint32{1}, MaxTokens: 9, Media: []infer.Media{{URL: "http://a"}}}, -1); bad == nil || bad.Code != infer.CodeUnsupported {
 		t.Errorf("to a server that has no use for images: %v", bad)
 	}
 }

@@ -11,9 +11,13 @@ import (
 )
 
 // Probe implements engine.Prober by a generation of one id, as SGLang's own health check
-// makes one. A server that balances ranks chooses one.
-func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
-	answer, err := e.client.Generate(ctx, "/generate", []byte(`{"input_ids":[0],"sampling_params":{"max_new_tokens":1,"temperature":0}}`))
+// makes one. Where requests cannot name a rank the server chooses one.
+func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
+	body := `{"input_ids":[0],"sampling_params":{"max_new_tokens":1,"temperature":0}}`
+	if p.Rank >= 0 && p.Rank < e.server.Load().ranks {
+		body = fmt.Sprintf(`{"input_ids":[0],"routed_dp_rank":%d,"sampling_params":{"max_new_tokens":1,"temperature":0}}`, p.Rank)
+	}
+	answer, err := e.client.Generate(ctx, "/generate", []byte(body))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/engine/sglangmode"
 )
 
 // A probe is a generation of one id. SGLang refuses some with 200.
@@ -48,6 +49,18 @@ func TestProbe(t *testing.T) {
 		err := <-done
 		if ok := errors.Is(err, want) && (err == nil) == (want == nil); want != failed && !ok || want == failed && (err == nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrNoProbe)) {
 			t.Errorf("%s: %v", answer, err)
+		}
+	}
+	// Where the server says how many ranks it has, each can be asked.
+	e.server.Store(&server{mode: &sglangmode.Mode{}, ranks: 2})
+	for rank, want := range map[int]string{1: `"routed_dp_rank":1,`, 2: "", -1: ""} {
+		go func() { done <- e.Probe(t.Context(), engine.Probe{Rank: rank}) }()
+		if got := <-came; got != `/generate {"input_ids":[0],`+want+`"sampling_params":{"max_new_tokens":1,"temperature":0}}` {
+			t.Errorf("rank %d: %s", rank, got)
+		}
+		answers <- `{"output_ids":[7],"meta_info":{}}`
+		if err := <-done; err != nil {
+			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
 	hung, giveUp := context.WithCancel(t.Context())

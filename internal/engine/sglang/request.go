@@ -23,10 +23,10 @@ const allIDs = 1 << 30
 // many as it is asked for.
 const MaxLogprobs = 1000
 
-// appendRequest appends req as the body of a /generate of the server's. Every field
-// of req is in it; what the caller did not say is the model's default, where the
+// appendRequest appends req as the body of a /generate of the server's, for one of its
+// ranks or, with -1, for any. Every field of req is in it; what the caller did not say is the model's default, where the
 // server's other API would take it from there, and else left to the server.
-func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.Error) {
+func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
 	}
@@ -45,6 +45,10 @@ func (srv *server) appendRequest(b []byte, req *infer.Request) ([]byte, *infer.E
 	}
 	b = append(b, `{"rid":`...)
 	b = appendString(b, req.ID)
+	if rank >= 0 {
+		b = append(b, `,"routed_dp_rank":`...)
+		b = strconv.AppendInt(b, int64(rank), 10)
+	}
 	if srv.adapters[req.Model] {
 		b = append(b, `,"lora_path":`...)
 		b = appendString(b, req.Model)

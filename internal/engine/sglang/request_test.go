@@ -44,7 +44,7 @@ func TestAppendRequest(t *testing.T) {
 	} {
 		srv := serverOf(infer.CarriesAll)
 		srv.adapters = map[string]bool{c.req.Model: c.req.Model != ""}
-		b, bad := srv.appendRequest(nil, c.req)
+		b, bad := srv.appendRequest(nil, c.req, -1)
 		if bad != nil {
 			t.Fatal(bad)
 		}
@@ -59,11 +59,11 @@ func TestAppendRequest(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "x", Prompt: []uint32{1}, MaxTokens: 1, Priority: new(int64)}); bad == nil || bad.Code != infer.CodeUnsupported {
+	if _, bad := serverOf(Carries).appendRequest(nil, &infer.Request{ID: "x", Prompt: []uint32{1}, MaxTokens: 1, Priority: new(int64)}, -1); bad == nil || bad.Code != infer.CodeUnsupported {
 		t.Errorf("a priority for a server that heeds none: %v", bad)
 	}
 	for _, req := range []*infer.Request{{ID: "x", Prompt: []uint32{1}}, {ID: "x", Prompt: []uint32{1}, MaxTokens: 1, MinTokens: 2}} {
-		if _, bad := serverOf(infer.CarriesAll).appendRequest(nil, req); bad == nil || bad.Code != infer.CodeInvalid {
+		if _, bad := serverOf(infer.CarriesAll).appendRequest(nil, req, -1); bad == nil || bad.Code != infer.CodeInvalid {
 			t.Errorf("%+v: %v", req, bad)
 		}
 	}
@@ -92,7 +92,7 @@ func TestAppendChoice(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang", func(req *infer.Request) ([]byte, *infer.Error) {
-		return serverOf(infer.CarriesAll).appendRequest(nil, req)
+		return serverOf(infer.CarriesAll).appendRequest(nil, req, -1)
 	})
 }
 
@@ -134,14 +134,14 @@ func TestAdditions(t *testing.T) {
 		srv := serverOf(infer.CarriesAll)
 		srv.mode = &c.mode
 		e.add(srv, &engine.Facts{Models: []string{"m"}})
-		b, bad := srv.appendRequest(nil, request(c.set))
+		b, bad := srv.appendRequest(nil, request(c.set), -1)
 		if want := `{"rid":"0","stream":true,"input_ids":[1,2,3],"sampling_params":{` + c.want + `}}`; bad != nil || string(b) != want {
 			t.Errorf("%s: %s, %v; want %s", c.name, b, bad, want)
 		}
 	}
 	srv := serverOf(infer.CarriesAll)
 	srv.mode.MaxInput = 3
-	if _, bad := srv.appendRequest(nil, request(nil)); bad == nil || bad.Code != infer.CodeContext {
+	if _, bad := srv.appendRequest(nil, request(nil), -1); bad == nil || bad.Code != infer.CodeContext {
 		t.Errorf("a prompt that the server would cut: %v", bad)
 	}
 }
@@ -152,7 +152,7 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	send := func(version, parser string, r infer.Reasoning) (string, *infer.Error) {
 		srv := serverOf(infer.CarriesAll)
 		srv.mode = &sglangmode.Mode{Version: version, SkipTokenizer: &no, ReasoningParser: parser}
-		b, bad := srv.appendRequest(nil, &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Guide: &infer.Guide{Kind: infer.GuideRegex, Text: "a", Reasoning: r}})
+		b, bad := srv.appendRequest(nil, &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Guide: &infer.Guide{Kind: infer.GuideRegex, Text: "a", Reasoning: r}}, -1)
 		return string(b), bad
 	}
 	const guided = `"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"regex":"a"}}`

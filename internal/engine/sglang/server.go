@@ -33,6 +33,7 @@ type server struct {
 	clock    remote.Offset    // of its wall clock to the timeline's
 	load     engine.Load
 	loaded   bool // load was said
+	ranks    int  // of data parallelism that a request can be for; 0: it cannot say
 }
 
 // Load implements engine.Loaded, as of the latest probe.
@@ -57,6 +58,7 @@ type info struct {
 	KVTokens    int   `json:"max_total_num_tokens"` // of each rank
 	Chunk       int   `json:"chunked_prefill_size"` // -1: prompts are not divided
 	Ranks       int   `json:"dp_size"`
+	Attention   bool  `json:"enable_dp_attention"` // and then MaxRunning is of all ranks
 	Context     int   `json:"context_length"`
 	Priorities  bool  `json:"enable_priority_scheduling"`
 	Events      *struct {
@@ -69,8 +71,8 @@ type info struct {
 	} `json:"kv_events"`
 }
 
-// kvEvents is where the engine publishes what its KV cache holds. It chooses the rank of
-// a request by itself, so that of several nothing can be made of that.
+// kvEvents is where the engine publishes what its KV cache holds. They are followed of an
+// engine of one rank.
 func (i *info) kvEvents(host string) engine.KVEvents {
 	if i.Events == nil || i.Events.Publisher != "zmq" || i.Events.Port <= 0 {
 		return engine.KVEvents{}
@@ -83,10 +85,13 @@ func (i *info) kvEvents(host string) engine.KVEvents {
 		e.Replay = at(i.Events.Replay)
 	}
 	if i.Ranks > 1 {
-		e.Why = "its KV events are not used: it has several ranks, and chooses among them by itself; start each rank as an engine of its own"
+		e.Why = "its KV events are not used: those of several ranks are not told apart yet; start each rank as an engine of its own"
 	}
 	return e
 }
+
+// maxRanks bounds the data-parallel ranks of a server that are believed.
+const maxRanks = 1024
 
 // probe reads the engine's facts. A server without /server_info is one all the
 // same: the counts tell what its chunks hold.
@@ -107,8 +112,18 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 			facts.MaxRunning = about.MaxRunning
 		}
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
-		facts.Ranks = max(about.Ranks, 0)
 		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
+		facts.SideBySide = max(about.Ranks, 0)
+		if about.Ranks > 1 && about.Ranks <= maxRanks && srv.mode.TakesRank() {
+			srv.ranks = about.Ranks
+			for n := range srv.ranks {
+				r := engine.Rank{Number: n, Ready: true, KVTokens: max(about.KVTokens, 0), MaxRunning: max(about.MaxRunning, 0)}
+				if about.Attention {
+					r.MaxRunning = (r.MaxRunning + srv.ranks - 1) / srv.ranks
+				}
+				facts.Ranks = append(facts.Ranks, r)
+			}
+		}
 		if facts.ContextLength == 0 {
 			facts.ContextLength = about.Context
 		}

@@ -101,7 +101,7 @@ func BenchmarkRequest(b *testing.B) {
 		if err := h.check(req, &engine.Additions{}); err != nil {
 			b.Fatal(err)
 		}
-		buf = c.appendRequest(buf[:0], req, &engine.Additions{}, "")
+		buf = c.appendRequest(buf[:0], req, &engine.Additions{}, "", -1)
 	}
 	b.SetBytes(int64(len(buf)))
 }

@@ -37,6 +37,8 @@ type codec struct {
 	mode              *sglangmode.Mode // of the schedulers
 	idsAsPair         bool             // ids are written as a pair, not as an extension
 
+	ranks bool // a request names the rank that it is for
+
 	columns []column // of the outputs, by position; those after the last are not read
 	finish  int      // where an AbortReq has its reason
 }
@@ -115,6 +117,9 @@ func newCodec(wire map[string]structure) (*codec, error) {
 	fields := maps.Clone(requestFields)
 	if slices.Contains(wire[tagRequest].Fields, "require_reasoning") { // from 0.5.7 on
 		fields["require_reasoning"] = ofBool
+	}
+	if c.ranks = slices.Contains(wire[tagRequest].Fields, "routed_dp_rank"); c.ranks { // from 0.5.10 on
+		fields["routed_dp_rank"] = ofInt
 	}
 	if c.request, err = newForm(tagRequest, tagRequest, wire[tagRequest], fields); err != nil {
 		return nil, err
@@ -211,8 +216,9 @@ const allIDs = 1 << 30
 // greedy is the temperature below which the engine's front end draws the likeliest.
 const greedy = 1e-6
 
-// appendRequest appends a request that check has let through.
-func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions, loraID string) []byte {
+// appendRequest appends a request that check has let through, for a rank or, with -1, for
+// any.
+func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions, loraID string, rank int) []byte {
 	return c.request.append(b, func(b []byte, field string) []byte {
 		switch field {
 		case "rid":
@@ -224,6 +230,10 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions
 		case "lora_id":
 			if loraID != "" {
 				return msgp.AppendString(b, loraID)
+			}
+		case "routed_dp_rank":
+			if rank >= 0 {
+				return msgp.AppendInt(b, rank)
 			}
 		case "priority":
 			if req.Priority != nil {

@@ -465,7 +465,7 @@ func FuzzWord(f *testing.F) {
 		h.judge(false)
 		req := whole()
 		if h.check(req, &engine.Additions{}) == nil {
-			wrote := c.appendRequest(nil, req, &engine.Additions{}, "id")
+			wrote := c.appendRequest(nil, req, &engine.Additions{}, "id", -1)
 			if rest, err := skip(wrote); err != nil || len(rest) > 0 {
 				t.Fatalf("a request that is no message: %v, %d bytes left", err, len(rest))
 			}

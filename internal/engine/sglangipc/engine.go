@@ -91,8 +91,12 @@ func (e *Engine) state() engine.State {
 		for _, name := range slices.Sorted(maps.Keys(s.word.LoRA)) {
 			lora = append(lora, engine.LoRA{Name: name})
 		}
+		var ranks []engine.Rank
+		for n := range s.ranks() {
+			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: int(s.maxRunning.Load())})
+		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks, Ranks: s.word.Ranks,
+			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
 			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}
@@ -105,13 +109,16 @@ func (e *Engine) state() engine.State {
 
 // Generate implements engine.Tokens.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
-	leg.Engine, leg.DPRank = e.opts.Name, -1
+	leg.Engine = e.opts.Name
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
 	s := e.up()
 	if s == nil {
 		return nil, mux.Unavailable(e.opts.Name, nil)
+	}
+	if leg.DPRank >= s.ranks() {
+		leg.DPRank = -1 // it was started with fewer since
 	}
 	if err := s.word.check(req, &s.adds); err != nil {
 		return nil, err
@@ -121,7 +128,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, err
 	}
 	if err := s.Hand(g, func(b []byte) []byte {
-		return s.codec.appendRequest(b, req, &s.adds, s.word.LoRA[req.Model])
+		return s.codec.appendRequest(b, req, &s.adds, s.word.LoRA[req.Model], leg.DPRank)
 	}); err != nil {
 		return nil, err
 	}

@@ -590,3 +590,63 @@ func TestStarted(t *testing.T) {
 		}
 	}
 }
+
+// A request names the rank that it is for, and so does a probe of one rank, which has the
+// rank generate: a fence would wait for all of them.
+func TestRanks(t *testing.T) {
+	p := newPeer(t, 2)
+	b := enginetest.Start(t, enginetest.Rig{Engine: New(p.options()), Peer: p})
+	e := b.Rig.Engine.(*Engine)
+	facts := b.WaitReady(true).Facts
+	if len(facts.Ranks) != 2 || facts.Ranks[1].Number != 1 || !facts.Ranks[0].Ready || !facts.Ranks[1].Ready || !e.Generates() {
+		t.Errorf("%+v", facts.Ranks)
+	}
+	for rank, want := range map[int]any{0: int64(0), 1: int64(1), 2: nil, -1: nil} {
+		b.Rank = rank
+		c := b.Accept(4)
+		p.mu.Lock()
+		got := p.adds[len(p.adds)-1]
+		p.mu.Unlock()
+		if got.ID() != c.Request.ID || got.Fields["routed_dp_rank"] != want || (c.Leg.DPRank == rank) != (want != nil || rank < 0) {
+			t.Errorf("for rank %d: %v, and the record has %d", rank, got.Fields["routed_dp_rank"], c.Leg.DPRank)
+		}
+		p.Step(enginetest.Out{ID: c.Request.ID, IDs: []uint32{7}, Finish: infer.ReasonStop})
+		b.WantFinish(c, infer.ReasonStop)
+	}
+	done := make(chan error)
+	probe := func(ctx context.Context) (id string) {
+		t.Helper()
+		p.mu.Lock()
+		had := len(p.adds)
+		p.mu.Unlock()
+		go func() { done <- e.Probe(ctx, engine.Probe{Rank: 1}) }()
+		b.Must(p.mu.Await(b.Ctx, "a probe", func() bool { return len(p.adds) > had }))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		m := p.adds[had]
+		if m.Limit() != 1 || m.Fields["routed_dp_rank"] != int64(1) {
+			t.Errorf("probed by %v", m.Fields)
+		}
+		return m.ID()
+	}
+	p.Mute(true) // the other rank answers no fence any more
+	id := probe(b.Ctx)
+	p.Step(enginetest.Out{ID: id, IDs: []uint32{7}, Finish: infer.ReasonLength})
+	if err := <-done; err != nil {
+		t.Errorf("a probe that was answered: %v", err)
+	}
+	p.Refuse(infer.CodeOverloaded)
+	probe(b.Ctx)
+	if err := <-done; !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("a probe that was refused: %v", err)
+	}
+	ctx, giveUp := context.WithCancel(b.Ctx)
+	id = probe(ctx)
+	giveUp()
+	if err := <-done; !errors.Is(err, context.Canceled) && infer.AsError(err).Code != infer.CodeCancelled {
+		t.Errorf("a probe that was given up: %v", err)
+	}
+	b.Must(p.Aborted(b.Ctx, id))
+	p.Mute(false)
+	p.Step(enginetest.Out{ID: id, Finish: infer.ReasonAbort})
+}

@@ -74,7 +74,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, wrote := range map[string][]byte{
-				"request": c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model]), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
+				"request": c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model], -1), "abort": c.appendAbort(nil, req.ID), "abort_all": c.appendAbort(nil, ""),
 			} {
 				if !bytes.Equal(wrote, g.Messages[name]) {
 					t.Errorf("%s:\n%x, want\n%x", name, wrote, g.Messages[name])

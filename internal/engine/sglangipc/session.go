@@ -40,6 +40,14 @@ func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp
 	return s
 }
 
+// ranks is how many ranks there are of which a request can name one; 0: it cannot.
+func (s *session) ranks() int {
+	if s.word.Ranks > 1 && s.codec.ranks {
+		return s.word.Ranks
+	}
+	return 0
+}
+
 func (s *session) software() string { return "SGLang " + s.word.Version + s.extra }
 
 // input serves a connection to the scheduler's input.

@@ -36,7 +36,7 @@ func TestFields(t *testing.T) {
 		if bad := h.check(req, &engine.Additions{}); bad != nil {
 			return nil, bad
 		}
-		return c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model]), nil
+		return c.appendRequest(nil, req, &engine.Additions{}, h.LoRA[req.Model], -1), nil
 	})
 }
 
@@ -51,7 +51,7 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 		if bad := h.check(req, &engine.Additions{}); bad != nil {
 			return nil, bad
 		}
-		return c.appendRequest(nil, req, &engine.Additions{}, ""), nil
+		return c.appendRequest(nil, req, &engine.Additions{}, "", -1), nil
 	}
 	plain, bad := send(infer.NoReasoning)
 	if bad != nil {

@@ -53,6 +53,10 @@ func Parse(data []byte) (*Mode, error) {
 // Known says that this is SGLang's word: every release has the flag.
 func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
 
+// TakesRank says that a request may name the data-parallel rank that it is for, as
+// routed_dp_rank. Before 0.5.10 it has another name.
+func (m *Mode) TakesRank() bool { return m.Known() && !m.before(0, 5, 10) }
+
 // Lacks gives what the server does not do with requests, and why.
 func (m *Mode) Lacks() (lacks []infer.Lack) {
 	if !m.Known() {

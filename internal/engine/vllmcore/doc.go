@@ -2,7 +2,8 @@
 // its engine cores: msgpack over ZMTP, ids in and ids out, without vLLM's own API
 // server in the path. An Engine waits for the cores of one model, the ranks of a
 // data-parallel group, to dial in (vllm serve --headless), or is given the sockets
-// that vLLM has bound for its front end.
+// that vLLM has bound for its front end. Which rank a request goes to is its caller's to
+// say.
 //
 // An engine says HELLO on the handshake socket, is told two addresses, loads its
 // model, and connects to both: to the input, where it says what it is and then

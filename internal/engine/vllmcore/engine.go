@@ -23,9 +23,6 @@ type Engine struct {
 	ranks  []*rank
 	lora   []lora
 
-	choosing sync.Mutex
-	next     int // where pick begins to look
-
 	mu     sync.Mutex
 	waves  waves
 	dataTo [2]string // where engines are told to connect to
@@ -69,24 +66,17 @@ func (e *Engine) rank(index int) *rank {
 	return nil
 }
 
-// pick gives the session of the engine that is best off of those that have an
-// adapter, nil when there is none. Equal ones take turns. adapter is an index, -1 for
-// none.
-func (e *Engine) pick(adapter int) *session {
-	var best *session
-	var least float64
-	n := len(e.ranks)
-	for i := range n {
-		s := e.ranks[(e.next+i)%n].current.Load()
-		if s == nil || !s.Up() || adapter >= 0 && !s.loras.usable(adapter) {
-			continue
-		}
-		if score := s.score(); best == nil || score < least {
-			best, least = s, score
-		}
+// up gives the session of an engine to which requests can be handed, else nil. adapter is
+// the index of what it must have loaded; -1 for none.
+func (e *Engine) up(index, adapter int) *session {
+	r := e.rank(index)
+	if r == nil {
+		return nil
 	}
-	e.next = (e.next + 1) % n
-	return best
+	if s := r.current.Load(); s != nil && s.Up() && (adapter < 0 || s.loras.usable(adapter)) {
+		return s
+	}
+	return nil
 }
 
 // Run implements engine.Adapter. It may be called once. report is called from
@@ -122,15 +112,18 @@ func (e *Engine) state() engine.State {
 	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, LoRA: e.loraFacts()}
 	up := 0
 	for _, r := range e.ranks {
-		s := r.current.Load()
-		if s == nil || !s.Up() {
+		s := e.up(r.index, -1)
+		if len(e.ranks) > 1 {
+			facts.Ranks = append(facts.Ranks, e.rankFacts(r.index, s))
+		}
+		if s == nil {
 			continue
 		}
 		up++
 		if n := s.ready.contextLength; facts.ContextLength == 0 || n < facts.ContextLength {
 			facts.ContextLength = n
 		}
-		facts.Ranks = up
+		facts.SideBySide = up
 		facts.MaxRunning += s.ready.maxRunning
 		facts.KVTokens += s.ready.kvTokens()
 		facts.StepTokens = s.ready.stepTokens
@@ -155,6 +148,20 @@ func (e *Engine) state() engine.State {
 		err = e.nobody()
 	}
 	return e.host.Unready(err)
+}
+
+// rankFacts is what is said of one of several engines; s is nil while it is not up.
+func (e *Engine) rankFacts(index int, s *session) engine.Rank {
+	r := engine.Rank{Number: index}
+	if s != nil {
+		r.Ready, r.Instance, r.KVTokens, r.MaxRunning = true, s.ready.instance, s.ready.kvTokens(), s.ready.maxRunning
+		for i := range e.lora {
+			if !s.loras.usable(i) {
+				r.Without = append(r.Without, e.lora[i].name)
+			}
+		}
+	}
+	return r
 }
 
 // nobody is what is said while no engine has come, and what to do about it.

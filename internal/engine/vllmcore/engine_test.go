@@ -737,13 +737,22 @@ func (l *lazy) Write(p []byte) (int, error) {
 func (l *lazy) SetWriteDeadline(time.Time) error { return nil }
 func (l *lazy) SetDeadline(time.Time) error      { return nil }
 
-// Ranks are chosen as vLLM's own front end does, and one that is lost takes only
-// its own requests along.
+// A request goes to the rank that it is for. One that stands still is silent when it is
+// probed, and no other; one that is lost takes only its own requests along.
 func TestRanks(t *testing.T) {
 	p, q := newPeer(t, "0.33.0"), &peer{}
 	e := New(func() Options { o := p.options(); o.Engines = 2; return o }())
 	b := enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p})
 	waitWord(b, "1 of 2 engines")
+	ranks := func(ready ...bool) {
+		t.Helper()
+		for i, r := range e.state().Facts.Ranks {
+			if len(ready) != 2 || r.Number != i || r.Ready != ready[i] || r.Ready != (r.Instance != "") {
+				t.Errorf("%+v, want %v", r, ready)
+			}
+		}
+	}
+	ranks(true, false)
 	*q = peer{t: t, ctx: p.ctx, version: "0.33.0", index: 1, dir: p.dir, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
 	q.Restore()
 	defer q.Cut()
@@ -753,28 +762,34 @@ func TestRanks(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond) // of a poll
 	}
+	ranks(true, true)
 	var calls []*enginetest.Call
-	on := map[int]int{}
-	for range 10 {
+	for i := range 10 {
+		b.Rank = i % 2
 		c := b.Accept(100)
 		calls = append(calls, c)
-		on[c.Leg.DPRank]++
-	}
-	if on[0] != 5 || on[1] != 5 {
-		t.Errorf("requests by rank %v", on)
-	}
-	// A rank whose queue is long and cache full is avoided.
-	q.now().Send(coretest.Batch{Stats: &coretest.Stats{Running: 5, Waiting: 4, KVUsage: 0.9}})
-	for e.ranks[1].current.Load().load.waiting.Load() != 4 {
-		if b.Ctx.Err() != nil {
-			t.Fatal("no word of the load")
+		if c.Leg.DPRank != i%2 {
+			t.Errorf("for rank %d, and it says %d", i%2, c.Leg.DPRank)
 		}
 	}
-	for range 4 {
-		if c := b.Accept(100); c.Leg.DPRank != 0 {
-			t.Errorf("rank %d", c.Leg.DPRank)
+	for i, of := range []*peer{p, q} {
+		of.mu.Lock()
+		if len(of.adds) != 5 {
+			t.Errorf("rank %d was given %d requests", i, len(of.adds))
+		}
+		of.mu.Unlock()
+	}
+	q.Mute(true)
+	b.Must(e.Probe(b.Ctx, engine.Probe{Rank: 0}))
+	silent, stop := context.WithTimeout(b.Ctx, 50*time.Millisecond)
+	defer stop()
+	for _, rank := range []int{1, -1} {
+		if err := e.Probe(silent, engine.Probe{Rank: rank}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("probe of rank %d, which stands still: %v", rank, err)
 		}
 	}
+	q.Mute(false)
+	b.Must(e.Probe(b.Ctx, engine.Probe{Rank: 1}))
 	q.Cut()
 	for _, c := range calls {
 		if c.Leg.DPRank == 1 {
@@ -784,9 +799,16 @@ func TestRanks(t *testing.T) {
 		}
 	}
 	waitWord(b, "1 of 2 engines")
-	if c := b.Accept(4); c.Leg.DPRank != 0 {
-		t.Errorf("rank %d", c.Leg.DPRank)
+	ranks(true, false)
+	for _, rank := range []int{1, 2, -1} {
+		b.Rank = rank
+		c := b.Go(b.Ctx, 4)
+		if b.Wait(c); infer.AsError(c.Err).Code != infer.CodeUnavailable || !infer.AsError(c.Err).NotRun {
+			t.Errorf("for rank %d, which is not there: %v", rank, c.Err)
+		}
 	}
+	b.Rank = 0
+	b.Accept(4)
 }
 
 func TestWaves(t *testing.T) {

@@ -157,15 +157,15 @@ func readEvents(b []byte) (e engine.KVEvents, err error) {
 	return e, nil
 }
 
-// kvEvents is where an engine publishes what its KV cache holds. Whose blocks are whose
-// is known of an engine alone: of several it is chosen here, and not by what they have.
+// kvEvents is where an engine publishes what its KV cache holds. They are followed of an
+// engine that is alone.
 func (s *session) kvEvents(ranks int) engine.KVEvents {
 	e := s.ready.events
 	if e.Endpoint == "" {
 		return e
 	}
 	if e.BlockTokens = max(s.ready.blockSize, 0); ranks > 1 {
-		e.Why = "its KV events are not used: weir sees its ranks as one engine; give each rank as an engine of its own"
+		e.Why = "its KV events are not used: those of several ranks are not told apart yet; give each rank as one engine of its own"
 	}
 	e.Host = s.peer
 	return e

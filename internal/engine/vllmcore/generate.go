@@ -13,7 +13,11 @@ import (
 
 // Generate implements engine.Tokens.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
-	leg.Engine, leg.DPRank = e.opts.Name, -1
+	leg.Engine = e.opts.Name
+	index := leg.DPRank
+	if len(e.ranks) == 1 {
+		index, leg.DPRank = e.opts.First, -1
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
@@ -22,8 +26,12 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if failed != nil {
 		return nil, failed
 	}
-	g, s, failed := e.seat(req, adapter, attempt, sink)
-	if failed != nil {
+	s := e.up(index, adapter)
+	if s == nil {
+		return nil, mux.Unavailable(e.opts.Name, nil)
+	}
+	g := newGeneration(s, req, attempt, sink)
+	if failed := s.Seat(g); failed != nil {
 		return nil, failed
 	}
 	g.Guided = guided
@@ -36,9 +44,6 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		s.Table.Release(g)
 		return nil, failed
 	}
-	if e.opts.Engines > 1 {
-		leg.DPRank = s.rank
-	}
 	var with *lora
 	if adapter >= 0 {
 		with = &e.lora[adapter]
@@ -50,19 +55,6 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	e.wake()
 	return s.Await(ctx, g, leg)
-}
-
-// seat chooses an engine and enters the request there, in one, so that of many at
-// once each sees those before it.
-func (e *Engine) seat(req *infer.Request, adapter int, attempt uint32, sink engine.Sink) (*fenced.Generation, *session, *infer.Error) {
-	e.choosing.Lock()
-	defer e.choosing.Unlock()
-	s := e.pick(adapter)
-	if s == nil {
-		return nil, nil, mux.Unavailable(e.opts.Name, nil)
-	}
-	g := newGeneration(s, req, attempt, sink)
-	return g, s, s.Seat(g)
 }
 
 // newGeneration makes the generation of a request on a session.

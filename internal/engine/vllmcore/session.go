@@ -41,19 +41,6 @@ type load struct {
 	kvUsage          atomic.Uint64 // a float64's bits
 }
 
-// score is what a rank is chosen by, the least first, as vLLM's own front end
-// does. An engine's own word is a step old and rides on outputs only, so it is void
-// once nothing of ours is in flight.
-func (s *session) score() float64 {
-	mine := float64(s.Table.Live())
-	if mine == 0 {
-		return 0
-	}
-	waiting := float64(s.load.waiting.Load())
-	kv := math.Float64frombits(s.load.kvUsage.Load())
-	return max(mine, waiting+float64(s.load.running.Load())) + 6*waiting*max(0, kv-0.5)
-}
-
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
 	s.Session = fenced.NewSession(ctx, fenced.Config{

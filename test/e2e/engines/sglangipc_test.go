@@ -16,14 +16,42 @@ import (
 // schedulers is a place for schedulers.
 type schedulers struct {
 	*harness.Sayer
-	dir string
+	dir   string
+	ranks int // 0 is one
+
+	mu    sync.Mutex
+	still int      // the rank that stands still; 0: none
+	later []func() // what it does when it goes on
+}
+
+// stop has a rank stand still; 0 has it go on.
+func (c *schedulers) stop(rank int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.still = rank; rank == 0 {
+		for _, do := range c.later {
+			do()
+		}
+		c.later = nil
+	}
+}
+
+// do has a rank do something, now or when it goes on.
+func (c *schedulers) do(rank int, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.still != 0 && rank == c.still {
+		c.later = append(c.later, f)
+		return
+	}
+	f()
 }
 
 func (c *schedulers) start() *schedtest.Scheduler {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), time.Minute)
 	defer cancel()
-	s, err := schedtest.Start(ctx, schedtest.Options{Dir: c.dir, Receive: c.receive})
+	s, err := schedtest.Start(ctx, schedtest.Options{Dir: c.dir, Ranks: c.ranks, Receive: c.receive})
 	if err != nil {
 		c.T.Fatal(err)
 	}
@@ -39,7 +67,9 @@ func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
 	holdBack := c.Hear(aborted)
 	switch m.Tag {
 	case "ConfigureLoggingReq":
-		s.Answer(m)
+		for rank := range max(c.ranks, 1) {
+			c.do(rank, func() { s.AnswerFrom(rank, m) })
+		}
 	case "GetInternalStateReq":
 		s.State(48)
 	case "AbortReq":
@@ -47,16 +77,21 @@ func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
 			s.Echo(m.ID(), nil)
 		}
 	case "TokenizedGenerateReqInput":
-		limit := m.Limit()
-		for i := range limit {
-			o := schedtest.Output{ID: m.ID(), IDs: []uint32{c.IDs[i%len(c.IDs)]}, Count: i + 1, Prompt: len(m.Prompt()), Cached: 1}
-			if i == limit-1 {
-				o.Finish = map[string]any{"type": "length", "length": limit}
-			}
-			s.Step(0, o)
-			if holdBack {
-				return
-			}
+		rank := max(m.Rank(), 0)
+		c.do(rank, func() { c.say(s, m, rank, holdBack) })
+	}
+}
+
+func (c *schedulers) say(s *schedtest.Scheduler, m schedtest.Message, rank int, holdBack bool) {
+	limit := m.Limit()
+	for i := range limit {
+		o := schedtest.Output{ID: m.ID(), IDs: []uint32{c.IDs[i%len(c.IDs)]}, Count: i + 1, Prompt: len(m.Prompt()), Cached: 1}
+		if i == limit-1 {
+			o.Finish = map[string]any{"type": "length", "length": limit}
+		}
+		s.Step(rank, o)
+		if holdBack {
+			return
 		}
 	}
 }
@@ -65,7 +100,7 @@ func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
 // stream, and comes again.
 func TestSGLangIPC(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	c := &schedulers{harness.NewSayer(t), filepath.Join(harness.SocketDir(t), "sg")}
+	c := &schedulers{Sayer: harness.NewSayer(t), dir: filepath.Join(harness.SocketDir(t), "sg")}
 	g := harness.StartUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim")
 	says := func(word string) {
 		t.Helper()

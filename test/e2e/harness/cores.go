@@ -78,12 +78,19 @@ type Cores struct {
 // NewCores returns no core yet.
 func NewCores(t *testing.T) *Cores { return &Cores{NewSayer(t), map[string]int{}} }
 
-// Start connects a core.
+// Start connects a core. Where o has a Receive, it is called before the core takes a message
+// in, and may wait.
 func (c *Cores) Start(o coretest.Options) *coretest.Core {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), time.Minute)
 	defer cancel()
-	o.Receive = c.receive
+	before := o.Receive
+	o.Receive = func(core *coretest.Core, m coretest.Message) {
+		if before != nil {
+			before(core, m)
+		}
+		c.receive(core, m)
+	}
 	core, err := coretest.Start(ctx, o)
 	if err != nil {
 		c.T.Fatal(err)

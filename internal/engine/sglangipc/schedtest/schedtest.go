@@ -247,11 +247,24 @@ func (s *Scheduler) Step(rank int, outs ...Output) error {
 // Answer sends a fence back from each rank, behind its outputs.
 func (s *Scheduler) Answer(m Message) error {
 	for rank := range s.o.Ranks {
-		if err := s.outs[2*rank+1].Send(AppendMessage(nil, m.Tag, m.Values...)); err != nil {
+		if err := s.AnswerFrom(rank, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// AnswerFrom sends a fence back from one rank.
+func (s *Scheduler) AnswerFrom(rank int, m Message) error {
+	return s.outs[2*rank+1].Send(AppendMessage(nil, m.Tag, m.Values...))
+}
+
+// Rank is the rank that a request is for; -1: it names none.
+func (m Message) Rank() int {
+	if n, ok := m.Fields["routed_dp_rank"].(int64); ok {
+		return int(n)
+	}
+	return -1
 }
 
 // Say says something over the connection of answers to calls.
