@@ -404,7 +404,8 @@ func (w *watched) avoided(a engineNow, began time.Time) {
 	}
 }
 
-// returned watches until the engine has half of its share of the requests again.
+// returned watches until the engine has half of its share of the requests again, at least
+// as long as it may take to be given new ones: those that wait there count, too.
 func (w *watched) returned(ctx context.Context, ended time.Time) error {
 	err := w.each(ctx, returns, func(states []engineNow) bool {
 		a := states[0]
@@ -417,10 +418,10 @@ func (w *watched) returned(ctx context.Context, ended time.Time) error {
 				others += s.Health.Requests
 			}
 		}
-		if 4*a.Health.Requests >= others {
+		if w.x.Share < 0 && 4*a.Health.Requests >= others {
 			w.x.Share = time.Since(ended).Seconds()
 		}
-		return w.x.Share >= 0
+		return w.x.Share >= 0 && time.Since(ended) > 2*backWithin
 	})
 	return errors.Join(err, w.wait(ctx, faultWarm))
 }
