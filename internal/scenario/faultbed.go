@@ -193,7 +193,11 @@ func setFaults(ctx context.Context, admin string, faults []string) error {
 
 // engineNow is what the gateway thinks of an engine.
 type engineNow struct {
-	Ready  bool
+	Ready bool
+	Books struct {
+		Booked float64 `json:"booked_wait_ms"`
+		Unseen float64 `json:"unseen_wait_ms"`
+	}
 	Health *struct {
 		State    string
 		Why      string
@@ -351,7 +355,7 @@ func (w *watched) lives(ctx context.Context, began time.Time, d time.Duration) e
 // stopped is the control of what engines live with: the first one stands still, which
 // must be known as ever, and comes back.
 func (w *watched) stopped(ctx context.Context, v *victim) error {
-	w.x.Stopped, w.x.Knowable = true, (2 * silentFor).Seconds()
+	w.x.Stopped, w.x.Knowable = true, (2*silentFor).Seconds()+w.x.Answers
 	if err := v.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -380,6 +384,11 @@ func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration)
 	err = w.each(ctx, lasts, func(states []engineNow) bool {
 		a := states[0]
 		w.avoided(a, began)
+		if w.x.Stopped {
+			// Three times the work that is booked there explains silence, and that of its
+			// probe.
+			w.x.Knowable = max(w.x.Knowable, 2*3*(a.Books.Booked+a.Books.Unseen)/1e3+w.x.Answers)
+		}
 		if !a.out() {
 			return false
 		}
