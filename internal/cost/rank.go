@@ -94,6 +94,7 @@ type group struct {
 	tokens, pairs float64
 	decoders      float64 // beside them
 	stamped       bool    // from is the engine's own
+	full          bool    // some may have waited for room in the cache
 	awaited       bool    // from is when a step began in which the engine only decoded
 	before        Amount  // of an interval in doubt, which this one goes on
 	unsure        float64 // milliseconds
@@ -197,9 +198,12 @@ func (r *Rank) room(n int) float64 {
 	if int64(n) <= left {
 		return 0
 	}
-	// All that is in use goes in the time that a request lasts, one after another.
-	used := max(r.kv.Load()-left, 1)
-	return min(float64(int64(n)-left)/float64(used), 1) * math.Float64frombits(r.lasting.Load())
+	// All that is in use goes in the time that a request lasts, one after another. Of
+	// more than the cache holds, as much as it holds goes in that time.
+	kv := max(r.kv.Load(), 1)
+	lasts := float64(max(-left, 0)) / float64(kv)
+	lasts += min(float64(int64(n)-max(left, 0))/float64(min(max(kv-left, 1), kv)), 1)
+	return lasts * math.Float64frombits(r.lasting.Load())
 }
 
 // Model is the one that the rank serves.
@@ -518,7 +522,7 @@ func (r *Rank) join(b *Booking, now, began int64) {
 		} else {
 			g.before, g.unsure = Amount{}, 0
 		}
-		g.from, g.at, g.decoders, g.tokens, g.pairs = now, now, float64(r.decoders.Load()-1), 0, 0
+		g.from, g.at, g.decoders, g.tokens, g.pairs, g.full = now, now, float64(r.decoders.Load()-1), 0, 0, false
 		g.unsure += r.lost
 		r.lost = 0
 	}
@@ -531,6 +535,7 @@ func (r *Rank) join(b *Booking, now, began int64) {
 			g.from, g.awaited = b.stepped, true
 		}
 	}
+	g.full = g.full || b.predicted.Room > 0
 	g.members = append(g.members, b)
 	g.tokens += b.left
 	g.pairs += b.left * (float64(b.work.Length) - b.left/2)
@@ -545,7 +550,8 @@ func (r *Rank) settle(now int64) {
 		return
 	}
 	l := r.learned.Load()
-	a, doubtful := r.prefilled(l)
+	full := r.full()
+	a, doubtful := r.prefilled(l, full)
 	r.done, r.last = r.done.Plus(a), g.at
 	for i, b := range g.members {
 		b.done = r.done
@@ -563,7 +569,7 @@ func (r *Rank) settle(now int64) {
 		a = a.Plus(g.before)
 		g.unsure += 0.3 * l.Step // as many steps, or one less
 	}
-	if g.before = (Amount{}); g.from <= r.stood {
+	if g.before = (Amount{}); g.from <= r.stood || (full || g.full) && !g.stamped {
 		return
 	}
 	if doubtful {
@@ -593,13 +599,27 @@ func (r *Rank) presume(now int64) {
 	})
 }
 
+// full says that the rank's cache may have no room for all that wait there and for what
+// they and those that decode will generate, for which engines leave room.
+func (r *Rank) full() bool {
+	if len(r.queue) == 0 {
+		return false
+	}
+	to := (float64(len(r.queue)) + float64(r.decoders.Load())/2) * r.queue[0].work.Output
+	return float64(r.left.Load()) < to
+}
+
 // prefilled is what the engine prefilled for the group, and in the same steps for the
 // prompts that follow. It is doubtful where nobody can say which those are; then the
-// interval goes on to the next first token, by which they are known.
-func (r *Rank) prefilled(l *learned) (a Amount, doubtful bool) {
+// interval goes on to the next first token, by which they are known. Where the cache is
+// full, those behind wait for room in it, and not for steps.
+func (r *Rank) prefilled(l *learned, full bool) (a Amount, doubtful bool) {
 	g := &r.group
 	room := max(l.budget-g.decoders, 1)
 	a = Amount{Steps: math.Ceil(g.tokens / room), Tokens: g.tokens, Pairs: g.pairs}
+	if full {
+		return a, false
+	}
 	if free := a.Steps*room - a.Tokens; free > 0 {
 		final := int64(float64(g.at-max(g.from, r.last)) * l.share(a, room, g.decoders))
 		var more Amount
