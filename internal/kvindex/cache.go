@@ -14,10 +14,13 @@ type Cache struct {
 	mu       sync.Mutex
 	capacity int64 // blocks
 	used     int64
+	coming   int64         // blocks of the used that are placed and not known to be there
 	growing  int64         // blocks of the capacity that nobody has placed yet
 	held     map[Block]use // what requests use, by the first block of its segment
 	inUse    atomic.Int64  // blocks of it
-	nodes    []node        // nodes[0] is the head of the list: next is the newest, prev the oldest
+	returns  *returns
+	sample   []Block // of the blocks that are looked at
+	nodes    []node  // nodes[0] is the head of the list: next is the newest, prev the oldest
 	free     []int32
 	path     []int32 // of the placement under way
 	dropped  bool
@@ -41,7 +44,8 @@ type node struct {
 func (x *Index) Cache(capacity int64) *Cache {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := &Cache{index: x, capacity: capacity, nodes: make([]node, 1)}
+	c := &Cache{index: x, capacity: capacity, nodes: make([]node, 1), returns: new(returns)}
+	x.reuse.resize(c.returns, capacity)
 	if n := len(x.free); n > 0 {
 		c.ID = x.free[n-1]
 		x.free = x.free[:n-1]
@@ -55,23 +59,35 @@ func (x *Index) Cache(capacity int64) *Cache {
 
 // Place says that a prompt of these blocks will be in the cache from ready on, or
 // was there just now, where ready is 0: each of them becomes the newest. What was
-// there already stays so.
-func (c *Cache) Place(blocks []Block, ready int64) {
+// there already stays so; had says how much that is.
+func (c *Cache) Place(blocks []Block, ready int64) (had Had) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
-		return
+		return had
 	}
-	c.path = c.path[:0]
+	c.path, c.sample = c.path[:0], c.sample[:0]
+	at := int32(0)
 	for len(blocks) > 0 {
 		s := c.index.segment(blocks)
-		n := s.common(blocks)
-		i, ok := c.hold(s, int32(n), ready)
+		n := int32(s.common(blocks))
+		i, old, ok := c.hold(s, n, ready)
 		if !ok {
 			continue // it has left the map meanwhile
 		}
+		if had.Sure == at {
+			had.Sure += old.Sure
+		}
+		if had.Held == at {
+			had.Held += old.Held
+		}
+		at += n
+		c.sample = c.index.reuse.sampled(c.sample, blocks[old.Held:n])
 		c.path = append(c.path, i)
 		blocks = blocks[n:]
+	}
+	if len(c.sample) > 0 {
+		c.index.reuse.asked(c.sample)
 	}
 	// The root comes last, so that a path is evicted from its leaf.
 	for i := len(c.path) - 1; i >= 0; i-- {
@@ -79,10 +95,17 @@ func (c *Cache) Place(blocks []Block, ready int64) {
 		c.link(c.path[i], 0)
 	}
 	c.evict()
+	return had
 }
 
-// hold notes that the cache has n blocks of the segment, and gives their node.
-func (c *Cache) hold(s *segment, n int32, ready int64) (int32, bool) {
+// Had is how many blocks of a prompt, from its beginning, a cache had before it was
+// placed: those that are Held to be there, or to come, and of them those of which that
+// is Sure, because a request has found or computed them.
+type Had struct{ Sure, Held int32 }
+
+// hold notes that the cache has n blocks of the segment, and gives their node and what
+// it had of them.
+func (c *Cache) hold(s *segment, n int32, ready int64) (_ int32, had Had, _ bool) {
 	sure := n
 	if ready != 0 {
 		sure = 0
@@ -92,14 +115,16 @@ func (c *Cache) hold(s *segment, n int32, ready int64) (int32, bool) {
 		i := c.node(node{segment: s, to: n})
 		if !s.add(c.index, c.ID, i, n, sure, ready) {
 			c.release(i)
-			return 0, false
+			return 0, had, false
 		}
 		c.link(i, 0)
 		c.used += int64(n)
-		return i, true
+		c.coming += int64(n - sure)
+		return i, had, true
 	}
 	c.part(h.node, n)
 	held := h.blocks.Load()
+	had = Had{Sure: min(h.sure.Load(), n), Held: min(held, n)}
 	if n > held {
 		c.used += int64(n - held)
 		c.nodes[h.node].to = n
@@ -110,10 +135,12 @@ func (c *Cache) hold(s *segment, n int32, ready int64) (int32, bool) {
 				h.ready.Store(ready)
 				h.blocks.Store(n)
 			}
-			h.sure.Store(max(h.sure.Load(), sure))
+			old := h.sure.Load()
+			h.sure.Store(max(old, sure))
+			c.coming += int64(max(n-held, 0) - max(sure-old, 0))
 		})
 	}
-	return h.node, true
+	return h.node, had, true
 }
 
 // part makes the segment's first n blocks, as far as they are held, the ones of its
@@ -222,7 +249,9 @@ func (c *Cache) shrink(last, blocks int32) {
 	to := n.to
 	n.segment.change(c.ID, func(h *holder) {
 		h.blocks.Store(to)
-		h.sure.Store(min(h.sure.Load(), to))
+		sure := h.sure.Load()
+		h.sure.Store(min(sure, to))
+		c.coming -= int64(blocks - max(sure-to, 0))
 	})
 }
 
@@ -277,6 +306,9 @@ func (c *Cache) InUse() int64 { return c.inUse.Load() }
 func (c *Cache) SetGrowing(blocks int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.dropped {
+		return
+	}
 	c.growing = blocks
 	c.evict()
 }
@@ -285,6 +317,10 @@ func (c *Cache) SetGrowing(blocks int64) {
 func (c *Cache) SetCapacity(blocks int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.dropped {
+		return
+	}
+	c.index.reuse.resize(c.returns, blocks)
 	c.capacity = blocks
 	c.evict()
 }
@@ -305,6 +341,7 @@ func (c *Cache) Drop() {
 		return
 	}
 	c.dropped = true
+	c.index.reuse.forget(c.returns)
 	for c.nodes[0].prev != 0 {
 		c.remove(c.nodes[0].prev)
 	}
@@ -319,7 +356,8 @@ func (c *Cache) Drop() {
 // evict takes the oldest until the rest has room. What requests use is spared, and as
 // new as what is used now, but where nothing else is left.
 func (c *Cache) evict() {
-	spared, room := 0, max(c.capacity-c.growing, 0)
+	c.sample = c.sample[:0]
+	spared, room := 0, max(c.capacity-c.growing, 0)+c.coming
 	for c.used > room {
 		oldest := c.nodes[0].prev
 		n := &c.nodes[oldest]
@@ -330,13 +368,32 @@ func (c *Cache) evict() {
 			continue
 		}
 		if over := c.used - room; over < int64(n.to-n.from) {
+			c.goes(n, n.to-int32(over))
 			c.shrink(oldest, int32(over))
 			break
 		}
+		c.goes(n, n.from)
 		c.remove(oldest)
+	}
+	if len(c.sample) > 0 {
+		c.index.reuse.went(c.returns, c.sample)
 	}
 	for c.index.bytes.Load() > c.index.maxBytes && c.nodes[0].prev != 0 {
 		c.remove(c.nodes[0].prev)
+	}
+}
+
+// goes notes the blocks of a node, from one on, that leave the only cache that holds
+// them.
+func (c *Cache) goes(n *node, from int32) {
+	all := n.segment.holders.Load().list()
+	for i := range all {
+		if h := &all[i]; h.cache != c.ID {
+			from = max(from, h.blocks.Load())
+		}
+	}
+	if from < n.to {
+		c.sample = c.index.reuse.sampled(c.sample, n.segment.blocks[from:n.to])
 	}
 }
 
@@ -346,6 +403,7 @@ func (c *Cache) remove(i int32) {
 	n := c.nodes[i]
 	if n.from == 0 {
 		c.used -= int64(n.to)
+		c.coming -= int64(n.to - n.segment.holder(c.ID).sure.Load())
 		n.segment.remove(c.index, c.ID)
 	} else {
 		c.shrink(i, n.to-n.from)

@@ -12,6 +12,7 @@ type Index struct {
 	segments *xsync.Map[Block, *segment] // by their first block
 	maxBytes int64
 	bytes    atomic.Int64
+	reuse    reuse
 
 	mu     sync.Mutex
 	caches []*Cache // by ID; nil where one was dropped

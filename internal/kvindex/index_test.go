@@ -121,6 +121,9 @@ func TestMatchIsThatOfAnLRU(t *testing.T) {
 					if got := m.Of(c.ID); int(got.Resident) != want[i].resident(p) || got.Soon != got.Resident {
 						t.Fatalf("cache %d has %+v, want %d of %d", i, got, want[i].resident(p), len(p))
 					}
+					if c.coming != 0 {
+						t.Fatalf("cache %d: %d blocks are to come, and all have", i, c.coming)
+					}
 					if c.Used() != int64(len(want[i].order)) {
 						t.Fatalf("cache %d: %d blocks used, want %d", i, c.Used(), len(want[i].order))
 					}
@@ -199,6 +202,9 @@ func TestConcurrently(t *testing.T) {
 	for _, c := range caches {
 		if got := m.Of(c.ID); int(got.Resident) != len(shared) {
 			t.Errorf("cache %d: %+v", c.ID, got)
+		}
+		if c.coming != 0 {
+			t.Errorf("cache %d: %d blocks are to come, and all have", c.ID, c.coming)
 		}
 		c.Drop()
 	}
@@ -301,6 +307,33 @@ func TestHold(t *testing.T) {
 	c.Release(c.Hold(nil, letters("ab")))
 	if x.Bytes() != 0 {
 		t.Errorf("%d bytes are left of nothing", x.Bytes())
+	}
+}
+
+// TestComing has prompts be on their way: they evict what is old when they are there, and
+// nothing where they do not come.
+func TestComing(t *testing.T) {
+	x := New(math.MaxInt64)
+	c := x.Cache(8)
+	want := func(when string, all map[string]int) {
+		t.Helper()
+		for text, n := range all {
+			if got := int(x.Match(nil, letters(text), 0).Of(c.ID).Resident); got != n {
+				t.Errorf("%s: %d of %s, want %d", when, got, text, n)
+			}
+		}
+	}
+	c.Place(letters("abcd"), 0)
+	c.Place(letters("efgh"), 0)
+	c.Place(letters("efxyz"), 100)
+	c.Place(letters("ijkl"), 200)
+	want("on their way", map[string]int{"abcd": 4, "efgh": 4, "efxyz": 2, "ijkl": 0})
+	c.Place(letters("efxyz"), 0)
+	want("one has come", map[string]int{"abcd": 1, "efgh": 4, "efxyz": 5, "ijkl": 0})
+	c.Cancel(letters("ijkl"), 200)
+	want("the other does not", map[string]int{"abcd": 1, "efgh": 4, "efxyz": 5})
+	if c.coming != 0 || c.Used() != 8 {
+		t.Errorf("%d blocks are to come, %d are used", c.coming, c.Used())
 	}
 }
 
