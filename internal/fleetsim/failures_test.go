@@ -60,7 +60,7 @@ var failures = []failure{
 	},
 	{
 		name: "a herd against old reports", engines: 8, fails: "least-reported", better: "power-of-two",
-		workload: "rate=25,duration=2m,input=lognormal(1500,1500),output=60",
+		workload: "rate=25,duration=6m,input=lognormal(1500,1500),output=60",
 		change:   func(o *fleetsim.Options) { o.Gateways, o.Age = 4, time.Second },
 		failed:   func(r, b *fleetsim.Report) bool { return r.TTFT.P99 > 1.2*b.TTFT.P99 },
 	},
