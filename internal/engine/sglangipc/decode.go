@@ -35,10 +35,17 @@ type batch struct {
 	outputs []output
 	ids     []uint32 // of all outputs
 
-	id         []byte // of an echo's request
-	end        finish // of it
-	call       int64  // of an answer
-	maxRunning int    // of a state; 0: not said
+	id   []byte // of an echo's request
+	end  finish // of it
+	call int64  // of an answer
+	says about  // of a state
+}
+
+// about is what a scheduler says of itself; 0: it does not.
+type about struct {
+	maxRunning int // requests
+	kv         int // tokens that its KV cache holds
+	chunk      int // the most tokens of prompts in a step
 }
 
 // output is what a step brought for one request.
@@ -305,9 +312,9 @@ func (d *batch) answer(b []byte, n int) (_ []byte, err error) {
 }
 
 // state takes in what the scheduler says of itself: a map of all its settings, of
-// which one is read.
+// which three are read.
 func (d *batch) state(b []byte, n int) (_ []byte, err error) {
-	d.maxRunning = 0
+	d.says = about{}
 	for range n {
 		if len(b) == 0 || !isMap(b[0]) {
 			if b, err = skip(b); err != nil {
@@ -315,25 +322,38 @@ func (d *batch) state(b []byte, n int) (_ []byte, err error) {
 			}
 			continue
 		}
-		fields, rest, err := msgp.ReadMapHeaderBytes(b)
-		if err != nil {
+		if b, err = d.says.read(b, true); err != nil {
 			return b, err
 		}
-		b = rest
-		for range fields {
-			name, rest, err := readText(b)
-			if err != nil {
-				return b, err
-			}
-			b = rest
-			if string(name) == "effective_max_running_requests_per_dp" && len(b) > 0 && b[0] != msgpNil {
-				d.maxRunning, b, err = readCount(b)
-			} else {
-				b, err = skip(b)
-			}
-			if err != nil {
-				return b, err
-			}
+	}
+	return b, nil
+}
+
+// read takes in a map: that of the settings, or one that stands in it.
+func (a *about) read(b []byte, outer bool) ([]byte, error) {
+	fields, b, err := msgp.ReadMapHeaderBytes(b)
+	if err != nil {
+		return b, err
+	}
+	for range fields {
+		var name []byte
+		if name, b, err = readText(b); err != nil {
+			return b, err
+		}
+		switch {
+		case outer && string(name) == "effective_max_running_requests_per_dp" && len(b) > 0 && b[0] != msgpNil:
+			a.maxRunning, b, err = readCount(b)
+		case outer && string(name) == "chunked_prefill_size":
+			a.chunk, b, err = readSetting(b)
+		case outer && string(name) == "memory_usage" && len(b) > 0 && isMap(b[0]):
+			b, err = a.read(b, false)
+		case !outer && string(name) == "token_capacity":
+			a.kv, b, err = readSetting(b)
+		default:
+			b, err = skip(b)
+		}
+		if err != nil {
+			return b, err
 		}
 	}
 	return b, nil
@@ -523,6 +543,20 @@ func readCount(b []byte) (int, []byte, error) {
 		err = fmt.Errorf("a count of %d", v)
 	}
 	return int(v), b, err
+}
+
+// readSetting reads what may be a count, and gives 0 where it is none, as of a setting
+// that is -1 or None.
+func readSetting(b []byte) (int, []byte, error) {
+	if t := msgp.NextType(b); t != msgp.IntType && t != msgp.UintType {
+		rest, err := skip(b)
+		return 0, rest, err
+	}
+	v, rest, err := msgp.ReadInt64Bytes(b)
+	if v < 0 || v > math.MaxInt32 {
+		v = 0
+	}
+	return int(v), rest, err
 }
 
 const msgpNil = 0xc0

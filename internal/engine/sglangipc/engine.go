@@ -91,12 +91,14 @@ func (e *Engine) state() engine.State {
 		for _, name := range slices.Sorted(maps.Keys(s.word.LoRA)) {
 			lora = append(lora, engine.LoRA{Name: name})
 		}
+		a := s.about()
 		var ranks []engine.Rank
 		for n := range s.ranks() {
-			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: int(s.maxRunning.Load())})
+			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: a.maxRunning, KVTokens: a.kv})
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: int(s.maxRunning.Load()) * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
+			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: a.maxRunning * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
+			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk,
 			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}

@@ -67,6 +67,9 @@ func TestFacts(t *testing.T) {
 	e := b.Rig.Engine.(*Engine)
 	until(b, "the running limit", func() bool { return e.state().Facts.MaxRunning == 96 })
 	f := e.state().Facts
+	if f.KVTokens != 2*70_000 || f.StepTokens != 8192 {
+		t.Errorf("a KV cache of %d tokens, steps of %d", f.KVTokens, f.StepTokens)
+	}
 	if strings.Join(f.Models, " ") != "served" || !slices.Equal(f.LoRA, []engine.LoRA{{Name: "lora"}}) || f.ContextLength != 4096 || f.Software != "SGLang 0.5.23" || f.Instance != "one" || f.Carries != infer.CarriesAll&^infer.CarriesMedia {
 		t.Errorf("%+v", f)
 	}

@@ -145,8 +145,8 @@ func TestGolden(t *testing.T) {
 				t.Errorf("call %x", d.call)
 			}
 			read("state", state)
-			if d.maxRunning != 48 {
-				t.Errorf("%d", d.maxRunning)
+			if d.says != (about{maxRunning: 48}) {
+				t.Errorf("%+v", d.says)
 			}
 			for _, name := range []string{"configured", "health", "frozen"} {
 				read(name, other)

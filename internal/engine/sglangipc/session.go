@@ -29,7 +29,7 @@ type session struct {
 	adds  engine.Additions // to requests
 	extra string           // to its version
 
-	maxRunning atomic.Int64 // of a rank; 0: not said
+	says atomic.Pointer[about] // a rank, the latest word of any
 }
 
 func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
@@ -46,6 +46,14 @@ func (s *session) ranks() int {
 		return s.word.Ranks
 	}
 	return 0
+}
+
+// about is what a rank says of itself.
+func (s *session) about() about {
+	if a := s.says.Load(); a != nil {
+		return *a
+	}
+	return about{}
 }
 
 func (s *session) software() string { return "SGLang " + s.word.Version + s.extra }
@@ -191,7 +199,9 @@ func (s *session) Message(frames [][]byte, received int64) error {
 	}
 	switch d := &s.batch; d.kind {
 	case state:
-		if d.maxRunning > 0 && s.maxRunning.Swap(int64(d.maxRunning)) != int64(d.maxRunning) {
+		if s.about() != d.says {
+			says := d.says
+			s.says.Store(&says)
 			s.e.host.Signal()
 		}
 	case answer:

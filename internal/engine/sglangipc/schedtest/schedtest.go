@@ -281,7 +281,10 @@ func (s *Scheduler) Echo(id string, reason map[string]any) error {
 // State says what a scheduler says of itself when it is asked.
 func (s *Scheduler) State(maxRunning int) error {
 	return s.Say(AppendMessage(nil, "GetInternalStateReqOutput", nil, nil,
-		map[string]any{"model_path": "m", "effective_max_running_requests_per_dp": maxRunning}))
+		map[string]any{
+			"model_path": "m", "effective_max_running_requests_per_dp": maxRunning, "chunked_prefill_size": 8192,
+			"memory_usage": map[string]any{"weight": 12.5, "kvcache": 20.25, "token_capacity": 70_000, "token_capacity_swa": nil, "graph": map[string]any{"decode": 0.5}},
+		}))
 }
 
 // AppendEcho appends word of a request that ended outside of a step.
