@@ -130,6 +130,9 @@ func ParseEngine(s string) (Engine, error) {
 			}
 		default:
 			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running"})
+			if kind != "openai" { // whose prompts have no ids here
+				known = append(known, "kv-events", "kv-replay", "kv-topic")
+			}
 			if slices.Contains(known, key) {
 				err = e.accessOption(key, value)
 			} else {
@@ -151,12 +154,12 @@ var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
 // options are those of each kind, beyond model and name.
 var options = map[string][]string{
-	"auto":       append([]string{"pass-key", "verify", "kv-events", "kv-replay", "kv-topic"}, access...),
+	"auto":       append([]string{"pass-key", "verify"}, access...),
 	"openai":     append([]string{"pass-key", "verify"}, access...),
-	"sglang":     append([]string{"kv-events", "kv-replay", "kv-topic"}, access...),
-	"weir":       append([]string{"tls", "kv-events", "kv-replay", "kv-topic"}, access...),
-	"vllm-core":  {"dp", "lockstep", "priority", "speculative", "kv-events", "kv-replay", "kv-topic"},
-	"sglang-ipc": {"untried", "kv-events", "kv-replay", "kv-topic"},
+	"sglang":     access,
+	"weir":       append([]string{"tls"}, access...),
+	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
+	"sglang-ipc": {"untried"},
 }
 
 // endpoint checks that a value is an endpoint of ZeroMQ's, whose host may be left to the
