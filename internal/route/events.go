@@ -84,13 +84,14 @@ func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int6
 const lag = 500e6
 
 // late says that the engine may not have said yet that it has what should be there since
-// placed, behind so many blocks: it has removed nothing of that since.
+// placed, behind so many blocks: it has removed nothing of
+// that since.
 func (e *Events) late(p *Prompt, there int, placed, now int64) bool {
 	if placed == 0 || now-placed >= lag {
 		return false
 	}
 	at, removed := e.Rank.Removed(p.Blocks, there)
-	return !removed || at < placed
+	return !removed || at < placed-lag // placed is a prediction
 }
 
 // correct puts right what was believed of a cache by what its engine says. Requests under

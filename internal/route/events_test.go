@@ -93,9 +93,9 @@ func TestEventsCorrect(t *testing.T) {
 	r.Books.Place(blocks, 3*s)
 	check("it was removed just now", 3.2*s, 0, 0, true)
 	r.Books.Cache.Truncate(blocks, 0)
-	r.Books.Place(blocks, 3.2*s)
-	check("and is computed anew", 3.3*s, 24, 24, false)
-	events.Rank.Live(3.3*s, 5, told("BlockStored", ids[:384], 128))
+	r.Books.Place(blocks, 3.7*s)
+	check("and is computed anew", 3.8*s, 24, 24, false)
+	events.Rank.Live(3.9*s, 5, told("BlockStored", ids[:384], 128))
 	prompt.Length, prompt.Blocks = 384, blocks[:24]
 	check("the last token is computed", 4*s, 16, 16, false)
 	prompt.ByIDs = false
