@@ -3,11 +3,15 @@ package sglang
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/sglangmode"
@@ -70,4 +74,47 @@ func TestProbe(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("a hung engine: %v", err)
 	}
+}
+
+// A server that was started with other ranks since says so at the next look, although
+// nobody noticed that it was gone.
+func TestRanksChange(t *testing.T) {
+	var ranks atomic.Int64
+	ranks.Store(2)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			io.WriteString(w, `{"object":"list","data":[{"id":"m","object":"model","owned_by":"sglang"}]}`)
+		case "/server_info":
+			fmt.Fprintf(w, `{"version":"0.5.23","skip_tokenizer_init":false,"dp_size":%d,"max_total_num_tokens":1000,"max_running_requests":8}`, ranks.Load())
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer srv.Close()
+	at, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	states := make(chan engine.State)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		New(Options{Name: "e", URL: at, ProbeInterval: time.Millisecond}).Run(ctx, func(s engine.State) {
+			select {
+			case states <- s:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	for _, want := range []int{2, 3, 0} {
+		s := <-states
+		if !s.Ready || len(s.Facts.Ranks) != want || want > 0 && !reflect.DeepEqual(s.Facts.Ranks[want-1], engine.Rank{Number: want - 1, Ready: true, KVTokens: 1000, MaxRunning: 8}) {
+			t.Errorf("%+v, want %d ranks", s, want)
+		}
+		ranks.Store(int64(map[int]int{2: 3, 3: 1}[want]))
+	}
+	stop()
+	<-ended
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -197,7 +198,7 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(c
 			return
 		case err == nil:
 			refused, wait = 0, interval
-			if !state.Ready || changed(&facts, &state.Facts) {
+			if !state.Ready || !reflect.DeepEqual(facts, state.Facts) {
 				state = engine.State{Ready: true, Facts: facts}
 				report(state)
 			}
@@ -232,12 +233,6 @@ func (c *Client) guarded(ctx context.Context, probe func(context.Context) (engin
 		}
 	}()
 	return probe(ctx)
-}
-
-func changed(a, b *engine.Facts) bool {
-	return !slices.Equal(a.Models, b.Models) || a.ContextLength != b.ContextLength || a.MaxRunning != b.MaxRunning ||
-		a.KVTokens != b.KVTokens || a.StepTokens != b.StepTokens || a.Software != b.Software || a.Instance != b.Instance || a.Carries != b.Carries ||
-		!slices.Equal(a.Lacks, b.Lacks) || !slices.Equal(a.LoRA, b.LoRA) || a.Verify != b.Verify
 }
 
 func sleep(ctx context.Context, d time.Duration) {
