@@ -26,6 +26,7 @@ type Sayer struct {
 	T   *testing.T
 	IDs []uint32 // of the sentence
 
+	still    sync.RWMutex // held while the engines stand still
 	mu       sync.Mutex
 	holdBack bool
 	aborted  int
@@ -49,6 +50,8 @@ func NewSayer(t *testing.T) *Sayer { return &Sayer{T: t, IDs: SaidIDs(t)} }
 
 // Hear counts requests that were aborted, and reports whether to hold back.
 func (c *Sayer) Hear(aborted int) (holdBack bool) {
+	c.still.RLock()
+	defer c.still.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.aborted += aborted
@@ -60,6 +63,15 @@ func (c *Sayer) Hold(back bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holdBack = back
+}
+
+// Stand has the engines stand still as stopped processes do, connected and without reading
+// anything, until goOn is called or the test ends.
+func (c *Sayer) Stand() (goOn func()) {
+	c.still.Lock()
+	goOn = sync.OnceFunc(c.still.Unlock)
+	c.T.Cleanup(goOn)
+	return goOn
 }
 
 // WereAborted returns how many requests were aborted.
