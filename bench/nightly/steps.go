@@ -81,7 +81,7 @@ func steps() []nightly.Step {
 		},
 		{
 			Name: "faults", Why: "one of three engines fails in each way over each wire, beside what engines must live with: how soon it is out and back, and what clients see",
-			Typical: 65 * time.Minute, Limit: 130 * time.Minute,
+			Typical: 35 * time.Minute, Limit: 80 * time.Minute,
 			Command: "make -s build && bin/weir scenario faults --json " + file, Read: scenarioFigures,
 		},
 	}

@@ -28,7 +28,7 @@ func (scenarioCommand) Help() string {
   faults       one of three engines under 200 streams fails in each way (killed, answers
                500, hangs, is cut off), over each kind of wire, and then all live with what
                is no failure: nothing may be lost, repeated or fail that another engine
-               could serve, and nothing may be taken out that works (an hour)
+               could serve, and nothing may be taken out that works (half an hour)
   loss         batches land before their readers wake: a gateway that keeps the latest
                must lose tokens of streams that end as complete
   starvation   prompts of 40k tokens, a hundred a second and hundreds at once, beside
