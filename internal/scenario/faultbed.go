@@ -384,10 +384,8 @@ func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration)
 	err = w.each(ctx, lasts, func(states []engineNow) bool {
 		a := states[0]
 		w.avoided(a, began)
-		if w.x.Stopped {
-			// Three times the work that is booked there explains silence, and that of its
-			// probe.
-			w.x.Knowable = max(w.x.Knowable, 2*3*(a.Books.Booked+a.Books.Unseen)/1e3+w.x.Answers)
+		if w.x.Stopped && !a.out() {
+			w.owes(a, began)
 		}
 		if !a.out() {
 			return false
@@ -404,6 +402,18 @@ func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration)
 	now, err := w.bed.late(ctx)
 	w.x.Late = now - before
 	return err
+}
+
+// owes moves on when it can be known that an engine stands still: one that has nothing of
+// ours owes nothing, and three times the work that is booked there explain its silence and
+// that of its probe.
+func (w *watched) owes(a engineNow, began time.Time) {
+	from := 0.0
+	if a.Health.Requests == 0 {
+		from = time.Since(began).Seconds()
+	}
+	explained := max(silentFor.Seconds(), 3*(a.Books.Booked+a.Books.Unseen)/1e3)
+	w.x.Knowable = max(w.x.Knowable, from+2*explained+w.x.Answers)
 }
 
 // avoided takes down when an engine no longer takes requests freely.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/load"
 )
@@ -135,6 +136,31 @@ func TestFaultNames(t *testing.T) {
 		sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 		if len(sorted) != len(names) || len(names) == 0 {
 			t.Errorf("%q", names)
+		}
+	}
+}
+
+// An engine owes nothing before it has a request, and its work explains its silence.
+func TestOwes(t *testing.T) {
+	w := &watched{x: &Faulted{Knowable: 26, Answers: 6}}
+	has := func(requests int, booked float64) (e engineNow) {
+		e.Health = &struct {
+			State    string
+			Why      string
+			Takes    string
+			Requests int
+		}{Requests: requests}
+		e.Books.Booked = booked
+		return e
+	}
+	for _, c := range []struct {
+		now  engineNow
+		ago  time.Duration
+		want float64
+	}{{has(3, 100), time.Second, 26}, {has(0, 0), 4 * time.Second, 30}, {has(5, 0), 9 * time.Second, 30}, {has(5, 5000), 10 * time.Second, 36}} {
+		w.owes(c.now, time.Now().Add(-c.ago))
+		if d := w.x.Knowable - c.want; d < 0 || d > 2 {
+			t.Errorf("%v after it stopped, with %d requests: knowable after %.1f s, want %v", c.ago, c.now.Health.Requests, w.x.Knowable, c.want)
 		}
 	}
 }
