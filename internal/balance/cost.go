@@ -113,11 +113,6 @@ func (c *Candidate) used() float64 {
 	return float64(c.Rank.Held()) / float64(c.KV)
 }
 
-// unproven is how many times as slow a rank may be of which too little was measured. It
-// counts as so slow once a step is booked there: a slow one has little to be late with,
-// and where all are unproven, or the others full, nobody waits for it to be measured.
-const unproven = 2
-
 // price finds what the request costs at each candidate, how many there are, and the
 // shortest step.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
@@ -125,7 +120,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		return 0, 0
 	}
 	fastest = math.Inf(1)
-	w := cost.Work{Length: q.Length, Output: min(q.Output, candidates[0].Rank.Model().Horizon())}
+	w, horizon := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Horizon()
 	for i := range candidates {
 		c := &candidates[i]
 		d.costs[i] = math.Inf(1)
@@ -141,12 +136,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		if last != nil {
 			w.New = min(w.New, q.Length-last.known(q, c))
 		}
-		total, step, cold := c.Rank.Total(q.Now, &w)
-		if cold {
-			if p := c.Rank.Pending(); p > 0 && p+int64(w.New) > int64(c.Rank.Budget()) {
-				total *= unproven
-			}
-		}
+		total, step := c.Rank.Total(q.Now, &w, horizon)
 		if q.Claims {
 			total += q.claimed(c)
 		}

@@ -57,7 +57,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 	sent, done, held := 0, 0, 0
 	holds := func(tokens int) {
 		if held += tokens; o.KVTokens > 0 {
-			rank.SetRoom(int64(o.KVTokens), int64(held))
+			rank.SetRoom(cost.Room{KV: int64(o.KVTokens), InUse: int64(held)})
 		}
 	}
 	for done < l.requests {

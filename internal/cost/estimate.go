@@ -12,6 +12,8 @@ type State struct {
 	// Model.Horizon.
 	Horizon float64
 	Budget  float64 // the most tokens that a step prefills
+	// Evicted are the tokens that leave the cache for the work and will be asked for again.
+	Evicted float64
 	// Shared says that prefills wait there, with which new ones share steps.
 	Shared bool
 }
@@ -31,8 +33,13 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
 	// One that ends while this one is prefilled has another in its place.
 	e.Others += stalled
-	e.Total = e.Wait + e.Prefill + e.Decode + e.Others
+	e.Evicts = c.evicts(s.Evicted, k)
+	e.Total = e.Wait + e.Prefill + e.Decode + e.Others + e.Evicts
 }
+
+// evicts is by how much those are delayed that ask for so many evicted tokens again, and
+// those that decode beside them while the tokens are computed anew: as many as decode here.
+func (c *Coefficients) evicts(tokens, k float64) float64 { return tokens * c.Token * (1 + k) }
 
 // decoding is how long a step takes with one more decoder beside k, how long m of them
 // take, and by how much the one delays the others in them.

@@ -133,7 +133,7 @@ func TestRoom(t *testing.T) {
 	wait := func(n int) float64 {
 		w := Work{Length: 20_000, New: n, Output: 8}
 		e := r.Estimate(now, w)
-		total, _, _ := r.Total(now, &w)
+		total, _ := r.Total(now, &w, r.Model().Horizon())
 		if math.Abs(total-e.Total) > 1e-6*total || e.Room > e.Wait {
 			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
 		}
@@ -142,7 +142,7 @@ func TestRoom(t *testing.T) {
 	if got := wait(20_000); got != 0 {
 		t.Errorf("a wait of %v ms for room in a cache of which nobody knows the size", got)
 	}
-	r.SetRoom(100_000, 90_000)
+	r.SetRoom(Room{KV: 100_000, InUse: 90_000})
 	// A request lasts 8 steps after its first token.
 	lasts := 8 * (Typical.Decode + Typical.Decoder)
 	if got, want := wait(19_000), lasts*9/90; math.Abs(got/want-1) > 1e-6 {
@@ -151,7 +151,7 @@ func TestRoom(t *testing.T) {
 	if got := wait(10_000); got != 0 {
 		t.Errorf("a wait of %v ms for room that is there", got)
 	}
-	r.SetRoom(10_000, 2000)
+	r.SetRoom(Room{KV: 10_000, InUse: 2000})
 	if got := wait(20_000); got != lasts {
 		t.Errorf("%v ms until all has ended, want %v", got, lasts)
 	}
@@ -238,8 +238,8 @@ func TestUnmeasuredRanksFollowTheMedian(t *testing.T) {
 		t.Errorf("predicted are %.1f ms where it was measured, and %.1f where nothing was", a, b)
 	}
 	w := Work{Length: 2000, New: 2000, Output: 8}
-	a, _, _ := measured.Total(now, &w)
-	if b, _, _ := other.Total(now, &w); math.Abs(a/b-1) > 0.05 {
+	a, _ := measured.Total(now, &w, m.Horizon())
+	if b, _ := other.Total(now, &w, m.Horizon()); math.Abs(a/b-1) > 0.05 {
 		t.Errorf("in all %.1f ms and %.1f", a, b)
 	}
 }
@@ -344,6 +344,66 @@ func TestStandingTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestEvicted has a request need more than is free in a cache. What it evicts costs as much
+// as computing the share of it anew that will be asked for again, and nothing where nobody
+// knows the cache's size, or nothing of it is asked for again.
+func TestEvicted(t *testing.T) {
+	r := NewModel(Typical).Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	c, _ := r.Coefficients()
+	evicts := func(n int, output float64) float64 {
+		t.Helper()
+		w := Work{Length: 20_000, New: n, Output: output}
+		e := r.Estimate(now, w)
+		if total, _ := r.Total(now, &w, r.Model().Horizon()); math.Abs(total-e.Total) > 1e-6*total {
+			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
+		}
+		return e.Evicts
+	}
+	for _, test := range []struct {
+		name string
+		is   Room
+		want float64 // tokens computed anew for 10,000 new ones and 2,000 of output
+	}{
+		{"nobody knows its size", Room{}, 0},
+		{"nothing is asked for again", Room{KV: 100_000, Kept: 100_000}, 0},
+		{"full", Room{KV: 100_000, Kept: 100_000, Reuse: 0.5}, 6000},
+		{"room for half", Room{KV: 100_000, Kept: 94_000, Reuse: 0.5}, 3000},
+		{"room for all", Room{KV: 100_000, Kept: 88_000, Reuse: 0.5}, 0},
+		{"more than it holds", Room{KV: 100_000, Kept: 150_000, Reuse: 1}, 12_000},
+		{"huge", Room{KV: 1 << 50, Kept: 1 << 20, Reuse: 1}, 0},
+	} {
+		r.SetRoom(test.is)
+		if got, want := evicts(10_000, 2000), test.want*c.Token; math.Abs(got-want) > 1e-6*want {
+			t.Errorf("%s: %v ms, want %v", test.name, got, want)
+		}
+	}
+}
+
+// TestBeside has requests of several streams begin and end at once, while others are booked.
+// The books are even afterwards, and something was learned.
+func TestBeside(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	var streams sync.WaitGroup
+	for range 4 {
+		streams.Go(func() {
+			now := int64(1)
+			for range 50 {
+				now = serve(r, Typical, now, 1)
+				r.Estimate(now, Work{Length: 100, New: 100, Output: 8})
+			}
+		})
+	}
+	streams.Wait()
+	if got := r.Books(1); got.InFlight != 0 || got.Decoders != 0 || got.Held != 0 || r.Pending() != 0 {
+		t.Errorf("at rest %+v, %d tokens to prefill", got, r.Pending())
+	}
+	if _, seen := r.Coefficients(); seen == 0 {
+		t.Error("nothing was learned")
+	}
+}
+
 // BenchmarkBeside is a decision of one rank beside requests that go on there, and have its
 // coefficients learned.
 func BenchmarkBeside(b *testing.B) {
@@ -374,28 +434,4 @@ func BenchmarkBeside(b *testing.B) {
 	})
 	close(done)
 	goes.Wait()
-}
-
-// TestBeside has requests of several streams begin and end at once, while others are booked.
-// The books are even afterwards, and something was learned.
-func TestBeside(t *testing.T) {
-	m := NewModel(Typical)
-	r := m.Join(1, 0)
-	var streams sync.WaitGroup
-	for range 4 {
-		streams.Go(func() {
-			now := int64(1)
-			for range 50 {
-				now = serve(r, Typical, now, 1)
-				r.Estimate(now, Work{Length: 100, New: 100, Output: 8})
-			}
-		})
-	}
-	streams.Wait()
-	if got := r.Books(1); got.InFlight != 0 || got.Decoders != 0 || got.Held != 0 || r.Pending() != 0 {
-		t.Errorf("at rest %+v, %d tokens to prefill", got, r.Pending())
-	}
-	if _, seen := r.Coefficients(); seen == 0 {
-		t.Error("nothing was learned")
-	}
 }

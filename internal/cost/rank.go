@@ -27,6 +27,8 @@ type Estimate struct {
 	Prefill float64 // its own, with the decoding done in the same steps
 	Decode  float64 // its own steps, from the first token to the last
 	Others  float64 // by which those that decode there are delayed, by its prefill and its steps, added up
+	// Evicts is how long those wait that will ask for what it evicts.
+	Evicts float64
 	// StepTime is that of a decoding step with it.
 	StepTime float64
 	Decoders int // that are there without it when its prefill begins
@@ -48,13 +50,14 @@ type Rank struct {
 	floor    atomic.Int64  // and what of them cannot have been done yet, ns
 	inFlight atomic.Int64  // requests
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
-	unseenAt atomic.Int64
 	peers    atomic.Pointer[Peers]
-	left     atomic.Int64 // tokens for which its cache has room beside what requests use
+	left     atomic.Int64  // tokens for which its cache has room beside what requests use
+	space    atomic.Uint64 // float32: Room.Reuse; and uint32: tokens that nobody uses or has left
 
-	kv      atomic.Int64  // tokens that its cache holds
-	lasting atomic.Uint64 // float64: ms from a request's first token to its end
-	prompts atomic.Int64  // tokens of requests in flight
+	unseenAt atomic.Int64  // when unseen was
+	kv       atomic.Int64  // tokens that its cache holds
+	lasting  atomic.Uint64 // float64: ms from a request's first token to its end
+	prompts  atomic.Int64  // tokens of requests in flight
 
 	model    *Model
 	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
@@ -151,19 +154,37 @@ func (r *Rank) Errors() Coefficients {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l := r.learned.Load()
 	e.Cold = l.seen < trusted
-	s := State{Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0}
+	s := State{
+		Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0,
+		Evicted: r.evicted(float64(w.New) + w.Output),
+	}
 	if l.seen > 0 && now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
 	} else {
 		c := l.drifted(now, r.model.median.Load())
 		c.estimate(&s, &w, &e)
 	}
+	if e.Cold {
+		e.Total *= r.doubt(w.New)
+	}
 	return e
 }
 
-// Total is Estimate's, for those who ask a thousand ranks. Of the output, w has no more
-// than the model's Horizon.
-func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
+// unproven is how many times as slow a rank may be of which too little was measured. It
+// counts as so slow once a step is booked there: a slow one has little to be late with,
+// and where all are unproven, or the others full, nobody waits for it to be measured.
+const unproven = 2
+
+// doubt is by how much n tokens more count where too little was measured.
+func (r *Rank) doubt(n int) float64 {
+	if p := r.Pending(); p > 0 && p+int64(n) > int64(r.Budget()) {
+		return unproven
+	}
+	return 1
+}
+
+// Total is Estimate's, for those who ask a thousand ranks. horizon is the model's.
+func (r *Rank) Total(now int64, w *Work, horizon float64) (total, stepTime float64) {
 	l := r.learned.Load()
 	c := &l.Coefficients
 	if l.seen == 0 || now-l.at > fresh {
@@ -180,15 +201,41 @@ func (r *Rank) Total(now int64, w *Work) (total, stepTime float64, cold bool) {
 	n, k := float64(w.New), float64(r.crowd())
 	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
 	own, mixed, stalled := c.prefill(n, float64(w.Length), k, whole, steps)
-	stepTime, decode, others := c.decoding(k, w.Output)
-	return wait + own + mixed + stalled + decode + others, stepTime, l.seen < trusted
+	stepTime, decode, others := c.decoding(k, min(w.Output, horizon))
+	total = wait + own + mixed + stalled + decode + others + c.evicts(r.evicted(n+w.Output), k)
+	if l.seen < trusted {
+		total *= r.doubt(w.New)
+	}
+	return total, stepTime
 }
 
-// SetRoom says how many tokens the rank's cache holds, and how many of them are prompts of
-// requests on the rank, what several have in common once.
-func (r *Rank) SetRoom(kv, inUse int64) {
-	r.kv.Store(kv)
-	r.left.Store(kv - inUse - r.growing())
+// Room is how full a rank's cache is, in tokens.
+type Room struct {
+	KV    int64 // that it holds
+	InUse int64 // of them prompts of requests on the rank, what several have in common once
+	Kept  int64 // of them prompts and answers, of requests or not
+	// Reuse is the share of what it evicts that is asked for again.
+	Reuse float64
+}
+
+// SetRoom says how full the rank's cache is. While nobody knows it, no request waits for
+// room and nothing is evicted.
+func (r *Rank) SetRoom(m Room) {
+	growing := r.growing()
+	r.kv.Store(m.KV)
+	r.left.Store(m.KV - m.InUse - growing)
+	free := min(max(m.KV-m.Kept-growing, 0), math.MaxUint32)
+	r.space.Store(uint64(math.Float32bits(float32(m.Reuse)))<<32 | uint64(free))
+}
+
+// evicted is how many tokens have to leave the cache for n more that will be asked for
+// again.
+func (r *Rank) evicted(n float64) float64 {
+	s := r.space.Load()
+	if s>>32 == 0 {
+		return 0
+	}
+	return max(n-float64(uint32(s)), 0) * float64(math.Float32frombits(uint32(s>>32)))
 }
 
 // room is how long it takes until requests have ended that leave room in the cache for n
@@ -315,6 +362,16 @@ func (r *Rank) Cold() bool { return r.learned.Load().seen < trusted }
 
 // Placed is the number of tokens that have ever been given to the rank's cache.
 func (r *Rank) Placed() int64 { return r.computed.Load() + r.tokens.Load() }
+
+// SetBudget says what the rank turned out to have as its budget.
+func (r *Rank) SetBudget(tokens int) {
+	r.fitting.Lock()
+	defer r.fitting.Unlock()
+	if l := *r.learned.Load(); l.budget != float64(tokens) {
+		l.budget = float64(tokens)
+		r.learned.Store(&l)
+	}
+}
 
 // Budget is the most tokens that a step of the rank prefills.
 func (r *Rank) Budget() int { return int(r.learned.Load().budget) }

@@ -418,6 +418,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 			r.books = route.NewBooks(f.cost(base), f.index, &l.shares, &facts, trace.Now())
 			fresh = append(fresh, r.number)
 		}
+		r.books.Says(&facts)
 		r.books.Limit((m.MaxRunning+len(named)-1)/len(named), &facts)
 	}
 	l.base = base

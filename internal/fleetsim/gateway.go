@@ -5,7 +5,9 @@ import (
 
 	"weir/internal/balance"
 	"weir/internal/cost"
+	engineapi "weir/internal/engine"
 	"weir/internal/kvindex"
+	"weir/internal/route"
 	"weir/internal/sim"
 )
 
@@ -15,8 +17,8 @@ type gateway struct {
 	model      *cost.Model
 	index      *kvindex.Index
 	lengths    cost.Lengths
-	ranks      []*cost.Rank
-	caches     []*kvindex.Cache
+	books      []*route.Books
+	shares     route.Shares
 	rates      []rate              // of the engines, for references
 	up         []int               // the engines among candidates, by place there
 	candidates []balance.Candidate // those that are up
@@ -53,8 +55,7 @@ const indexBytes = 1 << 30
 
 func newGateway(r *run) *gateway {
 	g := &gateway{run: r, model: cost.NewModel(cost.Typical), index: kvindex.New(indexBytes)}
-	g.ranks = make([]*cost.Rank, len(r.engines))
-	g.caches = make([]*kvindex.Cache, len(r.engines))
+	g.books = make([]*route.Books, len(r.engines))
 	g.rates = make([]rate, len(r.engines))
 	for i, e := range r.engines {
 		if e.up {
@@ -67,25 +68,25 @@ func newGateway(r *run) *gateway {
 // join adds an engine in a new life.
 func (g *gateway) join(i int) {
 	e := g.run.engines[i]
-	g.ranks[i] = g.model.Join(g.run.now, e.o.StepTokens)
-	g.caches[i] = g.index.Cache(int64(e.o.KVTokens / e.o.PageSize))
+	says := engineapi.Facts{KVTokens: e.o.KVTokens, StepTokens: e.o.StepTokens}
+	g.books[i] = route.NewBooks(g.model, g.index, &g.shares, &says, g.run.now)
+	g.books[i].SizeBlocks(e.o.PageSize)
 	g.rates[i] = rate{}
 	g.refresh()
 }
 
 // leave forgets an engine.
 func (g *gateway) leave(i int) {
-	g.model.Leave(g.ranks[i])
-	g.caches[i].Drop()
+	g.books[i].Close()
 	g.refresh()
 }
 
 func (g *gateway) refresh() {
 	g.up, g.candidates = g.up[:0], g.candidates[:0]
 	for i, e := range g.run.engines {
-		if e.up && g.ranks[i] != nil {
+		if b := g.books[i]; e.up && b != nil {
 			g.up = append(g.up, i)
-			g.candidates = append(g.candidates, balance.Candidate{Rank: g.ranks[i], Cache: g.caches[i].ID, KV: int64(e.o.KVTokens)})
+			g.candidates = append(g.candidates, balance.Candidate{Rank: b.Rank, Cache: b.Cache.ID, KV: b.KV()})
 		}
 	}
 }
@@ -112,23 +113,15 @@ func (g *gateway) route(r *request) int {
 	i := g.up[at]
 	r.gateway, r.work = g, choice.Work
 	r.ready = now + int64(choice.TTFT()*1e6)
-	r.booking, r.handed = g.ranks[i].Book(now, r.work), now
+	r.booking, r.handed = g.books[i].Rank.Book(now, r.work), now
 	g.place(placement{i, r.prompt.blocks, r.ready})
-	r.held = g.caches[i].Hold(r.held[:0], r.prompt.blocks)
-	g.room(i)
+	r.books, r.held = g.books[i], g.books[i].Hold(r.held[:0], r.prompt.blocks)
 	return i
-}
-
-// room has the books of an engine know how full its cache is.
-func (g *gateway) room(i int) {
-	g.ranks[i].SetRoom(int64(g.run.engines[i].o.KVTokens), g.caches[i].InUse()*int64(g.run.o.Engine.PageSize))
 }
 
 // place notes a placement, and has peers hear of it.
 func (g *gateway) place(p placement) {
-	rank, page := g.ranks[p.engine], int64(g.run.o.Engine.PageSize)
-	g.caches[p.engine].SetGrowing(rank.Growing(page))
-	g.caches[p.engine].Place(p.blocks, p.ready)
+	g.books[p.engine].Place(p.blocks, p.ready)
 	switch {
 	case len(g.run.gateways) == 1:
 	case g.run.o.Age == 0:
@@ -146,7 +139,7 @@ func (g *gateway) tell(all []placement) {
 		}
 		for _, p := range all {
 			if g.run.engines[p.engine].up {
-				peer.caches[p.engine].Place(p.blocks, p.ready)
+				peer.books[p.engine].Cache.Place(p.blocks, p.ready)
 			}
 		}
 	}
@@ -167,14 +160,14 @@ func (r *run) exchange() {
 			all := cost.Peers{Drained: r.now}
 			for _, peer := range r.gateways {
 				if peer != g {
-					p := peer.ranks[i].Books(r.now)
+					p := peer.books[i].Rank.Books(r.now)
 					all.Drained += p.Drained - r.now
 					all.InFlight += p.InFlight
 					all.Decoders += p.Decoders
 					all.Held += p.Held
 				}
 			}
-			g.ranks[i].SetPeers(all)
+			g.books[i].Rank.SetPeers(all)
 		}
 	}
 }
@@ -198,8 +191,7 @@ func (g *gateway) first(r *request, f *sim.First) {
 // end takes a request's end.
 func (g *gateway) end(r *request) {
 	r.booking.End(g.run.now, r.generated)
-	g.caches[r.engine].Release(r.held)
-	g.room(r.engine)
+	r.books.Release(r.held)
 	g.lengths.Add(r.generated)
 	size := g.run.o.Engine.PageSize
 	// The last id is never computed.
@@ -216,7 +208,6 @@ func (g *gateway) end(r *request) {
 // lost takes the end of a request's engine.
 func (g *gateway) lost(r *request) {
 	r.booking.End(g.run.now, r.generated)
-	g.caches[r.engine].Release(r.held)
-	g.room(r.engine)
-	r.tried = append(r.tried, g.ranks[r.engine])
+	r.books.Release(r.held)
+	r.tried = append(r.tried, r.books.Rank)
 }

@@ -45,7 +45,7 @@ var references = []Reference{
 		func(c *choice) int {
 			best := c.least(func(i int) float64 { return -float64(c.matched(i)) })
 			if float64(c.matched(best)) <= 0.3*float64(c.q.Length) {
-				best = c.least(func(i int) float64 { return float64(c.g.caches[c.g.up[i]].Used()) })
+				best = c.least(func(i int) float64 { return float64(c.g.books[c.g.up[i]].Cache.Used()) })
 			}
 			mean := c.mean(c.requests)
 			if load := c.requests(best); load > 1.5*mean && load > mean+64 {

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/cost"
 	"weir/internal/kvindex"
+	"weir/internal/route"
 	"weir/internal/sim"
 	"weir/internal/slo"
 	"weir/internal/workload"
@@ -89,6 +90,7 @@ type request struct {
 	ready   int64
 	handed  int64 // when its engine was chosen
 	tried   []*cost.Rank
+	books   *route.Books // of its engine
 	held    []kvindex.Block
 
 	generated int
@@ -334,7 +336,7 @@ func (r *run) step(e *engine, s *sim.Step) {
 		}
 		q.generated++
 		q.answer = append(q.answer, s.ID[i])
-		q.gateway.ranks[q.engine].Tokens(r.now, 1)
+		q.books.Rank.Tokens(r.now, 1)
 		if q.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
 			q.ends = false
 			e.decoding--

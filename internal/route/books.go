@@ -1,6 +1,7 @@
 package route
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"weir/internal/cost"
@@ -20,13 +21,15 @@ const usualKV = 512 << 10
 type Books struct {
 	Rank  *cost.Rank
 	Cache *kvindex.Cache
-	KV    int64 // tokens that the cache holds; 0: the engine does not say
 	// Shares are of all lives of the engine.
 	Shares *Shares
 
-	capacity    int64        // tokens that the cache is believed to hold
+	kv          atomic.Int64 // tokens that the cache holds; 0: the engine does not say
 	blockTokens atomic.Int64 // by which the cache counts them
 	events      atomic.Pointer[Events]
+
+	mu       sync.Mutex
+	capacity float64 // tokens that the cache is believed to hold
 }
 
 // Shares count tokens of prompts, to say which part of them engines had.
@@ -38,12 +41,9 @@ type Shares struct {
 // NewBooks opens the books of a rank that joins a model's at time now, and has a KV cache
 // and a step as f says.
 func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now int64) *Books {
-	kv := int64(f.KVTokens)
-	if kv == 0 {
-		kv = usualKV
-	}
-	b := &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(kv / BlockTokens), KV: int64(f.KVTokens), Shares: s, capacity: kv}
+	b := &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(usualKV / BlockTokens), Shares: s, capacity: usualKV}
 	b.blockTokens.Store(BlockTokens)
+	b.Says(f)
 	return b
 }
 
@@ -57,21 +57,46 @@ func (b *Books) Limit(most int, f *engine.Facts) {
 	b.Rank.SetLimits(l)
 }
 
+// Says notes what the engine says of its cache and of its steps, which it may do later than
+// when it joins.
+func (b *Books) Says(f *engine.Facts) {
+	if f.StepTokens > 0 {
+		b.Rank.SetBudget(f.StepTokens)
+	}
+	kv := int64(f.KVTokens)
+	if kv <= 0 || b.kv.Swap(kv) == kv {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resize(float64(kv))
+}
+
+// KV is how many tokens the engine says that its cache holds, 0 where it does not.
+func (b *Books) KV() int64 { return b.kv.Load() }
+
+func (b *Books) resize(tokens float64) {
+	b.capacity = tokens
+	b.Cache.SetCapacity(int64(tokens) / b.blockTokens.Load())
+}
+
 // SizeBlocks says how many tokens a block of the engine's prompts has, where that is
 // only learned. A size within 5 % of the one before changes nothing: prompts of several
 // models may be there.
 func (b *Books) SizeBlocks(tokens int) {
 	was := b.blockTokens.Load()
 	if off := int64(tokens) - was; max(off, -off)*20 > was && b.blockTokens.CompareAndSwap(was, int64(tokens)) {
-		b.Cache.SetCapacity(b.capacity / int64(tokens))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.resize(b.capacity)
 	}
 }
 
 // Place says that the engine will have a prompt of these blocks at ready, or has it,
 // where ready is 0.
-func (b *Books) Place(blocks []kvindex.Block, ready int64) {
+func (b *Books) Place(blocks []kvindex.Block, ready int64) kvindex.Had {
 	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
-	b.Cache.Place(blocks, ready)
+	return b.Cache.Place(blocks, ready)
 }
 
 // Hold says that a request uses blocks that were placed, until Release is given what it
@@ -90,8 +115,9 @@ func (b *Books) Release(held []kvindex.Block) {
 
 // room has the rank know how full a cache is whose size the engine has said.
 func (b *Books) room() {
-	if b.KV > 0 {
-		b.Rank.SetRoom(b.KV, b.Cache.InUse()*b.blockTokens.Load())
+	if kv := b.kv.Load(); kv > 0 {
+		tokens := b.blockTokens.Load()
+		b.Rank.SetRoom(cost.Room{KV: kv, InUse: b.Cache.InUse() * tokens, Kept: b.Cache.Used() * tokens, Reuse: b.Cache.Reuse()})
 	}
 }
 

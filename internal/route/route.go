@@ -175,7 +175,7 @@ func (s *Snapshot) Names() []string {
 // Add adds a target that is ready, and has books.
 func (m *Model) Add(t Target) {
 	m.Targets = append(m.Targets, t)
-	m.Candidates = append(m.Candidates, balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV})
+	m.Candidates = append(m.Candidates, balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV()})
 }
 
 // Choice is what a policy is asked, and how it chose. One that is used again allocates
