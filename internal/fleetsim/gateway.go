@@ -69,6 +69,9 @@ func newGateway(r *run) *gateway {
 func (g *gateway) join(i int) {
 	e := g.run.engines[i]
 	says := engineapi.Facts{KVTokens: e.o.KVTokens, StepTokens: e.o.StepTokens}
+	if g.run.o.Unsaid {
+		says.KVTokens = 0
+	}
 	g.books[i] = route.NewBooks(g.model, g.index, &g.shares, &says, g.run.now)
 	g.books[i].SizeBlocks(e.o.PageSize)
 	g.rates[i] = rate{}
@@ -114,14 +117,14 @@ func (g *gateway) route(r *request) int {
 	r.gateway, r.work = g, choice.Work
 	r.ready = now + int64(choice.TTFT()*1e6)
 	r.booking, r.handed = g.books[i].Rank.Book(now, r.work), now
-	g.place(placement{i, r.prompt.blocks, r.ready})
+	r.had = g.place(placement{i, r.prompt.blocks, r.ready})
 	r.books, r.held = g.books[i], g.books[i].Hold(r.held[:0], r.prompt.blocks)
 	return i
 }
 
 // place notes a placement, and has peers hear of it.
-func (g *gateway) place(p placement) {
-	g.books[p.engine].Place(p.blocks, p.ready)
+func (g *gateway) place(p placement) (had kvindex.Had) {
+	had = g.books[p.engine].Place(p.blocks, p.ready)
 	switch {
 	case len(g.run.gateways) == 1:
 	case g.run.o.Age == 0:
@@ -129,6 +132,7 @@ func (g *gateway) place(p placement) {
 	default:
 		g.untold = append(g.untold, p)
 	}
+	return had
 }
 
 // tell has the peers hear of placements.
@@ -180,6 +184,7 @@ func (g *gateway) first(r *request, f *sim.First) {
 		if lies := g.run.engines[r.engine].lies; lies != nil {
 			cached = lies(cached, r.Input)
 		}
+		r.books.Reported(r.had, r.Input, cached)
 	}
 	r.booking.First(g.run.now, cached, began)
 	if elapsed := float64(g.run.now-r.handed) / 1e6; elapsed > 0 {

@@ -122,6 +122,7 @@ func TestLies(t *testing.T) {
 	) {
 		for _, liars := range shorter(1, 4) {
 			r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
+				o.Unsaid = liars == 1 // so that what it claims says how much it holds, too
 				for i := range liars {
 					o.Engines[i].Claims = lie
 				}
@@ -131,6 +132,25 @@ func TestLies(t *testing.T) {
 				t.Errorf("%d liars: %+v; by least load %+v", liars, r, blind)
 			}
 		}
+	}
+}
+
+// TestUnsaid has engines not say how much their caches hold, which is an eighth of what weir
+// begins with. It is learned from what they report: next to as much is reused as where it is
+// told, and less where nothing is reported either.
+func TestUnsaid(t *testing.T) {
+	t.Parallel()
+	p := plan(t, "rate=10,duration=3m,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1")
+	share := func(unsaid, stamps bool) float64 {
+		r := run(t, p, 4, "cost", func(o *fleetsim.Options) {
+			o.Engine.KVTokens, o.Unsaid, o.Stamps = 64<<10, unsaid, stamps
+		})
+		t.Logf("unsaid %v, reported %v: cached %.3f, TTFT mean %.0f", unsaid, stamps, r.HitRate, r.TTFT.Mean)
+		return r.HitRate
+	}
+	told, learned, blind := share(false, true), share(true, true), share(true, false)
+	if learned < 0.97*told || learned < blind+0.01 {
+		t.Errorf("%.3f of the prompts is cached where sizes are told, %.3f where they are learned, %.3f where they are not", told, learned, blind)
 	}
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 	Age time.Duration
 	// Stamps says that engines tell when prefill began, and how much was cached.
 	Stamps bool
+	// Unsaid says that engines do not tell how many tokens their caches hold.
+	Unsaid bool
 	// Salted says that engines keep the KV of each session apart, by a salt of which
 	// gateways know nothing: their index is right within a session only.
 	Salted bool
@@ -91,6 +93,7 @@ type request struct {
 	handed  int64 // when its engine was chosen
 	tried   []*cost.Rank
 	books   *route.Books // of its engine
+	had     kvindex.Had
 	held    []kvindex.Block
 
 	generated int

@@ -30,7 +30,8 @@ type booked struct {
 	generations []generation
 	only        [1]generation // is generations, for most requests
 	of          *footprint
-	ready       int64 // when the prompts are predicted to be in the cache
+	had         kvindex.Had // of the first prompt, before it was placed
+	ready       int64       // when the prompts are predicted to be in the cache
 	health      judge.Attempt
 	held        []kvindex.Block  // of the prompts, in the engine's cache
 	few         [4]kvindex.Block // is held, for most requests
@@ -139,7 +140,9 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 		b.books.Cache.Truncate(f.prompts[0].blocks, int(m.Resident))
 	}
 	for i := range f.prompts {
-		b.books.Place(f.prompts[i].blocks, b.ready)
+		if had := b.books.Place(f.prompts[i].blocks, b.ready); i == 0 {
+			b.had = had
+		}
 		b.held = b.books.Hold(b.held, f.prompts[i].blocks)
 	}
 }
@@ -310,6 +313,9 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 		choice.Cached = u.CachedTokens
 		s.Told.Add(int64(u.PromptTokens))
 		s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
+		if f.answers() == 1 {
+			books.Reported(b.had, u.PromptTokens, u.CachedTokens)
+		}
 	}
 	if known && f.text > 0 {
 		m.Ratio.Add(f.text, u.PromptTokens)

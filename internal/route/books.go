@@ -12,9 +12,14 @@ import (
 // BlockTokens is how many tokens a block of the index has, where weir knows the tokens.
 const BlockTokens = 16
 
-// usualKV is how many tokens the cache of an engine is believed to hold that does not
-// say.
-const usualKV = 512 << 10
+// Where an engine does not say how many tokens its KV cache holds, it is believed to hold
+// usualKV, until what it reports says otherwise, and never less than fewestKV or more than
+// mostKV.
+const (
+	usualKV  = 512 << 10
+	fewestKV = usualKV / 64
+	mostKV   = usualKV * 64
+)
 
 // Books are what is kept of one life of an engine's rank, over snapshots: what was given to
 // it, and what its cache is believed to hold.
@@ -75,6 +80,13 @@ func (b *Books) Says(f *engine.Facts) {
 // KV is how many tokens the engine says that its cache holds, 0 where it does not.
 func (b *Books) KV() int64 { return b.kv.Load() }
 
+// Capacity is how many tokens the cache is believed to hold.
+func (b *Books) Capacity() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.capacity)
+}
+
 func (b *Books) resize(tokens float64) {
 	b.capacity = tokens
 	b.Cache.SetCapacity(int64(tokens) / b.blockTokens.Load())
@@ -89,6 +101,55 @@ func (b *Books) SizeBlocks(tokens int) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.resize(b.capacity)
+	}
+}
+
+// A report of cached tokens changes what a cache is believed to hold by at most resizing
+// of it, and one that confirms what was believed by a confirming-th of that. A report is as
+// believed where it is off by less than near tokens, or than nearShare of what was there:
+// engines have pages of up to so many tokens, and a relayed prompt's tokens are guessed.
+// While requests use more than crowded of what the cache is believed to hold, it says nothing
+// either.
+const (
+	crowded    = 0.5
+	resizing   = 1.0 / 8
+	confirming = 64
+	near       = 256
+	nearShare  = 1.0 / 8
+)
+
+// Reported learns from what the engine says that it had of a prompt of so many tokens, of
+// whose blocks the cache was believed to have had.
+//
+// What was surely there and is not was evicted, so that the cache holds less than it is
+// believed to. What is there and was believed to be gone says that it holds more. Few
+// prompts are given to where they are believed to be gone. So it is believed to hold a
+// little more for each prompt that is there as believed, while it is full, which settles
+// where one in some confirming prompts is not. Where an engine claims what is not so, it
+// is given more or fewer of the prompts that it was given before, and nobody waits.
+func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
+	if b.kv.Load() > 0 || b.events.Load() != nil || prompt <= 0 {
+		return
+	}
+	tokens := b.blockTokens.Load()
+	cached = min(max(cached, 0), prompt)
+	lacks, finds := int64(had.Sure)*tokens-int64(cached), int64(cached)-int64(had.Held)*tokens
+	off := max(near, int64(nearShare*float64(max(int64(had.Sure)*tokens, int64(cached)))))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	by := 0.0
+	switch {
+	case float64(b.Cache.InUse()*tokens) > crowded*b.capacity:
+		// Requests may wait there for room, and what they will use may go meanwhile.
+	case lacks > off:
+		by = -float64(min(lacks, int64(prompt)))
+	case finds > off:
+		by = float64(finds)
+	case float64(b.Cache.Used()*tokens) > 0.95*b.capacity:
+		by = float64(cached) / confirming
+	}
+	if by != 0 {
+		b.resize(min(max(b.capacity*(1+resizing*by/float64(prompt)), fewestKV), mostKV))
 	}
 }
 
