@@ -30,6 +30,9 @@ type Request struct {
 	// Tried are the ranks that have failed the request. They are not chosen again, and
 	// the choice takes no turn.
 	Tried []*cost.Rank
+	// Dry says that the choice is only looked at: it takes no turn, and nothing is
+	// remembered of it.
+	Dry bool
 	// Random decides between what is alike, and for policies that draw.
 	Random uint64
 	// Answers are how many it is of what a rank runs at once. Of ranks that are alike one

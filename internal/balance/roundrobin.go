@@ -15,7 +15,7 @@ func (p *RoundRobin) Pick(q *Request, candidates []Candidate, d *Decision) int {
 		return d.Note(q, candidates, -1, NoneLeft)
 	}
 	turn := p.next.Load()
-	if !q.retry() {
+	if !q.retry() && !q.Dry {
 		turn = p.next.Add(1) - 1
 	}
 	return d.Note(q, candidates, q.nth(candidates, int(turn%uint64(n))), Turn)

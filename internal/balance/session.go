@@ -42,7 +42,7 @@ func (p *Session) Pick(q *Request, candidates []Candidate, d *Decision) int {
 	slot := &p.slots[hash%sessionSlots]
 	last := slot.read(hash)
 	i := d.leastCost(q, candidates, &last)
-	if i >= 0 {
+	if i >= 0 && !q.Dry {
 		c := &candidates[i]
 		slot.write(hash, stay{cache: c.Cache, tokens: q.Length, placed: c.Rank.Placed()})
 	}

@@ -24,6 +24,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/route"
+	"weir/internal/timeline"
 	"weir/internal/trace"
 )
 
@@ -53,6 +54,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	handle("GET /timeline", p.follow)
 	within("GET /timeline/{id}", p.request)
 	within("GET /admin/integrity", p.integrityFailures)
+	within("POST /admin/why", p.why)
 	if !p.pprof {
 		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
@@ -394,6 +396,30 @@ func (s *stream) Write(b []byte) (int, error) {
 func (s *stream) flush() error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(adminPatience))
 	return s.control.Flush()
+}
+
+// maxWhy bounds the body of a request of which is asked where it would go.
+const maxWhy = 64 << 20
+
+// why shows the record that a request would have which came to the path that is asked
+// about, with the engine that it would go to and why.
+func (p *process) why(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWhy))
+	if err != nil {
+		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	path := r.URL.Query().Get("path")
+	if path == "" {
+		path = "/v1/chat/completions"
+	}
+	record, err := p.gateway.Explain(r.Context(), path, r.Header, body)
+	if err != nil {
+		http.Error(w, "the request would be refused: "+err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, "%s\n", timeline.Append(nil, record, ""))
 }
 
 // request shows the record of a request that has ended, by its id.

@@ -31,6 +31,7 @@ type commands struct {
 	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir scenario or weir bench --calibrate."`
 
 	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
+	Why      whyCommand      `cmd:"" help:"Say why a request went to its engine, or where one would go."`
 	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
 
 	VersionFlag kong.VersionFlag `name:"version" env:"-" hidden:"" help:"Print the version."`

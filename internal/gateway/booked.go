@@ -59,6 +59,7 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	q := &c.Request
 	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
 	q.Output = output * float64(f.answers())
+	c.Unknown = len(f.prompts[0].blocks) == 0
 	q.Matches = r.model.Match(r.fleet.Index, q.Matches, &route.Prompt{Blocks: f.prompts[0].blocks, Length: f.prompts[0].tokens, ByIDs: f.byIDs}, now)
 	return r.model.Pick(r.needs, r.tried, c)
 }
@@ -310,7 +311,7 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 		u, known = a.answer.Usage()
 	}
 	if known && u.CachedTokens >= 0 {
-		choice.Cached = u.CachedTokens
+		choice.Cached = int32(u.CachedTokens)
 		s.Told.Add(int64(u.PromptTokens))
 		s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
 		if f.answers() == 1 {
@@ -337,14 +338,17 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 // chosen is what the record says of a choice.
 func (r *routing) chosen(c *route.Choice) trace.Choice {
 	d := &c.Decision
-	out := trace.Choice{Why: d.Why.String(), Of: d.Of, Length: c.Request.Length, Cached: -1}
+	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Available: int32(c.Available()), N: int8(d.N), Unknown: c.Unknown}
 	for i := range d.Best[:d.N] {
 		o := &d.Best[i]
 		if o.Index == d.Chosen {
-			out.Chosen = i
+			out.Chosen = int8(i)
 		}
-		out.Best[i] = trace.Option{Engine: r.model.Targets[o.Index].Label, Resident: c.Request.Length - o.Work.New, Wait: int64(o.Wait * 1e6), TTFT: int64(o.TTFT() * 1e6)}
+		out.Best[i] = trace.Option{
+			Engine: r.model.Targets[o.Index].Label, Resident: int32(c.Request.Length - o.Work.New), Decoders: int32(o.Decoders), Cold: o.Cold,
+			Wait: float32(o.Wait), Room: float32(o.Room), Prefill: float32(o.Prefill), Decode: float32(o.Decode), Others: float32(o.Others),
+		}
 	}
-	out.N = d.N
+	out.Available = max(out.Available, int32(out.Resident()))
 	return out
 }

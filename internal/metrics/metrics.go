@@ -48,6 +48,7 @@ type Metrics struct {
 	total    *prometheus.HistogramVec
 	output   prometheus.Observer
 	acks     *prometheus.HistogramVec
+	choices  choices
 }
 
 // durations spans from tens of microseconds, a stage at rest, to minutes, a
@@ -99,6 +100,7 @@ func New() *Metrics {
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
+	m.choices = newChoices(counter, histogram)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -197,6 +199,7 @@ func (m *Metrics) Ended(r *trace.Record) {
 			m.acknowledged(&r.Attempts[i].Legs[k])
 		}
 	}
+	m.choices.ended(r)
 	if r.FirstFlushed > 0 {
 		m.ttft.WithLabelValues(r.Model).Observe(seconds(r.FirstFlushed - r.Arrival))
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {

@@ -183,9 +183,22 @@ func (m *Model) Add(t Target) {
 type Choice struct {
 	Request  balance.Request
 	Decision balance.Decision // its places are those of the model's targets
+	// Unknown says that the request's prompt has no blocks, so that nobody knows what
+	// engines have of it.
+	Unknown bool
 
 	fit    []balance.Candidate // those that the policy was asked about, where not all
 	places []int               // theirs among the targets
+}
+
+// Available is how much of the prompt some target is believed to have, the most of any, in
+// tokens.
+func (c *Choice) Available() int {
+	most := int32(0)
+	for i := range c.Request.Matches {
+		most = max(most, c.Request.Matches[i].Resident)
+	}
+	return max(min(int(most)*c.Request.BlockTokens, c.Request.Length-1), 0)
 }
 
 // Has says whether there is a ready target that carries what a request needs and is

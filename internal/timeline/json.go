@@ -65,7 +65,11 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	o.key("attempts")
 	o.open('[')
 	for i := range r.Attempts {
-		o.attempt(&r.Attempts[i])
+		delivered := int64(0)
+		if i == len(r.Attempts)-1 && r.Routed > 0 {
+			delivered = r.FirstReceived - r.Routed
+		}
+		o.attempt(&r.Attempts[i], delivered)
 	}
 	o.close(']')
 	return append(o.dst, '}')
@@ -94,7 +98,9 @@ func (o *object) derived(r *trace.Record) {
 	o.between("server_latency", leg.ToServer, r.Finished)
 }
 
-func (o *object) attempt(a *trace.Attempt) {
+// attempt writes one try at one engine. delivered is how long its first output took from
+// the choice on, 0 where none came.
+func (o *object) attempt(a *trace.Attempt, delivered int64) {
 	o.open('{')
 	o.key("legs")
 	o.open('[')
@@ -139,19 +145,23 @@ func (o *object) attempt(a *trace.Attempt) {
 		o.bool("may_have_run", a.MayHaveRun)
 	}
 	if a.Choice.N > 0 {
-		o.choice(&a.Choice)
+		o.choice(&a.Choice, delivered)
 	}
 	o.close('}')
 }
 
 // choice writes how an attempt's engine was chosen.
-func (o *object) choice(c *trace.Choice) {
+func (o *object) choice(c *trace.Choice, delivered int64) {
 	o.key("choice")
 	o.open('{')
 	o.str("why", c.Why)
 	o.int("engines", int64(c.Of))
 	o.int("prompt_tokens", int64(c.Length))
 	o.prediction(&c.Best[c.Chosen])
+	o.int("available_cached_tokens", int64(c.Available))
+	if delivered > 0 {
+		o.int("delivered_ttft", delivered)
+	}
 	if c.Cached >= 0 {
 		o.int("cached_tokens", int64(c.Cached))
 	}
@@ -168,9 +178,18 @@ func (o *object) choice(c *trace.Choice) {
 }
 
 func (o *object) prediction(p *trace.Option) {
+	ns := func(ms float32) int64 { return int64(float64(ms) * 1e6) }
 	o.int("predicted_cached_tokens", int64(p.Resident))
-	o.int("predicted_wait", p.Wait)
-	o.int("predicted_ttft", p.TTFT)
+	o.int("predicted_wait", ns(p.Wait))
+	o.int("predicted_ttft", ns(p.TTFT()))
+	o.int("predicted_room", ns(p.Room))
+	o.int("predicted_prefill", ns(p.Prefill))
+	o.int("predicted_decode", ns(p.Decode))
+	o.int("predicted_others", ns(p.Others))
+	o.int("decoders", int64(p.Decoders))
+	if p.Cold {
+		o.bool("cold", true)
+	}
 }
 
 // object appends JSON with commas where they belong.

@@ -50,26 +50,42 @@ type Attempt struct {
 	Repeated, MayHaveRun bool
 }
 
-// Choice says how the engine of an attempt was chosen, and what was predicted of it.
+// Choice says how the engine of an attempt was chosen, and what was predicted of it. Each
+// stream keeps it to its end, so it is small.
 type Choice struct {
-	Why    string // what decided
-	Of     int    // engines there were to choose from
-	Length int    // of the prompts, in tokens, as far as they are not alike
-	Best   [4]Option
-	N      int // of Best: those that would have cost least, the chosen one among them
-	Chosen int // its place there
-	Cached int // tokens of the prompts that the engine says it had; -1: it does not
+	Why       string // what decided
+	Of        int32  // engines there were to choose from
+	Length    int32  // of the prompts, in tokens, as far as they are not alike
+	Cached    int32  // tokens of the prompts that the engine says it had; -1: it does not
+	Available int32  // the most that any of the engines was believed to have
+	Best      [4]Option
+	N         int8 // of Best: those that would have cost least, the chosen one among them
+	Chosen    int8 // its place there
+	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
+	// of them.
+	Unknown bool
 }
 
-// Option is an engine as the choice saw it.
+// Option is an engine as the choice saw it. Times are predicted, in milliseconds.
 type Option struct {
-	Engine     string
-	Resident   int   // tokens of Length that were believed to be there
-	Wait, TTFT int64 // predicted, from the choice on
+	Engine   string
+	Resident int32 // tokens of Length that were believed to be there
+	Decoders int32 // requests that decode there when its prefill begins
+	// Wait is from the choice until its prefill begins, Room of that until the cache has
+	// room. Prefill is its own, Decode its decoding as far as that counts, and Others by
+	// how much all others there are delayed, added up.
+	Wait, Room, Prefill, Decode, Others float32
+	Cold                                bool // too little was measured there to rely on that
 }
+
+// TTFT is the time from the choice to the first token.
+func (o *Option) TTFT() float32 { return o.Wait + o.Prefill }
+
+// Total is what the choice compares.
+func (o *Option) Total() float32 { return o.Wait + o.Prefill + o.Decode + o.Others }
 
 // Resident is what was believed to be at the chosen engine.
-func (c *Choice) Resident() int { return c.Best[c.Chosen].Resident }
+func (c *Choice) Resident() int { return int(c.Best[c.Chosen].Resident) }
 
 // Leg is one engine's part of an attempt.
 type Leg struct {

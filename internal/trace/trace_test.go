@@ -3,6 +3,7 @@ package trace
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -162,5 +163,12 @@ func TestEnterAllocatesNothing(t *testing.T) {
 	l.Start(Read, Now())
 	if n := testing.AllocsPerRun(100, func() { l.Enter(Engine, Now()); l.Split(Now(), Receive, Now()) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Each stream keeps the choice of its engine to its end.
+func TestChoiceIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(Choice{}); n > 232 {
+		t.Errorf("a choice takes %d bytes", n)
 	}
 }

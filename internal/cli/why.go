@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+type whyCommand struct {
+	ID      string   `arg:"" optional:"" help:"The id of a request that has ended: its X-Request-Id."`
+	Request string   `placeholder:"FILE" help:"Ask instead where a request with this body would go, and give it to nobody; - is standard input."`
+	Path    string   `default:"/v1/chat/completions" help:"The path that the request would come to (${default})."`
+	Header  []string `sep:"none" placeholder:"NAME:VALUE" help:"A header that it would have, such as that of its session. Repeatable."`
+	Admin   string   `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
+	JSON    bool     `name:"json" help:"Print what the gateway answers, as JSON."`
+}
+
+// Help implements kong's extended help.
+func (whyCommand) Help() string {
+	return `Says why a request went to its engine, or where one would go (docs/receipts.md). Of each attempt it shows the engines that would have cost least, the chosen one first: CACHED are the tokens of the prompt that were believed to be there, WAIT is the time until its prefill would begin, OTHERS by how much all others there would be delayed, and TOTAL what was compared. A * marks an engine of which too little was measured.
+
+Examples:
+  weir why req-0123456789abcdef000000000001
+  weir why --request body.json
+  weir why --request - --path /v1/completions < body.json
+  weir why --request body.json --header "X-Session-Id: a" --admin http://gateway-1:8001`
+}
+
+// receipt is what is read of a record.
+type receipt struct {
+	ID       string `json:"request_id"`
+	Model    string
+	Outcome  string
+	Code     string
+	Message  string `json:"error"`
+	TTFT     int64  `json:"ttft"`
+	Attempts []struct {
+		Choice   *receiptChoice
+		Repeated bool
+		Legs     []struct{ Engine, Outcome string }
+	}
+}
+
+type receiptChoice struct {
+	Why       string
+	Engines   int
+	Prompt    int    `json:"prompt_tokens"`
+	Available int    `json:"available_cached_tokens"`
+	Cached    *int   `json:"cached_tokens"`
+	Delivered *int64 `json:"delivered_ttft"`
+	Predicted int    `json:"predicted_cached_tokens"`
+	TTFT      int64  `json:"predicted_ttft"`
+	Best      []receiptOption
+}
+
+// receiptOption is an engine as the choice saw it; times are nanoseconds.
+type receiptOption struct {
+	Engine    string
+	Predicted int   `json:"predicted_cached_tokens"`
+	Wait      int64 `json:"predicted_wait"`
+	Prefill   int64 `json:"predicted_prefill"`
+	Decode    int64 `json:"predicted_decode"`
+	Others    int64 `json:"predicted_others"`
+	TTFT      int64 `json:"predicted_ttft"`
+	Decoders  int
+	Cold      bool
+}
+
+// Run implements the command.
+func (c *whyCommand) Run(s *streams) error {
+	body, err := c.ask(s)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		_, err = s.out.Write(body)
+		return err
+	}
+	for i, line := range bytes.Split(bytes.TrimSpace(body), []byte{'\n'}) {
+		var r receipt
+		if err := json.Unmarshal(line, &r, json.MatchCaseInsensitiveNames(true)); err != nil {
+			return errors.Join(fmt.Errorf("%s is no admin listener of weir", c.Admin), err)
+		}
+		if i > 0 {
+			fmt.Fprintln(s.out)
+		}
+		if err := r.print(s.out, c.Request == ""); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// ask asks the gateway.
+func (c *whyCommand) ask(s *streams) ([]byte, error) {
+	switch {
+	case c.ID == "" && c.Request == "":
+		return nil, wrongf("give the id of a request, or --request FILE with the body of one that might be")
+	case c.ID != "" && c.Request != "":
+		return nil, wrongf("give an id or --request, not both")
+	}
+	base := strings.TrimSuffix(c.Admin, "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	req, err := http.NewRequest(http.MethodGet, base+"/timeline/"+url.PathEscape(c.ID), nil)
+	if c.Request != "" && err == nil {
+		var body []byte
+		if c.Request == "-" {
+			body, err = io.ReadAll(s.in)
+		} else {
+			body, err = os.ReadFile(c.Request)
+		}
+		if err != nil {
+			return nil, wrongf("--request %s: %w", c.Request, err)
+		}
+		req, err = http.NewRequest(http.MethodPost, base+"/admin/why?path="+url.QueryEscape(c.Path), bytes.NewReader(body))
+	}
+	if err != nil {
+		return nil, wrongf("--admin %s: %w", c.Admin, err)
+	}
+	if c.Request != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range c.Header {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, wrongf("--header %q: want NAME:VALUE", h)
+		}
+		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	client := http.Client{Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w; is a gateway running, with --admin-listen at that address?", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxEngines))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s", strings.TrimSpace(graphic(string(body), "\n")))
+	}
+	return body, err
+}
+
+// print says why. was is false of a request that might be.
+func (r *receipt) print(w io.Writer, was bool) (err error) {
+	say := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format+"\n", args...)
+		}
+	}
+	if was {
+		ended := r.Outcome
+		if r.Code != "" {
+			ended += " (" + r.Code + ": " + graphic(r.Message, "") + ")"
+		}
+		say("request   %s, model %s: %s", graphic(r.ID, ""), graphic(r.Model, ""), ended)
+	} else {
+		say("model     %s; the request was given to nobody", graphic(r.Model, ""))
+	}
+	if len(r.Attempts) == 0 {
+		say("          it was given to no engine")
+	}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		c := a.Choice
+		if c == nil || len(a.Legs) == 0 {
+			continue
+		}
+		say("engine    %s, of %d: %s", graphic(a.Legs[0].Engine, ""), c.Engines, c.Why)
+		if a.Repeated {
+			say("          it failed there (%s), and went elsewhere", graphic(a.Legs[0].Outcome, ""))
+		}
+		told := "which the engine has not told"
+		switch {
+		case !was:
+			told = ""
+		case c.Cached != nil:
+			told = fmt.Sprintf("and it had %d", *c.Cached)
+		}
+		say("prompt    %d tokens; some engine was believed to have %d of them, this one %d%s", c.Prompt, c.Available, c.Predicted, lead(", ", told))
+		took := ""
+		if c.Delivered != nil {
+			took = ", and it took " + milliseconds(*c.Delivered)
+		}
+		say("output    predicted after %s%s", milliseconds(c.TTFT), took)
+		if err == nil {
+			err = printOptions(w, a.Legs[0].Engine, c.Best)
+		}
+	}
+	return err
+}
+
+func lead(before, s string) string {
+	if s == "" {
+		return ""
+	}
+	return before + s
+}
+
+// printOptions prints the engines that would have cost least, the chosen one first.
+func printOptions(w io.Writer, chosen string, best []receiptOption) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nENGINE\tCACHED\tWAIT\tPREFILL\tDECODE\tOTHERS\tTOTAL\tTTFT\tDECODERS")
+	for _, first := range []bool{true, false} {
+		for i := range best {
+			o := &best[i]
+			if (o.Engine == chosen) != first {
+				continue
+			}
+			cold := ""
+			if o.Cold {
+				cold = "*"
+			}
+			fmt.Fprintf(t, "%s%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", graphic(o.Engine, ""), cold, o.Predicted, milliseconds(o.Wait), milliseconds(o.Prefill), milliseconds(o.Decode),
+				milliseconds(o.Others), milliseconds(o.Wait+o.Prefill+o.Decode+o.Others), milliseconds(o.TTFT), o.Decoders)
+		}
+	}
+	return t.Flush()
+}
+
+func milliseconds(ns int64) string { return fmt.Sprintf("%.1fms", float64(ns)/1e6) }

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"weir/internal/admit"
+	"weir/internal/balance"
+	"weir/internal/infer"
+)
+
+// Where a request would go is said for token engines and relays, as its record would say
+// it, and nothing comes of it: no engine hears of it, nothing is counted or held, and the
+// next request has the turn that it would have had. What would be refused is an error.
+func TestExplain(t *testing.T) {
+	engines := []any{&tokenEngine{name: "a"}, &tokenEngine{name: "b"}, &relayEngine{name: "r"}}
+	opts := Options{Limits: admit.Limits{Requests: 1}}
+	inOneWay(t, opts, engines, func(t *testing.T, b *bench) {
+		snap := b.snapshot.Load()
+		for _, m := range snap.Models {
+			m.Policy = new(balance.RoundRobin)
+		}
+		header := http.Header{"Content-Type": {"application/json"}}
+		ask := func(path, body string) (string, *infer.Error) {
+			r, err := b.g.Explain(t.Context(), path, header, []byte(body))
+			if err != nil {
+				e, _ := errors.AsType[*infer.Error](err)
+				if e == nil {
+					t.Fatal(err)
+				}
+				return "", e
+			}
+			c := &r.Attempts[0].Choice
+			if r.Model == "" || c.Length <= 0 || c.N == 0 || c.Why != "turn" || c.Best[c.Chosen].Engine != r.Attempts[0].Legs[0].Engine || c.Best[c.Chosen].Prefill <= 0 || c.Cached != -1 {
+				t.Errorf("%+v", r.Attempts)
+			}
+			return r.Attempts[0].Legs[0].Engine, nil
+		}
+		const chat = `{"model":"weir-sim","messages":[{"role":"user","content":"where?"}]}`
+		for range 3 { // more than may be in flight
+			for _, test := range []struct{ path, body, engine string }{
+				{"/v1/chat/completions", chat, "a"},
+				{"/v1/completions", `{"model":"weir-sim","prompt":[1,2,3]}`, "a"},
+				{"/v1/chat/completions", `{"model":"relayed","messages":[{"role":"user","content":"where?"}]}`, "r"},
+			} {
+				if engine, e := ask(test.path, test.body); engine != test.engine || e != nil {
+					t.Errorf("%s would go to %q, %v", test.body, engine, e)
+				}
+			}
+		}
+		for _, test := range []struct {
+			path, body string
+			code       infer.Code
+		}{
+			{"/v1/chat/completions", `{"model":"none","messages":[]}`, infer.CodeNotFound},
+			{"/v1/chat/completions", `{"model":"weir-sim"`, infer.CodeInvalid},
+			{"/v1/nothing", chat, infer.CodeNotFound},
+			{"/tokenize", `{"model":"weir-sim","prompt":"a"}`, infer.CodeInvalid},
+			{"/v1/messages/count_tokens", `{"model":"weir-sim","messages":[{"role":"user","content":"a"}]}`, infer.CodeInvalid},
+		} {
+			if engine, e := ask(test.path, test.body); e == nil || e.Code != test.code {
+				t.Errorf("%s %.60s would go to %q: %v", test.path, test.body, engine, e)
+			}
+		}
+		header.Set("Content-Type", "text/plain")
+		if _, e := ask("/v1/chat/completions", chat); e == nil || e.Code != infer.CodeMediaType {
+			t.Errorf("as text: %v", e)
+		}
+		if n := b.sum("weir_requests_received_total"); n != 0 {
+			t.Errorf("%v requests are counted", n)
+		}
+		for _, e := range snap.Engines {
+			if n := e.Books.Rank.InFlight(); n != 0 {
+				t.Errorf("%d requests are booked at %s", n, e.Name)
+			}
+		}
+	})
+}
