@@ -52,6 +52,7 @@ type receipt struct {
 
 type receiptChoice struct {
 	Why       string
+	Engine    string // with its rank, if it has several
 	Engines   int
 	Prompt    int    `json:"prompt_tokens"`
 	Available int    `json:"available_cached_tokens"`
@@ -176,7 +177,7 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		if c == nil || len(a.Legs) == 0 {
 			continue
 		}
-		say("engine    %s, of %d: %s", graphic(a.Legs[0].Engine, ""), c.Engines, c.Why)
+		say("engine    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
 		if a.Repeated {
 			say("          it failed there (%s), and went elsewhere", graphic(a.Legs[0].Outcome, ""))
 		}
@@ -194,7 +195,7 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		}
 		say("output    predicted after %s%s", milliseconds(c.TTFT), took)
 		if err == nil {
-			err = printOptions(w, a.Legs[0].Engine, c.Best)
+			err = printOptions(w, c.Engine, c.Best)
 		}
 	}
 	return err

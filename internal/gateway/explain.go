@@ -57,6 +57,6 @@ func (p *preparing) explained() (*trace.Record, error) {
 		return nil, p.noEngine(now)
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
-	p.rec.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: -1}}, Choice: p.chosen(c)}}
+	p.rec.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: p.chosen(c)}}
 	return p.rec, nil
 }

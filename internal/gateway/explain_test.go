@@ -70,9 +70,11 @@ func TestExplain(t *testing.T) {
 		if n := b.sum("weir_requests_received_total"); n != 0 {
 			t.Errorf("%v requests are counted", n)
 		}
-		for _, e := range snap.Engines {
-			if n := e.Books.Rank.InFlight(); n != 0 {
-				t.Errorf("%d requests are booked at %s", n, e.Name)
+		for _, m := range snap.Models {
+			for _, target := range m.Targets {
+				if n := target.Books.Rank.InFlight(); n != 0 {
+					t.Errorf("%d requests are booked at %s", n, target.Label)
+				}
 			}
 		}
 	})

@@ -156,6 +156,7 @@ func (o *object) choice(c *trace.Choice, delivered int64) {
 	o.open('{')
 	o.str("why", c.Why)
 	o.int("engines", int64(c.Of))
+	o.str("engine", c.Best[c.Chosen].Engine)
 	o.int("prompt_tokens", int64(c.Length))
 	o.prediction(&c.Best[c.Chosen])
 	o.int("available_cached_tokens", int64(c.Available))
