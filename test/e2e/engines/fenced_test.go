@@ -23,8 +23,8 @@ type sayers struct {
 }
 
 func schedulerPair(t *testing.T) *sayers {
-	bad := &schedulers{harness.NewSayer(t), filepath.Join(harness.SocketDir(t), "bad")}
-	good := &schedulers{harness.NewSayer(t), filepath.Join(harness.SocketDir(t), "good")}
+	bad := &schedulers{Sayer: harness.NewSayer(t), dir: filepath.Join(harness.SocketDir(t), "bad")}
+	good := &schedulers{Sayer: harness.NewSayer(t), dir: filepath.Join(harness.SocketDir(t), "good")}
 	g := harness.StartUnready(t, "serve", "--policy", "round-robin", "--engine", "sglang-ipc="+bad.dir+",model=weir-sim,name=bad", "--engine", "sglang-ipc="+good.dir+",model=weir-sim,name=good")
 	var first *schedtest.Scheduler
 	start := func() { first = bad.start() }
