@@ -85,11 +85,11 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/kvevents internal/pool internal/route internal/timeline internal/tokenizer internal/trace
+	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/kvevents internal/pool internal/queue internal/route internal/timeline internal/tokenizer internal/trace
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/queue internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer

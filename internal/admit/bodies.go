@@ -132,7 +132,7 @@ func (b *Bodies) grow(s *share, size int64) error {
 	used := b.used + size - s.size
 	if b.limit > 0 && used > limit && b.used > s.size {
 		e := infer.Errorf(infer.CodeOverloaded, "the bodies in flight have %d bytes, and %d more would pass the limit (--max-body-memory); try again later", b.used, size-s.size)
-		e.RetryAfter = retryAfter
+		e.RetryAfter, e.Reason = retryAfter, "max_body_memory"
 		return e
 	}
 	b.used, s.size = used, size

@@ -69,17 +69,17 @@ func (g *Gate) Check() error {
 func (g *Gate) check(tokens int64) error {
 	switch {
 	case g.draining:
-		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Message: "the gateway is shutting down"}
+		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Reason: "draining", Message: "the gateway is shutting down"}
 	case g.limits.Requests > 0 && g.requests >= g.limits.Requests:
 		e := infer.Errorf(infer.CodeOverloaded, "%d requests are in flight, which is the limit; try again later", g.requests)
-		e.RetryAfter = retryAfter
+		e.RetryAfter, e.Reason = retryAfter, "max_requests"
 		return e
 	case g.limits.Tokens > 0 && g.tokens > 0 && g.tokens+tokens > g.limits.Tokens:
 		// A request larger than the whole limit still gets in alone: refusing it
 		// for ever would be no overload but a wrong answer.
 		e := infer.Errorf(infer.CodeOverloaded, "%d tokens are in flight and about %d more would pass the limit of %d; try again later",
 			g.tokens, tokens, g.limits.Tokens)
-		e.RetryAfter = retryAfter
+		e.RetryAfter, e.Reason = retryAfter, "max_inflight_tokens"
 		return e
 	}
 	return nil

@@ -57,6 +57,11 @@ type gatewayFlags struct {
 	RetryShare float64 `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
 	RetryFloor float64 `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
 
+	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off) (docs/queue.md)."`
+	QueueTimeout  time.Duration `default:"0s" help:"Time that a request waits for an engine that has room; 0 is as --first-timeout. Callers may say less."`
+	MaxQueue      int           `default:"0" placeholder:"N" help:"Requests of a model that wait at once; 0 is no limit. One more is refused with 429."`
+	MaxQueueBytes int64         `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`
+
 	PrefixCache int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 
 	WaitForEngines  time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
@@ -180,6 +185,9 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
 		return gateway.Options{}, wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
 	}
+	if f.QueueTimeout < 0 || f.MaxQueue < 0 || f.MaxQueueBytes < 0 {
+		return gateway.Options{}, wrongf("--queue-timeout, --max-queue and --max-queue-bytes must not be negative")
+	}
 	if f.IndexMemory < 1<<20 {
 		return gateway.Options{}, wrongf("--index-memory must be at least 1048576")
 	}
@@ -194,6 +202,7 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},
 		PrefixCache:   f.PrefixCache,
 		Sessions:      words(f.SessionHeader),
+		Queue:         gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: f.MaxQueueBytes, Timeout: f.QueueTimeout},
 		MaxBody:       f.MaxBody,
 		EngineTimeout: f.WaitForEngines,
 		SubmitTimeout: f.SubmitTimeout,
@@ -217,6 +226,9 @@ func (f *gatewayFlags) options() (gateway.Options, error) {
 	}
 	if f.MaxBodyMemory == 0 {
 		o.MaxBodyMemory = -1
+	}
+	if f.MaxQueueBytes == 0 {
+		o.Queue.Bytes = -1
 	}
 	if f.PrefixCache == 0 {
 		o.PrefixCache = -1

@@ -210,9 +210,10 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
 	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	ranks := cost.NewModel(cost.Typical)
-	open := func(e *route.Engine) *route.Rank {
+	open := func(e *route.Engine, most int) *route.Rank {
 		r := route.Whole(e.Name)
 		r.There, r.Books = true, route.NewBooks(ranks, snap.Index, new(route.Shares), &e.Facts, trace.Now())
+		r.Books.Limit(most, &e.Facts)
 		e.Ranks = []*route.Rank{r}
 		return r
 	}
@@ -224,7 +225,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 				r.Facts = *e.facts
 			}
 			tokens.Carries |= r.Carries()
-			tokens.Add(route.Target{Engine: r, Rank: open(r), Model: models.SimName})
+			tokens.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
 			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Facts: engine.Facts{Lacks: e.lacks}}
@@ -233,7 +234,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			if upstream == "" {
 				upstream = "relayed"
 			}
-			relayed.Add(route.Target{Engine: r, Rank: open(r), Model: upstream})
+			relayed.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: upstream})
 			snap.Engines = append(snap.Engines, r)
 		}
 	}

@@ -35,6 +35,7 @@ type booked struct {
 	health      judge.Attempt
 	held        []kvindex.Block  // of the prompts, in the engine's cache
 	few         [4]kvindex.Block // is held, for most requests
+	queue       *holding         // learns that there is room
 }
 
 // generation is one answer to a prompt.
@@ -246,6 +247,7 @@ func (b *booked) tell() {
 			g.end(g.last)
 		}
 	}
+	b.queue.room()
 }
 
 func (g *generation) end(now int64) {
@@ -278,6 +280,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	}
 	b.books = nil
 	books.Release(b.held)
+	b.queue.room()
 	for i := range b.generations {
 		b.leave(books, i, e == nil)
 	}

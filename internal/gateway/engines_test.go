@@ -23,6 +23,8 @@ type tokenEngine struct {
 	accept func(ctx context.Context, c *call) error
 	// facts, when set, are what the engine says of itself.
 	facts *engine.Facts
+	// most is how many requests it is given at once; 0 is as it says itself.
+	most int
 
 	mu    sync.Mutex
 	calls []*call
@@ -162,6 +164,7 @@ type relayEngine struct {
 	// events whose head comes at once.
 	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)
 	polled bool // its answers can be polled
+	most   int  // how many requests it is given at once; 0: nobody knows
 
 	mu       sync.Mutex
 	forwards []*forward

@@ -114,7 +114,7 @@ func (g *Gateway) admitClient(client netip.Addr, remote string) (done func(), er
 		return nil, nil
 	}
 	if done, err = g.conns.Request(client); err != nil {
-		return nil, &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Message: err.Error() + "; try again later"}
+		return nil, &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Reason: "max_connections_per_client", Message: err.Error() + "; try again later"}
 	}
 	return done, nil
 }

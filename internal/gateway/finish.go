@@ -73,6 +73,9 @@ func (x *exchange) release() {
 	defer x.caught(&v)
 	x.gathers.stop()
 	x.g.rids.leave(x)
+	if x.ticket != nil {
+		x.g.held.drop(x.ticket)
+	}
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}
@@ -195,6 +198,9 @@ func dropBody(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
 }
 
+// reasonHeader names why a request was refused for load.
+const reasonHeader = "X-Refusal-Reason"
+
 // writeError answers with an error in the endpoint's shape and gives the size of
 // the body.
 func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
@@ -203,7 +209,12 @@ func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	status := e.Status(err)
+	if err.Reason != "" {
+		h.Set(reasonHeader, err.Reason)
+	}
 	switch {
+	case err.RetryAfter == 0 && err.Reason != "":
+		// It is not known when to ask again.
 	case err.RetryAfter > 0:
 		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))
 	case err.Code == infer.CodeOverloaded, status == http.StatusServiceUnavailable:

@@ -8,6 +8,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/infer"
 	"weir/internal/route"
+	"weir/internal/trace"
 )
 
 // gate is stage 2, the refusals that cost nothing: unknown model, a field the
@@ -19,6 +20,9 @@ func (p *preparing) gate() error {
 	}
 	p.folder, p.relayed = p.g.folder(p.model), p.g.relays(p.model, p.endpoint)
 	if err := p.g.checkPath(p.model, p.endpoint, p.path, p.relayed); err != nil {
+		return err
+	}
+	if err := p.refuseEarly(); err != nil {
 		return err
 	}
 	estimate := int64(len(p.body) / 4)
@@ -61,6 +65,17 @@ func (p *preparing) gate() error {
 	var err error
 	p.reservation, err = p.g.gate.Enter(estimate)
 	return err
+}
+
+// refuseEarly refuses a request that would wait for an engine in vain, before the work.
+func (p *preparing) refuseEarly() (err error) {
+	if p.endpoint.Traits().Wants != api.Answer {
+		return nil // no engine hears of it
+	}
+	if p.beginBy, err = beginBy(p.header, p.rec.Arrival, trace.Now); err != nil {
+		return err
+	}
+	return p.g.held.early(p.model.Name, p.beginBy, int64(cap(p.body)))
 }
 
 // checkFields refuses what only the model's folder tells of.

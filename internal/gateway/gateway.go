@@ -63,6 +63,8 @@ type Options struct {
 	// Generate are the settings of /generate.
 	Generate generate.Options
 	Pool     pool.Options
+	// Queue says how requests wait for engines.
+	Queue Queueing
 	// Batch is the one that the adapters of token engines were given; nil when
 	// they were given none.
 	Batch *Batch
@@ -134,6 +136,9 @@ func (o *Options) defaults() {
 	if o.PrefixCache == 0 {
 		o.PrefixCache = 128 << 20
 	}
+	if o.Queue.Bytes == 0 {
+		o.Queue.Bytes = 1 << 30
+	}
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
@@ -150,6 +155,9 @@ func (o *Options) defaults() {
 			*d.field = d.value
 		}
 	}
+	if o.Queue.Timeout == 0 {
+		o.Queue.Timeout = o.FirstTimeout
+	}
 }
 
 // Gateway serves the API. It owns the tokenizing pool, and the goroutines of
@@ -165,7 +173,7 @@ type Gateway struct {
 	services services
 	pool     *pool.Pool
 	prefix   *tokenizer.PrefixCache // nil: nothing is reused
-	choices  sync.Pool              // of *route.Choice
+	held     *holding               // requests that wait for engines
 	ids      *requestIDs
 	started  int64        // Unix seconds, the models' creation time
 	live     atomic.Int64 // requests between arrival and finish
@@ -209,6 +217,7 @@ func New(opts Options) *Gateway {
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
 		pool:     pool.New(opts.Pool),
 		ids:      newRequestIDs(),
+		held:     newHolding(opts.Queue, opts.Snapshot),
 		started:  time.Now().Unix(),
 		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}
@@ -223,9 +232,11 @@ func New(opts Options) *Gateway {
 		g.prefix = tokenizer.NewPrefixCache(opts.PrefixCache)
 		opts.Metrics.Prefix(g.prefix)
 	}
+	go g.held.run()
 	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
 	opts.Metrics.Bodies(g.bodies.Used)
 	opts.Metrics.Conns(g.conns.Stats)
+	opts.Metrics.Queue(g.held.stats)
 	return g
 }
 
@@ -246,6 +257,7 @@ func (g *Gateway) Close() {
 	g.Cut()
 	g.returned.Close()
 	g.streams.Wait()
+	g.held.close()
 	g.outputs.close()
 	g.sockets.Close()
 	g.tidy.stop()

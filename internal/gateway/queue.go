@@ -16,44 +16,41 @@ type routing struct {
 	needs infer.Carries  // what an engine must carry
 	tried []route.Target // by the attempts before
 	begun int            // those of them in which the engine may have begun with it
+
+	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
+	place     int64   // among those that wait; 0: it has none yet
+	beginBy   int64   // when its answer must begin, as its caller says; 0: nothing is said
+	expiresAt int64   // when it waits no longer for an engine that has room
 }
 
-// queue is stage 5: it waits, bounded, until an engine can take the request. Today that
-// means until one is ready, and is worth waiting for: it starts, or has left only a
-// moment ago.
+// queue is stage 5: it waits, bounded, until an engine can take the request. One must be
+// ready, or be worth waiting for: it starts, or has left only a moment ago. And one must have
+// room; those that came before are given theirs first.
 func (x *exchange) queue() error {
-	x.enter(trace.Queue)
-	x.rec.Queued = trace.Now()
-	var patience *time.Timer
-	for {
-		if x.model.Has(x.needs, x.tried) {
-			return nil
+	now := x.enter(trace.Queue)
+	if x.ticket == nil {
+		if x.rec.Queued = now; x.expiresAt == 0 {
+			x.expiresAt = x.g.held.expires(now, x.beginBy)
 		}
-		now := trace.Now()
-		if len(x.tried) > 0 {
-			return x.noEngine(now) // the ones there are have failed; do not wait for them
-		}
-		left := x.worthwhile(now, x.rec.Queued+int64(x.g.opts.EngineTimeout))
-		if left <= 0 {
-			return x.noEngine(now)
-		}
-		// What health thinks of engines changes no snapshot: it is looked at.
-		if left = min(left, queueLook); patience == nil {
-			patience = time.NewTimer(left)
-			defer patience.Stop()
-		} else {
-			patience.Reset(left)
-		}
-		select {
-		case <-x.fleet.Changed:
-		case <-patience.C:
-		case <-x.ctx.Done():
-			return gone(x.ctx)
-		}
-		if err := x.refresh(); err != nil {
-			return err
-		}
+		x.ticket = x.g.held.ticket(x)
 	}
+	return x.ticket.wait()
+}
+
+// absent says how long a request that waits since patience began waits for an engine, where
+// there is none: until another one can be expected, or those there are can be asked again,
+// where it has waited for them before.
+func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, err error) {
+	if len(r.tried) > 0 {
+		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
+	}
+	if rest := r.model.Rests(r.needs, r.tried, now); rest > 0 && waits {
+		return rest, nil
+	}
+	if left = r.worthwhile(now, patience); left <= 0 {
+		return 0, r.noEngine(now)
+	}
+	return left, nil
 }
 
 const (
@@ -108,7 +105,7 @@ func (r *routing) elsewhere(failed route.Target) bool {
 func (r *routing) noEngine(now int64) error {
 	if rest := r.model.Rests(r.needs, nil, now); rest > 0 {
 		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.model.Name, rest.Round(100*time.Millisecond))
-		e.RetryAfter = rest
+		e.RetryAfter, e.Reason = rest, "engines_paused"
 		return e
 	}
 	what := "engine"
@@ -122,6 +119,6 @@ func (r *routing) noEngine(now int64) error {
 	if len(r.tried) > 0 {
 		e.Engine = r.tried[len(r.tried)-1].Name
 	}
-	e.RetryAfter = time.Second
+	e.RetryAfter, e.Reason = time.Second, "no_engine"
 	return e
 }

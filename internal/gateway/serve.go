@@ -36,11 +36,13 @@ func (x *exchange) serve() (v verdict) {
 // answer to the client.
 func (x *exchange) attempts() (v verdict) {
 	for {
-		if x.err = infer.AsError(x.queue()); x.err != nil {
-			return ended
-		}
-		if x.err = infer.AsError(x.route()); x.err != nil {
-			return ended
+		for waits := true; waits; waits = x.ticket != nil {
+			if x.err = infer.AsError(x.queue()); x.err != nil {
+				return ended
+			}
+			if x.err = infer.AsError(x.route()); x.err != nil {
+				return ended
+			}
 		}
 		if x.err = infer.AsError(x.dispatch()); x.err == nil {
 			if v = x.follow(waits); x.response.left() {

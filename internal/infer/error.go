@@ -68,6 +68,8 @@ type Error struct {
 	// CodeUnavailable; zero suggests nothing. Of an Engine it is that engine's own word,
 	// and it is not asked again before.
 	RetryAfter time.Duration
+	// Reason is why it was refused for load, as a word; empty where the code says it all.
+	Reason string
 	// Retryable says another engine may succeed where this one failed, from the
 	// start: whether that is too late, because the client has had some output, is the
 	// gateway's to know.

@@ -78,6 +78,8 @@ type Request struct {
 	Bytes int64
 	// Place is among all that ever came; 0: Enter gives it one.
 	Place int64
+	// Owner is whatever its owner needs to find again.
+	Owner any
 
 	line    *line // that it waits in; nil: it does not
 	at      [orders]int32
@@ -123,7 +125,8 @@ type flow struct {
 // model is what is kept of the requests of one model.
 type model struct {
 	Stats
-	drain rate
+	undecided int // of those that wait, the ones that wait for any rank
+	drain     rate
 }
 
 // Stats say what became of a model's requests.
@@ -149,12 +152,13 @@ func (q *Queue) Len() int { return q.n }
 // Bytes is what they hold.
 func (q *Queue) Bytes() int64 { return q.bytes }
 
-// Stats gives those of a model.
-func (q *Queue) Stats(name string) Stats {
-	if m := q.models[name]; m != nil {
-		return m.Stats
+// Stats gives those of the models of which some request came, by their names.
+func (q *Queue) Stats() map[string]Stats {
+	all := make(map[string]Stats, len(q.models))
+	for name, m := range q.models {
+		all[name] = m.Stats
 	}
-	return Stats{}
+	return all
 }
 
 // Oldest is since when the one waits that has waited longest of a model's; 0 where none does.
@@ -283,7 +287,7 @@ func (q *Queue) move(r *Request, to *line, now int64) {
 		q.n++
 		q.bytes += r.Bytes
 		r.since = now
-		if r.Expires > 0 {
+		if r.Expires != 0 {
 			q.due.push(r)
 		}
 	}
@@ -293,6 +297,9 @@ func (q *Queue) move(r *Request, to *line, now int64) {
 	}
 	to.waiting.push(r)
 	r.line = to
+	if to.rank == nil {
+		q.model(r.Model).undecided++
+	}
 }
 
 // unlink takes a request out of its line.
@@ -302,6 +309,8 @@ func (q *Queue) unlink(r *Request) {
 	if l.rank != nil {
 		l.rank.Claim(-r.claim)
 		r.claim = 0
+	} else {
+		q.model(r.Model).undecided--
 	}
 	l.waiting.remove(r)
 	if len(l.waiting.items) > 0 {
@@ -332,8 +341,20 @@ func (q *Queue) remove(r *Request, now int64) {
 	}
 	q.n--
 	q.bytes -= r.Bytes
-	if r.Expires > 0 {
+	if r.Expires != 0 {
 		q.due.remove(r)
+	}
+}
+
+// Heads calls do with the first of each line, and with all that wait in the line where do
+// asks for the rest of it.
+func (q *Queue) Heads(do func(r *Request) (rest bool)) {
+	for _, l := range q.lines {
+		if do(l.waiting.items[0]) {
+			for _, r := range l.waiting.items[1:] {
+				do(r)
+			}
+		}
 	}
 }
 
@@ -414,7 +435,7 @@ func (q *Queue) Due(now int64) int64 {
 	}
 	for _, l := range q.lines {
 		r := l.waiting.items[0]
-		if at := q.ranks.Frees(r, now); at > 0 {
+		if at := q.ranks.Frees(r, now); at != 0 {
 			due = min(due, at)
 		}
 		if l.rank != nil {

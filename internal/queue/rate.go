@@ -6,7 +6,8 @@ import "math"
 // be how many come.
 type rate struct {
 	n, seconds float64 // with what is long ago counting less
-	at         int64   // up to when seconds counts; 0: nothing waits
+	busy       bool    // something waits
+	at         int64   // then up to when seconds counts
 }
 
 const (
@@ -19,12 +20,12 @@ const (
 )
 
 // begin says that something waits from now on.
-func (r *rate) begin(now int64) { r.at = max(now, 1) }
+func (r *rate) begin(now int64) { r.busy, r.at = true, now }
 
 // end says that nothing waits any more.
 func (r *rate) end(now int64) {
 	r.pass(now)
-	r.at = 0
+	r.busy = false
 }
 
 // count counts a request that leaves.
@@ -34,7 +35,7 @@ func (r *rate) count(now int64) {
 }
 
 func (r *rate) pass(now int64) {
-	if r.at == 0 || now <= r.at {
+	if !r.busy || now <= r.at {
 		return
 	}
 	dt := float64(now-r.at) / 1e9
@@ -48,7 +49,7 @@ func (r *rate) pass(now int64) {
 // perSecond is 0 where nobody knows.
 func (r *rate) perSecond(now int64) float64 {
 	s := r.seconds
-	if r.at > 0 && now > r.at {
+	if r.busy && now > r.at {
 		s += float64(now-r.at) / 1e9
 	}
 	if r.n < fewest || s <= 0 {

@@ -29,7 +29,7 @@ func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Du
 	m := q.models[name]
 	if m == nil || m.Waiting == 0 {
 		switch { // whatever the limits, one may wait
-		case expires > 0 && expires <= now:
+		case expires != 0 && expires <= now:
 			return Expired, 0
 		case q.limits.Bytes > 0 && q.n > 0 && q.bytes+bytes > q.limits.Bytes:
 			return Bytes, 0
@@ -38,16 +38,25 @@ func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Du
 	}
 	drained := m.drained(now)
 	switch {
-	case expires > 0 && expires <= now:
+	case expires != 0 && expires <= now:
 		return Expired, drained
 	case q.limits.Requests > 0 && m.Waiting >= q.limits.Requests:
 		return Full, drained
 	case q.limits.Bytes > 0 && q.bytes+bytes > q.limits.Bytes:
 		return Bytes, drained
-	case expires > 0 && drained > time.Duration(expires-now):
+	case expires != 0 && drained > time.Duration(expires-now):
 		return TooLate, drained
 	}
 	return None, drained
+}
+
+// Early is Refuses for a request of which little is known yet: it is refused if those before
+// it wait for any rank, so that it will wait too.
+func (q *Queue) Early(name string, expires, bytes, now int64) (Reason, time.Duration) {
+	if m := q.models[name]; m == nil || m.undecided == 0 {
+		return None, 0
+	}
+	return q.Refuses(name, expires, bytes, now)
 }
 
 // Refuse counts a request that its owner refuses for a reason of the queue's.

@@ -186,6 +186,9 @@ type Choice struct {
 	// Unknown says that the request's prompt has no blocks, so that nobody knows what
 	// engines have of it.
 	Unknown bool
+	// Roomy says that only targets are chosen that have room for the request's answers.
+	// Otherwise a policy that knows what it costs to wait may choose one that has none.
+	Roomy bool
 
 	fit    []balance.Candidate // those that the policy was asked about, where not all
 	places []int               // theirs among the targets
@@ -262,7 +265,7 @@ func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool
 func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.fits(needs, tried) {
-			if at := t.Books.Rank.Frees(now); at > 0 && (first == 0 || at < first) {
+			if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
 				first = at
 			}
 		}
@@ -283,15 +286,13 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bo
 	}
 	candidates, all := m.Candidates, len(tried) == 0
 	for i := 0; all && i < len(m.Targets); i++ {
-		all = m.Targets[i].fits(needs, nil) && m.Targets[i].Health.Takes() == health.Freely
+		t := &m.Targets[i]
+		all = t.fits(needs, nil) && t.Health.Takes() == health.Freely && (!c.Roomy || t.Books.Rank.Fits(q.Now, q.Answers))
 	}
 	if !all {
 		// Those that take it freely, where there are any. They may cease to meanwhile.
 		for takes := health.Freely; takes > health.Never; takes-- {
-			if m.narrow(needs, tried, takes, c, true); len(c.fit) > 0 {
-				break
-			}
-			if m.narrow(needs, tried, takes, c, false); len(c.fit) > 0 {
+			if m.narrow(needs, tried, takes, c, true) || m.narrow(needs, tried, takes, c, false) {
 				break
 			}
 		}
@@ -314,15 +315,31 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bo
 	return m.Targets[i], true
 }
 
-// narrow gives a choice those that can be given the request and take it so freely; with
-// others, only those of engines of which nothing was tried.
-func (m *Model) narrow(needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) {
+// narrow gives a choice those that can be given the request and take it so freely, and says
+// whether there are any; with others, only those of engines of which nothing was tried. Of
+// them it leaves out those that lack room, where that is asked.
+func (m *Model) narrow(needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
 	c.fit, c.places = c.fit[:0], c.places[:0]
 	for i := range m.Targets {
-		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes && !(others && t.among(tried, false)) {
+		t := &m.Targets[i]
+		if !t.fits(needs, tried) || t.Health.Takes() < takes || others && t.among(tried, false) {
+			continue
+		}
+		if any = true; !c.Roomy || t.Books.Rank.Fits(c.Request.Now, c.Request.Answers) {
 			c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
 		}
 	}
+	return any
+}
+
+// Class tells requests apart that not all targets can be given: it is what they need of what
+// some target does not carry.
+func (m *Model) Class(needs infer.Carries) infer.Carries {
+	common := infer.CarriesAnything
+	for i := range m.Targets {
+		common &= m.Targets[i].Carries()
+	}
+	return needs &^ common
 }
 
 // fits says whether a target can be given a request that was tried elsewhere.

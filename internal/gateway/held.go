@@ -1,0 +1,500 @@
+package gateway
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/balance"
+	"weir/internal/cost"
+	"weir/internal/infer"
+	"weir/internal/metrics"
+	"weir/internal/queue"
+	"weir/internal/route"
+	"weir/internal/trace"
+)
+
+// Queueing says how requests wait while all engines that they could go to are full.
+type Queueing struct {
+	// Off says that they do not wait: engines are given everything at once.
+	Off bool
+	// Requests is how many of a model wait at once; 0 is no bound.
+	Requests int
+	// Bytes is what all of them hold; 0 means 1 GiB, and a negative one is no bound.
+	Bytes int64
+	// Timeout is how long one waits; 0 means FirstTimeout.
+	Timeout time.Duration
+}
+
+// holding is the requests that wait until an engine has room: the shell of package queue.
+//
+// A request for which an engine has room chooses and books it in its own goroutine. For those
+// that wait the holding's goroutine does that, so that what becomes free is given out in
+// their order and at once, however long it takes until each of them runs.
+type holding struct {
+	opts     Queueing
+	snapshot func() *route.Snapshot
+	waiting  atomic.Int64  // requests in the queue
+	kicked   chan struct{} // wakes the goroutine; capacity 1
+	over     chan struct{} // ends it
+	ended    chan struct{}
+	tickets  sync.Pool // of *ticket
+
+	mu     sync.Mutex
+	queue  *queue.Queue
+	fleet  *route.Snapshot // where the queue's requests can go
+	looked int64           // when engines' health was looked at last
+	armed  int64           // when the goroutine looks next
+}
+
+func newHolding(o Queueing, snapshot func() *route.Snapshot) *holding {
+	h := &holding{opts: o, snapshot: snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
+	h.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0)}, h)
+	return h
+}
+
+// ticket is a request's way through stages 5 and 6. It belongs to the request's goroutine
+// until it waits, and then to whoever has the holding's lock, with the exchange.
+type ticket struct {
+	queue.Request
+	x      *exchange
+	choice route.Choice
+	woken  chan struct{} // capacity 1
+	// What has become of it: it was given an engine, which is booked, or will not be.
+	given bool
+	err   error
+}
+
+// ticket begins a request's way to its next engine.
+func (h *holding) ticket(x *exchange) *ticket {
+	t, _ := h.tickets.Get().(*ticket)
+	if t == nil {
+		t = &ticket{woken: make(chan struct{}, 1)}
+	}
+	t.x, t.given, t.err = x, false, nil
+	select {
+	case <-t.woken: // of its life before
+	default:
+	}
+	t.Request = queue.Request{Place: x.place, Owner: t, Model: x.model.Name, Class: uint64(x.model.Class(x.needs)) << 1, Answers: x.footprint.answers(), Bytes: x.held(), Expires: x.expiresAt}
+	if len(x.tried) > 0 {
+		t.Class |= 1 // it cannot go where others can
+	}
+	return t
+}
+
+// drop ends a request's way, wherever it is.
+func (h *holding) drop(t *ticket) {
+	h.leave(t)
+	h.put(t)
+}
+
+// leave has a request wait no longer. From then on its exchange is its own goroutine's again.
+func (h *holding) leave(t *ticket) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.Waits() {
+		h.queue.Cancel(&t.Request, trace.Now())
+		h.count()
+		h.kick() // the next one may have room
+	}
+}
+
+func (h *holding) put(t *ticket) {
+	t.x.place, t.x.ticket = t.Place, nil
+	t.x, t.Owner = nil, nil
+	h.tickets.Put(t)
+}
+
+// held is what a request holds while it waits, in bytes.
+func (q *request) held() int64 { return int64(cap(q.body)) + 4*int64(q.promptTokens()) }
+
+// wait waits until the request was given an engine, or may choose one itself.
+func (t *ticket) wait() error {
+	h, ctx := t.x.g.held, t.x.ctx
+	var patience *time.Timer
+	for again := false; ; again = true {
+		v, err := h.look(t, again)
+		if err != nil {
+			h.leave(t)
+			return err
+		}
+		if v.over {
+			return nil
+		}
+		var passed <-chan time.Time
+		if v.left > 0 {
+			if patience == nil {
+				patience = time.NewTimer(v.left)
+				defer patience.Stop()
+			} else {
+				patience.Reset(v.left)
+			}
+			passed = patience.C
+		}
+		select {
+		case <-t.woken:
+		case <-v.changed:
+		case <-passed:
+		case <-ctx.Done():
+			h.leave(t)
+			return gone(ctx)
+		}
+	}
+}
+
+// outlook is what a request waits for.
+type outlook struct {
+	over bool // for nothing any more
+	// Where no engine is there: how long it waits for one until it looks again, and what
+	// tells that the fleet has changed.
+	left    time.Duration
+	changed <-chan struct{}
+}
+
+// look says how a request stands. again says that it has waited.
+func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	x := t.x
+	if t.given || t.err != nil {
+		return outlook{over: true}, t.err
+	}
+	if again {
+		if err := x.refresh(); err != nil {
+			return v, err
+		}
+	}
+	now := trace.Now()
+	if !x.model.Has(x.needs, x.tried) {
+		if v.left, err = x.absent(now, x.rec.Queued+int64(x.g.opts.EngineTimeout), t.Waits()); err != nil {
+			return v, err
+		}
+		v.left, v.changed = min(v.left, queueLook), x.fleet.Changed
+		return v, nil
+	}
+	if h.opts.Off || !t.Waits() && h.queue.Enter(&t.Request) {
+		return outlook{over: true}, nil
+	}
+	if !t.Waits() {
+		h.join(t, h.queue.Wait(&t.Request, now), now)
+	}
+	return v, t.err
+}
+
+// join takes down that a request waits, unless there is a reason against it. The lock is held.
+func (h *holding) join(t *ticket, why queue.Reason, now int64) {
+	if why != queue.None {
+		t.err = h.refusal(why, t.Model, now)
+		return
+	}
+	h.count()
+	if h.queue.Len() == 1 {
+		h.kick()
+	} else if due := h.queue.Due(now); due != 0 && due < h.armed {
+		h.kick()
+	}
+}
+
+func (h *holding) count() { h.waiting.Store(int64(h.queue.Len())) }
+
+// room says that an engine may have room now. It may be called by anyone.
+func (h *holding) room() {
+	if h != nil && h.waiting.Load() > 0 {
+		h.kick()
+	}
+}
+
+func (h *holding) kick() {
+	select {
+	case h.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// pick chooses an engine with the books as they are now.
+func (t *ticket) pick(now int64) (route.Target, bool) {
+	x, c := t.x, &t.choice
+	q := &c.Request
+	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
+	if h := x.g.held; !h.opts.Off {
+		q.Answers, q.Claims, q.First = t.Answers, h.waiting.Load() > 0, t.First()
+		c.Roomy = !balance.Patient(x.model.Policy)
+	}
+	return x.pick(c, now, &x.footprint, x.g.session(x.response.r.Header), x.footprint.expected(x.model.Lengths))
+}
+
+// take gives the request the engine that it has chosen, if that has room, and has it wait
+// otherwise. The lock is held.
+func (h *holding) take(t *ticket, target route.Target, ok bool, now int64) {
+	if h.opts.Off {
+		if !ok {
+			t.err = t.x.noEngine(now)
+			return
+		}
+		t.give(target, now)
+		return
+	}
+	why := queue.None
+	switch {
+	case !ok:
+		why = h.queue.Wait(&t.Request, now)
+	case t.late(target, now):
+		h.queue.Refuse(t.Model, queue.TooLate)
+		t.err = h.refusal(queue.TooLate, t.Model, now)
+	case h.queue.Give(&t.Request, target.Books.Rank, now):
+		t.give(target, now)
+	case balance.Patient(t.x.model.Policy) && h.Room(&t.Request, now):
+		why = h.queue.Park(&t.Request, target.Books.Rank, t.choice.Decision.Choice().Prefill, now)
+	default:
+		why = h.queue.Wait(&t.Request, now)
+	}
+	if t.Waits() || why != queue.None {
+		h.join(t, why, now)
+	}
+	h.count()
+}
+
+// late says whether the answer cannot begin by the time that the caller has set. An engine
+// that has nothing to do is asked all the same: it would never be known to have become
+// faster.
+func (t *ticket) late(target route.Target, now int64) bool {
+	if t.x.beginBy == 0 {
+		return false
+	}
+	chosen, rank := t.choice.Decision.Choice(), target.Books.Rank
+	if chosen.Cold || rank.InFlight() == 0 || !rank.Fits(now, t.Answers) {
+		return false
+	}
+	return now+int64((chosen.TTFT()-rank.Error(chosen.Work))*1e6) > t.x.beginBy
+}
+
+// give books the request at its engine.
+func (t *ticket) give(target route.Target, now int64) {
+	x := t.x
+	x.target = target
+	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{
+		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: x.chosen(&t.choice),
+	})
+	if len(x.tried) == 0 {
+		x.model.Retries.Requested(now)
+	}
+	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths))
+	x.booked.queue = x.g.held
+	t.given = true
+	x.rec.Routed = trace.Now()
+}
+
+// run gives engines to those that wait, until the holding is closed.
+func (h *holding) run() {
+	defer close(h.ended)
+	timer := time.NewTimer(queueLook)
+	defer timer.Stop()
+	for {
+		next, changed := h.turn()
+		timer.Stop()
+		var passed <-chan time.Time
+		if next > 0 {
+			timer.Reset(next)
+			passed = timer.C
+		}
+		select {
+		case <-h.kicked:
+		case <-changed:
+		case <-passed:
+		case <-h.over:
+			return
+		}
+	}
+}
+
+func (h *holding) close() {
+	close(h.over)
+	<-h.ended
+}
+
+// turn has those decide for whom there is room, and ends the wait of those whose time is
+// over. It gives when to look again at the latest, and what tells that the fleet has changed;
+// neither while nobody waits.
+func (h *holding) turn() (next time.Duration, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.queue.Len() == 0 {
+		return 0, nil
+	}
+	now := trace.Now()
+	if fleet := h.snapshot(); fleet != h.fleet || now-h.looked >= int64(queueLook) {
+		h.fleet, h.looked = fleet, now
+		h.queue.Changed(now)
+		h.queue.Heads(h.lookFor)
+	}
+	for r := h.queue.Expire(now); r != nil; r = h.queue.Expire(now) {
+		t := r.Owner.(*ticket)
+		t.err = h.refusal(queue.Expired, t.Model, now)
+		t.wake()
+	}
+	h.queue.Turn(now, h.decide)
+	h.count()
+	if h.queue.Len() == 0 {
+		return 0, nil
+	}
+	now = trace.Now()
+	h.armed = now + int64(queueLook)
+	if due := h.queue.Due(now); due != 0 {
+		h.armed = min(h.armed, max(due, now+1))
+	}
+	return time.Duration(h.armed - now), h.fleet.Changed
+}
+
+// lookFor wakes a request that no engine takes any more, so that it judges itself for how
+// long it waits for one.
+func (h *holding) lookFor(r *queue.Request) (all bool) {
+	t := r.Owner.(*ticket)
+	m := h.fleet.Models[r.Model]
+	if m != nil && m.Has(t.x.needs, t.x.tried) {
+		return false
+	}
+	t.wake()
+	return true
+}
+
+func (t *ticket) wake() {
+	select {
+	case t.woken <- struct{}{}:
+	default:
+	}
+}
+
+// decide has a request decide that waits.
+func (h *holding) decide(r *queue.Request) {
+	t := r.Owner.(*ticket)
+	x := t.x
+	defer func() {
+		if p := recover(); p != nil {
+			t.err = x.g.panicError(x.rec.RequestID, p)
+		}
+		if t.err != nil {
+			h.queue.Cancel(r, trace.Now())
+		}
+		if t.err != nil || t.given {
+			t.wake()
+		}
+	}()
+	if t.err = x.refresh(); t.err != nil {
+		return
+	}
+	now := trace.Now()
+	x.rec.Ledger.Enter(trace.Route, now)
+	target, ok := t.pick(now)
+	h.take(t, target, ok, now)
+	x.rec.Ledger.Enter(trace.Queue, trace.Now())
+}
+
+// Room implements queue.Ranks.
+func (h *holding) Room(r *queue.Request, now int64) bool {
+	t := r.Owner.(*ticket)
+	m := h.model(t)
+	return m != nil && m.Room(t.x.needs, t.x.tried, r.Answers, now)
+}
+
+// Takes implements queue.Ranks.
+func (h *holding) Takes(r *queue.Request, rank *cost.Rank) bool {
+	t := r.Owner.(*ticket)
+	m := h.model(t)
+	return m != nil && m.Takes(t.x.needs, t.x.tried, rank)
+}
+
+// Frees implements queue.Ranks.
+func (h *holding) Frees(r *queue.Request, now int64) int64 {
+	t := r.Owner.(*ticket)
+	m := h.model(t)
+	if m == nil {
+		return 0
+	}
+	return m.Frees(t.x.needs, t.x.tried, now)
+}
+
+func (h *holding) model(t *ticket) *route.Model {
+	if h.fleet == nil {
+		h.fleet = h.snapshot()
+	}
+	return h.fleet.Models[t.Model]
+}
+
+// stats are what metrics show.
+func (h *holding) stats() map[string]metrics.QueueStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, all := trace.Now(), map[string]metrics.QueueStats{}
+	for name, s := range h.queue.Stats() {
+		v := metrics.QueueStats{Stats: s, DrainSeconds: h.queue.Drained(name, now).Seconds()}
+		if since := h.queue.Oldest(name); since != 0 {
+			v.OldestSeconds = time.Duration(now - since).Seconds()
+		}
+		all[name] = v
+	}
+	return all
+}
+
+// early refuses a request of the model that would have to wait in vain. bytes is what is known
+// of what it would hold.
+func (h *holding) early(name string, due, bytes int64) error {
+	if h.opts.Off {
+		return nil
+	}
+	now := trace.Now()
+	if due != 0 && due <= now {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.queue.Refuse(name, queue.Expired)
+		return infer.AsError(&infer.Error{Code: infer.CodeOverloaded, Reason: queue.Expired.String(), Message: "the time by which the answer was to begin is over"})
+	}
+	if h.waiting.Load() == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	why, _ := h.queue.Early(name, h.expires(now, due), bytes, now)
+	if why == queue.None {
+		return nil
+	}
+	h.queue.Refuse(name, why)
+	return h.refusal(why, name, now)
+}
+
+// expires is until when a request waits that begins to wait now and whose answer must begin
+// by due, if that is not 0.
+func (h *holding) expires(now, due int64) int64 {
+	at := now + int64(h.opts.Timeout)
+	if due != 0 {
+		at = min(at, due)
+	}
+	return at
+}
+
+// maxRetryAfter bounds the wait that is suggested.
+const maxRetryAfter = 30 * time.Second
+
+// refusal is the error of a request that is refused. The lock is held.
+func (h *holding) refusal(why queue.Reason, name string, now int64) *infer.Error {
+	e := &infer.Error{Code: infer.CodeOverloaded, Reason: why.String()}
+	drained := h.queue.Drained(name, now)
+	e.RetryAfter = min(drained, maxRetryAfter)
+	after := ""
+	if drained > 0 {
+		after = fmt.Sprintf("; what waits now has left in about %v", drained.Round(100*time.Millisecond))
+	}
+	waiting := h.queue.Stats()[name].Waiting
+	switch why {
+	case queue.Full:
+		e.Message = fmt.Sprintf("%d requests for model %q wait for its engines, which is the limit (--max-queue)%s", waiting, name, after)
+	case queue.Bytes:
+		e.Message = fmt.Sprintf("what waits for engines holds %d bytes, and no more may (--max-queue-bytes)%s", h.queue.Bytes(), after)
+	case queue.TooLate:
+		e.Message = fmt.Sprintf("the engines of model %q are busy, and the answer would begin too late%s", name, after)
+	default:
+		e.Message = fmt.Sprintf("no engine of model %q had room for the request in time%s", name, after)
+	}
+	return e
+}
