@@ -438,8 +438,8 @@ func (q *Queue) Due(now int64) int64 {
 		if at := q.ranks.Frees(r, now); at != 0 {
 			due = min(due, at)
 		}
-		if l.rank != nil {
-			due = min(due, max(r.decided+reconsider, now+1))
+		if l.rank != nil && q.ranks.Room(r, now) {
+			due = min(due, max(r.decided+reconsider, now+int64(time.Millisecond)))
 		}
 	}
 	if due == math.MaxInt64 {

@@ -145,6 +145,9 @@ func (w *world) check(t *rapid.T, all []*Request) {
 	if waiting != w.q.Len() || bytes != w.q.Bytes() {
 		t.Fatalf("%d requests with %d bytes wait, and the queue says %d with %d", waiting, bytes, w.q.Len(), w.q.Bytes())
 	}
+	if due := w.q.Due(w.now); due != 0 && due <= w.now {
+		t.Fatalf("something is due %d ns ago, after a turn", w.now-due)
+	}
 	claimed := 0.0
 	for _, k := range w.ranks {
 		claimed += k.Claimed()
