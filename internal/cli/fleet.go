@@ -28,6 +28,7 @@ type fleetCommand struct {
 	SLO         string          `name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Objectives, as in ttft_p99=2s,tpot_p99=50ms,success=99%: say which policy meets them with how many engines."`
 	MostEngines int             `default:"64" placeholder:"N" help:"The most engines that --slo tries (${default})."`
 	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
+	Queue       string          `default:"off" enum:"off,on,both" help:"Whether requests wait in the gateways until an engine has room for them, as those of weir serve do: on, off, or both, each policy once so and once so (${default}). A policy's name may end with +queue, too."`
 	Speed       []float64       `sep:"," placeholder:"X,..." help:"Divide the times at which requests or sessions come: 2 is twice the rate (1)."`
 	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which what the oracle has in hand does not grow."`
 	Gateways    []int           `default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
@@ -264,6 +265,7 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 			policies = append(policies, name)
 		}
 	}
+	policies = c.queued(policies)
 	for _, text := range c.Event {
 		e, err := parseEvent(text)
 		if err != nil {
@@ -299,6 +301,19 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 		}
 	}
 	return o, policies, nil
+}
+
+// queued are the policies as --queue has them.
+func (c *fleetCommand) queued(policies []string) (all []string) {
+	for _, p := range policies {
+		if c.Queue != "on" {
+			all = append(all, p)
+		}
+		if q := fleetsim.WithQueue(p); c.Queue != "off" && !slices.Contains(all, q) {
+			all = append(all, q)
+		}
+	}
+	return all
 }
 
 // engines are n, some of them slow.

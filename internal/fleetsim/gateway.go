@@ -26,6 +26,7 @@ type gateway struct {
 	matches    kvindex.Matches
 	decision   balance.Decision
 	query      balance.Request
+	held       *holding // nil: nothing waits
 	// untold is what its peers have not heard of.
 	untold []placement
 }
@@ -74,6 +75,7 @@ func (g *gateway) join(i int) {
 	}
 	g.books[i] = route.NewBooks(g.model, g.index, &g.shares, &says, g.run.now)
 	g.books[i].SizeBlocks(e.o.PageSize)
+	g.books[i].Rank.SetLimits(g.run.limits(e))
 	g.rates[i] = rate{}
 	g.refresh()
 }
@@ -82,6 +84,9 @@ func (g *gateway) join(i int) {
 func (g *gateway) leave(i int) {
 	g.books[i].Close()
 	g.refresh()
+	if g.held != nil {
+		g.held.Changed(g.run.now)
+	}
 }
 
 func (g *gateway) refresh() {
@@ -94,9 +99,9 @@ func (g *gateway) refresh() {
 	}
 }
 
-// route chooses an engine for the request, books it there and says which one it is; -1
-// where there is none.
-func (g *gateway) route(r *request) int {
+// pick chooses an engine for the request and gives its place among the candidates; -1 where
+// there is none.
+func (g *gateway) pick(r *request, queued bool) int {
 	now := g.run.now
 	g.matches = g.index.Match(g.matches, r.prompt.blocks, now)
 	q := &g.query
@@ -108,10 +113,19 @@ func (g *gateway) route(r *request) int {
 	if g.run.o.Engine.KVTokens == 0 {
 		q.Matches = nil // nothing is kept
 	}
-	at := g.policy.pick(g, q, r)
-	if at < 0 {
-		return -1
+	if !queued {
+		return g.policy.pick(g, q, r)
 	}
+	q.Answers, q.Claims, q.First = 1, g.held.Len() > 0, r.ticket.First()
+	if g.held.patient {
+		return g.policy.pick(g, q, r)
+	}
+	return g.roomy(func() int { return g.policy.pick(g, q, r) })
+}
+
+// book books the request at the candidate that was chosen last, and says which engine it is.
+func (g *gateway) book(r *request, at int) int {
+	now := g.run.now
 	choice := g.decision.Choice()
 	i := g.up[at]
 	r.gateway, r.work = g, choice.Work

@@ -296,6 +296,6 @@ func newChooser(name string) (chooser, error) {
 
 // Known says whether there is a policy of that name, and which ones there are.
 func Known(name string) error {
-	_, err := newChooser(name)
+	_, err := newChooser(strings.TrimSuffix(name, Queued))
 	return err
 }

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
+	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/kvindex"
+	"weir/internal/queue"
 	"weir/internal/route"
 	"weir/internal/sim"
 	"weir/internal/slo"
@@ -23,8 +26,11 @@ type Options struct {
 	// Engine is what the fleet's engines have in common. Words may be left out.
 	Engine  sim.Options
 	Engines []Engine
-	// Policy is one of balance.Names, of References, or Oracle.
+	// Policy is one of balance.Names, of References, or Oracle; with Queued behind it,
+	// requests wait in the gateway until an engine has room.
 	Policy string
+	// Patience is how long a request waits in the gateway; 0 is for ever.
+	Patience time.Duration
 	// Speed divides the times at which sessions come; 0 is 1.
 	Speed float64
 	// Gateways share the sessions' requests at random; 0 is 1.
@@ -89,7 +95,9 @@ type request struct {
 	booking *cost.Booking
 	work    cost.Work
 	ref     sim.Ref
+	ticket  queue.Request
 	ready   int64
+	came    int64 // when it came to the gateway, or came back
 	handed  int64 // when its engine was chosen
 	tried   []*cost.Rank
 	books   *route.Books // of its engine
@@ -147,11 +155,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	o.Plan.use(&o.Engine, o.Salted)
 	for range o.Gateways {
 		g := newGateway(r)
-		p, err := newChooser(o.Policy)
+		name, queued := strings.CutSuffix(o.Policy, Queued)
+		p, err := newChooser(name)
 		if err != nil {
 			return nil, err
 		}
-		g.policy = p
+		if g.policy = p; queued {
+			real, ok := p.(real)
+			g.held = &holding{Queue: queue.New(queue.Limits{}, g), patient: ok && balance.Patient(real.Policy)}
+		}
 		r.gateways = append(r.gateways, g)
 	}
 	for i := range o.Events {
@@ -209,6 +221,7 @@ func (r *run) loop(ctx context.Context) error {
 			for step := e.core.Advance(due); step != nil; step = e.core.Advance(due) {
 				r.step(e, step)
 			}
+			r.turn()
 		default:
 			return nil
 		}
@@ -282,16 +295,22 @@ func (r *run) send(q *request) {
 	if r.o.Age == 0 {
 		r.look()
 	}
-	g := r.gateways[q.Gateway]
-	i := g.route(q)
-	if i < 0 {
-		q.Failed = true
-		r.over(q)
-		return
+	q.came = r.now
+	r.gateways[q.Gateway].ask(q)
+}
+
+// turn has those decide that wait in gateways.
+func (r *run) turn() {
+	for _, g := range r.gateways {
+		g.turn()
 	}
-	e := r.engines[i]
+}
+
+// hand hands a request to the engine where it was booked.
+func (r *run) hand(q *request, i int) {
+	g, e := q.gateway, r.engines[i]
 	q.engine, q.Record.Engine, q.Tries = i, i, q.Tries+1
-	q.PredictedMS, q.PredictedNovel = float64(q.ready-r.now)/1e6, q.work.New
+	q.PredictedMS, q.PredictedNovel = float64(q.ready-q.came)/1e6, q.work.New
 	here, best := 0, 0
 	for j, o := range r.engines {
 		if o.up {
@@ -388,6 +407,8 @@ func (q *request) trunk() bool {
 // fire does what a timer is for.
 func (r *run) fire(t timer) error {
 	switch {
+	case t.look != nil:
+		t.look.turn()
 	case t.tick:
 		r.look()
 		r.timers.add(r.now+int64(r.o.Age), timer{tick: true})
@@ -395,7 +416,9 @@ func (r *run) fire(t timer) error {
 	case t.user:
 		r.user()
 	case t.event != nil:
-		return r.happen(t.event)
+		err := r.happen(t.event)
+		r.turn()
+		return err
 	case t.after != nil:
 		q := t.after
 		r.ask(&request{
@@ -456,6 +479,7 @@ func (r *run) happen(v *Event) error {
 // timer is what happens at a time: one of its fields.
 type timer struct {
 	tick, user bool
+	look       *gateway // that has requests waiting
 	event      *Event
 	after      *request // a turn that follows
 	turn       int
