@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/balance"
 	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/models"
@@ -448,6 +449,40 @@ func (f *forward) hangs(t testing.TB) {
 	if f.abandoned() {
 		t.Error("it was given up")
 	}
+}
+
+// By cost, a request whose prompt an engine has waits for that engine although another one has
+// room, and lets others by. While it waits nothing spins: virtual time would stand still.
+func TestWaitsForTheEngineThatHasItsPrompt(t *testing.T) {
+	a, z := &tokenEngine{name: "a", most: 1}, &tokenEngine{name: "z", most: 1}
+	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+		b.snapshot.Load().Models[models.SimName].Policy = new(balance.Cost)
+		long := askStream(`,"user":"x"`)
+		long = strings.Replace(long, `"content":"`, `"content":"`+strings.Repeat("a b c d ", 3000), 1)
+		first := b.post(chatPath, long)
+		e, other := a, z
+		if a.count() == 0 {
+			e, other = z, a
+		}
+		serve(t, e, 1) // its prompt is there now
+		first.wantWhole(text(words()[0]), "stop")
+		b.post(chatPath, long)
+		e.call(t, 2)
+		waits := b.post(chatPath, long)
+		short := b.post(chatPath, askStream(``))
+		e.call(t, 2)
+		other.call(t, 1)
+		time.Sleep(10 * time.Millisecond)
+		if waits.answer().status != 0 || b.sum("weir_queue_requests") != 1 {
+			t.Error("it did not wait for the engine that has its prompt")
+		}
+		serve(t, e, 2)
+		e.call(t, 3)
+		serve(t, e, 3)
+		waits.wantWhole(text(words()[0]), "stop")
+		serve(t, other, 1)
+		short.wantWhole(text(words()[0]), "stop")
+	})
 }
 
 // A crowd that waits while engines come, go and end requests: whatever happens, each that is
