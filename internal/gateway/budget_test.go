@@ -2,9 +2,14 @@ package gateway
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,5 +257,63 @@ func TestRetryAfterReachesTheClient(t *testing.T) {
 			}
 		}
 		a.call(t, 1)
+	})
+}
+
+// nobody is an engine whose connections are refused.
+type nobody struct{}
+
+func (nobody) Run(context.Context, func(engine.State)) {}
+func (nobody) Generates() bool                         { return false }
+func (nobody) Probe(context.Context, engine.Probe) error {
+	return fmt.Errorf("probe: %w", syscall.ECONNREFUSED)
+}
+
+// Where all engines are out a client is told to come back when the first of them is probed
+// next, in every dialect; where one is not connected, when it is looked for next.
+func TestRetryAfterOfNobody(t *testing.T) {
+	a := &tokenEngine{name: "a", accept: func(_ context.Context, c *call) error {
+		e := c.engine.fault(infer.CodeUnavailable, true)
+		e.NotRun, e.Cause = true, syscall.ECONNREFUSED
+		return e
+	}}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		j := b.judged()
+		for _, m := range b.snapshot.Load().Models {
+			m.Settled = true
+		}
+		rank := b.snapshot.Load().Engines[0].Ranks[0].Health
+		rank.Is(judge.Presence{Ready: true, Serves: []string{"m"}, Prober: nobody{}})
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { j.Run(ctx) })
+		b.post(chatPath, askStream(``)).refusal(http.StatusServiceUnavailable)
+		time.Sleep(time.Second)
+		told := map[string]bool{}
+		for range 40 { // over several probes, the one later than the other
+			synctest.Wait()
+			next := rank.View().Next
+			want := strconv.Itoa(int(max(1, math.Ceil(next.Seconds()))))
+			for path, body := range map[string]string{chatPath: askStream(``), "/v1/messages": `{"model":"weir-sim","max_tokens":5,"messages":[{"role":"user","content":"x"}]}`} {
+				c := b.post(path, body)
+				if got := c.answer().header.Get("Retry-After"); next <= 0 || got != want {
+					t.Fatalf("%s: %d %s: Retry-After %q, and it is probed in %v", path, c.answer().status, c.answer().body, got, next)
+				}
+				told[want] = true
+			}
+			time.Sleep(410 * time.Millisecond)
+		}
+		if len(told) < 2 {
+			t.Errorf("told %v", told)
+		}
+		for _, m := range b.snapshot.Load().Models {
+			m.Awaited = true
+		}
+		last := b.post(chatPath, askStream(``))
+		if got := last.answer().header.Get("Retry-After"); got != "1" && got != "2" {
+			t.Errorf("of one that is not connected: %q", got)
+		}
+		stop()
+		run.Wait()
 	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -216,7 +217,7 @@ func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
 	case err.RetryAfter == 0 && err.Reason != "":
 		// It is not known when to ask again.
 	case err.RetryAfter > 0:
-		h.Set("Retry-After", strconv.Itoa(int(max(1, err.RetryAfter.Round(1e9).Seconds()))))
+		h.Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(err.RetryAfter.Seconds())))))
 	case err.Code == infer.CodeOverloaded, status == http.StatusServiceUnavailable:
 		h.Set("Retry-After", "1") // whoever refused has no better idea
 	}

@@ -119,6 +119,24 @@ func (r *routing) noEngine(now int64) error {
 	if len(r.tried) > 0 {
 		e.Engine = r.tried[len(r.tried)-1].Name
 	}
-	e.RetryAfter, e.Reason = time.Second, "no_engine"
+	e.RetryAfter, e.Reason = r.back(), "no_engine"
 	return e
+}
+
+const (
+	// newLook is how often it is looked for an engine that is not there; over the plane it
+	// may come to 5 s.
+	newLook = 2 * time.Second
+	// maxBack bounds what a client is told to wait for engines that are out.
+	maxBack = 30 * time.Second
+)
+
+// back is when it may be worth while to ask again: when an engine that is out is probed
+// next, and where some are not there, when it is looked for them next.
+func (r *routing) back() time.Duration {
+	back := r.model.Back(r.needs, nil)
+	if r.model.Awaited && (back == 0 || back > newLook) {
+		back = newLook
+	}
+	return min(max(back, time.Second), maxBack)
 }

@@ -109,9 +109,18 @@ func (r *Rank) View() View {
 	}
 	return View{
 		Cause: cause,
+		Next:  r.next(),
 		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n, Given: r.given,
 		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.room(), Ejections: r.ejections,
 	}
+}
+
+// next is in how long a rank that is down is probed next.
+func (r *Rank) next() time.Duration {
+	if r.state != Down || !r.present {
+		return 0
+	}
+	return time.Duration(max(r.holdUntil, r.nextProbe) - r.fleet.seen)
 }
 
 // Joined says that its engine can be reached. fresh says that it is not the process

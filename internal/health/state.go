@@ -101,6 +101,9 @@ type View struct {
 	Present bool
 	Open    int // unfinished requests of ours
 	Given   int // requests that it was ever handed
+	// Next is in how long it may take requests again at the earliest, of one that takes
+	// none: when it is probed next. 0: nobody knows.
+	Next time.Duration
 	// Silence is how long it has owed progress, Gap how long it usually does.
 	Silence, Gap time.Duration
 	// Limit is how many more requests may be open that were handed over since it came

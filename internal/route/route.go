@@ -236,6 +236,21 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 	return least
 }
 
+// Back gives in how long the first of the targets that were not tried may take a request
+// again, where none takes any: when it is probed next. 0: nobody knows.
+func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) {
+	for i := range m.Targets {
+		t := &m.Targets[i]
+		if t.Health == nil || !t.fits(needs, tried) {
+			continue
+		}
+		if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
 // Room says whether some target that Pick might choose has room for a request of n answers.
 func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool {
 	takes := m.takes(needs, tried)
