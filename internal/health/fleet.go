@@ -89,18 +89,6 @@ func (f *Fleet) Changes() []Change {
 	return changes
 }
 
-// Engine gives an engine's state: that of its best rank. It is down when all of its
-// ranks are.
-func (f *Fleet) Engine(name string) State {
-	state := Down
-	for _, r := range f.ranks {
-		if r.Member.Engine == name {
-			state = min(state, r.state)
-		}
-	}
-	return state
-}
-
 // spares says whether a rank may be judged down.
 func (f *Fleet) spares(r *Rank) bool {
 	for _, model := range r.Serves {

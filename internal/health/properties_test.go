@@ -428,11 +428,11 @@ func TestHungIsAvoided(t *testing.T) {
 		if n := g.sent[hung.name]; n > 0 {
 			t.Fatalf("%d requests later than 2 s after it hung", n)
 		}
-		if state := g.fleet.Engine(hung.name); state != Down {
+		if state := stateOf(g.fleet, hung.name); state != Down {
 			t.Fatalf("it is %v after 30 s", state)
 		}
 		for _, e := range w.engines[1:] {
-			if state := g.fleet.Engine(e.name); state != Up {
+			if state := stateOf(g.fleet, e.name); state != Up {
 				t.Fatalf("%s is %v", e.name, state)
 			}
 		}

@@ -247,7 +247,7 @@ func (s *script) states() {
 		}
 		if len(g.ranks) > len(s.world.engines) {
 			for _, e := range s.world.engines {
-				fmt.Fprintf(&s.out, "engine %s is %v\n", e.name, g.fleet.Engine(e.name))
+				fmt.Fprintf(&s.out, "engine %s is %v\n", e.name, stateOf(g.fleet, e.name))
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // State is what is thought of a rank.
 type State uint8
 
-// The states. The order is that in which an engine's ranks speak for it (Fleet.Engine).
+// The states. The order is that in which an engine's ranks speak for it (route.Engine.Condition).
 const (
 	Up State = iota
 	Soft

@@ -432,3 +432,14 @@ func (g *simGateway) tally() string {
 	g.sent, g.failed, g.nobody = map[string]int{}, map[string]int{}, 0
 	return line
 }
+
+// stateOf is an engine's state, which is that of its best rank: it is down when all are.
+func stateOf(f *Fleet, engine string) State {
+	state := Down
+	for _, r := range f.ranks {
+		if r.Member.Engine == engine {
+			state = min(state, r.state)
+		}
+	}
+	return state
+}

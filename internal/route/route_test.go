@@ -316,3 +316,36 @@ func TestRetryAmongRanks(t *testing.T) {
 		t.Errorf("of the one rank that is there picked %s", got)
 	}
 }
+
+// An engine is as well as its best rank is, and owes progress for as long as any does.
+func TestCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := judge.New(judge.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); j.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		e := &Engine{Name: "a", Ready: true}
+		for n := range 2 {
+			r := &Rank{Number: n, There: true, Health: j.Add("a", n, nil)}
+			r.Health.Is(judge.Presence{Ready: true, Serves: []string{"m"}})
+			e.Ranks = append(e.Ranks, r)
+		}
+		attempts := make([]judge.Attempt, 2)
+		for i, want := range []health.State{health.Up, health.Soft} {
+			e.Ranks[1-i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{})
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if v, ok := e.Condition(); !ok || v.State != want || v.Open != i+1 || v.Silence < time.Duration(2*i+1)*time.Second {
+				t.Errorf("with %d ranks that owe progress: %+v, %v", i+1, v, ok)
+			}
+		}
+		e.Ready = false
+		if v, ok := e.Condition(); ok {
+			t.Errorf("of one that is not ready: %+v", v)
+		}
+		for i := range attempts {
+			attempts[i].End(trace.Now(), health.GaveUp)
+		}
+	})
+}
