@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -583,4 +584,34 @@ func BenchmarkStored(b *testing.B) {
 		seq += 2
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*512), "ns/block")
+}
+
+// BenchmarkMemory says what a block takes, by the tokens of the engine's blocks, beside
+// what is counted for it.
+func BenchmarkMemory(b *testing.B) {
+	for _, size := range []int{1, 16, 128} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			const blocks = 500_000
+			for b.Loop() {
+				r := newRank(false)
+				before := heap()
+				for i := range blocks / 500 {
+					r.Live(0, uint64(i), batchOf(sglangArray, prompt(idsFrom(i, 500*size), size)))
+				}
+				took := heap() - before
+				if n := r.Stats().Blocks; n < blocks*99/100 { // some prompts begin alike
+					b.Fatalf("%d blocks", n)
+				}
+				b.ReportMetric(float64(took)/blocks, "B/block")
+				b.ReportMetric(float64(r.opts.Budget.Used())/blocks, "counted-B/block")
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
