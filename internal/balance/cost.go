@@ -120,7 +120,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		return 0, 0
 	}
 	fastest = math.Inf(1)
-	w, horizon := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Horizon()
+	w, outputs := cost.Work{Length: q.Length, Output: q.Output}, min(q.Output, candidates[0].Rank.Model().Horizon())
 	for i := range candidates {
 		c := &candidates[i]
 		d.costs[i] = math.Inf(1)
@@ -136,7 +136,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		if last != nil {
 			w.New = min(w.New, q.Length-last.known(q, c))
 		}
-		total, step := c.Rank.Total(q.Now, &w, horizon)
+		total, step := c.Rank.Total(q.Now, &w, outputs)
 		if q.Claims {
 			total += q.claimed(c)
 		}

@@ -133,7 +133,7 @@ func TestRoom(t *testing.T) {
 	wait := func(n int) float64 {
 		w := Work{Length: 20_000, New: n, Output: 8}
 		e := r.Estimate(now, w)
-		total, _ := r.Total(now, &w, r.Model().Horizon())
+		total, _ := r.Total(now, &w, min(w.Output, r.Model().Horizon()))
 		if math.Abs(total-e.Total) > 1e-6*total || e.Room > e.Wait {
 			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
 		}
@@ -238,8 +238,8 @@ func TestUnmeasuredRanksFollowTheMedian(t *testing.T) {
 		t.Errorf("predicted are %.1f ms where it was measured, and %.1f where nothing was", a, b)
 	}
 	w := Work{Length: 2000, New: 2000, Output: 8}
-	a, _ := measured.Total(now, &w, m.Horizon())
-	if b, _ := other.Total(now, &w, m.Horizon()); math.Abs(a/b-1) > 0.05 {
+	a, _ := measured.Total(now, &w, min(w.Output, m.Horizon()))
+	if b, _ := other.Total(now, &w, min(w.Output, m.Horizon())); math.Abs(a/b-1) > 0.05 {
 		t.Errorf("in all %.1f ms and %.1f", a, b)
 	}
 }
@@ -355,7 +355,7 @@ func TestEvicted(t *testing.T) {
 		t.Helper()
 		w := Work{Length: 20_000, New: n, Output: output}
 		e := r.Estimate(now, w)
-		if total, _ := r.Total(now, &w, r.Model().Horizon()); math.Abs(total-e.Total) > 1e-6*total {
+		if total, _ := r.Total(now, &w, min(w.Output, r.Model().Horizon())); math.Abs(total-e.Total) > 1e-6*total {
 			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
 		}
 		return e.Evicts

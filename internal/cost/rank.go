@@ -156,7 +156,7 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	e.Cold = l.seen < trusted
 	s := State{
 		Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0,
-		Evicted: r.evicted(float64(w.New) + w.Output),
+		Evicted: evicted(r.space.Load(), float64(w.New)+w.Output),
 	}
 	if l.seen > 0 && now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
@@ -183,8 +183,9 @@ func (r *Rank) doubt(n int) float64 {
 	return 1
 }
 
-// Total is Estimate's, for those who ask a thousand ranks. horizon is the model's.
-func (r *Rank) Total(now int64, w *Work, horizon float64) (total, stepTime float64) {
+// Total is Estimate's, for those who ask a thousand ranks. outputs is how many
+// tokens of the output count: no more than the model's Horizon.
+func (r *Rank) Total(now int64, w *Work, outputs float64) (total, stepTime float64) {
 	l := r.learned.Load()
 	c := &l.Coefficients
 	if l.seen == 0 || now-l.at > fresh {
@@ -201,8 +202,11 @@ func (r *Rank) Total(now int64, w *Work, horizon float64) (total, stepTime float
 	n, k := float64(w.New), float64(r.crowd())
 	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
 	own, mixed, stalled := c.prefill(n, float64(w.Length), k, whole, steps)
-	stepTime, decode, others := c.decoding(k, min(w.Output, horizon))
-	total = wait + own + mixed + stalled + decode + others + c.evicts(r.evicted(n+w.Output), k)
+	stepTime, decode, others := c.decoding(k, outputs)
+	total = wait + own + mixed + stalled + decode + others
+	if s := r.space.Load(); s>>32 != 0 {
+		total += c.evicts(evicted(s, n+w.Output), k)
+	}
 	if l.seen < trusted {
 		total *= r.doubt(w.New)
 	}
@@ -228,14 +232,10 @@ func (r *Rank) SetRoom(m Room) {
 	r.space.Store(uint64(math.Float32bits(float32(m.Reuse)))<<32 | uint64(free))
 }
 
-// evicted is how many tokens have to leave the cache for n more that will be asked for
-// again.
-func (r *Rank) evicted(n float64) float64 {
-	s := r.space.Load()
-	if s>>32 == 0 {
-		return 0
-	}
-	return max(n-float64(uint32(s)), 0) * float64(math.Float32frombits(uint32(s>>32)))
+// evicted is how many tokens that will be asked for again have to leave a cache of so much
+// space for n more.
+func evicted(space uint64, n float64) float64 {
+	return max(n-float64(uint32(space)), 0) * float64(math.Float32frombits(uint32(space>>32)))
 }
 
 // room is how long it takes until requests have ended that leave room in the cache for n
