@@ -11,6 +11,7 @@ package judge
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -390,8 +391,8 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 	r.judge.probes.Go(func() {
 		defer end()
 		err := r.ask(ctx, prober, asked)
-		if ctx.Err() != nil && err != nil {
-			return // its silence the rank has noticed
+		if err != nil && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
+			return // its silence the rank notices by itself, whoever's bound it was
 		}
 		result, why := health.Answered, ""
 		if err != nil {

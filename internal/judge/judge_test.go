@@ -3,8 +3,10 @@ package judge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -293,5 +295,30 @@ func TestOwnLateness(t *testing.T) {
 		}
 		attempt.End(trace.Now(), health.Done)
 		attempt.Sent(trace.Now(), trace.Now())
+	})
+}
+
+// A probe that a bound of somebody else's has ended says no more than one that is not
+// answered: the rank is down when it has been silent for long enough, and not before.
+func TestProbeEndedByAnotherBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, core, _, _ := rig(t)
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		time.Sleep(11 * time.Second)
+		for _, err := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded} {
+			core.answers <- fmt.Errorf("probe: %w", err)
+			synctest.Wait()
+			if a.Takes() != health.AtLast {
+				t.Errorf("after %v: %+v", err, a.View())
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if a.Takes() != health.Never {
+			t.Errorf("after 25 s of silence: %+v", a.View())
+		}
+		attempt.End(trace.Now(), health.GaveUp)
 	})
 }

@@ -35,6 +35,10 @@ func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
 		return ctx.Err()
 	}
 	switch status.Code(err) {
+	case codes.DeadlineExceeded:
+		// The engine's server knows the bound of the call, and may end it a moment before
+		// ctx does.
+		return fmt.Errorf("plane: probe %s: %w: %w", e.opts.Name, context.DeadlineExceeded, err)
 	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
 		return fmt.Errorf("plane: probe %s: %w: %w", e.opts.Name, engine.ErrNoProbe, advised(err, e.opts.Access))
 	case codes.ResourceExhausted:

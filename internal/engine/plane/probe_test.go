@@ -36,7 +36,7 @@ func TestProbe(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("a hung engine: %v", err)
 	}
-	for code, want := range map[codes.Code]error{codes.ResourceExhausted: engine.ErrBusy, codes.Unauthenticated: engine.ErrNoProbe} {
+	for code, want := range map[codes.Code]error{codes.ResourceExhausted: engine.ErrBusy, codes.Unauthenticated: engine.ErrNoProbe, codes.DeadlineExceeded: context.DeadlineExceeded} {
 		go func() { answers <- status.Error(code, "scripted") }()
 		if err := probe(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%v: %v", code, err)
