@@ -268,6 +268,9 @@ type watched struct {
 	// from and to are when the fault began and ended; 0 is not yet.
 	from, to int64
 	wrong    [faultEngines]bool
+	// Of an engine that was stopped: it was given something, and for how long nothing.
+	owed bool
+	idle float64
 
 	mu              sync.Mutex
 	refused, broken int
@@ -404,16 +407,15 @@ func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration)
 	return err
 }
 
-// owes moves on when it can be known that an engine stands still: one that has nothing of
-// ours owes nothing, and three times the work that is booked there explain its silence and
-// that of its probe.
+// owes moves on when it can be known that an engine stands still: one that was given
+// nothing of ours yet owes nothing, and three times the work that is booked there explain
+// its silence and that of its probe.
 func (w *watched) owes(a engineNow, began time.Time) {
-	from := 0.0
-	if a.Health.Requests == 0 {
-		from = time.Since(began).Seconds()
+	if w.owed = w.owed || a.Health.Requests > 0; !w.owed {
+		w.idle = time.Since(began).Seconds()
 	}
 	explained := max(silentFor.Seconds(), 3*(a.Books.Booked+a.Books.Unseen)/1e3)
-	w.x.Knowable = max(w.x.Knowable, from+2*explained+w.x.Answers)
+	w.x.Knowable = max(w.x.Knowable, w.idle+2*explained+w.x.Answers)
 }
 
 // avoided takes down when an engine no longer takes requests freely.

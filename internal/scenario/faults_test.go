@@ -157,7 +157,7 @@ func TestOwes(t *testing.T) {
 		now  engineNow
 		ago  time.Duration
 		want float64
-	}{{has(3, 100), time.Second, 26}, {has(0, 0), 4 * time.Second, 30}, {has(5, 0), 9 * time.Second, 30}, {has(5, 5000), 10 * time.Second, 36}} {
+	}{{has(0, 0), time.Second, 27}, {has(0, 0), 4 * time.Second, 30}, {has(5, 0), 9 * time.Second, 30}, {has(5, 5000), 10 * time.Second, 40}, {has(0, 0), 20 * time.Second, 40}} {
 		w.owes(c.now, time.Now().Add(-c.ago))
 		if d := w.x.Knowable - c.want; d < 0 || d > 2 {
 			t.Errorf("%v after it stopped, with %d requests: knowable after %.1f s, want %v", c.ago, c.now.Health.Requests, w.x.Knowable, c.want)
