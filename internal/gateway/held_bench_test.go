@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"weir/internal/balance"
+	"weir/internal/infer"
+	"weir/internal/model"
+	"weir/internal/openai"
+	"weir/internal/route"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// heldBench is a gateway before engines that each have room for so many requests.
+func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
+	all := make([]any, engines)
+	for i := range all {
+		all[i] = &tokenEngine{name: string(rune('a' + i)), most: most}
+	}
+	snap := fleetOf(make(chan struct{}), all...)
+	snap.Models[models.SimName].Policy = new(balance.Cost)
+	g := New(Options{Queue: o, Snapshot: func() *route.Snapshot { return snap }, Models: map[string]*model.Folder{models.SimName: simModel()}})
+	b.Cleanup(g.Close)
+	return g
+}
+
+func heldExchange(b *testing.B, g *Gateway, body string) *exchange {
+	x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{body: []byte(body), endpoint: openai.Chat}}
+	x.response.r = &http.Request{URL: &url.URL{Path: chatPath}}
+	return x
+}
+
+// BenchmarkIdleQueue is stages 5 and 6 of a request for which there is room, with the booking
+// and its end, with the queue and without it: the difference is the queue's.
+func BenchmarkIdleQueue(b *testing.B) {
+	for name, o := range map[string]Queueing{"off": {Off: true}, "on": {}} {
+		b.Run(name, func(b *testing.B) {
+			g := heldBench(b, o, 4, 100)
+			x := heldExchange(b, g, askChat(``))
+			if _, err := x.prepare(); err != nil {
+				b.Fatal(err)
+			}
+			defer x.reservation.Leave()
+			b.ReportAllocs()
+			for b.Loop() {
+				x.rec.Attempts = x.rec.Attempts[:0]
+				if err := x.queue(); err != nil {
+					b.Fatal(err)
+				}
+				if err := x.route(); err != nil || x.ticket != nil {
+					b.Fatal(err, "it waits")
+				}
+				x.unbook(&infer.Error{Code: infer.CodeEngine})
+			}
+		})
+	}
+}
+
+// BenchmarkRefused is all that the gateway does of a request that is refused because as many
+// wait as may, once its body is there.
+func BenchmarkRefused(b *testing.B) {
+	g := heldBench(b, Queueing{Requests: 1}, 1, 1)
+	running := heldExchange(b, g, askChat(``))
+	waits := heldExchange(b, g, askChat(``))
+	for _, x := range []*exchange{running, waits} {
+		if _, err := x.prepare(); err != nil {
+			b.Fatal(err)
+		}
+		defer x.reservation.Leave()
+	}
+	if err := running.queue(); err != nil {
+		b.Fatal(err)
+	}
+	if err := running.route(); err != nil || running.ticket != nil {
+		b.Fatal(err, "there is no room")
+	}
+	waits.ticket = g.held.ticket(waits)
+	if v, err := g.held.look(waits.ticket, false); err != nil || !v.over {
+		b.Fatal(err)
+	}
+	if err := waits.route(); err != nil || waits.ticket == nil {
+		b.Fatal(err, "it does not wait")
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		x := heldExchange(b, g, askChat(``))
+		if _, err := x.prepare(); err == nil || infer.AsError(err).Reason != "queue_full" {
+			b.Fatal(err)
+		}
+	}
+	g.held.drop(waits.ticket)
+	running.unbook(&infer.Error{Code: infer.CodeEngine})
+}
