@@ -15,8 +15,10 @@ func (x *exchange) route() error {
 	if !t.given {
 		target, ok := t.pick(now)
 		func() {
-			h.mu.Lock()
-			defer h.mu.Unlock() // whatever panics
+			if !h.opts.Off { // then nobody else has a part in it
+				h.mu.Lock()
+				defer h.mu.Unlock() // whatever panics
+			}
 			h.take(t, target, ok, now)
 		}()
 	}

@@ -15,7 +15,7 @@ import (
 // full starts an engine that may have one request, and has one that does not end by itself.
 func full(t *testing.T, flags ...string) (s *harness.Sim, g *harness.Gateway, running harness.Streamer) {
 	s = harness.StartSim(t, "--cost", "constant", "--prefill-cost", "10ms", "--decode-cost", "10ms")
-	g = harness.StartGateway(t, append([]string{"serve", "--engine", "weir=" + s.Plane + ",max-running=1"}, flags...)...)
+	g = harness.StartGateway(t, append([]string{"serve", "--queue", "on", "--engine", "weir=" + s.Plane + ",max-running=1"}, flags...)...)
 	running = harness.Streamers(t, g, 1)[0]
 	harness.Eventually(t, "the engine has one", func() bool { return harness.EngineState(t, s.Admin).Running == 1 })
 	return s, g, running
