@@ -91,9 +91,10 @@ func TestAllow(t *testing.T) {
 	if len(took) != 2 || took[0] == took[1] || !strings.HasSuffix(took[0], " "+plain) || !strings.HasPrefix(took[0], "/v1/chat/completions req-") {
 		t.Errorf("the engine was asked %q", took)
 	}
-	if records := harness.Get(t, strict.Admin+"/timeline/mine"); bytes.Count(records.Body, []byte(`"request_id":"mine"`)) != 2 {
-		t.Errorf("records of one id: %s", records.Body)
-	}
+	harness.Eventually(t, "two records of one id", func() bool {
+		records := harness.Get(t, strict.Admin+"/timeline/mine")
+		return bytes.Count(records.Body, []byte(`"request_id":"mine"`)) == 2
+	})
 
 	loose := harness.StartGateway(t, "serve", "--engine", "openai="+engine.URL, "--allow-field", "priority,x-data-parallel-rank", "--media", "data,http://127.0.0.1:1/", "--relay-path", "/v1/load_lora_adapter")
 	for _, c := range [][2]string{
