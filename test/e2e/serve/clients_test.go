@@ -130,8 +130,9 @@ func TestDescriptorsRunOut(t *testing.T) {
 		}
 	}
 	// Requests whose bodies are still to come: they have their connections, and need one
-	// each to the engine, which has a few. What others let go of meanwhile, such as the
-	// connections by which this test reads metrics, is far less than half of these need.
+	// each to the engine, for which there are only those descriptors that others let go of:
+	// the connections by which this test reads metrics, and that of each request which was
+	// refused, since an idle connection gives way to a request.
 	const requests = 32
 	body := strings.Replace(harness.AskStream, "40", "50000", 1)
 	var clients []net.Conn
@@ -161,7 +162,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 			t.Errorf("status %d: %s", a.Status, a.Body)
 		}
 	}
-	if refused < requests/2 {
+	if refused < requests/4 { // every second one, but for what is let go of
 		t.Errorf("%d of %d requests were refused", refused, requests)
 	}
 	var idle []net.Conn
