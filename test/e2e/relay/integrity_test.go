@@ -64,7 +64,13 @@ func (e *rawEngine) serve(c net.Conn) {
 	if err != nil {
 		return
 	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	if bytes.Contains(body, []byte(`"max_tokens":1`)) { // weir's own probe, of an engine that has been silent
+		const one = `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"length"}]}`
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(one), one)
 		return
 	}
 	if r.Method == http.MethodGet {
