@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -383,6 +384,14 @@ func (h *holding) decide(r *queue.Request) {
 			t.wake()
 		}
 	}()
+	// The gateway's cut ends one request after the other. What the first of them frees must
+	// not go to one that ends next.
+	for _, ctx := range [...]context.Context{x.g.base, x.ctx} {
+		if ctx.Err() != nil {
+			t.err = gone(ctx)
+			return
+		}
+	}
 	if t.err = x.refresh(); t.err != nil {
 		return
 	}

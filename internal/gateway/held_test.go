@@ -235,6 +235,27 @@ func TestCutEndsTheQueue(t *testing.T) {
 	})
 }
 
+// The cut ends requests one after the other, and none of those that wait gets what another
+// one's end frees.
+func TestCutGivesNothing(t *testing.T) {
+	a := &tokenEngine{name: "a", most: 1}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		var all []*caller
+		for range 50 {
+			all = append(all, b.post(chatPath, askStream(``)))
+		}
+		a.call(t, 1)
+		b.g.Cut()
+		synctest.Wait()
+		if n := a.count(); n != 1 {
+			t.Errorf("%d requests were handed over, want 1", n)
+		}
+		for _, c := range all {
+			b.wantRecord(c, "failed", "shutdown")
+		}
+	})
+}
+
 // Nobody waits beyond his time, whoever has set it.
 func TestWaitRunsOut(t *testing.T) {
 	for _, test := range []struct {
