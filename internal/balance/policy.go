@@ -35,8 +35,9 @@ type Request struct {
 	Dry bool
 	// Random decides between what is alike, and for policies that draw.
 	Random uint64
-	// Answers are how many it is of what a rank runs at once. Of ranks that are alike one
-	// that has room for them comes first; 0: whether they have is not looked at.
+	// Answers is the number of a rank's running requests that it takes (n choices take n).
+	// Among ranks that are alike, one that has room for them comes first. 0 says that room
+	// is not looked at.
 	Answers int
 	// Claims says that other requests wait for ranks, and that what they claim there counts
 	// (cost.Rank.Claim). First is the rank where the request goes before those, nil if there

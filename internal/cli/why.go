@@ -26,7 +26,7 @@ type whyCommand struct {
 
 // Help implements kong's extended help.
 func (whyCommand) Help() string {
-	return `Says why a request went to its engine, or where one would go (docs/receipts.md). Of each attempt it shows the engines that would have cost least, the chosen one first: CACHED are the tokens of the prompt that were believed to be there, WAIT is the time until its prefill would begin, OTHERS by how much all others there would be delayed, and TOTAL what was compared. A * marks an engine of which too little was measured.
+	return `Says why a request went to its engine, or where one would go (docs/receipts.md). For each attempt it shows the engines with the least cost, the chosen one first: CACHED are the tokens of the prompt that were believed to be there, WAIT is the time until its prefill would begin, OTHERS by how much all others there would be delayed, and TOTAL what was compared. A * marks an engine of which too little was measured.
 
 Examples:
   weir why req-0123456789abcdef000000000001

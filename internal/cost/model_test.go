@@ -344,9 +344,9 @@ func TestStandingTeachesNothing(t *testing.T) {
 	}
 }
 
-// TestEvicted has a request need more than is free in a cache. What it evicts costs as much
-// as computing the share of it anew that will be asked for again, and nothing where nobody
-// knows the cache's size, or nothing of it is asked for again.
+// A request that needs more than is free in a cache evicts tokens of it. Their cost is that of
+// computing the share again that will be asked for again. It is zero where the cache's size is
+// not known, and where nothing of it is asked for again.
 func TestEvicted(t *testing.T) {
 	r := NewModel(Typical).Join(1, 0)
 	now := serve(r, Typical, 1, 40)

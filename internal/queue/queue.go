@@ -70,7 +70,7 @@ type Request struct {
 	Model string
 	// Class tells requests of a model apart that cannot go to the same ranks.
 	Class uint64
-	// Answers are how many it is of what a rank runs at once.
+	// Answers is the number of a rank's running requests that it takes (n choices take n).
 	Answers int
 	// Expires is when it leaves undone; 0 is never.
 	Expires int64

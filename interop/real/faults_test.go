@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -99,29 +98,11 @@ func TestVLLMFaults(t *testing.T) {
 func (f *faulted) streams() (end func() [4]answer) {
 	f.t.Helper()
 	f.broke.Store(0)
-	var answers [4]answer
-	var begun, ended sync.WaitGroup
-	for i := range answers {
-		begun.Add(1)
-		ended.Go(func() {
-			once := sync.OnceFunc(begun.Done)
-			defer once()
-			answers[i], _ = f.way.ask(harness.Context(f.t), completionPath, long, func(a *answer) bool {
-				if len(a.Text) > 20 {
-					once()
-				}
-				return false
-			})
-			if answers[i].Failed {
-				f.broke.Store(time.Now().UnixNano())
-			}
-		})
-	}
-	begun.Wait()
-	return func() [4]answer {
-		ended.Wait()
-		return answers
-	}
+	return four(harness.Context(f.t), f.way, func(a answer) bool { return len(a.Text) > 20 }, func(a answer) {
+		if a.Failed {
+			f.broke.Store(time.Now().UnixNano())
+		}
+	})
 }
 
 // faulted is a gateway before vLLM and a simulated engine.

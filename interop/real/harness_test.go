@@ -96,7 +96,10 @@ type engineView struct {
 	Models                      []string
 }
 
-func (g gateway) engines() (views []engineView) {
+func (g gateway) engines() []engineView { return engines[engineView](g) }
+
+// engines reads /engines, each engine as a V; nil where there is no answer.
+func engines[V any](g gateway) (views []V) {
 	resp, err := http.Get(g.Admin + "/engines")
 	if err != nil {
 		return nil

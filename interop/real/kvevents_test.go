@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -28,15 +27,7 @@ type kvView struct {
 	} `json:"kv_events"`
 }
 
-func (g gateway) kv() (views []kvView) {
-	resp, err := http.Get(g.Admin + "/engines")
-	if err != nil {
-		return nil
-	}
-	defer resp.Body.Close()
-	_ = json.NewDecoder(resp.Body).Decode(&views)
-	return views
-}
+func (g gateway) kv() []kvView { return engines[kvView](g) }
 
 // known waits until the KV cache of every engine is known by its events.
 func (g gateway) known(needs ...*harness.Process) {

@@ -431,27 +431,35 @@ func (f *fleet) serverKilled(t *testing.T) {
 // run opens four streams and returns when all have begun. end waits for their ends.
 func run(ctx context.Context, t *testing.T, w way) (end func() [4]answer) {
 	t.Helper()
+	return four(ctx, w, func(a answer) bool { return strings.Count(a.IDs, ",") > 3 }, func(a answer) {
+		if strings.Count(a.IDs, ",") < 3 {
+			t.Errorf("%s: a stream that did not begin: %+v", w.name, a)
+		}
+	})
+}
+
+// four opens four streams and returns when each has begun or ended. Each is handed to ended at
+// its end; end waits for all.
+func four(ctx context.Context, w way, begun func(answer) bool, ended func(answer)) (end func() [4]answer) {
 	var answers [4]answer
-	var begun, ended sync.WaitGroup
+	var beginning, running sync.WaitGroup
 	for i := range answers {
-		begun.Add(1)
-		ended.Go(func() {
-			once := sync.OnceFunc(begun.Done)
+		beginning.Add(1)
+		running.Go(func() {
+			once := sync.OnceFunc(beginning.Done)
 			defer once()
 			answers[i], _ = w.ask(ctx, completionPath, long, func(a *answer) bool {
-				if strings.Count(a.IDs, ",") > 3 {
+				if begun(*a) {
 					once()
 				}
 				return false
 			})
-			if strings.Count(answers[i].IDs, ",") < 3 {
-				t.Errorf("%s: a stream that did not begin: %+v", w.name, answers[i])
-			}
+			ended(answers[i])
 		})
 	}
-	begun.Wait()
+	beginning.Wait()
 	return func() [4]answer {
-		ended.Wait()
+		running.Wait()
 		return answers
 	}
 }
