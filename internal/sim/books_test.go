@@ -1,6 +1,9 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // pages checks the books of the KV caches against the requests that hold pages.
 func (w *witness) pages() {
@@ -49,6 +52,9 @@ func (w *witness) pages() {
 		if err := w.books(c.ranks[i].kv, holders[i]); err != nil {
 			t.Fatalf("rank %d: %v", i, err)
 		}
+		if err := w.listen(i); err != nil {
+			t.Fatalf("rank %d: %v", i, err)
+		}
 	}
 	if context != 0 || queued != 0 {
 		t.Fatalf("the books of running and waiting tokens are wrong by %d and %d", context, queued)
@@ -92,6 +98,48 @@ func (w *witness) books(k *kv, holders map[pageID]int32) error {
 	}
 	if len(state) != len(k.pages) || idle != k.idle || len(k.pages) > k.total {
 		return fmt.Errorf("of %d pages %d are in some state, %d idle, booked %d", len(k.pages), len(state), idle, k.idle)
+	}
+	return nil
+}
+
+// listen takes a rank's events: by them alone its cache is known, and what is in it.
+func (w *witness) listen(rank int) error {
+	heard := w.heard[rank]
+	if heard == nil {
+		heard = map[uint64][]uint32{}
+		w.heard[rank] = heard
+	}
+	for _, e := range w.core.KVEvents(rank, nil) {
+		switch e.Kind {
+		case KVCleared:
+			clear(heard)
+		case KVRemoved:
+			if _, ok := heard[e.Page]; !ok {
+				return fmt.Errorf("page %x is removed and was not there", e.Page)
+			}
+			delete(heard, e.Page)
+		case KVStored:
+			before, ok := heard[e.Parent]
+			if ok != e.Chained || len(e.Tokens) != w.opts.PageSize {
+				return fmt.Errorf("page %x of %d tokens is stored behind %x, which is there: %v", e.Page, len(e.Tokens), e.Parent, ok)
+			}
+			prompt := slices.Concat(before, e.Tokens)
+			s := w.opts.Words.Start(prompt, 0)
+			if _, ok := heard[e.Page]; ok || keyOf(&s, saltOf(e.LoRA)) != e.Page {
+				return fmt.Errorf("page %x is stored, and was there: %v; its tokens are %v of %q", e.Page, ok, prompt, e.LoRA)
+			}
+			heard[e.Page] = prompt
+		}
+	}
+	if k := w.core.ranks[rank].kv; k != nil && w.opts.KVEvents {
+		for key := range k.byKey {
+			if _, ok := heard[key]; !ok || len(heard) != len(k.byKey) {
+				return fmt.Errorf("page %x is in the tree, and is heard of: %v; %d pages are, %d by the events", key, ok, len(k.byKey), len(heard))
+			}
+		}
+		if len(k.byKey) == 0 && len(heard) > 0 {
+			return fmt.Errorf("%d pages are heard of, none is there", len(heard))
+		}
 	}
 	return nil
 }

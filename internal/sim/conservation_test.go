@@ -67,6 +67,7 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 	if rapid.IntRange(0, 3).Draw(t, "limited") > 0 {
 		o.Conservativeness = rapid.Float64Range(0.01, 2).Draw(t, "conservativeness")
 		o.KVTokens = rapid.IntRange(20, 200).Draw(t, "kv")
+		o.KVEvents = rapid.Bool().Draw(t, "kv_events")
 	}
 	return o
 }
@@ -88,7 +89,8 @@ type witness struct {
 	now  int64
 	live map[Ref]*ledger
 
-	parent map[uint64]uint64 // of the pages ever entered into a tree, by key
+	parent map[uint64]uint64     // of the pages ever entered into a tree, by key
+	heard  []map[uint64][]uint32 // by rank, what the events say that it has: pages, and their prompts up to there
 
 	accepted, refused, displaced, done, ids, retracted uint64
 	prompts                                            uint64 // tokens of the requests that were served
@@ -101,7 +103,7 @@ func newWitness(t *rapid.T, o Options) *witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &witness{t: t, opts: *c.Options(), core: c, live: map[Ref]*ledger{}, parent: map[uint64]uint64{}}
+	return &witness{t: t, opts: *c.Options(), core: c, live: map[Ref]*ledger{}, parent: map[uint64]uint64{}, heard: make([]map[uint64][]uint32, o.DPSize)}
 }
 
 func (w *witness) submit(t *rapid.T) {

@@ -64,6 +64,7 @@ func New(o Options) (*Core, error) {
 		c.ranks[i].share = c.share(initialShare)
 		if o.KVTokens > 0 {
 			c.ranks[i].kv = newKV(o.KVTokens, o.PageSize)
+			c.ranks[i].kv.notes = o.KVEvents
 		}
 	}
 	return c, nil
@@ -253,6 +254,6 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 		k.kv.leave(d)
 	}
 	r.phase = phaseFree
-	d.stop, d.script, d.keys, d.handle = nil, nil, nil, nil
+	d.stop, d.script, d.keys, d.handle, d.ids = nil, nil, nil, nil, nil
 	c.free = append(c.free, ref)
 }

@@ -165,6 +165,10 @@ func (c *Core) push(k *rank, ref Ref, r *request, id uint32) {
 	c.opts.Words.Push(&r.stream, id)
 	r.generated++
 	c.counts.Generated++
+	if c.opts.KVEvents {
+		d := &c.details[ref]
+		d.ids = append(d.ids, id)
+	}
 	if r.prompt+r.generated == r.mark {
 		k.kv.turn(r, &c.details[ref])
 	}

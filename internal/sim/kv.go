@@ -29,6 +29,9 @@ type kv struct {
 	idle           int
 
 	evicted uint64 // pages
+
+	notes  bool // of what becomes of the pages of the tree
+	events []KVEvent
 }
 
 type page struct {
@@ -83,6 +86,7 @@ func (k *kv) forget() pageID {
 	p := k.oldest
 	k.unlist(p)
 	delete(k.byKey, k.pages[p].key)
+	k.note(KVEvent{Kind: KVRemoved, Page: k.pages[p].key})
 	k.pages[p].keyed = false
 	return p
 }
@@ -160,17 +164,18 @@ func (k *kv) lookup(keys []uint64) (found, idle int) {
 }
 
 // put enters a request's page, which is complete now, in the tree and gives the
-// page to hold from now on: where another request was first, it is that one's.
-func (k *kv) put(key uint64, p pageID) pageID {
+// page to hold from now on: where another request was first, it is that one's, and the
+// tree has nothing new.
+func (k *kv) put(key uint64, p pageID) (held pageID, added bool) {
 	first, ok := k.byKey[key]
 	if ok {
 		k.hold(first)
 		k.drop(p)
-		return first
+		return first, false
 	}
 	k.byKey[key] = p
 	k.pages[p].key, k.pages[p].keyed = key, true
-	return p
+	return p, true
 }
 
 // flush forgets all idle pages.

@@ -60,6 +60,9 @@ type Options struct {
 	KVTokens int
 	// PageSize is the number of tokens of a KV block. Default 16.
 	PageSize int
+	// KVEvents has the core note what becomes of the pages of its KV caches, for
+	// Core.KVEvents. It keeps the ids of requests for that.
+	KVEvents bool
 	// Conservativeness says how much room admission leaves for what running
 	// requests may still generate: it scales the share that is reserved, 0.7 at
 	// first. Less admits more requests, and makes retraction likely. Default 1.

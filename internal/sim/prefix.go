@@ -91,7 +91,10 @@ func (k *kv) enlarge(r *request, d *details, pages int) {
 // into the tree.
 func (k *kv) enter(d *details, tokens int) {
 	for ; d.keyed < tokens/k.pageSize; d.keyed++ {
-		d.table[d.keyed] = k.put(d.keys[d.keyed], d.table[d.keyed])
+		held, added := k.put(d.keys[d.keyed], d.table[d.keyed])
+		if d.table[d.keyed] = held; added {
+			k.stored(d, d.keyed)
+		}
 	}
 }
 

@@ -84,6 +84,8 @@ func (c *Core) FlushCache() bool {
 	for i := range c.ranks {
 		if k := c.ranks[i].kv; k != nil {
 			k.flush()
+			k.events = k.events[:0]
+			k.note(KVEvent{Kind: KVCleared})
 		}
 	}
 	return true

@@ -63,7 +63,9 @@ type Request struct {
 	rank       int // -1: any
 	interval   int
 	handle     *Handle
-	salt       uint64   // of the keys
+	salt       uint64 // of the keys
+	lora       string
+	ids        []uint32 // with Options.KVEvents, the prompt
 	keys       []uint64 // of the prompt's full pages
 }
 
@@ -107,10 +109,14 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		interval:   p.StreamInterval,
 		handle:     p.Handle,
 		salt:       saltOf(p.LoRA),
+		lora:       p.LoRA,
 		stream:     o.Words.Start(nil, p.Seed),
 	}
 	if p.DPRank != nil {
 		r.rank = *p.DPRank
+	}
+	if o.KVEvents {
+		r.ids = slices.Clip(slices.Clone(p.Prompt)) // what is generated is appended to a copy
 	}
 	if r.interval == 0 {
 		r.interval = o.StreamInterval

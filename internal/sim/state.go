@@ -71,6 +71,8 @@ type details struct {
 	ready  int64 // when its transfer ends
 
 	salt  uint64
+	lora  string
+	ids   []uint32 // of prompt and output, with Options.KVEvents
 	keys  []uint64 // of the full pages of prompt and output
 	table []pageID // the pages it holds
 	keyed int      // of the table, those in the tree
@@ -102,7 +104,7 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
 		interval: p.interval, unsent: d.unsent[:0],
 		handle: p.handle,
-		salt:   p.salt, keys: p.keys, table: d.table[:0],
+		salt:   p.salt, lora: p.lora, ids: p.ids, keys: p.keys, table: d.table[:0],
 		matched: -1,
 		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},
 	}
