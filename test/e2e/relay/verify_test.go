@@ -63,6 +63,7 @@ func TestVerifiedStreams(t *testing.T) {
 					t.Errorf("%s: the fingerprint is not there once:\n%s", more, through.Body)
 				}
 			}
+			g.Balanced() // a stream is counted after its client has its end
 			if n := harness.Metric(t, g.Admin, "weir_relay_streams_total", `engine="e"`, `verified="`+test.verified+`"`); n != 3 {
 				t.Errorf("%v streams are counted as %q", n, test.verified)
 			}
