@@ -98,6 +98,21 @@ func (r *Rank) bound(limits *Limits) float64 {
 	return float64(ahead*max(limits.Ranks, 1)) * (l.Of(full) + l.mixed(full, float64(r.decoders.Load())))
 }
 
+// Turn is how long it takes until one of the rank's requests ends, in milliseconds, where so
+// many run as may at once: as long as one that waits for its place keeps the others that do.
+// It is 0 where their number is not what the rank lacks.
+func (r *Rank) Turn() float64 {
+	limits := r.capacity.limits.Load()
+	if limits == nil {
+		return 0
+	}
+	most := r.most(limits)
+	if most <= 0 || r.crowd() < most {
+		return 0
+	}
+	return math.Float64frombits(r.lasting.Load()) / float64(most)
+}
+
 // Frees is when the rank is predicted to have computed so much of its prompts that it has room
 // by that; 0 where that is not predicted, or not what it lacks.
 func (r *Rank) Frees(now int64) int64 {

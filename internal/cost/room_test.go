@@ -77,6 +77,30 @@ func TestFitsAhead(t *testing.T) {
 	}
 }
 
+// Who waits for a place where as many run as may keeps it from others for as long as it takes
+// until the next one is free, and nobody where there is a place.
+func TestTurn(t *testing.T) {
+	r := newRoom(cost.Limits{Running: 4, Strict: true}, 0)
+	var open []*cost.Booking
+	for range 4 {
+		if ms := r.Turn(); ms != 0 {
+			t.Fatalf("%d of 4 are there, and the next place is free after %v ms", len(open), ms)
+		}
+		open = append(open, r.Book(0, short))
+	}
+	for _, b := range open {
+		b.First(10*room, 0, 0)
+	}
+	open[0].End(810*room, 50) // the first that has ended lasted 800 ms
+	r.Book(810*room, short)
+	if ms := r.Turn(); ms != 200 {
+		t.Errorf("4 run 800 ms each, and a place is free each %v ms", ms)
+	}
+	if ms := newRoom(cost.Limits{}, 0).Turn(); ms != 0 {
+		t.Errorf("where nobody knows how many run: %v ms", ms)
+	}
+}
+
 // About two steps of prompts are given to a rank whose budget is known. As they are predicted
 // to be computed there is room again, and when that is, is told.
 func TestFitsPrefill(t *testing.T) {

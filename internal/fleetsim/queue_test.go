@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/fleetsim"
+	"weir/internal/sim"
 )
 
 // long is sessions with prompts of very different lengths, which come faster than four engines
@@ -29,6 +30,21 @@ func TestQueueBesidePushing(t *testing.T) {
 		if held.TTFT.P99 > test.p99*pushed.TTFT.P99 || held.TTFT.P50 > test.p50*pushed.TTFT.P50 {
 			t.Errorf("%s: TTFT p50 %.0f ms, p99 %.0f ms behind the queue, and pushed %.0f and %.0f", test.policy, held.TTFT.P50, held.TTFT.P99, pushed.TTFT.P50, pushed.TTFT.P99)
 		}
+	}
+}
+
+// What waits for an engine counts there as what it waits for, a place: by the little that its
+// prompt takes, all would wait for the one engine whose steps have prompts anyway, while the
+// other runs empty.
+func TestQueueWaitsForPlaces(t *testing.T) {
+	p := plan(t, "rate=120,duration=40s,input=200,output=uniform(8,24)")
+	p50 := func(policy string) float64 {
+		return run(t, p, 2, policy, func(o *fleetsim.Options) {
+			o.Engine.MaxRunning, o.Engine.Cost = 32, sim.Constant{Prefill: 15 * time.Millisecond, Decode: 20 * time.Millisecond}
+		}).TTFT.P50
+	}
+	if cost, least := p50("cost+queue"), p50("least-load+queue"); cost > 1.3*least {
+		t.Errorf("half of the requests begin within %.0f ms, and %.0f by the least load", cost, least)
 	}
 }
 

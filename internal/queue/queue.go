@@ -244,7 +244,8 @@ func (q *Queue) Wait(r *Request, now int64) Reason {
 }
 
 // Park has a request wait for a rank that has no room now, and which it will keep for ms
-// milliseconds. One that does not wait yet may be refused.
+// milliseconds, or until a place there is free after its own. One that does not wait yet may
+// be refused.
 func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason {
 	if why := q.admit(r, now); why != None {
 		return why
@@ -255,8 +256,8 @@ func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason 
 		q.lanes[rank] = l
 	}
 	q.move(r, l, now)
-	r.decided, r.claim = now, ms
-	rank.Claim(ms)
+	r.decided, r.claim = now, max(ms, rank.Turn())
+	rank.Claim(r.claim)
 	return None
 }
 
