@@ -223,7 +223,7 @@ func New(opts Options) *Gateway {
 	}
 	g.services = newServices(generate.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)
-	g.handshaking = make(handshakes, cores)
+	g.handshaking = newHandshakes(cores)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
 	g.sockets = newSockets(cores, opts.Metrics)
 	g.polls, g.hangups = g.sockets, g.sockets

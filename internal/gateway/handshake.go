@@ -8,10 +8,12 @@ import (
 
 // handshakes are the turns in which TLS handshakes compute. A handshake takes some
 // hundred microseconds of a core, in one piece; where hundreds of clients connect at
-// once, a stream's next output would stand in line behind them all. So as many compute at
-// a time as there are cores, and the others wait in their order. What a handshake waits
-// for from its client is outside of its turn.
+// once, a stream's next output would stand in line behind them all. So handshakes have half
+// of the cores, and those whose turn has not come wait in their order. What a handshake
+// waits for from its client is outside of its turn.
 type handshakes chan struct{}
+
+func newHandshakes(cores int) handshakes { return make(handshakes, max(1, cores/2)) }
 
 // TLS gives the configuration of the gateway's server: that of a certificate, by which
 // handshakes take turns. A connection has its turn from its client's first word, read
