@@ -117,7 +117,7 @@ func (w *whole) AppendEnd(dst []byte, u infer.Usage) []byte {
 	if w.endpoint == Completions {
 		object = "text_completion"
 	}
-	dst = append(appendObjectHead(dst, w.streamOptions, object), `,"choices":[`...)
+	dst = append(appendObjectHead(dst, &w.streamOptions, object), `,"choices":[`...)
 	for i := range w.choices {
 		if i > 0 {
 			dst = append(dst, ',')

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"strconv"
 
 	"weir/internal/api"
@@ -41,10 +42,12 @@ func (o *streamOptions) prompt(choice int) []uint32 {
 // reasoning gives the members that tell reasoning.
 func (o *streamOptions) reasoning() []string {
 	if len(o.Reasoning) == 0 {
-		return []string{"reasoning_content"}
+		return usualReasoning
 	}
 	return o.Reasoning
 }
+
+var usualReasoning = []string{"reasoning_content"}
 
 // newEncoder gives the maker of a request's encoders.
 func newEncoder(o streamOptions, streamed bool) func(api.AnswerOptions) api.Encoder {
@@ -62,20 +65,20 @@ func newEncoder(o streamOptions, streamed bool) func(api.AnswerOptions) api.Enco
 // from chunk to chunk is put together once; appending a chunk copies it and
 // allocates nothing.
 type stream struct {
-	chat bool
+	// These are one allocation, of which text is the longest and begins with head.
 	head []byte // from "data: " to the index of the choice
 	text []byte // head, choice 0, and on to the text of a chunk
 	tail []byte // from a chunk's text to its end
 	end  string // from a chunk's finish_reason to its end
 
-	includeUsage bool
-	open         api.Delta // of the chunk that is open
-	at           int       // and where its text begins
-	reasoning    []string
+	chat, includeUsage, tokenIDs bool
 
-	tokenIDs bool
-	prompt   func(choice int) []uint32
-	told     []bool // of choices, whether their prompt's ids were said; a chat has one prompt
+	open      api.Delta // of the chunk that is open
+	at        int       // and where its text begins
+	reasoning []string
+
+	prompt func(choice int) []uint32 // with tokenIDs
+	told   []bool                    // of choices, whether their prompt's ids were said; a chat has one prompt
 
 	scorer  *Scorer    // nil: without log probabilities
 	columns []*columns // of a completion's choices
@@ -100,13 +103,21 @@ func newStream(o streamOptions) *stream {
 	if !s.chat {
 		object, open, shut = "text_completion", completionOpen, completionClose
 	}
-	b := append(make([]byte, 0, 256), "data: "...)
-	b = appendObjectHead(b, o, object)
-	b = append(b, `,"choices":[`...)
-	s.head = append(b, `{"index":`...)
-	s.text = append(append(append(s.text, s.head...), '0'), open...)
-	s.tail = append(append(append(s.tail, shut...), "null"...), s.end...)
-	s.tokenIDs, s.prompt, s.scorer, s.reasoning = o.tokenIDs, o.prompt, o.scorer(), o.reasoning()
+	var room [512]byte
+	b := append(room[:0], "data: "...)
+	b = appendObjectHead(b, &o, object)
+	b = append(b, `,"choices":[{"index":`...)
+	head := len(b)
+	b = append(append(b, '0'), open...)
+	text := len(b)
+	b = append(append(append(b, shut...), "null"...), s.end...)
+	b = bytes.Clone(b) // a stream keeps it to its end, and no more than it needs
+	s.head, s.text, s.tail = b[:head:head], b[:text:text], b[text:]
+	s.scorer, s.reasoning = o.scorer(), o.reasoning()
+	if o.tokenIDs {
+		kept := o
+		s.tokenIDs, s.prompt = true, kept.prompt
+	}
 	return s
 }
 
@@ -127,7 +138,7 @@ func (s *stream) untold(choice int) []uint32 {
 }
 
 // appendObjectHead opens an answer's object, up to its model.
-func appendObjectHead(dst []byte, o streamOptions, object string) []byte {
+func appendObjectHead(dst []byte, o *streamOptions, object string) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = api.AppendString(dst, o.endpoint.ObjectID(o.ID))
 	dst = append(dst, `,"object":"`...)
