@@ -67,6 +67,7 @@ func (s *stream) AppendStart(dst []byte, _ int) []byte {
 	dst = appendMessageHead(dst, &s.AnswerOptions)
 	dst = append(dst, `],"stop_reason":null,"stop_sequence":null,"usage":`...)
 	dst = appendUsage(dst, infer.Usage{PromptTokens: s.Prompted()})
+	s.PromptIDs = nil // which may be long; they are not needed again
 	return append(dst, "}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"...)
 }
 

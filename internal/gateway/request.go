@@ -146,10 +146,21 @@ func (q *request) forget() {
 	}
 }
 
-// forgetMedia lets go of what may be the whole body.
-func (q *request) forgetMedia() {
+// forgetAsking lets go of what only another attempt would need, now that the answer has
+// begun: media, which may be the whole body, a prompt's ids, and what makes the encoder.
+func (q *request) forgetAsking() {
 	if q.hasMedia {
 		q.req.Media = nil
 		q.room.Leave()
+	}
+	if q.req == nil {
+		return
+	}
+	q.req.Encoder = nil
+	if q.count() == 1 { // of several, the encoder asks whose prompt is which
+		q.ids, q.req.PromptIDs = nil, nil
+		for i := range q.footprint.prompts {
+			q.footprint.prompts[i].rest = nil // part of them
+		}
 	}
 }

@@ -308,7 +308,7 @@ func (x *exchange) begin(status int, events bool) {
 	r.begun, r.events = true, events
 	x.rec.Status = status
 	x.forget()
-	x.forgetMedia()
+	x.forgetAsking()
 	if !r.leave(x.g, status) {
 		r.w.WriteHeader(status)
 	}

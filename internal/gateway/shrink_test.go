@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"weir/internal/infer"
+	"weir/models"
 )
 
 // What a very large delta needed is let go of with its turn: the worker, which lives as
@@ -45,4 +48,41 @@ func TestLargeDeltaIsNotKept(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The ids of a prompt are let go of with the first output, when no other engine can be
+// asked any more: a stream of a long prompt would hold little else.
+func TestPromptIsNotKept(t *testing.T) {
+	words()
+	long := strings.Repeat("some more ", 400)
+	for path, body := range map[string]string{
+		chatPath:        `"messages":[{"role":"user","content":"` + long + `"}]`,
+		completionsPath: `"prompt":"` + long + `"`,
+		"/v1/messages":  `"max_tokens":9,"messages":[{"role":"user","content":"` + long + `"}]`,
+		"/v1/responses": `"input":"` + long + `"`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Options{})
+				defer r.close()
+				r.ask(path, `{"model":"`+models.SimName+`","stream":true,`+body+`}`, 1<<20)
+				c := r.call(0)
+				ids := weak.Make(&c.req.Prompt[0])
+				c.req = nil
+				runtime.GC()
+				if ids.Value() == nil {
+					t.Fatal("the ids are gone before the first output")
+				}
+				c.sink.Offer(&infer.Delta{Attempt: c.attempt, IDs: words()[:1], Total: 1})
+				r.settle()
+				if !r.left.Load() {
+					t.Fatal("the stream has not begun")
+				}
+				runtime.GC()
+				if ids.Value() != nil {
+					t.Error("the stream holds the prompt's ids")
+				}
+			})
+		})
+	}
 }
