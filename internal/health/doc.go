@@ -18,6 +18,11 @@
 // probe would say nothing about them. Overload and refused requests count for nothing,
 // neither does a request that was given up, whatever the reason.
 //
+// A probe that generates nothing says nothing of an engine that answers it and begins no
+// request. Such a rank is sampled, where it can be: it gets a request of one token of the
+// gateway's own, one at a time. Its answer brings the rank back; its silence only has clients'
+// requests wait for longer before one of them is the trial.
+//
 // A rank comes back by one request, and when that shows progress by slow start. The
 // time for which it stays out grows with repetition. The fleet's guard lets at most a
 // share of the ranks of a model be down by judgement, and never the last one that might

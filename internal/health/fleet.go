@@ -32,6 +32,9 @@ type Member struct {
 	// Generates says that its probe makes the engine generate. An answer then also says
 	// that it does not fail all that it is asked.
 	Generates bool
+	// Samples says that its probe generates nothing, and that it can be sampled besides:
+	// asked for one token by a request of the gateway's own.
+	Samples bool
 }
 
 // Add makes a rank one of the fleet's. Its engine is not there until Joined says so.

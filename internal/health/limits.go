@@ -35,6 +35,16 @@ type Limits struct {
 	Tick time.Duration
 }
 
+// longer is the time between one return and the next where nothing was shown in between:
+// Suspect, and twice as long each time, up to six to twelve times as long.
+func (l *Limits) longer(returns int) time.Duration {
+	d := l.Suspect
+	for i := 0; i < returns && d < 6*l.Suspect; i++ {
+		d *= 2
+	}
+	return d
+}
+
 func (l Limits) orDefaults() Limits {
 	l.Soft = cmp.Or(l.Soft, time.Second)
 	l.Gaps = cmp.Or(l.Gaps, 5)

@@ -28,7 +28,8 @@ type witness struct {
 	state    State
 	present  bool
 	drained  bool
-	returned bool // by one request, and that has shown nothing yet
+	returned bool  // by one request, and that has shown nothing yet
+	sampling int64 // until when a sample is waited for, on the witness's clock
 }
 
 // history is a fleet under random events.
@@ -54,7 +55,7 @@ func newHistory(t *rapid.T) *history {
 		generates := rapid.Bool().Draw(t, "generates")
 		n := rapid.IntRange(1, 2).Draw(t, "ranks")
 		for j := range n {
-			r := h.fleet.Add(Member{Engine: fmt.Sprint("e", i), Rank: j, Serves: serves, Generates: generates})
+			r := h.fleet.Add(Member{Engine: fmt.Sprint("e", i), Rank: j, Serves: serves, Generates: generates, Samples: !generates && rapid.Bool().Draw(t, "samples")})
 			h.ranks = append(h.ranks, r)
 			h.seen[r] = &witness{}
 			h.join(r, true)
@@ -123,8 +124,22 @@ func (h *history) pass(d, late int64) {
 	h.tick = h.now
 	for _, p := range h.fleet.Tick(h.now, time.Duration(late)) {
 		w := h.seen[p.Rank]
+		if p.Sample {
+			h.sampled(p, w)
+			continue
+		}
 		w.probes = append(w.probes, h.clock)
 	}
+}
+
+// sampled holds a sample to what must hold: it is the rank's only one, and of one that has
+// owed progress for long.
+func (h *history) sampled(p Probe, w *witness) {
+	silent := h.clock - w.shown
+	if !p.Rank.Samples || h.clock < w.sampling-100*ms || silent < second-200*ms || p.Rank.state == Up || p.Rank.state == Down || p.Patience < time.Second {
+		h.t.Fatalf("%v, %v, silent for %v, is sampled for %v; the one before is waited for until %v, now is %v", p.Rank, p.Rank.state, time.Duration(silent), p.Patience, w.sampling, h.clock)
+	}
+	w.sampling = h.clock + int64(p.Patience)
 }
 
 func (h *history) answer(r *Rank, result Result) {
@@ -198,6 +213,13 @@ func (h *history) events() map[string]func(*rapid.T) {
 		"probe": func(t *rapid.T) {
 			r, _ := h.rank()
 			h.answer(r, rapid.SampledFrom([]Result{Answered, Busy, Failed, Failed, Nobody}).Draw(t, "result"))
+		},
+		"sample": func(t *rapid.T) {
+			r, w := h.rank()
+			if w.sampling > h.clock {
+				w.sampling = 0
+				r.Sampled(h.now, rapid.SampledFrom([]Result{Answered, Busy, Failed, Nobody}).Draw(t, "result"))
+			}
 		},
 		"leave": func(*rapid.T) {
 			r, w := h.rank()

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -65,6 +66,9 @@ type Rank struct {
 	newer     int   // requests handed over in this life
 	trials    int   // returns without any progress since
 	trialAt   int64 // when the next one may be
+	vouched   int   // of them those by a sample
+	sampleAt  int64 // when the next sample may be sent
+	sampled   int64 // when the first was, without any progress since; 0: none was
 }
 
 // String names it.
@@ -369,6 +373,47 @@ func (r *Rank) probedDown(at int64, result Result) {
 	}
 }
 
+// Sampled says how a sample went. One that is not answered has no result.
+func (r *Rank) Sampled(now int64, result Result) {
+	at := r.fleet.at(now)
+	if !r.present || r.sampled == 0 || !r.owesAll() {
+		return
+	}
+	limits := &r.fleet.limits
+	switch result {
+	case Answered:
+		r.halfOpen(at, "a request of weir's own was answered")
+		r.sampleAt = at + int64(limits.longer(r.vouched))
+		r.vouched++
+	case Busy: // which tells nothing, so that a client's request must
+		r.trialAt = min(r.trialAt, r.sampled+int64(limits.longer(r.trials)))
+	}
+}
+
+// owesAll says that the rank's probe was answered, and that its requests show nothing all
+// the same: only a request can show that it works again.
+func (r *Rank) owesAll() bool {
+	return (r.probed || r.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
+}
+
+// sample sends one, if it is time. It is waited for as long as the rank's requests usually
+// take. While none is answered, a client's request is no better a trial: it waits for the
+// longest hold.
+func (r *Rank) sample(at int64) {
+	if !r.Samples || r.state != Soft || !r.owesAll() || at < r.sampleAt {
+		return
+	}
+	limits := &r.fleet.limits
+	if r.sampled == 0 {
+		r.sampled = at
+		r.trialAt = max(r.trialAt, at+int64(limits.longer(math.MaxInt)))
+	}
+	patience := max(limits.Retry, time.Duration(r.softBound(&r.firsts)))
+	r.sampleAt = at + int64(patience)
+	// It has been given up when the next one is due.
+	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: patience - limits.Tick, Sample: true})
+}
+
 // Alive says that the engine's core is known to advance, by other work than ours: the
 // tokens that it counts grow. That can only speak for it.
 func (r *Rank) Alive(now int64) {
@@ -403,6 +448,7 @@ func (s sign) refutes(c cause) bool {
 // progress takes down a sign, which the lanes have been shown.
 func (r *Rank) progress(at int64, s sign) {
 	r.cuts, r.trials, r.trialAt = 0, 0, 0
+	r.vouched, r.sampleAt, r.sampled = 0, 0, 0
 	if s == aWhole {
 		r.faults = 0
 	}
@@ -478,6 +524,7 @@ func (r *Rank) tick(at int64) {
 		r.tickUp(at)
 	case Soft:
 		r.tickSoft(at)
+		r.sample(at)
 	case Probing:
 		switch {
 		case at >= r.probeUntil:
@@ -529,14 +576,20 @@ func (r *Rank) tickSoft(at int64) {
 	case r.tokens.n > 0 && (r.cause != byStarts || r.firsts.n > 0):
 	case r.cause == byStarts && (r.probed || r.tokens.n > 0 || silence < r.softBound(&r.tokens)):
 		// Nothing is left there that could show a first token.
-		if at-r.softAt >= int64(limits.Suspect) && at >= r.trialAt {
+		if at-r.softAt >= int64(limits.Suspect) && r.triable(at) {
 			r.halfOpen(at, "nothing waits there any more")
 		}
 	case !r.probed:
 		r.suspect(at, "its requests were given up without progress")
-	case at >= r.trialAt:
+	case r.triable(at):
 		r.halfOpen(at, "its probe was answered")
 	}
+}
+
+// triable says that a client's request may be the trial of the rank. One that can be
+// sampled is sampled first.
+func (r *Rank) triable(at int64) bool {
+	return at >= r.trialAt && (r.sampled > 0 || !r.Samples || !r.owesAll())
 }
 
 func (r *Rank) tickDown(at int64) {
@@ -559,13 +612,13 @@ func (r *Rank) tickDown(at int64) {
 func (r *Rank) again(at int64) {
 	patience := r.fleet.limits.Retry
 	r.nextProbe = at + int64(patience)
-	r.fleet.probes = append(r.fleet.probes, Probe{r, patience})
+	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: patience})
 }
 
 // probe sends the probe that is waited for.
 func (r *Rank) probe(at, bound int64) {
 	r.probeSent, r.probeUntil, r.nextProbe = at, at+bound, at+int64(r.fleet.limits.Retry)
-	r.fleet.probes = append(r.fleet.probes, Probe{r, time.Duration(bound)})
+	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: time.Duration(bound)})
 }
 
 // unanswered takes down that a suspect's probe was not answered.
@@ -629,12 +682,8 @@ func (r *Rank) takeDown(at int64, why string, refused bool) {
 // halfOpen brings it back for one request.
 func (r *Rank) halfOpen(at int64, why string) {
 	limits := &r.fleet.limits
-	hold := limits.Suspect
-	for i := 0; i < r.trials && hold < 6*limits.Suspect; i++ {
-		hold *= 2
-	}
+	r.trialAt = at + int64(limits.longer(r.trials))
 	r.trials++
-	r.trialAt = at + int64(hold)
 	r.returning, r.slowFrom, r.newer = true, 0, 0
 	r.life++
 	r.cuts, r.faults = limits.Faults-1, limits.Faults-1

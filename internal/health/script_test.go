@@ -16,13 +16,14 @@ import (
 //
 //	engine NAME [step=50ms] [prefill=20ms] [predict=MS|unknown] [ranks=N] [probe=generate] [serves=MODEL,...]
 //	       [counted=yes]  gateways read how many tokens it has made for anybody
+//	       [samples=yes]  it can be asked for one token, besides its probes
 //	gateway NAME [share=F]  there is one, "gateway", unless a script names its own
 //	traffic [GATEWAY] every=DURATION [tokens=20] [patience=1m] [model=NAME]
 //
 // What happens to an engine, or with NAME/N to one of its ranks:
 //
 //	hang       its core stands still, its connections stay
-//	mute       it answers probes and nothing else
+//	mute       it answers probes and nothing else; with samples=yes what it is sampled by, too
 //	nostart    it begins no request, and goes on with those that it has
 //	slow by=N  each step takes N times as long
 //	fail       it answers 500
@@ -130,7 +131,7 @@ func (s *script) command(text string) {
 func (s *script) engine(l *line) {
 	e := &simEngine{
 		name: l.name, step: l.dur("step", "50ms"), prefill: l.dur("prefill", "20ms"), predict: -1,
-		generates: l.word("probe", "fence") == "generate", counted: l.word("counted", "no") == "yes", serves: strings.Split(l.word("serves", "m"), ","),
+		generates: l.word("probe", "fence") == "generate", counted: l.word("counted", "no") == "yes", samples: l.word("samples", "no") == "yes", serves: strings.Split(l.word("serves", "m"), ","),
 	}
 	if p := l.word("predict", fmt.Sprint(float64(e.prefill.Milliseconds()))); p != "unknown" {
 		var err error
@@ -194,13 +195,13 @@ func (s *script) happen(what string, l *line) {
 		e.answersEvery = int(l.float("every", "2"))
 		return
 	}
-	by := l.float("by", "1")
+	by, samples := l.float("by", "1"), l.word("samples", "no") == "yes"
 	for _, x := range ranks {
 		switch what {
 		case "hang":
 			x.hung = true
 		case "mute":
-			x.mute, x.hung = true, true
+			x.mute, x.hung, x.samples = true, true, samples
 		case "nostart":
 			x.noStart = true
 		case "slow":

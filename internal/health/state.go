@@ -85,9 +85,13 @@ func (c Change) String() string {
 // Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
 // its end with Rank.Probed, and gives it up after Patience: the rank has judged by then.
 // A rank has up to two at a time.
+//
+// A sample is a request of one token, whose end is reported with Rank.Sampled. A rank has
+// one at a time, and only one that sets Member.Samples has any.
 type Probe struct {
 	Rank     *Rank
 	Patience time.Duration
+	Sample   bool
 }
 
 // View is a rank as an operator sees it.

@@ -31,6 +31,8 @@ type simEngine struct {
 	step, prefill time.Duration
 	predict       float64 // milliseconds; negative: unknown
 	generates     bool
+	samples       bool
+	sampled       int  // so often
 	counted       bool // gateways read how many tokens it has made
 	serves        []string
 	answersEvery  int // probes: every n-th
@@ -46,6 +48,7 @@ type simRank struct {
 	n       int
 	hung    bool
 	mute    bool // no requests are computed, and probes are answered
+	samples bool // and samples are, of one that is mute
 	noStart bool // none is begun
 	slow    float64
 	queue   []*simRequest
@@ -62,6 +65,7 @@ type simRequest struct {
 	health  Request
 	tokens  int
 	probe   bool
+	sample  bool
 	until   int64 // its client, or its probe, gives up
 	gone    bool
 }
@@ -119,7 +123,7 @@ func (w *world) engine(e *simEngine, ranks int) *simEngine {
 
 func (g *simGateway) meet(e *simEngine) {
 	for i, x := range e.ranks {
-		m := Member{Engine: e.name, Rank: i, Serves: e.serves, Generates: e.generates}
+		m := Member{Engine: e.name, Rank: i, Serves: e.serves, Generates: e.generates, Samples: e.samples}
 		if len(e.ranks) == 1 {
 			m.Rank = -1
 		}
@@ -162,7 +166,7 @@ func (x *simRank) ask(now int64, q *simRequest) {
 		e.held = append(e.held, func() { x.ask(g.world.now, q) })
 		return
 	}
-	if q.probe {
+	if q.probe && !q.sample {
 		e.probed++
 	}
 	end := func(how End) {
@@ -182,7 +186,7 @@ func (x *simRank) ask(now int64, q *simRequest) {
 	case e.dead:
 		end(Refused)
 	case q.probe && e.answersEvery > 0 && e.probed%e.answersEvery != 0:
-	case q.probe && x.mute:
+	case q.probe && x.mute && (!q.sample || x.samples):
 		result(Answered, "")
 	case x.mute:
 	case e.overloaded && q.probe && e.generates:
@@ -201,6 +205,10 @@ func (x *simRank) ask(now int64, q *simRequest) {
 func (g *simGateway) probed(now int64, q *simRequest, r Result, why string) {
 	if !q.gone {
 		q.gone = true
+		if q.sample {
+			q.judged.Sampled(now, r)
+			return
+		}
 		q.judged.Probed(now, r, why)
 	}
 }
@@ -216,7 +224,7 @@ func (x *simRank) work(now int64) {
 	x.working = false
 	// Fences are answered between steps.
 	x.queue = slices.DeleteFunc(x.queue, func(q *simRequest) bool {
-		if q.probe && !x.of.generates && !q.gone {
+		if q.probe && !q.sample && !x.of.generates && !q.gone {
 			x.of.tell(now, q.gateway, func(now int64) { q.gateway.probed(now, q, Answered, "") })
 			return true
 		}
@@ -248,7 +256,9 @@ func (x *simRank) give(now int64) {
 		if q.gone {
 			return true
 		}
-		tokens[q.gateway]++
+		if !q.sample {
+			tokens[q.gateway]++
+		}
 		if q.tokens--; q.tokens > 0 {
 			return false
 		}
@@ -327,7 +337,7 @@ func (e *simEngine) kill(now int64) {
 func (e *simEngine) heal() {
 	e.dead, e.failing, e.overloaded, e.partitioned, e.answersEvery = false, false, false, false, 0
 	for _, x := range e.ranks {
-		x.hung, x.mute, x.noStart, x.slow = false, false, false, 1
+		x.hung, x.mute, x.samples, x.noStart, x.slow = false, false, false, false, 1
 	}
 	held := e.held
 	e.held = nil
@@ -374,7 +384,10 @@ func (g *simGateway) work(now int64) {
 func (g *simGateway) tick(now int64, late time.Duration) {
 	g.ticked = now
 	for _, p := range g.fleet.Tick(now, late) {
-		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, tokens: 1, until: now + int64(p.Patience) + 1}
+		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, sample: p.Sample, tokens: 1, until: now + int64(p.Patience) + 1}
+		if p.Sample {
+			q.rank.of.sampled++
+		}
 		g.open = append(g.open, q)
 		q.rank.ask(now, q)
 	}
@@ -423,6 +436,12 @@ func (g *simGateway) tally() string {
 		return cmp.Or(strings.Join(parts, ", "), "none")
 	}
 	line := "sent " + names(g.sent)
+	for _, e := range g.world.engines {
+		if e.sampled > 0 {
+			line += fmt.Sprintf("; sampled %s %d", e.name, e.sampled)
+			e.sampled = 0
+		}
+	}
 	if len(g.failed) > 0 {
 		line += "; failed " + names(g.failed)
 	}
