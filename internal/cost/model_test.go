@@ -344,6 +344,41 @@ func TestStandingTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestSilenceIsNobodysWork has a rank show nothing for 25 s. What waited meanwhile did not
+// wait for others' work; what waits as long at another time did.
+func TestSilenceIsNobodysWork(t *testing.T) {
+	for _, stamped := range []bool{false, true} {
+		for _, silent := range []bool{false, true} {
+			m := NewModel(Typical)
+			r := m.Join(1, 0)
+			now := serve(r, Typical, 1, 50) + 1e9
+			unseen := r.Unseen(now)
+			var waiting []*Booking
+			for range 30 {
+				waiting = append(waiting, r.Book(now, Work{Length: 100, New: 100, Output: 60}))
+			}
+			now += 25e9
+			if silent {
+				r.Silent(now)
+			}
+			for _, b := range waiting {
+				began := int64(0)
+				if stamped {
+					began = now - 5e6
+				}
+				b.First(now, -1, began)
+			}
+			now += 1e9
+			for _, b := range waiting {
+				b.End(now, 60)
+			}
+			if more := r.Unseen(now) - unseen; silent && more > 1 || !silent && more < 1000 {
+				t.Errorf("stamped %v, silent %v: %.0f ms more of others' work", stamped, silent, more)
+			}
+		}
+	}
+}
+
 // A request that needs more than is free in a cache evicts tokens of it. Their cost is that of
 // computing the share again that will be asked for again. It is zero where the cache's size is
 // not known, and where nothing of it is asked for again.

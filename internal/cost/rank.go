@@ -76,7 +76,9 @@ type Rank struct {
 	done  Amount     // prefilled, of all requests whose group is closed
 	last  int64      // when that was
 	stood int64      // an interval that began by then tells nothing of what work takes
-	group group
+	// silent: the wait of what was given to it by then tells nothing of others' work.
+	silent int64
+	group  group
 	capacity
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
@@ -524,6 +526,14 @@ func (r *Rank) Stood(now int64) {
 	r.group.before = Amount{}
 }
 
+// Silent says that the rank showed nothing for so long, up to time now, that it may have
+// stood still. What waited meanwhile did not wait for others' work.
+func (r *Rank) Silent(now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = now
+}
+
 // sane says whether a time can be one of the request, or the clock has jumped; 0 is
 // one that has not come.
 func (b *Booking) sane(t int64) bool {
@@ -635,7 +645,7 @@ func (r *Rank) settle(now int64) {
 	}
 	took := float64(g.at-g.from) / millisecond
 	r.note(Prefilling, a, took, g.unsure, g.at)
-	if !g.stamped && took <= longest {
+	if !g.stamped && took <= longest && g.from > r.silent {
 		r.unexplained(g.at, took-l.drifted(g.at, r.model.median.Load()).Of(a)-2*l.Error(a))
 	}
 }
@@ -786,7 +796,7 @@ func (r *Rank) freshen(now int64) {
 
 // waited notes that the engine began a prefill later than the books explain.
 func (r *Rank) waited(now int64, b *Booking, began int64) {
-	if max(b.at, r.last) <= r.stood {
+	if max(b.at, r.last) <= r.stood || b.at <= r.silent {
 		return
 	}
 	l := r.learned.Load()
