@@ -35,7 +35,7 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 // The admin listener answers to IP addresses, to names of this machine, and to those
 // that it was given. Any other may be a web page's.
 func TestAdminHosts(t *testing.T) {
-	p := adminOf(t, gatewayFlags{AdminListen: "gateway-1:8001", AdminHost: []string{"gateway.internal"}, PProf: true})
+	p := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "gateway-1:8001", AdminHost: []string{"gateway.internal"}, PProf: true}})
 	h := p.adminHandler(t.Context())
 	for host, want := range map[string]int{
 		"127.0.0.1:8001": 200, "127.0.0.1": 200, "[::1]:8001": 200, "[::1]": 200, "10.1.2.3:80": 200, "": 200,
@@ -66,7 +66,7 @@ func TestAdminHosts(t *testing.T) {
 // Profiles are served to whom asked for them.
 func TestAdminPProf(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		h := adminOf(t, gatewayFlags{AdminListen: "127.0.0.1:8001", PProf: on}).adminHandler(t.Context())
+		h := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001", PProf: on}}).adminHandler(t.Context())
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil))
@@ -97,7 +97,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0
 // adminPipe serves the other end of a connection.
 func adminPipe(t *testing.T) (p *process, conn net.Conn) {
 	t.Helper()
-	p = adminOf(t, gatewayFlags{AdminListen: "127.0.0.1:8001", PProf: true})
+	p = adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001", PProf: true}})
 	l := &pipeListener{make(chan net.Conn, 1), make(chan struct{})}
 	conn, server := net.Pipe()
 	l.conns <- server

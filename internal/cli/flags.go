@@ -21,80 +21,122 @@ import (
 	"weir/internal/trace"
 )
 
-// gatewayFlags are the gateway's flags, the same in up and serve.
+// gatewayFlags are the gateway's flags, the same in up, serve and frontend.
 type gatewayFlags struct {
-	Listen      string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
-	AdminListen string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline/ID and /timeline (which follows the records), for operators only (${default}); off serves none of them."`
-	AdminHost   []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
-	PProf       bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
-	TLSCert     string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
-	TLSKey      string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
-	H2C         bool     `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
-	Timeline    string   `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
+	listenFlags   `group:"Where it listens:"`
+	allowFlags    `group:"What clients may ask:"`
+	limitFlags    `group:"Limits:"`
+	routeFlags    `group:"Choosing an engine:"`
+	queueFlags    `group:"Waiting for room at an engine:"`
+	waitFlags     `group:"How long it waits:"`
+	tokenizeFlags `group:"Tokenizing:"`
+	answerFlags   `group:"Answers:"`
+	recordFlags   `group:"Records:"`
+	stopFlags     `group:"Stopping:"`
+}
 
-	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
-	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
-	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
+// listenFlags are where clients and operators reach the gateway.
+type listenFlags struct {
+	Listen         string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
+	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline/ID and /timeline (which follows the records), for operators only (${default}); off serves none of them."`
+	AdminHost      []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
+	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
+	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
+	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
+	H2C            bool     `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
+	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of proxies whose word on a client's address is taken: X-Forwarded-For, or with --proxy-protocol that protocol."`
+	ProxyProtocol  bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
+}
 
+// allowFlags are what of a request may pass to engines.
+type allowFlags struct {
 	AllowField []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
 	Media      []string `sep:";" default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
 	RelayPath  []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
 	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
+}
 
-	MaxBody                 int64    `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
-	MaxBodyMemory           int64    `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
-	MaxConnections          int      `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
-	MaxConnectionsPerClient int      `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
-	TrustedProxies          []string `placeholder:"CIDR,..." help:"Networks of proxies whose word on a client's address is taken: X-Forwarded-For, or with --proxy-protocol that protocol."`
-	ProxyProtocol           bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
-	MaxRequests             int      `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
-	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
-	TokenizeWorkers         int      `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
-	Policy                  string   `default:"cost" placeholder:"NAME" help:"How an engine is chosen for a request: cost, session, least-load, power-of-two, round-robin or random (${default}); for one model by --model NAME,policy=NAME (docs/routing.md)."`
-	IndexMemory             int64    `default:"268435456" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
-	SessionHeader           []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
+// limitFlags are how much there may be at once.
+type limitFlags struct {
+	MaxBody                 int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
+	MaxBodyMemory           int64 `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
+	MaxConnections          int   `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
+	MaxConnectionsPerClient int   `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
+	MaxRequests             int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
+	MaxInflightTokens       int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
+	UploadRate              int64 `default:"4096" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
+}
 
-	RetryShare float64 `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
-	RetryFloor float64 `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
+// routeFlags are which engine a request goes to, and to which one next.
+type routeFlags struct {
+	Policy        string   `default:"cost" placeholder:"NAME" help:"How an engine is chosen for a request: cost, session, least-load, power-of-two, round-robin or random (${default}); for one model by --model NAME,policy=NAME (docs/routing.md)."`
+	IndexMemory   int64    `default:"268435456" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
+	SessionHeader []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
+	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
+	RetryFloor    float64  `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
 
+	// policies are those of single models, which are no flags of their own.
+	policies map[string]string `kong:"-"`
+}
+
+// queueFlags are how requests wait for engines that are full.
+type queueFlags struct {
 	Queue         string        `default:"off" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off, unless given) (docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Time that a request waits for an engine that has room; 0 is as --first-timeout. Callers may say less."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Requests of a model that wait at once; 0 is no limit. One more is refused with 429."`
 	MaxQueueBytes int64         `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`
+}
 
-	PrefixCache int64 `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+// waitFlags are the longest waits for clients and engines.
+type waitFlags struct {
+	WaitForEngines time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
+	ConnectTimeout time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
+	SubmitTimeout  time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
+	FirstTimeout   time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
+	IdleTimeout    time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
+	BodyTimeout    time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
+	UploadTimeout  time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
+	RequestTimeout time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
+	WriteTimeout   time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+}
 
-	WaitForEngines  time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
-	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
-	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
-	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
-	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
-	BodyTimeout     time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
-	UploadTimeout   time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
-	UploadRate      int64         `default:"4096" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
-	RequestTimeout  time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
+// tokenizeFlags are what tokenizing may take.
+type tokenizeFlags struct {
+	TokenizeWorkers int           `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
 	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
-	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
-	FlushInterval   time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
-	Incremental     bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
-	Reasoning       string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
-	ShutdownDelay   time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C in which /readyz says 503 and requests are still taken, so that a load balancer can turn away first; a second signal ends it."`
-	DrainTimeout    time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+	PrefixCache     int64         `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+}
 
-	// policies are those of single models, which are no flags of their own.
-	policies map[string]string `kong:"-"`
+// answerFlags are the form of answers.
+type answerFlags struct {
+	FlushInterval time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
+	Incremental   bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
+	Reasoning     string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
+}
 
+// recordFlags are what is written down of requests.
+type recordFlags struct {
+	Timeline        string                   `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
+	TimelineMaxSize int64                    `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
+	TimelineMaxAge  time.Duration            `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
+	TimelineKeep    int                      `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
 	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
 	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
 }
 
+// stopFlags are what becomes of requests when the process is to end.
+type stopFlags struct {
+	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C in which /readyz says 503 and requests are still taken, so that a load balancer can turn away first; a second signal ends it."`
+	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+}
+
 // logger logs to w.
-func (f *gatewayFlags) logger(w io.Writer) *slog.Logger {
+func (f *recordFlags) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.LogLevel}))
 }
 
 // certificate gives what --tls-cert and --tls-key name, nil without them.
-func (f *gatewayFlags) certificate(log *slog.Logger) (*gateway.Certificate, error) {
+func (f *listenFlags) certificate(log *slog.Logger) (*gateway.Certificate, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
@@ -102,7 +144,7 @@ func (f *gatewayFlags) certificate(log *slog.Logger) (*gateway.Certificate, erro
 }
 
 // adminHosts are the names by which the admin listener is reached.
-func (f *gatewayFlags) adminHosts() []string {
+func (f *listenFlags) adminHosts() []string {
 	hosts := f.AdminHost
 	if name, _, err := net.SplitHostPort(f.AdminListen); err == nil && name != "" {
 		hosts = append(slices.Clip(hosts), name)
@@ -119,134 +161,201 @@ func words(values []string) (all []string) {
 	return all
 }
 
-// rules are what may pass to engines.
-func (f *gatewayFlags) rules() (r allow.Rules, err error) {
-	if r.Fields, err = allow.ParseFields(words(f.AllowField)); err != nil {
-		return r, wrongf("--allow-field: %w", err)
-	}
-	if r.Media, err = allow.ParseMedia(words(f.Media)); err != nil {
-		return r, wrongf("--media: %w", err)
-	}
-	if r.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
-		return r, wrongf("--relay-path: %w", err)
-	}
-	return r, nil
-}
-
 // options turns the flags into the gateway's options.
-func (f *gatewayFlags) options() (gateway.Options, error) {
-	if f.Listen == "" {
-		return gateway.Options{}, wrongf("--listen is empty: give HOST:PORT, such as 127.0.0.1:8000")
-	}
-	if f.AdminListen == "" {
-		return gateway.Options{}, wrongf("--admin-listen is empty: give HOST:PORT, such as 127.0.0.1:8001, or off to have none")
-	}
-	for _, positive := range []struct {
-		flag  string
-		value int64
-	}{
-		{"--max-body", f.MaxBody}, {"--wait-for-engines", int64(f.WaitForEngines)}, {"--connect-timeout", int64(f.ConnectTimeout)}, {"--submit-timeout", int64(f.SubmitTimeout)},
-		{"--first-timeout", int64(f.FirstTimeout)}, {"--idle-timeout", int64(f.IdleTimeout)}, {"--body-timeout", int64(f.BodyTimeout)}, {"--upload-timeout", int64(f.UploadTimeout)}, {"--upload-rate", f.UploadRate}, {"--tokenize-timeout", int64(f.TokenizeTimeout)}, {"--write-timeout", int64(f.WriteTimeout)},
+func (f *gatewayFlags) options() (o gateway.Options, err error) {
+	for _, set := range [...]func(*gateway.Options) error{
+		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set,
+		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.stopFlags.set,
 	} {
-		if positive.value <= 0 {
-			return gateway.Options{}, wrongf("%s must be positive", positive.flag)
+		if err := set(&o); err != nil {
+			return gateway.Options{}, err
 		}
 	}
-	if f.MaxBodyMemory < 0 || f.RequestTimeout < 0 || f.ShutdownDelay < 0 || f.MaxConnections < 0 || f.MaxConnectionsPerClient < 0 {
-		return gateway.Options{}, wrongf("--max-body-memory, --request-timeout, --shutdown-delay, --max-connections and --max-connections-per-client must not be negative")
+	return o, nil
+}
+
+// amount is a flag's value, as far as its sign matters.
+type amount struct {
+	flag  string
+	value int64
+}
+
+// needPositive refuses values that are not positive.
+func needPositive(all ...amount) error {
+	for _, a := range all {
+		if a.value <= 0 {
+			return wrongf("%s must be positive", a.flag)
+		}
 	}
-	proxies, err := admit.ParseProxies(f.TrustedProxies)
-	if err != nil {
-		return gateway.Options{}, wrongf("--trusted-proxies: %w", err)
+	return nil
+}
+
+// notNegative refuses values that are negative.
+func notNegative(all ...amount) error {
+	for _, a := range all {
+		if a.value < 0 {
+			return wrongf("%s must not be negative", a.flag)
+		}
 	}
-	if f.ProxyProtocol && len(proxies) == 0 {
-		return gateway.Options{}, wrongf("--proxy-protocol says who a client is, which only a trusted proxy may: name them with --trusted-proxies CIDR,...")
-	}
-	if f.MaxRequests < 0 || f.MaxInflightTokens < 0 || f.TokenizeWorkers < 0 || f.PrefixCache < 0 || f.DrainTimeout < 0 || f.FlushInterval < 0 {
-		return gateway.Options{}, wrongf("--max-requests, --max-inflight-tokens, --tokenize-workers, --prefix-cache, --drain-timeout and --flush-interval must not be negative")
-	}
+	return nil
+}
+
+func (f *listenFlags) set(o *gateway.Options) (err error) {
 	switch {
-	case f.TimelineMaxSize < 0 || f.TimelineMaxAge < 0:
-		return gateway.Options{}, wrongf("--timeline-max-size and --timeline-max-age must not be negative")
-	case f.TimelineKeep < 1:
-		return gateway.Options{}, wrongf("--timeline-keep must be at least 1")
-	case f.Timeline == "" && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
-		return gateway.Options{}, wrongf("--timeline-max-size and --timeline-max-age say when a file is put aside; add --timeline FILE")
+	case f.Listen == "":
+		return wrongf("--listen is empty: give HOST:PORT, such as 127.0.0.1:8000")
+	case f.AdminListen == "":
+		return wrongf("--admin-listen is empty: give HOST:PORT, such as 127.0.0.1:8001, or off to have none")
+	case (f.TLSCert == "") != (f.TLSKey == ""):
+		return wrongf("--tls-cert and --tls-key belong together: give both or neither")
+	case f.H2C && f.TLSCert != "":
+		return wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
-	if (f.TLSCert == "") != (f.TLSKey == "") {
-		return gateway.Options{}, wrongf("--tls-cert and --tls-key belong together: give both or neither")
+	if o.Proxies, err = admit.ParseProxies(f.TrustedProxies); err != nil {
+		return wrongf("--trusted-proxies: %w", err)
 	}
-	if f.H2C && f.TLSCert != "" {
-		return gateway.Options{}, wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
+	if f.ProxyProtocol && len(o.Proxies) == 0 {
+		return wrongf("--proxy-protocol says who a client is, which only a trusted proxy may: name them with --trusted-proxies CIDR,...")
 	}
-	if _, err := balance.New(f.Policy); err != nil {
-		return gateway.Options{}, wrongf("--policy: %w", err)
+	return nil
+}
+
+func (f *allowFlags) set(o *gateway.Options) (err error) {
+	if o.Allow.Fields, err = allow.ParseFields(words(f.AllowField)); err != nil {
+		return wrongf("--allow-field: %w", err)
 	}
-	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
-		return gateway.Options{}, wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
+	if o.Allow.Media, err = allow.ParseMedia(words(f.Media)); err != nil {
+		return wrongf("--media: %w", err)
 	}
-	if f.QueueTimeout < 0 || f.MaxQueue < 0 || f.MaxQueueBytes < 0 {
-		return gateway.Options{}, wrongf("--queue-timeout, --max-queue and --max-queue-bytes must not be negative")
+	if o.Allow.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
+		return wrongf("--relay-path: %w", err)
 	}
-	if f.IndexMemory < 1<<20 {
-		return gateway.Options{}, wrongf("--index-memory must be at least 1048576")
+	o.AllowAbort = f.AllowAbort
+	return nil
+}
+
+func (f *limitFlags) set(o *gateway.Options) error {
+	if err := needPositive(amount{"--max-body", f.MaxBody}, amount{"--upload-rate", f.UploadRate}); err != nil {
+		return err
 	}
-	rules, err := f.rules()
-	if err != nil {
-		return gateway.Options{}, err
+	if err := notNegative(
+		amount{"--max-body-memory", f.MaxBodyMemory}, amount{"--max-connections", int64(f.MaxConnections)},
+		amount{"--max-connections-per-client", int64(f.MaxConnectionsPerClient)},
+		amount{"--max-requests", int64(f.MaxRequests)}, amount{"--max-inflight-tokens", f.MaxInflightTokens},
+	); err != nil {
+		return err
 	}
-	o := gateway.Options{
-		Allow:         rules,
-		AllowAbort:    f.AllowAbort,
-		Limits:        admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens},
-		Pool:          pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout},
-		PrefixCache:   f.PrefixCache,
-		Sessions:      words(f.SessionHeader),
-		Queue:         gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: f.MaxQueueBytes, Timeout: f.QueueTimeout},
-		MaxBody:       f.MaxBody,
-		EngineTimeout: f.WaitForEngines,
-		SubmitTimeout: f.SubmitTimeout,
-		FirstTimeout:  f.FirstTimeout,
-		IdleTimeout:   f.IdleTimeout,
-		BodyTimeout:   f.BodyTimeout,
-		UploadTimeout: f.UploadTimeout, UploadRate: f.UploadRate,
-		RequestTimeout: f.RequestTimeout,
-		MaxBodyMemory:  f.MaxBodyMemory,
-		Conns:          admit.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient},
-		Proxies:        proxies,
-		WriteTimeout:   f.WriteTimeout,
-		FlushInterval:  f.FlushInterval,
-		Generate:       generate.Options{Incremental: f.Incremental},
-	}
-	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
-		o.Reasoning = []string{"reasoning_content", "reasoning"}
-	}
+	o.MaxBody, o.MaxBodyMemory, o.UploadRate = f.MaxBody, orNone(f.MaxBodyMemory), f.UploadRate
+	o.Limits = admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
+	o.Conns = admit.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
 	if o.Conns.Total == 0 {
 		o.Conns.Total = connectionLimit()
 	}
-	if f.MaxBodyMemory == 0 {
-		o.MaxBodyMemory = -1
+	return nil
+}
+
+// orNone gives an option whose default is not 0 the value of a flag for which 0 is none.
+func orNone[T int64 | float64](v T) T {
+	if v == 0 {
+		return -1
 	}
-	if f.MaxQueueBytes == 0 {
-		o.Queue.Bytes = -1
+	return v
+}
+
+func (f *routeFlags) set(o *gateway.Options) error {
+	if _, err := balance.New(f.Policy); err != nil {
+		return wrongf("--policy: %w", err)
 	}
-	if f.PrefixCache == 0 {
-		o.PrefixCache = -1
+	if f.IndexMemory < 1<<20 {
+		return wrongf("--index-memory must be at least 1048576")
 	}
-	if len(f.DebugStageDelay) > 0 {
-		o.StageDelay = map[trace.Stage]time.Duration{}
+	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
+		return wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
+	}
+	o.Sessions = words(f.SessionHeader)
+	return nil
+}
+
+// retries bound what of each model's requests may be repeated.
+func (f *routeFlags) retries() retry.Limits {
+	return retry.Limits{Share: orNone(f.RetryShare), Floor: orNone(f.RetryFloor)}
+}
+
+func (f *queueFlags) set(o *gateway.Options) error {
+	if err := notNegative(amount{"--queue-timeout", int64(f.QueueTimeout)}, amount{"--max-queue", int64(f.MaxQueue)}, amount{"--max-queue-bytes", f.MaxQueueBytes}); err != nil {
+		return err
+	}
+	o.Queue = gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(f.MaxQueueBytes), Timeout: f.QueueTimeout}
+	return nil
+}
+
+func (f *waitFlags) set(o *gateway.Options) error {
+	if err := needPositive(
+		amount{"--wait-for-engines", int64(f.WaitForEngines)}, amount{"--connect-timeout", int64(f.ConnectTimeout)},
+		amount{"--submit-timeout", int64(f.SubmitTimeout)}, amount{"--first-timeout", int64(f.FirstTimeout)},
+		amount{"--idle-timeout", int64(f.IdleTimeout)}, amount{"--body-timeout", int64(f.BodyTimeout)},
+		amount{"--upload-timeout", int64(f.UploadTimeout)}, amount{"--write-timeout", int64(f.WriteTimeout)},
+	); err != nil {
+		return err
+	}
+	if err := notNegative(amount{"--request-timeout", int64(f.RequestTimeout)}); err != nil {
+		return err
+	}
+	o.EngineTimeout, o.SubmitTimeout, o.FirstTimeout, o.IdleTimeout = f.WaitForEngines, f.SubmitTimeout, f.FirstTimeout, f.IdleTimeout
+	o.BodyTimeout, o.UploadTimeout, o.RequestTimeout, o.WriteTimeout = f.BodyTimeout, f.UploadTimeout, f.RequestTimeout, f.WriteTimeout
+	return nil
+}
+
+func (f *tokenizeFlags) set(o *gateway.Options) error {
+	if err := needPositive(amount{"--tokenize-timeout", int64(f.TokenizeTimeout)}); err != nil {
+		return err
+	}
+	if err := notNegative(amount{"--tokenize-workers", int64(f.TokenizeWorkers)}, amount{"--prefix-cache", f.PrefixCache}); err != nil {
+		return err
+	}
+	o.Pool = pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout}
+	o.PrefixCache = orNone(f.PrefixCache)
+	return nil
+}
+
+func (f *answerFlags) set(o *gateway.Options) error {
+	if err := notNegative(amount{"--flush-interval", int64(f.FlushInterval)}); err != nil {
+		return err
+	}
+	o.FlushInterval, o.Generate = f.FlushInterval, generate.Options{Incremental: f.Incremental}
+	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
+		o.Reasoning = []string{"reasoning_content", "reasoning"}
+	}
+	return nil
+}
+
+func (f *recordFlags) set(o *gateway.Options) error {
+	switch {
+	case f.TimelineMaxSize < 0 || f.TimelineMaxAge < 0:
+		return wrongf("--timeline-max-size and --timeline-max-age must not be negative")
+	case f.TimelineKeep < 1:
+		return wrongf("--timeline-keep must be at least 1")
+	case f.Timeline == "" && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
+		return wrongf("--timeline-max-size and --timeline-max-age say when a file is put aside; add --timeline FILE")
 	}
 	for name, d := range f.DebugStageDelay {
 		stage, err := trace.ParseStage(name)
 		if err != nil {
-			return gateway.Options{}, wrongf("--debug-stage-delay: %w", err)
+			return wrongf("--debug-stage-delay: %w", err)
 		}
 		if stage == trace.Engine {
-			return gateway.Options{}, wrongf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
+			return wrongf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
+		}
+		if o.StageDelay == nil {
+			o.StageDelay = map[trace.Stage]time.Duration{}
 		}
 		o.StageDelay[stage] = d
 	}
-	return o, nil
+	return nil
+}
+
+func (f *stopFlags) set(*gateway.Options) error {
+	return notNegative(amount{"--shutdown-delay", int64(f.ShutdownDelay)}, amount{"--drain-timeout", int64(f.DrainTimeout)})
 }
 
 // connectionLimit is how many connections clients may have unless it is given: what is
@@ -258,15 +367,4 @@ func connectionLimit() int {
 		return 0
 	}
 	return int(limit.Cur) / 5 * 4
-}
-
-// retries bound what of each model's requests may be repeated.
-func (f *gatewayFlags) retries() retry.Limits {
-	limit := func(v float64) float64 {
-		if v == 0 {
-			return -1 // and not the default
-		}
-		return v
-	}
-	return retry.Limits{Share: limit(f.RetryShare), Floor: limit(f.RetryFloor)}
 }
