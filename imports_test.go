@@ -85,7 +85,7 @@ const directions = `
 	internal/timeline: internal/trace
 	internal/integrity: internal/infer
 	internal/watch: internal/trace
-	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/kvevents internal/pool internal/queue internal/route internal/timeline internal/tokenizer internal/trace
+	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/pool internal/queue internal/route internal/timeline internal/tokenizer internal/trace
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace

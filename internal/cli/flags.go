@@ -75,6 +75,8 @@ type routeFlags struct {
 	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
 	RetryFloor    float64  `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
 
+	GenerationProbes string `default:"on" enum:"on,off" help:"Whether an engine that fails or is silent may be asked for one token by weir itself, to see that it works again (${default}). With off a relay that hangs is avoided and never out, and clients' requests show that it works (docs/probes.md)."`
+
 	// policies are those of single models, which are no flags of their own.
 	policies map[string]string `kong:"-"`
 }

@@ -3,6 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
 )
 
 // Prober is an Adapter that can ask its engine for a sign of its core: of what
@@ -24,6 +29,13 @@ type Prober interface {
 	Generates() bool
 }
 
+// Reachable is a Prober that generates, and has a sign that does not: it says that the engine
+// is there, and no more. Reach is as Probe.
+type Reachable interface {
+	Prober
+	Reach(ctx context.Context) error
+}
+
 // Probe says what a sign is wanted of.
 type Probe struct {
 	Rank  int    // of data parallelism; -1: of all ranks
@@ -40,3 +52,46 @@ var (
 	// ErrNoProbe says that the engine does not know the probe, or refuses it.
 	ErrNoProbe = errors.New("the engine cannot be probed")
 )
+
+// Sample has a Tokens engine generate one token after one id, which every vocabulary has, and
+// waits for it. rank is one of Facts.Ranks, -1 where these name none. The request has an id
+// that says whose it is, and is aborted when ctx ends. Its errors are those of Prober.
+func Sample(ctx context.Context, t Tokens, model string, rank int) error {
+	end := make(sampled, 1)
+	req := &infer.Request{ID: fmt.Sprintf("weir-probe-%016x", rand.Uint64()), Model: model, Prompt: []uint32{0}, MaxTokens: 1, IgnoreEOS: true}
+	g, err := t.Generate(ctx, req, 1, end, &trace.Leg{DPRank: rank})
+	if err == nil {
+		select {
+		case err = <-end:
+		case <-ctx.Done():
+			g.Abort()
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	switch failed := infer.AsError(err); failed.Code {
+	case infer.CodeOverloaded:
+		return fmt.Errorf("sample: %w: %w", ErrBusy, err)
+	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext:
+		return fmt.Errorf("sample: %w: %w", ErrNoProbe, err)
+	}
+	return fmt.Errorf("sample: %w", err)
+}
+
+// sampled takes the end of a sample.
+type sampled chan error
+
+// Offer implements Sink.
+func (c sampled) Offer(d *infer.Delta) {
+	switch f := d.Finish; {
+	case f == nil:
+	case f.Err != nil:
+		c <- f.Err
+	default:
+		c <- nil
+	}
+}

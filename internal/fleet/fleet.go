@@ -59,6 +59,8 @@ type Options struct {
 	// empty is DefaultPolicy.
 	Policy   string
 	Policies map[string]string
+	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
+	NoGeneration bool
 	// Retries bound what of each model's requests may be repeated.
 	Retries retry.Limits
 	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
@@ -158,7 +160,7 @@ func New(opts Options) (*Fleet, error) {
 		}
 	}
 	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
-	f.judge = judge.New(judge.Options{Changed: opts.Judged})
+	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration})
 	for i := range opts.Members {
 		f.lives[i].ranks = []*rank{f.newRank(&opts.Members[i], -1)}
 	}
@@ -285,7 +287,7 @@ func (f *Fleet) publish(states []engine.State) {
 			serves = []string{m.Model}
 		}
 		for _, r := range e.Ranks {
-			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober}
+			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober, Tokens: e.Tokens}
 			if r.Books != nil {
 				p.Books = r.Books.Rank
 			}

@@ -236,8 +236,8 @@ func (b *booked) tell() {
 		g := &b.generations[i]
 		if g.first != 0 && !g.began {
 			g.began = true
+			b.health.Start(g.first) // before the books learn from a wait that was no work
 			g.booking.First(g.first, g.cached, g.prefill)
-			b.health.Start(g.first)
 			if g.tokens > 0 {
 				b.books.Rank.Tokens(g.first, g.tokens)
 			}

@@ -11,7 +11,6 @@ package judge
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,9 @@ import (
 // Options are what a Judge needs to know.
 type Options struct {
 	Limits health.Limits
+	// NoGeneration has no engine asked to generate for weir's own sake: where a probe would
+	// be a generation it only finds out whether the engine is there.
+	NoGeneration bool
 	// Changed is told of each rank that is suspected, is out, or takes requests again,
 	// with the id of the latest one that it was given. It must not block; nil is fine.
 	Changed func(m health.Member, v health.View, request string)
@@ -43,7 +45,7 @@ type Judge struct {
 	ranks []*Rank
 	byOwn map[*health.Rank]*Rank
 
-	probes sync.WaitGroup
+	asking sync.WaitGroup // probes
 
 	late  atomic.Int64  // of the gateway since the tick before, in nanoseconds
 	carry time.Duration // of it, what is the next tick's
@@ -68,13 +70,12 @@ type Rank struct {
 
 	// Under the judge's lock.
 	own    *health.Rank
-	prober engine.Prober
+	probes probes
 	books  *cost.Rank
 	tokens int64 // of the books, at the tick before
 	asked  engine.Probe
-	latest string               // the id of the latest request
-	told   bool                 // that it is suspected or out was told
-	end    []context.CancelFunc // of its probes
+	latest string // the id of the latest request
+	told   bool   // that it is suspected or out was told
 }
 
 // Add makes an engine's rank one of the judge's, -1 of an engine that names none. It is
@@ -98,7 +99,7 @@ func (r *Rank) Remove() {
 	defer j.mu.Unlock()
 	j.fleet.Remove(r.own)
 	j.ranks = slices.DeleteFunc(j.ranks, func(x *Rank) bool { return x == r })
-	r.give()
+	r.probes.give()
 	j.publish(r)
 	delete(j.byOwn, r.own)
 }
@@ -109,6 +110,7 @@ type Presence struct {
 	Fresh  bool // it is not the process that was there before
 	Serves []string
 	Prober engine.Prober // nil: it has none
+	Tokens engine.Tokens // nil: it takes no ids, or is not there
 	Books  *cost.Rank
 }
 
@@ -118,8 +120,8 @@ func (r *Rank) Is(p Presence) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := trace.Now()
-	r.prober = p.Prober
-	r.own.Serves, r.own.Generates = slices.Clone(p.Serves), p.Prober != nil && p.Prober.Generates()
+	r.own.Serves = slices.Clone(p.Serves)
+	r.own.Generates, r.own.Samples = r.probes.by(&p, j.opts.NoGeneration)
 	if r.books != p.Books && p.Books != nil {
 		r.books = p.Books
 		r.tokens = r.books.Generated()
@@ -288,7 +290,7 @@ func (j *Judge) publish(r *Rank) {
 		}
 		r.publish()
 		if c.From == health.Probing || c.To == health.Up {
-			r.give()
+			r.probes.give()
 		}
 		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
 			r.books.Stood(trace.Now())
@@ -297,7 +299,9 @@ func (j *Judge) publish(r *Rank) {
 			continue // it is only avoided
 		}
 		if out := c.To != health.Up; out != r.told || c.To == health.Down {
-			r.told = out
+			if r.told = out; r.books != nil {
+				r.books.Silent(trace.Now())
+			}
 			if j.opts.Changed != nil {
 				j.opts.Changed(r.own.Member, r.own.View(), r.latest)
 			}
@@ -311,19 +315,11 @@ func (r *Rank) publish() {
 	}
 }
 
-// give gives up the probes that are under way.
-func (r *Rank) give() {
-	for _, end := range r.end {
-		end()
-	}
-	r.end = r.end[:0]
-}
-
 // Run judges until ctx ends.
 func (j *Judge) Run(ctx context.Context) {
 	tick := time.NewTicker(j.tick)
 	defer tick.Stop()
-	defer j.probes.Wait()
+	defer j.asking.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -377,48 +373,4 @@ func (r *Rank) left(now int64) float64 {
 		return -1
 	}
 	return r.books.Wait(now)
-}
-
-// probe sends a probe. The lock is held.
-func (r *Rank) probe(ctx context.Context, p health.Probe) {
-	if r.prober == nil {
-		r.own.Probed(trace.Now(), health.Busy, "")
-		return
-	}
-	ctx, end := context.WithTimeout(ctx, p.Patience)
-	r.end = append(r.end, end)
-	prober, asked := r.prober, r.asked
-	r.judge.probes.Go(func() {
-		defer end()
-		err := r.ask(ctx, prober, asked)
-		if err != nil && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)) {
-			return // its silence the rank notices by itself, whoever's bound it was
-		}
-		result, why := health.Answered, ""
-		if err != nil {
-			why = err.Error()
-			switch {
-			case errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrNoProbe):
-				result = health.Busy
-			case errors.Is(err, syscall.ECONNREFUSED):
-				result = health.Nobody
-			default:
-				result = health.Failed
-			}
-		}
-		r.judge.mu.Lock()
-		defer r.judge.mu.Unlock()
-		r.own.Probed(trace.Now(), result, why)
-		r.judge.publish(r)
-	})
-}
-
-// ask probes. A panic is a probe of which nothing is known.
-func (r *Rank) ask(ctx context.Context, prober engine.Prober, asked engine.Probe) (err error) {
-	defer func() {
-		if p := engine.Caught(recover(), r.panicked); p != nil {
-			err = engine.ErrNoProbe
-		}
-	}()
-	return prober.Probe(ctx, asked)
 }

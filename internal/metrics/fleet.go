@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/health"
+	"weir/internal/judge"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -58,6 +59,7 @@ type healths struct {
 	// Of engines, and of ranks.
 	engine, rank healthDescs
 	ready, given *prometheus.Desc // of ranks: whether they are there, and what they were handed
+	probes       *prometheus.Desc // of engines
 }
 
 // healthDescs are the metrics of one health.
@@ -78,8 +80,9 @@ func newHealths(snapshot func() *route.Snapshot) *healths {
 	}
 	return &healths{
 		snapshot: snapshot, engine: desc("the engine, which is that of its best rank", "engine"), rank: desc("the engine's data-parallel rank", "engine", "rank"),
-		ready: prometheus.NewDesc("weir_engine_rank_ready", "1 when requests can be handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
-		given: prometheus.NewDesc("weir_engine_rank_requests_total", "Attempts that were handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
+		ready:  prometheus.NewDesc("weir_engine_rank_ready", "1 when requests can be handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
+		probes: prometheus.NewDesc("weir_probes_total", "Probes of the engine, none of which is a client's request: page asks whether it is there, fence for a turn of its loop, generation for one token.", []string{"engine", "kind", "result"}, nil),
+		given:  prometheus.NewDesc("weir_engine_rank_requests_total", "Attempts that were handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
 	}
 }
 
@@ -93,6 +96,7 @@ func (c *healths) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- c.ready
 	ch <- c.given
+	ch <- c.probes
 }
 
 // Collect implements prometheus.Collector.
@@ -101,6 +105,7 @@ func (c *healths) Collect(ch chan<- prometheus.Metric) {
 		if v, ok := e.Condition(); ok {
 			c.engine.collect(ch, &v, e.Name)
 		}
+		c.collectProbes(ch, e)
 		for _, r := range e.Ranks {
 			if r.Number < 0 {
 				continue
@@ -118,6 +123,29 @@ func (c *healths) Collect(ch chan<- prometheus.Metric) {
 				ch <- prometheus.MustNewConstMetric(c.given, prometheus.CounterValue, float64(v.Given), e.Name, number)
 			}
 			ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, there, e.Name, number)
+		}
+	}
+}
+
+// collectProbes gives how the probes of an engine have ended, of all of its ranks together.
+func (c *healths) collectProbes(ch chan<- prometheus.Metric, e *route.Engine) {
+	var sum judge.ProbeCounts
+	for _, r := range e.Ranks {
+		if r.Health == nil {
+			continue
+		}
+		counts := r.Health.Probes()
+		for kind := range counts {
+			for end, n := range counts[kind] {
+				sum[kind][end] += n
+			}
+		}
+	}
+	for kind := range judge.NumProbeKinds {
+		for end := range judge.NumProbeEnds {
+			if n := sum[kind][end]; n > 0 {
+				ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(n), e.Name, kind.String(), end.String())
+			}
 		}
 	}
 }

@@ -86,6 +86,9 @@ func kindOf(target string) (map[string]any, bool) {
 // Generates implements engine.Prober.
 func (*Engine) Generates() bool { return true }
 
+// Reach implements engine.Reachable by the engine's model list.
+func (e *Engine) Reach(ctx context.Context) error { return e.client.Reach(ctx) }
+
 // verify is how an engine by whose model list is can be asked for ids.
 func verify(owner string) infer.Verify {
 	switch owner {

@@ -48,3 +48,6 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 
 // Generates implements engine.Prober.
 func (*Engine) Generates() bool { return true }
+
+// Reach implements engine.Reachable by the engine's model list.
+func (e *Engine) Reach(ctx context.Context) error { return e.client.Reach(ctx) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"slices"
@@ -93,6 +94,7 @@ var (
 func (c *Client) Generate(ctx context.Context, path string, body []byte) (answer []byte, err error) {
 	header := probeHeader.Clone()
 	header.Set("Content-Type", "application/json")
+	header.Set("X-Request-Id", fmt.Sprintf("weir-probe-%016x", rand.Uint64()))
 	resp, err := c.Do(ctx, &Request{Method: http.MethodPost, Path: path, Header: header, Body: body, Leg: &trace.Leg{}, Alone: true})
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
@@ -112,6 +114,21 @@ func (c *Client) Generate(ctx context.Context, path string, body []byte) (answer
 		err = fmt.Errorf("%w: %w", engine.ErrNoProbe, err)
 	}
 	return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+}
+
+// Reach asks the engine for its model list, over a connection of its own. Any answer will do
+// but a failure. Its errors are those of engine.Prober.
+func (c *Client) Reach(ctx context.Context) error {
+	const path = "/v1/models"
+	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Leg: &trace.Leg{}, Alone: true})
+	if err != nil {
+		return fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	defer resp.Body.Close()
+	if resp.Status >= http.StatusInternalServerError {
+		return fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
+	}
+	return nil
 }
 
 var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
