@@ -64,7 +64,7 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, &fieldNames)}
 	d.CallPrefix = "toolu_"
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {

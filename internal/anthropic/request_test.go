@@ -136,7 +136,7 @@ func TestRequestAccepts(t *testing.T) {
 			continue
 		}
 		want := &api.Request{Model: "m", Messages: []byte(`[` + userHi + `]`), MaxTokens: 2048, AddGenerationPrompt: true, CallPrefix: "toolu_",
-			Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"}}
+			Fields: &api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"}}
 		test.want(want)
 		if got.Encoder == nil {
 			t.Errorf("%s: no encoder", test.fields)

@@ -21,7 +21,7 @@ type Decoding struct {
 }
 
 // NewDecoding begins with what the head of the body says.
-func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names FieldNames) Decoding {
+func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names *FieldNames) Decoding {
 	return Decoding{
 		Request: Request{Model: h.Model, Stream: h.Stream, Fields: names},
 		Path:    e.String(), Kind: kind, Carries: carries,

@@ -60,7 +60,7 @@ type Request struct {
 	guidedBy string // the field that did
 
 	// Fields are the dialect's names for what only the gateway can judge.
-	Fields FieldNames
+	Fields *FieldNames
 
 	Stream bool
 	// NoText says that nobody asks for the output's text, ShowSpecial that special

@@ -74,7 +74,7 @@ func (p *preparing) checkProducts() error {
 	if choices == 1 {
 		return nil
 	}
-	names, width := &p.req.Fields, p.width()
+	names, width := p.req.Fields, p.width()
 	size := p.handOver(len(p.ids))
 	for i := range p.more {
 		size += p.handOver(len(p.more[i].ids))

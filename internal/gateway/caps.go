@@ -24,7 +24,7 @@ func (p *preparing) capOf() Cap { return p.g.opts.Caps[cmp.Or(p.model.Base, p.mo
 // checkCap refuses a decoded request that asks for more than its model's cap. fit gives
 // a request without a bound the cap itself.
 func (p *preparing) checkCap() error {
-	limit, names := p.capOf(), &p.req.Fields
+	limit, names := p.capOf(), p.req.Fields
 	if n := p.width(); limit.N > 0 && n > limit.N {
 		return p.overCap(names.Choices, strconv.Itoa(n), limit.N)
 	}

@@ -40,7 +40,7 @@ func TestTemplateKwargs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := &api.Request{Effort: test.effort, Fields: api.FieldNames{Effort: "reasoning.effort"}}
+		req := &api.Request{Effort: test.effort, Fields: &api.FieldNames{Effort: "reasoning.effort"}}
 		if test.given != "" {
 			req.ChatTemplateKwargs = []byte(test.given)
 		}

@@ -99,7 +99,7 @@ func (p *preparing) checkFields() error {
 func (p *preparing) checkNeeds() error {
 	p.needs = p.req.Needs()
 	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
-		names, field := &p.req.Fields, lacks.String()
+		names, field := p.req.Fields, lacks.String()
 		switch {
 		case lacks&infer.CarriesMinTokens != 0:
 			lacks, field = infer.CarriesMinTokens, names.MinTokens

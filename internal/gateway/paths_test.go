@@ -202,7 +202,7 @@ func TestForeignIDs(t *testing.T) {
 // preparingFor prepares a request that no server serves.
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
 	p := &preparing{g: b.g, request: &request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
-	p.req = &api.Request{Fields: api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
+	p.req = &api.Request{Fields: &api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	p.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)
 	p.ctx = ctx

@@ -146,7 +146,7 @@ func noSuchID(param, path string, id uint32, size int) error {
 // checkNamedIDs refuses ids that the model does not have where a request names them
 // for the output.
 func (p *preparing) checkNamedIDs() error {
-	names := &p.req.Fields
+	names := p.req.Fields
 	for _, bias := range p.req.Sampling.LogitBias {
 		if int(bias.ID) >= p.folder.VocabSize {
 			path := fmt.Sprintf("%s.%d", names.LogitBias, bias.ID)
@@ -159,7 +159,7 @@ func (p *preparing) checkNamedIDs() error {
 // fit checks a prompt and its output against the context length, and gives the
 // bound of the output: maxTokens, or all that is left where that is not given.
 func (p *preparing) fit(field string, ids []uint32, maxTokens int) (int, error) {
-	names := &p.req.Fields
+	names := p.req.Fields
 	if len(ids) == 0 {
 		return 0, infer.Invalid(field, "the prompt is empty: it has no tokens")
 	}

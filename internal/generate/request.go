@@ -118,12 +118,19 @@ var spokenNames = api.FieldNames{
 	Choices: samplingPath + "n", Logprobs: "top_logprobs_num",
 }
 
+var idNames = namesOfIDs(spokenNames)
+
+func namesOfIDs(names api.FieldNames) api.FieldNames {
+	names.Prompt = "input_ids"
+	return names
+}
+
 // Request implements api.Endpoint.
 func (e *endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api.Request, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, spokenNames), maxTokens: defaultMaxTokens, start: -1}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, &spokenNames), maxTokens: defaultMaxTokens, start: -1}
 	d.stream, d.rid, d.incremental = h.Stream, h.RequestID, e.Incremental
 	for _, at := range h.Fields {
 		raw := h.Body[at.Start:at.End]
@@ -184,7 +191,7 @@ func (d *decoding) finish() (*api.Request, error) {
 		return nil, infer.Invalid("text", "text or input_ids is required: send a prompt")
 	}
 	if d.hasIDs {
-		d.Fields.Prompt = "input_ids"
+		d.Fields = &idNames
 	}
 	if d.maxTokens != toContext && d.MinTokens > d.maxTokens {
 		return nil, infer.Invalid(d.Fields.MinTokens, "%s is %d, above the limit of %d tokens", d.Fields.MinTokens, d.MinTokens, d.maxTokens)

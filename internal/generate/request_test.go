@@ -28,10 +28,11 @@ func decode(body string, carries infer.Carries) (*api.Request, error) {
 func pointer[T any](v T) *T { return &v }
 
 func TestRequest(t *testing.T) {
-	names := api.FieldNames{Prompt: "input_ids", MaxTokens: "sampling_params.max_new_tokens", MinTokens: "sampling_params.min_new_tokens",
+	names := &api.FieldNames{Prompt: "input_ids", MaxTokens: "sampling_params.max_new_tokens", MinTokens: "sampling_params.min_new_tokens",
 		StopIDs: "sampling_params.stop_token_ids", LogitBias: "sampling_params.logit_bias", Seed: "sampling_params.sampling_seed", Choices: "sampling_params.n", Logprobs: "top_logprobs_num"}
-	textNames := names
-	textNames.Prompt = "text"
+	text := *names
+	text.Prompt = "text"
+	textNames := &text
 	for _, c := range []struct {
 		body string
 		want api.Request

@@ -44,18 +44,26 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	return &d.Request, nil
 }
 
-var fieldNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "top_logprobs"}
+var chatNames = api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "top_logprobs"}
+
+var completionNames = completionsOf(chatNames)
+
+func completionsOf(names api.FieldNames) api.FieldNames {
+	names.Prompt, names.Logprobs = "prompt", "logprobs"
+	return names
+}
 
 // decode decodes every field by itself.
 func (e Endpoint) decode(h *api.Head, kind string, carries infer.Carries) (*decoding, error) {
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
-	d.CallPrefix = "call_"
+	names := &chatNames
 	if e == Completions {
-		d.Fields.Prompt, d.Fields.Logprobs = "prompt", "logprobs"
+		names = &completionNames
 	}
+	d := &decoding{endpoint: e, Decoding: api.NewDecoding(e, h, kind, carries, names)}
+	d.CallPrefix = "call_"
 	for _, at := range h.Fields {
 		if err := d.field(at.Name, h.Body[at.Start:at.End]); err != nil {
 			return nil, err

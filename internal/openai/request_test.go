@@ -50,8 +50,8 @@ func ptr[T any](v T) *T { return &v }
 
 func TestRequestAccepts(t *testing.T) {
 	const messages = `[{"role":"user","content":"hi"}]`
-	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "top_logprobs"}, CallPrefix: "call_"}
-	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "logprobs"}, CallPrefix: "call_"}
+	chat := api.Request{Model: "m", Messages: []byte(messages), AddGenerationPrompt: true, Fields: &api.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "top_logprobs"}, CallPrefix: "call_"}
+	completion := api.Request{Model: "m", Prompt: "hi", MaxTokens: 16, Fields: &api.FieldNames{Prompt: "prompt", MaxTokens: "max_tokens", MinTokens: "min_tokens", Effort: "reasoning_effort", StopIDs: "stop_token_ids", LogitBias: "logit_bias", Seed: "seed", Choices: "n", Logprobs: "logprobs"}, CallPrefix: "call_"}
 	for _, test := range []struct {
 		endpoint Endpoint
 		body     string

@@ -44,7 +44,7 @@ func (e Endpoint) Request(h *api.Head, kind string, carries infer.Carries) (*api
 	if err := h.Unambiguous(); err != nil {
 		return nil, err
 	}
-	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, fieldNames)}
+	d := &decoding{Decoding: api.NewDecoding(e, h, kind, carries, &fieldNames)}
 	d.AddGenerationPrompt, d.CountReasoning, d.CallPrefix = true, true, "call_"
 	d.input.d = d
 	for _, at := range h.Fields {
