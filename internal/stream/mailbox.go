@@ -60,9 +60,8 @@ func (c *Cell) Trim() {
 // when full or grows without bound, costs a wake-up per delta, and hands over
 // one delta at a time where merging is what makes a backlog cheap.
 type Mailbox struct {
-	wake chan struct{} // capacity 1
-
-	mu      sync.Mutex
+	mu sync.Mutex
+	taker
 	asleep  bool
 	failed  bool // an integrity error is pending or taken; nothing more enters
 	attempt uint32
@@ -71,9 +70,14 @@ type Mailbox struct {
 	pending []Cell
 	choices []choice
 	only    [1]choice // is choices, for most requests
-	notify  func()
 	waiting *atomic.Int64
 	late    int
+}
+
+// taker is how whoever takes is roused.
+type taker struct {
+	notify func()        // nil: by wake
+	wake   chan struct{} // capacity 1; nil: nobody has waited yet
 }
 
 // noLogprobs is the top of a mailbox without log probabilities.
@@ -98,7 +102,7 @@ func New(n, limit int, logprobs *int, waiting *atomic.Int64) *Mailbox {
 	if logprobs != nil {
 		top = *logprobs
 	}
-	m := &Mailbox{wake: make(chan struct{}, 1), limit: limit, top: top, waiting: waiting}
+	m := &Mailbox{limit: limit, top: top, waiting: waiting}
 	m.choices = m.only[:]
 	if n != 1 {
 		m.choices = make([]choice, n)
@@ -160,20 +164,20 @@ func (m *Mailbox) discard() {
 // Offer takes a delta in. It implements engine.Sink: it never blocks, and
 // copies what it keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
-	if notify, wake := m.offer(d); wake {
-		m.rouse(notify)
+	if t, due := m.offer(d); due {
+		t.rouse()
 	}
 }
 
 // offer is Offer, but for waking whoever takes. The lock is given back after a panic
 // too: its reader offers to others with the same hand.
-func (m *Mailbox) offer(d *infer.Delta) (notify func(), wake bool) {
+func (m *Mailbox) offer(d *infer.Delta) (t taker, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.choice(d)
 	if d.Attempt != m.attempt || m.failed || st != nil && st.closed {
 		m.late++
-		return nil, false
+		return taker{}, false
 	}
 	if err := m.check(st, d); err != nil {
 		m.failed = true
@@ -185,9 +189,9 @@ func (m *Mailbox) offer(d *infer.Delta) (notify func(), wake bool) {
 	} else {
 		m.append(st, d)
 	}
-	wake = m.asleep || m.notify != nil
+	due = m.asleep || m.notify != nil
 	m.asleep = false
-	return m.notify, wake
+	return m.taker, due
 }
 
 // choice is the one that a delta is of, nil when there is no such.
@@ -317,17 +321,28 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 // Wait waits until something is pending, and for Wake. It may return for neither:
 // Take again.
 func (m *Mailbox) Wait() {
-	if m.sleep() {
-		<-m.wake
+	if wake := m.sleep(); wake != nil {
+		<-wake
 	}
 }
 
-// sleep has the next Offer end a Wait, unless something is pending already.
-func (m *Mailbox) sleep() (asleep bool) {
+// sleep has the next Offer end a Wait, by what it returns; nil where something is pending
+// already.
+func (m *Mailbox) sleep() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asleep = len(m.pending) == 0
-	return m.asleep
+	if m.asleep = len(m.pending) == 0; !m.asleep {
+		return nil
+	}
+	m.waits()
+	return m.wake
+}
+
+// waits makes the channel to wait on, which a mailbox that notifies does without.
+func (m *Mailbox) waits() {
+	if m.wake == nil {
+		m.wake = make(chan struct{}, 1)
+	}
 }
 
 // Wake ends a Wait, this one or the next, for whoever has something else to tell the
@@ -335,9 +350,12 @@ func (m *Mailbox) sleep() (asleep bool) {
 // cheaper than a select over three.
 func (m *Mailbox) Wake() {
 	m.mu.Lock()
-	notify := m.notify
+	if m.notify == nil {
+		m.waits() // the next Wait may come after it
+	}
+	t := m.taker
 	m.mu.Unlock()
-	m.rouse(notify)
+	t.rouse()
 }
 
 // Notify has f called by every Offer and Wake, from their goroutine, in place of
@@ -345,16 +363,16 @@ func (m *Mailbox) Wake() {
 func (m *Mailbox) Notify(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.notify = f
+	m.taker = taker{notify: f}
 }
 
-func (m *Mailbox) rouse(notify func()) {
-	if notify != nil {
-		notify()
+func (t taker) rouse() {
+	if t.notify != nil {
+		t.notify()
 		return
 	}
 	select {
-	case m.wake <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default: // it will wake anyway
 	}
 }

@@ -136,7 +136,7 @@ func TestMailboxWakes(t *testing.T) {
 		t.Fatal("woken although nobody slept")
 	default:
 	}
-	if m.Wait(); m.sleep() {
+	if m.Wait(); m.sleep() != nil {
 		t.Fatal("slept although something is pending")
 	}
 	used := m.Take(nil)
@@ -144,7 +144,7 @@ func TestMailboxWakes(t *testing.T) {
 		if got := m.Take(used); got != nil {
 			t.Fatalf("took %v from an empty mailbox", got)
 		}
-		if !m.sleep() {
+		if m.sleep() == nil {
 			t.Fatal("did not sleep although nothing is pending")
 		}
 		m.Offer(delta(1, i+2, 9))
@@ -409,7 +409,7 @@ func TestMailboxInterleavings(t *testing.T) {
 				}
 			},
 			"sleep": func(t *rapid.T) {
-				if asleep = m.sleep(); asleep == pending() {
+				if asleep = m.sleep() != nil; asleep == pending() {
 					t.Fatalf("asleep %t, pending %t", asleep, pending())
 				}
 			},
