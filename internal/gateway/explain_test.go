@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 				return "", e
 			}
 			c := &r.Attempts[0].Choice
-			if r.Model == "" || c.Length <= 0 || c.N == 0 || c.Why != "turn" || c.Best[c.Chosen].Engine != r.Attempts[0].Legs[0].Engine || c.Best[c.Chosen].Prefill <= 0 || c.Cached != -1 {
+			if r.Model == "" || c.Length <= 0 || len(c.Best) == 0 || c.Why != "turn" || c.Best[c.Chosen].Engine != r.Attempts[0].Legs[0].Engine || c.Best[c.Chosen].Prefill <= 0 || c.Cached != -1 {
 				t.Errorf("%+v", r.Attempts)
 			}
 			return r.Attempts[0].Legs[0].Engine, nil

@@ -32,7 +32,7 @@ func newChoices(counter func(name, help string, labels ...string) *prometheus.Co
 func (c *choices) ended(r *trace.Record) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i].Choice
-		if a.N == 0 || a.Unknown {
+		if len(a.Best) == 0 || a.Unknown {
 			continue
 		}
 		c.prompt.WithLabelValues(r.Model).Add(float64(a.Length))
@@ -57,7 +57,7 @@ func (c *choices) ended(r *trace.Record) {
 		return
 	}
 	a := &r.Attempts[n-1].Choice
-	if a.N == 0 || a.Best[a.Chosen].Cold {
+	if len(a.Best) == 0 || a.Best[a.Chosen].Cold {
 		return
 	}
 	off, came := seconds(r.FirstReceived-r.Routed)-float64(a.Best[a.Chosen].TTFT())/1e3, "later"

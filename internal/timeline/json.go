@@ -144,7 +144,7 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.bool("repeated", true)
 		o.bool("may_have_run", a.MayHaveRun)
 	}
-	if a.Choice.N > 0 {
+	if len(a.Choice.Best) > 0 {
 		o.choice(&a.Choice, delivered)
 	}
 	o.close('}')
@@ -168,7 +168,7 @@ func (o *object) choice(c *trace.Choice, delivered int64) {
 	}
 	o.key("best")
 	o.open('[')
-	for i := range c.Best[:c.N] {
+	for i := range c.Best {
 		o.open('{')
 		o.str("engine", c.Best[i].Engine)
 		o.prediction(&c.Best[i])

@@ -53,14 +53,13 @@ type Attempt struct {
 // Choice says how the engine of an attempt was chosen, and what was predicted of it. Each
 // stream keeps it to its end, so it is small.
 type Choice struct {
-	Why       string // what decided
-	Of        int32  // engines there were to choose from
-	Length    int32  // of the prompts, in tokens, as far as they are not alike
-	Cached    int32  // tokens of the prompts that the engine says it had; -1: it does not
-	Available int32  // the most that any of the engines was believed to have
-	Best      [4]Option
-	N         int8 // of Best: those that would have cost least, the chosen one among them
-	Chosen    int8 // its place there
+	Why       string   // what decided
+	Of        int32    // engines there were to choose from
+	Length    int32    // of the prompts, in tokens, as far as they are not alike
+	Cached    int32    // tokens of the prompts that the engine says it had; -1: it does not
+	Available int32    // the most that any of the engines was believed to have
+	Best      []Option // those that would have cost least, the chosen one among them
+	Chosen    int8     // its place there
 	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
 	// of them.
 	Unknown bool
@@ -85,7 +84,12 @@ func (o *Option) TTFT() float32 { return o.Wait + o.Prefill }
 func (o *Option) Total() float32 { return o.Wait + o.Prefill + o.Decode + o.Others }
 
 // Resident is what was believed to be at the chosen engine.
-func (c *Choice) Resident() int { return int(c.Best[c.Chosen].Resident) }
+func (c *Choice) Resident() int {
+	if len(c.Best) == 0 {
+		return 0
+	}
+	return int(c.Best[c.Chosen].Resident)
+}
 
 // Leg is one engine's part of an attempt.
 type Leg struct {

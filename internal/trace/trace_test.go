@@ -168,7 +168,7 @@ func TestEnterAllocatesNothing(t *testing.T) {
 
 // Each stream keeps the choice of its engine to its end.
 func TestChoiceIsSmall(t *testing.T) {
-	if n := unsafe.Sizeof(Choice{}); n > 232 {
+	if n := unsafe.Sizeof(Choice{}); n > 64 {
 		t.Errorf("a choice takes %d bytes", n)
 	}
 }
