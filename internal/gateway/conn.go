@@ -30,8 +30,7 @@ type conn struct {
 	returned atomic.Pointer[returnedConns]
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
-	resets   resets                     // of streams of HTTP/2
-	intake   intake                     // likewise
+	http2    *http2Conn                 // nil: it is known to speak HTTP/1.1
 	turn     atomic.Pointer[handshakes] // while its handshake computes
 
 	mu      sync.Mutex
@@ -102,9 +101,13 @@ func (c *conn) Read(p []byte) (int, error) {
 		n = copy(p, c.ahead)
 		c.ahead = c.ahead[n:]
 	} else {
-		c.intake.asks(c.unread)
+		if c.http2 != nil {
+			c.http2.intake.asks(c.unread)
+		}
 		n, err = c.Conn.Read(p)
-		c.intake.arrived(n, err)
+		if c.http2 != nil {
+			c.http2.intake.arrived(n, err)
+		}
 	}
 	if n > 0 {
 		if c.first.Load() == 0 {

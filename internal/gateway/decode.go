@@ -49,7 +49,10 @@ func (x *exchange) read() error {
 			return err
 		}
 	}
-	u := upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now(), expires: x.expires}
+	u := upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now()}
+	if bound := x.g.opts.RequestTimeout; bound > 0 {
+		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
+	}
 	body, err := u.read(x.ctx, x.g.bodies, &x.room)
 	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {

@@ -38,8 +38,7 @@ type exchange struct {
 	mailbox *stream.Mailbox // of all attempts; token engines only
 	request
 	routing
-	expires time.Time   // the whole request must be over by then; zero: never
-	expiry  *time.Timer // which ends ctx
+	expiry *time.Timer // ends ctx when the whole request must be over; nil: never
 }
 
 // start opens the exchange and its record.
@@ -66,9 +65,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x.response.heed(g, x.ctx, func() { x.cancel(nil) })
 	if bound := g.opts.RequestTimeout; bound > 0 {
-		left := bound - time.Duration(trace.Now()-x.rec.Arrival)
-		x.expires = time.Now().Add(left)
-		x.expiry = time.AfterFunc(left, func() { x.cancel(expired(&g.opts)) })
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.cancel(expired(&g.opts)) })
 	}
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)

@@ -28,6 +28,12 @@ const (
 	resetBurst = 2 * maxStreams
 )
 
+// http2Conn is what a connection is known by that may speak HTTP/2.
+type http2Conn struct {
+	resets resets
+	intake intake
+}
+
 // resets is a connection's allowance of streams that are reset before they are
 // answered. The zero value is full. A stream that is answered gives one back, so that a
 // connection whose streams mostly come to something never runs out.
@@ -81,20 +87,20 @@ func (g *Gateway) http2Streams(next http.Handler) http.Handler {
 			return
 		}
 		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.WriteTimeout, arrival: trace.Now()}
-		if c := connOf(r.Context()); c != nil {
+		if c := connOf(r.Context()); c != nil && c.http2 != nil {
 			begun := false
 			defer func() { // the handler may have broken the stream off by a panic
 				if s.answered {
-					c.resets.answered()
+					c.http2.resets.answered()
 				} else if r.Context().Err() != nil {
 					g.opts.Metrics.StreamCancelled(begun)
-					if c.resets.reset(time.Now()) {
+					if c.http2.resets.reset(time.Now()) {
 						s.goAway()
 						g.resetOften(r.RemoteAddr)
 					}
 				}
 			}()
-			c.intake.wait(r.Context(), c.unread)
+			c.http2.intake.wait(r.Context(), c.unread)
 			if r.Context().Err() != nil {
 				return
 			}

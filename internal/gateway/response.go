@@ -341,6 +341,7 @@ func (r *response) leave(g *Gateway, status int) bool {
 		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
 		c.ahead = bytes.Clone(ahead)
 	}
+	c.http2 = nil
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
 	bare.head = responseHead(r.w.Header(), status, bare.keepAlive)
 	r.carrier = bare
