@@ -93,9 +93,10 @@ const directions = `
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
+	internal/sim/kvpub: internal/sim internal/zmtp
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/fleetsim: internal/balance internal/content internal/cost internal/engine internal/kvindex internal/plot internal/queue internal/route internal/sim internal/slo internal/spell internal/workload
-	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/trace
+	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/sim/kvpub internal/trace
 	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:
@@ -119,7 +120,7 @@ const directions = `
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/kvpub internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with

@@ -20,6 +20,7 @@ import (
 	"weir/internal/content"
 	"weir/internal/model"
 	"weir/internal/sim"
+	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver"
 )
 
@@ -60,6 +61,8 @@ type engineCommand struct {
 	sglangFlags `group:"As SGLang's:"`
 	vllmFlags   `group:"As vLLM's:"`
 	accessFlags `group:"Who may ask:"`
+
+	KVEventsConfig string `name:"kv-events-config" placeholder:"JSON" help:"Publish what the KV cache holds, as vLLM and SGLang do and by their words (docs/kv-events.md)."`
 
 	ServedModelName string `placeholder:"NAME" help:"The name that the model is served by; its own unless given."`
 }
@@ -132,6 +135,7 @@ func (engineCommand) Help() string {
   weir engine --wire sglang --listen 127.0.0.1:30000 --incremental-streaming-output --enable-metrics
   weir engine --wire vllm=:8000 --wire weir=:9001 --cost constant --decode-cost 50ms
   weir engine --wire vllm --api-key secret         asks for a key as vLLM does
+  weir engine --wire vllm --max-total-tokens 100000 --kv-events-config '{"endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'
   weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
@@ -153,11 +157,15 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if c.Offline != "" {
 		return c.replay(ctx, s, options.Sim, m)
 	}
-	e, err := newSim(&c.simFlags, options, m)
-	if err != nil {
+	var run simProcess
+	if run.publisher, err = c.publisher(&options); err != nil {
 		return err
 	}
-	var run simProcess
+	e, err := newSim(&c.simFlags, options, m)
+	if err != nil {
+		run.close()
+		return err
+	}
 	if err := run.bind(c, s); err != nil {
 		run.close()
 		return err
@@ -200,6 +208,39 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 	}
 	o.Access, err = c.accessFlags.options()
 	return o, err
+}
+
+// publisher binds where the engine publishes what its KV cache holds, and puts that into
+// its options; nil: nowhere. The form is that of the first wire.
+func (c *engineCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
+	if c.KVEventsConfig == "" {
+		return nil, nil
+	}
+	config, err := kvpub.ParseConfig(c.KVEventsConfig)
+	if err != nil {
+		return nil, wrongf("--kv-events-config: %w", err)
+	}
+	if !config.On() {
+		return nil, nil
+	}
+	form := kvpub.VLLM
+	if kind, _, _ := strings.Cut(c.Wire[0], "="); kind == "sglang" {
+		form = o.SGLang.KVEventForm()
+	}
+	return publish(o, config, form)
+}
+
+// publish binds where an engine publishes.
+func publish(o *simserver.Options, config kvpub.Config, form kvpub.Form) (*kvpub.Publisher, error) {
+	if o.Sim.KVTokens == 0 {
+		return nil, wrongf("KV events are of a KV cache that has a size; add --max-total-tokens")
+	}
+	p, err := kvpub.Listen(config, kvpub.Options{Form: form, PageSize: o.Sim.PageSize, Ranks: o.Sim.DPSize})
+	if err != nil {
+		return nil, wrongf("--kv-events-config: %w", err)
+	}
+	o.KVEvents, o.Sim.KVEvents = p, true
+	return p, nil
 }
 
 // newSim makes a simulated engine that speaks a model's vocabulary.
@@ -322,7 +363,10 @@ type face struct {
 var wires = []string{"sglang", "vllm", "openai", "weir"}
 
 // simProcess is a simulated engine with its listeners.
-type simProcess struct{ faces []face }
+type simProcess struct {
+	faces     []face
+	publisher *kvpub.Publisher // of KV events; nil: none
+}
 
 func (p *simProcess) bind(c *engineCommand, s *streams) error {
 	used := false
@@ -357,6 +401,11 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 			sayLine(s.out, "%-9s http://%s", f.kind, f.l.Addr())
 		}
 	}
+	if p.publisher != nil {
+		for _, at := range p.publisher.Sources() {
+			sayLine(s.out, "%-9s %s", "kv-events", at.Endpoint)
+		}
+	}
 	return nil
 }
 
@@ -373,6 +422,9 @@ func (p *simProcess) close() {
 	for _, f := range p.faces {
 		f.l.Close()
 	}
+	if p.publisher != nil {
+		p.publisher.Close()
+	}
 }
 
 // serve runs the engine and its faces until ctx ends or one of them fails.
@@ -385,6 +437,9 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 		e.Run(ctx)
 		cancel()
 	})
+	if p.publisher != nil {
+		tasks.Go(func() { p.publisher.Serve(ctx) })
+	}
 	for i, f := range p.faces {
 		serve := e.ServeOpenAI
 		switch f.kind {

@@ -7,12 +7,15 @@ import (
 	"sync"
 
 	"weir/internal/config"
+	"weir/internal/sim/kvpub"
+	"weir/internal/sim/simserver"
 	"weir/models"
 )
 
 type upCommand struct {
 	gatewayFlags
-	Engines int `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
+	Engines  int  `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
+	KVEvents bool `name:"kv-events" help:"Have the engines publish what their KV caches hold, on free ports (needs --max-total-tokens)."`
 	simFlags
 }
 
@@ -58,11 +61,15 @@ func (c *upCommand) Run(s *streams) error {
 		if err != nil {
 			return err
 		}
-		e, err := newSim(&c.simFlags, options, model)
-		if err != nil {
+		var p simProcess
+		if p.publisher, err = c.publisher(&options); err != nil {
 			return err
 		}
-		var p simProcess
+		e, err := newSim(&c.simFlags, options, model)
+		if err != nil {
+			p.close()
+			return err
+		}
 		for _, kind := range []string{"weir", "admin"} {
 			if err := p.listen(kind, "--engines", "127.0.0.1:0"); err != nil {
 				p.close()
@@ -70,7 +77,12 @@ func (c *upCommand) Run(s *streams) error {
 			}
 		}
 		sims = append(sims, p)
-		engines = append(engines, config.Engine{Kind: "weir", Addr: p.faces[0].l.Addr().String(), Name: name})
+		engine := config.Engine{Kind: "weir", Addr: p.faces[0].l.Addr().String(), Name: name}
+		if p.publisher != nil {
+			at := p.publisher.Sources()[0]
+			engine.KVEvents, engine.KVReplay = at.Endpoint, *at.ReplayEndpoint
+		}
+		engines = append(engines, engine)
 		tasks.Go(func() {
 			if err := p.serve(running, e); err != nil {
 				sayLine(s.err, "weir: engine %s: %v", name, err)
@@ -83,6 +95,21 @@ func (c *upCommand) Run(s *streams) error {
 	}
 	c.announce(p, sims)
 	return p.serve(signals)
+}
+
+// publisher binds where an engine publishes what its KV cache holds; nil: nowhere.
+func (c *upCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
+	switch {
+	case !c.KVEvents:
+		return nil, nil
+	case c.DPSize > 1:
+		return nil, wrongf("--kv-events is of engines with one rank: these are reached over the plane, which names no ranks")
+	}
+	config, err := kvpub.ParseConfig(`{"endpoint":"tcp://127.0.0.1:0","replay_endpoint":"tcp://127.0.0.1:0"}`)
+	if err != nil {
+		return nil, err
+	}
+	return publish(o, config, kvpub.VLLM)
 }
 
 // announce prints what runs where, and how to try it.

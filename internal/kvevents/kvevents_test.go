@@ -274,7 +274,7 @@ func (p *publisher) serve(r *Rank, q Request, cut bool) {
 		for seq := max(int(q.From), len(p.log)-p.keep); seq < len(p.log); seq++ {
 			r.Replayed(0, uint64(seq), p.log[seq])
 		}
-		q = r.Ended(!cut)
+		q = r.Ended(0, !cut)
 	}
 }
 
@@ -352,6 +352,62 @@ func TestNeverTooMuch(t *testing.T) {
 	})
 }
 
+// A publisher that has published nothing yet has nothing: a replay that holds no batch
+// says so, if it is whole and nothing is heard that contradicts it.
+func TestNothingIsPublished(t *testing.T) {
+	ids := idsFrom(1, 160)
+	batch := batchOf(vllmMap, prompt(ids, 16))
+	want := func(r *Rank, what string, k Knowledge, blocks int) {
+		t.Helper()
+		if got := r.Resident(chainOf("", ids), 161); r.Knowledge() != k || got != blocks {
+			t.Errorf("%s: %v, %d blocks; want %v, %d", what, r.Knowledge(), got, k, blocks)
+		}
+	}
+	joined := func(at int64, whole bool) *Rank {
+		r := newRank(true)
+		if q := r.Connected(); !q.Replay || q.From != 0 {
+			t.Errorf("asks for %+v", q)
+		}
+		want(r, "asked", Unknown, 0)
+		if q := r.Ended(at, whole); q.Replay {
+			t.Errorf("asks for %+v", q)
+		}
+		return r
+	}
+	want(joined(1, false), "cut off", Unknown, 0)
+	r := joined(7, true)
+	want(r, "nothing", Known, 0)
+	if r.Empty() != 7 {
+		t.Errorf("empty at %d", r.Empty())
+	}
+	r.Live(8, 0, batch)
+	want(r, "the first", Known, 10)
+
+	// Another one has begun in its place, with nothing.
+	r.Lost()
+	if q := r.Connected(); !q.Replay || q.From != 0 {
+		t.Errorf("asks for %+v", q)
+	}
+	if q := r.Ended(9, true); !q.Replay || q.From != 0 {
+		t.Errorf("asks for %+v", q)
+	}
+	want(r, "another", Unknown, 0)
+	r.Ended(9, true)
+	want(r, "another has nothing", Known, 0)
+	if r.Empty() != 9 {
+		t.Errorf("empty at %d", r.Empty())
+	}
+
+	// One that keeps nothing for replays had published before.
+	r = joined(1, true)
+	if q := r.Live(2, 5, batch); !q.Replay || q.From != 0 {
+		t.Errorf("asks for %+v", q)
+	}
+	r.Ended(2, true)
+	r.Live(2, 5, batch)
+	want(r, "it had published before", Partial, 10)
+}
+
 // A gap is filled by a replay, a publisher that began anew is told from the one before,
 // and what cannot be had is forgotten.
 func TestGaps(t *testing.T) {
@@ -417,8 +473,8 @@ func TestGaps(t *testing.T) {
 			if q := r.Live(0, seq, batch); q.Replay {
 				r.Replayed(0, math.MaxUint64-2, batch)
 				r.Replayed(0, 7, batch)
-				if q = r.Ended(true); q.Replay {
-					r.Ended(false)
+				if q = r.Ended(0, true); q.Replay {
+					r.Ended(0, false)
 				}
 				if q = r.Live(0, seq, batch); q.Replay {
 					t.Fatal("asks again for the same batch")
@@ -540,7 +596,7 @@ func FuzzRank(f *testing.F) {
 		for range 2 {
 			if q := r.Live(0, seq, batch); q.Replay {
 				r.Replayed(0, 0, batch)
-				r.Ended(true)
+				r.Ended(0, true)
 			}
 		}
 		if n := r.Resident(chain, 65); n < 0 || n > 4 {

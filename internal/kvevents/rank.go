@@ -55,6 +55,7 @@ type Rank struct {
 
 	said      Knowledge    // as far as numbers say
 	knowledge atomic.Int32 // and as the names of blocks allow
+	empty     atomic.Int64 // when the cache was known to be empty last
 	unit      atomic.Int32 // blocks of the index after which one of the engine's ends too
 	counts    counts
 	closing   sync.Once
@@ -169,6 +170,9 @@ func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
 	at = g.at.Load()
 	return at, g.block.Load() == int64(chain[end-1])
 }
+
+// Empty is when the engine's cache was last known to hold nothing, 0 where it never was.
+func (r *Rank) Empty() int64 { return r.empty.Load() }
 
 // Request is what a rank asks for: the batches from From on, if Replay.
 type Request struct {
@@ -285,9 +289,9 @@ func (r *Rank) Replayed(now int64, seq uint64, batch []byte) {
 	}
 }
 
-// Ended says that no more batches come of those that were asked for, whole where none
-// were cut off. Others may have to be asked for.
-func (r *Rank) Ended(whole bool) Request {
+// Ended says at time now that no more batches come of those that were asked for, whole
+// where none were cut off. Others may have to be asked for.
+func (r *Rank) Ended(now int64, whole bool) Request {
 	was := r.phase
 	r.phase = following
 	r.fresh = true
@@ -298,8 +302,14 @@ func (r *Rank) Ended(whole bool) Request {
 		if whole {
 			return r.ask(rebuilding, 0)
 		}
-	case was == rebuilding && r.heard: // there is nothing to rebuild it of
+	case was == rebuilding: // there is nothing to rebuild it of
 		r.lose()
+		if whole {
+			// It has published nothing yet, and a cache is empty in the beginning. Where
+			// nothing is kept for replays, the first batch that comes says so by its number.
+			r.said = Known
+			r.empty.Store(now)
+		}
 	}
 	r.publish()
 	return Request{}
@@ -351,6 +361,7 @@ func (r *Rank) events(batch []byte) (unknown uint64) {
 		case Cleared:
 			r.tree.clear()
 			r.said = Known
+			r.empty.Store(r.tree.now)
 		}
 		switch o {
 		case passed:

@@ -166,7 +166,7 @@ func (f *follower) answer(ctx context.Context, r kvevents.Request) {
 		if err != nil && ctx.Err() == nil {
 			f.Told(fmt.Errorf("replay of KV events at %v: %w", f.Replay, err))
 		}
-		r = f.Rank.Ended(err == nil)
+		r = f.Rank.Ended(trace.Now(), err == nil)
 	}
 }
 

@@ -84,10 +84,10 @@ func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int6
 const lag = 500e6
 
 // late says that the engine may not have said yet that it has what should be there since
-// placed, behind so many blocks: it has removed nothing of
-// that since.
+// placed, behind so many blocks: it has removed nothing of that since, and its cache was
+// not empty.
 func (e *Events) late(p *Prompt, there int, placed, now int64) bool {
-	if placed == 0 || now-placed >= lag {
+	if placed == 0 || now-placed >= lag || placed < e.Rank.Empty() {
 		return false
 	}
 	at, removed := e.Rank.Removed(p.Blocks, there)

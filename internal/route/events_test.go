@@ -105,6 +105,14 @@ func TestEventsCorrect(t *testing.T) {
 	check("another model's", 4*s, 24, 24, false)
 	m.Base = ""
 
+	// An empty cache has nothing that was placed before, however late it is said.
+	prompt.Length, prompt.Blocks = 400, blocks
+	r.Books.Cache.Truncate(blocks, 0)
+	r.Books.Place(blocks, 5*s)
+	events.Rank.Live(5.1*s, 6, told("AllBlocksCleared", nil, 128))
+	check("all is cleared", 5.2*s, 0, 0, true)
+	prompt.Length, prompt.Blocks = 384, blocks[:24]
+
 	// What was never placed here is known too.
 	other := NewEvents("m", 0, false, budget)
 	r.Books.Cache.Truncate(blocks, 0)

@@ -53,6 +53,7 @@ const (
 	NoPrefill // no prompt is computed, what generates goes on
 	Drag      // each step takes By times as long
 	Idle      // it says that nothing runs and nothing waits
+	Mute      // its KV events are lost on their way to those who listen
 	Restart   // its connections are reset, and all that it had is gone
 
 	numFaultKinds
@@ -64,7 +65,7 @@ var faultNames = [numFaultKinds]string{
 	Reset: "reset", Abort: "abort", Miscount: "miscount", Skip: "skip", Repeat: "repeat", Garble: "garble", Stray: "stray",
 	Split: "split", Drip: "drip", Pause: "pause",
 	Backward: "backward", Swap: "swap", Oversize: "oversize",
-	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Restart: "restart",
+	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Mute: "mute", Restart: "restart",
 }
 
 // String gives the kind's word.
@@ -83,7 +84,7 @@ func (k FaultKind) scope() scope {
 	switch k {
 	case Refuse, Deaf:
 		return ofConnections
-	case Retract, Wedge, NoPrefill, Drag, Idle, Restart:
+	case Retract, Wedge, NoPrefill, Drag, Idle, Mute, Restart:
 		return ofEngine
 	}
 	return ofRequests
@@ -229,7 +230,7 @@ func (f *Fault) check() error {
 // lasts says that the fault is a state of the engine's, and no event.
 func (f *Fault) lasts() bool {
 	switch f.Kind {
-	case Wedge, NoPrefill, Drag, Idle:
+	case Wedge, NoPrefill, Drag, Idle, Mute:
 		return true
 	}
 	return false
@@ -341,6 +342,7 @@ type Condition struct {
 	Wedged    bool // its whole loop stands still
 	Hindrance      // what hinders the loop that goes on
 	Idle      bool // it says that it is
+	Mute      bool // nobody hears its KV events
 }
 
 // Condition gives the state that the faults keep the engine in. Each of them counts as
@@ -358,6 +360,8 @@ func (f *Faults) Condition() (c Condition) {
 			c.Drag = cmp.Or(x.By, defaultBy)
 		case x.Kind == Idle:
 			c.Idle = true
+		case x.Kind == Mute:
+			c.Mute = true
 		default:
 			continue
 		}

@@ -25,6 +25,7 @@ func TestParseFault(t *testing.T) {
 		"drag,by=2.5":                       {Kind: Drag, By: 2.5},
 		"restart,times=2":                   {Kind: Restart, Times: 2},
 		"noprefill":                         {Kind: NoPrefill},
+		"mute":                              {Kind: Mute},
 		"retract,every=20ms,times=3":        {Kind: Retract, Every: 20 * time.Millisecond, Times: 3},
 		"stall,after=1,marker=please stall": {Kind: Stall, After: 1, Marker: "please stall"},
 	} {

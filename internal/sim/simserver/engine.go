@@ -29,6 +29,7 @@ import (
 	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/kvpub"
 	"weir/internal/trace"
 )
 
@@ -65,6 +66,9 @@ type Options struct {
 	VLLM   VLLMOptions
 	// Access says who may ask. The admin's listener is open.
 	Access Access
+	// KVEvents publishes what the KV caches hold, if not nil. Sim.KVEvents must be
+	// set; whoever made it has it served.
+	KVEvents *kvpub.Publisher
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
 	// MaxPending bounds the ids held for a gateway that does not read its
@@ -85,8 +89,9 @@ type Engine struct {
 	gate     gate  // shut while the engine pauses
 	stormAt  int64 // when all are retracted next, 0 for not; Run's
 	idle     atomic.Bool
-	still    bool    // some rank stands still; Run's
-	fences   []fence // that wait for the loop; Run's
+	still    bool          // some rank stands still; Run's
+	fences   []fence       // that wait for the loop; Run's
+	kvEvents []sim.KVEvent // Run's
 	restart  restart
 
 	inbox inbox
@@ -275,7 +280,19 @@ func (e *Engine) advance(now int64) {
 		e.late.add(time.Duration(now - s.End))
 		// Before it is delivered: a client that has its end finds it counted.
 		e.publish()
+		e.tellKV()
 		e.deliver(s)
+	}
+}
+
+// tellKV publishes what has changed of the KV caches.
+func (e *Engine) tellKV() {
+	if e.opts.KVEvents == nil {
+		return
+	}
+	for i := range e.prepare.DPSize {
+		e.kvEvents = e.core.KVEvents(i, e.kvEvents[:0])
+		e.opts.KVEvents.Publish(time.Now(), i, e.kvEvents)
 	}
 }
 

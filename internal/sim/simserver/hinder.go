@@ -23,6 +23,9 @@ func (e *Engine) hindered(ctx context.Context) bool {
 		e.idle.Store(c.Idle)
 		e.core.Hinder(trace.Now(), c.Hindrance)
 		e.still = c.Still != 0
+		if e.opts.KVEvents != nil {
+			e.opts.KVEvents.Mute(c.Mute)
+		}
 		if again {
 			e.begin()
 		}
@@ -110,9 +113,16 @@ func (e *Engine) begin() {
 
 // restarted ends a restart, once the core has nothing left.
 func (e *Engine) restarted() {
-	if e.restart.underway.Load() && e.core.FlushCache() {
-		e.rename()
-		e.publish()
-		e.restart.underway.Store(false)
+	if !e.restart.underway.Load() || !e.core.FlushCache() {
+		return
+	}
+	e.rename()
+	e.publish()
+	e.restart.underway.Store(false)
+	if e.opts.KVEvents != nil {
+		for i := range e.prepare.DPSize { // of the process that has ended
+			e.kvEvents = e.core.KVEvents(i, e.kvEvents[:0])
+		}
+		e.opts.KVEvents.Restart()
 	}
 }

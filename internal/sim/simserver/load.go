@@ -72,6 +72,7 @@ func (e *Engine) flushCache(ctx context.Context) (ok bool, err error) {
 	err = e.do(ctx, func() {
 		ok = e.core.FlushCache()
 		e.publish()
+		e.tellKV()
 	})
 	return ok, err
 }

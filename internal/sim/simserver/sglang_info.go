@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -48,12 +49,50 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"status":                         "ready",
 		"version":                        opts.Version,
 		"startup_time":                   float64(f.started.UnixNano()) / 1e9,
+		"kv_events":                      f.kvEvents(),
 		"internal_states":                f.internalStates(),
 	}
 	for k, v := range opts.Args {
 		info[k] = v
 	}
 	writeJSON(w, http.StatusOK, info)
+}
+
+// kvEvents is where the engine publishes what its KV caches hold, as routers ask for it;
+// nil: nowhere.
+func (f *sglangFace) kvEvents() map[string]any {
+	if f.e.opts.KVEvents == nil {
+		return nil
+	}
+	first := f.e.opts.KVEvents.Sources()[0]
+	host, port, ok := hostPort(first.Endpoint)
+	if !ok {
+		return nil
+	}
+	info := map[string]any{
+		"publisher": first.Publisher, "endpoint_host": host, "endpoint_port_base": port, "topic": first.Topic,
+		"block_size": f.e.prepare.PageSize, "dp_size": f.e.prepare.DPSize,
+	}
+	if first.ReplayEndpoint != nil {
+		if _, port, ok := hostPort(*first.ReplayEndpoint); ok {
+			info["replay_endpoint_port_base"] = port
+		}
+	}
+	return info
+}
+
+// hostPort takes an endpoint apart that is one of TCP.
+func hostPort(endpoint string) (host string, port int, ok bool) {
+	address, ok := strings.CutPrefix(endpoint, "tcp://")
+	if !ok {
+		return "", 0, false
+	}
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, false
+	}
+	port, err = strconv.Atoi(text)
+	return host, port, err == nil
 }
 
 // speculative is SGLang's word for how drafts are made; nil: none are.

@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"weir/internal/infer"
+	"weir/internal/sim/kvpub"
 )
 
 // ParseSGLangVersion reads the release of SGLang that the face is to be, as
@@ -31,6 +33,16 @@ func ParseSGLangVersion(s string) (release [3]int, err error) {
 func (o *SGLangOptions) before(release ...int) bool {
 	own, err := ParseSGLangVersion(o.Version)
 	return err == nil && slices.Compare(own[:], release) < 0
+}
+
+// KVEventForm is how a release writes KV events: as arrays up to 0.5.20, as maps from
+// 0.5.21 on.
+func (o *SGLangOptions) KVEventForm() kvpub.Form {
+	own, err := ParseSGLangVersion(cmp.Or(o.Version, SGLangVersion))
+	if err == nil && slices.Compare(own[:], []int{0, 5, 21}) < 0 {
+		return kvpub.SGLangArrays
+	}
+	return kvpub.SGLang
 }
 
 // errDies is in the chain of what a request does to the engine that it ends.

@@ -65,6 +65,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": VLLMVersion})
 	})
+	mux.HandleFunc("GET /kv_event_sources", f.kvEventSources)
 	mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]int64{"server_load": f.load.Load()})
 	})
@@ -91,6 +92,20 @@ func (f *vllmFace) tracked(h http.HandlerFunc) http.Handler {
 		defer f.load.Add(-1)
 		h(w, r)
 	})
+}
+
+// kvEventSources tells where each rank publishes what its KV cache holds.
+func (f *vllmFace) kvEventSources(w http.ResponseWriter, _ *http.Request) {
+	sources := map[string]any{}
+	if p := f.e.opts.KVEvents; p != nil {
+		for rank, c := range p.Sources() {
+			sources[strconv.Itoa(rank)] = map[string]any{
+				"enable_kv_cache_events": true, "publisher": c.Publisher, "endpoint": c.Endpoint, "replay_endpoint": c.ReplayEndpoint,
+				"buffer_steps": c.BufferSteps, "hwm": c.HWM, "max_queue_size": c.MaxQueueSize, "topic": c.Topic,
+			}
+		}
+	}
+	writeJSON(w, http.StatusOK, sources)
 }
 
 // writeVLLMError answers in vLLM's shape of an error, whose code is the HTTP
