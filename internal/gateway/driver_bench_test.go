@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -46,7 +48,78 @@ func BenchmarkTurn(b *testing.B) {
 	r.leave()
 }
 
-// BenchmarkRelayTurn is the same for an event of a relay.
+// BenchmarkTurns is BenchmarkTurn for thousands of streams, which have their tokens one
+// after the other in steps of some forty, as over the plane. What a turn looks at is in no
+// core's cache any more when its turn comes again, so that it is cache lines that count.
+func BenchmarkTurns(b *testing.B) {
+	const streams, step = 2048, 41
+	r := newRig(b, Options{})
+	r.loose = true
+	fleet := fleetOf(nil, r.tokens) // one engine, which takes all
+	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
+	r.g.held = newHolding(r.g.opts.Queue, r.g.opts.Snapshot)
+	var all []*exchange
+	for range streams {
+		r.left.Store(false)
+		r.ask(chatPath, askStream(``), 1<<20)
+		for r.x.abortable.mailbox.Load() == nil || len(r.calls()) == len(all) {
+			runtime.Gosched()
+		}
+		all = append(all, r.x)
+	}
+	calls := r.calls()
+	deltas := make([]infer.Delta, streams)
+	for i, c := range calls {
+		deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
+		c.sink.Offer(&deltas[i])
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, x := range all {
+		for x.state.Load() != parked || x.shard == nil {
+			runtime.Gosched()
+		}
+		x.response.carrier.(*bareCarrier).socket = discard{}
+	}
+	shard := r.g.outputs.shards[0]
+	other := make([]byte, 4<<20) // the kernel's part of the sockets
+	b.ReportAllocs()
+	at, queue := 0, []*exchange(nil)
+	for b.Loop() {
+		if len(queue) == 0 {
+			now := trace.Now()
+			for range step {
+				d := &deltas[at]
+				d.Total++
+				d.Received = now
+				calls[at].sink.Offer(d)
+				at = (at + 997) % streams
+			}
+			queue, shard.queue = shard.queue, queue[:0]
+		}
+		x := queue[0]
+		queue = queue[1:]
+		x.turn(r.w)
+		for i := at % 64 * 1024; i < len(other); i += len(other) / 32 {
+			other[i]++
+		}
+	}
+	for _, x := range queue {
+		x.turn(r.w)
+	}
+	for _, x := range all {
+		x.cancel(nil)
+	}
+	r.leave()
+}
+
+// calls gives what the engine was handed.
+func (r *rig) calls() []*call {
+	r.tokens.mu.Lock()
+	defer r.tokens.mu.Unlock()
+	return slices.Clone(r.tokens.calls)
+}
+
+// BenchmarkRelayTurn is the same as BenchmarkTurn for an event of a relay.
 func BenchmarkRelayTurn(b *testing.B) {
 	r := newRig(b, Options{})
 	r.loose = true
