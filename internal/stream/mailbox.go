@@ -33,12 +33,13 @@ type Cell struct {
 // keepIDs is how many ids a cell that was taken may have room for.
 const keepIDs = 4 << 10
 
-// Trim lets go of what a cell needed that held much. It is called once the cell was
-// used, or by Take.
+// Trim lets go of what a cell needed that held much, and of what comes once. It is called
+// once the cell was used.
 func (c *Cell) Trim() {
 	if l := c.Logprobs; cap(c.IDs) > keepIDs || l != nil && cap(l.Top) > 8*keepIDs {
 		c.IDs, c.Logprobs = nil, nil
 	}
+	c.Stamps = nil
 }
 
 // Mailbox carries deltas from an engine's reader to the goroutine that serves
@@ -284,8 +285,9 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 	}
 	if n < cap(m.pending) {
 		m.pending = m.pending[:n+1]
-		ids, logprobs := m.pending[n].IDs[:0], m.pending[n].Logprobs
-		m.pending[n] = Cell{IDs: ids, Logprobs: logprobs}
+		c := &m.pending[n]
+		c.Trim()
+		*c = Cell{IDs: c.IDs[:0], Logprobs: c.Logprobs}
 	} else {
 		m.pending = append(m.pending, Cell{})
 	}
@@ -311,9 +313,6 @@ func (m *Mailbox) Take(used []Cell) []Cell {
 	}
 	m.waiting.Add(-1)
 	cells := m.pending
-	for i := range used {
-		used[i].Trim()
-	}
 	m.pending = used[:0]
 	return cells
 }
