@@ -37,9 +37,9 @@ type leg interface {
 type engineWait struct {
 	*stages
 	silence *silence
+	booked  *booked
 	g       *Gateway
 	target  route.Target
-	booked  *booked
 	// stopWatching ends the watch of a context, whose end also ends the wait.
 	stopWatching func() bool
 }

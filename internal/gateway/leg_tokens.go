@@ -24,9 +24,9 @@ type tokenLeg struct {
 	mailbox *stream.Mailbox
 	cells   []stream.Cell
 	abort   *abortable
-	stamped int // the choice whose stamps the record has, the first that brought some; -1: none
 	engineWait
 	answer      *answer.Tokens
+	stamped     int  // the choice whose stamps the record has, the first that brought some; -1: none
 	streams     bool // the caller wants a stream
 	generations []engine.Generation
 	only        [1]engine.Generation // is generations, for most requests

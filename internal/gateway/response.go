@@ -157,12 +157,14 @@ func (c *httpCarrier) end(whole, _ bool) {
 
 // bareCarrier answers over a connection taken over from net/http, in chunks.
 type bareCarrier struct {
-	conn      *conn
-	head      []byte // due before the first chunk
+	// What each write looks at comes first, so that it lies in few cache lines.
+	socket    tryWriter    // &fd, but where the connection writes by itself
+	fd        socketWriter // of its socket
+	head      []byte       // due before the first chunk
+	torn      bool         // a chunk was sent in part: nothing can follow it
 	keepAlive bool
-	socket    tryWriter
+	conn      *conn
 	kept      []byte
-	torn      bool // a chunk was sent in part: nothing can follow it
 	returned  *returnedConns
 }
 
@@ -217,8 +219,10 @@ type poller interface {
 
 // frame appends a chunk.
 func (c *bareCarrier) frame(out, b []byte, last bool) []byte {
-	out = append(out, c.head...)
-	c.head = nil
+	if len(c.head) > 0 {
+		out = append(out, c.head...)
+		c.head = nil
+	}
 	if len(b) > 0 {
 		out = strconv.AppendInt(out, int64(len(b)), 16)
 		out = append(out, "\r\n"...)
@@ -343,6 +347,9 @@ func (r *response) leave(g *Gateway, status int) bool {
 	}
 	c.http2 = nil
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
+	if fd, ok := socket.(socketWriter); ok {
+		bare.fd, bare.socket = fd, &bare.fd
+	}
 	bare.head = responseHead(r.w.Header(), status, bare.keepAlive)
 	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.

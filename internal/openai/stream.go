@@ -65,10 +65,11 @@ func newEncoder(o streamOptions, streamed bool) func(api.AnswerOptions) api.Enco
 // from chunk to chunk is put together once; appending a chunk copies it and
 // allocates nothing.
 type stream struct {
-	// These are one allocation, of which text is the longest and begins with head.
-	head []byte // from "data: " to the index of the choice
+	// These are one allocation, of which text is the longest and begins with head. A
+	// chunk of text needs only the first two, which lie in one cache line.
 	text []byte // head, choice 0, and on to the text of a chunk
 	tail []byte // from a chunk's text to its end
+	head []byte // from "data: " to the index of the choice
 	end  string // from a chunk's finish_reason to its end
 
 	chat, includeUsage, tokenIDs bool

@@ -64,11 +64,11 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 // endAtStopID ends a choice at the first of the request's stop ids where the engine
 // goes on behind it, which with ignore_eos SGLang does.
 func (t *Tokens) endAtStopID(ch *choice, c *stream.Cell, s *Scratch) {
-	if len(t.endAt) == 0 {
+	if !t.endsAt {
 		return
 	}
 	from := min(len(c.IDs), max(0, t.o.Request.MinTokens-ch.tokens))
-	i := slices.IndexFunc(c.IDs[from:], func(id uint32) bool { return slices.Contains(t.endAt, id) })
+	i := slices.IndexFunc(c.IDs[from:], func(id uint32) bool { return slices.Contains(t.o.Request.StopIDs, id) })
 	if i < 0 {
 		return
 	}

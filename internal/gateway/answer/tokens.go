@@ -42,11 +42,11 @@ type Tokens struct {
 	// What each delta looks at comes first, so that it lies in few cache lines.
 	choices []choice
 	enc     api.Encoder // nil before the first output
-	endAt   []uint32    // ids behind which an engine may go on, though they end the answer
-	tokens  bool        // TokensOptions.Request.Tokens
-	aborted bool        // the caller has asked the engine to stop
 	left    int         // of choices, those whose end is not encoded
 	counted int         // the prompt's tokens as the engine counts them; 0: it has not said
+	tokens  bool        // TokensOptions.Request.Tokens
+	aborted bool        // the caller has asked the engine to stop
+	endsAt  bool        // Request.StopIDs end the answer, though an engine may go on behind them
 	only    [1]choice   // is choices, for most requests
 
 	o   TokensOptions
@@ -57,13 +57,13 @@ type Tokens struct {
 // order of the prompts.
 type choice struct {
 	index     uint32
-	detok     *tokenizer.Detokenizer // nil: nobody wants the text
-	parser    *parse.Parser          // nil: all that comes is content
-	called    bool                   // a tool
-	reasoning *reasoningCount        // nil: not counted
-	scores    *scores                // nil: whose the tokens are does not matter
 	started   bool                   // its beginning is encoded
 	ended     bool                   // and its end
+	called    bool                   // a tool
+	detok     *tokenizer.Detokenizer // nil: nobody wants the text
+	parser    *parse.Parser          // nil: all that comes is content
+	reasoning *reasoningCount        // nil: not counted
+	scores    *scores                // nil: whose the tokens are does not matter
 	tokens    int                    // ids that count, up to a stop string
 	cached    int                    // ids of its prompt that the engine had; -1: not said
 }
@@ -76,9 +76,7 @@ func NewTokens(o TokensOptions) *Tokens {
 		t.choices = make([]choice, o.Choices)
 	}
 	req := o.Request
-	if req.IgnoreEOS {
-		t.endAt = req.StopIDs
-	}
+	t.endsAt = req.IgnoreEOS && len(req.StopIDs) > 0
 	options := tokenizer.DetokenizerOptions{
 		Stops: o.Stops, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
 	}
