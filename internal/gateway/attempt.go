@@ -73,10 +73,13 @@ func (x *exchange) again(e *infer.Error) bool {
 		return false
 	}
 	f := x.failure(e)
-	wait, why := x.model.Retries.Decide(trace.Now(), &f, rand.Float64())
-	if why != retry.Granted {
-		x.g.opts.Metrics.RetryRefused(x.model.Name, why.String())
-		return false
+	wait, spent := x.booked.escape.granted()
+	if !spent {
+		var why retry.Refusal
+		if wait, why = x.model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+			x.g.opts.Metrics.RetryRefused(x.model.Name, why.String())
+			return false
+		}
 	}
 	x.tried, x.begun = append(x.tried, x.target), f.Begun
 	x.err, x.ending = nil, false

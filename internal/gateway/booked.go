@@ -36,6 +36,7 @@ type booked struct {
 	held        []kvindex.Block  // of the prompts, in the engine's cache
 	few         [4]kvindex.Block // is held, for most requests
 	queue       *holding         // learns that there is room
+	escape      escape
 }
 
 // generation is one answer to a prompt.

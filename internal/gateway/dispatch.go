@@ -17,6 +17,7 @@ import (
 // dispatch is stage 7: it hands the request to the chosen engine and returns
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
+	x.booked.escape.begin(x)
 	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked}
 	now := x.enter(trace.Dispatch)
 	x.rec.FirstReceived = 0
@@ -44,7 +45,7 @@ func (w *engineWait) handOver(now int64, work float64, path string) {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
-	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Model: w.target.Model, Path: path})
+	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Model: w.target.Model, Path: path}, &w.booked.escape)
 }
 
 // acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
@@ -83,10 +84,14 @@ func (x *exchange) submit(wait engineWait) error {
 	}
 	x.leg, x.answer = l, a
 	if err := l.submit(x.ctx, &x.request); err != nil {
+		if left := x.booked.escape.left(); left != nil {
+			return left
+		}
 		return err
 	}
 	l.acknowledged()
 	l.watch(x.ctx)
+	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
 }
 
@@ -103,12 +108,16 @@ func (x *exchange) forward(wait engineWait) error {
 	x.rec.Leg().RequestID = id
 	l := &relayLeg{engineWait: wait, request: x.ctx}
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
+	x.booked.escape.by(nil, l.abandon, nil)
 	x.leg = l
 	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
 		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: l.ask(&x.request),
 	}, x.rec.Leg())
 	splitWait(&x.rec.Ledger, x.rec.Leg())
 	if err != nil {
+		if left := x.booked.escape.left(); left != nil {
+			return left
+		}
 		return inTime(err, "did not begin its answer", x.g.opts.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp

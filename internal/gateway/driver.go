@@ -56,6 +56,9 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		}
 		if len(part.Out) > 0 || part.Last {
 			if !x.response.begun {
+				if err := x.booked.escape.answers(); err != nil {
+					return ended, err
+				}
 				x.open(part)
 			}
 			if v, err := x.send(w, part.Out, part.Last); v != waits {

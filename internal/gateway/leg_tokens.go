@@ -37,6 +37,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	attempt := l.mailbox.NextAttempt()
 	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
 	defer cancel()
+	l.booked.escape.by(cancel, nil, nil)
 	var err error
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)
@@ -185,6 +186,9 @@ func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool
 	l.abortIfAsked()
 	cells := l.mailbox.Take(l.cells)
 	if len(cells) == 0 {
+		if err := l.booked.escape.left(); err != nil {
+			return false, err
+		}
 		return false, l.silence.overdue()
 	}
 	l.cells = cells

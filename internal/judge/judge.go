@@ -74,6 +74,7 @@ type Rank struct {
 	books  *cost.Rank
 	tokens int64 // of the books, at the tick before
 	asked  engine.Probe
+	open   *Attempt
 	latest string // the id of the latest request
 	told   bool   // that it is suspected or out was told
 }
@@ -188,18 +189,30 @@ func (r *Rank) View() health.View {
 type Attempt struct {
 	of      *Rank
 	request health.Request
+	waiting Waiting
+	// Those open at the same rank.
+	prev, next *Attempt
 }
+
+// Waiting is told that the rank goes down at which an attempt is open, and why. Down is
+// called under the judge's lock: it must not block, nor call the judge.
+type Waiting interface{ Down(why string) }
 
 // HandOver says that a request is being handed to the rank. work is the milliseconds
 // that it is predicted to take until it shows anything, negative where nothing can be
-// said; asked is what a probe is to be like, but for its rank.
-func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe) {
+// said; asked is what a probe is to be like, but for its rank. w, which may be nil, is told
+// if the rank goes down before the attempt's End.
+func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe, w Waiting) {
 	if r == nil {
 		return
 	}
 	r.judge.mu.Lock()
 	defer r.judge.mu.Unlock()
-	a.of = r
+	a.of, a.waiting, a.prev, a.next = r, w, nil, r.open
+	if r.open != nil {
+		r.open.prev = a
+	}
+	r.open = a
 	asked.Rank = r.own.Member.Rank
 	r.latest, r.asked = request, asked
 	r.own.HandedOver(&a.request, now, work)
@@ -248,10 +261,24 @@ func (a *Attempt) End(now int64, how health.End) {
 	j := a.of.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	a.leave()
 	a.request.Ended(now, how)
 	r := a.of
 	a.of = nil
 	j.publish(r)
+}
+
+// leave takes it out of those that are open at its rank. The lock is held.
+func (a *Attempt) leave() {
+	if a.prev == nil {
+		a.of.open = a.next
+	} else {
+		a.prev.next = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next, a.waiting = nil, nil, nil
 }
 
 // Of says how an attempt ended that ended with an error.
@@ -297,6 +324,13 @@ func (j *Judge) publish(r *Rank) {
 		}
 		if c.To == health.Soft {
 			continue // it is only avoided
+		}
+		if c.To == health.Down {
+			for a := r.open; a != nil; a = a.next {
+				if a.waiting != nil {
+					a.waiting.Down(c.Why)
+				}
+			}
 		}
 		if out := c.To != health.Up; out != r.told || c.To == health.Down {
 			if r.told = out; r.books != nil {

@@ -85,7 +85,7 @@ func TestHungEngine(t *testing.T) {
 		a, b, core, tell, _ := rig(t)
 		var attempt Attempt
 		want := engine.Probe{Rank: -1, Model: "m1", Path: "/v1/completions"}
-		a.HandOver(&attempt, trace.Now(), 10, "req-1", want)
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", want, nil)
 		for _, step := range []struct {
 			after time.Duration
 			takes health.Takes
@@ -113,7 +113,7 @@ func TestHungEngine(t *testing.T) {
 			t.Errorf("told %v", got)
 		}
 		var next Attempt
-		a.HandOver(&next, trace.Now(), 10, "req-2", want)
+		a.HandOver(&next, trace.Now(), 10, "req-2", want, nil)
 		if a.Takes() != health.Otherwise {
 			t.Error("a second request at once")
 		}
@@ -127,7 +127,7 @@ func TestTokensAreProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, core, tell, books := rig(t)
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), -1, "req-1", engine.Probe{})
+		a.HandOver(&attempt, trace.Now(), -1, "req-1", engine.Probe{}, nil)
 		booking := books.Book(trace.Now(), cost.Work{Length: 10, New: 10, Output: 100})
 		booking.First(trace.Now(), -1, 0)
 		attempt.Start(trace.Now())
@@ -165,7 +165,7 @@ func TestNoProber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b, _, _, _ := rig(t)
 		var attempt Attempt
-		b.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		b.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{}, nil)
 		for range 100 {
 			time.Sleep(time.Second)
 			if takes := b.Takes(); takes == health.Never {
@@ -204,7 +204,7 @@ func TestOf(t *testing.T) {
 func TestNil(t *testing.T) {
 	var e *Rank
 	var a Attempt
-	e.HandOver(&a, 0, 0, "", engine.Probe{})
+	e.HandOver(&a, 0, 0, "", engine.Probe{}, nil)
 	a.Start(0)
 	a.End(0, health.Done)
 	if e.Takes() != health.Freely {
@@ -251,7 +251,7 @@ func TestStarvedGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, core, _, _ := rig(t)
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{}, nil)
 		for range 220 {
 			a.judge.Late(25 * time.Millisecond)
 			time.Sleep(50 * time.Millisecond)
@@ -272,7 +272,7 @@ func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, core, tell, _ := rig(t)
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{}, nil)
 		for range 600 { // a minute of which it was late for all but a hundredth
 			a.judge.Late(99 * time.Millisecond)
 			time.Sleep(100 * time.Millisecond)
@@ -304,7 +304,7 @@ func TestProbeEndedByAnotherBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, core, _, _ := rig(t)
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{})
+		a.HandOver(&attempt, trace.Now(), 0, "req-1", engine.Probe{}, nil)
 		time.Sleep(11 * time.Second)
 		for _, err := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded} {
 			core.answers <- fmt.Errorf("probe: %w", err)

@@ -66,7 +66,7 @@ func TestSample(t *testing.T) {
 		e := &fenced{core: *newCore()}
 		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e, Tokens: e})
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"})
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, nil)
 		time.Sleep(9 * time.Second)
 		if e.mu.Lock(); len(e.requests) > 0 {
 			t.Errorf("it is sampled before it was probed: %+v", e.requests)
@@ -120,7 +120,7 @@ func TestNoGeneration(t *testing.T) {
 		}
 		a := judged(t, Options{NoGeneration: true}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e})
 		var attempt Attempt
-		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{})
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{}, nil)
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
 		if len(e.asked) > 0 || a.View().State != health.Soft || a.Probes()[ProbePage][health.Answered] == 0 {
@@ -130,7 +130,7 @@ func TestNoGeneration(t *testing.T) {
 		// A fenced one is not sampled.
 		f := &fenced{core: *newCore()}
 		b := judged(t, Options{NoGeneration: true}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: f, Tokens: f})
-		b.HandOver(&attempt, trace.Now(), 10, "req-2", engine.Probe{})
+		b.HandOver(&attempt, trace.Now(), 10, "req-2", engine.Probe{}, nil)
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
 		if len(f.requests) > 0 || b.Probes()[ProbeFence][health.Answered] == 0 {

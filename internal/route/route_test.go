@@ -239,7 +239,7 @@ func TestPickByHealth(t *testing.T) {
 		want("a", "b", "c")
 		attempts := make([]judge.Attempt, 3)
 		for i := range m.Targets {
-			m.Targets[i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{})
+			m.Targets[i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{}, nil)
 			time.Sleep(1200 * time.Millisecond)
 			synctest.Wait()
 			switch i {
@@ -333,7 +333,7 @@ func TestCondition(t *testing.T) {
 		}
 		attempts := make([]judge.Attempt, 2)
 		for i, want := range []health.State{health.Up, health.Soft} {
-			e.Ranks[1-i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{})
+			e.Ranks[1-i].Health.HandOver(&attempts[i], trace.Now(), 0, "r", engine.Probe{}, nil)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if v, ok := e.Condition(); !ok || v.State != want || v.Open != i+1 || v.Silence < time.Duration(2*i+1)*time.Second {

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/retry"
+	"weir/internal/stream"
+	"weir/internal/trace"
+)
+
+// escape is how a request leaves an engine that goes down while the request waits there:
+// the attempt is aborted and repeated elsewhere, by the rules of any retry. It leaves only
+// where that is granted, and while nothing of an answer has gone to the client; otherwise it
+// stays, since the engine may go on.
+type escape struct {
+	x *exchange
+
+	mu     sync.Mutex
+	state  escapes
+	err    *infer.Error  // why it leaves
+	wait   time.Duration // for the turn of the retry, which is spent
+	cancel context.CancelFunc
+	// What wakes the attempt, whichever it waits in.
+	abandon context.CancelCauseFunc
+	mailbox *stream.Mailbox
+}
+
+// escapes says how far an attempt's escape is.
+type escapes uint8
+
+const (
+	stays   escapes = iota
+	answers         // the response has begun
+	leaves
+)
+
+// begin readies it for an attempt of x, of which nobody else knows yet.
+func (s *escape) begin(x *exchange) {
+	s.x, s.state, s.err, s.wait, s.cancel, s.abandon, s.mailbox = x, stays, nil, 0, nil, nil, nil
+}
+
+// Down implements judge.Waiting. It runs in the judge's goroutine, while the attempt is the
+// exchange's latest and its response has not begun, so that what it reads of the exchange
+// stands still.
+func (s *escape) Down(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != stays {
+		return
+	}
+	x := s.x
+	e := &infer.Error{Code: infer.CodeDeadline, Engine: x.target.Name, Retryable: true, Message: "the engine is down: " + why}
+	f := x.failure(e)
+	if f.Allow() != retry.Granted || !x.elsewhere(x.target) {
+		return
+	}
+	wait, refused := x.model.Retries.Decide(trace.Now(), &f, rand.Float64())
+	if refused != retry.Granted {
+		return
+	}
+	s.state, s.err, s.wait = leaves, e, wait
+	s.wake()
+}
+
+// wake ends whatever wait the attempt is in. The lock is held.
+func (s *escape) wake() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	if s.abandon != nil {
+		s.abandon(s.err)
+	}
+	if s.mailbox != nil {
+		s.mailbox.Wake()
+	}
+}
+
+// by says how the attempt is woken, and does that if it is to leave already. Nil changes
+// nothing.
+func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, m *stream.Mailbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel != nil {
+		s.cancel = cancel
+	}
+	if abandon != nil {
+		s.abandon = abandon
+	}
+	if m != nil {
+		s.mailbox = m
+	}
+	if s.state == leaves {
+		s.wake()
+	}
+}
+
+// left gives why the attempt leaves; nil where it stays.
+func (s *escape) left() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == leaves {
+		return s.err
+	}
+	return nil
+}
+
+// answers says that the response begins, after which the attempt stays; an error where it
+// leaves already.
+func (s *escape) answers() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == leaves {
+		return s.err
+	}
+	s.state = answers
+	return nil
+}
+
+// granted gives how long the retry waits that an escape was granted.
+func (s *escape) granted() (wait time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait, s.state == leaves
+}

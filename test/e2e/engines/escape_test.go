@@ -1,0 +1,46 @@
+package engines
+
+import (
+	"strings"
+	"testing"
+
+	"weir/internal/load"
+	"weir/test/e2e/harness"
+)
+
+// What an engine has read and will never answer does not stay there until its deadline: once
+// the engine is down it is repeated at another one, and the engine has it no more.
+func TestRequestsLeaveWhatIsDown(t *testing.T) {
+	for _, path := range []string{"relay", "sglang"} {
+		t.Run(path, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			bad, good, g := pair(t, path, "--policy", "round-robin", "--submit-timeout", "10m")
+			before := g.Goroutines()
+			plan := load.Plan{URL: g.URL, Concurrency: 8, Requests: 32, OutputTokens: 10, Body: map[string]any{"ignore_eos": true}}
+			if r := harness.RunPlan(t, plan); r.Complete != 32 {
+				t.Fatalf("before: %d complete: %v %v", r.Complete, r.Errors, r.Examples)
+			}
+			bad.SetFaults("hang")
+			if r := harness.RunPlan(t, plan); r.Complete != 32 || r.Lost != 0 || r.Corrupt != 0 {
+				t.Errorf("%d complete, %d lost, %d corrupt: %v %v", r.Complete, r.Lost, r.Corrupt, r.Errors, r.Examples)
+			}
+			if ended := g.Balanced(); ended["finished"] != 64 {
+				t.Errorf("ended %v", ended)
+			}
+			if n := open(t, g, "bad"); n != 0 {
+				t.Errorf("%d requests are still there", n)
+			}
+			if n := harness.Metric(t, g.Admin, "weir_retries_begun_total", `engine="bad"`); n == 0 {
+				t.Error("none was repeated")
+			}
+			bad.SetFaults()
+			harness.Eventually(t, "both well again", func() bool { return up(t, g) == 2 })
+			harness.Settled(t, g, before, bad, good)
+			g.Interrupt()
+			// Their own bounds are minutes away.
+			if out := g.Stderr.String(); !strings.Contains(out, "the engine is down: ") {
+				t.Errorf("they left for another reason: %s", out)
+			}
+		})
+	}
+}
