@@ -113,6 +113,18 @@ func (r *Rank) Turn() float64 {
 	return math.Float64frombits(r.lasting.Load()) / float64(most)
 }
 
+// Place is how long a request that the rank is given now may wait there until it is one of those
+// that run, in milliseconds; 0 where it is one at once, or nobody knows how many run. Ends come
+// at random, and it is one standard deviation more than the mean of so many.
+func (r *Rank) Place() float64 {
+	limits := r.capacity.limits.Load()
+	if limits == nil || limits.Running <= 0 {
+		return 0
+	}
+	before := float64(max(r.crowd()+1-int64(limits.Running), 0))
+	return (before + math.Sqrt(before)) / float64(limits.Running) * math.Float64frombits(r.lasting.Load())
+}
+
 // Frees is when the rank is predicted to have computed so much of its prompts that it has room
 // by that; 0 where that is not predicted, or not what it lacks.
 func (r *Rank) Frees(now int64) int64 {

@@ -1,6 +1,7 @@
 package cost_test
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -97,6 +98,31 @@ func TestTurn(t *testing.T) {
 		t.Errorf("4 run 800 ms each, and a place is free each %v ms", ms)
 	}
 	if ms := newRoom(cost.Limits{}, 0).Turn(); ms != 0 {
+		t.Errorf("where nobody knows how many run: %v ms", ms)
+	}
+}
+
+// What an engine is given beside what it runs waits there until others end.
+func TestPlace(t *testing.T) {
+	r := newRoom(cost.Limits{Running: 2}, 0)
+	var open []*cost.Booking
+	for range 2 {
+		if ms := r.Place(); ms != 0 {
+			t.Fatalf("%d of 2 run, and the next waits %v ms for its place", len(open), ms)
+		}
+		open = append(open, r.Book(0, short))
+	}
+	for _, b := range open {
+		b.First(10*room, 0, 0)
+	}
+	open[0].End(810*room, 50) // the first that has ended lasted 800 ms
+	for i, want := range []float64{0, 800, 400 * (2 + math.Sqrt2)} {
+		if ms := r.Place(); math.Abs(ms-want) > 1e-9 {
+			t.Errorf("%d are there, of which 2 run: the next waits %v ms for its place, want %v", i+1, ms, want)
+		}
+		r.Book(810*room, short)
+	}
+	if ms := newRoom(cost.Limits{}, 0).Place(); ms != 0 {
 		t.Errorf("where nobody knows how many run: %v ms", ms)
 	}
 }

@@ -270,7 +270,8 @@ func (t *ticket) late(target route.Target, now int64) bool {
 	if chosen.Cold || rank.InFlight() == 0 || !rank.Fits(now, t.Answers) {
 		return false
 	}
-	return now+int64((chosen.TTFT()-rank.Error(chosen.Work))*1e6) > t.x.beginBy
+	begins := max(chosen.Wait, rank.Place()) + chosen.Prefill
+	return now+int64(begins*1e6) > t.x.beginBy
 }
 
 // give books the request at its engine.
