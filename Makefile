@@ -124,6 +124,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	bin/weir scenario backlog
 	bin/weir scenario collapse
 	bin/weir scenario loss
+	bin/weir scenario overload
 	bin/weir scenario starvation
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)

@@ -112,7 +112,7 @@ const directions = `
 	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
 
 	internal/forward:
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/tokenizer internal/trace internal/watch models
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/tokenizer internal/trace internal/watch internal/workload models
 
 	internal/nightly:
 

@@ -22,7 +22,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
@@ -33,6 +33,9 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	if len(report.Faulted) > 0 {
 		return faultedFigures(report.Faulted), nil
+	}
+	if len(report.Overloaded) > 0 {
+		return overloadedFigures(&report), nil
 	}
 	var figures []nightly.Figure
 	one := func(name string, kind nightly.Kind, unit string, v float64) {
@@ -99,6 +102,30 @@ func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(row.Timeouts)))
 	}
 	return figures
+}
+
+// overloadedFigures are weir's under the heaviest load, and those of refusals.
+func overloadedFigures(report *scenario.Report) (figures []nightly.Figure) {
+	lost := 0
+	var most *scenario.Overloaded
+	for i := range report.Overloaded {
+		x := &report.Overloaded[i]
+		if x.NotMeasured != "" {
+			continue
+		}
+		lost += x.LostTokens + x.Corrupt
+		if x.Refused > 0 {
+			most = x
+		}
+	}
+	if most != nil {
+		figures = append(figures, nightly.Of("in time of what the engines can do", nightly.Share, "", most.Goodput/most.Capacity),
+			nightly.Of("longest wait", nightly.Delay, "s", most.Wait))
+	}
+	if x := report.Refusing; x != nil && x.NotMeasured == "" {
+		figures = append(figures, nightly.Of("CPU of a refusal", nightly.Time, "us", x.CPU), nightly.Of("a place is free", nightly.Delay, "ms", x.Freed))
+	}
+	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost)))
 }
 
 // faultedFigures are of all faults of each kind of engine together.

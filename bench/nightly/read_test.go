@@ -76,6 +76,17 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("live engines taken out", nightly.Same, "", 1),
 			nightly.Of("acknowledgement timeouts", nightly.Same, "", 4),
 		}},
+		"overload": {scenario.Report{Rows: []scenario.Row{}, Overloaded: []scenario.Overloaded{
+			{Gateway: "weir, queue", Load: 1, Capacity: 60, Goodput: 58, LostTokens: 1},
+			{Gateway: "weir, queue", Load: 10, Capacity: 60, Goodput: 54, Refused: 540, Wait: 0.5, Corrupt: 2},
+			{Gateway: "pushed", Load: 10, Capacity: 60, Goodput: 3},
+		}, Refusing: &scenario.Refusing{CPU: 34, Freed: 0.2}}, []nightly.Figure{
+			nightly.Of("in time of what the engines can do", nightly.Share, "", 0.9),
+			nightly.Of("longest wait", nightly.Delay, "s", 0.5),
+			nightly.Of("CPU of a refusal", nightly.Time, "us", 34),
+			nightly.Of("a place is free", nightly.Delay, "ms", 0.2),
+			nightly.Of("tokens lost", nightly.Same, "", 3),
+		}},
 		"faults": {scenario.Report{Rows: []scenario.Row{}, Faulted: []scenario.Faulted{
 			{Kind: "plane", Fault: "killed", Waited: 2, Out: 1, Knowable: 0, Back: 3, Lost: 1, Wrong: 2},
 			{Kind: "plane", Fault: "slow", Lives: true, Waited: 70, Out: 24, Knowable: 20, Late: 3, Back: 1, WronglyOut: 1},

@@ -36,7 +36,7 @@ func (c *scenarioCommand) run(s *streams) error {
 	ctx, _, stop := s.interrupt()
 	defer stop()
 	report, err := chosen.Run(ctx, scenario.Options{
-		Duration: c.Duration, Streams: c.Streams, Faults: c.Fault, Kinds: c.Kind, RoleCommand: benchProcess, Progress: s.err,
+		Duration: c.Duration, Streams: c.Streams, Faults: c.Fault, Kinds: c.Kind, Loads: c.Load, RoleCommand: benchProcess, Progress: s.err,
 	})
 	var invalid scenario.Invalid
 	switch {

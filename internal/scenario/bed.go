@@ -16,20 +16,23 @@ import (
 
 // bedding says what a bed is made of.
 type bedding struct {
+	name       string // of its files; that of the gateway unless given
 	gateway    string // bench.Plane, or a control with one loop
 	engines    int
 	engine     []string // flags of each of them
+	serve      []string // of weir serve, besides
 	ackTimeout time.Duration
 	encodes    int // of the control: how often it tokenizes each prompt
 }
 
 // bed is a gateway under test, and its engines on the plane.
 type bed struct {
-	engines      []*bench.Process
-	gateway      *bench.Process
-	admins       []string // of the engines
-	url, metrics string
-	timeline     string
+	engines    []*bench.Process
+	gateway    *bench.Process
+	admins     []string // of the engines
+	url, admin string
+	metrics    string
+	timeline   string
 }
 
 func (b *bed) stop() {
@@ -44,7 +47,7 @@ func (b *bed) stop() {
 // startBed starts a gateway and its engines. What it has started when it fails is
 // in its result, too.
 func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
-	b := &bed{timeline: filepath.Join(r.dir, of.gateway+".jsonl")}
+	b := &bed{timeline: filepath.Join(r.dir, cmp.Or(of.name, of.gateway)+".jsonl")}
 	binary := r.options.Binary
 	var planes []string
 	for range of.engines {
@@ -76,8 +79,13 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	}
 	b.url = "http://" + api
 	ready := "http://" + admin + "/readyz"
-	b.metrics = "http://" + admin + "/metrics"
-	args := []string{binary, "serve", "--listen", api, "--admin-listen", admin, "--timeline", b.timeline, "--submit-timeout", of.ackTimeout.String(), "--log-level", "error"}
+	b.admin = "http://" + admin
+	b.metrics = b.admin + "/metrics"
+	args := []string{binary, "serve", "--listen", api, "--admin-listen", admin, "--timeline", b.timeline, "--log-level", "error"}
+	if of.ackTimeout > 0 {
+		args = append(args, "--submit-timeout", of.ackTimeout.String())
+	}
+	args = append(args, of.serve...)
 	for _, addr := range planes {
 		args = append(args, "--engine", "weir="+addr)
 	}

@@ -235,8 +235,12 @@ func getJSON(ctx context.Context, url string, into any) error {
 // them, by its cost model: a replay on virtual time.
 func (r *runner) engineCanDo(ctx context.Context, flags []string, tokens float64) (float64, error) {
 	users := max(1, r.options.Streams/collapseEngines)
-	p, err := bench.Start(append([]string{r.options.Binary, "engine", "--json", "-", "--offline",
-		fmt.Sprintf("synthetic:concurrency=%d,duration=5m,input=%.0f,output=%d", users, tokens, largeOutput)}, flags...), r.environment)
+	return r.replayed(ctx, fmt.Sprintf("synthetic:concurrency=%d,duration=5m,input=%.0f,output=%d", users, tokens, largeOutput), flags)
+}
+
+// replayed is how many requests of a workload one engine answers a second, on virtual time.
+func (r *runner) replayed(ctx context.Context, workload string, flags []string) (float64, error) {
+	p, err := bench.Start(append([]string{r.options.Binary, "engine", "--json", "-", "--offline", workload}, flags...), r.environment)
 	if err != nil {
 		return 0, err
 	}

@@ -28,6 +28,9 @@ type Report struct {
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
 	Faulted   []Faulted   `json:"faults,omitempty"`
+
+	Overloaded []Overloaded `json:"overload,omitempty"`
+	Refusing   *Refusing    `json:"refusing,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -123,6 +126,11 @@ func (r *Report) Text(w io.Writer) error {
 		align(&b, collapsedTable(r.Collapsed))
 	case len(r.Faulted) > 0:
 		align(&b, faultedTable(r.Faulted))
+	case len(r.Overloaded) > 0:
+		align(&b, overloadedTable(r.Overloaded))
+		for _, x := range r.Overloaded {
+			disturbed = max(disturbed, x.Others)
+		}
 	default:
 		notes, disturbed = r.rows(&b)
 		b.WriteString(legend)

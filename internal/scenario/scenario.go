@@ -38,7 +38,8 @@ type Scenario struct {
 	Name    string
 	Summary string // in one line
 	// Streams is how many there are unless Options say otherwise; of starvation and
-	// collapse it is the number of large prompts in their closed loops.
+	// collapse it is the number of large prompts in their closed loops, and of overload
+	// how many requests the engines run at once.
 	Streams int
 	run     func(ctx context.Context, r *runner) *Report
 }
@@ -54,6 +55,8 @@ func All() []Scenario {
 			Summary: "one of three engines fails in each way, over each kind of wire: what do its clients see?"},
 		{Name: "loss", Streams: 4096, run: loss,
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
+		{Name: "overload", Streams: overloadStreams, run: overload,
+			Summary: "up to ten times what a fleet can do is asked of it: what does the queue still have in time, and what if everything is pushed?"},
 		{Name: "starvation", Streams: 920, run: starvation,
 			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run: which engines stay in?"},
 	}
@@ -92,6 +95,9 @@ type Options struct {
 	// Faults and Kinds, of faults alone, are which of FaultNames and FaultKinds to run;
 	// all unless given.
 	Faults, Kinds []string
+	// Loads, of overload alone, are multiples of what the engines can do, from the least on;
+	// DefaultLoads unless given.
+	Loads []float64
 	// Progress gets a line per cell; nothing unless given.
 	Progress io.Writer
 }
@@ -130,6 +136,9 @@ func (o *Options) check(s Scenario) error {
 	if o.Streams < MinStreams || o.Streams > MaxStreams {
 		return Invalid{"--streams", fmt.Errorf("%d is out of range; give %d to %d", o.Streams, MinStreams, MaxStreams)}
 	}
+	if err := o.checkLoads(s); err != nil {
+		return err
+	}
 	for _, x := range []struct {
 		flag       string
 		given, are []string
@@ -142,6 +151,48 @@ func (o *Options) check(s Scenario) error {
 				return Invalid{x.flag, fmt.Errorf("unknown: %q; there are %s", name, strings.Join(x.are, ", "))}
 			}
 		}
+	}
+	return nil
+}
+
+// The bounds of Loads.
+const minLoad, maxLoad = 0.1, 20
+
+// checkLoads is check of what only overload has.
+func (o *Options) checkLoads(s Scenario) error {
+	if s.Name != "overload" {
+		if len(o.Loads) > 0 {
+			return Invalid{"--load", errors.New("only weir scenario overload has it")}
+		}
+		return nil
+	}
+	if len(o.Loads) == 0 {
+		o.Loads = DefaultLoads()
+	}
+	for i, load := range o.Loads {
+		if !(load >= minLoad && load <= maxLoad) || i > 0 && load <= o.Loads[i-1] {
+			return Invalid{"--load", fmt.Errorf("%v: want rising multiples of what the engines can do, from %v to %v, as in 0.5,1,10", o.Loads, minLoad, maxLoad)}
+		}
+	}
+	if o.Streams > overloadMost {
+		return Invalid{"--streams", fmt.Errorf("%d engines' requests at once are more than this machine can ask ten times of; give at most %d", o.Streams, overloadMost)}
+	}
+	// A wait that is to be seen must have time.
+	if _, control := overloadTimes(o); control < 2*budget {
+		least := (2*budget*time.Duration(len(o.Loads))*100/30 + time.Second).Truncate(time.Second)
+		return Invalid{"--duration", fmt.Errorf("%v is too short for %d loads; give at least %v, or fewer by --load", o.Duration, len(o.Loads), least)}
+	}
+	return nil
+}
+
+// enoughFiles refuses what would have more connections than a process may have.
+func (s Scenario) enoughFiles(o *Options, limit uint64) error {
+	if s.Name != "overload" {
+		return enoughFiles(o.Streams, limit)
+	}
+	n := overloadConnections(o)
+	if enoughFiles(n, limit) != nil {
+		return Invalid{"--load", fmt.Errorf("with everything pushed about %d requests are under way at once, which is more than the limit of open files lets a process have, %d; raise it (ulimit -n), or give a lower --load or fewer --streams", n, limit)}
 	}
 	return nil
 }
@@ -168,7 +219,7 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := enoughFiles(o.Streams, limit); err != nil {
+	if err := s.enoughFiles(&o, limit); err != nil {
 		return nil, err
 	}
 	if o.Binary == "" {
