@@ -68,7 +68,7 @@ func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest flo
 	d.Why = LeastCost
 	// The decoding on the fastest engine is in every cost alike, and says nothing of it.
 	least := d.costs[d.Chosen]
-	own := max(least-min(q.Output, candidates[0].Rank.Model().Horizon())*fastest, 0)
+	own := max(least-min(q.Output, candidates[0].Rank.Model().Moment(q.Now).Horizon)*fastest, 0)
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
 	// What is computed twice is lost, so the least to compute comes first.
 	fresh, share, ties := q.Length, math.Inf(1), 0
@@ -120,7 +120,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		return 0, 0
 	}
 	fastest = math.Inf(1)
-	w, outputs := cost.Work{Length: q.Length, Output: q.Output}, min(q.Output, candidates[0].Rank.Model().Horizon())
+	w, at := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Moment(q.Now)
 	for i := range candidates {
 		c := &candidates[i]
 		d.costs[i] = math.Inf(1)
@@ -136,7 +136,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		if last != nil {
 			w.New = min(w.New, q.Length-last.known(q, c))
 		}
-		total, step := c.Rank.Total(q.Now, &w, outputs)
+		total, step := c.Rank.Total(&at, &w)
 		if q.Claims {
 			total += q.claimed(c)
 		}

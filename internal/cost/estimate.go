@@ -8,10 +8,9 @@ type State struct {
 	Room float64 // and then until its cache has room
 	// Decoders are the requests there, which all decode when that is done.
 	Decoders int
-	// Horizon is for how many of its steps a request's decoding counts; see
-	// Model.Horizon.
-	Horizon float64
-	Budget  float64 // the most tokens that a step prefills
+	// Horizon and Later are a Moment's.
+	Horizon, Later float64
+	Budget         float64 // the most tokens that a step prefills
 	// Evicted are the tokens that leave the cache for the work and will be asked for again.
 	Evicted float64
 	// Shared says that prefills wait there, with which new ones share steps.
@@ -27,13 +26,13 @@ func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
 func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	n, length, k := float64(w.New), float64(w.Length), float64(s.Decoders)
 	whole, steps := steps(n, s.Budget, s.Shared)
-	own, mixed, stalled := c.prefill(n, length, k, whole, steps)
+	own, mixed, stalled := c.prefill(n, length, k, s.Later, whole, steps)
 	e.Wait, e.Room, e.Prefill = s.Wait+s.Room, s.Room, own+mixed
 	e.Decoders = s.Decoders
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
 	// One that ends while this one is prefilled has another in its place.
 	e.Others += stalled
-	e.Evicts = c.evicts(s.Evicted, k)
+	e.Evicts = c.evicts(s.Evicted, k+s.Later)
 	e.Total = e.Wait + e.Prefill + e.Decode + e.Others + e.Evicts
 }
 
@@ -64,15 +63,16 @@ func steps(n, budget float64, shared bool) (whole, own float64) {
 }
 
 // prefill is how long n tokens that end a prompt take, what decoding adds to their
-// steps, and how long those k that decode there wait for it. Steps that are shared with
+// steps, and how long those k that decode there wait for it, and those later that come
+// when it is done. Steps that are shared with
 // other prompts count in full for those: else a rank on which prompts wait for room
 // would draw more.
-func (c *Coefficients) prefill(n, length, k, whole, steps float64) (own, mixed, others float64) {
+func (c *Coefficients) prefill(n, length, k, later, whole, steps float64) (own, mixed, others float64) {
 	if k > 0 {
 		mixed = steps * (c.Decode + c.Decoder*k)
 	}
 	tokens := n * (c.Token + c.Pair*(length-n/2))
-	return c.Step*steps + tokens, mixed, (c.Step*whole + tokens) * k
+	return c.Step*steps + tokens, mixed, (c.Step*whole + tokens) * (k + later)
 }
 
 // halved is about 2^-x for x from 0 on: it is so at whole numbers, and a straight

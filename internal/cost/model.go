@@ -23,14 +23,40 @@ type Model struct {
 	last atomic.Int64
 	// Requests in flight on the ranks, this gateway's and those that peers told of.
 	own, theirs atomic.Int64
+	size        atomic.Int64 // ranks
 }
 
-// Horizon is for how many steps of an output its decoding counts in an estimate: for as
-// many as pass on a typical rank until the next request comes. That one finds the ranks
-// as this one has left them, and evens out what is uneven for nothing. If the whole
-// output counted, each request would be sent to repair what the next one repairs, away
-// from where its prompt is resident.
-func (m *Model) Horizon() float64 {
+// Moment is what a request would meet on each of a model's ranks alike.
+type Moment struct {
+	Now int64
+	// Horizon is for how many steps of an output its decoding counts: for as many as pass
+	// on a typical rank until the next request comes. That one finds the ranks as this one
+	// has left them, and evens out what is uneven for nothing. If the whole output counted,
+	// each request would be sent to repair what the next one repairs, away from where its
+	// prompt is resident.
+	Horizon float64
+	// Later is how many requests that come later wait for a prefill too, each as long as it
+	// takes. While those wait that are there, requests come and none ends: as many more are
+	// there as come meanwhile. In the time that a request stays as many come as are there,
+	// so that in it those add to the steps of all what the prefill takes, times as many as
+	// are there, times the share of a step that decoders take from each other.
+	Later float64
+}
+
+// Moment is that of time now.
+func (m *Model) Moment(now int64) Moment {
+	c := m.median.Load()
+	at := Moment{Now: now, Horizon: m.horizon(c)}
+	if n := m.size.Load(); n > 0 {
+		k := float64(max(m.own.Load()+m.theirs.Load(), 0)) / float64(n)
+		if step := c.Decode + c.Decoder*k; step > 0 {
+			at.Later = k * c.Decoder * k / step
+		}
+	}
+	return at
+}
+
+func (m *Model) horizon(c *Coefficients) float64 {
 	gap := math.Float64frombits(m.gap.Load())
 	if gap == 0 {
 		return math.Inf(1)
@@ -40,7 +66,6 @@ func (m *Model) Horizon() float64 {
 		own := float64(max(m.own.Load(), 1))
 		gap *= own / (own + theirs)
 	}
-	c := m.median.Load()
 	return max(gap/(c.Decode+c.Decoder), 1)
 }
 
@@ -84,6 +109,7 @@ func (m *Model) Join(now int64, budget int) *Rank {
 	r := newRank(*m.median.Load(), budget, now)
 	r.model = m
 	m.ranks = append(m.ranks, r)
+	m.size.Store(int64(len(m.ranks)))
 	return r
 }
 
@@ -93,6 +119,7 @@ func (m *Model) Leave(r *Rank) {
 	defer m.mu.Unlock()
 	r.SetPeers(Peers{})
 	m.ranks = slices.DeleteFunc(m.ranks, func(o *Rank) bool { return o == r })
+	m.size.Store(int64(len(m.ranks)))
 	m.update()
 }
 

@@ -110,8 +110,9 @@ func TestBooks(t *testing.T) {
 	if got := wait(at); got != 0 {
 		t.Errorf("after the second has gone: %.1f ms", got)
 	}
-	// It delays the one by the whole of its prefill, and by its part of each step.
-	if e, want := r.Estimate(at, w), one+w.Output*Typical.Decoder; e.Decoders != 1 || math.Abs(e.Others/want-1) > 0.01 {
+	// It delays the one by the whole of its prefill, and by its part of each step; and by its
+	// prefill those that come later.
+	if e, want := r.Estimate(at, w), one*(1+r.Model().Moment(at).Later)+w.Output*Typical.Decoder; e.Decoders != 1 || math.Abs(e.Others/want-1) > 0.01 {
 		t.Errorf("beside one that decodes: %+v, want it to delay that by %.1f ms", e, want)
 	}
 	first.End(at, 0)
@@ -125,6 +126,49 @@ func TestBooks(t *testing.T) {
 	}
 }
 
+// total is what the work costs on the rank as those find who ask many.
+func total(r *Rank, now int64, w Work) (total, stepTime float64) {
+	at := r.Model().Moment(now)
+	return r.Total(&at, &w)
+}
+
+// TestLater has requests of this gateway and of others on two ranks. Those that come later
+// are delayed the more the more are there, and by nothing where nobody is.
+func TestLater(t *testing.T) {
+	m := NewModel(Typical)
+	r, other := m.Join(1, 0), m.Join(1, 0)
+	w := Work{Length: 2000, New: 1000, Output: 8}
+	prefill := Typical.Of(Prefill(1000, 2000, DefaultBudget))
+	var all []*Booking
+	for _, test := range []struct{ own, theirs int }{{0, 0}, {2, 0}, {2, 6}, {10, 6}, {10, 0}} {
+		for len(all) < test.own {
+			all = append(all, other.Book(1, w))
+		}
+		other.SetPeers(Peers{InFlight: int64(test.theirs)})
+		k := float64(test.own+test.theirs) / 2
+		want := k * Typical.Decoder * k / (Typical.Decode + Typical.Decoder*k)
+		if got := m.Moment(2).Later; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%+v: %.3f come later, want %.3f", test, got, want)
+		}
+		// Where nobody is, nobody else is delayed.
+		e := r.Estimate(2, w)
+		if math.Abs(e.Others-prefill*want) > 1e-6*prefill {
+			t.Errorf("%+v: others are delayed by %.3f ms, want %.3f", test, e.Others, prefill*want)
+		}
+		if got, _ := total(r, 2, w); math.Abs(got-e.Total) > 1e-6*got {
+			t.Errorf("%+v: %.3f ms, want %.3f", test, got, e.Total)
+		}
+	}
+	for _, b := range all {
+		b.End(3, 0)
+	}
+	m.Leave(r)
+	m.Leave(other)
+	if got := m.Moment(3).Later; got != 0 {
+		t.Errorf("%v come later to no rank", got)
+	}
+}
+
 // TestRoom has requests fill the cache: another one waits as long as it takes until as
 // much has ended as it lacks, and one that finds its prompt there does not.
 func TestRoom(t *testing.T) {
@@ -133,7 +177,7 @@ func TestRoom(t *testing.T) {
 	wait := func(n int) float64 {
 		w := Work{Length: 20_000, New: n, Output: 8}
 		e := r.Estimate(now, w)
-		total, _ := r.Total(now, &w, min(w.Output, r.Model().Horizon()))
+		total, _ := total(r, now, w)
 		if math.Abs(total-e.Total) > 1e-6*total || e.Room > e.Wait {
 			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
 		}
@@ -238,8 +282,8 @@ func TestUnmeasuredRanksFollowTheMedian(t *testing.T) {
 		t.Errorf("predicted are %.1f ms where it was measured, and %.1f where nothing was", a, b)
 	}
 	w := Work{Length: 2000, New: 2000, Output: 8}
-	a, _ := measured.Total(now, &w, min(w.Output, m.Horizon()))
-	if b, _ := other.Total(now, &w, min(w.Output, m.Horizon())); math.Abs(a/b-1) > 0.05 {
+	a, _ := total(measured, now, w)
+	if b, _ := total(other, now, w); math.Abs(a/b-1) > 0.05 {
 		t.Errorf("in all %.1f ms and %.1f", a, b)
 	}
 }
@@ -291,13 +335,13 @@ func TestHorizon(t *testing.T) {
 		want   float64
 	}{{0, alone}, {300, alone / 4}, {100, alone / 2}, {1e9, 1}, {0, alone}} {
 		r.SetPeers(Peers{InFlight: test.theirs})
-		if got := m.Horizon(); math.Abs(got/test.want-1) > 0.01 {
+		if got := m.Moment(now).Horizon; math.Abs(got/test.want-1) > 0.01 {
 			t.Errorf("beside %d of others: %.2f steps, want %.2f", test.theirs, got, test.want)
 		}
 	}
 	r.SetPeers(Peers{InFlight: 300})
 	m.Leave(r)
-	if got := m.Horizon(); math.Abs(got/alone-1) > 0.01 {
+	if got := m.Moment(now).Horizon; math.Abs(got/alone-1) > 0.01 {
 		t.Errorf("when they have left: %.2f steps, want %.2f", got, alone)
 	}
 }
@@ -390,7 +434,7 @@ func TestEvicted(t *testing.T) {
 		t.Helper()
 		w := Work{Length: 20_000, New: n, Output: output}
 		e := r.Estimate(now, w)
-		if total, _ := r.Total(now, &w, min(w.Output, r.Model().Horizon())); math.Abs(total-e.Total) > 1e-6*total {
+		if total, _ := total(r, now, w); math.Abs(total-e.Total) > 1e-6*total {
 			t.Errorf("%d tokens cost %v, or %+v", n, total, e)
 		}
 		return e.Evicts

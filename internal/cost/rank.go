@@ -154,10 +154,10 @@ func (r *Rank) Errors() Coefficients {
 // Estimate says what the work would cost at time now. It takes no lock and allocates
 // nothing.
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
-	l := r.learned.Load()
+	l, at := r.learned.Load(), r.model.Moment(now)
 	e.Cold = l.seen < trusted
 	s := State{
-		Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: r.model.Horizon(), Budget: l.budget, Shared: r.floor.Load() > 0,
+		Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: r.floor.Load() > 0,
 		Evicted: evicted(r.space.Load(), float64(w.New)+w.Output),
 	}
 	if l.seen > 0 && now-l.at <= fresh {
@@ -185,9 +185,9 @@ func (r *Rank) doubt(n int) float64 {
 	return 1
 }
 
-// Total is Estimate's, for those who ask a thousand ranks. outputs is how many
-// tokens of the output count: no more than the model's Horizon.
-func (r *Rank) Total(now int64, w *Work, outputs float64) (total, stepTime float64) {
+// Total is Estimate's, for those who ask a thousand ranks of a model at the same moment.
+func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
+	now := at.Now
 	l := r.learned.Load()
 	c := &l.Coefficients
 	if l.seen == 0 || now-l.at > fresh {
@@ -203,11 +203,11 @@ func (r *Rank) Total(now int64, w *Work, outputs float64) (total, stepTime float
 	}
 	n, k := float64(w.New), float64(r.crowd())
 	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
-	own, mixed, stalled := c.prefill(n, float64(w.Length), k, whole, steps)
-	stepTime, decode, others := c.decoding(k, outputs)
+	own, mixed, stalled := c.prefill(n, float64(w.Length), k, at.Later, whole, steps)
+	stepTime, decode, others := c.decoding(k, min(w.Output, at.Horizon))
 	total = wait + own + mixed + stalled + decode + others
 	if s := r.space.Load(); s>>32 != 0 {
-		total += c.evicts(evicted(s, n+w.Output), k)
+		total += c.evicts(evicted(s, n+w.Output), k+at.Later)
 	}
 	if l.seen < trusted {
 		total *= r.doubt(w.New)

@@ -18,6 +18,7 @@ type Ablation struct {
 	kv      bool // of what is alike, the least share of KV in use comes first
 	room    bool // nobody waits for room in the KV cache
 	evicts  bool // what it evicts costs nobody anything
+	later   bool // a prefill delays nobody who comes later
 }
 
 // Ablations are all that there are.
@@ -27,6 +28,7 @@ var ablations = []Ablation{
 	{Name: "cost-whole-output", What: "decoding counts for the whole expected output, not until the next request comes", whole: true},
 	{Name: "cost-no-stall", What: "the delay of others by a prefill is left out", gone: true},
 	{Name: "cost-stall-decoders", What: "it counts for those only that have their first token", started: true},
+	{Name: "cost-no-later", What: "the delay by a prefill of those that come later is left out", later: true},
 	{Name: "cost-no-ties", What: "the least cost, however little less", least: true},
 	{Name: "cost-no-kv", What: "what a request evicts from the KV cache costs nothing, whoever will ask for it (kv_i)", evicts: true},
 	{Name: "cost-kv-ties", What: "of what is alike the least share of KV in use, not the least to compute", kv: true},
@@ -62,9 +64,12 @@ func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step 
 	e := at.Rank.Estimate(q.Now, w)
 	c, _ := at.Rank.Coefficients()
 	others := c.Of(cost.Prefill(float64(w.New), float64(w.Length), float64(at.Rank.Budget())))
+	k, later := float64(e.Decoders), at.Rank.Model().Moment(q.Now).Later
 	switch {
 	case p.gone:
-		e.Total -= others * float64(e.Decoders)
+		e.Total -= others * (k + later)
+	case p.later:
+		e.Total -= others*later + e.Evicts*later/(1+k+later)
 	case p.room:
 		e.Total -= e.Room
 	case p.evicts:
@@ -72,8 +77,7 @@ func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step 
 	case p.started:
 		e.Total -= others * float64(e.Decoders-int(at.Rank.Books(q.Now).Decoders))
 	case p.whole:
-		k := float64(e.Decoders)
-		e.Total = e.Wait + e.Prefill + others*k + w.Output*(e.StepTime+c.Decoder*k) + e.Evicts
+		e.Total = e.Wait + e.Prefill + others*(k+later) + w.Output*(e.StepTime+c.Decoder*k) + e.Evicts
 	}
 	return e.Total, e.StepTime
 }

@@ -19,7 +19,7 @@ type oracle struct {
 }
 
 func (p *oracle) pick(g *gateway, q *balance.Request, r *request) int {
-	n := len(g.candidates)
+	n, moment := len(g.candidates), g.model.Moment(g.run.now)
 	p.costs, p.works, p.told = p.costs[:0], p.works[:0], p.told[:0]
 	fastest := math.Inf(1)
 	q.Output = float64(r.turns[r.Turn].Output)
@@ -33,7 +33,7 @@ func (p *oracle) pick(g *gateway, q *balance.Request, r *request) int {
 		}
 		w := cost.Work{Length: q.Length, New: max(q.Length-resident, 1), Output: q.Output}
 		told := c.Estimate(cost.State{
-			Wait: wait, Decoders: e.decoding + len(e.unstarted), Horizon: g.model.Horizon(), Budget: float64(e.o.StepTokens), Shared: len(e.unstarted) > 1,
+			Wait: wait, Decoders: e.decoding + len(e.unstarted), Horizon: moment.Horizon, Later: moment.Later, Budget: float64(e.o.StepTokens), Shared: len(e.unstarted) > 1,
 		}, w)
 		if g.tried(q, at) {
 			told.Total = math.Inf(1)

@@ -155,9 +155,9 @@ func TestUnsaid(t *testing.T) {
 }
 
 // TestBesideReferences holds cost against references that are near it, in a part of
-// bench/routing so small that each change runs it. The shares were seen when this was
-// written; runs are in virtual time, so that they hold on whatever machine. Where cost
-// gets better, lower them.
+// bench/routing so small that each change runs it. The shares are geometric means of two
+// seeds, and were seen when this was written; runs are in virtual time, so that they hold on
+// whatever machine. Where cost gets better, lower them.
 func TestBesideReferences(t *testing.T) {
 	t.Parallel()
 	type part struct {
@@ -167,22 +167,48 @@ func TestBesideReferences(t *testing.T) {
 		p50, p99, missed float64 // at most: TTFT beside the best reference's, and the best one's goodput beside cost's
 	}
 	for _, test := range shorter(
-		part{"rate=18,duration=60s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 150_000, 0.99, 1.02, 1.22, 0.98},
-		part{"rate=12,turns=uniform(1,8),think=5s,duration=60s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 400_000, 0.99, 1.03, 1.08, 1.1},
-		part{"rate=4,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=60s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 400_000, 0.988, 1.16, 0.77, 1.16},
+		part{"rate=18,duration=60s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 150_000, 0.99, 1.0, 1.2, 0.98},
+		part{"rate=12,turns=uniform(1,8),think=5s,duration=60s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 400_000, 0.99, 1.03, 1.04, 1.08},
+		part{"rate=4,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=60s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 400_000, 0.99, 1.16, 0.9, 1.13},
 	) {
-		p := plan(t, test.settings)
-		change := func(o *fleetsim.Options) { o.Engine.KVTokens = test.kv }
-		oracle, cost := run(t, p, 4, fleetsim.Oracle, change), run(t, p, 4, "cost", change)
-		p50, p99, goodput := math.Inf(1), math.Inf(1), 0.0
-		for _, name := range shorter("lmetric", "llm-d", "smg-cache-aware", "consistent-hash") {
-			r := run(t, p, 4, name, change)
-			p50, p99, goodput = min(p50, r.TTFT.P50), min(p99, r.TTFT.P99), max(goodput, r.Goodput)
+		const seeds = 2
+		cell := part{captured: 1, p50: 1, p99: 1, missed: 1}
+		maxMean := 1.0
+		for seed := uint64(1); seed <= seeds; seed++ {
+			p := seeded(t, test.settings, seed)
+			change := func(o *fleetsim.Options) { o.Engine.KVTokens, o.Seed = test.kv, seed }
+			oracle, cost := run(t, p, 4, fleetsim.Oracle, change), run(t, p, 4, "cost", change)
+			p50, p99, goodput := math.Inf(1), math.Inf(1), 0.0
+			for _, name := range shorter("lmetric", "llm-d", "smg-cache-aware", "consistent-hash") {
+				r := run(t, p, 4, name, change)
+				p50, p99, goodput = min(p50, r.TTFT.P50), min(p99, r.TTFT.P99), max(goodput, r.Goodput)
+			}
+			for _, x := range []struct {
+				mean *float64
+				of   float64
+			}{{&cell.captured, cost.HitRate / oracle.HitRate}, {&cell.p50, cost.TTFT.P50 / p50}, {&cell.p99, cost.TTFT.P99 / p99}, {&cell.missed, goodput / cost.Goodput}} {
+				*x.mean *= math.Pow(x.of, 1.0/seeds)
+			}
+			maxMean = max(maxMean, cost.MaxMean)
 		}
-		captured := cost.HitRate / oracle.HitRate
-		t.Logf("captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", captured, cost.MaxMean, cost.TTFT.P50/p50, cost.TTFT.P99/p99, goodput/cost.Goodput)
-		if captured < test.captured || cost.MaxMean > 1.05 || cost.TTFT.P50/p50 > test.p50 || cost.TTFT.P99/p99 > test.p99 || goodput/cost.Goodput > test.missed {
-			t.Errorf("%+v: captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", test, captured, cost.MaxMean, cost.TTFT.P50/p50, cost.TTFT.P99/p99, goodput/cost.Goodput)
+		t.Logf("captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", cell.captured, maxMean, cell.p50, cell.p99, cell.missed)
+		if cell.captured < test.captured || maxMean > 1.05 || cell.p50 > test.p50 || cell.p99 > test.p99 || cell.missed > test.missed {
+			t.Errorf("%+v: captured %.3f, max/mean %.3f, p50 %.3f, p99 %.3f, goodput %.3f", test, cell.captured, maxMean, cell.p50, cell.p99, cell.missed)
+		}
+	}
+}
+
+// TestLaterRequests has sessions share long prompts. That a prefill delays those, too, who come
+// when it is done, keeps prompts from being computed twice: requests end earlier in the mean.
+func TestLaterRequests(t *testing.T) {
+	t.Parallel()
+	const settings = "rate=6,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=60s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3"
+	for _, seed := range shorter[uint64](1, 2) {
+		p := seeded(t, settings, seed)
+		with, without := run(t, p, 4, "cost", nil), run(t, p, 4, "cost-no-later", nil)
+		t.Logf("E2E %.0f ms, cached %.3f; where nobody comes later %.0f, %.3f", with.E2E.Mean, with.HitRate, without.E2E.Mean, without.HitRate)
+		if with.E2E.Mean > 0.99*without.E2E.Mean || with.HitRate < without.HitRate {
+			t.Errorf("E2E %.0f ms, cached %.3f; where nobody comes later %.0f, %.3f", with.E2E.Mean, with.HitRate, without.E2E.Mean, without.HitRate)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fleetsim_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 const long = "rate=3,turns=uniform(1,10),think=5s,duration=1m,input=lognormal(3000,1.2),output=150,prefix=3000,groups=8"
 
 // Behind the queue requests begin no later than pushed at once, whether the policy looks at what
-// engines have to do or at nothing.
+// engines have to do or at nothing. The bounds are of the mean of three seeds: one seed's longest
+// prompts are a matter of chance.
 func TestQueueBesidePushing(t *testing.T) {
 	for _, test := range []struct {
 		policy, settings string
@@ -22,13 +24,20 @@ func TestQueueBesidePushing(t *testing.T) {
 		{"cost", long, 1.05, 1.05},
 		{"round-robin", "rate=7.7,turns=uniform(1,8),think=5s,duration=1m,input=600,output=200,prefix=2000,groups=8", 1, 1.05},
 	} {
-		p := plan(t, test.settings)
-		pushed, held := run(t, p, 4, test.policy, nil), run(t, p, 4, fleetsim.WithQueue(test.policy), nil)
-		if held.Requests != pushed.Requests || held.Finished != held.Requests {
-			t.Errorf("%s: %d of %d ended behind the queue, %d of %d pushed", test.policy, held.Finished, held.Requests, pushed.Finished, pushed.Requests)
+		p50, p99 := 1.0, 1.0
+		seeds := shorter[uint64](2, 1, 3)
+		for _, seed := range seeds {
+			p := seeded(t, test.settings, seed)
+			pushed, held := run(t, p, 4, test.policy, nil), run(t, p, 4, fleetsim.WithQueue(test.policy), nil)
+			if held.Requests != pushed.Requests || held.Finished != held.Requests {
+				t.Errorf("%s: %d of %d ended behind the queue, %d of %d pushed", test.policy, held.Finished, held.Requests, pushed.Finished, pushed.Requests)
+			}
+			t.Logf("%s: TTFT p50 %.0f ms, p99 %.0f ms behind the queue, and pushed %.0f and %.0f", test.policy, held.TTFT.P50, held.TTFT.P99, pushed.TTFT.P50, pushed.TTFT.P99)
+			p50 *= math.Pow(held.TTFT.P50/pushed.TTFT.P50, 1/float64(len(seeds)))
+			p99 *= math.Pow(held.TTFT.P99/pushed.TTFT.P99, 1/float64(len(seeds)))
 		}
-		if held.TTFT.P99 > test.p99*pushed.TTFT.P99 || held.TTFT.P50 > test.p50*pushed.TTFT.P50 {
-			t.Errorf("%s: TTFT p50 %.0f ms, p99 %.0f ms behind the queue, and pushed %.0f and %.0f", test.policy, held.TTFT.P50, held.TTFT.P99, pushed.TTFT.P50, pushed.TTFT.P99)
+		if p50 > test.p50 || p99 > test.p99 {
+			t.Errorf("%s: TTFT p50 behind the queue is %.3f times that of pushing, and p99 %.3f times", test.policy, p50, p99)
 		}
 	}
 }

@@ -31,9 +31,12 @@ var words = func() *content.Words {
 }()
 
 // plan makes one of a synthetic workload.
-func plan(t testing.TB, settings string) *fleetsim.Plan {
+func plan(t testing.TB, settings string) *fleetsim.Plan { return seeded(t, settings, 1) }
+
+// seeded makes one whose lengths and arrivals are others with each seed.
+func seeded(t testing.TB, settings string, seed uint64) *fleetsim.Plan {
 	t.Helper()
-	p, err := fleetsim.NewSessions(settings, 1)
+	p, err := fleetsim.NewSessions(settings, seed)
 	if err != nil {
 		t.Fatal(err)
 	}
