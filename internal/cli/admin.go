@@ -23,6 +23,7 @@ import (
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
+	"weir/internal/kvevents"
 	"weir/internal/route"
 	"weir/internal/timeline"
 	"weir/internal/trace"
@@ -170,6 +171,8 @@ type rankView struct {
 	Ready  bool   `json:"ready"`
 	Books  *books `json:"books,omitzero"`
 	Health *state `json:"health,omitzero"`
+
+	KVEvents *events `json:"kv_events,omitzero"`
 }
 
 // events are what an engine publishes of its KV cache (docs/kv-events.md), since it
@@ -191,17 +194,23 @@ type events struct {
 	Overflows   uint64 `json:"overflows"`
 }
 
-// eventsOf gives the view of an engine's events, nil where it publishes none.
-func eventsOf(e *route.Events) *events {
-	if e == nil {
+// eventsOf gives the view of the events of ranks, nil where they publish none. Of
+// several, what is known least is what is known.
+func eventsOf(of ...*route.Events) *events {
+	if len(of) == 0 {
 		return nil
 	}
-	s := e.Rank.Stats()
-	v := &events{Knowledge: e.Rank.Knowledge().String(), Blocks: s.Blocks, BlockTokens: s.BlockTokens, Batches: s.Batches, Events: s.Events, Ignored: s.Ignored,
-		Strange: s.Strange, Bad: s.Bad, Gaps: s.Gaps, Past: s.Past, Replays: s.Replays, Rebuilds: s.Rebuilds, Overflows: s.Overflows}
-	if err := e.Err(); err != nil {
-		v.Error = err.Error()
+	var s kvevents.Stats
+	least, v := kvevents.Known, &events{}
+	for _, e := range of {
+		s.Add(e.Rank.Stats())
+		least = min(least, e.Rank.Knowledge())
+		if err := e.Err(); err != nil {
+			v.Error = err.Error()
+		}
 	}
+	v.Knowledge, v.Blocks, v.BlockTokens, v.Batches, v.Events, v.Ignored = least.String(), s.Blocks, s.BlockTokens, s.Batches, s.Events, s.Ignored
+	v.Strange, v.Bad, v.Gaps, v.Past, v.Replays, v.Rebuilds, v.Overflows = s.Strange, s.Bad, s.Gaps, s.Past, s.Replays, s.Rebuilds, s.Overflows
 	return v
 }
 
@@ -286,6 +295,9 @@ func ranksOf(e *route.Engine) (views []rankView) {
 		v := rankView{Rank: r.Number, Ready: e.Ready && r.There}
 		if r.Books != nil {
 			v.Books = booksOf(r.Books)
+			if of := r.Books.Events(); of != nil {
+				v.KVEvents = eventsOf(of)
+			}
 		}
 		if v.Ready && r.Health != nil {
 			v.Health = stateOf(r.Health.View(), r.Health.Rests(trace.Now()))
@@ -325,7 +337,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
 		}
 		v.KVTokens = e.Facts.KVTokens
-		v.Books, v.KVEvents = booksOf(e.AllBooks()...), eventsOf(e.Events())
+		v.Books, v.KVEvents = booksOf(e.AllBooks()...), eventsOf(e.Events()...)
 		if e.Load != nil {
 			if l, ok := e.Load(); ok {
 				v.Running, v.Waiting = &l.Running, &l.Waiting

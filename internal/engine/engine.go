@@ -128,24 +128,12 @@ type Facts struct {
 	LoRA []LoRA
 	// Verify is how a Relay's streams are verified.
 	Verify infer.Verify
-	// KVEvents is where the engine publishes what its KV cache holds.
+	// KVEvents is where the engine publishes what its KV cache holds, if it is one whole.
 	KVEvents KVEvents
 	// Ranks are the data-parallel ranks in the order of their numbers. Empty: the wire
 	// names none, and the engine is one whole. What else is said here is of all of them
 	// together, but for StepTokens.
 	Ranks []Rank
-}
-
-// KVEvents is where an engine publishes what its KV cache holds. Endpoints are ZeroMQ's,
-// as the engine's own side has them, so that a host of all addresses is the engine's own.
-type KVEvents struct {
-	Endpoint    string // empty: it does not publish
-	Replay      string // where batches can be asked for again; empty: they cannot
-	Topic       string
-	BlockTokens int    // of a block; 0: not said
-	Host        string // the engine's, as it is reached
-	// Why says why they cannot be used, although it publishes.
-	Why string
 }
 
 // Rank is one data-parallel rank of an engine: a queue, a batch and a KV cache of its own.
@@ -156,6 +144,7 @@ type Rank struct {
 	KVTokens int    // that its KV cache holds, 0 when unknown
 	// MaxRunning is how many requests it runs at once, 0 when unknown.
 	MaxRunning int
+	KVEvents   KVEvents // where it publishes what its KV cache holds
 	Without    []string // of the engine's LoRA adapters, those that this rank cannot use
 }
 

@@ -20,57 +20,86 @@ type following struct {
 	done   sync.WaitGroup
 }
 
-// events has the events of an engine followed that is ready, for as long as its books are
-// kept. What it cannot be is said beside the engine.
+// events has the events of an engine followed that is ready, of each of its ranks for as
+// long as the rank's books are kept. What they cannot be is said beside the engine.
 func (f *following) events(m *Member, l *life, e *route.Engine) {
-	from := e.Facts.KVEvents
-	if m.KVEvents.Endpoint != "" {
-		from.Endpoint, from.Replay, from.Topic = m.KVEvents.Endpoint, m.KVEvents.Replay, m.KVEvents.Topic
-		from.Host = "" // an address that is given says which
-	}
-	if from.Endpoint == "" || m.NoKVEvents || f.ctx == nil {
+	if m.NoKVEvents || f.ctx == nil {
 		return
 	}
-	o, err := sourceOf(from)
-	if err != nil {
+	for _, r := range l.ranks {
+		if !r.there {
+			continue
+		}
+		if from := sourceOf(m, r.number, &e.Facts); from.Why != "" {
+			if !strings.Contains(e.Note, from.Why) {
+				e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
+			}
+		} else if from.Endpoint != "" {
+			f.rank(m, r, l.base, from)
+		}
+	}
+}
+
+// sourceOf says where a rank publishes, -1 of an engine that is one whole.
+func sourceOf(m *Member, rank int, facts *engine.Facts) engine.KVEvents {
+	from := facts.KVEvents
+	for i := range facts.Ranks {
+		if facts.Ranks[i].Number == rank {
+			from = facts.Ranks[i].KVEvents
+		}
+	}
+	if given := m.KVEvents; given.Endpoint != "" {
+		given.BlockTokens, given.Why = from.BlockTokens, facts.KVEvents.Why
+		from = given.OfRank(rank) // an address that is given says which host
+	}
+	switch {
+	case from.Endpoint == "":
+		return engine.KVEvents{}
+	case from.Why != "":
+		return from
+	}
+	if rank < 0 && facts.SideBySide > 1 {
+		from.Why = "its KV events are not used: it has several data-parallel ranks, and requests cannot name theirs; start each rank as an engine of its own"
+	} else if _, err := locate(from); err != nil {
 		from.Why = "its KV events are not used: " + err.Error() + "; say where they are with kv-events=tcp://HOST:PORT"
 	}
-	r := l.ranks[0]
-	if r.number >= 0 && from.Why == "" {
-		from.Why = "its KV events are not used: those of several ranks are not told apart yet"
-	}
-	if from.Why != "" {
-		e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
-		return
-	}
+	return from
+}
+
+// rank has a rank's events followed.
+func (f *following) rank(m *Member, r *rank, base string, from engine.KVEvents) {
 	if r.unfollow != nil {
 		if from == r.events {
 			return
 		}
 		r.cease()
 	}
+	o, err := locate(from)
+	if err != nil {
+		return // sourceOf has said so
+	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	r.events, r.unfollow = from, cancel
-	ev := route.NewEvents(l.base, from.BlockTokens, o.Replays, f.budget)
+	ev := route.NewEvents(base, from.BlockTokens, o.Replays, f.budget)
+	member := *m
 	o.Rank = ev.Rank
 	o.Told = func(err error) {
 		if ev.Tell(err) && f.opts.Events != nil && ctx.Err() == nil {
-			f.opts.Events(*m, err)
+			f.opts.Events(member, err)
 		}
 	}
-	member := *m
 	o.Panicked = func(p *engine.Panic) {
 		if f.opts.Panicked != nil {
 			f.opts.Panicked(member, p)
 		}
 	}
-	m = &member
+	o.Emptied = r.books.Cache.Clear
 	r.books.Follow(ev)
 	f.done.Go(func() { kvsub.Follow(ctx, o) })
 }
 
-// sourceOf says where to follow.
-func sourceOf(from engine.KVEvents) (o kvsub.Options, err error) {
+// locate says where to follow.
+func locate(from engine.KVEvents) (o kvsub.Options, err error) {
 	o.Topic = from.Topic
 	if o.Events, err = kvsub.Locate(from.Endpoint, from.Host); err != nil || from.Replay == "" {
 		return o, err

@@ -119,7 +119,7 @@ func TestKVEventsAreFollowed(t *testing.T) {
 	await("nobody follows what was given", joined)
 
 	// A loss that it has outlived changes nothing.
-	of := func() *route.Events { return f.Snapshot().Engines[0].Events() }
+	of := func() *route.Events { return f.Snapshot().Engines[0].Events()[0] }
 	here := of()
 	say(a, engine.State{})
 	say(a, state("1", engine.KVEvents{Endpoint: "tcp://*:" + port, Host: "127.0.0.1"}))
@@ -138,4 +138,48 @@ func TestKVEventsAreFollowed(t *testing.T) {
 		await("they are followed after the end", gone)
 	}
 	<-ended
+}
+
+// Each rank publishes where it says itself, or at the port that is its number behind the
+// one that is given; and where requests cannot name their rank, what ranks publish is of
+// no use.
+func TestSourceOfRanks(t *testing.T) {
+	at := func(port string) engine.KVEvents {
+		return engine.KVEvents{Endpoint: "tcp://*:" + port, Replay: "tcp://*:1" + port, Topic: "kv", BlockTokens: 64, Host: "127.0.0.1"}
+	}
+	ranked := engine.Facts{SideBySide: 2, KVEvents: at("5557"), Ranks: []engine.Rank{{Number: 0, KVEvents: at("5557")}, {Number: 1, KVEvents: at("6666")}}}
+	whole, silent := engine.Facts{KVEvents: at("5557")}, engine.Facts{SideBySide: 2, Ranks: []engine.Rank{{Number: 0}, {Number: 3}}}
+	several, wrong := whole, ranked
+	several.SideBySide = 2
+	wrong.KVEvents.Why = "they tell too little"
+	given := Member{KVEvents: engine.KVEvents{Endpoint: "tcp://10.0.0.1:7000", Replay: "tcp://10.0.0.1:8000", Topic: "x"}}
+	path := Member{KVEvents: engine.KVEvents{Endpoint: "ipc:///run/kv"}}
+	for _, test := range []struct {
+		what             string
+		m                Member
+		rank             int
+		facts            engine.Facts
+		endpoint, replay string
+		why              string
+	}{
+		{"one whole", Member{}, -1, whole, "tcp://*:5557", "tcp://*:15557", ""},
+		{"its own word", Member{}, 1, ranked, "tcp://*:6666", "tcp://*:16666", ""},
+		{"given", given, 0, ranked, "tcp://10.0.0.1:7000", "tcp://10.0.0.1:8000", ""},
+		{"given, behind the first", given, 3, silent, "tcp://10.0.0.1:7003", "tcp://10.0.0.1:8003", ""},
+		{"given, of one whole", given, -1, whole, "tcp://10.0.0.1:7000", "tcp://10.0.0.1:8000", ""},
+		{"it publishes nothing", Member{}, 3, silent, "", "", ""},
+		{"requests name no rank", Member{}, -1, several, "tcp://*:5557", "tcp://*:15557", "cannot name theirs"},
+		{"what is given does not help", given, -1, several, "tcp://10.0.0.1:7000", "tcp://10.0.0.1:8000", "cannot name theirs"},
+		{"nor here", given, 1, wrong, "tcp://10.0.0.1:7001", "tcp://10.0.0.1:8001", "too little"},
+		{"a path has no port", path, 1, ranked, "ipc:///run/kv", "", "no port"},
+		{"but of one it will do", path, -1, whole, "ipc:///run/kv", "", ""},
+	} {
+		got := sourceOf(&test.m, test.rank, &test.facts)
+		if got.Endpoint != test.endpoint || got.Replay != test.replay || !strings.Contains(got.Why, test.why) || (test.why == "") != (got.Why == "") {
+			t.Errorf("%s: %+v", test.what, got)
+		}
+		if test.endpoint != "" && test.m.KVEvents.Endpoint == "" && (got.BlockTokens != 64 || got.Host != "127.0.0.1" || got.Topic != "kv") {
+			t.Errorf("%s: %+v", test.what, got)
+		}
+	}
 }

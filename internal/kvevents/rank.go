@@ -99,6 +99,22 @@ type Stats struct {
 	BlockTokens                  int   // of each; 0: not known
 }
 
+// Add adds those of another rank.
+func (s *Stats) Add(o Stats) {
+	s.Batches += o.Batches
+	s.Events += o.Events
+	s.Ignored += o.Ignored
+	s.Strange += o.Strange
+	s.Bad += o.Bad
+	s.Gaps += o.Gaps
+	s.Past += o.Past
+	s.Replays += o.Replays
+	s.Rebuilds += o.Rebuilds
+	s.Overflows += o.Overflows
+	s.Blocks += o.Blocks
+	s.BlockTokens = max(s.BlockTokens, o.BlockTokens)
+}
+
 // New makes a rank of which nothing is known.
 func New(o Options) *Rank {
 	r := &Rank{opts: o, tree: newTree(o.Root, o.IndexTokens, o.BlockTokens, o.Budget)}
@@ -171,7 +187,8 @@ func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
 	return at, g.block.Load() == int64(chain[end-1])
 }
 
-// Empty is when the engine's cache was last known to hold nothing, 0 where it never was.
+// Empty is when the engine's cache was last known to hold nothing, or to have held nothing
+// before what is known of it; 0 where it never was.
 func (r *Rank) Empty() int64 { return r.empty.Load() }
 
 // Request is what a rank asks for: the batches from From on, if Replay.
@@ -259,6 +276,9 @@ func (r *Rank) Live(now int64, seq uint64, batch []byte) Request {
 
 // begin takes the first batch of a publisher, or the first one behind a gap.
 func (r *Rank) begin(seq uint64, batch []byte, k Knowledge) {
+	if k == Known && r.said != Known {
+		r.empty.Store(r.tree.now) // it was, when it began
+	}
 	r.forget(k)
 	r.heard, r.fresh = true, false
 	r.take(seq, batch)

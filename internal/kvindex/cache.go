@@ -332,6 +332,19 @@ func (c *Cache) Used() int64 {
 	return c.used
 }
 
+// Clear forgets all blocks: the cache is known to be empty.
+func (c *Cache) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+}
+
+func (c *Cache) clear() {
+	for !c.dropped && c.nodes[0].prev != 0 {
+		c.remove(c.nodes[0].prev)
+	}
+}
+
 // Drop forgets the cache, as when its engine has restarted. Its ID goes to a later
 // one; whatever else is called on it does nothing.
 func (c *Cache) Drop() {
@@ -340,11 +353,9 @@ func (c *Cache) Drop() {
 	if c.dropped {
 		return
 	}
-	c.dropped = true
 	c.index.reuse.forget(c.returns)
-	for c.nodes[0].prev != 0 {
-		c.remove(c.nodes[0].prev)
-	}
+	c.clear()
+	c.dropped = true
 	c.nodes = nil
 	x := c.index
 	x.mu.Lock()

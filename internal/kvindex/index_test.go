@@ -107,6 +107,13 @@ func TestMatchIsThatOfAnLRU(t *testing.T) {
 				caches[i], want[i] = x.Cache(int64(want[i].capacity)), &lru{capacity: want[i].capacity}
 				old.Drop()
 			},
+			"clear": func(t *rapid.T) {
+				i := rapid.IntRange(0, len(caches)-1).Draw(t, "cache")
+				if caches[i].Clear(); caches[i].Used() != 0 {
+					t.Fatalf("%d blocks after it was cleared", caches[i].Used())
+				}
+				want[i] = &lru{capacity: want[i].capacity}
+			},
 			"resize": func(t *rapid.T) {
 				i := rapid.IntRange(0, len(caches)-1).Draw(t, "cache")
 				n := rapid.IntRange(0, 30).Draw(t, "capacity")

@@ -33,6 +33,9 @@ type Options struct {
 	// ReplayPause is the least time from one replay to the next, so that a publisher whose
 	// numbers make no sense keeps nobody busy; default 1 s.
 	ReplayPause time.Duration
+	// Emptied is called when the engine has turned out to have begun with an empty cache, or
+	// to have cleared it: what was believed of it before is no more.
+	Emptied func()
 	// Told is given what keeps the events from coming, and nil when they come. It must not
 	// block.
 	Told func(err error)
@@ -116,6 +119,16 @@ func local(host string) bool {
 type follower struct {
 	Options
 	replayed time.Time // when it was asked for last
+	empty    int64     // when the cache was, as far as was looked
+}
+
+// look says it when the cache was emptied.
+func (f *follower) look() {
+	if at := f.Rank.Empty(); at != f.empty {
+		if f.empty = at; f.Emptied != nil {
+			f.Emptied()
+		}
+	}
 }
 
 // errForm is of a message that is not one of a publisher of KV events.
@@ -148,6 +161,7 @@ func (f *follower) once(ctx context.Context) (heard bool, err error) {
 			f.answer(ctx, r)
 			f.Rank.Live(trace.Now(), seq, frames[2])
 		}
+		f.look()
 	}
 	return heard, ctx.Err()
 }
@@ -167,6 +181,7 @@ func (f *follower) answer(ctx context.Context, r kvevents.Request) {
 			f.Told(fmt.Errorf("replay of KV events at %v: %w", f.Replay, err))
 		}
 		r = f.Rank.Ended(trace.Now(), err == nil)
+		f.look()
 	}
 }
 

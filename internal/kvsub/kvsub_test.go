@@ -289,6 +289,52 @@ func TestFollowWithoutReplays(t *testing.T) {
 	}
 }
 
+// A cache that was cleared, or is another process's, is said to be empty: what was
+// believed of it besides is no more.
+func TestEmptied(t *testing.T) {
+	p := newPublisher(t)
+	r, emptied := newRank(true), make(chan bool, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		Follow(ctx, Options{Events: zmtp.EndpointOf(p.events), Replay: zmtp.EndpointOf(p.replay), Replays: true, Topic: "kv@", Rank: r, ReplayPause: time.Millisecond,
+			Emptied: func() { emptied <- r.Knowledge() == kvevents.Known }, Panicked: func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }})
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	c := next(t, p.joined)
+	if !next(t, emptied) {
+		t.Error("one that has published nothing is not known")
+	}
+	p.publish(c, stored(1))
+	eventually(t, "the first", func() bool { return has(r, 1) })
+	p.publish(c, cleared())
+	next(t, emptied)
+	p.publish(c, stored(2))
+	eventually(t, "what follows", func() bool { return has(r, 2) && !has(r, 1) })
+	p.cut() // which it outlives
+	c = next(t, p.joined)
+	p.publish(c, stored(3))
+	eventually(t, "what comes after the cut", func() bool { return has(r, 3) })
+	if len(emptied) > 0 {
+		t.Error("emptied by a cut")
+	}
+	p.mu.Lock()
+	p.log = [][]byte{stored(11)}
+	p.mu.Unlock()
+	p.cut()
+	next(t, emptied)
+	eventually(t, "another one's", func() bool { return has(r, 11) && !has(r, 3) })
+}
+
+// cleared is the batch that says that nothing is left.
+func cleared() []byte {
+	b := msgp.AppendArrayHeader(nil, 2)
+	b = msgp.AppendFloat64(b, 1)
+	b = msgp.AppendMapHeader(msgp.AppendArrayHeader(b, 1), 1)
+	return msgp.AppendString(msgp.AppendString(b, "type"), "AllBlocksCleared")
+}
+
 // What is no message of a publisher ends the connection, and the next one is tried; what
 // is none of a replay ends the replay.
 func TestGarbage(t *testing.T) {

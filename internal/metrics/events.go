@@ -18,7 +18,7 @@ type kvEvents struct {
 func newKVEvents(snapshot func() *route.Snapshot) *kvEvents {
 	return &kvEvents{
 		snapshot:  snapshot,
-		knowledge: prometheus.NewDesc("weir_engine_kv_knowledge", "1 for how much is known of the engine's KV cache by the events that it publishes: unknown, partial (what they hold is there) or known (and nothing else is).", []string{"engine", "knowledge"}, nil),
+		knowledge: prometheus.NewDesc("weir_engine_kv_knowledge", "How many of the engine's data-parallel ranks, 1 of an engine that is one whole, have a KV cache of which so much is known by the events that they publish: unknown, partial (what they hold is there) or known (and nothing else is).", []string{"engine", "knowledge"}, nil),
 		count: prometheus.NewDesc("weir_engine_kv_events", "What has come of the engine's KV events since it joined, by what it was: batches, events, ignored (events that do not count here or do not go with what is known), strange (removals of blocks that were not known), bad (batches that could not be read), "+
 			"gaps, past (batches that came too late), replays, rebuilds (how often all was forgotten), overflows (of these, for want of memory).", []string{"engine", "what"}, nil),
 		blocks: prometheus.NewDesc("weir_engine_kv_event_blocks", "Blocks of the engine's KV cache that are known by its events.", []string{"engine"}, nil),
@@ -36,17 +36,17 @@ func (c *kvEvents) Describe(ch chan<- *prometheus.Desc) {
 func (c *kvEvents) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.snapshot().Engines {
 		of := e.Events()
-		if of == nil {
+		if len(of) == 0 {
 			continue
 		}
-		r := of.Rank
-		s, is := r.Stats(), r.Knowledge()
-		for k := kvevents.Unknown; k <= kvevents.Known; k++ {
-			v := 0.0
-			if k == is {
-				v = 1
-			}
-			ch <- prometheus.MustNewConstMetric(c.knowledge, prometheus.GaugeValue, v, e.Name, k.String())
+		var s kvevents.Stats
+		var ranks [kvevents.Known + 1]int
+		for _, r := range of {
+			s.Add(r.Rank.Stats())
+			ranks[r.Rank.Knowledge()]++
+		}
+		for k, n := range ranks {
+			ch <- prometheus.MustNewConstMetric(c.knowledge, prometheus.GaugeValue, float64(n), e.Name, kvevents.Knowledge(k).String())
 		}
 		for _, n := range []struct {
 			what string

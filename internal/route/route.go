@@ -89,13 +89,14 @@ func (e *Engine) AllBooks() (of []*Books) {
 	return of
 }
 
-// Events are those of the engine's KV cache, nil where it publishes none. They are followed
-// of an engine that is one whole.
-func (e *Engine) Events() *Events {
-	if of := e.AllBooks(); len(of) > 0 {
-		return of[0].Events()
+// Events are those of the KV caches of the engine's ranks that publish any.
+func (e *Engine) Events() (of []*Events) {
+	for _, b := range e.AllBooks() {
+		if events := b.Events(); events != nil {
+			of = append(of, events)
+		}
 	}
-	return nil
+	return of
 }
 
 // Known says that the engine has been ready at some time.

@@ -71,8 +71,7 @@ type info struct {
 	} `json:"kv_events"`
 }
 
-// kvEvents is where the engine publishes what its KV cache holds. They are followed of an
-// engine of one rank.
+// kvEvents is where the engine publishes what its KV cache holds, or its first rank.
 func (i *info) kvEvents(host string) engine.KVEvents {
 	if i.Events == nil || i.Events.Publisher != "zmq" || i.Events.Port <= 0 {
 		return engine.KVEvents{}
@@ -83,9 +82,6 @@ func (i *info) kvEvents(host string) engine.KVEvents {
 	e := engine.KVEvents{Endpoint: at(i.Events.Port), Topic: i.Events.Topic, BlockTokens: max(i.Events.Block, 0), Host: host}
 	if i.Events.Replay > 0 {
 		e.Replay = at(i.Events.Replay)
-	}
-	if i.Ranks > 1 {
-		e.Why = "its KV events are not used: those of several ranks are not told apart yet; start each rank as an engine of its own"
 	}
 	return e
 }
@@ -113,11 +109,14 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
 		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
+		if len(adapters) > 0 && !srv.mode.TellsAdapters() {
+			facts.KVEvents.Why = "its KV events are not used: before SGLang 0.5.23 they do not tell the blocks of LoRA adapters from those of the model"
+		}
 		facts.SideBySide = max(about.Ranks, 0)
 		if about.Ranks > 1 && about.Ranks <= maxRanks && srv.mode.TakesRank() {
 			srv.ranks = about.Ranks
 			for n := range srv.ranks {
-				r := engine.Rank{Number: n, Ready: true, KVTokens: max(about.KVTokens, 0), MaxRunning: max(about.MaxRunning, 0)}
+				r := engine.Rank{Number: n, Ready: true, KVTokens: max(about.KVTokens, 0), MaxRunning: max(about.MaxRunning, 0), KVEvents: facts.KVEvents.OfRank(n)}
 				if about.Attention {
 					r.MaxRunning = (r.MaxRunning + srv.ranks - 1) / srv.ranks
 				}

@@ -57,6 +57,10 @@ func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
 // routed_dp_rank. Before 0.5.10 it has another name.
 func (m *Mode) TakesRank() bool { return m.Known() && !m.before(0, 5, 10) }
 
+// TellsAdapters says that its KV events tell an adapter's blocks from the model's: before
+// 0.5.23 both have the same names.
+func (m *Mode) TellsAdapters() bool { return m.Known() && !m.before(0, 5, 23) }
+
 // Lacks gives what the server does not do with requests, and why.
 func (m *Mode) Lacks() (lacks []infer.Lack) {
 	if !m.Known() {

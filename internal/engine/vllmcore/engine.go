@@ -131,7 +131,7 @@ func (e *Engine) state() engine.State {
 		if facts.Lacks == nil {
 			facts.Lacks = s.lacks()
 		}
-		facts.KVEvents = s.kvEvents(len(e.ranks))
+		facts.KVEvents = s.kvEvents()
 		facts.Software = s.ready.software()
 		if s.ready.instance != "" {
 			facts.Instance = s.ready.instance
@@ -154,7 +154,7 @@ func (e *Engine) state() engine.State {
 func (e *Engine) rankFacts(index int, s *session) engine.Rank {
 	r := engine.Rank{Number: index}
 	if s != nil {
-		r.Ready, r.Instance, r.KVTokens, r.MaxRunning = true, s.ready.instance, s.ready.kvTokens(), s.ready.maxRunning
+		r.Ready, r.Instance, r.KVTokens, r.MaxRunning, r.KVEvents = true, s.ready.instance, s.ready.kvTokens(), s.ready.maxRunning, s.kvEvents()
 		for i := range e.lora {
 			if !s.loras.usable(i) {
 				r.Without = append(r.Without, e.lora[i].name)

@@ -1,7 +1,6 @@
 package vllmcore
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
@@ -49,10 +48,7 @@ func TestKVEvents(t *testing.T) {
 	}
 	s := &session{ready: r, peer: "10.0.0.5"}
 	want.BlockTokens, want.Host = 128, "10.0.0.5"
-	if got := s.kvEvents(1); got != want {
+	if got := s.kvEvents(); got != want {
 		t.Errorf("%+v", got)
-	}
-	if got := s.kvEvents(2); !strings.Contains(got.Why, "as one engine") {
-		t.Errorf("of two ranks: %+v", got)
 	}
 }

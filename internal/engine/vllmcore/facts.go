@@ -157,17 +157,13 @@ func readEvents(b []byte) (e engine.KVEvents, err error) {
 	return e, nil
 }
 
-// kvEvents is where an engine publishes what its KV cache holds. They are followed of an
-// engine that is alone.
-func (s *session) kvEvents(ranks int) engine.KVEvents {
+// kvEvents is where an engine publishes what its KV cache holds. Each rank says it of
+// itself, so that its port is the rank's own.
+func (s *session) kvEvents() engine.KVEvents {
 	e := s.ready.events
-	if e.Endpoint == "" {
-		return e
+	if e.Endpoint != "" {
+		e.BlockTokens, e.Host = max(s.ready.blockSize, 0), s.peer
 	}
-	if e.BlockTokens = max(s.ready.blockSize, 0); ranks > 1 {
-		e.Why = "its KV events are not used: those of several ranks are not told apart yet; give each rank as one engine of its own"
-	}
-	e.Host = s.peer
 	return e
 }
 

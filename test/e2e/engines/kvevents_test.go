@@ -25,11 +25,11 @@ type kvEngine struct {
 	before     float64  // batches that were heard of those before it began anew
 }
 
-// startKVEngine starts one with caches of 128 pages.
+// startKVEngine starts one with caches of 32 pages.
 func startKVEngine(t *testing.T, name string, ranks int) *kvEngine {
 	t.Helper()
 	p := harness.Start(t, "engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "2048", "--dp-size", fmt.Sprint(ranks),
+		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "2048", "--page-size", "64", "--dp-size", fmt.Sprint(ranks),
 		"--kv-events-config", `{"endpoint":"tcp://127.0.0.1:0","replay_endpoint":"tcp://127.0.0.1:0","topic":"kv@m"}`)
 	e := &kvEngine{name: name, url: p.Line("sglang"), admin: p.Line("admin"), count: make([]uint64, ranks)}
 	var sources map[string]struct {
@@ -85,6 +85,17 @@ func again(t *testing.T, address string, from uint64) uint64 {
 	}
 }
 
+// beside has each rank asked by somebody else than weir.
+func (e *kvEngine) beside(t *testing.T) {
+	t.Helper()
+	for i := range e.replays {
+		body := fmt.Sprintf(`{"text":"Somebody else asks rank %d.","routed_dp_rank":%d,"sampling_params":{"max_new_tokens":40,"ignore_eos":true}}`, i, i)
+		if a := harness.Post(t, e.url+"/generate", body); a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+}
+
 // faults replaces the engine's faults.
 func (e *kvEngine) faults(t *testing.T, faults ...string) {
 	t.Helper()
@@ -105,6 +116,7 @@ type kvGateway struct {
 	random  *rand.Rand
 	talks   []string
 	asked   int
+	hits    int // requests that had something cached
 }
 
 func (g *kvGateway) words(n int) string {
@@ -141,7 +153,7 @@ func (g *kvGateway) known() {
 
 // ask has some conversation take its next turn, and gives what was predicted and reported
 // to be cached.
-func (g *kvGateway) ask() (predicted, cached, rank int) {
+func (g *kvGateway) ask() (predicted, cached int) {
 	g.t.Helper()
 	i := g.random.IntN(len(g.talks))
 	if len(g.talks[i]) > 2500 { // about half as many tokens
@@ -163,9 +175,6 @@ func (g *kvGateway) ask() (predicted, cached, rank int) {
 				Predicted int  `json:"predicted_cached_tokens"`
 				Cached    *int `json:"cached_tokens"`
 			}
-			Legs []struct {
-				Rank *int `json:"dp_rank"`
-			}
 		}
 	}
 	harness.Eventually(g.t, "the record", func() bool {
@@ -175,30 +184,25 @@ func (g *kvGateway) ask() (predicted, cached, rank int) {
 	if len(r.Attempts) != 1 || r.Attempts[0].Choice.Cached == nil {
 		g.t.Fatalf("%s: %+v", id, r)
 	}
-	if legs := r.Attempts[0].Legs; len(legs) == 1 && legs[0].Rank != nil {
-		rank = *legs[0].Rank
-	}
-	return r.Attempts[0].Choice.Predicted, *r.Attempts[0].Choice.Cached, rank
+	return r.Attempts[0].Choice.Predicted, *r.Attempts[0].Choice.Cached
 }
 
 // right asks so often, and wants each prediction to be what is reported.
 func (g *kvGateway) right(what string, n int) {
 	g.t.Helper()
-	hits, ranks := 0, map[int]bool{}
+	hits := 0
 	for i := range n {
 		g.heard()
-		predicted, cached, rank := g.ask()
+		predicted, cached := g.ask()
 		if predicted != cached {
 			g.t.Errorf("%s, request %d: %d tokens are predicted to be cached, %d were", what, i, predicted, cached)
 		}
 		if cached > 0 {
 			hits++
 		}
-		ranks[rank] = true
 	}
-	if hits < n/4 || len(ranks) != len(g.engines[0].replays) {
-		g.t.Errorf("%s: %d of %d requests had something cached, at ranks %v", what, hits, n, ranks)
-	}
+	g.hits += hits
+	g.t.Logf("%s: %d of %d requests had something cached", what, hits, n)
 }
 
 // What simulated engines publish of their caches, which are so small that they evict all
@@ -217,9 +221,9 @@ func TestKVEventsOfEngines(t *testing.T) {
 				g.engines = append(g.engines, e)
 				args = append(args, "--engine", "sglang="+e.url+",name="+name)
 			}
-			systems := []string{g.words(80), g.words(80)}
+			systems := []string{g.words(80), g.words(80), g.words(80), g.words(80), "", ""} // what several have in common
 			for i := range 12 {
-				g.talks = append(g.talks, systems[i%2])
+				g.talks = append(g.talks, systems[i%len(systems)])
 			}
 			serve := func() {
 				t.Helper()
@@ -228,6 +232,9 @@ func TestKVEventsOfEngines(t *testing.T) {
 			}
 			serve()
 			g.known() // to have nothing
+			for _, e := range g.engines {
+				e.beside(t)
+			}
 			g.right("from the first batch on", 40)
 
 			for _, e := range g.engines {
@@ -266,20 +273,15 @@ func TestKVEventsOfEngines(t *testing.T) {
 			g.heard()
 			for _, e := range g.engines {
 				e.before = g.metric("weir_engine_kv_events", e, `what="batches"`)
-				was := g.metric("weir_engine_kv_events", e, `what="rebuilds"`)
 				e.faults(t, "restart")
 				clear(e.count)
-				harness.Eventually(t, "forgotten what it had", func() bool {
-					return g.metric("weir_engine_kv_events", e, `what="rebuilds"`) == was+float64(len(e.replays))
-				}, g.Process)
+			}
+			// It is known that they have nothing, before they have published anything.
+			for _, e := range g.engines {
+				harness.Eventually(t, "forgotten what it had", func() bool { return g.metric("weir_engine_kv_event_blocks", e) == 0 }, g.Process)
 			}
 			harness.Eventually(t, "both ready again", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 }, g.Process)
 			g.known()
-			for _, e := range g.engines {
-				if n := g.metric("weir_engine_kv_event_blocks", e); n > 0 {
-					t.Errorf("%v blocks of an engine that began anew", n)
-				}
-			}
 			g.right("with empty caches", 30)
 
 			g.Interrupt()
@@ -289,6 +291,19 @@ func TestKVEventsOfEngines(t *testing.T) {
 			serve()
 			g.known()
 			g.right("after a restart of weir", 20)
+			evicted := 0
+			for _, e := range g.engines {
+				var state struct {
+					Evicted int `json:"evicted_tokens"`
+				}
+				if err := json.Unmarshal(harness.Get(t, e.admin+"/admin/state").Body, &state); err != nil {
+					t.Fatal(err)
+				}
+				evicted += state.Evicted
+			}
+			if g.hits < 10 || evicted == 0 {
+				t.Errorf("%d of %d requests had something cached, %d tokens were evicted: that says too little", g.hits, g.asked, evicted)
+			}
 		})
 	}
 }
