@@ -16,7 +16,7 @@ const (
 func (c *Core) begin(at int64, out *Step) {
 	c.busy = false
 	var longest int64
-	next := int64(-1) // when the first transfer is over, if nothing else is to do
+	next := int64(-1) // when the first transfer or wait is over, if nothing else is to do
 	for i := range c.ranks {
 		k := &c.ranks[i]
 		if k.still = c.hindrance.Still>>i&1 != 0; k.still {
@@ -24,10 +24,8 @@ func (c *Core) begin(at int64, out *Step) {
 			continue
 		}
 		c.compose(k, at, out)
-		for _, ref := range k.transfer {
-			if ready := c.details[ref].ready; next < 0 || ready < next {
-				next = ready
-			}
+		if at := c.nextOfLegs(k); at < forever && (next < 0 || at < next) {
+			next = at
 		}
 		if k.batch.Prefill > 0 || k.batch.Decode > 0 {
 			c.busy = true
@@ -52,7 +50,7 @@ func (c *Core) begin(at int64, out *Step) {
 // waiting ones are admitted. A step before which requests were retracted admits
 // nobody, unless nothing else would run.
 func (c *Core) compose(k *rank, at int64, out *Step) {
-	c.arrive(k, at)
+	c.arrive(k, at, out)
 	retracted := c.secure(k, out)
 	k.batch = Batch{Decode: len(k.decode) - k.stalled, Context: k.context}
 	budget := min(c.opts.StepTokens-k.batch.Decode, c.opts.ChunkedPrefill)
@@ -84,7 +82,7 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 		k.waiting.pop()
 		k.queued -= int64(r.length())
 		k.fresh += foreseen(r)
-		if c.admit(k, ref, at) {
+		if c.admit(k, ref, at, out) {
 			budget -= c.plan(k, ref, budget)
 		}
 	}
@@ -133,11 +131,21 @@ func (c *Core) need(k *rank, ref Ref) need {
 	found, idle := k.kv.lookup(keys)
 	return need{
 		found: keys[:found],
-		take:  k.kv.pagesFor(tokens) - found,
+		take:  k.kv.pagesFor(tokens+c.draftsOf(d)) - found,
 		later: foreseen(r) + k.fresh + int(k.share*float64(k.ahead)),
 		free:  k.kv.available() - idle,
 		alone: k.running() == k.stalled,
 	}
+}
+
+// draftsOf is how many ids beyond its length a request needs pages for when it is
+// admitted. A decode leg goes on decoding at once: without room for its drafts it
+// would be sent back before it got anywhere.
+func (c *Core) draftsOf(d *details) int {
+	if d.leg == LegDecode {
+		return c.opts.drafts()
+	}
+	return 0
 }
 
 // fits says whether a waiting request may be admitted. One that is alone needs
@@ -153,13 +161,14 @@ func (c *Core) fits(k *rank, ref Ref) bool {
 	return n.met(k.kv.pageSize)
 }
 
-// admit takes a request out of the queue into the batch, or lets its KV come
-// from the prefill engine. It says whether there is a prompt to be computed.
-func (c *Core) admit(k *rank, ref Ref, at int64) bool {
+// admit takes a request out of the queue into the batch, or reserves the pages
+// for KV that comes from elsewhere. It says whether there is a prompt to be
+// computed.
+func (c *Core) admit(k *rank, ref Ref, at int64, out *Step) bool {
 	r, d := &c.requests[ref], &c.details[ref]
 	found := 0
 	if k.kv != nil {
-		found = k.kv.occupy(r, d)
+		found = k.kv.occupy(r, d, r.length()+c.draftsOf(d))
 		c.counts.Cached += uint64(found)
 	}
 	again := d.admitted
@@ -167,8 +176,8 @@ func (c *Core) admit(k *rank, ref Ref, at int64) bool {
 		d.admitted, d.cached, d.stamps.QueueEnd = true, found, at
 	}
 	r.prefilled = int32(found)
-	if d.handle != nil && !again {
-		c.transfer(k, ref, at)
+	if d.leg == LegDecode && (!again || c.opts.Retraction != RetractRecompute) {
+		c.reserve(k, ref, at, again, out)
 		return false
 	}
 	if !again {

@@ -33,6 +33,14 @@ func (w *witness) pages() {
 			if len(d.table) > 0 {
 				t.Fatalf("request %d waits and holds %v", ref, d.table)
 			}
+		case r.phase == phaseAwait:
+			if len(d.table) > 0 {
+				t.Fatalf("request %d awaits its partner and holds %v", ref, d.table)
+			}
+		case r.phase == phaseKept:
+			if w.opts.KVTokens > 0 && len(d.table)*w.opts.PageSize < r.length()-1 {
+				t.Fatalf("of request %d of %d tokens %d pages are kept", ref, r.length(), len(d.table))
+			}
 		case w.opts.KVTokens > 0 && len(d.table)*w.opts.PageSize < r.length():
 			t.Fatalf("request %d of %d tokens holds %d pages", ref, r.length(), len(d.table))
 		case w.opts.KVTokens > 0 && r.phase == phaseDecode && !r.held && len(d.table)*w.opts.PageSize < r.length()+w.opts.drafts():

@@ -26,6 +26,18 @@ func TestConservation(t *testing.T) {
 			"abort":   func(*rapid.T) { w.conclude(w.core.Abort, infer.ReasonAbort) },
 			"stop":    func(*rapid.T) { w.conclude(w.core.Stop, infer.ReasonStop) },
 			"retract": func(t *rapid.T) { w.core.Retract(rapid.IntRange(1, 3).Draw(t, "n")) },
+			"meet":    func(*rapid.T) { w.join((*Core).Meet) },
+			"offer":   func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Offer(now, ref, Offer{}) }) },
+			"release": func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Release(now, ref) }) },
+			"expire":  func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Expire(now, ref) }) },
+			"renew":   func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Renew(now, ref, 20*time.Millisecond) }) },
+			"break": func(*rapid.T) {
+				w.join(func(c *Core, now int64, ref Ref) {
+					if w.live[ref].params.Leg != Whole {
+						c.Break(now, ref, infer.Errorf(infer.CodeEngine, "broken"))
+					}
+				})
+			},
 			"flush": func(t *rapid.T) {
 				if done := w.core.FlushCache(); done != (len(w.live) == 0) {
 					t.Fatalf("flushed: %v with %d requests", done, len(w.live))
@@ -56,7 +68,7 @@ func drawOptions(t *rapid.T, words *content.Words) Options {
 		// Below all differences, above all, or between.
 		PreemptionThreshold: new(rapid.SampledFrom([]int{-1, 0, 1, 10}).Draw(t, "threshold")),
 		StreamInterval:      rapid.IntRange(1, 4).Draw(t, "interval"),
-		Role:                Role(rapid.IntRange(0, 2).Draw(t, "role")),
+		Retraction:          Retraction(rapid.IntRange(0, 3).Draw(t, "retraction")),
 		Transfer: Transfer{BytesPerToken: 1000, Bandwidth: float64(rapid.IntRange(0, 3).Draw(t, "bandwidth")) * 1e6,
 			Latency: time.Duration(rapid.IntRange(0, 9).Draw(t, "latency")) * time.Millisecond},
 		Cost: Constant{Prefill: 5 * time.Millisecond, Decode: time.Millisecond},
@@ -79,6 +91,7 @@ type ledger struct {
 	first       First
 	retractions int
 	ended       infer.Reason // what the client asked for
+	kept        bool         // a prefill leg, whose KV is or was kept
 }
 
 // witness drives an engine and believes nothing it says.
@@ -138,8 +151,11 @@ func (w *witness) submit(t *rapid.T) {
 		p.StopIDs = []uint32{55}
 	}
 	p.StreamInterval = rapid.IntRange(0, 3).Draw(t, "stream_interval")
-	if w.opts.Role == RoleDecode || w.opts.Role == RoleBoth && rapid.IntRange(0, 4).Draw(t, "handle") == 0 {
-		p.Handle = &Handle{Tokens: len(p.Prompt)}
+	if p.Leg = Leg(rapid.IntRange(0, 2).Draw(t, "leg")); p.Leg != Whole {
+		p.Await = rapid.Bool().Draw(t, "await")
+		p.Fresh = rapid.Bool().Draw(t, "fresh")
+		p.Patience = time.Duration(rapid.IntRange(0, 30).Draw(t, "patience")) * time.Millisecond
+		p.Lease = time.Duration(rapid.IntRange(0, 30).Draw(t, "lease")) * time.Millisecond
 	}
 	r, err := w.core.Options().Prepare(p)
 	if err != nil {
@@ -150,7 +166,7 @@ func (w *witness) submit(t *rapid.T) {
 	}
 	ref, err := w.core.Submit(w.now, w.now, r)
 	if err != nil {
-		if w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued || w.outranks(p.Priority) {
+		if p.Await || w.opts.MaxQueued == 0 || w.core.Counts().Waiting < w.opts.MaxQueued || w.outranks(p.Priority) {
 			t.Fatalf("refused with room: %v", err)
 		}
 		w.refused++
@@ -184,6 +200,13 @@ func (w *witness) conclude(how func(int64, Ref), reason infer.Reason) {
 	}
 	ref := slices.Max(slices.Collect(maps.Keys(w.live)))
 	w.end(ref, how, reason)
+}
+
+// join has something happen to a leg.
+func (w *witness) join(what func(*Core, int64, Ref)) {
+	if len(w.live) > 0 {
+		what(w.core, w.now, slices.Min(slices.Collect(maps.Keys(w.live))))
+	}
 }
 
 func (w *witness) end(ref Ref, how func(int64, Ref), reason infer.Reason) {
@@ -235,6 +258,23 @@ func (w *witness) step(s *Step) {
 		w.live[f.Ref].first = f
 		w.stamps(s, f)
 	}
+	for _, k := range s.Kept {
+		l := w.live[k.Ref]
+		if l == nil || l.kept || l.params.Leg != LegPrefill || k.Tokens != len(l.params.Prompt)+len(l.ids)-1 || o.KVTokens > 0 && len(k.Pages)*o.PageSize < k.Tokens {
+			t.Fatalf("kept %+v of %+v", k, l)
+		}
+		l.kept = true
+	}
+	for _, r := range s.Reserved {
+		if l := w.live[r.Ref]; l == nil || l.params.Leg != LegDecode || r.Tokens <= 0 {
+			t.Fatalf("reserved %+v of %+v", r, l)
+		}
+	}
+	for _, ref := range s.Fetched {
+		if l := w.live[ref]; l == nil || l.params.Leg != LegDecode {
+			t.Fatalf("fetched for %+v", l)
+		}
+	}
 	for _, d := range s.Done {
 		w.ended(d)
 	}
@@ -245,10 +285,11 @@ func (w *witness) step(s *Step) {
 		}
 		l.retractions++
 		w.retracted++
+		w.cut = w.cut || o.Retraction != RetractRecompute // what is restored is nobody's work
 		w.again += uint64(len(l.params.Prompt)) + uint64(w.core.requests[ref].generated)
 	}
 	n := w.core.Counts()
-	if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting) {
+	if n.Received != n.Finished+n.Aborted+n.Rejected+uint64(n.Running+n.Waiting+n.Kept) {
 		t.Fatalf("counts do not add up: %+v", n)
 	}
 	if n.Received != w.accepted+w.refused || n.Rejected != w.refused+w.displaced || n.Finished+n.Aborted+w.displaced != w.done || n.Retracted != w.retracted {
@@ -269,8 +310,14 @@ func (w *witness) step(s *Step) {
 func (w *witness) stamps(s *Step, f First) {
 	st, p := f.Stamps, w.live[f.Ref].params
 	order := []int64{0, st.ServerCreated, st.QueueStart, st.QueueEnd, st.PrefillStart, st.PrefillEnd, st.FirstToken, s.End}
-	if p.Handle != nil {
-		order = []int64{0, st.ServerCreated, st.QueueStart, st.QueueEnd, st.TransferStart, st.TransferEnd, st.WaitingToRunning, st.FirstToken, s.End}
+	if p.Await {
+		order = slices.Insert(order, 2, st.BootstrapStart, st.BootstrapEnd)
+	}
+	if p.Leg == LegDecode {
+		order = []int64{0, st.ServerCreated, st.BootstrapStart, st.BootstrapEnd, st.QueueStart, st.QueueEnd, st.TransferStart, st.TransferEnd, st.WaitingToRunning, st.FirstToken, s.End}
+		if !p.Await {
+			order = slices.Delete(order, 2, 4)
+		}
 		t := w.opts.Transfer
 		least := int64(t.Latency)
 		if t.Bandwidth > 0 {
@@ -303,10 +350,13 @@ func (w *witness) ended(d Done) {
 	}
 	want, reason, matched := w.alone(l.params)
 	if d.Err != nil {
-		if !w.opts.PriorityScheduling || w.opts.MaxQueued == 0 || d.Reason != infer.ReasonAbort || d.Err.Code != infer.CodeOverloaded {
+		switch {
+		case d.Reason == infer.ReasonAbort && d.Stage != StageNone && l.params.Leg != Whole:
+		case !w.opts.PriorityScheduling || w.opts.MaxQueued == 0 || d.Reason != infer.ReasonAbort || d.Err.Code != infer.CodeOverloaded:
 			t.Fatalf("aborted by the engine: %+v", d)
+		default:
+			w.displaced++
 		}
-		w.displaced++
 		w.cut = true
 		l.ended = infer.ReasonAbort
 	}
@@ -318,8 +368,8 @@ func (w *witness) ended(d Done) {
 	case !slices.Equal(l.ids, want) || d.Reason != reason || d.Matched != matched:
 		t.Fatalf("got %v, %+v; alone %v, %s, %d", l.ids, d, want, reason, matched)
 	}
-	if (d.Handle != nil) != (w.opts.Role == RolePrefill && d.Reason != infer.ReasonAbort && len(l.ids) > 0) {
-		t.Fatalf("handle %+v of %+v", d.Handle, d)
+	if ended := d.Reason != infer.ReasonAbort && l.ended == ""; l.params.Leg == LegPrefill && ended && !l.kept {
+		t.Fatalf("kept: %v, and then %+v", l.kept, d)
 	}
 	w.prompts += uint64(d.PromptTokens)
 	w.ids += uint64(len(l.ids))
@@ -330,10 +380,8 @@ func (w *witness) ended(d Done) {
 // alone gives what an engine says that has but this request, no cache, one rank
 // and no drafts.
 func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched int) {
-	p.Priority, p.DPRank, p.LoRA, p.Handle, p.StreamInterval = 0, nil, "", nil, 0
-	if w.opts.Role == RolePrefill {
-		p.MaxTokens, p.MinTokens = 1, min(1, p.MinTokens)
-	}
+	p.Priority, p.DPRank, p.LoRA, p.StreamInterval = 0, nil, "", 0
+	p.Leg, p.Await, p.Fresh, p.Patience, p.Lease = Whole, false, false, 0, 0
 	c, err := New(Options{Words: w.opts.Words, EOS: w.opts.EOS, MeanTokens: w.opts.MeanTokens, Cost: Constant{}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -357,7 +405,15 @@ func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched in
 // requests remain, and those that wait behind them.
 func (w *witness) rest() {
 	t := w.t
-	w.runTo(w.now + int64(time.Hour))
+	// Each leg finds its partner.
+	for range 100 {
+		for _, ref := range slices.Sorted(maps.Keys(w.live)) {
+			w.core.Meet(w.now, ref)
+			w.core.Offer(w.now, ref, Offer{})
+			w.core.Release(w.now, ref)
+		}
+		w.runTo(w.now + int64(time.Minute))
+	}
 	stalled := 0
 	for ref := range w.live {
 		if w.core.requests[ref].held {
@@ -372,7 +428,7 @@ func (w *witness) rest() {
 	}
 	w.runTo(w.now + int64(time.Hour))
 	n := w.core.Counts()
-	if len(w.live) != 0 || w.done != w.accepted || n.Running != 0 || n.Waiting != 0 {
+	if len(w.live) != 0 || w.done != w.accepted || n.Running != 0 || n.Waiting != 0 || n.Kept != 0 {
 		t.Fatalf("%d live, %d of %d done, counts %+v", len(w.live), w.done, w.accepted, n)
 	}
 	if _, ok := w.core.Due(); ok {

@@ -79,14 +79,18 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	c.counts.Received++
 	at := c.place(r.rank)
 	k := &c.ranks[at]
-	if c.opts.MaxQueued > 0 && k.waiting.len()-k.displaced >= c.opts.MaxQueued && !c.displace(k, r.priority, now) {
+	if !r.await && c.opts.MaxQueued > 0 && k.waiting.len()-k.displaced >= c.opts.MaxQueued && !c.displace(k, r.priority, now) {
 		c.counts.Rejected++
 		return 0, infer.Errorf(infer.CodeOverloaded, "the engine's queue is full with %d requests waiting; try again later", k.waiting.len()-k.displaced)
 	}
 	ref := c.alloc()
 	c.set(ref, &r, at, created, now)
-	k.waiting.push(ref, r.priority)
-	k.queued += int64(r.prompt)
+	if r.await {
+		c.await(k, ref, now)
+	} else {
+		k.waiting.push(ref, r.priority)
+		k.queued += int64(r.prompt)
+	}
 	c.rouse(now)
 	return ref, nil
 }
@@ -165,6 +169,7 @@ func (c *Core) turn(at, now int64) *Step {
 			c.finishDecode(k, out)
 			c.finishPrefill(k, out)
 		}
+		c.expire(k, at)
 		if c.ended > 0 {
 			c.reap(k, out)
 		}
@@ -177,7 +182,7 @@ func (c *Core) turn(at, now int64) *Step {
 	c.begin(at, out)
 	n := c.Counts()
 	out.Running, out.Waiting = n.Running, n.Waiting
-	if !stepped && len(out.Done) == 0 && len(out.Retracted) == 0 {
+	if !stepped && len(out.Done) == 0 && len(out.Retracted) == 0 && len(out.Reserved) == 0 && len(out.Fetched) == 0 {
 		return nil
 	}
 	return out
@@ -189,7 +194,8 @@ func (c *Core) Counts() Counts {
 	for i := range c.ranks {
 		k := &c.ranks[i]
 		n.Running += len(k.prefill) + len(k.decode)
-		n.Waiting += k.waiting.len() + len(k.transfer)
+		n.Waiting += len(k.await) + k.waiting.len() + len(k.transfer)
+		n.Kept += len(k.kept)
 		if k.kv != nil {
 			n.Evicted += k.kv.evicted * uint64(k.kv.pageSize)
 		}
@@ -208,26 +214,36 @@ func (c *Core) reap(k *rank, out *Step) {
 		return false
 	}
 	k.waiting.keep(func(ref Ref) bool { return !done(ref) })
+	k.await = slices.DeleteFunc(k.await, done)
+	k.kept = slices.DeleteFunc(k.kept, done)
 	k.transfer = slices.DeleteFunc(k.transfer, done)
 	k.prefill = slices.DeleteFunc(k.prefill, done) // where no prompt is computed
 	k.decode = slices.DeleteFunc(k.decode, done)
 }
 
-// finish books the end of a request and frees its ref.
+// finish books the end of a request and frees its ref. The KV of a prefill leg
+// that has all its ids is kept first.
 func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 	r, d := &c.requests[ref], &c.details[ref]
 	if len(d.unsent) > 0 {
 		c.send(ref, r, d, out)
 	}
+	if d.leg == LegPrefill && r.ended == notEnded {
+		c.keepKV(k, ref, reason, out)
+		return
+	}
 	done := Done{
 		Ref: ref, Reason: reason, PromptTokens: int(r.prompt), Completion: int(r.generated),
 		Cached: d.cached, Matched: int(d.matched), Retractions: d.retractions, DPRank: int(r.rank),
 	}
-	if c.opts.Role == RolePrefill && r.generated > 0 && reason != infer.ReasonAbort {
-		done.Handle = &Handle{Tokens: int(r.prompt)}
-	}
-	if r.ended == endDisplaced {
+	switch {
+	case r.ended == endDisplaced:
 		done.Err = infer.Errorf(infer.CodeOverloaded, "aborted by a higher priority request, as the engine's queue is full; try again later")
+	case r.ended == endBroken:
+		done.Err, done.Stage = d.failure, stageOf(r.phase)
+	case r.phase == phaseKept && reason != infer.ReasonAbort:
+		done.Reason, done.Expired = d.reason, r.ended == endExpired
+		reason = d.reason
 	}
 	out.Done = append(out.Done, done)
 	switch {
@@ -254,6 +270,6 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 		k.kv.leave(d)
 	}
 	r.phase = phaseFree
-	d.stop, d.script, d.keys, d.handle, d.ids = nil, nil, nil, nil, nil
+	d.stop, d.script, d.keys, d.failure, d.ids = nil, nil, nil, nil, nil
 	c.free = append(c.free, ref)
 }

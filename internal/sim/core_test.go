@@ -68,7 +68,8 @@ func TestPrepareRefuses(t *testing.T) {
 		"negative rank":    {Params{Prompt: prompt, DPRank: new(-1)}, infer.CodeInvalid, "dp_rank"},
 		"interval":         {Params{Prompt: prompt, StreamInterval: -1}, infer.CodeInvalid, "stream_interval"},
 		"empty script":     {Params{Prompt: prompt, Script: []uint32{}}, infer.CodeInvalid, "script"},
-		"other handle":     {Params{Prompt: prompt, Handle: &Handle{Tokens: 4}}, infer.CodeInvalid, "handle"},
+		"whole and alone":  {Params{Prompt: prompt, Await: true}, infer.CodeInvalid, "leg"},
+		"negative lease":   {Params{Prompt: prompt, Leg: LegPrefill, Lease: -1}, infer.CodeInvalid, "leg"},
 	} {
 		_, err := c.Options().Prepare(x.p)
 		if e := infer.AsError(err); e == nil || e.Code != x.code || e.Param != x.param {
@@ -100,7 +101,7 @@ func TestOptionsRefuse(t *testing.T) {
 		"no number":    {Words: testWords(t), Speculation: math.NaN()},
 		"generous":     {Words: testWords(t), Conservativeness: -1},
 		"nameless":     {Words: testWords(t), LoRAs: []string{""}},
-		"role":         {Words: testWords(t), Role: 3},
+		"retraction":   {Words: testWords(t), Retraction: 9},
 		"link":         {Words: testWords(t), Transfer: Transfer{Bandwidth: -1}},
 		"context":      {Words: testWords(t), ContextLength: math.MaxInt32},
 	} {

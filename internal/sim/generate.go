@@ -56,7 +56,7 @@ func (c *Core) finishPrefill(k *rank, out *Step) {
 			kept = append(kept, ref)
 			continue
 		}
-		if r.generated == 0 && d.handle == nil {
+		if r.generated == 0 && d.leg != LegDecode {
 			d.stamps.PrefillEnd = out.End
 		}
 		if reason := c.generate(k, ref, r, out); reason != "" {
@@ -140,6 +140,9 @@ func (c *Core) generateSpecial(k *rank, ref Ref, r *request, out *Step) infer.Re
 		id, reason = c.endID(ref, r), infer.ReasonStop
 	default:
 		id = c.opts.Words.Next(&r.stream)
+	}
+	if d.spoiled && reason == "" {
+		id = c.garbage(r)
 	}
 	c.push(k, ref, r, id)
 	d.unsent = append(d.unsent, id)

@@ -74,11 +74,11 @@ type Options struct {
 	DPSize int
 	// LoRAs are the adapters a request may name.
 	LoRAs []string
-	// Role is the engine's part in prefill and decode on two engines. Default
-	// RoleBoth.
-	Role Role
 	// Transfer is how KV comes from a prefill engine.
 	Transfer Transfer
+	// Retraction is what becomes of a decode leg that is sent back to the queue.
+	// Default RetractRecompute.
+	Retraction Retraction
 	// Cost says how long a step takes. Default PerBatch{} with its published
 	// coefficients.
 	Cost CostModel
@@ -133,8 +133,8 @@ func (o *Options) checkScheduling() error {
 		return fmt.Errorf("sim options: conservativeness is %v; it must be above 0", o.Conservativeness)
 	case slices.Contains(o.LoRAs, ""):
 		return fmt.Errorf("sim options: a LoRA adapter without a name")
-	case int(o.Role) >= len(roleNames):
-		return fmt.Errorf("sim options: no role %d", o.Role)
+	case int(o.Retraction) >= len(retractionNames):
+		return fmt.Errorf("sim options: no retraction %d", o.Retraction)
 	case o.Transfer.BytesPerToken < 0, !(o.Transfer.Bandwidth >= 0), o.Transfer.Latency < 0:
 		return fmt.Errorf("sim options: the transfer's bytes_per_token, bandwidth and latency must not be negative")
 	}

@@ -44,6 +44,9 @@ func (o *Options) digest(s *content.Stream, prompt []uint32, salt uint64) []uint
 // admissible gives the keys of the pages that a prompt may find in the cache:
 // its last token is always computed.
 func (k *kv) admissible(d *details, tokens int) []uint64 {
+	if d.fresh {
+		return nil
+	}
 	return d.keys[:min(len(d.keys), (tokens-1)/k.pageSize)]
 }
 
@@ -60,9 +63,10 @@ func (k *kv) freed(table []pageID, keys []uint64) int {
 	return n
 }
 
-// occupy takes the pages for a request's tokens so far, those found in the cache
-// first, and gives the number of tokens that were found.
-func (k *kv) occupy(r *request, d *details) int {
+// occupy takes the pages for so many tokens of a request, at least those that it
+// has so far. Those found in the cache are taken first; it gives the number of
+// tokens that were found.
+func (k *kv) occupy(r *request, d *details, room int) int {
 	tokens := r.length()
 	for _, key := range k.admissible(d, tokens) {
 		p, ok := k.byKey[key]
@@ -74,7 +78,7 @@ func (k *kv) occupy(r *request, d *details) int {
 	}
 	d.keyed = len(d.table)
 	found := d.keyed * k.pageSize
-	k.enlarge(r, d, k.pagesFor(tokens))
+	k.enlarge(r, d, k.pagesFor(room))
 	r.mark = int32((tokens/k.pageSize + 1) * k.pageSize)
 	return found
 }

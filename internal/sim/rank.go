@@ -4,9 +4,11 @@ package sim
 // cache.
 type rank struct {
 	waiting  queue
-	transfer []Ref // admitted, the KV of the prompt is under way
+	await    []Ref // legs that are not queued before their partner is met
+	transfer []Ref // admitted, the KV of the prompt is awaited or under way
 	prefill  []Ref // admitted, prompt not complete, in the order of admission
 	decode   []Ref // generating, in the order in which they began
+	kept     []Ref // prefill legs that have their ids, and whose KV is kept
 	stalled  int   // of decode, those held by a stall
 	context  int64 // tokens that the requests of decode have, without those held
 	queued   int64 // tokens that the requests of waiting have
@@ -19,6 +21,7 @@ type rank struct {
 	fresh int     // ids that those may generate that this step admits
 	share float64 // of what running requests may still generate, kept free by admission
 	link  int64   // when the transfers given to the link so far are over it
+	soon  int64   // no patience and no lease ends before
 
 	batch Batch // of the step under way
 	still bool  // it has no part in the step under way, by a Hindrance
@@ -35,7 +38,7 @@ func (c *Core) place(asked int) int {
 	}
 	best, least := 0, 0
 	for i := range c.ranks {
-		n := c.ranks[i].running() + c.ranks[i].waiting.len()
+		n := c.ranks[i].running() + c.ranks[i].waiting.len() + len(c.ranks[i].await)
 		if i == 0 || n < least {
 			best, least = i, n
 		}
@@ -45,8 +48,10 @@ func (c *Core) place(asked int) int {
 
 // Load is what a rank holds.
 type Load struct {
+	Awaiting     int // legs that are not queued, as their partner is not met
 	Running      int // requests in the running batch
-	Transferring int // requests whose KV is under way
+	Transferring int // requests whose KV is awaited or under way
+	Kept         int // prefill legs whose KV is kept
 	Waiting      int // requests in the queue
 	QueuedTokens int // prompt tokens of the requests in the queue, and their ids if they were retracted
 
@@ -61,7 +66,7 @@ func (c *Core) Loads(loads []Load) []Load {
 	for i := range c.ranks {
 		k := &c.ranks[i]
 		l := Load{
-			Running: len(k.prefill) + len(k.decode), Transferring: len(k.transfer),
+			Awaiting: len(k.await), Running: len(k.prefill) + len(k.decode), Transferring: len(k.transfer), Kept: len(k.kept),
 			Waiting: k.waiting.len(), QueuedTokens: int(k.queued), KVUsed: int(k.context),
 		}
 		if k.kv != nil {
@@ -77,7 +82,7 @@ func (c *Core) Loads(loads []Load) []Load {
 // are requests.
 func (c *Core) FlushCache() bool {
 	for i := range c.ranks {
-		if k := &c.ranks[i]; k.running()+k.waiting.len() > 0 {
+		if k := &c.ranks[i]; k.running()+k.waiting.len()+len(k.await)+len(k.kept) > 0 {
 			return false
 		}
 	}

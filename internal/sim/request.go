@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"weir/internal/content"
 	"weir/internal/infer"
@@ -37,9 +38,17 @@ type Params struct {
 	// follow instead. A request that continues another one gives what is left.
 	// The engine keeps the slice.
 	Script []uint32
-	// Handle names the KV of the prompt on a prefill engine. A decode engine
-	// needs it, and a prefill engine refuses it.
-	Handle *Handle
+	// Leg is the request's part of a pair, Whole where it is none.
+	Leg Leg
+	// Await keeps a leg out of the queue until Meet says that its partner is there.
+	Await bool
+	// Patience bounds how long a leg waits: one that Awaits for Meet, and then a
+	// decode leg that has its pages for its KV. 0 is no bound.
+	Patience time.Duration
+	// Lease is how long the KV of a prefill leg is kept; 0 is until Release.
+	Lease time.Duration
+	// Fresh makes a decode leg find nothing in the cache.
+	Fresh bool
 	// Stall makes the engine hold the request for ever once it has generated
 	// StallAfter ids: it stays in the running batch and gets nothing more.
 	Stall      bool
@@ -62,7 +71,11 @@ type Request struct {
 	priority   int
 	rank       int // -1: any
 	interval   int
-	handle     *Handle
+	leg        Leg
+	await      bool
+	fresh      bool
+	patience   time.Duration
+	lease      time.Duration
 	salt       uint64 // of the keys
 	lora       string
 	ids        []uint32 // with Options.KVEvents, the prompt
@@ -107,7 +120,11 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		priority:   p.Priority,
 		rank:       -1,
 		interval:   p.StreamInterval,
-		handle:     p.Handle,
+		leg:        p.Leg,
+		await:      p.Await,
+		fresh:      p.Fresh,
+		patience:   p.Patience,
+		lease:      p.Lease,
 		salt:       saltOf(p.LoRA),
 		lora:       p.LoRA,
 		stream:     o.Words.Start(nil, p.Seed),
@@ -120,9 +137,6 @@ func (o *Options) Prepare(p Params) (Request, error) {
 	}
 	if r.interval == 0 {
 		r.interval = o.StreamInterval
-	}
-	if o.Role == RolePrefill {
-		r.max = 1
 	}
 	r.keys = o.digest(&r.stream, p.Prompt, r.salt)
 	return r, nil
@@ -179,12 +193,10 @@ func (o *Options) checkPlacement(p *Params) error {
 		return infer.Invalid("dp_rank", "dp_rank is %d; this engine has %d, counted from 0", *p.DPRank, o.DPSize)
 	case p.StreamInterval < 0:
 		return infer.Invalid("stream_interval", "stream_interval is %d; it must not be negative", p.StreamInterval)
-	case p.Handle != nil && o.Role == RolePrefill:
-		return infer.Invalid("handle", "this engine computes prompts and takes no KV from another one; send the request to a decode engine")
-	case p.Handle == nil && o.Role == RoleDecode:
-		return infer.Invalid("handle", "this engine only decodes; send the request to a prefill engine first, and then here with its handle")
-	case p.Handle != nil && p.Handle.Tokens != len(p.Prompt):
-		return infer.Invalid("handle", "the handle is of a prompt of %d tokens and this one has %d; send the prompt that the prefill engine computed", p.Handle.Tokens, len(p.Prompt))
+	case p.Await && p.Leg == Whole:
+		return infer.Invalid("leg", "a whole request awaits no partner")
+	case p.Patience < 0 || p.Lease < 0:
+		return infer.Invalid("leg", "the patience and the lease of a leg must not be negative")
 	}
 	return nil
 }

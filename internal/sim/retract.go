@@ -1,6 +1,10 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"weir/internal/infer"
+)
 
 // Retract sends up to n generating requests of each rank back to the queue
 // before the next step, as if their pages were needed. What is already
@@ -126,6 +130,12 @@ func (c *Core) retract(k *rank, ref Ref, out *Step) {
 	k.queued += int64(r.length())
 	k.waiting.pushFront(ref, d.priority)
 	r.phase = phaseWaiting
+	d.offered, d.ready = false, forever
+	if d.leg == LegDecode && c.opts.Retraction == RetractRefuse && r.ended == notEnded {
+		d.failure = infer.Errorf(infer.CodeUnavailable, "the request was sent back for want of KV cache, and its KV is not kept; try again")
+		r.ended = endBroken
+		c.ended++
+	}
 	d.retractions++
 	c.counts.Retracted++
 	out.Retracted = append(out.Retracted, ref)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/infer"
 	"weir/internal/scripttest"
 )
 
@@ -22,15 +23,28 @@ import (
 //	engine [NAME] [max_running=N] [max_queued=N] [step_tokens=N] [chunk=N]
 //	       [prefill=DURATION] [decode=DURATION] [kv=TOKENS] [page=TOKENS] [dp=N]
 //	       [priority=on] [threshold=N] [interval=N] [speculation=MEAN] [lora=NAME,...]
-//	       [conservativeness=F] [role=ROLE] [bandwidth=BYTES/S] [latency=DURATION]
+//	       [conservativeness=F] [bandwidth=BYTES/S] [latency=DURATION] [retraction=WORD]
 //
 // A request at the current time. Its prompt is a number of tokens, or pieces
 // joined by +: WORD:N are N tokens that depend on the word and their place in the
-// piece, a request's name is all its tokens so far, prompt and output. With
-// handle its KV comes from the request of that name:
+// piece, a request's name is all its tokens so far, prompt and output:
 //
 //	submit NAME prompt=PROMPT max=N [min=N] [stall=N] [priority=N] [lora=NAME]
-//	       [rank=N] [interval=N] [handle=NAME]
+//	       [rank=N] [interval=N] [leg=prefill|decode] [await=yes] [patience=DURATION]
+//	       [lease=DURATION] [fresh=yes]
+//
+// What joins legs, by hand:
+//
+//	meet NAME
+//	offer NAME [cached=N] [spoiled=yes]
+//	release NAME | expire NAME | break NAME
+//	renew NAME for=DURATION
+//
+// or, of the engines p and d, by a Pair; key is what the legs of two requests have
+// in common, and run then drives both:
+//
+//	pair
+//	open NAME key=KEY prompt=PROMPT max=N [legs=both|p|d] ...   as submit
 //
 // The rest:
 //
@@ -39,6 +53,7 @@ import (
 //	hinder [rank=N] [prefill=no] [drag=F]   without any of these nothing hinders it
 //	flush
 //	run for=DURATION       advance, print each step
+//	follows NAME           how many words of a request do not follow from the one before
 //	counts                 the totals, without those that are 0
 //	loads                  what each rank holds
 //	share                  of what running requests may still generate, what admission keeps free
@@ -58,7 +73,7 @@ type script struct {
 	engines map[string]*scriptEngine
 	on      *scriptEngine
 	tokens  map[string][]uint32 // by request, prompt and output
-	handles map[string]*Handle
+	pair    *Pair
 	out     strings.Builder
 }
 
@@ -136,6 +151,22 @@ func (s *script) command(text string) {
 		s.submit(l)
 	case "abort":
 		s.on.core.Abort(s.on.now, s.on.refs[l.name])
+	case "meet":
+		s.on.core.Meet(s.on.now, s.on.refs[l.name])
+	case "offer":
+		s.on.core.Offer(s.on.now, s.on.refs[l.name], Offer{Cached: l.num("cached"), Spoiled: l.word("spoiled") == "yes"})
+	case "release":
+		s.say("released: %v", s.on.core.Release(s.on.now, s.on.refs[l.name]))
+	case "expire":
+		s.say("expired: %v", s.on.core.Expire(s.on.now, s.on.refs[l.name]))
+	case "break":
+		s.on.core.Break(s.on.now, s.on.refs[l.name], infer.Errorf(infer.CodeEngine, "broken"))
+	case "renew":
+		s.on.core.Renew(s.on.now, s.on.refs[l.name], l.dur("for"))
+	case "pair":
+		s.pair = NewPair(s.engines["p"].core, s.engines["d"].core)
+	case "open":
+		s.open(l)
 	case "retract":
 		s.on.core.Retract(l.num("n"))
 	case "hinder":
@@ -156,14 +187,26 @@ func (s *script) command(text string) {
 		s.out.WriteString(kept)
 	case "counts":
 		s.counts()
+	case "follows":
+		v := s.on.core.opts.Words.Verifier()
+		for _, id := range s.tokens[l.name] {
+			text, _ := s.on.core.opts.Words.Text(id)
+			_, _ = v.WriteString(text)
+		}
+		_, _ = v.WriteString(" ")
+		s.say("%d of %d words do not follow", v.Wrong(), v.Words())
 	case "share":
 		for i := range s.on.core.ranks {
 			s.say("rank %d keeps %.3f free", i, s.on.core.ranks[i].share)
 		}
 	case "loads":
 		for i, x := range s.on.core.Loads(nil) {
-			s.say("rank %d: %d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",
-				i, x.Running, x.Transferring, x.Waiting, x.QueuedTokens, x.KVUsed, x.KVIdle, x.KVTotal)
+			legs := ""
+			if x.Awaiting+x.Kept > 0 {
+				legs = fmt.Sprintf("%d awaiting, %d kept, ", x.Awaiting, x.Kept)
+			}
+			s.say("rank %d: %s%d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",
+				i, legs, x.Running, x.Transferring, x.Waiting, x.QueuedTokens, x.KVUsed, x.KVIdle, x.KVTotal)
 		}
 	default:
 		s.t.Fatalf("no command %q", text)
@@ -178,7 +221,7 @@ func (s *script) say(format string, args ...any) {
 }
 
 func (s *script) engine(l *line) {
-	role, err := ParseRole(cmp.Or(l.word("role"), "both"))
+	retraction, err := ParseRetraction(cmp.Or(l.word("retraction"), "recompute"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -186,7 +229,7 @@ func (s *script) engine(l *line) {
 		MaxRunning: l.num("max_running"), MaxQueued: l.num("max_queued"), StepTokens: l.num("step_tokens"),
 		ChunkedPrefill: l.num("chunk"), KVTokens: l.num("kv"), PageSize: l.num("page"), DPSize: l.num("dp"), Conservativeness: l.float("conservativeness"),
 		PriorityScheduling: l.word("priority") == "on", StreamInterval: l.num("interval"), Speculation: l.float("speculation"),
-		Role: role, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
+		Retraction: retraction, Transfer: Transfer{BytesPerToken: 1000, Bandwidth: l.float("bandwidth"), Latency: l.dur("latency")},
 		Cost: Constant{Prefill: l.dur("prefill"), Decode: l.dur("decode")},
 	}
 	if l.has("threshold") {
@@ -195,33 +238,68 @@ func (s *script) engine(l *line) {
 	if names := l.word("lora"); names != "" {
 		o.LoRAs = strings.Split(names, ",")
 	}
-	if l.name == "" || s.engines == nil {
-		s.engines, s.tokens, s.handles = map[string]*scriptEngine{}, map[string][]uint32{}, map[string]*Handle{}
+	if l.name == "" || s.engines == nil || s.pair != nil {
+		s.pair = nil
+		s.engines, s.tokens = map[string]*scriptEngine{}, map[string][]uint32{}
 	}
 	s.on = &scriptEngine{name: l.name, core: testCore(s.t, o), names: map[Ref]string{}, refs: map[string]Ref{}}
 	s.engines[l.name] = s.on
 }
 
 func (s *script) submit(l *line) {
-	e, name := s.on, l.name
-	_, stall := l.args["stall"]
-	p := Params{
-		Prompt: s.prompt(l.word("prompt")), MaxTokens: l.num("max"), MinTokens: l.num("min"), Stall: stall, StallAfter: l.num("stall"),
-		Priority: l.num("priority"), LoRA: l.word("lora"), StreamInterval: l.num("interval"), Handle: s.handles[l.word("handle")],
-	}
-	if l.has("rank") {
-		p.DPRank = new(l.num("rank"))
-	}
+	e := s.on
+	p := s.params(l)
 	r, err := e.core.Options().Prepare(p)
 	if err == nil {
 		var ref Ref
 		if ref, err = e.core.Submit(e.now, e.now, r); err == nil {
-			e.names[ref], e.refs[name] = name, ref
-			s.tokens[name] = p.Prompt
+			e.names[ref], e.refs[l.name] = l.name, ref
+			s.tokens[l.name] = p.Prompt
 		}
 	}
 	if err != nil {
-		s.say("%v %s refused: %v", time.Duration(e.now), name, err)
+		s.say("%v %s refused: %v", time.Duration(e.now), l.name, err)
+	}
+}
+
+func (s *script) params(l *line) Params {
+	_, stall := l.args["stall"]
+	legs := map[string]Leg{"prefill": LegPrefill, "decode": LegDecode}
+	p := Params{
+		Prompt: s.prompt(l.word("prompt")), MaxTokens: l.num("max"), MinTokens: l.num("min"), Stall: stall, StallAfter: l.num("stall"),
+		Priority: l.num("priority"), LoRA: l.word("lora"), StreamInterval: l.num("interval"),
+		Leg: legs[l.word("leg")], Await: l.word("await") == "yes", Patience: l.dur("patience"), Lease: l.dur("lease"), Fresh: l.word("fresh") == "yes",
+	}
+	if l.has("rank") {
+		p.DPRank = new(l.num("rank"))
+	}
+	return p
+}
+
+// open submits the legs of a pair.
+func (s *script) open(l *line) {
+	key, legs := l.word("key"), cmp.Or(l.word("legs"), "both")
+	p := s.params(l)
+	s.tokens[l.name] = p.Prompt
+	for _, side := range []string{"p", "d"} {
+		if legs != "both" && legs != side {
+			continue
+		}
+		e, leg := s.engines[side], p
+		submit := s.pair.SubmitDecode
+		if leg.Leg = LegDecode; side == "p" {
+			leg.Leg, leg.MaxTokens, leg.MinTokens = LegPrefill, 1, 0
+			submit = s.pair.SubmitPrefill
+		}
+		r, err := e.core.Options().Prepare(leg)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		ref, err := submit(e.now, e.now, key, r)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		e.names[ref], e.refs[l.name] = l.name, ref
 	}
 }
 
@@ -259,6 +337,10 @@ func (s *script) counts() {
 }
 
 func (s *script) run(until int64) {
+	if s.pair != nil {
+		s.runPair(until)
+		return
+	}
 	e := s.on
 	for {
 		due, ok := e.core.Due()
@@ -272,8 +354,26 @@ func (s *script) run(until int64) {
 	e.now = until
 }
 
+func (s *script) runPair(until int64) {
+	for due, ok := s.pair.Due(); ok && due <= until; due, ok = s.pair.Due() {
+		for side, step := s.pair.Advance(due); step != nil; side, step = s.pair.Advance(due) {
+			s.on = s.engines["d"]
+			if side == s.engines["p"].core {
+				s.on = s.engines["p"]
+			}
+			s.print(step)
+		}
+	}
+	for _, e := range s.engines {
+		e.now = until
+	}
+}
+
 func (s *script) print(step *Step) {
 	e, b := s.on, step.Batch
+	if s.pair != nil {
+		s.out.WriteString(e.name + " ")
+	}
 	s.say("%v prefill %d in %d, decode %d; then %d running, %d waiting:%s", time.Duration(step.End), b.Prefill, b.Chunks, b.Decode, step.Running, step.Waiting, s.ids(step))
 	for _, f := range step.First {
 		s.say("  %s first:%s", e.names[f.Ref], s.stamps(f))
@@ -283,14 +383,25 @@ func (s *script) print(step *Step) {
 		if d.Retractions > 0 {
 			more = fmt.Sprintf(", retractions %d", d.Retractions)
 		}
-		if d.Handle != nil {
-			more += fmt.Sprintf(", handle of %d tokens", d.Handle.Tokens)
-			s.handles[e.names[d.Ref]] = d.Handle
+		if d.Expired {
+			more += ", its lease over"
 		}
 		if d.Err != nil {
 			more += fmt.Sprintf(", %v", d.Err)
 		}
+		if d.Stage != StageNone {
+			more += fmt.Sprintf(" (in %s)", map[Stage]string{StageBootstrap: "bootstrap", StageTransfer: "transfer"}[d.Stage])
+		}
 		s.say("  %s done: %s after %d%s", e.names[d.Ref], d.Reason, d.Completion, more)
+	}
+	for _, r := range step.Reserved {
+		s.say("  %s reserved, wants %d tokens", e.names[r.Ref], r.Tokens)
+	}
+	for _, ref := range step.Fetched {
+		s.say("  %s fetched", e.names[ref])
+	}
+	for _, k := range step.Kept {
+		s.say("  %s kept, %d tokens in pages %v, %d cached", e.names[k.Ref], k.Tokens, k.Pages, k.Cached)
 	}
 	for _, ref := range step.Retracted {
 		s.say("  %s retracted", e.names[ref])
@@ -323,6 +434,9 @@ func (s *script) stamps(f First) string {
 	st, text := f.Stamps, ""
 	span := func(name string, from, to int64) {
 		text += fmt.Sprintf(" %s %v-%v", name, time.Duration(from), time.Duration(to))
+	}
+	if st.BootstrapStart > 0 || st.BootstrapEnd > 0 {
+		span("bootstrap", st.BootstrapStart, st.BootstrapEnd)
 	}
 	span("queue", st.QueueStart, st.QueueEnd)
 	if st.TransferEnd > 0 {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"weir/internal/content"
 	"weir/internal/infer"
 )
@@ -9,13 +11,15 @@ type phase uint8
 
 const (
 	phaseFree     phase = iota
+	phaseAwait          // a leg that is not queued yet, as its partner is not met
 	phaseWaiting        // in the queue, also after a retraction
-	phaseTransfer       // its KV is under way
+	phaseTransfer       // its pages are reserved, and its KV is awaited or under way
 	phasePrefill        // admitted, its prompt is not complete
 	phaseDecode         // generating
+	phaseKept           // a prefill leg that has its ids, and whose KV is kept
 )
 
-// ending is what Abort, Stop and a full queue ask for.
+// ending is what Abort, Stop and their like ask for, a full queue, and time.
 type ending uint8
 
 const (
@@ -23,11 +27,17 @@ const (
 	endAborted
 	endStopped
 	endDisplaced // by a request of a higher priority, in a full queue
+	endBroken    // its pair came to nothing
+	endFetched   // the KV that was kept of it was fetched
+	endExpired   // it was not, and its lease is over
 )
 
 func (e ending) reason() infer.Reason {
-	if e == endStopped {
+	switch e {
+	case endStopped:
 		return infer.ReasonStop
+	case endFetched, endExpired:
+		return infer.ReasonLength // or what it was when its KV was kept
 	}
 	return infer.ReasonAbort
 }
@@ -67,8 +77,16 @@ type details struct {
 	interval int
 	unsent   []uint32 // generated and held back for the interval
 
-	handle *Handle
-	ready  int64 // when its transfer ends
+	leg      Leg
+	patience time.Duration
+	lease    time.Duration
+	fresh    bool         // finds nothing in the cache
+	offered  bool         // its KV can be had
+	spoiled  bool         // the KV that it has is not of its prompt
+	ready    int64        // when its transfer ends, never before it began
+	until    int64        // when its patience or its lease ends, 0 for never
+	reason   infer.Reason // of a leg whose KV is kept
+	failure  *infer.Error // of a pair that came to nothing
 
 	salt  uint64
 	lora  string
@@ -103,13 +121,10 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 		min: p.min, ignoreEOS: p.ignoreEOS, stall: p.stall, stallAfter: p.stallAfter,
 		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
 		interval: p.interval, unsent: d.unsent[:0],
-		handle: p.handle,
-		salt:   p.salt, lora: p.lora, ids: p.ids, keys: p.keys, table: d.table[:0],
+		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, ready: forever,
+		salt: p.salt, lora: p.lora, ids: p.ids, keys: p.keys, table: d.table[:0],
 		matched: -1,
 		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},
-	}
-	if h := p.handle; h != nil {
-		d.stamps.BootstrapStart, d.stamps.BootstrapEnd = h.BootstrapStart, h.BootstrapEnd
 	}
 }
 

@@ -27,6 +27,13 @@ type Step struct {
 	// the step.
 	Retracted []Ref
 
+	// Reserved are the decode legs that have pages now and want the KV of their
+	// prompt, Fetched those that have got it, and Kept the prefill legs whose KV
+	// is there for a decode leg from now on.
+	Reserved []Reserved
+	Fetched  []Ref
+	Kept     []Kept
+
 	Running, Waiting int // after the step
 }
 
@@ -44,21 +51,40 @@ type Done struct {
 	Reason       infer.Reason // stop, length or abort
 	Err          *infer.Error // why the engine itself aborted it; nil otherwise
 	PromptTokens int
-	Completion   int // ids generated
-	Cached       int // prompt tokens found in the KV cache when it was first admitted
-	Matched      int // the end or stop id that ended it, which is its last; -1 when none did
-	Retractions  int // how often it was sent back to the queue
-	DPRank       int // the rank that had it
-	// Handle is set by a prefill engine that has the prompt's KV.
-	Handle *Handle
+	Completion   int   // ids generated
+	Cached       int   // prompt tokens found in the KV cache when it was first admitted
+	Matched      int   // the end or stop id that ended it, which is its last; -1 when none did
+	Retractions  int   // how often it was sent back to the queue
+	DPRank       int   // the rank that had it
+	Stage        Stage // of a leg, with Err: where its pair came to nothing
+	Expired      bool  // of a prefill leg: its KV was not fetched in time
+}
+
+// Reserved is a decode leg that wants the KV of its prompt.
+type Reserved struct {
+	Ref    Ref
+	Tokens int  // to be transferred
+	Again  bool // it was sent back to the queue, and wants that of its ids too
+	DPRank int  // the rank that has it
+}
+
+// Kept is a prefill leg whose KV is kept.
+type Kept struct {
+	Ref    Ref
+	Reason infer.Reason
+	Tokens int     // whose KV there is
+	Pages  []int32 // that hold it; nil where the cache is unlimited
+	Cached int     // prompt tokens found in the KV cache
+	DPRank int     // the rank that has it
 }
 
 func (s *Step) reset() {
-	*s = Step{Ref: s.Ref[:0], ID: s.ID[:0], Total: s.Total[:0], First: s.First[:0], Done: s.Done[:0], Retracted: s.Retracted[:0]}
+	*s = Step{Ref: s.Ref[:0], ID: s.ID[:0], Total: s.Total[:0], First: s.First[:0], Done: s.Done[:0], Retracted: s.Retracted[:0],
+		Reserved: s.Reserved[:0], Fetched: s.Fetched[:0], Kept: s.Kept[:0]}
 }
 
 // Counts are totals since the engine started. At any moment received =
-// finished + aborted + rejected + running + waiting.
+// finished + aborted + rejected + running + waiting + kept.
 type Counts struct {
 	Received, Finished, Aborted, Rejected uint64
 	Prefilled, Generated                  uint64 // ids computed of prompts, and generated
@@ -71,8 +97,9 @@ type Counts struct {
 	Evicted     uint64 // tokens, in whole pages, that left the KV cache
 	Steps       uint64
 	// Running are the requests in the running batch, Waiting those before it: in
-	// the queue, or with their KV under way.
-	Running, Waiting int
+	// the queue, or with their partner or their KV awaited. Kept are the prefill
+	// legs that have their ids and whose KV is kept.
+	Running, Waiting, Kept int
 	// Lost is schedule time given up because the engine was driven too late.
 	Lost time.Duration
 }

@@ -64,6 +64,8 @@ type Options struct {
 	// SGLang and VLLM shape the faces that speak like these engines.
 	SGLang SGLangOptions
 	VLLM   VLLMOptions
+	// Role is the engine's part where prefill and decode run on two engines.
+	Role Role
 	// Access says who may ask. The admin's listener is open.
 	Access Access
 	// KVEvents publishes what the KV caches hold, if not nil. Sim.KVEvents must be

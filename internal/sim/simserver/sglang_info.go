@@ -45,7 +45,7 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"enable_metrics":                 opts.Metrics,
 		"enable_cache_report":            opts.CacheReport,
 		"weight_version":                 opts.WeightVersion,
-		"disaggregation_mode":            disaggregationMode(o.Role),
+		"disaggregation_mode":            disaggregationMode(f.e.opts.Role),
 		"status":                         "ready",
 		"version":                        opts.Version,
 		"startup_time":                   float64(f.started.UnixNano()) / 1e9,
@@ -120,8 +120,8 @@ func (f *sglangFace) internalStates() []map[string]any {
 }
 
 // disaggregationMode is SGLang's word for a role.
-func disaggregationMode(r sim.Role) string {
-	if r == sim.RoleBoth {
+func disaggregationMode(r Role) string {
+	if r == RoleBoth {
 		return "null"
 	}
 	return r.String()
@@ -214,7 +214,7 @@ func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
 			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
 		}
 		if wants("disagg") {
-			one.Disaggregation = map[string]any{"mode": disaggregationMode(o.Role)}
+			one.Disaggregation = map[string]any{"mode": disaggregationMode(f.e.opts.Role)}
 		}
 		if wants("queues") {
 			one.Queues = map[string]any{"waiting": l.waiting - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}

@@ -8,7 +8,7 @@ import (
 )
 
 // State is what the engine says of itself. Received = finished + aborted +
-// rejected + running + waiting.
+// rejected + running + waiting + kept.
 type State struct {
 	Name     string `json:"name"`
 	Model    string `json:"model"`
@@ -16,6 +16,7 @@ type State struct {
 
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
+	Kept    int `json:"kept"` // prefill legs that have their ids, and whose KV is kept
 
 	Received uint64 `json:"received"`
 	Finished uint64 `json:"finished"`
@@ -52,7 +53,7 @@ func (e *Engine) State() State {
 	e.faultsMu.Unlock()
 	return State{
 		Name: e.prepare.Name, Model: e.prepare.Model, Instance: *e.instance.Load(),
-		Running: n.Running, Waiting: n.Waiting,
+		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
 		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
 		Sessions: e.sessions.len(),

@@ -1,0 +1,314 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"weir/internal/infer"
+)
+
+// Leg is a request's part where prefill and decode run on two engines.
+//
+// The core knows nothing of the other engine. Whoever joins two legs (a wire, or
+// an offline driver, by way of a Rendezvous) reads Step.Reserved and Step.Kept,
+// and calls Meet, Offer, Release and Break.
+type Leg uint8
+
+// The legs.
+const (
+	Whole      Leg = iota // the request is served here alone
+	LegPrefill            // its KV is kept when it has its ids, until it was fetched
+	LegDecode             // the KV of its prompt comes from a prefill leg
+)
+
+// Stage is where a pair came to nothing.
+type Stage uint8
+
+// The stages.
+const (
+	StageNone      Stage = iota
+	StageBootstrap       // before the leg was queued, or admitted
+	StageTransfer        // while KV was awaited, under way, or kept
+)
+
+func stageOf(p phase) Stage {
+	switch p {
+	case phaseAwait, phaseWaiting, phasePrefill:
+		return StageBootstrap
+	}
+	return StageTransfer
+}
+
+// Retraction is what becomes of a decode leg that was sent back to the queue and
+// is admitted again.
+type Retraction uint8
+
+// The retractions.
+const (
+	RetractRecompute   Retraction = iota // what it does not find in the cache is computed here, as vLLM does
+	RetractRestore                       // its KV was copied to host memory and is there again, SGLang's cpu_tensor
+	RetractRebootstrap                   // a prefill engine computes it again, and it is transferred again
+	RetractRefuse                        // a retraction ends it, SGLang's none
+)
+
+var retractionNames = [...]string{"recompute", "restore", "rebootstrap", "refuse"}
+
+// String gives the retraction's word.
+func (r Retraction) String() string { return retractionNames[r] }
+
+// ParseRetraction is the inverse of String.
+func ParseRetraction(word string) (Retraction, error) {
+	for r, name := range retractionNames {
+		if name == word {
+			return Retraction(r), nil
+		}
+	}
+	return 0, fmt.Errorf("no retraction %q; they are recompute, restore, rebootstrap and refuse", word)
+}
+
+// Transfer is the link over which the KV of a prompt reaches a decode engine.
+// Its zero value takes no time.
+type Transfer struct {
+	// BytesPerToken is the size of a token's KV, over all layers.
+	BytesPerToken int
+	// Bandwidth is in bytes per second; 0 is no bound. The transfers of a rank
+	// share it one after another.
+	Bandwidth float64
+	// Latency is added to each transfer.
+	Latency time.Duration
+}
+
+// forever is a time that never comes.
+const forever = math.MaxInt64
+
+// await keeps a leg out of the queue.
+func (c *Core) await(k *rank, ref Ref, now int64) {
+	r, d := &c.requests[ref], &c.details[ref]
+	r.phase = phaseAwait
+	d.stamps.BootstrapStart = now
+	k.await = append(k.await, ref)
+	c.bound(k, d, now, d.patience)
+}
+
+// Meet queues a leg that awaited its partner. For others it does nothing.
+func (c *Core) Meet(now int64, ref Ref) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if r.phase != phaseAwait || r.ended != notEnded {
+		return
+	}
+	k := &c.ranks[r.rank]
+	k.await = c.without(k.await, ref)
+	r.phase = phaseWaiting
+	d.until = 0
+	d.stamps.BootstrapEnd, d.stamps.QueueStart = now, now
+	k.waiting.push(ref, d.priority)
+	k.queued += int64(r.length())
+	c.rouse(now)
+}
+
+// without gives a list without one of its refs.
+func (c *Core) without(list []Ref, ref Ref) []Ref {
+	for i, other := range list {
+		if other == ref {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// reserve notes that a decode leg has its pages.
+func (c *Core) reserve(k *rank, ref Ref, at int64, again bool, out *Step) {
+	r, d := &c.requests[ref], &c.details[ref]
+	r.phase = phaseTransfer
+	k.transfer = append(k.transfer, ref)
+	if again && c.opts.Retraction == RetractRestore {
+		r.prefilled, d.ready = int32(r.length()), at
+		return
+	}
+	out.Reserved = append(out.Reserved, Reserved{Ref: ref, Tokens: r.length() - int(r.prefilled), Again: again, DPRank: int(r.rank)})
+	c.bound(k, d, at, d.patience)
+	if d.offered {
+		c.transfer(k, r, d, at)
+	}
+}
+
+// Offer is what is said of KV that can be had.
+type Offer struct {
+	Cached  int  // prompt tokens that the prefill engine found in its cache
+	Spoiled bool // it is not of the leg's prompt any more, which nobody noticed
+}
+
+// Offer says that the KV of a decode leg's prompt can be had from now on. It is
+// transferred when the leg has its pages.
+func (c *Core) Offer(now int64, ref Ref, o Offer) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if r.phase == phaseFree || d.leg != LegDecode || d.offered || r.ended != notEnded {
+		return
+	}
+	d.offered = true
+	if o.Spoiled {
+		d.spoiled, r.special = true, true
+	}
+	d.cached = max(d.cached, o.Cached)
+	if r.phase == phaseTransfer && d.ready == forever {
+		c.transfer(&c.ranks[r.rank], r, d, now)
+		c.rouse(now)
+	}
+}
+
+// transfer puts a leg's KV on the link, where it follows those before it.
+func (c *Core) transfer(k *rank, r *request, d *details, at int64) {
+	t, tokens := &c.opts.Transfer, r.length()-int(r.prefilled)
+	begin := max(at, k.link)
+	k.link = begin
+	if t.Bandwidth > 0 {
+		k.link += int64(float64(tokens) * float64(t.BytesPerToken) / t.Bandwidth * 1e9)
+	}
+	d.ready = k.link + int64(t.Latency)
+	if d.stamps.TransferStart == 0 {
+		d.stamps.TransferStart, d.stamps.TransferEnd = begin, d.ready
+	}
+	c.counts.Transferred += uint64(tokens)
+}
+
+// arrive lets the legs decode whose KV is there.
+func (c *Core) arrive(k *rank, at int64, out *Step) {
+	kept := k.transfer[:0]
+	for _, ref := range k.transfer {
+		r, d := &c.requests[ref], &c.details[ref]
+		if d.ready > at {
+			kept = append(kept, ref)
+			continue
+		}
+		if k.kv != nil {
+			k.kv.enter(d, r.length())
+		}
+		if d.offered {
+			out.Fetched = append(out.Fetched, ref)
+		}
+		d.until = 0
+		if d.stamps.WaitingToRunning == 0 {
+			d.stamps.WaitingToRunning = at
+		}
+		c.join(k, ref)
+	}
+	k.transfer = kept
+}
+
+// keepKV keeps the KV of a prefill leg that has its ids.
+func (c *Core) keepKV(k *rank, ref Ref, reason infer.Reason, out *Step) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if r.phase == phaseDecode {
+		k.context -= int64(r.length())
+	}
+	r.phase, d.reason = phaseKept, reason
+	k.kept = append(k.kept, ref)
+	c.bound(k, d, out.End, d.lease)
+	one := Kept{Ref: ref, Reason: reason, Tokens: r.length() - 1, Cached: d.cached, DPRank: int(r.rank)}
+	if k.kv != nil {
+		one.Pages = make([]int32, len(d.table))
+		for i, p := range d.table {
+			one.Pages[i] = int32(p)
+		}
+	}
+	out.Kept = append(out.Kept, one)
+}
+
+// Release gives back the KV that was kept of a prefill leg, which ends it. It is
+// false, and nothing happens, where none is kept.
+func (c *Core) Release(now int64, ref Ref) bool {
+	if r := &c.requests[ref]; r.phase != phaseKept || r.ended != notEnded {
+		return false
+	}
+	c.conclude(now, ref, endFetched)
+	return true
+}
+
+// Renew makes the lease of a prefill leg last for at least that long from now on.
+func (c *Core) Renew(now int64, ref Ref, lease time.Duration) {
+	if r, d := &c.requests[ref], &c.details[ref]; r.phase == phaseKept && d.until > 0 {
+		d.until = max(d.until, now+int64(lease))
+	}
+}
+
+// Break ends a leg because its pair came to nothing.
+func (c *Core) Break(now int64, ref Ref, why *infer.Error) {
+	if r := &c.requests[ref]; r.phase != phaseFree && r.ended == notEnded {
+		c.details[ref].failure = why
+		c.conclude(now, ref, endBroken)
+	}
+}
+
+// Expire ends the lease of the KV that is kept of a prefill leg.
+func (c *Core) Expire(now int64, ref Ref) bool {
+	if r := &c.requests[ref]; r.phase != phaseKept || r.ended != notEnded {
+		return false
+	}
+	c.conclude(now, ref, endExpired)
+	return true
+}
+
+// bound sets the end of a wait, or of a lease.
+func (c *Core) bound(k *rank, d *details, now int64, long time.Duration) {
+	d.until = 0
+	if long > 0 {
+		d.until = now + int64(long)
+		if k.soon == 0 || d.until < k.soon {
+			k.soon = d.until
+		}
+	}
+}
+
+// expire ends the waits and leases whose time is over.
+func (c *Core) expire(k *rank, at int64) {
+	if k.soon == 0 || at < k.soon {
+		return
+	}
+	soon := int64(0)
+	for _, list := range [...][]Ref{k.await, k.transfer, k.kept} {
+		for _, ref := range list {
+			r, d := &c.requests[ref], &c.details[ref]
+			switch {
+			case d.until == 0 || r.ended != notEnded:
+			case d.until > at:
+				if soon == 0 || d.until < soon {
+					soon = d.until
+				}
+			case r.phase == phaseKept:
+				r.ended = endExpired
+				c.ended++
+			default:
+				state := "WaitingForInput"
+				if r.phase == phaseAwait {
+					state = "Bootstrapping"
+				}
+				d.failure = infer.Errorf(infer.CodeEngine, "timed out after %.1fs in KVPoll.%s", d.patience.Seconds(), state)
+				r.ended = endBroken
+				c.ended++
+			}
+		}
+	}
+	k.soon = soon
+}
+
+// nextOfLegs says when a leg of a rank wants something to happen, if nothing
+// else does.
+func (c *Core) nextOfLegs(k *rank) int64 {
+	next := int64(forever)
+	for _, ref := range k.transfer {
+		next = min(next, c.details[ref].ready)
+	}
+	if k.soon > 0 {
+		next = min(next, k.soon)
+	}
+	return next
+}
+
+// garbage gives an id that does not follow from those before it: what a model
+// says whose KV is that of another text.
+func (c *Core) garbage(r *request) uint32 {
+	other := r.stream
+	c.opts.Words.Push(&other, c.opts.Words.Next(&other))
+	return c.opts.Words.Next(&other)
+}
