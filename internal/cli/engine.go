@@ -60,6 +60,7 @@ type engineCommand struct {
 	Name        string   `default:"sim" help:"The engine's name in its state."`
 	sglangFlags `group:"As SGLang's:"`
 	vllmFlags   `group:"As vLLM's:"`
+	roleFlags   `group:"Prefill and decode apart:"`
 	accessFlags `group:"Who may ask:"`
 
 	KVEventsConfig string `name:"kv-events-config" placeholder:"JSON" help:"Publish what the KV cache holds, as vLLM and SGLang do and by their words (docs/kv-events.md)."`
@@ -136,6 +137,8 @@ func (engineCommand) Help() string {
   weir engine --wire vllm=:8000 --wire weir=:9001 --cost constant --decode-cost 50ms
   weir engine --wire vllm --api-key secret         asks for a key as vLLM does
   weir engine --wire vllm --max-total-tokens 100000 --kv-events-config '{"endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'
+  weir engine --wire sglang --listen 127.0.0.1:30000 --role prefill --disaggregation-bootstrap-port 8998
+  weir engine --wire sglang --listen 127.0.0.1:30001 --role decode --kv-bandwidth 25e9
   weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
@@ -161,12 +164,8 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if run.publisher, err = c.publisher(&options); err != nil {
 		return err
 	}
-	e, err := newSim(&c.simFlags, options, m)
+	e, err := run.begin(c, s, options, m)
 	if err != nil {
-		run.close()
-		return err
-	}
-	if err := run.bind(c, s); err != nil {
 		run.close()
 		return err
 	}
@@ -205,6 +204,9 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 	o.VLLM = simserver.VLLMOptions{
 		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
 		Fingerprint: c.FingerprintValue,
+	}
+	if err := c.roleFlags.apply(&o, c.Wire); err != nil {
+		return o, err
 	}
 	o.Access, err = c.accessFlags.options()
 	return o, err
@@ -368,7 +370,37 @@ type simProcess struct {
 	publisher *kvpub.Publisher // of KV events; nil: none
 }
 
-func (p *simProcess) bind(c *engineCommand, s *streams) error {
+// begin binds the listeners, makes the engine, and says where it is.
+func (p *simProcess) begin(c *engineCommand, s *streams, o simserver.Options, m *servedModel) (*simserver.Engine, error) {
+	if err := p.bind(c); err != nil {
+		return nil, err
+	}
+	if err := p.bootstrap(&o); err != nil {
+		return nil, err
+	}
+	e, err := newSim(&c.simFlags, o, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range p.faces {
+		switch {
+		case f.kind == "weir":
+			sayLine(s.out, "%-9s %s", f.kind, f.l.Addr())
+		case f.kind != "admin" && f.kind != "bootstrap" && c.SSLCertfile != "":
+			sayLine(s.out, "%-9s https://%s", f.kind, f.l.Addr())
+		default:
+			sayLine(s.out, "%-9s http://%s", f.kind, f.l.Addr())
+		}
+	}
+	if p.publisher != nil {
+		for _, at := range p.publisher.Sources() {
+			sayLine(s.out, "%-9s %s", "kv-events", at.Endpoint)
+		}
+	}
+	return e, nil
+}
+
+func (p *simProcess) bind(c *engineCommand) error {
 	used := false
 	for _, wire := range c.Wire {
 		kind, addr, ok := strings.Cut(wire, "=")
@@ -389,21 +421,6 @@ func (p *simProcess) bind(c *engineCommand, s *streams) error {
 	if c.AdminListen != "" {
 		if err := p.listen("admin", "--admin-listen", c.AdminListen); err != nil {
 			return err
-		}
-	}
-	for _, f := range p.faces {
-		switch {
-		case f.kind == "weir":
-			sayLine(s.out, "%-9s %s", f.kind, f.l.Addr())
-		case f.kind != "admin" && c.SSLCertfile != "":
-			sayLine(s.out, "%-9s https://%s", f.kind, f.l.Addr())
-		default:
-			sayLine(s.out, "%-9s http://%s", f.kind, f.l.Addr())
-		}
-	}
-	if p.publisher != nil {
-		for _, at := range p.publisher.Sources() {
-			sayLine(s.out, "%-9s %s", "kv-events", at.Endpoint)
 		}
 	}
 	return nil
@@ -451,6 +468,8 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 			serve = e.ServePlane
 		case "admin":
 			serve = e.ServeAdmin
+		case "bootstrap":
+			serve = e.ServeBootstrap
 		}
 		tasks.Go(func() {
 			errs[i] = serve(ctx, f.l)

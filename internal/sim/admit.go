@@ -16,7 +16,7 @@ const (
 func (c *Core) begin(at int64, out *Step) {
 	c.busy = false
 	var longest int64
-	next := int64(-1) // when the first transfer or wait is over, if nothing else is to do
+	next := int64(forever) // when the first transfer or wait is over, if nothing else is to do
 	for i := range c.ranks {
 		k := &c.ranks[i]
 		if k.still = c.hindrance.Still>>i&1 != 0; k.still {
@@ -24,9 +24,7 @@ func (c *Core) begin(at int64, out *Step) {
 			continue
 		}
 		c.compose(k, at, out)
-		if at := c.nextOfLegs(k); at < forever && (next < 0 || at < next) {
-			next = at
-		}
+		next = min(next, c.nextOfLegs(k))
 		if k.batch.Prefill > 0 || k.batch.Decode > 0 {
 			c.busy = true
 			longest = max(longest, int64(c.opts.Cost.StepTime(k.batch)))
@@ -40,7 +38,7 @@ func (c *Core) begin(at int64, out *Step) {
 			longest = int64(float64(longest) * c.hindrance.Drag)
 		}
 		c.start, c.end = at, at+max(1, longest)
-	case next >= 0:
+	case next < forever:
 		c.wake, c.wakeAt = true, max(next, at+1)
 	}
 }

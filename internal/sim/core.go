@@ -15,6 +15,7 @@
 package sim
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -62,6 +63,7 @@ func New(o Options) (*Core, error) {
 	c := &Core{opts: o, hazard: content.MeanLength(o.MeanTokens), accept: newAcceptance(o.Speculation), ranks: make([]rank, o.DPSize)}
 	for i := range c.ranks {
 		c.ranks[i].share = c.share(initialShare)
+		c.ranks[i].soon, c.ranks[i].link = forever, math.MinInt64
 		if o.KVTokens > 0 {
 			c.ranks[i].kv = newKV(o.KVTokens, o.PageSize)
 			c.ranks[i].kv.notes = o.KVEvents

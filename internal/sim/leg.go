@@ -100,7 +100,7 @@ func (c *Core) Meet(now int64, ref Ref) {
 	k := &c.ranks[r.rank]
 	k.await = c.without(k.await, ref)
 	r.phase = phaseWaiting
-	d.until = 0
+	d.until = forever
 	d.stamps.BootstrapEnd, d.stamps.QueueStart = now, now
 	k.waiting.push(ref, d.priority)
 	k.queued += int64(r.length())
@@ -187,7 +187,7 @@ func (c *Core) arrive(k *rank, at int64, out *Step) {
 		if d.offered {
 			out.Fetched = append(out.Fetched, ref)
 		}
-		d.until = 0
+		d.until = forever
 		if d.stamps.WaitingToRunning == 0 {
 			d.stamps.WaitingToRunning = at
 		}
@@ -227,7 +227,7 @@ func (c *Core) Release(now int64, ref Ref) bool {
 
 // Renew makes the lease of a prefill leg last for at least that long from now on.
 func (c *Core) Renew(now int64, ref Ref, lease time.Duration) {
-	if r, d := &c.requests[ref], &c.details[ref]; r.phase == phaseKept && d.until > 0 {
+	if r, d := &c.requests[ref], &c.details[ref]; r.phase == phaseKept && d.until < forever {
 		d.until = max(d.until, now+int64(lease))
 	}
 }
@@ -251,30 +251,26 @@ func (c *Core) Expire(now int64, ref Ref) bool {
 
 // bound sets the end of a wait, or of a lease.
 func (c *Core) bound(k *rank, d *details, now int64, long time.Duration) {
-	d.until = 0
+	d.until = forever
 	if long > 0 {
 		d.until = now + int64(long)
-		if k.soon == 0 || d.until < k.soon {
-			k.soon = d.until
-		}
+		k.soon = min(k.soon, d.until)
 	}
 }
 
 // expire ends the waits and leases whose time is over.
 func (c *Core) expire(k *rank, at int64) {
-	if k.soon == 0 || at < k.soon {
+	if at < k.soon {
 		return
 	}
-	soon := int64(0)
+	soon := int64(forever)
 	for _, list := range [...][]Ref{k.await, k.transfer, k.kept} {
 		for _, ref := range list {
 			r, d := &c.requests[ref], &c.details[ref]
 			switch {
-			case d.until == 0 || r.ended != notEnded:
+			case r.ended != notEnded:
 			case d.until > at:
-				if soon == 0 || d.until < soon {
-					soon = d.until
-				}
+				soon = min(soon, d.until)
 			case r.phase == phaseKept:
 				r.ended = endExpired
 				c.ended++
@@ -295,12 +291,9 @@ func (c *Core) expire(k *rank, at int64) {
 // nextOfLegs says when a leg of a rank wants something to happen, if nothing
 // else does.
 func (c *Core) nextOfLegs(k *rank) int64 {
-	next := int64(forever)
+	next := k.soon
 	for _, ref := range k.transfer {
 		next = min(next, c.details[ref].ready)
-	}
-	if k.soon > 0 {
-		next = min(next, k.soon)
 	}
 	return next
 }

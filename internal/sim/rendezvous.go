@@ -90,10 +90,12 @@ func (v *Rendezvous) Open(key string, ref Ref) []Action {
 	return nil
 }
 
-// Has says whether there is a prefill leg of that key.
-func (v *Rendezvous) Has(key string) bool {
-	m := v.byKey[key]
-	return m != nil && m.open
+// Leg gives the prefill leg of a key, if there is one.
+func (v *Rendezvous) Leg(key string) (Ref, bool) {
+	if m := v.byKey[key]; m != nil && m.open {
+		return m.ref, true
+	}
+	return 0, false
 }
 
 // Want says that a decode leg has its pages. Of two of one key the later one

@@ -84,7 +84,7 @@ type details struct {
 	offered  bool         // its KV can be had
 	spoiled  bool         // the KV that it has is not of its prompt
 	ready    int64        // when its transfer ends, never before it began
-	until    int64        // when its patience or its lease ends, 0 for never
+	until    int64        // when its patience or its lease ends
 	reason   infer.Reason // of a leg whose KV is kept
 	failure  *infer.Error // of a pair that came to nothing
 
@@ -121,7 +121,7 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 		min: p.min, ignoreEOS: p.ignoreEOS, stall: p.stall, stallAfter: p.stallAfter,
 		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
 		interval: p.interval, unsent: d.unsent[:0],
-		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, ready: forever,
+		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, ready: forever, until: forever,
 		salt: p.salt, lora: p.lora, ids: p.ids, keys: p.keys, table: d.table[:0],
 		matched: -1,
 		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},

@@ -87,6 +87,11 @@ func (a *answer) accept() ([]sim.Request, error) {
 // prepare checks a request and prepares its outputs.
 func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	e := a.e
+	if a.voice == plain {
+		if err := e.wantWhole(); err != nil {
+			return nil, err
+		}
+	}
 	lora, err := e.lora(a.voice, req.Model, req.LoRAPath)
 	if err != nil {
 		return nil, err
@@ -144,6 +149,10 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	a.draw(prompts)
+	pairs, err := req.pairFields.each(len(prompts), a.n)
+	if err != nil && a.voice == sglang {
+		return nil, err
+	}
 
 	requests := make([]sim.Request, 0, len(prompts)*a.n)
 	a.outputs = make([]output, 0, cap(requests))
@@ -154,14 +163,20 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			p.Prompt = prompt
 			// The choices of one prompt must differ.
 			p.Seed += uint64(k) * 0x9e3779b97f4a7c15
-			prepared, err := a.add(output{
+			o := output{
 				name:     a.rid(i*a.n + k),
 				stops:    stopScanner{list: stops, keep: req.showStop()},
 				showStop: req.showStop(),
 				sendStop: a.voice != sglang || req.NoStopTrim,
 				ask:      ask,
 				speech:   req.speech(a.d),
-			}, p)
+			}
+			if a.voice == sglang {
+				if err := e.sglangLeg(&o, &p, &pairs[i*a.n+k]); err != nil {
+					return nil, err
+				}
+			}
+			prepared, err := a.add(o, p)
 			if err != nil {
 				return nil, err
 			}

@@ -58,6 +58,7 @@ type completionRequest struct {
 	PromptLogprobs jsontext.Value `json:"prompt_logprobs"`
 	HiddenStates   jsontext.Value `json:"return_hidden_states"`
 
+	pairFields
 	modeFields
 }
 

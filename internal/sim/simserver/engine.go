@@ -8,6 +8,10 @@
 // words of a form, which is what differs between the wires. Faults strike in
 // the digest, and therefore on all of them.
 //
+// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by
+// what simulated engines say to each other (link.go), over connections that are
+// goroutines of their own.
+//
 // Goroutines: Run's, which owns the core and is the only one that touches it;
 // and those of each face's server, one per HTTP request or gRPC call. They
 // meet in two places. Requests and aborts go to the core through an inbox, with
@@ -66,6 +70,7 @@ type Options struct {
 	VLLM   VLLMOptions
 	// Role is the engine's part where prefill and decode run on two engines.
 	Role Role
+	Legs LegsOptions
 	// Access says who may ask. The admin's listener is open.
 	Access Access
 	// KVEvents publishes what the KV caches hold, if not nil. Sim.KVEvents must be
@@ -106,6 +111,7 @@ type Engine struct {
 	goTimers bool // Run's alarm is Go's, for tests in virtual time
 
 	jobs    []*job // by ref; Run's
+	legs    *legs  // Run's
 	touched []*outbox
 	late    lateness
 	meter   meter
@@ -162,6 +168,8 @@ func New(o Options) (*Engine, error) {
 		again:     make([]int, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
 	}
+	e.opts.Legs.setDefaults()
+	e.legs = newLegs(e)
 	e.rename()
 	e.publish()
 	return e, nil
@@ -172,6 +180,7 @@ type job struct {
 	box  *outbox
 	slot uint32 // the box's name for it
 	seed int64  // of its request
+	leg  *leg   // nil where it is whole
 
 	// Run's:
 	stamps infer.Stamps // from its first id on
@@ -186,6 +195,7 @@ type job struct {
 // earlier wait for it; those left when it ends are answered with an error.
 func (e *Engine) Run(ctx context.Context) {
 	defer close(e.done)
+	defer e.legs.close()
 	defer e.inbox.close()
 	alarm := newAlarm(e.goTimers)
 	defer alarm.close()
@@ -268,6 +278,9 @@ func (e *Engine) apply(o *op) {
 				e.jobs = append(e.jobs, nil)
 			}
 			e.jobs[ref] = j
+			if j.leg != nil {
+				e.legs.opened(j, o.request, o.at)
+			}
 			if j.ended != "" {
 				e.core.Abort(o.at, ref)
 			}
@@ -302,6 +315,7 @@ func (e *Engine) tellKV() {
 // flush per box.
 func (e *Engine) deliver(s *sim.Step) {
 	e.meter.step(s, e.jobs)
+	e.legs.step(s)
 	for i, ref := range s.Ref {
 		j := e.jobs[ref]
 		e.touch(j.box)

@@ -45,6 +45,9 @@ type output struct {
 	changed  bool // it is in the exchange's list
 	began    bool // something of it was written
 
+	mute    bool                  // nothing is written of it before its end
+	explain func(*sim.Done) error // what an error of its pair is in the wire's words
+
 	name   string // its own, where the wire has one
 	prompt []uint32
 	// What stopped it is shown in the text, and sent among the ids.
@@ -121,7 +124,7 @@ func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 		return prepared, err
 	}
 	o.prompt = p.Prompt
-	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed)}
+	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed), leg: o.leg}
 	x.outputs = append(x.outputs, o)
 	return prepared, nil
 }
@@ -333,7 +336,7 @@ const garbled = `data: {"id":"chatcmpl-1","choices":[{"index":` + "\n\n"
 
 // mark notes that an output has something to write.
 func (x *exchange) mark(o *output) {
-	if !o.changed {
+	if !o.changed && !(o.mute && o.reason == "") {
 		o.changed = true
 		x.changed = append(x.changed, o.slot)
 	}
@@ -416,6 +419,9 @@ func (x *exchange) finish(o *output, at int64) {
 	o.reason = o.summary.Reason
 	if err := o.summary.Err; err != nil {
 		o.failure = err
+		if o.explain != nil && o.summary.Stage != sim.StageNone {
+			o.failure = o.explain(&o.summary)
+		}
 	}
 	x.open--
 	x.mark(o)

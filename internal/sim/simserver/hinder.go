@@ -116,6 +116,7 @@ func (e *Engine) restarted() {
 	if !e.restart.underway.Load() || !e.core.FlushCache() {
 		return
 	}
+	e.legs.past = nil
 	e.rename()
 	e.publish()
 	e.restart.underway.Store(false)

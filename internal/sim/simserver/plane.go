@@ -158,7 +158,11 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 			return nil, err
 		}
 	}
-	prompt, err := p.e.expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
+	var prompt expanded
+	err := p.e.wantWhole()
+	if err == nil {
+		prompt, err = p.e.expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
+	}
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, asStatus(err)

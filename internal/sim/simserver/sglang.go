@@ -225,7 +225,11 @@ func appendSGLangError(b []byte, err error) []byte {
 	status, _ := statusOf(e.Code)
 	b = append(b, `{"error":{"object":"error","message":`...)
 	b = append(b, quote(e.Message)...)
-	b = append(b, `,"type":"SERVICE_UNAVAILABLE","param":null,"code":`...)
+	kind := "SERVICE_UNAVAILABLE"
+	if status == http.StatusInternalServerError {
+		kind = "INTERNAL_SERVER_ERROR"
+	}
+	b = append(b, `,"type":"`+kind+`","param":null,"code":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	return append(b, "}}"...)
 }

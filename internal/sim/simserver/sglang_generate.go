@@ -115,12 +115,16 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 	g.outputs, g.said = make([]output, 0, len(items)), make([]said, len(items))
 	for i := range items {
 		it := &items[i]
-		prepared, err := g.add(output{
+		o := output{
 			name:     it.rid,
 			ask:      it.ask,
 			stops:    stopScanner{list: it.stops, keep: !it.trim},
 			showStop: !it.trim, sendStop: !it.trim,
-		}, it.params)
+		}
+		if err := g.e.sglangLeg(&o, &it.params, &it.pair); err != nil {
+			return nil, err
+		}
+		prepared, err := g.add(o, it.params)
 		if err != nil {
 			return nil, err
 		}
@@ -339,6 +343,11 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 	switch o.reason {
 	case "":
 		return append(b, "null"...)
+	}
+	if o.leg != nil && o.leg.key != "" && o.reason != infer.ReasonAbort {
+		return append(b, `{"type":"length","length":0}`...) // whatever its id is
+	}
+	switch o.reason {
 	case infer.ReasonStop:
 		b = append(b, `{"type":"stop","matched":`...)
 		return append(appendMatch(b, o.matched), '}')

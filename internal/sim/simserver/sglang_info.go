@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,16 +42,18 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"preferred_sampling_params":    nil,
 		"speculative_algorithm":        speculative(o),
 
-		"enable_deterministic_inference": opts.Deterministic,
-		"enable_metrics":                 opts.Metrics,
-		"enable_cache_report":            opts.CacheReport,
-		"weight_version":                 opts.WeightVersion,
-		"disaggregation_mode":            disaggregationMode(f.e.opts.Role),
-		"status":                         "ready",
-		"version":                        opts.Version,
-		"startup_time":                   float64(f.started.UnixNano()) / 1e9,
-		"kv_events":                      f.kvEvents(),
-		"internal_states":                f.internalStates(),
+		"enable_deterministic_inference":           opts.Deterministic,
+		"enable_metrics":                           opts.Metrics,
+		"enable_cache_report":                      opts.CacheReport,
+		"weight_version":                           opts.WeightVersion,
+		"disaggregation_mode":                      disaggregationMode(f.e.opts.Role),
+		"disaggregation_bootstrap_port":            cmp.Or(f.e.opts.Legs.BootstrapPort, defaultBootstrapPort),
+		"disaggregation_decode_enable_radix_cache": f.e.opts.Legs.RadixCache,
+		"status":          "ready",
+		"version":         opts.Version,
+		"startup_time":    float64(f.started.UnixNano()) / 1e9,
+		"kv_events":       f.kvEvents(),
+		"internal_states": f.internalStates(),
 	}
 	for k, v := range opts.Args {
 		info[k] = v
@@ -125,6 +128,23 @@ func disaggregationMode(r Role) string {
 		return "null"
 	}
 	return r.String()
+}
+
+// legLoad is the section of /v1/loads about pairs. A decode leg is counted as
+// awaiting memory until its partner is met, and as in transfer once it has pages.
+func (f *sglangFace) legLoad() map[string]any {
+	awaiting, reserved, kept := f.e.legCounts()
+	load := map[string]any{
+		"mode":                         disaggregationMode(f.e.opts.Role),
+		"prefill_bootstrap_queue_reqs": 0, "prefill_inflight_queue_reqs": 0,
+		"decode_prealloc_queue_reqs": 0, "decode_transfer_queue_reqs": 0, "decode_retracted_queue_reqs": 0,
+	}
+	if f.e.opts.Role == RolePrefill {
+		load["prefill_bootstrap_queue_reqs"], load["prefill_inflight_queue_reqs"] = awaiting, kept
+	} else {
+		load["decode_prealloc_queue_reqs"], load["decode_transfer_queue_reqs"] = awaiting, reserved
+	}
+	return load
 }
 
 // modelInfo tells the model.
@@ -214,7 +234,7 @@ func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
 			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
 		}
 		if wants("disagg") {
-			one.Disaggregation = map[string]any{"mode": disaggregationMode(f.e.opts.Role)}
+			one.Disaggregation = f.legLoad()
 		}
 		if wants("queues") {
 			one.Queues = map[string]any{"waiting": l.waiting - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}

@@ -52,8 +52,8 @@ type generateRequest struct {
 	CustomLogitProcessor jsontext.Value `json:"custom_logit_processor"`
 	ReturnHiddenStates   jsontext.Value `json:"return_hidden_states"`
 	ReturnRoutedExperts  jsontext.Value `json:"return_routed_experts"`
-	BootstrapHost        jsontext.Value `json:"bootstrap_host"`
-	BootstrapRoom        jsontext.Value `json:"bootstrap_room"`
+
+	pairFields
 }
 
 // samplingParams are /generate's sampling_params. Null means the default;
@@ -214,6 +214,7 @@ type item struct {
 	stops  []string
 	trim   bool
 	giveUp error // what the scheduler says, which gives the request up
+	pair   pairing
 }
 
 // items takes a request apart into its outputs. batch says that the answer is
@@ -226,7 +227,6 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		{"input_embeds", req.InputEmbeds},
 		{"session_params", req.SessionParams}, {"custom_logit_processor", req.CustomLogitProcessor},
 		{"return_hidden_states", req.ReturnHiddenStates}, {"return_routed_experts", req.ReturnRoutedExperts},
-		{"bootstrap_host", req.BootstrapHost}, {"bootstrap_room", req.BootstrapRoom},
 	} {
 		if given(f.value) {
 			return nil, false, notSimulated(f.name)
@@ -267,6 +267,10 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		return nil, false, err
 	}
 	loras, err := perItem[string]("lora_path", req.LoRAPath, '"', len(prompts))
+	if err != nil {
+		return nil, false, err
+	}
+	pairs, err := req.pairFields.each(len(prompts), n)
 	if err != nil {
 		return nil, false, err
 	}
@@ -325,7 +329,10 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		}
 		for k := range n {
 			one := it
-			one.rid = rids[i*n+k]
+			one.rid, one.pair = rids[i*n+k], pairs[i*n+k]
+			if e.opts.Role == RoleDecode {
+				one.start = -1 // the prefill leg has those of the prompt
+			}
 			one.params.Seed += uint64(k) * 0x9e3779b97f4a7c15
 			items = append(items, one)
 		}

@@ -341,7 +341,6 @@ func TestGenerateErrors(t *testing.T) {
 			`{"text":["a","b"],"sampling_params":[{"n":1},{"n":2}]}`:  "same",
 			`{"text":"a","input_embeds":[[1.0]]}`:                     "input_embeds",
 			`{"text":"a","image_data":"x"}`:                           "image_data",
-			`{"text":"a","bootstrap_room":7}`:                         "bootstrap_room",
 			`{"text":"a","top_logprobs_num":99}`:                      "top_logprobs_num",
 			`{"text":"a","logprob_start_len":-2}`:                     "logprob_start_len",
 			`{"text":"a","token_ids_logprob":"x"}`:                    "token_ids_logprob",

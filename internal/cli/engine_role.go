@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/sim"
+	"weir/internal/sim/simserver"
+)
+
+// roleFlags give an engine one half of requests; those that begin with
+// disaggregation are SGLang's.
+type roleFlags struct {
+	Role string `default:"both" enum:"both,prefill,decode" help:"What the engine does of a request: both halves, or one of them (docs/simulated-engine.md#prefill-and-decode-apart)."`
+
+	KVBytesPerToken int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
+	KVBandwidth     float64       `name:"kv-bandwidth" default:"0" placeholder:"BYTES/S" help:"decode: of the link that KV comes by, for each DP rank; 0 is no bound."`
+	KVLatency       time.Duration `name:"kv-latency" default:"0s" help:"decode: of each transfer."`
+
+	DisaggregationMode          string `default:"" enum:",null,prefill,decode" placeholder:"MODE" help:"SGLang's word for --role: null, prefill or decode."`
+	DisaggregationBootstrapPort int    `default:"8998" placeholder:"PORT" help:"sglang, prefill: port of the registry of bootstrap addresses, at the wire's host (${default}; 0 takes a free one). decode: the one of requests that name none."`
+	DisaggregationRadixCache    bool   `name:"disaggregation-decode-enable-radix-cache" help:"sglang, decode: find prompts in the own cache."`
+	DisaggregationBackup        string `name:"disaggregation-decode-retraction-backup" default:"cpu_tensor" enum:"cpu_tensor,host_pool,none" placeholder:"WHERE" help:"sglang, decode: where the KV of a request is that was sent back to the queue, cpu_tensor or host_pool; none gives it up."`
+
+	BootstrapTimeout time.Duration `default:"300s" help:"sglang, prefill: how long a request waits for its decode engine (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT; ${default})."`
+	WaitingTimeout   time.Duration `default:"300s" help:"sglang, decode: how long a request waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT; ${default})."`
+	HeartbeatTimeout time.Duration `default:"10s" help:"sglang, decode: how long it takes to find out that a prefill engine is lost (${default}: two of SGLang's heartbeats)."`
+}
+
+// apply turns the flags into options.
+func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
+	word := f.Role
+	if mode := strings.Replace(f.DisaggregationMode, "null", "both", 1); mode != "" {
+		if word != "both" && word != mode {
+			return wrongf("--role %s and --disaggregation-mode %s say different things; give one of them", f.Role, f.DisaggregationMode)
+		}
+		word = mode
+	}
+	var err error
+	if o.Role, err = simserver.ParseRole(word); err != nil {
+		return wrongf("--role: %w", err)
+	}
+	switch {
+	case o.Role != simserver.RoleBoth && !slices.ContainsFunc(wires, hasLegs):
+		return wrongf("--role %s: no wire of %s has requests in halves; add --wire sglang", word, strings.Join(wires, ", "))
+	case f.KVBytesPerToken < 0 || !(f.KVBandwidth >= 0) || f.KVLatency < 0:
+		return wrongf("--kv-bytes-per-token, --kv-bandwidth and --kv-latency must not be negative")
+	case f.DisaggregationBootstrapPort < 0 || f.DisaggregationBootstrapPort > 65535:
+		return wrongf("--disaggregation-bootstrap-port %d is no port", f.DisaggregationBootstrapPort)
+	case f.BootstrapTimeout <= 0 || f.WaitingTimeout <= 0 || f.HeartbeatTimeout <= 0:
+		return wrongf("--bootstrap-timeout, --waiting-timeout and --heartbeat-timeout must be positive")
+	}
+	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: f.KVBandwidth, Latency: f.KVLatency}
+	if o.Role == simserver.RoleDecode {
+		if o.Sim.Retraction = sim.RetractRestore; f.DisaggregationBackup == "none" {
+			o.Sim.Retraction = sim.RetractRefuse
+		}
+	}
+	o.Legs = simserver.LegsOptions{
+		BootstrapTimeout: f.BootstrapTimeout, WaitingTimeout: f.WaitingTimeout, HeartbeatTimeout: f.HeartbeatTimeout,
+		BootstrapPort: f.DisaggregationBootstrapPort, RadixCache: f.DisaggregationRadixCache,
+	}
+	return nil
+}
+
+// hasLegs says whether requests may come in halves over a wire.
+func hasLegs(wire string) bool {
+	kind, _, _ := strings.Cut(wire, "=")
+	return kind == "sglang"
+}
+
+// bootstrap listens for the registry of a prefill engine that speaks as SGLang does.
+func (p *simProcess) bootstrap(o *simserver.Options) error {
+	if o.Role != simserver.RolePrefill {
+		return nil
+	}
+	for _, f := range p.faces {
+		if f.kind != "sglang" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(f.l.Addr().String())
+		if err != nil {
+			return err
+		}
+		if err := p.listen("bootstrap", "--disaggregation-bootstrap-port", net.JoinHostPort(host, strconv.Itoa(o.Legs.BootstrapPort))); err != nil {
+			return err
+		}
+		if a, ok := p.faces[len(p.faces)-1].l.Addr().(*net.TCPAddr); ok {
+			o.Legs.BootstrapPort = cmp.Or(a.Port, o.Legs.BootstrapPort)
+		}
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package simserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// LegsOptions say how an engine takes part in pairs.
+type LegsOptions struct {
+	// BootstrapTimeout is how long a prefill leg of SGLang's waits for its partner
+	// (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT), WaitingTimeout how long a decode
+	// leg waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT). Default 300 s.
+	BootstrapTimeout, WaitingTimeout time.Duration
+	// HeartbeatTimeout is how long a decode engine of SGLang's takes to find out
+	// that a prefill engine is lost. Default 10 s: two heartbeats of 5 s.
+	HeartbeatTimeout time.Duration
+	// BootstrapPort is that of the registry of bootstrap addresses.
+	BootstrapPort int
+	// EngineID is what a prefill engine of vLLM's is known by in kv_transfer_params.
+	EngineID string
+	// RadixCache lets decode legs of SGLang's find what is in the cache
+	// (--disaggregation-decode-enable-radix-cache).
+	RadixCache bool
+	// Dial makes the connections to prefill engines. Default: the system's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (o *LegsOptions) setDefaults() {
+	o.BootstrapTimeout = cmp.Or(o.BootstrapTimeout, 300*time.Second)
+	o.WaitingTimeout = cmp.Or(o.WaitingTimeout, 300*time.Second)
+	o.HeartbeatTimeout = cmp.Or(o.HeartbeatTimeout, 10*time.Second)
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+}
+
+// leg is a job's part of a pair.
+type leg struct {
+	// Of a prefill leg.
+	key     string
+	request sim.Request // Run's, as the rest
+
+	// Of a decode leg: where the prefill engine is, and what is wanted there.
+	addr   string
+	engine string // the prefill engine's id, if it must be that one
+	keyOf  func(hello *linkMessage) string
+	manner manner
+	link   *link
+	tag    uint64
+	wants  bool // it has its pages, and not its KV
+	got    bool // it has its KV
+}
+
+// manner is how an engine's decode legs look for their partner.
+type manner struct {
+	tries int           // to reach it
+	every time.Duration // between them
+	loss  time.Duration // from a lost connection to the end of the leg; negative: never noticed
+	pull  bool          // KV is read from where it was, whether anybody keeps it or not
+	renew time.Duration // between renewals of the lease; 0: it has none
+	gone  string        // what is said when it cannot be reached
+}
+
+// sglangManner is that of SGLang: its scheduler asks for a prefill engine's facts
+// once a second, fifteen times, and its heartbeat finds a lost one.
+func (e *Engine) sglangManner() manner {
+	return manner{tries: 15, every: time.Second, loss: e.opts.Legs.HeartbeatTimeout, gone: "Aborted by AbortReq."}
+}
+
+// legs are what Run knows of pairs.
+type legs struct {
+	e       *Engine
+	ctx     context.Context // of the connections
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	meet    *sim.Rendezvous
+	peers   map[uint64]*linkPeer // decode engines that are connected here
+	links   map[string]*link     // to prefill engines, by address
+	byTag   map[uint64]*job      // decode legs
+	lastTag uint64
+	past    []pastLeg // prefill legs that are over, the latest last
+}
+
+// pastLeg is a prefill leg whose KV is not kept any more.
+type pastLeg struct {
+	key     string
+	request sim.Request
+	rank    int
+}
+
+// keepPast is how many of them are remembered.
+const keepPast = 1024
+
+func newLegs(e *Engine) *legs {
+	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// close ends all connections to prefill engines.
+func (l *legs) close() {
+	l.cancel()
+	l.tasks.Wait()
+}
+
+// call has Run call f; it does not wait.
+func (l *legs) call(f func()) { l.e.inbox.put(op{call: f}) }
+
+// opened notes a leg that the core has.
+func (l *legs) opened(j *job, request sim.Request, now int64) {
+	g := j.leg
+	if g.key != "" {
+		g.request = request
+		l.do(now, l.meet.Open(g.key, j.ref))
+		return
+	}
+	l.lastTag++
+	g.tag = l.lastTag
+	l.byTag[g.tag] = j
+	l.reach(j, now)
+}
+
+// reach looks for a decode leg's partner.
+func (l *legs) reach(j *job, now int64) {
+	g := j.leg
+	if g.link = l.links[g.addr]; g.link == nil {
+		g.link = &link{l: l, addr: g.addr, out: newLinkOut()}
+		l.links[g.addr] = g.link
+		l.tasks.Go(func() { g.link.run(g.manner) })
+	}
+	if g.link.hello != nil {
+		g.link.met(j, now)
+	}
+}
+
+// step carries out what a step has for legs, at its end.
+func (l *legs) step(s *sim.Step) {
+	jobs := l.e.jobs
+	for _, r := range s.Reserved {
+		j := jobs[r.Ref]
+		j.leg.wants, j.leg.got = true, false
+		j.leg.link.want(j)
+	}
+	for _, ref := range s.Fetched {
+		if g := jobs[ref].leg; g.wants {
+			g.wants, g.got = false, true
+			g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+		}
+	}
+	for _, k := range s.Kept {
+		l.do(s.End, l.meet.Kept(k))
+	}
+	for i := range s.Done {
+		d := &s.Done[i]
+		switch g := jobs[d.Ref].leg; {
+		case g == nil:
+		case g.key != "":
+			l.ended(jobs[d.Ref], d, s.End)
+		default:
+			delete(l.byTag, g.tag)
+			if g.wants && g.link.hello != nil {
+				g.link.out.put(linkMessage{Op: opDrop, Key: g.keyOf(g.link.hello), Tag: g.tag})
+			}
+		}
+	}
+}
+
+// ended notes that a prefill leg is over.
+func (l *legs) ended(j *job, d *sim.Done, now int64) {
+	l.do(now, l.meet.Ended(d.Ref, errPrefillLost()))
+	if len(l.past) == keepPast {
+		l.past = slices.Delete(l.past, 0, keepPast/2)
+	}
+	l.past = append(l.past, pastLeg{j.leg.key, j.leg.request, d.DPRank})
+}
+
+// errPrefillLost is what a decode leg of SGLang's says whose partner failed.
+func errPrefillLost() *infer.Error {
+	return infer.Errorf(infer.CodeEngine, "Failed to get kvcache from prefill instance, it might be dead")
+}
+
+// errDropped is what a prefill leg of SGLang's says whose partner gave up.
+func errDropped() *infer.Error {
+	return infer.Errorf(infer.CodeEngine, "Aborted by AbortReq.")
+}
+
+func (l *legs) do(now int64, actions []sim.Action) {
+	for _, a := range actions {
+		switch a.Kind {
+		case sim.ActMeet:
+			l.e.core.Meet(now, a.Ref)
+		case sim.ActReady:
+			l.tell(a.Want, linkMessage{Op: opReady, Tag: a.Want.Tag, Cached: a.Kept.Cached})
+		case sim.ActRelease:
+			l.e.core.Release(now, a.Ref)
+		case sim.ActBreak:
+			l.e.core.Break(now, a.Ref, a.Why)
+		case sim.ActLost:
+			l.tell(a.Want, linkMessage{Op: opLost, Tag: a.Want.Tag, Why: a.Why.Message})
+		}
+	}
+}
+
+func (l *legs) tell(w sim.Want, m linkMessage) {
+	if p := l.peers[w.Peer]; p != nil {
+		p.out.put(m)
+	}
+}
+
+// asked carries out what a decode engine says.
+func (l *legs) asked(p *linkPeer, m *linkMessage) {
+	now, w := trace.Now(), sim.Want{Peer: p.id, Tag: m.Tag}
+	switch m.Op {
+	case opWant:
+		if _, kept := l.meet.Leg(m.Key); m.Pull && !kept {
+			p.out.put(linkMessage{Op: opReady, Tag: m.Tag, Spoiled: !l.intact(m.Key)})
+			return
+		}
+		l.do(now, l.meet.Want(m.Key, w))
+	case opRenew:
+		if ref, ok := l.meet.Leg(m.Key); ok {
+			l.e.core.Renew(now, ref, time.Duration(m.Lease))
+		}
+	case opFetched:
+		l.do(now, l.meet.Fetched(m.Key, w))
+	case opDrop:
+		l.do(now, l.meet.Drop(m.Key, w, errDropped()))
+	}
+}
+
+// intact says whether the KV of a prefill leg that is over is still what it was.
+func (l *legs) intact(key string) bool {
+	for _, p := range slices.Backward(l.past) {
+		if p.key == key {
+			o := l.e.prepare
+			return o.KVTokens == 0 || l.e.core.Resident(p.rank, &p.request)/o.PageSize == (p.request.PromptTokens()-1)/o.PageSize
+		}
+	}
+	return false
+}
+
+// heard carries out what a prefill engine says.
+func (l *legs) heard(m *linkMessage) {
+	j := l.byTag[m.Tag]
+	if j == nil || !j.live {
+		return
+	}
+	now := trace.Now()
+	switch m.Op {
+	case opReady:
+		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
+	case opLost:
+		j.leg.wants = false
+		l.e.core.Break(now, j.ref, infer.Errorf(infer.CodeEngine, "%s", m.Why))
+	}
+}
+
+// each calls f for the decode legs of a link.
+func (l *legs) each(k *link, f func(j *job)) {
+	for _, tag := range slices.Sorted(maps.Keys(l.byTag)) {
+		if j := l.byTag[tag]; j.leg.link == k && j.live {
+			f(j)
+		}
+	}
+}
+
+// roomKey gives the key of a pair of SGLang's: a room is a room of one DP rank.
+func roomKey(rank int, room int64) string { return fmt.Sprintf("%d/%d", rank, room) }

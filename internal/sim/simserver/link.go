@@ -1,0 +1,372 @@
+package simserver
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// What two simulated engines say to each other, in place of what real ones say
+// over ZeroMQ, NIXL and the like: lines of JSON over a connection that the decode
+// engine opens at the prefill engine's bootstrap port, or side channel, by an
+// upgrade of HTTP/1.1. The prefill engine begins with a hello.
+
+// linkMessage is one line.
+type linkMessage struct {
+	Op  string `json:"op"`
+	Key string `json:"key,omitzero"` // of the pair
+	Tag uint64 `json:"tag,omitzero"` // the decode leg
+
+	Pull    bool   `json:"pull,omitzero"`    // of want
+	Lease   int64  `json:"lease,omitzero"`   // of renew, ns
+	Cached  int    `json:"cached,omitzero"`  // of ready
+	Spoiled bool   `json:"spoiled,omitzero"` // of ready
+	Why     string `json:"why,omitzero"`     // of lost
+
+	// Of hello.
+	Engine string `json:"engine,omitzero"`
+	DPSize int    `json:"dp_size,omitzero"`
+}
+
+// What is said: the prefill engine says hello, ready and lost, the decode engine
+// the others.
+const (
+	opHello   = "hello"
+	opWant    = "want"    // a decode leg has its pages
+	opReady   = "ready"   // its KV can be had
+	opRenew   = "renew"   // it will want it; the lease lasts longer
+	opFetched = "fetched" // it has it
+	opDrop    = "drop"    // it wants it no more
+	opLost    = "lost"    // the prefill leg is over
+)
+
+const (
+	linkPath     = "/weir-sim/link"
+	linkProtocol = "weir-sim-link"
+)
+
+// linkOut holds what is to be written to the other engine: Run never waits.
+type linkOut struct {
+	mu   sync.Mutex
+	list []linkMessage
+	wake chan struct{} // of capacity 1
+}
+
+func newLinkOut() *linkOut { return &linkOut{wake: make(chan struct{}, 1)} }
+
+func (o *linkOut) put(m linkMessage) {
+	o.mu.Lock()
+	o.list = append(o.list, m)
+	o.mu.Unlock()
+	signal(o.wake)
+}
+
+func (o *linkOut) take() []linkMessage {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.list
+	o.list = nil
+	return list
+}
+
+// write writes until the connection ends, or over is closed.
+func (o *linkOut) write(c io.Writer, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-o.wake:
+		}
+		var b []byte
+		for _, m := range o.take() {
+			line, err := json.Marshal(&m)
+			if err != nil {
+				panic(err) // it is our own type
+			}
+			b = append(append(b, line...), '\n')
+		}
+		if _, err := c.Write(b); err != nil {
+			return // whoever reads finds out, too
+		}
+	}
+}
+
+// readLink calls f for each line until the connection ends.
+func readLink(r *bufio.Reader, f func(m *linkMessage)) {
+	dec := jsontext.NewDecoder(r)
+	for {
+		var m linkMessage
+		if json.UnmarshalDecode(dec, &m) != nil {
+			return
+		}
+		f(&m)
+	}
+}
+
+// linkPeer is a decode engine's connection.
+type linkPeer struct {
+	id  uint64
+	out *linkOut
+}
+
+// serveLink is the prefill engine's end.
+func (e *Engine) serveLink(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != linkProtocol {
+		writeError(w, infer.Invalid("Upgrade", "this path is for simulated engines alone"))
+		return
+	}
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		writeError(w, infer.Errorf(infer.CodeInternal, "%v", err))
+		return
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	unhook := context.AfterFunc(ctx, func() { c.Close() })
+	defer unhook()
+	if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+linkProtocol+"\r\n\r\n"); err != nil {
+		return
+	}
+	p := &linkPeer{out: newLinkOut()}
+	p.out.put(linkMessage{Op: opHello, Engine: e.opts.Legs.EngineID, DPSize: e.prepare.DPSize})
+	err = e.do(ctx, func() {
+		e.legs.lastTag++
+		p.id = e.legs.lastTag
+		e.legs.peers[p.id] = p
+	})
+	if err != nil {
+		return
+	}
+	var writing sync.WaitGroup
+	writing.Go(func() { p.out.write(c, ctx.Done()) })
+	readLink(rw.Reader, func(m *linkMessage) { e.legs.call(func() { e.legs.asked(p, m) }) })
+	e.legs.call(func() {
+		delete(e.legs.peers, p.id)
+		e.legs.do(trace.Now(), e.legs.meet.Gone(p.id, infer.Errorf(infer.CodeEngine, "Failed to send kv chunk, the decode instance could be dead")))
+	})
+	cancel()
+	c.Close()
+	writing.Wait()
+}
+
+// link is a decode engine's connection to a prefill engine.
+type link struct {
+	l     *legs
+	addr  string
+	out   *linkOut
+	hello *linkMessage // Run's; nil before it stands
+}
+
+// want tells of a decode leg that has its pages.
+func (k *link) want(j *job) {
+	switch g := j.leg; {
+	case k.hello == nil:
+	case g.engine != "" && g.engine != k.hello.Engine:
+		k.l.e.core.Break(trace.Now(), j.ref, infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.engine, k.hello.Engine))
+	default:
+		k.out.put(linkMessage{Op: opWant, Key: j.leg.keyOf(k.hello), Tag: j.leg.tag, Pull: j.leg.manner.pull})
+	}
+}
+
+// met queues a leg that awaited the connection.
+func (k *link) met(j *job, now int64) {
+	k.l.e.core.Meet(now, j.ref)
+	if j.leg.wants { // it did not await anything
+		k.want(j)
+	}
+	k.renew(j)
+}
+
+// renew makes the lease of a leg's KV last longer.
+func (k *link) renew(j *job) {
+	if g := j.leg; g.manner.renew > 0 && !g.got && k.hello != nil {
+		// As vLLM does: a sixth of the lease between renewals, two thirds of it each.
+		k.out.put(linkMessage{Op: opRenew, Key: g.keyOf(k.hello), Lease: int64(4 * g.manner.renew)})
+	}
+}
+
+// run reaches the prefill engine, and hears what it says until it is lost.
+func (k *link) run(m manner) {
+	ctx := k.l.ctx
+	for try := 1; ; try++ {
+		c, r, hello, err := k.dial(ctx)
+		if err == nil {
+			k.converse(ctx, c, r, hello, m)
+			break
+		}
+		if try >= m.tries {
+			k.l.call(func() { k.fail(infer.Errorf(infer.CodeEngine, "%s", m.gone)) })
+			return
+		}
+		if !sleep(ctx, m.every) {
+			return
+		}
+	}
+	// Those that come from now on reach for it anew.
+	k.l.call(func() {
+		if k.l.links[k.addr] == k {
+			delete(k.l.links, k.addr)
+		}
+	})
+	if m.loss >= 0 && sleep(ctx, m.loss) {
+		k.l.call(func() {
+			k.fail(infer.Errorf(infer.CodeEngine, "Lost connection with prefill instance (bootstrap_addr: %s)", k.addr))
+		})
+	}
+}
+
+// fail ends the legs of the link that have not got their KV.
+func (k *link) fail(why *infer.Error) {
+	if k.l.links[k.addr] == k {
+		delete(k.l.links, k.addr)
+	}
+	now := trace.Now()
+	k.l.each(k, func(j *job) {
+		if !j.leg.got {
+			j.leg.wants = false
+			k.l.e.core.Break(now, j.ref, why)
+		}
+	})
+}
+
+func (k *link) dial(ctx context.Context) (net.Conn, *bufio.Reader, *linkMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c, err := k.l.e.opts.Legs.Dial(ctx, "tcp", k.addr)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	unhook := context.AfterFunc(ctx, func() { c.Close() })
+	defer unhook()
+	hello, r, err := greet(c, k.addr)
+	if err != nil {
+		c.Close()
+		return nil, nil, nil, err
+	}
+	return c, r, hello, nil
+}
+
+// greet asks for the upgrade and reads the hello.
+func greet(c net.Conn, addr string) (*linkMessage, *bufio.Reader, error) {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", linkPath, addr, linkProtocol); err != nil {
+		return nil, nil, err
+	}
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		return nil, nil, fmt.Errorf("%s: %s", addr, resp.Status)
+	}
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return nil, nil, err
+	}
+	hello := &linkMessage{}
+	if err := json.Unmarshal(line, hello); err != nil {
+		return nil, nil, err
+	}
+	return hello, r, nil
+}
+
+// converse carries the conversation until the connection ends.
+func (k *link) converse(ctx context.Context, c net.Conn, r *bufio.Reader, hello *linkMessage, m manner) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	unhook := context.AfterFunc(ctx, func() { c.Close() })
+	defer unhook()
+	k.l.call(func() {
+		k.hello = hello
+		now := trace.Now()
+		k.l.each(k, func(j *job) { k.met(j, now) })
+	})
+	var writing sync.WaitGroup
+	writing.Go(func() { k.out.write(c, ctx.Done()) })
+	if m.renew > 0 {
+		writing.Go(func() {
+			for sleep(ctx, m.renew) {
+				k.l.call(func() { k.l.each(k, k.renew) })
+			}
+		})
+	}
+	readLink(r, func(m *linkMessage) { k.l.call(func() { k.l.heard(m) }) })
+	cancel()
+	c.Close()
+	writing.Wait()
+}
+
+// sleep is false where ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// bootstrapHandler is SGLang's registry of bootstrap addresses, by which a decode
+// engine, or a gateway, learns how a prefill engine is made up.
+func (e *Engine) bootstrapHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "OK")
+	})
+	mux.HandleFunc("GET /route", e.route)
+	mux.HandleFunc("GET "+linkPath, e.serveLink)
+	return mux
+}
+
+// route tells what the registry knows.
+func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var numbers [4]int
+	for i, name := range []string{"prefill_dp_rank", "prefill_cp_rank", "target_tp_rank", "target_pp_rank"} {
+		if _, err := fmt.Sscan(q.Get(name), &numbers[i]); err != nil {
+			http.Error(w, "Missing inputs for bootstrap server.", http.StatusBadRequest)
+			return
+		}
+	}
+	if numbers == [4]int{-1, -1, -1, -1} {
+		writeJSON(w, http.StatusOK, map[string]any{
+			"attn_tp_size": 1, "attn_cp_size": 1, "dp_size": e.prepare.DPSize, "pp_size": 1,
+			"page_size": e.prepare.PageSize, "kv_cache_dtype": "auto", "follow_bootstrap_room": true,
+			"enable_dsa_cache_layer_split": false, "decode_allocation_policy": "early", "enable_kv_cache_sharding": false,
+			"prefill_http_port": nil, "target_tp_rank": nil, "target_tp_ranks": nil, "target_cp_ranks": nil, "target_pp_ranks": nil,
+			"required_dst_info_num": nil, "required_prefill_response_num": nil,
+		})
+		return
+	}
+	if numbers[0] < 0 || numbers[0] >= e.prepare.DPSize || numbers[1] != 0 || numbers[2] != 0 || numbers[3] != 0 {
+		http.Error(w, fmt.Sprintf("Bootstrap info not found for dp_rank=%d cp_rank=%d tp_rank=%d pp_rank=%d", numbers[0], numbers[1], numbers[2], numbers[3]), http.StatusNotFound)
+		return
+	}
+	host, port, _ := net.SplitHostPort(r.Host)
+	var n int
+	_, _ = fmt.Sscan(port, &n)
+	writeJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
+}
+
+// ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and
+// what decode engines that are simulated say to it, on l until ctx ends. It
+// closes l.
+func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
+	return e.serveHTTP(ctx, e.listen(l), e.bootstrapHandler())
+}

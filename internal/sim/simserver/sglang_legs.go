@@ -1,0 +1,176 @@
+package simserver
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// pairFields are what SGLang reads of a pair, in /generate and in its OpenAI
+// endpoints. Each may be one value, or a list of one per item.
+type pairFields struct {
+	BootstrapHost jsontext.Value `json:"bootstrap_host"`
+	BootstrapPort jsontext.Value `json:"bootstrap_port"`
+	BootstrapRoom jsontext.Value `json:"bootstrap_room"`
+
+	PrefillDPRank *int `json:"disagg_prefill_dp_rank"`
+}
+
+// pairing is what one item has of them.
+type pairing struct {
+	host string
+	port int
+	room *int64
+	// prefillRank is disagg_prefill_dp_rank.
+	prefillRank *int
+}
+
+// fakeHost is the bootstrap host of a leg that has no partner: warm-ups and health
+// checks send it.
+const fakeHost = "2.2.2.2"
+
+// each gives the pairings of so many prompts of n outputs each. A room that is no
+// list is the first one's, and each that follows has the next.
+func (p *pairFields) each(prompts, n int) ([]pairing, error) {
+	count := prompts * n
+	spread := func(name string, v jsontext.Value, kind jsontext.Kind, set func(i int, one jsontext.Value) error) error {
+		list := []jsontext.Value{v}
+		switch v.Kind() {
+		case 0, 'n':
+			return nil
+		case kind:
+		case '[':
+			if err := json.Unmarshal(v, &list); err != nil {
+				return infer.Invalid(name, "%s is not valid: %v", name, err)
+			}
+			if len(list) != count && len(list) != prompts {
+				return infer.Invalid(name, "%s has %d items and the request %d", name, len(list), prompts)
+			}
+		default:
+			return infer.Invalid(name, "%s has the wrong type", name)
+		}
+		for i := range count {
+			if err := set(i, list[i*len(list)/count]); err != nil {
+				return infer.Invalid(name, "%s is not valid: %v", name, err)
+			}
+		}
+		return nil
+	}
+	all := make([]pairing, count)
+	for i := range all {
+		all[i].prefillRank = p.PrefillDPRank
+	}
+	if err := spread("bootstrap_host", p.BootstrapHost, '"', func(i int, v jsontext.Value) error { return json.Unmarshal(v, &all[i].host) }); err != nil {
+		return nil, err
+	}
+	if err := spread("bootstrap_port", p.BootstrapPort, '0', func(i int, v jsontext.Value) error { return json.Unmarshal(v, &all[i].port) }); err != nil {
+		return nil, err
+	}
+	err := spread("bootstrap_room", p.BootstrapRoom, '0', func(i int, v jsontext.Value) error {
+		if err := json.Unmarshal(v, &all[i].room); err != nil || all[i].room == nil {
+			return err
+		}
+		if p.BootstrapRoom.Kind() != '[' {
+			*all[i].room += int64(i)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// defaultBootstrapPort is where SGLang's registry is unless told otherwise.
+const defaultBootstrapPort = 8998
+
+// sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
+// asked for of a prefill leg does not matter: it is one id.
+func (e *Engine) sglangLeg(o *output, p *sim.Params, g *pairing) error {
+	role, opts := e.opts.Role, &e.opts.Legs
+	switch {
+	case role == RoleBoth:
+		return nil
+	case g.room == nil:
+		return infer.Invalid("bootstrap_room", "Invalid request: Disaggregated request received without bootstrap room id. req.rid=%s", pyQuote(o.name))
+	}
+	if role == RolePrefill {
+		p.MaxTokens, p.MinTokens = 1, 0
+	}
+	if g.host == fakeHost {
+		return nil
+	}
+	room, rid := *g.room, o.name
+	p.Await = true
+	if role == RoleDecode {
+		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
+		port := cmp.Or(g.port, opts.BootstrapPort, defaultBootstrapPort)
+		o.leg = &leg{addr: net.JoinHostPort(g.host, strconv.Itoa(port)), manner: e.sglangManner()}
+		rank := g.prefillRank
+		o.leg.keyOf = func(hello *linkMessage) string {
+			if rank != nil {
+				return roomKey(*rank, room)
+			}
+			return roomKey(int(room%int64(max(1, hello.DPSize))), room)
+		}
+		o.explain = func(d *sim.Done) error {
+			what := "Decode transfer failed"
+			if d.Stage == sim.StageBootstrap {
+				what = "Decode handshake failed"
+			}
+			return transferError(what, "decode_req.req.", rid, room, d.Err)
+		}
+		return nil
+	}
+	p.Leg, p.Patience = sim.LegPrefill, opts.BootstrapTimeout
+	o.mute = true
+	o.explain = func(d *sim.Done) error {
+		what := "Prefill transfer failed"
+		if d.Stage == sim.StageBootstrap {
+			what = "Prefill bootstrap failed"
+		}
+		return transferError(what, "req.", rid, room, d.Err)
+	}
+	rank := int(room % int64(e.prepare.DPSize))
+	if p.DPRank != nil && *p.DPRank != rank && g.prefillRank == nil {
+		return transferError("Prefill bootstrap failed", "req.", rid, room, infer.Errorf(infer.CodeEngine,
+			"follow_bootstrap_room conflict: dispatched to dp_rank %d but bootstrap_room %d implies dp_rank %d. Set SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 to allow mixed routing.",
+			*p.DPRank, room, rank))
+	}
+	if p.DPRank == nil {
+		p.DPRank = &rank
+	}
+	o.leg = &leg{key: roomKey(*p.DPRank, room)}
+	return nil
+}
+
+// transferError gives the words of SGLang's scheduler for a pair that came to
+// nothing; those who look for the cause find them in its log and in the answer.
+func transferError(what, prefix, rid string, room int64, why *infer.Error) error {
+	reason := why.Message
+	if why.Code == infer.CodeUnavailable {
+		return why
+	}
+	if len(reason) > 5 && reason[:5] == "timed" {
+		reason = fmt.Sprintf("Request %d %s", room, reason)
+	}
+	return infer.Errorf(infer.CodeEngine, "%s for request rank=0 %srid=%s %sbootstrap_room=%d with exception KVTransferError(bootstrap_room=%d): %s",
+		what, prefix, pyQuote(rid), prefix, room, room, reason)
+}
+
+// pyQuote quotes as Python's repr does what has no quotes in it.
+func pyQuote(s string) string { return "'" + s + "'" }
+
+// legCounts are how many legs of each kind an engine has, as /v1/loads tells them.
+func (e *Engine) legCounts() (awaiting, reserved, kept int) {
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	for _, l := range e.loads {
+		awaiting, reserved, kept = awaiting+l.Awaiting, reserved+l.Transferring, kept+l.Kept
+	}
+	return awaiting, reserved, kept
+}
