@@ -139,6 +139,7 @@ func (engineCommand) Help() string {
   weir engine --wire vllm --max-total-tokens 100000 --kv-events-config '{"endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'
   weir engine --wire sglang --listen 127.0.0.1:30000 --role prefill --disaggregation-bootstrap-port 8998
   weir engine --wire sglang --listen 127.0.0.1:30001 --role decode --kv-bandwidth 25e9
+  weir engine --wire vllm --listen 127.0.0.1:8100 --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_producer"}'
   weir engine --fault cut,after=20,rate=0.01       one stream in a hundred breaks after 20 tokens` + offlineHelp()
 }
 
@@ -375,7 +376,7 @@ func (p *simProcess) begin(c *engineCommand, s *streams, o simserver.Options, m 
 	if err := p.bind(c); err != nil {
 		return nil, err
 	}
-	if err := p.bootstrap(&o); err != nil {
+	if err := p.legs(&o); err != nil {
 		return nil, err
 	}
 	e, err := newSim(&c.simFlags, o, m)
@@ -386,7 +387,7 @@ func (p *simProcess) begin(c *engineCommand, s *streams, o simserver.Options, m 
 		switch {
 		case f.kind == "weir":
 			sayLine(s.out, "%-9s %s", f.kind, f.l.Addr())
-		case f.kind != "admin" && f.kind != "bootstrap" && c.SSLCertfile != "":
+		case f.kind != "admin" && f.kind != "bootstrap" && f.kind != "nixl" && c.SSLCertfile != "":
 			sayLine(s.out, "%-9s https://%s", f.kind, f.l.Addr())
 		default:
 			sayLine(s.out, "%-9s http://%s", f.kind, f.l.Addr())
@@ -470,6 +471,8 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 			serve = e.ServeAdmin
 		case "bootstrap":
 			serve = e.ServeBootstrap
+		case "nixl":
+			serve = e.ServeSideChannel
 		}
 		tasks.Go(func() {
 			errs[i] = serve(ctx, f.l)

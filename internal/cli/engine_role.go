@@ -2,11 +2,14 @@ package cli
 
 import (
 	"cmp"
+	"crypto/rand"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
@@ -25,6 +28,9 @@ type roleFlags struct {
 	DisaggregationBootstrapPort int    `default:"8998" placeholder:"PORT" help:"sglang, prefill: port of the registry of bootstrap addresses, at the wire's host (${default}; 0 takes a free one). decode: the one of requests that name none."`
 	DisaggregationRadixCache    bool   `name:"disaggregation-decode-enable-radix-cache" help:"sglang, decode: find prompts in the own cache."`
 	DisaggregationBackup        string `name:"disaggregation-decode-retraction-backup" default:"cpu_tensor" enum:"cpu_tensor,host_pool,none" placeholder:"WHERE" help:"sglang, decode: where the KV of a request is that was sent back to the queue, cpu_tensor or host_pool; none gives it up."`
+
+	KVTransferConfig string `name:"kv-transfer-config" placeholder:"JSON" help:"vllm: the connector of prefill and decode apart, as vLLM's: kv_connector NixlConnector or NixlPushConnector, engine_id, kv_load_failure_policy, kv_connector_extra_config.kv_lease_duration. With --role NixlConnector unless given."`
+	SideChannelPort  int    `name:"nixl-side-channel-port" default:"5600" placeholder:"PORT" help:"vllm: port of the side channel, at the wire's host (VLLM_NIXL_SIDE_CHANNEL_PORT; ${default}; 0 takes a free one)."`
 
 	BootstrapTimeout time.Duration `default:"300s" help:"sglang, prefill: how long a request waits for its decode engine (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT; ${default})."`
 	WaitingTimeout   time.Duration `default:"300s" help:"sglang, decode: how long a request waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT; ${default})."`
@@ -46,7 +52,7 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 	}
 	switch {
 	case o.Role != simserver.RoleBoth && !slices.ContainsFunc(wires, hasLegs):
-		return wrongf("--role %s: no wire of %s has requests in halves; add --wire sglang", word, strings.Join(wires, ", "))
+		return wrongf("--role %s: no wire of %s has requests in halves; add --wire sglang or --wire vllm", word, strings.Join(wires, ", "))
 	case f.KVBytesPerToken < 0 || !(f.KVBandwidth >= 0) || f.KVLatency < 0:
 		return wrongf("--kv-bytes-per-token, --kv-bandwidth and --kv-latency must not be negative")
 	case f.DisaggregationBootstrapPort < 0 || f.DisaggregationBootstrapPort > 65535:
@@ -64,35 +70,84 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 		BootstrapTimeout: f.BootstrapTimeout, WaitingTimeout: f.WaitingTimeout, HeartbeatTimeout: f.HeartbeatTimeout,
 		BootstrapPort: f.DisaggregationBootstrapPort, RadixCache: f.DisaggregationRadixCache,
 	}
+	return f.connector(o)
+}
+
+// connector reads --kv-transfer-config.
+func (f *roleFlags) connector(o *simserver.Options) error {
+	var c struct {
+		Connector string `json:"kv_connector"`
+		Role      string `json:"kv_role"`
+		EngineID  string `json:"engine_id"`
+		Failure   string `json:"kv_load_failure_policy"`
+		Extra     struct {
+			Lease float64 `json:"kv_lease_duration"`
+		} `json:"kv_connector_extra_config"`
+	}
+	switch {
+	case f.KVTransferConfig != "":
+		if err := json.Unmarshal([]byte(f.KVTransferConfig), &c); err != nil {
+			return wrongf("--kv-transfer-config: %w", err)
+		}
+	case o.Role != simserver.RoleBoth:
+		c.Connector = "NixlConnector"
+	default:
+		return nil
+	}
+	t := &simserver.VLLMTransfer{Push: c.Connector == "NixlPushConnector", Recompute: c.Failure == "recompute", Lease: time.Duration(c.Extra.Lease * float64(time.Second)), Port: f.SideChannelPort}
+	switch {
+	case !slices.Contains([]string{"NixlConnector", "NixlPullConnector", "NixlPushConnector"}, c.Connector):
+		return wrongf("--kv-transfer-config: kv_connector is %q; NixlConnector (pull) and NixlPushConnector are simulated", c.Connector)
+	case !slices.Contains([]string{"", "kv_producer", "kv_consumer", "kv_both"}, c.Role):
+		return wrongf("--kv-transfer-config: kv_role is %q; it is kv_producer, kv_consumer or kv_both, and changes nothing", c.Role)
+	case !slices.Contains([]string{"", "fail", "recompute"}, c.Failure):
+		return wrongf("--kv-transfer-config: kv_load_failure_policy is %q; it is fail or recompute", c.Failure)
+	case c.Extra.Lease < 0:
+		return wrongf("--kv-transfer-config: kv_lease_duration must not be negative")
+	case f.SideChannelPort < 0 || f.SideChannelPort > 65535:
+		return wrongf("--nixl-side-channel-port %d is no port", f.SideChannelPort)
+	}
+	o.VLLM.Transfer, o.Legs.EngineID = t, cmp.Or(c.EngineID, rand.Text())
 	return nil
 }
 
 // hasLegs says whether requests may come in halves over a wire.
 func hasLegs(wire string) bool {
 	kind, _, _ := strings.Cut(wire, "=")
-	return kind == "sglang"
+	return kind == "sglang" || kind == "vllm"
 }
 
-// bootstrap listens for the registry of a prefill engine that speaks as SGLang does.
-func (p *simProcess) bootstrap(o *simserver.Options) error {
-	if o.Role != simserver.RolePrefill {
-		return nil
-	}
-	for _, f := range p.faces {
-		if f.kind != "sglang" {
-			continue
-		}
+// legs listens for what other halves say: at the registry of a prefill engine that
+// speaks as SGLang does, and at the side channel of one that speaks as vLLM does.
+func (p *simProcess) legs(o *simserver.Options) error {
+	for _, f := range slices.Clone(p.faces) {
 		host, _, err := net.SplitHostPort(f.l.Addr().String())
 		if err != nil {
 			return err
 		}
-		if err := p.listen("bootstrap", "--disaggregation-bootstrap-port", net.JoinHostPort(host, strconv.Itoa(o.Legs.BootstrapPort))); err != nil {
-			return err
+		switch {
+		case f.kind == "sglang" && o.Role == simserver.RolePrefill:
+			if o.Legs.BootstrapPort, err = p.other("bootstrap", "--disaggregation-bootstrap-port", host, o.Legs.BootstrapPort); err != nil {
+				return err
+			}
+		case f.kind == "vllm" && o.VLLM.Transfer != nil:
+			t := o.VLLM.Transfer
+			t.Host = host
+			if t.Port, err = p.other("nixl", "--nixl-side-channel-port", host, t.Port); err != nil {
+				return err
+			}
 		}
-		if a, ok := p.faces[len(p.faces)-1].l.Addr().(*net.TCPAddr); ok {
-			o.Legs.BootstrapPort = cmp.Or(a.Port, o.Legs.BootstrapPort)
-		}
-		return nil
 	}
 	return nil
+}
+
+// other listens at a port, and gives the one that it is.
+func (p *simProcess) other(kind, flag, host string, port int) (int, error) {
+	if err := p.listen(kind, flag, net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+		return 0, err
+	}
+	if a, ok := p.faces[len(p.faces)-1].l.Addr().(*net.TCPAddr); ok {
+		port = a.Port
+	}
+	return port, nil
 }

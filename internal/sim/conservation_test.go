@@ -31,6 +31,13 @@ func TestConservation(t *testing.T) {
 			"release": func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Release(now, ref) }) },
 			"expire":  func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Expire(now, ref) }) },
 			"renew":   func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Renew(now, ref, 20*time.Millisecond) }) },
+			"compute": func(*rapid.T) {
+				w.join(func(c *Core, now int64, ref Ref) {
+					if c.Compute(now, ref); c.details[ref].leg == Whole {
+						w.live[ref].params.Leg = Whole
+					}
+				})
+			},
 			"break": func(*rapid.T) {
 				w.join(func(c *Core, now int64, ref Ref) {
 					if w.live[ref].params.Leg != Whole {

@@ -249,6 +249,24 @@ func (c *Core) Expire(now int64, ref Ref) bool {
 	return true
 }
 
+// Compute has the prompt of a decode leg computed here, as its KV does not come.
+func (c *Core) Compute(now int64, ref Ref) {
+	r, d := &c.requests[ref], &c.details[ref]
+	if r.phase == phaseFree || d.leg != LegDecode || d.offered || r.ended != notEnded {
+		return
+	}
+	c.Meet(now, ref)
+	d.leg, d.until = Whole, forever
+	if r.phase == phaseTransfer && d.ready == forever {
+		k := &c.ranks[r.rank]
+		k.transfer = c.without(k.transfer, ref)
+		r.phase, d.chunk = phasePrefill, 0
+		k.prefill = append(k.prefill, ref)
+		d.stamps.PrefillStart = now
+		c.rouse(now)
+	}
+}
+
 // bound sets the end of a wait, or of a lease.
 func (c *Core) bound(k *rank, d *details, now int64, long time.Duration) {
 	d.until = forever

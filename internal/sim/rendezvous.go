@@ -140,6 +140,23 @@ func (v *Rendezvous) Fetched(key string, w Want) []Action {
 	return do
 }
 
+// Free says that a decode leg ended, and that nobody wants the KV any more.
+func (v *Rendezvous) Free(key string, w Want) []Action {
+	m := v.byKey[key]
+	if m == nil {
+		return nil
+	}
+	if m.want != nil && *m.want == w {
+		m.want = nil
+	}
+	var do []Action
+	if m.open && m.kept != nil && m.want == nil {
+		do = []Action{{Kind: ActRelease, Ref: m.ref}}
+	}
+	v.settle(key)
+	return do
+}
+
 // Drop says that a decode leg ended before it had its KV.
 func (v *Rendezvous) Drop(key string, w Want, why *infer.Error) []Action {
 	m := v.byKey[key]
@@ -148,25 +165,26 @@ func (v *Rendezvous) Drop(key string, w Want, why *infer.Error) []Action {
 	}
 	m.want = nil
 	var do []Action
-	if m.open {
+	if m.open && why != nil {
 		do = []Action{{Kind: ActBreak, Ref: m.ref, Why: why}}
 	}
 	v.settle(key)
 	return do
 }
 
-// Gone says that a connection is lost, and with it the decode legs behind it.
-func (v *Rendezvous) Gone(peer uint64, why *infer.Error) (do []Action) {
+// Gone says that a connection is lost, and with it the decode legs behind it. why
+// gives what breaks the prefill leg of a key, nil for nothing.
+func (v *Rendezvous) Gone(peer uint64, why func(key string) *infer.Error) (do []Action) {
 	for _, key := range slices.Sorted(maps.Keys(v.byKey)) {
 		if m := v.byKey[key]; m.want != nil && m.want.Peer == peer {
-			do = append(do, v.Drop(key, *m.want, why)...)
+			do = append(do, v.Drop(key, *m.want, why(key))...)
 		}
 	}
 	return do
 }
 
 // Ended says that a prefill leg is over. A decode leg that still wants its KV
-// is told why.
+// is told why, or, without a reason, goes on wanting it.
 func (v *Rendezvous) Ended(ref Ref, why *infer.Error) (do []Action) {
 	key, ok := v.byRef[ref]
 	if !ok {
@@ -175,7 +193,7 @@ func (v *Rendezvous) Ended(ref Ref, why *infer.Error) (do []Action) {
 	delete(v.byRef, ref)
 	if m := v.byKey[key]; m.open && m.ref == ref {
 		m.open, m.kept = false, nil
-		if m.want != nil {
+		if m.want != nil && why != nil {
 			do = []Action{{Kind: ActLost, Want: *m.want, Why: why}}
 			m.want = nil
 		}

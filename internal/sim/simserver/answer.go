@@ -320,7 +320,9 @@ func (a *answer) wholeBody() []byte {
 			b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
 			b = a.appendOwnIDs(b, a.outputs[0].prompt)
 		}
-		b = append(b, `,"kv_transfer_params":null,"metrics":`...)
+		b = append(b, `,"kv_transfer_params":`...)
+		b = a.appendTransferParams(b, &a.outputs[0])
+		b = append(b, `,"metrics":`...)
 		if a.measured() {
 			b = a.appendMetrics(b)
 		} else {
@@ -386,7 +388,11 @@ func (a *answer) cached() int {
 	}
 	n := 0
 	for i := 0; i < len(a.outputs); i += a.n {
-		n += a.outputs[i].cached
+		if o := &a.outputs[i]; o.pair != nil && o.pair.cached >= 0 {
+			n += o.pair.cached
+		} else {
+			n += o.cached
+		}
 	}
 	if n == 0 && a.voice == sglang {
 		return -1

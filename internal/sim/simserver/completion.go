@@ -171,10 +171,14 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				ask:      ask,
 				speech:   req.speech(a.d),
 			}
-			if a.voice == sglang {
-				if err := e.sglangLeg(&o, &p, &pairs[i*a.n+k]); err != nil {
-					return nil, err
-				}
+			switch a.voice {
+			case sglang:
+				err = e.sglangLeg(&o, &p, &pairs[i*a.n+k])
+			case vllm:
+				err = a.vllmLeg(&o, &p, req.KVTransferParams, i*a.n+k)
+			}
+			if err != nil {
+				return nil, err
 			}
 			prepared, err := a.add(o, p)
 			if err != nil {

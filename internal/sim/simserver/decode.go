@@ -58,6 +58,8 @@ type completionRequest struct {
 	PromptLogprobs jsontext.Value `json:"prompt_logprobs"`
 	HiddenStates   jsontext.Value `json:"return_hidden_states"`
 
+	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
+
 	pairFields
 	modeFields
 }

@@ -21,6 +21,7 @@
 package simserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -169,6 +170,10 @@ func New(o Options) (*Engine, error) {
 		sessions:  sessions{byID: map[uint64]*session{}},
 	}
 	e.opts.Legs.setDefaults()
+	if t := e.opts.VLLM.Transfer; t != nil {
+		e.opts.VLLM.Transfer = new(*t)
+		e.opts.VLLM.Transfer.Lease = cmp.Or(t.Lease, defaultLease)
+	}
 	e.legs = newLegs(e)
 	e.rename()
 	e.publish()
@@ -327,6 +332,11 @@ func (e *Engine) deliver(s *sim.Step) {
 	for _, f := range s.First {
 		j := e.jobs[f.Ref]
 		j.box.building.first = append(j.box.building.first, first{slot: j.slot, First: f})
+	}
+	for _, k := range s.Kept {
+		j := e.jobs[k.Ref]
+		e.touch(j.box)
+		j.box.building.kept = append(j.box.building.kept, kept{slot: j.slot, end: s.End, Kept: k})
 	}
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]

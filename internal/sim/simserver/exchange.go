@@ -45,6 +45,7 @@ type output struct {
 	changed  bool // it is in the exchange's list
 	began    bool // something of it was written
 
+	pair    *vllmPair             // its part of a pair on vLLM
 	mute    bool                  // nothing is written of it before its end
 	explain func(*sim.Done) error // what an error of its pair is in the wire's words
 
@@ -320,6 +321,9 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 			b = x.splitEvent(x.flush(b, f))
 		}
 	}
+	for i := range x.taken.kept {
+		x.kept(&x.taken.kept[i])
+	}
 	for i := range x.taken.done {
 		d := &x.taken.done[i]
 		x.finish(&x.outputs[d.slot], d.end)
@@ -423,6 +427,20 @@ func (x *exchange) finish(o *output, at int64) {
 			o.failure = o.explain(&o.summary)
 		}
 	}
+	x.open--
+	x.mark(o)
+}
+
+// kept notes that a prefill leg has its ids, and that its KV is kept. vLLM answers
+// it then; the engine has it for longer.
+func (x *exchange) kept(k *kept) {
+	o := &x.outputs[k.slot]
+	if o.pair == nil || o.reason != "" {
+		return
+	}
+	o.pair.kept = &k.Kept
+	o.text = append(o.text, o.stops.rest()...)
+	o.latest, o.reason = k.end, k.Reason
 	x.open--
 	x.mark(o)
 }

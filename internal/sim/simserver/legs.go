@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,14 +68,25 @@ type manner struct {
 	every time.Duration // between them
 	loss  time.Duration // from a lost connection to the end of the leg; negative: never noticed
 	pull  bool          // KV is read from where it was, whether anybody keeps it or not
+	frees bool          // the prefill leg is not broken by the end of the decode leg, only let go
 	renew time.Duration // between renewals of the lease; 0: it has none
-	gone  string        // what is said when it cannot be reached
+	// recompute computes what did not come, in place of failing.
+	recompute bool
+	gone      string // what is said when it cannot be reached
 }
 
 // sglangManner is that of SGLang: its scheduler asks for a prefill engine's facts
 // once a second, fifteen times, and its heartbeat finds a lost one.
 func (e *Engine) sglangManner() manner {
 	return manner{tries: 15, every: time.Second, loss: e.opts.Legs.HeartbeatTimeout, gone: "Aborted by AbortReq."}
+}
+
+// leased says whether a prefill leg is vLLM's, whose KV has a lease and whose
+// partner is nobody that it depends on.
+func (g *leg) leased() bool { return leasedKey(g.key) }
+
+func leasedKey(key string) bool {
+	return strings.HasPrefix(key, "pull/") || strings.HasPrefix(key, "push/")
 }
 
 // legs are what Run knows of pairs.
@@ -133,6 +145,9 @@ func (l *legs) opened(j *job, request sim.Request, now int64) {
 // reach looks for a decode leg's partner.
 func (l *legs) reach(j *job, now int64) {
 	g := j.leg
+	if g.addr == "" {
+		return // it is never found
+	}
 	if g.link = l.links[g.addr]; g.link == nil {
 		g.link = &link{l: l, addr: g.addr, out: newLinkOut()}
 		l.links[g.addr] = g.link
@@ -148,8 +163,10 @@ func (l *legs) step(s *sim.Step) {
 	jobs := l.e.jobs
 	for _, r := range s.Reserved {
 		j := jobs[r.Ref]
-		j.leg.wants, j.leg.got = true, false
-		j.leg.link.want(j)
+		if g := j.leg; g.link != nil {
+			g.wants, g.got = true, false
+			g.link.want(j)
+		}
 	}
 	for _, ref := range s.Fetched {
 		if g := jobs[ref].leg; g.wants {
@@ -168,7 +185,12 @@ func (l *legs) step(s *sim.Step) {
 			l.ended(jobs[d.Ref], d, s.End)
 		default:
 			delete(l.byTag, g.tag)
-			if g.wants && g.link.hello != nil {
+			if g.link == nil || g.link.hello == nil || g.got {
+				continue
+			}
+			if g.manner.frees {
+				g.link.out.put(linkMessage{Op: opFree, Key: g.keyOf(g.link.hello), Tag: g.tag})
+			} else if g.wants {
 				g.link.out.put(linkMessage{Op: opDrop, Key: g.keyOf(g.link.hello), Tag: g.tag})
 			}
 		}
@@ -177,7 +199,11 @@ func (l *legs) step(s *sim.Step) {
 
 // ended notes that a prefill leg is over.
 func (l *legs) ended(j *job, d *sim.Done, now int64) {
-	l.do(now, l.meet.Ended(d.Ref, errPrefillLost()))
+	why := errPrefillLost()
+	if j.leg.leased() {
+		why = nil // vLLM's decode engine is not told
+	}
+	l.do(now, l.meet.Ended(d.Ref, why))
 	if len(l.past) == keepPast {
 		l.past = slices.Delete(l.past, 0, keepPast/2)
 	}
@@ -235,6 +261,8 @@ func (l *legs) asked(p *linkPeer, m *linkMessage) {
 		l.do(now, l.meet.Fetched(m.Key, w))
 	case opDrop:
 		l.do(now, l.meet.Drop(m.Key, w, errDropped()))
+	case opFree:
+		l.do(now, l.meet.Free(m.Key, w))
 	}
 }
 
@@ -260,9 +288,19 @@ func (l *legs) heard(m *linkMessage) {
 	case opReady:
 		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
 	case opLost:
-		j.leg.wants = false
-		l.e.core.Break(now, j.ref, infer.Errorf(infer.CodeEngine, "%s", m.Why))
+		l.fail(j, now, infer.Errorf(infer.CodeEngine, "%s", m.Why))
 	}
+}
+
+// fail ends a decode leg whose KV will not come, or has its prompt computed here.
+func (l *legs) fail(j *job, now int64, why *infer.Error) {
+	j.leg.wants = false
+	if j.leg.manner.recompute {
+		j.leg.got = true
+		l.e.core.Compute(now, j.ref)
+		return
+	}
+	l.e.core.Break(now, j.ref, why)
 }
 
 // each calls f for the decode legs of a link.

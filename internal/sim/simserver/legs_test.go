@@ -71,6 +71,7 @@ func (c *couple) start(name string, o Options) *half {
 	serve(name+":80", e.ServeSGLang)
 	serve(name+":8000", e.ServeVLLM)
 	serve(name+":8998", e.ServeBootstrap)
+	serve(name+":5600", e.ServeSideChannel)
 	go func() { e.Run(ctx); ended <- nil }()
 	h := &half{c: c, e: e, sgl: "http://" + name + ":80", vllm: "http://" + name + ":8000"}
 	over := false
@@ -80,7 +81,7 @@ func (c *couple) start(name string, o Options) *half {
 		}
 		over = true
 		cancel()
-		for range 4 {
+		for range 5 {
 			if err := <-ended; err != nil {
 				c.t.Errorf("%s: a face ended with %v", name, err)
 			}

@@ -47,7 +47,8 @@ const (
 	opReady   = "ready"   // its KV can be had
 	opRenew   = "renew"   // it will want it; the lease lasts longer
 	opFetched = "fetched" // it has it
-	opDrop    = "drop"    // it wants it no more
+	opDrop    = "drop"    // it wants it no more, and there will be no pair
+	opFree    = "free"    // nobody wants it any more, as after fetched
 	opLost    = "lost"    // the prefill leg is over
 )
 
@@ -154,7 +155,12 @@ func (e *Engine) serveLink(w http.ResponseWriter, r *http.Request) {
 	readLink(rw.Reader, func(m *linkMessage) { e.legs.call(func() { e.legs.asked(p, m) }) })
 	e.legs.call(func() {
 		delete(e.legs.peers, p.id)
-		e.legs.do(trace.Now(), e.legs.meet.Gone(p.id, infer.Errorf(infer.CodeEngine, "Failed to send kv chunk, the decode instance could be dead")))
+		e.legs.do(trace.Now(), e.legs.meet.Gone(p.id, func(key string) *infer.Error {
+			if leasedKey(key) {
+				return nil
+			}
+			return infer.Errorf(infer.CodeEngine, "Failed to send kv chunk, the decode instance could be dead")
+		}))
 	})
 	cancel()
 	c.Close()
@@ -174,7 +180,7 @@ func (k *link) want(j *job) {
 	switch g := j.leg; {
 	case k.hello == nil:
 	case g.engine != "" && g.engine != k.hello.Engine:
-		k.l.e.core.Break(trace.Now(), j.ref, infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.engine, k.hello.Engine))
+		k.l.fail(j, trace.Now(), infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.engine, k.hello.Engine))
 	default:
 		k.out.put(linkMessage{Op: opWant, Key: j.leg.keyOf(k.hello), Tag: j.leg.tag, Pull: j.leg.manner.pull})
 	}
@@ -183,7 +189,7 @@ func (k *link) want(j *job) {
 // met queues a leg that awaited the connection.
 func (k *link) met(j *job, now int64) {
 	k.l.e.core.Meet(now, j.ref)
-	if j.leg.wants { // it did not await anything
+	if j.leg.wants { // a leg of vLLM's, which awaits nothing
 		k.want(j)
 	}
 	k.renew(j)
@@ -235,8 +241,7 @@ func (k *link) fail(why *infer.Error) {
 	now := trace.Now()
 	k.l.each(k, func(j *job) {
 		if !j.leg.got {
-			j.leg.wants = false
-			k.l.e.core.Break(now, j.ref, why)
+			k.l.fail(j, now, why)
 		}
 	})
 }
@@ -362,6 +367,15 @@ func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 	var n int
 	_, _ = fmt.Sscan(port, &n)
 	writeJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
+}
+
+// ServeSideChannel serves what decode engines that are simulated say to one that
+// speaks as vLLM does, at the side channel of its NIXL, on l until ctx ends. It
+// closes l.
+func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+linkPath, e.serveLink)
+	return e.serveHTTP(ctx, e.listen(l), mux)
 }
 
 // ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and

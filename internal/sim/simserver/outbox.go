@@ -14,6 +14,7 @@ type batch struct {
 	retracted        []uint32 // slots that were sent back to the queue
 	first            []first
 	done             []done
+	kept             []kept
 	steps            int
 	end              int64 // of the latest step, ns
 	running, waiting int
@@ -22,6 +23,13 @@ type batch struct {
 type first struct {
 	slot uint32
 	sim.First
+}
+
+// kept is a prefill leg whose KV is kept.
+type kept struct {
+	slot uint32
+	end  int64 // of its step, ns
+	sim.Kept
 }
 
 type done struct {
@@ -46,7 +54,7 @@ func (b *batch) keep(n int) {
 }
 
 func (b *batch) reset() {
-	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], retracted: b.retracted[:0], first: b.first[:0], done: b.done[:0]}
+	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], retracted: b.retracted[:0], first: b.first[:0], done: b.done[:0], kept: b.kept[:0]}
 }
 
 // outbox carries results from Run to the goroutine that writes them to one
@@ -80,6 +88,7 @@ func (b *outbox) flush(end int64, running, waiting int) {
 		p.retracted = append(p.retracted, s.retracted...)
 		p.first = append(p.first, s.first...)
 		p.done = append(p.done, s.done...)
+		p.kept = append(p.kept, s.kept...)
 	}
 	p.steps++
 	p.end = end

@@ -26,6 +26,8 @@ type VLLMOptions struct {
 	// Fingerprint is system_fingerprint (--fingerprint-value); empty: there is none
 	// (--fingerprint-mode none).
 	Fingerprint string
+	// Transfer lets requests be legs of pairs (--kv-transfer-config); nil: none can.
+	Transfer *VLLMTransfer
 }
 
 // VLLMVersion is the version that the face says it is: the one whose documents

@@ -1,0 +1,168 @@
+package simserver
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+)
+
+// VLLMTransfer is what vLLM's --kv-transfer-config says, and where the engine is
+// found by others.
+type VLLMTransfer struct {
+	// Push has prefill engines write KV (NixlPushConnector), otherwise decode
+	// engines read it (NixlConnector).
+	Push bool
+	// Lease is kv_lease_duration; default 30 s.
+	Lease time.Duration
+	// Recompute computes a prompt whose KV did not come (kv_load_failure_policy),
+	// otherwise the request fails.
+	Recompute bool
+	// Host and Port are the side channel's.
+	Host string
+	Port int
+}
+
+// defaultLease is kv_lease_duration unless told otherwise.
+const defaultLease = 30 * time.Second
+
+// vllmPair is what is kept of an output's kv_transfer_params.
+type vllmPair struct {
+	id     string    // its request's in the engine, whose end is random
+	kept   *sim.Kept // a prefill leg, whose KV is kept
+	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not said
+}
+
+// baseID is what of a request's id both legs of a pushed pair have in common.
+func (a *answer) baseID(index int) string {
+	if a.d.chat {
+		return a.d.idPrefix + a.id
+	}
+	return a.d.idPrefix + a.id + "-" + strconv.Itoa(index)
+}
+
+// errKeyless is what a member that is not there does to vLLM's engine core.
+func errKeyless(name string) error {
+	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, errDies)
+}
+
+// vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. vLLM
+// looks at few of their members before it relies on them, and neither does this.
+func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int) error {
+	t := a.e.opts.VLLM.Transfer
+	if t == nil || raw.Kind() == 0 || raw.Kind() == 'n' {
+		return nil
+	}
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return infer.Invalid("kv_transfer_params", "kv_transfer_params must be an object: %v", err)
+	}
+	said := func(name string) bool { return members[name].Kind() == 't' }
+	text := func(name string) (s string) { _ = json.Unmarshal(members[name], &s); return s }
+	number := func(name string) (n int) { _ = json.Unmarshal(members[name], &n); return n }
+	var random [4]byte
+	for i := range random {
+		random[i] = byte(rand.Uint32())
+	}
+	o.pair = &vllmPair{id: a.baseID(index) + "-" + hex.EncodeToString(random[:]), cached: -1}
+	switch {
+	case said("do_remote_decode"):
+		p.Leg, p.Lease = sim.LegPrefill, t.Lease
+		o.leg = &leg{key: t.keyOf(o.pair.id, a.baseID(index))}
+		return nil
+	case !said("do_remote_prefill"):
+		return nil
+	}
+	if n := members["remote_prefill_cached_tokens"]; n.Kind() == '0' {
+		o.pair.cached = number("remote_prefill_cached_tokens")
+	}
+	p.Leg = sim.LegDecode
+	o.explain = func(*sim.Done) error { return infer.Errorf(infer.CodeEngine, "Internal server error") }
+	o.leg = &leg{
+		addr: net.JoinHostPort(text("remote_host"), strconv.Itoa(number("remote_port"))), engine: text("remote_engine_id"),
+		// Its handshake waits for 5 s.
+		manner: manner{tries: 6, every: time.Second, loss: 0, pull: !t.Push, frees: true, renew: t.Lease / 6, recompute: t.Recompute, gone: "handshake_failed"},
+	}
+	key := t.keyOf(text("remote_request_id"), a.baseID(index))
+	o.leg.keyOf = func(*linkMessage) string { return key }
+	if t.Push {
+		o.leg.manner.loss = -1 // nobody looks
+		for _, name := range []string{"remote_engine_id", "remote_host", "remote_port", "tp_size", "remote_request_id"} {
+			if members[name] == nil {
+				return errKeyless(name)
+			}
+		}
+		return nil
+	}
+	var blocks []jsontext.Value
+	if _ = json.Unmarshal(members["remote_block_ids"], &blocks); len(blocks) == 0 {
+		return fmt.Errorf("EngineCore encountered a fatal error: AssertionError (num_external_tokens without remote_block_ids): %w", errDies)
+	}
+	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
+		if members[name] == nil {
+			// "This request will not utilize KVTransfer", says its log, and the request
+			// waits for KV that nobody fetches.
+			o.leg.addr = ""
+		}
+	}
+	return nil
+}
+
+// keyOf gives the key of a pair: in pull mode the prefill leg's whole id, in push
+// mode what the ids of both legs begin with.
+func (t *VLLMTransfer) keyOf(whole, base string) string {
+	if t.Push {
+		return "push/" + base
+	}
+	return "pull/" + whole
+}
+
+// appendTransferParams appends what a prefill leg answers under
+// kv_transfer_params, or null.
+func (a *answer) appendTransferParams(b []byte, o *output) []byte {
+	t := a.e.opts.VLLM.Transfer
+	if o.pair == nil || o.pair.kept == nil {
+		return append(b, "null"...)
+	}
+	k := o.pair.kept
+	pages := k.Pages
+	if pages == nil {
+		// Of a cache without limit nobody counts the pages.
+		for i := range (k.Tokens + a.e.prepare.PageSize - 1) / a.e.prepare.PageSize {
+			pages = append(pages, int32(i))
+		}
+	}
+	b = append(b, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)
+	for i, page := range pages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(page)+1, 10) // block 0 is vLLM's own
+	}
+	b = append(b, `]],"remote_engine_id":`...)
+	b = append(b, quote(a.e.opts.Legs.EngineID)...)
+	b = append(b, `,"remote_request_id":`...)
+	b = append(b, quote(o.pair.id)...)
+	b = append(b, `,"remote_host":`...)
+	b = append(b, quote(t.Host)...)
+	b = append(b, `,"remote_port":`...)
+	b = strconv.AppendInt(b, int64(t.Port), 10)
+	b = append(b, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
+	b = strconv.AppendInt(b, int64(k.Tokens), 10)
+	if t.Push {
+		b = append(b, `,"transfer_mode":"push"`...)
+	} else {
+		b = append(b, `,"remote_blocks_expiry_time":null,"transfer_mode":"pull"`...)
+	}
+	b = append(b, `,"remote_prefill_cached_tokens":`...)
+	b = strconv.AppendInt(b, int64(k.Cached), 10)
+	return append(b, '}')
+}
