@@ -20,8 +20,8 @@ import (
 // booked is what an attempt has in the books of its engine: a booking for each
 // generation, from the pick to its end.
 //
-// Outputs cost the output path one atomic addition that streams share. A first token
-// takes a lock, and may have coefficients learned, so it is booked when it has been sent
+// Outputs cost the output path one atomic addition that streams share: a token engine's
+// one for each wake-up of a worker, a relay's one for each event. A first token takes a lock, and may have coefficients learned, so it is booked when it has been sent
 // on. Fields that each delta looks at stand together, and it looks at nothing else: among
 // thousands of streams every cache line is a miss.
 type booked struct {
@@ -150,8 +150,8 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 	}
 }
 
-// took notes what came of generations.
-func (b *booked) took(cells []stream.Cell) {
+// took notes what came of generations, in t what their rank's books are to be told.
+func (b *booked) took(cells []stream.Cell, t *tally) {
 	if b.books == nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (b *booked) took(cells []stream.Cell) {
 			g.tokens += n
 			b.chain(int(c.Choice), c.IDs)
 			if g.began {
-				b.books.Rank.Tokens(c.Received, n)
+				t.add(b.books.Rank, c.Received, n)
 			} else if b.due = true; g.first == 0 {
 				g.first = c.Received
 			}
@@ -227,12 +227,13 @@ func (b *booked) read(now int64, tokens int) {
 	}
 }
 
-// tell tells the books what was noted and takes longer.
-func (b *booked) tell() {
+// tell tells the books what was noted and takes longer. What came before it is in t.
+func (b *booked) tell(t *tally) {
 	if !b.due {
 		return
 	}
 	b.due = false
+	t.tell()
 	for i := range b.generations {
 		g := &b.generations[i]
 		if g.first != 0 && !g.began {
@@ -274,7 +275,7 @@ func (x *exchange) unbook(e *infer.Error) {
 		return
 	}
 	now := trace.Now()
-	b.tell()
+	b.tell(new(tally)) // its worker has told its own
 	b.health.End(now, x.ended(e))
 	for i := range b.generations {
 		b.generations[i].end(now)

@@ -40,7 +40,7 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		if x.ctx.Err() != nil {
 			return ended, gone(x.ctx)
 		}
-		ok, err := x.leg.take(&w.in, &w.scratch, round)
+		ok, err := x.leg.take(w, round)
 		if err != nil {
 			return ended, err
 		}
@@ -234,7 +234,11 @@ func (x *exchange) rescue() {
 func (x *exchange) turn(w *worker) {
 	defer x.rescue()
 	x.state.Store(running)
-	x.park(x.step(w))
+	v := x.step(w)
+	if v != waits {
+		w.tally.tell() // before its end is told, by another goroutine
+	}
+	x.park(v)
 }
 
 // park leaves a driven stream to whoever has the next thing for it to do.

@@ -270,3 +270,43 @@ func TestDriverMissesNothing(t *testing.T) {
 		}
 	})
 }
+
+// The books hear of tokens once for each wake-up of a worker, and before they hear of the
+// end of a request: they never have a request's end without its tokens.
+func TestBooksAreToldAtOnce(t *testing.T) {
+	words()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		defer r.close()
+		r.ask(chatPath, askStream(``), 1<<20)
+		c, rank := r.call(0), r.x.target.Books.Rank
+		c.offer(words()[:1], nil)
+		r.settle() // and the stream has left net/http
+		prompt := rank.Held() - 1
+		s := r.g.outputs.shards[0]
+		turn := func(ids int, f *infer.Finish) {
+			c.offer(words()[:ids], f)
+			synctest.Wait()
+			queue := s.queue
+			s.queue = nil
+			for _, x := range queue {
+				x.turn(r.w)
+			}
+			synctest.Wait()
+		}
+		turn(2, nil)
+		turn(3, nil)
+		if got := rank.Generated(); got != 1 {
+			t.Errorf("before the worker waits, the books have heard of %d tokens", got)
+		}
+		r.w.Idle()
+		if got := rank.Generated(); got != 6 || rank.Held() != prompt+6 {
+			t.Errorf("of 6 tokens the books have heard of %d", got)
+		}
+		turn(4, nil)
+		turn(1, &infer.Finish{Reason: infer.ReasonStop, PromptTokens: -1, CachedTokens: -1})
+		if got := rank.Generated(); got != 11 || rank.Held() != 0 || rank.InFlight() != 0 {
+			t.Errorf("after the end, %d of 11 tokens, %d held, %d in flight", got, rank.Held(), rank.InFlight())
+		}
+	})
+}

@@ -15,10 +15,10 @@ type leg interface {
 	// head puts the response's head into h. events says that the response is a
 	// stream of events.
 	head(h http.Header, first answer.Part) (status int, events bool)
-	// take puts what the engine has sent into in, without waiting; false when that is
+	// take puts what the engine has sent into w.in, without waiting; false when that is
 	// nothing, and then the wait for the engine begins. It is called in rounds,
 	// counted from 0, until it gives nothing.
-	take(in *answer.Input, s *answer.Scratch, round int) (ok bool, err error)
+	take(w *worker, round int) (ok bool, err error)
 	// stop ends the engine's work on choices that have ended by their text, last if
 	// these were the last.
 	stop(choices []answer.Stop, last bool)

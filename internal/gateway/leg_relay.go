@@ -120,9 +120,10 @@ func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bo
 const turnReads = 4
 
 // take implements leg. It is stage 8, receive.
-func (l *relayLeg) take(in *answer.Input, s *answer.Scratch, round int) (ok bool, err error) {
+func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
+	in, s := &w.in, &w.scratch
 	in.N, in.Err = 0, nil
-	l.booked.tell()
+	l.booked.tell(&w.tally)
 	l.silence.pause()
 	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true

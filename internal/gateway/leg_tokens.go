@@ -174,8 +174,8 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // take implements leg. It is stages 8 and 9, receive and merge: it takes all that is
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
-func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool, err error) {
-	l.booked.tell()
+func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
+	l.booked.tell(&w.tally)
 	if round > 0 {
 		for i := range l.cells { // while the stream waits
 			l.cells[i].Trim()
@@ -208,8 +208,8 @@ func (l *tokenLeg) take(in *answer.Input, _ *answer.Scratch, round int) (ok bool
 			l.rec.PendingAtFirstToken = int(l.g.waiting.Load())
 		}
 	}
-	l.booked.took(cells)
-	in.Cells = cells
+	l.booked.took(cells, &w.tally)
+	w.in.Cells = cells
 	return true, nil
 }
 

@@ -32,7 +32,7 @@ type panickingLeg struct {
 	x *exchange
 }
 
-func (l *panickingLeg) take(in *answer.Input, s *answer.Scratch, round int) (bool, error) {
+func (l *panickingLeg) take(w *worker, round int) (bool, error) {
 	l.at("take")
 	if strings.Contains(l.in, "park") { // news in the turn, and no queue to stand in
 		l.hit = true
@@ -40,7 +40,7 @@ func (l *panickingLeg) take(in *answer.Input, s *answer.Scratch, round int) (boo
 		l.x.shard = nil
 		return false, nil
 	}
-	return l.leg.take(in, s, round)
+	return l.leg.take(w, round)
 }
 
 func (l *panickingLeg) close() {

@@ -146,6 +146,7 @@ func (r *rig) settle() {
 		for _, x := range queue {
 			x.turn(r.w)
 		}
+		r.w.Idle()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"weir/internal/cost"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
 	"weir/internal/metrics"
@@ -52,8 +53,37 @@ type worker struct {
 	frame   []byte // the chunk being written
 	turns   int    // since it last yielded
 
-	// Not reported to the metrics yet, which all workers share.
+	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
+	tally         tally
+}
+
+// tally is what has come of the requests on a token engine's rank, and was not told to its
+// books yet. One worker gives a stream all its turns, so it has what the books lack of the
+// stream when it ends.
+type tally struct {
+	rank   *cost.Rank
+	at     int64 // when the latest came
+	tokens int
+}
+
+// add notes tokens. Streams of one rank mostly follow each other.
+func (t *tally) add(r *cost.Rank, at int64, tokens int) {
+	if t.rank != r {
+		t.tell()
+		t.rank = r
+	}
+	t.at = at
+	t.tokens += tokens
+}
+
+// tell tells the books. It is called before a worker waits, and before a request's end is
+// told, of which they know all tokens then.
+func (t *tally) tell() {
+	if t.tokens > 0 {
+		t.rank.Tokens(t.at, t.tokens)
+	}
+	*t = tally{}
 }
 
 // keepFrame is what an idle worker's frame may hold, in bytes.
@@ -74,6 +104,7 @@ func (w *worker) Idle() {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
 	}
+	w.tally.tell()
 }
 
 // yieldTurns is how many turns a worker gives before it lets others have its
