@@ -30,7 +30,9 @@ func TestLeastWork(t *testing.T) {
 			least = min(least, c.Rank.Wait(f.now))
 		}
 		o := d.Choice()
-		if alike := max(2, 0.05*o.TTFT(), f.candidates[at].Rank.Error(o.Work)) + cost.Typical.Step; o.Wait > least+alike {
+		// Alike is what is within 5 % of the least cost, without its decoding.
+		own := d.Best[0].Total - d.Best[0].Decode
+		if alike := max(2, 0.05*own, f.candidates[at].Rank.Error(o.Work)) + cost.Typical.Step; o.Wait > least+alike {
 			t.Fatalf("it waits %.1f ms, where another rank has %.1f", o.Wait, least)
 		}
 	})
@@ -77,10 +79,15 @@ func TestHotPrefixSpreads(t *testing.T) {
 		there := f.candidates[1].Rank.Estimate(f.now, cost.Work{Length: shared + 200, New: shared + 200, Output: 10})
 		var d balance.Decision
 		at := new(balance.Cost).Pick(q, f.candidates, &d)
-		// Alike is what the cheaper one cannot be sure of.
-		alike := max(2, 0.05*max(here.TTFT(), there.TTFT()), f.candidates[0].Rank.Error(cost.Work{Length: shared + 200, New: 200}),
+		// Alike is what the cheaper one cannot be sure of, and what is within 5 % of its cost
+		// without its decoding.
+		own := here.Total - here.Decode
+		if there.Total < here.Total {
+			own = there.Total - there.Decode
+		}
+		alike := max(2, 0.05*own, f.candidates[0].Rank.Error(cost.Work{Length: shared + 200, New: 200}),
 			f.candidates[1].Rank.Error(cost.Work{Length: shared + 200, New: shared + 200}))
-		stay, leave := here.TTFT()+here.Decode+here.Others, there.TTFT()+there.Decode
+		stay, leave := here.TTFT()+here.Decode+here.Others, there.TTFT()+there.Decode+there.Others
 		if stay > leave+alike && at == 0 || stay < leave-alike && at == 1 {
 			t.Fatalf("at %.1f ms with the prefix, and %.1f without, it chose %d", stay, leave, at)
 		}
