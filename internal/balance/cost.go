@@ -123,8 +123,8 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 	w, at := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Moment(q.Now)
 	for i := range candidates {
 		c := &candidates[i]
-		d.costs[i] = math.Inf(1)
 		if len(q.Tried) > 0 && q.tried(c) {
+			d.costs[i] = math.Inf(1)
 			continue
 		}
 		w.New = q.Length
@@ -142,7 +142,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		}
 		n++
 		d.costs[i] = total
-		fastest = min(fastest, step)
+		if step < fastest { // min would look for NaN
+			fastest = step
+		}
 	}
 	return n, fastest
 }

@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
 )
 
 // serve has a rank serve prompts of its own truth, one after another, beginning at
@@ -130,6 +133,59 @@ func TestBooks(t *testing.T) {
 func total(r *Rank, now int64, w Work) (total, stepTime float64) {
 	at := r.Model().Moment(now)
 	return r.Total(&at, &w)
+}
+
+// TestTotal holds that what is asked of a thousand ranks is what is asked of one, whatever the
+// rank is busy with.
+func TestTotal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewModel(Typical)
+		r := m.Join(1, rapid.SampledFrom([]int{0, 500, 4096}).Draw(t, "budget"))
+		now := serve(r, Typical, 1, rapid.SampledFrom([]int{0, 3, 12, 40}).Draw(t, "measured"))
+		if rapid.Bool().Draw(t, "late") {
+			now += rapid.Int64Range(0, 3*fresh).Draw(t, "by")
+		}
+		for i := range rapid.IntRange(0, 12).Draw(t, "requests") {
+			n := rapid.IntRange(1, 20_000).Draw(t, "length")
+			b := r.Book(now, Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "new"), Output: 50})
+			if i%2 == 0 {
+				b.First(now+1, -1, 0)
+			}
+		}
+		if rapid.Bool().Draw(t, "peers") {
+			r.SetPeers(Peers{Drained: now + rapid.Int64Range(-1e9, 1e9).Draw(t, "theirs"), InFlight: rapid.Int64Range(0, 50).Draw(t, "in flight")})
+		}
+		if rapid.Bool().Draw(t, "others") {
+			r.unseen.Store(math.Float64bits(50))
+			r.unseenAt.Store(now)
+		}
+		if rapid.Bool().Draw(t, "full") {
+			kv := rapid.Int64Range(1, 200_000).Draw(t, "KV")
+			r.SetRoom(Room{KV: kv, InUse: rapid.Int64Range(0, 2*kv).Draw(t, "in use"), Kept: rapid.Int64Range(0, kv).Draw(t, "kept"), Reuse: rapid.Float64Range(0, 1).Draw(t, "reuse")})
+		}
+		n := rapid.IntRange(1, 30_000).Draw(t, "length")
+		w := Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "new"), Output: rapid.Float64Range(1, 500).Draw(t, "output")}
+		e := r.Estimate(now, w)
+		if got, step := total(r, now, w); math.Abs(got-e.Total) > 1e-9*e.Total || step != e.StepTime {
+			t.Fatalf("%v and a step of %v, want %+v", got, step, e)
+		}
+	})
+}
+
+// TestOneLine holds that what a decision reads of a rank is in one cache line: where what is
+// before it changes, or what the allocator puts before that, a thousand ranks take more.
+func TestOneLine(t *testing.T) {
+	const line = 64
+	m := NewModel(Typical)
+	for range 3 {
+		r := m.Join(1, 0)
+		if from, to := uintptr(unsafe.Pointer(&r.learned)), uintptr(unsafe.Pointer(&r.space))+unsafe.Sizeof(r.space); from/line != (to-1)/line {
+			t.Errorf("it begins %d bytes into a line and ends %d bytes after", from%line, to-from)
+		}
+		if l := r.learned.Load(); uintptr(unsafe.Pointer(l))/line != uintptr(unsafe.Pointer(&l.until))/line {
+			t.Errorf("what was learned begins %d bytes into a line", uintptr(unsafe.Pointer(l))%line)
+		}
+	}
 }
 
 // TestLater has requests of this gateway and of others on two ranks. Those that come later

@@ -43,8 +43,18 @@ func (e *Estimate) TTFT() float64 { return e.Wait + e.Prefill }
 
 // Rank is the books of one engine rank, and what has been learned of it.
 type Rank struct {
-	// What an estimate reads, in one cache line. Each is written under mu, but for
-	// peers.
+	// The first 56 bytes are what a decision does not read of a rank that was measured. The
+	// allocator has eight more before them, so that what follows is one cache line.
+	model *Model
+	// fitting is that of whoever fits, which takes a hundred times as long as a change of
+	// the books does.
+	fitting sync.Mutex
+	fit     *Fit
+	taken   []interval   // those that are being learned from
+	pending atomic.Int64 // tokens booked for prefill whose first token has not come
+
+	// What a decision reads, in one cache line (TestOneLine). Each is written under mu, but
+	// for peers.
 	learned  atomic.Pointer[learned]
 	drained  atomic.Int64  // when the booked prefills are predicted to be done
 	floor    atomic.Int64  // and what of them cannot have been done yet, ns
@@ -59,16 +69,8 @@ type Rank struct {
 	lasting  atomic.Uint64 // float64: ms from a request's first token to its end
 	prompts  atomic.Int64  // tokens of requests in flight
 
-	model    *Model
-	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
 	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
-
-	// fitting is that of whoever fits, which takes a hundred times as long as a change of
-	// the books does.
-	fitting sync.Mutex
-	fit     *Fit
-	taken   []interval // those that are being learned from
 
 	mu    sync.Mutex
 	noted []interval // that nothing was learned from yet
@@ -116,10 +118,19 @@ type interval struct {
 // learned is what an estimate needs of the fit, in its first cache line.
 type learned struct {
 	Coefficients
-	seen   int
 	budget float64
+	until  int64 // that it was measured counts as fresh; 0: too little was
 	at     int64 // when it was measured
+	seen   int
 	sureness
+}
+
+// lasts says until when it counts.
+func (l learned) lasts() *learned {
+	if l.until = 0; l.seen >= trusted {
+		l.until = l.at + fresh
+	}
+	return &l
 }
 
 // DefaultBudget is the budget of a step where none is known.
@@ -187,32 +198,47 @@ func (r *Rank) doubt(n int) float64 {
 
 // Total is Estimate's, for those who ask a thousand ranks of a model at the same moment.
 func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
-	now := at.Now
 	l := r.learned.Load()
-	c := &l.Coefficients
-	if l.seen == 0 || now-l.at > fresh {
-		d := l.drifted(now, r.model.median.Load())
-		c = &d
+	n := float64(w.New)
+	// Ranks are mostly measured, this gateway's alone, with room, and prompts of one step. One
+	// condition of all that would be made a word first, and then looked at.
+	if at.Now > l.until {
+		return r.total(at, w)
 	}
-	wait := r.Booked(now)
-	if r.unseen.Load() != 0 || r.peers.Load() != nil { // mostly neither
-		wait += r.Unseen(now)
+	if r.unseen.Load() != 0 {
+		return r.total(at, w)
+	}
+	if r.peers.Load() != nil {
+		return r.total(at, w)
 	}
 	if int64(w.New) > r.left.Load() {
-		wait += r.room(w.New)
+		return r.total(at, w)
 	}
-	n, k := float64(w.New), float64(r.crowd())
-	whole, steps := steps(n, l.budget, r.floor.Load() > 0)
-	own, mixed, stalled := c.prefill(n, float64(w.Length), k, at.Later, whole, steps)
-	stepTime, decode, others := c.decoding(k, min(w.Output, at.Horizon))
+	if n > l.budget {
+		return r.total(at, w)
+	}
+	floor := r.floor.Load()
+	wait := float64(max(r.drained.Load()-at.Now, floor, 0)) / millisecond
+	k, steps := float64(r.inFlight.Load()), 1.0
+	if floor > 0 {
+		steps = n / l.budget
+	}
+	own, mixed, stalled := l.prefill(n, float64(w.Length), k, at.Later, 1, steps)
+	outputs := at.Horizon
+	if w.Output < outputs { // min would look for NaN
+		outputs = w.Output
+	}
+	stepTime, decode, others := l.decoding(k, outputs)
 	total = wait + own + mixed + stalled + decode + others
 	if s := r.space.Load(); s>>32 != 0 {
-		total += c.evicts(evicted(s, n+w.Output), k+at.Later)
-	}
-	if l.seen < trusted {
-		total *= r.doubt(w.New)
+		total += l.evicts(evicted(s, n+w.Output), k+at.Later)
 	}
 	return total, stepTime
+}
+
+func (r *Rank) total(at *Moment, w *Work) (total, stepTime float64) {
+	e := r.Estimate(at.Now, *w)
+	return e.Total, e.StepTime
 }
 
 // Room is how full a rank's cache is, in tokens.
@@ -777,7 +803,7 @@ func (r *Rank) learn(now int64) {
 		r.freshen(o.at)
 		r.fit.Observe(o.sort, o.amount, o.took, o.unsure)
 		old := r.learned.Load()
-		r.learned.Store(&learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: o.at})
+		r.learned.Store(learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: o.at}.lasts())
 	}
 	r.model.measured(now)
 	r.mu.Lock()
