@@ -60,9 +60,9 @@ func check(w io.Writer, name string, some *regexp.Regexp, accept bool) error {
 	}
 	found := map[string]keptCell{}
 	var wrong []string
-	names := append(slices.Clone(ours), k.References...)
+	names := append([]string{"cost"}, k.References...)
 	match := func(key string) bool { return only.MatchString(key) && some.MatchString(key) }
-	err = cells(ask{seeds: k.Seeds, only: match}, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
+	err = cells(ask{seeds: k.Seeds, only: match, field: pushed()}, func(int, map[string][]*fleetsim.Report) []string { return names }, func(c *cell) {
 		now := c.kept()
 		found[c.key()] = now
 		fmt.Fprintf(w, "%s: captured %.3f, max/mean %.2f, lost %v, beside the best %v\n", c.key(), now.Captured, now.MaxMean, now.Lost, now.Beside)

@@ -2,6 +2,7 @@
 // policies and those that others publish, and writes the table of this folder.
 //
 //	go run ./bench/routing -o bench/routing/table.md
+//	go run ./bench/routing -queue -o bench/routing/queue.md
 //	go run ./bench/routing -trace conversation_trace.jsonl
 //	go run ./bench/routing -only 'chat.*0\.95'
 //	go run ./bench/routing -check bench/routing/part.json
@@ -70,6 +71,26 @@ type ask struct {
 	requests int                   // of the trace; 0 is all
 	only     func(key string) bool // the cells
 	asked    string                // as on the command line
+	field    field
+}
+
+// field is who is compared: the best of the rivals is the one to be beaten.
+type field struct {
+	ours   string
+	rivals []string
+	beside []string // that run as well, and are no rivals
+}
+
+// pushed has every policy as it is published: each request is given to an engine at once.
+func pushed() field { return field{ours: "cost", rivals: others()} }
+
+// behind has cost behind the queue, and the references both ways.
+func behind() field {
+	f := field{ours: fleetsim.WithQueue("cost"), rivals: others(), beside: []string{"cost"}}
+	for _, name := range others() {
+		f.rivals = append(f.rivals, fleetsim.WithQueue(name))
+	}
+	return f
 }
 
 func main() {
@@ -79,6 +100,7 @@ func main() {
 	quick := flag.Int("quick", 0, "only so many of the settings")
 	only := flag.String("only", "", "only the cells whose keys match, as in 'chat 0.95|documents'; a key is WORKLOAD UTILISATION GATEWAYS AGE STAMPS")
 	ablations := flag.Bool("ablations", false, "compare cost with its ablations, and with no reference")
+	queued := flag.Bool("queue", false, "have cost behind the queue, beside each reference as published and behind the queue")
 	seeds := flag.Int("seeds", 3, "seeds of arrivals, lengths and ties")
 	part := flag.String("check", "", "run the cells of this file, and fail where cost has got worse than there; with -only those of its cells")
 	accept := flag.Bool("accept", false, "with -check: write what was found there")
@@ -106,7 +128,11 @@ func main() {
 		defer f.Close()
 		w = io.MultiWriter(os.Stdout, f)
 	}
-	write := table
+	write, field := table, pushed()
+	if *queued {
+		field = behind()
+	}
+	a.field = field
 	if *ablations {
 		write = ablated
 	}
@@ -120,10 +146,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// ours and others are the policies that are compared; the best of others is the one to
-// be beaten.
-var ours = []string{"cost"}
-
+// others are the references, and what weir has besides cost and session.
 func others() (names []string) {
 	for _, name := range balance.Names() {
 		if name != "cost" && name != "session" {
@@ -151,6 +174,7 @@ var figures = []struct {
 type cell struct {
 	*load
 	*setting
+	field
 	runs map[string][]*fleetsim.Report
 }
 
@@ -169,7 +193,7 @@ func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []
 		l := &all[i]
 		var wanted []*cell
 		for i := range settings {
-			c := &cell{l, &settings[i], map[string][]*fleetsim.Report{}}
+			c := &cell{l, &settings[i], a.field, map[string][]*fleetsim.Report{}}
 			if l.settings == "" && !(c.gateways == 1 && c.utilisation == 0.8) || !a.only(c.key()) {
 				continue
 			}
@@ -225,13 +249,13 @@ const contenders = 2
 
 // further are the policies that are run with a seed: all with the first, then ours and
 // the references that may be the best.
-func further(seed int, runs map[string][]*fleetsim.Report) (names []string) {
+func (who *field) further(seed int, runs map[string][]*fleetsim.Report) []string {
+	names := append([]string{who.ours}, who.beside...)
 	if seed == 0 {
-		return append(names, append(ours, others()...)...)
+		return append(names, who.rivals...)
 	}
-	names = append(names, ours...)
 	for _, f := range figures {
-		best := others()
+		best := slices.Clone(who.rivals)
 		slices.SortStableFunc(best, func(a, b string) int { return cmp.Compare(f.of(runs[a][0]), f.of(runs[b][0])) })
 		names = append(names, best[:contenders]...)
 	}
@@ -263,12 +287,12 @@ type verdict struct {
 	lost               bool
 }
 
-// judge holds cost's figures against the best reference's that was run with every seed.
+// judge holds our figures against the best rival's that was run with every seed.
 func (c *cell) judge() (all []verdict) {
 	for _, f := range figures {
-		v := verdict{cost: mean(c.runs["cost"], f.of), best: math.Inf(1), oracle: mean(c.runs[fleetsim.Oracle], f.of)}
-		for _, name := range others() {
-			if len(c.runs[name]) < len(c.runs["cost"]) {
+		v := verdict{cost: mean(c.runs[c.ours], f.of), best: math.Inf(1), oracle: mean(c.runs[fleetsim.Oracle], f.of)}
+		for _, name := range c.rivals {
+			if len(c.runs[name]) < len(c.runs[c.ours]) {
 				continue
 			}
 			if m := mean(c.runs[name], f.of); m < v.best {
@@ -276,7 +300,7 @@ func (c *cell) judge() (all []verdict) {
 			}
 		}
 		if c.utilisation <= 1 || f.name == "goodput" {
-			v.lost = worse(c.runs["cost"], c.runs[v.by], f.of, max(0.05*math.Abs(v.best), f.atMS))
+			v.lost = worse(c.runs[c.ours], c.runs[v.by], f.of, max(0.05*math.Abs(v.best), f.atMS))
 		}
 		all = append(all, v)
 	}
@@ -284,13 +308,20 @@ func (c *cell) judge() (all []verdict) {
 }
 
 func table(w io.Writer, a ask) error {
-	start := time.Now()
-	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing` (%d seeds, cells '%s'). Engines: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5, decode ms = 6 + 0.35 n, or the profile named, KV as named. captured and max/mean: of cost, beside the oracle's. Each figure has cost's, then the best reference's with its name, then the oracle's. **lost**: worse than the best by more than 5 %% (and 1 ms) with 95 %% confidence over the seeds; at 1.1 only goodput counts. All references run with the first seed, with the others the best %d in each figure.\n\n", a.seeds, a.asked, contenders)
+	start, who, flags := time.Now(), &a.field, ""
+	if len(who.beside) > 0 {
+		flags = " -queue"
+	}
+	fmt.Fprintf(w, "# Routing, offline\n\nWritten by `go run ./bench/routing%s -seeds %d -only '%s'`. An engine takes 4.21e-7 t² + 0.0152 t + 16.5 ms for a prompt of t tokens and 6 + 0.35 n ms for a step of n decoding requests, or what its profile says. Its KV cache has the size that is named. `captured` is the cached share of prompt tokens under %[4]s, divided by the oracle's. `max/mean` is the load of the busiest engine, divided by the mean load, under %[4]s and under the oracle. Each of the other figures is given three times: under %[4]s, under the reference that is best in it, with the reference's name, and under the oracle. A figure is **lost** where it is worse than the best reference's by more than 5 %% and 1 ms, with 95 %% confidence over the seeds. At a utilisation of 1.1 only goodput is judged. Every reference runs with the first seed. With the other seeds those run that were among the best %[5]d in some figure.\n\n", flags, a.seeds, a.asked, who.ours, contenders)
+	if len(who.beside) > 0 {
+		fmt.Fprintf(w, "Behind the queue (`+queue`) a request waits in the gateway until an engine has room for it. The other references give each request to an engine at once, as they are published.\n\n")
+	}
 	fmt.Fprintln(w, "| workload | util | gateways, age | stamps | captured | max/mean | TTFT p50 ms | TTFT p99 ms | goodput /s | |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
-	product, count, lost := map[string][3]float64{}, 0, 0
-	err := cells(a, further, func(c *cell) {
-		cost, oracle := c.runs["cost"], c.runs[fleetsim.Oracle]
+	product, good, count, lost := map[string][3]float64{}, map[string]int{}, 0, 0
+	names := append(slices.Clone(who.beside), who.rivals...)
+	err := cells(a, who.further, func(c *cell) {
+		cost, oracle := c.runs[who.ours], c.runs[fleetsim.Oracle]
 		row := fmt.Sprintf("| %v | %v | %s | %.2f, %.2f |", c.load, c.setting, portion(captured(cost, oracle)), mean(cost, maxMean), mean(oracle, maxMean))
 		var verdicts []string
 		for k, v := range c.judge() {
@@ -299,9 +330,16 @@ func table(w io.Writer, a ask) error {
 				verdicts = append(verdicts, "**lost** "+figures[k].name)
 				lost++
 			}
-			for _, name := range others() {
+			for _, name := range names {
 				p := product[name]
-				p[k] += math.Log(math.Abs(figures[k].of(cost[0])) / math.Abs(figures[k].of(c.runs[name][0])))
+				q := math.Log(math.Abs(figures[k].of(cost[0])) / math.Abs(figures[k].of(c.runs[name][0])))
+				if figures[k].name == "goodput" {
+					if math.IsInf(q, 0) || math.IsNaN(q) {
+						continue
+					}
+					good[name]++
+				}
+				p[k] += q
 				product[name] = p
 			}
 		}
@@ -311,11 +349,11 @@ func table(w io.Writer, a ask) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d cells, %d figures lost; %.0f s.\n\nCost's figure over each reference's, geometric mean of all cells, first seed (below 1 is better for TTFT, above 1 for goodput):\n\n| reference | TTFT p50 | TTFT p99 | goodput |\n|---|---|---|---|\n", count, lost, time.Since(start).Seconds())
-	for _, name := range others() {
+	fmt.Fprintf(w, "\n%d cells, %d figures lost; %.0f s.\n\nThe next table divides each figure of %s by that of a reference. It gives the geometric mean of the quotients over all cells, of the first seed. A quotient below 1 is good for TTFT, and one above 1 for goodput. Cells in which either has no goodput are left out of its mean.\n\n| reference | TTFT p50 | TTFT p99 | goodput |\n|---|---|---|---|\n", count, lost, time.Since(start).Seconds(), who.ours)
+	for _, name := range names {
 		p := product[name]
 		n := float64(count)
-		fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f |\n", name, math.Exp(p[0]/n), math.Exp(p[1]/n), math.Exp(p[2]/n))
+		fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f |\n", name, math.Exp(p[0]/n), math.Exp(p[1]/n), math.Exp(p[2]/float64(good[name])))
 	}
 	return nil
 }
@@ -330,7 +368,7 @@ func portion(v float64) string {
 
 // ablated writes cost beside its ablations.
 func ablated(w io.Writer, a ask) error {
-	names := slices.Clone(ours)
+	names := []string{"cost"}
 	fmt.Fprintf(w, "# Ablations of cost, offline\n\nWritten by `go run ./bench/routing -ablations` (%d seeds, cells '%s'); cells as in table.md.\n\n", a.seeds, a.asked)
 	for _, a := range fleetsim.Ablations() {
 		names = append(names, a.Name)
@@ -355,7 +393,7 @@ func ablated(w io.Writer, a ask) error {
 	if err != nil || count == 0 {
 		return err
 	}
-	fmt.Fprintf(w, "\nEach ablation's figure over cost's, geometric mean of the %d cells:\n\n| policy | cached | TTFT p50 | TTFT p99 | TPOT p50 | goodput |\n|---|---|---|---|---|---|\n", count)
+	fmt.Fprintf(w, "\nThe next table divides each figure of an ablation by cost's. It gives the geometric mean of the quotients over the %d cells.\n\n| policy | cached | TTFT p50 | TTFT p99 | TPOT p50 | goodput |\n|---|---|---|---|---|---|\n", count)
 	for _, name := range names[1:] {
 		p := product[name]
 		fmt.Fprintf(w, "| `%s` |", name)
