@@ -63,6 +63,15 @@ def adapters(refs):
     return {ref["lora_name"]: ref["lora_id"] for ref in refs if ref.get("lora_id")}
 
 
+def kv_events(given):
+    """Where rank 0 publishes what its KV cache holds, by --kv-events-config; None: nowhere."""
+    config = json.loads(given) if given else {}
+    if config.get("publisher", "null") == "null":
+        return None
+    return {"publisher": config["publisher"], "endpoint": config.get("endpoint", "tcp://*:5557"),
+            "replay_endpoint": config.get("replay_endpoint") or "", "topic": config.get("topic", "")}
+
+
 def word(server_args, model_config, max_req_input_len, instance):
     """What weir is told of the schedulers."""
     from sglang.version import __version__
@@ -74,6 +83,7 @@ def word(server_args, model_config, max_req_input_len, instance):
         "context_length": model_config.context_len, "max_req_input_len": max_req_input_len,
         "vocab_size": model_config.vocab_size, "dp_size": held["dp_size"],
         "enable_priority_scheduling": bool(held.get("enable_priority_scheduling")),
+        "kv_events": kv_events(held.get("kv_events_config")),
         "lora": adapters(held.get("lora_paths")), "started": {name: held[name] for name in SAID if name in held},
         "wire": structures(),
     }

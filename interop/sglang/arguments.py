@@ -50,4 +50,10 @@ for flag, value, words in (("enable_dp_attention", True, "--enable-dp-attention"
 ref = types.SimpleNamespace(lora_name="sql", lora_id="7f", lora_path="/adapters/sql")
 assert weir.adapters([ref]) == weir.adapters([vars(ref)]) == {"sql": "7f"}
 assert weir.adapters(None) == weir.adapters(["sql=/adapters/sql"]) == {}
+
+# Here SGLang's own defaults are said, of publisher (null), endpoint and topic.
+assert weir.kv_events(None) is weir.kv_events("") is weir.kv_events("{}") is weir.kv_events('{"endpoint":"tcp://*:1"}') is None
+assert weir.kv_events('{"publisher":"zmq"}') == {"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "", "topic": ""}
+assert weir.kv_events('{"publisher":"zmq","endpoint":"tcp://*:1","replay_endpoint":"tcp://*:2","topic":"t","hwm":7}') == {
+    "publisher": "zmq", "endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:2", "topic": "t"}
 print("ok")

@@ -86,6 +86,9 @@ func (i *info) kvEvents(host string) engine.KVEvents {
 	return e
 }
 
+// AdaptersUntold says why the KV events of an engine with adapters are not used.
+const AdaptersUntold = "its KV events are not used: before SGLang 0.5.23 they do not tell the blocks of LoRA adapters from those of the model"
+
 // maxRanks bounds the data-parallel ranks of a server that are believed.
 const maxRanks = 1024
 
@@ -110,7 +113,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
 		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
 		if len(adapters) > 0 && !srv.mode.TellsAdapters() {
-			facts.KVEvents.Why = "its KV events are not used: before SGLang 0.5.23 they do not tell the blocks of LoRA adapters from those of the model"
+			facts.KVEvents.Why = AdaptersUntold
 		}
 		facts.SideBySide = max(about.Ranks, 0)
 		if about.Ranks > 1 && about.Ranks <= maxRanks && srv.mode.TakesRank() {

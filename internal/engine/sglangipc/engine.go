@@ -92,13 +92,14 @@ func (e *Engine) state() engine.State {
 			lora = append(lora, engine.LoRA{Name: name})
 		}
 		a := s.about()
+		events := s.word.kvEvents()
 		var ranks []engine.Rank
 		for n := range s.ranks() {
-			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: a.maxRunning, KVTokens: a.kv})
+			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: a.maxRunning, KVTokens: a.kv, KVEvents: events.OfRank(n)})
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
 			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: a.maxRunning * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
-			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk,
+			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk, KVEvents: events,
 			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}

@@ -594,6 +594,30 @@ func TestStarted(t *testing.T) {
 	}
 }
 
+// The launcher says where rank 0 publishes what its KV cache holds, and by that where the
+// others do. An older one says nothing of it.
+func TestKVEvents(t *testing.T) {
+	events := map[string]any{"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5600", "topic": "kv"}
+	for _, test := range []struct {
+		set  map[string]any
+		want engine.KVEvents
+	}{
+		{map[string]any{"kv_events": events, "lora": map[string]string{}}, engine.KVEvents{Endpoint: "tcp://*:5557", Replay: "tcp://*:5600", Topic: "kv", Host: "127.0.0.1"}},
+		{map[string]any{"kv_events": nil}, engine.KVEvents{}},
+		{nil, engine.KVEvents{}},
+		{map[string]any{"kv_events": events, "lora": map[string]string{"sql": "7f"}, "sglang": "0.5.16"},
+			engine.KVEvents{Endpoint: "tcp://*:5557", Replay: "tcp://*:5600", Topic: "kv", Host: "127.0.0.1", Why: sglang.AdaptersUntold}},
+	} {
+		h, _, err := parseWord(schedtest.Word(test.set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := h.kvEvents(); got != test.want {
+			t.Errorf("%v: %+v", test.set, got)
+		}
+	}
+}
+
 // A request names the rank that it is for, and so does a probe of one rank, which has the
 // rank generate: a fence would wait for all of them.
 func TestRanks(t *testing.T) {

@@ -40,6 +40,14 @@ type handover struct {
 	Priorities    bool              `json:"enable_priority_scheduling"`
 	Started       sglangmode.Mode   `json:"started"` // of the schedulers' arguments
 
+	// Events is where rank 0 publishes what its KV cache holds.
+	Events *struct {
+		Publisher string `json:"publisher"`
+		Endpoint  string `json:"endpoint"`
+		Replay    string `json:"replay_endpoint"`
+		Topic     string `json:"topic"`
+	} `json:"kv_events"`
+
 	// Wire are the structures of the wire by name.
 	Wire map[string]structure `json:"wire"`
 
@@ -91,6 +99,19 @@ func parseWord(b []byte) (*handover, *codec, error) {
 	}
 	c.mode = &h.Started
 	return h, c, nil
+}
+
+// kvEvents is where the scheduler of rank 0 publishes what its KV cache holds. It runs on
+// this machine.
+func (h *handover) kvEvents() (e engine.KVEvents) {
+	if h.Events == nil || h.Events.Publisher != "zmq" || h.Events.Endpoint == "" {
+		return e
+	}
+	e = engine.KVEvents{Endpoint: h.Events.Endpoint, Replay: h.Events.Replay, Topic: h.Events.Topic, Host: "127.0.0.1"}
+	if len(h.LoRA) > 0 && !h.Started.TellsAdapters() {
+		e.Why = sglang.AdaptersUntold
+	}
+	return e
 }
 
 // carries is what the engine takes beyond what every engine does.
