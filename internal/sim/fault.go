@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,13 @@ const (
 	Drip        // from the result that follows After tokens on, Bytes are written at a time, Delay apart
 	Pause       // before the result that follows After tokens the whole engine stands still for Delay
 
+	// Of legs of pairs; whole requests are spared.
+	Unmet   // the legs never hear of each other
+	Misrank // the leg is, or looks for its partner, at another DP rank
+	Stuck   // its KV is never transferred
+	Evict   // the KV of a prefill leg is gone as soon as it is there
+	Die     // the engine ends when a leg comes to Stage
+
 	// Of the plane only; over HTTP nothing happens.
 	Backward // the result that follows After tokens has a count below the one before
 	Swap     // the result that follows After tokens comes after the next one
@@ -64,6 +72,7 @@ var faultNames = [numFaultKinds]string{
 	Unavailable: "unavailable", Fail: "fail", Throttle: "throttle", Hang: "hang", Slow: "slow", Stall: "stall", Cut: "cut", Truncate: "truncate",
 	Reset: "reset", Abort: "abort", Miscount: "miscount", Skip: "skip", Repeat: "repeat", Garble: "garble", Stray: "stray",
 	Split: "split", Drip: "drip", Pause: "pause",
+	Unmet: "unmet", Misrank: "misrank", Stuck: "stuck", Evict: "evict", Die: "die",
 	Backward: "backward", Swap: "swap", Oversize: "oversize",
 	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Mute: "mute", Restart: "restart",
 }
@@ -123,6 +132,7 @@ type Fault struct {
 	By    float64       // for Drag; 0 is 10
 	One   bool          // for Wedge: only DP rank Rank stands still
 	Rank  int
+	Stage string // for Die: one of LegStages
 
 	Rate   float64 // share of requests, drawn by ordinal; 0 is all
 	Nth    uint64  // the ordinal, counted from 1; 0 is any
@@ -131,9 +141,15 @@ type Fault struct {
 	Times  uint64  // how often it strikes at most; 0 is no bound
 }
 
+// LegStages are what a leg comes to, in their order. A prefill leg's are bootstrap
+// (the engine has it), prefill (its partner is met, or none is awaited) and transfer
+// (its KV is there); a decode leg's are bootstrap, transfer (its KV can be had) and
+// decode (it has it).
+var LegStages = []string{"bootstrap", "prefill", "transfer", "decode"}
+
 // ParseFault reads a fault as flags and the admin call write it: the kind's
 // word and settings, as in "cut,after=20,rate=0.01". The settings are after,
-// delay, at, bytes, every, by, rank, rate, nth, id, marker and times.
+// delay, at, bytes, every, by, rank, stage, rate, nth, id, marker and times.
 func ParseFault(text string) (Fault, error) {
 	word, rest, more := strings.Cut(text, ",")
 	f := Fault{Kind: numFaultKinds}
@@ -173,6 +189,8 @@ func (f *Fault) set(setting string) (err error) {
 	case "rank":
 		f.One = true
 		f.Rank, err = strconv.Atoi(value)
+	case "stage":
+		f.Stage = value
 	case "rate":
 		f.Rate, err = strconv.ParseFloat(value, 64)
 	case "nth":
@@ -184,7 +202,7 @@ func (f *Fault) set(setting string) (err error) {
 	case "marker":
 		f.Marker = value
 	default:
-		return fmt.Errorf("no setting %q; the settings are after, delay, at, bytes, every, by, rank, rate, nth, id, marker, times", key)
+		return fmt.Errorf("no setting %q; the settings are after, delay, at, bytes, every, by, rank, stage, rate, nth, id, marker, times", key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -215,6 +233,10 @@ func (f *Fault) check() error {
 		return fmt.Errorf("fault %s: by is %v; want 1 to 1e6", f.Kind, f.By)
 	case (f.One || f.Rank != 0) && f.Kind != Wedge:
 		return fmt.Errorf("fault %s: only wedge has a rank", f.Kind)
+	case f.Stage != "" && f.Kind != Die:
+		return fmt.Errorf("fault %s: only die has a stage", f.Kind)
+	case f.Kind == Die && !slices.Contains(LegStages, f.Stage):
+		return fmt.Errorf("fault die: stage is %q; it is one of %s", f.Stage, strings.Join(LegStages, ", "))
 	case f.Rank < 0 || f.Rank >= maxRanks:
 		return fmt.Errorf("fault %s: rank is %d; want 0 to %d", f.Kind, f.Rank, maxRanks-1)
 	case f.Times > 0 && f.lasts():
@@ -268,6 +290,9 @@ func (f Fault) String() string {
 	}
 	if f.One {
 		b = fmt.Appendf(b, ",rank=%d", f.Rank)
+	}
+	if f.Stage != "" {
+		b = fmt.Appendf(b, ",stage=%s", f.Stage)
 	}
 	if f.Rate > 0 {
 		b = fmt.Appendf(b, ",rate=%v", f.Rate)

@@ -10,6 +10,13 @@ type Pair struct {
 	meet            *Rendezvous
 	keys            map[Ref]string // of the decode legs
 	wanting         map[Ref]bool   // those that have pages and not their KV
+	pending         []pendingAction
+}
+
+// pendingAction is one that waits for what either engine does of its own at that time.
+type pendingAction struct {
+	at int64
+	Action
 }
 
 // NewPair joins two engines. Only the pair may drive them.
@@ -39,6 +46,14 @@ func (p *Pair) SubmitDecode(now, created int64, key string, r Request) (Ref, err
 
 // Due says when Advance must be called next, as Core.Due does.
 func (p *Pair) Due() (int64, bool) {
+	at, ok := p.due()
+	if len(p.pending) > 0 && (!ok || p.pending[0].at < at) {
+		return p.pending[0].at, true
+	}
+	return at, ok
+}
+
+func (p *Pair) due() (int64, bool) {
 	at, ok := p.prefill.Due()
 	if d, also := p.decode.Due(); also && (!ok || d < at) {
 		return d, true
@@ -50,7 +65,12 @@ func (p *Pair) Due() (int64, bool) {
 // time it is the prefill engine's.
 func (p *Pair) Advance(now int64) (*Core, *Step) {
 	for {
-		at, ok := p.Due()
+		at, ok := p.due()
+		if len(p.pending) > 0 && p.pending[0].at <= now && (!ok || p.pending[0].at < at) {
+			p.apply(p.pending[0])
+			p.pending = p.pending[1:]
+			continue
+		}
 		if !ok || at > now {
 			return nil, nil
 		}
@@ -107,19 +127,25 @@ func (p *Pair) decoded(s *Step) {
 	}
 }
 
+// do has actions carried out at a time, after what the engines do of their own then:
+// they come over a wire.
 func (p *Pair) do(now int64, actions []Action) {
 	for _, a := range actions {
-		switch a.Kind {
-		case ActMeet:
-			p.prefill.Meet(now, a.Ref)
-		case ActReady:
-			p.decode.Offer(now, Ref(a.Want.Tag), Offer{Cached: a.Kept.Cached})
-		case ActRelease:
-			p.prefill.Release(now, a.Ref)
-		case ActBreak:
-			p.prefill.Break(now, a.Ref, a.Why)
-		case ActLost:
-			p.decode.Break(now, Ref(a.Want.Tag), a.Why)
-		}
+		p.pending = append(p.pending, pendingAction{now, a})
+	}
+}
+
+func (p *Pair) apply(a pendingAction) {
+	switch a.Kind {
+	case ActMeet:
+		p.prefill.Meet(a.at, a.Ref)
+	case ActReady:
+		p.decode.Offer(a.at, Ref(a.Want.Tag), Offer{Cached: a.Kept.Cached})
+	case ActRelease:
+		p.prefill.Release(a.at, a.Ref)
+	case ActBreak:
+		p.prefill.Break(a.at, a.Ref, a.Why)
+	case ActLost:
+		p.decode.Break(a.at, Ref(a.Want.Tag), a.Why)
 	}
 }

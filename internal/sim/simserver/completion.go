@@ -173,7 +173,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			}
 			switch a.voice {
 			case sglang:
-				err = e.sglangLeg(&o, &p, &pairs[i*a.n+k])
+				err = a.sglangLeg(&o, &p, &pairs[i*a.n+k])
 			case vllm:
 				err = a.vllmLeg(&o, &p, req.KVTransferParams, i*a.n+k)
 			}

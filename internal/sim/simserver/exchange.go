@@ -125,6 +125,9 @@ func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 		return prepared, err
 	}
 	o.prompt = p.Prompt
+	if o.leg != nil {
+		o.leg.fault, o.leg.faulty = x.fault, x.faulty
+	}
 	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed), leg: o.leg}
 	x.outputs = append(x.outputs, o)
 	return prepared, nil

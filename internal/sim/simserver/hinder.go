@@ -113,7 +113,7 @@ func (e *Engine) begin() {
 
 // restarted ends a restart, once the core has nothing left.
 func (e *Engine) restarted() {
-	if !e.restart.underway.Load() || !e.core.FlushCache() {
+	if e.Died() != nil || !e.restart.underway.Load() || !e.core.FlushCache() {
 		return
 	}
 	e.legs.past = nil

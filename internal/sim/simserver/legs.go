@@ -50,6 +50,8 @@ type leg struct {
 	// Of a prefill leg.
 	key     string
 	request sim.Request // Run's, as the rest
+	fault   sim.Fault   // what strikes it, if faulty
+	faulty  bool
 
 	// Of a decode leg: where the prefill engine is, and what is wanted there.
 	addr   string
@@ -89,6 +91,28 @@ func leasedKey(key string) bool {
 	return strings.HasPrefix(key, "pull/") || strings.HasPrefix(key, "push/")
 }
 
+// struck says whether a fault strikes a leg.
+func (g *leg) struck(kind sim.FaultKind) bool { return g.faulty && g.fault.Kind == kind }
+
+// comes notes that a leg comes to a stage, at which the engine may end.
+func (l *legs) comes(g *leg, stage string) {
+	if g.struck(sim.Die) && g.fault.Stage == stage {
+		l.e.crash(fmt.Errorf("killed by fault, in stage %s of a request", stage))
+	}
+}
+
+// crash ends the engine as the end of its process does: its connections are reset.
+func (e *Engine) crash(why error) {
+	e.restart.underway.Store(true) // no connection is taken any more
+	e.restart.mu.Lock()
+	listeners := e.restart.listeners
+	e.restart.mu.Unlock()
+	for _, l := range listeners {
+		l.resetAll()
+	}
+	e.die(why)
+}
+
 // legs are what Run knows of pairs.
 type legs struct {
 	e       *Engine
@@ -100,7 +124,8 @@ type legs struct {
 	links   map[string]*link     // to prefill engines, by address
 	byTag   map[uint64]*job      // decode legs
 	lastTag uint64
-	past    []pastLeg // prefill legs that are over, the latest last
+	mute    map[string]bool // keys of prefill legs that a fault keeps from being met
+	past    []pastLeg       // prefill legs that are over, the latest last
 }
 
 // pastLeg is a prefill leg whose KV is not kept any more.
@@ -108,13 +133,14 @@ type pastLeg struct {
 	key     string
 	request sim.Request
 	rank    int
+	evicted bool // by a fault
 }
 
 // keepPast is how many of them are remembered.
 const keepPast = 1024
 
 func newLegs(e *Engine) *legs {
-	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}}
+	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}, mute: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -131,8 +157,16 @@ func (l *legs) call(f func()) { l.e.inbox.put(op{call: f}) }
 // opened notes a leg that the core has.
 func (l *legs) opened(j *job, request sim.Request, now int64) {
 	g := j.leg
+	g.request = request
+	l.comes(g, "bootstrap")
 	if g.key != "" {
-		g.request = request
+		if g.struck(sim.Unmet) {
+			l.mute[g.key] = true
+			g.key += "/unmet"
+		}
+		if g.leased() {
+			l.comes(g, "prefill")
+		}
 		l.do(now, l.meet.Open(g.key, j.ref))
 		return
 	}
@@ -171,11 +205,19 @@ func (l *legs) step(s *sim.Step) {
 	for _, ref := range s.Fetched {
 		if g := jobs[ref].leg; g.wants {
 			g.wants, g.got = false, true
+			l.comes(g, "decode")
 			g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
 		}
 	}
 	for _, k := range s.Kept {
-		l.do(s.End, l.meet.Kept(k))
+		g := jobs[k.Ref].leg
+		if l.comes(g, "transfer"); !g.struck(sim.Evict) {
+			l.do(s.End, l.meet.Kept(k))
+		} else if g.leased() {
+			l.e.core.Expire(s.End, k.Ref)
+		} else {
+			l.e.core.Break(s.End, k.Ref, infer.Errorf(infer.CodeEngine, "the KV cache was evicted before it was sent, by fault"))
+		}
 	}
 	for i := range s.Done {
 		d := &s.Done[i]
@@ -207,7 +249,10 @@ func (l *legs) ended(j *job, d *sim.Done, now int64) {
 	if len(l.past) == keepPast {
 		l.past = slices.Delete(l.past, 0, keepPast/2)
 	}
-	l.past = append(l.past, pastLeg{j.leg.key, j.leg.request, d.DPRank})
+	l.past = append(l.past, pastLeg{j.leg.key, j.leg.request, d.DPRank, j.leg.struck(sim.Evict)})
+	if key, ok := strings.CutSuffix(j.leg.key, "/unmet"); ok {
+		delete(l.mute, key)
+	}
 }
 
 // errPrefillLost is what a decode leg of SGLang's says whose partner failed.
@@ -224,8 +269,12 @@ func (l *legs) do(now int64, actions []sim.Action) {
 	for _, a := range actions {
 		switch a.Kind {
 		case sim.ActMeet:
+			l.comes(l.e.jobs[a.Ref].leg, "prefill")
 			l.e.core.Meet(now, a.Ref)
 		case sim.ActReady:
+			if l.e.jobs[a.Kept.Ref].leg.struck(sim.Stuck) {
+				continue
+			}
 			l.tell(a.Want, linkMessage{Op: opReady, Tag: a.Want.Tag, Cached: a.Kept.Cached})
 		case sim.ActRelease:
 			l.e.core.Release(now, a.Ref)
@@ -248,6 +297,9 @@ func (l *legs) asked(p *linkPeer, m *linkMessage) {
 	now, w := trace.Now(), sim.Want{Peer: p.id, Tag: m.Tag}
 	switch m.Op {
 	case opWant:
+		if l.mute[m.Key] {
+			return
+		}
 		if _, kept := l.meet.Leg(m.Key); m.Pull && !kept {
 			p.out.put(linkMessage{Op: opReady, Tag: m.Tag, Spoiled: !l.intact(m.Key)})
 			return
@@ -271,7 +323,7 @@ func (l *legs) intact(key string) bool {
 	for _, p := range slices.Backward(l.past) {
 		if p.key == key {
 			o := l.e.prepare
-			return o.KVTokens == 0 || l.e.core.Resident(p.rank, &p.request)/o.PageSize == (p.request.PromptTokens()-1)/o.PageSize
+			return !p.evicted && (o.KVTokens == 0 || l.e.core.Resident(p.rank, &p.request)/o.PageSize == (p.request.PromptTokens()-1)/o.PageSize)
 		}
 	}
 	return false
@@ -286,8 +338,14 @@ func (l *legs) heard(m *linkMessage) {
 	now := trace.Now()
 	switch m.Op {
 	case opReady:
+		if l.comes(j.leg, "transfer"); j.leg.struck(sim.Stuck) {
+			return
+		}
 		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
 	case opLost:
+		if j.leg.got {
+			return // it is on its own
+		}
 		l.fail(j, now, infer.Errorf(infer.CodeEngine, "%s", m.Why))
 	}
 }

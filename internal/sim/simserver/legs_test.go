@@ -519,3 +519,274 @@ func TestBootstrapRegistry(t *testing.T) {
 		}
 	})
 }
+
+// fault sets an engine's faults.
+func (h *half) fault(list ...string) {
+	h.c.t.Helper()
+	var all []sim.Fault
+	for _, text := range list {
+		f, err := sim.ParseFault(text)
+		if err != nil {
+			h.c.t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	if err := h.e.SetFaults(all); err != nil {
+		h.c.t.Fatal(err)
+	}
+}
+
+// TestPairFaults strikes either half of SGLang's pairs with each fault of legs, and
+// with those of requests that a partner waits for.
+func TestPairFaults(t *testing.T) {
+	const (
+		never  = 300 * time.Second
+		prompt = 10 * time.Millisecond
+		there  = prompt + 40*time.Millisecond // its KV
+		all    = there + 12*5*time.Millisecond
+	)
+	for _, x := range []struct {
+		at, fault               string
+		prefillSays, decodeSays string
+		prefillAt, decodeAt     time.Duration
+		dies                    bool
+	}{
+		{"p", "unmet", "500 Prefill bootstrap failed", "500 Decode transfer failed", never, never, false},
+		{"d", "unmet", "500 Prefill bootstrap failed", "500 Decode transfer failed", never, never, false},
+		{"p", "misrank", "500 Prefill bootstrap failed", "500 Decode transfer failed", never, never, false},
+		{"d", "misrank", "500 Prefill bootstrap failed", "500 Decode transfer failed", never, never, false},
+		{"p", "stuck", "500 Prefill transfer failed", "500 Decode transfer failed", never, never, false},
+		{"d", "stuck", "500 Prefill transfer failed", "500 Decode transfer failed", never, never, false},
+		{"p", "evict", "500 Prefill transfer failed", "500 Decode transfer failed", prompt, prompt, false},
+		{"d", "evict", "200 length", "200 length", there, all, false}, // it keeps nothing
+		{"p", "fail", "500 failed by fault", "500 Decode transfer failed", 0, never, false},
+		{"p", "unavailable", "503 unavailable by fault", "500 Decode transfer failed", 0, never, false},
+		{"p", "abort", "500 aborted by fault", "500 Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead", prompt, prompt, false},
+		{"d", "fail", "500 Prefill bootstrap failed", "500 failed by fault", never, 0, false},
+		{"p", "die,stage=bootstrap", "0", "500 Decode transfer failed", 0, 10 * time.Second, true},
+		{"p", "die,stage=prefill", "0", "500 Decode transfer failed", 0, 10 * time.Second, true},
+		{"p", "die,stage=transfer", "0", "500 Decode transfer failed", prompt, prompt + 10*time.Second, true},
+		{"d", "die,stage=bootstrap", "500 Prefill bootstrap failed", "0", never, 0, true},
+		{"d", "die,stage=transfer", "500 Prefill transfer failed", "0", prompt, prompt, true},
+		{"d", "die,stage=decode", "500 Prefill transfer failed", "0", there, there, true},
+	} {
+		t.Run(x.at+"-"+strings.ReplaceAll(x.fault, ",", "-"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCouple(t)
+				kv := sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}}
+				p, d := c.start("p", Options{Role: RolePrefill}), c.start("d", Options{Role: RoleDecode, Sim: kv})
+				// The engines know each other.
+				if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1`)); a.status != 200 || b.status != 200 {
+					t.Fatal(a.text, b.text)
+				}
+				struck := p
+				if x.at == "d" {
+					struck = d
+				}
+				struck.fault(x.fault)
+				prefill, decode := c.both(p, d, "/generate", pairBody(`"bootstrap_room":7,"rid":"r"`))
+				for _, leg := range []struct {
+					name, says string
+					a          saidAnswer
+					at         time.Duration
+				}{{"prefill", x.prefillSays, prefill, x.prefillAt}, {"decode", x.decodeSays, decode, x.decodeAt}} {
+					if got := brief(t, leg.a); !strings.HasPrefix(got, leg.says) || leg.a.took != leg.at {
+						t.Errorf("the %s leg says %s after %v, want %s after %v", leg.name, got, leg.a.took, leg.says, leg.at)
+					}
+				}
+				if died := struck.e.Died(); (died != nil) != x.dies {
+					t.Errorf("died: %v", died)
+				}
+				if s := struck.e.State(); s.Faults[0].Times != 1 {
+					t.Errorf("faults %+v", s.Faults)
+				}
+				time.Sleep(time.Minute)
+				for _, h := range []*half{p, d} {
+					if h.e.inboxOpen() {
+						rest(t, h)
+					}
+				}
+				if x.dies {
+					return
+				}
+				// And then all is well.
+				struck.fault()
+				if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":7`)); a.status != 200 || b.status != 200 {
+					t.Errorf("afterwards: %s, %s", a.text, b.text)
+				}
+			})
+		})
+	}
+}
+
+// TestVLLMPairFaults does so with those of vLLM's.
+func TestVLLMPairFaults(t *testing.T) {
+	for _, x := range []struct {
+		at, fault string
+		push      bool
+		says      string
+		took      time.Duration
+		garbled   bool
+	}{
+		{at: "p", fault: "unmet", says: "0", took: time.Minute},
+		{at: "d", fault: "unmet", says: "0", took: time.Minute},
+		{at: "p", fault: "stuck", says: "0", took: time.Minute},
+		{at: "d", fault: "stuck", says: "0", took: time.Minute},
+		{at: "p", fault: "misrank", says: "200", took: 100 * time.Millisecond}, // it has no rooms
+		{at: "p", fault: "evict", says: "200", took: 100 * time.Millisecond, garbled: true},
+		{at: "p", fault: "evict", push: true, says: "0", took: time.Minute},
+		{at: "d", fault: "die,stage=transfer", says: "0", took: 0},
+		{at: "d", fault: "die,stage=decode", says: "0", took: 40 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("%s-%s-%v", x.at, strings.ReplaceAll(x.fault, ",", "-"), x.push), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCouple(t)
+				p, d := c.start("p", transferring("p", x.push, 4096)), c.start("d", transferring("d", x.push, 4096))
+				alone := texts(t, c.post(context.Background(), c.start("alone", Options{}).vllm+"/v1/completions", decodeBody("null", "")))
+				struck := p
+				if x.at == "d" {
+					struck = d
+				}
+				struck.fault(x.fault)
+				params := prefilled(t, p, "same")
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				a := c.post(ctx, d.vllm+"/v1/completions", decodeBody(string(params), ""), "X-Request-Id", "same")
+				if got := fmt.Sprint(a.status); got != x.says || a.took != x.took {
+					t.Errorf("%s after %v: %s %v", got, a.took, a.text, a.err)
+				}
+				if a.status == 200 && (texts(t, a) == alone) == x.garbled {
+					t.Errorf("garbled: want %v: %s", x.garbled, a.text)
+				}
+				time.Sleep(2 * time.Minute) // the lease ends
+				for _, h := range []*half{p, d} {
+					if s := h.e.State(); h.e.inboxOpen() && (s.Running != 0 || s.Waiting != 0 || s.Kept != 0) {
+						t.Errorf("%s: %+v", h.vllm, s)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPairIsTheWires holds sim.Pair, which joins two cores without delay, to two
+// engines that meet over a network without delay: each request's every id comes at the
+// same nanosecond.
+func TestPairIsTheWires(t *testing.T) {
+	options := func() (p, d sim.Options) {
+		p = sim.Options{KVTokens: 600, MaxRunning: 4, ChunkedPrefill: 37, Cost: sim.PerBatch{}}
+		d = sim.Options{KVTokens: 500, MaxRunning: 3, Cost: sim.PerBatch{}, Transfer: sim.Transfer{BytesPerToken: 131072, Bandwidth: 53e6, Latency: 1234567}}
+		return p, d
+	}
+	type arrival struct {
+		at     time.Duration
+		prompt string
+		max    int
+	}
+	var work []arrival
+	for i := range 40 {
+		work = append(work, arrival{
+			at:     time.Duration(i)*9_100_003 + time.Duration(i%7)*1_000_033,
+			prompt: strings.Repeat("abcdefgh", 2+i%5*3) + strings.Repeat("x", i%13), max: 5 + i*7%40,
+		})
+	}
+	want := map[string][]int64{} // when the legs end: prefill, decode
+	tok := newToyTokenizer()
+	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cores []*sim.Core
+	po, do := options()
+	for _, o := range []sim.Options{po, do} {
+		o.Words, o.VocabSize, o.EOS = words, toyVocab, []uint32{257, 258}
+		core, err := sim.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cores = append(cores, core)
+	}
+	pair := sim.NewPair(cores[0], cores[1])
+	names := []map[sim.Ref]string{{}, {}}
+	run := func(until int64) {
+		for due, ok := pair.Due(); ok && due <= until; due, ok = pair.Due() {
+			for core, s := pair.Advance(due); s != nil; core, s = pair.Advance(due) {
+				for _, done := range s.Done {
+					side := 0
+					if core == cores[1] {
+						side = 1
+					}
+					name := names[side][done.Ref]
+					if want[name] == nil {
+						want[name] = make([]int64, 2)
+					}
+					want[name][side] = s.End
+				}
+			}
+		}
+	}
+	for i, w := range work {
+		run(int64(w.at) - 1)
+		ids, err := tok.Encode(w.prompt, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for side, core := range cores {
+			params := sim.Params{Prompt: ids, MaxTokens: w.max, IgnoreEOS: true, Leg: sim.LegDecode, Await: true, Fresh: true}
+			submit := pair.SubmitDecode
+			if side == 0 {
+				params = sim.Params{Prompt: ids, MaxTokens: 1, IgnoreEOS: true, Leg: sim.LegPrefill, Await: true}
+				submit = pair.SubmitPrefill
+			}
+			r, err := core.Options().Prepare(params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, err := submit(int64(w.at), int64(w.at), fmt.Sprint(i), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names[side][ref] = fmt.Sprint(i)
+		}
+	}
+	run(int64(time.Hour))
+	if len(want) != len(work) {
+		t.Fatalf("%d of %d requests ended", len(want), len(work))
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		c := newCouple(t)
+		po, do := options()
+		p, d := c.start("p", Options{Role: RolePrefill, Sim: po}), c.start("d", Options{Role: RoleDecode, Sim: do})
+		// They know each other.
+		if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1000000`)); a.status != 200 || b.status != 200 {
+			t.Fatal(a.text, b.text)
+		}
+		p.e.core.FlushCache()
+		began := time.Now()
+		type ended struct {
+			name string
+			side int
+			at   int64
+		}
+		all := make(chan ended)
+		for i, w := range work {
+			time.Sleep(time.Until(began.Add(w.at)))
+			body := fmt.Sprintf(`{"text":%q,"sampling_params":{"max_new_tokens":%d,"ignore_eos":true},"bootstrap_host":"p","bootstrap_port":8998,"bootstrap_room":%d}`, w.prompt, w.max, i)
+			for side, h := range []*half{p, d} {
+				go func() {
+					if a := c.post(context.Background(), h.sgl+"/generate", body); a.status != 200 {
+						t.Errorf("%d: %s", i, a.text)
+					}
+					all <- ended{fmt.Sprint(i), side, int64(time.Since(began))}
+				}()
+			}
+		}
+		for range 2 * len(work) {
+			e := <-all
+			if e.at != want[e.name][e.side] {
+				t.Errorf("side %d of request %s ended at %d, and in a Pair at %d", e.side, e.name, e.at, want[e.name][e.side])
+			}
+		}
+	})
+}

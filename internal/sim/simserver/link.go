@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim"
 	"weir/internal/trace"
 )
 
@@ -178,7 +179,7 @@ type link struct {
 // want tells of a decode leg that has its pages.
 func (k *link) want(j *job) {
 	switch g := j.leg; {
-	case k.hello == nil:
+	case k.hello == nil, g.struck(sim.Unmet):
 	case g.engine != "" && g.engine != k.hello.Engine:
 		k.l.fail(j, trace.Now(), infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.engine, k.hello.Engine))
 	default:

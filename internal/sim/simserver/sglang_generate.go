@@ -121,7 +121,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 			stops:    stopScanner{list: it.stops, keep: !it.trim},
 			showStop: !it.trim, sendStop: !it.trim,
 		}
-		if err := g.e.sglangLeg(&o, &it.params, &it.pair); err != nil {
+		if err := g.sglangLeg(&o, &it.params, &it.pair); err != nil {
 			return nil, err
 		}
 		prepared, err := g.add(o, it.params)

@@ -90,8 +90,13 @@ const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
 // asked for of a prefill leg does not matter: it is one id.
-func (e *Engine) sglangLeg(o *output, p *sim.Params, g *pairing) error {
+func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
+	e := x.e
 	role, opts := e.opts.Role, &e.opts.Legs
+	beside := 0
+	if x.faulty && x.fault.Kind == sim.Misrank {
+		beside = 1
+	}
 	switch {
 	case role == RoleBoth:
 		return nil
@@ -113,9 +118,9 @@ func (e *Engine) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 		rank := g.prefillRank
 		o.leg.keyOf = func(hello *linkMessage) string {
 			if rank != nil {
-				return roomKey(*rank, room)
+				return roomKey(*rank+beside, room)
 			}
-			return roomKey(int(room%int64(max(1, hello.DPSize))), room)
+			return roomKey(int(room%int64(max(1, hello.DPSize)))+beside, room)
 		}
 		o.explain = func(d *sim.Done) error {
 			what := "Decode transfer failed"
@@ -144,7 +149,7 @@ func (e *Engine) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	if p.DPRank == nil {
 		p.DPRank = &rank
 	}
-	o.leg = &leg{key: roomKey(*p.DPRank, room)}
+	o.leg = &leg{key: roomKey(*p.DPRank+beside, room)}
 	return nil
 }
 
