@@ -60,6 +60,9 @@ func (in *Inspector) Whole() bool { return in.Done() }
 // Failed implements api.Inspector.
 func (in *Inspector) Failed() bool { return in.failed }
 
+// FailedAs implements api.Inspector. The dialect's errors have words in place of a status.
+func (in *Inspector) FailedAs() int { return 0 }
+
 // Usage implements api.Inspector. The prompt's tokens are those that were found
 // in the cache, those that were put there, and the others.
 func (in *Inspector) Usage() (infer.Usage, bool) {

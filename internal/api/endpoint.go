@@ -70,8 +70,10 @@ type Inspector interface {
 	// Whole says that every choice has said how it ended: a stream that ends here
 	// by its framing is whole, although it has no end marker.
 	Whole() bool
-	// Failed says that the engine itself said that it failed.
+	// Failed says that the engine itself said that it failed. FailedAs is the HTTP status
+	// that it gave for that; 0: it gave none.
 	Failed() bool
+	FailedAs() (status int)
 	// Usage gives the latest usage that the engine stated. CachedTokens is -1
 	// where it did not say.
 	Usage() (infer.Usage, bool)

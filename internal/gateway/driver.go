@@ -56,6 +56,9 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		}
 		if len(part.Out) > 0 || part.Last {
 			if !x.response.begun {
+				if part.Failed != nil && x.couldRetry(x.target, x.failure(part.Failed)) {
+					return ended, part.Failed
+				}
 				if err := x.booked.escape.answers(); err != nil {
 					return ended, err
 				}

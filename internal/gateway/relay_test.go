@@ -201,6 +201,57 @@ func TestRelayBreaks(t *testing.T) {
 	}
 }
 
+// An engine that fails in a stream says so by an event, and may end that as if it were whole
+// (vLLM: an error with a status, and [DONE]). It counts as the status would in the head:
+// before anything has gone to the client another engine is asked, and otherwise the client
+// has the engine's own words.
+func TestRelayedErrorEvents(t *testing.T) {
+	event := func(code string) string {
+		return `data: {"error":{"message":"EngineCore encountered an issue","type":"x","param":null,"code":` + code + "}}\n\n"
+	}
+	for _, test := range []struct {
+		name, first, code string
+		outcome, class    string
+		legs              []string // whose words are those of judge.Of
+	}{
+		{"before anything", "", "500", "finished", "", []string{"a engine", "z finished"}},
+		{"before anything, full", "", "503", "finished", "", []string{"a overloaded", "z finished"}},
+		{"before anything, no status", "", "null", "finished", "", []string{"a engine", "z finished"}},
+		{"before anything, the request's fault", "", "400", "rejected", "invalid", []string{"a invalid"}},
+		{"in mid-answer", relayToken, "500", "failed", "engine", []string{"a engine"}},
+		{"in mid-answer, the request's fault", relayToken, "400", "rejected", "invalid", []string{"a invalid"}},
+		{"in mid-answer, full", relayToken, "429", "rejected", "overloaded", []string{"a overloaded"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, z := &relayEngine{name: "a"}, &relayEngine{name: "z"}
+			inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, relayBody)
+				f := a.forward(t, 1)
+				if test.first != "" {
+					f.send(test.first)
+				}
+				own := event(test.code) + "data: [DONE]\n\n"
+				f.send(own)
+				f.end()
+				want := test.first + own
+				if len(test.legs) > 1 {
+					want = relayToken + relayEnd
+					g := z.forward(t, 1)
+					g.send(relayToken, relayEnd)
+					g.end()
+				} else {
+					z.forward(t, 0)
+				}
+				if got := c.answer(); string(got.body) != want || !got.whole {
+					t.Errorf("the client has %q, whole %v", got.body, got.whole)
+				}
+				r := b.wantRecord(c, test.outcome, test.class)
+				wantLegs(t, r, test.legs...)
+			})
+		})
+	}
+}
+
 // Some servers know no [DONE]: a stream whose framing is whole and whose choices have
 // all said how they ended is whole without it, and passes as it is.
 func TestRelayWithoutEndMarker(t *testing.T) {

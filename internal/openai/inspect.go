@@ -59,6 +59,7 @@ type Inspector struct {
 	partial bool // an event passed unseen; it may have held anything
 	done    bool
 	failed  bool
+	status  int // of the error, 0 is none
 
 	seen, finished choiceSet
 	usage          infer.Usage
@@ -98,6 +99,9 @@ func (in *Inspector) Whole() bool {
 // Failed says that the engine itself said that it failed, by an event with an
 // error in it.
 func (in *Inspector) Failed() bool { return in.failed }
+
+// FailedAs implements api.Inspector: vLLM and SGLang give the status as the error's code.
+func (in *Inspector) FailedAs() int { return in.status }
 
 // Usage gives the latest usage that the engine stated. CachedTokens is -1 where
 // it did not say.
@@ -185,8 +189,22 @@ func (in *Inspector) read(data []byte) error {
 			return in.takeUsage(value)
 		case "error":
 			in.failed = in.failed || filled(value)
+			return in.failure(value)
 		case "object":
 			in.failed = in.failed || api.KindOf(value) == '"' && string(api.Spelled(value)) == "error"
+		}
+		return nil
+	})
+}
+
+// failure takes the status out of an error.
+func (in *Inspector) failure(raw []byte) error {
+	if api.KindOf(raw) != '{' {
+		return nil
+	}
+	return api.Members(raw, func(name, value []byte) error {
+		if status, err := strconv.Atoi(string(value)); string(name) == "code" && err == nil && status >= 400 && status < 600 {
+			in.status = status
 		}
 		return nil
 	})

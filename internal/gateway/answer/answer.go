@@ -54,6 +54,10 @@ type Part struct {
 	// Err is why the answer ends here. With Last, the response itself says that the
 	// engine failed; otherwise AppendError does, or another attempt follows.
 	Err error
+	// Failed is set where Out is the first of a relayed answer and ends with an error of the
+	// engine's that another engine may not share: another attempt may follow in place of it.
+	// Otherwise Out is sent as it is.
+	Failed *infer.Error
 	// Stops are the choices of which nothing is wanted any more although the engine
 	// may go on. They are the scratch's too.
 	Stops []Stop

@@ -107,6 +107,9 @@ func (r *Relayed) Next(in *Input, s *Scratch, _ Stages) Part {
 		s.out = out
 	}
 	part.Out = out
+	if !r.began && len(out) > 0 && r.fault == nil && r.o.Inspector != nil && r.o.Inspector.Failed() {
+		part.Failed = r.failedAtOnce()
+	}
 	if in.N > 0 {
 		r.keep(buf[pass:])
 	}
@@ -212,9 +215,33 @@ func (r *Relayed) told() error {
 	case status >= 400:
 		return infer.Errorf(infer.CodeInvalid, "the engine answered with status %d", status)
 	case r.o.Inspector != nil && r.o.Inspector.Failed():
-		return &infer.Error{Code: infer.CodeEngine, Engine: r.o.Engine, Message: "the engine ended the stream with an error of its own"}
+		return r.failed()
 	}
 	return nil
+}
+
+// failed is what an error of the engine's means that stands in a stream, whose head has
+// said 200: the same as the status that it names would have.
+func (r *Relayed) failed() *infer.Error {
+	e := &infer.Error{Code: infer.CodeEngine, Engine: r.o.Engine, Message: "the engine ended the stream with an error of its own"}
+	switch status := r.o.Inspector.FailedAs(); {
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
+		e.Code = infer.CodeOverloaded
+	case status >= 400 && status < 500:
+		e.Code, e.Engine = infer.CodeInvalid, ""
+	}
+	return e
+}
+
+// failedAtOnce is what the same means where nothing came before it, and another engine may
+// do better; nil where none does.
+func (r *Relayed) failedAtOnce() *infer.Error {
+	e := r.failed()
+	if e.Code == infer.CodeInvalid {
+		return nil
+	}
+	e.Retryable = true
+	return e
 }
 
 // keep holds what did not pass until the next bytes come.
