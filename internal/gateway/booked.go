@@ -343,7 +343,7 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 // chosen is what the record says of a choice.
 func (r *routing) chosen(c *route.Choice) trace.Choice {
 	d := &c.Decision
-	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Available: int32(c.Available()), Best: make([]trace.Option, d.N), Unknown: c.Unknown}
+	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Available: int32(c.Available()), Best: make([]trace.Option, d.N), Unknown: c.Unknown, Regret: float32(c.Regret)}
 	for i := range d.Best[:d.N] {
 		o := &d.Best[i]
 		if o.Index == d.Chosen {

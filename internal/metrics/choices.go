@@ -13,7 +13,7 @@ import (
 type choices struct {
 	prompt, available, taken, told, delivered *prometheus.CounterVec // tokens
 	predictions                               *prometheus.CounterVec
-	wrong                                     *prometheus.HistogramVec
+	wrong, regret                             *prometheus.HistogramVec
 }
 
 func newChoices(counter func(name, help string, labels ...string) *prometheus.CounterVec, histogram func(name, help string, labels ...string) *prometheus.HistogramVec) choices {
@@ -25,6 +25,7 @@ func newChoices(counter func(name, help string, labels ...string) *prometheus.Co
 		delivered:   counter("weir_affinity_delivered_tokens_total", "Prompt tokens that the chosen engine said it had, of the same requests.", "model"),
 		predictions: counter("weir_cached_predictions_total", "Requests of which the engine told how much of the prompt it had, by model and whether that is what was predicted: exact, less, more.", "model", "came"),
 		wrong:       histogram("weir_ttft_prediction_error_seconds", "By how much the time from the choice of an engine to the first output was not what was predicted, by model and whether it came earlier or later. Engines of which too little was measured are left out.", "model", "came"),
+		regret:      histogram("weir_regret_seconds", "By how much more a request was predicted to cost at the engine that was chosen than where it would have cost least, of those that it could be given to: delay of its own and of others, added up, by model.", "model"),
 	}
 }
 
@@ -32,7 +33,11 @@ func newChoices(counter func(name, help string, labels ...string) *prometheus.Co
 func (c *choices) ended(r *trace.Record) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i].Choice
-		if len(a.Best) == 0 || a.Unknown {
+		if len(a.Best) == 0 {
+			continue
+		}
+		c.regret.WithLabelValues(r.Model).Observe(float64(a.Regret) / 1e3)
+		if a.Unknown {
 			continue
 		}
 		c.prompt.WithLabelValues(r.Model).Add(float64(a.Length))

@@ -191,6 +191,10 @@ type Choice struct {
 	// Otherwise a policy that knows what it costs to wait may choose one that has none.
 	Roomy bool
 
+	// Regret is by how much more the request is predicted to cost at the target that was chosen
+	// than where it would cost least, of those that it could be given to, in milliseconds.
+	Regret float64
+
 	fit    []balance.Candidate // those that the policy was asked about, where not all
 	places []int               // theirs among the targets
 }
@@ -322,6 +326,7 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bo
 	if i < 0 {
 		return Target{}, false
 	}
+	c.Regret = d.Regret(m.Policy, q, candidates)
 	if !all {
 		i, d.Chosen = c.places[i], c.places[d.Chosen]
 		for k := range d.Best[:d.N] {

@@ -160,6 +160,7 @@ func (o *object) choice(c *trace.Choice, delivered int64) {
 	o.int("prompt_tokens", int64(c.Length))
 	o.prediction(&c.Best[c.Chosen])
 	o.int("available_cached_tokens", int64(c.Available))
+	o.int("predicted_regret", int64(float64(c.Regret)*1e6))
 	if delivered > 0 {
 		o.int("delivered_ttft", delivered)
 	}

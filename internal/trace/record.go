@@ -63,6 +63,9 @@ type Choice struct {
 	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
 	// of them.
 	Unknown bool
+	// Regret is by how much more the request was predicted to cost where it went than where
+	// it would have cost least, in milliseconds.
+	Regret float32
 }
 
 // Option is an engine as the choice saw it. Times are predicted, in milliseconds.

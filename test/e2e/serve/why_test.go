@@ -89,6 +89,9 @@ func TestWhy(t *testing.T) {
 			t.Errorf("%s is %v, want %s", name, got, want)
 		}
 	}
+	if n := harness.Metric(t, p.Admin, "weir_regret_seconds_count"); n != 2 {
+		t.Errorf("the regret of %v of 2 choices is known", n)
+	}
 	if n := harness.Metric(t, p.Admin, "weir_cached_predictions_total", `came="exact"`); n != 2 {
 		t.Errorf("%v of 2 predictions were exact", n)
 	}
