@@ -425,13 +425,22 @@ func (p *process) why(w http.ResponseWriter, r *http.Request) {
 	if path == "" {
 		path = "/v1/chat/completions"
 	}
-	record, err := p.gateway.Explain(r.Context(), path, r.Header, body)
+	record, waiting, err := p.gateway.Explain(r.Context(), path, r.Header, body)
 	if err != nil {
 		http.Error(w, "the request would be refused: "+err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
+	answer := timeline.Append(nil, record, "")
+	if waiting != nil { // one member more than records have
+		said, err := json.Marshal(waiting)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer = fmt.Appendf(answer[:len(answer)-1], `,"queue":%s}`, said)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, "%s\n", timeline.Append(nil, record, ""))
+	fmt.Fprintf(w, "%s\n", answer)
 }
 
 // request shows the record of a request that has ended, by its id.

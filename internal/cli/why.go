@@ -43,11 +43,20 @@ type receipt struct {
 	Code     string
 	Message  string `json:"error"`
 	TTFT     int64  `json:"ttft"`
+	Queue    *receiptQueue
 	Attempts []struct {
 		Choice   *receiptChoice
 		Repeated bool
 		Legs     []struct{ Engine, Outcome string }
 	}
+}
+
+// receiptQueue is how a request that might be would wait.
+type receiptQueue struct {
+	Waits  bool
+	For    string
+	Behind int
+	Drain  int64
 }
 
 type receiptChoice struct {
@@ -152,6 +161,22 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	return body, err
 }
 
+// waits says how a request that might be would wait.
+func waits(q *receiptQueue) string {
+	if !q.Waits {
+		return "it would not wait"
+	}
+	what := "any engine that has room"
+	if q.For != "" {
+		what = graphic(q.For, "") + ", which is full, although another engine has room"
+	}
+	after := ""
+	if q.Drain > 0 {
+		after = fmt.Sprintf("; what waits now has left in about %v", time.Duration(q.Drain).Round(100*time.Millisecond))
+	}
+	return fmt.Sprintf("it would wait behind %d for %s%s", q.Behind, what, after)
+}
+
 // print says why. was is false of a request that might be.
 func (r *receipt) print(w io.Writer, was bool) (err error) {
 	say := func(format string, args ...any) {
@@ -167,6 +192,9 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		say("request   %s, model %s: %s", graphic(r.ID, ""), graphic(r.Model, ""), ended)
 	} else {
 		say("model     %s; the request was given to nobody", graphic(r.Model, ""))
+	}
+	if q := r.Queue; q != nil {
+		say("queue     %s", waits(q))
 	}
 	if len(r.Attempts) == 0 {
 		say("          it was given to no engine")

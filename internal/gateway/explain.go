@@ -5,58 +5,115 @@ import (
 	"net/http"
 
 	"weir/internal/api"
+	"weir/internal/balance"
 	"weir/internal/infer"
+	"weir/internal/queue"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
 
+// Waiting is how a request that might be would wait in the queue.
+type Waiting struct {
+	Waits bool `json:"waits"`
+	// For is the engine that it would wait for, empty where that is any that has room, and
+	// Behind how many wait for the same before it.
+	For    string `json:"for,omitempty"`
+	Behind int    `json:"behind"`
+	// Drain is how long it takes until what waits now of its model has left, in nanoseconds;
+	// 0 where nobody knows.
+	Drain int64 `json:"drain,omitempty"`
+}
+
 // Explain says where a request that came to path now would go, and why, without giving it
 // to an engine: the record is the one that it would have, with one attempt that nobody
 // has made. It takes the request through the stages up to route, counts it nowhere, and
-// takes no turn of any policy. An error is what the caller would be told.
-func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, body []byte) (*trace.Record, error) {
+// takes no turn of any policy. How it would wait is nil where nobody does, with the queue off. An
+// error is what the caller would be told.
+func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, body []byte) (*trace.Record, *Waiting, error) {
 	if _, err := g.services.method(path, http.MethodPost, g.opts.Allow.Paths); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := contentType(header); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if int64(len(body)) > g.opts.MaxBody {
-		return nil, tooLarge(g.opts.MaxBody)
+		return nil, nil, tooLarge(g.opts.MaxBody)
 	}
 	now := trace.Now()
 	s := &stages{rec: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
 	s.rec.Ledger.Start(trace.Read, now)
 	q := &request{body: body, endpoint: g.services.endpointOf(path)}
-	p := &preparing{request: q, stages: s, g: g, ctx: ctx, path: path, header: header, named: func() {}}
+	p := &preparing{request: q, stages: s, g: g, ctx: ctx, path: path, header: header, named: func() {}, dry: true}
 	err := p.accept()
 	if q.reservation != nil {
 		defer q.reservation.Leave()
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !p.relayed {
 		if wants := q.endpoint.Traits().Wants; asksTokenizer(q.endpoint) || wants == api.PromptLength {
-			return nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", path)
+			return nil, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", path)
 		}
 		if err := p.prompt(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	return p.explained()
 }
 
 // explained makes the choice and its record.
-func (p *preparing) explained() (*trace.Record, error) {
+func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	now := p.enter(trace.Route)
 	c := new(route.Choice)
 	c.Request.Dry = true
-	target, ok := p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths))
+	h := p.g.held
+	asks := queue.Request{Model: p.model.Name, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
+	pick := func() (route.Target, bool) {
+		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths))
+	}
+	patient := balance.Patient(p.model.Policy)
+	if !h.opts.Off {
+		c.Request.Answers, c.Request.Claims, c.Roomy = asks.Answers, h.waiting.Load() > 0, !patient
+	}
+	target, ok := pick()
+	if !ok && c.Roomy { // none has room: where it would go if all had
+		c.Roomy = false
+		target, ok = pick()
+	}
 	if !ok {
-		return nil, p.noEngine(now)
+		return nil, nil, p.noEngine(now)
+	}
+	waiting, err := h.outlook(&asks, target, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now)
+	if err != nil {
+		return nil, nil, err
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
 	p.rec.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: p.chosen(c)}}
-	return p.rec, nil
+	return p.rec, waiting, nil
+}
+
+// outlook says how a request that comes now and chooses the target would wait. parks says that
+// it would wait for the target although another one has room. An error is why it may not wait.
+func (h *holding) outlook(r *queue.Request, target route.Target, parks bool, now int64) (*Waiting, error) {
+	if h.opts.Off {
+		return nil, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := &Waiting{Drain: int64(h.queue.Drained(r.Model, now))}
+	if w.Behind = h.queue.Before(r, nil); w.Behind == 0 {
+		// Nobody of its flow waits who has not decided: it decides at once.
+		if h.queue.Free(r, target.Books.Rank, now) {
+			return w, nil
+		}
+		if parks {
+			w.For, w.Behind = target.Label, h.queue.Before(r, target.Books.Rank)
+		}
+	}
+	w.Waits = true
+	if why, _ := h.queue.Refuses(r.Model, r.Expires, r.Bytes, now); why != queue.None {
+		return nil, h.refusal(why, r.Model, now)
+	}
+	return w, nil
 }

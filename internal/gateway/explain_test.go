@@ -23,13 +23,16 @@ func TestExplain(t *testing.T) {
 		}
 		header := http.Header{"Content-Type": {"application/json"}}
 		ask := func(path, body string) (string, *infer.Error) {
-			r, err := b.g.Explain(t.Context(), path, header, []byte(body))
+			r, waiting, err := b.g.Explain(t.Context(), path, header, []byte(body))
 			if err != nil {
 				e, _ := errors.AsType[*infer.Error](err)
 				if e == nil {
 					t.Fatal(err)
 				}
 				return "", e
+			}
+			if waiting == nil || waiting.Waits {
+				t.Errorf("with nobody there it would wait: %+v", waiting)
 			}
 			c := &r.Attempts[0].Choice
 			if r.Model == "" || c.Length <= 0 || len(c.Best) == 0 || c.Why != "turn" || c.Best[c.Chosen].Engine != r.Attempts[0].Legs[0].Engine || c.Best[c.Chosen].Prefill <= 0 || c.Cached != -1 {
@@ -76,6 +79,70 @@ func TestExplain(t *testing.T) {
 					t.Errorf("%d requests are booked at %s", n, target.Label)
 				}
 			}
+		}
+	})
+}
+
+// Whether a request would wait, behind how many and for what is said as the queue is then, and
+// so is why it would be refused; nothing of it is counted.
+func TestExplainWaiting(t *testing.T) {
+	a := &tokenEngine{name: "a", most: 1}
+	header := func(more ...string) http.Header {
+		h := http.Header{"Content-Type": {"application/json"}}
+		for i := 0; i < len(more); i += 2 {
+			h.Set(more[i], more[i+1])
+		}
+		return h
+	}
+	for _, policy := range []balance.Policy{new(balance.Cost), new(balance.RoundRobin)} {
+		inBubble(t, Options{Queue: Queueing{Requests: 3}}, []any{a}, func(t *testing.T, b *bench) {
+			for _, m := range b.snapshot.Load().Models {
+				m.Policy = policy
+			}
+			outlook := func(want Waiting) {
+				t.Helper()
+				r, got, err := b.g.Explain(t.Context(), chatPath, header(), []byte(askStream(``)))
+				if err != nil || got == nil || *got != want || r.Attempts[0].Choice.Best[0].Engine != "a" {
+					t.Errorf("it would wait as in %+v, %v; want %+v", got, err, want)
+				}
+			}
+			refused := func(reason string, more ...string) {
+				t.Helper()
+				_, _, err := b.g.Explain(t.Context(), chatPath, header(more...), []byte(askStream(``)))
+				if e, ok := errors.AsType[*infer.Error](err); !ok || e.Code != infer.CodeOverloaded || e.Reason != reason {
+					t.Errorf("%v; want that it would be refused for %s", err, reason)
+				}
+			}
+			outlook(Waiting{})
+			var all []*caller
+			for n := range 3 {
+				all = append(all, b.post(chatPath, askStream(``)))
+				outlook(Waiting{Waits: true, Behind: n})
+			}
+			refused("timeout", "X-Request-Timeout", "0")
+			all = append(all, b.post(chatPath, askStream(``)))
+			refused("queue_full")
+			if n := b.sum("weir_queue_refused_total"); n != 0 {
+				t.Errorf("%v refusals are counted", n)
+			}
+			if n := b.sum("weir_queue_requests"); n != 3 || a.count() != 1 {
+				t.Errorf("%v wait and %d were handed over, want 3 and 1", n, a.count())
+			}
+			for n := range all {
+				serve(t, a, n+1)
+			}
+			for _, c := range all {
+				c.wantWhole(text(words()[0]), "stop")
+			}
+			outlook(Waiting{})
+			a.mu.Lock()
+			a.calls = nil
+			a.mu.Unlock()
+		})
+	}
+	inBubble(t, Options{Queue: Queueing{Off: true}}, []any{a}, func(t *testing.T, b *bench) {
+		if _, got, err := b.g.Explain(t.Context(), chatPath, header(), []byte(askStream(``))); got != nil || err != nil {
+			t.Errorf("with the queue off it would wait as in %+v, %v", got, err)
 		}
 	})
 }

@@ -450,16 +450,18 @@ func (h *holding) stats() map[string]metrics.QueueStats {
 }
 
 // early refuses a request of the model that would have to wait in vain. bytes is what is known
-// of what it would hold.
-func (h *holding) early(name string, due, bytes int64) error {
+// of what it would hold, and counts whether it is counted.
+func (h *holding) early(name string, due, bytes int64, counts bool) error {
 	if h.opts.Off {
 		return nil
 	}
 	now := trace.Now()
 	if due != 0 && due <= now {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.queue.Refuse(name, queue.Expired)
+		if counts {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.queue.Refuse(name, queue.Expired)
+		}
 		return infer.AsError(&infer.Error{Code: infer.CodeOverloaded, Reason: queue.Expired.String(), Message: "the time by which the answer was to begin is over"})
 	}
 	if h.waiting.Load() == 0 {
@@ -471,7 +473,9 @@ func (h *holding) early(name string, due, bytes int64) error {
 	if why == queue.None {
 		return nil
 	}
-	h.queue.Refuse(name, why)
+	if counts {
+		h.queue.Refuse(name, why)
+	}
 	return h.refusal(why, name, now)
 }
 

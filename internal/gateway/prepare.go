@@ -22,6 +22,7 @@ type preparing struct {
 	named        func() // is called once the head is known
 	text         []byte // the rendered prompt
 	tokenization tokenization
+	dry          bool // nothing comes of it
 }
 
 // prepare prepares the request. done says that the request is answered with that.

@@ -228,6 +228,27 @@ func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
 	return false
 }
 
+// Free says whether a request that comes now would be given the rank at once: the rank has
+// room, and nobody that waits is to go there first.
+func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
+	last := *r
+	last.Place = math.MaxInt64
+	return rank.Fits(now, r.Answers) && (q.n == 0 || !q.behind(&last, rank))
+}
+
+// Before is how many wait whose turn comes before that of a request that comes now: for the
+// rank, or of its flow where that is nil.
+func (q *Queue) Before(r *Request, rank *cost.Rank) int {
+	l := q.flows[flow{r.Model, r.Class}]
+	if rank != nil {
+		l = q.lanes[rank]
+	}
+	if l == nil {
+		return 0
+	}
+	return len(l.waiting.items)
+}
+
 // Wait has a request wait until some rank has room. One that does not wait yet may be refused.
 func (q *Queue) Wait(r *Request, now int64) Reason {
 	if why := q.admit(r, now); why != None {

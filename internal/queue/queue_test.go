@@ -384,6 +384,51 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
+// One that might come is told behind whom it would wait, and nothing comes of it.
+func TestBefore(t *testing.T) {
+	w := newWorld(Limits{}, 2, 1)
+	might := &Request{Model: "m", Answers: 1}
+	ask := func(free bool, any, first int) {
+		t.Helper()
+		if got := w.q.Free(might, w.ranks[1], w.now); got != free {
+			t.Errorf("it would be given the second rank at once: %t, want %t", got, free)
+		}
+		if n, m := w.q.Before(might, nil), w.q.Before(might, w.ranks[0]); n != any || m != first {
+			t.Errorf("it would wait behind %d, and for the first rank behind %d; want %d and %d", n, m, any, first)
+		}
+	}
+	ask(true, 0, 0)
+	running := []*Request{{Model: "m"}, {Model: "m"}}
+	for _, r := range running {
+		w.come(r)
+	}
+	ask(false, 0, 0)
+	parked, waiting := &Request{Model: "m"}, &Request{Model: "m"}
+	for _, r := range []*Request{parked, waiting} {
+		r.Answers = 1
+		if !w.q.Enter(r) {
+			t.Fatal("somebody waits")
+		}
+		if r == parked {
+			w.q.Park(r, w.ranks[0], 5, w.now)
+		} else {
+			w.q.Wait(r, w.now)
+		}
+	}
+	ask(false, 1, 1)
+	if might.Place != 0 || might.Waits() || w.q.Len() != 2 {
+		t.Errorf("it has a place: %+v, and %d wait", might, w.q.Len())
+	}
+	// The rank that is free then is for the one that waits.
+	for _, r := range running {
+		w.bookings[r].End(w.now, 0)
+	}
+	if !w.ranks[1].Fits(w.now, 1) {
+		t.Fatal("the rank has no room")
+	}
+	ask(false, 1, 1)
+}
+
 // What could not leave within its time is refused as it comes, once the rate is known, and
 // what waits at all is told how long.
 func TestTooLate(t *testing.T) {
