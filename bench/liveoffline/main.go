@@ -8,6 +8,11 @@
 //
 //	go run ./bench/liveoffline
 //	go run ./bench/liveoffline -seeds 1 -duration 60s -policies cost
+//	go run ./bench/liveoffline -policies cost+queue,round-robin -beside
+//
+// A policy's name with +queue is that policy behind the queue; the others give engines
+// everything at once. With -beside it also prints the first policy's times to the first token
+// over the last one's, live and offline.
 //
 // Each pair of runs has a seed of its own. A closed loop goes its own way from the first
 // difference on, so that the means over the seeds are held against each other.
@@ -56,6 +61,7 @@ func (f *fleet) workload() string {
 // figures are what is compared.
 type figures struct {
 	TTFT     float64 `json:"ttft_p50_ms"`
+	TTFT99   float64 `json:"ttft_p99_ms"`
 	Cached   float64 `json:"cached_share"`
 	TPOT     float64 `json:"tpot_p50_ms"`
 	Requests int     `json:"requests"`
@@ -82,7 +88,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var (
 		cost     = flags.String("cost", "profile=llama-3.3-70b-h100-tp4", "cost model of the engines, as of weir engine; by the default's, the machine has a few requests a second to carry")
 		kv       = flags.Int("kv", 400_000, "KV tokens of an engine")
-		policies = flags.String("policies", "cost,round-robin", "policies, comma-separated")
+		policies = flags.String("policies", "cost,round-robin", "policies, comma-separated, with +queue behind the queue")
+		beside   = flags.Bool("beside", false, "print the first policy's times to the first token over the last one's")
 		seeds    = flags.Int("seeds", 3, "seeds, each of which has a run offline and one live")
 		within   = flags.Float64("within", 0.1, "by how much live may be off")
 		out      = flags.String("json", "", "write every run's figures to this file")
@@ -144,6 +151,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if names := strings.Split(*policies, ","); *beside && len(names) > 1 {
+		first, last := names[0], names[len(names)-1]
+		off, live := means(pairs, first)
+		lastOff, lastLive := means(pairs, last)
+		fmt.Fprintf(stdout, "%s over %s: TTFT p50 %.3f live and %.3f offline, p99 %.3f live and %.3f offline\n", first, last,
+			live.TTFT/lastLive.TTFT, off.TTFT/lastOff.TTFT, live.TTFT99/lastLive.TTFT99, off.TTFT99/lastOff.TTFT99)
+	}
 	return errors.Join(problems...)
 }
 
@@ -158,13 +172,13 @@ func means(pairs []pair, policy string) (off, live figures) {
 		}
 	}
 	for _, f := range []*figures{&off, &live} {
-		*f = figures{f.TTFT / float64(n), f.Cached / float64(n), f.TPOT / float64(n), f.Requests / n, f.Prompt / float64(n)}
+		*f = figures{f.TTFT / float64(n), f.TTFT99 / float64(n), f.Cached / float64(n), f.TPOT / float64(n), f.Requests / n, f.Prompt / float64(n)}
 	}
 	return off, live
 }
 
 func (f *figures) add(o figures) {
-	*f = figures{f.TTFT + o.TTFT, f.Cached + o.Cached, f.TPOT + o.TPOT, f.Requests + o.Requests, f.Prompt + o.Prompt}
+	*f = figures{f.TTFT + o.TTFT, f.TTFT99 + o.TTFT99, f.Cached + o.Cached, f.TPOT + o.TPOT, f.Requests + o.Requests, f.Prompt + o.Prompt}
 }
 
 // cell is what is read of a cell that `weir fleet --json` writes.
@@ -176,6 +190,7 @@ type cell struct {
 		Cached   float64 `json:"cache_hit_rate"`
 		TTFT     struct {
 			P50 float64 `json:"p50"`
+			P99 float64 `json:"p99"`
 		} `json:"ttft_ms"`
 		TPOT struct {
 			P50 float64 `json:"p50"`
@@ -184,7 +199,8 @@ type cell struct {
 }
 
 func (f *fleet) offlineRun(ctx context.Context, workload, policy string, more ...string) (c cell, err error) {
-	args := append([]string{"fleet", workload, "--engines=" + strconv.Itoa(f.engines), "--policy=" + policy, "--json=-"}, more...)
+	args := append([]string{"fleet", workload, "--engines=" + strconv.Itoa(f.engines), "--json=-"}, chosenBy(policy)...)
+	args = append(args, more...)
 	var study struct {
 		Cells []cell `json:"cells"`
 	}
@@ -195,6 +211,15 @@ func (f *fleet) offlineRun(ctx context.Context, workload, policy string, more ..
 		return c, errors.New("weir fleet wrote another number of runs than one")
 	}
 	return study.Cells[0], nil
+}
+
+// chosenBy are the flags of a policy, which weir fleet and weir serve have in common.
+func chosenBy(policy string) []string {
+	name, queued := strings.CutSuffix(policy, "+queue")
+	if queued {
+		return []string{"--policy=" + name, "--queue=on"}
+	}
+	return []string{"--policy=" + name, "--queue=off"}
 }
 
 // saturation is how many requests a second are a utilisation of 1.
@@ -213,7 +238,7 @@ func (f *fleet) offline(ctx context.Context, p *pair) (g figures, err error) {
 		return g, err
 	}
 	r := c.Runs[0]
-	return figures{r.TTFT.P50, r.Cached, r.TPOT.P50, r.Requests, r.Prompt / float64(r.Requests)}, nil
+	return figures{r.TTFT.P50, r.TTFT.P99, r.Cached, r.TPOT.P50, r.Requests, r.Prompt / float64(r.Requests)}, nil
 }
 
 // live starts the engines and the gateway, and has them asked.
@@ -233,7 +258,8 @@ func (f *fleet) live(ctx context.Context, p *pair) (g figures, err error) {
 		addr, err := q.AwaitLine(ctx, line)
 		return q, addr, err
 	}
-	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error", "--policy=" + p.Policy}
+	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error"}
+	serve = append(serve, chosenBy(p.Policy)...)
 	for i := range f.engines {
 		_, addr, err := start("weir ", append([]string{"engine", "--wire=weir=127.0.0.1:0"}, f.engine...)...)
 		if err != nil {
@@ -258,6 +284,7 @@ func (f *fleet) live(ctx context.Context, p *pair) (g figures, err error) {
 		Prompt   float64 `json:"prompt_tokens"`
 		TTFT     struct {
 			P50 float64 `json:"p50"`
+			P99 float64 `json:"p99"`
 		} `json:"ttft_ms"`
 		TPOT struct {
 			P50 float64 `json:"p50"`
@@ -274,7 +301,7 @@ func (f *fleet) live(ctx context.Context, p *pair) (g figures, err error) {
 		return g, err
 	}
 	cached, err := metric(ctx, admin, "weir_engine_reported_cached_tokens_total")
-	return figures{r.TTFT.P50, cached / told, r.TPOT.P50, r.Requests, r.Prompt / float64(r.Requests)}, err
+	return figures{r.TTFT.P50, r.TTFT.P99, cached / told, r.TPOT.P50, r.Requests, r.Prompt / float64(r.Requests)}, err
 }
 
 // ready waits until the gateway has all engines.
