@@ -219,6 +219,16 @@ func (field *Field) refusal(path string) error {
 		Message: fmt.Sprintf("%s is not taken from clients: %s. Leave it out; an operator who trusts all clients allows it with --allow-field %s", path, field.Why, field.Name)}
 }
 
+// Order says whether clients may say where their requests stand among those of others.
+func (f *Fields) Order() bool {
+	for field := range f.allowed {
+		if field.Why == whyOrder {
+			return true
+		}
+	}
+	return false
+}
+
 // CheckPriority refuses the one field that weir itself carries to engines that take
 // ids; they have no other of the list.
 func (f *Fields) CheckPriority(given bool) error {

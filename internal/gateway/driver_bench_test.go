@@ -57,7 +57,7 @@ func BenchmarkTurns(b *testing.B) {
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens) // one engine, which takes all
 	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-	r.g.held = newHolding(r.g.opts.Queue, r.g.opts.Snapshot)
+	r.g.held = newHolding(&r.g.opts)
 	var all []*exchange
 	for range streams {
 		r.left.Store(false)

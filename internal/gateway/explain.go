@@ -73,7 +73,8 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths))
 	}
 	patient := balance.Patient(p.model.Policy)
-	if !h.opts.Off {
+	pushed := h.pushes(p.model)
+	if !pushed {
 		c.Request.Answers, c.Request.Claims, c.Roomy = asks.Answers, h.waiting.Load() > 0, !patient
 	}
 	target, ok := pick()
@@ -84,9 +85,12 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	if !ok {
 		return nil, nil, p.noEngine(now)
 	}
-	waiting, err := h.outlook(&asks, target, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now)
-	if err != nil {
-		return nil, nil, err
+	var waiting *Waiting
+	if !pushed {
+		var err error
+		if waiting, err = h.outlook(&asks, target, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now); err != nil {
+			return nil, nil, err
+		}
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
 	p.rec.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: p.chosen(c)}}
@@ -96,9 +100,6 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 // outlook says how a request that comes now and chooses the target would wait. parks says that
 // it would wait for the target although another one has room. An error is why it may not wait.
 func (h *holding) outlook(r *queue.Request, target route.Target, parks bool, now int64) (*Waiting, error) {
-	if h.opts.Off {
-		return nil, nil
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &Waiting{Drain: int64(h.queue.Drained(r.Model, now))}

@@ -217,7 +217,7 @@ func New(opts Options) *Gateway {
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
 		pool:     pool.New(opts.Pool),
 		ids:      newRequestIDs(),
-		held:     newHolding(opts.Queue, opts.Snapshot),
+		held:     newHolding(&opts),
 		started:  time.Now().Unix(),
 		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}

@@ -18,7 +18,8 @@ import (
 
 // Queueing says how requests wait while all engines that they could go to are full.
 type Queueing struct {
-	// Off says that they do not wait: engines are given everything at once.
+	// Off says that they do not wait: engines are given everything at once. Engines that
+	// schedule by requests' priorities are, where clients may send those.
 	Off bool
 	// Requests is how many of a model wait at once; 0 is no bound.
 	Requests int
@@ -35,6 +36,7 @@ type Queueing struct {
 // their order and at once, however long it takes until each of them runs.
 type holding struct {
 	opts     Queueing
+	ordered  bool // clients may send priorities
 	snapshot func() *route.Snapshot
 	waiting  atomic.Int64  // requests in the queue
 	kicked   chan struct{} // wakes the goroutine; capacity 1
@@ -49,10 +51,18 @@ type holding struct {
 	armed  int64           // when the goroutine looks next
 }
 
-func newHolding(o Queueing, snapshot func() *route.Snapshot) *holding {
-	h := &holding{opts: o, snapshot: snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
+func newHolding(opts *Options) *holding {
+	o := opts.Queue
+	h := &holding{opts: o, ordered: opts.Allow.Fields.Order(), snapshot: opts.Snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
 	h.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0)}, h)
 	return h
+}
+
+// pushes says that the engines of a model are given everything at once. One that schedules
+// by priorities must have all those among which it is to choose, also the ones that carry no
+// priority: what came with a low one would hold the room for which others wait here.
+func (h *holding) pushes(m *route.Model) bool {
+	return h.opts.Off || h.ordered && m.Carries&infer.CarriesPriority != 0
 }
 
 // ticket is a request's way through stages 5 and 6. It belongs to the request's goroutine
@@ -62,6 +72,7 @@ type ticket struct {
 	x      *exchange
 	choice route.Choice
 	woken  chan struct{} // capacity 1
+	pushed bool          // it is given to an engine at once, and is none of the queue's
 	// What has become of it: it was given an engine, which is booked, or will not be.
 	given bool
 	err   error
@@ -73,7 +84,7 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	t.x, t.given, t.err = x, false, nil
+	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model)
 	select {
 	case <-t.woken: // of its life before
 	default:
@@ -156,7 +167,7 @@ type outlook struct {
 
 // look says how a request stands. again says that it has waited.
 func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
-	if !h.opts.Off {
+	if !t.pushed {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
@@ -177,7 +188,7 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 		v.left, v.changed = min(v.left, queueLook), x.fleet.Changed
 		return v, nil
 	}
-	if h.opts.Off || !t.Waits() && h.queue.Enter(&t.Request) {
+	if t.pushed || !t.Waits() && h.queue.Enter(&t.Request) {
 		return outlook{over: true}, nil
 	}
 	if !t.Waits() {
@@ -221,8 +232,8 @@ func (t *ticket) pick(now int64) (route.Target, bool) {
 	x, c := t.x, &t.choice
 	q := &c.Request
 	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
-	if h := x.g.held; !h.opts.Off {
-		q.Answers, q.Claims, q.First = t.Answers, h.waiting.Load() > 0, t.First()
+	if !t.pushed {
+		q.Answers, q.Claims, q.First = t.Answers, x.g.held.waiting.Load() > 0, t.First()
 		c.Roomy = !balance.Patient(x.model.Policy)
 	}
 	return x.pick(c, now, &x.footprint, x.g.session(x.response.r.Header), x.footprint.expected(x.model.Lengths))
@@ -231,7 +242,7 @@ func (t *ticket) pick(now int64) (route.Target, bool) {
 // take gives the request the engine that it has chosen, if that has room, and has it wait
 // otherwise. The lock is held.
 func (h *holding) take(t *ticket, target route.Target, ok bool, now int64) {
-	if h.opts.Off {
+	if t.pushed {
 		if !ok {
 			t.err = t.x.noEngine(now)
 			return
@@ -451,10 +462,11 @@ func (h *holding) stats() map[string]metrics.QueueStats {
 
 // early refuses a request of the model that would have to wait in vain. bytes is what is known
 // of what it would hold, and counts whether it is counted.
-func (h *holding) early(name string, due, bytes int64, counts bool) error {
-	if h.opts.Off {
+func (h *holding) early(m *route.Model, due, bytes int64, counts bool) error {
+	if h.pushes(m) {
 		return nil
 	}
+	name := m.Name
 	now := trace.Now()
 	if due != 0 && due <= now {
 		if counts {

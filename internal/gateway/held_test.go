@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"weir/internal/allow"
 	"weir/internal/balance"
 	"weir/internal/engine"
 	"weir/internal/infer"
@@ -94,6 +96,51 @@ func TestPushesWithoutLimits(t *testing.T) {
 					b.post(chatPath, askStream(``))
 				}
 				test.e.call(t, 50)
+			})
+		})
+	}
+}
+
+// An engine that schedules by priorities is given everything at once where clients may send
+// those: also what carries none, and what comes with a low one. Elsewhere requests wait here.
+func TestPushesToWhomSchedulesByPriority(t *testing.T) {
+	fields := func(names ...string) allow.Rules {
+		f, err := allow.ParseFields(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return allow.Rules{Fields: f}
+	}
+	schedules := func() *tokenEngine {
+		return &tokenEngine{name: "a", facts: &engine.Facts{MaxRunning: 1, Carries: infer.CarriesPriority}}
+	}
+	for name, test := range map[string]struct {
+		o     Options
+		e     *tokenEngine
+		given int
+	}{
+		"by priorities":               {Options{Allow: fields("priority")}, schedules(), 20},
+		"by a header":                 {Options{Allow: fields("x-vllm-priority")}, schedules(), 20},
+		"no client may send them":     {Options{}, schedules(), 2},
+		"something else may pass":     {Options{Allow: fields("cache_salt")}, schedules(), 2},
+		"it does not schedule by any": {Options{Allow: fields("priority")}, &tokenEngine{name: "a", most: 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOneWay(t, test.o, []any{test.e}, func(t *testing.T, b *bench) {
+				for n := range 20 {
+					rest := ``
+					if n%2 == 0 && test.given == 20 && name != "by a header" {
+						rest = fmt.Sprintf(`,"priority":%d`, n)
+					}
+					b.post(chatPath, askStream(rest))
+				}
+				test.e.call(t, test.given)
+				if n := test.e.count(); n != test.given {
+					t.Errorf("%d were handed over, want %d", n, test.given)
+				}
+				if n := b.sum("weir_queue_requests"); n != float64(20-test.given) {
+					t.Errorf("%v wait", n)
+				}
 			})
 		})
 	}

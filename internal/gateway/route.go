@@ -15,7 +15,7 @@ func (x *exchange) route() error {
 	if !t.given {
 		target, ok := t.pick(now)
 		func() {
-			if !h.opts.Off { // then nobody else has a part in it
+			if !t.pushed { // otherwise nobody else has a part in it
 				h.mu.Lock()
 				defer h.mu.Unlock() // whatever panics
 			}
