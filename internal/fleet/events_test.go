@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"weir/internal/engine"
+	"weir/internal/kvindex"
 	"weir/internal/route"
 	"weir/internal/zmtp"
 )
@@ -180,6 +183,60 @@ func TestSourceOfRanks(t *testing.T) {
 		}
 		if test.endpoint != "" && test.m.KVEvents.Endpoint == "" && (got.BlockTokens != 64 || got.Host != "127.0.0.1" || got.Topic != "kv") {
 			t.Errorf("%s: %+v", test.what, got)
+		}
+	}
+}
+
+// What an engine was believed to hold is forgotten when it has cleared its cache.
+func TestClearedCacheIsForgotten(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := tokenMember("a", "")
+	a.KVEvents = engine.KVEvents{Endpoint: "tcp://" + l.Addr().String()}
+	f, err := New(Options{Members: []Member{a}, Folders: map[string][]string{"m": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); f.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	a.Adapter.(*tokens).states <- ready("m")
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := zmtp.Handshake(conn, zmtp.Config{Type: zmtp.Pub})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Recv(); err != nil { // it subscribes
+		t.Fatal(err)
+	}
+	var cache *kvindex.Cache
+	for deadline := time.Now().Add(time.Minute); cache == nil; time.Sleep(time.Millisecond) {
+		if of := f.Snapshot().Engines[0].AllBooks(); len(of) > 0 {
+			cache = of[0].Cache
+		} else if time.Now().After(deadline) {
+			t.Fatal("it has no books")
+		}
+	}
+	cache.Place(kvindex.AppendChain(nil, route.Root("m", ""), make([]uint32, 4*route.BlockTokens), route.BlockTokens), 0)
+	if cache.Used() != 4 {
+		t.Fatalf("%d blocks are placed", cache.Used())
+	}
+	b := msgp.AppendMapHeader(msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 2), 1), 1), 1)
+	b = msgp.AppendString(msgp.AppendString(b, "type"), "AllBlocksCleared")
+	if err := c.Send(nil, make([]byte, 8), b); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); cache.Used() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d blocks are believed to be there", cache.Used())
 		}
 	}
 }
