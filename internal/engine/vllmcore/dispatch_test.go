@@ -116,6 +116,21 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A core with a connector ends a request with kv_transfer_params, in either mode: what
+// was not asked for is passed over, and what is behind it is read.
+func TestTransferParamsAreRead(t *testing.T) {
+	for _, push := range []bool{false, true} {
+		c := newCore(t)
+		params := coretest.Prefilled(&coretest.Request{ID: "cmpl-r-0-80d7c9d5", Prompt: ids(40)}, "engine", "127.0.0.1", 5600, push)
+		if !c.says(coretest.Output{ID: "r", IDs: ids(10), Finish: finishLength, Prompt: 5, Cached: 4, Transfer: params}) {
+			t.Fatal("the session ended")
+		}
+		if f := c.finish(); f.Err != nil || f.Reason != infer.ReasonLength || f.CachedTokens != 4 {
+			t.Errorf("push %v: %+v", push, f)
+		}
+	}
+}
+
 // An engine that does not take a guide says so in its log, and allows nothing but an
 // end id: an empty answer to a guide that no empty text follows is an error.
 func TestGuideNotTaken(t *testing.T) {

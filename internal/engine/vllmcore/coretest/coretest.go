@@ -86,8 +86,37 @@ type Output struct {
 	Queued, Scheduled int64
 	// Prompt and Cached are the prefill's; none without Prompt.
 	Prompt, Cached int
+	// Transfer is kv_transfer_params, what the end of a prefill leg says (Prefilled).
+	Transfer map[string]any
 	// ErrorCode and ErrorText are said by releases that do.
 	ErrorCode, ErrorText string
+}
+
+// Transfer gives the kv_transfer_params of a request, which make it a leg of a pair;
+// nil: it has none.
+func (r *Request) Transfer() map[string]any {
+	extra, _ := r.Sampling["extra_args"].(map[string]any)
+	params, _ := extra["kv_transfer_params"].(map[string]any)
+	return params
+}
+
+// Prefilled gives what a core with NixlConnector, or in push mode NixlPushConnector,
+// answers to a prefill leg: where a decode engine finds its KV, in blocks of 16.
+func Prefilled(r *Request, engine, host string, port int, push bool) map[string]any {
+	blocks := []any{}
+	for i := range (len(r.Prompt) + 15) / 16 {
+		blocks = append(blocks, int64(i+1))
+	}
+	params := map[string]any{
+		"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": []any{blocks}, "remote_engine_id": engine, "remote_request_id": r.ID,
+		"remote_host": host, "remote_port": int64(port), "tp_size": int64(1), "dcp_size": int64(1), "pp_size": int64(1), "remote_num_tokens": int64(len(r.Prompt)),
+		"remote_blocks_expiry_time": nil, "transfer_mode": "pull", "remote_prefill_cached_tokens": int64(0),
+	}
+	if push {
+		delete(params, "remote_blocks_expiry_time")
+		params["transfer_mode"] = "push"
+	}
+	return params
 }
 
 // Logprobs is new_logprobs: a row for each of Own, whose ids are Of. The
@@ -532,7 +561,11 @@ func appendOutput(b []byte, o *Output, old bool) []byte {
 		panic(err)
 	}
 	b = appendEvents(b, o)
-	b = msgp.AppendNil(b) // kv_transfer_params
+	if o.Transfer == nil {
+		b = msgp.AppendNil(b)
+	} else if b, err = msgp.AppendMapStrIntf(b, o.Transfer); err != nil {
+		panic(err)
+	}
 	if !old {
 		b = msgp.AppendNil(b) // ec_transfer_params
 	}
