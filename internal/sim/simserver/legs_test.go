@@ -478,6 +478,52 @@ func TestSGLangHangUp(t *testing.T) {
 	}
 }
 
+// TestSGLangLegsSeen reads of legs in /v1/loads and /metrics at each of their stages,
+// and that a decode leg has no time of a prefill.
+func TestSGLangLegsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCouple(t)
+		o := Options{SGLang: SGLangOptions{Metrics: true}, Sim: sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e4}}}
+		p, d := o, o
+		p.Role, d.Role = RolePrefill, RoleDecode
+		prefill, decode := c.start("p", p), c.start("d", d)
+		seen := func(h *half, gauges string, words ...string) {
+			t.Helper()
+			synctest.Wait()
+			for path, words := range map[string][]string{"/v1/loads": words, "/metrics": strings.Fields(gauges)} {
+				resp, err := c.client.Get(h.sgl + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				for _, w := range words {
+					if path == "/metrics" {
+						name, n, _ := strings.Cut(w, "=")
+						w = fmt.Sprintf("sglang:num_%s_reqs{model_name=\"weir-sim\"} %s\n", name, n)
+					}
+					if !strings.Contains(string(b), w) {
+						t.Errorf("%s%s: no %s in %s", h.sgl, path, w, b)
+					}
+				}
+			}
+		}
+		body := pairBody(`"bootstrap_room":5`)
+		answers := make(chan saidAnswer, 2)
+		go func() { answers <- c.post(context.Background(), prefill.sgl+"/generate", body) }()
+		seen(prefill, "prefill_bootstrap_queue=1 prefill_inflight_queue=0", `"prefill_bootstrap_queue_reqs":1`, `"num_waiting_reqs":1`, `"num_running_reqs":0`)
+		go func() { answers <- c.post(context.Background(), decode.sgl+"/generate", body) }()
+		seen(decode, "decode_transfer_queue=1 decode_prealloc_queue=0", `"decode_transfer_queue_reqs":1`, `"num_waiting_reqs":1`, `"num_running_reqs":0`)
+		time.Sleep(time.Second) // the transfer takes 4 s
+		seen(prefill, "prefill_bootstrap_queue=0 prefill_inflight_queue=1", `"prefill_inflight_queue_reqs":1`, `"num_waiting_reqs":0`)
+		<-answers
+		if last := <-answers; strings.Contains(last.text, "prefill_finished_time") || !strings.Contains(last.text, "forward_entry_time") {
+			t.Errorf("the decode leg says %s", last.text)
+		}
+		seen(decode, "decode_transfer_queue=0", `"decode_transfer_queue_reqs":0`)
+	})
+}
+
 // TestBootstrapRegistry reads what the registry tells of a prefill engine.
 func TestBootstrapRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,10 @@ import (
 type rankState struct {
 	rank                int
 	running, waiting    int
-	retracted           int // of waiting, those that ran before
+	queued              int // of waiting, those in the queue
+	awaiting, reserved  int // of waiting, legs whose partner is not met, and decode legs that have pages
+	kept                int // prefill legs whose KV is kept
+	retracted           int // of queued, those that ran before
 	waitingTokens       int // of prompts that wait
 	used, cached, total int // tokens of the KV cache: held by requests, kept for others, and all; total is 0 without a bound
 	throughput          float64
@@ -41,14 +44,16 @@ func (e *Engine) loadOfRanks() []rankState {
 	defer m.mu.Unlock()
 	if e.idle.Load() {
 		for i := range loads {
-			loads[i].Running, loads[i].Transferring, loads[i].Waiting, again[i] = 0, 0, 0, 0
+			l := &loads[i]
+			l.Running, l.Transferring, l.Waiting, l.Awaiting, l.Kept, again[i] = 0, 0, 0, 0, 0, 0
 		}
 	}
 	ranks := uint64(len(loads))
 	list := make([]rankState, len(loads))
 	for i, l := range loads {
 		list[i] = rankState{
-			rank: i, running: l.Running + l.Transferring, waiting: l.Waiting, retracted: again[i],
+			rank: i, running: l.Running, waiting: l.Waiting + l.Awaiting + l.Transferring, retracted: again[i],
+			queued: l.Waiting, awaiting: l.Awaiting, reserved: l.Transferring, kept: l.Kept,
 			waitingTokens: l.QueuedTokens, used: l.KVUsed, cached: l.KVIdle, total: l.KVTotal,
 			throughput: m.rate(trace.Now()) / float64(ranks), prefilled: n.Prefilled / ranks, prefillBusy: uint64(m.prefillBusy.Microseconds()),
 		}

@@ -182,7 +182,12 @@ func (e *Engine) sglangMetrics(g *gather) {
 			rank = nil
 		}
 		g.gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.running), rank...)
-		g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.waiting), rank...)
+		g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.queued), rank...)
+		if e.opts.Role != RoleBoth {
+			for _, q := range e.legQueues(&l) {
+				g.gauge("sglang:num_"+q.name, q.help, float64(q.n), rank...)
+			}
+		}
 		g.gauge("sglang:num_used_tokens", "Tokens of the KV cache in use.", float64(l.used), rank...)
 		g.gauge("sglang:token_usage", "Share of the KV cache in use.", l.usage(), rank...)
 		g.gauge("sglang:gen_throughput", "Generated tokens per second.", l.throughput, rank...)

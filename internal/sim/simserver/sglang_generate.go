@@ -424,6 +424,9 @@ func (g *generation) appendStages(b []byte, o *output) []byte {
 	b = appendSeconds(b, o.stamps.QueueEnd-o.stamps.QueueStart)
 	b = append(b, `,"forward_entry_time":`...)
 	b = appendEpoch(b, o.stamps.QueueEnd)
+	if o.stamps.PrefillEnd == 0 {
+		return b // a decode leg computes no prompt
+	}
 	b = append(b, `,"prefill_finished_time":`...)
 	return appendEpoch(b, o.stamps.PrefillEnd)
 }

@@ -130,23 +130,6 @@ func disaggregationMode(r Role) string {
 	return r.String()
 }
 
-// legLoad is the section of /v1/loads about pairs. A decode leg is counted as
-// awaiting memory until its partner is met, and as in transfer once it has pages.
-func (f *sglangFace) legLoad() map[string]any {
-	awaiting, reserved, kept := f.e.legCounts()
-	load := map[string]any{
-		"mode":                         disaggregationMode(f.e.opts.Role),
-		"prefill_bootstrap_queue_reqs": 0, "prefill_inflight_queue_reqs": 0,
-		"decode_prealloc_queue_reqs": 0, "decode_transfer_queue_reqs": 0, "decode_retracted_queue_reqs": 0,
-	}
-	if f.e.opts.Role == RolePrefill {
-		load["prefill_bootstrap_queue_reqs"], load["prefill_inflight_queue_reqs"] = awaiting, kept
-	} else {
-		load["decode_prealloc_queue_reqs"], load["decode_transfer_queue_reqs"] = awaiting, reserved
-	}
-	return load
-}
-
 // modelInfo tells the model.
 func (f *sglangFace) modelInfo(w http.ResponseWriter, _ *http.Request) {
 	o := f.e.prepare
@@ -234,10 +217,10 @@ func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
 			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
 		}
 		if wants("disagg") {
-			one.Disaggregation = f.legLoad()
+			one.Disaggregation = f.e.legLoad(&l)
 		}
 		if wants("queues") {
-			one.Queues = map[string]any{"waiting": l.waiting - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}
+			one.Queues = map[string]any{"waiting": l.queued - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}
 		}
 		if wants("lora") && len(o.LoRAs) > 0 {
 			one.LoRA = map[string]any{"adapters": o.LoRAs}

@@ -170,12 +170,34 @@ func transferError(what, prefix, rid string, room int64, why *infer.Error) error
 // pyQuote quotes as Python's repr does what has no quotes in it.
 func pyQuote(s string) string { return "'" + s + "'" }
 
-// legCounts are how many legs of each kind an engine has, as /v1/loads tells them.
-func (e *Engine) legCounts() (awaiting, reserved, kept int) {
-	e.stateMu.Lock()
-	defer e.stateMu.Unlock()
-	for _, l := range e.loads {
-		awaiting, reserved, kept = awaiting+l.Awaiting, reserved+l.Transferring, kept+l.Kept
+// legLoad is the section of /v1/loads about pairs: the queues of a rank by SGLang's
+// names. A decode leg is in the first until it has pages, and then in the second.
+func (e *Engine) legLoad(l *rankState) map[string]any {
+	load := map[string]any{"mode": disaggregationMode(e.opts.Role)}
+	for _, q := range e.legQueues(l) {
+		load[q.name] = q.n
 	}
-	return awaiting, reserved, kept
+	return load
+}
+
+type legQueue struct {
+	name, help string
+	n          int
+}
+
+func (e *Engine) legQueues(l *rankState) []legQueue {
+	queues := []legQueue{
+		{"prefill_bootstrap_queue_reqs", "Requests whose decode engine is not met.", 0},
+		{"prefill_inflight_queue_reqs", "Requests whose KV is kept.", 0},
+		{"decode_prealloc_queue_reqs", "Requests that have no pages yet.", 0},
+		{"decode_transfer_queue_reqs", "Requests that have pages, and no KV.", 0},
+		{"decode_retracted_queue_reqs", "Requests that were sent back.", 0},
+	}
+	switch e.opts.Role {
+	case RolePrefill:
+		queues[0].n, queues[1].n = l.awaiting, l.kept
+	case RoleDecode:
+		queues[2].n, queues[3].n, queues[4].n = l.awaiting+l.queued-l.retracted, l.reserved, l.retracted
+	}
+	return queues
 }
