@@ -94,11 +94,15 @@ func leasedKey(key string) bool {
 // struck says whether a fault strikes a leg.
 func (g *leg) struck(kind sim.FaultKind) bool { return g.faulty && g.fault.Kind == kind }
 
-// comes notes that a leg comes to a stage, at which the engine may end.
-func (l *legs) comes(g *leg, stage string) {
-	if g.struck(sim.Die) && g.fault.Stage == stage {
-		l.e.crash(fmt.Errorf("killed by fault, in stage %s of a request", stage))
+// dies ends the engine where a fault says so of a leg that comes to a stage. Nothing
+// more is said to anybody then.
+func (l *legs) dies(g *leg, stage string) bool {
+	if !g.struck(sim.Die) || g.fault.Stage != stage {
+		return false
 	}
+	l.cancel()
+	l.e.crash(fmt.Errorf("killed by fault, in stage %s of a request", stage))
+	return true
 }
 
 // crash ends the engine as the end of its process does: its connections are reset.
@@ -158,14 +162,16 @@ func (l *legs) call(f func()) { l.e.inbox.put(op{call: f}) }
 func (l *legs) opened(j *job, request sim.Request, now int64) {
 	g := j.leg
 	g.request = request
-	l.comes(g, "bootstrap")
+	if l.dies(g, "bootstrap") {
+		return
+	}
 	if g.key != "" {
 		if g.struck(sim.Unmet) {
 			l.mute[g.key] = true
 			g.key += "/unmet"
 		}
-		if g.leased() {
-			l.comes(g, "prefill")
+		if g.leased() && l.dies(g, "prefill") {
+			return
 		}
 		l.do(now, l.meet.Open(g.key, j.ref))
 		return
@@ -205,13 +211,18 @@ func (l *legs) step(s *sim.Step) {
 	for _, ref := range s.Fetched {
 		if g := jobs[ref].leg; g.wants {
 			g.wants, g.got = false, true
-			l.comes(g, "decode")
+			if l.dies(g, "decode") {
+				return
+			}
 			g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
 		}
 	}
 	for _, k := range s.Kept {
 		g := jobs[k.Ref].leg
-		if l.comes(g, "transfer"); !g.struck(sim.Evict) {
+		if l.dies(g, "transfer") {
+			return
+		}
+		if !g.struck(sim.Evict) {
 			l.do(s.End, l.meet.Kept(k))
 		} else if g.leased() {
 			l.e.core.Expire(s.End, k.Ref)
@@ -269,7 +280,9 @@ func (l *legs) do(now int64, actions []sim.Action) {
 	for _, a := range actions {
 		switch a.Kind {
 		case sim.ActMeet:
-			l.comes(l.e.jobs[a.Ref].leg, "prefill")
+			if l.dies(l.e.jobs[a.Ref].leg, "prefill") {
+				return
+			}
 			l.e.core.Meet(now, a.Ref)
 		case sim.ActReady:
 			if l.e.jobs[a.Kept.Ref].leg.struck(sim.Stuck) {
@@ -338,7 +351,7 @@ func (l *legs) heard(m *linkMessage) {
 	now := trace.Now()
 	switch m.Op {
 	case opReady:
-		if l.comes(j.leg, "transfer"); j.leg.struck(sim.Stuck) {
+		if l.dies(j.leg, "transfer") || j.leg.struck(sim.Stuck) {
 			return
 		}
 		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
