@@ -444,6 +444,49 @@ func TestStandingTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestNext has a rank under queues. Its next sign comes after one prompt and a step at most,
+// however many wait; where a step may have room for all, or not all show their first tokens,
+// nothing can be said.
+func TestNext(t *testing.T) {
+	m := NewModel(Typical)
+	r := m.Join(1, 0)
+	now := serve(r, Typical, 1, 50) + 1e9
+	if ms, ok := r.Next(now); ok {
+		t.Errorf("with nothing there: %v ms", ms)
+	}
+	book := func(n int, w Work) (all []*Booking) {
+		for range n {
+			all = append(all, r.Book(now, w))
+		}
+		return all
+	}
+	small := book(80, Work{Length: 100, New: 100, Output: 10})
+	if ms, ok := r.Next(now); ok {
+		t.Errorf("with what a step has room for: %v ms", ms)
+	}
+	book(10, Work{Length: 20_000, New: 20_000, Output: 10})
+	few, ok := r.Next(now)
+	one := Typical.Of(Prefill(20_000, 20_000, DefaultBudget))
+	if !ok || few < one || few > 2*one+1000 {
+		t.Errorf("with ten of %.0f ms: %.0f ms, %v", one, few, ok)
+	}
+	book(500, Work{Length: 20_000, New: 20_000, Output: 10})
+	if many, ok := r.Next(now); !ok || many > 1.01*few || r.Wait(now) < 100*many {
+		t.Errorf("with many: %.0f ms, %v, of %.0f", many, ok, r.Wait(now))
+	}
+	whole := book(1, Work{Length: 100, New: 100, Output: 1000, Unseen: true})
+	if ms, ok := r.Next(now); ok {
+		t.Errorf("beside an answer that shows itself when it is whole: %v ms", ms)
+	}
+	whole[0].End(now, 0)
+	if _, ok := r.Next(now); !ok {
+		t.Error("when that is over")
+	}
+	for _, b := range small {
+		b.End(now, 0)
+	}
+}
+
 // TestSilenceIsNobodysWork has a rank show nothing for 25 s. What waited meanwhile did not
 // wait for others' work; what waits as long at another time did.
 func TestSilenceIsNobodysWork(t *testing.T) {

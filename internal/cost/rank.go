@@ -72,12 +72,13 @@ type Rank struct {
 	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
 
-	mu    sync.Mutex
-	noted []interval // that nothing was learned from yet
-	queue []*Booking // without their first token, in the order of booking
-	done  Amount     // prefilled, of all requests whose group is closed
-	last  int64      // when that was
-	stood int64      // an interval that began by then tells nothing of what work takes
+	mu     sync.Mutex
+	hidden int        // requests in flight whose first token does not show itself
+	noted  []interval // that nothing was learned from yet
+	queue  []*Booking // without their first token, in the order of booking
+	done   Amount     // prefilled, of all requests whose group is closed
+	last   int64      // when that was
+	stood  int64      // an interval that began by then tells nothing of what work takes
 	// silent: the wait of what was given to it by then tells nothing of others' work.
 	silent int64
 	group  group
@@ -290,6 +291,31 @@ func (r *Rank) Wait(now int64) float64 {
 	return r.Booked(now) + r.Unseen(now)
 }
 
+// Next is how long it may take until any of the requests on the rank shows something, in
+// milliseconds: others' work, the longest of the prompts that wait, and a step full of other
+// prompts. An engine computes several prompts at once only in a step. It is no more than the
+// whole work. ok is false where that is all that can be said: of requests whose first token
+// does not show itself, any may be the next to show something.
+func (r *Rank) Next(now int64) (ms float64, ok bool) {
+	l := r.learned.Load()
+	if l.seen < trusted || float64(r.pending.Load()) <= l.budget {
+		return 0, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hidden > 0 {
+		return 0, false
+	}
+	k := float64(r.decoders.Load())
+	longest, end := 0.0, 0.0
+	for _, b := range r.queue {
+		a := Prefill(float64(max(b.work.New, 1)), float64(b.work.Length), l.budget)
+		longest, end = max(longest, l.Of(a)+l.mixed(a, k)), max(end, float64(b.work.Length))
+	}
+	step := Amount{Steps: 1, Tokens: l.budget, Pairs: l.budget * end}
+	return r.Unseen(now) + longest + l.Of(step) + l.mixed(step, k), true
+}
+
 // Booked is how much of Wait is for what this gateway has booked.
 func (r *Rank) Booked(now int64) float64 {
 	return float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
@@ -442,6 +468,9 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	defer r.mu.Unlock()
 	r.settle(now)
 	r.queue = append(r.queue, b)
+	if w.Unseen {
+		r.hidden++
+	}
 	r.model.came(now)
 	r.inFlight.Add(1)
 	r.model.own.Add(1)
@@ -514,6 +543,9 @@ func (b *Booking) ends(now int64, tokens int) {
 		return
 	}
 	b.ended = true
+	if b.work.Unseen {
+		r.hidden--
+	}
 	r.inFlight.Add(-1)
 	r.model.own.Add(-1)
 	r.prompts.Add(-int64(b.work.Length))

@@ -32,6 +32,9 @@
 // (Fleet.Tick), and from when a request was sent (Request.Sent): what the gateway did
 // late is never held against an engine.
 //
+// What explains a silence is the work that comes before the next sign (Rank.Ahead), and not
+// all that is queued behind it.
+//
 // What no gateway can see of its own requests is the queue of others'. A probe that
 // generates waits in it, so that the predicted work must have others' part in it
 // (package cost learns it), or Rank.Alive say that the engine's own counters move.

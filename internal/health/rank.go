@@ -40,6 +40,8 @@ type Rank struct {
 	// since, in milliseconds; unknown says that some of it cannot be predicted.
 	booked, added float64
 	unknown       bool
+	ahead         float64 // see Ahead; 0: not said
+	abandoned     float64 // of the work that of requests that were given up, which may be done all the same
 	epoch         int
 	emptied       int64 // when a request was given up last
 	cuts, faults  int   // in a row
@@ -113,14 +115,14 @@ func (r *Rank) View() View {
 	}
 	return View{
 		Cause: cause,
-		Next:  r.next(),
+		Next:  r.nextProbed(),
 		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n, Given: r.given,
 		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.room(), Ejections: r.ejections,
 	}
 }
 
-// next is in how long a rank that is down is probed next.
-func (r *Rank) next() time.Duration {
+// nextProbed is in how long a rank that is down is probed next.
+func (r *Rank) nextProbed() time.Duration {
 	if r.state != Down || !r.present {
 		return 0
 	}
@@ -244,6 +246,22 @@ func (r *Rank) Progressed(now int64, tokens int, left float64) {
 	r.progress(at, aToken)
 }
 
+// Ahead says that of the work that is left only so much comes before some request shows
+// something, in milliseconds; 0 or less where that may be all of it. What waits behind that
+// explains no silence: in a queue of an hour something shows itself all the time.
+func (r *Rank) Ahead(now int64, ms float64) {
+	r.ahead = max(ms, 0)
+	r.explain(r.fleet.at(now))
+}
+
+// next is the work that comes before some request shows something, in nanoseconds.
+func (r *Rank) next() int64 {
+	if r.ahead > 0 && r.tokens.n > 0 {
+		return min(r.work(), int64((r.ahead+r.abandoned)*1e6))
+	}
+	return r.work()
+}
+
 // Ended says how a request ended. What is said of it afterwards means nothing.
 func (q *Request) Ended(now int64, how End) {
 	r := q.rank
@@ -267,6 +285,9 @@ func (q *Request) Ended(now int64, how End) {
 	switch {
 	case how == GaveUp:
 		r.emptied = at // the engine may still be at it
+		if !q.started {
+			r.abandoned += q.work
+		}
 	case r.tokens.n == 0:
 		r.settle(0)
 	case q.epoch == r.epoch:
@@ -483,7 +504,7 @@ func (r *Rank) work() int64 { return int64((r.booked + r.added) * 1e6) }
 // settle says which work is left. All that was handed over so far is part of it.
 func (r *Rank) settle(left float64) {
 	r.epoch++
-	r.booked, r.added, r.unknown = left, 0, false
+	r.booked, r.added, r.abandoned, r.unknown = left, 0, 0, false
 }
 
 // explain takes down which work explains a silence: what was there when it began, and came
@@ -492,6 +513,9 @@ func (r *Rank) settle(left float64) {
 func (r *Rank) explain(at int64) {
 	for _, l := range [...]*lane{&r.tokens, &r.firsts} {
 		work := r.work()
+		if l == &r.tokens {
+			work = r.next()
+		}
 		if l.silence(at) >= int64(r.fleet.limits.Soft) {
 			work = min(work, l.work)
 		}
@@ -506,7 +530,7 @@ func (r *Rank) softBound(l *lane) int64 {
 
 func (r *Rank) suspectBound() int64 {
 	limits := &r.fleet.limits
-	return max(int64(limits.Suspect), int64(limits.Work*float64(r.work())), r.softBound(&r.tokens))
+	return max(int64(limits.Suspect), int64(limits.Work*float64(r.next())), r.softBound(&r.tokens))
 }
 
 func (r *Rank) probeBound() int64 {

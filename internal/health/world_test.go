@@ -383,6 +383,11 @@ func (g *simGateway) work(now int64) {
 
 func (g *simGateway) tick(now int64, late time.Duration) {
 	g.ticked = now
+	for _, r := range g.ranks {
+		if e := g.of[r].of; e.predict >= 0 {
+			r.Ahead(now, e.predict+float64((budget+e.step).Milliseconds()))
+		}
+	}
 	for _, p := range g.fleet.Tick(now, late) {
 		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, sample: p.Sample, tokens: 1, until: now + int64(p.Patience) + 1}
 		if p.Sample {

@@ -377,6 +377,8 @@ func (j *Judge) look(ctx context.Context) {
 			r.own.Progressed(now, int(n-r.tokens), r.left(now))
 			r.tokens = n
 		}
+		next, _ := r.books.Next(now)
+		r.own.Ahead(now, next)
 	}
 	for _, p := range j.fleet.Tick(now, j.own()) {
 		j.byOwn[p.Rank].probe(ctx, p)

@@ -322,3 +322,41 @@ func TestProbeEndedByAnotherBound(t *testing.T) {
 		attempt.End(trace.Now(), health.GaveUp)
 	})
 }
+
+// An engine that hangs under a queue of an hour is out within minutes: its next request would
+// show something long before the last one.
+func TestHungUnderAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _, _, books := rig(t)
+		work := cost.Work{Length: 20_000, New: 20_000, Output: 2}
+		at := int64(1) // of the books, which are no clock of this bubble's
+		for range 20 { // each takes two seconds
+			b := books.Book(at, work)
+			b.First(at+2e9, -1, 0)
+			at += 3e9
+			b.End(at, 2)
+		}
+		if books.Cold() {
+			t.Fatal("nothing was learned")
+		}
+		attempts, bookings := make([]Attempt, 1800), make([]*cost.Booking, 1800)
+		for i := range attempts {
+			a.HandOver(&attempts[i], trace.Now(), 2000, "req", engine.Probe{}, nil)
+			bookings[i] = books.Book(at, work)
+		}
+		for _, c := range []struct {
+			after time.Duration
+			state health.State
+		}{{5 * time.Second, health.Soft}, {55 * time.Second, health.Down}} {
+			time.Sleep(c.after)
+			synctest.Wait()
+			if v := a.View(); v.State != c.state {
+				t.Errorf("it is %+v, want %v", v, c.state)
+			}
+		}
+		for i := range attempts {
+			bookings[i].End(at, 0)
+			attempts[i].End(trace.Now(), health.GaveUp)
+		}
+	})
+}
