@@ -61,7 +61,8 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 		return wrongf("--bootstrap-timeout, --waiting-timeout and --heartbeat-timeout must be positive")
 	}
 	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: f.KVBandwidth, Latency: f.KVLatency}
-	if o.Role == simserver.RoleDecode {
+	if o.Role == simserver.RoleDecode && slices.ContainsFunc(wires, func(wire string) bool { return wire == "sglang" || strings.HasPrefix(wire, "sglang=") }) {
+		// vLLM computes again what it has sent back.
 		if o.Sim.Retraction = sim.RetractRestore; f.DisaggregationBackup == "none" {
 			o.Sim.Retraction = sim.RetractRefuse
 		}

@@ -192,3 +192,30 @@ func TestVLLMPairFails(t *testing.T) {
 		})
 	}
 }
+
+// TestVLLMPrefillLost kills a prefill engine whose KV is awaited: who reads it finds out
+// at once, who waits for it to be written never does.
+func TestVLLMPrefillLost(t *testing.T) {
+	for _, push := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCouple(t)
+			p, d := c.start("p", transferring("p", push, 4096)), c.start("d", transferring("d", push, 4096))
+			p.fault("stuck")
+			params := prefilled(t, p, "same")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			answer := make(chan saidAnswer)
+			go func() {
+				answer <- c.post(ctx, d.vllm+"/v1/completions", decodeBody(string(params), ""), "X-Request-Id", "same")
+			}()
+			time.Sleep(time.Second)
+			p.kill()
+			a := <-answer
+			if want := time.Second; !push && (a.status != 500 || a.took != want) || push && (a.status != 0 || a.took != time.Minute) {
+				t.Errorf("push %v: %d after %v: %s %v", push, a.status, a.took, a.text, a.err)
+			}
+			time.Sleep(time.Second)
+			rest(t, d)
+		})
+	}
+}
