@@ -279,8 +279,9 @@ type turns struct {
 	state atomic.Int32
 }
 
-// schedule asks for a turn. It never blocks and may be called by anyone.
-func (x *exchange) schedule() {
+// Notify asks for a turn. It never blocks and may be called by anyone. It implements
+// stream.Notified.
+func (x *exchange) Notify() {
 	if x.claim(queued) {
 		x.shard.push(x)
 	}

@@ -26,7 +26,7 @@ type leg interface {
 	more() bool
 	// wait blocks until there may be something to take.
 	wait()
-	// drive has turn or schedule called when there may be something to take; false
+	// drive has turn or Notify called when there may be something to take; false
 	// when that cannot be, and wait is the only way.
 	drive(x *exchange) bool
 	// close ends the engine's work on what has not ended.

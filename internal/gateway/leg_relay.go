@@ -216,7 +216,7 @@ func (l *relayLeg) drive(x *exchange) bool {
 	if !ok {
 		return false
 	}
-	l.polled, l.requeue, l.buf = polled, x.schedule, nil
+	l.polled, l.requeue, l.buf = polled, x.Notify, nil
 	// The engine has sent something, or has ended its side.
 	ready := func(w *worker, hup bool) {
 		if hup {
@@ -231,7 +231,7 @@ func (l *relayLeg) drive(x *exchange) bool {
 		// The answer cannot go back to being read as before.
 		l.err = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
 	}
-	l.stopWatching = context.AfterFunc(l.ctx, x.schedule)
+	l.stopWatching = context.AfterFunc(l.ctx, x.Notify)
 	return true
 }
 

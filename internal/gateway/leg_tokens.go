@@ -257,7 +257,7 @@ func (l *tokenLeg) wait() {
 
 // drive implements leg.
 func (l *tokenLeg) drive(x *exchange) bool {
-	l.mailbox.Notify(x.schedule)
+	l.mailbox.Notify(x)
 	return true
 }
 

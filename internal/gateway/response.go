@@ -157,15 +157,19 @@ func (c *httpCarrier) end(whole, _ bool) {
 
 // bareCarrier answers over a connection taken over from net/http, in chunks.
 type bareCarrier struct {
-	// What each write looks at comes first, so that it lies in few cache lines.
+	conn *conn
+	head []byte // due before the first chunk
+
+	// What each write looks at: 32 bytes of one cache line, wherever a multiple of 32
+	// begins.
 	socket    tryWriter    // &fd, but where the connection writes by itself
 	fd        socketWriter // of its socket
-	head      []byte       // due before the first chunk
+	due       bool         // the head
 	torn      bool         // a chunk was sent in part: nothing can follow it
 	keepAlive bool
-	conn      *conn
-	kept      []byte
-	returned  *returnedConns
+
+	kept     []byte
+	returned *returnedConns
 }
 
 // tryWriter writes as much as a connection takes at once, without waiting; n is
@@ -219,9 +223,9 @@ type poller interface {
 
 // frame appends a chunk.
 func (c *bareCarrier) frame(out, b []byte, last bool) []byte {
-	if len(c.head) > 0 {
+	if c.due {
 		out = append(out, c.head...)
-		c.head = nil
+		c.due, c.head = false, nil
 	}
 	if len(b) > 0 {
 		out = strconv.AppendInt(out, int64(len(b)), 16)
@@ -350,7 +354,7 @@ func (r *response) leave(g *Gateway, status int) bool {
 	if fd, ok := socket.(socketWriter); ok {
 		bare.fd, bare.socket = fd, &bare.fd
 	}
-	bare.head = responseHead(r.w.Header(), status, bare.keepAlive)
+	bare.due, bare.head = true, responseHead(r.w.Header(), status, bare.keepAlive)
 	r.carrier = bare
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r = nil, nil, nil

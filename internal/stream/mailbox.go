@@ -66,18 +66,25 @@ type Mailbox struct {
 	asleep  bool
 	failed  bool // an integrity error is pending or taken; nothing more enters
 	attempt uint32
+	top     int32 // alternatives of each id; noLogprobs: none were asked for
+	late    int32
 	limit   int
-	top     int // alternatives of each id; noLogprobs: none were asked for
 	pending []Cell
 	choices []choice
 	only    [1]choice // is choices, for most requests
 	waiting *atomic.Int64
-	late    int
 }
 
-// taker is how whoever takes is roused.
+// Notified is whoever takes, where it does not wait.
+type Notified interface {
+	// Notify says that there may be something to take. It must not block.
+	Notify()
+}
+
+// taker is how whoever takes is roused. An interface leads to it directly; a func would be
+// an object of its own, in a cache line of its own.
 type taker struct {
-	notify func()        // nil: by wake
+	notify Notified      // nil: by wake
 	wake   chan struct{} // capacity 1; nil: nobody has waited yet
 }
 
@@ -103,7 +110,7 @@ func New(n, limit int, logprobs *int, waiting *atomic.Int64) *Mailbox {
 	if logprobs != nil {
 		top = *logprobs
 	}
-	m := &Mailbox{limit: limit, top: top, waiting: waiting}
+	m := &Mailbox{limit: limit, top: int32(top), waiting: waiting}
 	m.choices = m.only[:]
 	if n != 1 {
 		m.choices = make([]choice, n)
@@ -224,7 +231,7 @@ func (m *Mailbox) checkLogprobs(d *infer.Delta) *infer.Error {
 	switch {
 	case m.top == noLogprobs:
 		return wrong("logprobs_mismatch", "the engine sent log probabilities that were not asked for")
-	case !d.Logprobs.Fits(len(d.IDs), m.top):
+	case !d.Logprobs.Fits(len(d.IDs), int(m.top)):
 		return wrong("logprobs_mismatch", "the engine sent %d tokens with the log probabilities of %d, and not %d alternatives for each",
 			len(d.IDs), positions(d.Logprobs), m.top)
 	}
@@ -357,17 +364,17 @@ func (m *Mailbox) Wake() {
 	t.rouse()
 }
 
-// Notify has f called by every Offer and Wake, from their goroutine, in place of
-// ending a Wait; f must not block. Nil goes back to Wait.
-func (m *Mailbox) Notify(f func()) {
+// Notify has n notified by every Offer and Wake, from their goroutine, in place of ending
+// a Wait. Nil goes back to Wait.
+func (m *Mailbox) Notify(n Notified) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taker = taker{notify: f}
+	m.taker = taker{notify: n}
 }
 
 func (t taker) rouse() {
 	if t.notify != nil {
-		t.notify()
+		t.notify.Notify()
 		return
 	}
 	select {
@@ -381,5 +388,5 @@ func (t taker) rouse() {
 func (m *Mailbox) Late() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.late
+	return int(m.late)
 }

@@ -272,7 +272,7 @@ func TestMailboxInterleavings(t *testing.T) {
 		notified := 0
 		always := rapid.Bool().Draw(t, "notify")
 		if always {
-			m.Notify(func() { notified++ })
+			m.Notify(notifiedFunc(func() { notified++ }))
 		}
 		woken := func() int {
 			n := notified
@@ -449,3 +449,7 @@ func TestMailboxInterleavings(t *testing.T) {
 		})
 	})
 }
+
+type notifiedFunc func()
+
+func (f notifiedFunc) Notify() { f() }
