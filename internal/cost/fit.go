@@ -128,6 +128,7 @@ type observation struct {
 	x     vector
 	took  float64
 	noise float64 // its standard error
+	ours  float64
 }
 
 // run is the recent intervals of a sort: what each was of what was expected of it, or
@@ -193,8 +194,10 @@ func (f *sureness) scaled(a Amount) vector {
 }
 
 // Observe learns that an amount took so many milliseconds, give or take unsure
-// besides what every interval is unsure by.
-func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) {
+// besides what every interval is unsure by. ours is the share of what the engine had
+// to do that the amount is of, as far as others have told: what they did can only have
+// made it longer, so that a longer one says the less.
+func (f *Fit) Observe(sort Sort, a Amount, took, unsure, ours float64) {
 	if !(took >= 0) || took > longest {
 		return // a clock that jumped
 	}
@@ -207,7 +210,7 @@ func (f *Fit) Observe(sort Sort, a Amount, took, unsure float64) {
 		return
 	}
 	o := observation{
-		x: x, took: took,
+		x: x, took: took, ours: ours,
 		noise: math.Sqrt(absolute*absolute + relative*relative*expected*took + unsure*unsure),
 	}
 	ratio := 1.0
@@ -261,7 +264,7 @@ func (f *Fit) refit() {
 			o := &f.last[i]
 			z := off[i] / f.scale
 			if z > 0 {
-				z /= longer
+				z /= longer * o.ours
 			} else {
 				z /= shorter
 			}

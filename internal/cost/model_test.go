@@ -2,6 +2,7 @@ package cost
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -264,7 +265,7 @@ func TestCannotBeTold(t *testing.T) {
 	f := NewFit(Typical)
 	a := Prefill(1500, 1500, DefaultBudget)
 	for range 50 {
-		f.Observe(Prefilling, a, truth.Of(a), 0)
+		f.Observe(Prefilling, a, truth.Of(a), 0, 1)
 	}
 	if got, want := f.Coefficients().Of(a), truth.Of(a); math.Abs(got/want-1) > 0.01 {
 		t.Errorf("%.1f ms, want %.1f", got, want)
@@ -272,6 +273,39 @@ func TestCannotBeTold(t *testing.T) {
 	c := f.Coefficients()
 	if c.Step < Typical.Step || c.Token < Typical.Token || math.Abs(c.Decode-Typical.Decode) > 1e-6 || math.Abs(c.Decoder-Typical.Decoder) > 1e-6 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestOthersLengthen has three of four intervals hold work that is not the gateway's. What the
+// engine takes for the gateway's own is learned where it is known how much is others', as they
+// only ever lengthen an interval.
+func TestOthersLengthen(t *testing.T) {
+	truth := Coefficients{Step: 20, Token: 0.02, Pair: 1e-6, Decode: 6, Decoder: 0.35}
+	off := func(ours float64, seed uint64) (worst float64) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		f := NewFit(Typical)
+		for range 200 {
+			n := 200 + 4000*r.Float64()
+			a := Prefill(n, n, DefaultBudget)
+			took := truth.Of(a)
+			if r.Float64() < 0.75 {
+				took += 60 * r.ExpFloat64()
+			}
+			f.Observe(Prefilling, a, took, 0, ours)
+		}
+		for _, n := range []float64{500, 1500, 4000} {
+			a := Prefill(n, n, DefaultBudget)
+			worst = max(worst, math.Abs(f.Coefficients().Of(a)/truth.Of(a)-1))
+		}
+		return worst
+	}
+	told, untold := 0.0, 0.0
+	for seed := range uint64(20) {
+		told, untold = told+off(0.25, seed)/20, untold+off(1, seed)/20
+	}
+	t.Logf("off by %.3f where others' share is known, %.3f where not", told, untold)
+	if told > 0.2 || told > 0.4*untold {
+		t.Errorf("off by %.3f where others' share is known, %.3f where not", told, untold)
 	}
 }
 

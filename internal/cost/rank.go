@@ -113,6 +113,7 @@ type interval struct {
 	sort         Sort
 	amount       Amount
 	took, unsure float64
+	ours         float64 // the share of the rank's requests that were this gateway's
 	at           int64
 }
 
@@ -812,7 +813,8 @@ const fewest = 4
 // one was fitted, but where nobody was let run.
 func (r *Rank) note(sort Sort, a Amount, took, unsure float64, at int64) {
 	if len(r.noted) < kept {
-		r.noted = append(r.noted, interval{sort, a, took, unsure, at})
+		own := float64(max(r.inFlight.Load(), 1))
+		r.noted = append(r.noted, interval{sort, a, took, unsure, own / max(float64(r.crowd()), own), at})
 	}
 }
 
@@ -833,7 +835,7 @@ func (r *Rank) learn(now int64) {
 	for i := range r.taken {
 		o := &r.taken[i]
 		r.freshen(o.at)
-		r.fit.Observe(o.sort, o.amount, o.took, o.unsure)
+		r.fit.Observe(o.sort, o.amount, o.took, o.unsure, o.ours)
 		old := r.learned.Load()
 		r.learned.Store(learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: o.at}.lasts())
 	}
