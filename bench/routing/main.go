@@ -353,7 +353,7 @@ func table(w io.Writer, a ask) error {
 	for _, name := range names {
 		p := product[name]
 		n := float64(count)
-		fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f |\n", name, math.Exp(p[0]/n), math.Exp(p[1]/n), math.Exp(p[2]/float64(good[name])))
+		fmt.Fprintf(w, "| %s | %.3f | %.3f | %s |\n", name, math.Exp(p[0]/n), math.Exp(p[1]/n), portion(math.Exp(p[2]/float64(good[name]))))
 	}
 	return nil
 }
