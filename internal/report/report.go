@@ -18,6 +18,8 @@ type Report struct {
 	Joined Joined `json:"timeline"`
 	// Engines is the share of each engine, where the gateway told which it was.
 	Engines []Engine `json:"engines,omitempty"`
+	// Choices are what came of the choice of engines, where the gateway told it.
+	Choices *Choices `json:"choices,omitempty"`
 	// Attribution says where the time went.
 	Attribution []Band `json:"attribution,omitempty"`
 }
@@ -49,7 +51,8 @@ type Engine struct {
 
 // New makes a report of a run's own and its rows.
 func New(r *load.Report, rows []Row, joined Joined) *Report {
-	return &Report{Report: r, Joined: joined, Engines: engines(rows), Attribution: Attribute(rows)}
+	fell := engines(rows)
+	return &Report{Report: r, Joined: joined, Engines: fell, Choices: choices(rows, fell), Attribution: Attribute(rows)}
 }
 
 // engines counts the requests of each engine, in the order of their names.
@@ -126,6 +129,9 @@ func (r *Report) Text(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(&b, "%.2f %% of them complete\n", 100**e.SuccessRate)
+	}
+	if r.Choices != nil {
+		fmt.Fprintf(&b, "choices     %s\n", r.Choices)
 	}
 	for _, band := range r.Attribution {
 		fmt.Fprintf(&b, "%s\n", band.Sentence)

@@ -79,6 +79,7 @@ type SweepPoint struct {
 	// short by this client; null where there are none.
 	SuccessRate *float64 `json:"success_rate"`
 	Engines     []Engine `json:"engines,omitempty"`
+	Choices     *Choices `json:"choices,omitempty"`
 	// Figures are means over the runs, by name.
 	Figures map[string]SweepFigure `json:"figures"`
 }
@@ -193,6 +194,7 @@ func (s *Sweep) settle(p *SweepPoint) {
 	p.Trust, p.Reasons, p.Figures = load.Valid, []string{}, map[string]SweepFigure{}
 	complete, judged := 0, 0
 	var engines []Engine
+	var chosen Choices
 	for _, i := range p.Runs {
 		r := s.Runs[i].Report
 		if rank[r.Verdict.Trust] > rank[p.Trust] {
@@ -210,12 +212,16 @@ func (s *Sweep) settle(p *SweepPoint) {
 		for _, e := range r.Engines {
 			engines = addEngine(engines, e)
 		}
+		if r.Choices != nil {
+			chosen.add(r.Choices)
+		}
 	}
 	if judged > 0 {
 		rate := float64(complete) / float64(judged)
 		p.SuccessRate = &rate
 	}
 	p.Engines = shareOut(engines)
+	p.Choices = chosen.settled(p.Engines)
 	for _, f := range sweepFigures {
 		var values []float64
 		alone := latency.Range{nan, nan}
@@ -346,7 +352,12 @@ func (s *Sweep) table() [][]string {
 	for _, f := range sweepFigures {
 		head = append(head, f.head)
 	}
-	rows := [][]string{append(head, "ok %", "engines")}
+	head = append(head, "ok %")
+	chosen := slices.ContainsFunc(s.Points, func(p SweepPoint) bool { return p.Choices != nil })
+	if chosen {
+		head = append(head, choiceHead...)
+	}
+	rows := [][]string{append(head, "engines")}
 	for i := range s.Points {
 		p := &s.Points[i]
 		var row []string
@@ -365,7 +376,11 @@ func (s *Sweep) table() [][]string {
 		if p.SuccessRate != nil {
 			ok = fmt.Sprintf("%.2f", 100**p.SuccessRate)
 		}
-		rows = append(rows, append(row, ok, cmp.Or(p.shares(), "-")))
+		row = append(row, ok)
+		if chosen {
+			row = append(row, p.Choices.cells()...)
+		}
+		rows = append(rows, append(row, cmp.Or(p.shares(), "-")))
 	}
 	return rows
 }
@@ -479,7 +494,7 @@ func (s *Sweep) CSV(w io.Writer) error {
 	for _, f := range sweepFigures {
 		head = append(head, f.name())
 	}
-	if err := out.Write(append(head, "engines", "reasons")); err != nil {
+	if err := out.Write(append(head, "engines", "reasons", "imbalance", "cached_share", "regret_ms")); err != nil {
 		return err
 	}
 	for i := range s.Runs {
@@ -499,7 +514,17 @@ func (s *Sweep) CSV(w io.Writer) error {
 			}
 			row = append(row, text)
 		}
-		if err := out.Write(append(row, one.shares(), strings.Join(one.Reasons, "; "))); err != nil {
+		row = append(row, one.shares(), strings.Join(one.Reasons, "; "))
+		if c := one.Choices; c != nil {
+			cached := ""
+			if c.Told > 0 {
+				cached = strconv.FormatFloat(c.CachedShare, 'g', -1, 64)
+			}
+			row = append(row, strconv.FormatFloat(c.Imbalance, 'g', -1, 64), cached, strconv.FormatFloat(c.Regret, 'g', -1, 64))
+		} else {
+			row = append(row, "", "", "")
+		}
+		if err := out.Write(row); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,8 @@ type Record struct {
 
 // Attempt is one try at one engine, or one pair of them.
 type Attempt struct {
-	Legs []Leg `json:"legs"`
+	Legs   []Leg   `json:"legs"`
+	Choice *Choice `json:"choice"`
 }
 
 // Leg is one engine's part of an attempt.
