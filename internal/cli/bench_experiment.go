@@ -66,6 +66,9 @@ func loadCommand(e *experiment.Experiment, c experiment.Cell, url string) (*benc
 	return b, nil
 }
 
+// warmTokens bounds the length of the answers to the requests that warm a fleet.
+const warmTokens = 8
+
 // checkCells refuses what some cell could not be run with, before any is.
 func checkCells(e *experiment.Experiment, cells []experiment.Cell) error {
 	for _, c := range cells {
@@ -129,10 +132,20 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 			g.plan, err = b.plan(ctx, s)
 		}
 		if err == nil {
-			err = f.warm(ctx, g.plan, e.Engines(cell))
+			like := g.plan
+			if b.Workload != "" { // it says itself how long answers are
+				like.OutputTokens = warmTokens
+			}
+			err = f.warm(ctx, like, e.Engines(cell))
+		}
+		if err == nil && b.Workload != "" {
+			var trace openFiles
+			g.end = func() { f.stop(); trace.close() }
+			b.Seed += uint64(len(run.doc.Runs)) // each run's own, as its prompts are
+			g.plan.Workload, err = b.workload(&trace)
 		}
 		if err != nil {
-			f.stop()
+			g.end()
 			return nil, err
 		}
 		return g, nil

@@ -134,7 +134,7 @@ const (
 func (f *testFleet) warm(ctx context.Context, like load.Plan, engines int) error {
 	plan := load.Plan{
 		URL: like.URL, API: like.API, Model: like.Model, Body: like.Body, Header: like.Header, Images: like.Images, Count: like.Count,
-		InputTokens: like.InputTokens, OutputTokens: min(like.OutputTokens, 8), NoStream: like.NoStream,
+		InputTokens: like.InputTokens, OutputTokens: min(like.OutputTokens, warmTokens), NoStream: like.NoStream,
 		Concurrency: engines, Requests: 2 * engines, Timeout: like.Timeout, RequestID: "warm",
 	}
 	for begun := time.Now(); time.Since(begun) < warmTime; {

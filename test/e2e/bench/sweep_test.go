@@ -29,6 +29,7 @@ type sweepReport struct {
 			Engine   string
 			Requests int
 		}
+		Choices     *struct{ Requests int }
 		SuccessRate *float64 `json:"success_rate"`
 	}
 	Searches []struct {
@@ -153,6 +154,7 @@ func TestBenchExperiments(t *testing.T) {
 	less := []struct{ from, to string }{
 		{`duration: \d+s`, "requests: 4"}, {`requests: \d+`, "requests: 4"}, {`repeats: \d+`, "repeats: 1"}, {`trials: \d+`, "trials: 1"},
 		{`(\[\d+), .*\]`, "$1]"}, {`rate: \[\d+`, "rate: [40"}, {`rate: \d+\.\.\d+`, "rate: 40..80"}, {`output-tokens: \d+`, "output-tokens: 4"},
+		{`(policy: \[[\w-]+), .*\]`, "$1]"}, {`output=\d+`, "output=4"},
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
@@ -177,6 +179,9 @@ func TestBenchExperiments(t *testing.T) {
 				if run.Report.Complete != 4 || run.Report.Requests != 4 {
 					t.Errorf("%+v: %s", run, stderr)
 				}
+			}
+			if strings.Contains(small, "policy:") && (len(r.Points) != 2 || r.Points[1].Choices == nil || r.Points[1].Choices.Requests != 4) {
+				t.Errorf("%+v", r.Points)
 			}
 			if strings.Contains(small, "engines: 2") && len(r.Points[0].Engines) != 2 {
 				t.Errorf("%+v", r.Points[0])
