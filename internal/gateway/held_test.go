@@ -78,6 +78,52 @@ func TestHoldsWhatDoesNotFit(t *testing.T) {
 	})
 }
 
+// A place is held until the answer has ended: neither its first token nor all that follow give
+// it to the next one.
+func TestPlaceIsHeldToTheEnd(t *testing.T) {
+	a := &tokenEngine{name: "a", most: 1}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		first, second := b.post(chatPath, askStream(``)), b.post(chatPath, askStream(``))
+		for _, id := range words()[:3] {
+			time.Sleep(time.Second)
+			a.call(t, 1).send(id)
+			if n := b.sum("weir_queue_requests"); n != 1 || a.count() != 1 {
+				t.Fatalf("while the first is answered %v wait and %d were handed over", n, a.count())
+			}
+		}
+		serve(t, a, 1)
+		serve(t, a, 2)
+		for _, c := range []*caller{first, second} {
+			b.wantRecord(c, "finished", "")
+		}
+	})
+}
+
+// Nothing that an engine tells of its load is waited for: an hour after the last that was heard
+// of it, those that wait leave one after the other, and one that comes is given to it.
+func TestGoesOnWithoutReports(t *testing.T) {
+	a := &tokenEngine{name: "a", most: 1}
+	inBubble(t, Options{Queue: Queueing{Timeout: 24 * time.Hour}, FirstTimeout: 24 * time.Hour}, []any{a}, func(t *testing.T, b *bench) {
+		var all []*caller
+		for range 3 {
+			all = append(all, b.post(chatPath, askStream(``)))
+		}
+		for n := range all {
+			time.Sleep(time.Hour)
+			serve(t, a, n+1)
+			if want := min(n+2, len(all)); a.count() != want {
+				t.Fatalf("after %d ends %d were handed over, want %d", n+1, a.count(), want)
+			}
+		}
+		time.Sleep(time.Hour)
+		all = append(all, b.post(chatPath, askStream(``)))
+		serve(t, a, 4)
+		for _, c := range all {
+			b.wantRecord(c, "finished", "")
+		}
+	})
+}
+
 // The queue off gives everything to the engine at once, and so it does where nobody knows how
 // much that takes.
 func TestPushesWithoutLimits(t *testing.T) {
