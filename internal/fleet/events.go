@@ -30,19 +30,20 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 		if !r.there {
 			continue
 		}
-		if from := sourceOf(m, r.number, &e.Facts); from.Why != "" {
+		if from, o := sourceOf(m, r.number, &e.Facts); from.Why != "" {
 			if !strings.Contains(e.Note, from.Why) {
 				e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
 			}
 		} else if from.Endpoint != "" {
-			f.rank(m, r, l.base, from)
+			f.rank(m, r, l.base, from, o)
 		}
 	}
 }
 
-// sourceOf says where a rank publishes, -1 of an engine that is one whole.
-func sourceOf(m *Member, rank int, facts *engine.Facts) engine.KVEvents {
-	from := facts.KVEvents
+// sourceOf says where a rank publishes, -1 of an engine that is one whole, and where to
+// follow it. Why says that it cannot be followed, and then there is nothing to follow.
+func sourceOf(m *Member, rank int, facts *engine.Facts) (from engine.KVEvents, o kvsub.Options) {
+	from = facts.KVEvents
 	for i := range facts.Ranks {
 		if facts.Ranks[i].Number == rank {
 			from = facts.Ranks[i].KVEvents
@@ -54,29 +55,28 @@ func sourceOf(m *Member, rank int, facts *engine.Facts) engine.KVEvents {
 	}
 	switch {
 	case from.Endpoint == "":
-		return engine.KVEvents{}
+		return engine.KVEvents{}, o
 	case from.Why != "":
-		return from
+		return from, o
 	}
 	if rank < 0 && facts.SideBySide > 1 {
 		from.Why = "its KV events are not used: it has several data-parallel ranks, and requests cannot name theirs; start each rank as an engine of its own"
-	} else if _, err := locate(from); err != nil {
+		return from, o
+	}
+	o, err := locate(from)
+	if err != nil {
 		from.Why = "its KV events are not used: " + err.Error() + "; say where they are with kv-events=tcp://HOST:PORT"
 	}
-	return from
+	return from, o
 }
 
-// rank has a rank's events followed.
-func (f *following) rank(m *Member, r *rank, base string, from engine.KVEvents) {
+// rank has a rank's events followed, by o.
+func (f *following) rank(m *Member, r *rank, base string, from engine.KVEvents, o kvsub.Options) {
 	if r.unfollow != nil {
 		if from == r.events {
 			return
 		}
 		r.cease()
-	}
-	o, err := locate(from)
-	if err != nil {
-		return // sourceOf has said so
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	r.events, r.unfollow = from, cancel

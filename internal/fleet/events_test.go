@@ -177,7 +177,7 @@ func TestSourceOfRanks(t *testing.T) {
 		{"a path has no port", path, 1, ranked, "ipc:///run/kv", "", "no port"},
 		{"but of one it will do", path, -1, whole, "ipc:///run/kv", "", ""},
 	} {
-		got := sourceOf(&test.m, test.rank, &test.facts)
+		got, _ := sourceOf(&test.m, test.rank, &test.facts)
 		if got.Endpoint != test.endpoint || got.Replay != test.replay || !strings.Contains(got.Why, test.why) || (test.why == "") != (got.Why == "") {
 			t.Errorf("%s: %+v", test.what, got)
 		}
