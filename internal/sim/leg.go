@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"weir/internal/infer"
@@ -98,7 +99,7 @@ func (c *Core) Meet(now int64, ref Ref) {
 		return
 	}
 	k := &c.ranks[r.rank]
-	k.await = c.without(k.await, ref)
+	k.await = without(k.await, ref)
 	r.phase = phaseWaiting
 	d.until = forever
 	d.stamps.BootstrapEnd, d.stamps.QueueStart = now, now
@@ -108,11 +109,9 @@ func (c *Core) Meet(now int64, ref Ref) {
 }
 
 // without gives a list without one of its refs.
-func (c *Core) without(list []Ref, ref Ref) []Ref {
-	for i, other := range list {
-		if other == ref {
-			return append(list[:i], list[i+1:]...)
-		}
+func without(list []Ref, ref Ref) []Ref {
+	if i := slices.Index(list, ref); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
@@ -217,11 +216,17 @@ func (c *Core) keepKV(k *rank, ref Ref, reason infer.Reason, out *Step) {
 
 // Release gives back the KV that was kept of a prefill leg, which ends it. It is
 // false, and nothing happens, where none is kept.
-func (c *Core) Release(now int64, ref Ref) bool {
+func (c *Core) Release(now int64, ref Ref) bool { return c.letGo(now, ref, endFetched) }
+
+// Expire ends the lease of the KV that is kept of a prefill leg; likewise.
+func (c *Core) Expire(now int64, ref Ref) bool { return c.letGo(now, ref, endExpired) }
+
+// letGo ends a prefill leg whose KV is kept; false where none is.
+func (c *Core) letGo(now int64, ref Ref, how ending) bool {
 	if r := &c.requests[ref]; r.phase != phaseKept || r.ended != notEnded {
 		return false
 	}
-	c.conclude(now, ref, endFetched)
+	c.conclude(now, ref, how)
 	return true
 }
 
@@ -240,15 +245,6 @@ func (c *Core) Break(now int64, ref Ref, why *infer.Error) {
 	}
 }
 
-// Expire ends the lease of the KV that is kept of a prefill leg.
-func (c *Core) Expire(now int64, ref Ref) bool {
-	if r := &c.requests[ref]; r.phase != phaseKept || r.ended != notEnded {
-		return false
-	}
-	c.conclude(now, ref, endExpired)
-	return true
-}
-
 // Compute has the prompt of a decode leg computed here, as its KV does not come.
 func (c *Core) Compute(now int64, ref Ref) {
 	r, d := &c.requests[ref], &c.details[ref]
@@ -259,7 +255,7 @@ func (c *Core) Compute(now int64, ref Ref) {
 	d.leg, d.until = Whole, forever
 	if r.phase == phaseTransfer && d.ready == forever {
 		k := &c.ranks[r.rank]
-		k.transfer = c.without(k.transfer, ref)
+		k.transfer = without(k.transfer, ref)
 		r.phase, d.chunk = phasePrefill, 0
 		k.prefill = append(k.prefill, ref)
 		d.stamps.PrefillStart = now
