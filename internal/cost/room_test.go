@@ -78,6 +78,14 @@ func TestFitsAhead(t *testing.T) {
 	}
 }
 
+// lastOne ends the first of requests that run, after 800 ms.
+func lastOne(open []*cost.Booking) {
+	for _, b := range open {
+		b.First(10*room, 0, 0)
+	}
+	open[0].End(810*room, 50)
+}
+
 // Who waits for a place where as many run as may keeps it from others for as long as it takes
 // until the next one is free, and nobody where there is a place.
 func TestTurn(t *testing.T) {
@@ -89,10 +97,7 @@ func TestTurn(t *testing.T) {
 		}
 		open = append(open, r.Book(0, short))
 	}
-	for _, b := range open {
-		b.First(10*room, 0, 0)
-	}
-	open[0].End(810*room, 50) // the first that has ended lasted 800 ms
+	lastOne(open)
 	r.Book(810*room, short)
 	if ms := r.Turn(); ms != 200 {
 		t.Errorf("4 run 800 ms each, and a place is free each %v ms", ms)
@@ -112,10 +117,7 @@ func TestPlace(t *testing.T) {
 		}
 		open = append(open, r.Book(0, short))
 	}
-	for _, b := range open {
-		b.First(10*room, 0, 0)
-	}
-	open[0].End(810*room, 50) // the first that has ended lasted 800 ms
+	lastOne(open)
 	for i, want := range []float64{0, 800, 400 * (2 + math.Sqrt2)} {
 		if ms := r.Place(); math.Abs(ms-want) > 1e-9 {
 			t.Errorf("%d are there, of which 2 run: the next waits %v ms for its place, want %v", i+1, ms, want)

@@ -21,8 +21,8 @@ import (
 // generation, from the pick to its end.
 //
 // Outputs cost the output path one atomic addition that streams share: a token engine's
-// one for each wake-up of a worker, a relay's one for each event. A first token takes a lock, and may have coefficients learned, so it is booked when it has been sent
-// on. Fields that each delta looks at stand together, and it looks at nothing else: among
+// one for each wake-up of a worker, a relay's one for each event. A first token takes a
+// lock, and may have coefficients learned, so it is booked when it has been sent on. Fields that each delta looks at stand together, and it looks at nothing else: among
 // thousands of streams every cache line is a miss.
 type booked struct {
 	books       *route.Books // nil: nothing is booked

@@ -195,13 +195,20 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func follow(t *testing.T, p *publisher, replays bool) (*kvevents.Rank, chan error) {
 	t.Helper()
 	r, told := newRank(replays), make(chan error, 1000)
+	followAs(t, p, r, Options{Replays: replays, Told: func(err error) { told <- err }})
+	return r, told
+}
+
+// followAs follows a publisher into a rank until the test ends, with some options given.
+func followAs(t *testing.T, p *publisher, r *kvevents.Rank, o Options) {
+	t.Helper()
+	o.Events, o.Replay, o.Topic, o.Rank, o.ReplayPause = zmtp.EndpointOf(p.events), zmtp.EndpointOf(p.replay), "kv@", r, time.Millisecond
+	o.Panicked = func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Follow(ctx, Options{Events: zmtp.EndpointOf(p.events), Replay: zmtp.EndpointOf(p.replay), Replays: replays, Topic: "kv@", Rank: r, ReplayPause: time.Millisecond,
-			Told:     func(err error) { told <- err },
-			Panicked: func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }})
+		Follow(ctx, o)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -210,7 +217,6 @@ func follow(t *testing.T, p *publisher, replays bool) (*kvevents.Rank, chan erro
 			t.Errorf("after the end %v, %+v", r.Knowledge(), s)
 		}
 	})
-	return r, told
 }
 
 func next[T any](t *testing.T, from chan T) (v T) {
@@ -294,14 +300,7 @@ func TestFollowWithoutReplays(t *testing.T) {
 func TestEmptied(t *testing.T) {
 	p := newPublisher(t)
 	r, emptied := newRank(true), make(chan bool, 100)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		Follow(ctx, Options{Events: zmtp.EndpointOf(p.events), Replay: zmtp.EndpointOf(p.replay), Replays: true, Topic: "kv@", Rank: r, ReplayPause: time.Millisecond,
-			Emptied: func() { emptied <- r.Knowledge() == kvevents.Known }, Panicked: func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }})
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
+	followAs(t, p, r, Options{Replays: true, Emptied: func() { emptied <- r.Knowledge() == kvevents.Known }})
 	c := next(t, p.joined)
 	if !next(t, emptied) {
 		t.Error("one that has published nothing is not known")
