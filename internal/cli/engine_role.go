@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
 )
@@ -47,11 +48,11 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 		word = mode
 	}
 	var err error
-	if o.Role, err = simserver.ParseRole(word); err != nil {
+	if o.Role, err = infer.ParseRole(word); err != nil {
 		return wrongf("--role: %w", err)
 	}
 	switch {
-	case o.Role != simserver.RoleBoth && !slices.ContainsFunc(wires, hasLegs):
+	case o.Role != infer.RoleBoth && !slices.ContainsFunc(wires, hasLegs):
 		return wrongf("--role %s: no wire of %s has requests in halves; add --wire sglang or --wire vllm", word, strings.Join(wires, ", "))
 	case f.KVBytesPerToken < 0 || !(f.KVBandwidth >= 0) || f.KVLatency < 0:
 		return wrongf("--kv-bytes-per-token, --kv-bandwidth and --kv-latency must not be negative")
@@ -61,7 +62,7 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 		return wrongf("--bootstrap-timeout, --waiting-timeout and --heartbeat-timeout must be positive")
 	}
 	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: f.KVBandwidth, Latency: f.KVLatency}
-	if o.Role == simserver.RoleDecode && slices.ContainsFunc(wires, func(wire string) bool { return wire == "sglang" || strings.HasPrefix(wire, "sglang=") }) {
+	if o.Role == infer.RoleDecode && slices.ContainsFunc(wires, func(wire string) bool { return wire == "sglang" || strings.HasPrefix(wire, "sglang=") }) {
 		// vLLM computes again what it has sent back.
 		if o.Sim.Retraction = sim.RetractRestore; f.DisaggregationBackup == "none" {
 			o.Sim.Retraction = sim.RetractRefuse
@@ -90,7 +91,7 @@ func (f *roleFlags) connector(o *simserver.Options) error {
 		if err := json.Unmarshal([]byte(f.KVTransferConfig), &c); err != nil {
 			return wrongf("--kv-transfer-config: %w", err)
 		}
-	case o.Role != simserver.RoleBoth:
+	case o.Role != infer.RoleBoth:
 		c.Connector = "NixlConnector"
 	default:
 		return nil
@@ -127,7 +128,7 @@ func (p *simProcess) legs(o *simserver.Options) error {
 			return err
 		}
 		switch {
-		case f.kind == "sglang" && o.Role == simserver.RolePrefill:
+		case f.kind == "sglang" && o.Role == infer.RolePrefill:
 			if o.Legs.BootstrapPort, err = p.other("bootstrap", "--disaggregation-bootstrap-port", host, o.Legs.BootstrapPort); err != nil {
 				return err
 			}

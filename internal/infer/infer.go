@@ -43,6 +43,8 @@ type Request struct {
 	// Logprobs asks for the log probability of each id, and says how many of the
 	// most probable ids there come with it; nil asks for none.
 	Logprobs *int
+	// Half makes it one half of a pair; nil: it is served whole.
+	Half *Half
 }
 
 // Sampling holds the sampling parameters. A nil pointer means the caller did
@@ -141,6 +143,8 @@ type Finish struct {
 	ByID   bool
 	// Err is set with ReasonError.
 	Err *Error
+	// Params are the kv_transfer_params that vLLM's prefill half answers, as JSON.
+	Params []byte
 }
 
 // Usage is what a request consumed, as reported to the client. CachedTokens is

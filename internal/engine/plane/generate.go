@@ -117,6 +117,9 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
 	}
+	if err := req.Whole(); err != nil {
+		return nil, err
+	}
 	if err := req.Lacks(carries & wireCarries); err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	if most := srv.mode.MaxInput; most > 0 && len(req.Prompt) >= most {
 		return nil, infer.Errorf(infer.CodeContext, "the prompt has %d tokens, and the engine takes at most %d", len(req.Prompt), most-1)
 	}
+	if err := req.Whole(); err != nil {
+		return nil, err
+	}
 	if err := req.Lacks(srv.carries); err != nil {
 		return nil, err
 	}

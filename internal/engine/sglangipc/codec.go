@@ -425,6 +425,9 @@ func (h *handover) check(req *infer.Request, or *engine.Additions) *infer.Error 
 	case len(req.ID) < shortestID:
 		return infer.Errorf(infer.CodeInternal, "a request's id of %d bytes", len(req.ID))
 	}
+	if err := req.Whole(); err != nil {
+		return err
+	}
 	if err := req.Lacks(h.carries()); err != nil {
 		return err
 	}

@@ -296,6 +296,9 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 	case req.MinTokens < 0 || req.MinTokens > req.MaxTokens:
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
+	if err := req.Whole(); err != nil {
+		return err
+	}
 	if err := req.Lacks(carries); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ type Options struct {
 	SGLang SGLangOptions
 	VLLM   VLLMOptions
 	// Role is the engine's part where prefill and decode run on two engines.
-	Role Role
+	Role infer.Role
 	Legs LegsOptions
 	// Access says who may ask. The admin's listener is open.
 	Access Access

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/content"
+	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
@@ -196,7 +197,7 @@ func TestSGLangPair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
 		kv := sim.Options{KVTokens: 4096, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6, Latency: 3 * time.Millisecond}}
-		p, d := c.start("p", Options{Role: RolePrefill, Sim: kv}), c.start("d", Options{Role: RoleDecode, Sim: kv})
+		p, d := c.start("p", Options{Role: infer.RolePrefill, Sim: kv}), c.start("d", Options{Role: infer.RoleDecode, Sim: kv})
 		alone := native(t, c.post(context.Background(), c.start("alone", Options{}).sgl+"/generate", pairBody(`"bootstrap_room":1`)))
 		for i, stream := range []bool{false, true, true} {
 			prefill, decode := c.both(p, d, "/generate", pairBody(fmt.Sprintf(`"bootstrap_room":%d,"stream":%v,"rid":"r%d"`, 9223372036854775807-int64(i), stream, i)))
@@ -231,7 +232,7 @@ func TestSGLangPair(t *testing.T) {
 func TestSGLangPairLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		p, d := c.start("p", Options{Role: RolePrefill}), c.start("d", Options{Role: RoleDecode})
+		p, d := c.start("p", Options{Role: infer.RolePrefill}), c.start("d", Options{Role: infer.RoleDecode})
 		for i, first := range []*half{p, d} {
 			second := d
 			if first == d {
@@ -258,7 +259,7 @@ func TestSGLangPairLate(t *testing.T) {
 func TestSGLangPairOpenAI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		p, d, alone := c.start("p", Options{Role: RolePrefill}), c.start("d", Options{Role: RoleDecode}), c.start("alone", Options{})
+		p, d, alone := c.start("p", Options{Role: infer.RolePrefill}), c.start("d", Options{Role: infer.RoleDecode}), c.start("alone", Options{})
 		for i, x := range []struct{ path, body string }{
 			{"/v1/chat/completions", `"messages":[{"role":"user","content":"hello"}],"max_tokens":9,"bootstrap_room":10`},
 			{"/v1/chat/completions", `"messages":[{"role":"user","content":"hello"}],"max_tokens":9,"n":3,"bootstrap_room":[20,21,22]`},
@@ -359,7 +360,7 @@ func TestSGLangPairFails(t *testing.T) {
 		t.Run(strings.ReplaceAll(x.name, " ", "-"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCouple(t)
-				p, d := c.start("p", Options{Role: RolePrefill, Sim: sim.Options{DPSize: 2}}), c.start("d", Options{Role: RoleDecode})
+				p, d := c.start("p", Options{Role: infer.RolePrefill, Sim: sim.Options{DPSize: 2}}), c.start("d", Options{Role: infer.RoleDecode})
 				legs := []struct {
 					h            *half
 					fields, says string
@@ -445,7 +446,7 @@ func brief(t *testing.T, a saidAnswer) string {
 func TestSGLangPairLogprobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		p, d := c.start("p", Options{Role: RolePrefill}), c.start("d", Options{Role: RoleDecode})
+		p, d := c.start("p", Options{Role: infer.RolePrefill}), c.start("d", Options{Role: infer.RoleDecode})
 		prefill, decode := c.both(p, d, "/generate", pairBody(`"bootstrap_room":3,"return_logprob":true,"logprob_start_len":0`))
 		one, got := native(t, prefill), native(t, decode)
 		if len(one.Meta.InputTokenLogprobs) != 40 || len(got.Meta.InputTokenLogprobs) != 0 || len(got.Meta.OutputTokenLogprobs) != 12 || len(one.Meta.OutputTokenLogprobs) != 1 {
@@ -464,7 +465,7 @@ func TestSGLangHangUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCouple(t)
 			o := sim.Options{KVTokens: 1024, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 2e6}}
-			p, d := c.start("p", Options{Role: RolePrefill, Sim: o}), c.start("d", Options{Role: RoleDecode, Sim: o})
+			p, d := c.start("p", Options{Role: infer.RolePrefill, Sim: o}), c.start("d", Options{Role: infer.RoleDecode, Sim: o})
 			ctx, cancel := context.WithTimeout(context.Background(), at)
 			defer cancel()
 			body := pairBody(`"bootstrap_room":3,"stream":true`)
@@ -485,7 +486,7 @@ func TestSGLangLegsSeen(t *testing.T) {
 		c := newCouple(t)
 		o := Options{SGLang: SGLangOptions{Metrics: true}, Sim: sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e4}}}
 		p, d := o, o
-		p.Role, d.Role = RolePrefill, RoleDecode
+		p.Role, d.Role = infer.RolePrefill, infer.RoleDecode
 		prefill, decode := c.start("p", p), c.start("d", d)
 		seen := func(h *half, gauges string, words ...string) {
 			t.Helper()
@@ -528,7 +529,7 @@ func TestSGLangLegsSeen(t *testing.T) {
 func TestBootstrapRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		p := c.start("p", Options{Role: RolePrefill, Sim: sim.Options{DPSize: 2, PageSize: 32}, Legs: LegsOptions{BootstrapPort: 8998}})
+		p := c.start("p", Options{Role: infer.RolePrefill, Sim: sim.Options{DPSize: 2, PageSize: 32}, Legs: LegsOptions{BootstrapPort: 8998}})
 		get := func(url string) (int, string) {
 			resp, err := c.client.Get(url)
 			if err != nil {
@@ -621,7 +622,7 @@ func TestPairFaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCouple(t)
 				kv := sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}}
-				p, d := c.start("p", Options{Role: RolePrefill}), c.start("d", Options{Role: RoleDecode, Sim: kv})
+				p, d := c.start("p", Options{Role: infer.RolePrefill}), c.start("d", Options{Role: infer.RoleDecode, Sim: kv})
 				// The engines know each other.
 				if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1`)); a.status != 200 || b.status != 200 {
 					t.Fatal(a.text, b.text)
@@ -805,7 +806,7 @@ func TestPairIsTheWires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
 		po, do := options()
-		p, d := c.start("p", Options{Role: RolePrefill, Sim: po}), c.start("d", Options{Role: RoleDecode, Sim: do})
+		p, d := c.start("p", Options{Role: infer.RolePrefill, Sim: po}), c.start("d", Options{Role: infer.RoleDecode, Sim: do})
 		// They know each other.
 		if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1000000`)); a.status != 200 || b.status != 200 {
 			t.Fatal(a.text, b.text)

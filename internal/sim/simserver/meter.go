@@ -183,7 +183,7 @@ func (e *Engine) sglangMetrics(g *gather) {
 		}
 		g.gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.running), rank...)
 		g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.queued), rank...)
-		if e.opts.Role != RoleBoth {
+		if e.opts.Role != infer.RoleBoth {
 			for _, q := range e.legQueues(&l) {
 				g.gauge("sglang:num_"+q.name, q.help, float64(q.n), rank...)
 			}

@@ -123,8 +123,8 @@ func (f *sglangFace) internalStates() []map[string]any {
 }
 
 // disaggregationMode is SGLang's word for a role.
-func disaggregationMode(r Role) string {
-	if r == RoleBoth {
+func disaggregationMode(r infer.Role) string {
+	if r == infer.RoleBoth {
 		return "null"
 	}
 	return r.String()

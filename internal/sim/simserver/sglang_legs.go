@@ -98,12 +98,12 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 		beside = 1
 	}
 	switch {
-	case role == RoleBoth:
+	case role == infer.RoleBoth:
 		return nil
 	case g.room == nil:
 		return infer.Invalid("bootstrap_room", "Invalid request: Disaggregated request received without bootstrap room id. req.rid=%s", pyQuote(o.name))
 	}
-	if role == RolePrefill {
+	if role == infer.RolePrefill {
 		p.MaxTokens, p.MinTokens = 1, 0
 	}
 	if g.host == fakeHost {
@@ -111,7 +111,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	}
 	room, rid := *g.room, o.name
 	p.Await = true
-	if role == RoleDecode {
+	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
 		port := cmp.Or(g.port, opts.BootstrapPort, defaultBootstrapPort)
 		o.leg = &leg{addr: net.JoinHostPort(g.host, strconv.Itoa(port)), manner: e.sglangManner()}
@@ -194,9 +194,9 @@ func (e *Engine) legQueues(l *rankState) []legQueue {
 		{"decode_retracted_queue_reqs", "Requests that were sent back.", 0},
 	}
 	switch e.opts.Role {
-	case RolePrefill:
+	case infer.RolePrefill:
 		queues[0].n, queues[1].n = l.awaiting, l.kept
-	case RoleDecode:
+	case infer.RoleDecode:
 		queues[2].n, queues[3].n, queues[4].n = l.awaiting+l.queued-l.retracted, l.reserved, l.retracted
 	}
 	return queues

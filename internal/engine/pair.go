@@ -1,0 +1,27 @@
+package engine
+
+// Meets is how the half of a request that an engine serves meets its other half.
+type Meets struct {
+	Way Way
+	// Host and Port are where a prefill engine is met: its bootstrap registry's, or its
+	// side channel's. An empty host is that of the engine's address.
+	Host string
+	Port int
+	// Ranks are those of a prefill engine that rooms are divided among (ByRoom); 0 is 1.
+	Ranks int
+	// EngineID is what a prefill engine calls itself in kv_transfer_params (ByPush).
+	EngineID string
+	// Whole says that the engine serves whole requests too, whatever its role.
+	Whole bool
+}
+
+// Way is a way to meet.
+type Way uint8
+
+// The ways.
+const (
+	Nowhere Way = iota // it serves no halves
+	ByRoom             // SGLang's: both halves at once, with a room at the prefill engine
+	ByPull             // vLLM's NixlConnector: the prefill half first, its answer goes with the decode half
+	ByPush             // vLLM's NixlPushConnector: both at once, known by the same request ID
+)
