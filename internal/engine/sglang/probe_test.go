@@ -118,3 +118,46 @@ func TestRanksChange(t *testing.T) {
 	stop()
 	<-ended
 }
+
+// What a server says of how many requests it runs is said of each of its data-parallel ranks,
+// unless those share the attention. A release that takes no rank's number is one whole, and
+// runs as many as its ranks together.
+func TestRunningOfAllRanks(t *testing.T) {
+	said := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			io.WriteString(w, `{"object":"list","data":[{"id":"m","object":"model","owned_by":"sglang"}]}`)
+		case "/server_info":
+			io.WriteString(w, <-said)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer srv.Close()
+	at, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		said                   string
+		ranks, running, ofRank int
+	}{
+		{`"version":"0.5.9","dp_size":4,"max_running_requests":8`, 0, 32, 0},
+		{`"version":"0.5.9","dp_size":4,"enable_dp_attention":true,"max_running_requests":8`, 0, 8, 0},
+		{`"version":"0.5.23","dp_size":4,"max_running_requests":8`, 4, 32, 8},
+		{`"version":"0.5.23","dp_size":4,"enable_dp_attention":true,"max_running_requests":8`, 4, 8, 2},
+		{`"version":"0.5.23","dp_size":1,"max_running_requests":8`, 0, 8, 0},
+		{`"version":"0.5.23","dp_size":-3,"max_running_requests":-8`, 0, 0, 0},
+		{`"version":"0.5.23","dp_size":4,"max_running_requests":null`, 4, 0, 0},
+	} {
+		said <- `{"skip_tokenizer_init":false,` + test.said + `}`
+		facts, err := New(Options{Name: "e", URL: at}).probe(t.Context())
+		if err != nil {
+			t.Fatal(test.said, err)
+		}
+		if len(facts.Ranks) != test.ranks || facts.MaxRunning != test.running || test.ranks > 0 && facts.Ranks[0].MaxRunning != test.ofRank {
+			t.Errorf("%s: %+v", test.said, facts)
+		}
+	}
+}

@@ -107,8 +107,8 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 			return engine.Facts{}, err
 		}
 		facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
-		if about.MaxRunning > 0 {
-			facts.MaxRunning = about.MaxRunning
+		if facts.MaxRunning = max(about.MaxRunning, 0); !about.Attention && about.Ranks <= maxRanks {
+			facts.MaxRunning *= max(about.Ranks, 1)
 		}
 		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
 		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
