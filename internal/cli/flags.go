@@ -83,7 +83,7 @@ type routeFlags struct {
 
 // queueFlags are how requests wait for engines that are full.
 type queueFlags struct {
-	Queue         string        `default:"off" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off, unless given) (docs/queue.md)."`
+	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Time that a request waits for an engine that has room; 0 is as --first-timeout. Callers may say less."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Requests of a model that wait at once; 0 is no limit. One more is refused with 429."`
 	MaxQueueBytes int64         `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`

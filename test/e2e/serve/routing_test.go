@@ -180,41 +180,48 @@ func TestTurns(t *testing.T) {
 }
 
 // Books are even after hang-ups, before the first token and in the middle, of streams
-// and of answers that come whole.
+// and of answers that come whole, whether those for which the engines have no room wait there
+// or in the gateway.
 func TestBooksAfterHangUps(t *testing.T) {
 	for _, path := range harness.Paths {
-		t.Run(path, func(t *testing.T) {
-			harness.Beside(t, harness.Light)
-			slow := []string{"--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2"}
-			p := startPair(t, path, slow, slow)
-			ctx, hangUp := context.WithCancel(t.Context())
-			gone := make(chan struct{}, 12)
-			for i := range 12 {
-				body := strings.Replace(harness.AskStream, `"max_tokens":40`, `"max_tokens":4000`, 1) // none ends by itself
-				if i%3 == 0 {
-					body = strings.Replace(body, `"stream":true`, `"stream":false`, 1)
+		for _, queue := range []string{"on", "off"} {
+			t.Run(path+"/queue "+queue, func(t *testing.T) {
+				harness.Beside(t, harness.Light)
+				slow := []string{"--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2"}
+				p := startPair(t, path, slow, slow, "--queue", queue)
+				ctx, hangUp := context.WithCancel(t.Context())
+				gone := make(chan struct{}, 12)
+				for i := range 12 {
+					body := strings.Replace(harness.AskStream, `"max_tokens":40`, `"max_tokens":4000`, 1) // none ends by itself
+					if i%3 == 0 {
+						body = strings.Replace(body, `"stream":true`, `"stream":false`, 1)
+					}
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/v1/chat/completions", strings.NewReader(body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Content-Type", "application/json")
+					go func() {
+						harness.Read(do(req))
+						gone <- struct{}{}
+					}()
 				}
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/v1/chat/completions", strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
+				harness.Eventually(t, "all are booked or wait, and some run", func() bool {
+					booked := harness.Metric(t, p.Admin, "weir_engine_booked_requests")
+					if queue == "on" {
+						booked += harness.Metric(t, p.Admin, "weir_queue_requests")
+					}
+					return booked == 12 && harness.EngineState(t, p.engines[0].Admin).Running+harness.EngineState(t, p.engines[1].Admin).Running == 4
+				})
+				hangUp()
+				for range 12 {
+					<-gone
 				}
-				req.Header.Set("Content-Type", "application/json")
-				go func() {
-					harness.Read(do(req))
-					gone <- struct{}{}
-				}()
-			}
-			harness.Eventually(t, "all are booked, and some run", func() bool {
-				return harness.Metric(t, p.Admin, "weir_engine_booked_requests") == 12 &&
-					harness.EngineState(t, p.engines[0].Admin).Running+harness.EngineState(t, p.engines[1].Admin).Running == 4
+				p.wantEven(t)
+				harness.Eventually(t, "nobody waits", func() bool { return harness.Metric(t, p.Admin, "weir_queue_requests") == 0 })
+				p.Interrupt()
 			})
-			hangUp()
-			for range 12 {
-				<-gone
-			}
-			p.wantEven(t)
-			p.Interrupt()
-		})
+		}
 	}
 }
 

@@ -103,7 +103,7 @@ func TestHangUpFreesTheEngine(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			s := harness.StartSim(t, "--cost", "constant", "--decode-cost", "50ms", "--max-running-requests", "2")
-			g := harness.StartGateway(t, "serve", "--engine", s.Spec(path))
+			g := harness.StartGateway(t, "serve", "--queue", "off", "--engine", s.Spec(path))
 			// Two stream, two wait in the engine's queue.
 			var conns []net.Conn
 			for range 4 {
