@@ -130,10 +130,11 @@ type Facts struct {
 	Verify infer.Verify
 	// KVEvents is where the engine publishes what its KV cache holds, if it is one whole.
 	KVEvents KVEvents
-	// Role is the engine's part in requests as it says itself; Meets is how its half of a
-	// request meets the other, whatever its role.
-	Role  infer.Role
-	Meets Meets
+	// Role is the engine's part in requests as it says itself, where RoleSaid; Meets is how
+	// its half of a request meets the other, whatever its role.
+	Role     infer.Role
+	RoleSaid bool
+	Meets    Meets
 	// Ranks are the data-parallel ranks in the order of their numbers. Empty: the wire
 	// names none, and the engine is one whole. What else is said here is of all of them
 	// together, but for StepTokens.

@@ -1,5 +1,7 @@
 package engine
 
+import "fmt"
+
 // Meets is how the half of a request that an engine serves meets its other half.
 type Meets struct {
 	Way Way
@@ -15,7 +17,7 @@ type Meets struct {
 	Whole bool
 }
 
-// Way is a way to meet.
+// Way is a way to meet. Its zero value is that nothing is known of any.
 type Way uint8
 
 // The ways.
@@ -25,3 +27,18 @@ const (
 	ByPull             // vLLM's NixlConnector: the prefill half first, its answer goes with the decode half
 	ByPush             // vLLM's NixlPushConnector: both at once, known by the same request ID
 )
+
+var wayNames = [...]string{"nowhere", "room", "pull", "push"}
+
+// String gives the way's word.
+func (w Way) String() string { return wayNames[w] }
+
+// ParseWay is the inverse of String, for those that lead somewhere.
+func ParseWay(word string) (Way, error) {
+	for w, name := range wayNames {
+		if name == word && Way(w) != Nowhere {
+			return Way(w), nil
+		}
+	}
+	return 0, fmt.Errorf("no way %q for halves of requests to meet; there are room (SGLang's), pull and push (vLLM's NixlConnector and NixlPushConnector)", word)
+}
