@@ -110,10 +110,15 @@ func (f *footprint) expected(lengths *cost.Lengths) float64 {
 // book enters a request into the books of the engine that was chosen. Each of its answers
 // is expected to have output tokens.
 func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
-	f, b := &r.footprint, &a.booked
 	chosen := c.Decision.Choice()
-	*b = booked{books: a.target.Books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
-	a.work = f.workOf(chosen)
+	a.work = r.footprint.workOf(chosen)
+	a.booked.enter(a.target.Books, chosen, c, now, r, output)
+}
+
+// enter opens the bookings of a request at a rank, as chosen says what it is there.
+func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, r *request, output float64) {
+	f := &r.footprint
+	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
@@ -269,14 +274,24 @@ func (b *booked) stopped(choice uint32, now int64) {
 // unbook ends what the attempt has in the books, once, however it has ended: e is nil
 // where it is whole.
 func (x *exchange) unbook(e *infer.Error) {
-	b := &x.booked
-	books := b.books
+	books := x.booked.close(trace.Now(), x.ended(e), e == nil)
 	if books == nil {
 		return
 	}
-	now := trace.Now()
+	x.guarded(func() {
+		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, e)
+	})
+}
+
+// close ends the bookings, once, and gives whose books they were in; nil where they have
+// ended before.
+func (b *booked) close(now int64, how health.End, whole bool) *route.Books {
+	books := b.books
+	if books == nil {
+		return nil
+	}
 	b.tell(new(tally)) // its worker has told its own
-	b.health.End(now, x.ended(e))
+	b.health.End(now, how)
 	for i := range b.generations {
 		b.generations[i].end(now)
 	}
@@ -284,11 +299,9 @@ func (x *exchange) unbook(e *infer.Error) {
 	books.Release(b.held)
 	b.queue.room()
 	for i := range b.generations {
-		b.leave(books, i, e == nil)
+		b.leave(books, i, whole)
 	}
-	x.guarded(func() {
-		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, e)
-	})
+	return books
 }
 
 // leave places what a generation leaves in the cache.
