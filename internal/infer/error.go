@@ -77,6 +77,9 @@ type Error struct {
 	// NotRun says that the Engine cannot have begun with the request: it was never
 	// there, or refused it.
 	NotRun bool
+	// Handover says that the two halves of a request failed between them: they did not
+	// meet, or the KV did not come. The Engine that says so is not thereby at fault.
+	Handover bool
 	// Cause is the foreign error, for logs; callers never see it.
 	Cause error
 }
