@@ -74,7 +74,7 @@ const directions = `
 	internal/engine/access:
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
 	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
-	internal/engine/sglangmode: internal/infer
+	internal/engine/sglangmode: internal/engine internal/infer
 	internal/kvsub: internal/engine internal/kvevents internal/trace internal/zmtp
 	internal/balance: internal/cost internal/kvindex internal/spell
 	internal/judge: internal/cost internal/engine internal/health internal/infer internal/trace

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 var requestHeader = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
 
-// Generate implements engine.Tokens. The engine answers 200 as soon as it has
+// Generate implements engine.Tokens, of whole requests and of halves. The engine answers 200 as soon as it has
 // read the request, which is its confirmation; a refusal after that comes as
 // the generation's end.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
@@ -43,6 +44,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	within, cancel := context.WithCancelCause(running)
 	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	g := &generation{e: e, id: req.ID, attempt: attempt, limit: req.MaxTokens, prompt: len(req.Prompt), media: len(req.Media) > 0, sink: sink, ctx: within, cancel: cancel, tally: tally{form: srv.form}}
+	if req.Half != nil && req.Half.Role == infer.RoleDecode {
+		g.waits = engine.NewDeferral(g.abort)
+	}
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
@@ -139,6 +143,9 @@ func Failure(engine string, status int, message string) *infer.Error {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		err.Code, err.Retryable = infer.CodeEngine, true
 		err.Message = "the engine does not let the gateway in"
+	case unpaired(message):
+		err.Code, err.Retryable, err.Handover = infer.CodeEngine, true, true
+		err.Message = "the prefill engine did not hand the request over to the decode engine"
 	case status >= 400 && status < 500:
 		err.Code = infer.CodeInvalid
 		err.Message = "the engine refused the request"
@@ -150,6 +157,16 @@ func Failure(engine string, status int, message string) *infer.Error {
 		err.Message = "the engine failed"
 	}
 	return err
+}
+
+// unpaired says whether a message is about what two engines are to each other.
+func unpaired(message string) bool {
+	for _, begin := range [...]string{"Prefill bootstrap failed", "Prefill transfer failed", "Decode handshake failed", "Decode transfer failed"} {
+		if strings.HasPrefix(message, begin) {
+			return true
+		}
+	}
+	return false
 }
 
 // generation is a request that the engine has. Its reading side belongs to the
@@ -167,7 +184,8 @@ type generation struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // breaks the connection
 	aborted atomic.Pointer[time.Timer]
-	over    atomic.Bool // the terminal delta was offered
+	waits   *engine.Deferral // holds the abort of a decode half back
+	over    atomic.Bool      // the terminal delta was offered
 	turns
 
 	body     *upstream.Body
@@ -180,8 +198,24 @@ type generation struct {
 // errUnheard breaks the connection of a generation that goes on after its abort.
 var errUnheard = errors.New("the engine did not end an aborted request")
 
-// Abort implements engine.Generation.
+// Abort implements engine.Generation. That of a decode half may wait.
 func (g *generation) Abort() {
+	if g.waits != nil {
+		g.waits.Abort()
+		return
+	}
+	g.abort()
+}
+
+// Released is what engine.Released calls.
+func (g *generation) Released() {
+	if g.waits != nil {
+		g.waits.Released()
+	}
+}
+
+// abort tells the engine to stop.
+func (g *generation) abort() {
 	if g.over.Load() || g.aborted.Load() != nil {
 		return
 	}
@@ -310,6 +344,9 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	case "":
 		if len(ids) > 0 {
 			g.sink.Offer(&d)
+			if g.waits != nil && len(ids) == g.tally.have {
+				g.waits.Released() // its KV is there
+			}
 		}
 		return false
 	case "stop", "length":
@@ -339,6 +376,9 @@ func (g *generation) end(d *infer.Delta) {
 	g.sink.Offer(d)
 	if t := g.aborted.Load(); t != nil {
 		t.Stop()
+	}
+	if g.waits != nil {
+		g.waits.End()
 	}
 }
 

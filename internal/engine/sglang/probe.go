@@ -3,21 +3,31 @@ package sglang
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 )
 
 // Probe implements engine.Prober by a generation of one id, as SGLang's own health check
-// makes one. Where requests cannot name a rank the server chooses one.
+// makes one; to an engine that serves halves, of a half that has no other. Where requests cannot name a rank the server chooses one.
 func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
-	body := `{"input_ids":[0],"sampling_params":{"max_new_tokens":1,"temperature":0}}`
-	if p.Rank >= 0 && p.Rank < e.server.Load().ranks {
-		body = fmt.Sprintf(`{"input_ids":[0],"routed_dp_rank":%d,"sampling_params":{"max_new_tokens":1,"temperature":0}}`, p.Rank)
+	srv, body := e.server.Load(), []byte(`{"input_ids":[0]`)
+	rank := p.Rank
+	if rank >= srv.ranks {
+		rank = -1
 	}
-	answer, err := e.client.Generate(ctx, "/generate", []byte(body))
+	if rank >= 0 {
+		body = strconv.AppendInt(append(body, `,"routed_dp_rank":`...), int64(rank), 10)
+	}
+	if srv.mode.Role() != infer.RoleBoth {
+		body = appendHalf(body, srv.mode.Alone(rank))
+	}
+	body = append(body, `,"sampling_params":{"max_new_tokens":1,"temperature":0}}`...)
+	answer, err := e.client.Generate(ctx, "/generate", body)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	if most := srv.mode.MaxInput; most > 0 && len(req.Prompt) >= most {
 		return nil, infer.Errorf(infer.CodeContext, "the prompt has %d tokens, and the engine takes at most %d", len(req.Prompt), most-1)
 	}
-	if err := req.Whole(); err != nil {
+	if err := srv.mode.Takes(req); err != nil {
 		return nil, err
 	}
 	if err := req.Lacks(srv.carries); err != nil {
@@ -51,6 +51,9 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	if rank >= 0 {
 		b = append(b, `,"routed_dp_rank":`...)
 		b = strconv.AppendInt(b, int64(rank), 10)
+	}
+	if req.Half != nil {
+		b = appendHalf(b, req.Half)
 	}
 	if srv.adapters[req.Model] {
 		b = append(b, `,"lora_path":`...)
@@ -76,14 +79,15 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		b = appendMedia(b, req.Media)
 	}
 	b = append(b, `,"sampling_params":{"max_new_tokens":`...)
-	if req.ToContext {
+	most, least := Limits(req)
+	if most == 0 {
 		b = append(b, "null"...) // as much as its context leaves
 	} else {
-		b = strconv.AppendInt(b, int64(req.MaxTokens), 10)
+		b = strconv.AppendInt(b, int64(most), 10)
 	}
-	if req.MinTokens > 0 {
+	if least > 0 {
 		b = append(b, `,"min_new_tokens":`...)
-		b = strconv.AppendInt(b, int64(req.MinTokens), 10)
+		b = strconv.AppendInt(b, int64(least), 10)
 	}
 	if req.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
@@ -125,6 +129,35 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		b = strconv.AppendInt(b, *s.Seed, 10)
 	}
 	return append(b, "}}"...), nil
+}
+
+// Limits gives the most ids that the engine is asked for, 0 for as many as its context
+// leaves, and the least. Of a prefill half that is one: the engine draws no more, and draws
+// it by the least that the request has.
+func Limits(req *infer.Request) (most, least int) {
+	switch {
+	case req.Half != nil && req.Half.Role == infer.RolePrefill:
+		return 1, min(req.MinTokens, 1)
+	case req.ToContext:
+		return 0, req.MinTokens
+	}
+	return req.MaxTokens, req.MinTokens
+}
+
+// appendHalf says where the halves meet, and both of which rank the prefill half is of: to
+// the prefill engine that is leave to serve it at another rank than the room's.
+func appendHalf(b []byte, h *infer.Half) []byte {
+	b = append(b, `,"bootstrap_host":`...)
+	b = appendString(b, h.Bootstrap.Host)
+	b = append(b, `,"bootstrap_port":`...)
+	b = strconv.AppendInt(b, int64(h.Bootstrap.Port), 10)
+	b = append(b, `,"bootstrap_room":`...)
+	b = strconv.AppendInt(b, h.Bootstrap.Room, 10)
+	if h.Bootstrap.Rank >= 0 {
+		b = append(b, `,"disagg_prefill_dp_rank":`...)
+		b = strconv.AppendInt(b, int64(h.Bootstrap.Rank), 10)
+	}
+	return b
 }
 
 // appendMedia appends a list for each kind of media. Their order within a kind is

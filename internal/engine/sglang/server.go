@@ -107,6 +107,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 			return engine.Facts{}, err
 		}
 		facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
+		facts.Role, facts.RoleSaid, facts.Meets = srv.mode.Role(), srv.mode.Known(), srv.mode.Meets(e.opts.URL.Hostname())
 		if facts.MaxRunning = max(about.MaxRunning, 0); !about.Attention && about.Ranks <= maxRanks {
 			facts.MaxRunning *= max(about.Ranks, 1)
 		}

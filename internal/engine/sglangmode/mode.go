@@ -35,6 +35,8 @@ type Mode struct {
 	// CompletionTemplate is what makes a prompt of one with a suffix.
 	CompletionTemplate string `json:"completion_template"`
 	MaxInput           int    `json:"max_req_input_len"`
+	BootstrapPort      int    `json:"disaggregation_bootstrap_port"`
+	Ranks              int    `json:"dp_size"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`
@@ -106,14 +108,6 @@ func (m *Mode) Lacks() (lacks []infer.Lack) {
 		lack(infer.CarriesRepetitionPenalty, "is SGLang %s, which passes over it; 0.5.10 and later do not", m.Version)
 	}
 	return lacks
-}
-
-// Fault says why the server cannot serve requests by itself, if so.
-func (m *Mode) Fault() error {
-	if m.Known() && (m.Disaggregation == "prefill" || m.Disaggregation == "decode") {
-		return fmt.Errorf("runs with --disaggregation-mode %s, and only does that half of a request; serve it through the router of its deployment, as openai=URL", m.Disaggregation)
-	}
-	return nil
 }
 
 // FromModel says that the server's own API draws by the model's

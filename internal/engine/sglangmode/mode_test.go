@@ -62,19 +62,6 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// A server that does one half of requests serves none.
-func TestFault(t *testing.T) {
-	for mode, want := range map[string]bool{"null": false, "prefill": true, "decode": true, "": false} {
-		m, err := Parse([]byte(fmt.Sprintf(`{"skip_tokenizer_init":false,"disaggregation_mode":%q}`, mode)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if fault := m.Fault(); (fault != nil) != want || want && !strings.Contains(fault.Error(), "--disaggregation-mode "+mode) {
-			t.Errorf("%s: %v", mode, fault)
-		}
-	}
-}
-
 // Where the server's own API draws by the model's defaults, and which of them the
 // operator has set otherwise.
 func TestFromModel(t *testing.T) {

@@ -1,0 +1,65 @@
+package sglang
+
+import (
+	"testing"
+
+	"weir/internal/engine/sglangmode"
+	"weir/internal/infer"
+)
+
+// A half says where it meets the other, and for a prefill half no more than one id is asked
+// for. A server gets what is of its role alone.
+func TestAppendHalf(t *testing.T) {
+	half := func(role infer.Role, rank int) *infer.Request {
+		return &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 9, MinTokens: 2, Half: &infer.Half{Role: role,
+			Bootstrap: infer.Bootstrap{Host: "fe80::1%eth0", Port: 8998, Room: 1<<63 - 1, Rank: rank}}}
+	}
+	const meet = `"bootstrap_host":"fe80::1%eth0","bootstrap_port":8998,"bootstrap_room":9223372036854775807`
+	skips := false
+	of := func(mode string) *server {
+		srv := serverOf(infer.CarriesAll)
+		srv.mode = &sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &skips, Disaggregation: mode}
+		return srv
+	}
+	for _, c := range []struct {
+		mode string
+		req  *infer.Request
+		rank int
+		want string // empty: refused
+	}{
+		{"prefill", half(infer.RolePrefill, -1), -1, `{"rid":"0123",` + meet + `,"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"min_new_tokens":1}}`},
+		{"prefill", half(infer.RolePrefill, 1), 1, `{"rid":"0123","routed_dp_rank":1,` + meet + `,"disagg_prefill_dp_rank":1,"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":1,"min_new_tokens":1}}`},
+		{"decode", half(infer.RoleDecode, -1), -1, `{"rid":"0123",` + meet + `,"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":9,"min_new_tokens":2}}`},
+		{"decode", half(infer.RoleDecode, 1), 0, `{"rid":"0123","routed_dp_rank":0,` + meet + `,"disagg_prefill_dp_rank":1,"stream":true,"input_ids":[5],"sampling_params":{"max_new_tokens":9,"min_new_tokens":2}}`},
+		{"decode", half(infer.RolePrefill, -1), -1, ""},
+		{"prefill", half(infer.RoleDecode, -1), -1, ""},
+		{"null", half(infer.RoleDecode, -1), -1, ""},
+		{"prefill", &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 9}, -1, ""},
+	} {
+		b, bad := of(c.mode).appendRequest(nil, c.req, c.rank)
+		if string(b) != c.want || (bad == nil) != (c.want != "") || bad != nil && bad.Code != infer.CodeUnsupported {
+			t.Errorf("to a server of mode %s: %s, %v; want %s", c.mode, b, bad, c.want)
+		}
+	}
+	media := half(infer.RolePrefill, -1)
+	media.ToContext = true
+	if most, least := Limits(media); most != 1 || least != 1 {
+		t.Errorf("a prefill half may have %d to %d ids", least, most)
+	}
+}
+
+// What two engines are to each other is not the fault of the one that says it.
+func TestHandoverFailure(t *testing.T) {
+	for message, want := range map[string]bool{
+		"Decode transfer failed for request rank=0 decode_req.req.rid='r' with exception KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead": true,
+		"Decode handshake failed for request rank=0":                      true,
+		"Prefill bootstrap failed for request rank=0 req.rid='r'":         true,
+		"Prefill transfer failed for request rank=0":                      true,
+		"Out of memory. Please set a smaller number for `--max-running`.": false,
+		"": false,
+	} {
+		if err := Failure("e", 500, message); err.Handover != want || err.Code != infer.CodeEngine || !err.Retryable || err.Engine != "e" || err.Message == "" {
+			t.Errorf("%q: %+v", message, err)
+		}
+	}
+}

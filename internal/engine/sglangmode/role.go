@@ -1,0 +1,78 @@
+package sglangmode
+
+import (
+	"fmt"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+)
+
+// fakeHost is the bootstrap host of a half that has no other: SGLang's own warm-ups and
+// health checks name it.
+const fakeHost = "2.2.2.2"
+
+// Fault says why no request can be given to the server, if so.
+func (m *Mode) Fault() error {
+	switch m.Disaggregation {
+	case "", "null", "prefill", "decode":
+		return nil
+	}
+	if !m.Known() {
+		return nil
+	}
+	return fmt.Errorf("runs with --disaggregation-mode %s, which weir does not know; it knows null, prefill and decode", m.Disaggregation)
+}
+
+// Role is the server's part in requests, by its --disaggregation-mode.
+func (m *Mode) Role() infer.Role {
+	switch {
+	case m.Known() && m.Disaggregation == "prefill":
+		return infer.RolePrefill
+	case m.Known() && m.Disaggregation == "decode":
+		return infer.RoleDecode
+	}
+	return infer.RoleBoth
+}
+
+// Meets says how halves of requests meet at the server, which is reached at a host.
+func (m *Mode) Meets(host string) engine.Meets {
+	switch m.Role() {
+	case infer.RolePrefill:
+		return engine.Meets{Way: engine.ByRoom, Host: host, Port: m.BootstrapPort, Ranks: max(m.Ranks, 1)}
+	case infer.RoleDecode:
+		return engine.Meets{Way: engine.ByRoom}
+	}
+	return engine.Meets{}
+}
+
+// Takes refuses a request that is not of the server's role. A server serves halves, or
+// whole requests. Of one that does not say which, the caller knows.
+func (m *Mode) Takes(req *infer.Request) *infer.Error {
+	role := infer.RoleBoth
+	if req.Half != nil {
+		role = req.Half.Role
+	}
+	if !m.Known() || role == m.Role() {
+		return nil
+	}
+	what := "a whole request"
+	if req.Half != nil {
+		what = "the " + role.String() + " half of a request"
+	}
+	e := infer.Errorf(infer.CodeUnsupported, "the engine does not serve %s (it runs with --disaggregation-mode %s)", what, m.mode())
+	e.Retryable, e.NotRun = true, true
+	return e
+}
+
+func (m *Mode) mode() string {
+	if role := m.Role(); role != infer.RoleBoth {
+		return role.String()
+	}
+	return "null"
+}
+
+// Alone is a half for the server that has no other, at one of its ranks or, with -1, at
+// any.
+func (m *Mode) Alone(rank int) *infer.Half {
+	return &infer.Half{Role: m.Role(), Bootstrap: infer.Bootstrap{Host: fakeHost, Port: m.BootstrapPort, Room: int64(max(rank, 0)), Rank: rank}}
+}
