@@ -562,6 +562,7 @@ func (b *Booking) ends(now int64, tokens int) {
 		tells := b.sane(now) && b.sane(b.first) && b.first > r.stood
 		if tells && !b.presumed {
 			r.decoded(b, now, tokens-1)
+			r.lived(tokens)
 		}
 		r.decoders.Add(-1)
 		if tells {

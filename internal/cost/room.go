@@ -12,8 +12,8 @@ type Limits struct {
 	// learned from where its waiting begins.
 	Running int
 	// Strict says that it is never given more than Running, as an operator may want. An
-	// engine that says itself how many it runs is given a few more, which are there when
-	// others end.
+	// engine that says itself how many it runs is given more, which are there when others
+	// end: a sixteenth, or as many as end in two steps.
 	Strict bool
 	// Budget says that the budget of its steps is its own, so that it cannot compute more
 	// prompts at once than the books say.
@@ -27,6 +27,7 @@ type capacity struct {
 	limits  atomic.Pointer[Limits] // nil: it takes everything
 	learned atomic.Int64           // requests that it ran at once while others waited; 0: none did
 	claimed atomic.Uint64          // float64: ms of those that wait for it elsewhere
+	lives   atomic.Uint64          // float64: tokens that a request gets, the first among them; 0: none was seen
 
 	// Under the rank's lock.
 	late   uint8 // of the latest first tokens, those that nobody explains
@@ -72,13 +73,33 @@ func (r *Rank) most(l *Limits) int64 {
 	case l.Running > 0 && l.Strict:
 		return int64(l.Running)
 	case l.Running > 0:
-		return int64(l.Running) + max(int64(l.Running)/16, 1)
+		return int64(l.Running) + r.spare(int64(l.Running))
 	}
 	if n := r.capacity.learned.Load(); n > 0 {
 		// Enough more to see that it runs more.
 		return n + max(n/4, 2)
 	}
 	return 0
+}
+
+// spare is how many requests an engine is given beside those that it runs, so that they are
+// there when others end. What ends in a step is replaced in the next but one, when what was
+// given for it has come. No more than all can end.
+func (r *Rank) spare(running int64) int64 {
+	most := max(running/16, 1)
+	if lives := math.Float64frombits(r.capacity.lives.Load()); lives > 0 {
+		most = max(most, int64(min(ahead*float64(running)/lives, float64(running))))
+	}
+	return most
+}
+
+// lived notes that a request has ended that got so many tokens. The lock is held.
+func (r *Rank) lived(tokens int) {
+	n, mean := float64(max(tokens, 1)), math.Float64frombits(r.capacity.lives.Load())
+	if mean == 0 {
+		mean = n
+	}
+	r.capacity.lives.Store(math.Float64bits(mean + lastingShare*(n-mean)))
 }
 
 // ahead is how long the rank computes what this gateway and its peers have given it, in
@@ -110,7 +131,11 @@ func (r *Rank) Turn() float64 {
 	if most <= 0 || r.crowd() < most {
 		return 0
 	}
-	return math.Float64frombits(r.lasting.Load()) / float64(most)
+	run := int64(limits.Running) // the places; the rest waits for them
+	if run <= 0 {
+		run = r.capacity.learned.Load()
+	}
+	return math.Float64frombits(r.lasting.Load()) / float64(max(run, 1))
 }
 
 // Place is how long a request that the rank is given now may wait there until it is one of those

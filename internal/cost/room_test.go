@@ -78,6 +78,37 @@ func TestFitsAhead(t *testing.T) {
 	}
 }
 
+// It is given as many as end in two steps, where those are more than a few, so that each place
+// is taken by the next step; and no more than can end.
+func TestFitsTurnover(t *testing.T) {
+	for _, c := range []struct{ running, tokens, most int }{{256, 0, 512}, {256, 1, 512}, {256, 2, 512}, {256, 16, 288}, {256, 400, 272}, {1, 1, 2}} {
+		r := newRoom(cost.Limits{Running: c.running}, 0)
+		for range 60 {
+			b := r.Book(0, short)
+			b.First(10*room, 0, 0)
+			r.Tokens(20*room, c.tokens)
+			b.End(20*room, c.tokens)
+		}
+		n := 0
+		for ; r.Fits(20*room, 1) && n < 1000; n++ {
+			r.Book(20*room, short)
+		}
+		if n != c.most {
+			t.Errorf("one that runs %d, of %d tokens each, was given %d, want %d", c.running, c.tokens, n, c.most)
+		}
+	}
+	r := newRoom(cost.Limits{Running: 64, Strict: true}, 0)
+	b := r.Book(0, short)
+	b.First(10*room, 0, 0)
+	b.End(10*room, 1)
+	for r.Fits(20*room, 1) {
+		r.Book(20*room, short)
+	}
+	if n := r.InFlight(); n != 64 {
+		t.Errorf("one that may have 64 was given %d", n)
+	}
+}
+
 // lastOne ends the first of requests that run, after 800 ms.
 func lastOne(open []*cost.Booking) {
 	for _, b := range open {

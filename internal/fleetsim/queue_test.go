@@ -42,6 +42,25 @@ func TestQueueBesidePushing(t *testing.T) {
 	}
 }
 
+// Engines that are full get as much done behind the queue as with everything pushed, however
+// few tokens answers have, so that many end in each step and others must be there at once.
+// Answers of one length end together when all began together, and how many prompts a step has
+// then would decide.
+func TestQueueKeepsEnginesFull(t *testing.T) {
+	for _, settings := range []string{"input=20,output=1", "input=20,output=exponential(2)", "input=20,output=exponential(8)", "input=200,output=uniform(1,32)", "input=200,output=exponential(100)"} {
+		for engines, policy := range map[int]string{1: "cost", 2: "least-load"} {
+			p := plan(t, "concurrency=512,requests=4000,"+settings)
+			span := func(policy string) float64 {
+				return run(t, p, engines, policy, func(o *fleetsim.Options) { o.Engine.MaxRunning = 64 }).VirtualSeconds
+			}
+			pushed, held := span(policy), span(fleetsim.WithQueue(policy))
+			if held > 1.04*pushed {
+				t.Errorf("%s, %s: %.2f s behind the queue for what takes %.2f s with everything pushed", settings, policy, held, pushed)
+			}
+		}
+	}
+}
+
 // What waits for an engine counts there as what it waits for, a place: by the little that its
 // prompt takes, all would wait for the one engine whose steps have prompts anyway, while the
 // other runs empty.
