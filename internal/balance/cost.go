@@ -119,6 +119,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 	if len(candidates) == 0 {
 		return 0, 0
 	}
+	if q.Halves != nil {
+		return d.priceHalves(q, candidates, last)
+	}
 	fastest = math.Inf(1)
 	w, at := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Moment(q.Now)
 	for i := range candidates {
@@ -161,7 +164,7 @@ func (q *Request) claimed(c *Candidate) float64 {
 // with is what the request costs at the candidate, if its session was last there.
 func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
 	w := q.work(c, last)
-	e := c.Rank.Estimate(q.Now, w)
+	e := q.estimate(c, &w)
 	if q.Claims {
 		claimed := q.claimed(c)
 		e.Wait, e.Total = e.Wait+claimed, e.Total+claimed
@@ -169,13 +172,37 @@ func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
 	return w, e
 }
 
-// work is the request as the candidate would have it, if its session was last there.
+// work is the request as the candidate would have it, if its session was last there: of what
+// it can do of it, what costs less.
 func (q *Request) work(c *Candidate, last *stay) cost.Work {
-	w := q.Work(c)
+	w := q.whole(c)
 	if last != nil {
 		w.New = min(w.New, q.Length-last.known(q, c))
 	}
+	if q.Halves == nil {
+		return w
+	}
+	half := w
+	if q.Halves.of(&half, c); half.Part != cost.DecodePart || c.Does == Decode || q.estimate(c, &half).Total < q.estimate(c, &w).Total {
+		return half
+	}
 	return w
+}
+
+// priceHalves is price where the candidates may have half of the request.
+func (d *Decision) priceHalves(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
+	fastest = math.Inf(1)
+	for i := range candidates {
+		c := &candidates[i]
+		if q.tried(c) {
+			d.costs[i] = math.Inf(1)
+			continue
+		}
+		_, e := q.with(c, last)
+		n++
+		d.costs[i], fastest = e.Total, min(fastest, e.StepTime)
+	}
+	return n, fastest
 }
 
 // best finds the candidates of the least cost.

@@ -44,14 +44,42 @@ type Request struct {
 	// is none.
 	Claims bool
 	First  *cost.Rank
+	// Halves are those that it may be divided into; nil where the model's engines all serve
+	// requests whole.
+	Halves *Halves
+}
+
+// Halves are how a request may be divided: a prefill rank computes its prompt, and a decode
+// rank fetches that and generates. The prefill rank is chosen first, as what it costs is the
+// same whichever rank decodes; then a rank that serves the caller is, with that one or alone.
+type Halves struct {
+	// Asks says that the candidates are asked for the prefill half.
+	Asks bool
+	// Partner says that there is a rank for it. Then Ready is in how many milliseconds the
+	// prompt is computed there, and Delays is by how much others are delayed by that. The
+	// prompt's KV comes after Fixed more, and PerToken for each token that is fetched.
+	Partner         bool
+	Ready, Delays   float64
+	Fixed, PerToken float64
 }
 
 // Candidate is a rank that can take the request.
 type Candidate struct {
 	Rank  *cost.Rank
 	Cache uint32 // its ID in the index
-	KV    int64  // tokens that its cache holds, 0 where nobody knows
+	Does  Does
+	KV    int64 // tokens that its cache holds, 0 where nobody knows
 }
+
+// Does is what a candidate can do of a request.
+type Does uint8
+
+// What candidates can do.
+const (
+	All    Does = iota // all of it
+	Either             // all of it, or only what follows the prompt
+	Decode             // only what follows the prompt
+)
 
 // Policy chooses among candidates.
 type Policy interface {
@@ -142,13 +170,33 @@ func New(name string) (Policy, error) {
 	return nil, fmt.Errorf("no policy %q; the policies are %s", name, strings.Join(names, ", "))
 }
 
-// Work is the request as the candidate would have it.
+// Work is the request as the candidate would have it. Where both are possible it is half of
+// it: a policy that looks at no cost uses the engines for what they are there for.
 func (q *Request) Work(c *Candidate) cost.Work {
+	w := q.whole(c)
+	if q.Halves != nil {
+		q.Halves.of(&w, c)
+	}
+	return w
+}
+
+// whole is all of the request as the candidate would have it.
+func (q *Request) whole(c *Candidate) cost.Work {
 	w := cost.Work{Length: q.Length, New: q.Length, Output: q.Output}
 	if m := q.Matches.Of(c.Cache); m.Soon > 0 {
 		w.New = q.fresh(&m, c.Rank)
 	}
 	return w
+}
+
+// of makes of work the half that the candidate would have, where that is possible.
+func (h *Halves) of(w *cost.Work, c *Candidate) {
+	switch {
+	case h.Asks:
+		w.Part, w.Output = cost.PrefillPart, 0
+	case h.Partner && c.Does != All:
+		w.Part, w.After = cost.DecodePart, h.Ready+h.Fixed+h.PerToken*float64(w.New)
+	}
 }
 
 // fresh is how many tokens of the prompt are not resident when the rank has got to
@@ -215,9 +263,18 @@ func (d *Decision) Note(q *Request, candidates []Candidate, i int, why Why) int 
 		d.N = 1
 		d.Best[0].Index = i
 		d.Best[0].Work = q.Work(&candidates[i])
-		d.Best[0].Estimate = candidates[i].Rank.Estimate(q.Now, d.Best[0].Work)
+		d.Best[0].Estimate = q.estimate(&candidates[i], &d.Best[0].Work)
 	}
 	return i
+}
+
+// estimate is what the work would cost at the candidate, and at its partner.
+func (q *Request) estimate(c *Candidate, w *cost.Work) cost.Estimate {
+	e := c.Rank.Estimate(q.Now, *w)
+	if w.Part == cost.DecodePart {
+		e.Others, e.Total = e.Others+q.Halves.Delays, e.Total+q.Halves.Delays
+	}
+	return e
 }
 
 // draw turns one random number into the next.

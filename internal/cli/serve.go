@@ -20,6 +20,7 @@ import (
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/health"
+	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
 	"weir/internal/timeline"
@@ -214,10 +215,40 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 		default:
 			adapter = dialled(e)
 		}
+		halves, err := halvesOf(&e)
+		if err != nil {
+			return nil, wrongf("--engine %s: %w", e.Name, err)
+		}
 		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, MaxRunning: e.MaxRunning, Adapter: adapter, NoKVEvents: e.KVEvents == "off",
-			KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
+			Halves: halves, KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
 	}
 	return members, nil
+}
+
+// halvesOf is an engine's part where prefill and decode run on two engines, as its
+// specification says.
+func halvesOf(e *config.Engine) (h fleet.Halves, err error) {
+	said := &e.Halves
+	if h.Given = said.Role != ""; h.Given {
+		if h.Role, err = infer.ParseRole(said.Role); err != nil {
+			return h, err
+		}
+	}
+	if said.Handover != "" {
+		if h.Meets.Way, err = engine.ParseWay(said.Handover); err != nil {
+			return h, err
+		}
+	}
+	h.Meets.Host, h.Meets.Port, h.Meets.EngineID = said.Host, said.Port, said.EngineID
+	switch {
+	case e.URL != nil:
+		h.Host = e.URL.Hostname()
+	case e.Dir != "":
+		h.Host = "127.0.0.1"
+	default:
+		h.Host, _, err = net.SplitHostPort(e.Addr)
+	}
+	return h, err
 }
 
 // dialled makes the adapter of an engine that weir connects to.

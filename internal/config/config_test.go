@@ -20,6 +20,7 @@ engine:
   - kind: weir
     url: 127.0.0.1:9001
     name: left
+  - {kind: sglang, url: "h:1", role: prefill, bootstrap_port: 9000}
 model:
   - {name: m, dir: /models/m, alias: [a, b], lora: [sql=/l/sql, chat=/l/chat], tool-parser: hermes, reasoning-parser: think}
   - /models/n
@@ -31,7 +32,7 @@ drain-timeout: 5s
 	want := map[string][]string{
 		"listen":        {"127.0.0.1:9000"},
 		"max-body":      {"1048576"},
-		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left"},
+		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left", "sglang=h:1,role=prefill,bootstrap-port=9000"},
 		"model":         {"m=/models/m,alias=a,alias=b,lora=sql=/l/sql,lora=chat=/l/chat,tool-parser=hermes,reasoning-parser=think", "/models/n"},
 		"drain-timeout": {"5s"},
 	}
@@ -92,30 +93,52 @@ func TestParseEngine(t *testing.T) {
 	if e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,kv-events=off"); err != nil || e.KVEvents != "off" {
 		t.Fatalf("%+v, %v", e, err)
 	}
+	e, err = ParseEngine("http://h:1,role=prefill,bootstrap_port=9000,bootstrap-host=b")
+	if want := (Halves{Role: "prefill", Handover: "room", Host: "b", Port: 9000}); err != nil || e.Halves != want {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	e, err = ParseEngine("vllm-core=tcp://127.0.0.1:5570,role=prefill,handover=push,engine_id=P,side-channel=h:5600")
+	if want := (Halves{Role: "prefill", Handover: "push", Host: "h", Port: 5600, EngineID: "P"}); err != nil || e.Halves != want {
+		t.Fatalf("%+v, %v", e, err)
+	}
 	for s, want := range map[string]string{
-		"openai=x,kv-events=tcp://h:1":           "unknown option",
-		"weir=h:1,kv-events=h:1":                 "want tcp://HOST:PORT or ipc://PATH",
-		"weir=h:1,kv-events=yes":                 "want tcp://HOST:PORT or ipc://PATH",
-		"weir=h:1,kv-replay=tcp://h:1":           "go with kv-events=",
-		"weir=h:1,priority=true":                 "unknown option",
-		"vllm-core=tcp://127.0.0.1:1,priority=5": "true or false",
-		"":                                       "want URL or KIND=URL",
-		"host":                                   "want URL or KIND=URL",
-		"http:":                                  "want URL or KIND=URL",
-		"ftp://x":                                "want http or https",
-		"opnai=http://x":                         `did you mean "openai"?`,
-		"weir=localhost":                         "want HOST:PORT",
-		"openai=ftp://x":                         "want http or https",
-		"openai=http://x,modle=m":                `did you mean "model"?`,
-		"openai=http://x,model":                  "wants a value",
-		"openai=http://x,ca=c":                   "give an address with https://",
-		"sglang=https://x,cert-key=c":            "which is missing",
-		"openai=x,key-file=k,pass-key=true":      "give one of them",
-		"openai=x,pass-key=maybe":                "true or false",
-		"sglang=x,pass-key=true":                 "unknown option",
-		"openai=x,verify=text":                   "want verify=ids",
-		"sglang-ipc=/x,key-file=k":               "unknown option",
-		"openai=x,keyfile=k":                     `did you mean "key-file"?`,
+		"openai=x,role=prefil":                                            "want both, prefill or decode",
+		"openai=x,role=prefill,bootstrap-port=0":                          "1 to 65535",
+		"openai=x,role=prefill,bootstrap-port=99999":                      "1 to 65535",
+		"openai=x,role=decode,bootstrap-port=8998":                        "the prefill engine's to say",
+		"openai=x,bootstrap-port=8998":                                    "the prefill engine's to say",
+		"openai=x,role=prefill,handover=carry":                            "want room (SGLang), pull or push",
+		"openai=x,handover=pull":                                          "goes with role=prefill or role=decode",
+		"openai=x,role=prefill,handover=pull,bootstrap-port=1":            "SGLang's",
+		"openai=x,role=prefill,engine-id=P":                               "go with handover=push",
+		"openai=x,role=prefill,handover=push":                             "wants engine-id=ID",
+		"openai=x,role=prefill,handover=push,engine-id=P,side-channel=h":  "want HOST:PORT",
+		"openai=x,role=decode,handover=push,engine-id=P,side-channel=h:1": "the prefill engine's to say",
+		"sglang=x,handover=room":                                          "unknown option",
+		"weir=h:1,role=prefill":                                           "unknown option",
+		"openai=x,kv-events=tcp://h:1":                                    "unknown option",
+		"weir=h:1,kv-events=h:1":                                          "want tcp://HOST:PORT or ipc://PATH",
+		"weir=h:1,kv-events=yes":                                          "want tcp://HOST:PORT or ipc://PATH",
+		"weir=h:1,kv-replay=tcp://h:1":                                    "go with kv-events=",
+		"weir=h:1,priority=true":                                          "unknown option",
+		"vllm-core=tcp://127.0.0.1:1,priority=5":                          "true or false",
+		"":                                                                "want URL or KIND=URL",
+		"host":                                                            "want URL or KIND=URL",
+		"http:":                                                           "want URL or KIND=URL",
+		"ftp://x":                                                         "want http or https",
+		"opnai=http://x":                                                  `did you mean "openai"?`,
+		"weir=localhost":                                                  "want HOST:PORT",
+		"openai=ftp://x":                                                  "want http or https",
+		"openai=http://x,modle=m":                                         `did you mean "model"?`,
+		"openai=http://x,model":                                           "wants a value",
+		"openai=http://x,ca=c":                                            "give an address with https://",
+		"sglang=https://x,cert-key=c":                                     "which is missing",
+		"openai=x,key-file=k,pass-key=true":                               "give one of them",
+		"openai=x,pass-key=maybe":                                         "true or false",
+		"sglang=x,pass-key=true":                                          "unknown option",
+		"openai=x,verify=text":                                            "want verify=ids",
+		"sglang-ipc=/x,key-file=k":                                        "unknown option",
+		"openai=x,keyfile=k":                                              `did you mean "key-file"?`,
 	} {
 		if _, err := ParseEngine(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q in it", s, err, want)

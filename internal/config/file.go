@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -68,6 +69,9 @@ func line(n ast.Node) int { return n.GetToken().Position.Line }
 
 func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	key := entry.Key.String()
+	if hyphened := strings.ReplaceAll(key, "_", "-"); slices.Contains(engineFields, hyphened) && slices.Contains(flags, hyphened) {
+		key = hyphened // as engines write some
+	}
 	if err := knownKey(line(entry.Key), key, flags); err != nil {
 		return err
 	}
@@ -106,12 +110,18 @@ func flagValue(key string, n ast.Node) (string, error) {
 	return "", fmt.Errorf("line %d: key %q takes a plain value", line(n), key)
 }
 
+// engineFields are the options of an engine that is given as a mapping.
+var engineFields = []string{
+	"model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic",
+	"role", "handover", "bootstrap-host", "bootstrap-port", "engine-id", "side-channel",
+}
+
 // mappingValue writes an engine or a model that is given as a mapping in its
 // one-line form.
 func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
-		"engine": {"kind", "url", "model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic"},
+		"engine": slices.Concat([]string{"kind", "url"}, engineFields),
 		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"},
 	}[key]
 	if known == nil {
@@ -135,7 +145,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			return "", fmt.Errorf("line %d: an engine needs kind and url", line(n))
 		}
 		b.WriteString(first("kind") + "=" + first("url"))
-		for _, field := range []string{"model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic"} {
+		for _, field := range engineFields {
 			if v := first(field); v != "" {
 				b.WriteString("," + field + "=" + v)
 			}

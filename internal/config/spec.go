@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -51,6 +52,8 @@ type Engine struct {
 	TLS bool
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
 	MaxRunning int
+	// Halves is its part where prefill and decode run on two engines.
+	Halves Halves
 }
 
 // Kinds are the engine kinds that can be given.
@@ -92,11 +95,11 @@ func ParseEngine(s string) (Engine, error) {
 	if !more {
 		return e, nil
 	}
+	var keys []string
 	for option := range strings.SplitSeq(rest, ",") {
 		key, value, ok := strings.Cut(option, "=")
-		if key == "max_running" {
-			key = "max-running" // as engines write it
-		}
+		key = strings.ReplaceAll(key, "_", "-") // as engines write some
+		keys = append(keys, key)
 		switch {
 		case !ok || value == "":
 			return Engine{}, fmt.Errorf("engine %q: option %q wants a value, as in model=NAME", s, option)
@@ -129,13 +132,16 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running"})
+			known := slices.Concat([]string{"model", "name"}, options[kind], halves[kind], []string{"max-running"})
 			if kind != "openai" { // whose prompts have no ids here
 				known = append(known, "kv-events", "kv-replay", "kv-topic")
 			}
-			if slices.Contains(known, key) {
+			switch {
+			case slices.Contains(halves[kind], key):
+				err = e.Halves.option(key, value)
+			case slices.Contains(known, key):
 				err = e.accessOption(key, value)
-			} else {
+			default:
 				err = fmt.Errorf("unknown option %q%s; the options are %s", key, suggest(key, known), strings.Join(known, ", "))
 			}
 			if err != nil {
@@ -143,7 +149,7 @@ func ParseEngine(s string) (Engine, error) {
 			}
 		}
 	}
-	if err := e.checkAccess(); err != nil {
+	if err := cmp.Or(e.checkAccess(), e.Halves.check(keys)); err != nil {
 		return Engine{}, fmt.Errorf("engine %q: %w", s, err)
 	}
 	return e, nil

@@ -18,7 +18,21 @@ type Work struct {
 	// Unseen says that its first token does not show itself. It is believed to come when
 	// that is predicted, and nothing is learned from it.
 	Unseen bool
+	// Part is that of the request which the rank has. After is in how many milliseconds the
+	// prompt's KV is there that another rank computes, of a DecodePart.
+	Part  Part
+	After float64
 }
+
+// Part is a rank's part in a request, where prefill and decode run on two engines.
+type Part uint8
+
+// The parts.
+const (
+	Whole       Part = iota
+	PrefillPart      // the rank computes the prompt, and keeps its KV until that was fetched
+	DecodePart       // it fetches the prompt's KV and generates; New is what it lacks of it
+)
 
 // Estimate is what a request would cost, in milliseconds.
 type Estimate struct {
@@ -71,6 +85,8 @@ type Rank struct {
 
 	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
+	prefills atomic.Int64 // requests of which it has the prefill part; they are none of those in flight
+	unfilled atomic.Int64 // of them those whose prompt is not computed
 
 	mu     sync.Mutex
 	hidden int        // requests in flight whose first token does not show itself
@@ -169,9 +185,17 @@ func (r *Rank) Errors() Coefficients {
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	l, at := r.learned.Load(), r.model.Moment(now)
 	e.Cold = l.seen < trusted
+	room := w.New
+	if w.Part == DecodePart { // an engine begins none that has no room for its answer
+		room += int(w.Output)
+	}
 	s := State{
-		Wait: r.Wait(now), Room: r.room(w.New), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: r.floor.Load() > 0,
+		Wait: r.Wait(now), Room: r.room(room), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: r.floor.Load() > 0,
 		Evicted: evicted(r.space.Load(), float64(w.New)+w.Output),
+	}
+	if w.Part == PrefillPart {
+		// In the time that it stays, as many come as are there, and wait for it.
+		s.Later = float64(r.unfilled.Load())
 	}
 	if l.seen > 0 && now-l.at <= fresh {
 		l.Coefficients.estimate(&s, &w, &e)
@@ -179,7 +203,7 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 		c := l.drifted(now, r.model.median.Load())
 		c.estimate(&s, &w, &e)
 	}
-	if e.Cold {
+	if e.Cold && w.Part != DecodePart {
 		e.Total *= r.doubt(w.New)
 	}
 	return e
@@ -363,7 +387,7 @@ func (r *Rank) SetPeers(p Peers) {
 }
 
 // crowd is the number of requests that decode on the rank when what is booked there
-// has been prefilled.
+// has been prefilled. Those are none of it that decode elsewhere.
 func (r *Rank) crowd() int64 {
 	n := r.inFlight.Load()
 	if p := r.peers.Load(); p != nil {
@@ -375,12 +399,22 @@ func (r *Rank) crowd() int64 {
 // Error is the standard error of what Estimate says of the work's prefill, in
 // milliseconds, as far as the fit knows.
 func (r *Rank) Error(w Work) float64 {
+	if w.Part == DecodePart {
+		return 0
+	}
 	l := r.learned.Load()
 	return l.Error(Prefill(float64(w.New), float64(w.Length), l.budget))
 }
 
 // InFlight is the number of requests on the rank.
-func (r *Rank) InFlight() int64 { return r.inFlight.Load() }
+func (r *Rank) InFlight() int64 { return r.inFlight.Load() + r.prefills.Load() }
+
+// Prefills is how many of them it has the prefill part of, whose KV it keeps until that was
+// fetched.
+func (r *Rank) Prefills() int64 { return r.prefills.Load() }
+
+// Decoders is how many of them have their first token, and decode there.
+func (r *Rank) Decoders() int64 { return r.decoders.Load() }
 
 // Pending is the number of tokens that are booked for prefill and whose first token
 // has not come.
@@ -464,22 +498,37 @@ type Booking struct {
 
 // Book gives the work to the rank at time now.
 func (r *Rank) Book(now int64, w Work) *Booking {
+	w.Unseen = w.Unseen && w.Part != PrefillPart // whose end is that its prompt is computed
 	b := &Booking{rank: r, work: w, at: now, stepped: r.stepped.Load(), left: float64(max(w.New, 1)), predicted: r.Estimate(now, w)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle(now)
-	r.queue = append(r.queue, b)
+	if w.Part != DecodePart {
+		r.queue = append(r.queue, b)
+		r.pending.Add(int64(w.New))
+	}
 	if w.Unseen {
 		r.hidden++
 	}
 	r.model.came(now)
-	r.inFlight.Add(1)
-	r.model.own.Add(1)
-	r.pending.Add(int64(w.New))
+	r.counts(b, 1)
+	if w.Part == PrefillPart {
+		r.unfilled.Add(1)
+	}
 	r.prompts.Add(int64(w.Length))
 	r.computed.Add(int64(w.New))
 	r.schedule(now)
 	return b
+}
+
+// counts adds n to the requests on the rank, of the booking's sort.
+func (r *Rank) counts(b *Booking, n int64) {
+	if b.work.Part == PrefillPart {
+		r.prefills.Add(n)
+		return
+	}
+	r.inFlight.Add(n)
+	r.model.own.Add(n)
 }
 
 // Predicted is what the work was estimated to cost when it was booked.
@@ -514,13 +563,19 @@ func (b *Booking) begins(now int64, cached int, began int64) {
 	if b.sane(now) {
 		r.settle(now)
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
-	r.decoders.Add(1)
-	r.pending.Add(-int64(b.work.New))
+	r.computes(b)
+	if b.work.Part != PrefillPart {
+		r.decoders.Add(1)
+	}
 	if !b.sane(now) {
 		return
 	}
 	b.all = r.tokens.Load()
+	if b.work.Part == DecodePart {
+		b.done = r.done // its prompt was no work of the rank's
+		r.schedule(now)
+		return
+	}
 	r.see(b, now)
 	if cached >= 0 {
 		b.left = max(b.left+float64(b.work.Length-b.work.New-cached), 1)
@@ -547,18 +602,20 @@ func (b *Booking) ends(now int64, tokens int) {
 	if b.work.Unseen {
 		r.hidden--
 	}
-	r.inFlight.Add(-1)
-	r.model.own.Add(-1)
+	r.counts(b, -1)
 	r.prompts.Add(-int64(b.work.Length))
 	r.ended.Add(int64(tokens))
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode
 	}
-	if b.first == 0 {
-		r.pending.Add(-int64(b.work.New))
-		r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
-		r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
-	} else {
+	switch {
+	case b.first == 0:
+		if b.work.Part != DecodePart {
+			r.lost += r.learned.Load().Of(Prefill(b.left, float64(b.work.Length), DefaultBudget))
+		}
+		r.computes(b)
+	case b.work.Part == PrefillPart: // it has decoded nothing
+	default:
 		tells := b.sane(now) && b.sane(b.first) && b.first > r.stood
 		if tells && !b.presumed {
 			r.decoded(b, now, tokens-1)
@@ -574,6 +631,18 @@ func (b *Booking) ends(now int64, tokens int) {
 		}
 	}
 	r.schedule(now)
+}
+
+// computes takes a booking out of those whose prompt the rank is to compute. The lock is held.
+func (r *Rank) computes(b *Booking) {
+	switch b.work.Part {
+	case DecodePart:
+		return
+	case PrefillPart:
+		r.unfilled.Add(-1)
+	}
+	r.pending.Add(-int64(b.work.New))
+	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 }
 
 // Stood says that the rank did nothing for a while up to time now, for another reason
@@ -649,7 +718,11 @@ func (r *Rank) join(b *Booking, now, began int64) {
 		} else {
 			g.before, g.unsure = Amount{}, 0
 		}
-		g.from, g.at, g.decoders, g.tokens, g.pairs, g.full = now, now, float64(r.decoders.Load()-1), 0, 0, false
+		beside := r.decoders.Load()
+		if b.work.Part != PrefillPart { // it is one of them itself
+			beside--
+		}
+		g.from, g.at, g.decoders, g.tokens, g.pairs, g.full = now, now, float64(beside), 0, 0, false
 		g.unsure += r.lost
 		r.lost = 0
 	}

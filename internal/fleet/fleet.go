@@ -46,6 +46,8 @@ type Member struct {
 	// NoKVEvents has them left alone.
 	KVEvents   engine.KVEvents
 	NoKVEvents bool
+	// Halves is its part where prefill and decode run on two engines.
+	Halves Halves
 }
 
 // Options are what the fleet needs to know. Members and Folders are fixed for
@@ -112,6 +114,7 @@ type memory struct {
 // served is a model that is served by a name.
 type served struct {
 	policy  balance.Policy
+	prefill balance.Policy // among those that compute prompts
 	lengths cost.Lengths
 	ratio   cost.Ratio
 	retries *retry.Budget
@@ -257,6 +260,7 @@ func (f *Fleet) publish(states []engine.State) {
 		f.model(snap, name, "")
 	}
 	var gone []func()
+	met := meetings{}
 	for i, m := range f.opts.Members {
 		s, recalled := f.lives[i].latest(states[i])
 		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note}
@@ -273,6 +277,7 @@ func (f *Fleet) publish(states []engine.State) {
 			e.Metrics = m.Metrics
 		}
 		fresh := f.live(i, &m, e)
+		f.halve(&m, e, met)
 		snap.Engines = append(snap.Engines, e)
 		switch {
 		case e.Tokens == nil && e.Relay == nil:
@@ -303,6 +308,9 @@ func (f *Fleet) publish(states []engine.State) {
 	for _, model := range snap.Models {
 		if model.Kind != "" {
 			model.Fault = "" // other engines serve it
+		}
+		if model.Kind != "" && !model.Serves && !starting {
+			model.Fault = promptsOnly
 		}
 		model.Settled = model.Settled && !starting
 		if len(model.Targets) == 0 {
@@ -556,6 +564,10 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
+	if err := halved(model, e); err != nil {
+		return err
+	}
+	model.Serves = model.Serves || e.Role != infer.RolePrefill
 	model.Settled = (model.Kind == "" || model.Settled) && e.Known()
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {
@@ -567,7 +579,8 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 			model.Carries = infer.CarriesAnything
 		}
 	}
-	if !e.Ready || slices.ContainsFunc(model.Targets, func(t route.Target) bool { return t.Engine == e }) {
+	has := func(t route.Target) bool { return t.Engine == e }
+	if !e.Ready || slices.ContainsFunc(model.Targets, has) || slices.ContainsFunc(model.Prefills, has) {
 		return nil
 	}
 	for _, r := range e.Ranks {
@@ -589,10 +602,12 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 		kept := f.served[name]
 		if kept == nil {
 			kept = &served{retries: retry.New(f.opts.Retries, trace.Now())}
-			kept.policy, _ = balance.New(cmp.Or(f.opts.Policies[name], f.opts.Policies[base], f.opts.Policy, DefaultPolicy)) // New has checked all
+			policy := cmp.Or(f.opts.Policies[name], f.opts.Policies[base], f.opts.Policy, DefaultPolicy) // New has checked all
+			kept.policy, _ = balance.New(policy)
+			kept.prefill, _ = balance.New(policy)
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Lengths: &kept.lengths, Ratio: &kept.ratio, Retries: kept.retries}
+		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Retries: kept.retries}
 		snap.Models[name] = m
 	}
 	return m

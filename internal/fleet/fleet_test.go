@@ -287,7 +287,7 @@ func TestPoliciesAreKept(t *testing.T) {
 	var got []string
 	for range 4 {
 		f.publish(states)
-		target, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
+		target, _, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
 		if !ok {
 			t.Fatal("no target")
 		}

@@ -63,7 +63,8 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	q.Output = output * float64(f.answers())
 	c.Unknown = len(f.prompts[0].blocks) == 0
 	q.Matches = r.model.Match(r.fleet.Index, q.Matches, &route.Prompt{Blocks: f.prompts[0].blocks, Length: f.prompts[0].tokens, ByIDs: f.byIDs}, now)
-	return r.model.Pick(r.needs, r.tried, c)
+	target, partner, ok := r.model.Pick(r.needs, r.tried, c)
+	return target, ok && partner == nil // no attempt has two legs yet
 }
 
 // workOf is what an engine is predicted to do for the request until it shows anything, in

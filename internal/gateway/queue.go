@@ -116,6 +116,9 @@ func (r *routing) noEngine(now int64) error {
 	if r.model.Has(0, r.tried) {
 		e.Message += fmt.Sprintf(" that carries %s, which the request needs", r.needs)
 	}
+	if missing := r.model.Missing(r.needs, r.tried); missing != "" {
+		e.Message += ": " + missing
+	}
 	if len(r.tried) > 0 {
 		e.Engine = r.tried[len(r.tried)-1].Name
 	}

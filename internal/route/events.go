@@ -66,16 +66,18 @@ func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int6
 		return dst
 	}
 	base := cmp.Or(m.Base, m.Name)
-	for i := range m.Targets {
-		b := m.Targets[i].Books
-		e := b.events.Load()
-		if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
-			continue
+	for _, side := range m.sides() {
+		for i := range side {
+			b := side[i].Books
+			e := b.events.Load()
+			if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
+				continue
+			}
+			for int(b.Cache.ID) >= len(dst) {
+				dst = append(dst, kvindex.Match{})
+			}
+			e.correct(&dst[b.Cache.ID], p, now)
 		}
-		for int(b.Cache.ID) >= len(dst) {
-			dst = append(dst, kvindex.Match{})
-		}
-		e.correct(&dst[b.Cache.ID], p, now)
 	}
 	return dst
 }

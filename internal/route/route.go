@@ -37,6 +37,10 @@ type Engine struct {
 	Left int64
 	// Ranks are its data-parallel ranks by the latest word of it. There is at least one.
 	Ranks []*Rank
+	// Role is its part in requests, by the operator's word or its own, and Meets how its
+	// halves of requests meet the others. Where a prefill engine is met is all there.
+	Role  infer.Role
+	Meets engine.Meets
 }
 
 // Rank is one data-parallel rank of an engine; of an engine whose wire names none, the
@@ -123,11 +127,18 @@ type Model struct {
 	Name string
 	// Base is the model whose folder it has, where that is another: of a LoRA
 	// adapter's.
-	Base    string
-	Targets []Target // ready ones only, each rank by itself
+	Base string
+	// Targets are those that serve callers: whole requests, or what follows a prompt that one
+	// of the Prefills has computed. Both are ready ones only, each rank by itself. All that
+	// serve halves meet in one way, Way.
+	Targets, Prefills []Target
+	Way               engine.Way
+	// Serves says that some of its engines, ready or not, serve callers.
+	Serves bool
 	// Candidates are the targets in their order, as policies see them; see Add.
-	Candidates []balance.Candidate
-	Policy     balance.Policy
+	Candidates, PrefillCandidates []balance.Candidate
+	// Policy chooses among the targets, and Prefill among those that compute prompts.
+	Policy, Prefill balance.Policy
 	// Lengths are those of the model's answers.
 	Lengths *cost.Lengths
 	// Ratio is that of its prompts where engines are relayed.
@@ -151,6 +162,8 @@ type Model struct {
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
 	Fault string
+
+	halves bool // some target is a decode engine's
 }
 
 // Snapshot is the fleet at one moment. It is never changed after publication;
@@ -175,8 +188,24 @@ func (s *Snapshot) Names() []string {
 
 // Add adds a target that is ready, and has books.
 func (m *Model) Add(t Target) {
-	m.Targets = append(m.Targets, t)
-	m.Candidates = append(m.Candidates, balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV()})
+	c := balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV(), Does: t.does()}
+	if t.Role == infer.RolePrefill {
+		m.Prefills, m.PrefillCandidates = append(m.Prefills, t), append(m.PrefillCandidates, c)
+		return
+	}
+	m.Targets, m.Candidates = append(m.Targets, t), append(m.Candidates, c)
+	m.halves = m.halves || c.Does != balance.All
+}
+
+// does is what a target can do of a request.
+func (t *Target) does() balance.Does {
+	switch {
+	case t.Role != infer.RoleDecode:
+		return balance.All
+	case t.Meets.Whole:
+		return balance.Either
+	}
+	return balance.Decode
 }
 
 // Choice is what a policy is asked, and how it chose. One that is used again allocates
@@ -195,8 +224,27 @@ type Choice struct {
 	// than where it would cost least, of those that it could be given to, in milliseconds.
 	Regret float64
 
-	fit    []balance.Candidate // those that the policy was asked about, where not all
-	places []int               // theirs among the targets
+	// Prefill is how the rank was chosen that computes the prompt, where another one than the
+	// target does. Its places are those of the model's Prefills.
+	Prefill balance.Decision
+
+	some   subset // of the targets, those that the policy was asked about, where not all
+	first  subset // of the Prefills
+	halves balance.Halves
+}
+
+// subset are some of a model's targets.
+type subset struct {
+	fit    []balance.Candidate
+	places []int // theirs among all
+}
+
+// whole puts the places of all into a decision that was made among the subset.
+func (s *subset) whole(d *balance.Decision) {
+	d.Chosen = s.places[d.Chosen]
+	for k := range d.Best[:d.N] {
+		d.Best[k].Index = s.places[d.Best[k].Index]
+	}
 }
 
 // Available is how much of the prompt some target is believed to have, the most of any, in
@@ -217,13 +265,34 @@ func (m *Model) Has(needs infer.Carries, tried []Target) bool {
 
 // takes says how freely any target takes a request.
 func (m *Model) takes(needs infer.Carries, tried []Target) (most health.Takes) {
+	halves := health.Never
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.fits(needs, tried) {
+			if takes := t.Health.Takes(); t.does() == balance.Decode {
+				halves = max(halves, takes)
+			} else {
+				most = max(most, takes)
+			}
+		}
+	}
+	if halves > most {
+		most = max(most, min(halves, m.fills(needs, tried)))
+	}
+	return most
+}
+
+// fills says how freely any of the Prefills takes a request.
+func (m *Model) fills(needs infer.Carries, tried []Target) (most health.Takes) {
+	for i := range m.Prefills {
+		if t := &m.Prefills[i]; t.fits(needs, tried) {
 			most = max(most, t.Health.Takes())
 		}
 	}
 	return most
 }
+
+// sides are those that callers are served by, and those that compute prompts for them.
+func (m *Model) sides() [2][]Target { return [...][]Target{m.Targets, m.Prefills} }
 
 // Rests gives after how long the first of the targets can be asked again that were
 // not tried, where none takes a request and some of them only because they have asked
@@ -232,10 +301,12 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 	if m.Has(needs, tried) {
 		return 0
 	}
-	for i := range m.Targets {
-		t := &m.Targets[i]
-		if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
-			least = d
+	for _, side := range m.sides() {
+		for i := range side {
+			t := &side[i]
+			if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
+				least = d
+			}
 		}
 	}
 	return least
@@ -244,26 +315,35 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 // Back gives in how long the first of the targets that were not tried may take a request
 // again, where none takes any: when it is probed next. 0: nobody knows.
 func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) {
-	for i := range m.Targets {
-		t := &m.Targets[i]
-		if t.Health == nil || !t.fits(needs, tried) {
-			continue
-		}
-		if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
-			least = d
+	for _, side := range m.sides() {
+		for i := range side {
+			t := &side[i]
+			if t.Health == nil || !t.fits(needs, tried) {
+				continue
+			}
+			if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
+				least = d
+			}
 		}
 	}
 	return least
 }
 
-// Room says whether some target that Pick might choose has room for a request of n answers.
+// Room says whether some target that Pick might choose has room for a request of n answers:
+// one that serves it whole, or one with another that computes its prompt.
 func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool {
 	takes := m.takes(needs, tried)
 	if takes == health.Never {
 		return false
 	}
+	fills := false
+	for i := range m.Prefills {
+		t := &m.Prefills[i]
+		fills = fills || t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n)
+	}
 	for i := range m.Targets {
-		if t := &m.Targets[i]; t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) {
+		t := &m.Targets[i]
+		if t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) && (fills || t.does() != balance.Decode) {
 			return true
 		}
 	}
@@ -272,9 +352,11 @@ func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool
 
 // Takes says whether Pick might choose the rank, whether it has room or not.
 func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool {
-	for i := range m.Targets {
-		if t := &m.Targets[i]; t.Books.Rank == rank {
-			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
+	for _, side := range m.sides() {
+		for i := range side {
+			if t := &side[i]; t.Books.Rank == rank {
+				return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
+			}
 		}
 	}
 	return false
@@ -283,10 +365,12 @@ func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool
 // Frees is when the first of the targets that can be given a request is predicted to have
 // room, 0 where that is not predicted.
 func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
-	for i := range m.Targets {
-		if t := &m.Targets[i]; t.fits(needs, tried) {
-			if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
-				first = at
+	for _, side := range m.sides() {
+		for i := range side {
+			if t := &side[i]; t.fits(needs, tried) {
+				if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
+					first = at
+				}
 			}
 		}
 	}
@@ -298,13 +382,16 @@ func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int
 // what failed a moment ago is not asked again. Other ranks of an engine that was tried are
 // asked where no other engine takes the request as freely: what has failed may be one rank,
 // and may be what they share.
-func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bool) {
+//
+// Where another rank computes the prompt, partner is that one, of the Prefills, of which the
+// same holds. A target that does not serve whole requests is chosen with a partner only.
+func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Target, partner *Target, ok bool) {
 	q := &c.Request
-	q.Tried = q.Tried[:0]
+	q.Tried, q.Halves = q.Tried[:0], nil
 	for i := range tried {
 		q.Tried = append(q.Tried, tried[i].Books.Rank)
 	}
-	candidates, all := m.Candidates, len(tried) == 0
+	candidates, all := m.Candidates, len(tried) == 0 && !m.halves
 	for i := 0; all && i < len(m.Targets); i++ {
 		t := &m.Targets[i]
 		all = t.fits(needs, nil) && t.Health.Takes() == health.Freely && (!c.Roomy || t.Books.Rank.Fits(q.Now, q.Answers))
@@ -312,42 +399,72 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (Target, bo
 	if !all {
 		// Those that take it freely, where there are any. They may cease to meanwhile.
 		for takes := health.Freely; takes > health.Never; takes-- {
-			if m.narrow(needs, tried, takes, c, true) || m.narrow(needs, tried, takes, c, false) {
+			if m.halves && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
+				m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, false)
+			}
+			if m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, true) ||
+				m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, false) {
 				break
 			}
 		}
-		candidates = c.fit
+		candidates = c.some.fit
 	}
 	if len(candidates) == 0 {
-		return Target{}, false
+		return Target{}, nil, false
+	}
+	if m.halves {
+		partner = m.partner(c)
 	}
 	d := &c.Decision
 	i := m.Policy.Pick(q, candidates, d)
 	if i < 0 {
-		return Target{}, false
+		return Target{}, nil, false
 	}
 	c.Regret = d.Regret(m.Policy, q, candidates)
 	if !all {
-		i, d.Chosen = c.places[i], c.places[d.Chosen]
-		for k := range d.Best[:d.N] {
-			d.Best[k].Index = c.places[d.Best[k].Index]
-		}
+		i = c.some.places[i]
+		c.some.whole(d)
 	}
-	return m.Targets[i], true
+	if partner != nil && d.Choice().Work.Part != cost.DecodePart {
+		partner = nil
+	}
+	return m.Targets[i], partner, true
 }
 
-// narrow gives a choice those that can be given the request and take it so freely, and says
-// whether there are any; with others, only those of engines of which nothing was tried. Of
-// them it leaves out those that lack room, where that is asked.
-func (m *Model) narrow(needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
-	c.fit, c.places = c.fit[:0], c.places[:0]
-	for i := range m.Targets {
-		t := &m.Targets[i]
-		if !t.fits(needs, tried) || t.Health.Takes() < takes || others && t.among(tried, false) {
+// partner chooses the rank that would compute the prompt, of those that were found to be able
+// to, and says in the request what it would cost there; nil where there is none.
+func (m *Model) partner(c *Choice) *Target {
+	q, h := &c.Request, &c.halves
+	*h = balance.Halves{Asks: true}
+	q.Halves = h
+	if len(c.first.fit) == 0 {
+		*h = balance.Halves{}
+		return nil
+	}
+	i := m.Prefill.Pick(q, c.first.fit, &c.Prefill)
+	*h = balance.Halves{}
+	if i < 0 {
+		return nil
+	}
+	c.first.whole(&c.Prefill)
+	e := &c.Prefill.Choice().Estimate
+	h.Partner, h.Ready, h.Delays = true, e.TTFT(), e.Others+e.Evicts
+	return &m.Prefills[c.Prefill.Chosen]
+}
+
+// narrow gives a choice those of a side that can be given the request and take it so freely,
+// and says whether there are any; with others, only those of engines of which nothing was
+// tried. Of them it leaves out those that lack room, where that is asked. What follows a
+// prompt is left to nobody while none is there to compute it.
+func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate, needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
+	s.fit, s.places = s.fit[:0], s.places[:0]
+	for i := range side {
+		t := &side[i]
+		if !t.fits(needs, tried) || t.Health.Takes() < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && len(c.first.fit) == 0 {
 			continue
 		}
 		if any = true; !c.Roomy || t.Books.Rank.Fits(c.Request.Now, c.Request.Answers) {
-			c.fit, c.places = append(c.fit, m.Candidates[i]), append(c.places, i)
+			s.fit, s.places = append(s.fit, candidates[i]), append(s.places, i)
 		}
 	}
 	return any
@@ -357,8 +474,10 @@ func (m *Model) narrow(needs infer.Carries, tried []Target, takes health.Takes, 
 // some target does not carry.
 func (m *Model) Class(needs infer.Carries) infer.Carries {
 	common := infer.CarriesAnything
-	for i := range m.Targets {
-		common &= m.Targets[i].Carries()
+	for _, side := range m.sides() {
+		for i := range side {
+			common &= side[i].Carries()
+		}
 	}
 	return needs &^ common
 }
@@ -386,12 +505,28 @@ func (m *Model) Alone(needs infer.Carries) bool {
 	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return needs&^t.Carries() == 0 })
 }
 
+// Missing says what the model's engines that are ready cannot serve a request without, empty
+// where that is not why none does.
+func (m *Model) Missing(needs infer.Carries, tried []Target) string {
+	switch {
+	case !m.halves || m.fills(needs, tried) != health.Never:
+		return ""
+	case !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.does() == balance.Decode && t.fits(needs, tried) }):
+		return ""
+	case len(m.Prefills) > 0:
+		return "its decode engines serve no whole requests, and no prefill engine that is left takes the request"
+	}
+	return "its decode engines serve no whole requests, and no prefill engine is ready"
+}
+
 // Why gives the reasons for which engines do not carry something, each once.
 func (m *Model) Why(lacks infer.Carries) (reasons []string) {
-	for _, t := range m.Targets {
-		for _, l := range t.Facts.Lacks {
-			if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
-				reasons = append(reasons, l.Why)
+	for _, side := range m.sides() {
+		for _, t := range side {
+			for _, l := range t.Facts.Lacks {
+				if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
+					reasons = append(reasons, l.Why)
+				}
 			}
 		}
 	}

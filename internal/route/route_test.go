@@ -82,7 +82,7 @@ func TestRoundRobinIsFair(t *testing.T) {
 		if !m.Has(0, nil) {
 			t.Fatal("has none")
 		}
-		target, ok := m.Pick(0, nil, new(Choice))
+		target, _, ok := m.Pick(0, nil, new(Choice))
 		if !ok {
 			t.Fatal("picked none")
 		}
@@ -104,7 +104,7 @@ func TestPickAvoidsTheTried(t *testing.T) {
 			r.Books = NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), &engine.Facts{}, 0)
 			tried = append(tried, Target{Engine: &Engine{Name: name}, Rank: r})
 		}
-		target, ok := m.Pick(0, tried, new(Choice))
+		target, _, ok := m.Pick(0, tried, new(Choice))
 		if ok != m.Has(0, tried) {
 			t.Fatalf("picked %t, has %t", ok, !ok)
 		}
@@ -135,7 +135,7 @@ func TestPickByNeeds(t *testing.T) {
 			}
 			alone = alone || needs&^can == 0
 		}
-		target, ok := m.Pick(needs, nil, new(Choice))
+		target, _, ok := m.Pick(needs, nil, new(Choice))
 		if ok != alone || m.Has(needs, nil) != alone || m.Alone(needs) != alone {
 			t.Fatalf("picked %t, has %t, alone %t; want %t", ok, m.Has(needs, nil), m.Alone(needs), alone)
 		}
@@ -177,9 +177,9 @@ func TestPickAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			now += 1e6
 			c.Request.Now, c.Request.Random, c.Request.Session = now, uint64(now), 7
-			_, all := m.Pick(0, nil, c)
-			_, some := m.Pick(infer.CarriesSeed, nil, c)
-			_, again := m.Pick(0, tried, c)
+			_, _, all := m.Pick(0, nil, c)
+			_, _, some := m.Pick(infer.CarriesSeed, nil, c)
+			_, _, again := m.Pick(0, tried, c)
 			if !all || !some || !again {
 				t.Fatal("picked none")
 			}
@@ -197,9 +197,9 @@ func TestRetryTakesNoTurn(t *testing.T) {
 	m := model("a", "b", "c")
 	var got []string
 	for range 4 {
-		first, _ := m.Pick(0, nil, new(Choice))
+		first, _, _ := m.Pick(0, nil, new(Choice))
 		got = append(got, first.Name)
-		if again, _ := m.Pick(0, []Target{first}, new(Choice)); again.Name == first.Name {
+		if again, _, _ := m.Pick(0, []Target{first}, new(Choice)); again.Name == first.Name {
 			t.Fatalf("the retry went to %s again", again.Name)
 		}
 	}
@@ -223,7 +223,7 @@ func TestPickByHealth(t *testing.T) {
 		}
 		picked := func() (names []string) {
 			for range 12 {
-				if target, ok := m.Pick(0, nil, new(Choice)); ok && !slices.Contains(names, target.Name) {
+				if target, _, ok := m.Pick(0, nil, new(Choice)); ok && !slices.Contains(names, target.Name) {
 					names = append(names, target.Name)
 				}
 			}
@@ -282,7 +282,7 @@ func TestRetryAmongRanks(t *testing.T) {
 	pick := func(tried ...Target) string {
 		got := map[string]bool{}
 		for range 8 {
-			target, ok := m.Pick(0, tried, new(Choice))
+			target, _, ok := m.Pick(0, tried, new(Choice))
 			if ok != m.Has(0, tried) {
 				t.Fatalf("picked %t, has %t", ok, !ok)
 			}

@@ -1,0 +1,135 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+
+	"weir/internal/engine"
+	"weir/internal/infer"
+	"weir/internal/route"
+)
+
+// Halves is what an operator says of an engine's part where prefill and decode run on two
+// engines. What is empty is as the engine says.
+type Halves struct {
+	Role  infer.Role
+	Given bool // Role is the operator's word
+	Meets engine.Meets
+	// Host is where engines reach this one by its address, if nobody says another place.
+	Host string
+}
+
+// bootstrapPort is that of SGLang's registries where nobody says another one.
+const bootstrapPort = 8998
+
+// part gives an engine its part in requests. The operator's word and its own must agree. Of
+// places where engines meet the operator's counts, since they may be reached by others.
+func (h *Halves) part(e *route.Engine) error {
+	f := &e.Facts
+	e.Role, e.Meets = f.Role, f.Meets
+	if h.Given {
+		e.Role = h.Role
+	}
+	either := f.Role == infer.RoleBoth && f.Meets.Way != engine.Nowhere // it does whichever half it is given
+	switch {
+	case !h.Given || h.Role == f.Role || !f.RoleSaid || either || h.Role == infer.RoleBoth && f.Meets.Whole:
+	case h.Role == infer.RoleBoth:
+		return fmt.Errorf("role=both, and it says that it is a %s engine, which serves no whole requests: start it without a role, or give role=%s", f.Role, f.Role)
+	case f.Role == infer.RoleBoth:
+		return fmt.Errorf("role=%s, and it says that it serves whole requests only: start it as a %s engine (SGLang: --disaggregation-mode %s; vLLM: --kv-transfer-config), or leave the role out", h.Role, h.Role, h.Role)
+	default:
+		return fmt.Errorf("role=%s, and it says that it is a %s engine: give role=%s, or start it as a %s engine", h.Role, f.Role, f.Role, h.Role)
+	}
+	if e.Role == infer.RoleBoth || !e.Ready && f.Meets.Way == engine.Nowhere && h.Meets.Way == engine.Nowhere {
+		return nil // it may say how halves meet when it answers
+	}
+	said, told := &e.Meets, &h.Meets
+	switch {
+	case said.Way != engine.Nowhere && told.Way != engine.Nowhere && said.Way != told.Way:
+		return fmt.Errorf("handover=%s, and it says that its halves of requests meet by %s: leave handover= out", told.Way, said.Way)
+	case said.Way == engine.Nowhere && told.Way == engine.Nowhere:
+		return fmt.Errorf("role=%s, and it does not say how its half of a request meets the other: add handover=pull or handover=push (vLLM's NixlConnector and NixlPushConnector), or handover=room (SGLang)", e.Role)
+	}
+	said.Way = max(said.Way, told.Way)
+	if e.Role != infer.RolePrefill {
+		return nil
+	}
+	said.Host, said.Port = cmp.Or(told.Host, said.Host, h.Host), cmp.Or(told.Port, said.Port)
+	said.EngineID = cmp.Or(told.EngineID, said.EngineID)
+	switch {
+	case said.Way == engine.ByRoom:
+		said.Port = cmp.Or(said.Port, bootstrapPort)
+	case said.Way == engine.ByPush && e.Ready && (said.EngineID == "" || said.Port == 0):
+		return fmt.Errorf("role=prefill,handover=push: it does not say its engine id and side channel, which decode engines must be told: add engine-id=ID, with which it is started, and side-channel=HOST:PORT")
+	}
+	return nil
+}
+
+// meetings are where prefill engines are met, each by whom.
+type meetings map[string]string
+
+// add says that an engine is met where it says, if it is a prefill engine that is met
+// somewhere. No two are met at one place: a decode engine would find the wrong one.
+func (m meetings) add(e *route.Engine) error {
+	if e.Role != infer.RolePrefill {
+		return nil
+	}
+	var places []string
+	at := &e.Meets
+	switch at.Way {
+	case engine.ByRoom:
+		places = []string{"the bootstrap address " + address(at)}
+	case engine.ByPush:
+		places = []string{"the engine id " + at.EngineID, "the side channel " + address(at)}
+	}
+	for _, place := range places {
+		if other := m[place]; other != "" {
+			return fmt.Errorf("has %s, and so has %s: decode engines would fetch the KV of one from the other; start it with another one, or say which with bootstrap-port= (SGLang) or engine-id= and side-channel= (vLLM)", place, other)
+		}
+	}
+	for _, place := range places {
+		m[place] = e.Name
+	}
+	return nil
+}
+
+// halve gives an engine its part in requests, and has it not be ready where that cannot be.
+func (f *Fleet) halve(m *Member, e *route.Engine, met meetings) {
+	err := m.Halves.part(e)
+	if err == nil {
+		err = met.add(e)
+	}
+	if err != nil {
+		e.Meets = engine.Meets{} // it meets nobody
+		if e.Ready {
+			e.Ready, e.Err = false, err
+		}
+	}
+}
+
+// address is where an engine is met, alike however it is spelled.
+func address(at *engine.Meets) string {
+	host := at.Host
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(at.Port))
+}
+
+// halved refuses an engine whose halves of requests meet in another way than those of the
+// model's others.
+func halved(model *route.Model, e *route.Engine) error {
+	if e.Role == infer.RoleBoth || e.Meets.Way == engine.Nowhere {
+		return nil
+	}
+	if model.Way != engine.Nowhere && model.Way != e.Meets.Way {
+		return fmt.Errorf("model %q has engines whose halves of requests meet by %s, and this one's meet by %s; give it a name of its own with model=NAME", model.Name, model.Way, e.Meets.Way)
+	}
+	model.Way = e.Meets.Way
+	return nil
+}
+
+// promptsOnly is the fault of a model none of whose engines serves callers.
+const promptsOnly = "computes prompts only (role=prefill), and no decode engine serves the model: add one with role=decode, by the same model name"
