@@ -195,7 +195,7 @@ func (h *Halves) of(w *cost.Work, c *Candidate) {
 	case h.Asks:
 		w.Part, w.Output = cost.PrefillPart, 0
 	case h.Partner && c.Does != All:
-		w.Part, w.After = cost.DecodePart, h.Ready+h.Fixed+h.PerToken*float64(w.New)
+		w.Part, w.After = cost.DecodePart, float32(h.Ready+h.Fixed+h.PerToken*float64(w.New))
 	}
 }
 

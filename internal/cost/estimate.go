@@ -34,7 +34,7 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	e.Others += stalled
 	e.Evicts = c.evicts(s.Evicted, k+s.Later)
 	if w.Part == DecodePart { // it waits for its KV, and for room, at the same time
-		e.Wait, e.Prefill = max(w.After, s.Room), 0
+		e.Wait, e.Prefill = max(float64(w.After), s.Room), 0
 		e.Others -= stalled
 	}
 	e.Total = e.Wait + e.Prefill + e.Decode + e.Others + e.Evicts

@@ -21,7 +21,7 @@ type Work struct {
 	// Part is that of the request which the rank has. After is in how many milliseconds the
 	// prompt's KV is there that another rank computes, of a DecodePart.
 	Part  Part
-	After float64
+	After float32
 }
 
 // Part is a rank's part in a request, where prefill and decode run on two engines.
@@ -85,8 +85,8 @@ type Rank struct {
 
 	decoders atomic.Int64 // of the requests those that have their first token
 	computed atomic.Int64 // tokens of prompts ever given to its cache
-	prefills atomic.Int64 // requests of which it has the prefill part; they are none of those in flight
-	unfilled atomic.Int64 // of them those whose prompt is not computed
+	prefills atomic.Int32 // of the requests in flight those of which it has the prefill part
+	unfilled atomic.Int32 // of them those whose prompt is not computed
 
 	mu     sync.Mutex
 	hidden int        // requests in flight whose first token does not show itself
@@ -183,6 +183,13 @@ func (r *Rank) Errors() Coefficients {
 // Estimate says what the work would cost at time now. It takes no lock and allocates
 // nothing.
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
+	r.estimate(now, &w, &e)
+	return e
+}
+
+// estimate is Estimate for those who have the work: it is not copied where a thousand ranks
+// are asked.
+func (r *Rank) estimate(now int64, w *Work, e *Estimate) {
 	l, at := r.learned.Load(), r.model.Moment(now)
 	e.Cold = l.seen < trusted
 	room := w.New
@@ -198,15 +205,14 @@ func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 		s.Later = float64(r.unfilled.Load())
 	}
 	if l.seen > 0 && now-l.at <= fresh {
-		l.Coefficients.estimate(&s, &w, &e)
+		l.Coefficients.estimate(&s, w, e)
 	} else {
 		c := l.drifted(now, r.model.median.Load())
-		c.estimate(&s, &w, &e)
+		c.estimate(&s, w, e)
 	}
 	if e.Cold && w.Part != DecodePart {
 		e.Total *= r.doubt(w.New)
 	}
-	return e
 }
 
 // unproven is how many times as slow a rank may be of which too little was measured. It
@@ -263,7 +269,8 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 }
 
 func (r *Rank) total(at *Moment, w *Work) (total, stepTime float64) {
-	e := r.Estimate(at.Now, *w)
+	var e Estimate
+	r.estimate(at.Now, w, &e)
 	return e.Total, e.StepTime
 }
 
@@ -389,7 +396,7 @@ func (r *Rank) SetPeers(p Peers) {
 // crowd is the number of requests that decode on the rank when what is booked there
 // has been prefilled. Those are none of it that decode elsewhere.
 func (r *Rank) crowd() int64 {
-	n := r.inFlight.Load()
+	n := r.inFlight.Load() - int64(r.prefills.Load())
 	if p := r.peers.Load(); p != nil {
 		n += p.InFlight
 	}
@@ -407,11 +414,11 @@ func (r *Rank) Error(w Work) float64 {
 }
 
 // InFlight is the number of requests on the rank.
-func (r *Rank) InFlight() int64 { return r.inFlight.Load() + r.prefills.Load() }
+func (r *Rank) InFlight() int64 { return r.inFlight.Load() }
 
 // Prefills is how many of them it has the prefill part of, whose KV it keeps until that was
 // fetched.
-func (r *Rank) Prefills() int64 { return r.prefills.Load() }
+func (r *Rank) Prefills() int64 { return int64(r.prefills.Load()) }
 
 // Decoders is how many of them have their first token, and decode there.
 func (r *Rank) Decoders() int64 { return r.decoders.Load() }
@@ -439,7 +446,7 @@ func (r *Rank) growing() int64 { return r.tokens.Load() - r.ended.Load() }
 // Growing is how many blocks of so many tokens hold what requests on the rank have
 // generated so far. Each has one that is not full.
 func (r *Rank) Growing(blockTokens int64) int64 {
-	return (r.growing() + r.inFlight.Load()*blockTokens/2) / blockTokens
+	return (r.growing() + (r.inFlight.Load()-int64(r.prefills.Load()))*blockTokens/2) / blockTokens
 }
 
 // Generated is the number of tokens that have ever come of it, first ones not among
@@ -522,13 +529,13 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 }
 
 // counts adds n to the requests on the rank, of the booking's sort.
-func (r *Rank) counts(b *Booking, n int64) {
+func (r *Rank) counts(b *Booking, n int32) {
+	r.inFlight.Add(int64(n))
 	if b.work.Part == PrefillPart {
 		r.prefills.Add(n)
-		return
+	} else {
+		r.model.own.Add(int64(n))
 	}
-	r.inFlight.Add(n)
-	r.model.own.Add(n)
 }
 
 // Predicted is what the work was estimated to cost when it was booked.

@@ -45,7 +45,7 @@ const ahead = 2
 // Fits says whether the rank has room for a request of n generations at time now. It has where
 // nothing of this gateway's is there, so that nobody waits for ever.
 func (r *Rank) Fits(now int64, n int) bool {
-	if r.InFlight() == 0 {
+	if r.inFlight.Load() == 0 {
 		return true
 	}
 	limits := r.capacity.limits.Load()
@@ -54,7 +54,7 @@ func (r *Rank) Fits(now int64, n int) bool {
 	}
 	if most := r.most(limits); most > 0 {
 		if limits.Strict && limits.Running > 0 {
-			if r.crowd()+r.prefills.Load()+int64(n) > most {
+			if r.crowd()+r.Prefills()+int64(n) > most {
 				return false
 			}
 		} else if r.crowd() >= most {
