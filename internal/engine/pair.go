@@ -11,8 +11,13 @@ type Meets struct {
 	Port int
 	// Ranks are those of a prefill engine that rooms are divided among (ByRoom); 0 is 1.
 	Ranks int
-	// EngineID is what a prefill engine calls itself in kv_transfer_params (ByPush).
+	// EngineID is what a prefill engine calls itself in kv_transfer_params (ByPush). Of one
+	// with data-parallel ranks, each has _dp and its number behind it, and a port that is as
+	// much higher.
 	EngineID string
+	// TP, DCP and PP are how many workers of each kind a prefill engine has (ByPush): tensor,
+	// decode context and pipeline parallel; 0 is 1.
+	TP, DCP, PP int
 	// Whole says that the engine serves whole requests too, whatever its role.
 	Whole bool
 }

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// prefillParams are the kv_transfer_params of vLLM's prefill half.
+type prefillParams struct {
+	Decode     bool   `json:"do_remote_decode"`
+	Prefill    bool   `json:"do_remote_prefill"`
+	TransferID string `json:"transfer_id,omitzero"`
+}
+
+// pushParams are the kv_transfer_params of a decode half whose KV is pushed. vLLM's engine
+// ends where a member that it relies on is not there, so none is ever left out.
+type pushParams struct {
+	Decode     bool           `json:"do_remote_decode"`
+	Prefill    bool           `json:"do_remote_prefill"`
+	EngineID   string         `json:"remote_engine_id"`
+	RequestID  string         `json:"remote_request_id"`
+	BlockIDs   jsontext.Value `json:"remote_block_ids"`
+	Host       string         `json:"remote_host"`
+	Port       int            `json:"remote_port"`
+	TP         int            `json:"tp_size"`
+	DCP        int            `json:"dcp_size"`
+	PP         int            `json:"pp_size"`
+	TransferID string         `json:"transfer_id"`
+}
+
+// PrefillParams gives the kv_transfer_params of a prefill half at the engine. id is that of
+// both halves' requests, of this pair alone: vLLM 0.32 knows pushed pairs by it, later
+// releases by the transfer_id.
+func (m *Meets) PrefillParams(id string) []byte {
+	p := prefillParams{Decode: true}
+	if m.Way == ByPush {
+		p.TransferID = id
+	}
+	b, _ := json.Marshal(p) // it cannot fail: id is UTF-8
+	return b
+}
+
+// DecodeParams gives the kv_transfer_params of the decode half whose prefill half is at a
+// rank of the engine, -1 where it names none, and which meet ByPush. Where they meet ByPull
+// the prefill half's answer has them.
+func (m *Meets) DecodeParams(rank int, id string) []byte {
+	p := pushParams{
+		Prefill: true, EngineID: m.EngineID, RequestID: id, BlockIDs: jsontext.Value("null"), Host: m.Host, Port: m.Port,
+		TP: cmp.Or(m.TP, 1), DCP: cmp.Or(m.DCP, 1), PP: cmp.Or(m.PP, 1), TransferID: id,
+	}
+	if rank >= 0 {
+		p.EngineID += "_dp" + strconv.Itoa(rank)
+		p.Port += rank
+	}
+	b, _ := json.Marshal(p)
+	return b
+}
+
+// handed are the members of a prefill half's answer that weir looks at.
+type handed struct {
+	Prefill   bool           `json:"do_remote_prefill"`
+	BlockIDs  jsontext.Value `json:"remote_block_ids"`
+	EngineID  string         `json:"remote_engine_id"`
+	RequestID string         `json:"remote_request_id"`
+	Host      string         `json:"remote_host"`
+	Port      int            `json:"remote_port"`
+	TP        int            `json:"tp_size"`
+	DCP       int            `json:"dcp_size"`
+	PP        int            `json:"pp_size"`
+	Mode      string         `json:"transfer_mode"`
+}
+
+func readHanded(params []byte) (h handed, err error) {
+	if len(params) == 0 || jsontext.Value(params).Kind() == 'n' {
+		return h, errors.New("the prefill engine answered no kv_transfer_params: is it started with --kv-transfer-config?")
+	}
+	if err := json.Unmarshal(params, &h); err != nil {
+		return h, fmt.Errorf("the prefill engine's kv_transfer_params cannot be read: %w", err)
+	}
+	lacks := ""
+	switch {
+	case !h.Prefill:
+		lacks = "do_remote_prefill"
+	case h.EngineID == "":
+		lacks = "remote_engine_id"
+	case h.RequestID == "":
+		lacks = "remote_request_id"
+	case h.Host == "":
+		lacks = "remote_host"
+	case h.Port <= 0:
+		lacks = "remote_port"
+	case h.TP <= 0:
+		lacks = "tp_size"
+	}
+	if lacks != "" {
+		return h, fmt.Errorf("the prefill engine's kv_transfer_params have no %s; weir knows those of NixlConnector and NixlPushConnector", lacks)
+	}
+	return h, nil
+}
+
+// CheckHanded says what is wrong with a prefill half's answer that a decode half, which
+// meets it ByPull, is to be handed: its engine does not survive some of what is missing.
+// Without an error it is handed on as it came.
+func CheckHanded(params []byte) error {
+	h, err := readHanded(params)
+	if err != nil {
+		return err
+	}
+	var blocks []jsontext.Value
+	if err := json.Unmarshal(h.BlockIDs, &blocks); err != nil || len(blocks) == 0 {
+		return errors.New("the prefill engine's kv_transfer_params have no remote_block_ids: it kept no KV")
+	}
+	return nil
+}
+
+// ReadMeets reads from what a prefill half at an engine was answered how others meet its
+// halves. rank is the one that answered, -1 where the engine names none.
+func ReadMeets(params []byte, rank int) (Meets, error) {
+	h, err := readHanded(params)
+	if err != nil {
+		return Meets{}, err
+	}
+	m := Meets{Way: ByPull, Host: h.Host, Port: h.Port, EngineID: h.EngineID, TP: h.TP, DCP: h.DCP, PP: h.PP, Whole: true}
+	switch h.Mode {
+	case "push":
+		m.Way = ByPush
+	case "pull", "": // releases before both did not say
+	default:
+		return Meets{}, fmt.Errorf("the engine's transfer_mode is %q; weir knows pull and push", h.Mode)
+	}
+	if rank >= 0 {
+		suffix := "_dp" + strconv.Itoa(rank)
+		id, ok := strings.CutSuffix(h.EngineID, suffix)
+		if !ok || h.Port <= rank {
+			return Meets{}, fmt.Errorf("rank %d calls itself %q at port %d; want an id that ends in %s", rank, h.EngineID, h.Port, suffix)
+		}
+		m.EngineID, m.Port = id, h.Port-rank
+	}
+	return m, nil
+}
