@@ -97,6 +97,7 @@ const directions = `
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
 	internal/fleetsim: internal/balance internal/content internal/cost internal/engine internal/kvindex internal/plot internal/queue internal/route internal/sim internal/slo internal/spell internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/sim/kvpub internal/trace
+	internal/sim/simtest: internal/content internal/sim internal/sim/simserver
 	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:

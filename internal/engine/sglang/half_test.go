@@ -1,8 +1,11 @@
 package sglang
 
 import (
+	"context"
 	"testing"
 
+	"weir/internal/engine"
+	"weir/internal/engine/enginetest"
 	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 )
@@ -62,4 +65,40 @@ func TestHandoverFailure(t *testing.T) {
 			t.Errorf("%q: %+v", message, err)
 		}
 	}
+}
+
+// The abort of a decode half reaches the engine when it has had an id, or when nothing is
+// handed over any more; that of a prefill half at once.
+func TestDeferredAbort(t *testing.T) {
+	p := newPeer(t, incremental)
+	b := enginetest.Start(t, enginetest.Rig{Engine: New(p.options()), Peer: p, Alone: true, Panics: &p.panics})
+	half := func(role infer.Role) *enginetest.Call {
+		req := b.Request(9)
+		req.Half = &infer.Half{Role: role, Bootstrap: infer.Bootstrap{Host: "h", Port: 1, Room: 1, Rank: -1}}
+		c := b.GoWith(b.Ctx, req)
+		if b.Wait(c); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		c.Gen.Abort()
+		return c
+	}
+	over := func(c *enginetest.Call) {
+		t.Helper()
+		b.Must(p.Aborted(b.Ctx, c.Request.ID))
+		p.Step(enginetest.Out{ID: c.Request.ID, Finish: infer.ReasonAbort})
+		b.WantFinish(c, infer.ReasonAbort)
+	}
+	decoding, unmet := half(infer.RoleDecode), half(infer.RoleDecode)
+	over(half(infer.RolePrefill))
+	now, cancel := context.WithCancel(b.Ctx)
+	cancel()
+	for _, c := range []*enginetest.Call{decoding, unmet} {
+		if p.Aborted(now, c.Request.ID) == nil {
+			t.Errorf("the abort of %s did not wait", c.Request.ID)
+		}
+	}
+	p.Step(enginetest.Out{ID: decoding.Request.ID, IDs: []uint32{7}})
+	over(decoding)
+	engine.Released(unmet.Gen)
+	over(unmet)
 }
