@@ -3,7 +3,10 @@ package api
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
+
+	"weir/internal/infer"
 )
 
 // Asked is the caller's body with fields set and taken out, for an engine that is asked
@@ -75,6 +78,18 @@ func (a *Asked) FirstID(path string) bool {
 		return true
 	}
 	return false
+}
+
+// Meet makes the body that of a half for SGLang's engines. The prefill half is not streamed,
+// so that its failure is a status; its engine draws one id whatever is asked for.
+func (a *Asked) Meet(role infer.Role, b infer.Bootstrap) {
+	a.Set("bootstrap_host", string(AppendString(nil, b.Host)))
+	a.Set("bootstrap_port", strconv.Itoa(b.Port))
+	a.Set("bootstrap_room", strconv.FormatInt(b.Room, 10))
+	if role == infer.RolePrefill {
+		a.Delete("stream")
+		a.Delete("stream_options")
+	}
 }
 
 // Splice is Head.Splice of the body that was asked for. Fields that were not touched

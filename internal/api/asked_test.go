@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/internal/infer"
 )
 
 func askedHead(t testing.TB, body string) *Head {
@@ -152,4 +154,19 @@ func FuzzAsked(f *testing.F) {
 			t.Fatalf("%q became %q untouched", body, same)
 		}
 	})
+}
+
+// The halves of a body for SGLang differ in how they are answered, and meet in one place.
+func TestMeet(t *testing.T) {
+	b := infer.Bootstrap{Host: `a"b`, Port: 8998, Room: 1<<63 - 1, Rank: -1}
+	const body, meet = `{"stream":true,"model":"m","bootstrap_room":4,"stream_options":{"include_usage":true},"n":1}`, `"bootstrap_host":"a\"b","bootstrap_port":8998`
+	for role, want := range map[infer.Role]string{
+		infer.RolePrefill: `{"model":"m","bootstrap_room":9223372036854775807,"n":1,` + meet + `}`,
+		infer.RoleDecode:  `{"stream":true,"model":"m","bootstrap_room":9223372036854775807,"stream_options":{"include_usage":true},"n":1,` + meet + `}`,
+	} {
+		a := askedHead(t, body).Ask()
+		if a.Meet(role, b); string(a.Splice("m")) != want {
+			t.Errorf("%v: %s, want %s", role, a.Splice("m"), want)
+		}
+	}
 }
