@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 
@@ -31,6 +32,8 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	}
 	e.said = e.software(ctx, owner)
 	facts.Lacks = e.said.lacks
+	facts.Role, facts.RoleSaid, facts.Meets = e.said.role, e.said.roleSaid, e.said.meets
+	e.alone.Store(e.said.alone)
 	e.readLoad(ctx, owner)
 	return facts, nil
 }
@@ -51,7 +54,8 @@ var probes = map[string]map[string]any{
 }
 
 // Probe implements engine.Prober by a request of the same kind as that which was there
-// last, of one token where it generates.
+// last, of one token where it generates; to an engine of SGLang's that serves halves, of a
+// half that has no other.
 func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	target, _, _ := strings.Cut(p.Path, "?")
 	if target == "" {
@@ -60,6 +64,10 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	fields, ok := kindOf(target)
 	if !ok {
 		return fmt.Errorf("probe %s: %w: no request of one token is known there", e.client.URL(target), engine.ErrNoProbe)
+	}
+	if h := e.alone.Load(); h != nil {
+		fields = maps.Clone(fields)
+		fields["bootstrap_host"], fields["bootstrap_port"], fields["bootstrap_room"] = h.Bootstrap.Host, h.Bootstrap.Port, h.Bootstrap.Room
 	}
 	// It cannot fail: there are only strings and numbers.
 	body, _ := json.Marshal(fields, json.Deterministic(true))
@@ -102,8 +110,12 @@ func verify(owner string) infer.Verify {
 
 // software is what an engine is, and what of requests it is known to lose for that.
 type software struct {
-	owner string // as in its model list
-	lacks []infer.Lack
+	owner    string // as in its model list
+	lacks    []infer.Lack
+	role     infer.Role
+	roleSaid bool
+	meets    engine.Meets
+	alone    *infer.Half // what a probe is of; nil: it is whole
 }
 
 // software finds out, of engines that name themselves in their model list. One that does not say this time is
@@ -115,7 +127,7 @@ func (e *Engine) software(ctx context.Context, owner string) software {
 	case "vllm":
 		now.lacks, err = e.vllm(ctx)
 	case "sglang":
-		now.lacks, err = e.sglang(ctx)
+		err = e.sglang(ctx, &now)
 	}
 	if err != nil && e.said.owner == owner {
 		return e.said
@@ -124,16 +136,20 @@ func (e *Engine) software(ctx context.Context, owner string) software {
 }
 
 // sglang reads how an SGLang server was started.
-func (e *Engine) sglang(ctx context.Context) ([]infer.Lack, error) {
+func (e *Engine) sglang(ctx context.Context, now *software) error {
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mode, err := sglangmode.Parse(data)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return mode.APILacks(), nil
+	now.lacks, now.roleSaid = mode.APILacks(), mode.Known()
+	if now.role = mode.Role(); now.role != infer.RoleBoth {
+		now.meets, now.alone = mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
+	}
+	return nil
 }
 
 // vllm reads a vLLM server's release. No mode of it loses anything without a word: its

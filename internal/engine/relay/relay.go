@@ -54,6 +54,7 @@ type Engine struct {
 	client *upstream.Client
 	said   software // by the latest probe; Run's own
 	load   atomic.Pointer[engine.Load]
+	alone  atomic.Pointer[infer.Half] // said.alone, for Probe
 }
 
 var (
