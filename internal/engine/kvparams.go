@@ -104,6 +104,17 @@ func readHanded(params []byte) (h handed, err error) {
 	return h, nil
 }
 
+// CheckParams says what a decode engine would not survive, or wait for in vain, of the
+// kv_transfer_params of a half.
+func CheckParams(params []byte) error {
+	var h handed
+	if err := json.Unmarshal(params, &h); err != nil || !h.Prefill {
+		return err
+	}
+	_, err := readHanded(params)
+	return err
+}
+
 // CheckHanded says what is wrong with a prefill half's answer that a decode half, which
 // meets it ByPull, is to be handed: its engine does not survive some of what is missing.
 // Without an error it is handed on as it came.

@@ -17,6 +17,9 @@ type Generation struct {
 	Prompt int // ids in it
 	// End and Stop are the ids that may end it, as far as the front end says them.
 	End, Stop []uint32
+	// Prefill says that it is a prefill half, of whose prompt the engine may leave the end
+	// to the decode engine.
+	Prefill bool
 	// Guided says that the output follows a guide that no empty text does.
 	Guided bool
 

@@ -46,8 +46,10 @@ type output struct {
 	// Where the message has their log probabilities, as the engine encoded them; two
 	// zeros: nowhere. An output is small, as there are thousands of them.
 	scores, scoresEnd uint32
-	finish            int // one of the finish reasons; -1 while it runs
-	stop              stopReason
+	// Where the message has its kv_transfer_params, likewise.
+	transfer, transferEnd uint32
+	finish                int // one of the finish reasons; -1 while it runs
+	stop                  stopReason
 
 	queued, scheduled int64 // engine's clock, ns; 0: not said
 	// Of the first prefill; -1: not said.
@@ -79,6 +81,7 @@ const (
 	posFinish      = 5
 	posStop        = 6
 	posEvents      = 7
+	posTransfer    = 8
 	posMoving      = 9 // from here on they are told by what is in them
 	outputsMinimum = 8
 	batchMinimum   = 4
@@ -88,6 +91,9 @@ var errNoID = errors.New("an id that is no 32-bit number")
 
 // logprobs gives an output's log probabilities as they were encoded.
 func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresEnd] }
+
+// params gives an output's kv_transfer_params as they were encoded.
+func (d *batch) params(o *output) []byte { return d.message[o.transfer:o.transferEnd] }
 
 // What a batch has room for that the message before has filled, in elements.
 const (
@@ -201,12 +207,16 @@ func (d *batch) one(b []byte) ([]byte, error) {
 			b = b[1:]
 			continue
 		}
-		if i == posLogprobs {
+		at := uint32(len(d.message) - len(b))
+		switch i {
+		case posLogprobs:
 			// Whether they are wanted, and how many, is the request's to know.
-			o.scores = uint32(len(d.message) - len(b))
 			b, err = msgp.Skip(b)
-			o.scoresEnd = uint32(len(d.message) - len(b))
-		} else {
+			o.scores, o.scoresEnd = at, uint32(len(d.message)-len(b))
+		case posTransfer:
+			b, err = msgp.Skip(b)
+			o.transfer, o.transferEnd = at, uint32(len(d.message)-len(b))
+		default:
 			b, err = o.field(i, b)
 		}
 		if err != nil {

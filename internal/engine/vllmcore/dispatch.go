@@ -125,7 +125,7 @@ func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (mux.F
 	if total > g.Limit {
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	}
-	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt {
+	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt && !(g.Prefill && o.promptTokens < g.Prompt) {
 		return fenced.FaultPrompt, fmt.Sprintf("the engine prefilled %d ids of a prompt of %d", o.promptTokens, g.Prompt)
 	}
 	switch o.finish {
@@ -191,7 +191,7 @@ func (d *dispatcher) failure(o *output) *infer.Error {
 }
 
 func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
-	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached}
+	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached, Params: paramsJSON(d.batch.params(o))}
 	switch {
 	case o.finish == finishStop && g.Guided && g.Total == 1:
 		// Its only id is the one that ended it (wrongStop).

@@ -12,6 +12,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"pgregory.net/rapid"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
@@ -116,8 +117,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A core with a connector ends a request with kv_transfer_params, in either mode: what
-// was not asked for is passed over, and what is behind it is read.
+// A core with a connector ends a request with kv_transfer_params, in either mode: they are
+// read, and what is behind them.
 func TestTransferParamsAreRead(t *testing.T) {
 	for _, push := range []bool{false, true} {
 		c := newCore(t)
@@ -125,7 +126,7 @@ func TestTransferParamsAreRead(t *testing.T) {
 		if !c.says(coretest.Output{ID: "r", IDs: ids(10), Finish: finishLength, Prompt: 5, Cached: 4, Transfer: params}) {
 			t.Fatal("the session ended")
 		}
-		if f := c.finish(); f.Err != nil || f.Reason != infer.ReasonLength || f.CachedTokens != 4 {
+		if f := c.finish(); f.Err != nil || f.Reason != infer.ReasonLength || f.CachedTokens != 4 || engine.CheckHanded(f.Params) != nil {
 			t.Errorf("push %v: %+v", push, f)
 		}
 	}

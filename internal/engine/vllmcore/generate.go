@@ -21,6 +21,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
+	req = ofHalf(req)
 	adapter := e.loraOf(req.Model)
 	guided, failed := speaks(req.Guide)
 	if failed != nil {
@@ -62,6 +63,9 @@ func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.S
 	g := fenced.NewGeneration(s.Out, req, attempt, sink)
 	if !req.IgnoreEOS {
 		g.End = s.opts.EndIDs
+	}
+	if h := req.Half; h != nil {
+		g.Prefill, g.Cached = h.Role == infer.RolePrefill, cachedByPrefill(h)
 	}
 	return g
 }

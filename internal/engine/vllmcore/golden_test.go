@@ -39,6 +39,9 @@ func TestGolden(t *testing.T) {
 				!stopped.stop.isID || stopped.stop.id != 7 || stopped.promptTokens != -1 || len(stopped.errorCode) > 0 {
 				t.Errorf("%+v", stopped)
 			}
+			if got := string(paramsJSON(d.params(stopped))); got != `{"do_remote_decode":true,"remote_block_ids":[1,2]}` {
+				t.Errorf("kv_transfer_params %s", got)
+			}
 			word := ""
 			if release == "0.33.0" {
 				word = "validation_error"

@@ -154,6 +154,11 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *engine.Defau
 		key("structured_outputs")
 		b = appendGuide(b, req.Guide)
 	}
+	if h := req.Half; h != nil && h.Params != nil {
+		key("extra_args")
+		b = msgp.AppendMapHeader(b, 1)
+		b = appendJSON(msgp.AppendString(b, "kv_transfer_params"), h.Params)
+	}
 	b[head+1], b[head+2] = byte(n>>8), byte(n)
 	return b
 }
@@ -296,7 +301,7 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 	case req.MinTokens < 0 || req.MinTokens > req.MaxTokens:
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
-	if err := req.Whole(); err != nil {
+	if err := checkHalf(req.Half); err != nil {
 		return err
 	}
 	if err := req.Lacks(carries); err != nil {
