@@ -11,19 +11,48 @@ import (
 	"weir/internal/trace"
 )
 
-// attempt is one try of a request at one engine, from route to settle.
+// attempt is one try of a request at one engine, or at two, from route to settle.
 type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	booked booked
 	work   float64 // what it was predicted to be at the target, as workOf says
 	target route.Target
+	// partner is the other half of an attempt in two halves; nil: the target has it whole.
+	partner *partner
+}
+
+// legs begins the record's legs of an attempt. The last one serves the client.
+func legs(target, partner *route.Target) []trace.Leg {
+	if partner == nil {
+		return []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}
+	}
+	return []trace.Leg{
+		{Role: infer.RolePrefill.String(), Engine: partner.Name, DPRank: partner.Number},
+		{Role: infer.RoleDecode.String(), Engine: target.Name, DPRank: target.Number},
+	}
+}
+
+// culprit is the engine that an attempt has failed at by e.
+func (a *attempt) culprit(e *infer.Error) *route.Target {
+	if a.partner.blames(e) {
+		return &a.partner.target
+	}
+	return &a.target
+}
+
+// own is how the attempt has ended for its target, where it has ended by e.
+func (a *attempt) own(e *infer.Error) *infer.Error {
+	if a.partner.blames(e) {
+		return errBereft
+	}
+	return e
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its
 // outcome goes into its leg.
 func (x *exchange) settle(e *infer.Error) {
-	record := x.rec.Leg()
+	record, at := x.rec.Leg(), x.culprit(e)
 	x.unbook(e)
 	stream, _ := x.leg.(*relayLeg)
 	if l := x.leg; l != nil {
@@ -38,13 +67,13 @@ func (x *exchange) settle(e *infer.Error) {
 		}
 		return
 	}
-	record.Outcome = e.Code.String()
+	record.Outcome = x.own(e).Code.String()
 	if e.Engine != "" {
 		if e.Code == infer.CodeOverloaded {
-			x.target.Health.Rest(trace.Now(), e.RetryAfter)
+			at.Health.Rest(trace.Now(), e.RetryAfter)
 		}
 		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
-		x.g.opts.Integrity.Add(x.target.Engine.Kind, e.Engine, x.rec.RequestID, e)
+		x.g.opts.Integrity.Add(at.Engine.Kind, e.Engine, x.rec.RequestID, e)
 	}
 }
 
@@ -69,9 +98,10 @@ func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 // again says whether the request goes to another engine, once that is its turn: only
 // after a failure that another engine may not share, and while the client has nothing.
 func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(x.target) {
+	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(*x.culprit(e)) {
 		return false
 	}
+	failed := *x.culprit(e)
 	f := x.failure(e)
 	wait, spent := x.booked.escape.granted()
 	if !spent {
@@ -81,10 +111,10 @@ func (x *exchange) again(e *infer.Error) bool {
 			return false
 		}
 	}
-	x.tried, x.begun = append(x.tried, x.target), f.Begun
+	x.tried, x.begun = append(x.tried, failed), f.Begun
 	x.err, x.ending = nil, false
-	x.g.opts.Metrics.Retry(x.target.Name, !e.NotRun)
-	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", x.target.Label, "wait", wait, "error", e.Error())
+	x.g.opts.Metrics.Retry(failed.Name, !e.NotRun)
+	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
 	x.enter(trace.Queue)

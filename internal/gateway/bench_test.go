@@ -206,8 +206,8 @@ func (b *bench) publish(engines ...any) {
 // model "relayed".
 func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	const carries = infer.CarriesLogprobs | infer.CarriesLogitBias | infer.CarriesUsual
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
-	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
+	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
+	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio)}
 	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	ranks := cost.NewModel(cost.Typical)
 	open := func(e *route.Engine, most int) *route.Rank {
@@ -220,7 +220,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	for _, e := range engines {
 		switch e := e.(type) {
 		case *tokenEngine:
-			r := &route.Engine{Name: e.name, Kind: "weir", Tokens: e, Ready: true, Facts: engine.Facts{Carries: carries}}
+			r := &route.Engine{Name: e.name, Kind: "weir", Tokens: e, Ready: true, Role: e.role, Meets: e.meets, Facts: engine.Facts{Carries: carries}}
 			if e.facts != nil {
 				r.Facts = *e.facts
 			}
@@ -228,7 +228,7 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			tokens.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
-			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Facts: engine.Facts{Lacks: e.lacks}}
+			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Role: e.role, Meets: e.meets, Facts: engine.Facts{Lacks: e.lacks}}
 			relayed.Carries |= r.Carries()
 			upstream := e.model
 			if upstream == "" {

@@ -56,15 +56,14 @@ type generation struct {
 }
 
 // pick chooses the engine for a request of this footprint and session, whose answers are
-// expected to have output tokens each.
-func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64, output float64) (route.Target, bool) {
+// expected to have output tokens each, and where it is served in two halves the partner's.
+func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64, output float64) (target route.Target, partner *route.Target, ok bool) {
 	q := &c.Request
 	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
 	q.Output = output * float64(f.answers())
 	c.Unknown = len(f.prompts[0].blocks) == 0
 	q.Matches = r.model.Match(r.fleet.Index, q.Matches, &route.Prompt{Blocks: f.prompts[0].blocks, Length: f.prompts[0].tokens, ByIDs: f.byIDs}, now)
-	target, partner, ok := r.model.Pick(r.needs, r.tried, c)
-	return target, ok && partner == nil // no attempt has two legs yet
+	return r.model.Pick(r.needs, r.tried, c)
 }
 
 // workOf is what an engine is predicted to do for the request until it shows anything, in
@@ -81,8 +80,11 @@ func (f *footprint) workOf(chosen *balance.Option) float64 {
 }
 
 // ended says how the attempt ended for the engine. A relay's refusal or failure is passed
-// on as an answer.
+// on as an answer. Halves that failed between them say nothing of either engine.
 func (a *attempt) ended(e *infer.Error) health.End {
+	if e != nil && e.Handover {
+		return health.GaveUp
+	}
 	if l, ok := a.leg.(*relayLeg); ok && e == nil && l.response != nil {
 		switch status := l.response.Status; {
 		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
@@ -125,7 +127,7 @@ func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choi
 		b.generations = make([]generation, f.answers())
 	}
 	resident := c.Request.Length - chosen.Work.New
-	w := cost.Work{Output: output, Unseen: f.whole}
+	w := cost.Work{Output: output, Unseen: f.whole && chosen.Work.Part != cost.PrefillPart, Part: chosen.Work.Part, After: chosen.Work.After}
 	for i := range b.generations {
 		g, p := &b.generations[i], &f.prompts[i/f.width]
 		w.Length = p.tokens
@@ -275,17 +277,19 @@ func (b *booked) stopped(choice uint32, now int64) {
 // unbook ends what the attempt has in the books, once, however it has ended: e is nil
 // where it is whole.
 func (x *exchange) unbook(e *infer.Error) {
-	books := x.booked.close(trace.Now(), x.ended(e), e == nil)
-	if books == nil {
+	if x.booked.books == nil {
 		return
 	}
+	x.guarded(func() { x.partner.close(e) })
+	own := x.own(e)
+	books := x.booked.close(trace.Now(), x.ended(own), own == nil)
 	x.guarded(func() {
-		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, e)
+		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, own)
 	})
 }
 
 // close ends the bookings, once, and gives whose books they were in; nil where they have
-// ended before.
+// ended before, or there were none.
 func (b *booked) close(now int64, how health.End, whole bool) *route.Books {
 	books := b.books
 	if books == nil {
@@ -322,20 +326,20 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 // record's.
 func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *trace.Choice, e *infer.Error) {
 	b, f := &a.booked, &r.footprint
-	s := books.Shares
-	s.Given.Add(int64(f.length()))
-	s.Predicted.Add(int64(choice.Resident()))
 	u, known := infer.Usage{CachedTokens: -1}, false
 	if a.answer != nil && e == nil {
 		u, known = a.answer.Usage()
 	}
-	if known && u.CachedTokens >= 0 {
+	if !known {
+		u.CachedTokens = -1
+	}
+	if u.CachedTokens >= 0 {
 		choice.Cached = int32(u.CachedTokens)
-		s.Told.Add(int64(u.PromptTokens))
-		s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
-		if f.answers() == 1 {
-			books.Reported(b.had, u.PromptTokens, u.CachedTokens)
-		}
+	}
+	if a.partner == nil {
+		b.reported(books, choice.Resident(), u)
+	} else {
+		a.partner.learn(u)
 	}
 	if known && f.text > 0 {
 		m.Ratio.Add(f.text, u.PromptTokens)
@@ -351,6 +355,22 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 	}
 	for i := range b.generations {
 		m.Lengths.Add(b.generations[i].tokens)
+	}
+}
+
+// reported learns from how much of the prompts their rank says that it had, where it says
+// anything. predicted is what was believed.
+func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
+	s := books.Shares
+	s.Given.Add(int64(b.of.length()))
+	s.Predicted.Add(int64(predicted))
+	if u.CachedTokens < 0 {
+		return
+	}
+	s.Told.Add(int64(u.PromptTokens))
+	s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
+	if b.of.answers() == 1 {
+		books.Reported(b.had, u.PromptTokens, u.CachedTokens)
 	}
 }
 

@@ -68,6 +68,11 @@ func (q *request) handOver(ids int) int {
 	return n
 }
 
+// atOnce is how many choices are handed over at the same time.
+func (q *request) atOnce() int {
+	return max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt())))
+}
+
 // checkProducts refuses what is too much only because there are several choices.
 func (p *preparing) checkProducts() error {
 	choices := p.count()

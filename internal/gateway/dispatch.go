@@ -18,9 +18,19 @@ import (
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.booked.escape.begin(x)
-	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked}
-	now := x.enter(trace.Dispatch)
 	x.rec.FirstReceived = 0
+	now := x.enter(trace.Dispatch)
+	if p := x.partner; p != nil {
+		p.begin(x)
+		if p.first() {
+			x.enter(trace.Engine)
+			if err := p.answer(x.ctx); err != nil {
+				return err
+			}
+			now = x.enter(trace.Dispatch)
+		}
+	}
+	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.relayed {
 		wait.handOver(now, x.work, x.response.r.URL.Path)
 		return x.forward(wait)
@@ -39,13 +49,20 @@ const (
 
 // handOver notes that the adapter is about to be given the request: from here on it is the
 // engine's turn to show something. now is when the stage began; its delay, if there is one,
-// is over. work is as workOf says, and path is a relayed request's.
+// is over. work is as workOf says, and path is a relayed request's. A decode half's turn
+// comes when the prefill half has ended.
 func (w *engineWait) handOver(now int64, work float64, path string) {
 	if len(w.delays) > 0 {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
-	w.target.Health.HandOver(&w.booked.health, now, work, w.rec.RequestID, engine.Probe{Model: w.target.Model, Path: path}, &w.booked.escape)
+	health, booked, probe := w.target.Health, w.booked, engine.Probe{Model: w.target.Model, Path: path}
+	if w.partner == nil {
+		health.HandOver(&booked.health, now, work, w.rec.RequestID, probe, &booked.escape)
+		return
+	}
+	id := w.rec.RequestID
+	w.partner.awaits(func(now int64) { health.HandOver(&booked.health, now, work, id, probe, &booked.escape) })
 }
 
 // acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
@@ -57,7 +74,7 @@ func (w *engineWait) acknowledged() {
 	if !ok {
 		return
 	}
-	if ack.Send > int64(ownDelay) {
+	if ack.Send > int64(ownDelay) && w.partner == nil {
 		w.booked.health.Sent(leg.Known, leg.ToServer)
 	}
 	for i, ns := range ack.Parts() {

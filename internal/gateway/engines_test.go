@@ -25,6 +25,9 @@ type tokenEngine struct {
 	facts *engine.Facts
 	// most is how many requests it is given at once; 0 is as it says itself.
 	most int
+	// role is its part in requests, and meets how its halves meet the others.
+	role  infer.Role
+	meets engine.Meets
 
 	mu    sync.Mutex
 	calls []*call
@@ -165,6 +168,8 @@ type relayEngine struct {
 	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)
 	polled bool // its answers can be polled
 	most   int  // how many requests it is given at once; 0: nobody knows
+	role   infer.Role
+	meets  engine.Meets
 
 	mu       sync.Mutex
 	forwards []*forward

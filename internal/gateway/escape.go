@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/retry"
+	"weir/internal/route"
 	"weir/internal/stream"
 	"weir/internal/trace"
 )
@@ -15,7 +16,8 @@ import (
 // escape is how a request leaves an engine that goes down while the request waits there:
 // the attempt is aborted and repeated elsewhere, by the rules of any retry. It leaves only
 // where that is granted, and while nothing of an answer has gone to the client; otherwise it
-// stays, since the engine may go on.
+// stays, since the engine may go on. An attempt in two halves ends the same way where the
+// half fails that answers nobody.
 type escape struct {
 	x *exchange
 
@@ -36,6 +38,7 @@ const (
 	stays   escapes = iota
 	answers         // the response has begun
 	leaves
+	fails // by its partner
 )
 
 // begin readies it for an attempt of x, of which nobody else knows yet.
@@ -46,16 +49,19 @@ func (s *escape) begin(x *exchange) {
 // Down implements judge.Waiting. It runs in the judge's goroutine, while the attempt is the
 // exchange's latest and its response has not begun, so that what it reads of the exchange
 // stands still.
-func (s *escape) Down(why string) {
+func (s *escape) Down(why string) { s.down(&s.x.target, why) }
+
+// down is Down for either engine of the attempt.
+func (s *escape) down(at *route.Target, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != stays {
 		return
 	}
 	x := s.x
-	e := &infer.Error{Code: infer.CodeDeadline, Engine: x.target.Name, Retryable: true, Message: "the engine is down: " + why}
+	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: "the engine is down: " + why}
 	f := x.failure(e)
-	if f.Allow() != retry.Granted || !x.elsewhere(x.target) {
+	if f.Allow() != retry.Granted || !x.elsewhere(*at) {
 		return
 	}
 	wait, refused := x.model.Retries.Decide(trace.Now(), &f, rand.Float64())
@@ -64,6 +70,16 @@ func (s *escape) Down(why string) {
 	}
 	s.state, s.err, s.wait = leaves, e, wait
 	s.wake()
+}
+
+// fail has the attempt end by its partner's failure, unless its response has begun.
+func (s *escape) fail(e *infer.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == stays {
+		s.state, s.err = fails, e
+		s.wake()
+	}
 }
 
 // wake ends whatever wait the attempt is in. The lock is held.
@@ -93,7 +109,7 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 	if m != nil {
 		s.mailbox = m
 	}
-	if s.state == leaves {
+	if s.state >= leaves {
 		s.wake()
 	}
 }
@@ -102,7 +118,7 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 func (s *escape) left() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == leaves {
+	if s.state >= leaves {
 		return s.err
 	}
 	return nil
@@ -113,7 +129,7 @@ func (s *escape) left() error {
 func (s *escape) answers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == leaves {
+	if s.state >= leaves {
 		return s.err
 	}
 	s.state = answers

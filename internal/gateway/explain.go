@@ -69,7 +69,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	c.Request.Dry = true
 	h := p.g.held
 	asks := queue.Request{Model: p.model.Name, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
-	pick := func() (route.Target, bool) {
+	pick := func() (route.Target, *route.Target, bool) {
 		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths))
 	}
 	patient := balance.Patient(p.model.Policy)
@@ -77,10 +77,10 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	if !pushed {
 		c.Request.Answers, c.Request.Claims, c.Roomy = asks.Answers, h.waiting.Load() > 0, !patient
 	}
-	target, ok := pick()
+	target, partner, ok := pick()
 	if !ok && c.Roomy { // none has room: where it would go if all had
 		c.Roomy = false
-		target, ok = pick()
+		target, partner, ok = pick()
 	}
 	if !ok {
 		return nil, nil, p.noEngine(now)
@@ -93,7 +93,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 		}
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
-	p.rec.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: p.chosen(c)}}
+	p.rec.Attempts = []trace.Attempt{{Legs: legs(&target, partner), Choice: p.chosen(c)}}
 	return p.rec, waiting, nil
 }
 

@@ -99,6 +99,10 @@ type Options struct {
 	EngineTimeout time.Duration
 	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
 	SubmitTimeout time.Duration
+	// PrefillTimeout bounds the wait for the answer of a prefill engine, and
+	// TransferTimeout that from then on until the decode engine's first output; 0 means
+	// 1 min and 30 s.
+	PrefillTimeout, TransferTimeout time.Duration
 	// FirstTimeout bounds the wait for an engine's first output; 0 means 10 min.
 	FirstTimeout time.Duration
 	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
@@ -148,6 +152,8 @@ func (o *Options) defaults() {
 		{&o.WriteTimeout, 30 * time.Second},
 		{&o.EngineTimeout, 5 * time.Second},
 		{&o.SubmitTimeout, 10 * time.Second},
+		{&o.PrefillTimeout, time.Minute},
+		{&o.TransferTimeout, 30 * time.Second},
 		{&o.FirstTimeout, 10 * time.Minute},
 		{&o.IdleTimeout, 5 * time.Minute},
 	} {

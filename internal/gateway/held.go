@@ -228,7 +228,7 @@ func (h *holding) kick() {
 }
 
 // pick chooses an engine with the books as they are now.
-func (t *ticket) pick(now int64) (route.Target, bool) {
+func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok bool) {
 	x, c := t.x, &t.choice
 	q := &c.Request
 	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
@@ -241,13 +241,13 @@ func (t *ticket) pick(now int64) (route.Target, bool) {
 
 // take gives the request the engine that it has chosen, if that has room, and has it wait
 // otherwise. The lock is held.
-func (h *holding) take(t *ticket, target route.Target, ok bool, now int64) {
+func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) {
 	if t.pushed {
 		if !ok {
 			t.err = t.x.noEngine(now)
 			return
 		}
-		t.give(target, now)
+		t.give(target, partner, now)
 		return
 	}
 	why := queue.None
@@ -258,7 +258,7 @@ func (h *holding) take(t *ticket, target route.Target, ok bool, now int64) {
 		h.queue.Refuse(t.Model, queue.TooLate)
 		t.err = h.refusal(queue.TooLate, t.Model, now)
 	case h.queue.Give(&t.Request, target.Books.Rank, now):
-		t.give(target, now)
+		t.give(target, partner, now)
 	case balance.Patient(t.x.model.Policy) && h.Room(&t.Request, now):
 		why = h.queue.Park(&t.Request, target.Books.Rank, t.choice.Decision.Choice().Prefill, now)
 	default:
@@ -285,18 +285,19 @@ func (t *ticket) late(target route.Target, now int64) bool {
 	return now+int64(begins*1e6) > t.x.beginBy
 }
 
-// give books the request at its engine.
-func (t *ticket) give(target route.Target, now int64) {
+// give books the request at its engine, or with a partner at both.
+func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x := t.x
-	x.target = target
-	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{
-		Legs: []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}, Choice: x.chosen(&t.choice),
-	})
+	x.target, x.partner = target, nil
+	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{Legs: legs(&target, partner), Choice: x.chosen(&t.choice)})
 	if len(x.tried) == 0 {
 		x.model.Retries.Requested(now)
 	}
 	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths))
 	x.booked.queue = x.g.held
+	if partner != nil {
+		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request)
+	}
 	t.given = true
 	x.rec.Routed = trace.Now()
 }
@@ -409,8 +410,8 @@ func (h *holding) decide(r *queue.Request) {
 	}
 	now := trace.Now()
 	x.rec.Ledger.Enter(trace.Route, now)
-	target, ok := t.pick(now)
-	h.take(t, target, ok, now)
+	target, partner, ok := t.pick(now)
+	h.take(t, target, partner, ok, now)
 	x.rec.Ledger.Enter(trace.Queue, trace.Now())
 }
 

@@ -38,6 +38,7 @@ type engineWait struct {
 	*stages
 	silence *silence
 	booked  *booked
+	partner *partner // nil: the attempt is whole
 	g       *Gateway
 	target  route.Target
 	// stopWatching ends the watch of a context, whose end also ends the wait.
@@ -48,6 +49,7 @@ type engineWait struct {
 func (w *engineWait) first(at int64) {
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
+		w.partner.begins(at)
 		w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 		w.rec.LiveAtFirstToken = int(w.g.live.Load())
 	}

@@ -42,11 +42,20 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)
 	} else {
-		req := q.submission(0, l.target.Model, l.g.ids.next(), l.target.Carries())
+		req := l.submission(q, 0)
 		l.rec.Leg().RequestID = req.ID
 		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
 	return inTime(err, "did not confirm the request", l.g.opts.SubmitTimeout, "--submit-timeout")
+}
+
+// submission is a choice as the leg's engine gets it: of an attempt in two halves, the
+// decode half.
+func (l *tokenLeg) submission(q *request, i int) *infer.Request {
+	if l.partner != nil {
+		return l.partner.submission(q, i, infer.RoleDecode, &l.target)
+	}
+	return q.submission(i, l.target.Model, l.g.ids.next(), l.target.Carries())
 }
 
 // inTime has the error of a wait that has run out say which bound that was.
@@ -60,34 +69,54 @@ func inTime(err error, what string, limit time.Duration, bound string) error {
 	return &bounded
 }
 
-// submitAll hands over several choices, as many at once as handOverAtOnce has room
-// for, and waits until the engine has confirmed all of them. After an error those that
-// it has are aborted by close.
+// submitAll hands over several choices and waits until the engine has confirmed all of
+// them. After an error those that it has are aborted by close.
 func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) error {
+	requests := make([]*infer.Request, len(l.generations))
+	for i := range requests {
+		requests[i] = l.submission(q, i)
+	}
+	sinks := make([]engine.Sink, len(requests))
+	for i := range sinks {
+		if i == 0 {
+			sinks[i] = l.sink()
+		} else {
+			sinks[i] = &choiceSink{l.mailbox, uint32(i)}
+		}
+	}
+	var err error
+	l.generations, err = handOverAll(ctx, len(requests), q.atOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (g engine.Generation, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				g, err = nil, l.g.panicError(l.rec.RequestID, p)
+			}
+		}()
+		return l.target.Tokens.Generate(ctx, requests[i], attempt, sinks[i], leg)
+	})
+	return err
+}
+
+// handOverAll hands n choices over by generate, so many of them at once, and waits until
+// the engine has confirmed all. With an error it gives those that the engine has, too. In
+// leg is when the first was sent, and the last confirmed.
+func handOverAll(ctx context.Context, n, atOnce int, leg *trace.Leg, generate func(ctx context.Context, choice int, leg *trace.Leg) (engine.Generation, error)) ([]engine.Generation, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	legs := make([]trace.Leg, len(l.generations))
+	generations, legs := make([]engine.Generation, n), make([]trace.Leg, n)
 	var mu sync.Mutex
 	var failed error // the first one: others may be of the cancel that follows it
 	var all sync.WaitGroup
-	turns := make(chan struct{}, max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt()))))
-	for i := range l.generations {
-		legs[i] = *l.rec.Leg()
-		var sink engine.Sink = l.mailbox
-		if i > 0 {
-			sink = &choiceSink{sink, uint32(i)}
-		} else {
-			sink = l.sink()
-		}
-		req := q.submission(i, l.target.Model, l.g.ids.next(), l.target.Carries())
+	turns := make(chan struct{}, atOnce)
+	for i := range generations {
+		legs[i] = *leg
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()
-			generation, err := l.handOver(ctx, req, attempt, sink, &legs[i])
+			generation, err := generate(ctx, i, &legs[i])
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				l.generations[i] = generation
+				generations[i] = generation
 			} else if failed == nil {
 				failed = err
 				cancel()
@@ -95,7 +124,6 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 		})
 	}
 	all.Wait()
-	leg := l.rec.Leg()
 	*leg = legs[0]
 	for i := range legs {
 		leg.Acked = max(leg.Acked, legs[i].Acked)
@@ -103,18 +131,7 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 			leg.ToServer = at
 		}
 	}
-	return failed
-}
-
-// handOver is Generate on a goroutine of its own, where a panic must not be
-// anybody else's failure either.
-func (l *tokenLeg) handOver(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (g engine.Generation, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			g, err = nil, l.g.panicError(l.rec.RequestID, p)
-		}
-	}()
-	return l.target.Tokens.Generate(ctx, req, attempt, sink, leg)
+	return generations, failed
 }
 
 // choiceSink says whose the deltas of a generation are. The delta is the

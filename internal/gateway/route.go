@@ -13,13 +13,13 @@ func (x *exchange) route() error {
 	}
 	t := x.ticket
 	if !t.given {
-		target, ok := t.pick(now)
+		target, partner, ok := t.pick(now)
 		func() {
 			if !t.pushed { // otherwise nobody else has a part in it
 				h.mu.Lock()
 				defer h.mu.Unlock() // whatever panics
 			}
-			h.take(t, target, ok, now)
+			h.take(t, target, partner, ok, now)
 		}()
 	}
 	if t.given {

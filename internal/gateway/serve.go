@@ -53,6 +53,9 @@ func (x *exchange) attempts() (v verdict) {
 		} else if sock.Starved(x.err) {
 			x.g.starved("dial", x.err)
 		}
+		if !x.response.begun {
+			x.err = x.partner.word(x.ctx, x.err)
+		}
 		e := x.err
 		if x.settle(e); !x.again(e) {
 			return ended

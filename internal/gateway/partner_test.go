@@ -1,0 +1,514 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/health"
+	"weir/internal/infer"
+	"weir/internal/retry"
+)
+
+// Attempts in two halves: the prefill engine p computes a prompt, and the decode engine d
+// serves the client.
+
+// couple are engines of two halves that meet in a way.
+func couple(way engine.Way) (p, d *tokenEngine) {
+	p = &tokenEngine{name: "p", role: infer.RolePrefill, meets: engine.Meets{Way: way, Host: "10.0.0.1", Port: 8998, Ranks: 4, EngineID: "P"}}
+	return p, &tokenEngine{name: "d", role: infer.RoleDecode, meets: engine.Meets{Way: way}}
+}
+
+// tokenWays are those in which token engines meet.
+var tokenWays = []engine.Way{engine.ByRoom, engine.ByPush, engine.ByPull}
+
+// inPairs runs a test with a couple of each way.
+func inPairs(t *testing.T, opts Options, more []any, test func(t *testing.T, b *bench, p, d *tokenEngine)) {
+	t.Helper()
+	for _, way := range tokenWays {
+		t.Run(way.String(), func(t *testing.T) {
+			p, d := couple(way)
+			inBubble(t, opts, append([]any{p, d}, more...), func(t *testing.T, b *bench) { test(t, b, p, d) })
+		})
+	}
+}
+
+// handedParams are what vLLM's prefill engine answers.
+const handedParams = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2]],"remote_engine_id":"P","remote_request_id":"r","remote_host":"10.0.0.1","remote_port":5601,"tp_size":1}`
+
+// prefilled ends a prefill half as engines do: with one id, which nobody is shown.
+func (c *call) prefilled() {
+	f := ending(infer.ReasonLength)
+	f.Params = []byte(handedParams)
+	f.PromptTokens, f.CachedTokens = len(c.req.Prompt), 2
+	c.offer(words()[200:201], f)
+	synctest.Wait()
+}
+
+// wantAborted checks that engines were told to stop.
+func wantAborted(t testing.TB, calls ...*call) {
+	t.Helper()
+	synctest.Wait()
+	for _, c := range calls {
+		if !c.aborted() {
+			t.Errorf("engine %s works on", c.engine.name)
+		}
+	}
+}
+
+// The halves of a pair are one request: with the same id, and a meeting or the prefill
+// engine's answer in common. The client gets the decode engine's words, the first at once.
+func TestPair(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		w, way := words(), p.meets.Way
+		c := b.post(chatPath, askStream(`,"stream_options":{"include_usage":true}`))
+		prefill := p.call(t, 1)
+		if way == engine.ByPull {
+			d.call(t, 0)
+			time.Sleep(time.Second)
+			prefill.prefilled()
+		}
+		decode := d.call(t, 1)
+		if way != engine.ByPull {
+			time.Sleep(time.Second)
+		}
+		a, z := prefill.req, decode.req
+		if a.ID != z.ID || !slices.Equal(a.Prompt, z.Prompt) || a.MaxTokens != z.MaxTokens || a.Half == nil || z.Half == nil || a.Half.Role != infer.RolePrefill || z.Half.Role != infer.RoleDecode {
+			t.Fatalf("the halves are\n%+v\n%+v", a, z)
+		}
+		switch way {
+		case engine.ByRoom:
+			if m := a.Half.Bootstrap; m != z.Half.Bootstrap || m.Host != "10.0.0.1" || m.Port != 8998 || m.Room < 0 || m.Rank != -1 {
+				t.Errorf("they meet at %+v and %+v", m, z.Half.Bootstrap)
+			}
+		case engine.ByPull:
+			if string(z.Half.Params) != handedParams {
+				t.Errorf("the decode half has %s", z.Half.Params)
+			}
+		case engine.ByPush:
+			if string(a.Half.Params) != string(p.meets.PrefillParams(a.ID)) || string(z.Half.Params) != string(p.meets.DecodeParams(-1, a.ID)) {
+				t.Errorf("the halves have %s and %s", a.Half.Params, z.Half.Params)
+			}
+		}
+		decode.send(w[0])
+		if s := c.story(); s.text != text(w[0]) {
+			t.Errorf("the client has %q of the first word", s.text)
+		}
+		if way != engine.ByPull {
+			prefill.prefilled()
+		}
+		decode.end(infer.ReasonStop, w[1])
+		c.wantWhole(text(w[:2]...), "stop")
+		if prefill.aborted() {
+			t.Error("the prefill half was aborted")
+		}
+		r := b.wantRecord(c, "finished", "")
+		wantLegs(t, r, "p finished", "d finished")
+		if r.Completion != 2 {
+			t.Errorf("%d tokens", r.Completion)
+		}
+	})
+}
+
+// Each choice is a pair of its own.
+func TestPairChoices(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		c := b.post(chatPath, askChat(`,"n":3`))
+		p.call(t, 3)
+		for _, prefill := range slices.Clone(p.calls) {
+			prefill.prefilled()
+		}
+		d.call(t, 3)
+		rooms := map[int64]bool{}
+		for _, decode := range slices.Clone(d.calls) {
+			i := slices.IndexFunc(p.calls, func(prefill *call) bool { return prefill.req.ID == decode.req.ID })
+			if i < 0 || p.calls[i].req.Half.Bootstrap != decode.req.Half.Bootstrap {
+				t.Errorf("nobody meets %+v", decode.req)
+			}
+			rooms[decode.req.Half.Bootstrap.Room] = true
+			decode.end(infer.ReasonStop, words()[0])
+		}
+		if p.meets.Way == engine.ByRoom && len(rooms) != 3 {
+			t.Errorf("they meet in %v", rooms)
+		}
+		if a := c.answer(); a.status != 200 || strings.Count(string(a.body), text(words()[0])) != 3 {
+			t.Errorf("status %d: %s", a.status, a.body)
+		}
+		wantLegs(t, b.wantRecord(c, "finished", ""), "p finished", "d finished")
+	})
+}
+
+// What the prefill engine refuses is the client's to know, at once, and nothing against the
+// decode engine, which is told to stop.
+func TestPrefillFails(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		accept  func(context.Context, *call) error
+		play    func(c *call)
+		status  int
+		outcome string
+	}{
+		{"it refuses", refuse(infer.CodeInvalid, false), nil, 400, "invalid"},
+		{"it refuses later", nil, func(c *call) { c.fail(infer.CodeInvalid, false) }, 400, "invalid"},
+		{"it fails", nil, func(c *call) { c.fail(infer.CodeEngine, true) }, 502, "engine"},
+		{"it fails after an id", nil, func(c *call) { c.fail(infer.CodeEngine, true, words()[3]) }, 502, "engine"},
+		{"it cannot be reached", refuse(infer.CodeUnavailable, true), nil, 503, "unavailable"},
+		{"it gives up", nil, func(c *call) { c.end(infer.ReasonAbort) }, 502, "engine"},
+		{"it panics", func(context.Context, *call) error { panic("scripted") }, nil, 500, "internal"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+				p.accept = test.accept
+				b.judged()
+				began := time.Now()
+				c := b.post(chatPath, askStream(``))
+				prefill := p.call(t, 1)
+				if test.play != nil {
+					test.play(prefill)
+				}
+				c.refusal(test.status)
+				if passed := time.Since(began); passed != 0 {
+					t.Errorf("it took %v", passed)
+				}
+				r, decode := b.record(c), " cancelled"
+				if p.meets.Way != engine.ByPull {
+					wantAborted(t, d.call(t, 1))
+				} else {
+					d.call(t, 0)
+				}
+				if r.Code != test.outcome {
+					t.Errorf("ended with code %q", r.Code)
+				}
+				wantLegs(t, r, "p "+test.outcome, "d"+decode)
+				for _, e := range b.snapshot.Load().Engines {
+					if v := e.Ranks[0].Health.View(); v.Open != 0 || v.State != health.Up {
+						t.Errorf("engine %s is %+v", e.Name, v)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Whatever a prefill engine does after the decode engine's first output changes nothing.
+func TestPrefillAfterOutput(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(c *call)
+		leg  string
+	}{
+		{"it fails", func(c *call) { c.fail(infer.CodeEngine, true) }, "p engine"},
+		{"it ends twice", func(c *call) { c.prefilled(); c.fail(infer.CodeEngine, true); c.prefilled() }, "p finished"},
+		{"it never ends", func(*call) {}, "p cancelled"},
+		{"it sends what nobody asked for", func(c *call) { c.raw(words()[3:9], 70, nil); c.raw(nil, 3, nil); c.prefilled() }, "p finished"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+				if p.meets.Way == engine.ByPull {
+					return // it has answered before
+				}
+				w := words()
+				c := b.post(chatPath, askStream(``))
+				decode, prefill := d.call(t, 1), p.call(t, 1)
+				decode.send(w[0])
+				test.play(prefill)
+				decode.send(w[1])
+				decode.end(infer.ReasonStop, w[2])
+				time.Sleep(lastWord)
+				c.wantWhole(text(w[:3]...), "stop")
+				if test.leg == "p cancelled" {
+					wantAborted(t, prefill)
+				}
+				prefill.prefilled() // late
+				wantLegs(t, b.wantRecord(c, "finished", ""), test.leg, "d finished")
+			})
+		})
+	}
+}
+
+// The bounds of a pair's waits, and what is told to stop when they run out.
+func TestPairTimeouts(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		accept   func(context.Context, *call) error
+		answers  bool
+		bound    time.Duration
+		says     string
+		p, d     string
+		decoding bool
+	}{
+		{"not confirmed", never, false, 10 * time.Second, "within 10s (--submit-timeout)", "p deadline", "d cancelled", false},
+		{"not answered", nil, false, time.Minute, "did not answer within 1m0s (--prefill-timeout)", "p deadline", "d cancelled", false},
+		{"not handed over", nil, true, 30 * time.Second, "within 30s after the prefill engine's answer (--transfer-timeout)", "p finished", "d deadline", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+				p.accept = test.accept
+				c := b.post(chatPath, askStream(``))
+				prefill := p.call(t, 1)
+				if test.answers {
+					prefill.prefilled()
+				}
+				time.Sleep(test.bound - time.Nanosecond)
+				if a := c.answer(); a.status != 0 {
+					t.Fatalf("status %d before the time is out", a.status)
+				}
+				time.Sleep(time.Nanosecond)
+				wantParts(t, c.refusal(504).Message, test.says)
+				if !test.answers {
+					wantAborted(t, prefill)
+				}
+				if test.decoding || p.meets.Way != engine.ByPull {
+					wantAborted(t, d.call(t, 1))
+				} else {
+					d.call(t, 0)
+				}
+				wantLegs(t, b.wantRecord(c, "failed", "deadline"), test.p, test.d)
+			})
+		})
+	}
+}
+
+// A decode engine's failure ends the prefill half, and is its own. Where it only says that
+// the halves have failed between them the prefill engine is asked for its word.
+func TestDecodeFails(t *testing.T) {
+	between := func(c *call) {
+		f := ending(infer.ReasonError)
+		f.Err = c.engine.fault(infer.CodeEngine, false)
+		f.Err.Handover = true
+		c.offer(nil, f)
+		synctest.Wait()
+	}
+	for _, test := range []struct {
+		name string
+		play func(prefill, decode *call)
+		wait time.Duration
+		says string
+		legs []string
+	}{
+		{"by itself", func(_, decode *call) { decode.fail(infer.CodeEngine, false) }, 0, "d", []string{"p cancelled", "d engine"}},
+		{"between them", func(_, decode *call) { between(decode) }, lastWord, "d", []string{"p cancelled", "d engine"}},
+		{"between them, because prefill did", func(prefill, decode *call) {
+			between(decode)
+			prefill.fail(infer.CodeInvalid, false)
+		}, 0, "p", []string{"p invalid", "d cancelled"}},
+		{"and prefill says that it was between them", func(prefill, decode *call) {
+			between(prefill)
+			decode.fail(infer.CodeInvalid, false)
+		}, 0, "d", []string{"p engine", "d invalid"}},
+		{"between them, as both say", func(prefill, decode *call) { between(decode); between(prefill) }, 0, "d", []string{"p engine", "d engine"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+				if p.meets.Way == engine.ByPull {
+					return // prefill has answered before
+				}
+				c := b.post(chatPath, askStream(``))
+				prefill, decode := p.call(t, 1), d.call(t, 1)
+				test.play(prefill, decode)
+				if test.wait > 0 {
+					time.Sleep(test.wait - time.Nanosecond)
+					if a := c.answer(); a.status != 0 {
+						t.Fatalf("status %d at once", a.status)
+					}
+					time.Sleep(time.Nanosecond)
+				}
+				if a := c.answer(); a.status < 400 {
+					t.Fatalf("status %d", a.status)
+				}
+				if test.legs[0] == "p cancelled" {
+					wantAborted(t, prefill)
+				}
+				wantLegs(t, b.record(c), test.legs...)
+				if faults := b.metric("weir_engine_faults_total"); len(faults) != 1 || faults[0].labels["engine"] != test.says {
+					t.Errorf("faults %v", faults)
+				}
+			})
+		})
+	}
+}
+
+// A client that hangs up, wherever its pair stands, frees both engines at once.
+func TestPairHangUp(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		accept func(context.Context, *call) error
+		play   func(p, d *tokenEngine)
+	}{
+		{"before the hand-over is confirmed", never, func(p, d *tokenEngine) {}},
+		{"before the prefill engine's answer", nil, func(p, d *tokenEngine) {}},
+		{"before the decode engine's first output", nil, func(p, d *tokenEngine) { p.calls[0].prefilled() }},
+		{"in the answer", nil, func(p, d *tokenEngine) { p.calls[0].prefilled(); d.calls[0].send(words()[0]) }},
+		{"in the answer, before the prefill engine's", nil, func(p, d *tokenEngine) {
+			if p.meets.Way == engine.ByPull {
+				p.calls[0].prefilled()
+			}
+			d.calls[0].send(words()[0])
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+				p.accept = test.accept
+				c := b.post(chatPath, askStream(``))
+				synctest.Wait()
+				test.play(p, d)
+				began := time.Now()
+				c.hangUp()
+				if n := b.g.Live(); n != 0 || time.Since(began) != 0 {
+					t.Errorf("%d live requests after %v", n, time.Since(began))
+				}
+				for _, call := range slices.Concat(p.calls, d.calls) {
+					if call.total == 0 || call.engine == d {
+						wantAborted(t, call)
+					}
+				}
+				b.wantRecord(c, "cancelled", "cancelled")
+			})
+		})
+	}
+}
+
+// A pair that has failed is tried once more as another one, that meets elsewhere and under
+// another name: with another engine in place of the one that has failed.
+func TestPairRetries(t *testing.T) {
+	for _, fails := range []string{"p", "d"} {
+		t.Run(fails, func(t *testing.T) {
+			for _, way := range tokenWays {
+				t.Run(way.String(), func(t *testing.T) {
+					p, d := couple(way)
+					p2, d2 := couple(way)
+					p2.name, d2.name = "p2", "d2"
+					inBubble(t, Options{}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
+						c := b.post(chatPath, askStream(``))
+						first := p.call(t, 1)
+						if fails == "p" {
+							first.fail(infer.CodeEngine, true)
+						} else {
+							first.prefilled()
+							d.call(t, 1).fail(infer.CodeEngine, true)
+						}
+						time.Sleep(retry.AbortGrace)
+						synctest.Wait()
+						var prefill, decode *call
+						for _, e := range []*tokenEngine{p, p2} {
+							if n := e.count(); n > 0 && e.calls[n-1] != first {
+								prefill = e.calls[n-1]
+							}
+						}
+						if prefill == nil || fails == "p" && prefill.engine != p2 {
+							t.Fatalf("%d and %d prefill halves", p.count(), p2.count())
+						}
+						if prefill.req.ID == first.req.ID || way == engine.ByRoom && prefill.req.Half.Bootstrap.Room == first.req.Half.Bootstrap.Room {
+							t.Errorf("it is known as before: %+v", prefill.req)
+						}
+						prefill.prefilled()
+						for _, e := range []*tokenEngine{d, d2} {
+							if n := e.count(); n > 0 && e.calls[n-1].req.ID == prefill.req.ID {
+								decode = e.calls[n-1]
+							}
+						}
+						if decode == nil || fails == "d" && decode.engine != d2 {
+							t.Fatalf("%d and %d decode halves", d.count(), d2.count())
+						}
+						decode.end(infer.ReasonStop, words()[0])
+						c.wantWhole(text(words()[0]), "stop")
+						if r := b.wantRecord(c, "finished", ""); len(r.Attempts) != 2 || !r.Attempts[0].Repeated {
+							t.Errorf("attempts %+v", r.Attempts)
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// A half that waits for its partner is no sign of a hang: the decode engine's health hears of
+// it when the prefill engine has answered.
+func TestPairHealth(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		b.judged()
+		open := func() (n [2]int) {
+			for i, e := range b.snapshot.Load().Engines {
+				n[i] = e.Ranks[0].Health.View().Open
+			}
+			return n
+		}
+		c := b.post(chatPath, askStream(``))
+		if n := open(); n != [2]int{1, 0} {
+			t.Errorf("while the prompt is computed %v requests are open", n)
+		}
+		p.call(t, 1).prefilled()
+		if n := open(); n != [2]int{0, 1} {
+			t.Errorf("after that %v requests are open", n)
+		}
+		d.call(t, 1).end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		if n := open(); n != [2]int{0, 0} {
+			t.Errorf("at the end %v requests are open", n)
+		}
+	})
+}
+
+// A pair leaves a prefill engine that goes down.
+func TestPairEscape(t *testing.T) {
+	for _, way := range tokenWays {
+		t.Run(way.String(), func(t *testing.T) {
+			p, d := couple(way)
+			p2, _ := couple(way)
+			p2.name = "p2"
+			inBubble(t, Options{PrefillTimeout: time.Hour}, []any{p, d, p2}, func(t *testing.T, b *bench) {
+				first, end := b.failing(t)
+				defer end()
+				c := b.post(chatPath, askStream(``))
+				p.call(t, 1)
+				untilDown(t, first, p2.count)
+				time.Sleep(retry.AbortGrace)
+				wantAborted(t, p.call(t, 1))
+				p2.call(t, 1).prefilled()
+				decode := d.calls[d.count()-1]
+				decode.end(infer.ReasonStop, words()[0])
+				c.wantWhole(text(words()[0]), "stop")
+				b.wantRecord(c, "finished", "")
+			})
+		})
+	}
+}
+
+// Rooms are as a prefill engine divides them among its ranks.
+func TestRoom(t *testing.T) {
+	seen := map[int64]bool{}
+	for range 1000 {
+		for rank := -1; rank < 3; rank++ {
+			r := room(rank, 3)
+			if r < 0 || rank >= 0 && r%3 != int64(rank) || seen[r] {
+				t.Fatalf("rank %d of 3 has room %d", rank, r)
+			}
+			seen[r] = true
+		}
+	}
+	if r := room(0, 0); r < 0 {
+		t.Errorf("room %d", r)
+	}
+}
+
+// Where a prefill engine hands nothing over, the decode engine has the request whole, for as
+// long as that takes.
+func TestNothingHandedOver(t *testing.T) {
+	p, d := couple(engine.ByPull)
+	inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		p.call(t, 1).end(infer.ReasonLength, words()[5])
+		decode := d.call(t, 1)
+		if decode.req.Half != nil {
+			t.Errorf("it is asked for %+v", decode.req.Half)
+		}
+		time.Sleep(5 * time.Minute)
+		decode.end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		wantLegs(t, b.wantRecord(c, "finished", ""), "p finished", "d finished")
+	})
+}
