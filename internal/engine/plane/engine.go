@@ -32,12 +32,14 @@ type Engine struct {
 	bootID  string
 	meters  meters
 	current atomic.Pointer[session] // nil while there is none
+	// computed is what the latest fence said.
+	computed atomic.Uint64
 }
 
 var (
-	_ engine.Tokens  = (*Engine)(nil)
-	_ engine.Adapter = (*Engine)(nil)
-	_ engine.Prober  = (*Engine)(nil)
+	_ engine.Tokens   = (*Engine)(nil)
+	_ engine.Adapter  = (*Engine)(nil)
+	_ engine.Counting = (*Engine)(nil)
 )
 
 // New makes an Engine. Until Run has a session, Generate fails.

@@ -27,9 +27,10 @@ func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
 		return fmt.Errorf("plane: probe %s: %w", e.opts.Name, err)
 	}
 	defer client.Close()
-	_, err = planepb.NewPlaneClient(client).Fence(ctx, &planepb.FenceRequest{})
+	reply, err := planepb.NewPlaneClient(client).Fence(ctx, &planepb.FenceRequest{})
 	switch {
 	case err == nil:
+		e.computed.Store(reply.GetComputed())
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -46,6 +47,9 @@ func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
 	}
 	return fmt.Errorf("plane: probe %s: %w", e.opts.Name, err)
 }
+
+// Computed implements engine.Counting.
+func (e *Engine) Computed() uint64 { return e.computed.Load() }
 
 // Generates implements engine.Prober.
 func (*Engine) Generates() bool { return false }

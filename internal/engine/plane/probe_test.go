@@ -31,6 +31,9 @@ func TestProbe(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("a busy engine's late answer: %v", err)
 	}
+	if n := e.Computed(); n != 7 {
+		t.Errorf("it has computed %d tokens", n)
+	}
 	go func() { done <- probe(hung) }()
 	giveUp()
 	if err := <-done; !errors.Is(err, context.Canceled) {

@@ -13,6 +13,44 @@ import (
 	"weir/internal/sim"
 )
 
+// TestFenceCounts is that a fence says what was computed, for whomever, and no more while
+// nothing is.
+func TestFenceCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{Sim: sim.Options{Cost: sim.Constant{Prefill: time.Second, Decode: time.Second}}})
+		conn := b.planeClient()
+		defer conn.Close()
+		client := planepb.NewPlaneClient(conn)
+		computed := func() uint64 {
+			r, err := client.Fence(t.Context(), &planepb.FenceRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.GetComputed()
+		}
+		if n := computed(); n != 0 {
+			t.Errorf("new, it has computed %d", n)
+		}
+		g := b.dial(1, 0)
+		if err := g.submit(1, 2); err != nil {
+			t.Fatal(err)
+		}
+		g.until(1)
+		n := computed()
+		if n == 0 || computed() != n {
+			t.Errorf("it has computed %d, and then another number", n)
+		}
+		b.faults("noprefill")
+		if err := g.submit(2, 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if m := computed(); m != n {
+			t.Errorf("it has computed %d, and %d more with no prefill", n, m-n)
+		}
+	})
+}
+
 // A fence is answered between two steps: at once by an idle engine, after its step by a
 // busy one, and not at all by one that hangs or has a rank that does.
 func TestFence(t *testing.T) {

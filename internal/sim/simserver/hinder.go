@@ -49,15 +49,25 @@ type fence struct {
 	pass  func()
 }
 
-// fence waits until the loop is between two steps, on every rank.
-func (e *Engine) fence(ctx context.Context) error {
-	return e.called(ctx, func(over func()) {
-		f := fence{after: math.MinInt64, pass: over}
+// fence waits until the loop is between two steps, on every rank, and gives how many tokens
+// it has computed by then.
+func (e *Engine) fence(ctx context.Context) (uint64, error) {
+	var computed uint64
+	err := e.called(ctx, func(over func()) {
+		f := fence{after: math.MinInt64, pass: func() {
+			counts := e.core.Counts()
+			computed = counts.Prefilled + counts.Generated
+			over()
+		}}
 		if due, ok := e.core.Due(); ok {
 			f.after = due
 		}
 		e.fences = append(e.fences, f)
 	})
+	if err != nil {
+		return 0, err // the loop may still pass it
+	}
+	return computed, nil
 }
 
 // pass lets the fences through whose step is over, unless a rank stands still.

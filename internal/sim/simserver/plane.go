@@ -284,13 +284,14 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 
 // Fence implements the plane.
 func (p *planeServer) Fence(ctx context.Context, _ *planepb.FenceRequest) (*planepb.FenceReply, error) {
-	if err := p.e.fence(ctx); err != nil {
+	computed, err := p.e.fence(ctx)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 		return nil, asStatus(err)
 	}
-	return &planepb.FenceReply{Time: uint64(trace.Now())}, nil
+	return &planepb.FenceReply{Time: uint64(trace.Now()), Computed: computed}, nil
 }
 
 // asStatus gives an error the status that the protocol documents.

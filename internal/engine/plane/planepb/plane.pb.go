@@ -174,8 +174,12 @@ func (*FenceRequest) Descriptor() ([]byte, []int) {
 }
 
 type FenceReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Time          uint64                 `protobuf:"fixed64,1,opt,name=time,proto3" json:"time,omitempty"` // CLOCK_MONOTONIC ns of the engine, in its loop
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  uint64                 `protobuf:"fixed64,1,opt,name=time,proto3" json:"time,omitempty"` // CLOCK_MONOTONIC ns of the engine, in its loop
+	// How many tokens, of prompts and of outputs, all ranks have computed by then, for any
+	// gateway; 0 is not said. An engine whose number grows works, whatever one gateway's
+	// requests show.
+	Computed      uint64 `protobuf:"varint,2,opt,name=computed,proto3" json:"computed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +217,13 @@ func (*FenceReply) Descriptor() ([]byte, []int) {
 func (x *FenceReply) GetTime() uint64 {
 	if x != nil {
 		return x.Time
+	}
+	return 0
+}
+
+func (x *FenceReply) GetComputed() uint64 {
+	if x != nil {
+		return x.Computed
 	}
 	return 0
 }
@@ -1588,10 +1599,11 @@ var File_weir_plane_v1_plane_proto protoreflect.FileDescriptor
 const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\n" +
 	"\x19weir/plane/v1/plane.proto\x12\rweir.plane.v1\"\x0e\n" +
-	"\fFenceRequest\" \n" +
+	"\fFenceRequest\"<\n" +
 	"\n" +
 	"FenceReply\x12\x12\n" +
-	"\x04time\x18\x01 \x01(\x06R\x04time\"\x11\n" +
+	"\x04time\x18\x01 \x01(\x06R\x04time\x12\x1a\n" +
+	"\bcomputed\x18\x02 \x01(\x04R\bcomputed\"\x11\n" +
 	"\x0fDescribeRequest\"\xe2\x02\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
