@@ -24,6 +24,28 @@ type Model struct {
 	// Requests in flight on the ranks, this gateway's and those that peers told of.
 	own, theirs atomic.Int64
 	size        atomic.Int64 // ranks
+	// prefills are the ranks that compute prompts for those of this model; nil: there are none.
+	prefills atomic.Pointer[Model]
+}
+
+// Prefills are the ranks that compute prompts for those of this model: a model of their own,
+// whose requests do not decode. How long it takes to prefill is known from them where the
+// ranks of this one have computed too few prompts.
+func (m *Model) Prefills() *Model {
+	if p := m.prefills.Load(); p != nil {
+		return p
+	}
+	m.prefills.CompareAndSwap(nil, NewModel(m.kind))
+	return m.prefills.Load()
+}
+
+// fill takes from those that compute prompts how long that takes, for a rank that knows too
+// little of it.
+func (m *Model) fill(l *learned) {
+	if p := m.prefills.Load(); p != nil && l.filled < trusted {
+		c := p.median.Load()
+		l.Step, l.Token, l.Pair = c.Step, c.Token, c.Pair
+	}
 }
 
 // Moment is what a request would meet on each of a model's ranks alike.
@@ -148,6 +170,9 @@ func (m *Model) update() {
 		}
 	}
 	c := m.kind
+	if p := m.prefills.Load(); p != nil {
+		c.Step, c.Token, c.Pair = p.Median().Step, p.Median().Token, p.Median().Pair
+	}
 	if len(all[0]) > 0 {
 		var v vector
 		for i := range v {

@@ -140,6 +140,7 @@ type learned struct {
 	until  int64 // that it was measured counts as fresh; 0: too little was
 	at     int64 // when it was measured
 	seen   int
+	filled int // of what was seen, prefills
 	sureness
 }
 
@@ -918,7 +919,12 @@ func (r *Rank) learn(now int64) {
 		r.freshen(o.at)
 		r.fit.Observe(o.sort, o.amount, o.took, o.unsure, o.ours)
 		old := r.learned.Load()
-		r.learned.Store(learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, budget: old.budget, at: o.at}.lasts())
+		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, at: o.at}
+		if o.sort == Prefilling {
+			l.filled++
+		}
+		r.model.fill(&l)
+		r.learned.Store(l.lasts())
 	}
 	r.model.measured(now)
 	r.mu.Lock()

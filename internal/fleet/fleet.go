@@ -113,11 +113,12 @@ type memory struct {
 
 // served is a model that is served by a name.
 type served struct {
-	policy  balance.Policy
-	prefill balance.Policy // among those that compute prompts
-	lengths cost.Lengths
-	ratio   cost.Ratio
-	retries *retry.Budget
+	policy   balance.Policy
+	prefill  balance.Policy // among those that compute prompts
+	lengths  cost.Lengths
+	ratio    cost.Ratio
+	transfer cost.Transfer
+	retries  *retry.Budget
 }
 
 // life is an engine's present one, or its latest.
@@ -126,6 +127,7 @@ type life struct {
 	left   int64        // when it was ready last; 0: it is, or never was
 	said   engine.State // when it was ready last
 	base   string
+	role   infer.Role
 	shares route.Shares // of all of its lives
 	ranks  []*rank      // never none
 }
@@ -276,8 +278,9 @@ func (f *Fleet) publish(states []engine.State) {
 		if m, ok := adapter.(engine.Metered); ok {
 			e.Metrics = m.Metrics
 		}
+		fault := m.Halves.part(e)
 		fresh := f.live(i, &m, e)
-		f.halve(&m, e, met)
+		met.join(e, fault)
 		snap.Engines = append(snap.Engines, e)
 		switch {
 		case e.Tokens == nil && e.Relay == nil:
@@ -417,7 +420,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 			}
 			continue
 		}
-		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base; !same {
+		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base && e.Role == l.role; !same {
 			r.close()
 		}
 		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens}
@@ -425,13 +428,13 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 			facts.SideBySide = e.Facts.SideBySide
 		}
 		if r.instance = n.Instance; r.books == nil {
-			r.books = route.NewBooks(f.cost(base), f.index, &l.shares, &facts, trace.Now())
+			r.books = route.NewBooks(f.cost(base, e.Role), f.index, &l.shares, &facts, trace.Now())
 			fresh = append(fresh, r.number)
 		}
 		r.books.Says(&facts)
 		r.books.Limit((m.MaxRunning+len(named)-1)/len(named), &facts)
 	}
-	l.base = base
+	l.base, l.role = base, e.Role
 	if e.Tokens != nil {
 		f.follow.events(m, l, e)
 	}
@@ -453,12 +456,15 @@ func (r *rank) close() {
 	}
 }
 
-// cost gives what is known of the ranks of a base model.
-func (f *Fleet) cost(base string) *cost.Model {
+// cost gives what is known of the ranks of a base model that have a role.
+func (f *Fleet) cost(base string, role infer.Role) *cost.Model {
 	m := f.costs[base]
 	if m == nil {
 		m = cost.NewModel(cost.Typical)
 		f.costs[base] = m
+	}
+	if role == infer.RolePrefill {
+		return m.Prefills()
 	}
 	return m
 }
@@ -607,7 +613,7 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 			kept.prefill, _ = balance.New(policy)
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Retries: kept.retries}
+		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries}
 		snap.Models[name] = m
 	}
 	return m

@@ -95,17 +95,18 @@ func (m meetings) add(e *route.Engine) error {
 	return nil
 }
 
-// halve gives an engine its part in requests, and has it not be ready where that cannot be.
-func (f *Fleet) halve(m *Member, e *route.Engine, met meetings) {
-	err := m.Halves.part(e)
-	if err == nil {
-		err = met.add(e)
+// join has an engine not be ready that cannot have its part in requests, for a fault of its own
+// or because another one is met where it is.
+func (m meetings) join(e *route.Engine, fault error) {
+	if fault == nil {
+		fault = m.add(e)
 	}
-	if err != nil {
-		e.Meets = engine.Meets{} // it meets nobody
-		if e.Ready {
-			e.Ready, e.Err = false, err
-		}
+	if fault == nil {
+		return
+	}
+	e.Meets = engine.Meets{} // it meets nobody
+	if e.Ready {
+		e.Ready, e.Err = false, fault
 	}
 }
 

@@ -15,13 +15,16 @@ import (
 // pairs makes a model of engines with these roles, which meet in one way. The cost of the
 // policy is what chooses.
 func pairs(policy string, engines ...*Engine) *Model {
-	m := &Model{Way: engine.ByRoom}
+	m := &Model{Way: engine.ByRoom, Transfer: new(cost.Transfer)}
 	m.Policy, _ = balance.New(policy)
 	m.Prefill, _ = balance.New(policy)
 	ranks, index := cost.NewModel(cost.Typical), kvindex.New(1<<20)
 	for _, e := range engines {
-		r := Whole(e.Name)
-		r.Books = NewBooks(ranks, index, new(Shares), &e.Facts, 0)
+		r, of := Whole(e.Name), ranks
+		if e.Role == infer.RolePrefill {
+			of = ranks.Prefills()
+		}
+		r.Books = NewBooks(of, index, new(Shares), &e.Facts, 0)
 		m.Add(Target{Engine: e, Rank: r})
 	}
 	return m

@@ -143,6 +143,8 @@ type Model struct {
 	Lengths *cost.Lengths
 	// Ratio is that of its prompts where engines are relayed.
 	Ratio *cost.Ratio
+	// Transfer is that of its prompts' KV from one engine to another.
+	Transfer *cost.Transfer
 	// Retries are what of its requests may be repeated; nil is all.
 	Retries *retry.Budget
 	// Kind is that of its engines, empty while none is known. Relayed says that
@@ -449,6 +451,7 @@ func (m *Model) partner(c *Choice) *Target {
 	c.first.whole(&c.Prefill)
 	e := &c.Prefill.Choice().Estimate
 	h.Partner, h.Ready, h.Delays = true, e.TTFT(), e.Others+e.Evicts
+	h.Fixed, h.PerToken = m.Transfer.Expect()
 	return &m.Prefills[c.Prefill.Chosen]
 }
 
