@@ -63,10 +63,14 @@ var (
 
 // Sample has a Tokens engine generate one token after one id, which every vocabulary has, and
 // waits for it. rank is one of Facts.Ranks, -1 where these name none. The request has an id
-// that says whose it is, and is aborted when ctx ends. Its errors are those of Prober.
+// that says whose it is, and is aborted when ctx ends. Of an engine that serves halves it is
+// a half that has no other, which its adapter gives (Alone). Its errors are those of Prober.
 func Sample(ctx context.Context, t Tokens, model string, rank int) error {
 	end := make(sampled, 1)
 	req := &infer.Request{ID: fmt.Sprintf("weir-probe-%016x", rand.Uint64()), Model: model, Prompt: []uint32{0}, MaxTokens: 1, IgnoreEOS: true}
+	if h, ok := t.(interface{ Alone(rank int) *infer.Half }); ok {
+		req.Half = h.Alone(rank)
+	}
 	g, err := t.Generate(ctx, req, 1, end, &trace.Leg{DPRank: rank})
 	if err == nil {
 		select {

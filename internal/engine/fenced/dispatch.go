@@ -103,7 +103,7 @@ func (d *Dispatcher) Fail(g *Generation, reason mux.FaultReason, detail string, 
 	fault := d.Fault(reason, detail)
 	fault.RequestID, fault.Part = g.ID, part
 	err := d.Faulty(fault)
-	g.Abort() // nothing, if the engine is done with it
+	g.abort() // nothing, if the engine is done with it
 	if !g.Abandon(err) {
 		d.End(&g.Generation, err)
 	}

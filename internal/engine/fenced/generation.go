@@ -24,7 +24,8 @@ type Generation struct {
 	Guided bool
 
 	out     *Outbox
-	written atomic.Int64 // when it was sent; 0: it was not yet
+	waits   *engine.Deferral // holds its abort back; nil: nothing does
+	written atomic.Int64     // when it was sent; 0: it was not yet
 
 	// The rest belongs to whoever dispatches.
 
@@ -39,10 +40,29 @@ func NewGeneration(out *Outbox, req *infer.Request, attempt uint32, sink engine.
 	return g
 }
 
+// Defer has its abort wait for Released. It is called before the hand-over.
+func (g *Generation) Defer() { g.waits = engine.NewDeferral(g.abort) }
+
 // Abort implements engine.Generation.
 func (g *Generation) Abort() {
+	if g.waits != nil {
+		g.waits.Abort()
+		return
+	}
+	g.abort()
+}
+
+// abort tells the engine to stop.
+func (g *Generation) abort() {
 	if g.AskAbort() {
 		g.out.abort(g)
+	}
+}
+
+// Released lets an abort that waits go out (engine.Released).
+func (g *Generation) Released() {
+	if g.waits != nil {
+		g.waits.Released()
 	}
 }
 
@@ -54,7 +74,7 @@ func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
 	case <-g.Settled():
 	case <-ctx.Done():
 		if g.Abandon(late(ctx, leg.Engine)) {
-			g.Abort()
+			g.abort() // nobody is there who could release it
 		}
 	}
 	leg.ToServer = g.written.Load()

@@ -90,6 +90,7 @@ var (
 var requestFields = map[string]kinds{
 	"rid": ofText, "input_ids": ofArrays, "sampling_params": {msgp.ArrayType, msgp.MapType}, "lora_id": ofText, "stream": ofBool,
 	"return_logprob": ofBool, "top_logprobs_num": ofInt, "priority": ofInt,
+	"bootstrap_host": ofText, "bootstrap_port": ofInt, "bootstrap_room": ofInt,
 }
 
 var samplingFields = map[string]kinds{
@@ -119,7 +120,7 @@ func newCodec(wire map[string]structure) (*codec, error) {
 		fields["require_reasoning"] = ofBool
 	}
 	if c.ranks = slices.Contains(wire[tagRequest].Fields, "routed_dp_rank"); c.ranks { // from 0.5.10 on
-		fields["routed_dp_rank"] = ofInt
+		fields["routed_dp_rank"], fields["disagg_prefill_dp_rank"] = ofInt, ofInt
 	}
 	if c.request, err = newForm(tagRequest, tagRequest, wire[tagRequest], fields); err != nil {
 		return nil, err
@@ -235,6 +236,10 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions
 			if rank >= 0 {
 				return msgp.AppendInt(b, rank)
 			}
+		case "bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank":
+			if req.Half != nil {
+				return appendHalf(b, field, &req.Half.Bootstrap)
+			}
 		case "priority":
 			if req.Priority != nil {
 				return msgp.AppendInt64(b, *req.Priority)
@@ -255,10 +260,30 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions
 	})
 }
 
+// appendHalf appends a field of where halves meet.
+func appendHalf(b []byte, field string, at *infer.Bootstrap) []byte {
+	switch field {
+	case "bootstrap_host":
+		return msgp.AppendString(b, at.Host)
+	case "bootstrap_port":
+		return msgp.AppendInt(b, at.Port)
+	case "bootstrap_room":
+		return msgp.AppendInt64(b, at.Room)
+	}
+	if at.Rank < 0 {
+		return b
+	}
+	return msgp.AppendInt(b, at.Rank)
+}
+
 func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Additions) []byte {
 	s := or.Defaults.Fill(req.Sampling)
 	stops := c.mode.StopIDs(req, or.EndIDs)
 	likeliest := s.Temperature != nil && *s.Temperature < greedy
+	most, least := req.MaxTokens, req.MinTokens
+	if req.Half != nil {
+		most, least = sglang.Limits(req)
+	}
 	guideField, guideText := "", ""
 	if req.Guide != nil {
 		guideField, guideText = sglang.GuideField(req.Guide)
@@ -266,9 +291,9 @@ func (c *codec) appendSampling(b []byte, req *infer.Request, or *engine.Addition
 	return c.sampling.append(b, func(b []byte, field string) []byte {
 		switch field {
 		case "max_new_tokens":
-			return msgp.AppendInt(b, req.MaxTokens)
+			return msgp.AppendInt(b, most)
 		case "min_new_tokens":
-			return msgp.AppendInt(b, req.MinTokens)
+			return msgp.AppendInt(b, least)
 		case "stop_token_ids":
 			if len(stops) > 0 {
 				b = msgp.AppendArrayHeader(b, uint32(len(stops)))
@@ -425,8 +450,11 @@ func (h *handover) check(req *infer.Request, or *engine.Additions) *infer.Error 
 	case len(req.ID) < shortestID:
 		return infer.Errorf(infer.CodeInternal, "a request's id of %d bytes", len(req.ID))
 	}
-	if err := req.Whole(); err != nil {
+	if err := h.Started.Takes(req); err != nil {
 		return err
+	}
+	if req.Half != nil && !utf8.ValidString(req.Half.Bootstrap.Host) {
+		return infer.Errorf(infer.CodeInternal, "the bootstrap host is not UTF-8")
 	}
 	if err := req.Lacks(h.carries()); err != nil {
 		return err

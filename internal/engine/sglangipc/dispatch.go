@@ -95,6 +95,9 @@ func (d *dispatcher) output(o *output) {
 		return
 	}
 	d.Offer(g)
+	if len(ids) > 0 && g.Total == len(ids) {
+		g.Released() // its KV is there
+	}
 }
 
 // partOf is what a step said of a request, as evidence.
@@ -117,7 +120,9 @@ func wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, stri
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	case o.prompt != g.Prompt:
 		return fenced.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
-	case o.end.how == full && o.end.length != total:
+	case g.Prefill && total > 1:
+		return mux.FaultLimit, fmt.Sprintf("%d ids of a prefill half", total)
+	case o.end.how == full && o.end.length != total && !(g.Prefill && o.end.length == 0): // which says 0 and has drawn one
 		return fenced.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
 	case o.end.how == stopped && !o.end.isID:
 		// Also how an engine says that its numbers overflowed.

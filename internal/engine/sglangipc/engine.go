@@ -100,6 +100,7 @@ func (e *Engine) state() engine.State {
 		return engine.State{Ready: true, Facts: engine.Facts{
 			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: a.maxRunning * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
 			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk, KVEvents: events,
+			Role: s.word.Started.Role(), RoleSaid: s.word.Started.Known(), Meets: s.word.Started.Meets(s.word.BootstrapHost),
 			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}
@@ -127,6 +128,11 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, err
 	}
 	g := fenced.NewGeneration(s.Out, req, attempt, sink)
+	if req.Half != nil {
+		if g.Prefill = req.Half.Role == infer.RolePrefill; !g.Prefill {
+			g.Defer()
+		}
+	}
 	if err := s.Seat(g); err != nil {
 		return nil, err
 	}

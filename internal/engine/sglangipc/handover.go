@@ -39,6 +39,9 @@ type handover struct {
 	LoRA          map[string]string `json:"lora"` // ids by name
 	Priorities    bool              `json:"enable_priority_scheduling"`
 	Started       sglangmode.Mode   `json:"started"` // of the schedulers' arguments
+	// BootstrapHost is where the registry is that the launcher of a prefill engine has
+	// started, at the port that the arguments say.
+	BootstrapHost string `json:"bootstrap_host"`
 
 	// Events is where rank 0 publishes what its KV cache holds.
 	Events *struct {
@@ -91,7 +94,10 @@ func parseWord(b []byte) (*handover, *codec, error) {
 	case len(missing) > 0:
 		return nil, nil, fmt.Errorf("%s does not say %s", WordName, strings.Join(missing, ", "))
 	}
-	h.Started.Version = h.Version
+	h.Started.Version, h.Started.Ranks = h.Version, h.Ranks
+	if err := h.Started.Fault(); err != nil {
+		return nil, nil, fmt.Errorf("SGLang %s %w", h.Version, err)
+	}
 	h.lacks = h.Started.Lacks()
 	c, err := newCodec(h.Wire)
 	if err != nil {

@@ -56,9 +56,15 @@ func tempDir(t testing.TB) string {
 }
 
 func newPeer(t testing.TB, ranks int) *peer {
+	return newPeerSaying(t, map[string]any{"dp_size": ranks})
+}
+
+// newPeerSaying makes one whose launcher's word has some fields set.
+func newPeerSaying(t testing.TB, set map[string]any) *peer {
+	ranks := set["dp_size"].(int)
 	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
 	p := &peer{t: t, ctx: ctx, dir: tempDir(t), ranks: ranks, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
-	if err := schedtest.Write(p.dir, schedtest.Word(map[string]any{"dp_size": ranks})); err != nil {
+	if err := schedtest.Write(p.dir, schedtest.Word(set)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Cut(); cancel() })

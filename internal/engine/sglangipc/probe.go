@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/mux"
+	"weir/internal/infer"
 )
 
 // Probe implements engine.Prober by a fence. Every rank of the engine answers it, and
@@ -19,6 +20,16 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 		return fmt.Errorf("probe of %s: %w", e.opts.Name, err)
 	}
 	return nil
+}
+
+// Alone is a half of the engine's role that has no other, at a rank; nil where it serves
+// whole requests (engine.Sample).
+func (e *Engine) Alone(rank int) *infer.Half {
+	s := e.up()
+	if s == nil || s.word.Started.Role() == infer.RoleBoth {
+		return nil
+	}
+	return s.word.Started.Alone(rank)
 }
 
 // Reach implements engine.Reachable by a fence, which any rank answers.
