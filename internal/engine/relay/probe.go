@@ -28,12 +28,18 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		facts, err = engine.Facts{Models: []string{e.opts.Model}, Verify: facts.Verify}, nil
 	}
 	if err != nil {
+		e.met = engine.Meets{} // it may come back as another
 		return facts, err
 	}
 	e.said = e.software(ctx, owner)
 	facts.Lacks = e.said.lacks
 	facts.Role, facts.RoleSaid, facts.Meets = e.said.role, e.said.roleSaid, e.said.meets
 	e.alone.Store(e.said.alone)
+	if owner == "vllm" && e.opts.AskHalves {
+		if facts.Meets, err = e.vllmMeets(ctx, facts.Models[0]); err != nil {
+			return facts, err
+		}
+	}
 	e.readLoad(ctx, owner)
 	return facts, nil
 }

@@ -43,6 +43,9 @@ type Options struct {
 	// PassKey has the engine judge its callers itself: their own credentials go with
 	// their requests, and its refusals to them. Otherwise these are weir's matter.
 	PassKey bool
+	// AskHalves has an engine of vLLM's asked how its halves of requests meet, by a prefill
+	// half of one id whenever it has come; without an answer it is not ready.
+	AskHalves bool
 	// VerifyIDs has the engine's streams verified where it can be asked for their ids.
 	VerifyIDs bool
 }
@@ -52,7 +55,8 @@ type Options struct {
 type Engine struct {
 	opts   Options
 	client *upstream.Client
-	said   software // by the latest probe; Run's own
+	said   software     // by the latest probe; Run's own
+	met    engine.Meets // as it answered last; Run's own
 	load   atomic.Pointer[engine.Load]
 	alone  atomic.Pointer[infer.Half] // said.alone, for Probe
 }

@@ -20,6 +20,7 @@ type dispatcher struct {
 	oneClock bool           // the engine reads the clock that we read
 	logprobs infer.Logprobs // of the output at hand
 	aux      [][]byte       // the message's frames after the first
+	meeting  meeting
 	stamps   infer.Stamps
 }
 
@@ -53,7 +54,10 @@ func (d *dispatcher) note(b []byte, received int64) {
 func (d *dispatcher) output(o *output) {
 	g := d.Find(o.id)
 	if g == nil {
-		if o.finish < 0 {
+		switch {
+		case d.meeting.asked(o.id):
+			d.meeting.take(d.batch.params(o), o.finish)
+		case o.finish < 0:
 			d.Stray(o.id)
 		}
 		return

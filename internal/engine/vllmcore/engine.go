@@ -111,8 +111,20 @@ func (e *Engine) bind() (doors []fenced.Door, err error) {
 func (e *Engine) state() engine.State {
 	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, LoRA: e.loraFacts()}
 	up := 0
+	var why error
 	for _, r := range e.ranks {
 		s := e.up(r.index, -1)
+		if s != nil && e.opts.AskHalves {
+			meets, err := s.meets()
+			if err == nil && up > 0 && meets != facts.Meets {
+				err = fmt.Errorf("it says that its halves of requests meet at %s of %s:%d, and another rank at %s of %s:%d, each without its number", meets.EngineID, meets.Host, meets.Port, facts.Meets.EngineID, facts.Meets.Host, facts.Meets.Port)
+			}
+			if err != nil {
+				why, s = fmt.Errorf("engine %d: %w", r.index, err), nil
+			} else {
+				facts.Meets = meets
+			}
+		}
 		if len(e.ranks) > 1 {
 			facts.Ranks = append(facts.Ranks, e.rankFacts(r.index, s))
 		}
@@ -143,11 +155,13 @@ func (e *Engine) state() engine.State {
 		}
 		return engine.State{Ready: true, Facts: facts}
 	}
-	err := e.host.Why()
-	if err == nil {
-		err = e.nobody()
+	if why == nil {
+		why = e.host.Why()
 	}
-	return e.host.Unready(err)
+	if why == nil {
+		why = e.nobody()
+	}
+	return e.host.Unready(why)
 }
 
 // rankFacts is what is said of one of several engines; s is nil while it is not up.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -82,6 +83,73 @@ func TestHalves(t *testing.T) {
 	p.Step(enginetest.Out{ID: req.ID, IDs: []uint32{1, 2}, Finish: infer.ReasonLength})
 	if f, err = sink.WaitFinish(b.Ctx); err != nil || f.CachedTokens != 32 {
 		t.Errorf("cached tokens are not prefill's: %+v, %v", f, err)
+	}
+}
+
+// Engines say how their halves meet by what they answer to one, before anybody can use them.
+func TestMeets(t *testing.T) {
+	p, q := newPeer(t, "0.33.0"), &peer{}
+	*q = peer{t: t, ctx: p.ctx, version: "0.33.0", index: 1, dir: p.dir, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
+	answer := func(id string, port int, finish int) func(a coretest.Request) coretest.Output {
+		return func(a coretest.Request) coretest.Output {
+			if len(a.Prompt) != 1 || coretest.Number(a.Sampling["max_tokens"]) != 1 || fmt.Sprint(a.Transfer()) != "map[do_remote_decode:true do_remote_prefill:false]" {
+				t.Errorf("asked for %+v", a)
+			}
+			o := coretest.Output{ID: a.ID, IDs: []uint32{4}, Finish: finish, Prompt: 1}
+			if id != "" {
+				o.Transfer = coretest.Prefilled(&a, id, "10.0.0.1", port, true)
+			}
+			return o
+		}
+	}
+	p.mu.Update(func() { p.meets = answer("e_dp0", 5600, finishLength) })
+	b := startBench(t, p, func(o *Options) { o.Engines, o.AskHalves = 2, true })
+	e := b.Rig.Engine.(*Engine)
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for !ok() {
+			if b.Ctx.Err() != nil {
+				t.Fatalf("not %s: %+v", what, e.state())
+			}
+			time.Sleep(time.Millisecond) // of a poll
+		}
+	}
+	said := func(rank int) bool {
+		s := e.ranks[rank].current.Load()
+		return s != nil && s.meeting.said.Load() != nil
+	}
+	want := engine.Meets{Way: engine.ByPush, Host: "10.0.0.1", Port: 5600, EngineID: "e", TP: 1, DCP: 1, PP: 1, Whole: true}
+	for _, x := range []struct {
+		meets func(a coretest.Request) coretest.Output
+		ready bool
+	}{
+		{answer("other_dp1", 5601, finishLength), false},
+		{answer("e_dp1", 5600, finishLength), false},
+		{answer("e_dp1", 5601, finishStop), true},
+	} {
+		q.mu.Update(func() { q.meets = x.meets })
+		q.Restore()
+		until("answered", func() bool { return said(1) })
+		if f := e.state().Facts; f.Meets != want || f.SideBySide == 2 != x.ready || f.Ranks[1].Ready != x.ready {
+			t.Errorf("%+v", f)
+		}
+		q.Cut()
+		until("gone", func() bool { return !said(1) })
+	}
+	for _, x := range []struct {
+		says  string
+		meets func(a coretest.Request) coretest.Output
+	}{
+		{"has not said yet", nil},
+		{"--kv-transfer-config", answer("", 0, finishLength)},
+		{`prefill half with "error"`, answer("", 0, finishError)},
+		{"want an id that ends in _dp0", answer("e", 5600, finishLength)},
+	} {
+		p.Cut()
+		until("gone", func() bool { return !said(0) })
+		p.mu.Update(func() { p.meets = x.meets })
+		p.Restore()
+		waitWord(b, x.says)
 	}
 }
 

@@ -29,6 +29,9 @@ type Options struct {
 	// Speculative says that the engines decode speculatively (--speculative-config),
 	// which they do not say before they have drafted something.
 	Speculative bool
+	// AskHalves has each engine asked how its halves of requests meet, by a prefill half of
+	// one id when it has come; without an answer it is not ready.
+	AskHalves bool
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int

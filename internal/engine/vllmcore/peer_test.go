@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"weir/internal/engine/enginetest"
@@ -39,6 +40,8 @@ type peer struct {
 	adds     []coretest.Request
 	loads    []coretest.Adapter
 	lacks    string // a path that no adapter is at
+	// meets answers the half by which it is asked how halves meet; nil: it does not.
+	meets func(a coretest.Request) coretest.Output
 }
 
 type peerRequest struct {
@@ -142,6 +145,12 @@ func (p *peer) receive(c *coretest.Core, m coretest.Message) {
 }
 
 func (p *peer) add(a coretest.Request) {
+	if strings.HasPrefix(a.ID, "weir-meets-") {
+		if p.meets != nil {
+			p.core.Send(coretest.Batch{Outputs: []coretest.Output{p.meets(a)}})
+		}
+		return
+	}
 	r := &peerRequest{id: a.ID, prompt: len(a.Prompt), confirmed: !p.hold, arrival: trace.Now()}
 	p.requests[a.ID] = r
 	p.order = append(p.order, r)

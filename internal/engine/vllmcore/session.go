@@ -43,6 +43,7 @@ type load struct {
 
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
+	s.meeting.told = e.host.Signal
 	s.Session = fenced.NewSession(ctx, fenced.Config{
 		Options: &e.opts.Options, Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters,
 		In: in, Code: code{}, Ranks: 1,
@@ -118,6 +119,7 @@ func (s *session) Message(frames [][]byte, received int64) error {
 	if !ok {
 		return nil
 	}
+	s.askHalves()
 	// The answer was stamped between the question and its arrival. If the stamp
 	// lies there on our clock, it is our clock: another machine's would have to be
 	// within this fraction of a second by chance, of all the time it may be up.

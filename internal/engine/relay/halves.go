@@ -1,0 +1,44 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/engine"
+)
+
+// meetsWithin bounds the request by which an engine of vLLM's says how its halves meet.
+const meetsWithin = time.Minute
+
+// vllmMeets asks an engine of vLLM's how its halves of requests meet. Nothing that it shows
+// says it but what it answers to a prefill half, so it is asked for one, of a word's prompt.
+func (e *Engine) vllmMeets(ctx context.Context, model string) (engine.Meets, error) {
+	if e.met.Way != engine.Nowhere {
+		return e.met, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, meetsWithin)
+	defer cancel()
+	ask := &engine.Meets{Way: engine.ByPull}
+	body, err := json.Marshal(map[string]any{
+		"model": model, "prompt": "x", "max_tokens": 1, "kv_transfer_params": jsontext.Value(ask.PrefillParams("")),
+	}, json.Deterministic(true))
+	if err != nil {
+		return engine.Meets{}, err
+	}
+	answer, err := e.client.Generate(ctx, "/v1/completions", body)
+	if err != nil {
+		return engine.Meets{}, err
+	}
+	var said struct {
+		Params jsontext.Value `json:"kv_transfer_params"`
+	}
+	if err := json.Unmarshal(answer, &said); err != nil {
+		return engine.Meets{}, fmt.Errorf("its answer to a prefill half cannot be read: %w", err)
+	}
+	e.met, err = engine.ReadMeets(said.Params, -1)
+	return e.met, err
+}
