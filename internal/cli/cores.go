@@ -18,7 +18,7 @@ import (
 // newVLLMCore makes the adapter of a vllm-core engine.
 func newVLLMCore(e *config.Engine, served servedModels, g *gateway.Options) (*vllmcore.Engine, error) {
 	o := vllmcore.Options{
-		Options: coreOptions(e.Name, e.Model, g), Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority, Speculative: e.Speculative,
+		Options: coreOptions(e.Name, e.Model, g), Engines: e.Ranks, Lockstep: e.Lockstep, Priorities: e.Priority, Speculative: e.Speculative, AskHalves: e.Halves.Ask(),
 		Handshake: zmtp.Endpoint{Network: "tcp", Address: e.Addr},
 	}
 	if m := served.find(e.Model); m != nil {

@@ -255,7 +255,7 @@ func halvesOf(e *config.Engine) (h fleet.Halves, err error) {
 func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(model string) engine.Additions, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
-		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, Panicked: panicked(e.Name, o)})
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Panicked: panicked(e.Name, o)})
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 	}

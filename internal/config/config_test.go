@@ -101,6 +101,16 @@ func TestParseEngine(t *testing.T) {
 	if want := (Halves{Role: "prefill", Handover: "push", Host: "h", Port: 5600, EngineID: "P"}); err != nil || e.Halves != want {
 		t.Fatalf("%+v, %v", e, err)
 	}
+	// An engine is asked what is not said.
+	for s, want := range map[string]bool{
+		"http://h:1": false, "http://h:1,role=both": false, "http://h:1,role=prefill": true, "http://h:1,role=decode": true, "vllm-core=tcp://127.0.0.1:5570,role=decode": true,
+		"http://h:1,role=prefill,handover=pull": false, "http://h:1,role=prefill,bootstrap-port=1": false, "http://h:1,role=decode,handover=push": false,
+		"http://h:1,role=prefill,handover=push": true, "http://h:1,role=prefill,handover=push,engine-id=P": true, "http://h:1,role=prefill,handover=push,engine-id=P,side-channel=h:1": false,
+	} {
+		if e, err = ParseEngine(s); err != nil || e.Halves.Ask() != want {
+			t.Errorf("%s: asked %v, %v", s, e.Halves.Ask(), err)
+		}
+	}
 	for s, want := range map[string]string{
 		"openai=x,role=prefil":                                            "want both, prefill or decode",
 		"openai=x,role=prefill,bootstrap-port=0":                          "1 to 65535",
@@ -111,7 +121,6 @@ func TestParseEngine(t *testing.T) {
 		"openai=x,handover=pull":                                          "goes with role=prefill or role=decode",
 		"openai=x,role=prefill,handover=pull,bootstrap-port=1":            "SGLang's",
 		"openai=x,role=prefill,engine-id=P":                               "go with handover=push",
-		"openai=x,role=prefill,handover=push":                             "wants engine-id=ID",
 		"openai=x,role=prefill,handover=push,engine-id=P,side-channel=h":  "want HOST:PORT",
 		"openai=x,role=decode,handover=push,engine-id=P,side-channel=h:1": "the prefill engine's to say",
 		"sglang=x,handover=room":                                          "unknown option",

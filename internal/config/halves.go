@@ -73,6 +73,18 @@ func port(s string) (int, error) {
 	return int(n), err
 }
 
+// Ask says whether the engine is to be asked how its half of a request meets the other:
+// it has a role, and the operator does not say all of it.
+func (h *Halves) Ask() bool {
+	switch {
+	case h.Role != "prefill" && h.Role != "decode":
+		return false
+	case h.Handover == "push":
+		return h.Role == "prefill" && (h.EngineID == "" || h.Port == 0)
+	}
+	return h.Handover == ""
+}
+
 // check refuses what contradicts itself. keys are those that were given.
 func (h *Halves) check(keys []string) error {
 	registry := slices.Contains(keys, "bootstrap-port") || slices.Contains(keys, "bootstrap-host")
@@ -86,8 +98,6 @@ func (h *Halves) check(keys []string) error {
 		return fmt.Errorf("where halves of requests are met is the prefill engine's to say: add role=prefill")
 	case h.Handover != "" && (h.Role == "" || h.Role == "both"):
 		return fmt.Errorf("handover= goes with role=prefill or role=decode")
-	case h.Handover == "push" && h.Role == "prefill" && (h.EngineID == "" || h.Port == 0):
-		return fmt.Errorf("handover=push wants engine-id=ID, which the prefill engine is started with (--kv-transfer-config), and side-channel=HOST:PORT: decode engines are told both before it answers")
 	}
 	if registry {
 		h.Handover = "room"
