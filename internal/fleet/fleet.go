@@ -573,7 +573,7 @@ func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error
 	if err := halved(model, e); err != nil {
 		return err
 	}
-	model.Serves = model.Serves || e.Role != infer.RolePrefill
+	model.Serves, model.Whole = model.Serves || e.Role != infer.RolePrefill, model.Whole || e.Alone()
 	model.Settled = (model.Kind == "" || model.Settled) && e.Known()
 	model.Kind, model.Relayed = e.Kind, e.Relay != nil
 	if model.Carries |= e.Carries(); !e.Ready {

@@ -54,6 +54,11 @@ const (
 	endOfSpelled
 )
 
+// Undivided is needed by a request that cannot be served in two halves: it is given to an
+// engine that serves it whole. It is of no set of what a wire carries, being a matter of
+// engines' roles.
+const Undivided = endOfSpelled
+
 // CarriesAnything has every member and every spelling, as a relayed engine does of which
 // nothing is known.
 const CarriesAnything = endOfSpelled - 1
@@ -97,9 +102,12 @@ func (c Carries) Words() []string {
 	var words []string
 	for ; c != 0; c &= c - 1 {
 		i := bits.TrailingZeros64(uint64(c))
-		if i < len(carriesNames) {
+		switch {
+		case i < len(carriesNames):
 			words = append(words, carriesNames[i])
-		} else {
+		case 1<<i == Undivided:
+			words = append(words, "requests that cannot be divided between a prefill and a decode engine")
+		default:
 			words = append(words, spelledNames[i-len(carriesNames)])
 		}
 	}

@@ -55,6 +55,9 @@ func TestPickHalves(t *testing.T) {
 		}
 		m := pairs(rapid.SampledFrom(balance.Names()).Draw(t, "policy"), engines...)
 		needs := infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "needs"))
+		if rapid.Bool().Draw(t, "undivided") {
+			needs |= infer.Undivided
+		}
 		var tried []Target
 		for _, side := range m.sides() {
 			for i := range side {
@@ -83,11 +86,13 @@ func TestPickHalves(t *testing.T) {
 			t.Fatalf("%s is given the request whole", target.Name)
 		case partner != nil && (part != cost.DecodePart || target.Role != infer.RoleDecode || partner.Role != infer.RolePrefill):
 			t.Fatalf("%s (%s) has half of it, and %s (%s) computes the prompt", target.Name, target.Role, partner.Name, partner.Role)
+		case partner != nil && needs&infer.Undivided != 0:
+			t.Fatal("what cannot be divided is")
 		case partner != nil && (c.Prefill.Choice().Work.Part != cost.PrefillPart || m.Prefills[c.Prefill.Chosen].Engine != partner.Engine):
 			t.Fatalf("the partner is %s, and chosen was %+v", partner.Name, c.Prefill.Choice())
 		}
 		for _, of := range []*Target{&target, partner} {
-			if of != nil && (of.among(tried, true) || needs&^of.Carries() != 0) {
+			if of != nil && (of.among(tried, true) || !of.carries(needs)) {
 				t.Fatalf("%s was tried or does not carry what is needed", of.Name)
 			}
 		}
@@ -114,6 +119,16 @@ func TestMissing(t *testing.T) {
 	}
 	if got := m.Missing(0, m.Prefills); got != "its decode engines serve no whole requests, and no prefill engine that is left takes the request" {
 		t.Errorf("%q", got)
+	}
+	if _, _, ok := m.Pick(infer.Undivided, nil, asking(100)); ok || m.Has(infer.Undivided, nil) || m.Room(infer.Undivided, nil, 1, 0) {
+		t.Error("what cannot be divided is")
+	}
+	if got := m.Missing(infer.Undivided, nil); got != "its engines serve halves of requests, and this one cannot be divided" {
+		t.Errorf("%q", got)
+	}
+	m = pairs("cost", d, p, part("w", infer.RoleDecode, true))
+	if target, partner, ok := m.Pick(infer.Undivided, nil, asking(8000)); !ok || target.Name != "w" || partner != nil {
+		t.Error("what cannot be divided is not served whole where that can be")
 	}
 	if _, _, ok := pairs("cost", p).Pick(0, nil, asking(100)); ok {
 		t.Error("a prefill engine serves a caller")

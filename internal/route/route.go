@@ -115,6 +115,11 @@ func (e *Engine) Carries() infer.Carries {
 	return e.Facts.Carries
 }
 
+// Alone says that the engine serves requests whole.
+func (e *Engine) Alone() bool {
+	return e.Role == infer.RoleBoth || e.Role == infer.RoleDecode && e.Meets.Whole
+}
+
 // Target is an engine's rank together with the name that it knows the model by.
 type Target struct {
 	*Engine
@@ -133,8 +138,9 @@ type Model struct {
 	// serve halves meet in one way, Way.
 	Targets, Prefills []Target
 	Way               engine.Way
-	// Serves says that some of its engines, ready or not, serve callers.
-	Serves bool
+	// Serves says that some of its engines, ready or not, serve callers, Whole that some
+	// serve them whole requests.
+	Serves, Whole bool
 	// Candidates are the targets in their order, as policies see them; see Add.
 	Candidates, PrefillCandidates []balance.Candidate
 	// Policy chooses among the targets, and Prefill among those that compute prompts.
@@ -401,7 +407,7 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Tar
 	if !all {
 		// Those that take it freely, where there are any. They may cease to meanwhile.
 		for takes := health.Freely; takes > health.Never; takes-- {
-			if m.halves && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
+			if c.first.fit = c.first.fit[:0]; m.halves && needs&infer.Undivided == 0 && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
 				m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, false)
 			}
 			if m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, true) ||
@@ -477,6 +483,9 @@ func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate,
 // some target does not carry.
 func (m *Model) Class(needs infer.Carries) infer.Carries {
 	common := infer.CarriesAnything
+	if !m.halves {
+		common |= infer.Undivided
+	}
 	for _, side := range m.sides() {
 		for i := range side {
 			common &= side[i].Carries()
@@ -487,7 +496,15 @@ func (m *Model) Class(needs infer.Carries) infer.Carries {
 
 // fits says whether a target can be given a request that was tried elsewhere.
 func (t *Target) fits(needs infer.Carries, tried []Target) bool {
-	return needs&^t.Carries() == 0 && !t.among(tried, true)
+	return t.carries(needs) && !t.among(tried, true)
+}
+
+// carries says whether a target can be given what a request needs.
+func (t *Target) carries(needs infer.Carries) bool {
+	if needs&infer.Undivided != 0 {
+		return t.Alone() && needs&^infer.Undivided&^t.Carries() == 0
+	}
+	return needs&^t.Carries() == 0
 }
 
 // among says whether a target, or with rank false another rank of its engine, is one of
@@ -505,13 +522,15 @@ func (t *Target) among(tried []Target, rank bool) bool {
 // each of it is carried by some (Carries). It is true while engines are not ready, so that
 // they are waited for.
 func (m *Model) Alone(needs infer.Carries) bool {
-	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return needs&^t.Carries() == 0 })
+	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return t.carries(needs) })
 }
 
 // Missing says what the model's engines that are ready cannot serve a request without, empty
 // where that is not why none does.
 func (m *Model) Missing(needs infer.Carries, tried []Target) string {
 	switch {
+	case m.halves && needs&infer.Undivided != 0 && !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Alone() }):
+		return "its engines serve halves of requests, and this one cannot be divided"
 	case !m.halves || m.fills(needs, tried) != health.Never:
 		return ""
 	case !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.does() == balance.Decode && t.fits(needs, tried) }):
