@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"sync"
 
 	"weir/internal/config"
+	"weir/internal/infer"
+	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver"
 	"weir/models"
@@ -16,6 +19,8 @@ type upCommand struct {
 	gatewayFlags
 	Engines  int  `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
 	KVEvents bool `name:"kv-events" help:"Have the engines publish what their KV caches hold, on free ports (needs --max-total-tokens)."`
+
+	Disaggregated bool `help:"Have prefill and decode apart: as many engines that compute prompts, and as many that generate, as SGLang's are (docs/disaggregation.md)."`
 	simFlags
 }
 
@@ -24,7 +29,8 @@ func (upCommand) Help() string {
 	return `Examples:
   weir up
   weir up --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --timeline timeline.jsonl
-  weir up --engines 4 --cost constant --decode-cost 10ms`
+  weir up --engines 4 --cost constant --decode-cost 10ms
+  weir up --disaggregated                          two prefill and two decode engines`
 }
 
 // Run implements the command: the engines run in this process, but the gateway
@@ -55,37 +61,20 @@ func (c *upCommand) Run(s *streams) error {
 	defer tasks.Wait()
 	defer stopSims()
 	var engines []config.Engine
-	for i := range c.Engines {
-		name := fmt.Sprintf("sim-%d", i+1)
-		options, err := c.simFlags.options(name)
+	for _, each := range c.parts() {
+		options, err := c.simFlags.options(each.name)
 		if err != nil {
 			return err
 		}
-		var p simProcess
-		if p.publisher, err = c.publisher(&options); err != nil {
-			return err
-		}
-		e, err := newSim(&c.simFlags, options, model)
+		p, e, engine, err := c.start(each, options, model)
 		if err != nil {
 			p.close()
 			return err
 		}
-		for _, kind := range []string{"weir", "admin"} {
-			if err := p.listen(kind, "--engines", "127.0.0.1:0"); err != nil {
-				p.close()
-				return err
-			}
-		}
-		sims = append(sims, p)
-		engine := config.Engine{Kind: "weir", Addr: p.faces[0].l.Addr().String(), Name: name}
-		if p.publisher != nil {
-			at := p.publisher.Sources()[0]
-			engine.KVEvents, engine.KVReplay = at.Endpoint, *at.ReplayEndpoint
-		}
-		engines = append(engines, engine)
+		sims, engines = append(sims, p), append(engines, engine)
 		tasks.Go(func() {
 			if err := p.serve(running, e); err != nil {
-				sayLine(s.err, "weir: engine %s: %v", name, err)
+				sayLine(s.err, "weir: engine %s: %v", each.name, err)
 			}
 		})
 	}
@@ -95,6 +84,70 @@ func (c *upCommand) Run(s *streams) error {
 	}
 	c.announce(p, sims)
 	return p.serve(signals)
+}
+
+// upEngine is one of the engines to start.
+type upEngine struct {
+	name, wire string
+	role       infer.Role
+}
+
+// parts are the engines to start.
+func (c *upCommand) parts() (all []upEngine) {
+	if !c.Disaggregated {
+		for i := range c.Engines {
+			all = append(all, upEngine{name: fmt.Sprintf("sim-%d", i+1), wire: "weir"})
+		}
+		return all
+	}
+	for _, role := range []infer.Role{infer.RolePrefill, infer.RoleDecode} {
+		for i := range c.Engines {
+			all = append(all, upEngine{fmt.Sprintf("%s-%d", role, i+1), "sglang", role})
+		}
+	}
+	return all
+}
+
+// What an engine with a role fetches KV by.
+const (
+	upKVBytes     = 128 << 10 // of a token, as of Llama 3.1 8B
+	upKVBandwidth = 25e9      // bytes in a second, as of 200 Gb/s
+)
+
+// start binds the listeners of an engine, and says how the gateway finds it. What it has bound
+// is its own also where it cannot be started.
+func (c *upCommand) start(each upEngine, o simserver.Options, m *servedModel) (p simProcess, e *simserver.Engine, found config.Engine, err error) {
+	if each.role != infer.RoleBoth {
+		o.Role = each.role
+		o.SGLang.Incremental, o.SGLang.Metrics = true, true
+		o.Sim.Transfer = sim.Transfer{BytesPerToken: upKVBytes, Bandwidth: upKVBandwidth}
+	}
+	if each.role == infer.RoleDecode {
+		o.Sim.Retraction = sim.RetractRestore
+	}
+	if p.publisher, err = c.publisher(&o); err != nil {
+		return p, nil, found, err
+	}
+	for _, kind := range []string{each.wire, "admin"} {
+		if err := p.listen(kind, "--engines", "127.0.0.1:0"); err != nil {
+			return p, nil, found, err
+		}
+	}
+	if err := p.legs(&o); err != nil {
+		return p, nil, found, err
+	}
+	if e, err = newSim(&c.simFlags, o, m); err != nil {
+		return p, nil, found, err
+	}
+	found = config.Engine{Kind: each.wire, Addr: p.faces[0].l.Addr().String(), Name: each.name}
+	if each.wire == "sglang" {
+		found.URL = &url.URL{Scheme: "http", Host: found.Addr}
+	}
+	if p.publisher != nil {
+		at := p.publisher.Sources()[0]
+		found.KVEvents, found.KVReplay = at.Endpoint, *at.ReplayEndpoint
+	}
+	return p, e, found, nil
 }
 
 // publisher binds where an engine publishes what its KV cache holds; nil: nowhere.
@@ -109,7 +162,11 @@ func (c *upCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return publish(o, config, kvpub.VLLM)
+	form := kvpub.VLLM
+	if c.Disaggregated {
+		form = o.SGLang.KVEventForm()
+	}
+	return publish(o, config, form)
 }
 
 // announce prints what runs where, and how to try it.
@@ -119,9 +176,13 @@ func (c *upCommand) announce(p *process, sims []simProcess) {
 		paths += " /debug/pprof/"
 	}
 	p.announce(paths)
-	for i, sim := range sims {
-		p.say("engine    sim-%d on %s (weir plane), model %s, state http://%s/admin/state",
-			i+1, sim.faces[0].l.Addr(), models.SimName, sim.faces[1].l.Addr())
+	for i, each := range c.parts() {
+		wire := "weir plane"
+		if each.role != infer.RoleBoth {
+			wire = fmt.Sprintf("SGLang's API, a %s engine", each.role)
+		}
+		p.say("engine    %s on %s (%s), model %s, state http://%s/admin/state",
+			each.name, sims[i].faces[0].l.Addr(), wire, models.SimName, sims[i].faces[1].l.Addr())
 	}
 	host := p.listener.Addr().String()
 	if _, port, err := net.SplitHostPort(host); err == nil {
