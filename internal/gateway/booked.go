@@ -89,6 +89,8 @@ func (a *attempt) ended(e *infer.Error) health.End {
 		switch status := l.response.Status; {
 		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 			return health.Overload
+		case status >= 500 && a.partner != nil:
+			return health.GaveUp
 		case status >= 500:
 			return health.Fault
 		case status >= 400:

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/engine/relay"
 	"weir/internal/infer"
 	"weir/internal/stream"
 	"weir/internal/trace"
@@ -114,22 +112,13 @@ func (x *exchange) submit(wait engineWait) error {
 
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
-	header := relay.EndToEnd(x.response.r.Header)
-	header.Del("Content-Length")
-	header.Del("Accept-Encoding")
-	id := x.id
-	if n := len(x.rec.Attempts); n > 1 {
-		id += "-" + strconv.Itoa(n) // the attempt before may still be on its way
-	}
-	header.Set("X-Request-Id", id)
+	id := relayID(x.id, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
 	l := &relayLeg{engineWait: wait, request: x.ctx}
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
 	x.booked.escape.by(nil, l.abandon, nil)
 	x.leg = l
-	resp, err := x.target.Relay.Forward(l.ctx, &engine.RelayRequest{
-		Method: x.response.r.Method, Path: x.response.r.URL.RequestURI(), Header: header, Body: l.ask(&x.request),
-	}, x.rec.Leg())
+	resp, err := x.target.Relay.Forward(l.ctx, relayed(x.response.r, id, l.ask(&x.request, x.response.r.URL.Path)), x.rec.Leg())
 	splitWait(&x.rec.Ledger, x.rec.Leg())
 	if err != nil {
 		if left := x.booked.escape.left(); left != nil {
@@ -144,7 +133,10 @@ func (x *exchange) forward(wait engineWait) error {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
 		// Another engine may do better; the last one's answer is passed on as it is.
 		failed := &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true, Message: "the engine failed",
-			Cause: fmt.Errorf("status %d", resp.Status)}
+			Cause: fmt.Errorf("status %d", resp.Status), Handover: x.partner != nil}
+		if e := x.partner.word(x.ctx, failed); e != failed {
+			return e
+		}
 		if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(failed)) {
 			return failed
 		}

@@ -85,6 +85,11 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	if !ok {
 		return nil, nil, p.noEngine(now)
 	}
+	if partner != nil && !p.divides(partner.Meets.Way, p.path) {
+		if partner = nil; !target.Meets.Whole {
+			return nil, nil, p.indivisible()
+		}
+	}
 	var waiting *Waiting
 	if !pushed {
 		var err error

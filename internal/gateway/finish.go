@@ -104,7 +104,12 @@ func (x *exchange) fail() (broken bool) {
 			if r.unread {
 				dropBody(r.rc)
 			}
-			x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
+			if a := x.partner.said(x.err); a != nil {
+				x.rec.Status = a.status
+				x.rec.BytesOut += int64(a.write(r.w))
+			} else {
+				x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
+			}
 		}
 		return gone
 	}
@@ -179,7 +184,7 @@ func (x *exchange) record() {
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
 			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "error", x.err.Error())
 		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline || x.err.Code == infer.CodeExpired || x.err.Code == infer.CodeUnavailable) {
-			x.g.failedAt(leg.Engine, rec.RequestID, x.err)
+			x.g.failedAt(x.culprit(x.err).Name, rec.RequestID, x.err)
 		}
 	}
 	rec.Finished = trace.Now()

@@ -242,6 +242,12 @@ func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok
 // take gives the request the engine that it has chosen, if that has room, and has it wait
 // otherwise. The lock is held.
 func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) {
+	if partner != nil && !t.x.divides(partner.Meets.Way, t.x.response.r.URL.Path) {
+		if partner = nil; !target.Meets.Whole {
+			t.err = t.x.indivisible()
+			return
+		}
+	}
 	if t.pushed {
 		if !ok {
 			t.err = t.x.noEngine(now)

@@ -72,8 +72,10 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 }
 
 // ask gives the body that the engine is sent: the caller's, with the name that the engine
-// knows the model by, and where its stream is to be verified with what that needs.
-func (l *relayLeg) ask(q *request) []byte {
+// knows the model by, where its stream is to be verified with what that needs, and of a
+// decode half with what it meets the other one by.
+func (l *relayLeg) ask(q *request, path string) []byte {
+	var asked *api.Asked
 	e, ok := q.endpoint.(api.Verifiable)
 	switch verify := l.target.Facts.Verify; {
 	case verify == infer.VerifyOff:
@@ -83,12 +85,20 @@ func (l *relayLeg) ask(q *request) []byte {
 	case !ok:
 		l.why = "endpoint"
 	case q.head.Stream:
-		var asked *api.Asked
-		if asked, l.verifier, l.why = e.Verify(q.head, verify); l.verifier != nil {
-			return asked.Splice(l.target.Model)
+		if asked, l.verifier, l.why = e.Verify(q.head, verify); l.verifier == nil {
+			asked = nil
 		}
 	}
-	return q.head.Splice(l.target.Model)
+	if l.partner != nil {
+		if asked == nil {
+			asked = q.head.Ask()
+		}
+		l.partner.ask(asked, infer.RoleDecode, path)
+	}
+	if asked == nil {
+		return q.head.Splice(l.target.Model)
+	}
+	return asked.Splice(l.target.Model)
 }
 
 // verified says of a stream that has ended whole whether it was verified, and why not.

@@ -91,10 +91,17 @@ func (p *partner) begin(x *exchange) {
 	p.ctx, p.cancel = context.WithCancelCause(x.ctx)
 	p.answered, p.met, p.gone = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	p.usage.CachedTokens = -1
-	p.meet(x.count())
-	p.wire = newTokenPrefill(p, &x.request)
+	probe := engine.Probe{Model: p.target.Model}
+	if x.relayed {
+		p.meet(1)
+		p.meetings[0].id = relayID(x.id, len(x.rec.Attempts))
+		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
+	} else {
+		p.meet(x.count())
+		p.wire = newTokenPrefill(p, &x.request)
+	}
 	p.leg.Handed = trace.Now()
-	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.work, p.id, engine.Probe{Model: p.target.Model}, p)
+	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.work, p.id, probe, p)
 	go p.run()
 }
 
@@ -365,22 +372,29 @@ func (p *partner) meet(n int) {
 	}
 }
 
-// submission is a half of a choice for the token engine at which it is served.
-func (p *partner) submission(q *request, choice int, role infer.Role, at *route.Target) *infer.Request {
+// half is what makes a choice a half; nil where the decode half has nothing to fetch, and is
+// the whole.
+func (p *partner) half(choice int, role infer.Role) *infer.Half {
 	m := &p.meetings[choice]
-	req := q.submission(choice, at.Model, m.id, at.Carries())
-	req.Half = &infer.Half{Role: role, Bootstrap: m.at}
+	h := &infer.Half{Role: role, Bootstrap: m.at}
 	switch way := p.target.Meets.Way; {
 	case way == engine.ByRoom:
 	case role == infer.RolePrefill:
-		req.Half.Params = p.target.Meets.PrefillParams(m.id)
+		h.Params = p.target.Meets.PrefillParams(m.id)
 	case way == engine.ByPush:
-		req.Half.Params = p.target.Meets.DecodeParams(p.target.Number, m.id)
+		h.Params = p.target.Meets.DecodeParams(p.target.Number, m.id)
 	case m.params == nil:
-		req.Half = nil // there is nothing to fetch
+		return nil
 	default:
-		req.Half.Params = m.params
+		h.Params = m.params
 	}
+	return h
+}
+
+// submission is a half of a choice for the token engine at which it is served.
+func (p *partner) submission(q *request, choice int, role infer.Role, at *route.Target) *infer.Request {
+	req := q.submission(choice, at.Model, p.meetings[choice].id, at.Carries())
+	req.Half = p.half(choice, role)
 	return req
 }
 

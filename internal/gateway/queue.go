@@ -126,6 +126,11 @@ func (r *routing) noEngine(now int64) error {
 	return e
 }
 
+// indivisible refuses a request that no engine serves whole, and that has no two halves.
+func (r *routing) indivisible() *infer.Error {
+	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it has several answers or prompts, or its path is another one than those of chats and completions", r.model.Name)
+}
+
 const (
 	// newLook is how often it is looked for an engine that is not there; over the plane it
 	// may come to 5 s.

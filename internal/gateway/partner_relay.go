@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"weir/internal/api"
+	"weir/internal/engine"
+	"weir/internal/engine/relay"
+	"weir/internal/infer"
+)
+
+// relayPrefill is a prefill half at a relay engine. Its answer is read whole. The client
+// gets it where it is a refusal, and nothing of it otherwise.
+type relayPrefill struct {
+	request *engine.RelayRequest
+	refused *refusal
+}
+
+// refusal is an answer of an engine's that has no other use than to be the client's.
+type refusal struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// maxPrefillAnswer bounds a prefill engine's answer, which names the pages of a prompt.
+const maxPrefillAnswer = 16 << 20
+
+func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
+	asked := q.head.Ask()
+	p.ask(asked, infer.RolePrefill, r.URL.Path)
+	return &relayPrefill{request: relayed(r, p.meetings[0].id, asked.Splice(p.target.Model))}
+}
+
+// relayed is a client's request as a relay engine gets it, with another id and body.
+func relayed(r *http.Request, id string, body []byte) *engine.RelayRequest {
+	header := relay.EndToEnd(r.Header)
+	header.Del("Content-Length")
+	header.Del("Accept-Encoding")
+	header.Set("X-Request-Id", id)
+	return &engine.RelayRequest{Method: r.Method, Path: r.URL.RequestURI(), Header: header, Body: body}
+}
+
+// relayID is weir's own name of an attempt at a relay engine: the attempt before may still
+// be on its way.
+func relayID(id string, attempts int) string {
+	if attempts > 1 {
+		id += "-" + strconv.Itoa(attempts)
+	}
+	return id
+}
+
+// serve implements prefill.
+func (h *relayPrefill) serve(ctx context.Context, p *partner) error {
+	resp, err := p.target.Relay.Forward(ctx, h.request, p.leg)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPrefillAnswer+1))
+	switch {
+	case err != nil:
+		return infer.AsError(err)
+	case len(body) > maxPrefillAnswer:
+		return &infer.Error{Code: infer.CodeIntegrity, Engine: p.target.Name, Retryable: true, Message: fmt.Sprintf("the prefill engine answered more than %d bytes", maxPrefillAnswer)}
+	case resp.Status >= http.StatusBadRequest:
+		return h.refusal(p, resp, body)
+	}
+	if end, _, ok := api.CheckJSON(body, 0); ok {
+		_ = api.Members(body[:end], func(name, value []byte) error {
+			if u, ok := api.ParseUsage(value); ok && string(name) == "usage" {
+				p.usage = u
+			}
+			return nil
+		})
+	}
+	p.handed(0, api.TransferParams(body))
+	return nil
+}
+
+// refusal gives what a prefill engine's status means. Of a failure nobody knows whose it is,
+// where the decode half was under way.
+func (h *relayPrefill) refusal(p *partner, resp *engine.RelayResponse, body []byte) *infer.Error {
+	h.refused = &refusal{resp.Status, maps.Clone(resp.Header), body}
+	e := &infer.Error{Engine: p.target.Name, RetryAfter: resp.RetryAfter, Cause: fmt.Errorf("status %d", resp.Status)}
+	switch status := resp.Status; {
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
+		e.Code, e.Retryable, e.NotRun, e.Message = infer.CodeOverloaded, true, true, "the prefill engine is overloaded"
+	case status >= http.StatusInternalServerError:
+		e.Code, e.Retryable, e.Handover, e.Message = infer.CodeEngine, true, !p.first(), "the prefill engine failed"
+	case status == http.StatusNotFound:
+		e.Code, e.Message = infer.CodeNotFound, "the prefill engine refused the request"
+	default:
+		e.Code, e.Message = infer.CodeInvalid, "the prefill engine refused the request"
+	}
+	return e
+}
+
+// said is what the client is answered where the attempt has failed by e and the prefill
+// engine has said so itself; nil where it has not.
+func (p *partner) said(e *infer.Error) *refusal {
+	if !p.blames(e) {
+		return nil
+	}
+	if h, ok := p.wire.(*relayPrefill); ok {
+		return h.refused
+	}
+	return nil
+}
+
+// write answers with it, and gives the size of the body.
+func (a *refusal) write(w http.ResponseWriter) int {
+	h := w.Header()
+	maps.Copy(h, a.header)
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	n, _ := w.Write(a.body) // nobody is left to be told
+	return n
+}
+
+// ask makes a relayed body that of a half.
+func (p *partner) ask(asked *api.Asked, role infer.Role, path string) {
+	h := p.half(0, role)
+	switch {
+	case h == nil:
+	case p.target.Meets.Way == engine.ByRoom:
+		asked.Meet(role, h.Bootstrap)
+	default:
+		asked.Half(h, path)
+	}
+}
+
+// divides says whether a request may be served in two halves that meet in a way. One that
+// generates nothing has none. Over relays the halves of several answers cannot be told
+// apart, but by a room.
+func (q *request) divides(way engine.Way, path string) bool {
+	switch {
+	case !q.relayed:
+		return true
+	case q.footprint.computed:
+		return false
+	case way == engine.ByRoom:
+		return strings.HasSuffix(path, "/completions")
+	}
+	return q.footprint.answers() == 1 && !several(q.head) && q.head.Ask().FirstID(path)
+}
+
+// several says that a completion may have several prompts. A list of ids is one.
+func several(h *api.Head) bool {
+	for _, f := range h.Fields {
+		value := h.Body[f.Start:f.End]
+		if f.Name == "prompt" && api.KindOf(value) == '[' && api.KindOf(value[1:]) != '0' {
+			return true
+		}
+	}
+	return false
+}
