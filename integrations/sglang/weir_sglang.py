@@ -12,8 +12,13 @@ server starts, by the same functions, but no HTTP server, TokenizerManager or
 detokenizer; it names weir's two sockets to the schedulers; and when they have
 loaded the model it writes DIR/engine.json, which tells weir what the sockets do
 not. Messages are msgpack (SGLANG_USE_PICKLE_IPC=0).
+
+With --disaggregation-mode prefill it also starts the registry at which decode
+engines find this one (--disaggregation-bootstrap-port), as SGLang's TokenizerManager
+does.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -47,7 +52,7 @@ def structures():
 
 # What of SGLang's arguments decides which fields of a request its schedulers act on.
 SAID = ("skip_tokenizer_init", "grammar_backend", "speculative_algorithm", "enable_deterministic_inference", "allow_auto_truncate",
-        "sampling_defaults", "preferred_sampling_params", "reasoning_parser")
+        "sampling_defaults", "preferred_sampling_params", "reasoning_parser", "disaggregation_mode", "disaggregation_bootstrap_port")
 
 
 def arguments(server_args):
@@ -72,6 +77,20 @@ def kv_events(given):
             "replay_endpoint": config.get("replay_endpoint") or "", "topic": config.get("topic", "")}
 
 
+def bootstrap_host(held):
+    """Where decode engines reach the registry; None: there is none, or it is not known,
+    and weir is told (bootstrap-host=)."""
+    if held["disaggregation_mode"] != "prefill":
+        return None
+    if held.get("host") not in (None, "", "0.0.0.0", "::"):
+        return held["host"]
+    try:
+        from sglang.srt.utils.network import get_local_ip_auto
+    except ImportError:
+        return None
+    return get_local_ip_auto()  # which the schedulers register for themselves
+
+
 def word(server_args, model_config, max_req_input_len, instance):
     """What weir is told of the schedulers."""
     from sglang.version import __version__
@@ -83,6 +102,7 @@ def word(server_args, model_config, max_req_input_len, instance):
         "context_length": model_config.context_len, "max_req_input_len": max_req_input_len,
         "vocab_size": model_config.vocab_size, "dp_size": held["dp_size"],
         "enable_priority_scheduling": bool(held.get("enable_priority_scheduling")),
+        "bootstrap_host": bootstrap_host(held),
         "kv_events": kv_events(held.get("kv_events_config")),
         "lora": adapters(held.get("lora_paths")), "started": {name: held[name] for name in SAID if name in held},
         "wire": structures(),
@@ -93,7 +113,7 @@ def refuse(server_args):
     """What this way of serving does not have."""
     held = arguments(server_args)
     for wrong, why in (
-        (held["disaggregation_mode"] != "null", "prefill and decode on different engines"),
+        (held.get("enable_pd_role_switch"), "--enable-pd-role-switch: weir is told the role once"),
         (held["enable_dp_attention"], "--enable-dp-attention: its sockets are TCP"),
         (held["nnodes"] > 1, "several nodes"),
         (held["skip_tokenizer_init"], "--skip-tokenizer-init: the schedulers' tokenizer serves min_tokens and grammars"),
@@ -110,12 +130,24 @@ class NoTokenizerManager:
 
     max_req_input_len = None
 
+    def __init__(self, registry):
+        self.registry = registry  # which serves as long as it is held
+
     def set_startup_time(self, value):
         pass
 
 
+def registry(server_args):
+    """Starts what halves of requests meet by, if the engine is a prefill engine."""
+    from sglang.srt.managers.disagg_service import start_disagg_service
+
+    if inspect.signature(start_disagg_service).parameters:  # before 0.5.19
+        return start_disagg_service(server_args)
+    return start_disagg_service()
+
+
 def no_tokenizer_manager(server_args, port_args):
-    return NoTokenizerManager(), None
+    return NoTokenizerManager(registry(server_args)), None
 
 
 def no_detokenizer(server_args, port_args):

@@ -41,7 +41,7 @@ old, new = types.SimpleNamespace(**HELD), Resolved(**HELD)
 for args in (old, new):
     assert weir.arguments(args)["grammar_backend"] == "xgrammar", args
     assert refused(args) == "", refused(args)
-for flag, value, words in (("enable_dp_attention", True, "--enable-dp-attention"), ("disaggregation_mode", "decode", "prefill and decode"),
+for flag, value, words in (("enable_dp_attention", True, "--enable-dp-attention"), ("enable_pd_role_switch", True, "--enable-pd-role-switch"),
                            ("skip_tokenizer_init", True, "--skip-tokenizer-init")):
     changed = {**HELD, flag: value}
     for args in (types.SimpleNamespace(**changed), Resolved(**changed)):
@@ -56,4 +56,8 @@ assert weir.kv_events(None) is weir.kv_events("") is weir.kv_events("{}") is wei
 assert weir.kv_events('{"publisher":"zmq"}') == {"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "", "topic": ""}
 assert weir.kv_events('{"publisher":"zmq","endpoint":"tcp://*:1","replay_endpoint":"tcp://*:2","topic":"t","hwm":7}') == {
     "publisher": "zmq", "endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:2", "topic": "t"}
+for mode, host, want in (("null", "10.0.0.1", None), ("decode", "10.0.0.1", None), ("prefill", "10.0.0.1", "10.0.0.1"), ("prefill", "0.0.0.0", None)):
+    # Without SGLang nobody says what this machine is to others.
+    assert weir.bootstrap_host({**HELD, "disaggregation_mode": mode, "host": host}) == want, (mode, host)
+    assert refused(types.SimpleNamespace(**{**HELD, "disaggregation_mode": mode})) == ""
 print("ok")
