@@ -19,9 +19,11 @@
 // neither does a request that was given up, whatever the reason.
 //
 // A probe that generates nothing says nothing of an engine that answers it and begins no
-// request. Such a rank is sampled, where it can be: it gets a request of one token of the
-// gateway's own, one at a time. Its answer brings the rank back; its silence only has clients'
-// requests wait for longer before one of them is the trial.
+// request. Such a rank is sampled, where it can be: it gets requests of one token of the
+// gateway's own. Its answer brings the rank back. Its silence, for as long as a probe is waited
+// for, is the second reason, where nothing else of the rank has advanced meanwhile: no stream
+// of ours, and no other work by the engine's own count (Rank.Alive), for which it is probed
+// once more. A rank that is down for that is back when a sample is answered.
 //
 // A rank comes back by one request, and when that shows progress by slow start. The
 // time for which it stays out grows with repetition. The fleet's guard lets at most a

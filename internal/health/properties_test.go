@@ -28,8 +28,14 @@ type witness struct {
 	state    State
 	present  bool
 	drained  bool
-	returned bool  // by one request, and that has shown nothing yet
-	sampling int64 // until when a sample is waited for, on the witness's clock
+	returned bool // by one request, and that has shown nothing yet
+	unproved bool // and none has ended well since
+
+	// On the witness's clock: when the sample was sent that is waited for, and nothing spoke
+	// for the rank since; when the next one may be; when a probe was answered last.
+	sampled, next, fenced int64
+	mute                  bool // it is down for its samples
+	released              bool // it was not to be down any longer, whatever it showed
 }
 
 // history is a fleet under random events.
@@ -84,6 +90,7 @@ func (h *history) join(r *Rank, fresh bool) {
 		if fresh {
 			w.shown, w.cuts, w.faults = h.clock, 0, 0
 		}
+		w.sampled = 0
 	}
 	w.present = true
 	r.Joined(h.now, fresh)
@@ -103,7 +110,8 @@ func (h *history) end(r *Rank, q *Request, how End) {
 	w.open = slices.DeleteFunc(w.open, func(x *Request) bool { return x == q })
 	switch how {
 	case Done:
-		w.shown, w.cuts, w.faults, w.refused, w.returned = h.clock, 0, 0, false, false
+		w.progress(h.clock)
+		w.faults, w.unproved = 0, false
 	case Cut:
 		w.cuts++
 	case Fault:
@@ -132,14 +140,27 @@ func (h *history) pass(d, late int64) {
 	}
 }
 
-// sampled holds a sample to what must hold: it is the rank's only one, and of one that has
-// owed progress for long.
+// progress takes down that the rank has shown some.
+func (w *witness) progress(clock int64) {
+	w.shown, w.cuts, w.refused, w.returned, w.sampled = clock, 0, false, false, 0
+}
+
+// sampled holds a sample to what must hold: it is of a rank that has owed progress for long,
+// or first tokens, or is down for its samples; and they are two seconds apart.
 func (h *history) sampled(p Probe, w *witness) {
 	silent := h.clock - w.shown
-	if !p.Rank.Samples || h.clock < w.sampling-100*ms || silent < second-200*ms || p.Rank.state == Up || p.Rank.state == Down || p.Patience < time.Second {
-		h.t.Fatalf("%v, %v, silent for %v, is sampled for %v; the one before is waited for until %v, now is %v", p.Rank, p.Rank.state, time.Duration(silent), p.Patience, w.sampling, h.clock)
+	may := w.mute // down
+	if p.Rank.state != Down {
+		may = p.Rank.state == Soft && (silent >= second-200*ms || p.Rank.cause == byStarts || w.released) && h.clock >= w.next
+		w.next = h.clock + 2*second - 300*ms
 	}
-	w.sampling = h.clock + int64(p.Patience)
+	if !p.Beside {
+		w.sampled = h.clock
+		may = may && p.Patience >= 10*time.Second-200*time.Millisecond
+	}
+	if !p.Rank.Samples || !may || p.Patience < time.Second {
+		h.t.Fatalf("%v, %v, silent for %v, is sampled: %+v; now is %v, %+v", p.Rank, p.Rank.state, time.Duration(silent), p, h.clock, w)
+	}
 }
 
 func (h *history) answer(r *Rank, result Result) {
@@ -149,13 +170,16 @@ func (h *history) answer(r *Rank, result Result) {
 	}
 	w.probes = w.probes[1:]
 	w.failed = result == Failed || result == Nobody
+	if result == Answered {
+		w.fenced = h.clock
+	}
 	for x, y := range h.seen {
 		if result == Nobody && x.Engine == r.Engine {
 			y.nobody = true
 		}
 	}
 	r.Probed(h.now, result, "said so")
-	if result != Nobody {
+	if result != Nobody && w.present {
 		w.nobody = false
 	}
 }
@@ -170,7 +194,7 @@ func (h *history) events() map[string]func(*rapid.T) {
 		"start": func(*rapid.T) {
 			r, w := h.rank()
 			if q := h.request(w); q != nil && !q.started {
-				w.shown, w.cuts, w.refused, w.returned = h.clock, 0, false, false
+				w.progress(h.clock)
 				q.Started(h.now)
 			}
 			_ = r
@@ -185,7 +209,7 @@ func (h *history) events() map[string]func(*rapid.T) {
 			r, w := h.rank()
 			n := rapid.IntRange(0, 2).Draw(t, "tokens")
 			if n > 0 {
-				w.shown, w.cuts, w.refused, w.returned = h.clock, 0, false, false
+				w.progress(h.clock)
 			}
 			r.Progressed(h.now, n, rapid.Float64Range(-1, 20_000).Draw(t, "left"))
 		},
@@ -209,6 +233,17 @@ func (h *history) events() map[string]func(*rapid.T) {
 				h.check()
 			}
 		},
+		"mute": func(t *rapid.T) { // its probes are answered, and nothing else
+			r, w := h.rank()
+			h.hand(r, 10)
+			for range rapid.IntRange(100, 400).Draw(t, "ticks") {
+				h.pass(100*ms, 0)
+				h.check()
+				for len(w.probes) > 0 {
+					h.answer(r, Answered)
+				}
+			}
+		},
 		"pause": func(t *rapid.T) { h.pass(rapid.Int64Range(1, 100).Draw(t, "s")*second, 0) },
 		"probe": func(t *rapid.T) {
 			r, _ := h.rank()
@@ -216,8 +251,8 @@ func (h *history) events() map[string]func(*rapid.T) {
 		},
 		"sample": func(t *rapid.T) {
 			r, w := h.rank()
-			if w.sampling > h.clock {
-				w.sampling = 0
+			if w.sampled > 0 {
+				w.sampled = 0
 				r.Sampled(h.now, rapid.SampledFrom([]Result{Answered, Busy, Failed, Nobody}).Draw(t, "result"))
 			}
 		},
@@ -244,7 +279,8 @@ func (h *history) events() map[string]func(*rapid.T) {
 			r.Undrain(h.now, "by command")
 		},
 		"alive": func(*rapid.T) {
-			r, _ := h.rank()
+			r, w := h.rank()
+			w.sampled = 0
 			r.Alive(h.now)
 		},
 		"": func(*rapid.T) { h.check() },
@@ -263,11 +299,14 @@ func (h *history) check() {
 			h.t.Fatalf("%v, but it was %v", c, w.state)
 		}
 		w.state = c.To
+		w.mute = false
+		w.released = c.From == Down && c.To == Suspect || w.released && c.To != Up
 		if c.To == Down {
 			h.judged(c, w)
+			w.mute = strings.Contains(c.Why, ofSample)
 		}
 		if strings.HasSuffix(c.Why, "it gets one request") {
-			w.returned, w.probes = true, nil
+			w.returned, w.unproved, w.probes = true, true, nil
 		}
 	}
 	for _, w := range h.seen {
@@ -298,17 +337,30 @@ func (h *history) check() {
 	}
 }
 
+// ofSample is in the reason of a rank that is down for its samples.
+const ofSample = "a request of weir's own was not answered"
+
 // judged holds a rank that went down to its two reasons.
 func (h *history) judged(c Change, w *witness) {
 	r := c.Rank
-	again := 1
+	cuts, faults := w.cuts, w.faults
 	if w.returned {
-		again = 3
+		cuts *= 3
+	}
+	if w.unproved {
+		faults *= 3
 	}
 	unanswered := len(w.probes) > 0 && h.clock-w.probes[0] >= 10*second-200*ms
 	silent := h.clock-w.shown >= second-200*ms
-	seen := silent && (w.failed || h.clock-w.shown >= 10*second-200*ms) || w.cuts*again >= 3 || w.faults*again >= 3 || w.refused
-	probed := unanswered || w.failed || w.faults*again >= 3 && !r.Generates
+	seen := silent && (w.failed || h.clock-w.shown >= 10*second-200*ms) || cuts >= 3 || faults >= 3 || w.refused
+	if strings.Contains(c.Why, ofSample) {
+		// Its probe was answered after all that time, and nothing spoke for it.
+		unanswered = r.Samples && w.sampled > 0 && h.clock-w.sampled >= 10*second-200*ms && w.fenced-w.sampled >= 10*second-200*ms
+		if !unanswered {
+			h.t.Fatalf("%v at %v, sampled at %v, its probe answered at %v", c, h.clock, w.sampled, w.fenced)
+		}
+	}
+	probed := unanswered || w.failed || faults >= 3 && !r.Generates
 	if r.refused {
 		seen, probed = seen || w.nobody, w.nobody
 	}
@@ -354,10 +406,15 @@ func TestAlwaysBack(t *testing.T) {
 		}
 		for range 1200 {
 			h.pass(100*ms, 0)
+			h.check()
 			for _, r := range h.ranks {
 				w := h.seen[r]
 				for len(w.probes) > 0 {
 					h.answer(r, Answered)
+				}
+				if w.sampled > 0 {
+					w.sampled = 0
+					r.Sampled(h.now, Answered)
 				}
 				for len(w.open) > 0 {
 					q := w.open[0]
@@ -392,8 +449,7 @@ func TestOurLateness(t *testing.T) {
 			}
 			// What a step takes beside the prefills is work, too.
 			e.predict = float64((e.step + e.prefill).Milliseconds())
-			// A probe that generates waits behind the other gateway's requests.
-			e.counted = e.generates
+			e.samples = !e.generates && rapid.Bool().Draw(t, "samples")
 			w.engine(e, rapid.IntRange(1, 2).Draw(t, "ranks"))
 		}
 		for i := range rapid.IntRange(1, 2).Draw(t, "gateways") {
@@ -401,6 +457,10 @@ func TestOurLateness(t *testing.T) {
 			g.every = time.Duration(rapid.IntRange(200, 5000).Draw(t, "every ms")) * time.Millisecond
 			g.tokens = rapid.IntRange(1, 30).Draw(t, "tokens")
 			g.patience = time.Duration(rapid.IntRange(500, 60_000).Draw(t, "patience ms")) * time.Millisecond
+		}
+		for _, e := range w.engines {
+			// A probe that generates, and a sample, waits behind the other gateway's requests.
+			e.counted = e.generates || len(w.gateways) > 1
 		}
 		w.log = func(line string) {
 			for _, g := range w.gateways {
@@ -461,6 +521,51 @@ func TestHungIsAvoided(t *testing.T) {
 		hung.heal()
 		w.run(5 * time.Second)
 		if g.sent[hung.name] == 0 {
+			t.Fatal("it is not back 5 s after it recovered")
+		}
+	})
+}
+
+// TestMuteIsOut has one engine of several begin no request, or answer none, while its loop
+// goes on. It is given nothing more, is down by the two bounds, and comes back.
+func TestMuteIsOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{}
+		for i := range rapid.IntRange(2, 4).Draw(t, "engines") {
+			w.engine(&simEngine{
+				name: fmt.Sprint("e", i), serves: []string{"m"}, samples: true, counted: rapid.Bool().Draw(t, "counted"),
+				step:    time.Duration(rapid.IntRange(10, 100).Draw(t, "step ms")) * time.Millisecond,
+				prefill: 20 * time.Millisecond, predict: 20,
+			}, 1)
+		}
+		g := w.gateway("g", Limits{})
+		g.every = time.Duration(rapid.IntRange(50, 200).Draw(t, "every ms")) * time.Millisecond
+		g.tokens = rapid.IntRange(20, 60).Draw(t, "tokens")
+		g.patience = time.Duration(rapid.IntRange(2000, 60_000).Draw(t, "patience ms")) * time.Millisecond
+		w.run(10 * time.Second)
+		mute := w.engines[0]
+		if rapid.Bool().Draw(t, "begins none") {
+			mute.ranks[0].noStart = true
+		} else {
+			mute.ranks[0].mute, mute.ranks[0].hung = true, true
+		}
+		w.run(time.Duration(g.tokens)*mute.step + 2*time.Second) // those that run there end
+		g.tally()
+		w.run(21 * time.Second)
+		if n := g.sent[mute.name]; n > 0 {
+			t.Fatalf("%d requests when that could be known", n)
+		}
+		if state := stateOf(g.fleet, mute.name); state != Down {
+			t.Fatalf("it is %v after 20 s", state)
+		}
+		for _, e := range w.engines[1:] {
+			if state := stateOf(g.fleet, e.name); state != Up {
+				t.Fatalf("%s is %v", e.name, state)
+			}
+		}
+		mute.heal()
+		w.run(5 * time.Second)
+		if g.sent[mute.name] == 0 {
 			t.Fatal("it is not back 5 s after it recovered")
 		}
 	})

@@ -69,8 +69,13 @@ type Rank struct {
 	trials    int   // returns without any progress since
 	trialAt   int64 // when the next one may be
 	vouched   int   // of them those by a sample
-	sampleAt  int64 // when the next sample may be sent
-	sampled   int64 // when the first was, without any progress since; 0: none was
+
+	// Of one whose probe was answered and whose requests show nothing all the same.
+	sampled     int64 // when the first sample was sent, without any progress since; 0: none was
+	sampleAt    int64 // when the next one may be
+	sampleSent  int64 // when the one was that is waited for
+	sampleUntil int64 // until when; 0: none is
+	mute        bool  // of one that is down: it answers its probe and no sample
 }
 
 // String names it.
@@ -366,6 +371,7 @@ func (r *Rank) judged(at int64, result Result, why string) {
 		// Its core lives, and its requests still owe progress.
 		r.cleared, r.probed, r.softAt = at, true, at
 		if result == Busy {
+			r.sampleUntil = 0 // it could not say what it computes for others, either
 			r.to(Soft, "a probe could not tell whether it works, and its requests show no progress")
 			return
 		}
@@ -382,7 +388,7 @@ func (r *Rank) judged(at int64, result Result, why string) {
 // probedDown takes the result of a probe of a rank that is down.
 func (r *Rank) probedDown(at int64, result Result) {
 	switch {
-	case result == Answered && at >= r.holdUntil:
+	case result == Answered && at >= r.holdUntil && !r.muted():
 		r.halfOpen(at, "its probe was answered")
 	case result == Nobody:
 		r.refused = true
@@ -397,19 +403,36 @@ func (r *Rank) probedDown(at int64, result Result) {
 // Sampled says how a sample went. One that is not answered has no result.
 func (r *Rank) Sampled(now int64, result Result) {
 	at := r.fleet.at(now)
-	if !r.present || r.sampled == 0 || !r.owesAll() {
-		return
-	}
-	limits := &r.fleet.limits
-	switch result {
-	case Answered:
+	switch {
+	case !r.present:
+	case r.state == Down:
+		r.sampledDown(at, result)
+	case r.sampled == 0 || !r.owesAll():
+	case result == Answered:
 		r.halfOpen(at, "a request of weir's own was answered")
-		r.sampleAt = at + int64(limits.longer(r.vouched))
+		r.sampleAt = at + int64(r.fleet.limits.longer(r.vouched))
 		r.vouched++
-	case Busy: // which tells nothing, so that a client's request must
-		r.trialAt = min(r.trialAt, r.sampled+int64(limits.longer(r.trials)))
+	default: // which tells nothing of one that hangs
+		r.sampleUntil = 0
+		if result == Busy { // so that a client's request must
+			r.trialAt = min(r.trialAt, r.sampled+int64(r.fleet.limits.longer(r.trials)))
+		}
 	}
 }
+
+// sampledDown takes the result of a sample of a rank that is down.
+func (r *Rank) sampledDown(at int64, result Result) {
+	switch {
+	case !r.muted():
+	case result == Answered && at >= r.holdUntil:
+		r.halfOpen(at, "a request of weir's own was answered")
+	case result == Busy:
+		r.mute = false // a client's request must tell, once its probe is answered
+	}
+}
+
+// muted says that only a sample can show that a rank that is down works again.
+func (r *Rank) muted() bool { return r.state == Down && r.mute && r.Samples }
 
 // owesAll says that the rank's probe was answered, and that its requests show nothing all
 // the same: only a request can show that it works again.
@@ -417,11 +440,19 @@ func (r *Rank) owesAll() bool {
 	return (r.probed || r.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
 }
 
-// sample sends one, if it is time. It is waited for as long as the rank's requests usually
-// take. While none is answered, a client's request is no better a trial: it waits for the
-// longest hold.
+// sample sends one, if it is time. One is waited for as long as a probe is, and the rank is
+// judged by it: the probe that was answered before says what it had computed by then. Those beside it, which get through as soon as any does, are waited for as long
+// as the rank's requests usually take. While none is answered, a client's request is no better
+// a trial: it waits for the longest hold.
 func (r *Rank) sample(at int64) {
-	if !r.Samples || r.state != Soft || !r.owesAll() || at < r.sampleAt {
+	if !r.Samples || r.state != Soft || !r.owesAll() {
+		return
+	}
+	if r.sampleUntil > 0 && at >= r.sampleUntil {
+		r.unsampled(at)
+		return
+	}
+	if at < r.sampleAt {
 		return
 	}
 	limits := &r.fleet.limits
@@ -432,14 +463,38 @@ func (r *Rank) sample(at int64) {
 	patience := max(limits.Retry, time.Duration(r.softBound(&r.firsts)))
 	r.sampleAt = at + int64(patience)
 	// It has been given up when the next one is due.
-	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: patience - limits.Tick, Sample: true})
+	p := Probe{Rank: r, Sample: true, Beside: true, Patience: patience - limits.Tick}
+	if r.probed && r.sampleUntil == 0 {
+		bound := r.probeBound()
+		r.sampleSent, r.sampleUntil = at, at+bound
+		p.Beside, p.Patience = false, 2*time.Duration(bound) // the probe after it has the same bound
+	}
+	r.fleet.probes = append(r.fleet.probes, p)
+}
+
+// unsampled judges a rank by the sample that was waited for. It is probed once more, to hear
+// whether it has computed for others meanwhile (Alive). What its loop has made by then, the
+// sample's token among it, may be read a little later than that probe's answer.
+func (r *Rank) unsampled(at int64) {
+	if r.cleared < r.sampleUntil {
+		r.suspect(at, r.owing(at))
+		return
+	}
+	if at-r.cleared < int64(r.fleet.limits.Soft/2) {
+		return
+	}
+	why := fmt.Sprintf("%s, and a request of weir's own was not answered for %v, although its probes were", r.owing(at), rounded(at-r.sampleSent))
+	r.sampleUntil = 0
+	r.convict(at, why, false)
+	r.mute = r.state == Down
 }
 
 // Alive says that the engine's core is known to advance, by other work than ours: the
 // tokens that it counts grow. That can only speak for it.
 func (r *Rank) Alive(now int64) {
 	at := r.fleet.at(now)
-	r.cleared = at
+	r.cleared, r.sampleUntil = at, 0
+	r.mute = false
 	if (r.state == Suspect || r.state == Probing) && r.cause == bySilence {
 		r.probed, r.softAt = true, at
 		r.to(Soft, "it works for others, but its requests show no progress")
@@ -469,7 +524,8 @@ func (s sign) refutes(c cause) bool {
 // progress takes down a sign, which the lanes have been shown.
 func (r *Rank) progress(at int64, s sign) {
 	r.cuts, r.trials, r.trialAt = 0, 0, 0
-	r.vouched, r.sampleAt, r.sampled = 0, 0, 0
+	r.vouched, r.sampled, r.sampleUntil = 0, 0, 0
+	r.sampleAt = min(r.sampleAt, at+int64(r.fleet.limits.Retry))
 	if s == aWhole {
 		r.faults = 0
 	}
@@ -496,6 +552,7 @@ func (r *Rank) progress(at int64, s sign) {
 // pardon begins all silences anew.
 func (r *Rank) pardon(at int64) {
 	r.tokens.shown, r.firsts.shown, r.cleared = max(r.tokens.shown, at), max(r.firsts.shown, at), at
+	r.sampleUntil = 0
 }
 
 // work is the work that explains a silence, in nanoseconds.
@@ -594,9 +651,9 @@ func (r *Rank) tickSoft(at int64) {
 	limits := &r.fleet.limits
 	silence := at - max(r.tokens.since(), r.cleared)
 	switch {
-	case r.tokens.n > 0 && silence >= r.suspectBound():
+	case r.tokens.n > 0 && silence >= r.suspectBound() && at >= r.sampleUntil:
 		r.cause = bySilence
-		r.suspect(at, fmt.Sprintf("no progress for %v with %d requests there", rounded(r.tokens.silence(at)), r.tokens.n))
+		r.suspect(at, r.owing(at))
 	case r.tokens.n > 0 && (r.cause != byStarts || r.firsts.n > 0):
 	case r.cause == byStarts && (r.probed || r.tokens.n > 0 || silence < r.softBound(&r.tokens)):
 		// Nothing is left there that could show a first token.
@@ -604,10 +661,18 @@ func (r *Rank) tickSoft(at int64) {
 			r.halfOpen(at, "nothing waits there any more")
 		}
 	case !r.probed:
-		r.suspect(at, "its requests were given up without progress")
+		r.suspect(at, r.owing(at))
 	case r.triable(at):
 		r.halfOpen(at, "its probe was answered")
 	}
+}
+
+// owing says what the rank owes, in words.
+func (r *Rank) owing(at int64) string {
+	if r.tokens.n == 0 {
+		return "its requests were given up without progress"
+	}
+	return fmt.Sprintf("no progress for %v with %d requests there", rounded(r.tokens.silence(at)), r.tokens.n)
 }
 
 // triable says that a client's request may be the trial of the rank. One that can be
@@ -636,13 +701,18 @@ func (r *Rank) tickDown(at int64) {
 func (r *Rank) again(at int64) {
 	patience := r.fleet.limits.Retry
 	r.nextProbe = at + int64(patience)
-	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: patience})
+	p := Probe{Rank: r, Patience: patience, Beside: true}
+	if r.muted() { // its probe says only what it has computed for others
+		r.fleet.probes = append(r.fleet.probes, p)
+		p.Sample, p.Patience = true, patience-r.fleet.limits.Tick
+	}
+	r.fleet.probes = append(r.fleet.probes, p)
 }
 
 // probe sends the probe that is waited for.
 func (r *Rank) probe(at, bound int64) {
 	r.probeSent, r.probeUntil, r.nextProbe = at, at+bound, at+int64(r.fleet.limits.Retry)
-	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: time.Duration(bound)})
+	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: time.Duration(bound) - r.fleet.limits.Tick, Sample: r.muted()})
 }
 
 // unanswered takes down that a suspect's probe was not answered.
@@ -700,6 +770,7 @@ func (r *Rank) takeDown(at int64, why string, refused bool) {
 	r.holdUntil = at + int64(min(hold, limits.LongestHold))
 	r.nextProbe, r.probeUntil = r.holdUntil, 0
 	r.refused, r.revived, r.returning = refused, false, false
+	r.sampleUntil, r.mute = 0, false
 	r.to(Down, why)
 }
 

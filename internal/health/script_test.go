@@ -15,7 +15,7 @@ import (
 // TestScripts runs testdata/*.txt (package scripttest has their form).
 //
 //	engine NAME [step=50ms] [prefill=20ms] [predict=MS|unknown] [ranks=N] [probe=generate] [serves=MODEL,...]
-//	       [counted=yes]  gateways read how many tokens it has made for anybody
+//	       [counted=yes]  gateways read how much it has made for anybody, by its fence if it has one
 //	       [samples=yes]  it can be asked for one token, besides its probes
 //	gateway NAME [share=F]  there is one, "gateway", unless a script names its own
 //	traffic [GATEWAY] every=DURATION [tokens=20] [patience=1m] [model=NAME]

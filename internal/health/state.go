@@ -84,14 +84,17 @@ func (c Change) String() string {
 
 // Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
 // its end with Rank.Probed, and gives it up after Patience: the rank has judged by then.
-// A rank has up to two at a time.
 //
-// A sample is a request of one token, whose end is reported with Rank.Sampled. A rank has
-// one at a time, and only one that sets Member.Samples has any.
+// A sample is a request of one token, whose end is reported with Rank.Sampled. Only a rank
+// that sets Member.Samples has any.
+//
+// A rank has up to two of either at a time: one that is waited for, and one beside it. A new
+// one takes the place of the one before.
 type Probe struct {
 	Rank     *Rank
 	Patience time.Duration
 	Sample   bool
+	Beside   bool
 }
 
 // View is a rank as an operator sees it.

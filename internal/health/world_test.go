@@ -33,7 +33,7 @@ type simEngine struct {
 	generates     bool
 	samples       bool
 	sampled       int  // so often
-	counted       bool // gateways read how many tokens it has made
+	counted       bool // gateways read how much it has made, of one that is fenced by its fence
 	serves        []string
 	answersEvery  int // probes: every n-th
 	probed        int
@@ -56,6 +56,7 @@ type simRank struct {
 	begun   []*simRequest // by the step under way
 	until   int64         // it ends
 	working bool
+	made    int // prompts and tokens, for anybody
 }
 
 type simRequest struct {
@@ -66,6 +67,7 @@ type simRequest struct {
 	tokens  int
 	probe   bool
 	sample  bool
+	beside  bool
 	until   int64 // its client, or its probe, gives up
 	gone    bool
 }
@@ -76,6 +78,7 @@ type simGateway struct {
 	fleet    *Fleet
 	ranks    []*Rank
 	of       map[*Rank]*simRank
+	made     map[*Rank]int // as the latest fence said
 	ticked   int64
 	paused   int64 // until
 	inbox    []message
@@ -99,7 +102,7 @@ type message struct {
 
 func (w *world) gateway(name string, limits Limits) *simGateway {
 	g := &simGateway{
-		name: name, world: w, fleet: NewFleet(limits, w.now), of: map[*Rank]*simRank{}, ticked: w.now,
+		name: name, world: w, fleet: NewFleet(limits, w.now), of: map[*Rank]*simRank{}, made: map[*Rank]int{}, ticked: w.now,
 		sent: map[string]int{}, failed: map[string]int{}, patience: time.Minute, tokens: 20,
 	}
 	w.gateways = append(w.gateways, g)
@@ -213,6 +216,15 @@ func (g *simGateway) probed(now int64, q *simRequest, r Result, why string) {
 	}
 }
 
+// fenced takes what a fence says, which may be that the engine has made tokens.
+func (g *simGateway) fenced(now int64, q *simRequest, made int) {
+	if last, ok := g.made[q.judged]; ok && last != made && q.rank.of.counted && !q.gone {
+		q.judged.Alive(now)
+	}
+	g.made[q.judged] = made
+	g.probed(now, q, Answered, "")
+}
+
 // work is an engine's loop.
 func (x *simRank) work(now int64) {
 	if x.hung || x.of.dead || now < x.until {
@@ -225,7 +237,8 @@ func (x *simRank) work(now int64) {
 	// Fences are answered between steps.
 	x.queue = slices.DeleteFunc(x.queue, func(q *simRequest) bool {
 		if q.probe && !q.sample && !x.of.generates && !q.gone {
-			x.of.tell(now, q.gateway, func(now int64) { q.gateway.probed(now, q, Answered, "") })
+			made := x.made
+			x.of.tell(now, q.gateway, func(now int64) { q.gateway.fenced(now, q, made) })
 			return true
 		}
 		return q.gone && q.probe // what clients gave up is computed all the same
@@ -249,6 +262,7 @@ func (x *simRank) work(now int64) {
 // give is what a step has made.
 func (x *simRank) give(now int64) {
 	firsts := x.begun
+	x.made += len(firsts)
 	x.running, x.begun = append(x.running, x.begun...), nil
 	tokens := map[*simGateway]int{}
 	ended := []*simRequest{}
@@ -256,6 +270,7 @@ func (x *simRank) give(now int64) {
 		if q.gone {
 			return true
 		}
+		x.made++
 		if !q.sample {
 			tokens[q.gateway]++
 		}
@@ -273,7 +288,7 @@ func (x *simRank) give(now int64) {
 				}
 			}
 			r := g.judge(x)
-			if x.of.counted {
+			if x.of.counted && x.of.generates {
 				r.Alive(now)
 			}
 			if tokens[g] > 0 {
@@ -329,7 +344,7 @@ func (e *simEngine) kill(now int64) {
 				q.health.Ended(now, Cut)
 			})
 		}
-		*x = simRank{of: e, n: x.n, slow: 1}
+		*x = simRank{of: e, n: x.n, slow: 1, made: x.made}
 	}
 }
 
@@ -389,7 +404,10 @@ func (g *simGateway) tick(now int64, late time.Duration) {
 		}
 	}
 	for _, p := range g.fleet.Tick(now, late) {
-		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, sample: p.Sample, tokens: 1, until: now + int64(p.Patience) + 1}
+		for _, q := range g.open { // a new one takes the place of the one before
+			q.gone = q.gone || q.probe && q.judged == p.Rank && q.sample == p.Sample && q.beside == p.Beside
+		}
+		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, sample: p.Sample, beside: p.Beside, tokens: 1, until: now + int64(p.Patience) + 1}
 		if p.Sample {
 			q.rank.of.sampled++
 		}
@@ -400,6 +418,9 @@ func (g *simGateway) tick(now int64, late time.Duration) {
 
 func (g *simGateway) report() {
 	for _, c := range g.fleet.Changes() {
+		if c.To == Up {
+			delete(g.made, c.Rank)
+		}
 		name := ""
 		if len(g.world.gateways) > 1 {
 			name = g.name + ": "

@@ -101,6 +101,7 @@ func (r *Rank) Remove() {
 	j.fleet.Remove(r.own)
 	j.ranks = slices.DeleteFunc(j.ranks, func(x *Rank) bool { return x == r })
 	r.probes.give()
+	r.probes.giveSamples()
 	j.publish(r)
 	delete(j.byOwn, r.own)
 }
@@ -318,6 +319,12 @@ func (j *Judge) publish(r *Rank) {
 		r.publish()
 		if c.From == health.Probing || c.To == health.Up {
 			r.probes.give()
+		}
+		if c.To == health.Down || c.To == health.Up {
+			r.probes.giveSamples()
+		}
+		if c.To == health.Up {
+			r.probes.fenced = false // what it computes then is not only others'
 		}
 		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
 			r.books.Stood(trace.Now())

@@ -17,12 +17,17 @@ type probes struct {
 	probe  func(context.Context, engine.Probe) error // nil: nothing is known that could be asked
 	kind   ProbeKind                                 // of it
 	tokens engine.Tokens                             // to sample
-	// sampling says that a sample is under way.
-	sampling bool
-	counts   ProbeCounts
+	counts ProbeCounts
+	// counting says how much the engine has computed, and computed is what it said last, if it
+	// was fenced since it was up last.
+	counting engine.Counting
+	computed uint64
+	fenced   bool
 	// ctx is that of the probes under way, which cancel ends; nil is none yet.
 	ctx    context.Context
 	cancel context.CancelFunc
+	// samples give up those under way: that which is waited for, and the one beside it.
+	samples [2]context.CancelFunc
 }
 
 // give gives up the probes that are under way.
@@ -30,6 +35,46 @@ func (p *probes) give() {
 	if p.cancel != nil {
 		p.cancel()
 	}
+}
+
+// advances says that the engine has computed something since the fence before, by its own
+// count. A fence was answered just now.
+func (p *probes) advances() bool {
+	if p.counting == nil {
+		return false
+	}
+	was, fenced := p.computed, p.fenced
+	p.computed, p.fenced = p.counting.Computed(), true
+	return fenced && p.computed != was
+}
+
+// giveSamples gives up the samples that are under way.
+func (p *probes) giveSamples() {
+	for _, give := range p.samples {
+		if give != nil {
+			give()
+		}
+	}
+}
+
+// under gives what a probe runs under. A sample outlasts the probes that are sent meanwhile,
+// and gives way to the next one of its kind.
+func (p *probes) under(ctx context.Context, probe *health.Probe) context.Context {
+	if probe.Sample {
+		at := &p.samples[0]
+		if probe.Beside {
+			at = &p.samples[1]
+		}
+		if *at != nil {
+			(*at)()
+		}
+		ctx, *at = context.WithCancel(ctx)
+		return ctx
+	}
+	if p.ctx == nil || p.ctx.Err() != nil {
+		p.ctx, p.cancel = context.WithCancel(ctx)
+	}
+	return p.ctx
 }
 
 // ProbeKind is what a probe asks of an engine.
@@ -75,6 +120,7 @@ func (r *Rank) Probes() ProbeCounts {
 // the engine generate, and whether it can be sampled besides.
 func (p *probes) by(of *Presence, noGeneration bool) (generates, samples bool) {
 	p.probe, p.tokens = nil, nil
+	p.counting, _ = of.Prober.(engine.Counting)
 	if of.Prober == nil {
 		return false, false
 	}
@@ -100,10 +146,9 @@ func (p *probes) by(of *Presence, noGeneration bool) (generates, samples bool) {
 func (r *Rank) probe(ctx context.Context, p health.Probe) {
 	probe, kind := r.probes.probe, r.probes.kind
 	if tokens := r.probes.tokens; p.Sample {
-		if r.probes.sampling || tokens == nil {
+		if tokens == nil {
 			return
 		}
-		r.probes.sampling = true
 		probe, kind = func(ctx context.Context, asked engine.Probe) error {
 			return engine.Sample(ctx, tokens, asked.Model, asked.Rank)
 		}, ProbeGeneration
@@ -112,10 +157,7 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 		r.own.Probed(trace.Now(), health.Busy, "")
 		return
 	}
-	if r.probes.ctx == nil || r.probes.ctx.Err() != nil {
-		r.probes.ctx, r.probes.cancel = context.WithCancel(ctx)
-	}
-	given := r.probes.ctx
+	given := r.probes.under(ctx, &p)
 	ctx, end := context.WithTimeout(given, p.Patience)
 	asked := r.asked
 	r.judge.asking.Go(func() {
@@ -128,16 +170,17 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 		r.judge.mu.Lock()
 		defer r.judge.mu.Unlock()
 		r.probes.counts[kind][how]++
-		if p.Sample {
-			r.probes.sampling = false
-		}
 		if how >= ProbeUnanswered {
 			return // its silence the rank notices by itself, whoever's bound it was
 		}
+		now := trace.Now()
 		if p.Sample {
-			r.own.Sampled(trace.Now(), health.Result(how))
+			r.own.Sampled(now, health.Result(how))
 		} else {
-			r.own.Probed(trace.Now(), health.Result(how), why)
+			if err == nil && r.probes.advances() {
+				r.own.Alive(now)
+			}
+			r.own.Probed(now, health.Result(how), why)
 		}
 		r.judge.publish(r)
 	})

@@ -3,7 +3,9 @@ package judge
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,8 +61,26 @@ func judged(t *testing.T, o Options, p Presence) (a *Rank) {
 	return a
 }
 
-// An engine that answers its fences and no request is sampled, by one request of one token at
-// a time, which is aborted when it is not answered. The first that is answered brings it back.
+// seen gives how many samples the engine was sent, how many of them were aborted, how many it
+// had at one time, and the latest.
+func (f *fenced) seen() (n, aborted, mostAtOne int, last infer.Request, sink engine.Sink) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n = len(f.requests); n > 0 {
+		last, sink = f.requests[n-1], f.sinks[n-1]
+	}
+	return n, f.aborted, f.mostAtOne, last, sink
+}
+
+// answer is what ends a sample well.
+func answer(sink engine.Sink) {
+	sink.Offer(&infer.Delta{IDs: []uint32{7}, Total: 1})
+	sink.Offer(&infer.Delta{Finish: &infer.Finish{}})
+}
+
+// An engine that answers its fences and no request is sampled by requests of one token: one
+// that is waited for, and one beside it, which is aborted when it is not answered. The first
+// that is answered brings it back.
 func TestSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fenced{core: *newCore()}
@@ -68,38 +88,108 @@ func TestSample(t *testing.T) {
 		var attempt Attempt
 		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, nil)
 		time.Sleep(9 * time.Second)
-		if e.mu.Lock(); len(e.requests) > 0 {
-			t.Errorf("it is sampled before it was probed: %+v", e.requests)
+		if n, _, _, last, _ := e.seen(); n > 0 {
+			t.Errorf("it is sampled before it was probed: %+v", last)
 		}
-		e.mu.Unlock()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		e.mu.Lock()
-		n := len(e.requests)
 		// It is silent for 10 s, and sampled every other second from then on.
-		if n < 4 || n > 6 || e.aborted != n-1 || e.mostAtOne != 1 {
-			t.Fatalf("%d samples, %d aborted, %d at once", n, e.aborted, e.mostAtOne)
+		n, aborted, mostAtOne, last, sink := e.seen()
+		if n < 4 || n > 6 || aborted != n-2 || mostAtOne != 2 {
+			t.Fatalf("%d samples, %d aborted, %d at once", n, aborted, mostAtOne)
 		}
-		last := e.requests[n-1]
 		if last.MaxTokens != 1 || len(last.Prompt) != 1 || last.Model != "m1" || e.ranks[n-1] != -1 || last.ID == e.requests[n-2].ID || len(last.ID) != len("weir-probe-0123456789abcdef") {
 			t.Errorf("sampled by %+v at rank %d", last, e.ranks[n-1])
 		}
-		sink := e.sinks[n-1]
-		e.mu.Unlock()
 		if a.View().State != health.Soft || a.Takes() != health.Otherwise {
 			t.Errorf("unanswered: %+v", a.View())
 		}
-		sink.Offer(&infer.Delta{IDs: []uint32{7}, Total: 1})
-		sink.Offer(&infer.Delta{Finish: &infer.Finish{}})
+		answer(sink)
 		synctest.Wait()
 		if a.Takes() != health.Freely || a.View().Limit != 1 {
 			t.Errorf("answered: %+v", a.View())
 		}
+		// The one that is waited for was dropped.
 		counts := a.Probes()
-		if got := counts[ProbeGeneration]; got[health.Answered] != 1 || got[ProbeUnanswered] != int64(n-1) || counts[ProbeFence][health.Answered] == 0 {
+		if got := counts[ProbeGeneration]; got[health.Answered] != 1 || got[ProbeUnanswered] != int64(n-2) || got[ProbeDropped] != 1 || counts[ProbeFence][health.Answered] == 0 {
 			t.Errorf("counted %v", counts)
 		}
 		attempt.End(trace.Now(), health.GaveUp)
+	})
+}
+
+// waiting is a request that notes that its engine went down.
+type waiting struct{ why chan string }
+
+func (w waiting) Down(why string) { w.why <- why }
+
+// An engine that answers its fences and no request goes down when the sample that is waited for
+// was not answered: who waits there is told. Its fences do not bring it back, a sample does.
+func TestSilentSampleIsEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fenced{core: *newCore()}
+		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e, Tokens: e})
+		var attempt Attempt
+		w := waiting{make(chan string, 1)}
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, w)
+		time.Sleep(20 * time.Second)
+		if a.View().State == health.Down {
+			t.Errorf("after 20 s: %+v", a.View())
+		}
+		if why := <-w.why; !strings.Contains(why, "a request of weir's own was not answered") {
+			t.Errorf("it is down: %s", why)
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+		time.Sleep(60 * time.Second)
+		n, aborted, mostAtOne, _, sink := e.seen()
+		if a.View().State != health.Down || n < 30 || aborted < n-2 || mostAtOne != 2 {
+			t.Errorf("%d samples, %d aborted, %d at once: %+v", n, aborted, mostAtOne, a.View())
+		}
+		answer(sink)
+		synctest.Wait()
+		if a.Takes() != health.Freely || a.View().Limit != 1 {
+			t.Errorf("answered: %+v", a.View())
+		}
+	})
+}
+
+// counting is an engine whose fences say how much it has computed.
+type counting struct {
+	fenced
+	computed atomic.Uint64
+}
+
+func (c *counting) Computed() uint64 { return c.computed.Load() }
+
+// What an engine computes for others speaks for it, by its fence. Once it computes nothing any
+// more it is down, and back as soon as it does again, although samples wait behind others' work.
+func TestComputesForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &counting{fenced: fenced{core: *newCore()}}
+		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e, Tokens: e})
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, nil)
+		for range 600 {
+			time.Sleep(time.Second)
+			e.computed.Add(100)
+			if a.View().State == health.Down {
+				t.Fatalf("it works: %+v", a.View())
+			}
+		}
+		if n, _, _, _, _ := e.seen(); n < 250 {
+			t.Errorf("%d samples in ten minutes", n)
+		}
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		if a.View().State != health.Down {
+			t.Errorf("it has computed nothing for 40 s: %+v", a.View())
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+		e.computed.Add(100)
+		time.Sleep(3 * time.Second)
+		if a.View().Takes != health.Freely {
+			t.Errorf("it computes again: %+v", a.View())
+		}
 	})
 }
 

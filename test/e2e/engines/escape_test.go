@@ -9,9 +9,10 @@ import (
 )
 
 // What an engine has read and will never answer does not stay there until its deadline: once
-// the engine is down it is repeated at another one, and the engine has it no more.
+// the engine is down it is repeated at another one, and the engine has it no more. The plane's
+// engine goes on answering fences.
 func TestRequestsLeaveWhatIsDown(t *testing.T) {
-	for _, path := range []string{"relay", "sglang"} {
+	for path, fault := range map[string]string{"relay": "hang", "sglang": "hang", "plane": "noprefill"} {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			bad, good, g := pair(t, path, "--policy", "round-robin", "--submit-timeout", "10m")
@@ -20,7 +21,7 @@ func TestRequestsLeaveWhatIsDown(t *testing.T) {
 			if r := harness.RunPlan(t, plan); r.Complete != 32 {
 				t.Fatalf("before: %d complete: %v %v", r.Complete, r.Errors, r.Examples)
 			}
-			bad.SetFaults("hang")
+			bad.SetFaults(fault)
 			if r := harness.RunPlan(t, plan); r.Complete != 32 || r.Lost != 0 || r.Corrupt != 0 {
 				t.Errorf("%d complete, %d lost, %d corrupt: %v %v", r.Complete, r.Lost, r.Corrupt, r.Errors, r.Examples)
 			}
