@@ -25,7 +25,12 @@ func (c *scenarioCommand) run(s *streams) error {
 	if c.Write != "" && c.Name != "faults" {
 		return wrongf("--write: only weir scenario faults has it")
 	}
-	// A file that cannot be written is known before the minute is spent.
+	// A file that cannot be written is known before the time is spent.
+	if c.Write != "" {
+		if err := scenario.Writable(c.Write); err != nil {
+			return wrongf("--write: %w", err)
+		}
+	}
 	var file *output
 	if c.JSON != "" && c.JSON != "-" {
 		if file, err = create(c.JSON); err != nil {
@@ -36,7 +41,7 @@ func (c *scenarioCommand) run(s *streams) error {
 	ctx, _, stop := s.interrupt()
 	defer stop()
 	report, err := chosen.Run(ctx, scenario.Options{
-		Duration: c.Duration, Streams: c.Streams, Faults: c.Fault, Kinds: c.Kind, Loads: c.Load, RoleCommand: benchProcess, Progress: s.err,
+		Duration: c.Duration, Streams: c.Streams, Faults: c.Fault, Kinds: c.Kind, Loads: c.Load, RoleCommand: benchProcess, Progress: s.err, Commit: commitOf(build()),
 	})
 	var invalid scenario.Invalid
 	switch {

@@ -31,26 +31,41 @@ func (versionCommand) Run(s *streams) error {
 }
 
 // version is what weir version prints.
-func version() string {
+func version() string { return describeBuild(build(), release) }
+
+// build is what was recorded of this build.
+func build() *debug.BuildInfo {
 	info, ok := debug.ReadBuildInfo()
 	if !ok { // a binary that was not built by the go command
 		info = &debug.BuildInfo{}
 	}
-	return describeBuild(info, release)
+	return info
+}
+
+func settingsOf(info *debug.BuildInfo) map[string]string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	return settings
+}
+
+// commitOf is the commit that a build was made from; empty where it was not recorded.
+func commitOf(info *debug.BuildInfo) string {
+	settings := settingsOf(info)
+	commit := settings["vcs.revision"]
+	if commit != "" && settings["vcs.modified"] == "true" {
+		commit += ", with changes"
+	}
+	return commit
 }
 
 // describeBuild says what was built, in lines without an end. What the build did
 // not record is said to be so.
 func describeBuild(info *debug.BuildInfo, release string) string {
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
+	settings := settingsOf(info)
 	name := cmp.Or(release, strings.TrimPrefix(info.Main.Version, "(devel)"), "devel")
-	commit := cmp.Or(settings["vcs.revision"], "not recorded: built outside a repository, or with -buildvcs=false")
-	if settings["vcs.modified"] == "true" {
-		commit += ", with changes"
-	}
+	commit := cmp.Or(commitOf(info), "not recorded: built outside a repository, or with -buildvcs=false")
 	system := cmp.Or(settings["GOOS"], runtime.GOOS) + "/" + cmp.Or(settings["GOARCH"], runtime.GOARCH)
 	return fmt.Sprintf("weir %s\ncommit    %s\ngo        %s\nos/arch   %s", name, commit, cmp.Or(info.GoVersion, runtime.Version()), system)
 }

@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"weir/internal/bench/proc"
 )
 
 // spin has more processes want to run than there are cores, until stop is called.
@@ -31,6 +34,23 @@ func spin() (stop func(), err error) {
 		all = append(all, c)
 	}
 	return stop, nil
+}
+
+// spentByOthers is how many CPU seconds the machine has spent on what neither this process is
+// nor any that it has started and that has ended.
+func spentByOthers() float64 {
+	all, err := proc.MachineCPU()
+	if err != nil {
+		return 0 // nobody knows, and no figure depends on it
+	}
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err != nil {
+			return 0
+		}
+		all -= float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	}
+	return all
 }
 
 // faultHead are the columns of the faults.
@@ -62,30 +82,52 @@ const generatedBegins, generatedEnds = "<!-- weir scenario faults writes from he
 // WriteMarkdown writes the tables and verdicts into a file, in place of those of an
 // earlier run; what else stands in it is left as it is.
 func (r *Report) WriteMarkdown(path string) error {
+	before, after, err := around(path)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(before)
+	if err := r.markdown(&b); err != nil {
+		return err
+	}
+	b.WriteString(after)
+	return os.WriteFile(path, []byte(b.String()), 0o666)
+}
+
+// Writable says whether WriteMarkdown can write into a file, which it makes if it is not there.
+func Writable(path string) error {
+	if _, _, err := around(path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// around gives what stands in a file before and after the tables.
+func around(path string) (before, after string, err error) {
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
-		return err
+		return "", "", err
 	}
 	before, rest, found := strings.Cut(string(old), generatedBegins)
 	_, rest, closed := strings.Cut(rest, generatedEnds)
 	if found && !closed {
-		return fmt.Errorf("%s: %s has no %s after it", path, generatedBegins, generatedEnds)
+		return "", "", fmt.Errorf("%s: %s has no %s after it", path, generatedBegins, generatedEnds)
 	}
-	var b strings.Builder
-	b.WriteString(before + generatedBegins + "\n\n")
-	if err := r.markdown(&b); err != nil {
-		return err
-	}
-	b.WriteString("\n" + generatedEnds + rest)
 	if !found {
-		b.WriteString("\n")
+		rest = "\n"
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o666)
+	return before + generatedBegins + "\n\n", "\n" + generatedEnds + rest, nil
 }
 
 func (r *Report) markdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "`weir scenario faults`, %d streams, %.0f s, %s, %s:\n\n", r.Streams, r.Elapsed, r.Machine, r.Started.UTC().Format("2006-01-02"))
+	fmt.Fprintf(&b, "`weir scenario faults` of commit %s, %s: %d cells in %.0f s, %d streams in each; %s. Other programs took %.1f CPUs meanwhile.\n\n",
+		cmp.Or(r.Commit, "not recorded"), r.Started.UTC().Format("2006-01-02 15:04 UTC"), len(r.Faulted), r.Elapsed, r.Streams, r.Machine, r.Others)
 	for _, lives := range []bool{false, true} {
 		if lives {
 			b.WriteString("\nWhat engines live with, and must not be taken out for:\n\n")

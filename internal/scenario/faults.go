@@ -65,9 +65,8 @@ type fault struct {
 	name, what string
 	begin, end func(v *victim) error
 	// knowable is how long after it began an engine may be known to fail; unknowable is
-	// never. alive says that its loop goes on, so that a fence through it finds nothing.
+	// never.
 	knowable time.Duration
-	alive    bool
 	// lives says that the engine works, if badly: it must not be taken out.
 	lives bool
 	// answers is how long it takes to answer anything while it lives so.
@@ -87,7 +86,6 @@ func own(name, what, word string, knowable time.Duration) fault {
 }
 
 func living(f fault) fault { f.lives = true; return f }
-func alive(f fault) fault  { f.alive = true; return f }
 
 func answering(after time.Duration, f fault) fault { f.answers = after; return f }
 
@@ -114,8 +112,8 @@ func allFaults() []fault {
 			begin: func(v *victim) error { return v.signal(syscall.SIGSTOP) },
 			end:   func(v *victim) error { return v.signal(syscall.SIGCONT) }},
 		own("wedged", "its loop stands still, /health says 200", "wedge", hung),
-		alive(own("no prefill", "no prompt is computed, running requests go on", "noprefill", hung+faultOutput*faultDecode)),
-		alive(own("silent", "requests are read and never answered, probes among them", "hang", hung+faultOutput*faultDecode)),
+		own("no prefill", "no prompt is computed, running requests go on", "noprefill", hung+faultOutput*faultDecode),
+		own("silent", "requests are read and never answered, probes among them", "hang", hung+faultOutput*faultDecode),
 		between("partitioned", "nothing passes, connections stay", hung, func(n *forward.Forwarder) { n.Hold(forward.ToServer, forward.ToClient) }),
 		between("one way", "nothing comes back from it", hung, func(n *forward.Forwarder) { n.Hold(forward.ToClient) }),
 		living(between("delayed", "300 ms each way", 0, func(n *forward.Forwarder) { n.Delay(300 * time.Millisecond) })),
@@ -130,16 +128,15 @@ func allFaults() []fault {
 // of it.
 type faultKind struct {
 	name, wire, spec string
-	fenced           bool // it is probed by a fence through its loop, and not by a request
 }
 
 func faultKinds() []faultKind {
 	return []faultKind{
-		{"plane", "weir", "weir=%s", true},
-		{"openai", "openai", "openai=http://%s", false},
-		{"vllm", "vllm", "openai=http://%s", false},
-		{"sglang", "sglang", "sglang=http://%s", false},
-		{"sglang-openai", "sglang", "openai=http://%s", false},
+		{"plane", "weir", "weir=%s"},
+		{"openai", "openai", "openai=http://%s"},
+		{"vllm", "vllm", "openai=http://%s"},
+		{"sglang", "sglang", "sglang=http://%s"},
+		{"sglang-openai", "sglang", "openai=http://%s"},
 	}
 }
 
@@ -229,7 +226,9 @@ func faults(ctx context.Context, r *runner) *Report {
 			}
 		}
 	}
+	began, spent := time.Now(), spentByOthers()
 	report.Faulted = r.inParallel(ctx, cells)
+	report.Others = max(spentByOthers()-spent, 0) / time.Since(began).Seconds()
 	report.Verdicts = judgeFaults(report.Faulted)
 	return report
 }
@@ -288,9 +287,7 @@ func newFaulted(k faultKind, name, what string, lives bool) Faulted {
 func (r *runner) faultCell(ctx context.Context, k faultKind, f fault, words *content.Words) (x Faulted) {
 	x = newFaulted(k, f.name, f.what, f.lives)
 	x.Answers = f.answers.Seconds()
-	if !f.alive || !k.fenced {
-		x.Knowable = f.knowable.Seconds()
-	}
+	x.Knowable = f.knowable.Seconds()
 	b, err := r.startFaultBed(ctx, faultBedding{kind: k, network: f.network})
 	defer b.stop()
 	if err == nil {

@@ -99,11 +99,14 @@ func TestEnded(t *testing.T) {
 // A run's tables are written in place of those of the run before, and nothing else.
 func TestWriteMarkdown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "faults.md")
-	report := &Report{Faulted: faultedCells(), Verdicts: judgeFaults(faultedCells())}
+	report := &Report{Faulted: faultedCells(), Verdicts: judgeFaults(faultedCells()), Commit: "0123abc", Streams: 200, Elapsed: 2000, Machine: "a machine", Others: 0.25}
 	if err := os.WriteFile(path, []byte("# Faults\n\n"+generatedBegins+"\nold\n"+generatedEnds+"\n\nBy hand.\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
+		if err := Writable(path); err != nil {
+			t.Fatal(err)
+		}
 		if err := report.WriteMarkdown(path); err != nil {
 			t.Fatal(err)
 		}
@@ -114,6 +117,7 @@ func TestWriteMarkdown(t *testing.T) {
 	}
 	text := string(b)
 	if !strings.HasPrefix(text, "# Faults\n\n"+generatedBegins) || !strings.HasSuffix(text, generatedEnds+"\n\nBy hand.\n") || strings.Contains(text, "old") ||
+		!strings.Contains(text, "of commit 0123abc, 0001-01-01 00:00 UTC: 5 cells in 2000 s, 200 streams in each; a machine. Other programs took 0.2 CPUs meanwhile.") ||
 		strings.Count(text, "| plane | killed | 2000 | 0 | 60 |") != 1 || !strings.Contains(text, "- ok: tokens lost: 0\n") {
 		t.Error(text)
 	}
@@ -127,6 +131,12 @@ func TestWriteMarkdown(t *testing.T) {
 	}
 	if err := report.WriteMarkdown(path); err == nil {
 		t.Error("what has no end was written over")
+	}
+	if err := Writable(path); err == nil {
+		t.Error("what has no end was said to be writable")
+	}
+	if err := Writable(filepath.Join(path, "none")); err == nil {
+		t.Error("what lies in a file was said to be writable")
 	}
 }
 

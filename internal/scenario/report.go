@@ -20,6 +20,7 @@ type Report struct {
 	Machine  string    `json:"machine"`
 	Started  time.Time `json:"started"`
 	Elapsed  float64   `json:"elapsed_seconds"`
+	Commit   string    `json:"commit,omitempty"`
 	Streams  int       `json:"streams"`
 	Passed   bool      `json:"passed"` // no verdict failed
 	Verdicts []Verdict `json:"verdicts"`
@@ -28,6 +29,8 @@ type Report struct {
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
 	Faulted   []Faulted   `json:"faults,omitempty"`
+	// Others is how many CPUs other programs took during all of faults, on average.
+	Others float64 `json:"other_processes_cpus,omitempty"`
 
 	Overloaded []Overloaded `json:"overload,omitempty"`
 	Refusing   *Refusing    `json:"refusing,omitempty"`

@@ -98,6 +98,8 @@ type Options struct {
 	// Loads, of overload alone, are multiples of what the engines can do, from the least on;
 	// DefaultLoads unless given.
 	Loads []float64
+	// Commit is what Binary was built from, for the report.
+	Commit string
 	// Progress gets a line per cell; nothing unless given.
 	Progress io.Writer
 }
@@ -245,7 +247,7 @@ func (s Scenario) Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	report.Scenario, report.Summary, report.Machine = s.Name, s.Summary, proc.Machine()
 	report.Started, report.Elapsed = started, time.Since(started).Seconds()
-	report.Streams = o.Streams
+	report.Streams, report.Commit = o.Streams, o.Commit
 	report.Passed = !slices.ContainsFunc(report.Verdicts, func(v Verdict) bool { return v.Outcome == Failed })
 	return report, nil
 }
