@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"weir/internal/infer"
 )
 
 type whyCommand struct {
@@ -44,11 +46,13 @@ type receipt struct {
 	Message  string `json:"error"`
 	TTFT     int64  `json:"ttft"`
 	Queue    *receiptQueue
-	Attempts []struct {
-		Choice   *receiptChoice
-		Repeated bool
-		Legs     []struct{ Engine, Outcome string }
-	}
+	Attempts []receiptAttempt
+}
+
+type receiptAttempt struct {
+	Choice   *receiptChoice
+	Repeated bool
+	Legs     []struct{ Engine, Outcome string }
 }
 
 // receiptQueue is how a request that might be would wait.
@@ -70,6 +74,7 @@ type receiptChoice struct {
 	Predicted int    `json:"predicted_cached_tokens"`
 	TTFT      int64  `json:"predicted_ttft"`
 	Best      []receiptOption
+	Prefill   *receiptChoice // of the engine that computes the prompt, where another one does
 }
 
 // receiptOption is an engine as the choice saw it; times are nanoseconds.
@@ -83,6 +88,7 @@ type receiptOption struct {
 	TTFT      int64 `json:"predicted_ttft"`
 	Decoders  int
 	Cold      bool
+	Half      bool
 }
 
 // Run implements the command.
@@ -205,9 +211,16 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		if c == nil || len(a.Legs) == 0 {
 			continue
 		}
-		say("engine    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
+		first := c
+		if p := c.Prefill; p != nil {
+			first = p
+			say("prefill   %s, of %d: %s", graphic(p.Engine, ""), p.Engines, p.Why)
+			say("decode    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
+		} else {
+			say("engine    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
+		}
 		if a.Repeated {
-			say("          it failed there (%s), and went elsewhere", graphic(a.Legs[0].Outcome, ""))
+			say("          it failed there (%s), and went elsewhere", graphic(a.failed(), ""))
 		}
 		told := "which the engine has not told"
 		switch {
@@ -216,17 +229,31 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		case c.Cached != nil:
 			told = fmt.Sprintf("and it had %d", *c.Cached)
 		}
-		say("prompt    %d tokens; some engine was believed to have %d of them, this one %d%s", c.Prompt, c.Available, c.Predicted, lead(", ", told))
+		say("prompt    %d tokens; some engine was believed to have %d of them, this one %d%s", c.Prompt, c.Available, first.Predicted, lead(", ", told))
 		took := ""
 		if c.Delivered != nil {
 			took = ", and it took " + milliseconds(*c.Delivered)
 		}
 		say("output    predicted after %s%s", milliseconds(c.TTFT), took)
+		if err == nil && c.Prefill != nil {
+			err = printOptions(w, c.Prefill.Engine, c.Prefill.Best)
+		}
 		if err == nil {
 			err = printOptions(w, c.Engine, c.Best)
 		}
 	}
 	return err
+}
+
+// failed is how the attempt has ended at the engine that has failed it. Where one of two has,
+// it is not the one that was given up for that.
+func (a *receiptAttempt) failed() string {
+	for _, leg := range a.Legs {
+		if leg.Outcome != "" && leg.Outcome != infer.Finished.String() && leg.Outcome != infer.CodeCancelled.String() {
+			return leg.Outcome
+		}
+	}
+	return a.Legs[0].Outcome
 }
 
 func lead(before, s string) string {
@@ -249,6 +276,9 @@ func printOptions(w io.Writer, chosen string, best []receiptOption) error {
 			cold := ""
 			if o.Cold {
 				cold = "*"
+			}
+			if o.Half {
+				cold += " (half)"
 			}
 			fmt.Fprintf(t, "%s%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", graphic(o.Engine, ""), cold, o.Predicted, milliseconds(o.Wait), milliseconds(o.Prefill), milliseconds(o.Decode),
 				milliseconds(o.Others), milliseconds(o.Wait+o.Prefill+o.Decode+o.Others), milliseconds(o.TTFT), o.Decoders)

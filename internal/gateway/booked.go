@@ -378,18 +378,27 @@ func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 
 // chosen is what the record says of a choice.
 func (r *routing) chosen(c *route.Choice) trace.Choice {
-	d := &c.Decision
-	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Available: int32(c.Available()), Best: make([]trace.Option, d.N), Unknown: c.Unknown, Regret: float32(c.Regret)}
+	out := decided(c, &c.Decision, r.model.Targets)
+	if c.Decision.Choice().Work.Part == cost.DecodePart {
+		first := decided(c, &c.Prefill, r.model.Prefills)
+		out.Prefill = &first
+	}
+	out.Available, out.Unknown, out.Regret = max(int32(c.Available()), int32(out.Resident())), c.Unknown, float32(c.Regret)
+	return out
+}
+
+// decided is what the record says of a decision among some of the model's targets.
+func decided(c *route.Choice, d *balance.Decision, among []route.Target) trace.Choice {
+	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Best: make([]trace.Option, d.N)}
 	for i := range d.Best[:d.N] {
 		o := &d.Best[i]
 		if o.Index == d.Chosen {
 			out.Chosen = int8(i)
 		}
 		out.Best[i] = trace.Option{
-			Engine: r.model.Targets[o.Index].Label, Resident: int32(c.Request.Length - o.Work.New), Decoders: int32(o.Decoders), Cold: o.Cold,
+			Engine: among[o.Index].Label, Resident: int32(c.Request.Length - o.Work.New), Decoders: int32(o.Decoders), Cold: o.Cold, Half: o.Work.Part != cost.Whole,
 			Wait: float32(o.Wait), Room: float32(o.Room), Prefill: float32(o.Prefill), Decode: float32(o.Decode), Others: float32(o.Others),
 		}
 	}
-	out.Available = max(out.Available, int32(out.Resident()))
 	return out
 }

@@ -93,7 +93,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	var waiting *Waiting
 	if !pushed {
 		var err error
-		if waiting, err = h.outlook(&asks, target, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now); err != nil {
+		if waiting, err = h.outlook(&asks, &target, partner, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -102,19 +102,23 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	return p.rec, waiting, nil
 }
 
-// outlook says how a request that comes now and chooses the target would wait. parks says that
-// it would wait for the target although another one has room. An error is why it may not wait.
-func (h *holding) outlook(r *queue.Request, target route.Target, parks bool, now int64) (*Waiting, error) {
+// outlook says how a request that comes now and chooses the target, and its partner if it has
+// one, would wait. parks says that it would wait for them although others have room. An error
+// is why it may not wait.
+func (h *holding) outlook(r *queue.Request, target, partner *route.Target, parks bool, now int64) (*Waiting, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &Waiting{Drain: int64(h.queue.Drained(r.Model, now))}
 	if w.Behind = h.queue.Before(r, nil); w.Behind == 0 {
 		// Nobody of its flow waits who has not decided: it decides at once.
-		if h.queue.Free(r, target.Books.Rank, now) {
+		full := target
+		if partner != nil && !h.queue.Free(r, partner.Books.Rank, now) {
+			full = partner
+		} else if h.queue.Free(r, target.Books.Rank, now) {
 			return w, nil
 		}
 		if parks {
-			w.For, w.Behind = target.Label, h.queue.Before(r, target.Books.Rank)
+			w.For, w.Behind = full.Label, h.queue.Before(r, full.Books.Rank)
 		}
 	}
 	w.Waits = true

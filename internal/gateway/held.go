@@ -257,16 +257,20 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		return
 	}
 	why := queue.None
+	full, chosen := target.Books, &t.choice.Decision
+	if ok && partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
+		full, chosen = partner.Books, &t.choice.Prefill
+	}
 	switch {
 	case !ok:
 		why = h.queue.Wait(&t.Request, now)
 	case t.late(target, now):
 		h.queue.Refuse(t.Model, queue.TooLate)
 		t.err = h.refusal(queue.TooLate, t.Model, now)
-	case h.queue.Give(&t.Request, target.Books.Rank, now):
+	case chosen == &t.choice.Decision && h.queue.Give(&t.Request, full.Rank, now):
 		t.give(target, partner, now)
 	case balance.Patient(t.x.model.Policy) && h.Room(&t.Request, now):
-		why = h.queue.Park(&t.Request, target.Books.Rank, t.choice.Decision.Choice().Prefill, now)
+		why = h.queue.Park(&t.Request, full.Rank, chosen.Choice().Prefill, now)
 	default:
 		why = h.queue.Wait(&t.Request, now)
 	}

@@ -202,7 +202,7 @@ func (q *Queue) Enter(r *Request) bool {
 // nothing, where the rank has no room for it, or another one that came before it is to go
 // there first.
 func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
-	if !rank.Fits(now, r.Answers) || q.n > 0 && q.behind(r, rank) {
+	if !q.Open(r, rank, now) {
 		return false
 	}
 	m := q.model(r.Model)
@@ -212,6 +212,12 @@ func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
 	}
 	q.remove(r, now)
 	return true
+}
+
+// Open says whether the rank has room for the request, and nobody who came before it is to go
+// there first. A request that takes two ranks leaves when both are open to it.
+func (q *Queue) Open(r *Request, rank *cost.Rank, now int64) bool {
+	return rank.Fits(now, r.Answers) && (q.n == 0 || !q.behind(r, rank))
 }
 
 // behind says whether somebody is to go to the rank before r does.
@@ -233,7 +239,7 @@ func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
 func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
 	last := *r
 	last.Place = math.MaxInt64
-	return rank.Fits(now, r.Answers) && (q.n == 0 || !q.behind(&last, rank))
+	return q.Open(&last, rank, now)
 }
 
 // Before is how many wait whose turn comes before that of a request that comes now: for the

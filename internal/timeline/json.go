@@ -145,22 +145,25 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.bool("may_have_run", a.MayHaveRun)
 	}
 	if len(a.Choice.Best) > 0 {
-		o.choice(&a.Choice, delivered)
+		o.choice("choice", &a.Choice, delivered)
 	}
 	o.close('}')
 }
 
-// choice writes how an attempt's engine was chosen.
-func (o *object) choice(c *trace.Choice, delivered int64) {
-	o.key("choice")
+// choice writes how an attempt's engine was chosen, and within that how the one was that
+// computed the prompt for it.
+func (o *object) choice(key string, c *trace.Choice, delivered int64) {
+	o.key(key)
 	o.open('{')
 	o.str("why", c.Why)
 	o.int("engines", int64(c.Of))
 	o.str("engine", c.Best[c.Chosen].Engine)
 	o.int("prompt_tokens", int64(c.Length))
 	o.prediction(&c.Best[c.Chosen])
-	o.int("available_cached_tokens", int64(c.Available))
-	o.int("predicted_regret", int64(float64(c.Regret)*1e6))
+	if key == "choice" {
+		o.int("available_cached_tokens", int64(c.Available))
+		o.int("predicted_regret", int64(float64(c.Regret)*1e6))
+	}
 	if delivered > 0 {
 		o.int("delivered_ttft", delivered)
 	}
@@ -176,6 +179,9 @@ func (o *object) choice(c *trace.Choice, delivered int64) {
 		o.close('}')
 	}
 	o.close(']')
+	if c.Prefill != nil && len(c.Prefill.Best) > 0 {
+		o.choice("prefill", c.Prefill, 0)
+	}
 	o.close('}')
 }
 
@@ -191,6 +197,9 @@ func (o *object) prediction(p *trace.Option) {
 	o.int("decoders", int64(p.Decoders))
 	if p.Cold {
 		o.bool("cold", true)
+	}
+	if p.Half {
+		o.bool("half", true)
 	}
 }
 

@@ -63,6 +63,10 @@ type Choice struct {
 	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
 	// of them.
 	Unknown bool
+	// Prefill is how the engine was chosen that computes the prompt, where another one does
+	// than generates. Then an option's wait is that for the prompt's KV, and its others are
+	// also those that the prompt delays.
+	Prefill *Choice
 	// Regret is by how much more the request was predicted to cost where it went than where
 	// it would have cost least, in milliseconds.
 	Regret float32
@@ -78,6 +82,7 @@ type Option struct {
 	// how much all others there are delayed, added up.
 	Wait, Room, Prefill, Decode, Others float32
 	Cold                                bool // too little was measured there to rely on that
+	Half                                bool // it would have one half of the request
 }
 
 // TTFT is the time from the choice to the first token.
@@ -86,8 +91,11 @@ func (o *Option) TTFT() float32 { return o.Wait + o.Prefill }
 // Total is what the choice compares.
 func (o *Option) Total() float32 { return o.Wait + o.Prefill + o.Decode + o.Others }
 
-// Resident is what was believed to be at the chosen engine.
+// Resident is what was believed to be at the chosen engine, of the prompt that it computes.
 func (c *Choice) Resident() int {
+	if c.Prefill != nil {
+		return c.Prefill.Resident()
+	}
 	if len(c.Best) == 0 {
 		return 0
 	}
