@@ -32,6 +32,8 @@ parser.add_argument("--say", required=True, help="ids, with commas")
 parser.add_argument("--step", type=float, default=0.005, help="seconds")
 parser.add_argument("--max-running", type=int, default=256)
 parser.add_argument("--context", type=int, default=4096)
+parser.add_argument("--connector", choices=["pull", "push"], help="have halves of requests, as with NixlConnector or NixlPushConnector")
+parser.add_argument("--engine-id", default="engine")
 args = parser.parse_args()
 say = [int(i) for i in args.say.split(",")]
 d = definitions.load(args.wheel)
@@ -117,6 +119,20 @@ adapters = {}  # names of those loaded, by id
 live = {}  # request id -> state, in order of arrival
 
 
+def transfer(m):
+    """The kv_transfer_params of a request, where there is a connector."""
+    return (m.sampling_params.extra_args or {}).get("kv_transfer_params") if args.connector else None
+
+
+def keeps(r):
+    """What a prefill half answers at its end, as NIXL's connectors say it."""
+    n = len(r["req"].prompt_token_ids)
+    return {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": (list(range(1, n // 16 + 2)),),
+            "remote_engine_id": args.engine_id, "remote_request_id": r["req"].request_id, "remote_host": "127.0.0.1", "remote_port": 5600,
+            "tp_size": 1, "dcp_size": 1, "pp_size": 1, "remote_num_tokens": n, "remote_blocks_expiry_time": None,
+            "transfer_mode": args.connector, "remote_prefill_cached_tokens": n // 2}
+
+
 def take(kind, m):
     if kind == b"\x00":
         counts["added"] += 1
@@ -125,6 +141,15 @@ def take(kind, m):
             tell(duplicate=m.request_id)
         if m.lora_request is not None:
             counts["with " + adapters[m.lora_request.lora_int_id]] += 1
+        params = transfer(m)
+        if params and params.get("do_remote_decode"):
+            counts["prefill halves"] += 1
+        if params and params.get("do_remote_prefill"):
+            # The engine ends where one of these is not there.
+            for name in ("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size", "remote_block_ids"):
+                params[name]
+            counts["decode halves"] += 1
+            tell(fetches=params, id=m.request_id, engine=args.engine_id)
         live[m.request_id] = {"req": m, "n": 0, "queued": time.monotonic(), "scheduled": None,
                               "end": {p._eos_token_id} - {None}, "stop": set(p.stop_token_ids or ())}
         if counts["added"] == 1:
@@ -195,6 +220,10 @@ def one(i, r, frames):
     elif r["n"] >= p.max_tokens or len(r["req"].prompt_token_ids) + r["n"] >= args.context:
         out.finish_reason = d.FinishReason.LENGTH
     if out.finish_reason is not None:
+        params = transfer(r["req"])
+        if params and params.get("do_remote_decode"):
+            out.kv_transfer_params = keeps(r)
+            tell(keeps=out.kv_transfer_params)
         del live[i]
         counts["finished"] += 1
     counts["ids"] += 1

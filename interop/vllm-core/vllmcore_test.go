@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,6 +180,57 @@ func TestLoRA(t *testing.T) {
 				t.Errorf("counts %v", n)
 			}
 		})
+	}
+}
+
+// Halves of a request reach two engines as each release decodes them, and what the prefill
+// engine's own encoder writes of the KV that it keeps reaches the decode engine as it was.
+func TestPairs(t *testing.T) {
+	for release, flags := range releases(t) {
+		for _, mode := range []string{"pull", "push"} {
+			t.Run(release+" "+mode, func(t *testing.T) {
+				harness.Beside(t, harness.Light)
+				s, d, ctx := newSetup(t), newSetup(t), harness.Context(t)
+				g := s.gateway(",role=prefill", "--engine", "vllm-core="+d.handshake+",model=weir-sim,role=decode")
+				with := func(id string) []string { return append([]string{"--connector", mode, "--engine-id", id}, flags...) }
+				prefill, decode := s.core(with("P")...), d.core(with("D")...)
+				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 }, g.Process)
+				const many = 8
+				for range many {
+					if err := g.Says(ctx, s.ids, 3); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// One more of each was asked how halves meet.
+				n := prefill.Counts(func(n map[string]int) bool { return n["finished"] == many+1 })
+				if m := decode.Counts(func(n map[string]int) bool { return n["finished"] == many+1 }); n["prefill halves"] != many+1 || n["ids"] != many+1 || m["decode halves"] != many || m["prefill halves"] != 1 {
+					t.Errorf("prefill %v, decode %v", n, m)
+				}
+				var kept []string
+				for line := range strings.Lines(prefill.Output()) {
+					var said struct{ Keeps json.RawMessage }
+					if json.Unmarshal([]byte(line), &said) == nil && said.Keeps != nil {
+						kept = append(kept, string(said.Keeps))
+					}
+				}
+				for line := range strings.Lines(decode.Output()) {
+					var said struct {
+						Fetches json.RawMessage
+						ID      string
+					}
+					if json.Unmarshal([]byte(line), &said) != nil || said.Fetches == nil {
+						continue
+					}
+					if mode == "pull" && !slices.Contains(kept, string(said.Fetches)) {
+						t.Errorf("fetches %s of\n%s", said.Fetches, strings.Join(kept, "\n"))
+					}
+					// The prefill half has the same id, by which a push is known.
+					if mode == "push" && !strings.Contains(strings.Join(kept, ""), `"remote_request_id": "`+said.ID+`"`) {
+						t.Errorf("no prefill half has the id %s of the decode half", said.ID)
+					}
+				}
+			})
+		}
 	}
 }
 
