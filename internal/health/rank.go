@@ -467,7 +467,7 @@ func (r *Rank) sample(at int64) {
 	if r.probed && r.sampleUntil == 0 {
 		bound := r.probeBound()
 		r.sampleSent, r.sampleUntil = at, at+bound
-		p.Beside, p.Patience = false, 2*time.Duration(bound) // the probe after it has the same bound
+		p.Beside, p.Patience = false, 2*time.Duration(bound) // the rank ends the wait, by its own clock and a probe
 	}
 	r.fleet.probes = append(r.fleet.probes, p)
 }
@@ -699,12 +699,12 @@ func (r *Rank) tickDown(at int64) {
 
 // again sends a probe beside that which is waited for.
 func (r *Rank) again(at int64) {
-	patience := r.fleet.limits.Retry
-	r.nextProbe = at + int64(patience)
-	p := Probe{Rank: r, Patience: patience, Beside: true}
+	limits := &r.fleet.limits
+	r.nextProbe = at + int64(limits.Retry)
+	p := Probe{Rank: r, Patience: 2 * limits.Retry, Beside: true}
 	if r.muted() { // its probe says only what it has computed for others
 		r.fleet.probes = append(r.fleet.probes, p)
-		p.Sample, p.Patience = true, patience-r.fleet.limits.Tick
+		p.Sample, p.Patience = true, limits.Retry-limits.Tick
 	}
 	r.fleet.probes = append(r.fleet.probes, p)
 }
@@ -712,7 +712,11 @@ func (r *Rank) again(at int64) {
 // probe sends the probe that is waited for.
 func (r *Rank) probe(at, bound int64) {
 	r.probeSent, r.probeUntil, r.nextProbe = at, at+bound, at+int64(r.fleet.limits.Retry)
-	r.fleet.probes = append(r.fleet.probes, Probe{Rank: r, Patience: time.Duration(bound) - r.fleet.limits.Tick, Sample: r.muted()})
+	p := Probe{Rank: r, Patience: time.Duration(bound) - r.fleet.limits.Tick, Sample: r.muted()}
+	if r.state != Down {
+		p.Patience = 2 * time.Duration(bound) // the rank ends the wait, by its own clock
+	}
+	r.fleet.probes = append(r.fleet.probes, p)
 }
 
 // unanswered takes down that a suspect's probe was not answered.

@@ -83,13 +83,14 @@ func (c Change) String() string {
 }
 
 // Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
-// its end with Rank.Probed, and gives it up after Patience: the rank has judged by then.
+// its end with Rank.Probed, and gives it up after Patience, or when the rank has judged: that
+// has a clock that stands still while the gateway does.
 //
 // A sample is a request of one token, whose end is reported with Rank.Sampled. Only a rank
 // that sets Member.Samples has any.
 //
-// A rank has up to two of either at a time: one that is waited for, and one beside it. A new
-// one takes the place of the one before.
+// A rank has one of either at a time that is waited for, and beside it one sample, or two
+// probes. A new sample takes the place of the one before.
 type Probe struct {
 	Rank     *Rank
 	Patience time.Duration

@@ -404,8 +404,8 @@ func (g *simGateway) tick(now int64, late time.Duration) {
 		}
 	}
 	for _, p := range g.fleet.Tick(now, late) {
-		for _, q := range g.open { // a new one takes the place of the one before
-			q.gone = q.gone || q.probe && q.judged == p.Rank && q.sample == p.Sample && q.beside == p.Beside
+		for _, q := range g.open { // a new sample takes the place of the one before
+			q.gone = q.gone || q.sample && p.Sample && q.judged == p.Rank && q.beside == p.Beside
 		}
 		q := &simRequest{gateway: g, rank: g.of[p.Rank], judged: p.Rank, probe: true, sample: p.Sample, beside: p.Beside, tokens: 1, until: now + int64(p.Patience) + 1}
 		if p.Sample {

@@ -100,8 +100,8 @@ func (r *Rank) Remove() {
 	defer j.mu.Unlock()
 	j.fleet.Remove(r.own)
 	j.ranks = slices.DeleteFunc(j.ranks, func(x *Rank) bool { return x == r })
-	r.probes.give()
-	r.probes.giveSamples()
+	r.probes.give(nil)
+	r.probes.giveSamples(nil)
 	j.publish(r)
 	delete(j.byOwn, r.own)
 }
@@ -317,11 +317,15 @@ func (j *Judge) publish(r *Rank) {
 			continue // it is no part of its engine any more
 		}
 		r.publish()
+		var silent error
+		if c.To == health.Down {
+			silent = errSilent
+		}
 		if c.From == health.Probing || c.To == health.Up {
-			r.probes.give()
+			r.probes.give(silent)
 		}
 		if c.To == health.Down || c.To == health.Up {
-			r.probes.giveSamples()
+			r.probes.giveSamples(silent)
 		}
 		if c.To == health.Up {
 			r.probes.fenced = false // what it computes then is not only others'

@@ -102,6 +102,9 @@ func TestHungEngine(t *testing.T) {
 		if b.Takes() != health.Freely {
 			t.Error("the other one takes less, too")
 		}
+		if n := a.Probes()[ProbeGeneration]; n[ProbeUnanswered] == 0 || n[ProbeDropped] > 0 {
+			t.Errorf("it is down by probes of which it is said: %v", n)
+		}
 		core.answers <- nil
 		synctest.Wait()
 		if got := a.Takes(); got != health.Freely || a.View().Limit != 1 {
@@ -358,5 +361,71 @@ func TestHungUnderAQueue(t *testing.T) {
 			bookings[i].End(at, 0)
 			attempts[i].End(trace.Now(), health.GaveUp)
 		}
+	})
+}
+
+// deaf is an engine that reads no probe for a while, and answers late those that it is sent
+// afterwards.
+type deaf struct {
+	core
+	until time.Time
+	late  time.Duration
+}
+
+func (d *deaf) Probe(ctx context.Context, _ engine.Probe) error {
+	answer := time.NewTimer(d.late)
+	defer answer.Stop()
+	if time.Now().Before(d.until) {
+		answer.Stop() // it is lost
+	}
+	select {
+	case <-answer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// An engine that hung and takes three seconds for any answer afterwards, as on a machine that
+// has no core free, is back as soon as it has answered, and not only when the probe is
+// repeated that is waited for.
+func TestBackWithLateAnswers(t *testing.T) {
+	for _, hung := range []time.Duration{22 * time.Second, 22500 * time.Millisecond, 25 * time.Second, 27 * time.Second, 31 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &deaf{core: *newCore(), until: time.Now().Add(hung), late: 3 * time.Second}
+			a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e})
+			var attempt Attempt
+			a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{}, nil)
+			time.Sleep(hung)
+			if a.View().State != health.Down {
+				t.Errorf("hung for %v: %+v", hung, a.View())
+			}
+			attempt.End(trace.Now(), health.GaveUp)
+			time.Sleep(5200 * time.Millisecond) // two until it is probed, and its three
+			if a.View().Takes != health.Freely {
+				t.Errorf("%v after it had hung for %v: %+v", 5200*time.Millisecond, hung, a.View())
+			}
+		})
+	}
+}
+
+// An engine that answers its probe within its time is not out because the gateway stood still
+// for a part of that.
+func TestOwnLatenessWhileProbing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &deaf{core: *newCore(), late: 13 * time.Second}
+		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e})
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{}, nil)
+		time.Sleep(11 * time.Second)
+		for range 50 {
+			a.judge.Late(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(7500 * time.Millisecond)
+		if v := a.View(); v.State != health.Soft {
+			t.Errorf("its probe was answered after 13 s, for 5 of which the gateway was late: %+v", v)
+		}
+		attempt.End(trace.Now(), health.GaveUp)
 	})
 }

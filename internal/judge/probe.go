@@ -25,15 +25,18 @@ type probes struct {
 	fenced   bool
 	// ctx is that of the probes under way, which cancel ends; nil is none yet.
 	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	// samples give up those under way: that which is waited for, and the one beside it.
-	samples [2]context.CancelFunc
+	samples [2]context.CancelCauseFunc
 }
 
+// errSilent is why a probe is given up by whose silence its rank was judged.
+var errSilent = errors.New("the rank was silent")
+
 // give gives up the probes that are under way.
-func (p *probes) give() {
+func (p *probes) give(why error) {
 	if p.cancel != nil {
-		p.cancel()
+		p.cancel(why)
 	}
 }
 
@@ -49,10 +52,10 @@ func (p *probes) advances() bool {
 }
 
 // giveSamples gives up the samples that are under way.
-func (p *probes) giveSamples() {
+func (p *probes) giveSamples(why error) {
 	for _, give := range p.samples {
 		if give != nil {
-			give()
+			give(why)
 		}
 	}
 }
@@ -66,13 +69,13 @@ func (p *probes) under(ctx context.Context, probe *health.Probe) context.Context
 			at = &p.samples[1]
 		}
 		if *at != nil {
-			(*at)()
+			(*at)(errSilent)
 		}
-		ctx, *at = context.WithCancel(ctx)
+		ctx, *at = context.WithCancelCause(ctx)
 		return ctx
 	}
 	if p.ctx == nil || p.ctx.Err() != nil {
-		p.ctx, p.cancel = context.WithCancel(ctx)
+		p.ctx, p.cancel = context.WithCancelCause(ctx)
 	}
 	return p.ctx
 }
@@ -166,6 +169,9 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 		how, why := resultOf(ctx, err)
 		if err != nil && given.Err() != nil {
 			how = ProbeDropped
+			if context.Cause(given) == errSilent {
+				how = ProbeUnanswered
+			}
 		}
 		r.judge.mu.Lock()
 		defer r.judge.mu.Unlock()
