@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/api"
 	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/infer"
@@ -72,7 +73,9 @@ type ticket struct {
 	x      *exchange
 	choice route.Choice
 	woken  chan struct{} // capacity 1
-	pushed bool          // it is given to an engine at once, and is none of the queue's
+	// It is given to an engine at once, and is none of the queue's: because of the engines, or
+	// because it asks for no answer of the model and takes none of what others wait for.
+	pushed bool
 	// What has become of it: it was given an engine, which is booked, or will not be.
 	given bool
 	err   error
@@ -84,7 +87,7 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model)
+	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != api.Answer
 	select {
 	case <-t.woken: // of its life before
 	default:

@@ -99,6 +99,40 @@ func TestPlaceIsHeldToTheEnd(t *testing.T) {
 	})
 }
 
+// What asks for no answer of the model does not wait for room: an engine's front end counts and
+// cuts tokens beside what its model computes. What is computed waits.
+func TestCountsDoNotWait(t *testing.T) {
+	r := &relayEngine{name: "a", most: 1}
+	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
+		answer := b.post(chatPath, `{"model":"relayed","stream":true,"messages":[]}`)
+		running := r.forward(t, 1)
+		waits := b.post("/v1/embeddings", `{"model":"relayed","input":"x"}`)
+		if n := b.sum("weir_queue_requests"); n != 1 {
+			t.Errorf("%v wait, want the one", n)
+		}
+		for i, path := range []string{"/v1/messages/count_tokens", "/tokenize", "/detokenize"} {
+			c := b.post(path, `{"model":"relayed","messages":[]}`)
+			f := r.forward(t, 2+i)
+			if f.req.Path != path {
+				t.Fatalf("%s was given to the engine, want %s", f.req.Path, path)
+			}
+			f.send("data: {}\n\n")
+			f.end()
+			b.wantRecord(c, "finished", "")
+		}
+		running.send(relayToken, relayEnd)
+		running.end()
+		b.wantRecord(answer, "finished", "")
+		f := r.forward(t, 5)
+		if f.req.Path != "/v1/embeddings" {
+			t.Errorf("%s was given to the engine", f.req.Path)
+		}
+		f.send("data: {}\n\n")
+		f.end()
+		b.wantRecord(waits, "finished", "")
+	})
+}
+
 // Nothing that an engine tells of its load is waited for: an hour after the last that was heard
 // of it, those that wait leave one after the other, and one that comes is given to it.
 func TestGoesOnWithoutReports(t *testing.T) {
