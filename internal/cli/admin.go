@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/cost"
+	"weir/internal/engine"
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
@@ -141,6 +142,8 @@ func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
 type engineView struct {
 	Name          string   `json:"name"`
 	Kind          string   `json:"kind"`
+	Role          string   `json:"role,omitzero"`  // prefill or decode; otherwise it serves requests whole
+	Meets         *meets   `json:"meets,omitzero"` // how its halves of requests meet the others
 	Ready         bool     `json:"ready"`
 	Error         string   `json:"error,omitzero"`
 	Note          string   `json:"note,omitzero"` // what could be better
@@ -163,6 +166,29 @@ type engineView struct {
 	KVEvents      *events  `json:"kv_events,omitzero"`
 	// Ranks are those of data parallelism that the engine's wire names.
 	Ranks []rankView `json:"ranks,omitzero"`
+}
+
+// meets is how an engine's halves of requests meet the others, and where, of a prefill engine.
+type meets struct {
+	Way      string `json:"way"`
+	At       string `json:"at,omitzero"`
+	EngineID string `json:"engine_id,omitzero"`
+	Whole    bool   `json:"whole"` // it serves whole requests too
+}
+
+// halvesView puts an engine's part in requests into its view.
+func (v *engineView) halvesView(e *route.Engine) {
+	if e.Role == infer.RoleBoth {
+		return
+	}
+	v.Role = e.Role.String()
+	if e.Meets.Way == engine.Nowhere {
+		return
+	}
+	v.Meets = &meets{Way: e.Meets.Way.String(), EngineID: e.Meets.EngineID, Whole: e.Alone()}
+	if e.Role == infer.RolePrefill && e.Meets.Port != 0 {
+		v.Meets.At = net.JoinHostPort(e.Meets.Host, strconv.Itoa(e.Meets.Port))
+	}
 }
 
 // rankView is one of an engine's ranks.
@@ -218,6 +244,8 @@ func eventsOf(of ...*route.Events) *events {
 // milliseconds.
 type books struct {
 	InFlight     int64         `json:"in_flight"`
+	Prefills     int64         `json:"inflight_prefills,omitzero"` // prefill halves of requests
+	Decoding     int64         `json:"running_decodes,omitzero"`
 	WaitMS       float64       `json:"booked_wait_ms"`
 	UnseenMS     float64       `json:"unseen_wait_ms"` // besides, for work of others
 	Prefill      int64         `json:"booked_prefill_tokens"`
@@ -249,7 +277,7 @@ func booksOf(of ...*route.Books) *books {
 	e := b.Rank.Errors()
 	idle := b.Rank.Estimate(now, cost.Work{Length: 1, New: 1, Output: 1})
 	v := &books{
-		InFlight: sum.InFlight, WaitMS: sum.Wait, UnseenMS: sum.Unseen, Prefill: sum.Pending, Observations: seen, Learned: !idle.Cold,
+		InFlight: sum.InFlight, Prefills: sum.Prefills, Decoding: sum.Decoding, WaitMS: sum.Wait, UnseenMS: sum.Unseen, Prefill: sum.Pending, Observations: seen, Learned: !idle.Cold,
 		Coefficients: []coefficient{{"step", c.Step, e.Step}, {"token", c.Token, e.Token}, {"pair", c.Pair, e.Pair}, {"decode", c.Decode, e.Decode}, {"decoder", c.Decoder, e.Decoder}},
 	}
 	share := func(part, whole int64) *float64 {
@@ -336,6 +364,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		for _, l := range e.Facts.Lacks {
 			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
 		}
+		v.halvesView(e)
 		v.KVTokens = e.Facts.KVTokens
 		v.Books, v.KVEvents = booksOf(e.AllBooks()...), eventsOf(e.Events()...)
 		if e.Load != nil {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -21,7 +23,7 @@ type enginesCommand struct {
 
 // Help implements kong's extended help.
 func (enginesCommand) Help() string {
-	return `Prints a line for each engine, and for each data-parallel rank where its wire names them: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
+	return `Prints a line for each engine, and for each data-parallel rank where its wire names them: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. ROLE is shown where some engine serves halves of requests (docs/disaggregation.md). BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
 
 Examples:
   weir engines
@@ -90,7 +92,14 @@ func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
 // not ready are not, and what could be better.
 func printEngines(w io.Writer, views []engineView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ENGINE\tKIND\tSTATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tBOOKED\tWAIT\tCACHED\tSOFTWARE\tMODELS")
+	roles := slices.ContainsFunc(views, func(v engineView) bool { return v.Role != "" })
+	role := func(of string) string { // a column of fleets that have any
+		if !roles {
+			return ""
+		}
+		return of + "\t"
+	}
+	fmt.Fprintln(t, "ENGINE\tKIND\t"+role("ROLE")+"STATE\tRUNNING\tWAITING\tKV\tMAX\tCONTEXT\tBOOKED\tWAIT\tCACHED\tSOFTWARE\tMODELS")
 	for i := range views {
 		v := &views[i]
 		models := graphic(strings.Join(v.Models, ","), "")
@@ -99,11 +108,11 @@ func printEngines(w io.Writer, views []engineView) error {
 			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
 		}
 		booked, wait, cached := v.Books.columns()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), v.Health.word(v.Ready), orDash(v.Running), orDash(v.Waiting), usage,
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), role(cmp.Or(v.Role, "both")), v.Health.word(v.Ready), orDash(v.Running), orDash(v.Waiting), usage,
 			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), booked, wait, cached, textOrDash(graphic(v.Software, "")), textOrDash(models))
 		for _, r := range v.Ranks {
 			booked, wait, _ := r.Books.columns()
-			fmt.Fprintf(t, "%s/%d\t-\t%s\t-\t-\t-\t-\t-\t%s\t%s\t-\t-\t-\n", graphic(v.Name, ""), r.Rank, r.Health.word(r.Ready), booked, wait)
+			fmt.Fprintf(t, "%s/%d\t-\t%s%s\t-\t-\t-\t-\t-\t%s\t%s\t-\t-\t-\n", graphic(v.Name, ""), r.Rank, role("-"), r.Health.word(r.Ready), booked, wait)
 		}
 	}
 	if len(views) == 0 {

@@ -132,7 +132,7 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := slices.Concat([]string{"model", "name"}, options[kind], halves[kind], []string{"max-running"})
+			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running"}, halves[kind])
 			if kind != "openai" { // whose prompts have no ids here
 				known = append(known, "kv-events", "kv-replay", "kv-topic")
 			}

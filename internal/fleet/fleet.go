@@ -12,7 +12,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -315,6 +314,7 @@ func (f *Fleet) publish(states []engine.State) {
 		if model.Kind != "" && !model.Serves && !starting {
 			model.Fault = promptsOnly
 		}
+		lonely(model)
 		model.Settled = model.Settled && !starting
 		if len(model.Targets) == 0 {
 			model.Carries = infer.CarriesAnything
@@ -499,7 +499,7 @@ func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base s
 	}
 	for _, l := range e.Facts.LoRA {
 		if err := f.adapter(snap, e, base, l); err != nil {
-			e.Note = strings.TrimPrefix(fmt.Sprintf("%s; LoRA adapter %s is not served: %v", e.Note, l.Name, err), "; ")
+			note(e, fmt.Sprintf("LoRA adapter %s is not served: %v", l.Name, err))
 			continue
 		}
 		served = true

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 
 	"weir/internal/engine"
 	"weir/internal/infer"
@@ -130,6 +132,32 @@ func halved(model *route.Model, e *route.Engine) error {
 	}
 	model.Way = e.Meets.Way
 	return nil
+}
+
+// note adds to what the operator should know of an engine.
+func note(e *route.Engine, what string) {
+	if !strings.Contains(e.Note, what) { // it may have several ranks, and names
+		e.Note = strings.TrimPrefix(e.Note+"; "+what, "; ")
+	}
+}
+
+// lonely notes what the engines of a model do that lack the others.
+func lonely(m *route.Model) {
+	for i := range m.Targets {
+		switch t := &m.Targets[i]; {
+		case t.Role != infer.RoleDecode || len(m.Prefills) > 0:
+		case t.Meets.Whole:
+			note(t.Engine, "no prefill engine of its model is ready: requests are given to it whole")
+		default:
+			note(t.Engine, "no prefill engine of its model is ready: no request is given to it")
+		}
+	}
+	decodes := slices.ContainsFunc(m.Targets, func(t route.Target) bool { return t.Role == infer.RoleDecode })
+	for i := range m.Prefills {
+		if !decodes {
+			note(m.Prefills[i].Engine, "no decode engine of its model is ready: no request is given to it")
+		}
+	}
 }
 
 // promptsOnly is the fault of a model none of whose engines serves callers.

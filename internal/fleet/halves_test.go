@@ -93,6 +93,16 @@ func TestHalves(t *testing.T) {
 			if (test.fault == "") != (m.Fault == "") || !strings.Contains(m.Fault, test.fault) {
 				t.Errorf("fault %q", m.Fault)
 			}
+			for _, e := range snap.Engines {
+				if len(e.Facts.Models) == 0 {
+					continue // it has not answered
+				}
+				of := snap.Models[e.Facts.Models[0]]
+				alone := e.Ready && (e.Role == infer.RolePrefill && len(of.Targets) == 0 || e.Role == infer.RoleDecode && len(of.Prefills) == 0)
+				if alone != strings.Contains(e.Note, "no request is given to it") {
+					t.Errorf("%s: note %q", e.Name, e.Note)
+				}
+			}
 			for _, p := range m.Prefills {
 				if p.Meets.Way == engine.ByRoom && (p.Meets.Host == "" || p.Meets.Port == 0) {
 					t.Errorf("%s is met at %+v", p.Name, p.Meets)

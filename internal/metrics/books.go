@@ -12,6 +12,7 @@ import (
 type books struct {
 	snapshot                            func() *route.Snapshot
 	flight, wait, unseen, pending, seen *prometheus.Desc
+	prefills, decoding                  *prometheus.Desc
 	coefficient, sure                   *prometheus.Desc
 	given, predicted, told, reported    *prometheus.Desc
 	indexed, index                      *prometheus.Desc
@@ -24,6 +25,8 @@ func newBooks(snapshot func() *route.Snapshot) *books {
 	return &books{
 		snapshot:    snapshot,
 		flight:      desc("weir_engine_booked_requests", "Generations that are booked on the engine: given to it and not ended.", "engine"),
+		prefills:    desc("weir_engine_inflight_prefills", "Prefill halves of requests on the engine: whose prompts it computes or is to, or whose KV no decode engine has fetched yet.", "engine"),
+		decoding:    desc("weir_engine_running_decodes", "Generations on the engine that have their first output and not their last.", "engine"),
 		wait:        desc("weir_engine_booked_wait_seconds", "How long the prefill of a request that came now would wait there for what is booked, as predicted.", "engine"),
 		unseen:      desc("weir_engine_unseen_wait_seconds", "How long it would wait besides, for work that nobody booked here: of direct users and other gateways.", "engine"),
 		pending:     desc("weir_engine_booked_prefill_tokens", "Prompt tokens given to the engine whose first output has not come, without those that it is believed to have.", "engine"),
@@ -41,7 +44,7 @@ func newBooks(snapshot func() *route.Snapshot) *books {
 
 // Describe implements prometheus.Collector.
 func (c *books) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.flight, c.wait, c.unseen, c.pending, c.seen, c.coefficient, c.sure, c.given, c.predicted, c.told, c.reported, c.indexed, c.index} {
+	for _, d := range []*prometheus.Desc{c.flight, c.prefills, c.decoding, c.wait, c.unseen, c.pending, c.seen, c.coefficient, c.sure, c.given, c.predicted, c.told, c.reported, c.indexed, c.index} {
 		ch <- d
 	}
 }
@@ -62,6 +65,8 @@ func (c *books) Collect(ch chan<- prometheus.Metric) {
 		}
 		sum := route.Sum(of, now)
 		gauge(c.flight, float64(sum.InFlight))
+		gauge(c.prefills, float64(sum.Prefills))
+		gauge(c.decoding, float64(sum.Decoding))
 		gauge(c.wait, sum.Wait/1e3)
 		gauge(c.unseen, sum.Unseen/1e3)
 		gauge(c.pending, float64(sum.Pending))

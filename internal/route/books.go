@@ -191,7 +191,10 @@ func (b *Books) Close() {
 // Sums are what the books of an engine's ranks say of all of them.
 type Sums struct {
 	InFlight, Pending int64
-	Indexed           int64
+	// Prefills are prefill halves of requests, and Decoding the requests that have begun to
+	// decode.
+	Prefills, Decoding int64
+	Indexed            int64
 	// Wait and Unseen are those of the rank where a prompt that came now would wait least,
 	// in milliseconds.
 	Wait, Unseen float64
@@ -205,6 +208,8 @@ func Sum(of []*Books, now int64) (s Sums) {
 	for i, b := range of {
 		s.InFlight += b.Rank.InFlight()
 		s.Pending += b.Rank.Pending()
+		s.Prefills += b.Rank.Prefills()
+		s.Decoding += b.Rank.Decoders()
 		s.Indexed += b.Cache.Used()
 		wait, unseen := b.Rank.Booked(now), b.Rank.Unseen(now)
 		if i == 0 || wait+unseen < s.Wait+s.Unseen {
