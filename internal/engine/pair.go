@@ -18,6 +18,9 @@ type Meets struct {
 	// TP, DCP and PP are how many workers of each kind a prefill engine has (ByPush): tensor,
 	// decode context and pipeline parallel; 0 is 1.
 	TP, DCP, PP int
+	// PageTokens is how many tokens a page of its KV cache has, which must be as many on both
+	// sides (ByRoom); 0: it does not say.
+	PageTokens int
 	// Whole says that the engine serves whole requests too, whatever its role.
 	Whole bool
 }

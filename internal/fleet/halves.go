@@ -131,6 +131,13 @@ func halved(model *route.Model, e *route.Engine) error {
 		return fmt.Errorf("model %q has engines whose halves of requests meet by %s, and this one's meet by %s; give it a name of its own with model=NAME", model.Name, model.Way, e.Meets.Way)
 	}
 	model.Way = e.Meets.Way
+	for _, side := range [][]route.Target{model.Targets, model.Prefills} {
+		for i := range side {
+			if t := &side[i]; t.Role != infer.RoleBoth && t.Meets.PageTokens > 0 && e.Meets.PageTokens > 0 && t.Meets.PageTokens != e.Meets.PageTokens {
+				return fmt.Errorf("its KV pages have %d tokens, and those of %s have %d: one cannot fetch the KV of the other; start both with the same --page-size", e.Meets.PageTokens, t.Name, t.Meets.PageTokens)
+			}
+		}
+	}
 	return nil
 }
 

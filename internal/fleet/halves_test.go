@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,9 @@ func TestHalves(t *testing.T) {
 		{"decode without prefill", []Member{halfMember("d", decode, room)}, []engine.State{silent}, "d / ", nil, ""},
 		{"different ways", []Member{halfMember("p", prefill, room), halfMember("d", decode, pull)},
 			[]engine.State{silent, silent}, " / p", map[string]string{"d": `model "x" has engines whose halves of requests meet by room, and this one's meet by pull`}, "no decode engine"},
+		{"pages of different sizes", []Member{halfMember("p", both, engine.Meets{}), halfMember("d", both, engine.Meets{}), halfMember("b", both, engine.Meets{})},
+			[]engine.State{says(prefill, engine.Meets{Way: engine.ByRoom, PageTokens: 64}), says(decode, engine.Meets{Way: engine.ByRoom, PageTokens: 1}), says(both, engine.Meets{PageTokens: 1})},
+			"b / p", map[string]string{"d": "its KV pages have 1 tokens, and those of p have 64"}, ""},
 		{"different models", []Member{halfMember("p", prefill, pull), {Name: "d", Kind: "openai", Model: "y", Adapter: &relay{newAdapter()}, Halves: Halves{Role: decode, Given: true, Meets: pull}}},
 			[]engine.State{silent, ready("y")}, " / p", nil, "no decode engine serves the model"},
 		{"one bootstrap address", []Member{halfMember("p", prefill, at(room, "localhost", 9000, "")), halfMember("q", prefill, at(room, "127.0.0.1", 9000, "")), halfMember("d", decode, room)},
@@ -98,7 +102,8 @@ func TestHalves(t *testing.T) {
 					continue // it has not answered
 				}
 				of := snap.Models[e.Facts.Models[0]]
-				alone := e.Ready && (e.Role == infer.RolePrefill && len(of.Targets) == 0 || e.Role == infer.RoleDecode && len(of.Prefills) == 0)
+				decodes := slices.ContainsFunc(of.Targets, func(t route.Target) bool { return t.Role == decode })
+				alone := e.Ready && (e.Role == infer.RolePrefill && !decodes || e.Role == infer.RoleDecode && len(of.Prefills) == 0)
 				if alone != strings.Contains(e.Note, "no request is given to it") {
 					t.Errorf("%s: note %q", e.Name, e.Note)
 				}

@@ -37,6 +37,7 @@ type Mode struct {
 	MaxInput           int    `json:"max_req_input_len"`
 	BootstrapPort      int    `json:"disaggregation_bootstrap_port"`
 	Ranks              int    `json:"dp_size"`
+	PageSize           int    `json:"page_size"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`

@@ -38,9 +38,9 @@ func (m *Mode) Role() infer.Role {
 func (m *Mode) Meets(host string) engine.Meets {
 	switch m.Role() {
 	case infer.RolePrefill:
-		return engine.Meets{Way: engine.ByRoom, Host: host, Port: m.BootstrapPort, Ranks: max(m.Ranks, 1)}
+		return engine.Meets{Way: engine.ByRoom, Host: host, Port: m.BootstrapPort, Ranks: max(m.Ranks, 1), PageTokens: m.PageSize}
 	case infer.RoleDecode:
-		return engine.Meets{Way: engine.ByRoom}
+		return engine.Meets{Way: engine.ByRoom, PageTokens: m.PageSize}
 	}
 	return engine.Meets{}
 }

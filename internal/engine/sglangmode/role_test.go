@@ -28,8 +28,8 @@ func TestRole(t *testing.T) {
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"prefill","disaggregation_bootstrap_port":8998}`, infer.RolePrefill, room, []infer.Role{infer.RolePrefill}},
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"prefill","disaggregation_bootstrap_port":9,"dp_size":4}`, infer.RolePrefill,
 			engine.Meets{Way: engine.ByRoom, Host: "h", Port: 9, Ranks: 4}, []infer.Role{infer.RolePrefill}},
-		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","disaggregation_bootstrap_port":8998,"dp_size":2}`, infer.RoleDecode,
-			engine.Meets{Way: engine.ByRoom}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","disaggregation_bootstrap_port":8998,"dp_size":2,"page_size":64}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom, PageTokens: 64}, []infer.Role{infer.RoleDecode}},
 		// Another server, or one that has not said anything yet: the caller knows.
 		{`{"disaggregation_mode":"prefill"}`, infer.RoleBoth, engine.Meets{}, []infer.Role{infer.RoleBoth, infer.RolePrefill, infer.RoleDecode}},
 	} {
