@@ -91,15 +91,17 @@ type queueFlags struct {
 
 // waitFlags are the longest waits for clients and engines.
 type waitFlags struct {
-	WaitForEngines time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
-	ConnectTimeout time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
-	SubmitTimeout  time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
-	FirstTimeout   time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
-	IdleTimeout    time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
-	BodyTimeout    time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
-	UploadTimeout  time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
-	RequestTimeout time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
-	WriteTimeout   time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+	WaitForEngines  time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
+	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
+	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
+	PrefillTimeout  time.Duration `default:"1m" help:"Wait for a prefill engine's answer, where another one decodes (${default})."`
+	TransferTimeout time.Duration `default:"30s" help:"Wait for a decode engine's first output, from the prefill engine's answer on (${default})."`
+	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
+	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
+	BodyTimeout     time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
+	UploadTimeout   time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
+	RequestTimeout  time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
+	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
 }
 
 // tokenizeFlags are what tokenizing may take.
@@ -295,6 +297,7 @@ func (f *waitFlags) set(o *gateway.Options) error {
 	if err := needPositive(
 		amount{"--wait-for-engines", int64(f.WaitForEngines)}, amount{"--connect-timeout", int64(f.ConnectTimeout)},
 		amount{"--submit-timeout", int64(f.SubmitTimeout)}, amount{"--first-timeout", int64(f.FirstTimeout)},
+		amount{"--prefill-timeout", int64(f.PrefillTimeout)}, amount{"--transfer-timeout", int64(f.TransferTimeout)},
 		amount{"--idle-timeout", int64(f.IdleTimeout)}, amount{"--body-timeout", int64(f.BodyTimeout)},
 		amount{"--upload-timeout", int64(f.UploadTimeout)}, amount{"--write-timeout", int64(f.WriteTimeout)},
 	); err != nil {
@@ -304,6 +307,7 @@ func (f *waitFlags) set(o *gateway.Options) error {
 		return err
 	}
 	o.EngineTimeout, o.SubmitTimeout, o.FirstTimeout, o.IdleTimeout = f.WaitForEngines, f.SubmitTimeout, f.FirstTimeout, f.IdleTimeout
+	o.PrefillTimeout, o.TransferTimeout = f.PrefillTimeout, f.TransferTimeout
 	o.BodyTimeout, o.UploadTimeout, o.RequestTimeout, o.WriteTimeout = f.BodyTimeout, f.UploadTimeout, f.RequestTimeout, f.WriteTimeout
 	return nil
 }

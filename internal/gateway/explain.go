@@ -65,6 +65,9 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 // explained makes the choice and its record.
 func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	now := p.enter(trace.Route)
+	if err := p.undivided(p.request, p.path); err != nil {
+		return nil, nil, err
+	}
 	c := new(route.Choice)
 	c.Request.Dry = true
 	h := p.g.held
@@ -84,11 +87,6 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	}
 	if !ok {
 		return nil, nil, p.noEngine(now)
-	}
-	if partner != nil && !p.divides(partner.Meets.Way, p.path) {
-		if partner = nil; !target.Meets.Whole {
-			return nil, nil, p.indivisible()
-		}
 	}
 	var waiting *Waiting
 	if !pushed {

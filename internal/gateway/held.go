@@ -245,12 +245,6 @@ func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok
 // take gives the request the engine that it has chosen, if that has room, and has it wait
 // otherwise. The lock is held.
 func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) {
-	if partner != nil && !t.x.divides(partner.Meets.Way, t.x.response.r.URL.Path) {
-		if partner = nil; !target.Meets.Whole {
-			t.err = t.x.indivisible()
-			return
-		}
-	}
 	if t.pushed {
 		if !ok {
 			t.err = t.x.noEngine(now)
@@ -260,9 +254,9 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		return
 	}
 	why := queue.None
-	full, chosen := target.Books, &t.choice.Decision
-	if ok && partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
-		full, chosen = partner.Books, &t.choice.Prefill
+	full, chosen := &target, &t.choice.Decision
+	if partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
+		full, chosen = partner, &t.choice.Prefill
 	}
 	switch {
 	case !ok:
@@ -270,10 +264,10 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 	case t.late(target, now):
 		h.queue.Refuse(t.Model, queue.TooLate)
 		t.err = h.refusal(queue.TooLate, t.Model, now)
-	case chosen == &t.choice.Decision && h.queue.Give(&t.Request, full.Rank, now):
+	case chosen == &t.choice.Decision && h.queue.Give(&t.Request, full.Books.Rank, now):
 		t.give(target, partner, now)
 	case balance.Patient(t.x.model.Policy) && h.Room(&t.Request, now):
-		why = h.queue.Park(&t.Request, full.Rank, chosen.Choice().Prefill, now)
+		why = h.queue.Park(&t.Request, full.Books.Rank, chosen.Choice().Prefill, now)
 	default:
 		why = h.queue.Wait(&t.Request, now)
 	}
@@ -309,7 +303,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths))
 	x.booked.queue = x.g.held
 	if partner != nil {
-		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request)
+		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
 	}
 	t.given = true
 	x.rec.Routed = trace.Now()

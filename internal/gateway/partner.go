@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/cost"
 	"weir/internal/engine"
 	"weir/internal/health"
 	"weir/internal/infer"
@@ -32,10 +33,12 @@ type partner struct {
 	g        *Gateway
 	target   route.Target
 	booked   booked
-	work     float64   // what it was predicted to be at the target, as workOf says
-	resident int       // of the prompts, as was believed
-	id       string    // the request's, for logs
-	meetings []meeting // by choice
+	work     float64        // what it was predicted to be at the target, as workOf says
+	resident int            // of the prompts, as was believed
+	id       string         // the request's, for logs
+	meetings []meeting      // by choice
+	transfer *cost.Transfer // learns how long the KV is on its way
+	lacks    int            // tokens of the prompts that the decode engine fetches
 	leg      *trace.Leg
 	wire     prefill // nil: it was not begun
 	over     bool    // settled
@@ -44,7 +47,8 @@ type partner struct {
 	cancel   context.CancelCauseFunc
 	escape   *escape       // of the attempt
 	answered chan struct{} // closed when the half has ended; err and at stand from then on
-	met      chan struct{} // closed at the decode half's first output
+	met      chan struct{} // closed at the decode half's first output; metAt stands from then on
+	metAt    int64
 	gone     chan struct{} // closed when run has returned
 	err      *infer.Error  // why the half has failed; nil: it is whole
 	at       int64         // when the half ended
@@ -55,9 +59,9 @@ type partner struct {
 }
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
-func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request) *partner {
+func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
 	chosen := c.Prefill.Choice()
-	p := &partner{g: g, target: *at, work: r.footprint.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
+	p := &partner{g: g, target: *at, transfer: m.Transfer, lacks: c.Decision.Choice().Work.New, work: r.footprint.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
 	p.booked.enter(at.Books, chosen, c, now, r, 0)
 	p.booked.queue = g.held
 	return p
@@ -200,13 +204,17 @@ func (p *partner) outcome(e *infer.Error) health.End {
 // handover waits until the decode half has had its first output.
 func (p *partner) handover() *infer.Error {
 	bound := p.g.opts.TransferTimeout
-	if p.booked.of.whole || p.first() && p.meetings[0].params == nil { // nobody sees when it has; nothing is handed over
+	unseen := p.booked.of.whole || p.first() && p.meetings[0].params == nil // its answer comes whole, or nothing is handed over
+	if unseen {
 		bound = math.MaxInt64
 	}
 	t := time.NewTimer(bound)
 	defer t.Stop()
 	select {
 	case <-p.met:
+		if took := p.metAt - p.at; took >= 0 && !unseen {
+			p.transfer.Add(p.lacks, float64(took)/1e6)
+		}
 	case <-p.ctx.Done():
 	case <-t.C:
 		return &infer.Error{Code: infer.CodeDeadline, Engine: p.escape.x.target.Name, Retryable: true, Handover: true,
@@ -253,6 +261,7 @@ func (p *partner) owes(now int64) {
 func (p *partner) begins(at int64) {
 	if p != nil {
 		p.owes(at)
+		p.metAt = at
 		close(p.met)
 	}
 }
@@ -399,10 +408,11 @@ func (p *partner) submission(q *request, choice int, role infer.Role, at *route.
 }
 
 // room makes the number under which two halves meet at a prefill engine, which gives it to
-// one of its ranks by it: to the one that was picked, if any was.
+// one of its ranks by it: to the one that was picked, if any was. The prompts of a list have
+// those that follow.
 func room(rank, ranks int) int64 {
 	n := int64(max(ranks, 1))
-	r := rand.Int64N(math.MaxInt64 - n)
+	r := rand.Int64N(1 << 62)
 	if rank >= 0 {
 		r += int64(rank) - r%n
 	}

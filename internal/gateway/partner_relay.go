@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"weir/internal/api"
 	"weir/internal/engine"
@@ -137,18 +136,13 @@ func (p *partner) ask(asked *api.Asked, role infer.Role, path string) {
 }
 
 // divides says whether a request may be served in two halves that meet in a way. One that
-// generates nothing has none. Over relays the halves of several answers cannot be told
-// apart, but by a room.
+// generates nothing has none. Over relays several answers would meet in one place, and only
+// SGLang's engines tell the prompts of a list apart.
 func (q *request) divides(way engine.Way, path string) bool {
-	switch {
-	case !q.relayed:
+	if !q.relayed {
 		return true
-	case q.footprint.computed:
-		return false
-	case way == engine.ByRoom:
-		return strings.HasSuffix(path, "/completions")
 	}
-	return q.footprint.answers() == 1 && !several(q.head) && q.head.Ask().FirstID(path)
+	return !q.footprint.computed && q.footprint.answers() == 1 && (way == engine.ByRoom || !several(q.head)) && q.head.Ask().FirstID(path)
 }
 
 // several says that a completion may have several prompts. A list of ids is one.

@@ -324,7 +324,7 @@ func TestIndivisible(t *testing.T) {
 		{engine.ByPush, completionsPath, `{"model":"relayed","prompt":["a","b"]}`, true},
 		{engine.ByPull, "/v1/embeddings", `{"model":"relayed","input":"a"}`, true},
 		{engine.ByRoom, "/v1/embeddings", `{"model":"relayed","input":"a"}`, false},
-		{engine.ByRoom, "/v1/responses", `{"model":"relayed","input":"a"}`, false},
+		{engine.ByRoom, chatPath, `{"model":"relayed","messages":[],"n":2}`, false},
 	} {
 		t.Run(test.way.String()+" "+test.path, func(t *testing.T) {
 			p, d := relayCouple(test.way)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/route"
 	"weir/internal/trace"
@@ -31,6 +32,9 @@ func (x *exchange) queue() error {
 	if x.ticket == nil {
 		if x.rec.Queued = now; x.expiresAt == 0 {
 			x.expiresAt = x.g.held.expires(now, x.beginBy)
+		}
+		if err := x.undivided(&x.request, x.response.r.URL.Path); err != nil {
+			return err
 		}
 		x.ticket = x.g.held.ticket(x)
 	}
@@ -126,9 +130,16 @@ func (r *routing) noEngine(now int64) error {
 	return e
 }
 
-// indivisible refuses a request that no engine serves whole, and that has no two halves.
-func (r *routing) indivisible() *infer.Error {
-	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it has several answers or prompts, or its path is another one than those of chats and completions", r.model.Name)
+// undivided has a request that has no two halves given to engines that serve it whole, where
+// others do not, and refuses it where none does.
+func (r *routing) undivided(q *request, path string) error {
+	if r.model.Way == engine.Nowhere || q.divides(r.model.Way, path) {
+		return nil
+	}
+	if r.needs |= infer.Undivided; r.model.Whole {
+		return nil
+	}
+	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it asks for several answers (n) or for several prompts, or its path %s is none that generates an answer", r.model.Name, path)
 }
 
 const (
