@@ -27,7 +27,7 @@ func (e *Engine) readLoad(ctx context.Context, owner string) {
 			l = vllmLoad(string(data))
 		}
 	case "sglang":
-		if data, _, err := e.client.Get(ctx, sglangmode.LoadsPath); err == nil {
+		if data, _, err := e.client.Get(ctx, e.said.loads); err == nil {
 			if loads, err := sglangmode.ParseLoads(data); err == nil {
 				if running, waiting, usage, ok := loads.Sum(); ok {
 					l = &engine.Load{Running: running, Waiting: waiting, KVUsage: usage}

@@ -27,6 +27,9 @@ func TestLoad(t *testing.T) {
 		{"vLLM that does not tell", map[string]string{"/v1/models": vllm}, engine.Load{}, false},
 		{"SGLang", map[string]string{"/v1/models": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":1,"num_waiting_reqs":2,"token_usage":0.5},{"num_running_reqs":3,"token_usage":0}]}`},
 			engine.Load{Running: 4, Waiting: 2, KVUsage: 0.25}, true},
+		{"SGLang's prefill half", map[string]string{"/v1/models": sglang, "/server_info": `{"skip_tokenizer_init":false,"disaggregation_mode":"prefill"}`,
+			"/v1/loads": `{"loads":[{"num_running_reqs":1,"num_waiting_reqs":2,"token_usage":0.5,"disaggregation":{"mode":"prefill","prefill_inflight_queue_reqs":5,"prefill_bootstrap_queue_reqs":2}}]}`},
+			engine.Load{Running: 6, Waiting: 2, KVUsage: 0.5}, true},
 		{"another", map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`, "/metrics": metrics}, engine.Load{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

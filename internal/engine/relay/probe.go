@@ -122,6 +122,7 @@ type software struct {
 	roleSaid bool
 	meets    engine.Meets
 	alone    *infer.Half // what a probe is of; nil: it is whole
+	loads    string      // where an SGLang tells how busy it is
 }
 
 // software finds out, of engines that name themselves in their model list. One that does not say this time is
@@ -143,6 +144,7 @@ func (e *Engine) software(ctx context.Context, owner string) software {
 
 // sglang reads how an SGLang server was started.
 func (e *Engine) sglang(ctx context.Context, now *software) error {
+	now.loads = new(sglangmode.Mode).LoadsPath()
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	if err != nil {
 		return err
@@ -151,7 +153,7 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 	if err != nil {
 		return err
 	}
-	now.lacks, now.roleSaid = mode.APILacks(), mode.Known()
+	now.lacks, now.roleSaid, now.loads = mode.APILacks(), mode.Known(), mode.LoadsPath()
 	if now.role = mode.Role(); now.role != infer.RoleBoth {
 		now.meets, now.alone = mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
 	}

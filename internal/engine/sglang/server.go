@@ -245,7 +245,7 @@ func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
 // clock is from this machine's.
 func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	sent := trace.Now()
-	data, _, err := e.client.Get(ctx, sglangmode.LoadsPath)
+	data, _, err := e.client.Get(ctx, srv.mode.LoadsPath())
 	received := trace.Now()
 	var said sglangmode.Loads
 	if err == nil {
