@@ -325,13 +325,14 @@ func (r *Rank) Wait(now int64) float64 {
 }
 
 // Next is how long it may take until any of the requests on the rank shows something, in
-// milliseconds: others' work, the longest of the prompts that wait, and a step full of other
-// prompts. An engine computes several prompts at once only in a step. It is no more than the
-// whole work. ok is false where that is all that can be said: of requests whose first token
-// does not show itself, any may be the next to show something.
+// milliseconds: others' work, the longest of the prompts that wait, and a step with as many
+// other prompts as it has room for. An engine computes several prompts at once only in a step.
+// It is no more than the whole work. ok is false where that is all that can be said: of
+// requests whose first token does not show itself, any may be the next to show something.
 func (r *Rank) Next(now int64) (ms float64, ok bool) {
 	l := r.learned.Load()
-	if l.seen < trusted || float64(r.pending.Load()) <= l.budget {
+	pending := float64(r.pending.Load())
+	if l.seen < trusted || pending <= 0 {
 		return 0, false
 	}
 	r.mu.Lock()
@@ -345,7 +346,8 @@ func (r *Rank) Next(now int64) (ms float64, ok bool) {
 		a := Prefill(float64(max(b.work.New, 1)), float64(b.work.Length), l.budget)
 		longest, end = max(longest, l.Of(a)+l.mixed(a, k)), max(end, float64(b.work.Length))
 	}
-	step := Amount{Steps: 1, Tokens: l.budget, Pairs: l.budget * end}
+	room := min(pending, l.budget)
+	step := Amount{Steps: 1, Tokens: room, Pairs: room * end}
 	return r.Unseen(now) + longest + l.Of(step) + l.mixed(step, k), true
 }
 

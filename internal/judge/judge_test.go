@@ -326,6 +326,39 @@ func TestProbeEndedByAnotherBound(t *testing.T) {
 	})
 }
 
+// What a step has room for explains no more silence than that step, however many requests came
+// since the engine showed something.
+func TestHungUnderSmallRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _, _, books := rig(t)
+		work := cost.Work{Length: 10, New: 10, Output: 2}
+		at := int64(1) // of the books, which are no clock of this bubble's
+		for range 20 { // each takes a tenth of a second
+			b := books.Book(at, work)
+			b.First(at+1e8, -1, 0)
+			at += 2e8
+			b.End(at, 2)
+		}
+		if books.Cold() {
+			t.Fatal("nothing was learned")
+		}
+		attempts, bookings := make([]Attempt, 80), make([]*cost.Booking, 80)
+		for i := range attempts {
+			a.HandOver(&attempts[i], trace.Now(), 100, "req", engine.Probe{}, nil)
+			bookings[i] = books.Book(at, work)
+		}
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		if v := a.View(); v.State != health.Down {
+			t.Errorf("after 21 s it is %+v", v)
+		}
+		for i := range attempts {
+			bookings[i].End(at, 0)
+			attempts[i].End(trace.Now(), health.GaveUp)
+		}
+	})
+}
+
 // An engine that hangs under a queue of an hour is out within minutes: its next request would
 // show something long before the last one.
 func TestHungUnderAQueue(t *testing.T) {
