@@ -483,10 +483,12 @@ func (r *Rank) unsampled(at int64) {
 	if at-r.cleared < int64(r.fleet.limits.Soft/2) {
 		return
 	}
-	why := fmt.Sprintf("%s, and a request of weir's own was not answered for %v, although its probes were", r.owing(at), rounded(at-r.sampleSent))
+	owing := r.owing(at)
+	why := fmt.Sprintf("%s, and a request of weir's own was not answered for %v, although its probes were", owing, rounded(at-r.sampleSent))
 	r.sampleUntil = 0
 	r.convict(at, why, false)
 	r.mute = r.state == Down
+	r.evidence = owing // of the suspect that it stays where it cannot be spared
 }
 
 // Alive says that the engine's core is known to advance, by other work than ours: the
