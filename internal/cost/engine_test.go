@@ -30,6 +30,8 @@ type load struct {
 	seed     uint64
 	others   float64 // the share of requests that are not the gateway's
 	change   func(done int) (sim.PerBatch, bool)
+	// first hears of each first token: how long it was predicted to take, and how long it took.
+	first func(predicted, took float64)
 }
 
 func mixedLengths(r *rand.Rand) int {
@@ -52,6 +54,8 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 	}
 	r := rand.New(rand.NewPCG(l.seed, 17))
 	rank := cost.NewModel(prior).Join(0, core.Options().StepTokens)
+	rank.SetLimits(cost.Limits{Running: core.Options().MaxRunning, Budget: true})
+	came := map[sim.Ref]int64{}
 	bookings, got, lengths := map[sim.Ref]*cost.Booking{}, map[sim.Ref]int{}, map[sim.Ref]int{}
 	var next float64
 	sent, done, held := 0, 0, 0
@@ -85,6 +89,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 			got[ref] = 0
 			bookings[ref] = rank.Book(at, cost.Work{Length: length, New: length, Output: float64(output)})
 			lengths[ref] = length
+			came[ref] = at
 			holds(length)
 			continue
 		}
@@ -106,6 +111,9 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 					began := int64(0)
 					if l.stamps {
 						began = f.Stamps.PrefillStart
+					}
+					if e := bookings[ref].Predicted(); l.first != nil {
+						l.first(e.TTFT(), float64(step.End-came[ref])/1e6)
 					}
 					bookings[ref].First(step.End, f.Cached, began)
 				}
@@ -151,7 +159,9 @@ func uniform(low, high int) func(*rand.Rand) int {
 
 var (
 	slow = sim.PerBatch{Square: 2e-6, Linear: 0.08, PrefillBase: 40, DecodeBase: 25, Each: 0.9}
-	fast = sim.PerBatch{Square: 5e-8, Linear: 0.004, PrefillBase: 4, DecodeBase: 3, Each: 0.05}
+	// thrice takes thrice as long as is typical.
+	thrice = sim.PerBatch{Square: 1.26e-6, Linear: 0.0456, PrefillBase: 49.5, DecodeBase: 18, Each: 1.05}
+	fast   = sim.PerBatch{Square: 5e-8, Linear: 0.004, PrefillBase: 4, DecodeBase: 3, Each: 0.05}
 )
 
 // bound is what a coefficient, or a prediction, may be off by after 50 requests.
@@ -250,6 +260,37 @@ func TestPredictions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOneLength has prompts of one length, of which nobody can say what of their time a step
+// takes, a token, or those that decode. Requests wait for steps, or for a place among the few
+// that run at once. However full the engine is, what they are predicted to wait is what they
+// wait, within a factor of two; where nothing tells of a place, it is a tenth of that and less.
+func TestOneLength(t *testing.T) {
+	for _, test := range []struct {
+		length, output, running int
+		full                    float64 // requests a second that the engine just keeps up with
+	}{
+		{2000, 20, 256, 7}, {2000, 20, 8, 4.7}, {1000, 200, 8, 1.25}, {100, 200, 8, 1.32}, {100, 20, 8, 8.3},
+	} {
+		for _, rate := range []float64{0.9, 1.1} {
+			for _, stamps := range []bool{true, false} {
+				var predicted, took float64
+				n := 0
+				run(t, &engine{thrice}, sim.Options{MaxRunning: test.running}, load{
+					requests: 500, rate: rate * test.full, length: uniform(test.length, test.length), output: uniform(test.output, test.output), stamps: stamps, seed: 1,
+					first: func(p, is float64) {
+						if n++; n > 100 {
+							predicted, took = predicted+p, took+is
+						}
+					},
+				}, cost.Typical)
+				if ratio := predicted / took; ratio < 0.5 || ratio > 2 {
+					t.Errorf("%+v, at %v of that, stamps %v: predicted are %.0f ms, and %.0f are taken", test, rate, stamps, predicted/float64(n-100), took/float64(n-100))
+				}
+			}
+		}
 	}
 }
 

@@ -5,7 +5,9 @@ import "math"
 // State is what a rank is busy with at a moment.
 type State struct {
 	Wait float64 // until what it has to prefill is done, in milliseconds
-	Room float64 // and then until its cache has room
+	Room float64 // and then until it has a place and room in its cache
+	// Keeps is for how long the work keeps that from another one, in milliseconds.
+	Keeps float64
 	// Decoders are the requests there, which all decode when that is done.
 	Decoders int
 	// Horizon and Later are a Moment's.
@@ -32,6 +34,10 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
 	// One that ends while this one is prefilled has another in its place.
 	e.Others += stalled
+	if s.Room > 0 {
+		// While this one waits and is there, as many come as are there, and wait for room too.
+		e.Others += k * s.Keeps
+	}
 	e.Evicts = c.evicts(s.Evicted, k+s.Later)
 	if w.Part == DecodePart { // it waits for its KV, and for room, at the same time
 		e.Wait, e.Prefill = max(float64(w.After), s.Room), 0

@@ -99,7 +99,7 @@ func TestBooks(t *testing.T) {
 	for _, test := range []struct {
 		at   int64
 		want float64
-	}{{now, 2 * one}, {half, 1.5 * one}, {now + int64(5*one*millisecond), one}} {
+	}{{now, 2 * one}, {half, 1.5 * one}, {now + int64(one*millisecond), one}, {now + int64(2*one*millisecond), one}, {now + int64(5*one*millisecond), 4 * one}} {
 		if got := wait(test.at); math.Abs(got/test.want-1) > 0.01 {
 			t.Errorf("%.0f ms after: waits %.1f ms, want %.1f", float64(test.at-now)/millisecond, got, test.want)
 		}
@@ -156,6 +156,9 @@ func TestTotal(t *testing.T) {
 		if rapid.Bool().Draw(t, "peers") {
 			r.SetPeers(Peers{Drained: now + rapid.Int64Range(-1e9, 1e9).Draw(t, "theirs"), InFlight: rapid.Int64Range(0, 50).Draw(t, "in flight")})
 		}
+		if rapid.Bool().Draw(t, "limits") {
+			r.SetLimits(Limits{Running: rapid.IntRange(0, 12).Draw(t, "running")})
+		}
 		if rapid.Bool().Draw(t, "others") {
 			r.unseen.Store(math.Float64bits(50))
 			r.unseenAt.Store(now)
@@ -183,7 +186,7 @@ func TestOneLine(t *testing.T) {
 		if from, to := uintptr(unsafe.Pointer(&r.learned)), uintptr(unsafe.Pointer(&r.space))+unsafe.Sizeof(r.space); from/line != (to-1)/line {
 			t.Errorf("it begins %d bytes into a line and ends %d bytes after", from%line, to-from)
 		}
-		if l := r.learned.Load(); uintptr(unsafe.Pointer(l))/line != uintptr(unsafe.Pointer(&l.until))/line {
+		if l := r.learned.Load(); uintptr(unsafe.Pointer(l))/line != uintptr(unsafe.Pointer(&l.places))/line {
 			t.Errorf("what was learned begins %d bytes into a line", uintptr(unsafe.Pointer(l))%line)
 		}
 	}
@@ -226,6 +229,83 @@ func TestLater(t *testing.T) {
 	}
 }
 
+// TestLate has the first token of a request be late, because others use the engine. What comes
+// after it waits for as long again, and nobody takes that for the engine's own; nor is it there
+// where no token is awaited that shows itself.
+func TestLate(t *testing.T) {
+	r := NewModel(Typical).Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	w := Work{Length: 1000, New: 1000, Output: 8}
+	late := func(at int64) float64 {
+		t.Helper()
+		e := r.Estimate(at, w)
+		if got, _ := total(r, at, w); math.Abs(got-e.Total) > 1e-6*got || math.Abs(e.Wait-e.Late-r.Wait(at)) > 1e-6 {
+			t.Errorf("%v ms in all, or %+v, of which are known %v ms", got, e, r.Wait(at))
+		}
+		return e.Late
+	}
+	due := func(e Estimate) int64 { return int64(e.TTFT() * millisecond) }
+	b := r.Book(now, w)
+	at := now + 2*due(b.Predicted())
+	for _, test := range []struct{ after, want float64 }{{-1, 0}, {0, 0}, {300, 300}, {20_000, 20_000}} {
+		if got := late(at + int64(test.after*millisecond)); math.Abs(got-test.want) > 0.01 {
+			t.Errorf("%v ms after twice its time: %v ms, want %v", test.after, got, test.want)
+		}
+	}
+	// It comes after 20 s, and it was others who took so long.
+	at += 20e9
+	b.First(at, -1, 0)
+	b.End(at+1e9, 9)
+	at += 1e9
+	if got, u := late(at), r.Unseen(at); got != 0 || u < 4000 || u > 7000 {
+		t.Errorf("when it has come, %v ms late and %v ms of others' work", got, u)
+	}
+	hidden := w
+	hidden.Unseen = true
+	h := r.Book(at, hidden)
+	if got := late(at + 10*due(h.Predicted())); got != 0 {
+		t.Errorf("%v ms late, and its first token does not show itself", got)
+	}
+}
+
+// Others' work that was waited for is done in no less time than it takes.
+func TestUnseenLasts(t *testing.T) {
+	r := NewModel(Typical).Join(1, 0)
+	r.unseen.Store(math.Float64bits(40_000))
+	r.unseenAt.Store(1)
+	for _, test := range []struct{ after, want float64 }{{0, 40_000}, {10_000, 30_000}, {100_000, 40_000 / (1 << 20)}} {
+		if got := r.Unseen(1 + int64(test.after*millisecond)); math.Abs(got-test.want) > 1 {
+			t.Errorf("%v ms later %v, want %v", test.after, got, test.want)
+		}
+	}
+}
+
+// TestPlaces has as many requests on a rank as it runs: the next one waits until some have
+// ended, and keeps its place from those that come meanwhile.
+func TestPlaces(t *testing.T) {
+	r := NewModel(Typical).Join(1, 0)
+	now := serve(r, Typical, 1, 40)
+	r.SetLimits(Limits{Running: 4})
+	w := Work{Length: 100, New: 100, Output: 8}
+	lasts := 8 * (Typical.Decode + Typical.Decoder) // of those that were served
+	for i := range 8 {
+		e := r.Estimate(now, w)
+		if got, _ := total(r, now, w); math.Abs(got-e.Total) > 1e-6*got {
+			t.Errorf("%d are there: %v ms in all, or %+v", i, got, e)
+		}
+		if want := lasts / 4 * float64(max(i-3, 0)); math.Abs(e.Room-want) > 1e-6 {
+			t.Errorf("%d are there: waits %v ms for a place, want %v", i, e.Room, want)
+		}
+		r.SetLimits(Limits{})
+		without := r.Estimate(now, w)
+		r.SetLimits(Limits{Running: 4})
+		if keeps := e.Others - without.Others; i < 4 && keeps != 0 || i >= 4 && math.Abs(keeps-lasts/4*float64(i)) > 1e-6 {
+			t.Errorf("%d are there: keeps its place for %v ms from all that come, want %v", i, keeps, lasts/4*float64(i))
+		}
+		r.Book(now, w)
+	}
+}
+
 // TestRoom has requests fill the cache: another one waits as long as it takes until as
 // much has ended as it lacks, and one that finds its prompt there does not.
 func TestRoom(t *testing.T) {
@@ -251,6 +331,19 @@ func TestRoom(t *testing.T) {
 	}
 	if got := wait(10_000); got != 0 {
 		t.Errorf("a wait of %v ms for room that is there", got)
+	}
+	// Those that come while it is there wait for the room that it takes.
+	w := Work{Length: 20_000, New: 19_000, Output: 1000}
+	before := r.Estimate(now, w).Others
+	open := []*Booking{r.Book(now, Work{Length: 10, New: 10, Output: 8}), r.Book(now, Work{Length: 10, New: 10, Output: 8})}
+	s := State{Decoders: 2, Horizon: r.model.Moment(now).Horizon, Later: r.model.Moment(now).Later, Budget: DefaultBudget, Shared: true}
+	c, _ := r.Coefficients()
+	free := c.Estimate(s, w)
+	if got, want := r.Estimate(now, w).Others-free.Others, 2*lasts*0.2; before != 0 || math.Abs(got/want-1) > 1e-6 {
+		t.Errorf("others wait %v ms for the room that it takes, want %v; where nobody is, %v", got, want, before)
+	}
+	for _, b := range open {
+		b.End(now, 0)
 	}
 	r.SetRoom(Room{KV: 10_000, InUse: 2000})
 	if got := wait(20_000); got != lasts {

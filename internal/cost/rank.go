@@ -37,7 +37,8 @@ const (
 // Estimate is what a request would cost, in milliseconds.
 type Estimate struct {
 	Wait    float64 // until its prefill begins
-	Room    float64 // of that, until the cache has room for it
+	Room    float64 // of that, until there is a place and room in the cache for it
+	Late    float64 // of that, since what waits there is late
 	Prefill float64 // its own, with the decoding done in the same steps
 	Decode  float64 // its own steps, from the first token to the last
 	Others  float64 // by which those that decode there are delayed, by its prefill and its steps, added up
@@ -69,9 +70,11 @@ type Rank struct {
 
 	// What a decision reads, in one cache line (TestOneLine). Each is written under mu, but
 	// for peers.
-	learned  atomic.Pointer[learned]
-	drained  atomic.Int64  // when the booked prefills are predicted to be done
-	floor    atomic.Int64  // and what of them cannot have been done yet, ns
+	learned atomic.Pointer[learned]
+	drained atomic.Int64 // when the booked prefills are predicted to be done
+	// floor is what of them cannot have been done yet, in ns: those behind the oldest. It is a
+	// complement where no first token is awaited, or the oldest does not show its own.
+	floor    atomic.Int64
 	inFlight atomic.Int64  // requests
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
 	peers    atomic.Pointer[Peers]
@@ -87,6 +90,7 @@ type Rank struct {
 	computed atomic.Int64 // tokens of prompts ever given to its cache
 	prefills atomic.Int32 // of the requests in flight those of which it has the prefill part
 	unfilled atomic.Int32 // of them those whose prompt is not computed
+	grace    atomic.Int64 // by how much the oldest may be late: its own prefill, and its wait for room, ns
 
 	mu     sync.Mutex
 	hidden int        // requests in flight whose first token does not show itself
@@ -138,9 +142,10 @@ type learned struct {
 	Coefficients
 	budget float64
 	until  int64 // that it was measured counts as fresh; 0: too little was
+	places int32 // for requests that it runs at once
+	filled int32 // of what was seen, prefills
 	at     int64 // when it was measured
 	seen   int
-	filled int // of what was seen, prefills
 	sureness
 }
 
@@ -159,10 +164,11 @@ func newRank(prior Coefficients, budget int, now int64) *Rank {
 	r := &Rank{fit: NewFit(prior), last: now}
 	r.left.Store(math.MaxInt64)
 	r.drained.Store(now) // clocks need not begin at 0
+	r.floor.Store(^0)
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	r.learned.Store(&learned{Coefficients: prior, budget: float64(budget), sureness: r.fit.sureness, at: now})
+	r.learned.Store(&learned{Coefficients: prior, budget: float64(budget), places: math.MaxInt32, sureness: r.fit.sureness, at: now})
 	return r
 }
 
@@ -197,8 +203,11 @@ func (r *Rank) estimate(now int64, w *Work, e *Estimate) {
 	if w.Part == DecodePart { // an engine begins none that has no room for its answer
 		room += int(w.Output)
 	}
+	booked, floor, late := r.queued(now)
+	unseen := r.Unseen(now)
+	e.Late = max(late-unseen, 0)
 	s := State{
-		Wait: r.Wait(now), Room: r.room(room), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: r.floor.Load() > 0,
+		Wait: float64(booked)/millisecond + unseen + e.Late, Room: r.room(room), Keeps: r.keeps(w), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: floor > 0,
 		Evicted: evicted(r.space.Load(), float64(w.New)+w.Output),
 	}
 	if w.Part == PrefillPart {
@@ -250,9 +259,18 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 	if n > l.budget {
 		return r.total(at, w)
 	}
-	floor := r.floor.Load()
-	wait := float64(max(r.drained.Load()-at.Now, floor, 0)) / millisecond
-	k, steps := float64(r.inFlight.Load()), 1.0
+	in := r.inFlight.Load()
+	if in >= int64(l.places) {
+		return r.total(at, w)
+	}
+	left, floor := r.drained.Load()-at.Now, r.floor.Load()
+	if floor < 0 {
+		floor = ^floor
+	} else if left < floor {
+		return r.total(at, w)
+	}
+	wait := float64(max(left, floor, 0)) / millisecond
+	k, steps := float64(in), 1.0
 	if floor > 0 {
 		steps = n / l.budget
 	}
@@ -300,19 +318,33 @@ func evicted(space uint64, n float64) float64 {
 	return max(n-float64(uint32(space)), 0) * float64(math.Float32frombits(uint32(space>>32)))
 }
 
-// room is how long it takes until requests have ended that leave room in the cache for n
-// tokens more, in milliseconds. An engine begins no prompt that has none.
+// room is how long it takes until requests have ended that leave a place, and room in the
+// cache for n tokens more, in milliseconds. An engine begins no prompt that has none.
 func (r *Rank) room(n int) float64 {
+	place := 0.0
+	if places := int64(r.learned.Load().places); r.crowd() >= places {
+		place = float64(r.crowd()+1-places) / float64(places) * math.Float64frombits(r.lasting.Load())
+	}
 	left := r.left.Load()
 	if int64(n) <= left {
-		return 0
+		return place
 	}
 	// All that is in use goes in the time that a request lasts, one after another. Of
 	// more than the cache holds, as much as it holds goes in that time.
 	kv := max(r.kv.Load(), 1)
 	lasts := float64(max(-left, 0)) / float64(kv)
 	lasts += min(float64(int64(n)-max(left, 0))/float64(min(max(kv-left, 1), kv)), 1)
-	return lasts * math.Float64frombits(r.lasting.Load())
+	return max(lasts*math.Float64frombits(r.lasting.Load()), place)
+}
+
+// keeps is for how long the work keeps its place, or its part of the cache, from those that
+// wait for that, in milliseconds: for its part of the time that a request lasts.
+func (r *Rank) keeps(w *Work) float64 {
+	part := 1 / float64(r.learned.Load().places)
+	if kv := r.kv.Load(); kv > 0 {
+		part = max(part, min((float64(w.New)+w.Output)/float64(kv), 1))
+	}
+	return part * math.Float64frombits(r.lasting.Load())
 }
 
 // Model is the one that the rank serves.
@@ -353,7 +385,23 @@ func (r *Rank) Next(now int64) (ms float64, ok bool) {
 
 // Booked is how much of Wait is for what this gateway has booked.
 func (r *Rank) Booked(now int64) float64 {
-	return float64(max(r.drained.Load()-now, r.floor.Load(), 0)) / millisecond
+	booked, _, _ := r.queued(now)
+	return float64(booked) / millisecond
+}
+
+// queued is how long the rank takes for the prompts that this gateway has booked and for
+// those of them behind the oldest, in nanoseconds, and by how much the first token of the
+// oldest is late, in milliseconds: what nobody explains, beyond twice its own prefill. A
+// request that comes now has its turn after the oldest, and a token that has been late for so
+// long is expected to be late for as long again.
+func (r *Rank) queued(now int64) (booked, behind int64, late float64) {
+	left, behind := r.drained.Load()-now, r.floor.Load()
+	if behind < 0 {
+		behind = ^behind
+	} else if left < behind {
+		late = float64(max(behind-left-r.grace.Load(), 0)) / millisecond
+	}
+	return max(left, behind, 0), behind, late
 }
 
 // Unseen is how much of Wait is for what others do.
@@ -379,8 +427,9 @@ type Peers struct {
 
 // Books are what this gateway has booked on the rank, for its peers, at time now.
 func (r *Rank) Books(now int64) Peers {
+	booked, _, _ := r.queued(now)
 	return Peers{
-		Drained:  now + max(r.drained.Load()-now, r.floor.Load(), 0),
+		Drained:  now + booked,
 		InFlight: r.inFlight.Load(),
 		Decoders: r.decoders.Load(),
 		Held:     r.own(),
@@ -484,7 +533,9 @@ func (r *Rank) others(now int64) float64 {
 	if u == 0 {
 		return 0
 	}
-	return u * halved(float64(max(now-r.unseenAt.Load(), 0))/unseenHalf)
+	age := float64(max(now-r.unseenAt.Load(), 0))
+	// What was waited for so long is not done in less.
+	return max(u*halved(age/unseenHalf), u-age/millisecond)
 }
 
 // Booking is a request that was given to a rank. First is called once, and End once and
@@ -700,7 +751,13 @@ func (r *Rank) schedule(now int64) {
 	}
 	rest.Steps = math.Ceil(rest.Tokens / l.budget)
 	behind := l.Of(rest) + l.mixed(rest, k)
-	r.floor.Store(int64(behind * millisecond))
+	floor := int64(behind * millisecond)
+	if len(r.queue) == 0 || r.queue[0].work.Unseen {
+		floor = ^floor
+	} else {
+		r.grace.Store(int64((oldest + r.queue[0].predicted.Room) * millisecond))
+	}
+	r.floor.Store(floor)
 	r.drained.Store(begun + int64((oldest+behind)*millisecond))
 }
 
@@ -855,8 +912,10 @@ const doubt = 0.3
 // fill takes what was left of the last step's budget from the prompts that waited
 // when it began, and gives what that is. It is doubtful where one may have waited.
 func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) {
-	for _, b := range r.queue {
-		if room <= 0 || b.at >= began+doubt || b.at >= r.group.at {
+	// Those that have no place were not in it.
+	places := int(r.learned.Load().places) - int(r.group.decoders) - len(r.group.members)
+	for i, b := range r.queue {
+		if room <= 0 || i >= places || b.at >= began+doubt || b.at >= r.group.at {
 			break
 		}
 		if b.at > began-doubt {
@@ -921,7 +980,7 @@ func (r *Rank) learn(now int64) {
 		r.freshen(o.at)
 		r.fit.Observe(o.sort, o.amount, o.took, o.unsure, o.ours)
 		old := r.learned.Load()
-		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, at: o.at}
+		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, places: old.places, at: o.at}
 		if o.sort == Prefilling {
 			l.filled++
 		}

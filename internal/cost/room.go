@@ -35,7 +35,16 @@ type capacity struct {
 }
 
 // SetLimits says how much the rank takes. A rank that was given none takes everything.
-func (r *Rank) SetLimits(l Limits) { r.capacity.limits.Store(&l) }
+func (r *Rank) SetLimits(l Limits) {
+	r.capacity.limits.Store(&l)
+	r.fitting.Lock()
+	defer r.fitting.Unlock()
+	learned := *r.learned.Load()
+	if learned.places = math.MaxInt32; l.Running > 0 {
+		learned.places = int32(min(l.Running, math.MaxInt32))
+	}
+	r.learned.Store(&learned)
+}
 
 // ahead is how many steps' worth of prompts a rank is given beside those that it has: what it
 // computes, and what it computes next. So much is there whatever the way to it takes, and
@@ -158,7 +167,7 @@ func (r *Rank) Frees(now int64) int64 {
 		return 0
 	}
 	bound := int64(r.bound(limits) * millisecond)
-	if r.floor.Load() >= bound {
+	if floor := r.floor.Load(); max(floor, ^floor) >= bound {
 		return 0
 	}
 	at := r.drained.Load() - bound + 1
@@ -216,7 +225,7 @@ func (r *Rank) see(b *Booking, now int64) {
 		known, m.late = 0, 0
 	}
 	l := r.learned.Load()
-	explained := b.predicted.TTFT()
+	explained := b.predicted.TTFT() - b.predicted.Late
 	unsure := max(2*l.Error(Prefill(b.left, float64(b.work.Length), l.budget)), 2*b.predicted.StepTime, explained/2, lateLeast)
 	m.late <<= 1
 	if running > 1 && !b.predicted.Cold && float64(now-b.at)/millisecond > explained+unsure {
