@@ -23,39 +23,11 @@ import (
 func TestPairs(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	alone := startEngine(t, "--max-total-tokens", "100000", "--incremental-streaming-output").sglang
-	for name, command := range map[string]func(host, port, metrics string) []string{
-		"mini-lb": func(host, port, _ string) []string {
-			return []string{harness.Python(t), "-m", "sglang_router.launch_router", "--mini-lb", "--policy", "random", "--host", host, "--port", port}
-		},
-		"sglang-router": func(host, port, metrics string) []string {
-			return []string{harness.Python(t), "-m", "sglang_router.launch_router", "--policy", "random", "--host", host, "--port", port, "--prometheus-port", metrics}
-		},
-		"smg": func(host, port, metrics string) []string {
-			return []string{filepath.Join(filepath.Dir(harness.Python(t)), "smg"), "launch", "--policy", "random", "--host", host, "--port", port, "--prometheus-port", metrics}
-		},
-	} {
+	for _, name := range balancers {
 		t.Run(name, func(t *testing.T) {
-			half := func(role string) (url, bootstrap string) {
-				p := harness.Start(t, "engine", "--wire", "sglang=127.0.0.1:0", "--role", role, "--disaggregation-bootstrap-port", "0", "--max-total-tokens", "100000", "--incremental-streaming-output", "--kv-bandwidth", "2e9")
-				t.Cleanup(p.Interrupt)
-				if url = p.Line("sglang"); role == "prefill" {
-					bootstrap = p.Line("bootstrap")
-				}
-				return url, bootstrap
-			}
-			prefill, registry := half("prefill")
-			decode, _ := half("decode")
-			_, bootstrap, _ := net.SplitHostPort(strings.TrimPrefix(registry, "http://"))
-			at := harness.FreeAddress(t)
-			host, port, _ := net.SplitHostPort(at)
-			_, metrics, _ := net.SplitHostPort(harness.FreeAddress(t))
-			args := append(command(host, port, metrics), "--pd-disaggregation", "--prefill", prefill, bootstrap, "--decode", decode)
-			balancer := harness.StartCommand(t, exec.Command(args[0], args[1:]...))
-			url := "http://" + at
-			harness.Eventually(t, "a pair's first answer", func() bool {
-				resp, err := http.Post(url+"/generate", "application/json", strings.NewReader(`{"text":"first","sampling_params":{"max_new_tokens":2}}`))
-				return err == nil && harness.Read(resp).Status == http.StatusOK
-			}, balancer)
+			prefill, registry := startHalf(t, "prefill")
+			decode, _ := startHalf(t, "decode")
+			url := balance(t, name, prefill, registry, decode)
 			for _, x := range []struct {
 				name, path, body string
 			}{
@@ -84,15 +56,44 @@ func TestPairs(t *testing.T) {
 					}
 				})
 			}
-			for _, h := range []string{prefill, decode} {
-				harness.Eventually(t, "the end of all legs", func() bool {
-					resp, err := http.Get(h + "/admin/state")
-					var s struct{ Running, Waiting, Kept int }
-					return err == nil && json.Unmarshal(harness.Read(resp).Body, &s) == nil && s.Running+s.Waiting+s.Kept == 0
-				})
-			}
+			free(t, prefill, decode)
 		})
 	}
+}
+
+// balancers are what SGLang publishes for prefill and decode apart.
+var balancers = []string{"mini-lb", "sglang-router", "smg"}
+
+// startHalf runs a half of pairs. A prefill half has a registry, at the port bootstrap.
+func startHalf(t *testing.T, role string) (url, bootstrap string) {
+	p := harness.Start(t, "engine", "--wire", "sglang=127.0.0.1:0", "--role", role, "--disaggregation-bootstrap-port", "0", "--max-total-tokens", "100000", "--incremental-streaming-output", "--kv-bandwidth", "2e9")
+	t.Cleanup(p.Interrupt)
+	if url = p.Line("sglang"); role == "prefill" {
+		_, bootstrap, _ = net.SplitHostPort(strings.TrimPrefix(p.Line("bootstrap"), "http://"))
+	}
+	return url, bootstrap
+}
+
+// balance runs a balancer before two halves, until it has had an answer of them.
+func balance(t *testing.T, name, prefill, bootstrap, decode string) (url string) {
+	t.Helper()
+	at := harness.FreeAddress(t)
+	host, port, _ := net.SplitHostPort(at)
+	_, metrics, _ := net.SplitHostPort(harness.FreeAddress(t))
+	router := []string{harness.Python(t), "-m", "sglang_router.launch_router"}
+	args := map[string][]string{
+		"mini-lb":       append(router, "--mini-lb"),
+		"sglang-router": append(router, "--prometheus-port", metrics),
+		"smg":           {filepath.Join(filepath.Dir(harness.Python(t)), "smg"), "launch", "--prometheus-port", metrics},
+	}[name]
+	args = append(args, "--policy", "random", "--host", host, "--port", port, "--pd-disaggregation", "--prefill", prefill, bootstrap, "--decode", decode)
+	balancer := harness.StartCommand(t, exec.Command(args[0], args[1:]...))
+	url = "http://" + at
+	harness.Eventually(t, "a pair's first answer", func() bool {
+		resp, err := http.Post(url+"/generate", "application/json", strings.NewReader(`{"text":"first","sampling_params":{"max_new_tokens":2}}`))
+		return err == nil && harness.Read(resp).Status == http.StatusOK
+	}, balancer)
+	return url
 }
 
 // answer gives an answer without what differs from request to request: ids and
