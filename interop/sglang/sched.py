@@ -8,6 +8,11 @@ Every --step seconds each running request gets an id: those to --say, over and o
 or with --clock the time in milliseconds, modulo that number. A line of JSON on
 standard output tells when it is ready, and each time that it is at rest, what it has
 counted.
+
+With --role prefill it draws one id, and ends as a prefill engine does when its KV was
+fetched; with --role decode it begins when there is KV to fetch. They meet by files in
+--meet, named by the room. Both hold each request to what a half has, and tell by a line
+where it would meet the other.
 """
 
 import argparse
@@ -26,6 +31,9 @@ p.add_argument("--out")
 p.add_argument("--say", default="1")
 p.add_argument("--clock", type=int, default=0)
 p.add_argument("--step", type=float, default=0.0)
+p.add_argument("--role", default="null")
+p.add_argument("--meet")
+p.add_argument("--registry", type=int, default=8998, help="the port at which a prefill engine is met")
 p.add_argument("--start", type=int, default=0, help="steps begin when this many requests are there")
 args = p.parse_args()
 weir = launcher.of(args.sglang)
@@ -58,7 +66,9 @@ answers, outputs = connect(zmq.PUSH, args.out), connect(zmq.PUSH, args.out)
 if args.weir:
     weir.write(args.weir, {
         "form": weir.FORM, "sglang": __version__, "instance": str(os.getpid()), "served_model_name": "sim", "context_length": 100000,
-        "max_req_input_len": 99990, "vocab_size": VOCAB, "dp_size": 1, "enable_priority_scheduling": True, "lora": {}, "wire": weir.structures()})
+        "max_req_input_len": 99990, "vocab_size": VOCAB, "dp_size": 1, "enable_priority_scheduling": True, "lora": {}, "wire": weir.structures(), **({} if args.role == "null" else {
+            "bootstrap_host": "127.0.0.1" if args.role == "prefill" else None,
+            "started": {"skip_tokenizer_init": False, "disaggregation_mode": args.role, "disaggregation_bootstrap_port": args.registry}})})
 print(json.dumps({"ready": True, "release": __version__}), flush=True)
 
 counts = dict(added=0, finished=0, aborted=0, ids=0, fences=0)
@@ -75,6 +85,12 @@ class Request:
         s.verify(VOCAB)  # what SGLang's own front end has done before it sends
         assert s.is_normalized and s.stop_strs == [] and r.stream and type(r.input_ids) is array and len(r.input_ids) < 99990
         self.rid, self.ipc, self.prompt, self.limit, self.n, self.end = r.rid, r.http_worker_ipc, len(r.input_ids), s.max_new_tokens, 0, None
+        if args.role != "null":
+            assert r.bootstrap_host and r.bootstrap_port and r.bootstrap_room is not None, r
+            assert args.role == "decode" or self.limit == 1, s
+            self.computed = os.path.join(args.meet, str(r.bootstrap_room))
+            self.fetched = self.computed + ".fetched"
+            print(json.dumps({"met": [r.bootstrap_host, r.bootstrap_port, r.bootstrap_room]}), flush=True)
 
 
 def take(m):
@@ -102,11 +118,29 @@ def take(m):
         sys.exit(f"sched: {m!r}")
 
 
+def touch(path):
+    open(path, "w").close()
+
+
+def goes(r):
+    """Whether a request has something to do in this step."""
+    if args.role == "null" or r.end:
+        return True
+    if args.role == "prefill":
+        touch(r.computed)
+        return os.path.exists(r.fetched)
+    if not os.path.exists(r.computed):
+        return False
+    if r.n == 0:
+        touch(r.fetched)
+    return True
+
+
 def step():
     for r in waiting:
         running[r.rid] = r
     waiting.clear()
-    reqs = list(running.values())
+    reqs = [r for r in running.values() if goes(r)]
     now = int(time.monotonic() * 1000) % args.clock if args.clock else 0
     rids, ends, ids = [], [], []
     for r in reqs:
@@ -115,7 +149,7 @@ def step():
             r.n += 1
             counts["ids"] += 1
             if r.n == r.limit:
-                r.end = {"type": "length", "length": r.n}
+                r.end = {"type": "length", "length": 0 if args.role == "prefill" else r.n}
         else:
             ids.append(array("q"))
         if r.end:

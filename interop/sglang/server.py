@@ -1,13 +1,14 @@
 """Runs SGLang's own HTTP server and TokenizerManager, without a GPU, before a
 scheduler that is played (sched.py): the sockets DIR/in and DIR/out.
 
-    python server.py --sglang FOLDER --dir DIR --port PORT [--incremental] [--see ID]
+    python server.py --sglang FOLDER --dir DIR --port PORT [--incremental] [--see ID] [--role ROLE]
 
 What is SGLang's own here: /generate with its JSON and SSE, request states and their
 merging, sampling parameters, aborts, sockets and codec. What is not: the resolution
 of its flags, which asks a GPU, and the model's configuration, which are set here;
 with --see the processor of a model with eyes, too, which has SGLang's own code read
 each image, says its SHA-256 in a line, and puts --patches ids in the place of each ID.
+With --role prefill the TokenizerManager starts SGLang's registry, at --registry.
 """
 
 import argparse
@@ -21,6 +22,8 @@ p.add_argument("--dir", required=True)
 p.add_argument("--port", type=int, required=True)
 p.add_argument("--incremental", action="store_true")
 p.add_argument("--see", type=int)
+p.add_argument("--role", default="null")
+p.add_argument("--registry", type=int, default=8998)
 p.add_argument("--patches", type=int, default=5)
 args = p.parse_args()
 
@@ -74,7 +77,8 @@ class Eyes:
 
 async def main():
     server_args = ServerArgs(model_path="sim", served_model_name="sim", skip_tokenizer_init=True, device="cpu",
-                             incremental_streaming_output=args.incremental)
+                             incremental_streaming_output=args.incremental, host="127.0.0.1", disaggregation_mode=args.role,
+                             disaggregation_bootstrap_port=args.registry, disaggregation_transfer_backend="nixl")
     server_args._resolution_finished = True
     publish(server_args, role="tokenizer")
     tm.TokenizerManager.model_config_class = ModelConfig
