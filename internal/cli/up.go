@@ -143,10 +143,6 @@ func (c *upCommand) start(each upEngine, o simserver.Options, m *servedModel) (p
 	if each.wire == "sglang" {
 		found.URL = &url.URL{Scheme: "http", Host: found.Addr}
 	}
-	if p.publisher != nil {
-		at := p.publisher.Sources()[0]
-		found.KVEvents, found.KVReplay = at.Endpoint, *at.ReplayEndpoint
-	}
 	return p, e, found, nil
 }
 

@@ -229,7 +229,7 @@ func Describe(ctx context.Context, addr string, a *access.Access) (engine.Facts,
 	if err != nil {
 		return engine.Facts{}, fmt.Errorf("describe: %w", advised(err, a))
 	}
-	return factsOf(facts), nil
+	return e.factsOf(facts), nil
 }
 
 // advised says what to do about an engine that refuses whoever asks.
@@ -240,17 +240,46 @@ func advised(err error, a *access.Access) error {
 	return err
 }
 
-func factsOf(f *planepb.Facts) engine.Facts {
+func (e *Engine) factsOf(f *planepb.Facts) engine.Facts {
 	return engine.Facts{
 		Models:        []string{f.GetModel()},
 		ContextLength: int(f.GetContextLength()),
 		MaxRunning:    int(f.GetMaxRunning()),
 		KVTokens:      count(f.GetKvTokens()),
 		StepTokens:    count(uint64(f.GetStepTokens())),
+		SideBySide:    sideBySide(f.GetRanks()),
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
 		Carries:       infer.ParseCarries(f.GetCarries())&wireCarries | infer.CarriesUsual,
+		KVEvents:      e.kvEvents(f.GetKvEvents()),
 	}
+}
+
+// kvEvents is where an engine of one rank publishes what its KV cache holds. Of those of
+// several the first one's is said, for what is said to the operator.
+func (e *Engine) kvEvents(of []*planepb.KVEvents) engine.KVEvents {
+	if len(of) == 0 || of[0].GetEndpoint() == "" {
+		return engine.KVEvents{}
+	}
+	first := of[0]
+	host, _, _ := net.SplitHostPort(e.opts.Addr)
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return engine.KVEvents{
+		Endpoint: first.GetEndpoint(), Replay: first.GetReplayEndpoint(), Topic: first.GetTopic(),
+		BlockTokens: count(uint64(first.GetBlockTokens())), Host: host,
+	}
+}
+
+// mostRanks bounds the data-parallel ranks of an engine that are believed.
+const mostRanks = 1024
+
+func sideBySide(ranks uint32) int {
+	if ranks > mostRanks {
+		return 0
+	}
+	return int(ranks)
 }
 
 // count is a number of tokens. A number that no engine has is not believed.

@@ -98,7 +98,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 	if v := facts.GetProtocol(); v != protocolVersion {
 		return s, fmt.Errorf("describe: the engine speaks version %d of the plane's protocol, weir speaks %d", v, protocolVersion)
 	}
-	s.facts = factsOf(facts)
+	s.facts = e.factsOf(facts)
 	s.oneClock = e.bootID != "" && e.bootID == facts.GetBootId()
 	s.disp = dispatcher{
 		Dispatcher: mux.Dispatcher{Engine: e.opts.Name, Panicked: e.opts.Panicked}, vocab: facts.GetVocabSize(), table: s.table,

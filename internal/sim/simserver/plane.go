@@ -85,7 +85,24 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		Carries:       (planeCarries | p.e.mediaCarries()).Words(),
 		KvTokens:      uint64(o.KVTokens * o.DPSize),
 		StepTokens:    uint32(min(o.StepTokens, o.ChunkedPrefill)),
+		Ranks:         uint32(o.DPSize),
+		KvEvents:      p.kvEvents(),
 	}, nil
+}
+
+// kvEvents is where each rank publishes what its KV cache holds.
+func (p *planeServer) kvEvents() (of []*planepb.KVEvents) {
+	if p.e.opts.KVEvents == nil {
+		return nil
+	}
+	for _, c := range p.e.opts.KVEvents.Sources() {
+		k := &planepb.KVEvents{Endpoint: c.Endpoint, Topic: c.Topic, BlockTokens: uint32(p.e.prepare.PageSize)}
+		if c.ReplayEndpoint != nil {
+			k.ReplayEndpoint = *c.ReplayEndpoint
+		}
+		of = append(of, k)
+	}
+	return of
 }
 
 // Steps implements the plane: it opens a session and writes its results until

@@ -82,7 +82,7 @@ func (x Finish_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish_Reason.Descriptor instead.
 func (Finish_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9, 0}
 }
 
 type Media_Kind int32
@@ -134,7 +134,7 @@ func (x Media_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Media_Kind.Descriptor instead.
 func (Media_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11, 0}
 }
 
 type FenceRequest struct {
@@ -282,8 +282,14 @@ type Facts struct {
 	Carries []string `protobuf:"bytes,10,rep,name=carries,proto3" json:"carries,omitempty"`
 	// Tokens that the KV cache of all ranks holds, and that one rank computes of
 	// prompts in a step at most; 0 is not said.
-	KvTokens      uint64 `protobuf:"varint,11,opt,name=kv_tokens,json=kvTokens,proto3" json:"kv_tokens,omitempty"`
-	StepTokens    uint32 `protobuf:"varint,12,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"`
+	KvTokens   uint64 `protobuf:"varint,11,opt,name=kv_tokens,json=kvTokens,proto3" json:"kv_tokens,omitempty"`
+	StepTokens uint32 `protobuf:"varint,12,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"`
+	// Data-parallel ranks, which step side by side; 0 is one. No request can name its rank:
+	// max_running and kv_tokens are of all.
+	Ranks uint32 `protobuf:"varint,13,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	// Where each rank publishes what its KV cache holds, in the order of their numbers; empty:
+	// nowhere. A gateway follows them where there is one.
+	KvEvents      []*KVEvents `protobuf:"bytes,14,rep,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +408,90 @@ func (x *Facts) GetStepTokens() uint32 {
 	return 0
 }
 
+func (x *Facts) GetRanks() uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
+func (x *Facts) GetKvEvents() []*KVEvents {
+	if x != nil {
+		return x.KvEvents
+	}
+	return nil
+}
+
+// KVEvents is where a rank publishes what its KV cache holds, with ZeroMQ and in the form of
+// vLLM's or SGLang's publisher.
+type KVEvents struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint       string                 `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                                   // of its PUB socket; in "tcp://*:5557" the host is the engine's
+	ReplayEndpoint string                 `protobuf:"bytes,2,opt,name=replay_endpoint,json=replayEndpoint,proto3" json:"replay_endpoint,omitempty"` // of its ROUTER, which sends batches again; empty: there is none
+	Topic          string                 `protobuf:"bytes,3,opt,name=topic,proto3" json:"topic,omitempty"`
+	BlockTokens    uint32                 `protobuf:"varint,4,opt,name=block_tokens,json=blockTokens,proto3" json:"block_tokens,omitempty"` // tokens of a block; 0 is not said
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *KVEvents) Reset() {
+	*x = KVEvents{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KVEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KVEvents) ProtoMessage() {}
+
+func (x *KVEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KVEvents.ProtoReflect.Descriptor instead.
+func (*KVEvents) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KVEvents) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *KVEvents) GetReplayEndpoint() string {
+	if x != nil {
+		return x.ReplayEndpoint
+	}
+	return ""
+}
+
+func (x *KVEvents) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *KVEvents) GetBlockTokens() uint32 {
+	if x != nil {
+		return x.BlockTokens
+	}
+	return 0
+}
+
 type StepsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"` // chosen by the gateway, unique
@@ -412,7 +502,7 @@ type StepsRequest struct {
 
 func (x *StepsRequest) Reset() {
 	*x = StepsRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +514,7 @@ func (x *StepsRequest) String() string {
 func (*StepsRequest) ProtoMessage() {}
 
 func (x *StepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[4]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +527,7 @@ func (x *StepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepsRequest.ProtoReflect.Descriptor instead.
 func (*StepsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{4}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepsRequest) GetSession() uint64 {
@@ -482,7 +572,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +584,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[5]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +597,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{5}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Step) GetSequence() uint64 {
@@ -611,7 +701,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +713,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[6]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +726,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{6}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Notice) GetSlot() uint32 {
@@ -689,7 +779,7 @@ type Stamps struct {
 
 func (x *Stamps) Reset() {
 	*x = Stamps{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +791,7 @@ func (x *Stamps) String() string {
 func (*Stamps) ProtoMessage() {}
 
 func (x *Stamps) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[7]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +804,7 @@ func (x *Stamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamps.ProtoReflect.Descriptor instead.
 func (*Stamps) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{7}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Stamps) GetServerCreated() uint64 {
@@ -772,7 +862,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +874,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +887,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Finish) GetReason() Finish_Reason {
@@ -870,7 +960,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +972,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +985,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitRequest) GetSession() uint64 {
@@ -1058,7 +1148,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1160,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1173,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Media) GetKind() Media_Kind {
@@ -1125,7 +1215,7 @@ type LogitBias struct {
 
 func (x *LogitBias) Reset() {
 	*x = LogitBias{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1227,7 @@ func (x *LogitBias) String() string {
 func (*LogitBias) ProtoMessage() {}
 
 func (x *LogitBias) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1240,7 @@ func (x *LogitBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogitBias.ProtoReflect.Descriptor instead.
 func (*LogitBias) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LogitBias) GetId() uint32 {
@@ -1184,7 +1274,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1286,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1299,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Guide) GetKind() isGuide_Kind {
@@ -1307,7 +1397,7 @@ type Choices struct {
 
 func (x *Choices) Reset() {
 	*x = Choices{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1409,7 @@ func (x *Choices) String() string {
 func (*Choices) ProtoMessage() {}
 
 func (x *Choices) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1422,7 @@ func (x *Choices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choices.ProtoReflect.Descriptor instead.
 func (*Choices) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Choices) GetText() []string {
@@ -1351,7 +1441,7 @@ type SubmitReply struct {
 
 func (x *SubmitReply) Reset() {
 	*x = SubmitReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1453,7 @@ func (x *SubmitReply) String() string {
 func (*SubmitReply) ProtoMessage() {}
 
 func (x *SubmitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1466,7 @@ func (x *SubmitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitReply.ProtoReflect.Descriptor instead.
 func (*SubmitReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitReply) GetServerCreated() uint64 {
@@ -1397,7 +1487,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1499,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1512,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ControlRequest) GetSession() uint64 {
@@ -1456,7 +1546,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1558,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1571,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Abort) GetSlot() uint32 {
@@ -1507,7 +1597,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1609,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1622,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{17}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ping) GetGatewayTime() uint64 {
@@ -1552,7 +1642,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1654,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1667,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{18}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ControlReply) GetGatewayTime() uint64 {
@@ -1604,7 +1694,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"FenceReply\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x06R\x04time\x12\x1a\n" +
 	"\bcomputed\x18\x02 \x01(\x04R\bcomputed\"\x11\n" +
-	"\x0fDescribeRequest\"\xe2\x02\n" +
+	"\x0fDescribeRequest\"\xae\x03\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1621,7 +1711,14 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	" \x03(\tR\acarries\x12\x1b\n" +
 	"\tkv_tokens\x18\v \x01(\x04R\bkvTokens\x12\x1f\n" +
 	"\vstep_tokens\x18\f \x01(\rR\n" +
-	"stepTokens\"B\n" +
+	"stepTokens\x12\x14\n" +
+	"\x05ranks\x18\r \x01(\rR\x05ranks\x124\n" +
+	"\tkv_events\x18\x0e \x03(\v2\x17.weir.plane.v1.KVEventsR\bkvEvents\"\x88\x01\n" +
+	"\bKVEvents\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\tR\bendpoint\x12'\n" +
+	"\x0freplay_endpoint\x18\x02 \x01(\tR\x0ereplayEndpoint\x12\x14\n" +
+	"\x05topic\x18\x03 \x01(\tR\x05topic\x12!\n" +
+	"\fblock_tokens\x18\x04 \x01(\rR\vblockTokens\"B\n" +
 	"\fStepsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\"\xc4\x02\n" +
@@ -1770,7 +1867,7 @@ func file_weir_plane_v1_plane_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(Finish_Reason)(0),      // 0: weir.plane.v1.Finish.Reason
 	(Media_Kind)(0),         // 1: weir.plane.v1.Media.Kind
@@ -1778,49 +1875,51 @@ var file_weir_plane_v1_plane_proto_goTypes = []any{
 	(*FenceReply)(nil),      // 3: weir.plane.v1.FenceReply
 	(*DescribeRequest)(nil), // 4: weir.plane.v1.DescribeRequest
 	(*Facts)(nil),           // 5: weir.plane.v1.Facts
-	(*StepsRequest)(nil),    // 6: weir.plane.v1.StepsRequest
-	(*Step)(nil),            // 7: weir.plane.v1.Step
-	(*Notice)(nil),          // 8: weir.plane.v1.Notice
-	(*Stamps)(nil),          // 9: weir.plane.v1.Stamps
-	(*Finish)(nil),          // 10: weir.plane.v1.Finish
-	(*SubmitRequest)(nil),   // 11: weir.plane.v1.SubmitRequest
-	(*Media)(nil),           // 12: weir.plane.v1.Media
-	(*LogitBias)(nil),       // 13: weir.plane.v1.LogitBias
-	(*Guide)(nil),           // 14: weir.plane.v1.Guide
-	(*Choices)(nil),         // 15: weir.plane.v1.Choices
-	(*SubmitReply)(nil),     // 16: weir.plane.v1.SubmitReply
-	(*ControlRequest)(nil),  // 17: weir.plane.v1.ControlRequest
-	(*Abort)(nil),           // 18: weir.plane.v1.Abort
-	(*Ping)(nil),            // 19: weir.plane.v1.Ping
-	(*ControlReply)(nil),    // 20: weir.plane.v1.ControlReply
+	(*KVEvents)(nil),        // 6: weir.plane.v1.KVEvents
+	(*StepsRequest)(nil),    // 7: weir.plane.v1.StepsRequest
+	(*Step)(nil),            // 8: weir.plane.v1.Step
+	(*Notice)(nil),          // 9: weir.plane.v1.Notice
+	(*Stamps)(nil),          // 10: weir.plane.v1.Stamps
+	(*Finish)(nil),          // 11: weir.plane.v1.Finish
+	(*SubmitRequest)(nil),   // 12: weir.plane.v1.SubmitRequest
+	(*Media)(nil),           // 13: weir.plane.v1.Media
+	(*LogitBias)(nil),       // 14: weir.plane.v1.LogitBias
+	(*Guide)(nil),           // 15: weir.plane.v1.Guide
+	(*Choices)(nil),         // 16: weir.plane.v1.Choices
+	(*SubmitReply)(nil),     // 17: weir.plane.v1.SubmitReply
+	(*ControlRequest)(nil),  // 18: weir.plane.v1.ControlRequest
+	(*Abort)(nil),           // 19: weir.plane.v1.Abort
+	(*Ping)(nil),            // 20: weir.plane.v1.Ping
+	(*ControlReply)(nil),    // 21: weir.plane.v1.ControlReply
 }
 var file_weir_plane_v1_plane_proto_depIdxs = []int32{
-	8,  // 0: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
-	9,  // 1: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
-	10, // 2: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
-	0,  // 3: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
-	13, // 4: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
-	14, // 5: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
-	12, // 6: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
-	1,  // 7: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
-	15, // 8: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
-	18, // 9: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
-	19, // 10: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
-	4,  // 11: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
-	6,  // 12: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
-	11, // 13: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
-	17, // 14: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
-	2,  // 15: weir.plane.v1.Plane.Fence:input_type -> weir.plane.v1.FenceRequest
-	5,  // 16: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
-	7,  // 17: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
-	16, // 18: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
-	20, // 19: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
-	3,  // 20: weir.plane.v1.Plane.Fence:output_type -> weir.plane.v1.FenceReply
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	6,  // 0: weir.plane.v1.Facts.kv_events:type_name -> weir.plane.v1.KVEvents
+	9,  // 1: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
+	10, // 2: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
+	11, // 3: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
+	0,  // 4: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
+	14, // 5: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
+	15, // 6: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
+	13, // 7: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
+	1,  // 8: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
+	16, // 9: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
+	19, // 10: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
+	20, // 11: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
+	4,  // 12: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
+	7,  // 13: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
+	12, // 14: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
+	18, // 15: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
+	2,  // 16: weir.plane.v1.Plane.Fence:input_type -> weir.plane.v1.FenceRequest
+	5,  // 17: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
+	8,  // 18: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
+	17, // 19: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
+	21, // 20: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
+	3,  // 21: weir.plane.v1.Plane.Fence:output_type -> weir.plane.v1.FenceReply
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_weir_plane_v1_plane_proto_init() }
@@ -1828,9 +1927,9 @@ func file_weir_plane_v1_plane_proto_init() {
 	if File_weir_plane_v1_plane_proto != nil {
 		return
 	}
-	file_weir_plane_v1_plane_proto_msgTypes[6].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[9].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[12].OneofWrappers = []any{
+	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[10].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[13].OneofWrappers = []any{
 		(*Guide_JsonSchema)(nil),
 		(*Guide_Regex)(nil),
 		(*Guide_Grammar)(nil),
@@ -1843,7 +1942,7 @@ func file_weir_plane_v1_plane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_plane_v1_plane_proto_rawDesc), len(file_weir_plane_v1_plane_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
