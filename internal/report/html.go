@@ -54,6 +54,9 @@ func (p *page) summary(r *Report) {
 	row("requests", "%d in %.1f s: %d complete, %d corrupt, %d errored, %d abandoned, %d unfinished", r.Requests, r.Elapsed, r.Complete, r.Corrupt, r.Errored, r.Abandoned, r.Unfinished)
 	row("throughput", "%.2f requests/s, %.1f tokens/s", r.RequestsPerSecond, r.TokensPerSecond)
 	row("generator", "%.0f %% of %d cores, slip p99 %s ms, runnable p99 %.3f ms", 100*r.Generator.CPUShare, r.Generator.Cores, figure(r.Slip.P99), r.Generator.SchedP99)
+	if r.Choices != nil {
+		row("choices", "%s", r.Choices)
+	}
 	p.Put("</tbody></table>\n")
 	if len(r.Errors) > 0 {
 		p.Put("<h2>Errors</h2><table><thead><tr><th>kind</th><th>requests</th><th>example</th></tr></thead><tbody>")

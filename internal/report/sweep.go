@@ -341,14 +341,10 @@ func ReadSweep(name string) (*Sweep, error) {
 	return &s, nil
 }
 
-// table gives the points as rows of text, the first one the heads.
-func (s *Sweep) table() [][]string {
-	var head []string
-	apart := s.apart()
-	if apart {
-		head = append(head, "fleet and load")
-	}
-	head = append(head, s.axis(), "runs", "verdict")
+// table gives the points as rows of text, the first one the heads. Series are told apart by the
+// columns of varied, which gives the cells of one.
+func (s *Sweep) table(varied []string, of func(series string) []string) [][]string {
+	head := append(slices.Clone(varied), s.axis(), "runs", "verdict")
 	for _, f := range sweepFigures {
 		head = append(head, f.head)
 	}
@@ -361,8 +357,8 @@ func (s *Sweep) table() [][]string {
 	for i := range s.Points {
 		p := &s.Points[i]
 		var row []string
-		if apart {
-			row = append(row, cmp.Or(p.Series, "-"))
+		if len(varied) > 0 {
+			row = append(row, of(p.Series)...)
 		}
 		at := "-"
 		if p.At > 0 {
@@ -383,6 +379,41 @@ func (s *Sweep) table() [][]string {
 		rows = append(rows, append(row, cmp.Or(p.shares(), "-")))
 	}
 	return rows
+}
+
+// series is the column of a table that tells the series apart by their names, if they are
+// several.
+func (s *Sweep) series() (varied []string, of func(series string) []string) {
+	if !s.apart() {
+		return nil, nil
+	}
+	return []string{"fleet and load"}, func(series string) []string { return []string{cmp.Or(series, "-")} }
+}
+
+// factors are a column for each factor but the load, with its value in a series; where the
+// series do not say so, the column of series.
+func (s *Sweep) factors() (varied []string, of func(series string) []string) {
+	values := map[string][]string{}
+	for _, cell := range experiment.Grid(s.Factors) {
+		var named, of []string
+		for i, f := range s.Factors {
+			if f.Name != experiment.Rate && f.Name != experiment.Concurrency {
+				named, of = append(named, f.Name+"="+f.Values[cell[i]]), append(of, f.Values[cell[i]])
+			}
+		}
+		values[strings.Join(named, " ")] = of
+	}
+	for i := range s.Points {
+		if len(values[s.Points[i].Series]) == 0 {
+			return s.series()
+		}
+	}
+	for _, f := range s.Factors {
+		if f.Name != experiment.Rate && f.Name != experiment.Concurrency {
+			varied = append(varied, f.Name)
+		}
+	}
+	return varied, func(series string) []string { return values[series] }
 }
 
 // short writes a figure with four digits.
@@ -423,7 +454,7 @@ func (s *Sweep) Text(w io.Writer) error {
 	for i := range s.Searches {
 		s.Searches[i].text(&b)
 	}
-	align(&b, s.table(), s.apart())
+	align(&b, s.table(s.series()), s.apart())
 	b.WriteString("latencies in ms, means over the runs of a point; - is refused or not known\n")
 	for i := range s.Points {
 		p := &s.Points[i]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,28 +110,63 @@ func (p *page) sweepCurves(s *Sweep) {
 		{"tpot_p50_ms", "per token after the first, p50, ms"}, {"tpot_p99_ms", "per token after the first, p99, ms"},
 		{"e2e_p99_ms", "to the last byte, p99, ms"}, {"tokens_per_second", "tokens a second"}, {"requests_per_second", "complete requests a second"},
 	} {
-		var lines []plot.Scatter
-		for i := range s.Points {
-			pt := &s.Points[i]
-			v, ok := pt.Figures[f.name]
-			if !ok || v.Mean.Refused() || pt.At <= 0 {
-				continue
+		p.sweepCurve(s, f.title, func(pt *SweepPoint) SweepFigure {
+			if v, ok := pt.Figures[f.name]; ok {
+				return v
 			}
-			if len(lines) == 0 || lines[len(lines)-1].Name != cmp.Or(pt.Series, s.axis()) {
-				lines = append(lines, plot.Scatter{Name: cmp.Or(pt.Series, s.axis()), Colour: plot.Palette[len(lines)%len(plot.Palette)]})
-			}
-			l := &lines[len(lines)-1]
-			l.Points = append(l.Points, plot.Spot{X: pt.At, Y: float64(v.Mean), Low: bound(v.CI95[0]), High: bound(v.CI95[1]),
-				Title: fmt.Sprintf("%s %s: %s", s.axis(), slo.Round(pt.At), short(v.Mean, true))})
-		}
-		p.Scatter(f.title, s.axis(), lines)
+			return unknown
+		})
 	}
+	for _, f := range []struct {
+		title string
+		of    func(c *Choices) (v float64, known bool)
+	}{
+		{"requests of the engine with most, over the mean", func(c *Choices) (float64, bool) { return c.Imbalance, c.Imbalance > 0 }},
+		{"prompt tokens found in caches, %", func(c *Choices) (float64, bool) { return 100 * c.CachedShare, c.Told > 0 }},
+		{"predicted regret, mean, ms", func(c *Choices) (float64, bool) { return c.Regret, true }},
+	} {
+		p.sweepCurve(s, f.title, func(pt *SweepPoint) SweepFigure {
+			if pt.Choices == nil {
+				return unknown
+			}
+			v, known := f.of(pt.Choices)
+			if !known {
+				return unknown
+			}
+			return SweepFigure{latency.Figure(v), unknown.CI95}
+		})
+	}
+}
+
+// unknown is a figure that is not known.
+var unknown = SweepFigure{nan, latency.Range{nan, nan}}
+
+// sweepCurve plots a figure of the points against the load, if it is known of any.
+func (p *page) sweepCurve(s *Sweep, title string, figure func(pt *SweepPoint) SweepFigure) {
+	var lines []plot.Scatter
+	for i := range s.Points {
+		pt := &s.Points[i]
+		v := figure(pt)
+		if v.Mean.Refused() || pt.At <= 0 {
+			continue
+		}
+		if len(lines) == 0 || lines[len(lines)-1].Name != cmp.Or(pt.Series, s.axis()) {
+			lines = append(lines, plot.Scatter{Name: cmp.Or(pt.Series, s.axis()), Colour: plot.Palette[len(lines)%len(plot.Palette)]})
+		}
+		l := &lines[len(lines)-1]
+		l.Points = append(l.Points, plot.Spot{X: pt.At, Y: float64(v.Mean), Low: bound(v.CI95[0]), High: bound(v.CI95[1]),
+			Title: fmt.Sprintf("%s %s: %s", s.axis(), slo.Round(pt.At), short(v.Mean, true))})
+	}
+	p.Scatter(title, s.axis(), lines)
 }
 
 // sweepTable writes the points, and how their requests fell on the engines.
 func (p *page) sweepTable(s *Sweep) {
 	p.Put("<h2>Points</h2>\n<p class=\"note\">Latencies in ms, means over the runs of a point; - is refused or not known.</p>\n")
-	p.Table(s.table())
+	p.Table(s.table(s.factors()))
+	if slices.ContainsFunc(s.Points, func(pt SweepPoint) bool { return pt.Choices != nil }) {
+		p.Put("<p class=\"note\">max/mean: how many requests the engine had that had most, as a multiple of the mean of all. cached: the share of prompt tokens that engines found in their caches, of those that told it. regret: by how much more a request was predicted to cost where it went than where it would have cost least, the mean.</p>\n")
+	}
 	for i := range s.Points {
 		pt := &s.Points[i]
 		if len(pt.Reasons) > 0 {

@@ -261,6 +261,32 @@ fleet:
 	}
 }
 
+// TestChoicesPage looks at the page of an experiment with the gateway's policy and queue: what
+// came of the choices is drawn for each series.
+func TestChoicesPage(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	page, _ := experiment(t, `
+name: policies
+load: {concurrency: [2, 4], requests: 24, output-tokens: 8, field: {ignore_eos: true}}
+fleet:
+  engines: 2
+  engine: {cost: constant, prefill-cost: 5ms, decode-cost: 5ms, max-total-tokens: 100000}
+  gateway: {policy: [cost, round-robin], queue: ["on"]}
+`)
+	p := everywhere(t, browser(t), page)
+	for _, title := range []string{"requests of the engine with most, over the mean", "prompt tokens found in caches, %", "predicted regret, mean, ms"} {
+		circles, lines := 0, 0
+		for _, plot := range p.Plots {
+			if plot.Title == title {
+				circles, lines = circles+plot.Circles, lines+len(plot.Lines)
+			}
+		}
+		if circles != 4 || lines != 2 {
+			t.Errorf("%s: %d points on %d lines, want 4 on 2", title, circles, lines)
+		}
+	}
+}
+
 // TestRunPage looks at the page of one run through a gateway.
 func TestRunPage(t *testing.T) {
 	harness.Beside(t, harness.Light)
