@@ -44,6 +44,7 @@ type call struct {
 	total     int
 	aborts    int
 	abortedAt time.Time
+	released  bool
 }
 
 var _ engine.Tokens = (*tokenEngine)(nil)
@@ -90,6 +91,13 @@ func (c *call) Abort() {
 	if c.aborts++; c.aborts == 1 {
 		c.abortedAt = time.Now()
 	}
+}
+
+// Released is what engine.Released calls.
+func (c *call) Released() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.released = true
 }
 
 func (c *call) aborted() bool {

@@ -283,4 +283,9 @@ func (l *tokenLeg) close() {
 	l.engineWait.close()
 	l.mailbox.Notify(nil)
 	l.abortRunning()
+	if l.partner.hasQuit() {
+		for _, g := range l.generations {
+			engine.Released(g)
+		}
+	}
 }

@@ -52,6 +52,7 @@ type partner struct {
 	gone     chan struct{} // closed when run has returned
 	err      *infer.Error  // why the half has failed; nil: it is whole
 	at       int64         // when the half ended
+	quit     bool          // the engine itself has ended it with a failure
 	usage    infer.Usage   // as the prefill engine tells it; CachedTokens -1: it does not
 
 	mu  sync.Mutex
@@ -169,7 +170,14 @@ func (p *partner) serve() (e *infer.Error) {
 	if err != nil && ctx.Err() != nil {
 		return infer.AsError(context.Cause(ctx)) // whatever the adapter makes of that
 	}
-	return infer.AsError(err)
+	if e = infer.AsError(err); e != nil {
+		switch e.Code {
+		case infer.CodeDeadline, infer.CodeUnavailable, infer.CodeInternal: // it may be at it
+		default:
+			p.quit = true
+		}
+	}
+	return e
 }
 
 // answers tells the books and the engine's health how the half has ended. Of one that is
@@ -298,6 +306,10 @@ func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	}
 	return e
 }
+
+// hasQuit says that the prefill engine has ended the half without handing over, so that it
+// writes no KV any more.
+func (p *partner) hasQuit() bool { return p != nil && p.wire != nil && p.ended() && p.quit }
 
 // blames says that it is the prefill half that the attempt has failed by.
 func (p *partner) blames(e *infer.Error) bool {

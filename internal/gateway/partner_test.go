@@ -176,7 +176,12 @@ func TestPrefillFails(t *testing.T) {
 				}
 				r, decode := b.record(c), " cancelled"
 				if p.meets.Way != engine.ByPull {
-					wantAborted(t, d.call(t, 1))
+					decode := d.call(t, 1)
+					wantAborted(t, decode)
+					// Its abort need not wait for KV, where nobody writes any.
+					if knows := test.outcome == "invalid" || test.outcome == "engine"; decode.released != knows {
+						t.Errorf("the decode half was released: %v", decode.released)
+					}
 				} else {
 					d.call(t, 0)
 				}
@@ -263,7 +268,11 @@ func TestPairTimeouts(t *testing.T) {
 					wantAborted(t, prefill)
 				}
 				if test.decoding || p.meets.Way != engine.ByPull {
-					wantAborted(t, d.call(t, 1))
+					decode := d.call(t, 1)
+					wantAborted(t, decode)
+					if decode.released { // the prefill engine may still write its KV
+						t.Error("the decode half was released")
+					}
 				} else {
 					d.call(t, 0)
 				}
