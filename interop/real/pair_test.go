@@ -218,7 +218,10 @@ func (c *couple) decodeKilled(t *testing.T) {
 		harness.Eventually(t, "back", answers(c.urls[1]+"/v1/models"), c.decode)
 	}
 	c.gateway.ready(true, c.prefill, c.decode)
-	c.serves(t)
+	harness.Eventually(t, "serving again", func() bool { // when its probe was answered, and the request after it
+		a, err := c.way.ask(harness.Context(t), completionPath, completion.with(fields{"ignore_eos": true}), nil)
+		return err == nil && a.Done && a.OutputTokens == 24
+	})
 }
 
 // prefillKilled: what runs goes on, what waits for KV ends, and the decode engine serves

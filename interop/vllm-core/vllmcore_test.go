@@ -191,7 +191,8 @@ func TestPairs(t *testing.T) {
 			t.Run(release+" "+mode, func(t *testing.T) {
 				harness.Beside(t, harness.Light)
 				s, d, ctx := newSetup(t), newSetup(t), harness.Context(t)
-				g := s.gateway(",role=prefill", "--engine", "vllm-core="+d.handshake+",model=weir-sim,role=decode")
+				// By cost a short prompt stays with the decode engine; in turn every one goes to both.
+				g := s.gateway(",role=prefill", "--engine", "vllm-core="+d.handshake+",model=weir-sim,role=decode", "--policy", "round-robin")
 				with := func(id string) []string { return append([]string{"--connector", mode, "--engine-id", id}, flags...) }
 				prefill, decode := s.core(with("P")...), d.core(with("D")...)
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 }, g.Process)
