@@ -135,6 +135,7 @@ func (p *partner) run() {
 	defer close(p.gone)
 	err := p.serve()
 	p.at = trace.Now()
+	p.leg.Answered = p.at
 	p.answers(err)
 	p.err = err
 	close(p.answered)

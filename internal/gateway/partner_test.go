@@ -111,6 +111,13 @@ func TestPair(t *testing.T) {
 		if r.Completion != 2 {
 			t.Errorf("%d tokens", r.Completion)
 		}
+		parts := map[string]bool{}
+		for _, m := range b.metric("weir_pair_seconds") {
+			parts[m.labels["part"]] = true
+		}
+		if !parts["prefill"] || !parts["handover"] {
+			t.Errorf("parts %v", parts)
+		}
 	})
 }
 

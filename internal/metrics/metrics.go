@@ -48,6 +48,7 @@ type Metrics struct {
 	total    *prometheus.HistogramVec
 	output   prometheus.Observer
 	acks     *prometheus.HistogramVec
+	pairs    *prometheus.HistogramVec
 	choices  choices
 }
 
@@ -100,6 +101,7 @@ func New() *Metrics {
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
+	m.pairs = histogram("weir_pair_seconds", "Parts of requests that two engines served, by part: prefill is from the hand-over to the prefill engine's answer, handover from there to the decode engine's first output; bootstrap and transfer are as engines stamp them.", "part")
 	m.choices = newChoices(counter, histogram)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -199,11 +201,32 @@ func (m *Metrics) Ended(r *trace.Record) {
 			m.acknowledged(&r.Attempts[i].Legs[k])
 		}
 	}
+	m.pair(r)
 	m.choices.ended(r)
 	if r.FirstFlushed > 0 {
 		m.ttft.WithLabelValues(r.Model).Observe(seconds(r.FirstFlushed - r.Arrival))
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
+		}
+	}
+}
+
+// pair counts the parts of a pair that has served the client.
+func (m *Metrics) pair(r *trace.Record) {
+	decode := r.Leg()
+	if decode == nil || decode.Role != "decode" || r.FirstReceived == 0 {
+		return
+	}
+	prefill, s := &r.Attempts[len(r.Attempts)-1].Legs[0], &decode.Stamps
+	for _, part := range [...]struct {
+		name     string
+		from, to int64
+	}{
+		{"prefill", prefill.Handed, prefill.Answered}, {"handover", prefill.Answered, r.FirstReceived},
+		{"bootstrap", s.BootstrapStart, s.BootstrapEnd}, {"transfer", s.TransferStart, s.TransferEnd},
+	} {
+		if part.from != 0 && part.to != 0 && part.to >= part.from {
+			m.pairs.WithLabelValues(part.name).Observe(seconds(part.to - part.from))
 		}
 	}
 }

@@ -121,11 +121,14 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 			name  string
 			stamp int64
 		}{
-			{"handed_time", leg.Handed}, {"to_server_time", leg.ToServer}, {"acked_time", leg.Acked}, {"known_time", leg.Known},
+			{"handed_time", leg.Handed}, {"to_server_time", leg.ToServer}, {"acked_time", leg.Acked}, {"known_time", leg.Known}, {"answered_time", leg.Answered},
 			{"server_created_time", s.ServerCreated}, {"queue_time_start", s.QueueStart},
 			{"queue_time_end", s.QueueEnd}, {"server_start_time", s.QueueEnd},
 			{"prefill_start_time", s.PrefillStart}, {"prefill_end_time", s.PrefillEnd},
 			{"server_first_token_time", s.FirstToken}, {"first_output_time", s.FirstOutput},
+			{"bootstrap_time_start", s.BootstrapStart}, {"bootstrap_time_end", s.BootstrapEnd},
+			{"transfer_time_start", s.TransferStart}, {"transfer_time_end", s.TransferEnd},
+			{"waiting_to_running_time", s.WaitingToRunning},
 			{"clock_uncertainty", s.ClockUncertain},
 		} {
 			o.stamp(x.name, x.stamp)

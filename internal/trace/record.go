@@ -114,6 +114,8 @@ type Leg struct {
 	// Handed, ToServer, Acked and Known are the gateway's: request handed to the adapter,
 	// written, its confirmation read, and known to whoever handed it over.
 	Handed, ToServer, Acked, Known int64
+	// Answered is when a prefill half had ended.
+	Answered int64
 	// Stamps are the engine's own, on the gateway's clock.
 	Stamps infer.Stamps
 }
