@@ -16,7 +16,6 @@ import (
 type couple struct {
 	*harness.Gateway
 	prefill, decode half
-	path            string
 }
 
 // wirePairs are the wires over which simulated engines serve halves, as --engine KIND, and
