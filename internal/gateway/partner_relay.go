@@ -137,12 +137,30 @@ func (p *partner) ask(asked *api.Asked, role infer.Role, path string) {
 
 // divides says whether a request may be served in two halves that meet in a way. One that
 // generates nothing has none. Over relays several answers would meet in one place, and only
-// SGLang's engines tell the prompts of a list apart.
+// SGLang's engines tell the prompts of a list apart; and the log probabilities of a prompt
+// are in the prefill engine's answer alone, which is nobody's.
 func (q *request) divides(way engine.Way, path string) bool {
 	if !q.relayed {
 		return true
 	}
-	return !q.footprint.computed && q.footprint.answers() == 1 && (way == engine.ByRoom || !several(q.head)) && q.head.Ask().FirstID(path)
+	return !q.footprint.computed && q.footprint.answers() == 1 && (way == engine.ByRoom || !several(q.head)) && !scoresPrompt(q.head) && q.head.Ask().FirstID(path)
+}
+
+// scoresPrompt says that the answer has log probabilities of the prompt.
+func scoresPrompt(h *api.Head) bool {
+	echo, scored := false, false
+	for _, f := range h.Fields {
+		switch kind := api.KindOf(h.Body[f.Start:f.End]); {
+		case kind == 'n' || kind == 'f':
+		case f.Name == "prompt_logprobs":
+			return true
+		case f.Name == "echo":
+			echo = true
+		case f.Name == "logprobs":
+			scored = true
+		}
+	}
+	return echo && scored
 }
 
 // several says that a completion may have several prompts. A list of ids is one.

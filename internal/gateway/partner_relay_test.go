@@ -325,6 +325,8 @@ func TestIndivisible(t *testing.T) {
 		{engine.ByPull, "/v1/embeddings", `{"model":"relayed","input":"a"}`, true},
 		{engine.ByRoom, "/v1/embeddings", `{"model":"relayed","input":"a"}`, false},
 		{engine.ByRoom, chatPath, `{"model":"relayed","messages":[],"n":2}`, false},
+		{engine.ByRoom, completionsPath, `{"model":"relayed","prompt":"a","echo":true,"logprobs":0}`, false},
+		{engine.ByPull, completionsPath, `{"model":"relayed","prompt":"a","prompt_logprobs":1}`, true},
 	} {
 		t.Run(test.way.String()+" "+test.path, func(t *testing.T) {
 			p, d := relayCouple(test.way)

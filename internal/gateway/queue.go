@@ -139,7 +139,7 @@ func (r *routing) undivided(q *request, path string) error {
 	if r.needs |= infer.Undivided; r.model.Whole {
 		return nil
 	}
-	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it asks for several answers (n) or for several prompts, or its path %s is none that generates an answer", r.model.Name, path)
+	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it asks for several answers (n) or for several prompts, or for log probabilities of the prompt (echo with logprobs, prompt_logprobs), or its path %s is none that generates an answer", r.model.Name, path)
 }
 
 const (
