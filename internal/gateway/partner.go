@@ -33,36 +33,51 @@ type partner struct {
 	g        *Gateway
 	target   route.Target
 	booked   booked
-	work     float64        // what it was predicted to be at the target, as workOf says
-	resident int            // of the prompts, as was believed
-	id       string         // the request's, for logs
-	meetings []meeting      // by choice
-	transfer *cost.Transfer // learns how long the KV is on its way
-	lacks    int            // tokens of the prompts that the decode engine fetches
-	leg      *trace.Leg
-	wire     prefill // nil: it was not begun
-	over     bool    // settled
+	work     float64   // what it was predicted to be at the target, as workOf says
+	resident int       // of the prompts, as was believed
+	id       string    // the request's, for logs
+	meetings []meeting // by choice
+	fetched
+	leg  *trace.Leg
+	wire prefill // nil: it was not begun
+	over bool    // settled
 
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	escape   *escape       // of the attempt
-	answered chan struct{} // closed when the half has ended; err and at stand from then on
-	met      chan struct{} // closed at the decode half's first output; metAt stands from then on
-	metAt    int64
-	gone     chan struct{} // closed when run has returned
-	err      *infer.Error  // why the half has failed; nil: it is whole
-	at       int64         // when the half ended
-	quit     bool          // the engine itself has ended it with a failure
-	usage    infer.Usage   // as the prefill engine tells it; CachedTokens -1: it does not
+	answered chan struct{} // closed when the half has ended, as prefillEnd says
+	prefillEnd
+	decoding
+	gone chan struct{} // closed when run has returned
 
 	mu  sync.Mutex
 	due func(now int64) // tells the decode engine's health; nil: nothing is to be told
 }
 
+// fetched is the KV that the decode engine fetches.
+type fetched struct {
+	transfer *cost.Transfer // learns how long it is on its way
+	lacks    int            // tokens of the prompts that it is of
+}
+
+// decoding is the first output of the decode half.
+type decoding struct {
+	met   chan struct{} // closed when it came; metAt stands from then on
+	metAt int64
+}
+
+// prefillEnd is how a prefill half has ended.
+type prefillEnd struct {
+	err   *infer.Error // why it has failed; nil: it is whole
+	at    int64        // when
+	quit  bool         // the engine itself has ended it with a failure
+	usage infer.Usage  // as the prefill engine tells it; CachedTokens -1: it does not
+}
+
 // newPartner books a request's prefill half at the rank that was chosen for it.
 func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
 	chosen := c.Prefill.Choice()
-	p := &partner{g: g, target: *at, transfer: m.Transfer, lacks: c.Decision.Choice().Work.New, work: r.footprint.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
+	p := &partner{g: g, target: *at, fetched: fetched{m.Transfer, c.Decision.Choice().Work.New}, work: r.footprint.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
 	p.booked.enter(at.Books, chosen, c, now, r, 0)
 	p.booked.queue = g.held
 	return p
