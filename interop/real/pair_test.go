@@ -57,7 +57,8 @@ func newCouple(t *testing.T, core, push bool) *couple {
 	if core {
 		gateway = append(gateway, "--model", "tiny="+folder)
 	}
-	c.gateway = serve(t, gateway...)
+	// By cost short prompts stay with the decode engine; in turn every request is divided.
+	c.gateway = serve(t, append(gateway, "--policy", "round-robin")...)
 	c.gateway.ready(true, c.prefill, c.decode)
 	c.way = way{"pair", c.gateway.URL, "tiny"}
 	return c
