@@ -266,7 +266,7 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 	left, floor := r.drained.Load()-at.Now, r.floor.Load()
 	if floor < 0 {
 		floor = ^floor
-	} else if left < floor {
+	} else if left < floor && floor-left > r.grace.Load() {
 		return r.total(at, w)
 	}
 	wait := float64(max(left, floor, 0)) / millisecond
