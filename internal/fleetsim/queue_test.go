@@ -48,14 +48,17 @@ func TestQueueBesidePushing(t *testing.T) {
 // then would decide.
 func TestQueueKeepsEnginesFull(t *testing.T) {
 	for _, settings := range []string{"input=20,output=1", "input=20,output=exponential(2)", "input=20,output=exponential(8)", "input=200,output=uniform(1,32)", "input=200,output=exponential(100)"} {
-		for engines, policy := range map[int]string{1: "cost", 2: "least-load"} {
+		for _, fleet := range []struct {
+			engines int
+			policy  string
+		}{{1, "cost"}, {2, "cost"}, {2, "least-load"}} {
 			p := plan(t, "concurrency=512,requests=4000,"+settings)
 			span := func(policy string) float64 {
-				return run(t, p, engines, policy, func(o *fleetsim.Options) { o.Engine.MaxRunning = 64 }).VirtualSeconds
+				return run(t, p, fleet.engines, policy, func(o *fleetsim.Options) { o.Engine.MaxRunning = 64 }).VirtualSeconds
 			}
-			pushed, held := span(policy), span(fleetsim.WithQueue(policy))
+			pushed, held := span(fleet.policy), span(fleetsim.WithQueue(fleet.policy))
 			if held > 1.04*pushed {
-				t.Errorf("%s, %s: %.2f s behind the queue for what takes %.2f s with everything pushed", settings, policy, held, pushed)
+				t.Errorf("%s, %s: %.2f s behind the queue for what takes %.2f s with everything pushed", settings, fleet.policy, held, pushed)
 			}
 		}
 	}
