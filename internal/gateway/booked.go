@@ -286,7 +286,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	own := x.own(e)
 	books := x.booked.close(trace.Now(), x.ended(own), own == nil)
 	x.guarded(func() {
-		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1].Choice, own)
+		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], own)
 	})
 }
 
@@ -324,9 +324,8 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 	}
 }
 
-// learn learns from what the attempt at a request has turned out to be. choice is the
-// record's.
-func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *trace.Choice, e *infer.Error) {
+// learn learns from what the attempt at a request has turned out to be. record is its own.
+func (a *attempt) learn(r *request, m *route.Model, books *route.Books, record *trace.Attempt, e *infer.Error) {
 	b, f := &a.booked, &r.footprint
 	u, known := infer.Usage{CachedTokens: -1}, false
 	if a.answer != nil && e == nil {
@@ -336,10 +335,10 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, choice *
 		u.CachedTokens = -1
 	}
 	if u.CachedTokens >= 0 {
-		choice.Cached = int32(u.CachedTokens)
+		record.Choice.Cached = int32(u.CachedTokens)
 	}
 	if a.partner == nil {
-		b.reported(books, choice.Resident(), u)
+		b.reported(books, record.Resident(), u)
 	} else {
 		a.partner.learn(u)
 	}
@@ -376,15 +375,15 @@ func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 	}
 }
 
-// chosen is what the record says of a choice.
-func (r *routing) chosen(c *route.Choice) trace.Choice {
-	out := decided(c, &c.Decision, r.model.Targets)
+// chosen is an attempt as its choice begins it: what the record says of that.
+func (r *routing) chosen(c *route.Choice) (a trace.Attempt) {
+	a.Choice = decided(c, &c.Decision, r.model.Targets)
 	if c.Decision.Choice().Work.Part == cost.DecodePart {
 		first := decided(c, &c.Prefill, r.model.Prefills)
-		out.Prefill = &first
+		a.Prefill = &first
 	}
-	out.Available, out.Unknown, out.Regret = max(int32(c.Available()), int32(out.Resident())), c.Unknown, float32(c.Regret)
-	return out
+	a.Choice.Available, a.Choice.Unknown, a.Choice.Regret = max(int32(c.Available()), int32(a.Resident())), c.Unknown, float32(c.Regret)
+	return a
 }
 
 // decided is what the record says of a decision among some of the model's targets.

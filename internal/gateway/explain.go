@@ -96,7 +96,9 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 		}
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
-	p.rec.Attempts = []trace.Attempt{{Legs: legs(&target, partner), Choice: p.chosen(c)}}
+	attempt := p.chosen(c)
+	attempt.Legs = legs(&target, partner)
+	p.rec.Attempts = []trace.Attempt{attempt}
 	return p.rec, waiting, nil
 }
 

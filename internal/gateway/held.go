@@ -296,7 +296,9 @@ func (t *ticket) late(target route.Target, now int64) bool {
 func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x := t.x
 	x.target, x.partner = target, nil
-	x.rec.Attempts = append(x.rec.Attempts, trace.Attempt{Legs: legs(&target, partner), Choice: x.chosen(&t.choice)})
+	attempt := x.chosen(&t.choice)
+	attempt.Legs = legs(&target, partner)
+	x.rec.Attempts = append(x.rec.Attempts, attempt)
 	if len(x.tried) == 0 {
 		x.model.Retries.Requested(now)
 	}

@@ -34,8 +34,8 @@ func TestPairWaits(t *testing.T) {
 				if err != nil || wait == nil || *wait != (Waiting{Waits: true, Behind: 1}) {
 					t.Fatalf("%+v, %v", wait, err)
 				}
-				if c := r.Attempts[0].Choice; c.Prefill == nil || c.Prefill.Best[0].Engine != "p" || c.Best[0].Engine != "d" || !c.Best[0].Half {
-					t.Errorf("the choice is %+v", c)
+				if a := r.Attempts[0]; a.Prefill == nil || a.Prefill.Best[0].Engine != "p" || a.Choice.Best[0].Engine != "d" || !a.Choice.Best[0].Half {
+					t.Errorf("the choice is %+v", a)
 				}
 				prefill.prefilled()
 				if p.count() != 1 || d.count() != 1 {

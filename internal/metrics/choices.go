@@ -32,7 +32,7 @@ func newChoices(counter func(name, help string, labels ...string) *prometheus.Co
 // ended counts what came of a request's choices.
 func (c *choices) ended(r *trace.Record) {
 	for i := range r.Attempts {
-		a := &r.Attempts[i].Choice
+		a, resident := &r.Attempts[i].Choice, r.Attempts[i].Resident()
 		if len(a.Best) == 0 {
 			continue
 		}
@@ -42,17 +42,17 @@ func (c *choices) ended(r *trace.Record) {
 		}
 		c.prompt.WithLabelValues(r.Model).Add(float64(a.Length))
 		c.available.WithLabelValues(r.Model).Add(float64(a.Available))
-		c.taken.WithLabelValues(r.Model).Add(float64(a.Resident()))
+		c.taken.WithLabelValues(r.Model).Add(float64(resident))
 		if a.Cached < 0 {
 			continue
 		}
-		c.told.WithLabelValues(r.Model).Add(float64(a.Resident()))
+		c.told.WithLabelValues(r.Model).Add(float64(resident))
 		c.delivered.WithLabelValues(r.Model).Add(float64(min(a.Cached, a.Length)))
 		came := "exact"
 		switch {
-		case int(a.Cached) < a.Resident():
+		case int(a.Cached) < resident:
 			came = "less"
-		case int(a.Cached) > a.Resident():
+		case int(a.Cached) > resident:
 			came = "more"
 		}
 		c.predictions.WithLabelValues(r.Model, came).Inc()

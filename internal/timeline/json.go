@@ -148,14 +148,14 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.bool("may_have_run", a.MayHaveRun)
 	}
 	if len(a.Choice.Best) > 0 {
-		o.choice("choice", &a.Choice, delivered)
+		o.choice("choice", &a.Choice, a.Prefill, delivered)
 	}
 	o.close('}')
 }
 
 // choice writes how an attempt's engine was chosen, and within that how the one was that
 // computed the prompt for it.
-func (o *object) choice(key string, c *trace.Choice, delivered int64) {
+func (o *object) choice(key string, c, prefill *trace.Choice, delivered int64) {
 	o.key(key)
 	o.open('{')
 	o.str("why", c.Why)
@@ -182,8 +182,8 @@ func (o *object) choice(key string, c *trace.Choice, delivered int64) {
 		o.close('}')
 	}
 	o.close(']')
-	if c.Prefill != nil && len(c.Prefill.Best) > 0 {
-		o.choice("prefill", c.Prefill, 0)
+	if prefill != nil && len(prefill.Best) > 0 {
+		o.choice("prefill", prefill, nil, 0)
 	}
 	o.close('}')
 }

@@ -45,6 +45,10 @@ type Record struct {
 type Attempt struct {
 	Legs   []Leg
 	Choice Choice
+	// Prefill is how the engine was chosen that computes the prompt, where another one does
+	// than generates. Then the wait of Choice's options is that for the prompt's KV, and their
+	// others are also those that the prompt delays.
+	Prefill *Choice
 	// Repeated says that the request went to another engine after it, and MayHaveRun that
 	// this one may have begun with it.
 	Repeated, MayHaveRun bool
@@ -63,10 +67,6 @@ type Choice struct {
 	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
 	// of them.
 	Unknown bool
-	// Prefill is how the engine was chosen that computes the prompt, where another one does
-	// than generates. Then an option's wait is that for the prompt's KV, and its others are
-	// also those that the prompt delays.
-	Prefill *Choice
 	// Regret is by how much more the request was predicted to cost where it went than where
 	// it would have cost least, in milliseconds.
 	Regret float32
@@ -91,11 +91,15 @@ func (o *Option) TTFT() float32 { return o.Wait + o.Prefill }
 // Total is what the choice compares.
 func (o *Option) Total() float32 { return o.Wait + o.Prefill + o.Decode + o.Others }
 
-// Resident is what was believed to be at the chosen engine, of the prompt that it computes.
-func (c *Choice) Resident() int {
-	if c.Prefill != nil {
-		return c.Prefill.Resident()
+// Resident is what of the prompt was believed to be at the engine that computes it.
+func (a *Attempt) Resident() int {
+	if a.Prefill != nil {
+		return a.Prefill.resident()
 	}
+	return a.Choice.resident()
+}
+
+func (c *Choice) resident() int {
 	if len(c.Best) == 0 {
 		return 0
 	}
