@@ -28,8 +28,8 @@ type routing struct {
 // ready, or be worth waiting for: it starts, or has left only a moment ago. And one must have
 // room; those that came before are given theirs first.
 func (x *exchange) queue() error {
-	now := x.enter(trace.Queue)
-	if x.ticket == nil {
+	if x.ticket == nil { // otherwise it waits already
+		now := x.enter(trace.Queue)
 		if x.rec.Queued = now; x.expiresAt == 0 {
 			x.expiresAt = x.g.held.expires(now, x.beginBy)
 		}

@@ -1,6 +1,9 @@
 package gateway
 
-import "weir/internal/trace"
+import (
+	"weir/internal/route"
+	"weir/internal/trace"
+)
 
 // route is stage 6: it picks the engine from the snapshot, and books the request there at
 // once, so that the next pick knows of it. Where the engine has no room the request waits,
@@ -12,19 +15,27 @@ func (x *exchange) route() error {
 		x.ticket = h.ticket(x)
 	}
 	t := x.ticket
-	if !t.given {
+	given, err := t.given, error(nil)
+	if !given {
 		target, partner, ok := t.pick(now)
-		func() {
-			if !t.pushed { // otherwise nobody else has a part in it
-				h.mu.Lock()
-				defer h.mu.Unlock() // whatever panics
-			}
-			h.take(t, target, partner, ok, now)
-		}()
+		given, err = h.route(t, target, partner, ok, now)
 	}
-	if t.given {
+	if given {
 		h.put(t)
-		return nil
 	}
-	return t.err
+	return err
+}
+
+// route has a request take what it has chosen. Where it waits from now on, it and its exchange
+// are the holding's, and nothing of them may be looked at without the lock.
+func (h *holding) route(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) (given bool, err error) {
+	if !t.pushed { // otherwise nobody else has a part in it
+		h.mu.Lock()
+		defer h.mu.Unlock() // whatever panics
+	}
+	h.take(t, target, partner, ok, now)
+	if t.Waits() {
+		t.x.rec.Ledger.Enter(trace.Queue, trace.Now())
+	}
+	return t.given, t.err
 }
