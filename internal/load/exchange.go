@@ -33,6 +33,7 @@ type exchange struct {
 	id      string // its X-Request-Id
 	ask     ask
 	said    []byte // earlier messages of its session, as JSON, each with a comma
+	half    *half  // of its requests, where they have one
 	session int    // its number, from 1, and the turn's in it; 0 where there are none
 	nth     int
 	asked   *workload.Turn // what that turn asks; nil where there are none
@@ -93,6 +94,9 @@ func (x *exchange) take(ctx context.Context, index int, intended int64) {
 	x.judge.reset()
 	x.events = sse.Parser{Max: maxBody}
 	x.ctx, x.keep = ctx, false
+	if x.half != nil {
+		x.half.begin(ctx, x.wire, x.plan.Timeout)
+	}
 }
 
 // launch sends the rendered request at once, where it can without waiting: over an
@@ -117,6 +121,9 @@ func (x *exchange) launch(ctx context.Context, index int, intended int64) {
 // sample's outcome.
 func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
+	if x.half != nil {
+		defer x.half.end(s)
+	}
 	cn, reused := x.launched, true
 	if x.launched = nil; cn == nil {
 		x.take(ctx, index, intended)

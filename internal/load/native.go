@@ -135,15 +135,21 @@ func (n *nativeReply) readMeta(w *walker, key []byte, c *chunk) bool {
 		return w.integer(2, &c.cachedTokens)
 	case "finish_reason":
 		return n.readFinish(w, c)
-	case "request_received_ts":
+	case "request_received_ts", "server_created_time":
 		return w.float(&t.Received)
-	case "forward_entry_time":
+	case "forward_entry_time", "queue_time_end", "server_start_time":
 		return w.float(&t.ForwardEntry)
 	case "queue_time":
 		return w.float(&t.QueueTime)
-	case "prefill_finished_time":
+	case "prefill_finished_time", "prefill_end_time":
 		return w.float(&t.PrefillFinished)
-	case "response_sent_to_client_ts":
+	case "queue_time_start":
+		return w.float(&t.QueueStart)
+	case "prefill_start_time":
+		return w.float(&t.PrefillStart)
+	case "server_first_token_time":
+		return w.float(&t.FirstToken)
+	case "response_sent_to_client_ts", "first_output_time":
 		if t.ResponseSent != 0 { // the last event has it again
 			return w.skip(2)
 		}

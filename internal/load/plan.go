@@ -97,6 +97,10 @@ type Plan struct {
 	// servers' text has no such check, and their tokens are not words.
 	Verify *content.Words
 
+	// Halves, when set, has each request of Generate served by two engines of SGLang's
+	// without a gateway.
+	Halves *Halves
+
 	// HangUpAfter closes the connection once that many tokens arrived.
 	HangUpAfter int
 	// StopReadingAfter stops reading once that many tokens arrived, without
@@ -199,6 +203,9 @@ func (p *Plan) check() error {
 	if p.API != Chat && (len(p.Images) > 0 || p.sessions()) {
 		return fmt.Errorf("images and turns are of a conversation: they need api %q", Chat)
 	}
+	if p.Halves != nil && p.API != Generate {
+		return fmt.Errorf("halves: they need api %q", Generate)
+	}
 	if p.Rate > 0 && p.Concurrency > 0 {
 		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
 	}
@@ -258,17 +265,19 @@ func (p *Plan) loop() workload.Loop {
 }
 
 // target takes the URL apart.
-func (p *Plan) target() (*target, error) {
-	u, err := url.Parse(p.URL)
+func (p *Plan) target() (*target, error) { return p.targetAt(p.URL) }
+
+func (p *Plan) targetAt(base string) (*target, error) {
+	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		meant := ""
-		if p.URL != "" && !strings.Contains(p.URL, "://") {
-			meant = "; did you mean http://" + p.URL + "?"
+		if base != "" && !strings.Contains(base, "://") {
+			meant = "; did you mean http://" + base + "?"
 		}
-		return nil, fmt.Errorf("url %q: must be http://HOST[:PORT] or https://HOST[:PORT]%s", p.URL, meant)
+		return nil, fmt.Errorf("url %q: must be http://HOST[:PORT] or https://HOST[:PORT]%s", base, meant)
 	}
 	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("url %q: must be a base without user, query and fragment", p.URL)
+		return nil, fmt.Errorf("url %q: must be a base without user, query and fragment", base)
 	}
 	t := &target{tls: u.Scheme == "https", host: u.Host, server: u.Hostname()}
 	port := u.Port()
@@ -279,14 +288,14 @@ func (p *Plan) target() (*target, error) {
 		}
 	}
 	t.addr = joinHostPort(u.Hostname(), port)
-	base := strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/v1")
-	t.models = base + "/v1/models"
-	t.path = base + "/v1/chat/completions"
+	prefix := strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/v1")
+	t.models = prefix + "/v1/models"
+	t.path = prefix + "/v1/chat/completions"
 	switch p.API {
 	case Completions:
-		t.path = base + "/v1/completions"
+		t.path = prefix + "/v1/completions"
 	case Generate:
-		t.path = base + "/generate"
+		t.path = prefix + "/generate"
 	}
 	for name, value := range p.Header {
 		if strings.EqualFold(name, "host") {

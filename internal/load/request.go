@@ -186,6 +186,9 @@ func (m *message) render(buf []byte, a *ask) (wire, storage []byte) {
 			buf = append(append(append(buf, `"rid":"`...), m.plan.RequestID...), '-')
 			buf = append(appendIndex(buf, i), `",`...)
 		}
+		if h := m.plan.Halves; h != nil {
+			buf = h.append(buf, i)
+		}
 	}
 	buf = append(append(buf, m.before...), a.said...)
 	a.from = len(buf)

@@ -19,6 +19,7 @@ type runner struct {
 	client  *client
 	message *message
 	account *account
+	prefill *client        // of the requests' prefill halves; nil where they have none
 	wg      sync.WaitGroup // of the goroutines that carry out requests
 
 	// Of a workload, whose source is asked by one goroutine at a time.
@@ -116,6 +117,14 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	if r.message.prompts, err = newPrompts(&r.plan); err != nil {
 		return nil, err
 	}
+	if r.plan.Halves != nil {
+		h := *r.plan.Halves // this run's rooms are its own
+		r.plan.Halves = &h
+		if r.prefill, err = h.client(&r.plan); err != nil {
+			return nil, err
+		}
+		defer r.prefill.close()
+	}
 	receive, stop := r.listen()
 	defer stop()
 	defer r.client.close() // before it
@@ -190,7 +199,7 @@ func (r *runner) closed(ctx context.Context) {
 	}
 	for range r.plan.Concurrency {
 		r.wg.Go(func() {
-			x := newExchange(&r.plan, r.client, r.plan.Verify)
+			x := r.exchange()
 			var session session
 			for ctx.Err() == nil {
 				r.begin(x, &session)
@@ -215,6 +224,15 @@ func (r *runner) closed(ctx context.Context) {
 		})
 	}
 	r.wg.Wait()
+}
+
+// exchange makes what carries out requests.
+func (r *runner) exchange() *exchange {
+	x := newExchange(&r.plan, r.client, r.plan.Verify)
+	if r.prefill != nil {
+		x.half = &half{client: r.prefill, done: make(chan error, 1)}
+	}
+	return x
 }
 
 // reconnectPause keeps a closed loop from spinning at a server that is not
@@ -253,7 +271,7 @@ func (r *runner) open(ctx context.Context) error {
 	for {
 		x, ok := spare.Get().(*exchange)
 		if !ok {
-			x = newExchange(&r.plan, r.client, r.plan.Verify)
+			x = r.exchange()
 		}
 		when, ok := r.prepare(x, at)
 		if start == 0 {

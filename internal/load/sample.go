@@ -38,6 +38,7 @@ const (
 	KindErrorEvent   Kind = "error_event"   // an error after status 200
 	KindPartialEvent Kind = "partial_event" // the body ended inside an event
 	KindBadEvent     Kind = "bad_event"     // an event that is not an OpenAI chunk
+	KindPrefill      Kind = "prefill"       // its other half failed, and its answer did not say so
 	KindNoDone       Kind = "no_done"       // the body ended without [DONE]
 )
 
@@ -149,6 +150,11 @@ type ServerTimes struct {
 	PrefillFinished float64 // prefill_finished_time
 	ResponseSent    float64 // response_sent_to_client_ts: the first output
 	Finished        float64 // request_finished_ts
+	// Of servers that were patched for the names of weir's timeline, by which they give the
+	// others too.
+	QueueStart   float64 // queue_time_start
+	PrefillStart float64 // prefill_start_time
+	FirstToken   float64 // server_first_token_time
 }
 
 // TPOT is the mean time of a stream's tokens after the first; ok is false where

@@ -278,8 +278,13 @@ type Spot struct {
 	Title     string
 }
 
+// Spots plots points that no line joins.
+func (p *Page) Spots(title, axis string, all []Scatter) { p.scatter(title, axis, all, false) }
+
 // Scatter plots lines through points, each with its interval.
-func (p *Page) Scatter(title, axis string, all []Scatter) {
+func (p *Page) Scatter(title, axis string, all []Scatter) { p.scatter(title, axis, all, true) }
+
+func (p *Page) scatter(title, axis string, all []Scatter, joined bool) {
 	lowX, highX, lowY, highY := math.Inf(1), 0.0, math.Inf(1), 0.0
 	var names, strokes []string
 	for _, l := range all {
@@ -313,7 +318,9 @@ func (p *Page) Scatter(title, axis string, all []Scatter) {
 				p.Put("<line class=\"interval\" stroke=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"></line>\n", l.Colour, x(s.X), x(s.X), y(s.Low), y(s.High))
 			}
 		}
-		p.polyline(l.Colour, points)
+		if joined {
+			p.polyline(l.Colour, points)
+		}
 		for _, s := range l.Points {
 			p.Put("<circle r=\"3.5\" fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\"><title>%s</title></circle>\n", l.Colour, x(s.X), y(s.Y), s.Title)
 		}

@@ -15,25 +15,32 @@ import (
 const (
 	StageClient    = "client"        // from the intended time until the request was sent
 	StageTransport = "transport"     // until the gateway, or without one the engine, had its first byte
+	StageRead      = "read"          // until the gateway had the whole body
+	StageTemplate  = "template"      // in the gateway, the chat template
 	StageTokenWait = "tokenize wait" // in the gateway, for the tokenizing pool
+	StageTokenize  = "tokenize"      // in the gateway, text to ids
 	StageQueue     = "router queue"  // in the gateway, for an engine
 	StageRetry     = "retries"       // earlier attempts at engines
 	StageRouter    = "router"        // the rest of the gateway's time before the engine
 	StageDispatch  = "dispatch"      // from the gateway to the engine
 	StageIntake    = "engine intake" // until the engine had it in its queue
 	StageWaiting   = "engine queue"  // until it was first in a batch
+	StageBootstrap = "bootstrap"     // of a pair, until its halves had met
 	StagePrefill   = "prefill"       // until the first token, or the prompt's end where that is all that is told
+	StageTransfer  = "transfer"      // of a pair, until the prompt's KV was at the decode engine
+	StageToRunning = "to running"    // of a pair, until the decode engine ran it
 	StageEngine    = "engine"        // an engine's time that it does not tell apart
 	StageOutput    = "engine output" // until the first output was sent
 	StagePath      = "output path"   // until the gateway wrote it
 	StageDelivery  = "delivery"      // until the client received it
-	StageDecode    = "decode"        // until the last content was received
+	StageDecode    = "decode"        // until the last content was received, but for
+	StageFlush     = "flush"         // the gateway's writes, which last where a client does not read
 	StageEnd       = "end"           // until the last byte was
 )
 
 // stageOrder is the order in which a request meets them.
-var stageOrder = []string{StageClient, StageTransport, StageTokenWait, StageQueue, StageRetry, StageRouter, StageDispatch, StageIntake, StageWaiting,
-	StagePrefill, StageEngine, StageOutput, StagePath, StageDelivery, StageDecode, StageEnd}
+var stageOrder = []string{StageClient, StageTransport, StageRead, StageTemplate, StageTokenWait, StageTokenize, StageQueue, StageRetry, StageRouter, StageDispatch,
+	StageIntake, StageWaiting, StageBootstrap, StagePrefill, StageTransfer, StageToRunning, StageEngine, StageOutput, StagePath, StageDelivery, StageDecode, StageFlush, StageEnd}
 
 // Span is a stage of a request.
 type Span struct {
@@ -42,7 +49,7 @@ type Span struct {
 	Start, For int64
 }
 
-// Spans takes a complete streamed request apart. The spans follow one another
+// Spans takes a request apart, of which a stream's first output has its place. The spans follow one another
 // without gaps, from the intended time to the last byte; residual is what they
 // do not explain, which is negative where stamps of different clocks contradict
 // each other.
@@ -71,31 +78,51 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 		until(StagePath, min(r.FirstFlushed, cmp.Or(r.FirstContent, r.FirstFlushed)))
 	}
 	until(StageDelivery, r.FirstContent)
+	if r.Gateway != nil && r.LastToken > at {
+		// What its writes took is known, and not when: they are put last.
+		until(StageDecode, r.LastToken-min(max(r.Gateway.Stages["flush"], 0), r.LastToken-at))
+		until(StageFlush, r.LastToken)
+	}
 	until(StageDecode, r.LastToken)
 	until(StageEnd, r.LastByte)
 	return spans, r.LastByte - r.Intended - sum
 }
 
-// router takes the gateway's time before the engine apart: what its ledger says
-// of the two waits, the attempts before the last, and the rest.
+// router takes the gateway's time before the engine apart: what its ledger says of its
+// stages, the attempts before the last, and the rest. A request that was sent to none has
+// all of its time there.
 func (r *Row) router(g *Record, until func(string, int64), at *int64) {
-	if r.ToServer == 0 {
+	sent := r.ToServer
+	if sent == 0 && r.FirstReceived == 0 {
+		sent = cmp.Or(r.FirstFlushed, r.LastByte)
+	}
+	if sent == 0 {
 		return
 	}
-	room := func(want int64) int64 { return min(max(want, 0), max(0, r.ToServer-*at)) }
-	until(StageTokenWait, *at+room(g.Stages["pool_wait"]))
-	until(StageQueue, *at+room(g.Stages["queue"]))
+	for _, part := range [...]struct{ stage, of string }{
+		{StageRead, "read"}, {StageTemplate, "render"}, {StageTokenWait, "pool_wait"}, {StageTokenize, "tokenize"}, {StageQueue, "queue"},
+	} {
+		until(part.stage, *at+min(max(g.Stages[part.of], 0), max(0, sent-*at)))
+	}
 	if len(g.Attempts) > 1 && len(g.Attempts[0].Legs) > 0 {
 		if first := g.Attempts[0].Legs[0].ToServer; first != 0 {
-			until(StageRetry, *at+room(g.leg().ToServer-first))
+			until(StageRetry, *at+min(max(g.leg().ToServer-first, 0), max(0, sent-*at)))
 		}
 	}
-	until(StageRouter, r.ToServer)
+	until(StageRouter, sent)
 }
 
 // engine takes the engine's time to the first output apart, as far as it tells.
 func (r *Row) engine(until func(string, int64)) {
 	first := cmp.Or(r.FirstOutput, r.FirstReceived)
+	if first == 0 && r.Gateway != nil && r.ToServer != 0 { // it was waited for until the end
+		first = cmp.Or(r.FirstContent, r.LastByte)
+	}
+	if r.paired() {
+		r.pair(until)
+		until(StageEngine, first)
+		return
+	}
 	if r.QueueStart == 0 || r.QueueEnd == 0 {
 		until(StageEngine, first)
 		return
@@ -118,6 +145,26 @@ func (r *Row) engine(until func(string, int64)) {
 		return
 	}
 	until(StageEngine, first)
+}
+
+// pair takes the time of a pair apart up to where the decode engine runs it, as far as both
+// engines tell. Two stages that nobody tells apart are the engine's.
+func (r *Row) pair(until func(string, int64)) {
+	untold := false
+	for _, p := range [...]struct {
+		stage string
+		at    int64
+	}{{StageBootstrap, r.Met}, {StagePrefill, r.Prefilled}, {StageTransfer, r.Transferred}, {StageToRunning, r.Running}} {
+		switch {
+		case p.at == 0:
+			untold = untold || p.stage != StageBootstrap // which not all pairs have
+		case untold:
+			until(StageEngine, p.at)
+			untold = false
+		default:
+			until(p.stage, p.at)
+		}
+	}
 }
 
 // Part is what a stage has of a band's mean time.
@@ -162,7 +209,12 @@ type taken struct {
 // Attribute says for bands of time to first content and of the whole which
 // stage holds what the slower ones take more than the faster half.
 func Attribute(rows []Row) []Band {
-	var firsts, wholes []taken
+	firsts, wholes := parted(rows)
+	return append(banded("ttft", firsts), banded("e2e", wholes)...)
+}
+
+// parted takes the complete streams apart, to their first content and as a whole.
+func parted(rows []Row) (firsts, wholes []taken) {
 	for i := range rows {
 		r := &rows[i]
 		if r.Outcome != load.Complete || !r.Streamed() || r.FirstContent == 0 {
@@ -172,7 +224,7 @@ func Attribute(rows []Row) []Band {
 		first, whole := taken{by: map[string]int64{}}, taken{by: map[string]int64{}, residual: residual}
 		for _, s := range spans {
 			whole.by[s.Stage] += s.For
-			if s.Stage != StageDecode && s.Stage != StageEnd {
+			if s.Stage != StageDecode && s.Stage != StageFlush && s.Stage != StageEnd {
 				first.by[s.Stage] += s.For
 				first.residual -= s.For
 			}
@@ -181,7 +233,20 @@ func Attribute(rows []Row) []Band {
 		first.residual += first.total
 		firsts, wholes = append(firsts, first), append(wholes, whole)
 	}
-	return append(banded("ttft", firsts), banded("e2e", wholes)...)
+	return firsts, wholes
+}
+
+// median attributes a metric of the requests around the median, which banded has sorted.
+func median(metric string, all []taken) []Band {
+	if len(all) < 100 {
+		return nil
+	}
+	b := average(all[len(all)*49/100 : len(all)*51/100])
+	b.Metric, b.From, b.To = metric, 49, 51
+	half := average(all[:len(all)/2])
+	compare(&b, &half)
+	b.Sentence = b.say("those around the median")
+	return []Band{b}
 }
 
 // banded attributes one metric.

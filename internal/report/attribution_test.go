@@ -26,12 +26,18 @@ func TestSpansPartition(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "gateway") {
 			leg := Leg{ToServer: stamp("leg")}
-			r.Gateway = &Record{Stages: map[string]int64{"pool_wait": rapid.Int64Range(0, 1e9).Draw(t, "wait"), "queue": rapid.Int64Range(0, 1e9).Draw(t, "queue")},
+			r.Gateway = &Record{Stages: map[string]int64{"pool_wait": rapid.Int64Range(0, 1e9).Draw(t, "wait"), "queue": rapid.Int64Range(0, 1e9).Draw(t, "queue"),
+				"read": rapid.Int64Range(0, 1e9).Draw(t, "read"), "render": rapid.Int64Range(0, 1e9).Draw(t, "render"), "tokenize": rapid.Int64Range(0, 1e9).Draw(t, "tokenize"),
+				"flush": rapid.Int64Range(0, 3e9).Draw(t, "flush")},
 				Attempts: slices.Repeat([]Attempt{{Legs: []Leg{leg}}}, rapid.IntRange(1, 3).Draw(t, "attempts"))}
 			r.Arrival, r.FirstFlushed, r.FirstReceived = stamp("arrival"), stamp("flushed"), stamp("received")
 		}
 		r.ToServer, r.ServerCreated, r.QueueStart, r.QueueEnd = stamp("to"), stamp("created"), stamp("queued"), stamp("start")
 		r.ServerFirstToken, r.PrefillEnd, r.FirstOutput = stamp("token"), stamp("prefill"), stamp("output")
+		if r.Gateway != nil && rapid.Bool().Draw(t, "pair") {
+			r.Gateway.Pair = new(Pair)
+			r.Met, r.Prefilled, r.Transferred, r.Running = stamp("met"), stamp("prefilled"), stamp("transferred"), stamp("running")
+		}
 		spans, residual := r.Spans()
 		var at int64
 		for _, s := range spans {
@@ -58,7 +64,6 @@ func TestSpansPartition(t *testing.T) {
 // What is put into one stage of the slow requests is found there, whichever
 // stage it is.
 func TestAttribution(t *testing.T) {
-	const extra = 50 // ms
 	for _, c := range []struct {
 		stage string
 		delay func(ms map[string]int64)
@@ -69,6 +74,9 @@ func TestAttribution(t *testing.T) {
 			shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms)
 			ms["pool_wait"] += extra
 		}},
+		{StageRead, before("read")},
+		{StageTemplate, before("render")},
+		{StageTokenize, before("tokenize")},
 		{StageQueue, func(ms map[string]int64) {
 			shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms)
 			ms["queue"] += extra
@@ -94,9 +102,9 @@ func TestAttribution(t *testing.T) {
 			s := sample(i, at("sent"))
 			s.Intended, s.Started, s.FirstContent, s.FirstToken = base-1e6, base, at("content"), at("content")
 			b.Add(s)
-			line := fmt.Sprintf(`{"request_id":"r-%d","boot_id":"b","arrival_time":%d,"first_flushed_time":%d,"finish_time":%d,"stages":{"pool_wait":%d,"queue":%d},`+
+			line := fmt.Sprintf(`{"request_id":"r-%d","boot_id":"b","arrival_time":%d,"first_flushed_time":%d,"finish_time":%d,"stages":{"pool_wait":%d,"queue":%d,"read":%d,"render":%d,"tokenize":%d},`+
 				`"attempts":[{"legs":[{"engine":"e","to_server_time":%d,"server_created_time":%d,"queue_time_start":%d,"queue_time_end":%d,"server_first_token_time":%d,"first_output_time":%d}]}]}`,
-				i, at("arrival_time"), at("flushed"), base+1e9, ms["pool_wait"]*1e6, ms["queue"]*1e6, at("to"), at("created"), at("start"), at("end"), at("token"), at("output"))
+				i, at("arrival_time"), at("flushed"), base+1e9, ms["pool_wait"]*1e6, ms["queue"]*1e6, ms["read"]*1e6, ms["render"]*1e6, ms["tokenize"]*1e6, at("to"), at("created"), at("start"), at("end"), at("token"), at("output"))
 			if err := b.take([]byte(line), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -120,11 +128,57 @@ func TestAttribution(t *testing.T) {
 	}
 }
 
+// The time of a pair is its stages', as far as both engines tell; two that nobody tells apart
+// are the engine's.
+func TestPairSpans(t *testing.T) {
+	const base = int64(1e18)
+	for _, c := range []struct {
+		name                                 string
+		met, prefilled, transferred, running int64
+		want                                 string
+	}{
+		{"all", 30, 100, 130, 140, "bootstrap 10, prefill 70, transfer 30, to running 10, engine 20"},
+		{"SGLang without stamps", 0, 0, 130, 0, "engine 110, engine 30"},
+		{"vLLM", 0, 100, 0, 0, "prefill 80, engine 60"},
+		{"vLLM by ids", 0, 100, 0, 140, "prefill 80, engine 40, engine 20"},
+		{"nothing", 0, 0, 0, 0, "engine 140"},
+	} {
+		at := func(ms int64) int64 {
+			if ms == 0 {
+				return 0
+			}
+			return base + ms*1e6
+		}
+		r := Row{Sample: *sample(0, base), Gateway: &Record{Pair: new(Pair), Attempts: []Attempt{{Legs: []Leg{{ToServer: at(20)}}}}}, PrefillEngine: "p",
+			Arrival: at(10), ToServer: at(20), Met: at(c.met), Prefilled: at(c.prefilled), Transferred: at(c.transferred), Running: at(c.running), FirstReceived: at(160), FirstFlushed: at(170)}
+		spans, residual := r.Spans()
+		var got []string
+		for _, s := range spans {
+			if slices.Contains([]string{StageBootstrap, StagePrefill, StageTransfer, StageToRunning, StageEngine}, s.Stage) {
+				got = append(got, fmt.Sprintf("%s %d", s.Stage, s.For/1e6))
+			}
+		}
+		if text := strings.Join(got, ", "); text != c.want || residual != 0 {
+			t.Errorf("%s: %s, residual %d", c.name, text, residual)
+		}
+	}
+}
+
+const extra = 50 // ms
+
+// before puts it into a stage of the gateway's before the engine.
+func before(stage string) func(map[string]int64) {
+	return func(ms map[string]int64) {
+		shift("to", "created", "start", "end", "token", "output", "flushed", "content")(ms)
+		ms[stage] += extra
+	}
+}
+
 // shift puts 50 ms before some of the moments.
 func shift(names ...string) func(map[string]int64) {
 	return func(ms map[string]int64) {
 		for _, n := range names {
-			ms[n] += 50
+			ms[n] += extra
 		}
 	}
 }

@@ -67,7 +67,12 @@ func columns() []column {
 		lasted("pure_queue_time", func(r *Row) (int64, bool) { return between(r.QueueStart, r.QueueEnd) }),
 		lasted("schedule_overhead", func(r *Row) (int64, bool) { return between(r.TokenizeEnd, r.QueueStart) }),
 		lasted("tokenize_duration", func(r *Row) (int64, bool) { return between(r.TokenizeStart, r.TokenizeEnd) }),
-		lasted("prefill_duration", func(r *Row) (int64, bool) { return between(r.PrefillStart, r.ServerFirstToken) }),
+		lasted("prefill_duration", func(r *Row) (int64, bool) {
+			if r.paired() {
+				return stage(func(p *Pair) *int64 { return p.Prefill })(r)
+			}
+			return between(r.PrefillStart, r.ServerFirstToken)
+		}),
 		lasted("output_path_delay", func(r *Row) (int64, bool) { return between(r.FirstOutput, r.FirstFlushed) }),
 		stamped("prefill_start_time", func(r *Row) int64 { return r.PrefillStart }),
 		stamped("prefill_end_time", func(r *Row) int64 { return r.PrefillEnd }),
@@ -108,7 +113,45 @@ func columns() []column {
 		said("live_at_first_token", backlog(func(g *Record) int { return g.LiveAtFirstToken })),
 		said("pending_at_arrival", backlog(func(g *Record) int { return g.PendingAtArrival })),
 		said("pending_at_first_token", backlog(func(g *Record) int { return g.PendingAtFirstToken })),
+		stamped("met_time", func(r *Row) int64 { return r.Met }),
+		stamped("prefilled_time", func(r *Row) int64 { return r.Prefilled }),
+		stamped("transferred_time", func(r *Row) int64 { return r.Transferred }),
+		stamped("running_time", func(r *Row) int64 { return r.Running }),
+		lasted("bootstrap_duration", stage(func(p *Pair) *int64 { return p.Bootstrap })),
+		lasted("transfer_duration", stage(func(p *Pair) *int64 { return p.Transfer })),
+		lasted("waiting_to_running_duration", stage(func(p *Pair) *int64 { return p.WaitingToRunning })),
+		lasted("decode_duration", stage(func(p *Pair) *int64 { return p.Decode })),
+		lasted("handover_duration", stage(func(p *Pair) *int64 { return p.Handover })),
+		stamped("received_time", func(r *Row) int64 { return r.Received }),
+		stamped("tokenize_start_time", func(r *Row) int64 { return r.TokenizeStart }),
+		stamped("tokenize_end_time", func(r *Row) int64 { return r.TokenizeEnd }),
+		stamped("acked_time", func(r *Row) int64 { return r.Acked }),
+		stamped("retracted", (*Row).Retracted),
 	}
+}
+
+// paired says that two engines served the request.
+func (r *Row) paired() bool { return r.Gateway != nil && r.Gateway.Pair != nil }
+
+// stage is a stage of a pair.
+func stage(of func(*Pair) *int64) func(*Row) (int64, bool) {
+	return func(r *Row) (int64, bool) {
+		if !r.paired() {
+			return 0, false
+		}
+		if ns := of(r.Gateway.Pair); ns != nil {
+			return *ns, true
+		}
+		return 0, false
+	}
+}
+
+// Retracted is how often its engine sent it back to its queue, as far as it says so.
+func (r *Row) Retracted() int64 {
+	if r.Gateway == nil || r.Gateway.leg() == nil {
+		return 0
+	}
+	return r.Gateway.leg().Retracted
 }
 
 // backlog is the text of a count that only a gateway has.

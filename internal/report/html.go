@@ -177,9 +177,9 @@ func (p *page) overTime(rows []Row) {
 
 // colours are those of the stages, in their order.
 var colours = map[string]string{
-	StageClient: "#98a0ab", StageTransport: "#b9a27a", StageTokenWait: "#e0709a", StageQueue: "#d04437", StageRetry: "#8f2d22", StageRouter: "#e58a4e",
-	StageDispatch: "#d9c20a", StageIntake: "#a8b820", StageWaiting: "#8a63c9", StagePrefill: "#3b7dd8", StageEngine: "#5a6fb0",
-	StageOutput: "#4fb3c9", StagePath: "#1f8f86", StageDelivery: "#7fc4a0", StageDecode: "#2f9e5b", StageEnd: "#667788",
+	StageClient: "#98a0ab", StageTransport: "#b9a27a", StageRead: "#c7b3d9", StageTemplate: "#b0483a", StageTokenWait: "#e0709a", StageTokenize: "#f0a35e", StageQueue: "#d04437", StageRetry: "#8f2d22", StageRouter: "#e58a4e",
+	StageDispatch: "#d9c20a", StageIntake: "#a8b820", StageWaiting: "#8a63c9", StageBootstrap: "#b05ac0", StagePrefill: "#3b7dd8", StageTransfer: "#c98d1a", StageToRunning: "#6f8fc0", StageEngine: "#5a6fb0",
+	StageOutput: "#4fb3c9", StagePath: "#1f8f86", StageDelivery: "#7fc4a0", StageDecode: "#2f9e5b", StageFlush: "#7a5c3e", StageEnd: "#667788",
 }
 
 // attribution writes the stages' shares of each band, and the sentences.

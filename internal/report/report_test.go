@@ -40,11 +40,11 @@ func sample(i int, sent int64) *load.Sample {
 // shows skew more.
 func record(boot string, i int, sent, skew int64) string {
 	at := func(ms int64) int64 { return sent + skew + ms*1e6 }
-	return fmt.Sprintf(`{"request_id":"r-%d","boot_id":%q,"outcome":"finished","arrival_time":%d,"tokenize_start_time":%d,"tokenize_end_time":%d,`+
+	return fmt.Sprintf(`{"request_id":"r-%d","boot_id":%q,"outcome":"finished","arrival_time":%d,"received_time":%d,"tokenize_start_time":%d,"tokenize_end_time":%d,`+
 		`"first_received_time":%d,"first_flushed_time":%d,"finish_time":%d,"live_at_arrival":7,"live_at_first_token":0,"pending_at_arrival":2,"pending_at_first_token":3,"stages":{"engine":5},"attempts":[{"legs":[{"role":"full","engine":"dead","outcome":"unavailable"}]},`+
-		`{"legs":[{"role":"prefill","engine":"p1"},{"role":"decode","engine":"e%d","to_server_time":%d,"server_created_time":%d,"queue_time_start":%d,"queue_time_end":%d,`+
+		`{"legs":[{"role":"prefill","engine":"p1"},{"role":"decode","engine":"e%d","to_server_time":%d,"acked_time":%d,"retracted":2,"server_created_time":%d,"queue_time_start":%d,"queue_time_end":%d,`+
 		`"prefill_start_time":%d,"prefill_end_time":%d,"server_first_token_time":%d,"first_output_time":%d}]}]}`,
-		i, boot, at(1), at(10), at(20), at(290), at(299), at(999), i%2, at(30), at(40), at(50), at(150), at(150), at(250), at(250), at(280))
+		i, boot, at(1), at(2), at(10), at(20), at(290), at(299), at(999), i%2, at(30), at(35), at(40), at(50), at(150), at(150), at(250), at(250), at(280))
 }
 
 // read reads a CSV back as a map for each row.
@@ -62,6 +62,34 @@ func read(t testing.TB, text string) (rows []map[string]string) {
 		rows = append(rows, m)
 	}
 	return rows
+}
+
+// A pair's row has the points that it passed and the stages between them, as the timeline
+// says them, and was sent when its first half was.
+func TestPairRow(t *testing.T) {
+	var b Book
+	sent := trace.Now()
+	b.Add(sample(0, sent))
+	b.records, b.boot = map[string]*Record{}, "here"
+	line := record("here", 0, sent, 0)
+	line = strings.Replace(line, `"engine":"p1"`, fmt.Sprintf(`"engine":"p1","to_server_time":%d,"prefill_end_time":%d`, sent+25e6, sent+120e6), 1)
+	line = strings.Replace(line, `"stages"`, fmt.Sprintf(`"pair":{"handed_time":%d,"met_time":%d,"transferred_time":%d,"bootstrap":5000000,"prefill":90000000,"handover":0},"stages"`, sent+25e6, sent+30e6, sent+140e6), 1)
+	if err := b.take([]byte(line), nil); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := WriteCSV(&out, b.Rows()); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, out.String())[0]
+	ms := func(n int64) string { return fmt.Sprint(sent + n*1e6) }
+	for name, want := range map[string]string{"engine": "e0", "prefill_engine": "p1", "to_server_time": ms(25), "queue_time_in_router": "24000000", "prefill_end_time": ms(120),
+		"met_time": ms(30), "prefilled_time": "", "transferred_time": ms(140), "running_time": "",
+		"prefill_duration": "90000000", "bootstrap_duration": "5000000", "transfer_duration": "", "waiting_to_running_duration": "", "decode_duration": "", "handover_duration": "0"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
 }
 
 // With a gateway the row's stamps are its and the engine's, of the attempt that
@@ -91,6 +119,7 @@ func TestJoinedRow(t *testing.T) {
 		"server_latency": "969000000", "total_latency": "998000000", "ttft": "298000000", "queue_time_in_router": "29000000",
 		"queue_time_in_server": "120000000", "pure_queue_time": "100000000", "schedule_overhead": "30000000", "tokenize_duration": "10000000",
 		"prefill_duration": "100000000", "output_path_delay": "19000000", "first_flushed_time": ms(299),
+		"received_time": ms(2), "tokenize_start_time": ms(10), "tokenize_end_time": ms(20), "acked_time": ms(35), "retracted": "2",
 		"live_at_arrival": "7", "live_at_first_token": "0", "pending_at_arrival": "2", "pending_at_first_token": "3",
 		"outcome": "complete", "status": "200", "prompt_tokens": "20", "completion_tokens": "8", "client_ttft_sent": "300000000",
 		"client_ttft": "300002000", "client_ttft_answer": "400002000", "client_e2e": "1000002000", "error": "", "client_tpot": fmt.Sprint(690_000_000 / 7),

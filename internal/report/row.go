@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,9 @@ type Row struct {
 	FirstReceived              int64
 	FirstFlushed               int64
 	TokenizeStart, TokenizeEnd int64
+	Received, Acked            int64
+	// Of a pair, as the timeline has them.
+	Met, Prefilled, Transferred, Running int64
 }
 
 // Book gathers the requests of a run. Its methods may be called from any
@@ -86,18 +90,28 @@ func (r *Row) join(c Clock) {
 	r.Arrival, r.Finish = at(g.Arrival), at(g.Finished)
 	r.TokenizeStart, r.TokenizeEnd = at(g.TokenizeStart), at(g.TokenizeEnd)
 	r.FirstReceived, r.FirstFlushed = at(g.FirstReceived), at(g.FirstFlushed)
+	r.Received = at(g.Received)
 	r.Attempts = len(g.Attempts)
 	leg := g.leg()
 	if leg == nil {
 		return
 	}
-	if prefill := g.prefill(); prefill != nil {
-		r.PrefillEngine = prefill.Engine
-	}
-	r.Engine, r.ToServer = leg.Engine, at(leg.ToServer)
+	r.Engine, r.ToServer, r.Acked = leg.Engine, at(leg.ToServer), at(leg.Acked)
 	r.ServerCreated, r.QueueStart, r.QueueEnd = at(leg.ServerCreated), at(leg.QueueStart), at(leg.QueueEnd)
 	r.PrefillStart, r.PrefillEnd = at(leg.PrefillStart), at(leg.PrefillEnd)
 	r.ServerFirstToken, r.FirstOutput = at(leg.FirstToken), at(leg.FirstOutput)
+	prefill := g.prefill()
+	if prefill == nil {
+		return
+	}
+	r.PrefillEngine = prefill.Engine
+	if first := at(prefill.ToServer); first != 0 && (r.ToServer == 0 || first < r.ToServer) {
+		r.ToServer = first
+	}
+	r.PrefillStart, r.PrefillEnd = at(cmp.Or(prefill.PrefillStart, leg.PrefillStart)), at(cmp.Or(prefill.PrefillEnd, leg.PrefillEnd))
+	if p := g.Pair; p != nil {
+		r.Met, r.Prefilled, r.Transferred, r.Running = at(p.Met), at(p.Prefilled), at(p.Transferred), at(p.Running)
+	}
 }
 
 // alone fills in the row of a request without a gateway: the client is where
@@ -116,6 +130,8 @@ func (r *Row) alone(o Offset) {
 		r.QueueStart = r.QueueEnd - int64(r.Server.QueueTime*1e9)
 	}
 	r.PrefillEnd, r.FirstOutput = o.apply(epoch(r.Server.PrefillFinished)), o.apply(epoch(r.Server.ResponseSent))
+	r.PrefillStart, r.ServerFirstToken = o.apply(epoch(r.Server.PrefillStart)), o.apply(epoch(r.Server.FirstToken))
+	r.QueueStart = cmp.Or(o.apply(epoch(r.Server.QueueStart)), r.QueueStart)
 }
 
 // epoch gives the stamp of seconds since 1970, 0 of none.

@@ -19,11 +19,18 @@ import (
 type Record struct {
 	RequestID string `json:"request_id"`
 	BootID    string `json:"boot_id"`
+	Model     string `json:"model"`
+	Stream    bool   `json:"stream"`
 	Outcome   string `json:"outcome"`
 	Code      string `json:"code"`
+	Error     string `json:"error"`
+
+	CompletionTokens int `json:"completion_tokens"`
 
 	Arrival       int64 `json:"arrival_time"`
 	Received      int64 `json:"received_time"`
+	Decoded       int64 `json:"decoded_time"`
+	Rendered      int64 `json:"rendered_time"`
 	TokenizeStart int64 `json:"tokenize_start_time"`
 	TokenizeEnd   int64 `json:"tokenize_end_time"`
 	Queued        int64 `json:"queued_time"`
@@ -38,12 +45,39 @@ type Record struct {
 	PendingAtArrival    int `json:"pending_at_arrival"`
 	PendingAtFirstToken int `json:"pending_at_first_token"`
 
+	Stalls []Stall `json:"stalls"` // of the gateway, that the request lived through
+
 	Stages   map[string]int64 `json:"stages"`
 	Residual int64            `json:"residual"`
 	Attempts []Attempt        `json:"attempts"`
+	Pair     *Pair            `json:"pair"` // nil: one engine served it
 
 	raw       []byte
 	sameClock bool
+}
+
+// Stall is a time in which the gateway stood still.
+type Stall struct {
+	Start int64  `json:"start_time"`
+	For   int64  `json:"duration"`
+	Why   string `json:"why"` // what held it; empty: it was not known yet
+}
+
+// Pair is where the time went of a request that two engines served: points that it passed,
+// and how long its stages lasted. What nobody has told is 0, and nil.
+type Pair struct {
+	Handed      int64 `json:"handed_time"`
+	Met         int64 `json:"met_time"`
+	Prefilled   int64 `json:"prefilled_time"`
+	Transferred int64 `json:"transferred_time"`
+	Running     int64 `json:"running_time"`
+
+	Bootstrap        *int64 `json:"bootstrap"`
+	Prefill          *int64 `json:"prefill"`
+	Transfer         *int64 `json:"transfer"`
+	WaitingToRunning *int64 `json:"waiting_to_running"`
+	Decode           *int64 `json:"decode"`
+	Handover         *int64 `json:"handover"`
 }
 
 // Attempt is one try at one engine, or one pair of them.
@@ -56,8 +90,10 @@ type Attempt struct {
 type Leg struct {
 	Role    string `json:"role"`
 	Engine  string `json:"engine"`
+	Kind    string `json:"kind"`
 	Outcome string `json:"outcome"`
 
+	Handed        int64 `json:"handed_time"`
 	ToServer      int64 `json:"to_server_time"`
 	Acked         int64 `json:"acked_time"`
 	ServerCreated int64 `json:"server_created_time"`
@@ -67,6 +103,8 @@ type Leg struct {
 	PrefillEnd    int64 `json:"prefill_end_time"`
 	FirstToken    int64 `json:"server_first_token_time"`
 	FirstOutput   int64 `json:"first_output_time"`
+	Uncertain     int64 `json:"clock_uncertainty"`
+	Retracted     int64 `json:"retracted"` // times
 }
 
 // leg is the one that served the client, as trace.Record.Leg says.

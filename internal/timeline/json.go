@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"encoding/hex"
 	"strconv"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	o := object{dst: append(dst, '{'), first: true}
 	o.str("request_id", r.RequestID)
+	if c := r.Trace; c != nil {
+		o.str("trace_id", hex.EncodeToString(c.Trace[:]))
+		o.str("span_id", hex.EncodeToString(c.Span[:]))
+	}
 	o.str("wall_time", trace.Wall(r.Arrival).UTC().Format(time.RFC3339Nano))
 	o.str("boot_id", bootID)
 	o.str("endpoint", r.Endpoint)
@@ -62,6 +67,8 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	}
 	o.close('}')
 	o.int("residual", r.Residual())
+	o.stalls(r)
+	o.pair(r)
 	o.key("attempts")
 	o.open('[')
 	for i := range r.Attempts {
@@ -88,14 +95,58 @@ func (o *object) derived(r *trace.Record) {
 	if leg == nil {
 		return
 	}
-	s := &leg.Stamps
-	o.between("queue_time_in_router", r.Arrival, leg.ToServer)
-	o.between("queue_time_in_server", leg.ToServer, s.QueueEnd)
+	s, sent := &leg.Stamps, r.ToServer()
+	o.between("queue_time_in_router", r.Arrival, sent)
+	o.between("queue_time_in_server", sent, s.QueueEnd)
 	o.between("pure_queue_time", s.QueueStart, s.QueueEnd)
 	o.between("schedule_overhead", r.TokenizeEnd, s.QueueStart)
-	o.between("prefill_duration", s.PrefillStart, s.FirstToken)
+	if p, ok := r.Pair(); ok {
+		o.lasted("prefill_duration", p.Stages()[1])
+	} else {
+		o.between("prefill_duration", s.PrefillStart, s.FirstToken)
+	}
 	o.between("output_path_delay", s.FirstOutput, r.FirstFlushed)
-	o.between("server_latency", leg.ToServer, r.Finished)
+	o.between("server_latency", sent, r.Finished)
+}
+
+// pair writes where the time of a request went that two engines served: the points that it
+// passed, and how long its stages lasted.
+func (o *object) pair(r *trace.Record) {
+	p, ok := r.Pair()
+	if !ok {
+		return
+	}
+	o.key("pair")
+	o.open('{')
+	o.stamp("handed_time", p.Handed)
+	for at, stamp := range p.At {
+		o.stamp(trace.PairPoint(at).String()+"_time", stamp)
+	}
+	for i, ns := range p.Stages() {
+		o.lasted(trace.PairStages[i], ns)
+	}
+	o.lasted("handover", p.Handover())
+	o.close('}')
+}
+
+// stalls writes what the request lived through of the gateway's own.
+func (o *object) stalls(r *trace.Record) {
+	if len(r.Stalls) == 0 {
+		return
+	}
+	o.int("stalled", r.Stalled())
+	o.key("stalls")
+	o.open('[')
+	for _, s := range r.Stalls {
+		o.open('{')
+		o.int("start_time", s.Start)
+		o.int("duration", s.End-s.Start)
+		if s.Why != "" {
+			o.str("why", s.Why)
+		}
+		o.close('}')
+	}
+	o.close(']')
 }
 
 // attempt writes one try at one engine. delivered is how long its first output took from
@@ -109,6 +160,9 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.open('{')
 		o.str("role", leg.Role)
 		o.str("engine", leg.Engine)
+		if leg.Kind != "" {
+			o.str("kind", leg.Kind)
+		}
 		if leg.RequestID != "" {
 			o.str("engine_request_id", leg.RequestID)
 		}
@@ -129,7 +183,7 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 			{"bootstrap_time_start", s.BootstrapStart}, {"bootstrap_time_end", s.BootstrapEnd},
 			{"transfer_time_start", s.TransferStart}, {"transfer_time_end", s.TransferEnd},
 			{"waiting_to_running_time", s.WaitingToRunning},
-			{"clock_uncertainty", s.ClockUncertain},
+			{"clock_uncertainty", s.ClockUncertain}, {"retracted", s.Retracted},
 		} {
 			o.stamp(x.name, x.stamp)
 		}
@@ -257,6 +311,13 @@ func (o *object) str(name, v string) {
 func (o *object) stamp(name string, v int64) {
 	if v != 0 {
 		o.int(name, v)
+	}
+}
+
+// lasted writes a duration; a negative one is not known.
+func (o *object) lasted(name string, ns int64) {
+	if ns >= 0 {
+		o.int(name, ns)
 	}
 }
 

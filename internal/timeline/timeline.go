@@ -1,14 +1,15 @@
 // Package timeline keeps and exports the records of package trace: one JSON
-// line per request in a file, and the latest ones in memory to be asked for by
-// id.
+// line per request in a file, and in memory the latest ones, the slow and the
+// failed of the last minutes, and a fair sample of the rest ([Shelves]), to be
+// asked for ([Recorder.Search]).
 package timeline
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -25,8 +26,13 @@ type Options struct {
 	// only. Empty writes none.
 	File     string
 	Rotation Rotation
-	// Keep is the number of records kept in memory; 0 means 1024.
+	// Share is how much of the finished, rejected and cancelled requests' records the file
+	// gets, between 0 and 1; 0 means all. It gets all that failed.
+	Share float64
+	// Keep is how many of the latest records stay in memory; 0 means 1024.
 	Keep int
+	// Shelves are what else stays there.
+	Shelves Shelves
 	// Queue bounds the records that wait to be written; 0 means 8192. A record
 	// that finds it full is dropped and counted.
 	Queue int
@@ -37,8 +43,8 @@ type Options struct {
 	open func(path string, mode os.FileMode) (disk, error) // nil means appendTo
 }
 
-// Recorder takes finished records. Its one goroutine encodes and writes them,
-// so that the request path pays for a channel send only.
+// Recorder takes finished records. Its one goroutine encodes and writes them, so that the
+// request path pays for a channel send only. Where no records are to be kept it is nil.
 type Recorder struct {
 	queue   chan *trace.Record
 	reopen  chan chan error
@@ -51,10 +57,10 @@ type Recorder struct {
 	written atomic.Uint64
 	dropped atomic.Uint64
 
+	share float64
+
 	mu     sync.Mutex
-	ring   []*trace.Record
-	next   int
-	byID   map[string][]*trace.Record // by the caller's id and by those on engines' wires
+	kept   kept
 	closed bool
 
 	followers map[*follower]struct{}
@@ -81,8 +87,8 @@ func New(opts Options) (*Recorder, error) {
 		done:    make(chan struct{}),
 		log:     opts.Log,
 		boot:    trace.BootID(),
-		ring:    make([]*trace.Record, opts.Keep),
-		byID:    make(map[string][]*trace.Record, opts.Keep),
+		share:   opts.Share,
+		kept:    newKept(opts.Keep, opts.Shelves),
 
 		followers: map[*follower]struct{}{},
 	}
@@ -107,16 +113,9 @@ func (r *Recorder) Add(rec *trace.Record) {
 		r.dropped.Add(1)
 		return
 	}
-	if old := r.ring[r.next]; old != nil {
-		r.forget(old)
-	}
-	r.ring[r.next] = rec
-	r.next = (r.next + 1) % len(r.ring)
-	for id := range names(rec) {
-		r.byID[id] = append(r.byID[id], rec)
-	}
+	r.kept.add(rec)
 	r.tell(rec)
-	if r.file == nil {
+	if r.file == nil || r.share > 0 && !fails(rec) && rand.Float64() >= r.share {
 		return
 	}
 	select {
@@ -126,45 +125,37 @@ func (r *Recorder) Add(rec *trace.Record) {
 	}
 }
 
-// names gives the ids by which a record is found, each once.
-func names(rec *trace.Record) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if !yield(rec.RequestID) {
-			return
-		}
-		for i := range rec.Attempts {
-			for j := range rec.Attempts[i].Legs {
-				if id := rec.Attempts[i].Legs[j].RequestID; id != "" && id != rec.RequestID && !yield(id) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// forget takes the oldest record out of the index.
-func (r *Recorder) forget(old *trace.Record) {
-	for id := range names(old) {
-		if left := r.byID[id]; len(left) > 1 {
-			r.byID[id] = slices.DeleteFunc(left, func(rec *trace.Record) bool { return rec == old })
-		} else {
-			delete(r.byID, id)
-		}
-	}
-}
-
 // Find gives the kept records of a request id as JSON, a line each, the latest first.
-// Several callers may have used the same; weir's own ids are unique.
+// Several callers may have used the same; weir's own ids are unique. An id on an engine's
+// wire finds them, too.
 func (r *Recorder) Find(requestID string) (lines []byte, ok bool) {
-	r.mu.Lock()
-	found := slices.Clone(r.byID[requestID])
-	r.mu.Unlock()
-	for i, rec := range slices.Backward(found) {
-		if lines = Append(lines, rec, r.boot); i > 0 {
+	now := trace.Now()
+	all, _ := r.snapshot(now)
+	q := Query{ID: requestID}
+	all = slices.DeleteFunc(all, func(h *held) bool { return !q.wants(h, now) })
+	slices.SortFunc(all, func(a, b *held) int { return cmp.Compare(b.seq, a.seq) })
+	for i, h := range all {
+		if i > 0 {
 			lines = append(lines, '\n')
 		}
+		lines = Append(lines, h.rec, r.boot)
 	}
-	return lines, len(found) > 0
+	return lines, len(all) > 0
+}
+
+// Kept is how many records are in memory, and Passed counts those that were let go of
+// before Window was over, because there were too many.
+func (r *Recorder) Kept() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.kept.all)
+}
+
+// Passed is described at Kept.
+func (r *Recorder) Passed() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept.passed
 }
 
 // Written counts the records that are in the file, as whole lines.
@@ -175,9 +166,9 @@ func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
 // Reopen goes on in the file that has the path now, which is a new one after
 // somebody has renamed the old one. Records queued before go to the old one, if it can be
-// written. It returns false without a file.
+// written. It returns false without a file, as it does of a nil Recorder.
 func (r *Recorder) Reopen() (bool, error) {
-	if r.file == nil {
+	if r == nil || r.file == nil {
 		return false, nil
 	}
 	result := make(chan error, 1)
@@ -190,8 +181,11 @@ func (r *Recorder) Reopen() (bool, error) {
 }
 
 // Close writes what is queued and closes the file. Its error says how many records
-// could not be written.
+// could not be written. A nil Recorder has none.
 func (r *Recorder) Close() error {
+	if r == nil {
+		return nil
+	}
 	r.mu.Lock()
 	if !r.closed {
 		r.closed = true

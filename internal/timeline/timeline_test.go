@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,6 +38,23 @@ func sample(id string) *trace.Record {
 	return r
 }
 
+// The stalls that a request lived through are in its record, each whole, and of their sum
+// what was within its time.
+func TestAppendStalls(t *testing.T) {
+	r := sample("x")
+	r.Stalls = []trace.Stall{{Start: 900, End: 1200, Why: "tokenize"}, {Start: 1900, End: 2500}}
+	var got struct {
+		Stalled int64
+		Stalls  []map[string]any
+	}
+	if err := json.Unmarshal(Append(nil, r, "boot"), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Stalled != 300 || len(got.Stalls) != 2 || got.Stalls[0]["start_time"] != 900.0 || got.Stalls[0]["duration"] != 300.0 || got.Stalls[0]["why"] != "tokenize" || len(got.Stalls[1]) != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A record becomes one JSON object with the design's names; what was never
 // stamped is left out.
 func TestAppend(t *testing.T) {
@@ -58,7 +76,7 @@ func TestAppend(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got[key], want)
 		}
 	}
-	for _, key := range []string{"rendered_time", "queued_time"} {
+	for _, key := range []string{"rendered_time", "queued_time", "stalls", "stalled"} {
 		if v, ok := got[key]; ok {
 			t.Errorf("%s is %v, although it was never stamped", key, v)
 		}
@@ -66,6 +84,37 @@ func TestAppend(t *testing.T) {
 	legs := got["attempts"].([]any)[1].(map[string]any)["legs"].([]any)[0].(map[string]any)
 	if legs["engine"] != "b" || legs["dp_rank"] != 2.0 || legs["acked_time"] != 1450.0 || legs["prefill_end_time"] != nil {
 		t.Errorf("leg %v", legs)
+	}
+}
+
+// Where two engines served a request the record says where its time went between them.
+func TestAppendPair(t *testing.T) {
+	r := sample("x")
+	r.FirstReceived = 1800
+	r.Attempts[1].Legs = []trace.Leg{
+		{Role: "prefill", Engine: "p", DPRank: -1, Outcome: "finished", Handed: 1390, ToServer: 1395, Answered: 1760, Fetched: 1760, Stamps: infer.Stamps{BootstrapEnd: 1420, PrefillEnd: 1600}},
+		{Role: "decode", Engine: "d", DPRank: -1, Outcome: "finished", ToServer: 1400, Stamps: infer.Stamps{TransferEnd: 1700, WaitingToRunning: 1720}},
+	}
+	var got struct {
+		Pair    map[string]int64
+		Prefill int64 `json:"prefill_duration"`
+		Router  int64 `json:"queue_time_in_router"`
+	}
+	if err := json.Unmarshal(Append(nil, r, ""), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{"handed_time": 1390, "met_time": 1420, "prefilled_time": 1600, "transferred_time": 1700, "running_time": 1720, "first_output_time": 1800,
+		"bootstrap": 30, "prefill": 180, "transfer": 100, "waiting_to_running": 20, "decode": 280, "handover": 40}
+	if !maps.Equal(got.Pair, want) || got.Prefill != 180 || got.Router != 395 {
+		t.Errorf("%+v, want %v", got, want)
+	}
+	r.Attempts[1].Legs[0].Stamps, r.Attempts[1].Legs[1].Stamps = infer.Stamps{}, infer.Stamps{}
+	got.Pair = nil
+	if err := json.Unmarshal(Append(nil, r, ""), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want = map[string]int64{"handed_time": 1390, "transferred_time": 1760, "first_output_time": 1800, "decode": 200, "handover": 40}; !maps.Equal(got.Pair, want) {
+		t.Errorf("without stamps %v, want %v", got.Pair, want)
 	}
 }
 
@@ -115,8 +164,8 @@ func TestRecorder(t *testing.T) {
 			t.Errorf("%s is still kept: %s", id, lines)
 		}
 	}
-	if len(r.byID) != 3 {
-		t.Errorf("the index has %d ids of 3 records", len(r.byID))
+	if r.Kept() != 3 {
+		t.Errorf("%d records are kept, want 3", r.Kept())
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package trace
 import (
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,11 +40,64 @@ func Now() int64 { return anchorMono + int64(time.Since(anchorTime)) }
 // At gives the stamp of a time that was read from the clock in this process.
 func At(t time.Time) int64 { return anchorMono + int64(t.Sub(anchorTime)) }
 
-// Wall gives the wall time of a stamp.
-func Wall(stamp int64) time.Time { return anchorTime.Add(time.Duration(stamp - anchorMono)) }
+// Wall gives the wall time of a stamp, as the wall clock has it now: where that was set
+// since, so is every time that is told.
+func Wall(stamp int64) time.Time {
+	a := wall()
+	return a.at.Add(time.Duration(stamp - a.mono))
+}
 
 // Stamp gives the stamp of a wall time; it is as good as the wall clock is steady.
-func Stamp(wall time.Time) int64 { return anchorMono + int64(wall.Round(0).Sub(anchorTime)) }
+func Stamp(at time.Time) int64 {
+	a := wall()
+	return a.mono + int64(at.Round(0).Sub(a.at.Round(0)))
+}
+
+// reading is the wall clock read at a stamp.
+type reading struct {
+	at   time.Time
+	mono int64
+}
+
+// read reads it.
+func read() *reading {
+	now := time.Now()
+	return &reading{now, At(now)}
+}
+
+// ahead is by how much the wall clock has gained on the stamps from one reading to another.
+func (r *reading) ahead(later *reading) time.Duration {
+	return later.at.Round(0).Sub(r.at.Round(0)) - time.Duration(later.mono-r.mono)
+}
+
+// settings is the reading that Wall and Stamp go by. It stays the same until the clock is
+// set, so that a stamp has one wall time.
+var settings atomic.Pointer[reading]
+
+// set is by how much the wall clock gains on the stamps only where somebody has set it, or
+// the machine has slept: what steers it steers both alike.
+const set = time.Millisecond
+
+func wall() *reading {
+	a := settings.Load()
+	if a == nil {
+		settings.CompareAndSwap(nil, &reading{anchorTime, anchorMono})
+		a = settings.Load()
+	}
+	now := read()
+	if a.ahead(now).Abs() < set {
+		return a
+	}
+	// A thread that loses its core between the readings of the two clocks has seen the
+	// same. That does not happen several times in a row.
+	for range 3 {
+		if now = read(); a.ahead(now).Abs() < set {
+			return a
+		}
+	}
+	settings.CompareAndSwap(a, now)
+	return settings.Load()
+}
 
 // BootID identifies the running kernel. Two processes that report the same id
 // share CLOCK_MONOTONIC. It is empty where the system does not tell.

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"net/netip"
+	"time"
 
 	"weir/internal/infer"
 )
@@ -9,8 +10,9 @@ import (
 // Record is the timeline of one request: one per request, exactly once. Stamps
 // are nanoseconds of the timeline's clock; zero means the moment never came.
 type Record struct {
-	RequestID string // the caller's, where it gave one, and then not always unique
-	Endpoint  string // path of the API called
+	RequestID string   // the caller's, where it gave one, and then not always unique
+	Trace     *Context // of the trace that it is part of; nil: of none
+	Endpoint  string   // path of the API called
 	Model     string
 	Stream    bool
 	Client    netip.Addr // as far as it is known; a proxy's where that says nothing
@@ -39,6 +41,8 @@ type Record struct {
 	// be plotted against backlog.
 	LiveAtArrival, LiveAtFirstToken       int
 	PendingAtArrival, PendingAtFirstToken int
+
+	Stalls []Stall // that the request lived through
 }
 
 // Attempt is one try at one engine, or one prefill/decode pair.
@@ -113,13 +117,16 @@ type Leg struct {
 	// each of several choices has one.
 	RequestID string
 	Engine    string
-	DPRank    int // -1 when the engine has none
+	Kind      string // the engine's, as in --engine KIND=URL
+	DPRank    int    // -1 when the engine has none
 	Outcome   string
+	Caller    *Caller // what its engine is told of the trace; nil: nothing. Only until the request has ended
 	// Handed, ToServer, Acked and Known are the gateway's: request handed to the adapter,
 	// written, its confirmation read, and known to whoever handed it over.
 	Handed, ToServer, Acked, Known int64
-	// Answered is when a prefill half had ended.
-	Answered int64
+	// Answered is when a prefill half had ended, and Fetched the same where its engine ends
+	// it no sooner than its KV is at the decode engine.
+	Answered, Fetched int64
 	// Stamps are the engine's own, on the gateway's clock.
 	Stamps infer.Stamps
 }
@@ -175,6 +182,45 @@ func (r *Record) Leg() *Leg {
 		return nil
 	}
 	return &legs[len(legs)-1]
+}
+
+// ToServer is when the request was first written to an engine of the attempt that served the
+// client.
+func (r *Record) ToServer() int64 {
+	if len(r.Attempts) == 0 {
+		return 0
+	}
+	var first int64
+	for i := range r.Attempts[len(r.Attempts)-1].Legs {
+		if at := r.Attempts[len(r.Attempts)-1].Legs[i].ToServer; at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// OutputDelay is what the first token took from its sending by the engine, as far as the
+// engine stamps that, and otherwise from its reading, to its writing; 0 where none was
+// written.
+func (r *Record) OutputDelay() time.Duration {
+	from := r.FirstReceived
+	if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
+		from = leg.Stamps.FirstOutput
+	}
+	if from == 0 || r.FirstFlushed == 0 {
+		return 0
+	}
+	return time.Duration(max(r.FirstFlushed-from, 0))
+}
+
+// Slowest is the stage that took longest.
+func (r *Record) Slowest() (stage Stage, ns int64) {
+	for s, spent := range r.Ledger.Spent {
+		if spent > ns {
+			stage, ns = Stage(s), spent
+		}
+	}
+	return stage, ns
 }
 
 // Total is the time from arrival to finish.

@@ -133,6 +133,61 @@ func TestAck(t *testing.T) {
 	}
 }
 
+// The points of a pair are the engines' own, and else what the prefill engine's answer says;
+// what nobody tells stays open, as do the stages at it.
+func TestPair(t *testing.T) {
+	record := func(prefill, decode Leg) *Record {
+		prefill.Role, prefill.Handed, decode.Role = "prefill", 1000, "decode"
+		return &Record{FirstReceived: 1500, Finished: 2000, Attempts: []Attempt{{Legs: []Leg{{Role: "full"}}}, {Legs: []Leg{prefill, decode}}}}
+	}
+	for _, test := range []struct {
+		name              string
+		prefill, decode   Leg
+		points            [NumPairPoints]int64
+		stages            [NumPairStages]int64
+		answered, handing int64
+	}{
+		{"SGLang", Leg{Answered: 1450, Fetched: 1450, Stamps: infer.Stamps{BootstrapEnd: 1100, QueueStart: 1100, QueueEnd: 1150, PrefillEnd: 1300}},
+			Leg{Stamps: infer.Stamps{TransferEnd: 1400, WaitingToRunning: 1410}},
+			[NumPairPoints]int64{100, 300, 400, 410, 500}, [NumPairStages]int64{100, 200, 100, 10, 590}, 450, 50},
+		{"SGLang without stamps", Leg{Answered: 1450, Fetched: 1450}, Leg{}, [NumPairPoints]int64{-1, -1, 450, -1, 500}, [NumPairStages]int64{-1, -1, -1, -1, 500}, 450, 50},
+		{"SGLang, answered late", Leg{Answered: 1600, Fetched: 1600}, Leg{}, [NumPairPoints]int64{-1, -1, 600, -1, 500}, [NumPairStages]int64{-1, -1, -1, -1, 500}, 600, -1},
+		{"vLLM", Leg{Answered: 1300}, Leg{}, [NumPairPoints]int64{-1, 300, -1, -1, 500}, [NumPairStages]int64{-1, 300, -1, -1, 500}, 300, 200},
+		{"vLLM by ids", Leg{Answered: 1300, Stamps: infer.Stamps{FirstToken: 1290}}, Leg{Stamps: infer.Stamps{WaitingToRunning: 1480}},
+			[NumPairPoints]int64{-1, 290, -1, 480, 500}, [NumPairStages]int64{-1, 290, -1, -1, 520}, 300, 200},
+		{"clocks that contradict each other", Leg{Answered: 1450, Fetched: 1450, Stamps: infer.Stamps{BootstrapEnd: 900, PrefillEnd: 1420}}, Leg{Stamps: infer.Stamps{TransferEnd: 1400, WaitingToRunning: 1410}},
+			[NumPairPoints]int64{-1, 420, 400, 410, 500}, [NumPairStages]int64{-1, 520, -1, 10, 590}, 450, 50},
+	} {
+		p, ok := record(test.prefill, test.decode).Pair()
+		var points [NumPairPoints]int64
+		for at := range NumPairPoints {
+			points[at] = p.Since(at)
+		}
+		if !ok || points != test.points || p.Stages() != test.stages || p.Prefill() != test.answered || p.Handover() != test.handing {
+			t.Errorf("%s: %v %v %v, answered %d, handover %d", test.name, ok, points, p.Stages(), p.Prefill(), p.Handover())
+		}
+	}
+	silent := record(Leg{}, Leg{})
+	silent.FirstReceived = 0
+	for name, r := range map[string]*Record{"nothing": {}, "no output": silent, "one engine": {FirstReceived: 5, Attempts: []Attempt{{Legs: []Leg{{Role: "full"}}}}}} {
+		if p, ok := r.Pair(); ok {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// A pair was sent when its first half was.
+func TestToServer(t *testing.T) {
+	for want, legs := range map[int64][]Leg{0: nil, 3: {{ToServer: 9}, {ToServer: 3}}, 4: {{ToServer: 4}, {}}, 5: {{}, {ToServer: 5}}} {
+		if got := (&Record{Attempts: []Attempt{{Legs: []Leg{{ToServer: 1}}}, {Legs: legs}}}).ToServer(); got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
+	}
+	if got := new(Record).ToServer(); got != 0 {
+		t.Errorf("%d of none", got)
+	}
+}
+
 // Now is CLOCK_MONOTONIC, so that processes of one boot agree.
 func TestNowIsTheSystemsClock(t *testing.T) {
 	for range 100 {

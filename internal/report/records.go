@@ -1,0 +1,173 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"weir/internal/infer"
+	"weir/internal/load"
+	"weir/internal/trace"
+)
+
+// recordBegins is how each line of a gateway's timeline begins.
+const recordBegins = `{"request_id":`
+
+// OfRecord makes the row of a request of which nobody knows but its gateway: the client
+// is where the gateway is, from the arrival of the request to the writing of its last
+// byte.
+func OfRecord(g *Record) Row {
+	r := Row{Gateway: g}
+	r.RequestID, r.Intended, r.Started, r.Sent = g.RequestID, g.Arrival, g.Arrival, g.Arrival
+	r.FirstContent, r.LastToken, r.LastByte = g.FirstFlushed, g.Finished, g.Finished
+	switch g.Outcome {
+	case infer.Finished.String():
+		r.Outcome = load.Complete
+	case infer.Cancelled.String():
+		r.Outcome = load.Abandoned
+	default:
+		r.Outcome, r.Detail = load.Errored, g.Code
+	}
+	r.join(Clock{})
+	return r
+}
+
+// Of makes the record that is read of a timeline's line, of the record itself.
+func Of(t *trace.Record) *Record {
+	g := &Record{
+		RequestID: t.RequestID, Model: t.Model, Stream: t.Stream, Outcome: t.Outcome.String(), Code: t.Code, Error: t.Message, CompletionTokens: t.CompletionTokens,
+		Arrival: t.Arrival, Received: t.Received, Decoded: t.Decoded, Rendered: t.Rendered, TokenizeStart: t.TokenizeStart, TokenizeEnd: t.TokenizeEnd,
+		Queued: t.Queued, Routed: t.Routed, FirstReceived: t.FirstReceived, FirstFlushed: t.FirstFlushed, Finished: t.Finished,
+		LiveAtArrival: t.LiveAtArrival, LiveAtFirstToken: t.LiveAtFirstToken, PendingAtArrival: t.PendingAtArrival, PendingAtFirstToken: t.PendingAtFirstToken,
+		Stages: map[string]int64{}, Residual: t.Residual(), Attempts: make([]Attempt, len(t.Attempts)),
+	}
+	for s, ns := range t.Ledger.Spent {
+		if ns != 0 {
+			g.Stages[trace.Stage(s).String()] = ns
+		}
+	}
+	for _, s := range t.Stalls {
+		g.Stalls = append(g.Stalls, Stall{s.Start, s.End - s.Start, s.Why})
+	}
+	if p, ok := t.Pair(); ok {
+		g.Pair = pairOf(&p)
+	}
+	for i := range t.Attempts {
+		a := &t.Attempts[i]
+		for k := range a.Legs {
+			l, s := &a.Legs[k], &a.Legs[k].Stamps
+			g.Attempts[i].Legs = append(g.Attempts[i].Legs, Leg{
+				Role: l.Role, Engine: l.Engine, Kind: l.Kind, Outcome: l.Outcome, Handed: l.Handed, ToServer: l.ToServer, Acked: l.Acked,
+				ServerCreated: s.ServerCreated, QueueStart: s.QueueStart, QueueEnd: s.QueueEnd, PrefillStart: s.PrefillStart, PrefillEnd: s.PrefillEnd,
+				FirstToken: s.FirstToken, FirstOutput: s.FirstOutput, Uncertain: s.ClockUncertain, Retracted: s.Retracted,
+			})
+		}
+		if c := &a.Choice; len(c.Best) > 0 {
+			g.Attempts[i].Choice = &Choice{Engines: int(c.Of), Prompt: int64(c.Length), Regret: int64(float64(c.Regret) * 1e6)}
+			if c.Cached >= 0 {
+				g.Attempts[i].Choice.Cached = new(int64(c.Cached))
+			}
+		}
+	}
+	return g
+}
+
+// pairOf makes the pair that is read of a timeline's line.
+func pairOf(p *trace.Pair) *Pair {
+	of, stages := &Pair{Handed: p.Handed, Met: p.At[trace.Met], Prefilled: p.At[trace.Prefilled], Transferred: p.At[trace.Transferred], Running: p.At[trace.Running]}, p.Stages()
+	for i, to := range [trace.NumPairStages]**int64{&of.Bootstrap, &of.Prefill, &of.Transfer, &of.WaitingToRunning, &of.Decode} {
+		if stages[i] >= 0 {
+			*to = &stages[i]
+		}
+	}
+	if handover := p.Handover(); handover >= 0 {
+		of.Handover = &handover
+	}
+	return of
+}
+
+// streamedRows are the rows of the records that have times of a stream.
+func streamedRows(records []*Record) (rows []Row) {
+	for _, g := range records {
+		if g.Stream {
+			rows = append(rows, OfRecord(g))
+		}
+	}
+	return rows
+}
+
+// Shares says where the time of streams went, as Attribute does, and behind the bands of
+// each metric that of the median.
+func Shares(records []*Record) []Band {
+	firsts, wholes := parted(streamedRows(records))
+	return slices.Concat(banded("ttft", firsts), median("ttft", firsts), banded("e2e", wholes), median("e2e", wholes))
+}
+
+// Delay is how late a request's first output was written, and how much was going on.
+type Delay struct {
+	RequestID string  `json:"request_id"`
+	Live      int     `json:"live"`    // requests in flight
+	Pending   int     `json:"pending"` // streams whose output waited to be taken
+	Delay     float64 `json:"delay_ms"`
+	// Stamped says that it is from the engine's stamp of its first output; otherwise it is
+	// from the gateway's reading.
+	Stamped bool `json:"stamped"`
+}
+
+// DelayOf gives the output delay of a request, if it had output.
+func DelayOf(g *Record) (d Delay, ok bool) {
+	from := g.FirstReceived
+	d = Delay{RequestID: g.RequestID, Live: g.LiveAtFirstToken, Pending: g.PendingAtFirstToken}
+	if leg := g.leg(); leg != nil && leg.FirstOutput != 0 {
+		from, d.Stamped = leg.FirstOutput, true
+	}
+	ns, ok := between(from, g.FirstFlushed)
+	d.Delay = float64(ns) / 1e6
+	return d, ok && g.Stream
+}
+
+// IsTimeline says whether a file has a gateway's timeline.
+func IsTimeline(name string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	begin := make([]byte, len(recordBegins))
+	n, err := io.ReadFull(f, begin)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	return string(begin[:n]) == recordBegins, nil
+}
+
+// readRecords reads the lines of a timeline. The last one may be torn.
+func readRecords(r io.Reader) (records []*Record, torn bool, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, false, err
+		}
+		whole := err == nil
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			g := &Record{}
+			if err := json.Unmarshal(line, g); err != nil || !bytes.HasPrefix(line, []byte(recordBegins)) {
+				if !whole {
+					return records, true, nil
+				}
+				return nil, false, fmt.Errorf("line %d is no record of a timeline: %w", n, cmp.Or(err, errors.New(`it does not begin with "request_id"`)))
+			}
+			records = append(records, g)
+		}
+		if !whole {
+			return records, false, nil
+		}
+	}
+}

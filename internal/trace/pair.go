@@ -1,0 +1,93 @@
+package trace
+
+import "cmp"
+
+// PairPoint is a point that a request passes which two engines serve, one of which computes
+// its prompt. The same word names it in code, timeline, metric and document.
+type PairPoint uint8
+
+// The points in their order, all after the hand-over.
+const (
+	Met         PairPoint = iota // its halves have found each other
+	Prefilled                    // the prompt is computed
+	Transferred                  // its KV is at the decode engine
+	Running                      // the decode engine decodes it
+	FirstOutput                  // the gateway has the decode engine's first output
+	NumPairPoints
+)
+
+var pairPointNames = [NumPairPoints]string{"met", "prefilled", "transferred", "running", "first_output"}
+
+// String gives the point's name.
+func (p PairPoint) String() string { return pairPointNames[p] }
+
+// NumPairStages is how many stages a pair has.
+const NumPairStages = 5
+
+// PairStages are the names of the stages between the points, in the order of Pair.Stages.
+var PairStages = [NumPairStages]string{"bootstrap", "prefill", "transfer", "waiting_to_running", "decode"}
+
+// Pair is where the time went of a request that two engines served.
+type Pair struct {
+	Handed   int64                // its first half was handed over
+	At       [NumPairPoints]int64 // 0: nobody has told it
+	Answered int64                // the prefill engine's answer, 0: the decode half had ended before
+	Ended    int64                // the request's end
+}
+
+// Pair gives the points that the request has passed; ok is false where it was not served by
+// two engines, or has no output.
+//
+// Of each point the engine's own stamp is taken where there is one, on the gateway's clock.
+// Where there is none, the prefill engine's answer says that the prompt is computed, or, of
+// engines that answer no sooner, that its KV is at the decode engine. Nothing is guessed.
+func (r *Record) Pair() (p Pair, ok bool) {
+	decode := r.Leg()
+	if decode == nil || decode.Role != "decode" || r.FirstReceived == 0 {
+		return Pair{}, false
+	}
+	prefill := &r.Attempts[len(r.Attempts)-1].Legs[0]
+	of, to := &prefill.Stamps, &decode.Stamps
+	p.Handed, p.Answered, p.Ended = prefill.Handed, prefill.Answered, r.Finished
+	p.At[Met] = cmp.Or(of.BootstrapEnd, to.BootstrapEnd)
+	if p.At[Prefilled] = cmp.Or(of.PrefillEnd, of.FirstToken); p.At[Prefilled] == 0 && prefill.Fetched == 0 {
+		p.At[Prefilled] = prefill.Answered
+	}
+	p.At[Transferred] = cmp.Or(to.TransferEnd, prefill.Fetched)
+	p.At[Running] = to.WaitingToRunning
+	p.At[FirstOutput] = r.FirstReceived
+	return p, p.Handed != 0
+}
+
+// Since gives how long after the hand-over a point came, -1 where nobody has told it.
+func (p *Pair) Since(at PairPoint) int64 { return span(p.Handed, p.At[at]) }
+
+// Stages gives how long each stage lasted, in the order of PairStages; -1 where one of its
+// ends is not known, or the clocks of two machines contradict each other. Halves that do not
+// look for each other before the prompt is computed have no bootstrap, and their prefill
+// begins with the hand-over; decoding that nobody stamps begins with its first output.
+func (p *Pair) Stages() [NumPairStages]int64 {
+	return [NumPairStages]int64{
+		span(p.Handed, p.At[Met]),
+		span(cmp.Or(p.At[Met], p.Handed), p.At[Prefilled]),
+		span(p.At[Prefilled], p.At[Transferred]),
+		span(p.At[Transferred], p.At[Running]),
+		span(cmp.Or(p.At[Running], p.At[FirstOutput]), p.Ended),
+	}
+}
+
+// Prefill is the time from the hand-over to the prefill engine's answer, and Handover that
+// from there to the decode engine's first output, by the gateway's clock alone; -1 where the
+// output came first.
+func (p *Pair) Prefill() int64 { return span(p.Handed, p.Answered) }
+
+// Handover is as Prefill says.
+func (p *Pair) Handover() int64 { return span(p.Answered, p.At[FirstOutput]) }
+
+// span is the time between two stamps, -1 where there is none.
+func span(from, to int64) int64 {
+	if from == 0 || to < from {
+		return -1
+	}
+	return to - from
+}
