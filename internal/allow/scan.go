@@ -39,11 +39,12 @@ func (m *Media) CheckURLs(h *api.Head) error {
 }
 
 func (m *Media) check(f *Fields, h *api.Head, urls bool) error {
+	var s scan // one for all: it is handed on by its address
 	for _, at := range h.Fields {
 		if opaque[at.Name] {
 			continue
 		}
-		s := scan{b: h.Body[:at.End], i: at.Start, media: m, fields: f, urls: urls}
+		s = scan{b: h.Body[:at.End], i: at.Start, media: m, fields: f, urls: urls}
 		s.path = append(s.pathRoom[:0], api.Clip(at.Name, 64)...)
 		s.talk = at.Name == "messages" || at.Name == "input"
 		if err := s.value(references[strings.ToLower(at.Name)], 0); err != nil {

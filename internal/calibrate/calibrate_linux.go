@@ -15,6 +15,7 @@ import (
 	"weir/internal/bench/cell"
 	"weir/internal/bench/proc"
 	"weir/internal/load"
+	"weir/internal/ports"
 )
 
 // Run measures the generator.
@@ -125,7 +126,7 @@ func startEngine(ctx context.Context, o *Options) (e *engineProcess, err error) 
 	if err := o.normalize(); err != nil {
 		return nil, err
 	}
-	addr, err := bench.FreeAddr()
+	addr, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}

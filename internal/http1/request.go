@@ -13,6 +13,10 @@ type Request struct {
 	// Header holds the fields to send. Those that frame the message or belong
 	// to one connection are not taken from it.
 	Header http.Header
+	// Omit says which of them are not sent all the same, by their canonical names; nil: none.
+	Omit func(name string) bool
+	// Fields are sent as they stand: whole lines, which the program itself has written.
+	Fields string
 	// Authorization is sent in place of the Header's; empty: the Header's is.
 	Authorization string
 	// Length of the body in bytes.
@@ -59,7 +63,7 @@ func (r *Request) Append(dst []byte) ([]byte, error) {
 	}
 	for name, values := range r.Header {
 		canonical := http.CanonicalHeaderKey(name)
-		if owned(canonical) || r.Authorization != "" && canonical == "Authorization" {
+		if owned(canonical) || r.Omit != nil && r.Omit(canonical) || r.Authorization != "" && canonical == "Authorization" {
 			continue
 		}
 		if !isToken(name) {
@@ -75,6 +79,7 @@ func (r *Request) Append(dst []byte) ([]byte, error) {
 			b = append(b, "\r\n"...)
 		}
 	}
+	b = append(b, r.Fields...)
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, r.Length, 10)
 	return append(b, "\r\n\r\n"...), nil

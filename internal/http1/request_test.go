@@ -13,12 +13,13 @@ import (
 
 func TestRequest(t *testing.T) {
 	r := Request{Method: "POST", Target: "/v1/chat/completions?x=%20", Host: "engine:8000", Length: 12,
-		Header: http.Header{"Content-Type": {" application/json\t"}}}
+		Header: http.Header{"Content-Type": {" application/json\t"}, "cookie": {"a=b"}, "Accept": {"*/*"}}, Fields: "Accept: text/html\r\n",
+		Omit: func(name string) bool { return name == "Cookie" || name == "Accept" }}
 	got, err := r.Append([]byte("before"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "beforePOST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: engine:8000\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n"
+	want := "beforePOST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: engine:8000\r\nContent-Type: application/json\r\nAccept: text/html\r\nContent-Length: 12\r\n\r\n"
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Error(diff)
 	}

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"iter"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -25,7 +26,7 @@ const (
 // Response is the head of a response.
 type Response struct {
 	Status  int
-	Header  http.Header
+	Fields  Fields
 	Framing Framing
 	Length  int64 // of a Sized body, in bytes
 	// Close says that the connection cannot carry another exchange.
@@ -69,10 +70,7 @@ func ParseResponse(head []byte) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	r := Response{Status: status}
-	if r.Header, err = parseFields(fields); err != nil {
-		return Response{}, err
-	}
+	r := Response{Status: status, Fields: Fields{fields}}
 	if err := r.frame(minor); err != nil {
 		return Response{}, err
 	}
@@ -100,59 +98,127 @@ func parseStatus(line string) (status, minor int, err error) {
 	return status, int(line[7] - '0'), nil
 }
 
-// parseFields reads the lines after the status line. All strings share the
-// head's one copy, all values one array.
-func parseFields(text string) (http.Header, error) {
-	if text == "" {
-		return http.Header{}, nil
-	}
-	n := strings.Count(text, "\r\n") + 1
-	h, values := make(http.Header, n), make([]string, n)
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if line == "" || line[0] == ' ' || line[0] == '\t' {
-			return nil, malformed("a field of the response head is folded")
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
-			return nil, malformed("a field of the response head has no proper name")
-		}
-		if !all(value, valueOctet) {
-			return nil, malformed("the response field " + name + " holds a control character")
-		}
-		name, value = textproto.CanonicalMIMEHeaderKey(name), trim(value)
-		if have := h[name]; have != nil {
-			h[name] = append(have, value)
-			continue
-		}
-		values[0] = value
-		h[name], values = values[:1:1], values[1:]
-	}
-	return h, nil
+// Fields are the fields of a response's head as it has them. Nearly all answers are looked at
+// for their framing and one or two fields, so there is a map of them only for who asks.
+type Fields struct{ lines string } // which end with CRLF, but for the last
+
+// next gives the first of lines, and the others.
+func next(lines string) (name, value, rest string) {
+	line, rest, _ := strings.Cut(lines, "\r\n")
+	name, value, _ = strings.Cut(line, ":")
+	return name, trim(value), rest
 }
 
-// frame decides how the body ends (RFC 9112, section 6.3).
-func (r *Response) frame(minor int) error {
-	codings, lengths := r.Header["Transfer-Encoding"], r.Header["Content-Length"]
-	r.Close = minor == 0 && !hasToken(r.Header["Connection"], "keep-alive") || hasToken(r.Header["Connection"], "close")
-	length := int64(-1)
-	for _, s := range lengths {
-		if s != lengths[0] {
-			return malformed("the answer has two different lengths")
+// All gives the fields in their order, with canonical names.
+func (f Fields) All() iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for lines := f.lines; lines != ""; {
+			name, value, rest := next(lines)
+			if !yield(textproto.CanonicalMIMEHeaderKey(name), value) {
+				return
+			}
+			lines = rest
 		}
 	}
-	if len(lengths) > 0 {
+}
+
+// Get gives the first value of a field; empty where there is none.
+func (f Fields) Get(name string) string {
+	for lines := f.lines; lines != ""; {
+		has, value, rest := next(lines)
+		if strings.EqualFold(has, name) {
+			return value
+		}
+		lines = rest
+	}
+	return ""
+}
+
+// Header gives them as a map.
+func (f Fields) Header() http.Header {
+	h := http.Header{}
+	for name, value := range f.All() {
+		h[name] = append(h[name], value)
+	}
+	return h
+}
+
+// checkField refuses a line that is no field.
+func checkField(line string) error {
+	if line == "" || line[0] == ' ' || line[0] == '\t' {
+		return malformed("a field of the response head is folded")
+	}
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isToken(name) {
+		return malformed("a field of the response head has no proper name")
+	}
+	if !all(value, valueOctet) {
+		return malformed("the response field " + name + " holds a control character")
+	}
+	return nil
+}
+
+// framing is what a head says of its body's end and its connection's.
+type framing struct {
+	codings, lengths int // of these fields
+	coding, length   string
+	keeps, closes    bool
+}
+
+// field takes a field in, by its name in any case.
+func (f *framing) field(name, value string) error {
+	switch len(name) {
+	case len("Connection"):
+		if strings.EqualFold(name, "Connection") {
+			f.keeps, f.closes = f.keeps || hasToken(value, "keep-alive"), f.closes || hasToken(value, "close")
+		}
+	case len("Content-Length"):
+		if strings.EqualFold(name, "Content-Length") {
+			if f.lengths++; f.lengths > 1 && value != f.length {
+				return malformed("the answer has two different lengths")
+			}
+			f.length = value
+		}
+	case len("Transfer-Encoding"):
+		if strings.EqualFold(name, "Transfer-Encoding") {
+			f.codings++
+			f.coding = value
+		}
+	}
+	return nil
+}
+
+// frame checks the fields, and decides how the body ends (RFC 9112, section 6.3).
+func (r *Response) frame(minor int) error {
+	var f framing
+	for lines := r.Fields.lines; lines != ""; {
+		line, rest, more := strings.Cut(lines, "\r\n")
+		if err := checkField(line); err != nil {
+			return err
+		}
+		name, value, _ := next(line)
+		if err := f.field(name, value); err != nil {
+			return err
+		}
+		if lines = rest; more && rest == "" {
+			return checkField(rest)
+		}
+	}
+	r.Close = minor == 0 && !f.keeps || f.closes
+	length := int64(-1)
+	if f.lengths > 0 {
 		var ok bool
-		if length, ok = parseLength(lengths[0]); !ok {
+		if length, ok = parseLength(f.length); !ok {
 			return malformed("the answer's Content-Length is not a number")
 		}
 	}
-	if len(codings) > 0 {
+	if f.codings > 0 {
 		switch {
 		case length >= 0:
 			return malformed("the answer has both a length and a transfer coding")
 		case minor == 0:
 			return malformed("the answer has a transfer coding that its version does not know")
-		case len(codings) > 1 || !strings.EqualFold(codings[0], "chunked"):
+		case f.codings > 1 || !strings.EqualFold(f.coding, "chunked"):
 			return malformed("the answer's transfer coding is not chunked")
 		}
 	}
@@ -162,10 +228,10 @@ func (r *Response) frame(minor int) error {
 	case r.Status == http.StatusNoContent || r.Status == http.StatusNotModified:
 		r.Framing = Empty
 		// A body announced where none can be may yet follow.
-		if len(codings) > 0 || r.Status == http.StatusNoContent && length > 0 {
+		if f.codings > 0 || r.Status == http.StatusNoContent && length > 0 {
 			r.Close = true
 		}
-	case len(codings) > 0:
+	case f.codings > 0:
 		r.Framing = Chunked
 	case length == 0:
 		r.Framing = Empty
@@ -187,13 +253,11 @@ func parseLength(s string) (int64, bool) {
 	return n, err == nil
 }
 
-// hasToken looks for a token in comma-separated lists.
-func hasToken(lists []string, token string) bool {
-	for _, list := range lists {
-		for item := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(trim(item), token) {
-				return true
-			}
+// hasToken looks for a token in a comma-separated list.
+func hasToken(list, token string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(trim(item), token) {
+			return true
 		}
 	}
 	return false

@@ -19,10 +19,12 @@ type probes struct {
 	tokens engine.Tokens                             // to sample
 	counts ProbeCounts
 	// counting says how much the engine has computed, and computed is what it said last, if it
-	// was fenced since it was up last.
-	counting engine.Counting
-	computed uint64
-	fenced   bool
+	// was fenced since it was up last. sampled is how many samples may have had a part in what
+	// it computes after that: those under way then, which open counts, and those sent since.
+	counting      engine.Counting
+	computed      uint64
+	fenced        bool
+	sampled, open int
 	// ctx is that of the probes under way, which cancel ends; nil is none yet.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -40,15 +42,15 @@ func (p *probes) give(why error) {
 	}
 }
 
-// advances says that the engine has computed something since the fence before, by its own
-// count. A fence was answered just now.
+// advances says that the engine has computed something for others since the fence before, by
+// its own count: more than the samples that it was sent. A fence was answered just now.
 func (p *probes) advances() bool {
 	if p.counting == nil {
 		return false
 	}
-	was, fenced := p.computed, p.fenced
-	p.computed, p.fenced = p.counting.Computed(), true
-	return fenced && p.computed != was
+	was, fenced, own := p.computed, p.fenced, uint64(p.sampled)*engine.SampleTokens
+	p.computed, p.fenced, p.sampled = p.counting.Computed(), true, p.open
+	return fenced && p.computed-was > own
 }
 
 // giveSamples gives up the samples that are under way.
@@ -152,6 +154,8 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 		if tokens == nil {
 			return
 		}
+		r.probes.sampled++
+		r.probes.open++
 		probe, kind = func(ctx context.Context, asked engine.Probe) error {
 			return engine.Sample(ctx, tokens, asked.Model, asked.Rank)
 		}, ProbeGeneration
@@ -176,6 +180,9 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 		r.judge.mu.Lock()
 		defer r.judge.mu.Unlock()
 		r.probes.counts[kind][how]++
+		if p.Sample {
+			r.probes.open--
+		}
 		if how >= ProbeUnanswered {
 			return // its silence the rank notices by itself, whoever's bound it was
 		}

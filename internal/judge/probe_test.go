@@ -153,6 +153,36 @@ func TestSilentSampleIsEvidence(t *testing.T) {
 	})
 }
 
+// bounded is an engine that knows the bound of a request, and answers none: it ends each a
+// moment before the gateway does.
+type bounded struct{ fenced }
+
+func (b *bounded) Generate(ctx context.Context, _ *infer.Request, _ uint32, _ engine.Sink, _ *trace.Leg) (engine.Generation, error) {
+	bound, _ := ctx.Deadline()
+	select {
+	case <-time.After(time.Until(bound) - time.Microsecond):
+		return nil, &infer.Error{Code: infer.CodeDeadline, Engine: "a"}
+	case <-ctx.Done():
+		return nil, infer.AsError(ctx.Err())
+	}
+}
+
+// A sample that ends by its bound was not answered, whichever side has noticed that first: it
+// begins no wait anew.
+func TestSampleEndedByTheEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &bounded{fenced{core: *newCore()}}
+		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e, Tokens: e})
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, nil)
+		time.Sleep(21 * time.Second)
+		if v := a.View(); v.State != health.Down {
+			t.Errorf("after 21 s: %+v", v)
+		}
+		attempt.End(trace.Now(), health.GaveUp)
+	})
+}
+
 // counting is an engine whose fences say how much it has computed.
 type counting struct {
 	fenced
@@ -190,6 +220,32 @@ func TestComputesForOthers(t *testing.T) {
 		if a.View().Takes != health.Freely {
 			t.Errorf("it computes again: %+v", a.View())
 		}
+	})
+}
+
+// prefilling is an engine that computes prompts, and generates nothing.
+type prefilling struct{ counting }
+
+func (p *prefilling) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
+	p.computed.Add(uint64(len(req.Prompt)))
+	return p.counting.Generate(ctx, req, attempt, sink, leg)
+}
+
+// What an engine computes of the samples themselves does not speak for it: one that answers
+// none of them is down, and stays so.
+func TestComputesSamplesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &prefilling{counting{fenced: fenced{core: *newCore()}}}
+		a := judged(t, Options{}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}, Prober: e, Tokens: e})
+		var attempt Attempt
+		a.HandOver(&attempt, trace.Now(), 10, "req-1", engine.Probe{Model: "m1"}, nil)
+		for _, at := range []time.Duration{21 * time.Second, time.Minute} {
+			time.Sleep(at)
+			if v := a.View(); v.State != health.Down || v.Ejections != 1 {
+				t.Errorf("%v later: %+v", at, v)
+			}
+		}
+		attempt.End(trace.Now(), health.GaveUp)
 	})
 }
 
@@ -248,6 +304,7 @@ func TestSampleErrors(t *testing.T) {
 	}{
 		{&infer.Error{Code: infer.CodeOverloaded}, engine.ErrBusy},
 		{infer.Invalid("prompt", "no such id"), engine.ErrNoProbe},
+		{&infer.Error{Code: infer.CodeDeadline}, context.DeadlineExceeded},
 		{&infer.Error{Code: infer.CodeEngine}, nil},
 	} {
 		err := engine.Sample(t.Context(), &refusing{err: c.err}, "m", -1)

@@ -16,6 +16,8 @@ type Cell struct {
 	IDs             []uint32
 	// Logprobs are those of the ids, nil where none were asked for.
 	Logprobs *infer.Logprobs
+	// Deltas is how many were put together.
+	Deltas int
 	// Total is the count of ids of the choice so far, this cell included.
 	Total int
 	// Received is when the oldest delta in the cell was read off the wire.
@@ -169,6 +171,19 @@ func (m *Mailbox) discard() {
 	m.pending = m.pending[:0]
 }
 
+// Received counts the ids that came so far, of all choices. It never waits: ok is false
+// while somebody else is at the mailbox.
+func (m *Mailbox) Received() (n int, ok bool) {
+	if !m.mu.TryLock() {
+		return 0, false
+	}
+	defer m.mu.Unlock()
+	for i := range m.choices {
+		n += m.choices[i].total
+	}
+	return n, true
+}
+
 // Offer takes a delta in. It implements engine.Sink: it never blocks, and
 // copies what it keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
@@ -253,6 +268,7 @@ func wrong(reason infer.Flaw, format string, args ...any) *infer.Error {
 
 func (m *Mailbox) append(st *choice, d *infer.Delta) {
 	c := m.cell(d.Choice)
+	c.Deltas++
 	c.IDs = append(c.IDs, d.IDs...)
 	if d.Logprobs != nil {
 		c.Logprobs.Append(d.Logprobs)

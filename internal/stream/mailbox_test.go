@@ -253,11 +253,11 @@ func BenchmarkOfferTake(b *testing.B) {
 	}
 }
 
-// Whatever is offered, taken, left for a while, abandoned, ended or closed, in
-// any order: each choice gives exactly its ids of the last attempt, in order, up
-// to its end or the first delta that does not add up, after which there is
-// nothing but the failure. Whoever sleeps is woken by what comes next,
-// once, whoever asked to be notified by all that enters, and the gauge counts the mailbox exactly while something is pending.
+// Whatever is offered, taken, left for a while, abandoned, ended or closed, in any order: each
+// choice gives exactly its ids of the last attempt, in order, up to its end or the first delta
+// that does not add up, after which there is nothing but the failure. Whoever sleeps is woken
+// by what comes next, once, whoever asked to be notified by all that enters, and the gauge
+// counts the mailbox exactly while something is pending.
 func TestMailboxInterleavings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choices := rapid.IntRange(1, 3).Draw(t, "choices")

@@ -1,16 +1,22 @@
 // Package watch keeps an eye on the process itself, so that weir's own lateness
 // is not taken for an engine's or a client's.
+//
+// The canary tells of each time for which nothing was read. A longer one is a stall, which
+// is explained by what package busy and the system know of it (explain). A Detector tells
+// from looks, four each second, which Triggers last. Profiles keeps what the runtime has
+// seen when one begins. Watch is the shell of these, which are told what there was and when.
 package watch
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Stall is the name of the canary's metric.
-const Stall = "weir_io_stall_seconds"
+// StallMetric is the name of the canary's metric.
+const StallMetric = "weir_io_stall_seconds"
 
 // gap is how often the canary looks.
 const gap = 10 * time.Millisecond
@@ -29,6 +35,8 @@ var buckets = []float64{
 type Canary struct {
 	stall prometheus.Histogram
 	stood func(time.Duration)
+	seen  func(read int64, d time.Duration) // each time; nil: nobody asks
+	due   atomic.Int64                      // the schedule's next moment
 }
 
 // NewCanary makes a canary whose metric is in r; Run lets it sing. stood is told of each
@@ -36,9 +44,11 @@ type Canary struct {
 // is fine.
 func NewCanary(r prometheus.Registerer, stood func(time.Duration)) *Canary {
 	c := &Canary{stall: prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    Stall,
+		Name:    StallMetric,
 		Help:    "How long a file descriptor was ready until a goroutine had read it, sampled every 10 ms.",
 		Buckets: buckets,
+		// As metrics.Native has it.
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	}), stood: stood}
 	r.MustRegister(c.stall)
 	return c
@@ -52,10 +62,15 @@ func (c *Canary) Run(ctx context.Context) error {
 // saw books the latest n moments of the schedule, the last of which was due at
 // last and all of which were read at read (ns on one clock).
 func (c *Canary) saw(last, read int64, n uint64) {
-	if d := max(read-last, 0) + int64(n-1)*int64(gap); n > 0 && d > int64(gap) && c.stood != nil {
+	d := max(read-last, 0) + (int64(n)-1)*int64(gap)
+	if n > 0 && d > int64(gap) && c.stood != nil {
 		c.stood(time.Duration(d))
 	}
 	for i := range n {
 		c.stall.Observe(time.Duration(max(read-last, 0) + int64(i)*int64(gap)).Seconds())
 	}
+	if n > 0 && c.seen != nil {
+		c.seen(read, time.Duration(d))
+	}
+	c.due.Store(last + int64(gap))
 }
