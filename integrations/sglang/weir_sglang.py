@@ -52,7 +52,8 @@ def structures():
 
 # What of SGLang's arguments decides which fields of a request its schedulers act on.
 SAID = ("skip_tokenizer_init", "grammar_backend", "speculative_algorithm", "enable_deterministic_inference", "allow_auto_truncate",
-        "sampling_defaults", "preferred_sampling_params", "reasoning_parser", "disaggregation_mode", "disaggregation_bootstrap_port")
+        "sampling_defaults", "preferred_sampling_params", "reasoning_parser", "disaggregation_mode", "disaggregation_bootstrap_port",
+        "disable_radix_cache", "disaggregation_decode_enable_radix_cache")
 
 
 def arguments(server_args):
@@ -91,6 +92,17 @@ def bootstrap_host(held):
     return get_local_ip_auto()  # which the schedulers register for themselves
 
 
+def loads(instance):
+    """The file in which the schedulers say how busy they are; None: this release has none."""
+    try:
+        from sglang.srt.managers.load_snapshot import shm_path_for
+    except ImportError:
+        return None
+    if os.environ.get("SGLANG_LOAD_SNAPSHOT_USE_ZMQ", "").lower() in ("1", "true", "yes", "y"):
+        return None  # they send it elsewhere
+    return shm_path_for(instance)
+
+
 def word(server_args, model_config, max_req_input_len, instance):
     """What weir is told of the schedulers."""
     from sglang.version import __version__
@@ -103,7 +115,7 @@ def word(server_args, model_config, max_req_input_len, instance):
         "vocab_size": model_config.vocab_size, "dp_size": held["dp_size"],
         "enable_priority_scheduling": bool(held.get("enable_priority_scheduling")),
         "bootstrap_host": bootstrap_host(held),
-        "kv_events": kv_events(held.get("kv_events_config")),
+        "kv_events": kv_events(held.get("kv_events_config")), "loads": loads(instance),
         "lora": adapters(held.get("lora_paths")), "started": {name: held[name] for name in SAID if name in held},
         "wire": structures(),
     }

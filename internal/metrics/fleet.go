@@ -20,8 +20,8 @@ import (
 func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 	m.registry.MustRegister(
 		&readiness{snapshot, prometheus.NewDesc("weir_engine_ready", "1 when requests can be handed to the engine.", []string{"engine", "kind"}, nil)},
-		newHealths(snapshot),
-		&retries{snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
+		newHealths(snapshot), newLoads(snapshot),
+		&retries{&m.models, snapshot, prometheus.NewDesc("weir_retry_budget", "How many requests of the model could go to another engine now after a failure; negative while some wait for their turn.", []string{"model"}, nil)},
 		&adapters{snapshot}, newBooks(snapshot), newKVEvents(snapshot))
 }
 
@@ -59,7 +59,7 @@ type healths struct {
 	// Of engines, and of ranks.
 	engine, rank healthDescs
 	ready, given *prometheus.Desc // of ranks: whether they are there, and what they were handed
-	probes       *prometheus.Desc // of engines
+	probes, all  *prometheus.Desc // of engines
 }
 
 // healthDescs are the metrics of one health.
@@ -73,15 +73,16 @@ func newHealths(snapshot func() *route.Snapshot) *healths {
 		}
 		return healthDescs{
 			state:   desc("_state", "1 for the state of the health of "+of+": up, soft, suspect, probing, draining or down.", "state"),
-			since:   desc("_state_seconds", "For how long it has been so."),
+			since:   desc("_state_seconds", "For how long "+of+" has been in its state of health."),
 			cause:   desc("_cause", "1 for what keeps "+of+" from being up: silence, starts (requests are not begun, while others go on), transport or faults.", "cause"),
 			silence: desc("_silence_seconds", "For how long "+of+" has owed progress to requests that it has."),
 		}
 	}
 	return &healths{
-		snapshot: snapshot, engine: desc("the engine, which is that of its best rank", "engine"), rank: desc("the engine's data-parallel rank", "engine", "rank"),
+		snapshot: snapshot, engine: desc("the engine's best rank", "engine"), rank: desc("the engine's data-parallel rank", "engine", "rank"),
 		ready:  prometheus.NewDesc("weir_engine_rank_ready", "1 when requests can be handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
 		probes: prometheus.NewDesc("weir_probes_total", "Probes of the engine, none of which is a client's request: page asks whether it is there, fence for a turn of its loop, generation for one token.", []string{"engine", "kind", "result"}, nil),
+		all:    prometheus.NewDesc("weir_engine_requests_total", "Attempts that were handed to the engine.", []string{"engine"}, nil),
 		given:  prometheus.NewDesc("weir_engine_rank_requests_total", "Attempts that were handed to the engine's data-parallel rank.", []string{"engine", "rank"}, nil),
 	}
 }
@@ -97,6 +98,7 @@ func (c *healths) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.ready
 	ch <- c.given
 	ch <- c.probes
+	ch <- c.all
 }
 
 // Collect implements prometheus.Collector.
@@ -106,6 +108,13 @@ func (c *healths) Collect(ch chan<- prometheus.Metric) {
 			c.engine.collect(ch, &v, e.Name)
 		}
 		c.collectProbes(ch, e)
+		given := 0.0
+		for _, r := range e.Ranks {
+			if r.Health != nil {
+				given += float64(r.Health.View().Given)
+			}
+		}
+		ch <- prometheus.MustNewConstMetric(c.all, prometheus.CounterValue, given, e.Name)
 		for _, r := range e.Ranks {
 			if r.Number < 0 {
 				continue
@@ -170,6 +179,7 @@ func (d *healthDescs) collect(ch chan<- prometheus.Metric, v *health.View, label
 
 // retries reports what is left of models' budgets.
 type retries struct {
+	models   *names
 	snapshot func() *route.Snapshot
 	left     *prometheus.Desc
 }
@@ -180,10 +190,14 @@ func (c *retries) Describe(ch chan<- *prometheus.Desc) { ch <- c.left }
 // Collect implements prometheus.Collector. An alias is no model of its own.
 func (c *retries) Collect(ch chan<- prometheus.Metric) {
 	now := trace.Now()
+	left := map[string]float64{} // by label
 	for name, m := range c.snapshot().Models {
 		if name == m.Name && m.Retries != nil {
-			ch <- prometheus.MustNewConstMetric(c.left, prometheus.GaugeValue, m.Retries.Left(now), name)
+			left[c.models.label(name)] += m.Retries.Left(now)
 		}
+	}
+	for label, n := range left {
+		ch <- prometheus.MustNewConstMetric(c.left, prometheus.GaugeValue, n, label)
 	}
 }
 

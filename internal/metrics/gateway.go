@@ -21,9 +21,9 @@ func (m *Metrics) Prefix(c *tokenizer.PrefixCache) {
 	}
 	m.registry.MustRegister(
 		counter("weir_prefix_tokens_total", "Tokens of texts that were encoded.", func(s tokenizer.PrefixStats) uint64 { return s.Tokens }),
-		counter("weir_prefix_reused_tokens_total", "Those of them whose ids were known from earlier texts.", func(s tokenizer.PrefixStats) uint64 { return s.Reused }),
+		counter("weir_prefix_reused_tokens_total", "Tokens of texts that were encoded whose ids were known from earlier texts.", func(s tokenizer.PrefixStats) uint64 { return s.Reused }),
 		counter("weir_prefix_lookups_total", "Parts of texts that were looked up.", func(s tokenizer.PrefixStats) uint64 { return s.Lookups }),
-		counter("weir_prefix_hits_total", "Those of them that were found.", func(s tokenizer.PrefixStats) uint64 { return s.Hits }),
+		counter("weir_prefix_hits_total", "Parts of texts that were looked up and found.", func(s tokenizer.PrefixStats) uint64 { return s.Hits }),
 		gauge("weir_prefix_bytes", "What is kept of earlier texts.", func(s tokenizer.PrefixStats) uint64 { return s.Bytes }),
 		gauge("weir_prefix_entries", "Parts of texts that are kept.", func(s tokenizer.PrefixStats) uint64 { return uint64(s.Entries) }),
 	)
@@ -32,6 +32,7 @@ func (m *Metrics) Prefix(c *tokenizer.PrefixCache) {
 // Gateway reports the pool's state and the streams with output pending at
 // scrape time.
 func (m *Metrics) Gateway(p *pool.Pool, waiting func() int64) {
+	m.sources.pool, m.sources.pending = p, waiting
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -89,7 +90,7 @@ func (m *Metrics) Conns(stats func() admit.ConnStats) {
 	}
 	m.registry.MustRegister(
 		gauge("weir_connections", "Clients' connections that are open.", func(s admit.ConnStats) int { return s.Open }),
-		gauge("weir_connections_idle", "Of them, those between requests.", func(s admit.ConnStats) int { return s.Idle }),
+		gauge("weir_connections_idle", "Clients' connections that are open and between requests.", func(s admit.ConnStats) int { return s.Idle }),
 		counter("weir_connections_refused_total", "Connections and requests refused for --max-connections or --max-connections-per-client.", func(s admit.ConnStats) uint64 { return s.Refused }),
 		counter("weir_connections_gave_way_total", "Connections that did nothing and were closed for a new one.", func(s admit.ConnStats) uint64 { return s.GaveWay }),
 	)

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -40,6 +40,7 @@ type Metrics struct {
 	resets   *prometheus.CounterVec
 	away     prometheus.Counter
 	relayed  *prometheus.CounterVec
+	ignored  *prometheus.CounterVec
 	streams  sync.Map // of engines: *relayStreams
 
 	stage    [trace.NumStages]prometheus.Observer
@@ -49,7 +50,14 @@ type Metrics struct {
 	output   prometheus.Observer
 	acks     *prometheus.HistogramVec
 	pairs    *prometheus.HistogramVec
-	choices  choices
+	// pairPoints and pairStages are those of pairs, as far as they are told.
+	pairPoints, pairStages *prometheus.HistogramVec
+	choices                choices
+	receiving              *receiving
+	models                 names
+
+	sources liveSources
+	handler http.Handler
 }
 
 // durations spans from tens of microseconds, a stage at rest, to minutes, a
@@ -57,6 +65,14 @@ type Metrics struct {
 var durations = []float64{
 	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25,
 	.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
+}
+
+// Native makes a histogram a native one besides: a scraper that asks for them, such as
+// Prometheus with native histograms, has buckets that are never further than a tenth apart.
+// In the text format are the classic buckets alone.
+func Native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
+	o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber, o.NativeHistogramMinResetDuration = 1.1, 160, time.Hour
+	return o
 }
 
 // New makes the metrics and registers Go's own and the process's beside them.
@@ -68,14 +84,14 @@ func New() *Metrics {
 		return c
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}, labels)
+		h := prometheus.NewHistogramVec(Native(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}), labels)
 		m.registry.MustRegister(h)
 		return h
 	}
 	m.received = counter("weir_requests_received_total", "Requests received.", "endpoint")
 	m.ended = counter("weir_requests_total", "Requests ended, by outcome and error code (empty when finished).", "outcome", "code")
 	m.retries = counter("weir_retries_total", "Attempts that were repeated on another engine, by the engine that failed.", "engine")
-	m.twice = counter("weir_retries_begun_total", "Of them, those of requests with which the engine that failed may have begun, so that they were computed twice in part.", "engine")
+	m.twice = counter("weir_retries_begun_total", "Attempts that were repeated on another engine although the one that failed may have begun, so that they were computed twice in part, by that engine.", "engine")
 	m.refused = counter("weir_retries_refused_total", "Requests that failed at an engine and were not repeated although another engine was there, by model and why: budget, the model's retries are spent.", "model", "why")
 	m.tokens = counter("weir_output_tokens_total", "Tokens written to clients, by model. Relayed answers count by the usage they state.", "model")
 	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
@@ -83,6 +99,7 @@ func New() *Metrics {
 	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
 	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served.", "engine")
 	m.relayed = counter("weir_relay_streams_total", "Streams of relayed engines that ended whole, by whether their token ids were as many as the engine counted (ids), or why that was not looked at.", "engine", "verified")
+	m.ignored = counter("weir_ignored_fields_total", "Requests that asked for something beside their answer which was left out, by API and the field's name in its table (docs/apis.md); unknown for fields in no table.", "api", "field")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
 	m.starved = counter("weir_starved_total", "Times a descriptor, or memory for a socket, was missing, by what for: accept, watch, dial.", "for")
 	m.shakes = counter("weir_tls_handshake_errors_total", "Clients' TLS handshakes that failed.").WithLabelValues()
@@ -101,16 +118,19 @@ func New() *Metrics {
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
-	m.pairs = histogram("weir_pair_seconds", "Parts of requests that two engines served, by part: prefill is from the hand-over to the prefill engine's answer, handover from there to the decode engine's first output; bootstrap and transfer are as engines stamp them.", "part")
+	m.pairs = histogram("weir_pair_seconds", "Parts of requests that two engines served, by the gateway's clock: prefill is from the hand-over to the prefill engine's answer, handover from there to the decode engine's first output.", "part")
+	m.pairPoints = histogram("weir_pair_point_seconds", "From the hand-over of a request that two engines served to a point: its halves met, the prompt was prefilled, its KV transferred, it was running at the decode engine, and its first_output received. Points that nobody tells are left out.", "point")
+	m.pairStages = histogram("weir_pair_stage_seconds", "Time between the points of weir_pair_point_seconds, by stage, and decode until the end.", "stage")
 	m.choices = newChoices(counter, histogram)
+	m.receiving = newReceiving()
+	m.registry.MustRegister(m.receiving)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.handler = Serve(m.registry)
 	return m
 }
 
 // Handler serves /metrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
-}
+func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Registry is for figures that other parts own and a collector reads.
 func (m *Metrics) Registry() prometheus.Registerer { return m.registry }
@@ -131,7 +151,9 @@ func (m *Metrics) Retry(engine string, begun bool) {
 }
 
 // RetryRefused counts a request that was not repeated although another engine was there.
-func (m *Metrics) RetryRefused(model, why string) { m.refused.WithLabelValues(model, why).Inc() }
+func (m *Metrics) RetryRefused(model, why string) {
+	m.refused.WithLabelValues(m.models.label(model), why).Inc()
+}
 
 // EngineFault counts an attempt that ended with an error.
 func (m *Metrics) EngineFault(engine string, code infer.Code) {
@@ -146,6 +168,10 @@ func (m *Metrics) IntegrityFailure(engine, reason string) {
 // Panicked counts a panic that was caught, while an engine's output was read; with no
 // engine, while a request was served.
 func (m *Metrics) Panicked(engine string) { m.panics.WithLabelValues(engine).Inc() }
+
+// Ignored counts a field of a request that was left out, by its name in the dialect's
+// table.
+func (m *Metrics) Ignored(dialect, field string) { m.ignored.WithLabelValues(dialect, field).Inc() }
 
 // relayStreams are those of one engine.
 type relayStreams struct{ verified, not atomic.Int64 }
@@ -182,6 +208,7 @@ func (m *Metrics) Wrote(writes, bytes int) {
 // Ended counts a request out and its record into the histograms.
 func (m *Metrics) Ended(r *trace.Record) {
 	m.live.Dec()
+	model := m.models.label(r.Model)
 	m.ended.WithLabelValues(r.Outcome.String(), r.Code).Inc()
 	for s, ns := range r.Ledger.Spent {
 		if ns > 0 {
@@ -189,12 +216,12 @@ func (m *Metrics) Ended(r *trace.Record) {
 		}
 	}
 	m.residual.Observe(seconds(max(r.Residual(), 0)))
-	m.total.WithLabelValues(r.Model, r.Outcome.String()).Observe(seconds(r.Total()))
+	m.total.WithLabelValues(model, r.Outcome.String()).Observe(seconds(r.Total()))
 	if r.PromptTokens > 0 && len(r.Attempts) > 0 {
-		m.prompt.WithLabelValues(r.Model).Add(float64(r.PromptTokens))
+		m.prompt.WithLabelValues(model).Add(float64(r.PromptTokens))
 	}
 	if r.CompletionTokens > 0 {
-		m.tokens.WithLabelValues(r.Model).Add(float64(r.CompletionTokens))
+		m.tokens.WithLabelValues(model).Add(float64(r.CompletionTokens))
 	}
 	for i := range r.Attempts {
 		for k := range r.Attempts[i].Legs {
@@ -202,9 +229,9 @@ func (m *Metrics) Ended(r *trace.Record) {
 		}
 	}
 	m.pair(r)
-	m.choices.ended(r)
+	m.choices.ended(r, model)
 	if r.FirstFlushed > 0 {
-		m.ttft.WithLabelValues(r.Model).Observe(seconds(r.FirstFlushed - r.Arrival))
+		m.ttft.WithLabelValues(model).Observe(seconds(r.FirstFlushed - r.Arrival))
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
 		}
@@ -213,21 +240,22 @@ func (m *Metrics) Ended(r *trace.Record) {
 
 // pair counts the parts of a pair that has served the client.
 func (m *Metrics) pair(r *trace.Record) {
-	decode := r.Leg()
-	if decode == nil || decode.Role != "decode" || r.FirstReceived == 0 {
+	p, ok := r.Pair()
+	if !ok {
 		return
 	}
-	prefill, s := &r.Attempts[len(r.Attempts)-1].Legs[0], &decode.Stamps
-	for _, part := range [...]struct {
-		name     string
-		from, to int64
-	}{
-		{"prefill", prefill.Handed, prefill.Answered}, {"handover", prefill.Answered, r.FirstReceived},
-		{"bootstrap", s.BootstrapStart, s.BootstrapEnd}, {"transfer", s.TransferStart, s.TransferEnd},
-	} {
-		if part.from != 0 && part.to != 0 && part.to >= part.from {
-			m.pairs.WithLabelValues(part.name).Observe(seconds(part.to - part.from))
+	observe := func(in *prometheus.HistogramVec, label string, ns int64) {
+		if ns >= 0 {
+			in.WithLabelValues(label).Observe(seconds(ns))
 		}
+	}
+	observe(m.pairs, "prefill", p.Prefill())
+	observe(m.pairs, "handover", p.Handover())
+	for at := range trace.NumPairPoints {
+		observe(m.pairPoints, at.String(), p.Since(at))
+	}
+	for i, ns := range p.Stages() {
+		observe(m.pairStages, trace.PairStages[i], ns)
 	}
 }
 

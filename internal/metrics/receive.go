@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Receive is how the output of engines of one kind comes in, whichever they are: on which
+// side of the readers a backlog stands. A batch is what a reader hands on before it waits:
+// a frame of a wire with one connection for many streams, and elsewhere what of the streams'
+// sockets was ready at once.
+type Receive struct {
+	streams, wait, dispatch, merged *Distribution
+}
+
+// Batch counts a batch of so many streams, for which its reader waited and which took it so
+// long, in nanoseconds. waited is negative for a reader's first.
+func (r *Receive) Batch(streams int, waited, took int64) {
+	r.streams.Add(int64(streams), 1)
+	r.dispatch.Add(took, 1)
+	if waited >= 0 {
+		r.wait.Add(waited, 1)
+	}
+}
+
+// Merged is how many deltas of an engine a turn of a stream took as one.
+func (r *Receive) Merged() *Distribution { return r.merged }
+
+// receiving reports what comes in, and how it comes to clients.
+type receiving struct {
+	kinds, models                         sync.Map // by name: *Receive, and *Distribution
+	streams, wait, dispatch, merged, gaps *prometheus.Desc
+}
+
+func newReceiving() *receiving {
+	kind, model := []string{"kind"}, []string{"model"}
+	return &receiving{
+		streams:  prometheus.NewDesc("weir_receive_batch_streams", "Streams that a batch of engines' output had something for, by the engines' kind. Its count is that of the batches.", kind, nil),
+		wait:     prometheus.NewDesc("weir_receive_wait_seconds", "How long a reader of engines' output waited for a batch. Readers that hardly wait are the bottleneck.", kind, nil),
+		dispatch: prometheus.NewDesc("weir_receive_dispatch_seconds", "How long a reader took to decode a batch and hand it to its streams; of relayed engines (openai), to send it on to their clients too.", kind, nil),
+		merged:   prometheus.NewDesc("weir_receive_merged_deltas", "What of an engine's output a stream took as one: deltas, of relayed engines events. More than one have waited for their stream's turn.", kind, nil),
+		gaps:     prometheus.NewDesc("weir_inter_token_latency_seconds", "Time between a stream's tokens after the first output, as weir took them from the engine. What is taken as one shares out the time since what came before; of relayed engines an event counts as a token.", model, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *receiving) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.streams, c.wait, c.dispatch, c.merged, c.gaps} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *receiving) Collect(ch chan<- prometheus.Metric) {
+	c.kinds.Range(func(kind, of any) bool {
+		r, name := of.(*Receive), kind.(string)
+		ch <- r.streams.metric(c.streams, name)
+		ch <- r.wait.metric(c.wait, name)
+		ch <- r.dispatch.metric(c.dispatch, name)
+		ch <- r.merged.metric(c.merged, name)
+		return true
+	})
+	c.models.Range(func(model, of any) bool {
+		ch <- of.(*Distribution).metric(c.gaps, model.(string))
+		return true
+	})
+}
+
+// Receive gives what is counted of the output of engines of a kind.
+func (m *Metrics) Receive(kind string) *Receive {
+	of, ok := m.receiving.kinds.Load(kind)
+	if !ok {
+		of, _ = m.receiving.kinds.LoadOrStore(kind, &Receive{newDistribution(scaleCount), newDistribution(scaleShort), newDistribution(scaleShort), newDistribution(scaleCount)})
+	}
+	return of.(*Receive)
+}
+
+// Gaps is the time between tokens of a model's answers.
+func (m *Metrics) Gaps(model string) *Distribution {
+	model = m.models.label(model)
+	of, ok := m.receiving.models.Load(model)
+	if !ok {
+		of, _ = m.receiving.models.LoadOrStore(model, newDistribution(scaleSeconds))
+	}
+	return of.(*Distribution)
+}
