@@ -6,7 +6,7 @@
 // system prompt becomes a first message, tool_use blocks become tool calls, a
 // tool_result becomes a message of its own, thinking becomes reasoning_content,
 // and texts side by side are joined by a line end. Every field of a body is
-// carried, refused by name, or ignored for a reason; [Fields] is the table, and
+// carried, refused by name, or left out and named; [Fields] is the table, and
 // docs/apis.md shows it.
 //
 // Answers have a content block for each stretch of reasoning, text and tool
@@ -35,11 +35,18 @@ func (e Endpoint) String() string { return endpointPaths[e] }
 
 // Traits implements api.Endpoint.
 func (e Endpoint) Traits() api.Traits {
-	t := api.Traits{RequestIDField: "Request-Id"}
+	t := api.Traits{RequestIDField: "Request-Id", Ignored: ignoredHeads}
 	if e == CountTokens {
 		t.Wants = api.PromptLength
 	}
 	return t
+}
+
+// ignoredHeads are those of the table.
+var ignoredHeads = []api.HeadField{
+	{Name: "header anthropic-beta", Canonical: "Anthropic-Beta"},
+	{Name: "header anthropic-user-profile-id", Canonical: "Anthropic-User-Profile-Id"},
+	{Name: "header anthropic-workspace-id", Canonical: "Anthropic-Workspace-Id"},
 }
 
 // ParseHead implements api.Endpoint.

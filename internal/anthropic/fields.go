@@ -3,6 +3,7 @@ package anthropic
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -37,18 +38,24 @@ func answer(name, accepts string, take func(*decoding, []byte) error) field {
 	return field{api.Field{Name: name, Note: accepts, On: 1 << Messages}, take}
 }
 
-func refuse(name string, defaults ...string) field {
-	return field{Field: api.Field{Name: name, Treatment: api.Refused, Defaults: defaults}}
+func refuse(name, instead, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, Treatment: api.Refused, Note: instead, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-func ignore(name, why string) field {
-	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: why}}
+func ignore(name, what, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: what, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-// Why fields of which an engine knows nothing are ignored.
+// What ignored fields ask for.
 const (
-	whyCache = "engines keep the KV cache of every prompt by themselves, and usage says what was found in it"
-	whoAsks  = "says who asks, which changes no answer"
+	whyCache = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
+	whoAsks  = "says who asks"
+	whyTool  = "a tool of Anthropic's, which its servers run or its models were trained on"
+	notHere  = "leave it out: there are no tools of the server's here"
+
+	leavesTool  = "vLLM refuses it, SGLang leaves it out"
+	readsBlock  = "vLLM refuses it, SGLang reads it"
+	refuseBlock = api.BothRefuse
 )
 
 // fields are the top-level fields.
@@ -56,7 +63,7 @@ var fields = []field{
 	carry("model", "a string", nothing),
 	carry("messages", "a non-empty array of messages; a last one of the assistant's is continued", takeMessages),
 	carry("system", "a string, or an array of text blocks; becomes a first message, of which an empty array makes none", takeSystem),
-	carry("tools", "an array of tools of type custom, each with a unique name", takeTools),
+	carry("tools", "an array of tools, of which the model is told of those of type custom, each with a unique name", takeTools),
 	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two where the engine can be told a JSON schema", takeToolChoice),
 	carry("thinking", "an object whose type is enabled, adaptive, between_tools or disabled; becomes enable_thinking and thinking, true or false, for the chat template", takeThinking),
 	carry("output_config", "an object with effort (becomes reasoning_effort for the chat template) and format", takeOutputConfig),
@@ -70,67 +77,145 @@ var fields = []field{
 	answer("top_p", "a number above 0, at most 1", sampling("top_p", api.TopP)),
 	answer("top_k", "an integer from 0, which is no limit", takeTopK),
 
-	refuse("container"),
-	refuse("mcp_servers", "[]"),
-	refuse("context_management"),
-	refuse("thread"),
-	refuse("inference_geo"),
-	refuse("diagnostics"),
-	refuse("speed", `"standard"`),
+	refuse("thread", "leave it out: weir keeps no conversations, send all messages", api.BothPass),
+	refuse("inference_geo", "leave it out: where the engines stand is for their operator to say", api.BothPass),
 
-	ignore("metadata", whoAsks),
-	ignore("user_profile_id", whoAsks),
-	ignore("service_tier", "there is one tier; the answer says standard"),
-	ignore("cache_control", whyCache),
+	ignore("container", "keeps what the server's tools wrote, and loads skills", api.BothPass),
+	ignore("mcp_servers", "has the server call tools of others", api.BothPass, "[]"),
+	ignore("context_management", "clears what is old from long conversations", api.BothPass, "{}", `{"edits":[]}`),
+	ignore("compaction", "makes long conversations shorter", api.BothPass),
+	ignore("fallbacks", "names models to try where this one refuses", api.BothPass, "[]"),
+	ignore("fallback_credit_token", "names who pays for a fallback", api.BothPass),
+	ignore("billing_policy", "names who pays", api.BothPass),
+	ignore("diagnostics", "asks why a cache was missed", api.BothPass),
+	ignore("speed", "a faster answer, for more", api.BothPass, `"standard"`),
+	ignore("metadata", whoAsks, api.BothPass, "{}"),
+	ignore("user_profile_id", whoAsks, api.BothPass),
+	ignore("service_tier", "there is one tier; the answer says standard", api.BothPass, `"auto"`, `"standard_only"`),
+	ignore("cache_control", whyCache, api.BothPass),
 }
 
-// innerFields are the fields inside the top-level ones.
+// innerFields are the fields inside the top-level ones, and those of the head. A name with
+// a word behind it is a block, a tool or a value of that type; a star is any end of that
+// word.
 var innerFields = []api.Field{
 	{Name: "messages[].role", Note: "user, assistant or system"},
 	{Name: "messages[].content", Note: "a string, or an array of blocks; texts side by side are put together as [those of a chat](engines.md#request-fields-by-wire) are"},
+	{Name: "messages[].clear_at", Treatment: api.Ignored, Note: "clears the message from long conversations", Elsewhere: api.BothPass},
+	{Name: "messages[].output_config", Treatment: api.Refused, Elsewhere: api.BothPass},
 	{Name: "messages[].content[] text", Note: "text"},
 	{Name: "messages[].content[] tool_use", Note: "id, name and input, in an assistant message; a tool call"},
 	{Name: "messages[].content[] tool_result", Note: "tool_use_id and content (a string, or an array of text and image blocks), in a user message; a message of role tool"},
-	{Name: "messages[].content[].is_error", Note: "a boolean; true puts \"Error: \" before the result, since chat templates have no place for it"},
 	{Name: "messages[].content[] thinking", Note: "thinking, in an assistant message; reasoning_content, for templates that read it"},
-	{Name: "messages[].content[].signature", Treatment: api.Ignored, Note: "weir signs nothing; its own thinking blocks say \"unsigned\""},
-	{Name: "messages[].content[] redacted_thinking", Treatment: api.Ignored, Note: "encrypted by another service: no engine could read it"},
-	{Name: "messages[].content[].cache_control", Treatment: api.Ignored, Note: whyCache},
-	{Name: "messages[].content[].citations", Treatment: api.Refused, Defaults: []string{"[]"}},
-	{Name: "messages[].content[].caller", Treatment: api.Refused, Defaults: []string{`{"type":"direct"}`}},
-	{Name: "messages[].content[].toolset_name", Treatment: api.Refused},
+	{Name: redactedThinking, Treatment: api.Ignored, Note: "encrypted by another service: no engine could read it", Elsewhere: api.BothPass},
 	{Name: "messages[].content[] image", Note: "a source of type base64 (media_type image/png, image/jpeg, image/gif or image/webp, and data) or url (http or https), in a user message or a tool's result; where the engines take images. count_tokens refuses it"},
-	{Name: "messages[].content[] document", Treatment: api.Refused},
-	{Name: "messages[].content[] of any other type", Treatment: api.Refused},
+	{Name: "messages[].content[] document", Treatment: api.Refused, Note: "send its text, or its pages as images", Elsewhere: refuseBlock},
+	{Name: "messages[].content[] search_result", Treatment: api.Refused, Note: "send its text", Elsewhere: readsBlock},
+	{Name: "messages[].content[] server_tool_use", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] web_search_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] web_fetch_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] code_execution_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] bash_code_execution_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] text_editor_code_execution_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] tool_search_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] advisor_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] mcp_tool_use", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] mcp_tool_result", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] mcp_tool_listing", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] container_upload", Treatment: api.Refused, Note: notHere, Elsewhere: refuseBlock},
+	{Name: "messages[].content[] compaction", Treatment: api.Refused, Note: "send the messages that it stands for", Elsewhere: refuseBlock},
+	{Name: "messages[].content[] fallback", Treatment: api.Refused, Note: "leave it out", Elsewhere: refuseBlock},
+	{Name: "messages[].content[] tool_addition", Treatment: api.Refused, Note: "send the tool in tools", Elsewhere: "vLLM reads it, SGLang refuses it"},
+	{Name: "messages[].content[] tool_removal", Treatment: api.Refused, Note: "leave the tool out of tools", Elsewhere: "vLLM reads it, SGLang refuses it"},
+	{Name: "messages[].content[].text", Note: "a string"},
+	{Name: "messages[].content[].id", Note: "a string"},
+	{Name: "messages[].content[].name", Note: "a string"},
+	{Name: "messages[].content[].input", Note: "an object"},
+	{Name: "messages[].content[].tool_use_id", Note: "a string"},
+	{Name: "messages[].content[].content", Whole: true, Note: "a string, or an array of text and image blocks"},
+	{Name: "messages[].content[].is_error", Note: "a boolean; true puts \"Error: \" before the result, since chat templates have no place for it"},
+	{Name: "messages[].content[].thinking", Note: "a string"},
+	{Name: "messages[].content[].signature", Note: "any, of no effect: weir signs nothing; its own thinking blocks say \"unsigned\""},
+	{Name: "messages[].content[].source", Whole: true, Note: "an object"},
+	{Name: "messages[].content[].cache_control", Treatment: api.Ignored, Note: whyCache, Elsewhere: api.BothPass},
+	{Name: "messages[].content[].citations", Treatment: api.Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: api.BothPass},
+	{Name: "messages[].content[].caller", Treatment: api.Refused, Defaults: []string{`{"type":"direct"}`}, Elsewhere: api.BothPass},
+	{Name: "messages[].content[].toolset_name", Treatment: api.Refused, Elsewhere: api.BothPass},
+	{Name: "messages[].content[].transformations", Treatment: api.Ignored, Note: "makes images smaller", Elsewhere: api.BothPass},
+	{Name: "system[] text", Note: "text"},
+	{Name: "system[].text", Note: "a string"},
+	{Name: "system[].cache_control", Treatment: api.Ignored, Note: whyCache, Elsewhere: api.BothPass},
+	{Name: "system[].citations", Treatment: api.Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: api.BothPass},
+
+	{Name: "tools[] custom", Note: "a tool that the caller runs; the type may be left out"},
+	{Name: "tools[] web_search_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: leavesTool},
+	{Name: "tools[] web_fetch_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
+	{Name: "tools[] code_execution_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
+	{Name: "tools[] bash_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: leavesTool},
+	{Name: "tools[] text_editor_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: leavesTool},
+	{Name: "tools[] computer_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: leavesTool},
+	{Name: "tools[] browser_toolset_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
+	{Name: "tools[] memory_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
+	{Name: "tools[] advisor_*", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
+	{Name: "tools[] tool_search_tool_*", Treatment: api.Ignored, Note: "finds tools: the model is told of all", Elsewhere: api.BothRefuse},
+	{Name: "tools[] mcp_toolset", Treatment: api.Ignored, Note: whyTool, Elsewhere: api.BothRefuse},
 	{Name: "tools[].name", Note: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
 	{Name: "tools[].description", Note: "a string"},
-	{Name: "tools[].input_schema", Note: "a JSON Schema, which is an object"},
-	{Name: "tools[].type", Note: "custom; the server's own tools are refused by name"},
-	{Name: "tools[].cache_control", Treatment: api.Ignored, Note: whyCache},
-	{Name: "tools[].eager_input_streaming", Treatment: api.Ignored, Note: "arguments are always streamed as they come"},
-	{Name: "tools[].strict", Treatment: api.Refused, Defaults: []string{"false"}},
-	{Name: "tools[].defer_loading", Treatment: api.Refused, Defaults: []string{"false"}},
-	{Name: "tools[].input_examples", Treatment: api.Refused, Defaults: []string{"[]"}},
-	{Name: "tools[].allowed_callers", Treatment: api.Refused, Defaults: []string{`["direct"]`}},
+	{Name: "tools[].input_schema", Whole: true, Note: "a JSON Schema, which is an object"},
+	{Name: "tools[].type", Note: "custom, or a type of the rows above"},
+	{Name: "tools[].cache_control", Treatment: api.Ignored, Note: whyCache, Elsewhere: api.BothPass},
+	{Name: "tools[].eager_input_streaming", Note: "any: arguments are always streamed as they come", Elsewhere: api.BothPass},
+	{Name: strictTool, Note: "a boolean; true holds where a call is forced, and is named as ignored elsewhere", Elsewhere: "both hold to it, with the tool parsers that can"},
+	{Name: "tools[].defer_loading", Treatment: api.Ignored, Defaults: []string{"false"}, Note: "the model is told of the tool at once", Elsewhere: "both hand it to the chat template"},
+	{Name: "tools[].input_examples", Treatment: api.Refused, Defaults: []string{"[]"}, Note: "put them into the description", Elsewhere: api.BothPass},
+	{Name: "tools[].allowed_callers", Treatment: api.Refused, Defaults: []string{`["direct"]`}, Elsewhere: api.BothPass},
+	{Name: "tool_choice auto", Note: "the model decides"},
+	{Name: "tool_choice any", Note: "one of the tools is called"},
+	{Name: "tool_choice tool", Note: "the tool of that name is called"},
+	{Name: "tool_choice none", Note: "none is"},
+	{Name: "tool_choice.name", Note: "a string, with the type tool"},
 	{Name: "tool_choice.disable_parallel_tool_use", Note: "a boolean; true ends the answer with its first call"},
-	{Name: "thinking.budget_tokens", Treatment: api.Ignored, Note: "checked to be an integer from 1024 below max_tokens; engines cannot bound thinking apart from max_tokens"},
-	{Name: "thinking.display", Note: "summarized, or omitted: thinking blocks come without their text"},
+	{Name: "thinking enabled", Note: "the model thinks"},
+	{Name: "thinking adaptive", Note: "the same"},
+	{Name: "thinking between_tools", Note: "the same"},
+	{Name: "thinking disabled", Note: "it does not"},
+	{Name: thinkingBudget, Note: "checked to be an integer from 1024 below max_tokens, and named as ignored: engines cannot bound thinking apart from max_tokens", Elsewhere: api.BothPass},
+	{Name: "thinking.display", Note: "summarized or updates: thinking blocks have their text; omitted: they come without it"},
+	{Name: blockBinding, Treatment: api.Ignored, Note: "what becomes of thinking blocks of another conversation", Elsewhere: api.BothPass},
 	{Name: "output_config.effort", Note: "low, medium, high, xhigh or max; the last two become high; none when thinking is disabled"},
-	{Name: "output_config.format", Note: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema"},
-	{Name: "header anthropic-version", Treatment: api.Ignored, Note: "there has been one version since 2023-06-01"},
-	{Name: "header anthropic-beta", Treatment: api.Ignored, Note: "what a beta adds to a body is refused or carried by its field"},
-	{Name: "header x-api-key", Treatment: api.Ignored, Note: "weir asks for no key; relayed requests carry it"},
+	{Name: outputFormat, Note: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema. A tool_choice that forces a call wins over it; then it is named as ignored"},
+	{Name: "output_config.format json_schema", Note: "JSON of the schema"},
+	{Name: "output_config.format.schema", Whole: true, Note: "a JSON schema"},
+	{Name: taskBudget, Treatment: api.Ignored, Note: "how much a task of many requests is to take", Elsewhere: "vLLM passes over it, SGLang hands it on as a hint"},
+	{Name: "header anthropic-version", Note: "any: there has been one version since 2023-06-01"},
+	{Name: "header anthropic-beta", Treatment: api.Ignored, Note: "any names: what a beta adds to a body is judged by its field", Elsewhere: api.BothPass},
+	{Name: "header anthropic-user-profile-id", Treatment: api.Ignored, Note: whoAsks, Elsewhere: api.BothPass},
+	{Name: "header anthropic-workspace-id", Treatment: api.Ignored, Note: whoAsks, Elsewhere: api.BothPass},
+	{Name: "header x-api-key", Note: "any: weir asks for no key; relayed requests carry it"},
 }
 
-// inner finds a field inside others.
-func inner(name string) *api.Field {
+// Rows of innerFields that are noted when they are left out.
+const (
+	redactedThinking = "messages[].content[] redacted_thinking"
+	strictTool       = "tools[].strict"
+	thinkingBudget   = "thinking.budget_tokens"
+	blockBinding     = "thinking.block_binding"
+	outputFormat     = "output_config.format"
+	taskBudget       = "output_config.task_budget"
+)
+
+// toolTypes are the types of tools that are known.
+var toolTypes = func() (words []string) {
 	for i := range innerFields {
-		if innerFields[i].Name == name {
-			return &innerFields[i]
+		if word, ok := strings.CutPrefix(innerFields[i].Name, "tools[] "); ok {
+			words = append(words, strings.TrimSuffix(word, "*"))
 		}
 	}
-	return nil
-}
+	return words
+}()
+
+// inner finds a field inside others.
+func inner(name string) *api.Field { return api.Row(innerFields, name) }
 
 // tables find an endpoint's field by its name.
 var tables = [numEndpoints]api.Names{Messages: tableOf(Messages), CountTokens: tableOf(CountTokens)}
@@ -160,13 +245,16 @@ func (d *decoding) field(name string, raw []byte) error {
 	at, ok := tables[d.endpoint][name]
 	if !ok {
 		if _, elsewhere := tables[Messages][name]; elsewhere {
+			if d.Passes(name) {
+				return nil
+			}
 			return api.Unsupported(name, d.endpoint.String(), nil)
 		}
-		if here := foreign[name]; here != "" {
+		if here := foreign[name]; here != "" && !d.Passes(name) {
 			return &infer.Error{Code: infer.CodeUnsupported, Param: name,
 				Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Messages, here)}
 		}
-		return api.UnknownField(name, d.carrier(), tables[d.endpoint])
+		return d.UnknownField(name, tables[d.endpoint])
 	}
 	f := &fields[at.Index]
 	read, err := d.Judge(&f.Field, name, raw)
@@ -177,12 +265,16 @@ func (d *decoding) field(name string, raw []byte) error {
 }
 
 // within judges a field of an object inside the body that is not carried there:
-// name is its path in the table, path that in the body.
-func (d *decoding) within(name, path string, raw []byte) error {
-	f := inner(name)
-	if f == nil || f.Treatment == api.Carried { // it belongs elsewhere
+// name is its path in the table, path that in the body, known are the others of the
+// object.
+func (d *decoding) within(name, path string, raw []byte, known ...string) error {
+	switch f := inner(name); {
+	case f == nil:
+		return d.UnknownMember(path, known...)
+	case f.Treatment == api.Carried: // it belongs elsewhere
 		return d.Unsupported(path)
+	default:
+		_, err := d.Judge(f, path, raw)
+		return err
 	}
-	_, err := d.Judge(f, path, raw)
-	return err
 }

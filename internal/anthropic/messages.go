@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"fmt"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -80,7 +81,7 @@ func (c *conversation) message(path string, raw []byte) (role string, err error)
 		case "content":
 			content = value
 		default:
-			return api.Unsupported(path+"."+api.Clip(name, 64), c.d.carrier(), nil)
+			err = c.d.within("messages[]."+name, path+"."+api.Clip(name, 64), value, "role", "content")
 		}
 		return err
 	})
@@ -169,6 +170,10 @@ func (c *conversation) block(path, role string, raw []byte) error {
 	case "tool_result", "image":
 		only = "user"
 	default:
+		if f := inner("messages[].content[] " + kind); f != nil {
+			return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
+				Message: fmt.Sprintf("%s.type %q is not supported by %s; %s", path, kind, c.d.carrier(), f.Note)}
+		}
 		return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
 			Message: fmt.Sprintf("%s.type %q is not supported by %s; text, image, tool_use, tool_result, thinking and redacted_thinking are", path, api.Clip(kind, 32), c.d.carrier())}
 	}
@@ -176,6 +181,8 @@ func (c *conversation) block(path, role string, raw []byte) error {
 		return infer.Invalid(path+".type", "%s.type is %q, which belongs in a message of role %s", path, kind, only)
 	}
 	switch kind {
+	case "redacted_thinking":
+		c.d.Ignore(redactedThinking)
 	case "tool_use":
 		return c.toolUse(&b)
 	case "tool_result":
@@ -333,6 +340,16 @@ func (c *conversation) resultContent(path string, prefix string, raw []byte) err
 	return err
 }
 
+// blockMembers are the names that a member of a block may have.
+var blockMembers = func() (names []string) {
+	for i := range innerFields {
+		if name, ok := strings.CutPrefix(innerFields[i].Name, "messages[].content[]."); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}()
+
 // block is a content block that is being read.
 type block struct {
 	d    *decoding
@@ -344,10 +361,14 @@ type block struct {
 // such as change nothing.
 func (b *block) fields(take func(name string, value []byte) bool) error {
 	return api.EachMember(b.raw, func(name string, value []byte) error {
-		if name == "type" || take(name, value) {
+		if name == "type" || name == "signature" || take(name, value) {
 			return nil
 		}
-		return b.d.within("messages[].content[]."+name, b.path+"."+api.Clip(name, 64), value)
+		of := "messages[].content[]."
+		if strings.HasPrefix(b.path, "system[") {
+			of = "system[]."
+		}
+		return b.d.within(of+name, b.path+"."+api.Clip(name, 64), value, blockMembers...)
 	})
 }
 

@@ -37,7 +37,7 @@ func (d *decoding) finish() error {
 	if err := d.conversation(); err != nil {
 		return err
 	}
-	if err := d.FinishTools("tool_choice.name", "the last message is the assistant's"); err != nil {
+	if err := d.FinishTools("tool_choice.name", "the last message is the assistant's", strictTool); err != nil {
 		return err
 	}
 	d.AddGenerationPrompt = !d.ContinueFinalMessage
@@ -149,18 +149,19 @@ func takeThinking(d *decoding, raw []byte) error {
 		case "budget_tokens":
 			if api.KindOf(value) != 'n' {
 				d.budget, err = api.IntOf(path, value, 1024, math.MaxInt32)
+				d.Ignore(thinkingBudget)
 			}
 		case "display":
 			if api.KindOf(value) == 'n' {
 				return nil
 			}
 			var word string
-			if word, err = api.StringOf(path, value); err == nil && word != "summarized" && word != "omitted" {
-				err = infer.Invalid(path, "%s must be \"summarized\" or \"omitted\", found %q", path, api.Clip(word, 32))
+			if word, err = api.StringOf(path, value); err == nil && word != "summarized" && word != "updates" && word != "omitted" {
+				err = infer.Invalid(path, "%s must be \"summarized\", \"updates\" or \"omitted\", found %q", path, api.Clip(word, 32))
 			}
 			d.omit = word == "omitted"
 		default:
-			return api.Unsupported(path, d.carrier(), nil)
+			return d.within(path, path, value, "type", "budget_tokens", "display")
 		}
 		return err
 	})
@@ -191,11 +192,11 @@ func takeOutputConfig(d *decoding, raw []byte) error {
 		path := "output_config." + api.Clip(name, 64)
 		switch {
 		case name != "effort" && name != "format":
-			return api.Unsupported(path, d.carrier(), nil)
+			return d.within(path, path, value, "effort", "format", "task_budget")
 		case api.KindOf(value) == 'n':
 			return nil
 		case name == "format":
-			return d.format(path, value)
+			return d.format(outputFormat, path, value)
 		}
 		word, err := api.StringOf(path, value)
 		if err != nil {
@@ -213,10 +214,12 @@ func takeOutputConfig(d *decoding, raw []byte) error {
 	})
 }
 
-func takeOutputFormat(d *decoding, raw []byte) error { return d.format("output_format", raw) }
+func takeOutputFormat(d *decoding, raw []byte) error {
+	return d.format("output_format", "output_format", raw)
+}
 
 // format reads what the answer's text must match.
-func (d *decoding) format(path string, raw []byte) error {
+func (d *decoding) format(field, path string, raw []byte) error {
 	var kind string
 	var schema []byte
 	err := object(path, raw, func(name string, value []byte) (err error) {
@@ -226,7 +229,7 @@ func (d *decoding) format(path string, raw []byte) error {
 		case "schema":
 			schema = value
 		default:
-			return api.Unsupported(path+"."+api.Clip(name, 64), d.carrier(), nil)
+			return d.UnknownMember(path+"."+api.Clip(name, 64), "type", "schema")
 		}
 		return err
 	})
@@ -240,5 +243,5 @@ func (d *decoding) format(path string, raw []byte) error {
 	case api.KindOf(schema) != '{':
 		return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 	}
-	return d.Schema(path, string(schema))
+	return d.Format(field, path, string(schema))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -97,12 +98,16 @@ func TestRequestAccepts(t *testing.T) {
 		{`"temperature":1,"top_p":0.5,"top_k":0`, func(r *api.Request) {
 			r.Sampling = infer.Sampling{Temperature: ptr(1.0), TopP: ptr(0.5), TopK: ptr(-1)}
 		}},
-		{`"metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},"user_profile_id":"p"`, func(*api.Request) {}},
+		{`"metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},"user_profile_id":"p"`, func(r *api.Request) {
+			r.LeftOut = &api.LeftOut{Fields: []string{"metadata", "cache_control", "user_profile_id"}}
+		}},
 		{`"container":null,"mcp_servers":[],"context_management":null,"speed":"standard","inference_geo":null,"diagnostics":null`, func(*api.Request) {}},
 		{`"thinking":null,"tools":[],"tool_choice":null,"system":null,"stop_sequences":null,"temperature":null,"output_config":{"format":null,"effort":null}`, func(*api.Request) {}},
 		{`"tools":[` + weather + `]`, func(r *api.Request) { r.Tools = []byte(tools) }},
 		{`"tools":[{"type":"custom","strict":false,"eager_input_streaming":true,"cache_control":{"type":"ephemeral"},"defer_loading":false,"allowed_callers":["direct"],` + weather[1:] + `],"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`,
-			func(r *api.Request) { r.Tools, r.SingleCall = []byte(tools), true }},
+			func(r *api.Request) {
+				r.Tools, r.SingleCall, r.LeftOut = []byte(tools), true, &api.LeftOut{Fields: []string{"tools[].cache_control"}}
+			}},
 		{`"tools":[` + weather + `],"tool_choice":{"type":"none"}`, func(*api.Request) {}},
 		{`"tools":[` + weather + `],"tool_choice":{"type":"tool","name":"get_weather"}`, func(r *api.Request) {
 			r.Tools, r.ForcedTool = []byte(tools), "get_weather"
@@ -113,6 +118,7 @@ func TestRequestAccepts(t *testing.T) {
 			r.Guide = &infer.Guide{Kind: infer.GuideJSONSchema, Text: `{"type":"array","minItems":1,"maxItems":1,"items":{"anyOf":[{"type":"object","properties":{"name":{"const":"get_weather"},"parameters":{"type":"object","properties":{"city":{"type":"string"}}}},"required":["name","parameters"],"additionalProperties":false}]}}`}
 		}},
 		{`"thinking":{"type":"enabled","budget_tokens":1024,"display":"summarized"}`, func(r *api.Request) {
+			r.LeftOut = &api.LeftOut{Fields: []string{thinkingBudget}}
 			r.ChatTemplateKwargs = []byte(`{"enable_thinking":true,"thinking":true}`)
 		}},
 		{`"thinking":{"type":"adaptive"},"chat_template_kwargs":{"thinking":"much","a":[1]},"output_config":{"effort":"max"}`, func(r *api.Request) {
@@ -181,7 +187,7 @@ func TestRequestRefuses(t *testing.T) {
 		{block(`{"text":"a"}`), "messages[0].content[0].type", "is required", false},
 		{block(`{"type":"text"}`), "messages[0].content[0].text", "is required", false},
 		{block(`{"type":"text","text":7}`), "messages[0].content[0].text", "found a number", false},
-		{block(`{"type":"text","text":"a","citations":[{}]}`), "messages[0].content[0].citations", "send []", true},
+		{block(`{"type":"text","text":"a","citation":[{}]}`), "messages[0].content[0].citation", "did you mean citations?", true},
 		{block(`{"type":"text","text":"a","is_error":true}`), "messages[0].content[0].is_error", "not supported", true},
 		{block(`{"type":"image","source":{}}`), "messages[0].content[0].source.type", "is required: base64 or url", false},
 		{block(`{"type":"document","source":{}}`), "messages[0].content[0].type", `"document"`, true},
@@ -208,9 +214,7 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"stop":["a"]`), "stop", "in /v1/messages it is stop_sequences", true},
 		{body(`"max_token":2`), "max_token", "did you mean max_tokens?", true},
 		{body(`"temperature":1,"temperature":1`), "temperature", "given twice", false},
-		{body(`"container":"c"`), "container", "not supported", true},
-		{body(`"mcp_servers":[{}]`), "mcp_servers", "send []", true},
-		{body(`"speed":"fast"`), "speed", `send "standard"`, true},
+		{body(`"thread":{"type":"create"}`), "thread", "send all messages", true},
 		{body(`"inference_geo":"eu"`), "inference_geo", "not supported", true},
 		{body(`"thinking":{"type":"enabled"}`), "thinking.budget_tokens", "is required", false},
 		{body(`"thinking":{"type":"enabled","budget_tokens":5}`), "thinking.budget_tokens", "between 1024", false},
@@ -223,9 +227,13 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"tools":[{"input_schema":{}}]`), "tools[0].name", "is required", false},
 		{body(`"tools":[{"name":"a b","input_schema":{}}]`), "tools[0].name", `"a b"`, false},
 		{body(`"tools":[` + weather + `,` + weather + `]`), "tools[1].name", "two tools", false},
-		{body(`"tools":[{"type":"web_search_20250305","name":"web_search"}]`), "tools[0].type", "web_search_20250305", true},
-		{body(`"tools":[{"strict":true,"name":"f","input_schema":{}}]`), "tools[0].strict", "send false", true},
-		{body(`"tools":[{"name":"f","input_schema":{},"input_examples":[{}]}]`), "tools[0].input_examples", "send []", true},
+		{body(`"tools":[{"type":"wb_search_20250305","name":"web_search"}]`), "tools[0].type", "did you mean web_search_?", true},
+		{body(`"tools":[{"type":"other","name":"web_search"}]`), "tools[0].type", `only tools of type "custom"`, true},
+		{body(`"tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any"}`), "tool_choice", "runs none of those in tools (web_search)", true},
+		{body(`"tools":[{"type":"web_search_20250305","name":"web_search"},` + weather + `],"tool_choice":{"type":"tool","name":"web_search"}`), "tool_choice.name", "cannot run", true},
+		{body(`"tools":[{"strict":1,"name":"f","input_schema":{}}]`), "tools[0].strict", "true or false", false},
+		{body(`"tools":[{"name":"f","input_scheme":{}}]`), "tools[0].input_scheme", "did you mean input_schema?", true},
+		{body(`"tools":[{"name":"f","input_schema":{},"input_examples":[{}]}]`), "tools[0].input_examples", "put them into the description", true},
 		{body(`"tool_choice":{"type":"any"}`), "tool_choice", "there are no tools", false},
 		{body(`"tool_choice":{"type":"tool"}`), "tool_choice.name", "is required", false},
 		{body(`"tool_choice":{"type":"auto","name":"f"}`), "tool_choice.name", "leave it out", false},
@@ -233,11 +241,10 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"tool_choice":{"type":"must"}`), "tool_choice.type", `found "must"`, false},
 		{body(`"tool_choice":"auto"`), "tool_choice", "an object", false},
 		{body(`"tools":[` + weather + `],"tool_choice":{"type":"tool","name":"g"}`), "tool_choice.name", `"g"`, false},
-		{body(`"tools":[` + weather + `],"tool_choice":{"type":"any"},"output_config":{"format":{"type":"json_schema","schema":{}}}`), "tool_choice", "give one of them", false},
 		{body(`"output_config":{"format":{"type":"json"}}`), "output_config.format.type", `"json_schema"`, false},
 		{body(`"output_config":{"format":{"type":"json_schema"}}`), "output_config.format.schema", "is required", false},
 		{body(`"output_config":{"effort":"huge"}`), "output_config.effort", `found "huge"`, false},
-		{body(`"output_config":{"task_budget":{}}`), "output_config.task_budget", "not supported", true},
+		{body(`"output_config":{"task_budgets":{}}`), "output_config.task_budgets", "did you mean task_budget?", true},
 		{body(`"chat_template_kwargs":[]`), "chat_template_kwargs", "an object", false},
 	} {
 		_, err := decode(Messages, test.body)
@@ -274,28 +281,128 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("%s is twice in the table", f.Name)
 		}
 		seen[f.Name] = true
-		if (f.Treatment == api.Refused) != (f.Note == "") {
-			t.Errorf("%s is %v and says %q", f.Name, f.Treatment, f.Note)
+		if f.Treatment != api.Refused && f.Note == "" || f.Treatment != api.Carried && f.Elsewhere == "" {
+			t.Errorf("%s is %v and says %q, and of vLLM and SGLang %q", f.Name, f.Treatment, f.Note, f.Elsewhere)
 		}
 		if strings.ContainsAny(f.Name, ".[ ") {
 			continue
 		}
-		_, err := decode(Messages, body(fmt.Sprintf(`%q:[["odd"]]`, f.Name)))
+		r, err := decode(Messages, body(fmt.Sprintf(`%q:[["odd"]]`, f.Name)))
 		var e *infer.Error
 		errors.As(err, &e)
 		switch {
-		case f.Treatment == api.Ignored && err != nil:
-			t.Errorf("%s is ignored, and %v", f.Name, err)
+		case f.Treatment == api.Ignored && (err != nil || !slices.Contains(r.LeftOut.Ignored(), f.Name)):
+			t.Errorf("%s is ignored, and %v, named %v", f.Name, err, r)
 		case f.Treatment == api.Refused && (e == nil || e.Code != infer.CodeUnsupported || e.Param != f.Name):
 			t.Errorf("%s is refused, and %v", f.Name, err)
 		case f.Treatment == api.Carried && f.Name != "tools" && (e == nil || e.Code != infer.CodeInvalid || !strings.HasPrefix(e.Param, f.Name)):
 			t.Errorf("%s is carried, and %v", f.Name, err)
 		}
 		for _, value := range f.Defaults {
-			if _, err := decode(Messages, body(fmt.Sprintf(`%q:%s`, f.Name, value))); err != nil {
-				t.Errorf("%s: %s: %v", f.Name, value, err)
+			if r, err := decode(Messages, body(fmt.Sprintf(`%q:%s`, f.Name, value))); err != nil || len(r.LeftOut.Ignored()) > 0 {
+				t.Errorf("%s: %s: %v, %v", f.Name, value, err, r)
 			}
 		}
+	}
+}
+
+// What asks for a service beside the answer is left out and named; all else of the
+// request is as it was.
+func TestLeftOut(t *testing.T) {
+	block := func(b string) string { return messages(`[{"role":"user","content":[` + b + `]}]`) }
+	said := func(b string) string {
+		return messages(`[` + userHi + `,{"role":"assistant","content":[` + b + `]},` + userHi + `]`)
+	}
+	type want struct {
+		body, ignored string
+		check         func(r *api.Request) bool
+	}
+	const format = `"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`
+	tests := []want{
+		{body(``), "", nil},
+		{body(`"metadata":{"user_id":"u"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},"speed":"fast"`), "metadata context_management speed", nil},
+		{body(`"metadata":{},"context_management":{"edits":[]},"speed":"standard","service_tier":"auto","mcp_servers":[],"container":null`), "", nil},
+		{body(`"thinking":{"type":"enabled","budget_tokens":1024,"block_binding":{"prefix_mismatch_behavior":"drop"}}`), thinkingBudget + " " + blockBinding, nil},
+		{body(`"thinking":{"type":"adaptive","display":"updates"}`), "", nil},
+		{body(`"output_config":{"task_budget":{"type":"tokens","total":5}}`), taskBudget, nil},
+		{body(`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"citations":[{}]}]`), "system[].cache_control system[].citations", nil},
+		{block(`{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"citations":[{}]}`), "messages[].content[].cache_control messages[].content[].citations", nil},
+		{block(`{"type":"text","text":"a","citations":[],"cache_control":null}`), "", nil},
+		{block(`{"type":"image","source":{"type":"url","url":"https://h/a.png"},"transformations":{"oversized_image":"downscale"}}`), "messages[].content[].transformations", nil},
+		{said(`{"type":"thinking","thinking":"h","signature":"s"},{"type":"redacted_thinking","data":"x"},{"type":"text","text":"a"}`), redactedThinking, nil},
+		{messages(`[{"role":"system","content":"s","clear_at":{"type":"never"}},` + userHi + `]`), "messages[].clear_at", nil},
+		{body(`"tools":[{"name":"f","input_schema":{},"cache_control":{"type":"ephemeral"},"defer_loading":true,"eager_input_streaming":true,"strict":true}]`), "tools[].cache_control tools[].defer_loading tools[].strict", nil},
+		{body(`"tools":[` + weather + `],"tool_choice":{"type":"any"},` + format), outputFormat, func(r *api.Request) bool { return r.ForcedAny && strings.Contains(r.Guide.Text, "minItems") }},
+		{body(`"tools":[` + weather + `],"tool_choice":{"type":"any"},"output_format":{"type":"json_schema","schema":{"type":"object"}}`), "output_format", func(r *api.Request) bool { return r.ForcedAny }},
+		{body(`"tools":[` + weather + `],` + format), "", func(r *api.Request) bool { return r.Guide.Text == `{"type":"object"}` }},
+	}
+	for _, f := range innerFields {
+		kind, ok := strings.CutPrefix(f.Name, "tools[] ")
+		if !ok || f.Treatment != api.Ignored {
+			continue
+		}
+		kind = strings.Replace(kind, "*", "20990101", 1)
+		tests = append(tests,
+			want{body(`"tools":[{"type":"` + kind + `","name":"x","anything":[1]},` + weather + `]`), f.Name, func(r *api.Request) bool {
+				return len(r.Tools) > 0 && strings.Count(string(r.Tools), `"type":"function"`) == 1 && r.Tools[1] == '{'
+			}},
+			want{body(`"tools":[` + weather + `,{"type":"` + kind + `","name":"x"}]`), f.Name, func(r *api.Request) bool { return strings.HasSuffix(string(r.Tools), "}}]") }},
+			want{body(`"tools":[{"type":"` + kind + `","name":"x"}]`), f.Name, func(r *api.Request) bool { return r.Tools == nil }})
+	}
+	seen := map[string]bool{}
+	for _, test := range tests {
+		r, err := decode(Messages, test.body)
+		if err != nil {
+			t.Errorf("%s: %v", test.body, err)
+			continue
+		}
+		if got := strings.Join(r.LeftOut.Ignored(), " "); got != test.ignored || test.check != nil && !test.check(r) {
+			t.Errorf("%s: ignored %q, want %q; tools %s", test.body, got, test.ignored, r.Tools)
+		}
+		for _, name := range r.LeftOut.Ignored() {
+			seen[name] = true
+		}
+	}
+	for _, f := range innerFields {
+		if f.Treatment == api.Ignored && !seen[f.Name] && !strings.HasPrefix(f.Name, "header ") {
+			t.Errorf("nothing here has %s left out", f.Name)
+		}
+	}
+}
+
+// A block that is refused is refused for its reason.
+func TestBlocksRefused(t *testing.T) {
+	for _, f := range innerFields {
+		kind, ok := strings.CutPrefix(f.Name, "messages[].content[] ")
+		if !ok || f.Treatment != api.Refused {
+			continue
+		}
+		_, err := decode(Messages, messages(`[{"role":"user","content":[{"type":"`+kind+`"}]}]`))
+		var e *infer.Error
+		if !errors.As(err, &e) || e.Param != "messages[0].content[0].type" || !strings.Contains(e.Message, kind) || !strings.Contains(e.Message, f.Note) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// With Lax, what no table has is passed over wherever it stands, and named.
+func TestLax(t *testing.T) {
+	h, err := Messages.ParseHead([]byte(`{"model":"m","max_tokens":5,"messages":[{"role":"user","x":1,"content":[{"type":"text","text":"a","y":1}]}],"n":1,"stop":"a",
+		"thinking":{"type":"adaptive","t":1},"output_config":{"o":1},"tools":[{"type":"odd","name":"o"},{"name":"f","input_schema":{},"w":1}],"tool_choice":{"type":"auto","p":1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Messages.Request(h, "able", infer.CarriesAll); err == nil {
+		t.Error("not refused")
+	}
+	h.Lax = true
+	r, err := Messages.Request(h, "able", infer.CarriesAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"n", "stop", "thinking.t", "output_config.o", "tools[0].type", "tools[1].w", "tool_choice.p", "messages[0].x", "messages[0].content[0].y"}
+	if !slices.Equal(r.LeftOut.Unknown(), want) {
+		t.Errorf("passed %q, want %q", r.LeftOut.Unknown(), want)
 	}
 }
 

@@ -3,6 +3,7 @@ package anthropic
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -23,9 +24,6 @@ func takeTools(d *decoding, raw []byte) error {
 	err := api.EachItem(raw, func(i int, item []byte) error {
 		if i == maxTools {
 			return infer.Invalid("tools", "tools may hold at most %d tools", maxTools)
-		}
-		if i > 0 {
-			out = append(out, ',')
 		}
 		var err error
 		out, err = d.tool(out, fmt.Sprintf("tools[%d]", i), item)
@@ -66,13 +64,31 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if word != "custom" {
-			return nil, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-				Message: fmt.Sprintf("%s.type %q is a tool of Anthropic's own servers, which %s does not have; only tools of type \"custom\" are carried", path, api.Clip(word, 64), d.carrier())}
+		switch {
+		case word == "custom":
+		case inner("tools[] "+word) != nil:
+			d.leaveOut(inner("tools[] "+word).Name, word, name)
+			return out, nil
+		case d.Passes(path + ".type"):
+			return out, nil
+		default:
+			return nil, d.UnknownType(path+".type", word, "only tools of type \"custom\" are", toolTypes...)
 		}
 	}
+	strict := false
 	for _, f := range others {
-		if err := d.within("tools[]."+string(f[0]), path+"."+api.Clip(string(f[0]), 64), f[1]); err != nil {
+		switch string(f[0]) {
+		case "strict":
+			if api.KindOf(f[1]) != 'n' {
+				if strict, err = api.BoolOf(path+".strict", f[1]); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		case "eager_input_streaming":
+			continue
+		}
+		if err := d.within("tools[]."+string(f[0]), path+"."+api.Clip(string(f[0]), 64), f[1], toolMembers...); err != nil {
 			return nil, err
 		}
 	}
@@ -94,13 +110,34 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 	case api.KindOf(schema) != '{':
 		return nil, api.WrongType(path+".input_schema", "a JSON Schema, which is an object", schema)
 	}
-	d.Declared = append(d.Declared, api.Tool{Name: word, Parameters: schema})
+	d.Declared = append(d.Declared, api.Tool{Name: word, Parameters: schema, Strict: strict})
+	if len(d.Declared) > 1 {
+		out = append(out, ',')
+	}
 	out = append(append(out, `{"type":"function","function":{"name":`...), name...)
 	if description != nil && api.KindOf(description) == '"' {
 		out = append(append(out, `,"description":`...), description...)
 	}
 	out = append(append(out, `,"parameters":`...), schema...)
 	return append(out, `}}`...), nil
+}
+
+// toolMembers are the names that a member of a tool may have.
+var toolMembers = func() (names []string) {
+	for i := range innerFields {
+		if name, ok := strings.CutPrefix(innerFields[i].Name, "tools[]."); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}()
+
+// leaveOut notes a tool that is not the caller's, by its name and its type.
+func (d *decoding) leaveOut(field, kind string, name []byte) {
+	if api.KindOf(name) == '"' {
+		kind = api.NameOf(name)
+	}
+	d.LeaveOutTool(field, kind)
 }
 
 // takeToolChoice reads who decides on calls.
@@ -119,7 +156,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 				d.SingleCall, err = api.BoolOf(path, value)
 			}
 		default:
-			return api.Unsupported(path, d.carrier(), nil)
+			return d.UnknownMember(path, "type", "name", "disable_parallel_tool_use")
 		}
 		return err
 	})

@@ -29,6 +29,9 @@ func (a *Asked) Set(name, value string) {
 		a.edits[i].value = value
 		return
 	}
+	if a.edits == nil {
+		a.edits = make([]fieldEdit, 0, 8) // for what halves have, and a model's name
+	}
 	a.edits = append(a.edits, fieldEdit{name, value})
 }
 

@@ -17,6 +17,9 @@ type AnswerOptions struct {
 	PromptTokens int
 	// PromptOf gives the prompt's ids of a choice; nil where there is one choice.
 	PromptOf func(choice int) []uint32
+	// Generated gives how many ids a choice has so far, those of the delta at hand among
+	// them; nil unless Request.CountAlong asks for it.
+	Generated func(choice int) int
 	// Vocabulary tells the text of ids.
 	Vocabulary Vocabulary
 	// Reasoning are the members that tell a chat's reasoning, each the same, in a

@@ -36,7 +36,13 @@ type Traits struct {
 	// RequestIDField is a field of a response's head that has the request's id,
 	// besides X-Request-Id; empty: none has.
 	RequestIDField string
+	// Ignored are the fields of a request's head that ask for something beside the answer.
+	Ignored []HeadField
 }
+
+// HeadField is a field of a request's head: by the name in a dialect's table, and as
+// net/http has it.
+type HeadField struct{ Name, Canonical string }
 
 // Wants is what a request asks for.
 type Wants uint8

@@ -36,6 +36,8 @@ type Head struct {
 	RequestID string
 	// N is the number of choices asked for, 1 when the caller did not say.
 	N int
+	// Lax says that fields which are in no table are passed over, and not refused.
+	Lax bool
 
 	model     int    // index of "model" in Fields
 	duplicate string // a known field that came twice

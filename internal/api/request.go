@@ -54,13 +54,15 @@ type Request struct {
 	Stop      []string
 	StopIDs   []uint32
 	Sampling  infer.Sampling
-	// Guide is what the output must match, nil when anything may come; SetGuide
+	// Guide is what the output must match, nil when anything may come; Decoding.SetGuide
 	// sets it.
-	Guide    *infer.Guide
-	guidedBy string // the field that did
+	Guide *infer.Guide
 
 	// Fields are the dialect's names for what only the gateway can judge.
 	Fields *FieldNames
+
+	// LeftOut is what was left out; nil: nothing.
+	LeftOut *LeftOut
 
 	Stream bool
 	// NoText says that nobody asks for the output's text, ShowSpecial that special
@@ -76,6 +78,9 @@ type Request struct {
 	// Repeats says that each event of the stream repeats the answer so far, of which
 	// the encoder therefore keeps all.
 	Repeats bool
+	// CountAlong says that the encoder is to know how many ids each choice has so far
+	// (AnswerOptions.Generated).
+	CountAlong bool
 	// CountReasoning says that the usage is to tell the tokens of reasoning.
 	CountReasoning bool
 	// CallPrefix begins the ids of tool calls, where the model gives them none of
@@ -86,21 +91,37 @@ type Request struct {
 	Encoder func(AnswerOptions) Encoder
 }
 
+// LeftOut is what of a request was left out, because it changes nothing of the answer.
+// That of most requests is nil, whose methods give nothing.
+type LeftOut struct {
+	// Fields asked for a service beside the answer, by their names in the dialect's table,
+	// each once.
+	Fields []string
+	// Passed are those in no table that were passed over, by their paths in the body.
+	Passed []string
+	// Tools are the names, or types, of tools that no engine runs.
+	Tools []string
+}
+
+// Ignored gives the Fields.
+func (l *LeftOut) Ignored() []string {
+	if l == nil {
+		return nil
+	}
+	return l.Fields
+}
+
+// Unknown gives those Passed.
+func (l *LeftOut) Unknown() []string {
+	if l == nil {
+		return nil
+	}
+	return l.Passed
+}
+
 // MaxGuide bounds what the output must match, in bytes: an engine compiles it, beside
 // all that it generates.
 const MaxGuide = 1 << 20
-
-// SetGuide takes what the output must match, which may be said at one place only.
-func (r *Request) SetGuide(path string, g infer.Guide) error {
-	if r.Guide != nil {
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", r.guidedBy, path)
-	}
-	if n := g.Size(); n > MaxGuide {
-		return infer.Invalid(path, "%s asks for output that matches %d bytes of schema, expression or grammar; it may have %d: make it smaller", path, n, MaxGuide)
-	}
-	r.Guide, r.guidedBy = &g, path
-	return nil
-}
 
 // Needs gives what of the request not every wire can carry. min_tokens as large as
 // max_tokens needs nothing: what ends the answer is then held back by a bias, where

@@ -27,6 +27,7 @@ func ToolName(name string) bool { return toolName.MatchString(name) }
 type Tool struct {
 	Name       string
 	Parameters []byte
+	Strict     bool // every call is to keep to Parameters
 }
 
 // Schema gives the JSON schema of the tool's arguments.

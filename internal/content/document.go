@@ -172,7 +172,7 @@ func (p *pen) object(n *node, depth int, tight bool) {
 		p.literal(quoted(n.members[i].name) + ": ")
 		p.node(n.members[i].node, depth+1)
 	}
-	if len(n.members) == 0 && n.others != nil && !tight && !math.IsInf(n.others.cost, 1) {
+	if len(n.members) == 0 && n.others != nil && n.freely && !tight && !math.IsInf(n.others.cost, 1) {
 		p.free(n, depth)
 	}
 	p.literal("}")
@@ -188,10 +188,13 @@ func (p *pen) free(n *node, depth int) {
 		if i > 0 {
 			p.literal(", ")
 		}
-		p.literal(`"` + string(rune('a'+i)) + `": `)
+		p.literal(quoted(freeName(i)) + ": ")
 		p.node(n.others, depth+1)
 	}
 }
+
+// freeName is the name of a member of a map.
+func freeName(i int) string { return string(rune('a' + i)) }
 
 // members chooses which of an object's members are written: those required,
 // and of the others as many as there must be, or most where there is room.

@@ -31,25 +31,27 @@ func compileSchema(root value, object bool) (*Schema, error) {
 // atom is one schema of the document by itself: its keywords, without what
 // $ref, allOf, anyOf and oneOf bring.
 type atom struct {
-	path    string
-	never   bool // the schema false
-	kinds   kinds
-	enum    []value
-	hasEnum bool
-	numbers numberRange
-	length  countRange
-	pattern *pattern
-	format  string
-	items   countRange
-	prefix  []place
-	each    *place
-	unique  bool
-	size    countRange
-	members []memberPlace
-	others  *place // additionalProperties
-	require []string
-	all     []place  // allOf, and $ref
-	choices []choice // anyOf and oneOf
+	path     string
+	never    bool // the schema false
+	kinds    kinds
+	enum     []value
+	hasEnum  bool
+	numbers  numberRange
+	length   countRange
+	pattern  *pattern
+	format   string
+	items    countRange
+	prefix   []place
+	each     *place
+	unique   bool
+	size     countRange
+	members  []memberPlace
+	others   *place // additionalProperties
+	require  []string
+	names    *place         // propertyNames
+	patterns []patternPlace // patternProperties
+	all      []place        // allOf, and $ref
+	choices  []choice       // anyOf and oneOf
 }
 
 // place is a schema and where it stands. up leads to those that brought it by
@@ -85,6 +87,12 @@ func under(of []place, up *chain) []place {
 
 type memberPlace struct {
 	name string
+	place
+}
+
+// patternPlace is the schema of the members whose names match.
+type patternPlace struct {
+	names *pattern
 	place
 }
 
@@ -203,10 +211,7 @@ func (c *compiler) fill(n *node, atoms []*atom) error {
 		n.size.meet(a.size)
 		n.unique = n.unique || a.unique
 		if a.pattern != nil {
-			if n.pattern != nil && n.pattern.text != a.pattern.text {
-				return refuse(a.path, "pattern: two that must hold together cannot be written by")
-			}
-			n.pattern = a.pattern
+			n.meetPattern(a.pattern)
 		}
 		if a.format != "" {
 			if n.format != "" && n.format != a.format {
@@ -290,20 +295,31 @@ func (c *compiler) fillObject(n *node, atoms []*atom) error {
 			n.members[add(name)].required = true
 		}
 	}
-	var others []place
+	var others, names []place
 	for _, a := range atoms {
 		if a.others != nil {
 			others = append(others, *a.others)
 		}
+		if a.names != nil {
+			names = append(names, *a.names)
+		}
+		n.patterned = n.patterned || len(a.patterns) > 0
+		n.named = n.named || n.patterned || a.names != nil
 	}
+	c.conjunction(names, func(child *node) { n.names = child })
 	for i := range n.members {
 		var of []place
 		for _, a := range atoms {
 			k := slices.IndexFunc(a.members, func(m memberPlace) bool { return m.name == n.members[i].name })
-			switch {
-			case k >= 0:
+			if k >= 0 {
 				of = append(of, a.members[k].place)
-			case a.others != nil:
+			}
+			for _, p := range a.patterns {
+				if p.names.expr.MatchString(n.members[i].name) {
+					of, k = append(of, p.place), 0
+				}
+			}
+			if k < 0 && a.others != nil {
 				of = append(of, *a.others)
 			}
 		}
@@ -322,6 +338,9 @@ func (c *compiler) finish(root *node) error {
 		if err := next(); err != nil {
 			return err
 		}
+	}
+	for _, n := range c.order {
+		n.rename()
 	}
 	for _, n := range c.order {
 		if n.oneOf {

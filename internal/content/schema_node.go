@@ -24,18 +24,23 @@ type node struct {
 
 	numbers numberRange
 	length  countRange // of a string, in code points
-	pattern *pattern
+	pattern *pattern   // that texts are written by
+	matches []*pattern // others that they must match too
 	format  string
 
-	items   countRange
-	prefix  []*node
-	each    *node // items after the prefix; nil: any
-	unique  bool
-	size    countRange // of an object
-	members []field
-	others  *node // of members that have no field; nil: any
-	anyOf   []*node
-	oneOf   bool // the alternatives must exclude each other
+	items     countRange
+	prefix    []*node
+	each      *node // items after the prefix; nil: any
+	unique    bool
+	size      countRange // of an object
+	members   []field
+	others    *node // of members that have no field; nil: any
+	names     *node // of the names of members; nil: any
+	patterned bool  // patternProperties says something of members
+	named     bool  // the name of a member says what may stand there, or whether
+	freely    bool  // members of any name may be written
+	anyOf     []*node
+	oneOf     bool // the alternatives must exclude each other
 
 	cost float64 // values of the smallest document; +Inf until one is known
 }
@@ -58,6 +63,27 @@ func (r *countRange) meet(o countRange) {
 }
 
 func (r countRange) empty() bool { return r.max >= 0 && r.max < r.min }
+
+func (n *node) meetPattern(p *pattern) {
+	switch {
+	case n.pattern == nil:
+		n.pattern = p
+	case n.pattern.text != p.text:
+		n.matches = append(n.matches, p)
+	}
+}
+
+// choosePattern finds a pattern whose texts match all the others, too.
+func (n *node) choosePattern() bool {
+	all := append([]*pattern{n.pattern}, n.matches...)
+	for i, p := range all {
+		n.pattern, n.matches = p, slices.Delete(slices.Clone(all), i, i+1)
+		if p.writable(n) {
+			return true
+		}
+	}
+	return false
+}
 
 func (n *node) meetEnum(list []value) {
 	if !n.hasEnum {
@@ -117,7 +143,7 @@ func (n *node) dropKind(k kinds, format string, args ...any) {
 // other keywords are about.
 func (n *node) impliedKind() kinds {
 	switch {
-	case len(n.members) > 0 || n.others != nil || n.size != (countRange{0, -1}):
+	case len(n.members) > 0 || n.others != nil || n.named || n.size != (countRange{0, -1}):
 		return kindObject
 	case len(n.prefix) > 0 || n.each != nil || n.items != (countRange{0, -1}) || n.unique:
 		return kindArray
@@ -149,7 +175,7 @@ func (n *node) settleEnum() error {
 				err = refuse(n.path, "enum with an array, together with keywords about arrays, is not checked")
 			}
 		case kindObject:
-			if len(n.members) > 0 || n.others != nil || n.size != (countRange{0, -1}) {
+			if len(n.members) > 0 || n.others != nil || n.named || n.size != (countRange{0, -1}) {
 				err = refuse(n.path, "enum with an object, together with keywords about objects, is not checked")
 			}
 		}
@@ -164,7 +190,42 @@ func (n *node) settleEnum() error {
 func (n *node) admitsString(s string) bool {
 	runes := utf8.RuneCountInString(s)
 	return runes >= n.length.min && (n.length.max < 0 || runes <= n.length.max) &&
-		(n.pattern == nil || n.pattern.expr.MatchString(s))
+		(n.pattern == nil || n.pattern.expr.MatchString(s)) &&
+		!slices.ContainsFunc(n.matches, func(p *pattern) bool { return !p.expr.MatchString(s) })
+}
+
+// admitsName says that a string surely fits, for the name of a member.
+func (n *node) admitsName(s string) bool {
+	if n.anyOf != nil {
+		fit := 0
+		for _, a := range n.anyOf {
+			if a.admitsName(s) {
+				fit++
+			}
+		}
+		return fit == 1 || fit > 1 && !n.oneOf
+	}
+	if n.never != "" || n.kinds&kindString == 0 || n.format != "" || !n.admitsString(s) {
+		return false
+	}
+	return !n.hasEnum || slices.ContainsFunc(n.enum, func(v value) bool { return v.kind == '"' && v.text() == s })
+}
+
+// rename leaves out the members whose names do not fit, and says whether those of other
+// names may be written.
+func (n *node) rename() {
+	if n.freely = !n.named; n.names == nil {
+		return
+	}
+	n.freely = !n.patterned
+	for i := range arrayItems {
+		n.freely = n.freely && n.names.admitsName(freeName(i))
+	}
+	for i, f := range n.members {
+		if !n.names.admitsName(f.name) {
+			n.members[i].node = &node{path: n.path, blocked: fmt.Sprintf("propertyNames does not surely admit %q", f.name), cost: math.Inf(1)}
+		}
+	}
 }
 
 // settleNumbers makes sure that a number of each type can be found.
@@ -185,8 +246,8 @@ func (n *node) settleString() error {
 	case n.pattern != nil && n.format != "":
 		return refuse(n.path, "pattern and format together cannot be written by")
 	case n.pattern != nil:
-		if !n.pattern.writable(n) {
-			return refuse(n.path, "pattern %q: no text for it was found (with minLength and maxLength)", n.pattern.text)
+		if text := n.pattern.text; !n.choosePattern() {
+			return refuse(n.path, "pattern %q: no text for it was found (with minLength and maxLength, and other patterns)", text)
 		}
 	case n.format != "":
 		write, ok := formats[n.format]

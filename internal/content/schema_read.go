@@ -52,6 +52,10 @@ func (c *compiler) keyword(a *atom, name string, v value) (err error) {
 		return a.takeRequired(v)
 	case "additionalProperties":
 		a.others = &place{value: v, path: a.path + "/additionalProperties"}
+	case "propertyNames":
+		a.names = &place{value: v, path: a.path + "/propertyNames"}
+	case "patternProperties":
+		return a.takePatterns(v)
 	case "items":
 		if v.kind == '[' {
 			return refuse(a.path, "items must be a schema; a list of them is called prefixItems")
@@ -150,6 +154,21 @@ func (a *atom) addEnum(values []value) {
 	n := node{enum: a.enum, hasEnum: a.hasEnum}
 	n.meetEnum(values)
 	a.enum, a.hasEnum = n.enum, true
+}
+
+// takePatterns reads patternProperties.
+func (a *atom) takePatterns(v value) error {
+	if v.kind != '{' {
+		return refuse(a.path, "patternProperties must be an object")
+	}
+	for _, m := range v.members {
+		expr, err := compilePattern(m.name, a.path)
+		if err != nil {
+			return err
+		}
+		a.patterns = append(a.patterns, patternPlace{expr, place{value: m.value, path: a.path + "/patternProperties/" + pointerEscape(m.name)}})
+	}
+	return nil
 }
 
 func (a *atom) takeRequired(v value) error {

@@ -57,7 +57,7 @@ var schemas = []string{
 	`{"type":"string","minLength":7,"maxLength":7}`,
 	`{"type":"string","pattern":"^[A-Z]{3}-[0-9]{2,4}$"}`, `{"type":"string","pattern":"^(foo|bar)+\\.(com|net)$","minLength":16}`,
 	`{"type":"string","pattern":"\\d"}`, `{"type":"string","pattern":"^[^a-z]+$"}`, `{"type":"string","pattern":"^\\S+@\\S+$","maxLength":9}`,
-	`{"type":"string","pattern":"^[äöü]$"}`,
+	`{"type":"string","pattern":"^[äöü]$"}`, `{"type":"string","pattern":"\\S","allOf":[{"pattern":"^[a-z]+$"},{"pattern":"[a-f]"}]}`,
 	`{"type":"string","format":"date"}`, `{"type":"string","format":"time"}`, `{"type":"string","format":"date-time"}`, `{"type":"string","format":"duration"}`,
 	`{"type":"string","format":"email"}`, `{"type":"string","format":"hostname"}`, `{"type":"string","format":"uri"}`, `{"type":"string","format":"uuid"}`,
 	`{"type":"string","format":"ipv4"}`, `{"type":"string","format":"ipv6"}`,
@@ -73,6 +73,12 @@ var schemas = []string{
 	`{"properties":{"a":{},"b":{},"c":{},"d":{}},"minProperties":3,"maxProperties":3,"required":["c"]}`,
 	`{"type":"object","properties":{"a/b~c d\"\u00e4":{"type":"boolean"}},"required":["a/b~c d\"\u00e4"]}`,
 	`{"properties":{"no":false,"yes":{"const":1}},"required":["yes"]}`,
+	`{"type":"object","propertyNames":{"type":"string"},"additionalProperties":{}}`, `{"type":"object","propertyNames":{"enum":["b"]},"additionalProperties":{"type":"integer"}}`,
+	`{"properties":{"a":{},"bb":{},"c":{}},"propertyNames":{"maxLength":1},"required":["c"],"minProperties":2}`,
+	`{"properties":{"a":{},"bb":{}},"propertyNames":{"anyOf":[{"pattern":"^b"},{"const":"z"}]}}`,
+	`{"type":"object","patternProperties":{"^x-":{"type":"integer"}},"properties":{"x-a":{"minimum":3},"b":{"type":"string"}},"required":["x-a"],"additionalProperties":false}`,
+	`{"type":"object","patternProperties":{"^S_":{"type":"string"}},"additionalProperties":{"type":"integer"},"required":["S_1","n"]}`,
+	`{"type":"object","patternProperties":{"^a":false},"additionalProperties":{"type":"integer"}}`,
 	`{"anyOf":[{"type":"integer","maximum":-1},{"type":"string","pattern":"^x"}]}`, `{"anyOf":[{"type":"null"},false]}`,
 	`{"type":"object","properties":{"k":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["k"]}`,
 	`{"properties":{"a":{"type":"integer"}},"anyOf":[{"required":["a"]},{"properties":{"b":{"const":2}},"required":["b"]}]}`,
@@ -149,9 +155,12 @@ func TestSchemasRefused(t *testing.T) {
 		`{"a":1}`:                         `"a" is not supported`,
 		`{"properties":{"a":{"not":{}}}}`: `"not" is not supported, at /properties/a`,
 		`{"if":{}}`:                       `"if"`,
-		`{"patternProperties":{}}`:        `"patternProperties"`,
-		`{"type":"strin"}`:                `"strin" is no type`,
-		`{"type":[]}`:                     "type must be",
+		`{"patternProperties":[]}`:        `patternProperties must be an object`,
+		`{"patternProperties":{"(":{}}}`:  `pattern "("`,
+		`{"propertyNames":{"maxLength":1},"required":["ab"]}`:       `propertyNames does not surely admit "ab"`,
+		`{"dependentSchemas":{}}`:                                   `"dependentSchemas"`,
+		`{"type":"strin"}`:                                          `"strin" is no type`,
+		`{"type":[]}`:                                               "type must be",
 		`{"type":"string","minLength":3,"maxLength":2}`:             "minLength 3 is above maxLength 2",
 		`{"type":"string","minLength":99999}`:                       "more than 16384",
 		`{"type":"array","minItems":99999}`:                         "more than 4096",
@@ -182,7 +191,7 @@ func TestSchemasRefused(t *testing.T) {
 		`{"anyOf":[{"$ref":"#"},{"type":"string"}]}`:               "refers to itself",
 		`{"type":"object","required":["a","b"],"maxProperties":1}`: "no value fits",
 		`{"type":"string","allOf":[{"type":"integer"}]}`:           "no type is left",
-		`{"pattern":"a","allOf":[{"pattern":"b"}]}`:                "two that must hold together",
+		`{"pattern":"a","allOf":[{"pattern":"b"}]}`:                "other patterns",
 		`{"type":"object","type":"string"}`:                        "not valid JSON",
 	} {
 		_, err := CompileSchema([]byte(text))
@@ -297,6 +306,12 @@ func randomSchema(t *rapid.T, depth int) map[string]any {
 		}
 		if maybe(3) {
 			m["additionalProperties"] = rapid.SampledFrom([]any{false, true, map[string]any{"type": "integer"}}).Draw(t, "others")
+		}
+		if maybe(1) {
+			m["propertyNames"] = rapid.SampledFrom([]any{true, map[string]any{"enum": []any{"a", "b", "e"}}, map[string]any{"type": "string"}, map[string]any{"pattern": "^[ab]$"}}).Draw(t, "propertyNames")
+		}
+		if maybe(1) {
+			m["patternProperties"] = map[string]any{rapid.SampledFrom([]string{"^a", "[bc]", "z"}).Draw(t, "names by pattern"): sub()}
 		}
 		if maybe(2) {
 			m["maxProperties"] = count()

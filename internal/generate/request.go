@@ -161,6 +161,9 @@ func (d *decoding) field(list []field, names api.Names, prefix, name string, raw
 // unknown refuses a field by a name that is not in the tables.
 func (d *decoding) unknown(prefix, name string) error {
 	path := prefix + api.Clip(name, 64)
+	if d.Passes(path) {
+		return nil
+	}
 	e := &infer.Error{Code: infer.CodeUnsupported, Param: path}
 	_, top := fieldNames[name]
 	_, param := samplingNames[name]

@@ -9,9 +9,10 @@
 //     stands and reads the few that steer the gateway. A relayed request needs
 //     no more: its bytes go on as they came, with at most the model's name
 //     spliced in ([api.Head.Splice]).
-//   - [Endpoint.Request] decodes every field for an engine that takes ids. What such
-//     an engine cannot carry is refused by name and never ignored; [Fields]
-//     lists how each field is treated. [DecodeTokenize] and [DecodeDetokenize] do
+//   - [Endpoint.Request] decodes every field for an engine that takes ids. What changes
+//     the answer and such an engine cannot carry is refused by name; what asks for a
+//     service beside the answer is left out and named; [Fields] lists how each field is
+//     treated. [DecodeTokenize] and [DecodeDetokenize] do
 //     the same for the endpoints that ask a tokenizer.
 //
 // What a body must be, for both: one JSON object in UTF-8. Bytes that are not

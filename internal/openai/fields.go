@@ -14,92 +14,56 @@ const (
 	Ignored = api.Ignored
 )
 
-// FieldInfo describes a field of a request body.
-type FieldInfo struct {
-	// Name is the field's path: "stop", "messages[].role".
-	Name string
-	// Chat and the others say which endpoints have the field.
-	Chat, Completions, Tokenize, Detokenize bool
-	Treatment                               api.Treatment
-	// Defaults are the JSON values besides null that a refused field may have,
-	// because they ask for what happens anyway.
-	Defaults []string
-	// Accepts says what a carried field may be.
-	Accepts string
-	// Needs is what an engine's wire must carry for the field to be carried;
-	// otherwise it is refused like others. Parts of the value may need more.
-	Needs infer.Carries
-}
-
-// Fields lists every field that weir knows by name, in a fixed order. Any other
-// is refused.
-func Fields() []FieldInfo {
-	var out []FieldInfo
+// Fields lists every field that weir knows by name, in a fixed order, each with the
+// endpoints that have it (Endpoint.On). Any other is refused.
+func Fields() []api.Field {
+	var out []api.Field
 	for _, f := range fields {
-		info := f.FieldInfo
-		info.Defaults = slices.Clone(info.Defaults)
-		out = append(out, info)
+		out = append(out, f.Field)
 	}
-	for _, f := range slices.Concat(messageFields, partFields) {
-		f.Defaults = slices.Clone(f.Defaults)
-		out = append(out, f)
+	out = append(out, innerFields...)
+	for i := range out {
+		out[i].Defaults = slices.Clone(out[i].Defaults)
 	}
 	return out
 }
 
 // field is a top-level field; take decodes it when it is carried and not null.
 type field struct {
-	FieldInfo
+	api.Field
 	take func(d *decoding, raw []byte) error
 }
 
-// on says whether an endpoint has the field.
-func (f *FieldInfo) on(e Endpoint) bool {
-	return e == Chat && f.Chat || e == Completions && f.Completions || e == Tokenize && f.Tokenize || e == Detokenize && f.Detokenize
-}
+// on gives the bit of an endpoint in api.Field.On.
+func (e Endpoint) on() uint8 { return 1 << e }
 
-// asksForNothing says whether a value of a refused field may pass.
-func (f *FieldInfo) asksForNothing(raw []byte) bool { return api.AsksForNothing(raw, f.Defaults) }
-
-func carry(on ends, name, accepts string, take func(*decoding, []byte) error) field {
-	info := on.info(name)
-	info.Accepts = accepts
-	return field{info, take}
+func carry(on uint8, name, accepts string, take func(*decoding, []byte) error) field {
+	return field{api.Field{Name: name, On: on, Note: accepts}, take}
 }
 
 // carryBy is carry on wires that can, and refuse on others.
-func carryBy(needs infer.Carries, on ends, name, accepts string, take func(*decoding, []byte) error, defaults ...string) field {
+func carryBy(needs infer.Carries, on uint8, name, accepts string, take func(*decoding, []byte) error, defaults ...string) field {
 	f := carry(on, name, accepts, take)
 	f.Needs, f.Defaults = needs, defaults
 	return f
 }
 
-func refuse(on ends, name string, defaults ...string) field {
-	info := on.info(name)
-	info.Treatment, info.Defaults = Refused, defaults
-	return field{FieldInfo: info}
+func refuse(on uint8, name, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, On: on, Treatment: Refused, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-func ignore(name string) field {
-	info := ends{true, true, true, true}.info(name)
-	info.Treatment = Ignored
-	return field{FieldInfo: info}
+func ignore(on uint8, name, what, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, On: on, Treatment: Ignored, Note: what, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-type ends struct{ chat, completions, tokenize, detokenize bool }
-
-func (on ends) info(name string) FieldInfo {
-	return FieldInfo{Name: name, Chat: on.chat, Completions: on.completions, Tokenize: on.tokenize, Detokenize: on.detokenize}
-}
-
-var (
-	onAll         = ends{true, true, true, true}
-	onBoth        = ends{chat: true, completions: true}
-	onChat        = ends{chat: true}
-	onCompletions = ends{completions: true}
-	onMessages    = ends{chat: true, tokenize: true}
-	onTokenize    = ends{tokenize: true}
-	onDetokenize  = ends{detokenize: true}
+const (
+	onChat        = 1 << Chat
+	onCompletions = 1 << Completions
+	onTokenize    = 1 << Tokenize
+	onDetokenize  = 1 << Detokenize
+	onBoth        = onChat | onCompletions
+	onMessages    = onChat | onTokenize
+	onAll         = onBoth | onTokenize | onDetokenize
 )
 
 // fields are the top-level fields. Defaults are in canonical JSON (RFC 8785).
@@ -109,7 +73,7 @@ var (
 var fields = []field{
 	carry(onAll, "model", "a string", nothing),
 	carry(onBoth, "stream", "a boolean", nothing),
-	carry(onBoth, "stream_options", "an object, with stream: true", takeStreamOptions),
+	carry(onBoth, "stream_options", "an object, with stream: true: include_usage, continuous_usage_stats", takeStreamOptions),
 	carry(onMessages, "messages", "a non-empty array of messages", takeMessages),
 	carry(onCompletions, "prompt", "a string, an array of token ids, or an array of such", takePrompt),
 	carry(onBoth, "max_tokens", "an integer from 1", takeMaxTokens),
@@ -127,7 +91,7 @@ var fields = []field{
 	carry(onMessages, "add_generation_prompt", "a boolean", takeAddGenerationPrompt),
 	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
 
-	carry(onChat, "tools", "an array of tools of type function, each with a unique name; strict is kept to where a call is forced", takeChatTools),
+	carry(onChat, "tools", "an array of tools of type function, each with a unique name", takeChatTools),
 	carry(onChat, "tool_choice", `"auto" or "none"; "required" or a tool by its name where the engine can be told a JSON schema`, takeToolChoice),
 	carry(onChat, "parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 
@@ -143,18 +107,18 @@ var fields = []field{
 	carryBy(infer.CarriesPenalties, onBoth, "presence_penalty", "a number from -2 to 2", sampling("presence_penalty", api.PresencePenalty), "0"),
 	carryBy(infer.CarriesPenalties, onBoth, "frequency_penalty", "a number from -2 to 2", sampling("frequency_penalty", api.FrequencyPenalty), "0"),
 	carryBy(infer.CarriesRepetitionPenalty, onBoth, "repetition_penalty", "a number above 0, at most 2", sampling("repetition_penalty", api.RepetitionPenalty), "1"),
-	refuse(onBoth, "length_penalty", "1"),
+	refuse(onBoth, "length_penalty", api.VLLMReads, "1"),
 	carryBy(infer.CarriesMinP, onBoth, "min_p", "a number from 0 to 1", sampling("min_p", api.MinP), "0"),
 	carryBy(infer.CarriesJSONSchema, onBoth, "response_format", "an object whose type is text, json_object, json_schema or structural_tag", takeResponseFormat, `{"type":"text"}`),
-	refuse(onBoth, "echo", "false"),
-	refuse(onBoth, "use_beam_search", "false"),
-	refuse(onBoth, "include_stop_str_in_output", "false"),
-	refuse(onBoth, "skip_special_tokens", "true"),
-	refuse(onBoth, "spaces_between_special_tokens", "true"),
-	refuse(onBoth, "bad_words", "[]"),
-	refuse(onBoth, "allowed_token_ids"),
-	refuse(onBoth, "prompt_logprobs"),
-	refuse(onBoth, "truncate_prompt_tokens"),
+	refuse(onBoth, "echo", api.VLLMReads, "false"),
+	refuse(onBoth, "use_beam_search", api.VLLMReads, "false"),
+	refuse(onBoth, "include_stop_str_in_output", api.VLLMReads, "false"),
+	refuse(onBoth, "skip_special_tokens", api.BothRead, "true"),
+	refuse(onBoth, "spaces_between_special_tokens", api.VLLMReads, "true"),
+	refuse(onBoth, "bad_words", api.VLLMReads, "[]"),
+	refuse(onBoth, "allowed_token_ids", api.VLLMReads),
+	refuse(onBoth, "prompt_logprobs", api.VLLMReads),
+	refuse(onBoth, "truncate_prompt_tokens", api.VLLMReads),
 	carryBy(infer.CarriesJSONSchema, onBoth, "guided_json", "a JSON schema, as an object or a string", takeGuidedJSON),
 	carryBy(infer.CarriesRegex, onBoth, "guided_regex", "a regular expression", takeGuidedRegex),
 	carryBy(infer.CarriesChoice, onBoth, "guided_choice", "a non-empty array of strings", takeGuidedChoice),
@@ -163,52 +127,59 @@ var fields = []field{
 	carryBy(infer.CarriesRegex, onBoth, "regex", "a regular expression", takeRegex),
 	carryBy(infer.CarriesGrammar, onBoth, "ebnf", "a grammar", takeEBNF),
 	carryBy(infer.CarriesJSONSchema, onBoth, "json_schema", "a JSON schema, as an object or a string", takeJSONSchema),
-	refuse(onBoth, "lora_path"),
+	refuse(onBoth, "lora_path", api.SGLangReads),
 	carryBy(infer.CarriesPriority, onBoth, "priority", "a 64-bit integer, which the engine understands in its own way", takePriority, "0"),
-	refuse(onBoth, "kv_transfer_params"),
+	refuse(onBoth, "kv_transfer_params", api.VLLMReads),
 
 	carryBy(infer.CarriesLogprobs, onChat, "logprobs", "a boolean", takeLogprobs, "false"),
 	carryBy(infer.CarriesLogprobs, onChat, "top_logprobs", "an integer from 0 to 20, with logprobs: true", takeTopLogprobs, "0"),
-	refuse(onChat, "functions", "[]"),
-	refuse(onChat, "function_call", `"auto"`, `"none"`),
-	refuse(onChat, "modalities", `["text"]`),
-	refuse(onChat, "audio"),
-	refuse(onChat, "prediction"),
+	refuse(onChat, "functions", api.BothPass, "[]"),
+	refuse(onChat, "function_call", api.BothPass, `"auto"`, `"none"`),
+	refuse(onChat, "modalities", api.BothPass, `["text"]`),
+	refuse(onChat, "audio", api.BothPass),
+	refuse(onChat, "moderation", api.BothPass),
 	carry(onChat, "reasoning_effort", "none, minimal, low, medium, high, xhigh or max, as far as the model's chat template knows an effort", takeEffort),
-	refuse(onChat, "verbosity", `"medium"`),
-	refuse(onChat, "web_search_options"),
-	refuse(onMessages, "chat_template"),
-	refuse(onTokenize, "media_io_kwargs", "{}"),
-	refuse(onTokenize, "mm_processor_kwargs", "{}"),
-	refuse(onChat, "documents", "[]"),
+	refuse(onMessages, "chat_template", api.VLLMReads),
+	refuse(onTokenize, "media_io_kwargs", api.VLLMReads, "{}"),
+	refuse(onTokenize, "mm_processor_kwargs", api.BothRead, "{}"),
+	refuse(onChat, "documents", api.VLLMReads, "[]"),
 
 	carryBy(infer.CarriesLogprobs, onCompletions, "logprobs", "an integer from 0 to 20", takeTextLogprobs),
 	carry(onCompletions, "best_of", "an integer, equal to n", takeBestOf),
-	refuse(onCompletions, "suffix", `""`),
+	refuse(onCompletions, "suffix", api.BothRead, `""`),
 
-	ignore("user"),
-	ignore("metadata"),
-	ignore("store"),
-	ignore("service_tier"),
-	ignore("safety_identifier"),
-	ignore("prompt_cache_key"),
-	ignore("prompt_cache_retention"),
+	ignore(onChat, "prediction", "a guess at the answer, to be faster", api.BothPass),
+	ignore(onChat, "verbosity", "a shorter or longer answer, of models that were trained for the word", api.BothPass, `"medium"`),
+	ignore(onChat, "web_search_options", "a search by the server", api.BothPass),
+	ignore(onAll, "user", "names the end user", api.BothPass),
+	ignore(onAll, "metadata", "is kept with a stored answer", api.BothPass, "{}"),
+	ignore(onAll, "store", "keeps the answer", api.BothPass, "false"),
+	ignore(onAll, "service_tier", "names a tier of OpenAI's", api.BothPass, `"auto"`, `"default"`),
+	ignore(onAll, "safety_identifier", "names the end user", api.BothPass),
+	ignore(onAll, "prompt_cache_key", whyCache, api.BothPass),
+	ignore(onAll, "prompt_cache_retention", whyCache, api.BothPass),
+	ignore(onAll, "prompt_cache_options", whyCache, api.BothPass, "{}", `{"mode":"implicit"}`),
+	ignore(onBoth, "session_id", "names a conversation", api.BothRead),
+	ignore(onChat, "chat_id", "names a conversation, of Open WebUI's", api.BothPass),
 }
+
+// whyCache is what caching hints ask for.
+const whyCache = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
 
 // tables find an endpoint's field by its name. For Other they hold the fields
 // that steer the gateway.
 var tables = [numEndpoints]api.Names{
-	Other:       tableOf(func(f *FieldInfo) bool { return api.Steers(f.Name) }),
-	Chat:        tableOf(func(f *FieldInfo) bool { return f.Chat }),
-	Completions: tableOf(func(f *FieldInfo) bool { return f.Completions }),
-	Tokenize:    tableOf(func(f *FieldInfo) bool { return f.Tokenize }),
-	Detokenize:  tableOf(func(f *FieldInfo) bool { return f.Detokenize }),
+	Other:       tableOf(func(f *api.Field) bool { return api.Steers(f.Name) }),
+	Chat:        tableOf(func(f *api.Field) bool { return f.On&onChat != 0 }),
+	Completions: tableOf(func(f *api.Field) bool { return f.On&onCompletions != 0 }),
+	Tokenize:    tableOf(func(f *api.Field) bool { return f.On&onTokenize != 0 }),
+	Detokenize:  tableOf(func(f *api.Field) bool { return f.On&onDetokenize != 0 }),
 }
 
-func tableOf(has func(*FieldInfo) bool) api.Names {
+func tableOf(has func(*api.Field) bool) api.Names {
 	table := make(api.Names)
 	for i := range fields {
-		if has(&fields[i].FieldInfo) {
+		if has(&fields[i].Field) {
 			table[fields[i].Name] = api.Name{Word: fields[i].Name, Index: i}
 		}
 	}

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"strconv"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -18,6 +19,14 @@ type place struct {
 // names; of the others none may ask for anything.
 func (w *messageWalk) mediaPart(i int, part string, raw []byte) error {
 	at := func(name string) string { return fmt.Sprintf("%s[%d].%s", w.path("content"), i, name) }
+	if f := inner("messages[].content[] " + part); f != nil && f.Treatment == Refused {
+		what := at("type") + " " + strconv.Quote(part)
+		hint := "leave it out"
+		if f.Note != "" {
+			hint = f.Note
+		}
+		return &infer.Error{Code: infer.CodeUnsupported, Param: at("type"), Message: fmt.Sprintf("%s is not supported by %s; %s", what, w.d.Carrier(), hint)}
+	}
 	kind, ok := mediaParts[part]
 	what := fmt.Sprintf("%s %q", at("type"), api.Clip(part, 32))
 	switch {
@@ -37,9 +46,12 @@ func (w *messageWalk) mediaPart(i int, part string, raw []byte) error {
 		case part:
 			payload = value
 		case "type":
+		case "prompt_cache_breakpoint":
+			_, err := w.d.Judge(inner(cacheBreakpoint), name, value)
+			return err
 		default:
 			if api.KindOf(value) != 'n' {
-				return w.d.Unsupported(at(api.Clip(name, 64)))
+				return w.d.UnknownMember(at(api.Clip(name, 64)), part)
 			}
 		}
 		return nil
@@ -81,11 +93,13 @@ func (d *decoding) mediaOf(path, part string, kind infer.MediaKind, raw []byte) 
 		switch {
 		case name == "url":
 			m, err = d.mediaURL(path+".url", kind, value)
-		case api.KindOf(value) == 'n', name == "detail" && kind == infer.MediaImage && api.KindOf(value) == '"':
-		case name == "detail" && kind == infer.MediaImage:
+		case api.KindOf(value) == 'n':
+		case name == "detail" && kind == infer.MediaImage && api.KindOf(value) != '"':
 			err = api.WrongType(path+".detail", "a string", value)
+		case name == "detail" && kind == infer.MediaImage:
+			_, err = d.Judge(inner(imageDetail), path+".detail", value)
 		default:
-			err = d.Unsupported(path + "." + api.Clip(name, 64))
+			err = d.UnknownMember(path+"."+api.Clip(name, 64), "url", "detail")
 		}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -14,43 +15,91 @@ import (
 // roles are those that a message may have.
 var roles = []string{"system", "user", "assistant", "tool", "developer", "function"}
 
-// messageFields are the fields of a message. The chat template gets the
-// messages as they are; what is refused is what no template would render, but
-// clients send back in the assistant messages they were given.
-var messageFields = []FieldInfo{
-	{Name: "messages[].role", Chat: true, Tokenize: true, Accepts: "system, user, assistant, tool, developer or function"},
-	{Name: "messages[].content", Chat: true, Tokenize: true, Accepts: "a string, or a non-empty array of parts; null or absent in an assistant message"},
-	{Name: "messages[].name", Chat: true, Tokenize: true, Accepts: "a string"},
-	{Name: "messages[].tool_calls", Chat: true, Tokenize: true, Accepts: "an array, in an assistant message"},
-	{Name: "messages[].tool_call_id", Chat: true, Tokenize: true, Accepts: "a string"},
-	{Name: "messages[].function_call", Chat: true, Tokenize: true, Accepts: "an object, in an assistant message"},
-	{Name: "messages[].reasoning_content", Chat: true, Tokenize: true, Accepts: "a string, in an assistant message"},
-	{Name: "messages[].reasoning", Chat: true, Tokenize: true, Accepts: "a string, in an assistant message"},
-	{Name: "messages[].refusal", Chat: true, Tokenize: true, Treatment: Refused},
-	{Name: "messages[].audio", Chat: true, Tokenize: true, Treatment: Refused},
-	{Name: "messages[].annotations", Chat: true, Tokenize: true, Treatment: Refused, Defaults: []string{"[]"}},
+// innerFields are the fields inside the top-level ones. The chat template gets the
+// messages as they are; what is refused is what no template would render, but clients send
+// back in the assistant messages they were given. A name with a word behind it is a part,
+// or a value, of that type.
+var innerFields = []api.Field{
+	{Name: "messages[].role", On: onMessages, Note: "system, user, assistant, tool, developer or function"},
+	{Name: "messages[].content", On: onMessages, Note: "a string, or a non-empty array of parts; null or absent in an assistant message"},
+	{Name: "messages[].name", On: onMessages, Note: "a string"},
+	{Name: "messages[].tool_calls", On: onMessages, Whole: true, Note: "an array, in an assistant message"},
+	{Name: "messages[].tool_call_id", On: onMessages, Note: "a string"},
+	{Name: "messages[].function_call", On: onMessages, Whole: true, Note: "an object, in an assistant message"},
+	{Name: "messages[].reasoning_content", On: onMessages, Note: "a string, in an assistant message"},
+	{Name: "messages[].reasoning", On: onMessages, Note: "a string, in an assistant message"},
+	{Name: "messages[].refusal", On: onMessages, Treatment: Refused, Elsewhere: api.BothPass},
+	{Name: "messages[].audio", On: onMessages, Treatment: Refused, Elsewhere: api.BothPass},
+	{Name: "messages[].annotations", On: onMessages, Treatment: Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: api.BothPass},
+	{Name: "messages[].provider_specific_fields", On: onMessages, Treatment: Ignored, Note: "litellm's, of a message that is sent back as it came", Elsewhere: api.BothPass},
+	{Name: "messages[].content[] text", On: onMessages, Note: "text"},
+	{Name: "messages[].content[] image_url", On: onChat, Needs: infer.CarriesImage, Note: "an object with url, or that string: a URL of http or https, or a data URL in base64"},
+	{Name: "messages[].content[] input_audio", On: onChat, Needs: infer.CarriesAudio, Note: "an object with data, in base64, and format: wav, mp3, flac or ogg"},
+	{Name: "messages[].content[] audio_url", On: onChat, Needs: infer.CarriesAudio, Note: "as image_url"},
+	{Name: "messages[].content[] video_url", On: onChat, Needs: infer.CarriesVideo, Note: "as image_url"},
+	{Name: "messages[].content[] file", On: onChat, Treatment: Refused, Note: "send its text, or its pages as image_url", Elsewhere: api.BothRefuse},
+	{Name: "messages[].content[] refusal", On: onChat, Treatment: Refused, Elsewhere: "vLLM reads it, SGLang refuses it"},
+	{Name: "messages[].content[].text", On: onMessages, Note: "a string"},
+	{Name: "messages[].content[].image_url", On: onChat, Note: "an object, or a string"},
+	{Name: "messages[].content[].image_url.url", On: onChat, Note: "a string"},
+	{Name: imageDetail, On: onChat, Treatment: Ignored, Defaults: []string{`"auto"`}, Note: "how closely to look: engines have no place for it", Elsewhere: api.SGLangReads},
+	{Name: "messages[].content[].input_audio", On: onChat, Whole: true, Note: "an object"},
+	{Name: cacheBreakpoint, On: onMessages, Treatment: Ignored, Note: whyCache, Elsewhere: api.BothPass},
+
+	{Name: "tools[] function", On: onChat, Note: "a function that the caller runs"},
+	{Name: customTool, On: onChat, Treatment: Ignored, Note: "a tool that takes free text, which no template tells a model of", Elsewhere: api.BothRefuse},
+	{Name: "tools[].function", On: onChat, Note: "an object"},
+	{Name: "tools[].function.name", On: onChat, Note: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
+	{Name: "tools[].function.description", On: onChat, Note: "a string"},
+	{Name: "tools[].function.parameters", On: onChat, Whole: true, Note: "a JSON Schema, which is an object"},
+	{Name: strictTool, On: onChat, Note: "a boolean; true holds where a call is forced, and is named as ignored elsewhere", Elsewhere: "both hold to it, with the tool parsers that can"},
+	{Name: "tool_choice function", On: onChat, Note: "the tool that is called, where the engine can be told a JSON schema"},
+	{Name: "tool_choice allowed_tools", On: onChat, Note: "the tools that the model is told of; the mode required where the engine can be told a JSON schema"},
+	{Name: "tool_choice custom", On: onChat, Treatment: Refused, Elsewhere: api.BothRefuse},
+	{Name: "tool_choice.function", On: onChat, Note: "an object"},
+	{Name: "tool_choice.function.name", On: onChat, Note: "a string"},
+	{Name: "tool_choice.allowed_tools", On: onChat, Note: "an object"},
+	{Name: "tool_choice.allowed_tools.mode", On: onChat, Note: "auto or required"},
+	{Name: "tool_choice.allowed_tools.tools", On: onChat, Whole: true, Note: "an array of tools, each a type and a function with its name"},
+	{Name: "response_format text", On: onBoth, Note: "anything may come"},
+	{Name: "response_format json_object", On: onBoth, Needs: infer.CarriesJSONSchema, Note: "any JSON object"},
+	{Name: "response_format json_schema", On: onBoth, Needs: infer.CarriesJSONSchema, Note: "JSON of the schema. A tool_choice that forces a call wins over it, as at vLLM; then it is named as ignored"},
+	{Name: "response_format structural_tag", On: onBoth, Needs: infer.CarriesStructuralTag, Note: "as the engine's grammar backend has it"},
+	{Name: "response_format.json_schema", On: onBoth, Note: "an object with schema; name, description and strict have no effect: the output always matches"},
+	{Name: "response_format.json_schema.name", On: onBoth, Note: "any"},
+	{Name: "response_format.json_schema.description", On: onBoth, Note: "any"},
+	{Name: "response_format.json_schema.strict", On: onBoth, Note: "any"},
+	{Name: "response_format.json_schema.schema", On: onBoth, Whole: true, Note: "a JSON schema, as an object or a string"},
+	{Name: "stream_options.include_usage", On: onBoth, Note: "a boolean: a last chunk has the usage"},
+	{Name: continuousUsage, On: onBoth, Note: "a boolean, with include_usage: each chunk has the usage so far, an extension of vLLM's; without include_usage it is named as ignored"},
+	{Name: obfuscation, On: onBoth, Treatment: Ignored, Defaults: []string{"false"}, Note: "padding, so that the sizes of chunks tell less", Elsewhere: api.BothPass},
 }
 
-// partFields are the fields of a part of a message's content.
-var partFields = []FieldInfo{
-	{Name: "messages[].content[].type", Chat: true, Tokenize: true, Accepts: "\"text\", or the name of one of the next fields"},
-	{Name: "messages[].content[].text", Chat: true, Tokenize: true, Accepts: "a string"},
-	{Name: "messages[].content[].image_url", Chat: true, Needs: infer.CarriesImage, Accepts: "an object with url, or that string: a URL of http or https, or a data URL in base64"},
-	{Name: "messages[].content[].image_url.detail", Chat: true, Treatment: Ignored},
-	{Name: "messages[].content[].input_audio", Chat: true, Needs: infer.CarriesAudio, Accepts: "an object with data, in base64, and format: wav, mp3, flac or ogg"},
-	{Name: "messages[].content[].audio_url", Chat: true, Needs: infer.CarriesAudio, Accepts: "as image_url"},
-	{Name: "messages[].content[].video_url", Chat: true, Needs: infer.CarriesVideo, Accepts: "as image_url"},
-}
+// Rows of innerFields that are noted when they are left out.
+const (
+	imageDetail     = "messages[].content[].image_url.detail"
+	cacheBreakpoint = "messages[].content[].prompt_cache_breakpoint"
+	customTool      = "tools[] custom"
+	strictTool      = "tools[].function.strict"
+	continuousUsage = "stream_options.continuous_usage_stats"
+	obfuscation     = "stream_options.include_obfuscation"
+)
 
-// messageField finds the treatment of a field of a message.
-func messageField(name string) *FieldInfo {
-	for i := range messageFields {
-		if messageFields[i].Name[len("messages[]."):] == name {
-			return &messageFields[i]
+// messagePath comes before the name of a field of a message.
+const messagePath = "messages[]."
+
+// inner finds a field inside others.
+func inner(name string) *api.Field { return api.Row(innerFields, name) }
+
+// messageMembers are the names that a member of a message may have.
+var messageMembers = func() (names []string) {
+	for i := range innerFields {
+		if name, ok := strings.CutPrefix(innerFields[i].Name, messagePath); ok && !strings.ContainsAny(name, ".[ ") {
+			names = append(names, name)
 		}
 	}
-	return nil
-}
+	return names
+}()
 
 // takeMessages checks the messages in one pass and keeps them as they are.
 func takeMessages(d *decoding, raw []byte) error {
@@ -223,6 +272,9 @@ func (w *messageWalk) part(i int, raw []byte) error {
 			kind = value
 		case "text":
 			text = value
+		case "prompt_cache_breakpoint":
+			_, err := w.d.Judge(inner(cacheBreakpoint), name, value)
+			return err
 		default:
 			extra = name
 		}
@@ -239,14 +291,22 @@ func (w *messageWalk) part(i int, raw []byte) error {
 		return api.WrongType(at("type"), "a string", kind)
 	case api.NameOf(kind) != "text":
 		return w.mediaPart(i, api.NameOf(kind), raw)
-	case extra != "":
-		return w.d.unsupported(at(api.Clip(extra, 64)), nil)
 	case text == nil:
 		return infer.Invalid(at("text"), "%s is required", at("text"))
 	case api.KindOf(text) != '"':
 		return api.WrongType(at("text"), "a string", text)
+	case extra != "":
+		return w.d.UnknownMember(at(api.Clip(extra, 64)), "text", "type", "prompt_cache_breakpoint")
 	}
 	return nil
+}
+
+// field finds a field of a message.
+func (w *messageWalk) field(name string) *api.Field {
+	if !slices.Contains(messageMembers, name) {
+		return nil
+	}
+	return inner(messagePath + name)
 }
 
 // other reads any other field of a message and says whether it holds anything.
@@ -255,15 +315,13 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f := messageField(name)
+	f := w.field(name)
 	switch {
 	case f == nil:
-		return false, w.d.unsupported(w.path(api.Clip(name, 64)), nil)
-	case f.Treatment == Refused:
-		if !f.asksForNothing(raw) {
-			return false, w.d.unsupported(w.path(name), f.Defaults)
-		}
-		return false, nil
+		return false, w.d.UnknownMember(w.path(api.Clip(name, 64)), messageMembers...)
+	case f.Treatment != Carried:
+		_, err = w.d.Judge(f, w.path(name), raw)
+		return false, err
 	case api.KindOf(raw) == 'n':
 		return false, nil
 	}

@@ -11,17 +11,17 @@ import (
 func (e Endpoint) Asks() api.Asks { return relayed[e] }
 
 // ask is a field that is judged where a request is relayed, on its endpoints.
-func ask(on ends, name string, needs infer.Carries, defaults ...string) asking {
+func ask(on uint8, name string, needs infer.Carries, defaults ...string) asking {
 	return asking{on, name, api.Ask{Needs: needs, Defaults: defaults}}
 }
 
 // askBy is ask of a field whose value says what it needs.
-func askBy(on ends, name string, read func(*api.Head, []byte) infer.Carries, defaults ...string) asking {
+func askBy(on uint8, name string, read func(*api.Head, []byte) infer.Carries, defaults ...string) asking {
 	return asking{on, name, api.Ask{Read: read, Defaults: defaults}}
 }
 
 type asking struct {
-	on   ends
+	on   uint8
 	name string
 	api.Ask
 }
@@ -121,14 +121,14 @@ func askSingle(h *api.Head, raw []byte) infer.Carries {
 
 // relayed finds an endpoint's field by its name.
 var relayed = [numEndpoints]api.Asks{
-	Chat:        asksOn(func(on ends) bool { return on.chat }),
-	Completions: asksOn(func(on ends) bool { return on.completions }),
+	Chat:        asksOn(onChat),
+	Completions: asksOn(onCompletions),
 }
 
-func asksOn(has func(ends) bool) api.Asks {
+func asksOn(endpoint uint8) api.Asks {
 	all := api.Asks{}
 	for i := range askings {
-		if a := &askings[i]; has(a.on) {
+		if a := &askings[i]; a.on&endpoint != 0 {
 			all[a.name] = a.Ask
 		}
 	}

@@ -14,13 +14,15 @@ type decoding struct {
 	endpoint      Endpoint
 	streamOptions bool
 	includeUsage  bool
-	maxTokens     int // as the two fields gave it, 0 when not
+	countAlong    bool // each chunk has the usage so far
+	maxTokens     int  // as the two fields gave it, 0 when not
 	maxCompletion int
 	addPrompt     *bool
 	tokenIDs      bool // they are to be told
 	bestOf        int  // 0 when not given
 	wantLogprobs  bool
-	top           int // alternatives of a token
+	top           int      // alternatives of a token
+	allowed       []string // of tool_choice; nil: all
 
 	tokenize   TokenizeRequest
 	detokenize DetokenizeRequest
@@ -79,22 +81,13 @@ func (d *decoding) field(name string, raw []byte) error {
 		return d.unknown(name)
 	}
 	f := &fields[i.Index]
-	treatment := f.Treatment
-	if f.Needs&^d.Carries != 0 {
-		treatment = Refused
+	if read, err := d.Judge(&f.Field, name, raw); !read {
+		return err
 	}
-	switch treatment {
-	case Carried:
-		if api.KindOf(raw) == 'n' && (d.endpoint.tokenizes() || name != "messages" && name != "prompt") {
-			return nil
-		}
-		return f.take(d, raw)
-	case Refused:
-		if !f.asksForNothing(raw) {
-			return d.Lacking(f.Needs, name, f.Defaults...)
-		}
+	if api.KindOf(raw) == 'n' && (d.endpoint.tokenizes() || name != "messages" && name != "prompt") {
+		return nil
 	}
-	return nil
+	return f.take(d, raw)
 }
 
 // unsupported refuses a field that cannot be carried.
@@ -102,17 +95,18 @@ func (d *decoding) unsupported(path string, defaults []string) error {
 	return d.Unsupported(path, defaults...)
 }
 
-func (d *decoding) carrier() string { return d.Carrier() }
-
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
 	for at := Chat; at < numEndpoints; at++ {
 		if _, ok := tables[at][name]; ok {
+			if d.Passes(name) {
+				return nil
+			}
 			return &infer.Error{Code: infer.CodeUnsupported, Param: api.Clip(name, 64),
 				Message: fmt.Sprintf("%s is a field of %s, not of %s; leave it out", name, at, d.endpoint)}
 		}
 	}
-	return api.UnknownField(name, d.carrier(), tables[d.endpoint])
+	return d.UnknownField(name, tables[d.endpoint])
 }
 
 // finish checks what fields say together.
@@ -134,14 +128,19 @@ func (d *decoding) finish() error {
 	if d.MaxTokens > 0 && d.MinTokens > d.MaxTokens {
 		return infer.Invalid("min_tokens", "min_tokens is %d, above the limit of %d tokens", d.MinTokens, d.MaxTokens)
 	}
-	if err := d.FinishTools("tool_choice.function.name", "continue_final_message is true"); err != nil {
+	if d.countAlong && !d.includeUsage {
+		d.countAlong = false
+		d.Ignore(continuousUsage)
+	}
+	if err := d.finishTools(); err != nil {
 		return err
 	}
 	if err := d.finishChoices(); err != nil {
 		return err
 	}
+	d.CountAlong = d.countAlong
 	d.Tokens = d.tokenIDs || d.Logprobs != nil
-	d.Encoder = newEncoder(streamOptions{endpoint: d.endpoint, includeUsage: d.includeUsage, tokenIDs: d.tokenIDs, logprobs: d.Logprobs}, d.Stream)
+	d.Encoder = newEncoder(streamOptions{endpoint: d.endpoint, includeUsage: d.includeUsage, countAlong: d.countAlong, tokenIDs: d.tokenIDs, logprobs: d.Logprobs}, d.Stream)
 	if d.endpoint == Chat {
 		return d.finishPrompt()
 	}
@@ -180,14 +179,16 @@ func takeStreamOptions(d *decoding, raw []byte) error {
 		switch name {
 		case "include_usage":
 			return nil
-		case "include_obfuscation", "continuous_usage_stats":
-			off := FieldInfo{Defaults: []string{"false"}}
-			if off.asksForNothing(value) {
-				return nil
+		case "continuous_usage_stats":
+			if api.KindOf(value) != 'n' {
+				d.countAlong, err = api.BoolOf(continuousUsage, value)
 			}
-			return d.unsupported("stream_options."+name, off.Defaults)
+			return err
+		case "include_obfuscation":
+			_, err := d.Judge(inner(obfuscation), obfuscation, value)
+			return err
 		}
-		return d.unsupported("stream_options."+api.Clip(name, 64), nil)
+		return d.UnknownMember("stream_options."+api.Clip(name, 64), "include_usage", "continuous_usage_stats", "include_obfuscation")
 	})
 }
 

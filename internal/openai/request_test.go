@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"weir/internal/api"
+	"weir/internal/api/apitest"
 	"weir/internal/infer"
 )
 
@@ -184,7 +186,6 @@ func TestMessagesRefused(t *testing.T) {
 		{`[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}]}]`, infer.CodeUnsupported, "messages[0].content[0].cache_control", `messages[0].content[0].cache_control is not supported by engine kind "weir"; leave it out`},
 		{`[{"role":"user","content":"a","weight":0}]`, infer.CodeUnsupported, "messages[0].weight", `messages[0].weight is not supported by engine kind "weir"; leave it out`},
 		{`[{"role":"assistant","content":"a","refusal":"no"}]`, infer.CodeUnsupported, "messages[0].refusal", `messages[0].refusal is not supported by engine kind "weir"; leave it out`},
-		{`[{"role":"assistant","content":"a","annotations":[1]}]`, infer.CodeUnsupported, "messages[0].annotations", `messages[0].annotations is not supported by engine kind "weir"; leave it out or send []`},
 		{`[{"role":"user","content":"a","name":1}]`, infer.CodeInvalid, "messages[0].name", "messages[0].name must be a string, found a number"},
 		{`[{"role":"assistant","tool_calls":[{},1]}]`, infer.CodeInvalid, "messages[0].tool_calls[1]", "messages[0].tool_calls[1] must be an object, found a number"},
 		{`[{"role":"assistant","tool_calls":{}}]`, infer.CodeInvalid, "messages[0].tool_calls", "messages[0].tool_calls must be an array, found an object"},
@@ -240,7 +241,8 @@ func TestFieldsRefused(t *testing.T) {
 		{`"stop_token_ids":[` + strings.Repeat("1,", 1024) + `1]`, invalid, "stop_token_ids", "stop_token_ids may hold at most 1024 ids, found 1025"},
 		{`"stream_options":{}`, invalid, "stream_options", "stream_options needs stream to be true"},
 		{`"stream":true,"stream_options":{"include_usage":true,"include_usage":false}`, invalid, "stream_options.include_usage", "stream_options.include_usage is given twice; give it once"},
-		{`"stream":true,"stream_options":{"include_obfuscation":true}`, unsupported, "stream_options.include_obfuscation", `stream_options.include_obfuscation is not supported by engine kind "weir"; leave it out or send false`},
+		{`"stream":true,"stream_options":{"include_usag":true}`, unsupported, "stream_options.include_usag", `stream_options.include_usag is not supported by engine kind "weir"; did you mean include_usage?`},
+		{`"stream":true,"stream_options":{"continuous_usage_stats":1}`, invalid, "stream_options.continuous_usage_stats", `stream_options.continuous_usage_stats must be true or false, found a number`},
 		{`"stream":true,"stream_options":{"x":null}`, unsupported, "stream_options.x", `stream_options.x is not supported by engine kind "weir"; leave it out`},
 		{`"n":129`, invalid, "n", "n must be between 1 and 128, found 129"},
 		{`"response_format":{"type":"json_object"}`, unsupported, "response_format", `response_format is not supported by engine kind "weir"; leave it out or send {"type":"text"}`},
@@ -274,6 +276,14 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, chatBody(`"tools":[1]`), invalid, "tools[0]", `tools[0] must be an object, found a number`},
 		{Chat, chatBody(`"tools":[{}]`), invalid, "tools[0].type", `tools[0].type is required: send "function"`},
 		{Chat, chatBody(`"tools":[{"type":"web_search"}]`), unsupported, "tools[0].type", `tools[0].type "web_search" is not supported by engine kind "weir"; only tools of type "function" are`},
+		{Chat, chatBody(`"tools":[{"type":"functon"}]`), unsupported, "tools[0].type", `tools[0].type "functon" is not supported by engine kind "weir"; did you mean function?`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f"},"strict":true}]`), unsupported, "tools[0].strict", `tools[0].strict is not supported by engine kind "weir"; leave it out`},
+		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"f","paramters":{}}}]`), unsupported, "tools[0].function.paramters", `tools[0].function.paramters is not supported by engine kind "weir"; did you mean parameters?`},
+		{Chat, chatBody(`"tool_choice":{"type":"custom","custom":{"name":"f"}}`), unsupported, "tool_choice.type", `tool_choice.type "custom" forces a tool that engine kind "weir" cannot run; name a function, or send auto`},
+		{Chat, chatBody(`"tool_choice":{"type":"functions"}`), invalid, "tool_choice.type", `tool_choice.type must be "function" or "allowed_tools", found "functions"`},
+		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools"}`), invalid, "tool_choice.allowed_tools", `tool_choice.allowed_tools must be an object with mode and tools`},
+		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"none","tools":[]}}`), invalid, "tool_choice.allowed_tools.mode", `tool_choice.allowed_tools.mode must be "auto" or "required", found "none"`},
+		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}`), invalid, "tool_choice.allowed_tools.tools[0]", `tool_choice.allowed_tools.tools[0] is "g", which is none of tools`},
 		{Chat, chatBody(`"tools":[{"type":"function"}]`), invalid, "tools[0].function", `tools[0].function is required`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{}}]`), invalid, "tools[0].function.name", `tools[0].function.name is required`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"a b"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is "a b"; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes`},
@@ -354,17 +364,17 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 		if f.Needs&^carries != 0 {
 			treatment = Refused
 		}
-		if strings.Contains(f.Name, "[].") {
-			continue // messages: TestMessages...
-		}
-		if (f.Treatment == Carried) != (f.Accepts != "") || !f.Chat && !f.Completions && !f.Tokenize && !f.Detokenize {
+		if f.Treatment != Refused && f.Note == "" || f.Treatment != Carried && f.Elsewhere == "" || f.On == 0 {
 			t.Errorf("%s is not described", f.Name)
+		}
+		if strings.ContainsAny(f.Name, ".[ ") {
+			continue // inside of others: TestLeftOut, TestMessages...
 		}
 		for endpoint, body := range map[Endpoint]func(string) string{
 			Chat: chatBody, Completions: completionBody, Tokenize: chatBody,
 			Detokenize: func(fields string) string { return `{"model":"m","tokens":[1]` + comma(fields) + `}` },
 		} {
-			if !f.on(endpoint) {
+			if f.On&endpoint.on() == 0 {
 				continue
 			}
 			key := fmt.Sprint(endpoint, f.Name)
@@ -372,13 +382,17 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 				t.Errorf("%s is there twice", key)
 			}
 			top[key] = true
+			var ignored []string
 			try := func(value string) error {
 				filled := body(fmt.Sprintf("%q:%s", f.Name, value))
 				if endpoint.tokenizes() {
 					_, err := tokenization(endpoint, filled)
 					return err
 				}
-				_, err := decodeFor(carries, endpoint, filled)
+				r, err := decodeFor(carries, endpoint, filled)
+				if ignored = nil; err == nil {
+					ignored = r.LeftOut.Ignored()
+				}
 				return err
 			}
 			switch treatment {
@@ -397,9 +411,11 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 					t.Errorf("%s: %v", key, err)
 				}
 			case Ignored:
-				for _, value := range []string{"null", "1", `{"odd":"\ud800"}`} {
-					if err := try(value); err != nil {
-						t.Errorf("%s: %s: %v", key, value, err)
+				for _, value := range append([]string{"null", "1", `{"odd":"\ud800"}`}, f.Defaults...) {
+					err := try(value)
+					named := slices.Contains(ignored, f.Name)
+					if asks := value != "null" && !slices.Contains(f.Defaults, value); err != nil || !endpoint.tokenizes() && named != asks {
+						t.Errorf("%s: %s: %v, named: %v", key, value, err, named)
 					}
 				}
 			case Carried:
@@ -561,4 +577,12 @@ func TestGuideIsBounded(t *testing.T) {
 	if _, err := decodeFor(infer.CarriesAll, Completions, completionBody(`"regex":"`+long+`"`)); err != nil {
 		t.Errorf("%.200v", err)
 	}
+}
+
+func TestManual(t *testing.T) {
+	rows := Fields()
+	for i := range rows {
+		rows[i].On >>= Chat // the columns begin with it
+	}
+	apitest.Manual(t, "../../docs/apis.md", "<!-- openai fields -->", rows, "chat", "completions", "tokenize", "detokenize")
 }

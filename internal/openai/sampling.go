@@ -40,8 +40,8 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	case kind == "structural_tag": // its other members are the tag
 	case other == field+".schema":
 		return infer.Invalid(other, "%s has no place there; send the type json_schema, and the schema in %s.json_schema.schema", other, field)
-	case other != "":
-		return d.Unsupported(other)
+	case other != "" && !d.Passes(other):
+		return d.UnknownMember(other, "type", "json_schema")
 	case schema != nil && kind != "json_schema" && kind != "":
 		return infer.Invalid(field+".json_schema", "%s.json_schema belongs to the type json_schema, and the type is %s", field, api.Clip(kind, 32))
 	}
@@ -49,7 +49,7 @@ func takeResponseFormat(d *decoding, raw []byte) error {
 	case "text":
 		return nil
 	case "json_object":
-		return d.Schema(field, api.AnyObject)
+		return d.Format(field, field, api.AnyObject)
 	case "json_schema":
 		return d.namedSchema(schema)
 	case "structural_tag":
@@ -74,7 +74,7 @@ func (d *decoding) namedSchema(raw []byte) error {
 			schema = value
 		case "name", "description", "strict":
 		default:
-			return d.unsupported(field+"."+api.Clip(name, 64), nil)
+			return d.UnknownMember(field+"."+api.Clip(name, 64), "schema", "name", "description", "strict")
 		}
 		return nil
 	})
@@ -84,7 +84,11 @@ func (d *decoding) namedSchema(raw []byte) error {
 	case schema == nil || api.KindOf(schema) == 'n':
 		return infer.Invalid(field+".schema", "%s.schema is required: send the JSON schema", field)
 	}
-	return d.SchemaValue(field+".schema", schema)
+	text, err := api.SchemaOf(field+".schema", schema)
+	if err != nil {
+		return err
+	}
+	return d.Format("response_format", field+".schema", text)
 }
 
 // maxChoicesGuide bounds the texts to choose from.

@@ -14,6 +14,9 @@ type streamOptions struct {
 	// includeUsage says that a chunk with the usage comes last, which the chunks
 	// before it announce with a null. It has no effect on a whole answer.
 	includeUsage bool
+	// countAlong says that each chunk has the usage so far in place of that null, as vLLM
+	// has it: of the chunk's choice alone, without what is known at the end only.
+	countAlong bool
 	// tokenIDs says that the ids of prompt and output come with the text, as vLLM
 	// has them.
 	tokenIDs bool
@@ -37,6 +40,14 @@ func (o *streamOptions) prompt(choice int) []uint32 {
 		return o.PromptIDs
 	}
 	return o.PromptOf(choice)
+}
+
+// promptTokens gives the length of a choice's prompt.
+func (o *streamOptions) promptTokens(choice int) int {
+	if o.PromptOf == nil || o.endpoint == Chat {
+		return o.Prompted()
+	}
+	return len(o.PromptOf(choice))
 }
 
 // reasoning gives the members that tell reasoning.
@@ -75,14 +86,23 @@ type stream struct {
 	chat, includeUsage, tokenIDs bool
 
 	open      api.Delta // of the chunk that is open
-	at        int       // and where its text begins
+	at        uint32    // and where its text begins
 	reasoning []string
+
+	count *soFar // nil: chunks do not have the usage so far
 
 	prompt func(choice int) []uint32 // with tokenIDs
 	told   []bool                    // of choices, whether their prompt's ids were said; a chat has one prompt
 
 	scorer  *Scorer    // nil: without log probabilities
 	columns []*columns // of a completion's choices
+}
+
+// soFar is what the usage so far is made of.
+type soFar struct {
+	prompt    func(choice int) int
+	generated func(choice int) int
+	choice    int // of the chunk that is open
 }
 
 // The parts of a chunk between its choice's index and its text, and from there
@@ -99,6 +119,11 @@ func newStream(o streamOptions) *stream {
 	s := &stream{chat: o.endpoint != Completions, includeUsage: o.includeUsage, end: "}]}\n\n"}
 	if o.includeUsage {
 		s.end = "}],\"usage\":null}\n\n"
+	}
+	if o.countAlong {
+		s.end = "}],"
+		kept := o
+		s.count = &soFar{prompt: kept.promptTokens, generated: kept.Generated}
 	}
 	object, open, shut := "chat.completion.chunk", chatOpen, chatClose
 	if !s.chat {
@@ -138,6 +163,29 @@ func (s *stream) untold(choice int) []uint32 {
 	return s.prompt(choice)
 }
 
+// counted ends a chunk that has the usage so far, which has tokens of a choice.
+func (s *stream) counted(dst []byte, choice, tokens int) []byte {
+	dst = appendUsage(dst, infer.Usage{PromptTokens: s.count.prompt(choice), CompletionTokens: tokens, CachedTokens: -1})
+	return append(dst, "}\n\n"...)
+}
+
+// closed ends a chunk, of which end is left.
+func closed[T string | []byte](s *stream, dst []byte, choice int, end T) []byte {
+	if dst = append(dst, end...); s.count != nil {
+		return s.counted(dst, choice, s.count.generated(choice))
+	}
+	return dst
+}
+
+// closedOpen is closed for the chunk that is open.
+func closedOpen[T string | []byte](s *stream, dst []byte, end T) []byte {
+	choice := 0
+	if s.count != nil {
+		choice = s.count.choice
+	}
+	return closed(s, dst, choice, end)
+}
+
 // appendObjectHead opens an answer's object, up to its model.
 func appendObjectHead(dst []byte, o *streamOptions, object string) []byte {
 	dst = append(dst, `{"id":`...)
@@ -161,9 +209,14 @@ func (s *stream) AppendStart(dst []byte, choice int) []byte {
 	if ids := s.untold(choice); ids != nil {
 		dst = append(dst, `}],"prompt_token_ids":`...)
 		dst = appendIDs(dst, ids)
-		return append(dst, s.end[len("}]"):]...)
+		dst = append(dst, s.end[len("}]"):]...)
+	} else {
+		dst = append(dst, s.end...)
 	}
-	return append(dst, s.end...)
+	if s.count != nil {
+		return s.counted(dst, choice, 0)
+	}
+	return dst
 }
 
 // AppendTokens implements api.Encoder: a chunk with text, ids and log
@@ -190,7 +243,7 @@ func (s *stream) AppendTokens(dst []byte, choice int, text []byte, t api.Tokens)
 			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), ids)
 		}
 	}
-	return append(dst, s.end...)
+	return closed(s, dst, choice, s.end)
 }
 
 // appendScores appends the log probabilities of a chunk's tokens, or null.
@@ -235,19 +288,21 @@ func (s *stream) AppendText(dst []byte, choice int, text []byte) []byte {
 			dst = append(dst, completionOpen...)
 		}
 	}
-	dst = api.AppendEscaped(dst, text)
-	return append(dst, s.tail...)
+	return closed(s, api.AppendEscaped(dst, text), choice, s.tail)
 }
 
 // OpenDelta implements api.Encoder: a chunk of a chat.
 func (s *stream) OpenDelta(dst []byte, choice int, d api.Delta, call int) []byte {
 	s.open = d
+	if s.count != nil {
+		s.count.choice = choice
+	}
 	dst = append(dst, s.head...)
 	dst = strconv.AppendInt(dst, int64(choice), 10)
 	switch d {
 	case api.DeltaReasoning:
 		dst = append(append(append(dst, `,"delta":{"`...), s.reasoning[0]...), `":"`...)
-		s.at = len(dst)
+		s.at = uint32(len(dst))
 		return dst
 	case api.DeltaArguments:
 		dst = append(dst, `,"delta":{"tool_calls":[{"index":`...)
@@ -265,7 +320,7 @@ func (s *stream) CloseDelta(dst []byte) []byte {
 	switch s.open {
 	case api.DeltaArguments:
 		dst = append(dst, `"}}]},"logprobs":null,"finish_reason":null`...)
-		return append(dst, s.end...)
+		return closedOpen(s, dst, s.end)
 	case api.DeltaReasoning:
 		text := dst[s.at:]
 		for _, name := range s.reasoning[1:] {
@@ -273,7 +328,7 @@ func (s *stream) CloseDelta(dst []byte) []byte {
 			dst = append(dst, text...)
 		}
 	}
-	return append(dst, s.tail...)
+	return closedOpen(s, dst, s.tail)
 }
 
 // AppendCall implements api.Encoder.
@@ -285,7 +340,7 @@ func (s *stream) AppendCall(dst []byte, choice, call int, id, name string) []byt
 	dst = api.AppendString(append(dst, `,"id":`...), id)
 	dst = api.AppendString(append(dst, `,"type":"function","function":{"name":`...), name)
 	dst = append(dst, `,"arguments":""}}]},"logprobs":null,"finish_reason":null`...)
-	return append(dst, s.end...)
+	return closed(s, dst, choice, s.end)
 }
 
 // AppendFinish implements api.Encoder.
@@ -299,7 +354,7 @@ func (s *stream) AppendFinish(dst []byte, choice int, f api.Finish) []byte {
 	}
 	dst = append(dst, f.Reason...)
 	dst = append(dst, '"')
-	return append(dst, s.end...)
+	return closed(s, dst, choice, s.end)
 }
 
 // AppendEnd implements api.Encoder: a chunk with the usage, which has no choices,

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,66 @@ func TestStream(t *testing.T) {
 		if diff := cmp.Diff(test.want, dataOf(t, out)); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
+	}
+}
+
+// With continuous usage each chunk has that of its choice so far, as vLLM writes it, and
+// the last one all.
+func TestContinuousUsage(t *testing.T) {
+	generated := map[int]int{}
+	for _, endpoint := range []Endpoint{Chat, Completions} {
+		s := newStream(streamOptions{endpoint: endpoint, includeUsage: true, countAlong: true, AnswerOptions: api.AnswerOptions{
+			ID: "1", Model: "m", PromptIDs: []uint32{1, 2, 3}, Generated: func(choice int) int { return generated[choice] },
+			PromptOf: func(choice int) []uint32 { return make([]uint32, 3+choice) },
+		}})
+		generated[0], generated[1] = 1, 2
+		out := s.AppendStart(nil, 0)
+		out = s.AppendText(out, 0, []byte("a"))
+		out = s.AppendText(out, 1, []byte("b"))
+		generated[0] = 4
+		if endpoint == Chat {
+			out = s.CloseDelta(s.AppendDelta(s.OpenDelta(out, 1, api.DeltaReasoning, 0), []byte("r")))
+			out = s.AppendCall(out, 0, 0, "i", "f")
+			out = s.CloseDelta(s.AppendDelta(s.OpenDelta(out, 0, api.DeltaArguments, 0), []byte("{}")))
+		}
+		out = s.AppendTokens(out, 0, []byte("t"), api.Tokens{IDs: []uint32{5}})
+		generated[0] = 5
+		out = s.AppendFinish(out, 0, api.Finish{Reason: infer.ReasonStop})
+		out = s.AppendEnd(out, infer.Usage{PromptTokens: 3, CompletionTokens: 7})
+		var got []string
+		for _, data := range dataOf(t, out) {
+			if i := strings.Index(data, `"usage":`); i > 0 {
+				var c struct {
+					Usage struct {
+						Prompt     int `json:"prompt_tokens"`
+						Completion int `json:"completion_tokens"`
+						Total      int `json:"total_tokens"`
+					}
+				}
+				if err := json.Unmarshal([]byte(data), &c); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprint(c.Usage.Prompt, " ", c.Usage.Completion, " ", c.Usage.Total))
+			} else {
+				got = append(got, data)
+			}
+		}
+		want := []string{"3 0 3", "3 1 4", "3 2 5", "3 2 5", "3 4 7", "3 4 7", "3 4 7", "3 5 8", "3 7 10", "[DONE]"}
+		if endpoint == Completions {
+			want = []string{"3 1 4", "4 2 6", "3 4 7", "3 5 8", "3 7 10", "[DONE]"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%v: %s", endpoint, diff)
+		}
+	}
+	s := newStream(streamOptions{endpoint: Chat, includeUsage: true, countAlong: true, AnswerOptions: api.AnswerOptions{PromptIDs: []uint32{1}, Generated: func(int) int { return 2 }}})
+	const chunk = `data: {"id":"chatcmpl-","object":"chat.completion.chunk","created":0,"model":"","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}` + "\n\n"
+	if got := string(s.AppendText(nil, 0, []byte("a"))); got != chunk {
+		t.Errorf("%s", got)
+	}
+	room := make([]byte, 0, 1024)
+	if n := testing.AllocsPerRun(100, func() { s.AppendText(room, 0, []byte("a")) }); n != 0 {
+		t.Errorf("a chunk with its usage allocates %v times", n)
 	}
 }
 

@@ -30,6 +30,8 @@ type TokenizeRequest struct {
 	// AddSpecialTokens adds what the post-processor puts around a text.
 	AddSpecialTokens bool
 	ReturnTokenStrs  bool
+	// LeftOut is as in api.Request.
+	LeftOut *api.LeftOut
 }
 
 // DetokenizeRequest asks for the text of ids.
@@ -42,6 +44,8 @@ type DetokenizeRequest struct {
 	// SkipSpecialTokens leaves special tokens out of SGLang's field of the
 	// answer.
 	SkipSpecialTokens bool
+	// LeftOut is as in api.Request.
+	LeftOut *api.LeftOut
 }
 
 // Path names the ids of index i in an error.
@@ -74,6 +78,7 @@ func DecodeTokenize(h *api.Head) (*TokenizeRequest, error) {
 	}
 	r := &d.tokenize
 	r.Model, r.Messages, r.ChatTemplateKwargs = d.Model, d.Messages, d.ChatTemplateKwargs
+	r.LeftOut = d.LeftOut
 	r.AddSpecialTokens = d.hasTexts
 	if d.addSpecial != nil {
 		r.AddSpecialTokens = *d.addSpecial
@@ -109,7 +114,7 @@ func DecodeDetokenize(h *api.Head) (*DetokenizeRequest, error) {
 	if r.Tokens == nil {
 		return nil, infer.Invalid("tokens", "tokens is required: send an array of token ids, or an array of such arrays")
 	}
-	r.Model = d.Model
+	r.Model, r.LeftOut = d.Model, d.LeftOut
 	r.SkipSpecialTokens = d.skipSpecial == nil || *d.skipSpecial
 	return r, nil
 }

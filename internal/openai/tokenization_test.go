@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"weir/internal/api"
 	"weir/internal/infer"
 )
 
@@ -44,7 +45,7 @@ func TestTokenization(t *testing.T) {
 		{Tokenize, `{"model":"m","prompt":["a","b\n"],"add_special_tokens":true}`, &TokenizeRequest{Model: "m", Texts: []string{"a", "b\n"}, Batch: true, AddSpecialTokens: true}},
 		{Tokenize, `{"model":"m","prompt":[]}`, &TokenizeRequest{Model: "m", Texts: []string{}, Batch: true, AddSpecialTokens: true}},
 		{Detokenize, `{"model":"m","tokens":[],"skip_special_tokens":false}`, &DetokenizeRequest{Model: "m", Tokens: [][]uint32{{}}}},
-		{Detokenize, `{"model":"m","tokens":[ [1,2],[],[3]],"user":"u"}`, &DetokenizeRequest{Model: "m", Tokens: [][]uint32{{1, 2}, {}, {3}}, Batch: true, SkipSpecialTokens: true}},
+		{Detokenize, `{"model":"m","tokens":[ [1,2],[],[3]],"user":"u"}`, &DetokenizeRequest{Model: "m", Tokens: [][]uint32{{1, 2}, {}, {3}}, Batch: true, SkipSpecialTokens: true, LeftOut: &api.LeftOut{Fields: []string{"user"}}}},
 	} {
 		got, err := tokenization(test.endpoint, test.body)
 		if err != nil {

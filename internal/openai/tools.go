@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,7 +14,7 @@ import (
 const maxTools = 1024
 
 // takeChatTools checks the tools of a chat and keeps them as they are, for the
-// chat template.
+// chat template. Those that are no functions are left out.
 func takeChatTools(d *decoding, raw []byte) error {
 	if api.KindOf(raw) != '[' {
 		return api.WrongType("tools", "an array of tools", raw)
@@ -22,17 +23,46 @@ func takeChatTools(d *decoding, raw []byte) error {
 		return err
 	}
 	names := map[string]bool{}
+	var dropped []int
 	err := api.EachItem(raw, func(i int, item []byte) error {
 		if i == maxTools {
 			return infer.Invalid("tools", "tools may hold at most %d tools", maxTools)
 		}
 		t := toolWalk{d: d, path: fmt.Sprintf("tools[%d]", i), names: names}
-		return t.tool(item)
+		isFunction, err := t.tool(item)
+		if !isFunction {
+			dropped = append(dropped, i)
+		}
+		return err
 	})
-	if len(names) > 0 {
+	switch {
+	case err != nil || len(names) == 0:
+		return err
+	case len(dropped) == 0:
 		d.Tools = raw
+	default:
+		d.Tools = itemsOf(raw, func(i int) bool { return !slices.Contains(dropped, i) })
 	}
-	return err
+	return nil
+}
+
+// itemsOf gives an array with some of another's items; nil where there are none.
+func itemsOf(raw []byte, keep func(i int) bool) (some []byte) {
+	_ = api.EachItem(raw, func(i int, item []byte) error { // which has been read before
+		if !keep(i) {
+			return nil
+		}
+		sep := byte(',')
+		if some == nil {
+			sep = '['
+		}
+		some = append(append(some, sep), item...)
+		return nil
+	})
+	if some == nil {
+		return nil
+	}
+	return append(some, ']')
 }
 
 // toolWalk checks one tool.
@@ -42,44 +72,76 @@ type toolWalk struct {
 	names map[string]bool
 }
 
-func (t *toolWalk) tool(raw []byte) error {
+// tool says whether the tool is a function, its type first: the other members of a tool
+// of another type are none of ours to name.
+func (t *toolWalk) tool(raw []byte) (isFunction bool, err error) {
 	if api.KindOf(raw) != '{' {
-		return api.WrongType(t.path, "an object", raw)
+		return false, api.WrongType(t.path, "an object", raw)
 	}
-	var kind, function []byte
-	err := api.EachMember(raw, func(name string, value []byte) error {
+	var kind, function, custom []byte
+	other := ""
+	err = api.EachMember(raw, func(name string, value []byte) error {
 		switch name {
 		case "type":
 			kind = value
 		case "function":
 			function = value
+		case "custom":
+			custom = value
 		default:
-			return t.d.unsupported(t.path+"."+api.Clip(name, 64), nil)
+			other = name
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case kind == nil:
-		return infer.Invalid(t.path+".type", "%s.type is required: send \"function\"", t.path)
+		return false, infer.Invalid(t.path+".type", "%s.type is required: send \"function\"", t.path)
 	case api.KindOf(kind) != '"':
-		return api.WrongType(t.path+".type", "a string", kind)
-	case api.NameOf(kind) != "function":
-		return &infer.Error{Code: infer.CodeUnsupported, Param: t.path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by %s; only tools of type \"function\" are", t.path, api.Clip(api.NameOf(kind), 32), t.d.carrier())}
-	case function == nil:
-		return infer.Invalid(t.path+".function", "%s.function is required", t.path)
-	case api.KindOf(function) != '{':
-		return api.WrongType(t.path+".function", "an object", function)
+		return false, api.WrongType(t.path+".type", "a string", kind)
 	}
-	return t.function(function)
+	switch word := api.NameOf(kind); {
+	case word == "function":
+	case inner("tools[] "+word) != nil:
+		name := word
+		if api.KindOf(custom) == '{' {
+			_ = api.EachMember(custom, func(member string, value []byte) error {
+				if member == "name" && api.KindOf(value) == '"' {
+					name = api.NameOf(value)
+				}
+				return nil
+			})
+		}
+		t.d.LeaveOutTool(inner("tools[] "+word).Name, name)
+		return false, nil
+	case t.d.Passes(t.path + ".type"):
+		return false, nil
+	default:
+		return false, t.d.UnknownType(t.path+".type", word, "only tools of type \"function\" are", "function", "custom")
+	}
+	if custom != nil && other == "" {
+		other = "custom"
+	}
+	if other != "" {
+		if err := t.d.UnknownMember(t.path+"."+api.Clip(other, 64), "type", "function"); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case function == nil:
+		return false, infer.Invalid(t.path+".function", "%s.function is required", t.path)
+	case api.KindOf(function) != '{':
+		return false, api.WrongType(t.path+".function", "an object", function)
+	}
+	return true, t.function(function)
 }
 
 func (t *toolWalk) function(raw []byte) error {
 	path := t.path + ".function"
 	var name, parameters []byte
-	err := api.EachMember(raw, func(field string, value []byte) error {
+	strict := false
+	err := api.EachMember(raw, func(field string, value []byte) (err error) {
 		at := path + "." + api.Clip(field, 64)
 		want, kind := "a string", jsontext.Kind('"')
 		switch field {
@@ -96,10 +158,10 @@ func (t *toolWalk) function(raw []byte) error {
 			if api.KindOf(value) == 'n' {
 				return nil
 			}
-			_, err := api.BoolOf(at, value)
+			strict, err = api.BoolOf(at, value)
 			return err
 		default:
-			return t.d.unsupported(at, nil)
+			return t.d.UnknownMember(at, "name", "description", "parameters", "strict")
 		}
 		if k := api.KindOf(value); k != kind && k != 'n' {
 			return api.WrongType(at, want, value)
@@ -122,7 +184,7 @@ func (t *toolWalk) function(raw []byte) error {
 		return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, word)
 	}
 	t.names[word] = true
-	t.d.Declared = append(t.d.Declared, api.Tool{Name: word, Parameters: parameters})
+	t.d.Declared = append(t.d.Declared, api.Tool{Name: word, Parameters: parameters, Strict: strict})
 	return nil
 }
 
@@ -153,17 +215,19 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	return nil
 }
 
-// namedTool reads {"type": "function", "function": {"name": NAME}}, its type first:
-// the other fields of a choice of another type are none of ours to name.
+// namedTool reads {"type": "function", "function": {"name": NAME}}, or what tools are
+// allowed, its type first: the other fields of a choice of another type are none of ours
+// to name.
 func (d *decoding) namedTool(raw []byte) error {
-	var kind, other string
-	var function []byte
+	var kind string
+	other := ""
+	members := map[string][]byte{}
 	err := api.EachMember(raw, func(name string, value []byte) (err error) {
 		switch name {
 		case "type":
 			kind, err = api.StringOf("tool_choice.type", value)
-		case "function":
-			function = value
+		case "function", "allowed_tools", "custom":
+			members[name] = value
 		default:
 			other = "tool_choice." + api.Clip(name, 64)
 		}
@@ -174,24 +238,135 @@ func (d *decoding) namedTool(raw []byte) error {
 		return err
 	case kind == "auto" || kind == "none" || kind == "required":
 		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\"; for %s send the string %q as tool_choice", kind, kind)
-	case kind != "function":
-		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\", found %q", api.Clip(kind, 32))
-	case other != "":
-		return d.Unsupported(other)
-	case api.KindOf(function) != '{':
-		return infer.Invalid("tool_choice.function", "tool_choice.function must be an object with the tool's name")
+	case kind == "custom":
+		return &infer.Error{Code: infer.CodeUnsupported, Param: "tool_choice.type",
+			Message: fmt.Sprintf("tool_choice.type \"custom\" forces a tool that %s cannot run; name a function, or send auto", d.Carrier())}
+	case kind != "function" && kind != "allowed_tools":
+		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\" or \"allowed_tools\", found %q", api.Clip(kind, 32))
 	}
-	err = api.EachMember(function, func(name string, value []byte) (err error) {
-		if name != "name" {
-			return d.unsupported("tool_choice.function."+api.Clip(name, 64), nil)
+	for name := range members {
+		if name != kind && other == "" {
+			other = "tool_choice." + name
 		}
-		d.ForcedTool, err = api.StringOf("tool_choice.function.name", value)
+	}
+	if other != "" {
+		if err := d.UnknownMember(other, "type", kind); err != nil {
+			return err
+		}
+	}
+	path := "tool_choice." + kind
+	switch {
+	case kind == "function" && api.KindOf(members[kind]) != '{':
+		return infer.Invalid(path, "%s must be an object with the tool's name", path)
+	case api.KindOf(members[kind]) != '{':
+		return infer.Invalid(path, "%s must be an object with mode and tools", path)
+	case kind == "allowed_tools":
+		return d.allowedTools(path, members[kind])
+	}
+	d.ForcedTool, err = d.functionName(path, members[kind])
+	return err
+}
+
+// functionName reads {"name": NAME}.
+func (d *decoding) functionName(path string, raw []byte) (word string, err error) {
+	err = api.EachMember(raw, func(name string, value []byte) (err error) {
+		if name != "name" {
+			return d.UnknownMember(path+"."+api.Clip(name, 64), "name")
+		}
+		word, err = api.StringOf(path+".name", value)
 		return err
 	})
-	if err == nil && d.ForcedTool == "" {
-		return infer.Invalid("tool_choice.function.name", "tool_choice.function.name is required")
+	if err == nil && word == "" {
+		err = infer.Invalid(path+".name", "%s.name is required", path)
+	}
+	return word, err
+}
+
+// allowedTools reads {"mode": ..., "tools": [...]}. The model is told of no others.
+func (d *decoding) allowedTools(path string, raw []byte) error {
+	mode := ""
+	d.allowed = []string{}
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
+		switch name {
+		case "mode":
+			if mode, err = api.StringOf(path+".mode", value); err == nil && mode != "auto" && mode != "required" {
+				err = infer.Invalid(path+".mode", "%s.mode must be \"auto\" or \"required\", found %q", path, api.Clip(mode, 32))
+			}
+			return err
+		case "tools":
+			if api.KindOf(value) != '[' {
+				return api.WrongType(path+".tools", "an array", value)
+			}
+			return api.EachItem(value, func(i int, item []byte) error {
+				if i == maxTools {
+					return infer.Invalid(path+".tools", "%s.tools may name at most %d tools", path, maxTools)
+				}
+				return d.allowedTool(fmt.Sprintf("%s.tools[%d]", path, i), item)
+			})
+		}
+		return d.UnknownMember(path+"."+api.Clip(name, 64), "mode", "tools")
+	})
+	switch {
+	case err != nil:
+		return err
+	case mode == "":
+		return infer.Invalid(path+".mode", "%s.mode is required: send \"auto\" or \"required\"", path)
+	case len(d.allowed) == 0:
+		return infer.Invalid(path+".tools", "%s.tools is required: name at least one of tools", path)
+	}
+	d.ForcedAny = mode == "required"
+	return nil
+}
+
+// allowedTool reads {"type": "function", "function": {"name": NAME}}, or one that was left
+// out.
+func (d *decoding) allowedTool(path string, raw []byte) error {
+	if api.KindOf(raw) != '{' {
+		return api.WrongType(path, "an object", raw)
+	}
+	var kind string
+	var named []byte
+	err := api.EachMember(raw, func(name string, value []byte) (err error) {
+		switch name {
+		case "type":
+			kind, err = api.StringOf(path+".type", value)
+		case "function", "custom":
+			named = value
+		default:
+			err = d.UnknownMember(path+"."+api.Clip(name, 64), "type", "function")
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case kind != "function" && kind != "custom":
+		return infer.Invalid(path+".type", "%s.type must be \"function\", found %q", path, api.Clip(kind, 32))
+	case api.KindOf(named) != '{':
+		return infer.Invalid(path+"."+kind, "%s.%s must be an object with the tool's name", path, kind)
+	}
+	name, err := d.functionName(path+"."+kind, named)
+	if err == nil {
+		d.allowed = append(d.allowed, name)
 	}
 	return err
+}
+
+// finishTools says which of the tools the model may call, and whether it must.
+func (d *decoding) finishTools() error {
+	const allowed = "tool_choice.allowed_tools.tools"
+	for i, name := range d.allowed {
+		has := slices.ContainsFunc(d.Declared, func(t api.Tool) bool { return t.Name == name })
+		if path := fmt.Sprintf("%s[%d]", allowed, i); !has && d.ForcesLeftOut(path, name) == nil {
+			return infer.Invalid(path, "%s is %q, which is none of tools", path, api.Clip(name, 64))
+		}
+	}
+	if d.allowed != nil && d.Tools != nil {
+		isAllowed := func(t api.Tool) bool { return slices.Contains(d.allowed, t.Name) }
+		d.Tools = itemsOf(d.Tools, func(i int) bool { return isAllowed(d.Declared[i]) })
+		d.Declared = slices.DeleteFunc(d.Declared, func(t api.Tool) bool { return !isAllowed(t) })
+	}
+	return d.FinishTools("tool_choice.function.name", "continue_final_message is true", strictTool)
 }
 
 func takeParallel(d *decoding, raw []byte) error {

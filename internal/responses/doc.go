@@ -32,7 +32,10 @@ type Endpoint struct{}
 func (Endpoint) String() string { return Path }
 
 // Traits implements api.Endpoint.
-func (Endpoint) Traits() api.Traits { return api.Traits{} }
+func (Endpoint) Traits() api.Traits { return api.Traits{Ignored: ignoredHeads} }
+
+// ignoredHeads are those of the table.
+var ignoredHeads = []api.HeadField{{Name: "header openai-beta", Canonical: "Openai-Beta"}}
 
 // ParseHead implements api.Endpoint.
 func (Endpoint) ParseHead(body []byte) (*api.Head, error) {

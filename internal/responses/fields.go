@@ -13,8 +13,15 @@ import (
 func Fields() []api.Field {
 	var out []api.Field
 	for _, f := range fields {
-		f.Defaults = slices.Clone(f.Defaults)
 		out = append(out, f.Field)
+	}
+	out = append(out, innerFields...)
+	for _, f := range includes {
+		f.Name = includePath + f.Name
+		out = append(out, f)
+	}
+	for i := range out {
+		out[i].Defaults = slices.Clone(out[i].Defaults)
 	}
 	return out
 }
@@ -33,12 +40,12 @@ func carryBy(needs infer.Carries, name, accepts, nothing string, take func(*deco
 	return field{api.Field{Name: name, Note: accepts, Needs: needs, Defaults: []string{nothing}}, take}
 }
 
-func refuse(name, instead string, defaults ...string) field {
-	return field{Field: api.Field{Name: name, Treatment: api.Refused, Note: instead, Defaults: defaults}}
+func refuse(name, instead, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, Treatment: api.Refused, Note: instead, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-func ignore(name, why string) field {
-	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: why}}
+func ignore(name, what, elsewhere string, defaults ...string) field {
+	return field{Field: api.Field{Name: name, Treatment: api.Ignored, Note: what, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
 // What to do without the fields that need a server with a memory.
@@ -56,15 +63,15 @@ var fields = []field{
 	carry("max_output_tokens", "an integer from 1", takeMaxOutputTokens),
 	carry("temperature", "a number from 0 to 2", sampling("temperature", api.Temperature)),
 	carry("top_p", "a number above 0, at most 1", sampling("top_p", api.TopP)),
-	carry("tools", "an array of tools of type function, each with a unique name", takeTools),
+	carry("tools", "an array of tools, of which the model is told of those of type function, each with a unique name", takeTools),
 	carry("tool_choice", `"auto" or "none"; "required", a function by its name, or allowed_tools with the mode required where the engine can be told a JSON schema`, takeToolChoice),
 	carry("parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
-	carry("text", "an object with format: text, json_object or json_schema, the latter two where the engine can be told a JSON schema; verbosity only medium", takeText),
+	carry("text", "an object with format: text, json_object or json_schema, the latter two where the engine can be told a JSON schema; and verbosity", takeText),
 	carry("reasoning", "an object with effort, as far as the model's chat template knows one, and summary, which gives the reasoning itself in the summary's place", takeReasoning),
 	carry("include", "an array of what else the answer is to hold, as below", takeInclude),
 	carry("top_logprobs", "an integer from 0 to 20; above 0 include must hold message.output_text.logprobs", takeTopLogprobs),
 	carry("stream", "a boolean", func(*decoding, []byte) error { return nil }),
-	carry("stream_options", "an object, with stream: true; include_obfuscation only false", takeStreamOptions),
+	carry("stream_options", "an object, with stream: true", takeStreamOptions),
 	carry("metadata", "an object of up to 16 strings of up to 512 characters, with names of up to 64 bytes; given back with the answer", takeMetadata),
 
 	// Of weir and the engines, not of OpenAI's API.
@@ -79,25 +86,163 @@ var fields = []field{
 	carryBy(infer.CarriesPenalties, "frequency_penalty", "a number from -2 to 2", "0", sampling("frequency_penalty", api.FrequencyPenalty)),
 	carryBy(infer.CarriesRepetitionPenalty, "repetition_penalty", "a number above 0, at most 2", "1", sampling("repetition_penalty", api.RepetitionPenalty)),
 
-	refuse("previous_response_id", sendAll),
-	refuse("conversation", sendAll),
-	refuse("background", wait, "false"),
-	refuse("background_options", wait),
-	refuse("prompt", inline),
-	refuse("truncation", `leave it out, or shorten input yourself: what does not fit is refused`, `"disabled"`),
-	refuse("context_management", "leave it out, or shorten input yourself"),
-	refuse("moderation", "leave it out"),
-	refuse("access_programs", "leave it out"),
-	refuse("image", "leave it out"),
-	refuse("prompt_cache_options", "leave it out: engines keep prefixes by themselves", "{}", `{"mode":"implicit"}`),
+	refuse("previous_response_id", sendAll, "both read it, where their server keeps answers"),
+	refuse("conversation", sendAll, api.BothPass),
+	refuse("background", wait, "both read it, where their server keeps answers", "false"),
+	refuse("background_options", wait, api.BothPass),
+	refuse("prompt", inline, "vLLM refuses it, SGLang passes over it"),
+	refuse("moderation", "leave it out: nothing here judges texts", api.BothPass),
 
-	ignore("store", "weir keeps no answers; answers say false"),
-	ignore("max_tool_calls", "bounds calls of built-in tools, which there are none of"),
-	ignore("user", "names the end user"),
-	ignore("safety_identifier", "names the end user"),
-	ignore("prompt_cache_key", "a hint for OpenAI's own cache"),
-	ignore("prompt_cache_retention", "a hint for OpenAI's own cache"),
-	ignore("service_tier", "names a tier of OpenAI's"),
+	ignore("truncation", "drops what comes first where input is too long: what does not fit is refused", api.VLLMReads, `"disabled"`),
+	ignore("context_management", "makes long conversations shorter", api.BothPass, "[]"),
+	ignore("access_programs", "names a program of OpenAI's", api.BothPass, "{}", `{"cyber":"standard"}`),
+	ignore("image", "makes images smaller", api.BothPass, "{}", `{"context_compression":"auto"}`, `{"context_compression":"disabled"}`),
+	ignore("store", "keeps the answer; answers say false", "both read it, where their server keeps answers", "false"),
+	ignore("max_tool_calls", "bounds calls of built-in tools, which there are none of", api.BothRead),
+	ignore("user", "names the end user", api.BothPass),
+	ignore("safety_identifier", "names the end user", api.VLLMEchoes),
+	ignore("prompt_cache_key", whyCache, api.VLLMEchoes),
+	ignore("prompt_cache_retention", whyCache, api.VLLMEchoes),
+	ignore("prompt_cache_options", whyCache, api.VLLMEchoes, "{}", `{"mode":"implicit"}`),
+	ignore("service_tier", "names a tier of OpenAI's", "both only say it back", `"auto"`, `"default"`),
+	ignore("session_id", "names a conversation", api.BothRead),
+	ignore("client_metadata", "names the client, of Codex", api.BothPass, "{}"),
+}
+
+// Why fields are ignored.
+const (
+	whyCache   = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
+	serverTool = "a tool that a server runs, or that no template tells a model of"
+	bothTool   = "vLLM leaves it out, or runs it with --tool-server; SGLang leaves it out, or runs it"
+	bothLeave  = "both take it and leave it out"
+)
+
+// innerFields are the fields inside the top-level ones. A name with a word behind it is an
+// item, a part, a tool or a value of that type; a star is any end of that word.
+var innerFields = slices.Concat([]api.Field{
+	{Name: "input[] message", Note: "role and content; a user's, an assistant's, system or developer"},
+	{Name: "input[] function_call", Note: "call_id, name and arguments"},
+	{Name: "input[] function_call_output", Note: "call_id of a function_call before it, and output"},
+	{Name: "input[] reasoning", Note: "content, or else summary"},
+}, refusedItems(
+	"file_search_call", "computer_call", "computer_call_output", "web_search_call", "tool_search_call", "tool_search_output", "additional_tools",
+	"configuration_update", "compaction", "compaction_trigger", "image_generation_call", "code_interpreter_call", "local_shell_call", "local_shell_call_output",
+	"shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call",
+	"custom_tool_call", "custom_tool_call_output", "item_reference", "program", "program_output",
+), []api.Field{
+	{Name: "input[].id", Note: "a string, of no effect"},
+	{Name: "input[].status", Note: "a string, of no effect"},
+	{Name: "input[].phase", Note: "a string, of no effect"},
+	{Name: "input[].role", Note: "user, assistant, system or developer"},
+	{Name: "input[].content", Note: "a string, or an array of parts"},
+	{Name: "input[].call_id", Note: "a string"},
+	{Name: "input[].name", Note: "a string"},
+	{Name: "input[].arguments", Note: "a string"},
+	{Name: "input[].output", Whole: true, Note: "a string, or an array of parts as those of a user's content"},
+	{Name: "input[].summary", Whole: true, Note: "an array of texts"},
+	{Name: "input[].encrypted_content", Note: "a string; an item that has nothing else is refused"},
+	{Name: "input[].async", Treatment: api.Refused, Defaults: []string{"false"}, Elsewhere: api.BothPass},
+	{Name: "input[].caller", Treatment: api.Refused, Defaults: []string{`{"type":"direct"}`}, Elsewhere: api.BothPass},
+	{Name: "input[].namespace", Treatment: api.Refused, Elsewhere: api.BothRead},
+	{Name: "input[].content[] input_text", Note: "text"},
+	{Name: "input[].content[] output_text", Note: "text of the assistant's"},
+	{Name: "input[].content[] reasoning_text", Note: "text of the assistant's reasoning"},
+	{Name: "input[].content[] input_image", Note: "image_url, where the engines take images"},
+	{Name: "input[].content[] input_audio", Note: "input_audio, where the engines take audio"},
+	{Name: "input[].content[] input_file", Treatment: api.Refused, Note: "send its text as input_text, or its pages as input_image", Elsewhere: api.BothRefuse},
+	{Name: "input[].content[] refusal", Treatment: api.Refused, Elsewhere: api.BothRead},
+	{Name: "input[].content[].text", Note: "a string"},
+	{Name: "input[].content[].logprobs", Whole: true, Note: "of no effect"},
+	{Name: annotations, Treatment: api.Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: api.BothPass},
+	{Name: "input[].content[].image_url", Note: "a URL of http or https, or a data URL"},
+	{Name: "input[].content[].file_id", Treatment: api.Refused, Note: "send the image itself, or its URL, in image_url", Elsewhere: api.BothRefuse},
+	{Name: imageDetail, Treatment: api.Ignored, Defaults: []string{`"auto"`}, Note: "how closely to look: engines have no place for it", Elsewhere: api.SGLangReads},
+	{Name: cacheBreakpoint, Treatment: api.Ignored, Note: whyCache, Elsewhere: api.BothPass},
+
+	{Name: "tools[] function", Note: "a function that the caller runs"},
+	{Name: "tools[] namespace", Treatment: api.Ignored, Note: "functions under one name", Elsewhere: "both tell the model of its functions"},
+	{Name: "tools[] custom", Treatment: api.Ignored, Note: "a tool that takes free text, which no template tells a model of", Elsewhere: "both make it a function that takes a text"},
+	{Name: "tools[] tool_search", Treatment: api.Ignored, Note: "finds tools: the model is told of all", Elsewhere: bothLeave},
+	{Name: "tools[] web_search*", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothTool},
+	{Name: "tools[] code_interpreter", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothTool},
+	{Name: "tools[] mcp", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothTool},
+	{Name: "tools[] file_search", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothLeave},
+	{Name: "tools[] computer*", Treatment: api.Ignored, Note: serverTool, Elsewhere: "vLLM leaves it out, SGLang leaves out computer_use_preview and refuses others"},
+	{Name: "tools[] image_generation", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothLeave},
+	{Name: "tools[] local_shell", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothLeave},
+	{Name: "tools[] shell", Treatment: api.Ignored, Note: serverTool, Elsewhere: bothLeave},
+	{Name: "tools[] apply_patch", Treatment: api.Ignored, Note: serverTool, Elsewhere: "vLLM leaves it out, SGLang refuses it"},
+	{Name: "tools[] programmatic_tool_calling", Treatment: api.Ignored, Note: serverTool, Elsewhere: "vLLM leaves it out, SGLang refuses it"},
+	{Name: "tools[].name", Note: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
+	{Name: "tools[].description", Note: "a string"},
+	{Name: "tools[].parameters", Whole: true, Note: "a JSON Schema, which is an object"},
+	{Name: strictTool, Note: "a boolean; true holds where a call is forced, and is named as ignored elsewhere", Elsewhere: "both hold to it, with the tool parsers that can"},
+	{Name: deferLoading, Treatment: api.Ignored, Defaults: []string{"false"}, Note: "the model is told of the tool at once", Elsewhere: "both hand it to the chat template"},
+	{Name: outputSchema, Treatment: api.Ignored, Note: "for calls by programs, which there are none of", Elsewhere: api.BothPass},
+	{Name: toolAsync, Treatment: api.Refused, Defaults: []string{"false"}, Elsewhere: api.BothPass},
+	{Name: allowedCallers, Treatment: api.Refused, Defaults: []string{`["direct"]`}, Elsewhere: api.BothPass},
+
+	{Name: "tool_choice function", Note: "name"},
+	{Name: "tool_choice allowed_tools", Note: "mode and tools"},
+	{Name: "tool_choice *", Treatment: api.Refused, Note: "it forces a tool that is left out", Elsewhere: "vLLM refuses it, SGLang takes it for auto"},
+	{Name: "tool_choice.name", Note: "a string"},
+	{Name: "tool_choice.mode", Note: "auto or required"},
+	{Name: "tool_choice.tools", Whole: true, Note: "an array of tools, each a type and a name"},
+
+	{Name: "text.format", Note: "an object. A tool_choice that forces a call wins over it, as at vLLM; then it is named as ignored"},
+	{Name: "text.format text", Note: "anything may come"},
+	{Name: "text.format json_object", Note: "any JSON object"},
+	{Name: "text.format json_schema", Note: "JSON of the schema"},
+	{Name: "text.format.schema", Whole: true, Note: "a JSON schema"},
+	{Name: "text.format.name", Note: "any"},
+	{Name: "text.format.description", Note: "any"},
+	{Name: "text.format.strict", Note: "any: the output always matches"},
+	{Name: verbosity, Treatment: api.Ignored, Defaults: []string{`"medium"`}, Note: "a shorter or longer answer, of models that were trained for the word", Elsewhere: api.VLLMEchoes},
+	{Name: "reasoning.effort", Note: "none, minimal, low, medium, high, xhigh or max"},
+	{Name: "reasoning.summary", Note: "auto, concise or detailed"},
+	{Name: "reasoning.generate_summary", Note: "as summary, whose older name it is"},
+	{Name: "reasoning.context", Treatment: api.Refused, Defaults: []string{`"auto"`}, Note: "the chat template says what is shown of earlier reasoning", Elsewhere: api.BothPass},
+	{Name: "reasoning.mode", Treatment: api.Refused, Defaults: []string{`"standard"`}, Elsewhere: api.BothPass},
+	{Name: obfuscation, Treatment: api.Ignored, Defaults: []string{"false"}, Note: "padding, so that the sizes of events tell less", Elsewhere: api.BothPass},
+	{Name: "header openai-beta", Treatment: api.Ignored, Note: "what a beta adds to a body is judged by its field", Elsewhere: api.BothPass},
+})
+
+func refusedItems(kinds ...string) (rows []api.Field) {
+	for _, kind := range kinds {
+		note := "what a built-in tool did: there are none here"
+		switch kind {
+		case "item_reference":
+			note = "weir keeps no items: send the item itself"
+		case "additional_tools", "configuration_update", "compaction", "compaction_trigger", "program", "program_output", "custom_tool_call", "custom_tool_call_output":
+			note = "leave it out"
+		}
+		rows = append(rows, api.Field{Name: "input[] " + kind, Treatment: api.Refused, Note: note, Elsewhere: "both refuse it, or render what they know of it"})
+	}
+	return rows
+}
+
+// Rows of innerFields that are noted when they are left out, or judged.
+const (
+	annotations     = "input[].content[].annotations"
+	imageDetail     = "input[].content[].detail"
+	cacheBreakpoint = "input[].content[].prompt_cache_breakpoint"
+	strictTool      = "tools[].strict"
+	deferLoading    = "tools[].defer_loading"
+	outputSchema    = "tools[].output_schema"
+	toolAsync       = "tools[].async"
+	allowedCallers  = "tools[].allowed_callers"
+	verbosity       = "text.verbosity"
+	obfuscation     = "stream_options.include_obfuscation"
+	includePath     = "include[] "
+)
+
+// inner finds a field inside others.
+func inner(name string) *api.Field { return api.Row(innerFields, name) }
+
+// judge judges a field of innerFields that is not carried.
+func (d *decoding) judge(name, path string, raw []byte) error {
+	_, err := d.Judge(inner(name), path, raw)
+	return err
 }
 
 // outputLogprobs is the word of include that asks for log probabilities.
@@ -110,22 +255,19 @@ const noTools = "there are no built-in tools here"
 // other is an error.
 var includes = []api.Field{
 	{Name: outputLogprobs, Note: "log probabilities of the tokens of the text, with top_logprobs alternatives to each"},
-	{Name: "reasoning.encrypted_content", Treatment: api.Ignored, Note: "reasoning comes in the open and is taken back so"},
-	{Name: "file_search_call.results", Treatment: api.Refused, Note: noTools},
-	{Name: "web_search_call.results", Treatment: api.Refused, Note: noTools},
-	{Name: "web_search_call.action.sources", Treatment: api.Refused, Note: noTools},
-	{Name: "code_interpreter_call.outputs", Treatment: api.Refused, Note: noTools},
-	{Name: "computer_call_output.output.image_url", Treatment: api.Refused, Note: noTools},
-	{Name: "message.input_image.image_url", Treatment: api.Refused, Note: "answers do not repeat their input"},
+	{Name: "reasoning.encrypted_content", Note: "reasoning comes in the open and is taken back so"},
+	{Name: "file_search_call.results", Treatment: api.Ignored, Note: noTools, Elsewhere: api.BothPass},
+	{Name: "web_search_call.results", Treatment: api.Ignored, Note: noTools, Elsewhere: api.BothRefuse},
+	{Name: "web_search_call.action.sources", Treatment: api.Ignored, Note: noTools, Elsewhere: api.BothRefuse},
+	{Name: "code_interpreter_call.outputs", Treatment: api.Ignored, Note: noTools, Elsewhere: api.BothPass},
+	{Name: "computer_call_output.output.image_url", Treatment: api.Ignored, Note: noTools, Elsewhere: api.BothPass},
+	{Name: "message.input_image.image_url", Treatment: api.Ignored, Note: "answers do not repeat their input", Elsewhere: api.BothPass},
 }
 
-// carriedIncludes are those that are not refused.
-var carriedIncludes = func() []string {
-	var words []string
-	for _, f := range includes {
-		if f.Treatment != api.Refused {
-			words = append(words, f.Name)
-		}
+// knownIncludes are their names.
+var knownIncludes = func() (words []string) {
+	for i := range includes {
+		words = append(words, includes[i].Name)
 	}
 	return words
 }()
@@ -170,9 +312,9 @@ var elsewhere = map[string]string{
 
 // unknown refuses a field by a name that is not in the table.
 func (d *decoding) unknown(name string) error {
-	if here := elsewhere[name]; here != "" {
+	if here := elsewhere[name]; here != "" && !d.Passes(name) {
 		return &infer.Error{Code: infer.CodeUnsupported, Param: name,
 			Message: fmt.Sprintf("%s is a field of /v1/chat/completions; in %s it is %s", name, Path, here)}
 	}
-	return api.UnknownField(name, d.Carrier(), names)
+	return d.UnknownField(name, names)
 }

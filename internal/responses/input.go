@@ -3,6 +3,7 @@ package responses
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -101,6 +102,25 @@ func (in *input) item(path string, raw []byte) error {
 		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, function_call_output and reasoning are", path, api.Clip(kind, 32), in.d.Kind)}
 }
 
+// itemMembers are the names that a member of an item may have.
+var itemMembers = func() (names []string) {
+	for i := range innerFields {
+		if name, ok := strings.CutPrefix(innerFields[i].Name, "input[]."); ok && !strings.ContainsAny(name, ".[ ") {
+			names = append(names, name)
+		}
+	}
+	return names
+}()
+
+// judgeOrRefuse judges a field of innerFields in an object that does not have it as one
+// that is carried.
+func (d *decoding) judgeOrRefuse(name, path string, raw []byte) error {
+	if inner(name).Treatment == api.Carried {
+		return d.unsupported(path)
+	}
+	return d.judge(name, path, raw)
+}
+
 // members walks an item. It passes over what an answer's items have and no
 // template would render: their id and status.
 func (in *input) members(path string, raw []byte, visit func(name, at string, value []byte) (known bool, err error)) error {
@@ -116,10 +136,13 @@ func (in *input) members(path string, raw []byte, visit func(name, at string, va
 			return nil
 		}
 		known, err := visit(name, at, value)
-		if err == nil && !known && api.KindOf(value) != 'n' {
-			err = in.d.unsupported(at)
+		if err != nil || known || api.KindOf(value) == 'n' {
+			return err
 		}
-		return err
+		if inner("input[]."+name) != nil {
+			return in.d.judgeOrRefuse("input[]."+name, at, value)
+		}
+		return in.d.UnknownMember(at, itemMembers...)
 	})
 }
 
@@ -244,13 +267,12 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 			text = value
 			return nil
 		case "annotations":
-			if none := []string{"[]"}; !api.AsksForNothing(value, none) {
-				return in.d.unsupported(at, none...)
-			}
-			return nil
+			return in.d.judge(annotations, at, value)
+		case "prompt_cache_breakpoint":
+			return in.d.judge(cacheBreakpoint, at, value)
 		}
 		if api.KindOf(value) != 'n' {
-			return in.d.unsupported(at)
+			return in.d.UnknownMember(at, "text", "type", "annotations")
 		}
 		return nil
 	})
@@ -273,10 +295,6 @@ func (in *input) takeCall(path string, raw []byte) error {
 			name = value
 		case "arguments":
 			arguments = value
-		case "async":
-			return api.AsksForNothing(value, off), nil
-		case "caller":
-			return api.AsksForNothing(value, []string{`{"type":"direct"}`}), nil
 		default:
 			return false, nil
 		}
@@ -319,8 +337,6 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 		case "output":
 			output = value
 			return true, nil
-		case "caller":
-			return api.AsksForNothing(value, []string{`{"type":"direct"}`}), nil
 		default:
 			return false, nil
 		}

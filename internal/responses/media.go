@@ -73,15 +73,18 @@ func (in *input) media(path, part string, kind infer.MediaKind, raw []byte, into
 		case name == "input_audio" && kind == infer.MediaAudio:
 			given = true
 			m, err = in.audio(at, value)
-		case name == "detail" && kind == infer.MediaImage: // engines have no place for it
+		case name == "detail" && kind == infer.MediaImage:
 			if api.KindOf(value) != '"' {
 				return api.WrongType(at, "a string", value)
 			}
+			return in.d.judge(imageDetail, at, value)
+		case name == "prompt_cache_breakpoint":
+			return in.d.judge(cacheBreakpoint, at, value)
 		case name == "file_id" && kind == infer.MediaImage:
 			return &infer.Error{Code: infer.CodeUnsupported, Param: at,
 				Message: fmt.Sprintf("%s is not supported: weir keeps no files; send the image itself, or its URL, in image_url", at)}
 		default:
-			return in.d.Unsupported(at)
+			return in.d.UnknownMember(at, part, "image_url", "detail")
 		}
 		return err
 	})

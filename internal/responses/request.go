@@ -3,8 +3,6 @@ package responses
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 
 	"weir/internal/api"
@@ -31,6 +29,7 @@ type decoding struct {
 	streamOptions bool
 	tools         []tool
 	allowed       []string // of tool_choice; nil: all
+	allowedAny    bool     // and it names tools that are left out
 	echo          echo
 	showSummary   bool
 	top           int  // alternatives of each token, as top_logprobs has them
@@ -134,18 +133,12 @@ func takeStop(d *decoding, raw []byte) (err error) {
 func takeStreamOptions(d *decoding, raw []byte) error {
 	d.streamOptions = true
 	return d.object("stream_options", raw, func(name, path string, value []byte) error {
-		if name == "include_obfuscation" && api.AsksForNothing(value, off) {
-			return nil
-		}
 		if name == "include_obfuscation" {
-			return d.unsupported(path, off...)
+			return d.judge(obfuscation, path, value)
 		}
-		return d.unsupported(path)
+		return d.UnknownMember(path, "include_obfuscation")
 	})
 }
-
-// off are the defaults of a switch.
-var off = []string{"false"}
 
 // takeInclude reads what else the answer is to hold.
 func takeInclude(d *decoding, raw []byte) error {
@@ -158,13 +151,12 @@ func takeInclude(d *decoding, raw []byte) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(includes, func(f api.Field) bool { return f.Name == word })
-		switch {
-		case at < 0:
-			return infer.Invalid(path, "%s is %q; it must be %s", path, api.Clip(word, 64), strings.Join(carriedIncludes, " or "))
-		case includes[at].Treatment == api.Refused:
-			return &infer.Error{Code: infer.CodeUnsupported, Param: path,
-				Message: fmt.Sprintf("%s %q is not supported by engine kind %q; leave it out: %s", path, word, d.Kind, includes[at].Note)}
+		switch f := api.Row(includes, word); {
+		case f == nil && d.Passes(path):
+		case f == nil:
+			return d.UnknownType(path, word, "it must be one of "+strings.Join(knownIncludes, ", "), knownIncludes...)
+		case f.Treatment == api.Ignored:
+			d.Ignore(includePath + f.Name)
 		}
 		d.wantLogprobs = d.wantLogprobs || word == outputLogprobs
 		return nil
@@ -210,12 +202,13 @@ func takeReasoning(d *decoding, raw []byte) error {
 			}
 			d.showSummary = d.showSummary || word != ""
 			return err
-		case "context": // what an earlier turn's reasoning is shown is the template's
-			return d.onlyWord(path, value, "auto")
-		case "mode":
-			return d.onlyWord(path, value, "standard")
+		case "context", "mode":
+			if _, err := wordOf(path, value); err != nil {
+				return err
+			}
+			return d.judge(path, path, value)
 		}
-		return d.unsupported(path)
+		return d.UnknownMember(path, "effort", "summary", "context", "mode")
 	})
 }
 
@@ -223,15 +216,6 @@ func (d *decoding) effort(path string, raw []byte) error {
 	word, err := wordOf(path, raw)
 	if err == nil && word != "" {
 		d.Effort, err = api.EffortOf(path, raw)
-	}
-	return err
-}
-
-// onlyWord takes one word, which asks for nothing.
-func (d *decoding) onlyWord(path string, raw []byte, only string) error {
-	word, err := wordOf(path, raw)
-	if err == nil && word != "" && word != only {
-		err = d.unsupported(path, strconv.Quote(only))
 	}
 	return err
 }
@@ -252,12 +236,10 @@ func takeText(d *decoding, raw []byte) error {
 			return nil
 		case name == "format":
 			return d.format(path, value)
-		case name == "verbosity" && api.AsksForNothing(value, []string{`"medium"`}):
-			return nil
 		case name == "verbosity":
-			return d.unsupported(path, `"medium"`)
+			return d.judge(verbosity, path, value)
 		}
-		return d.unsupported(path)
+		return d.UnknownMember(path, "format", "verbosity")
 	})
 }
 
@@ -273,7 +255,7 @@ func (d *decoding) format(path string, raw []byte) error {
 			schema = value
 		case "name", "description", "strict": // that the output matches is never optional here
 		default:
-			return d.unsupported(path)
+			return d.UnknownMember(path, "type", "schema", "name", "description", "strict")
 		}
 		return err
 	})
@@ -287,7 +269,7 @@ func (d *decoding) format(path string, raw []byte) error {
 	case "text":
 		return nil
 	case "json_object":
-		return d.Schema(path, api.AnyObject)
+		return d.Format(path, path, api.AnyObject)
 	case "json_schema":
 		switch {
 		case schema == nil:
@@ -295,7 +277,7 @@ func (d *decoding) format(path string, raw []byte) error {
 		case api.KindOf(schema) != '{':
 			return api.WrongType(path+".schema", "a JSON schema, which is an object", schema)
 		}
-		return d.Schema(path, string(schema))
+		return d.Format(path, path, string(schema))
 	case "":
 		return infer.Invalid(path+".type", "%s.type is required: send text, json_object or json_schema", path)
 	}

@@ -117,15 +117,16 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","top_logprobs":21,"include":["message.output_text.logprobs"]`, none, infer.CodeInvalid, "top_logprobs", "between 0 and 20"},
 		{`,"input":"x","presence_penalty":1`, none, infer.CodeUnsupported, "presence_penalty", "or send 0"},
 		{`,"input":"x","stream_options":{}`, none, infer.CodeInvalid, "stream_options", "needs stream"},
-		{`,"input":"x","stream":true,"stream_options":{"include_obfuscation":true}`, none, infer.CodeUnsupported, "stream_options.include_obfuscation", "or send false"},
+		{`,"input":"x","stream":true,"stream_options":{"include_usage":true}`, none, infer.CodeUnsupported, "stream_options.include_usage", "leave it out"},
 		{`,"input":"x","stream":"yes"`, none, infer.CodeInvalid, "stream", "true or false"},
-		{`,"input":"x","include":["reasoning.encrypted_content","file_search_call.results"]`, none, infer.CodeUnsupported, "include[1]", "no built-in tools"},
-		{`,"input":"x","include":["logprobs"]`, none, infer.CodeInvalid, "include[0]", `must be message.output_text.logprobs or reasoning.encrypted_content`},
+		{`,"input":"x","include":["logprobs"]`, none, infer.CodeUnsupported, "include[0]", `must be one of message.output_text.logprobs, reasoning.encrypted_content, `},
+		{`,"input":"x","include":["reasoning.encrypted_contents"]`, none, infer.CodeUnsupported, "include[0]", `did you mean reasoning.encrypted_content?`},
+		{`,"input":"x","include":[1]`, none, infer.CodeInvalid, "include[0]", `must be a string`},
 		{`,"input":"x","previous_response_id":"resp_1"`, none, infer.CodeUnsupported, "previous_response_id", "send the conversation in input"},
 		{`,"input":"x","conversation":"c"`, none, infer.CodeUnsupported, "conversation", "send the conversation in input"},
 		{`,"input":"x","background":true`, none, infer.CodeUnsupported, "background", "nothing to fetch later"},
 		{`,"input":"x","prompt":{"id":"p"}`, none, infer.CodeUnsupported, "prompt", "send the text"},
-		{`,"input":"x","truncation":"auto"`, none, infer.CodeUnsupported, "truncation", "shorten input"},
+		{`,"input":"x","moderation":{"model":"m"}`, none, infer.CodeUnsupported, "moderation", "nothing here judges"},
 		{`,"input":"x","metadata":{"a":1}`, none, infer.CodeInvalid, "metadata.a", "must be a string"},
 		{`,"input":"x","messages":[]`, none, infer.CodeUnsupported, "messages", "it is input"},
 		{`,"input":"x","max_tokens":1`, none, infer.CodeUnsupported, "max_tokens", "it is max_output_tokens"},
@@ -138,18 +139,22 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","text":{"format":{"type":"json_object","schema":{}}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.schema", "belongs to the type json_schema, and the type is json_object"},
 		{`,"input":"x","text":{"format":{"schema":{},"type":"text"}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.schema", "the type is text"},
 		{`,"input":"x","reasoning":{"mode":"pro"}`, none, infer.CodeUnsupported, "reasoning.mode", "standard"},
-		{`,"input":"x","text":{"verbosity":"low"}`, none, infer.CodeUnsupported, "text.verbosity", `or send "medium"`},
+		{`,"input":"x","text":{"verbosit":"low"}`, none, infer.CodeUnsupported, "text.verbosit", `did you mean verbosity?`},
 		{`,"input":"x","text":{"format":{"type":"json_object"}}`, none, infer.CodeUnsupported, "text.format", "not supported"},
 		{`,"input":"x","text":{"format":{"type":"json_schema"}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.schema", "is required"},
 		{`,"input":"x","text":{"format":{"type":"grammar"}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.type", "must be text, json_object or json_schema"},
-		{`,"input":"x","tools":[{"type":"web_search"}]`, none, infer.CodeUnsupported, "tools[0].type", `"web_search" is not supported`},
-		{`,"input":"x","tools":[{"type":"custom","name":"x"}]`, none, infer.CodeUnsupported, "tools[0].type", `"custom" is not supported`},
+		{`,"input":"x","tools":[{"type":"wbe_search"}]`, none, infer.CodeUnsupported, "tools[0].type", `did you mean web_search?`},
+		{`,"input":"x","tools":[{"type":"web_search"}],"tool_choice":"required"`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none of those in tools (web_search)`},
+		{`,"input":"x","tools":[{"type":"custom","name":"c"}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none of those in tools (custom, c)`},
+		{`,"input":"x","tools":[{"type":"custom","name":"c"},{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice.name", `a tool that engine kind "weir" cannot run`},
+		{`,"input":"x","tools":[{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"}]}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none`},
 		{`,"input":"x","tools":[{"name":"f"}]`, none, infer.CodeInvalid, "tools[0].type", "is required"},
 		{`,"input":"x","tools":[{"type":"function"}]`, none, infer.CodeInvalid, "tools[0].name", "is required"},
 		{`,"input":"x","tools":[{"type":"function","name":"a b"}]`, none, infer.CodeInvalid, "tools[0].name", "a name has"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]`, none, infer.CodeInvalid, "tools[1].name", "two tools"},
 		{`,"input":"x","tools":[{"type":"function","name":"f","parameters":[]}]`, none, infer.CodeInvalid, "tools[0].parameters", "an object"},
-		{`,"input":"x","tools":[{"type":"function","name":"f","defer_loading":true}]`, none, infer.CodeUnsupported, "tools[0].defer_loading", "or send false"},
+		{`,"input":"x","tools":[{"type":"function","name":"f","async":true}]`, none, infer.CodeUnsupported, "tools[0].async", "or send false"},
+		{`,"input":"x","tools":[{"type":"function","name":"f","paramters":{}}]`, none, infer.CodeUnsupported, "tools[0].paramters", "did you mean parameters?"},
 		{`,"input":"x","tool_choice":"maybe"`, none, infer.CodeInvalid, "tool_choice", `found "maybe"`},
 		{`,"input":"x","tool_choice":"required"`, infer.CarriesAll, infer.CodeInvalid, "tool_choice", "there are no tools"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":"required"`, none, infer.CodeUnsupported, "tool_choice", "cannot be forced"},
@@ -157,7 +162,6 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","tool_choice":{"type":"file_search"}`, none, infer.CodeUnsupported, "tool_choice.type", "file_search"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}`, none, infer.CodeInvalid, "tool_choice.tools[0].name", "none of tools"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"none","tools":[{"type":"function","name":"f"}]}`, none, infer.CodeInvalid, "tool_choice.mode", `"auto" or "required"`},
-		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":"required","text":{"format":{"type":"json_object"}}`, infer.CarriesAll, infer.CodeInvalid, "tool_choice", "both say"},
 	} {
 		_, err := decode(t, `{"model":"m"`+test.fields+`}`, test.carries)
 		var e *infer.Error
@@ -263,8 +267,14 @@ func TestFormat(t *testing.T) {
 // ignored passes with any value.
 func TestFieldTable(t *testing.T) {
 	for _, f := range Fields() {
-		if f.Note == "" {
+		if f.Note == "" && f.Treatment != api.Refused {
 			t.Errorf("%s: nothing is said about it", f.Name)
+		}
+		if f.Treatment != api.Carried && f.Elsewhere == "" {
+			t.Errorf("%s: nothing is said of vLLM and SGLang", f.Name)
+		}
+		if strings.ContainsAny(f.Name, ".[ ") {
+			continue // inside of others: TestLeftOut, TestRefused
 		}
 		with := func(value string) error {
 			body := `{"model":"m","input":"x","` + f.Name + `":` + value + `}`
@@ -335,10 +345,85 @@ func FuzzRequest(f *testing.F) {
 }
 
 func TestManual(t *testing.T) {
-	rows := Fields()
-	for _, f := range includes {
-		f.Name = "include[] " + f.Name
-		rows = append(rows, f)
+	apitest.Manual(t, "../../docs/apis.md", "<!-- responses fields -->", Fields())
+}
+
+// What asks for a service beside the answer is left out and named; all else of the
+// request is as it was.
+func TestLeftOut(t *testing.T) {
+	const function = `{"type":"function","name":"f","strict":true}`
+	item := func(part string) string {
+		return `"input":[{"role":"user","content":[{"type":"input_text","text":"a"` + part + `}]}]`
 	}
-	apitest.Manual(t, "../../docs/apis.md", "<!-- responses fields -->", rows)
+	seen := map[string]bool{}
+	type want struct {
+		fields, ignored string
+		check           func(r *api.Request) bool
+	}
+	tests := []want{
+		{`"input":"x"`, "", nil},
+		{`"input":"x","store":true,"truncation":"auto","client_metadata":{"a":"b"},"session_id":"s","context_management":[{"type":"compaction"}]`, "store truncation client_metadata session_id context_management", nil},
+		{`"input":"x","store":false,"truncation":"disabled","client_metadata":{},"service_tier":"default","text":{"verbosity":"medium"},"include":[]`, "", nil},
+		{`"input":"x","text":{"verbosity":"low"}`, verbosity, nil},
+		{`"input":"x","stream":true,"stream_options":{"include_obfuscation":true}`, obfuscation, nil},
+		{`"input":"x","include":["reasoning.encrypted_content","file_search_call.results","web_search_call.results","web_search_call.action.sources","code_interpreter_call.outputs","computer_call_output.output.image_url","message.input_image.image_url","file_search_call.results"]`,
+			"include[] file_search_call.results include[] web_search_call.results include[] web_search_call.action.sources include[] code_interpreter_call.outputs include[] computer_call_output.output.image_url include[] message.input_image.image_url", nil},
+		{item(`,"prompt_cache_breakpoint":{"mode":"explicit"},"annotations":[{"type":"file_path"}]`), cacheBreakpoint + " " + annotations, nil},
+		{`"input":[{"role":"user","content":[{"type":"input_image","image_url":"https://h/a.png","detail":"high"},{"type":"input_image","image_url":"https://h/a.png","detail":"auto"}]}]`, imageDetail, nil},
+		{`"input":"x","tools":[{"type":"function","name":"f","defer_loading":true,"output_schema":{},"allowed_callers":["direct"],"async":false}]`, deferLoading + " " + outputSchema, nil},
+		{`"input":"x","tools":[` + function + `],"tool_choice":"required","text":{"format":{"type":"json_object"}}`, "text.format", func(r *api.Request) bool { return r.ForcedAny && strings.Contains(r.Guide.Text, "minItems") }},
+		{`"input":"x","tools":[` + function + `],"text":{"format":{"type":"json_object"}}`, strictTool, func(r *api.Request) bool { return r.Guide.Text == api.AnyObject }},
+		{`"input":"x","tools":[{"type":"web_search"},` + function + `],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"},{"type":"function","name":"f"}]}`, "tools[] web_search*", func(r *api.Request) bool { return r.ForcedAny }},
+	}
+	for _, f := range innerFields {
+		kind, ok := strings.CutPrefix(f.Name, "tools[] ")
+		if !ok || f.Treatment != api.Ignored {
+			continue
+		}
+		kind = strings.Replace(kind, "*", "_preview", 1)
+		tests = append(tests, want{`"input":"x","tools":[{"type":"` + kind + `","anything":[1]},{"type":"function","name":"f"}]`, f.Name, func(r *api.Request) bool {
+			return string(r.Tools) == `[{"type":"function","function":{"name":"f"}}]`
+		}})
+	}
+	for _, test := range tests {
+		r, err := decode(t, `{"model":"m",`+test.fields+`}`, infer.CarriesAll)
+		if err != nil {
+			t.Errorf("%s: %v", test.fields, err)
+			continue
+		}
+		if got := strings.Join(r.LeftOut.Ignored(), " "); got != test.ignored || test.check != nil && !test.check(r) {
+			t.Errorf("%s: ignored %q, want %q; %+v", test.fields, got, test.ignored, r)
+		}
+		for _, name := range r.LeftOut.Ignored() {
+			seen[name] = true
+		}
+	}
+	for _, f := range innerFields {
+		if f.Treatment == api.Ignored && !seen[f.Name] && !strings.HasPrefix(f.Name, "header ") {
+			t.Errorf("nothing here has %s left out", f.Name)
+		}
+	}
+}
+
+// With Lax, what no table has is passed over wherever it stands, and named.
+func TestLax(t *testing.T) {
+	const body = `{"model":"m","input":[{"role":"user","x":1,"content":[{"type":"input_text","text":"a","y":1}]}],"messages":1,"z":3,
+		"stream":true,"stream_options":{"u":1},"text":{"v":1},"reasoning":{"r":1},"include":["odd"],
+		"tools":[{"type":"odd"},{"type":"function","w":1,"name":"f"}],"tool_choice":{"type":"function","name":"f","p":1}}`
+	h, err := Endpoint{}.ParseHead([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Endpoint{}).Request(h, "able", infer.CarriesAll); err == nil {
+		t.Error("not refused")
+	}
+	h.Lax = true
+	r, err := Endpoint{}.Request(h, "able", infer.CarriesAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"input[0].x", "input[0].content[0].y", "messages", "z", "stream_options.u", "text.v", "reasoning.r", "include[0]", "tools[0].type", "tools[1].w", "tool_choice.p"}
+	if !slices.Equal(r.LeftOut.Unknown(), want) {
+		t.Errorf("passed %q, want %q", r.LeftOut.Unknown(), want)
+	}
 }

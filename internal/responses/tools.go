@@ -3,6 +3,7 @@ package responses
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"weir/internal/api"
 	"weir/internal/infer"
@@ -34,6 +35,8 @@ func takeTools(d *decoding, raw []byte) error {
 		switch {
 		case err != nil:
 			return err
+		case t.rawName == nil: // it was left out
+			return nil
 		case seen[t.Name]:
 			return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, t.Name)
 		}
@@ -55,9 +58,14 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 		return t, err
 	case kind == "":
 		return t, infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
-	case kind != "function":
-		return t, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only tools of type \"function\" are, which the caller runs itself", path, api.Clip(kind, 32), d.Kind)}
+	case kind == "function":
+	case inner("tools[] "+kind) != nil:
+		d.leaveOut(inner("tools[] "+kind).Name, kind, raw)
+		return t, nil
+	case d.Passes(path + ".type"):
+		return t, nil
+	default:
+		return t, d.UnknownType(path+".type", kind, "only tools of type \"function\" are, which the caller runs itself", toolTypes...)
 	}
 	err = api.EachMember(raw, func(name string, value []byte) error {
 		at := path + "." + api.Clip(name, 64)
@@ -86,20 +94,14 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 			t.Parameters = value
 		case "strict": // said back as false where nothing makes the model keep to the schema
 			if !isNull {
-				_, err := api.BoolOf(at, value)
+				t.Strict, err = api.BoolOf(at, value)
 				return err
 			}
-		case "defer_loading", "async":
-			if !api.AsksForNothing(value, off) {
-				return d.unsupported(at, off...)
-			}
-		case "allowed_callers":
-			if direct := []string{`["direct"]`}; !api.AsksForNothing(value, direct) {
-				return d.unsupported(at, direct...)
-			}
+		case "defer_loading", "async", "allowed_callers", "output_schema":
+			return d.judge("tools[]."+name, at, value)
 		default:
 			if !isNull {
-				return d.unsupported(at)
+				return d.UnknownMember(at, "type", "name", "description", "parameters", "strict")
 			}
 		}
 		return nil
@@ -113,6 +115,28 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 		return t, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(t.Name, 64))
 	}
 	return t, nil
+}
+
+// toolTypes are the types of tools that are known.
+var toolTypes = func() (words []string) {
+	for i := range innerFields {
+		if word, ok := strings.CutPrefix(innerFields[i].Name, "tools[] "); ok {
+			words = append(words, strings.TrimSuffix(word, "*"))
+		}
+	}
+	return words
+}()
+
+// leaveOut notes a tool that is no function, by the type by which a tool_choice may
+// call it and by its name.
+func (d *decoding) leaveOut(field, kind string, raw []byte) {
+	d.LeaveOutTool(field, kind)
+	_ = api.EachMember(raw, func(name string, value []byte) error {
+		if name == "name" && api.KindOf(value) == '"' {
+			d.LeaveOutTool(field, api.NameOf(value))
+		}
+		return nil
+	})
 }
 
 // typeOf gives the type of an item, a part or a tool, empty when it has none.
@@ -155,7 +179,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		return infer.Invalid(field+".type", "tool_choice.type is required: send \"function\" or \"allowed_tools\"")
 	default:
 		return &infer.Error{Code: infer.CodeUnsupported, Param: field + ".type",
-			Message: fmt.Sprintf("tool_choice.type %q is not supported by engine kind %q; only \"function\" and \"allowed_tools\" are", api.Clip(kind, 32), d.Kind)}
+			Message: fmt.Sprintf("tool_choice.type %q forces a tool that %s cannot run; send \"function\", \"allowed_tools\", or \"auto\" alone", api.Clip(kind, 32), d.Carrier())}
 	}
 	return err
 }
@@ -187,7 +211,7 @@ func (d *decoding) namedTool(raw []byte) error {
 		case "name":
 			d.ForcedTool, err = api.StringOf("tool_choice.name", value)
 		default:
-			return d.unsupported("tool_choice." + api.Clip(name, 64))
+			return d.UnknownMember("tool_choice."+api.Clip(name, 64), "type", "name", "mode", "tools")
 		}
 		return err
 	})
@@ -220,7 +244,7 @@ func (d *decoding) allowedTools(raw []byte) error {
 				return d.allowedTool(fmt.Sprintf("%s[%d]", field, i), item)
 			})
 		default:
-			return d.unsupported("tool_choice." + api.Clip(name, 64))
+			return d.UnknownMember("tool_choice."+api.Clip(name, 64), "type", "name", "mode", "tools")
 		}
 		return nil
 	})
@@ -229,7 +253,7 @@ func (d *decoding) allowedTools(raw []byte) error {
 		return err
 	case !mode:
 		return infer.Invalid("tool_choice.mode", "tool_choice.mode is required: send \"auto\" or \"required\"")
-	case len(d.allowed) == 0:
+	case len(d.allowed) == 0 && !d.allowedAny:
 		return infer.Invalid(field, "tool_choice.tools is required: name at least one of tools")
 	}
 	return nil
@@ -246,14 +270,18 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 			kind, err = api.StringOf(at, value)
 		case "name":
 			tool, err = api.StringOf(at, value)
+		case "server_label":
 		default:
-			return d.unsupported(at)
+			return d.UnknownMember(at, "type", "name")
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 		return err
+	case kind != "function" && kind != "" && inner("tools[] "+kind) != nil: // it was left out, if it was there
+		d.allowedAny = true
+		return nil
 	case kind != "function":
 		return infer.Invalid(path+".type", "%s.type must be \"function\", found %q", path, api.Clip(kind, 32))
 	case tool == "":
@@ -286,7 +314,7 @@ func (d *decoding) finishTools() error {
 		d.Declared = append(d.Declared, t.Tool)
 	}
 	d.echo.strict = d.ForcedAny || d.ForcedTool != ""
-	return d.FinishTools("tool_choice.name", "")
+	return d.FinishTools("tool_choice.name", "", strictTool)
 }
 
 // appendChatTools appends the tools as chat templates take them.

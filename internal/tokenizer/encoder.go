@@ -103,11 +103,11 @@ func (t *Tokenizer) NewEncoder() *Encoder {
 // Forget empties the cache, so that nothing of earlier texts is kept.
 func (e *Encoder) Forget() { e.cache.clear() }
 
-// Encode appends the ids of text to dst. It lets other goroutines run at least
-// about every 250 us, also inside a single piece, except that the memory a piece
-// needs is cleared in one go, at 0.5 to 1 ms for each MB of the piece; once ctx
-// is done it stops with ctx's error. Text that is not valid UTF-8 is refused with an infer.CodeInvalid error that says where.
-// After an error dst holds nothing of use.
+// Encode appends the ids of text to dst. It lets other goroutines run at least about every 250
+// us, also inside a single piece, except that the memory a piece needs is cleared in one go,
+// at 0.5 to 1 ms for each MB of the piece; once ctx is done it stops with ctx's error. Text
+// that is not valid UTF-8 is refused with an infer.CodeInvalid error that says where. After an
+// error dst holds nothing of use.
 func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o EncodeOptions) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return dst, err

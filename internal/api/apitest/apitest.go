@@ -4,6 +4,7 @@ package apitest
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,17 +47,21 @@ func Part(t *testing.T, file, begin, want string) {
 
 func table(fields []api.Field, endpoints []string) string {
 	var b strings.Builder
-	row := func(name, of, treatment, note string) {
+	elsewhere := slices.ContainsFunc(fields, func(f api.Field) bool { return f.Elsewhere != "" })
+	row := func(name, of, treatment, note, peers string) {
 		if len(endpoints) > 0 {
 			name += " | " + of
 		}
+		if elsewhere {
+			note += " | " + peers
+		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, treatment, note)
 	}
-	row("field", "of", "treatment", "")
-	row("---", "---", "---", "---")
+	row("field", "of", "treatment", "", "vLLM 0.33, SGLang 0.5.23")
+	row("---", "---", "---", "---", "---")
 	for i := range fields {
 		f := &fields[i]
-		row(nameOf(f), strings.Join(named(f, endpoints), ", "), f.Treatment.String(), noteOf(f))
+		row(nameOf(f), strings.Join(named(f, endpoints), ", "), f.Treatment.String(), noteOf(f), f.Elsewhere)
 	}
 	return b.String()
 }
@@ -81,7 +86,7 @@ func named(f *api.Field, endpoints []string) (of []string) {
 
 func noteOf(f *api.Field) string {
 	var parts []string
-	if f.Treatment == api.Refused && len(f.Defaults) > 0 {
+	if f.Treatment != api.Carried && len(f.Defaults) > 0 {
 		parts = append(parts, "but for `"+strings.Join(f.Defaults, "`, `")+"`")
 	}
 	if f.Note != "" {

@@ -22,6 +22,11 @@ func TestTable(t *testing.T) {
 	if got := table(fields, []string{"one", "two"}); got != want {
 		t.Errorf("%s", got)
 	}
+	fields[3].Elsewhere = "both read it"
+	if got, want := table(fields[3:], nil), "| field | treatment |  | vLLM 0.33, SGLang 0.5.23 |\n| --- | --- | --- | --- |\n| `d` | refused |  | both read it |\n"; got != want {
+		t.Errorf("%s", got)
+	}
+	fields[3].Elsewhere = ""
 	if got, want := table(fields[3:], nil), "| field | treatment |  |\n| --- | --- | --- |\n| `d` | refused |  |\n"; got != want {
 		t.Errorf("%s", got)
 	}
