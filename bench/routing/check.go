@@ -30,13 +30,15 @@ type keptCell struct {
 	Captured float64  `json:"captured"` // 0 where nothing is to be reused
 	MaxMean  float64  `json:"max_mean"`
 	Lost     []string `json:"lost,omitempty"`
-	// Beside is cost's figure over the best reference's; of goodput the best
+	// Beside is, by seed, cost's figure over the best reference's; of goodput the best
 	// reference's over cost's: less is better.
-	Beside map[string]float64 `json:"beside"`
+	Beside map[string][]float64 `json:"beside"`
 }
 
-// How much worse a figure may be than it was: what a change of a rule for ties does to
-// one seed.
+// How much worse a figure may be than it was. A figure beside the best reference's may be so
+// in the mean of the seeds, and by any amount that is chance over them: the TTFT p99 of one seed
+// is that of the few requests behind its two longest prompts, which any change of a decision
+// moves by a fifth.
 const (
 	captureSlack = 0.01
 	evenSlack    = 0.02
@@ -97,7 +99,7 @@ func check(w io.Writer, name string, some *regexp.Regexp, accept bool) error {
 
 // kept is what there is to keep of a cell.
 func (c *cell) kept() keptCell {
-	r := keptCell{Captured: captured(c.runs["cost"], c.runs[fleetsim.Oracle]), MaxMean: mean(c.runs["cost"], maxMean), Beside: map[string]float64{}}
+	r := keptCell{Captured: captured(c.runs["cost"], c.runs[fleetsim.Oracle]), MaxMean: mean(c.runs["cost"], maxMean), Beside: map[string][]float64{}}
 	if math.IsNaN(r.Captured) {
 		r.Captured = 0
 	}
@@ -105,16 +107,33 @@ func (c *cell) kept() keptCell {
 		if v.lost {
 			r.Lost = append(r.Lost, figures[i].name)
 		}
-		r.Beside[figures[i].name] = v.cost / v.best
-		if v.cost < 0 { // of which more is better
-			r.Beside[figures[i].name] = v.best / v.cost
+		for seed, best := range c.runs[v.by] {
+			x := figures[i].of(c.runs["cost"][seed]) / figures[i].of(best)
+			if v.best < 0 { // of which more is better
+				x = 1 / x
+			}
+			r.Beside[figures[i].name] = append(r.Beside[figures[i].name], math.Round(1000*min(x, most))/1000)
 		}
-	}
-	for name, x := range r.Beside {
-		r.Beside[name] = math.Round(x*1000) / 1000
 	}
 	r.Captured, r.MaxMean = math.Round(r.Captured*1000)/1000, math.Round(r.MaxMean*1000)/1000
 	return r
+}
+
+// most is what a quotient is at most: that of a goodput of nothing.
+const most = 1000
+
+// grew says that quotients are larger than they were, in the mean by more than besideSlack, and
+// with 95 % confidence over the seeds.
+func grew(was, now []float64) bool {
+	if len(was) != len(now) {
+		return len(was) > 0
+	}
+	by := make([]float64, len(now))
+	for i := range now {
+		by[i] = math.Log(now[i] / was[i])
+	}
+	m, unsure := spread(by)
+	return m > math.Log1p(besideSlack) && m > unsure
 }
 
 // worse says in which way a cell has got worse than it was.
@@ -132,7 +151,7 @@ func (was *keptCell) worse(key string, now keptCell) (all []string) {
 		}
 	}
 	for name, x := range now.Beside {
-		if x > was.Beside[name]*(1+besideSlack) {
+		if grew(was.Beside[name], x) {
 			say("%s beside the best reference %.3f, was %.3f", name, x, was.Beside[name])
 		}
 	}

@@ -72,6 +72,7 @@ type ask struct {
 	only     func(key string) bool // the cells
 	asked    string                // as on the command line
 	field    field
+	first    uint64 // seed
 }
 
 // field is who is compared: the best of the rivals is the one to be beaten.
@@ -101,6 +102,8 @@ func main() {
 	only := flag.String("only", "", "only the cells whose keys match, as in 'chat 0.95|documents'; a key is WORKLOAD UTILISATION GATEWAYS AGE STAMPS")
 	ablations := flag.Bool("ablations", false, "compare cost with its ablations, and with no reference")
 	queued := flag.Bool("queue", false, "have cost behind the queue, beside each reference as published and behind the queue")
+	divide := flag.Bool("pairs", false, "hold cost on fleets of prefill and decode engines against always and never dividing a request; a key is ENGINES FLEET WORKLOAD UTILISATION STAMPS")
+	first := flag.Uint64("first-seed", 1, "with -pairs: the first seed")
 	seeds := flag.Int("seeds", 3, "seeds of arrivals, lengths and ties")
 	part := flag.String("check", "", "run the cells of this file, and fail where cost has got worse than there; with -only those of its cells")
 	accept := flag.Bool("accept", false, "with -check: write what was found there")
@@ -109,7 +112,7 @@ func main() {
 	if err != nil {
 		fail(fmt.Errorf("-only: %w", err))
 	}
-	a := ask{seeds: *seeds, trace: *trace, requests: *requests, only: some.MatchString, asked: *only}
+	a := ask{seeds: *seeds, trace: *trace, requests: *requests, only: some.MatchString, asked: *only, first: *first}
 	if *quick > 0 {
 		settings = settings[:min(*quick, len(settings))]
 	}
@@ -133,7 +136,10 @@ func main() {
 		field = behind()
 	}
 	a.field = field
-	if *ablations {
+	switch {
+	case *divide:
+		write = pairs
+	case *ablations:
 		write = ablated
 	}
 	if err := write(w, a); err != nil {
@@ -428,19 +434,27 @@ func mean(runs []*fleetsim.Report, of func(*fleetsim.Report) float64) (m float64
 // worse says that a's figure is above b's by more than bound, with 95 % confidence over
 // the pairs; with one pair, that it is.
 func worse(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64, bound float64) bool {
-	n := float64(len(a))
-	m, s := 0.0, 0.0
+	by := make([]float64, len(a))
 	for i := range a {
-		m += (of(a[i]) - of(b[i])) / n
+		by[i] = of(a[i]) - of(b[i])
 	}
-	for i := range a {
-		d := of(a[i]) - of(b[i]) - m
-		s += d * d
+	m, unsure := spread(by)
+	return m-unsure > bound
+}
+
+// spread is the mean of values, and half of its 95 % interval: nothing of one value.
+func spread(values []float64) (m, half float64) {
+	n, s := float64(len(values)), 0.0
+	for _, x := range values {
+		m += x / n
 	}
-	if len(a) > 1 {
-		// Student's t for 95 %, two-sided.
-		t := []float64{12.71, 4.303, 3.182, 2.776, 2.571}[min(len(a)-2, 4)]
-		m -= t * math.Sqrt(s/(n-1)/n)
+	if len(values) < 2 {
+		return m, 0
 	}
-	return m > bound
+	for _, x := range values {
+		s += (x - m) * (x - m)
+	}
+	// Student's t for 95 %, two-sided.
+	t := []float64{12.71, 4.303, 3.182, 2.776, 2.571}[min(len(values)-2, 4)]
+	return m, t * math.Sqrt(s/(n-1)/n)
 }

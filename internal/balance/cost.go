@@ -24,16 +24,12 @@ const alike = 0.05
 // leastCost chooses by cost. last is where the request's session was, nil if nowhere.
 func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int {
 	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
-	if cap(d.costs) < len(candidates) {
-		d.costs = make([]float64, len(candidates))
-	}
-	d.costs = d.costs[:len(candidates)]
 	n, fastest := d.price(q, candidates, last)
 	if n == 0 {
 		return -1
 	}
 	d.best(q, candidates, last)
-	d.settle(q, candidates, n, fastest, last)
+	d.settle(q, candidates, n, fastest)
 	d.include(q, candidates, last)
 	return d.Chosen
 }
@@ -43,9 +39,11 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 // where there is no other.
 func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
 	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
-	d.costs = append(d.costs[:0], costs...)
+	d.grow(len(candidates))
+	copy(d.costs, costs)
 	n := 0
-	for _, total := range costs {
+	for i, total := range costs {
+		d.fresh[i] = int32(q.work(&candidates[i], nil).New)
 		if !math.IsInf(total, 0) {
 			n++
 		}
@@ -54,13 +52,21 @@ func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, f
 		return -1
 	}
 	d.best(q, candidates, nil)
-	d.settle(q, candidates, n, fastest, nil)
+	d.settle(q, candidates, n, fastest)
 	d.include(q, candidates, nil)
 	return d.Chosen
 }
 
+// grow makes place for n candidates.
+func (d *Decision) grow(n int) {
+	if cap(d.costs) < n {
+		d.costs, d.fresh = make([]float64, n), make([]int32, n)
+	}
+	d.costs, d.fresh = d.costs[:n], d.fresh[:n]
+}
+
 // settle chooses among the n candidates that have a cost, of which the best are known.
-func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64, last *stay) {
+func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64) {
 	d.Why, d.Chosen = Only, d.Best[0].Index
 	if n == 1 {
 		return
@@ -72,21 +78,24 @@ func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest flo
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
 	// What is computed twice is lost, so the least to compute comes first.
 	fresh, share, ties := q.Length, math.Inf(1), 0
-	x := q.Random
+	x, block := q.Random, max(q.BlockTokens, 1)
 	for i, total := range d.costs {
 		if !(total <= bound) {
 			continue
 		}
-		w := q.work(&candidates[i], last)
+		n := int(d.fresh[i])
+		if n >= fresh+block {
+			continue
+		}
 		used := candidates[i].used()
 		if q.Answers > 0 && !candidates[i].Rank.Fits(q.Now, q.Answers) {
 			used += full
 		}
 		switch {
-		case w.New <= fresh-q.BlockTokens || w.New < fresh+q.BlockTokens && used < share:
-			fresh, share, ties = w.New, used, 1
+		case n <= fresh-block || used < share:
+			fresh, share, ties = n, used, 1
 			d.Chosen = i
-		case w.New < fresh+q.BlockTokens && used == share:
+		case used == share:
 			ties++
 			if x = draw(x); x%uint64(ties) == 0 {
 				d.Chosen = i
@@ -116,6 +125,7 @@ func (c *Candidate) used() float64 {
 // price finds what the request costs at each candidate, how many there are, and the
 // shortest step.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
+	d.grow(len(candidates))
 	if len(candidates) == 0 {
 		return 0, 0
 	}
@@ -139,6 +149,7 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 		if last != nil {
 			w.New = min(w.New, q.Length-last.known(q, c))
 		}
+		d.fresh[i] = int32(w.New)
 		total, step := c.Rank.Total(&at, &w)
 		if q.Claims {
 			total += q.claimed(c)
@@ -198,9 +209,9 @@ func (d *Decision) priceHalves(q *Request, candidates []Candidate, last *stay) (
 			d.costs[i] = math.Inf(1)
 			continue
 		}
-		_, e := q.with(c, last)
+		w, e := q.with(c, last)
 		n++
-		d.costs[i], fastest = e.Total, min(fastest, e.StepTime)
+		d.costs[i], d.fresh[i], fastest = e.Total, int32(w.New), min(fastest, e.StepTime)
 	}
 	return n, fastest
 }

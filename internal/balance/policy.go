@@ -100,6 +100,7 @@ type Decision struct {
 	Best  [4]Option
 	N     int // of Best
 	costs []float64
+	fresh []int32 // tokens of the prompt that each would compute
 }
 
 // Option is a candidate as a decision saw it.

@@ -126,3 +126,76 @@ func TestMoreDecoders(t *testing.T) {
 		t.Errorf("beside 8: %+v; beside 2: %+v", a, b)
 	}
 }
+
+// TestPlainPick holds that the choice is that of the rule written down plainly: every cost as one
+// rank says it, and of what is alike the least to compute, then the least share of KV, then chance.
+func TestPlainPick(t *testing.T) {
+	p := new(balance.Cost)
+	var d balance.Decision
+	rapid.Check(t, func(t *rapid.T) {
+		f := fleet(rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, 1, 1.5}), 1, 8).Draw(t, "slowness")...)
+		for i := range f.candidates {
+			c := &f.candidates[i]
+			for range rapid.IntRange(0, 5).Draw(t, "requests") {
+				n := rapid.IntRange(10, 9000).Draw(t, "prompt")
+				b := c.Rank.Book(f.now, cost.Work{Length: n, New: n, Output: 60})
+				if rapid.Bool().Draw(t, "begun") {
+					b.First(f.now+1, -1, 0)
+				}
+			}
+			if n := rapid.IntRange(0, 1500).Draw(t, "has"); n >= blockTokens {
+				_, blocks := f.ask(prompt(1, uint32(i)+2, n, n), 1, 1)
+				f.caches[i].Place(blocks, f.now+rapid.SampledFrom([]int64{0, 40 * ms}).Draw(t, "soon"))
+			}
+		}
+		q, _ := f.ask(prompt(1, 1, 1500, rapid.IntRange(1500, 4000).Draw(t, "length")), 80, rapid.Uint64().Draw(t, "random"))
+		q.Now += rapid.Int64Range(0, 200*ms).Draw(t, "later")
+		if rapid.Bool().Draw(t, "tried") {
+			q.Tried = append(q.Tried, f.candidates[0].Rank)
+		}
+		if got, want := p.Pick(q, f.candidates, &d), plainly(q, f.candidates); got != want {
+			t.Fatalf("chose %d, and the rule %d", got, want)
+		}
+	})
+}
+
+func plainly(q *balance.Request, candidates []balance.Candidate) int {
+	chosen, least, fastest := -1, math.Inf(1), math.Inf(1)
+	costs, works := make([]float64, len(candidates)), make([]cost.Work, len(candidates))
+	for i := range candidates {
+		c := &candidates[i]
+		works[i], costs[i] = q.Work(c), math.Inf(1)
+		if slices.Contains(q.Tried, c.Rank) {
+			continue
+		}
+		e := c.Rank.Estimate(q.Now, works[i])
+		costs[i], fastest = e.Total, min(fastest, e.StepTime)
+		if e.Total < least {
+			chosen, least = i, e.Total
+		}
+	}
+	if chosen < 0 || len(candidates)-len(q.Tried) == 1 {
+		return chosen
+	}
+	first := candidates[chosen].Rank
+	own := max(least-min(q.Output, first.Model().Moment(q.Now).Horizon)*fastest, 0)
+	alike := least + max(2, 0.05*own, min(first.Error(works[chosen]), own))
+	fresh, share, ties, x := q.Length, math.Inf(1), uint64(0), q.Random
+	for i, c := range candidates {
+		n, used := works[i].New, float64(c.Rank.Held())/float64(c.KV)
+		switch {
+		case costs[i] > alike || n >= fresh+q.BlockTokens:
+		case n <= fresh-q.BlockTokens || used < share:
+			chosen, fresh, share, ties = i, n, used, 1
+		case used == share:
+			x += 0x9e3779b97f4a7c15
+			x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+			x = (x ^ x>>27) * 0x94d049bb133111eb
+			x ^= x >> 31
+			if ties++; x%ties == 0 {
+				chosen = i
+			}
+		}
+	}
+	return chosen
+}

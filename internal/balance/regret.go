@@ -9,10 +9,6 @@ func (d *Decision) Regret(p Policy, q *Request, candidates []Candidate) float64 
 		return 0
 	}
 	if !Patient(p) { // it has looked at no cost
-		if cap(d.costs) < len(candidates) {
-			d.costs = make([]float64, len(candidates))
-		}
-		d.costs = d.costs[:len(candidates)]
 		d.price(q, candidates, nil)
 	}
 	least := math.Inf(1)

@@ -31,7 +31,9 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 	own, mixed, stalled := c.prefill(n, length, k, s.Later, whole, steps)
 	e.Wait, e.Room, e.Prefill = s.Wait+s.Room, s.Room, own+mixed
 	e.Decoders = s.Decoders
-	e.StepTime, e.Decode, e.Others = c.decoding(k, min(w.Output, s.Horizon))
+	m := min(w.Output, s.Horizon)
+	step, drag := c.decoding(k)
+	e.StepTime, e.Decode, e.Others = step, m*step, m*drag
 	// One that ends while this one is prefilled has another in its place.
 	e.Others += stalled
 	if s.Room > 0 {
@@ -50,11 +52,10 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 // those that decode beside them while the tokens are computed anew: as many as decode here.
 func (c *Coefficients) evicts(tokens, k float64) float64 { return tokens * c.Token * (1 + k) }
 
-// decoding is how long a step takes with one more decoder beside k, how long m of them
-// take, and by how much the one delays the others in them.
-func (c *Coefficients) decoding(k, m float64) (step, own, others float64) {
-	step = c.Decode + c.Decoder*(k+1)
-	return step, m * step, m * c.Decoder * k
+// decoding is how long a step takes with one more decoder beside k, and by how much the one
+// delays the others in it.
+func (c *Coefficients) decoding(k float64) (step, drag float64) {
+	return c.Decode + c.Decoder*(k+1), c.Decoder * k
 }
 
 // steps is how many steps n tokens of a prompt take whole, and how many of these are

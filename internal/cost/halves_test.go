@@ -23,6 +23,9 @@ func TestPrefillPart(t *testing.T) {
 	if e.Decoders != 0 || e.Decode != 0 || math.Abs(e.Others-2*(Typical.Step+4000*(Typical.Token+2000*Typical.Pair))) > 1e-9 || e.Wait < own {
 		t.Errorf("behind two: %+v", e)
 	}
+	if peers := r.Books(1); peers.InFlight != 0 || peers.Decoders != 0 || peers.Held != 8000 || peers.Drained <= 1 {
+		t.Errorf("other gateways are told %+v", peers)
+	}
 	if r.InFlight() != 2 || r.Prefills() != 2 || r.Pending() != 8000 || r.Held() != 8000 {
 		t.Errorf("%d in flight, %d prefills, %d pending, %d held", r.InFlight(), r.Prefills(), r.Pending(), r.Held())
 	}

@@ -3,6 +3,7 @@ package cost
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,58 +137,76 @@ func total(r *Rank, now int64, w Work) (total, stepTime float64) {
 	return r.Total(&at, &w)
 }
 
-// TestTotal holds that what is asked of a thousand ranks is what is asked of one, whatever the
-// rank is busy with.
+// TestTotal holds that what is asked of a thousand ranks is what is asked of one, whatever has
+// happened on the rank and at any time after.
 func TestTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewModel(Typical)
 		r := m.Join(1, rapid.SampledFrom([]int{0, 500, 4096}).Draw(t, "budget"))
 		now := serve(r, Typical, 1, rapid.SampledFrom([]int{0, 3, 12, 40}).Draw(t, "measured"))
-		if rapid.Bool().Draw(t, "late") {
-			now += rapid.Int64Range(0, 3*fresh).Draw(t, "by")
+		var begun, awaited []*Booking
+		take := func(all []*Booking) (*Booking, []*Booking) {
+			i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+			b := all[i]
+			return b, slices.Delete(all, i, i+1)
 		}
-		for i := range rapid.IntRange(0, 12).Draw(t, "requests") {
-			n := rapid.IntRange(1, 20_000).Draw(t, "length")
-			b := r.Book(now, Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "new"), Output: 50})
-			if i%2 == 0 {
-				b.First(now+1, -1, 0)
+		is := func() {
+			n := rapid.IntRange(1, 30_000).Draw(t, "length")
+			w := Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "new"), Output: rapid.Float64Range(1, 500).Draw(t, "output")}
+			e := r.Estimate(now, w)
+			if got, step := total(r, now, w); math.Abs(got-e.Total) > 1e-9*e.Total || step != e.StepTime {
+				t.Fatalf("%v and a step of %v, want %+v", got, step, e)
 			}
 		}
-		if rapid.Bool().Draw(t, "peers") {
-			r.SetPeers(Peers{Drained: now + rapid.Int64Range(-1e9, 1e9).Draw(t, "theirs"), InFlight: rapid.Int64Range(0, 50).Draw(t, "in flight")})
-		}
-		if rapid.Bool().Draw(t, "limits") {
-			r.SetLimits(Limits{Running: rapid.IntRange(0, 12).Draw(t, "running")})
-		}
-		if rapid.Bool().Draw(t, "others") {
-			r.unseen.Store(math.Float64bits(50))
-			r.unseenAt.Store(now)
-		}
-		if rapid.Bool().Draw(t, "full") {
-			kv := rapid.Int64Range(1, 200_000).Draw(t, "KV")
-			r.SetRoom(Room{KV: kv, InUse: rapid.Int64Range(0, 2*kv).Draw(t, "in use"), Kept: rapid.Int64Range(0, kv).Draw(t, "kept"), Reuse: rapid.Float64Range(0, 1).Draw(t, "reuse")})
-		}
-		n := rapid.IntRange(1, 30_000).Draw(t, "length")
-		w := Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "new"), Output: rapid.Float64Range(1, 500).Draw(t, "output")}
-		e := r.Estimate(now, w)
-		if got, step := total(r, now, w); math.Abs(got-e.Total) > 1e-9*e.Total || step != e.StepTime {
-			t.Fatalf("%v and a step of %v, want %+v", got, step, e)
+		for range rapid.IntRange(0, 30).Draw(t, "events") {
+			now += rapid.SampledFrom([]int64{0, 1e6, 50e6, 2e9, 3 * fresh / 2}).Draw(t, "later")
+			is()
+			var b *Booking
+			switch what := rapid.SampledFrom([]string{"book", "book", "book", "first", "first", "end", "tokens", "peers", "limits", "budget", "others", "room", "stood", "part"}).Draw(t, "what"); {
+			case what == "book":
+				n := rapid.IntRange(1, 20_000).Draw(t, "prompt")
+				awaited = append(awaited, r.Book(now, Work{Length: n, New: rapid.IntRange(1, n).Draw(t, "of it"), Output: 50, Unseen: rapid.IntRange(0, 9).Draw(t, "hidden") == 0}))
+			case what == "part":
+				begun = append(begun, r.Book(now, Work{Length: 900, New: 900, Part: rapid.SampledFrom([]Part{PrefillPart, DecodePart}).Draw(t, "half")}))
+			case what == "first" && len(awaited) > 0:
+				b, awaited = take(awaited)
+				b.First(now, -1, 0)
+				begun = append(begun, b)
+			case what == "end" && len(begun) > 0:
+				b, begun = take(begun)
+				b.End(now, 1)
+			case what == "tokens":
+				r.Tokens(now, 3)
+			case what == "peers":
+				r.SetPeers(Peers{Drained: now + rapid.Int64Range(-1e9, 1e9).Draw(t, "theirs"), InFlight: rapid.Int64Range(0, 50).Draw(t, "in flight")})
+			case what == "limits":
+				r.SetLimits(Limits{Running: rapid.IntRange(0, 12).Draw(t, "running")})
+			case what == "budget":
+				r.SetBudget(rapid.IntRange(1, 10_000).Draw(t, "a step"))
+			case what == "others":
+				r.mu.Lock()
+				r.unexplained(now, rapid.Float64Range(0, 500).Draw(t, "unexplained"))
+				r.publish()
+				r.mu.Unlock()
+			case what == "room":
+				kv := rapid.Int64Range(1, 200_000).Draw(t, "KV")
+				r.SetRoom(Room{KV: kv, InUse: rapid.Int64Range(0, 2*kv).Draw(t, "in use"), Kept: rapid.Int64Range(0, kv).Draw(t, "kept"), Reuse: rapid.Float64Range(0, 1).Draw(t, "reuse")})
+			case what == "stood":
+				r.Stood(now)
+			}
+			is()
 		}
 	})
 }
 
-// TestOneLine holds that what a decision reads of a rank is in one cache line: where what is
-// before it changes, or what the allocator puts before that, a thousand ranks take more.
-func TestOneLine(t *testing.T) {
-	const line = 64
+// TestTwoLines holds that what a decision reads of a rank is in two cache lines, one behind the
+// other.
+func TestTwoLines(t *testing.T) {
+	const lines = 2 * 64
 	m := NewModel(Typical)
 	for range 3 {
-		r := m.Join(1, 0)
-		if from, to := uintptr(unsafe.Pointer(&r.learned)), uintptr(unsafe.Pointer(&r.space))+unsafe.Sizeof(r.space); from/line != (to-1)/line {
-			t.Errorf("it begins %d bytes into a line and ends %d bytes after", from%line, to-from)
-		}
-		if l := r.learned.Load(); uintptr(unsafe.Pointer(l))/line != uintptr(unsafe.Pointer(&l.places))/line {
-			t.Errorf("what was learned begins %d bytes into a line", uintptr(unsafe.Pointer(l))%line)
+		if r := m.Join(1, 0); unsafe.Sizeof(*r) != lines || uintptr(unsafe.Pointer(r))%lines != 0 {
+			t.Errorf("a rank has %d bytes and begins %d bytes into two lines", unsafe.Sizeof(*r), uintptr(unsafe.Pointer(r))%lines)
 		}
 	}
 }

@@ -58,8 +58,42 @@ func (e *Estimate) TTFT() float64 { return e.Wait + e.Prefill }
 
 // Rank is the books of one engine rank, and what has been learned of it.
 type Rank struct {
-	// The first 56 bytes are what a decision does not read of a rank that was measured. The
-	// allocator has eight more before them, so that what follows is one cache line.
+	quote
+	*books
+}
+
+// quote is what a decision reads of a rank that has a place, was measured, and is not late. It
+// is two cache lines, which lie one behind the other where a thousand ranks are asked one after
+// another (TestTwoLines). Each is a word by itself: who reads while they change may have some of
+// before and some of after. They change under mu.
+type quote struct {
+	// plain is until when the short way is right: nothing but what is here is needed.
+	plain   atomic.Int64
+	drained atomic.Int64 // when the booked prefills are predicted to be done
+	// floor is what of them cannot have been done yet, in ns: those behind the oldest. It is a
+	// complement where no first token is awaited, or the oldest does not show its own.
+	floor   atomic.Int64
+	foreign atomic.Int64  // until when Unseen is something
+	space   atomic.Uint64 // float32: Room.Reuse; and uint32: tokens that nobody uses or has left
+	reach   word          // tokens of a prompt that fit in one step, and in the cache's room
+	budget  word          // the former alone
+	crowd   word          // crowds
+
+	step, token, pair word // Coefficients
+	mixing            word // what decoding adds to a step that prefills, in ms
+	stepTime, drag    word // how long a step takes with one more, and by how much that one delays the others in it
+
+	_ word // with Rank.books they are 128 bytes
+}
+
+// word is a float64 that is read and written whole.
+type word struct{ bits atomic.Uint64 }
+
+func (w *word) load() float64   { return math.Float64frombits(w.bits.Load()) }
+func (w *word) store(x float64) { w.bits.Store(math.Float64bits(x)) }
+
+// books are what is booked on a rank, and what is learned of that.
+type books struct {
 	model *Model
 	// fitting is that of whoever fits, which takes a hundred times as long as a change of
 	// the books does.
@@ -68,21 +102,13 @@ type Rank struct {
 	taken   []interval   // those that are being learned from
 	pending atomic.Int64 // tokens booked for prefill whose first token has not come
 
-	// What a decision reads, in one cache line (TestOneLine). Each is written under mu, but
-	// for peers.
-	learned atomic.Pointer[learned]
-	drained atomic.Int64 // when the booked prefills are predicted to be done
-	// floor is what of them cannot have been done yet, in ns: those behind the oldest. It is a
-	// complement where no first token is awaited, or the oldest does not show its own.
-	floor    atomic.Int64
+	learned  atomic.Pointer[learned]
 	inFlight atomic.Int64  // requests
 	unseen   atomic.Uint64 // float64: ms that others' work was found to take
-	peers    atomic.Pointer[Peers]
-	left     atomic.Int64  // tokens for which its cache has room beside what requests use
-	space    atomic.Uint64 // float32: Room.Reuse; and uint32: tokens that nobody uses or has left
-
 	unseenAt atomic.Int64  // when unseen was
+	peers    atomic.Pointer[Peers]
 	kv       atomic.Int64  // tokens that its cache holds
+	left     atomic.Int64  // tokens for which it has room beside what requests use
 	lasting  atomic.Uint64 // float64: ms from a request's first token to its end
 	prompts  atomic.Int64  // tokens of requests in flight
 
@@ -142,8 +168,7 @@ type learned struct {
 	Coefficients
 	budget float64
 	until  int64 // that it was measured counts as fresh; 0: too little was
-	places int32 // for requests that it runs at once
-	filled int32 // of what was seen, prefills
+	filled int64 // of what was seen, prefills
 	at     int64 // when it was measured
 	seen   int
 	sureness
@@ -161,14 +186,15 @@ func (l learned) lasts() *learned {
 const DefaultBudget = 8192
 
 func newRank(prior Coefficients, budget int, now int64) *Rank {
-	r := &Rank{fit: NewFit(prior), last: now}
+	r := &Rank{books: &books{fit: NewFit(prior), last: now}}
 	r.left.Store(math.MaxInt64)
 	r.drained.Store(now) // clocks need not begin at 0
 	r.floor.Store(^0)
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	r.learned.Store(&learned{Coefficients: prior, budget: float64(budget), places: math.MaxInt32, sureness: r.fit.sureness, at: now})
+	r.learned.Store(&learned{Coefficients: prior, budget: float64(budget), sureness: r.fit.sureness, at: now})
+	r.publish()
 	return r
 }
 
@@ -207,7 +233,7 @@ func (r *Rank) estimate(now int64, w *Work, e *Estimate) {
 	unseen := r.Unseen(now)
 	e.Late = max(late-unseen, 0)
 	s := State{
-		Wait: float64(booked)/millisecond + unseen + e.Late, Room: r.room(room), Keeps: r.keeps(w), Decoders: int(r.crowd()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: floor > 0,
+		Wait: float64(booked)/millisecond + unseen + e.Late, Room: r.room(room), Keeps: r.keeps(w), Decoders: int(r.crowds()), Horizon: at.Horizon, Later: at.Later, Budget: l.budget, Shared: floor > 0,
 		Evicted: evicted(r.space.Load(), float64(w.New)+w.Output),
 	}
 	if w.Part == PrefillPart {
@@ -240,57 +266,82 @@ func (r *Rank) doubt(n int) float64 {
 
 // Total is Estimate's, for those who ask a thousand ranks of a model at the same moment.
 func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
-	l := r.learned.Load()
 	n := float64(w.New)
-	// Ranks are mostly measured, this gateway's alone, with room, and prompts of one step. One
-	// condition of all that would be made a word first, and then looked at.
-	if at.Now > l.until {
+	if at.Now > r.plain.Load() {
 		return r.total(at, w)
 	}
-	if r.unseen.Load() != 0 {
+	if n > r.reach.load() {
 		return r.total(at, w)
 	}
-	if r.peers.Load() != nil {
-		return r.total(at, w)
+	floor := r.floor.Load()
+	floor ^= floor >> 63 // its complement where it is one
+	wait := float64(max(r.drained.Load()-at.Now, floor)) / millisecond
+	if at.Now < r.foreign.Load() {
+		wait += r.Unseen(at.Now)
 	}
-	if int64(w.New) > r.left.Load() {
-		return r.total(at, w)
-	}
-	if n > l.budget {
-		return r.total(at, w)
-	}
-	in := r.inFlight.Load()
-	if in >= int64(l.places) {
-		return r.total(at, w)
-	}
-	left, floor := r.drained.Load()-at.Now, r.floor.Load()
-	if floor < 0 {
-		floor = ^floor
-	} else if left < floor && floor-left > r.grace.Load() {
-		return r.total(at, w)
-	}
-	wait := float64(max(left, floor, 0)) / millisecond
-	k, steps := float64(in), 1.0
-	if floor > 0 {
-		steps = n / l.budget
-	}
-	own, mixed, stalled := l.prefill(n, float64(w.Length), k, at.Later, 1, steps)
 	outputs := at.Horizon
 	if w.Output < outputs { // min would look for NaN
 		outputs = w.Output
 	}
-	stepTime, decode, others := l.decoding(k, outputs)
-	total = wait + own + mixed + stalled + decode + others
+	// Whether anything is booked on a rank is chance, so that a branch by it would be
+	// mispredicted. Whole numbers are selected without one.
+	steps, shared := math.Float64bits(1), math.Float64bits(n/r.budget.load())
+	if floor > 0 {
+		steps = shared
+	}
+	// The arithmetic of Coefficients.estimate, which of a struct made of words would be slow.
+	share, k := math.Float64frombits(steps), r.crowd.load()
+	step, token := r.step.load(), r.token.load()
+	tokens := n * (token + r.pair.load()*(float64(w.Length)-n/2))
+	stepTime = r.stepTime.load()
+	total = wait + (step*share + tokens) + share*r.mixing.load() + (step+tokens)*(k+at.Later) + outputs*stepTime + outputs*r.drag.load()
 	if s := r.space.Load(); s>>32 != 0 {
-		total += l.evicts(evicted(s, n+w.Output), k+at.Later)
+		total += evicted(s, n+w.Output) * token * (1 + (k + at.Later))
 	}
 	return total, stepTime
 }
 
+// total is Total as Estimate finds it.
+//
+//go:noinline
 func (r *Rank) total(at *Moment, w *Work) (total, stepTime float64) {
 	var e Estimate
 	r.estimate(at.Now, w, &e)
 	return e.Total, e.StepTime
+}
+
+// publish writes the quote. The lock is held.
+func (r *Rank) publish() {
+	l, n := r.learned.Load(), r.crowds()
+	plain, foreign, mixing := l.until, int64(math.MinInt64), 0.0
+	if floor := r.floor.Load(); floor >= 0 {
+		plain = min(plain, r.drained.Load()-floor+r.grace.Load())
+	}
+	if n >= r.places() {
+		plain = math.MinInt64
+	}
+	if p := r.peers.Load(); p != nil {
+		foreign = p.Drained
+	}
+	if r.unseen.Load() != 0 {
+		foreign = math.MaxInt64
+	}
+	k := float64(n)
+	if k > 0 {
+		mixing = l.Decode + l.Decoder*k
+	}
+	stepTime, drag := l.decoding(k)
+	r.crowd.store(k)
+	r.mixing.store(mixing)
+	r.step.store(l.Step)
+	r.token.store(l.Token)
+	r.pair.store(l.Pair)
+	r.stepTime.store(stepTime)
+	r.drag.store(drag)
+	r.budget.store(l.budget)
+	r.reach.store(min(l.budget, float64(r.left.Load())))
+	r.foreign.Store(foreign)
+	r.plain.Store(plain)
 }
 
 // Room is how full a rank's cache is, in tokens.
@@ -305,11 +356,14 @@ type Room struct {
 // SetRoom says how full the rank's cache is. While nobody knows it, no request waits for
 // room and nothing is evicted.
 func (r *Rank) SetRoom(m Room) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	growing := r.growing()
 	r.kv.Store(m.KV)
 	r.left.Store(m.KV - m.InUse - growing)
 	free := min(max(m.KV-m.Kept-growing, 0), math.MaxUint32)
 	r.space.Store(uint64(math.Float32bits(float32(m.Reuse)))<<32 | uint64(free))
+	r.publish()
 }
 
 // evicted is how many tokens that will be asked for again have to leave a cache of so much
@@ -321,10 +375,7 @@ func evicted(space uint64, n float64) float64 {
 // room is how long it takes until requests have ended that leave a place, and room in the
 // cache for n tokens more, in milliseconds. An engine begins no prompt that has none.
 func (r *Rank) room(n int) float64 {
-	place := 0.0
-	if places := int64(r.learned.Load().places); r.crowd() >= places {
-		place = float64(r.crowd()+1-places) / float64(places) * math.Float64frombits(r.lasting.Load())
-	}
+	place := r.place()
 	left := r.left.Load()
 	if int64(n) <= left {
 		return place
@@ -337,10 +388,19 @@ func (r *Rank) room(n int) float64 {
 	return max(lasts*math.Float64frombits(r.lasting.Load()), place)
 }
 
+// place is room's for a place alone.
+func (r *Rank) place() float64 {
+	places := r.places()
+	if r.crowds() < places {
+		return 0
+	}
+	return float64(r.crowds()+1-places) / float64(places) * math.Float64frombits(r.lasting.Load())
+}
+
 // keeps is for how long the work keeps its place, or its part of the cache, from those that
 // wait for that, in milliseconds: for its part of the time that a request lasts.
 func (r *Rank) keeps(w *Work) float64 {
-	part := 1 / float64(r.learned.Load().places)
+	part := 1 / float64(r.places())
 	if kv := r.kv.Load(); kv > 0 {
 		part = max(part, min((float64(w.New)+w.Output)/float64(kv), 1))
 	}
@@ -420,7 +480,7 @@ func (r *Rank) Unseen(now int64) float64 {
 // Peers is what other gateways have booked on a rank.
 type Peers struct {
 	Drained  int64 // when their prefills are predicted to be done, one after another
-	InFlight int64 // requests
+	InFlight int64 // requests that decode there, or will
 	Decoders int64 // of these, those that have their first token
 	Held     int64 // tokens
 }
@@ -430,7 +490,7 @@ func (r *Rank) Books(now int64) Peers {
 	booked, _, _ := r.queued(now)
 	return Peers{
 		Drained:  now + booked,
-		InFlight: r.inFlight.Load(),
+		InFlight: r.inFlight.Load() - int64(r.prefills.Load()),
 		Decoders: r.decoders.Load(),
 		Held:     r.own(),
 	}
@@ -439,15 +499,18 @@ func (r *Rank) Books(now int64) Peers {
 // SetPeers says what the others' books together are. It stands until it is set again.
 func (r *Rank) SetPeers(p Peers) {
 	more := p.InFlight
+	r.mu.Lock()
 	if old := r.peers.Swap(&p); old != nil {
 		more -= old.InFlight
 	}
+	r.publish()
+	r.mu.Unlock()
 	r.model.theirs.Add(more)
 }
 
-// crowd is the number of requests that decode on the rank when what is booked there
+// crowds is the number of requests that decode on the rank when what is booked there
 // has been prefilled. Those are none of it that decode elsewhere.
-func (r *Rank) crowd() int64 {
+func (r *Rank) crowds() int64 {
 	n := r.inFlight.Load() - int64(r.prefills.Load())
 	if p := r.peers.Load(); p != nil {
 		n += p.InFlight
@@ -518,6 +581,9 @@ func (r *Rank) SetBudget(tokens int) {
 	if l := *r.learned.Load(); l.budget != float64(tokens) {
 		l.budget = float64(tokens)
 		r.learned.Store(&l)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.publish()
 	}
 }
 
@@ -548,6 +614,7 @@ type Booking struct {
 	stepped   int64   // when the step began that the engine was in by then
 	left      float64 // of the prompt, to prefill
 	predicted Estimate
+	place     float64 // of the wait that was predicted, that for a place
 
 	first int64
 	done  Amount // on the rank by then
@@ -560,7 +627,7 @@ type Booking struct {
 // Book gives the work to the rank at time now.
 func (r *Rank) Book(now int64, w Work) *Booking {
 	w.Unseen = w.Unseen && w.Part != PrefillPart // whose end is that its prompt is computed
-	b := &Booking{rank: r, work: w, at: now, stepped: r.stepped.Load(), left: float64(max(w.New, 1)), predicted: r.Estimate(now, w)}
+	b := &Booking{rank: r, work: w, at: now, stepped: r.stepped.Load(), left: float64(max(w.New, 1)), predicted: r.Estimate(now, w), place: r.place()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle(now)
@@ -714,6 +781,7 @@ func (r *Rank) Stood(now int64) {
 	r.settle(now)
 	r.stood = now
 	r.group.before = Amount{}
+	r.publish()
 }
 
 // Silent says that the rank showed nothing for so long, up to time now, that it may have
@@ -759,6 +827,7 @@ func (r *Rank) schedule(now int64) {
 	}
 	r.floor.Store(floor)
 	r.drained.Store(begun + int64((oldest+behind)*millisecond))
+	r.publish()
 }
 
 // remaining is how long it takes to prefill what is left of a request's prompt.
@@ -913,7 +982,7 @@ const doubt = 0.3
 // when it began, and gives what that is. It is doubtful where one may have waited.
 func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) {
 	// Those that have no place were not in it.
-	places := int(r.learned.Load().places) - int(r.group.decoders) - len(r.group.members)
+	places := int(r.places()) - int(r.group.decoders) - len(r.group.members)
 	for i, b := range r.queue {
 		if room <= 0 || i >= places || b.at >= began+doubt || b.at >= r.group.at {
 			break
@@ -957,7 +1026,7 @@ const fewest = 4
 func (r *Rank) note(sort Sort, a Amount, took, unsure float64, at int64) {
 	if len(r.noted) < kept {
 		own := float64(max(r.inFlight.Load(), 1))
-		r.noted = append(r.noted, interval{sort, a, took, unsure, own / max(float64(r.crowd()), own), at})
+		r.noted = append(r.noted, interval{sort, a, took, unsure, own / max(float64(r.crowds()), own), at})
 	}
 }
 
@@ -980,7 +1049,7 @@ func (r *Rank) learn(now int64) {
 		r.freshen(o.at)
 		r.fit.Observe(o.sort, o.amount, o.took, o.unsure, o.ours)
 		old := r.learned.Load()
-		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, places: old.places, at: o.at}
+		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, at: o.at}
 		if o.sort == Prefilling {
 			l.filled++
 		}

@@ -37,13 +37,25 @@ type capacity struct {
 // SetLimits says how much the rank takes. A rank that was given none takes everything.
 func (r *Rank) SetLimits(l Limits) {
 	r.capacity.limits.Store(&l)
-	r.fitting.Lock()
-	defer r.fitting.Unlock()
-	learned := *r.learned.Load()
-	if learned.places = math.MaxInt32; l.Running > 0 {
-		learned.places = int32(min(l.Running, math.MaxInt32))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.publish()
+}
+
+// places are for requests that the rank runs at once: as many as it says, else as it was seen to
+// run while others waited. Where nobody knows how much its cache holds, what waits there may wait
+// for room, of which the next one may need little.
+func (r *Rank) places() int64 {
+	switch l := r.capacity.limits.Load(); {
+	case l == nil:
+	case l.Running > 0:
+		return int64(l.Running)
+	default:
+		if n := r.capacity.learned.Load(); n > 0 && r.kv.Load() > 0 {
+			return n
+		}
 	}
-	r.learned.Store(&learned)
+	return math.MaxInt32
 }
 
 // ahead is how many steps' worth of prompts a rank is given beside those that it has: what it
@@ -63,10 +75,10 @@ func (r *Rank) Fits(now int64, n int) bool {
 	}
 	if most := r.most(limits); most > 0 {
 		if limits.Strict && limits.Running > 0 {
-			if r.crowd()+r.Prefills()+int64(n) > most {
+			if r.crowds()+r.Prefills()+int64(n) > most {
 				return false
 			}
-		} else if r.crowd() >= most {
+		} else if r.crowds() >= most {
 			return false
 		}
 	}
@@ -137,7 +149,7 @@ func (r *Rank) Turn() float64 {
 		return 0
 	}
 	most := r.most(limits)
-	if most <= 0 || r.crowd() < most {
+	if most <= 0 || r.crowds() < most {
 		return 0
 	}
 	run := int64(limits.Running) // the places; the rest waits for them
@@ -155,7 +167,7 @@ func (r *Rank) Place() float64 {
 	if limits == nil || limits.Running <= 0 {
 		return 0
 	}
-	before := float64(max(r.crowd()+1-int64(limits.Running), 0))
+	before := float64(max(r.crowds()+1-int64(limits.Running), 0))
 	return (before + math.Sqrt(before)) / float64(limits.Running) * math.Float64frombits(r.lasting.Load())
 }
 
@@ -226,6 +238,9 @@ func (r *Rank) see(b *Booking, now int64) {
 	}
 	l := r.learned.Load()
 	explained := b.predicted.TTFT() - b.predicted.Late
+	if b.place > 0 && b.predicted.Room == b.place {
+		explained -= b.place // which is what this finds, and has to go on finding
+	}
 	unsure := max(2*l.Error(Prefill(b.left, float64(b.work.Length), l.budget)), 2*b.predicted.StepTime, explained/2, lateLeast)
 	m.late <<= 1
 	if running > 1 && !b.predicted.Cold && float64(now-b.at)/millisecond > explained+unsure {

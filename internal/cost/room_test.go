@@ -272,6 +272,13 @@ func TestLearnsRunning(t *testing.T) {
 	if held == 0 || len(l.waiting) > 5 {
 		t.Errorf("%d were held, and %d wait at the engine", held, len(l.waiting))
 	}
+	for l.rank.Fits(l.now, 1) {
+		l.give()
+	}
+	l.rank.SetRoom(cost.Room{KV: 1 << 20})
+	if e := l.rank.Estimate(l.now, cost.Work{Length: 10, New: 10, Output: 50}); e.Room <= 0 {
+		t.Errorf("another one waits for no place: %+v", e)
+	}
 	// It runs more from now on.
 	l.runs = 30
 	for range 300 {

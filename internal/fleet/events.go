@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	"weir/internal/engine"
@@ -31,9 +30,7 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 			continue
 		}
 		if from, o := sourceOf(m, r.number, &e.Facts); from.Why != "" {
-			if !strings.Contains(e.Note, from.Why) {
-				e.Note = strings.TrimPrefix(e.Note+"; "+from.Why, "; ")
-			}
+			note(e, from.Why)
 		} else if from.Endpoint != "" {
 			f.rank(m, r, l.base, from, o)
 		}

@@ -56,6 +56,8 @@ type Options struct {
 	// Folders maps each model name that has a model folder to its aliases. A
 	// token engine can only serve these.
 	Folders map[string][]string
+	// Aliases are those of models that have no folder here, by the names of the models.
+	Aliases map[string][]string
 	// Policy says by its name how engines are chosen, and Policies of single models;
 	// empty is DefaultPolicy.
 	Policy   string
@@ -93,7 +95,7 @@ const (
 // Fleet is the set of engines.
 type Fleet struct {
 	opts     Options
-	aliases  map[string]string // to the names of Folders
+	aliases  map[string]string // to the names of models
 	snapshot atomic.Pointer[route.Snapshot]
 	reports  chan report
 	changed  chan struct{} // of the published snapshot
@@ -168,9 +170,11 @@ func New(opts Options) (*Fleet, error) {
 	for i := range opts.Members {
 		f.lives[i].ranks = []*rank{f.newRank(&opts.Members[i], -1)}
 	}
-	for name, aliases := range opts.Folders {
-		for _, alias := range aliases {
-			f.aliases[alias] = name
+	for _, all := range []map[string][]string{opts.Folders, opts.Aliases} {
+		for name, aliases := range all {
+			for _, alias := range aliases {
+				f.aliases[alias] = name
+			}
 		}
 	}
 	seen := map[string]bool{}
@@ -321,7 +325,9 @@ func (f *Fleet) publish(states []engine.State) {
 		}
 	}
 	for alias, name := range f.aliases {
-		snap.Models[alias] = snap.Models[name]
+		if model := snap.Models[name]; model != nil { // one without a folder may be nobody's yet
+			snap.Models[alias] = model
+		}
 	}
 	f.snapshot.Store(snap)
 	if f.changed != nil {
@@ -423,7 +429,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base && e.Role == l.role; !same {
 			r.close()
 		}
-		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens}
+		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens, Forgets: e.Facts.Forgets}
 		if n.Number < 0 {
 			facts.SideBySide = e.Facts.SideBySide
 		}

@@ -41,21 +41,21 @@ type ablated struct {
 	costs []float64
 }
 
-func (p *ablated) pick(g *gateway, q *balance.Request, _ *request) int {
+func (p *ablated) pick(g *gateway, q *balance.Request, candidates []balance.Candidate, d *balance.Decision) int {
 	p.costs = p.costs[:0]
 	fastest := math.Inf(1)
-	for i := range g.candidates {
-		total, step := p.total(q, &g.candidates[i])
-		if g.tried(q, i) {
+	for i := range candidates {
+		total, step := p.total(q, &candidates[i])
+		if tried(q, &candidates[i]) {
 			total = math.Inf(1)
 		}
 		p.costs = append(p.costs, total)
 		fastest = min(fastest, step)
 	}
 	if p.least || p.kv {
-		return p.choose(g, q)
+		return p.choose(g, q, candidates, d)
 	}
-	return g.decision.Settle(q, g.candidates, p.costs, fastest)
+	return d.Settle(q, candidates, p.costs, fastest)
 }
 
 // total is what the request costs at the candidate.
@@ -83,21 +83,21 @@ func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step 
 }
 
 // choose has other rules of what is alike.
-func (p *ablated) choose(g *gateway, q *balance.Request) int {
+func (p *ablated) choose(g *gateway, q *balance.Request, candidates []balance.Candidate, d *balance.Decision) int {
 	least, bound := math.Inf(1), 0.0
 	for _, total := range p.costs {
 		least = min(least, total)
 	}
 	if math.IsInf(least, 1) {
-		return g.decision.Note(q, g.candidates, -1, balance.NoneLeft)
+		return d.Note(q, candidates, -1, balance.NoneLeft)
 	}
 	if p.kv {
 		bound = max(2, 0.05*least)
 	}
-	c := choice{g: g, q: q}
-	for i := range g.candidates {
+	c := choice{g: g, q: q, candidates: candidates}
+	for i := range candidates {
 		c.open = append(c.open, i)
 	}
 	at := c.among(c.held, func(i int) bool { return p.costs[i] <= least+bound })
-	return g.decision.Note(q, g.candidates, at, balance.LeastCost)
+	return d.Note(q, candidates, at, balance.LeastCost)
 }

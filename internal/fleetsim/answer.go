@@ -103,6 +103,9 @@ type Sized struct {
 	// what was seen with it.
 	Engines int     `json:"engines"`
 	Run     *Report `json:"-"`
+	// Fleet and FewerFleet are the roles of the engines, where they have any.
+	Fleet      string `json:"fleet,omitempty"`
+	FewerFleet string `json:"fewer_fleet,omitempty"`
 	// Fewer is the next smaller number that was tried and did not do, 0 where there is
 	// none, and FewerRun what was seen with that.
 	Fewer    int     `json:"fewer,omitempty"`
@@ -236,10 +239,10 @@ func Judge(cells []*Cell) *Answer {
 		s := Sized{Policy: r.Policy}
 		for _, c := range cells {
 			if c.Runs[i].Meets() {
-				s.Engines, s.Run = c.Engines, c.Runs[i]
+				s.Engines, s.Run, s.Fleet = c.Engines, c.Runs[i], c.Fleet
 				break
 			}
-			s.Fewer, s.FewerRun = c.Engines, c.Runs[i]
+			s.Fewer, s.FewerRun, s.FewerFleet = c.Engines, c.Runs[i], c.Fleet
 		}
 		a.Policies = append(a.Policies, s)
 	}
@@ -284,20 +287,20 @@ func (a *Answer) say() {
 	if first := all[0]; first.Engines == 0 {
 		a.Sentences = append(a.Sentences, fmt.Sprintf("No policy meets %s with %d engines or fewer.", strings.Join(a.Objectives, ", "), first.Fewer))
 	} else {
-		a.Sentences = append(a.Sentences, fmt.Sprintf("%s under %s meet%s %s.", Count(first.Engines), first.Policy, map[bool]string{true: "s"}[first.Engines == 1], strings.Join(a.Objectives, ", ")))
+		a.Sentences = append(a.Sentences, fmt.Sprintf("%s under %s meet%s %s.", cmp.Or(first.Fleet, Count(first.Engines)), first.Policy, map[bool]string{true: "s"}[first.Engines == 1], strings.Join(a.Objectives, ", ")))
 	}
 	for _, s := range all {
 		var text string
 		if s.Engines > 0 {
-			text = fmt.Sprintf("%s: %s (%s; load %.2f)", s.Policy, Count(s.Engines), s.Run.seen(), s.Run.Load)
+			text = fmt.Sprintf("%s: %s (%s; load %.2f)", s.Policy, cmp.Or(s.Fleet, Count(s.Engines)), s.Run.seen(), s.Run.Load)
 			if s.Run.close() {
 				text += ", so close that chance could have it otherwise"
 			}
 			if s.Fewer > 0 {
-				text += fmt.Sprintf("; %d do not do (%s)", s.Fewer, s.FewerRun.seen())
+				text += fmt.Sprintf("; %s do not do (%s)", cmp.Or(s.FewerFleet, fmt.Sprint(s.Fewer)), s.FewerRun.seen())
 			}
 		} else {
-			text = fmt.Sprintf("%s: not with %s (%s)", s.Policy, Count(s.Fewer), s.FewerRun.seen())
+			text = fmt.Sprintf("%s: not with %s (%s)", s.Policy, cmp.Or(s.FewerFleet, Count(s.Fewer)), s.FewerRun.seen())
 		}
 		a.Sentences = append(a.Sentences, text+".")
 	}

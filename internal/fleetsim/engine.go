@@ -6,11 +6,15 @@ import (
 	"time"
 
 	"weir/internal/cost"
+	"weir/internal/infer"
 	"weir/internal/sim"
 )
 
-// Engine is one of the fleet's. Engines differ in speed, in KV and in their honesty only.
+// Engine is one of the fleet's. Engines differ in role, in speed, in KV and in their honesty
+// only.
 type Engine struct {
+	// Role is its part in requests.
+	Role infer.Role
 	// Slow is by how much its steps take longer; 0 is 1.
 	Slow float64
 	// KVTokens is the size of its cache; 0 is that of Options.Engine.
@@ -59,15 +63,19 @@ func (p *paced) StepTime(b sim.Batch) time.Duration {
 // engine is a simulated engine at work.
 type engine struct {
 	o     sim.Options
+	role  infer.Role
 	core  *sim.Core
 	pace  *paced
 	slow  float64
 	lies  func(cached, prompt int) int
 	truth cost.Coefficients // at a pace of 1
 	up    bool
-	live  []*request // by sim.Ref
-	// unstarted are the requests without a first token, in the order of their coming.
-	unstarted []*request
+	life  int    // how often it has begun
+	live  []*leg // by sim.Ref; nil: nobody wants it any more
+	// unstarted are those whose prompt it computes and that have no first token, in the order
+	// of their coming.
+	unstarted []*leg
+	coming    int // of those whose prompt another one computes, the ones without a first token
 	decoding  int
 
 	busy     []int64 // ns, by slice
@@ -88,7 +96,7 @@ func newEngine(o sim.Options, e Engine) (*engine, error) {
 	if o.Cost == nil {
 		o.Cost = sim.PerBatch{}
 	}
-	g := &engine{slow: e.Slow, lies: e.Claims, truth: Truth(o.Cost), pace: &paced{o.Cost, e.Slow}}
+	g := &engine{role: e.Role, slow: e.Slow, lies: e.Claims, truth: Truth(o.Cost), pace: &paced{o.Cost, e.Slow}}
 	o.Cost = g.pace
 	g.o = o
 	if !e.Absent {
@@ -104,7 +112,8 @@ func (e *engine) start() (err error) {
 		return err
 	}
 	e.o = *e.core.Options()
-	e.up, e.live, e.unstarted, e.decoding = true, nil, nil, 0
+	e.up, e.live, e.unstarted, e.coming, e.decoding = true, nil, nil, 0, 0
+	e.life++
 	return nil
 }
 
@@ -147,28 +156,72 @@ func (e *engine) left() (ms float64) {
 	}
 	c := e.now()
 	each := c.Decoder + c.Decode/float64(e.o.MaxRunning)
-	for _, r := range e.live {
-		if r == nil {
+	for _, l := range e.live {
+		if l == nil {
 			continue
 		}
-		ms += each * float64(r.turns[r.Turn].Output-r.generated)
-		if r.First > 0 {
+		if r := l.of; l.kind != sim.LegPrefill {
+			ms += each * float64(r.turns[r.Turn].Output-r.generated)
+		}
+		if l.kind == sim.LegDecode || l.begun {
 			continue
 		}
-		left, admitted := e.core.Left(r.ref)
+		left, admitted := e.core.Left(l.ref)
 		if !admitted {
-			left = r.work.New
+			left = l.work.New
 		}
 		n := float64(left)
-		ms += c.Step*n/float64(e.o.StepTokens) + c.Token*n + c.Pair*n*(float64(r.Input)-n/2)
+		ms += c.Step*n/float64(e.o.StepTokens) + c.Token*n + c.Pair*n*(float64(l.of.Input)-n/2)
 	}
 	return ms
 }
 
-// started takes a request from those without a first token.
-func (e *engine) started(r *request) {
-	if i := slices.Index(e.unstarted, r); i >= 0 {
+// submit gives the engine a request, or its half of one.
+func (e *engine) submit(now int64, l *leg, r sim.Request) error {
+	ref, err := e.core.Submit(now, now, r)
+	if err != nil {
+		return err
+	}
+	for len(e.live) <= int(ref) {
+		e.live = append(e.live, nil)
+	}
+	e.live[ref] = l
+	e.given++
+	l.ref, l.there = ref, true
+	if l.kind == sim.LegDecode {
+		e.coming++
+	} else {
+		e.unstarted = append(e.unstarted, l)
+	}
+	return nil
+}
+
+// begins takes what has its first token from those without.
+func (e *engine) begins(l *leg) {
+	l.begun = true
+	if l.kind == sim.LegDecode {
+		e.coming--
+	} else if i := slices.Index(e.unstarted, l); i >= 0 {
 		e.unstarted = slices.Delete(e.unstarted, i, i+1)
+	}
+	if l.kind != sim.LegPrefill {
+		e.decoding++
+	}
+}
+
+// abort ends what nobody wants any more. What the engine says of it afterwards is of no
+// interest.
+func (e *engine) abort(now int64, l *leg) {
+	if !e.up || !l.there || l.life != e.life || e.live[l.ref] != l {
+		return
+	}
+	e.core.Abort(now, l.ref)
+	e.live[l.ref] = nil
+	if !l.begun {
+		e.begins(l)
+	}
+	if l.kind != sim.LegPrefill {
+		e.decoding--
 	}
 }
 

@@ -117,14 +117,15 @@ func (s *Study) curves(p *plot.Page, colours map[string]string) {
 		engines     int
 		utilisation float64
 		captured    float64 // NaN where the oracle was not run
+		fleet       string
 		r           *Report
 	}
 	var points []point
-	engines, speeds, rest := map[int]bool{}, map[float64]bool{}, map[[2]float64]bool{}
+	engines, speeds, rest, fleets := map[int]bool{}, map[float64]bool{}, map[[2]float64]bool{}, map[string]bool{}
 	shown := map[*Report]bool{}
 	for _, c := range s.Cells {
 		for _, r := range c.all() {
-			points = append(points, point{c.Engines, c.Utilisation, c.Captured(r), r})
+			points = append(points, point{c.Engines, c.Utilisation, c.Captured(r), c.Fleet, r})
 			shown[r] = true
 		}
 		for _, r := range c.Runs {
@@ -134,12 +135,19 @@ func (s *Study) curves(p *plot.Page, colours map[string]string) {
 	for _, a := range s.Answers {
 		for _, t := range a.Trials {
 			if !shown[t.Run] {
-				points = append(points, point{t.Engines, 0, math.NaN(), t.Run})
+				points = append(points, point{t.Engines, 0, math.NaN(), "", t.Run})
 			}
 		}
 	}
 	for _, x := range points {
-		engines[x.engines], speeds[x.r.Speed] = true, true
+		engines[x.engines], speeds[x.r.Speed], fleets[x.fleet] = true, true, true
+	}
+	name := func(x point) string { return x.r.Policy }
+	if len(fleets) > 1 { // each has its own lines
+		name = func(x point) string {
+			return x.r.Policy + ", " + cmp.Or(x.fleet, Count(x.engines))
+		}
+		clear(engines)
 	}
 	axis, at := "number of engines", func(x point) float64 { return float64(x.engines) }
 	switch {
@@ -168,13 +176,17 @@ func (s *Study) curves(p *plot.Page, colours map[string]string) {
 			if math.IsNaN(y) {
 				continue
 			}
-			i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == x.r.Policy })
+			i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == name(x) })
 			if i < 0 {
 				i = len(lines)
-				lines = append(lines, plot.Scatter{Name: x.r.Policy, Colour: colours[x.r.Policy]})
+				colour := colours[x.r.Policy]
+				if len(fleets) > 1 {
+					colour = plot.Palette[i%len(plot.Palette)]
+				}
+				lines = append(lines, plot.Scatter{Name: name(x), Colour: colour})
 			}
 			lines[i].Points = append(lines[i].Points, plot.Spot{X: at(x), Y: y, Low: math.NaN(), High: math.NaN(),
-				Title: fmt.Sprintf("%s, %s %.3g: %.4g", x.r.Policy, axis, at(x), y)})
+				Title: fmt.Sprintf("%s, %s %.3g: %.4g", name(x), axis, at(x), y)})
 		}
 		p.Scatter(f.title, axis, lines)
 	}
@@ -210,11 +222,32 @@ func (c *Cell) page(p *plot.Page, colours map[string]string) {
 		}
 	}
 	c.reuse(p)
+	c.handovers(p)
 	p.Put("<h3>Load of each engine</h3>\n<p class=\"note\">The share of time that its steps fill.</p>\n")
 	for _, r := range c.all() {
 		p.Lines("load under "+r.Policy, r.VirtualSeconds, r.loads())
 	}
 }
+
+// handovers draws how long it took from the end of a prompt at one engine to the first token
+// of another, where requests were divided.
+func (c *Cell) handovers(p *plot.Page) {
+	var curves []plot.Curve
+	for _, r := range c.all() {
+		if r.Divided > 0 {
+			curves = append(curves, plot.Curve{Name: fmt.Sprintf("%s, %.0f %% divided", r.Policy, 100*r.divided()), Values: r.Samples.Handover})
+		}
+	}
+	for i := range curves {
+		curves[i].Colour = plot.Palette[i%len(plot.Palette)]
+	}
+	if curves != nil {
+		p.Distributions("from the prefill engine's answer to the decode engine's first token: share of divided requests within", curves)
+	}
+}
+
+// divided is the share of requests that two engines served.
+func (r *Report) divided() float64 { return share(int64(r.Divided), int64(r.Finished)) }
 
 // The parts of a prompt.
 var parts = map[string]string{"cached": "#2f9e5b", "computed, though resident at another engine": "#d04437", "computed, resident nowhere": "#98a0ab"}
@@ -246,7 +279,7 @@ func (r *Report) loads() (lines []plot.Series) {
 	n := 0
 	for i, e := range r.Engines {
 		n = max(n, len(e.Loads))
-		lines = append(lines, plot.Series{Name: fmt.Sprintf("engine %d", i+1), Colour: plot.Palette[i%len(plot.Palette)], Values: e.Loads})
+		lines = append(lines, plot.Series{Name: strings.TrimSpace(fmt.Sprintf("engine %d %s", i+1, e.Role)), Colour: plot.Palette[i%len(plot.Palette)], Values: e.Loads})
 	}
 	if len(lines) <= most {
 		return lines
@@ -271,10 +304,18 @@ var columns = strings.Split("policy,ended,ttft p50,p90,p99,tpot p50,p99,goodput/
 
 // table is the cell's figures as text, the first row the heads.
 func (c *Cell) table() [][]string {
-	heads := columns
+	heads := slices.Clone(columns[:len(columns)-1])
 	judged := len(c.Runs) > 0 && len(c.Runs[0].Objectives) > 0
-	if !judged {
-		heads = columns[:len(columns)-1]
+	var sides []Side
+	if c.Fleet != "" {
+		sides = c.all()[0].Sides
+		heads = append(heads, "divided", "handover p50", "p99")
+		for _, s := range sides {
+			heads = append(heads, "load "+s.Role)
+		}
+	}
+	if judged {
+		heads = append(heads, columns[len(columns)-1])
 	}
 	rows := [][]string{heads}
 	for _, r := range c.all() {
@@ -282,6 +323,17 @@ func (c *Cell) table() [][]string {
 			r.Policy, fmt.Sprintf("%d/%d", r.Finished, r.Requests), fmt.Sprintf("%.0f", r.TTFT.P50), fmt.Sprintf("%.0f", r.TTFT.P90), fmt.Sprintf("%.0f", r.TTFT.P99),
 			fmt.Sprintf("%.1f", r.TPOT.P50), fmt.Sprintf("%.1f", r.TPOT.P99), fmt.Sprintf("%.2f", r.Goodput), fmt.Sprintf("%.1f %%", 100*r.HitRate),
 			fmt.Sprintf("%.2f", c.Captured(r)), fmt.Sprintf("%.1f %%", 100*r.Regret), fmt.Sprintf("%.2f", r.Load), fmt.Sprintf("%.2f", r.MaxMean),
+		}
+		if c.Fleet != "" {
+			row = append(row, fmt.Sprintf("%.0f %%", 100*r.divided()))
+			if h := r.Handover; h != nil {
+				row = append(row, fmt.Sprintf("%.0f", h.P50), fmt.Sprintf("%.0f", h.P99))
+			} else {
+				row = append(row, "-", "-")
+			}
+			for i := range sides {
+				row = append(row, fmt.Sprintf("%.2f", r.Sides[i].Load))
+			}
 		}
 		if judged {
 			row = append(row, map[bool]string{true: "yes", false: "no"}[r.Meets()])

@@ -2,10 +2,8 @@ package fleetsim
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
-	"weir/internal/balance"
 	"weir/internal/cost"
 	"weir/internal/queue"
 )
@@ -31,32 +29,17 @@ func (r *run) limits(e *engine) cost.Limits {
 
 // Room implements queue.Ranks.
 func (g *gateway) Room(q *queue.Request, now int64) bool {
-	r := q.Owner.(*request)
-	for i := range g.candidates {
-		if k := g.candidates[i].Rank; !slices.Contains(r.tried, k) && k.Fits(now, 1) {
-			return true
-		}
-	}
-	return false
+	return g.model.Room(0, q.Owner.(*request).tried, 1, now)
 }
 
 // Takes implements queue.Ranks.
 func (g *gateway) Takes(q *queue.Request, rank *cost.Rank) bool {
-	r := q.Owner.(*request)
-	return !slices.Contains(r.tried, rank) && slices.ContainsFunc(g.candidates, func(c balance.Candidate) bool { return c.Rank == rank })
+	return g.model.Takes(0, q.Owner.(*request).tried, rank)
 }
 
 // Frees implements queue.Ranks.
 func (g *gateway) Frees(q *queue.Request, now int64) (first int64) {
-	r := q.Owner.(*request)
-	for i := range g.candidates {
-		if k := g.candidates[i].Rank; !slices.Contains(r.tried, k) {
-			if at := k.Frees(now); at != 0 && (first == 0 || at < first) {
-				first = at
-			}
-		}
-	}
-	return first
+	return g.model.Frees(0, q.Owner.(*request).tried, now)
 }
 
 var errTooLate = errors.New("no engine had room in time")
@@ -99,7 +82,7 @@ func (g *gateway) turn() {
 	for q := g.held.Expire(now); q != nil; q = g.held.Expire(now) {
 		g.refused(q.Owner.(*request), queue.Expired)
 	}
-	if len(g.candidates) == 0 {
+	if !g.model.Has(0, nil) {
 		var all []*request
 		g.held.Heads(func(q *queue.Request) bool { all = append(all, q.Owner.(*request)); return true })
 		for _, r := range all {
@@ -115,58 +98,37 @@ func (g *gateway) turn() {
 	}
 }
 
-// choose has a request choose an engine, and go there where it may.
+// choose has a request choose an engine, or two, and go there where it may.
 func (g *gateway) choose(r *request, queued bool) {
-	at := g.pick(r, queued)
+	target, partner, ok := g.pick(r, queued)
 	if !queued {
-		if at < 0 {
+		if !ok {
 			r.Failed = true
 			g.run.over(r)
 			return
 		}
-		g.run.hand(r, g.book(r, at))
+		g.book(r, target, partner)
+		g.run.hand(r)
 		return
 	}
 	now := g.run.now
-	if at < 0 {
-		if len(g.candidates) == 0 || !slices.ContainsFunc(g.candidates, func(c balance.Candidate) bool { return !slices.Contains(r.tried, c.Rank) }) {
-			g.held.Cancel(&r.ticket, now)
-			r.Failed = true
-			g.run.over(r)
-			return
-		}
-		g.refused(r, g.held.Wait(&r.ticket, now))
-		return
+	full, chosen := &target, &g.choice.Decision
+	if partner != nil && !g.held.Open(&r.ticket, partner.Books.Rank, now) {
+		full, chosen = partner, &g.choice.Prefill
 	}
-	rank := g.candidates[at].Rank
 	switch {
-	case g.held.Give(&r.ticket, rank, now):
-		g.run.hand(r, g.book(r, at))
+	case !ok && !g.model.Has(0, r.tried):
+		g.held.Cancel(&r.ticket, now)
+		r.Failed = true
+		g.run.over(r)
+	case !ok:
+		g.refused(r, g.held.Wait(&r.ticket, now))
+	case chosen == &g.choice.Decision && g.held.Give(&r.ticket, full.Books.Rank, now):
+		g.book(r, target, partner)
+		g.run.hand(r)
 	case g.held.patient && g.Room(&r.ticket, now):
-		g.refused(r, g.held.Park(&r.ticket, rank, g.decision.Choice().Prefill, now))
+		g.refused(r, g.held.Park(&r.ticket, full.Books.Rank, chosen.Choice().Prefill, now))
 	default:
 		g.refused(r, g.held.Wait(&r.ticket, now))
 	}
-}
-
-// roomy gives a policy those candidates alone that have room, while it picks.
-func (g *gateway) roomy(pick func() int) int {
-	up, candidates := g.up, g.candidates
-	var places, some []int
-	var fit []balance.Candidate
-	for i := range candidates {
-		if candidates[i].Rank.Fits(g.run.now, 1) {
-			fit, some, places = append(fit, candidates[i]), append(some, up[i]), append(places, i)
-		}
-	}
-	if len(fit) == 0 {
-		return -1
-	}
-	g.candidates, g.up = fit, some
-	at := pick()
-	g.candidates, g.up = candidates, up
-	if at < 0 {
-		return -1
-	}
-	return places[at]
 }

@@ -45,7 +45,7 @@ var references = []Reference{
 		func(c *choice) int {
 			best := c.least(func(i int) float64 { return -float64(c.matched(i)) })
 			if float64(c.matched(best)) <= 0.3*float64(c.q.Length) {
-				best = c.least(func(i int) float64 { return float64(c.g.books[c.g.up[i]].Cache.Used()) })
+				best = c.least(func(i int) float64 { return float64(c.g.books[c.number(i)].Cache.Used()) })
 			}
 			mean := c.mean(c.requests)
 			if load := c.requests(best); load > 1.5*mean && load > mean+64 {
@@ -126,7 +126,7 @@ var references = []Reference{
 	{
 		"consistent-hash", "the highest of the hashes of session and engine; requests without a session as they come", "none", "rendezvous hashing, as in many gateways",
 		func(c *choice) int {
-			return c.least(func(i int) float64 { return float64(mix(c.q.Session*0x9e3779b97f4a7c15 + uint64(c.g.up[i]))) })
+			return c.least(func(i int) float64 { return float64(mix(c.q.Session*0x9e3779b97f4a7c15 + uint64(c.number(i)))) })
 		},
 	},
 }
@@ -142,16 +142,19 @@ const (
 
 // choice is what a reference chooses by: its gateway's books and index, and reports.
 type choice struct {
-	g    *gateway
-	q    *balance.Request
-	open []int // the candidates that were not tried
+	g          *gateway
+	q          *balance.Request
+	candidates []balance.Candidate
+	open       []int // the candidates that were not tried
 }
 
-func (c *choice) view(i int) *view       { return &c.g.run.views[c.g.up[i]] }
-func (c *choice) engine(i int) *engine   { return c.g.run.engines[c.g.up[i]] }
-func (c *choice) requests(i int) float64 { return float64(c.g.candidates[i].Rank.InFlight()) }
-func (c *choice) pending(i int) float64  { return float64(c.g.candidates[i].Rank.Pending()) }
-func (c *choice) held(i int) float64     { return float64(c.g.candidates[i].Rank.Held()) }
+// number is which of the fleet's engines the candidate is.
+func (c *choice) number(i int) int       { return c.g.at[c.candidates[i].Rank] }
+func (c *choice) view(i int) *view       { return &c.g.run.views[c.number(i)] }
+func (c *choice) engine(i int) *engine   { return c.g.run.engines[c.number(i)] }
+func (c *choice) requests(i int) float64 { return float64(c.candidates[i].Rank.InFlight()) }
+func (c *choice) pending(i int) float64  { return float64(c.candidates[i].Rank.Pending()) }
+func (c *choice) held(i int) float64     { return float64(c.candidates[i].Rank.Held()) }
 func (c *choice) fresh(i int) float64    { return float64(c.q.Length) - c.matched(i) }
 func (c *choice) mean(of func(int) float64) (sum float64) {
 	for _, i := range c.open {
@@ -162,7 +165,7 @@ func (c *choice) mean(of func(int) float64) (sum float64) {
 
 // matched is how many tokens of the prompt the index says are there, or will be.
 func (c *choice) matched(i int) float64 {
-	m := c.q.Matches.Of(c.g.candidates[i].Cache)
+	m := c.q.Matches.Of(c.candidates[i].Cache)
 	return float64(min(int(m.Soon)*c.q.BlockTokens, c.q.Length))
 }
 
@@ -199,7 +202,7 @@ func (c *choice) dynamo(credit, scale, w float64) int {
 
 func (c *choice) smetric(slack float64) int {
 	work := func(i int, n, length float64) float64 {
-		return c.engine(i).work(n, length) / c.g.rates[c.g.up[i]].p90()
+		return c.engine(i).work(n, length) / c.g.rates[c.number(i)].p90()
 	}
 	pending := func(i int) float64 { return work(i, c.pending(i), c.pending(i)) }
 	best := c.least(func(i int) float64 { return -c.matched(i) })
@@ -250,18 +253,17 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-func (p *Reference) pick(g *gateway, q *balance.Request, _ *request) int {
-	c := choice{g: g, q: q}
-	for i := range g.candidates {
-		if !g.tried(q, i) {
+func (p *Reference) pick(g *gateway, q *balance.Request, candidates []balance.Candidate, d *balance.Decision) int {
+	c := choice{g: g, q: q, candidates: candidates}
+	for i := range candidates {
+		if !tried(q, &candidates[i]) {
 			c.open = append(c.open, i)
 		}
 	}
 	if len(c.open) == 0 {
 		return -1
 	}
-	g.decision.Note(q, g.candidates, p.choose(&c), balance.LeastCost)
-	return g.decision.Chosen
+	return d.Note(q, candidates, p.choose(&c), balance.LeastCost)
 }
 
 // Policies are the names of all that a fleet can be run with.
@@ -273,19 +275,27 @@ func Policies() []string {
 	return names
 }
 
-func newChooser(name string) (chooser, error) {
+// newPolicy makes the policy of that name, for one side of a gateway's model.
+func newPolicy(name string, g *gateway) (balance.Policy, error) {
+	if slices.Contains(balance.Names(), name) {
+		return balance.New(name)
+	}
+	p := &outside{name: name, g: g}
 	if name == Oracle {
-		return new(oracle), nil
+		p.chooser = new(oracle)
+		return p, nil
 	}
 	if i := slices.IndexFunc(references, func(r Reference) bool { return r.Name == name }); i >= 0 {
-		return &references[i], nil
+		p.chooser = &references[i]
+		return p, nil
 	}
 	if i := slices.IndexFunc(ablations, func(a Ablation) bool { return a.Name == name }); i >= 0 {
-		return &ablated{Ablation: ablations[i]}, nil
+		p.chooser = &ablated{Ablation: ablations[i]}
+		return p, nil
 	}
-	if slices.Contains(balance.Names(), name) {
-		p, err := balance.New(name)
-		return real{p}, err
+	if name == Divided || name == Undivided {
+		p.chooser = &forced{divides: name == Divided}
+		return p, nil
 	}
 	near := ""
 	if n := spell.Nearest(name, Policies(), 1+len(name)/3); n != "" {
@@ -296,6 +306,6 @@ func newChooser(name string) (chooser, error) {
 
 // Known says whether there is a policy of that name, and which ones there are.
 func Known(name string) error {
-	_, err := newChooser(strings.TrimSuffix(name, Queued))
+	_, err := newPolicy(strings.TrimSuffix(name, Queued), nil)
 	return err
 }

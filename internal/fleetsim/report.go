@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/cost"
+	"weir/internal/infer"
 )
 
 // Report is what a run shows.
@@ -43,18 +44,24 @@ type Report struct {
 	// Goodput is requests a second that ended whole, with a TTFT of at most 3 times
 	// that on an idle engine and 500 ms, and a TPOT of at most twice that alone.
 	Goodput float64 `json:"goodput_per_s"`
+	// Divided are those of the finished whose prompt another engine computed than the one that
+	// generated. Handover is the time in milliseconds from that one's end to the first token.
+	Divided  int     `json:"divided,omitempty"`
+	Handover *Spread `json:"handover_ms,omitempty"`
 	// Objectives are those of the options, and how many requests kept them.
 	Objectives []Kept `json:"objectives,omitempty"`
 
 	// Load is the share of time in which the engines' steps filled it. MaxMean is the
 	// busiest engine's load over the mean's, averaged over windows of 60 s in which the
-	// mean is at least 5 %.
+	// mean is at least 5 %. Where engines have roles it is the greatest of any side.
 	Load    float64        `json:"load"`
 	MaxMean float64        `json:"max_mean_load"`
+	Sides   []Side         `json:"sides,omitempty"`
 	Engines []EngineReport `json:"engines"`
 	// Behind is by how much the work in hand grows while the last half of sessions come,
 	// as a share of what the engines can do in that time. Work is the time that is left
-	// to prefill prompts and to decode outputs, in the largest batch.
+	// to prefill prompts and to decode outputs, in the largest batch. Where engines have
+	// roles it is the greatest of any side.
 	Behind float64 `json:"behind"`
 
 	VirtualSeconds float64 `json:"virtual_seconds"`
@@ -65,10 +72,19 @@ type Report struct {
 }
 
 // Samples are times in milliseconds.
-type Samples struct{ TTFT, TPOT, E2E []float64 }
+type Samples struct{ TTFT, TPOT, E2E, Handover []float64 }
+
+// Side are the engines of one role.
+type Side struct {
+	Role    string  `json:"role"`
+	Engines int     `json:"engines"`
+	Load    float64 `json:"load"`
+	MaxMean float64 `json:"max_mean_load"`
+}
 
 // EngineReport is one engine's part.
 type EngineReport struct {
+	Role string  `json:"role,omitempty"`
 	Load float64 `json:"load"`
 	// Loads are those of equal parts of the run, for plots.
 	Loads    []float64 `json:"-"`
@@ -108,13 +124,33 @@ type figures struct {
 	prompt, cached, output    int64
 	elsewhere, computed       int64
 	ttft, tpot, e2e, off      []float64
-	hands                     []hand
+	handover                  []float64
+	sides                     []side
 	why                       error // of the first that was refused
 	judged                    []judged
 	last                      int64 // arrival
 }
 
-// hand is the work in hand at a time, of all engines together, in milliseconds.
+// side are the engines of one role.
+type side struct {
+	role    infer.Role
+	engines []*engine
+	hands   []hand
+}
+
+// sides are those that the run's engines are on.
+func (r *run) sides() (all []side) {
+	for _, e := range r.engines {
+		i := slices.IndexFunc(all, func(s side) bool { return s.role == e.role })
+		if i < 0 {
+			i, all = len(all), append(all, side{role: e.role})
+		}
+		all[i].engines = append(all[i].engines, e)
+	}
+	return all
+}
+
+// hand is the work in hand at a time, of all engines of a side together, in milliseconds.
 type hand struct{ at, work float64 }
 
 func (f *figures) arrive(r *run, begins bool) {
@@ -123,11 +159,13 @@ func (f *figures) arrive(r *run, begins bool) {
 	if !begins {
 		return
 	}
-	h := hand{at: float64(r.now) / 1e6}
-	for _, e := range r.engines {
-		h.work += e.left()
+	for i := range f.sides {
+		h := hand{at: float64(r.now) / 1e6}
+		for _, e := range f.sides[i].engines {
+			h.work += e.left()
+		}
+		f.sides[i].hands = append(f.sides[i].hands, h)
 	}
-	f.hands = append(f.hands, h)
 }
 
 // slope is by how much the work grows in a millisecond, by least squares.
@@ -170,6 +208,9 @@ func (f *figures) take(r *Record) {
 	f.ttft = append(f.ttft, r.TTFT())
 	f.e2e = append(f.e2e, float64(r.Finish-r.Arrival)/1e6)
 	f.off = append(f.off, math.Abs(r.TTFT()-r.PredictedMS))
+	if r.Prefill >= 0 {
+		f.handover = append(f.handover, float64(r.First-r.Answered)/1e6)
+	}
 	if r.Output > 1 {
 		f.tpot = append(f.tpot, r.TPOT())
 	}
@@ -188,7 +229,7 @@ func (r *run) close() *Report {
 		PromptTokens: f.prompt, CachedTokens: f.cached, OutputTokens: f.output,
 		HitRate: share(f.cached, f.prompt), Regret: share(f.elsewhere, f.computed),
 		TTFT: spread(f.ttft), TPOT: spread(f.tpot), E2E: spread(f.e2e), Off: spread(f.off),
-		Objectives: f.kept(o.Objectives), Samples: Samples{f.ttft, f.tpot, f.e2e},
+		Objectives: f.kept(o.Objectives), Samples: Samples{f.ttft, f.tpot, f.e2e, f.handover},
 		VirtualSeconds: float64(r.now) / 1e9,
 	}
 	if f.why != nil {
@@ -197,7 +238,9 @@ func (r *run) close() *Report {
 	if f.last > 0 {
 		p.Goodput = float64(f.good) / (float64(f.last) / 1e9)
 	}
-	p.Behind = slope(f.hands[len(f.hands)/2:]) / float64(len(r.engines))
+	if p.Divided = len(f.handover); p.Divided > 0 {
+		p.Handover = new(spread(f.handover))
+	}
 	for _, e := range r.engines {
 		busy := int64(0)
 		for _, ns := range e.busy {
@@ -207,10 +250,26 @@ func (r *run) close() *Report {
 		if e.core != nil {
 			g.Evicted = e.core.Counts().Evicted
 		}
+		if e.role != infer.RoleBoth {
+			g.Role = e.role.String()
+		}
 		p.Engines = append(p.Engines, g)
 		p.Load += g.Load / float64(len(r.engines))
 	}
-	p.MaxMean = r.maxMean()
+	p.Behind = math.Inf(-1)
+	for _, s := range f.sides {
+		of := Side{Role: s.role.String(), Engines: len(s.engines), MaxMean: s.maxMean(f.last)}
+		p.Behind = max(p.Behind, slope(s.hands[len(s.hands)/2:])/float64(len(s.engines)))
+		p.MaxMean = max(p.MaxMean, of.MaxMean)
+		for i, e := range r.engines {
+			if e.role == s.role {
+				of.Load += p.Engines[i].Load / float64(of.Engines)
+			}
+		}
+		if len(f.sides) > 1 {
+			p.Sides = append(p.Sides, of)
+		}
+	}
 	return p
 }
 
@@ -237,17 +296,17 @@ func within(busy []int64, from, n int64) (sum int64) {
 	return sum
 }
 
-// maxMean is over the windows that are whole, or over the one there is.
-func (r *run) maxMean() float64 {
-	windows := max(r.figures.last/window, 1)
+// maxMean is over the windows that are whole until the last arrival, or over the one there is.
+func (s *side) maxMean(last int64) float64 {
+	windows := max(last/window, 1)
 	sum, n := 0.0, 0
 	for w := range windows {
 		most, all := 0.0, 0.0
-		for _, e := range r.engines {
+		for _, e := range s.engines {
 			busy := float64(within(e.busy, w*(window/slice), window/slice))
 			most, all = max(most, busy), all+busy
 		}
-		if mean := all / float64(len(r.engines)); mean >= 0.05*float64(window) || windows == 1 && mean > 0 {
+		if mean := all / float64(len(s.engines)); mean >= 0.05*float64(window) || windows == 1 && mean > 0 {
 			sum += most / mean
 			n++
 		}

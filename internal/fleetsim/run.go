@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/balance"
 	"weir/internal/cost"
-	"weir/internal/kvindex"
+	engineapi "weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/queue"
 	"weir/internal/route"
 	"weir/internal/sim"
@@ -26,6 +26,10 @@ type Options struct {
 	// Engine is what the fleet's engines have in common. Words may be left out.
 	Engine  sim.Options
 	Engines []Engine
+	// Way is how the halves of requests meet, where engines have roles; 0 is by pull. Those
+	// that meet by room are as SGLang's engines have them: decode engines serve no whole
+	// requests, and look for no prompt in their caches. Otherwise they are as vLLM's.
+	Way engineapi.Way
 	// Policy is one of balance.Names, of References, or Oracle; with Queued behind it,
 	// requests wait in the gateway until an engine has room.
 	Policy string
@@ -59,7 +63,9 @@ type Record struct {
 	Session, Turn  int
 	Gateway        int
 	Engine         int // that it ended at, or would have; -1 none
+	Prefill        int // the one that computed its prompt where another one than that did; -1 none
 	Arrival        int64
+	Answered       int64 // when that one had
 	First, Finish  int64 // 0 where there was none
 	Input, Output  int
 	Cached         int // of the prompt, as the engine had it
@@ -91,23 +97,16 @@ type request struct {
 	turns   []workload.Turn
 	prompt  *prompt
 	gateway *gateway
-	engine  int
-	booking *cost.Booking
-	work    cost.Work
-	ref     sim.Ref
+	serves  *leg // at the engine that generates
+	fills   *leg // at the one that computes the prompt, where that is another one
 	ticket  queue.Request
-	ready   int64
 	came    int64 // when it came to the gateway, or came back
-	handed  int64 // when its engine was chosen
-	tried   []*cost.Rank
-	books   *route.Books // of its engine
-	had     kvindex.Had
-	held    []kvindex.Block
+	handed  int64 // when its engines were chosen
+	tried   []route.Target
+	pages   bool // the engine that generates has room for the prompt, and wants its KV
 
 	generated int
 	answer    []uint32
-	told      *sim.First
-	ends      bool
 }
 
 // run is the state of a replay.
@@ -127,15 +126,33 @@ type run struct {
 
 // Run replays the plan to its end, or until ctx ends.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	r, err := newRun(&o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.loop(ctx); err != nil {
+		return nil, err
+	}
+	return r.close(), nil
+}
+
+// newRun is one that has not begun. It fills what was left out of the options.
+func newRun(o *Options) (*run, error) {
 	if o.Speed == 0 {
 		o.Speed = 1
 	}
 	if o.Gateways == 0 {
 		o.Gateways = 1
 	}
-	r := &run{o: &o, random: rand.New(rand.NewPCG(o.Seed, 0x666c656574))}
+	r := &run{o: o, random: rand.New(rand.NewPCG(o.Seed, 0x666c656574))}
 	if len(o.Engines) == 0 {
 		return nil, errors.New("a fleet of no engines")
+	}
+	if o.Way == engineapi.Nowhere {
+		o.Way = engineapi.ByPull
+	}
+	if err := o.serves(); err != nil {
+		return nil, err
 	}
 	if o.Engine.Words == nil {
 		w, err := words()
@@ -154,15 +171,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	o.Engine = r.engines[0].o
 	o.Plan.use(&o.Engine, o.Salted)
 	for range o.Gateways {
-		g := newGateway(r)
 		name, queued := strings.CutSuffix(o.Policy, Queued)
-		p, err := newChooser(name)
+		g, err := newGateway(r, name)
 		if err != nil {
 			return nil, err
 		}
-		if g.policy = p; queued {
-			real, ok := p.(real)
-			g.held = &holding{Queue: queue.New(queue.Limits{}, g), patient: ok && balance.Patient(real.Policy)}
+		if queued {
+			g.held = &holding{Queue: queue.New(queue.Limits{}, g), patient: patient(g.policy[0])}
 		}
 		r.gateways = append(r.gateways, g)
 	}
@@ -172,6 +187,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		r.timers.add(int64(o.Events[i].At), timer{event: &o.Events[i]})
 	}
+	r.figures.sides = r.sides()
 	r.views = make([]view, len(r.engines))
 	if o.Age > 0 {
 		r.timers.add(0, timer{tick: true})
@@ -180,10 +196,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		r.timers.add(0, timer{user: true})
 	}
 	r.figures.truth = Truth(r.engines[0].pace.CostModel)
-	if err := r.loop(ctx); err != nil {
-		return nil, err
-	}
-	return r.close(), nil
+	return r, nil
 }
 
 // eventsPerCheck is how many events pass between looks at the context.
@@ -273,7 +286,7 @@ func (r *run) enough() bool {
 
 // ask has a request come to a gateway.
 func (r *run) ask(q *request) {
-	q.Arrival, q.Input, q.Record.Engine = r.now, q.prompt.input, -1
+	q.Arrival, q.Input, q.Engine, q.Prefill = r.now, q.prompt.input, -1, -1
 	r.open++
 	r.figures.arrive(r, q.Turn == 0)
 	if q.prompt.refused != nil {
@@ -306,61 +319,112 @@ func (r *run) turn() {
 	}
 }
 
-// hand hands a request to the engine where it was booked.
-func (r *run) hand(q *request, i int) {
-	g, e := q.gateway, r.engines[i]
-	q.engine, q.Record.Engine, q.Tries = i, i, q.Tries+1
-	q.PredictedMS, q.PredictedNovel = float64(q.ready-q.came)/1e6, q.work.New
+// hand hands a request to the engines where it was booked.
+func (r *run) hand(q *request) {
+	computes := q.serves
+	if q.fills != nil {
+		computes = q.fills
+		q.Prefill = computes.engine
+	} else {
+		q.Prefill = -1
+	}
+	q.Engine, q.Tries, q.Answered, q.pages = q.serves.engine, q.Tries+1, 0, false
+	q.PredictedMS, q.PredictedNovel = float64(q.serves.ready-q.came)/1e6, computes.work.New
 	here, best := 0, 0
 	for j, o := range r.engines {
 		if o.up {
 			n := o.core.Resident(0, &q.prompt.request)
-			if best = max(best, n); j == i {
+			if best = max(best, n); j == computes.engine {
 				here = n
 			}
 		}
 	}
 	q.Elsewhere = best - here
-	r.views[i].given(q)
-	ref, err := e.core.Submit(r.now, r.now, q.prompt.request)
+	r.views[computes.engine].given(q)
+	err := r.engines[computes.engine].submit(r.now, computes, r.asked(computes))
+	if err == nil && q.fills != nil && r.o.Way != engineapi.ByPull {
+		err = r.fetch(q)
+	}
 	if err != nil {
-		g.lost(q)
+		r.drop(q, computes)
 		q.Refused = err
 		r.over(q)
-		return
 	}
-	for len(e.live) <= int(ref) {
-		e.live = append(e.live, nil)
+}
+
+// asked is what an engine is asked for.
+func (r *run) asked(l *leg) sim.Request {
+	room := r.o.Way == engineapi.ByRoom
+	switch l.kind {
+	case sim.LegPrefill:
+		return l.of.prompt.request.Half(l.kind, room, false)
+	case sim.LegDecode:
+		return l.of.prompt.request.Half(l.kind, false, room)
 	}
-	e.live[ref] = q
-	e.given++
-	q.ref = ref
-	e.unstarted = append(e.unstarted, q)
+	return l.of.prompt.request
+}
+
+// fetch has the engine that is to generate fetch the KV of the prompt.
+func (r *run) fetch(q *request) error {
+	return r.engines[q.serves.engine].submit(r.now, q.serves, r.asked(q.serves))
+}
+
+// drop has all forget a request that an engine does not serve to its end.
+func (r *run) drop(q *request, by *leg) {
+	for _, l := range []*leg{q.serves, q.fills} {
+		if l != nil {
+			r.engines[l.engine].abort(r.now, l)
+		}
+	}
+	q.gateway.lost(q, by)
 }
 
 // step takes the results of an engine's step.
 func (r *run) step(e *engine, s *sim.Step) {
 	e.worked(s.Start, s.End)
+	if e.role == infer.RolePrefill {
+		r.computed(e, s)
+		return
+	}
+	for _, v := range s.Reserved {
+		if l := e.live[v.Ref]; l != nil {
+			r.wants(l.of)
+		}
+	}
+	for _, ref := range s.Fetched {
+		if l := e.live[ref]; l != nil {
+			r.fetched(l.of)
+		}
+	}
 	for i := range s.First {
-		e.live[s.First[i].Ref].told = &s.First[i]
+		if l := e.live[s.First[i].Ref]; l != nil {
+			l.told = &s.First[i]
+		}
 	}
 	for i := range s.Done {
-		e.live[s.Done[i].Ref].ends = true
+		if l := e.live[s.Done[i].Ref]; l != nil {
+			l.ends = true
+		}
 	}
 	for i, ref := range s.Ref {
-		q := e.live[ref]
-		if q.told != nil {
-			q.First, q.Cached = r.now, q.told.Cached
-			q.gateway.first(q, q.told)
-			q.told = nil
-			e.started(q)
-			e.decoding++
+		l := e.live[ref]
+		if l == nil {
+			continue
+		}
+		q := l.of
+		if l.told != nil {
+			q.First = r.now
+			if q.fills == nil {
+				q.Cached = l.told.Cached
+			}
+			q.gateway.first(q, l.told)
+			l.told = nil
+			e.begins(l)
 		}
 		q.generated++
 		q.answer = append(q.answer, s.ID[i])
-		q.books.Rank.Tokens(r.now, 1)
-		if q.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
-			q.ends = false
+		l.books.Rank.Tokens(r.now, 1)
+		if l.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
 			e.decoding--
 			e.finished++
 			e.live[ref] = nil
@@ -370,6 +434,65 @@ func (r *run) step(e *engine, s *sim.Step) {
 			r.over(q)
 		}
 	}
+}
+
+// computed takes the results of a step of an engine that computes prompts for others.
+func (r *run) computed(e *engine, s *sim.Step) {
+	for i := range s.First {
+		if l := e.live[s.First[i].Ref]; l != nil {
+			l.told = &s.First[i]
+		}
+	}
+	for i := range s.Kept {
+		l := e.live[s.Kept[i].Ref]
+		if l == nil {
+			continue
+		}
+		q := l.of
+		q.Answered, q.Cached = r.now, s.Kept[i].Cached
+		e.begins(l)
+		e.finished++
+		q.gateway.computed(l, l.told)
+		l.told = nil
+		switch d := r.engines[q.serves.engine]; {
+		case r.o.Way != engineapi.ByPull:
+			r.offer(q)
+		case !d.up || d.life != q.serves.life: // it is lost, which only shows now
+			r.drop(q, q.serves)
+			r.send(q)
+		default:
+			if err := r.fetch(q); err != nil {
+				r.drop(q, q.serves)
+				q.Refused = err
+				r.over(q)
+			}
+		}
+	}
+}
+
+// wants has a request's prompt be computed, or its KV be fetched, when the engine that is to
+// generate has room for it.
+func (r *run) wants(q *request) {
+	q.pages = true
+	r.engines[q.fills.engine].core.Meet(r.now, q.fills.ref)
+	r.offer(q)
+}
+
+// offer has the KV of a prompt be fetched, where it is there and there is room for it.
+func (r *run) offer(q *request) {
+	if q.pages && q.fills.begun {
+		r.engines[q.serves.engine].core.Offer(r.now, q.serves.ref, sim.Offer{Cached: q.Cached})
+	}
+}
+
+// fetched has the engine that has computed a request's prompt keep its KV no more.
+func (r *run) fetched(q *request) {
+	e := r.engines[q.fills.engine]
+	if !e.up || q.fills.life != e.life || e.live[q.fills.ref] != q.fills {
+		return
+	}
+	e.core.Release(r.now, q.fills.ref)
+	e.live[q.fills.ref] = nil
 }
 
 // over books a request's end, and has what follows on it come.
@@ -459,10 +582,11 @@ func (r *run) happen(v *Event) error {
 		for _, g := range r.gateways {
 			g.leave(v.Engine)
 		}
-		live := slices.DeleteFunc(slices.Clone(e.live), func(q *request) bool { return q == nil })
-		slices.SortStableFunc(live, func(a, b *request) int { return cmp.Compare(a.Arrival, b.Arrival) })
-		for _, q := range live {
-			q.gateway.lost(q)
+		live := slices.DeleteFunc(slices.Clone(e.live), func(l *leg) bool { return l == nil })
+		slices.SortStableFunc(live, func(a, b *leg) int { return cmp.Compare(a.of.Arrival, b.of.Arrival) })
+		for _, l := range live {
+			q := l.of
+			r.drop(q, l)
 			if q.First > 0 {
 				q.Failed = true
 				r.over(q)

@@ -14,6 +14,7 @@ import (
 type Cell struct {
 	Name        string  `json:"name"`
 	Engines     int     `json:"engines"`
+	Fleet       string  `json:"fleet,omitempty"`       // where engines have roles
 	Utilisation float64 `json:"utilisation,omitempty"` // 0 where it was not looked for
 	// Oracle is the run that the others' reuse is a share of.
 	Oracle *Report   `json:"oracle"`
@@ -45,6 +46,9 @@ func Text(w io.Writer, cells []*Cell) error {
 // Compare runs the oracle and the policies.
 func Compare(ctx context.Context, o Options, policies []string) (*Cell, error) {
 	c := &Cell{Name: o.Plan.Name, Engines: len(o.Engines)}
+	if o.apart() {
+		c.Fleet = Shape(o.Engines)
+	}
 	// The oracle is alone, and sees what is true now.
 	alone := o
 	alone.Gateways, alone.Age = 1, 0

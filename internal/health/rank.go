@@ -213,15 +213,21 @@ func (q *Request) Sent(now, sent int64) {
 	if at <= q.at {
 		return
 	}
+	seen := r.fleet.at(now)
+	overdue := r.overdue(seen)
 	r.tokens.remove(q, false)
 	r.firsts.remove(q, false)
 	q.at = at
 	r.tokens.add(q)
 	r.firsts.add(q)
-	seen := r.fleet.at(now)
-	if r.state == Soft && r.tokens.silence(seen) < r.softBound(&r.tokens) && r.firsts.silence(seen) < r.softBound(&r.firsts) {
+	if r.state == Soft && overdue && !r.overdue(seen) {
 		r.to(Up, "its requests were sent late by the gateway")
 	}
+}
+
+// overdue says that the rank is silent for longer than is usual there.
+func (r *Rank) overdue(at int64) bool {
+	return r.tokens.silence(at) >= r.softBound(&r.tokens) || r.firsts.silence(at) >= r.softBound(&r.firsts)
 }
 
 // Started says that the request has had its first token.
@@ -441,9 +447,10 @@ func (r *Rank) owesAll() bool {
 }
 
 // sample sends one, if it is time. One is waited for as long as a probe is, and the rank is
-// judged by it: the probe that was answered before says what it had computed by then. Those beside it, which get through as soon as any does, are waited for as long
-// as the rank's requests usually take. While none is answered, a client's request is no better
-// a trial: it waits for the longest hold.
+// judged by it: the probe that was answered before says what it had computed by then. Those
+// beside it, which get through as soon as any does, are waited for as long as the rank's
+// requests usually take. While none is answered, a client's request is no better a trial: it
+// waits for the longest hold.
 func (r *Rank) sample(at int64) {
 	if !r.Samples || r.state != Soft || !r.owesAll() {
 		return

@@ -294,3 +294,38 @@ func TestSentLate(t *testing.T) {
 		t.Errorf("%v with %d and %d requests", r.state, r.tokens.n, r.firsts.n)
 	}
 }
+
+// A soft rank whose requests were all given up owes no less because the next one was sent
+// late by the gateway.
+func TestSentLateIsNoProgress(t *testing.T) {
+	f := NewFleet(Limits{}, 0)
+	r := f.Add(Member{Engine: "e", Rank: -1, Serves: []string{"m"}})
+	r.Joined(0, true)
+	now := int64(0)
+	pass := func(d int64) {
+		for end := now + d; now < end; {
+			now += 100 * ms
+			f.Tick(now, 0)
+		}
+	}
+	pass(100 * ms)
+	var first, second Request
+	r.HandedOver(&first, now, 10)
+	pass(1500 * ms)
+	if r.state != Soft {
+		t.Fatalf("it is %v after 1.5 s", r.state)
+	}
+	first.Ended(now, GaveUp)
+	r.HandedOver(&second, now, 10)
+	pass(500 * ms)
+	second.Sent(now, now-300*ms)
+	if r.state != Soft {
+		t.Errorf("it is %v, %s, and nothing has come of it", r.state, r.why)
+	}
+	// Where that was the only one that it owed, it owes nothing yet.
+	pass(2000 * ms)
+	second.Sent(now, now-300*ms)
+	if r.state != Up {
+		t.Errorf("it is %v, %s, and owes what was sent 300 ms ago", r.state, r.why)
+	}
+}

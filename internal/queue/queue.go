@@ -31,10 +31,10 @@
 //
 // # Shell
 //
-// A Queue is pure: it has no lock, clock or goroutine. Its owner tells it what happens, in
-// one goroutine at a time, and after each event gives them a Turn. Room comes by bookings that have their first token or end, by engines that join
-// or are well again, and by time: Due says when to ask at the latest. Times are nanoseconds
-// on any one clock.
+// A Queue is pure: it has no lock, clock or goroutine. Its owner tells it what happens, in one
+// goroutine at a time, and after each event gives them a Turn. Room comes by bookings that
+// have their first token or end, by engines that join or are well again, and by time: Due says
+// when to ask at the latest. Times are nanoseconds on any one clock.
 //
 // Bands and tenants, when there are any, choose between flows in next. Until then that is
 // by place.

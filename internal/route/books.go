@@ -32,6 +32,7 @@ type Books struct {
 	kv          atomic.Int64 // tokens that the cache holds; 0: the engine does not say
 	blockTokens atomic.Int64 // by which the cache counts them
 	events      atomic.Pointer[Events]
+	forgets     atomic.Bool // the cache has nothing of a prompt but while a request uses it
 
 	mu       sync.Mutex
 	capacity float64 // tokens that the cache is believed to hold
@@ -68,6 +69,7 @@ func (b *Books) Says(f *engine.Facts) {
 	if f.StepTokens > 0 {
 		b.Rank.SetBudget(f.StepTokens)
 	}
+	b.forgets.Store(f.Forgets)
 	kv := int64(f.KVTokens)
 	if kv <= 0 || b.kv.Swap(kv) == kv {
 		return
@@ -128,7 +130,7 @@ const (
 // where one in some confirming prompts is not. Where an engine claims what is not so, it
 // is given more or fewer of the prompts that it was given before, and nobody waits.
 func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
-	if b.kv.Load() > 0 || b.events.Load() != nil || prompt <= 0 {
+	if b.kv.Load() > 0 || b.forgets.Load() || b.events.Load() != nil || prompt <= 0 {
 		return
 	}
 	tokens := b.blockTokens.Load()
@@ -178,7 +180,11 @@ func (b *Books) Release(held []kvindex.Block) {
 func (b *Books) room() {
 	if kv := b.kv.Load(); kv > 0 {
 		tokens := b.blockTokens.Load()
-		b.Rank.SetRoom(cost.Room{KV: kv, InUse: b.Cache.InUse() * tokens, Kept: b.Cache.Used() * tokens, Reuse: b.Cache.Reuse()})
+		r := cost.Room{KV: kv, InUse: b.Cache.InUse() * tokens, Kept: b.Cache.Used() * tokens, Reuse: b.Cache.Reuse()}
+		if b.forgets.Load() {
+			r.Kept, r.Reuse = r.InUse, 0
+		}
+		b.Rank.SetRoom(r)
 	}
 }
 

@@ -59,25 +59,29 @@ type Prompt struct {
 }
 
 // Match says what the targets' caches have of a prompt, in blocks of BlockTokens where it
-// is by ids. It writes into dst, as kvindex.Index.Match does.
+// is by ids: nothing where an engine keeps no prompts. It writes into dst, as
+// kvindex.Index.Match does.
 func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int64) kvindex.Matches {
 	dst = x.Match(dst, p.Blocks, now)
-	if !p.ByIDs {
-		return dst
-	}
 	base := cmp.Or(m.Base, m.Name)
-	for _, side := range m.sides() {
-		for i := range side {
-			b := side[i].Books
-			e := b.events.Load()
-			if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
-				continue
+	for t := range m.all() {
+		if t.Books.forgets.Load() {
+			if int(t.Books.Cache.ID) < len(dst) {
+				dst[t.Books.Cache.ID] = kvindex.Match{}
 			}
-			for int(b.Cache.ID) >= len(dst) {
-				dst = append(dst, kvindex.Match{})
-			}
-			e.correct(&dst[b.Cache.ID], p, now)
+			continue
 		}
+		if !p.ByIDs {
+			continue
+		}
+		e := t.Books.events.Load()
+		if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
+			continue
+		}
+		for int(t.Books.Cache.ID) >= len(dst) {
+			dst = append(dst, kvindex.Match{})
+		}
+		e.correct(&dst[t.Books.Cache.ID], p, now)
 	}
 	return dst
 }

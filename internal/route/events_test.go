@@ -140,3 +140,38 @@ func TestEventsTell(t *testing.T) {
 		}
 	}
 }
+
+// Of an engine that keeps no prompts nothing is expected to be found, whatever was placed
+// there; what requests use there takes room all the same.
+func TestForgets(t *testing.T) {
+	for _, byIDs := range []bool{true, false} {
+		index := kvindex.New(math.MaxInt64)
+		m := &Model{Name: "m", Policy: new(balance.Cost)}
+		of := map[bool]*Rank{}
+		for _, forgets := range []bool{false, true} {
+			e := &Engine{Name: "a", Ready: true, Facts: engine.Facts{KVTokens: 4096, Forgets: forgets}}
+			r := Whole("a")
+			r.Books = NewBooks(cost.NewModel(cost.Typical), index, new(Shares), &e.Facts, 0)
+			m.Add(Target{Engine: e, Rank: r})
+			of[forgets] = r
+		}
+		ids := make([]uint32, 400)
+		blocks := kvindex.AppendChain(nil, Root("m", ""), ids, BlockTokens)
+		for forgets, r := range of {
+			r.Books.Place(blocks, 0)
+			got := m.Match(index, nil, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1).Of(r.Books.Cache.ID)
+			if want := int32(25); forgets && got != (kvindex.Match{}) || !forgets && got.Resident != want {
+				t.Errorf("by ids %v, forgets %v: %+v", byIDs, forgets, got)
+			}
+			held := r.Books.Hold(nil, blocks)
+			if n := r.Books.Cache.InUse(); n != 25 {
+				t.Errorf("%d blocks are in use", n)
+			}
+			r.Books.Release(held)
+		}
+		of[true].Books.Says(&engine.Facts{}) // it was started anew, with a cache
+		if got := m.Match(index, nil, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1).Of(of[true].Books.Cache.ID); got.Resident != 25 {
+			t.Errorf("%+v", got)
+		}
+	}
+}

@@ -59,14 +59,12 @@ func TestPickHalves(t *testing.T) {
 			needs |= infer.Undivided
 		}
 		var tried []Target
-		for _, side := range m.sides() {
-			for i := range side {
-				if rapid.Bool().Draw(t, "tried") {
-					tried = append(tried, side[i])
-				}
-				for range rapid.IntRange(0, 3).Draw(t, "booked") {
-					side[i].Books.Rank.Book(0, cost.Work{Length: 1000, New: 1000, Output: 50})
-				}
+		for of := range m.all() {
+			if rapid.Bool().Draw(t, "tried") {
+				tried = append(tried, *of)
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "booked") {
+				of.Books.Rank.Book(0, cost.Work{Length: 1000, New: 1000, Output: 50})
 			}
 		}
 		c := asking(rapid.IntRange(1, 20_000).Draw(t, "length"))

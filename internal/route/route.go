@@ -4,6 +4,7 @@
 package route
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -299,8 +300,18 @@ func (m *Model) fills(needs infer.Carries, tried []Target) (most health.Takes) {
 	return most
 }
 
-// sides are those that callers are served by, and those that compute prompts for them.
-func (m *Model) sides() [2][]Target { return [...][]Target{m.Targets, m.Prefills} }
+// all gives those that callers are served by, and then those that compute prompts for them.
+func (m *Model) all() iter.Seq[*Target] {
+	return func(yield func(*Target) bool) {
+		for _, side := range [...][]Target{m.Targets, m.Prefills} {
+			for i := range side {
+				if !yield(&side[i]) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Rests gives after how long the first of the targets can be asked again that were
 // not tried, where none takes a request and some of them only because they have asked
@@ -309,12 +320,9 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 	if m.Has(needs, tried) {
 		return 0
 	}
-	for _, side := range m.sides() {
-		for i := range side {
-			t := &side[i]
-			if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
-				least = d
-			}
+	for t := range m.all() {
+		if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
+			least = d
 		}
 	}
 	return least
@@ -323,15 +331,12 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 // Back gives in how long the first of the targets that were not tried may take a request
 // again, where none takes any: when it is probed next. 0: nobody knows.
 func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) {
-	for _, side := range m.sides() {
-		for i := range side {
-			t := &side[i]
-			if t.Health == nil || !t.fits(needs, tried) {
-				continue
-			}
-			if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
-				least = d
-			}
+	for t := range m.all() {
+		if t.Health == nil || !t.fits(needs, tried) {
+			continue
+		}
+		if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
+			least = d
 		}
 	}
 	return least
@@ -360,11 +365,9 @@ func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool
 
 // Takes says whether Pick might choose the rank, whether it has room or not.
 func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool {
-	for _, side := range m.sides() {
-		for i := range side {
-			if t := &side[i]; t.Books.Rank == rank {
-				return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
-			}
+	for t := range m.all() {
+		if t.Books.Rank == rank {
+			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
 		}
 	}
 	return false
@@ -373,13 +376,12 @@ func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool
 // Frees is when the first of the targets that can be given a request is predicted to have
 // room, 0 where that is not predicted.
 func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
-	for _, side := range m.sides() {
-		for i := range side {
-			if t := &side[i]; t.fits(needs, tried) {
-				if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
-					first = at
-				}
-			}
+	for t := range m.all() {
+		if !t.fits(needs, tried) {
+			continue
+		}
+		if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
+			first = at
 		}
 	}
 	return first
@@ -486,10 +488,8 @@ func (m *Model) Class(needs infer.Carries) infer.Carries {
 	if !m.halves {
 		common |= infer.Undivided
 	}
-	for _, side := range m.sides() {
-		for i := range side {
-			common &= side[i].Carries()
-		}
+	for t := range m.all() {
+		common &= t.Carries()
 	}
 	return needs &^ common
 }
@@ -543,12 +543,10 @@ func (m *Model) Missing(needs infer.Carries, tried []Target) string {
 
 // Why gives the reasons for which engines do not carry something, each once.
 func (m *Model) Why(lacks infer.Carries) (reasons []string) {
-	for _, side := range m.sides() {
-		for _, t := range side {
-			for _, l := range t.Facts.Lacks {
-				if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
-					reasons = append(reasons, l.Why)
-				}
+	for t := range m.all() {
+		for _, l := range t.Facts.Lacks {
+			if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
+				reasons = append(reasons, l.Why)
 			}
 		}
 	}
