@@ -51,6 +51,13 @@ func (w *witness) pages() {
 		}
 	}
 	for i := range c.ranks {
+		for _, o := range c.ranks[i].owed {
+			for _, p := range o.table {
+				holders[i][p]++
+			}
+		}
+	}
+	for i := range c.ranks {
 		k := &c.ranks[i]
 		if want := (Batch{Decode: len(k.decode) - k.stalled, Context: k.context}); k.batch.Decode != want.Decode || k.batch.Context != want.Context {
 			t.Fatalf("rank %d: batch %+v, want %+v", i, k.batch, want)

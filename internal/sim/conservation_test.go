@@ -31,6 +31,7 @@ func TestConservation(t *testing.T) {
 			"release": func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Release(now, ref) }) },
 			"expire":  func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Expire(now, ref) }) },
 			"renew":   func(*rapid.T) { w.join(func(c *Core, now int64, ref Ref) { c.Renew(now, ref, 20*time.Millisecond) }) },
+			"written": func(*rapid.T) { w.write() },
 			"compute": func(*rapid.T) {
 				w.join(func(c *Core, now int64, ref Ref) {
 					if c.Compute(now, ref); c.details[ref].leg == Whole {
@@ -109,6 +110,7 @@ type witness struct {
 	now  int64
 	live map[Ref]*ledger
 
+	owed   map[int]bool          // what is kept of legs that have ended is known by
 	parent map[uint64]uint64     // of the pages ever entered into a tree, by key
 	heard  []map[uint64][]uint32 // by rank, what the events say that it has: pages, and their prompts up to there
 
@@ -123,7 +125,7 @@ func newWitness(t *rapid.T, o Options) *witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &witness{t: t, opts: *c.Options(), core: c, live: map[Ref]*ledger{}, parent: map[uint64]uint64{}, heard: make([]map[uint64][]uint32, o.DPSize)}
+	return &witness{t: t, opts: *c.Options(), core: c, live: map[Ref]*ledger{}, owed: map[int]bool{}, parent: map[uint64]uint64{}, heard: make([]map[uint64][]uint32, o.DPSize)}
 }
 
 func (w *witness) submit(t *rapid.T) {
@@ -161,6 +163,7 @@ func (w *witness) submit(t *rapid.T) {
 	if p.Leg = Leg(rapid.IntRange(0, 2).Draw(t, "leg")); p.Leg != Whole {
 		p.Await = rapid.Bool().Draw(t, "await")
 		p.Fresh = rapid.Bool().Draw(t, "fresh")
+		p.Pushed = p.Leg == LegDecode && rapid.Bool().Draw(t, "pushed")
 		p.Patience = time.Duration(rapid.IntRange(0, 30).Draw(t, "patience")) * time.Millisecond
 		p.Lease = time.Duration(rapid.IntRange(0, 30).Draw(t, "lease")) * time.Millisecond
 	}
@@ -199,6 +202,15 @@ func (w *witness) outranks(priority int) bool {
 		}
 	}
 	return w.opts.PriorityScheduling
+}
+
+// write has the KV come of the first leg whose pages are kept for it.
+func (w *witness) write() {
+	for name := range w.owed {
+		w.core.Written(w.now, name)
+		delete(w.owed, name)
+		return
+	}
 }
 
 func (w *witness) conclude(how func(int64, Ref), reason infer.Reason) {
@@ -352,6 +364,11 @@ func (w *witness) ended(d Done) {
 	if l == nil {
 		t.Fatalf("%d done twice or never submitted", d.Ref)
 	}
+	if owed := d.Owed != 0; owed && (!l.params.Pushed || d.Reason != infer.ReasonAbort || w.owed[d.Owed]) {
+		t.Fatalf("the pages of %+v are kept: %+v", l, d)
+	} else if owed {
+		w.owed[d.Owed] = true
+	}
 	if d.Completion != len(l.ids) || d.PromptTokens != len(l.params.Prompt) || d.Retractions != l.retractions {
 		t.Fatalf("done %+v, seen %+v", d, l)
 	}
@@ -388,7 +405,7 @@ func (w *witness) ended(d Done) {
 // and no drafts.
 func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched int) {
 	p.Priority, p.DPRank, p.LoRA, p.StreamInterval = 0, nil, "", 0
-	p.Leg, p.Await, p.Fresh, p.Patience, p.Lease = Whole, false, false, 0, 0
+	p.Leg, p.Await, p.Fresh, p.Pushed, p.Patience, p.Lease = Whole, false, false, false, 0, 0
 	c, err := New(Options{Words: w.opts.Words, EOS: w.opts.EOS, MeanTokens: w.opts.MeanTokens, Cost: Constant{}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -419,6 +436,7 @@ func (w *witness) rest() {
 			w.core.Offer(w.now, ref, Offer{})
 			w.core.Release(w.now, ref)
 		}
+		w.write()
 		w.runTo(w.now + int64(time.Minute))
 	}
 	stalled := 0
@@ -434,8 +452,15 @@ func (w *witness) rest() {
 		w.end(ref, w.core.Abort, infer.ReasonAbort)
 	}
 	w.runTo(w.now + int64(time.Hour))
+	if n := w.core.Counts(); n.Owed != len(w.owed) {
+		t.Fatalf("%d legs are owed their KV, counted %d", len(w.owed), n.Owed)
+	}
+	for len(w.owed) > 0 {
+		w.write()
+	}
+	w.runTo(w.now + int64(time.Hour))
 	n := w.core.Counts()
-	if len(w.live) != 0 || w.done != w.accepted || n.Running != 0 || n.Waiting != 0 || n.Kept != 0 {
+	if n.Owed != 0 || len(w.live) != 0 || w.done != w.accepted || n.Running != 0 || n.Waiting != 0 || n.Kept != 0 {
 		t.Fatalf("%d live, %d of %d done, counts %+v", len(w.live), w.done, w.accepted, n)
 	}
 	if _, ok := w.core.Due(); ok {

@@ -45,6 +45,8 @@ type Core struct {
 	ended int // requests aborted or stopped and not yet reaped
 	storm int // requests to retract before the next step
 
+	lastOwed int // see owe
+
 	busy       bool // a step is under way
 	start, end int64
 	wake       bool // idle, but there is something to do at wakeAt
@@ -198,6 +200,7 @@ func (c *Core) Counts() Counts {
 		n.Running += len(k.prefill) + len(k.decode)
 		n.Waiting += len(k.await) + k.waiting.len() + len(k.transfer)
 		n.Kept += len(k.kept)
+		n.Owed += len(k.owed)
 		if k.kv != nil {
 			n.Evicted += k.kv.evicted * uint64(k.kv.pageSize)
 		}
@@ -267,6 +270,9 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 		k.context -= int64(r.length())
 	case r.phase == phaseWaiting:
 		k.queued -= int64(r.length())
+	}
+	if d.pushed && r.phase == phaseTransfer && !d.offered && r.ended == endAborted {
+		out.Done[len(out.Done)-1].Owed = c.owe(r, d)
 	}
 	if k.kv != nil {
 		k.kv.leave(d)

@@ -312,6 +312,37 @@ func (c *Core) nextOfLegs(k *rank) int64 {
 	return next
 }
 
+// owed are the pages of a pushed decode leg that was aborted before its KV came: whoever is
+// to write that does not know, so that nobody else may have them, as with vLLM.
+type owed struct {
+	name  int
+	table []pageID
+}
+
+// owe keeps the pages of a leg that ends, and gives what they are known by.
+func (c *Core) owe(r *request, d *details) int {
+	c.lastOwed++
+	k := &c.ranks[r.rank]
+	k.owed = append(k.owed, owed{c.lastOwed, slices.Clone(d.table)})
+	d.table, d.keyed = d.table[:0], 0
+	return c.lastOwed
+}
+
+// Written says that the KV has come for which a leg's pages were kept beyond its end
+// (Done.Owed): they are free.
+func (c *Core) Written(now int64, name int) {
+	for i := range c.ranks {
+		k := &c.ranks[i]
+		if at := slices.IndexFunc(k.owed, func(o owed) bool { return o.name == name }); at >= 0 {
+			if k.kv != nil {
+				k.kv.release(k.owed[at].table)
+			}
+			k.owed = slices.Delete(k.owed, at, at+1)
+			c.rouse(now)
+		}
+	}
+}
+
 // garbage gives an id that does not follow from those before it: what a model
 // says whose KV is that of another text.
 func (c *Core) garbage(r *request) uint32 {

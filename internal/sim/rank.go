@@ -9,6 +9,7 @@ type rank struct {
 	prefill  []Ref // admitted, prompt not complete, in the order of admission
 	decode   []Ref // generating, in the order in which they began
 	kept     []Ref // prefill legs that have their ids, and whose KV is kept
+	owed     []owed
 	stalled  int   // of decode, those held by a stall
 	context  int64 // tokens that the requests of decode have, without those held
 	queued   int64 // tokens that the requests of waiting have
@@ -55,10 +56,10 @@ type Load struct {
 	Waiting      int // requests in the queue
 	QueuedTokens int // prompt tokens of the requests in the queue, and their ids if they were retracted
 
-	// Tokens of the KV cache, in whole pages: all there are, those that requests
-	// hold, and those kept for prompts to come. Without a limit KVTotal is 0,
-	// KVUsed the tokens of the generating requests, and KVIdle 0.
-	KVTotal, KVUsed, KVIdle int
+	// Tokens of the KV cache, in whole pages: all there are, those in use, those of them
+	// that are kept until they are Written, and those kept for prompts to come. Without a
+	// limit KVTotal is 0, KVUsed the tokens of the generating requests, and the others 0.
+	KVTotal, KVUsed, KVOwed, KVIdle int
 }
 
 // Loads appends the load of each rank.
@@ -72,6 +73,9 @@ func (c *Core) Loads(loads []Load) []Load {
 		if k.kv != nil {
 			size := k.kv.pageSize
 			l.KVTotal, l.KVUsed, l.KVIdle = k.kv.total*size, k.kv.inUse()*size, k.kv.idle*size
+			for i := range k.owed {
+				l.KVOwed += len(k.owed[i].table) * size
+			}
 		}
 		loads = append(loads, l)
 	}

@@ -49,6 +49,9 @@ type Params struct {
 	Lease time.Duration
 	// Fresh makes a decode leg find nothing in the cache.
 	Fresh bool
+	// Pushed says that the prefill engine writes a decode leg's KV into its pages. If it is
+	// aborted before that, they are kept until Written.
+	Pushed bool
 	// Stall makes the engine hold the request for ever once it has generated
 	// StallAfter ids: it stays in the running batch and gets nothing more.
 	Stall      bool
@@ -74,12 +77,22 @@ type Request struct {
 	leg        Leg
 	await      bool
 	fresh      bool
+	pushed     bool
 	patience   time.Duration
 	lease      time.Duration
 	salt       uint64 // of the keys
 	lora       string
 	ids        []uint32 // with Options.KVEvents, the prompt
 	keys       []uint64 // of the prompt's full pages
+}
+
+// Half is a leg of a whole request, as Params say it. A prefill leg gets one id.
+func (r Request) Half(leg Leg, await, fresh bool) Request {
+	r.leg, r.await, r.fresh = leg, await, fresh
+	if leg == LegPrefill {
+		r.max, r.min = 1, min(r.min, 1)
+	}
+	return r
 }
 
 // PromptTokens is the length of the prompt.
@@ -123,6 +136,7 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		leg:        p.Leg,
 		await:      p.Await,
 		fresh:      p.Fresh,
+		pushed:     p.Pushed,
 		patience:   p.Patience,
 		lease:      p.Lease,
 		salt:       saltOf(p.LoRA),

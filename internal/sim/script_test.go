@@ -83,6 +83,7 @@ type scriptEngine struct {
 	now   int64
 	names map[Ref]string
 	refs  map[string]Ref
+	owed  map[string]int // what the pages of those are known by that are owed their KV
 }
 
 // line is a command's name and arguments.
@@ -155,6 +156,8 @@ func (s *script) command(text string) {
 		s.on.core.Meet(s.on.now, s.on.refs[l.name])
 	case "offer":
 		s.on.core.Offer(s.on.now, s.on.refs[l.name], Offer{Cached: l.num("cached"), Spoiled: l.word("spoiled") == "yes"})
+	case "written":
+		s.on.core.Written(s.on.now, s.on.owed[l.name])
 	case "release":
 		s.say("released: %v", s.on.core.Release(s.on.now, s.on.refs[l.name]))
 	case "expire":
@@ -205,6 +208,9 @@ func (s *script) command(text string) {
 			if x.Awaiting+x.Kept > 0 {
 				legs = fmt.Sprintf("%d awaiting, %d kept, ", x.Awaiting, x.Kept)
 			}
+			if x.KVOwed > 0 {
+				legs += fmt.Sprintf("kv %d owed, ", x.KVOwed)
+			}
 			s.say("rank %d: %s%d running, %d transferring, %d waiting with %d tokens, kv %d used %d idle of %d",
 				i, legs, x.Running, x.Transferring, x.Waiting, x.QueuedTokens, x.KVUsed, x.KVIdle, x.KVTotal)
 		}
@@ -242,7 +248,7 @@ func (s *script) engine(l *line) {
 		s.pair = nil
 		s.engines, s.tokens = map[string]*scriptEngine{}, map[string][]uint32{}
 	}
-	s.on = &scriptEngine{name: l.name, core: testCore(s.t, o), names: map[Ref]string{}, refs: map[string]Ref{}}
+	s.on = &scriptEngine{name: l.name, core: testCore(s.t, o), names: map[Ref]string{}, refs: map[string]Ref{}, owed: map[string]int{}}
 	s.engines[l.name] = s.on
 }
 
@@ -268,7 +274,7 @@ func (s *script) params(l *line) Params {
 	p := Params{
 		Prompt: s.prompt(l.word("prompt")), MaxTokens: l.num("max"), MinTokens: l.num("min"), Stall: stall, StallAfter: l.num("stall"),
 		Priority: l.num("priority"), LoRA: l.word("lora"), StreamInterval: l.num("interval"),
-		Leg: legs[l.word("leg")], Await: l.word("await") == "yes", Patience: l.dur("patience"), Lease: l.dur("lease"), Fresh: l.word("fresh") == "yes",
+		Leg: legs[l.word("leg")], Await: l.word("await") == "yes", Patience: l.dur("patience"), Lease: l.dur("lease"), Fresh: l.word("fresh") == "yes", Pushed: l.word("pushed") == "yes",
 	}
 	if l.has("rank") {
 		p.DPRank = new(l.num("rank"))
@@ -382,6 +388,10 @@ func (s *script) print(step *Step) {
 		more := ""
 		if d.Retractions > 0 {
 			more = fmt.Sprintf(", retractions %d", d.Retractions)
+		}
+		if d.Owed != 0 {
+			more += ", its pages kept"
+			e.owed[e.names[d.Ref]] = d.Owed
 		}
 		if d.Expired {
 			more += ", its lease over"

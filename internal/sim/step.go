@@ -58,6 +58,7 @@ type Done struct {
 	DPRank       int   // the rank that had it
 	Stage        Stage // of a leg, with Err: where its pair came to nothing
 	Expired      bool  // of a prefill leg: its KV was not fetched in time
+	Owed         int   // of a pushed decode leg: what its pages are known by until they are Written; 0: none are kept
 }
 
 // Reserved is a decode leg that wants the KV of its prompt.
@@ -100,6 +101,9 @@ type Counts struct {
 	// the queue, or with their partner or their KV awaited. Kept are the prefill
 	// legs that have their ids and whose KV is kept.
 	Running, Waiting, Kept int
+	// Owed are the decode legs that have ended and whose pages are kept until they are
+	// Written. They count as aborted above.
+	Owed int
 	// Lost is schedule time given up because the engine was driven too late.
 	Lost time.Duration
 }

@@ -72,5 +72,12 @@ func (e *Engine) postFaults(w http.ResponseWriter, r *http.Request) error {
 // ServeAdmin serves the admin calls alone, for an engine without an HTTP face,
 // on l until ctx ends. Faults do not touch it.
 func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
-	return e.serveHTTP(ctx, l, e.AdminHandler())
+	h := e.AdminHandler()
+	if e.opts.Admin != nil {
+		mux := http.NewServeMux()
+		mux.Handle("/admin/", h)
+		mux.Handle("/", e.opts.Admin)
+		h = mux
+	}
+	return e.serveHTTP(ctx, l, h)
 }

@@ -11,6 +11,7 @@ type answer struct {
 	d     *dialect
 	voice voice
 
+	model      string   // as it is told
 	head       string   // of an event, up to its choices
 	heads      []string // by output, where they differ
 	headWhole  string
@@ -21,7 +22,10 @@ type answer struct {
 	n          int  // choices of each prompt
 	logprobs   int  // alternatives at each token, -1 for none at all
 	tokenIDs   bool
-	failed     bool // an error event was written; nothing but [DONE] follows
+	// tokensAsIDs names the tokens of log probabilities by their ids.
+	tokensAsIDs bool
+	empty       bool // the request asks for nothing but whether there is such an endpoint
+	failed      bool // an error event was written; nothing but [DONE] follows
 }
 
 // event implements form.

@@ -23,47 +23,66 @@ func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
 		refuse = writeVLLMError
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		created := trace.Now()
-		id := r.Header.Get("X-Request-Id")
-		if id == "" {
-			id = rand.Text()
-		}
-		w.Header().Set("X-Request-Id", id)
-		a := &answer{exchange: newExchange(e, w, r, id, created), d: d, voice: v}
+		a := e.newAnswer(w, r, d, v)
 		requests, err := a.accept()
-		if errors.Is(err, errDies) {
-			e.die(err)
-			panic(http.ErrAbortHandler) // the server goes with it
-		}
-		if err != nil {
-			e.refused.Add(1)
-			refuse(w, err)
-			return
-		}
-		if !a.delay(func(err error) { refuse(w, err) }) {
-			e.refused.Add(1)
-			return
-		}
-		defer a.abandon()
-		for i := range requests {
-			if err := a.submit(&a.outputs[i], requests[i]); err != nil {
-				refuse(w, err)
-				return
-			}
-		}
-		if !a.stream {
-			if a.whole(func(err error) { refuse(w, err) }) {
-				a.writeWhole(a.wholeBody())
-			}
-			return
-		}
-		eventStream(w, "text/event-stream; charset=utf-8")
-		if v == vllm && http.NewResponseController(w).Flush() != nil {
-			// It sends the head before it has anything to say.
-			return
-		}
-		a.exchange.stream(a, v == plain)
+		a.serve(requests, err, a, func(err error) { refuse(w, err) })
 	}
+}
+
+// newAnswer begins the answer to a request, which has an id from here on.
+func (e *Engine) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect, v voice) *answer {
+	created := trace.Now()
+	id := r.Header.Get("X-Request-Id")
+	if id == "" {
+		id = rand.Text()
+	}
+	w.Header().Set("X-Request-Id", id)
+	return &answer{exchange: newExchange(e, w, r, id, created), d: d, voice: v}
+}
+
+// api is a way of writing answers, streamed and whole.
+type api interface {
+	form
+	// wholeBody gives a complete answer that is not streamed.
+	wholeBody() []byte
+}
+
+// serve has the engine work on a request that was accepted, or not, and answers it.
+func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
+	if errors.Is(err, errDies) {
+		a.e.die(err)
+		panic(http.ErrAbortHandler) // the server goes with it
+	}
+	if err != nil {
+		if !a.empty {
+			a.e.refused.Add(1)
+		}
+		refuse(err)
+		return
+	}
+	if !a.delay(refuse) {
+		a.e.refused.Add(1)
+		return
+	}
+	defer a.abandon()
+	for i := range requests {
+		if err := a.submit(&a.outputs[i], requests[i]); err != nil {
+			refuse(err)
+			return
+		}
+	}
+	if !a.stream {
+		if a.whole(refuse) {
+			a.writeWhole(as.wholeBody())
+		}
+		return
+	}
+	eventStream(a.w, "text/event-stream; charset=utf-8")
+	if a.voice == vllm && http.NewResponseController(a.w).Flush() != nil {
+		// It sends the head before it has anything to say.
+		return
+	}
+	a.exchange.stream(as, a.voice == plain)
 }
 
 // accept reads a request up to the point where the engine may be asked.
@@ -77,9 +96,13 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.empty = string(body) == "{}"
 	var req completionRequest
 	if err := decode(body, &req); err != nil {
 		return nil, err
+	}
+	if a.voice == vllm && req.RequestID != "" && a.r.Header.Get("X-Request-Id") == "" {
+		a.id = req.RequestID
 	}
 	return a.prepare(&req)
 }
@@ -141,7 +164,9 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, infer.Invalid("prompt", "%d prompts of %d choices are more than %d", len(prompts), a.n, maxChoices)
 	}
 
-	a.stream, a.tokenIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs
+	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
+	a.atOnce = !req.Stream
+	e.meter.asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
@@ -254,7 +279,7 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 	if lora != "" {
 		model = lora
 	}
-	if a.voice != sglang {
+	if a.model = model; a.voice != sglang {
 		id := a.d.idPrefix + a.id
 		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
 		return nil

@@ -41,6 +41,8 @@ type completionRequest struct {
 
 	// Of vLLM, SGLang, or both.
 	ReturnTokenIDs   bool           `json:"return_token_ids"`
+	TokensAsIDs      bool           `json:"return_tokens_as_token_ids"`
+	RequestID        string         `json:"request_id"`
 	IncludeStop      bool           `json:"include_stop_str_in_output"`
 	NoStopTrim       bool           `json:"no_stop_trim"`
 	InputIDs         []uint32       `json:"input_ids"`

@@ -26,6 +26,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"math"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,6 +80,8 @@ type Options struct {
 	KVEvents *kvpub.Publisher
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
+	// Admin serves the other paths of the admin's listener; nil: there are none.
+	Admin http.Handler
 	// MaxPending bounds the ids held for a gateway that does not read its
 	// steps; beyond it the gateway's session is broken. Default 4 Mi ids.
 	MaxPending int
@@ -186,6 +189,8 @@ type job struct {
 	slot uint32 // the box's name for it
 	seed int64  // of its request
 	leg  *leg   // nil where it is whole
+	// atOnce says that the answer is not streamed.
+	atOnce bool
 
 	// Run's:
 	stamps infer.Stamps // from its first id on

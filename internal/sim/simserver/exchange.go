@@ -23,6 +23,7 @@ type exchange struct {
 	id string // of the request, for faults
 
 	created      int64 // when its head was read, ns
+	atOnce       bool  // it is answered by one document, not by a stream
 	promptTokens int   // of each prompt once
 	outputs      []output
 	open         int // outputs that have not ended
@@ -128,7 +129,7 @@ func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	if o.leg != nil {
 		o.leg.fault, o.leg.faulty = x.fault, x.faulty
 	}
-	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed), leg: o.leg}
+	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed), leg: o.leg, atOnce: x.atOnce}
 	x.outputs = append(x.outputs, o)
 	return prepared, nil
 }

@@ -127,9 +127,16 @@ type legs struct {
 	peers   map[uint64]*linkPeer // decode engines that are connected here
 	links   map[string]*link     // to prefill engines, by address
 	byTag   map[uint64]*job      // decode legs
+	owed    map[uint64]owedLeg   // decode legs that have ended, and whose pages are kept
 	lastTag uint64
 	mute    map[string]bool // keys of prefill legs that a fault keeps from being met
 	past    []pastLeg       // prefill legs that are over, the latest last
+}
+
+// owedLeg is a pushed decode leg whose pages are kept until its KV was written.
+type owedLeg struct {
+	*leg
+	name int // the core's
 }
 
 // pastLeg is a prefill leg whose KV is not kept any more.
@@ -144,7 +151,7 @@ type pastLeg struct {
 const keepPast = 1024
 
 func newLegs(e *Engine) *legs {
-	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}, mute: map[string]bool{}}
+	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}, owed: map[uint64]owedLeg{}, mute: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -236,6 +243,9 @@ func (l *legs) step(s *sim.Step) {
 		case g == nil:
 		case g.key != "":
 			l.ended(jobs[d.Ref], d, s.End)
+		case d.Owed != 0:
+			delete(l.byTag, g.tag)
+			l.owed[g.tag] = owedLeg{g, d.Owed} // it is said to nobody
 		default:
 			delete(l.byTag, g.tag)
 			if g.link == nil || g.link.hello == nil || g.got {
@@ -344,11 +354,21 @@ func (l *legs) intact(key string) bool {
 
 // heard carries out what a prefill engine says.
 func (l *legs) heard(m *linkMessage) {
+	now := trace.Now()
+	if g, ok := l.owed[m.Tag]; ok {
+		if m.Op != opReady || g.struck(sim.Stuck) {
+			return
+		}
+		delete(l.owed, m.Tag)
+		l.e.core.Written(now, g.name)
+		l.e.publish() // there may be no step in which anybody would see it
+		g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+		return
+	}
 	j := l.byTag[m.Tag]
 	if j == nil || !j.live {
 		return
 	}
-	now := trace.Now()
 	switch m.Op {
 	case opReady:
 		if l.dies(j.leg, "transfer") || j.leg.struck(sim.Stuck) {

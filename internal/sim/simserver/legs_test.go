@@ -254,17 +254,16 @@ func TestSGLangPairLate(t *testing.T) {
 	})
 }
 
-// TestSGLangPairOpenAI sends both legs of chats and completions, with several
-// choices and prompts.
+// TestSGLangPairOpenAI sends both legs of chats and completions, with several prompts, and
+// those of several choices, which would all meet in one room: SGLang refuses them, whatever
+// rooms the request names.
 func TestSGLangPairOpenAI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
 		p, d, alone := c.start("p", Options{Role: infer.RolePrefill}), c.start("d", Options{Role: infer.RoleDecode}), c.start("alone", Options{})
 		for i, x := range []struct{ path, body string }{
 			{"/v1/chat/completions", `"messages":[{"role":"user","content":"hello"}],"max_tokens":9,"bootstrap_room":10`},
-			{"/v1/chat/completions", `"messages":[{"role":"user","content":"hello"}],"max_tokens":9,"n":3,"bootstrap_room":[20,21,22]`},
 			{"/v1/completions", `"prompt":["hello","you"],"max_tokens":9,"bootstrap_room":[30,31]`},
-			{"/v1/completions", `"prompt":"hello","max_tokens":9,"n":2,"bootstrap_room":40`},
 			{"/v1/completions", `"prompt":"hello","max_tokens":9,"stream":true,"bootstrap_room":50`},
 		} {
 			body := `{"model":"m","ignore_eos":true,"bootstrap_host":"p","bootstrap_port":8998,` + x.body + `}`
@@ -272,6 +271,18 @@ func TestSGLangPairOpenAI(t *testing.T) {
 			whole := c.post(context.Background(), alone.sgl+x.path, body)
 			if prefill.status != 200 || decode.status != 200 || texts(t, decode) != texts(t, whole) || texts(t, whole) == "" {
 				t.Errorf("%d: %s\ndecode %s\nalone %s", i, prefill.text, decode.text, whole.text)
+			}
+		}
+		for i, x := range []struct{ path, body string }{
+			{"/v1/chat/completions", `"messages":[{"role":"user","content":"hello"}],"max_tokens":9,"n":3,"bootstrap_room":[20,21,22]`},
+			{"/v1/completions", `"prompt":"hello","max_tokens":9,"n":2,"bootstrap_room":40`},
+			{"/generate", `"text":"hello","sampling_params":{"max_new_tokens":9,"n":2},"bootstrap_room":60`},
+		} {
+			prefill, decode := c.both(p, d, x.path, `{"model":"m","bootstrap_host":"p","bootstrap_port":8998,`+x.body+`}`)
+			for said, a := range map[string]saidAnswer{"Prefill bootstrap failed": prefill, "Decode handshake failed": decode} {
+				if a.status != 500 || !strings.Contains(a.text, said) || !strings.Contains(a.text, "bootstrap room") {
+					t.Errorf("%d: %d %s, want %s", i, a.status, a.text, said)
+				}
 			}
 		}
 		rest(t, p, d)
@@ -501,7 +512,7 @@ func TestSGLangLegsSeen(t *testing.T) {
 				for _, w := range words {
 					if path == "/metrics" {
 						name, n, _ := strings.Cut(w, "=")
-						w = fmt.Sprintf("sglang:num_%s_reqs{model_name=\"weir-sim\"} %s\n", name, n)
+						w = fmt.Sprintf("sglang:num_%s_reqs{engine_type=\"%s\",model_name=\"weir-sim\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} %s\n", name, h.e.opts.Role, n)
 					}
 					if !strings.Contains(string(b), w) {
 						t.Errorf("%s%s: no %s in %s", h.sgl, path, w, b)

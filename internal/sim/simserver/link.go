@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -299,6 +301,11 @@ func (k *link) converse(ctx context.Context, c net.Conn, r *bufio.Reader, hello 
 		k.hello = hello
 		now := trace.Now()
 		k.l.each(k, func(j *job) { k.met(j, now) })
+		for _, tag := range slices.Sorted(maps.Keys(k.l.owed)) { // it was registered before it was given up
+			if g := k.l.owed[tag]; g.link == k && !g.struck(sim.Unmet) && (g.engine == "" || g.engine == hello.Engine) {
+				k.out.put(linkMessage{Op: opWant, Key: g.keyOf(hello), Tag: tag})
+			}
+		}
 	})
 	var writing sync.WaitGroup
 	writing.Go(func() { k.out.write(c, ctx.Done()) })

@@ -134,7 +134,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = a.e.appendTokenText(b, id)
+		b = a.appendToken(b, id)
 	}
 	b = append(b, `],"top_logprobs":[`...)
 	for i, id := range ids {
@@ -147,11 +147,20 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 				b = append(b, ',')
 			}
 			other, lp := a.e.alternative(id, position+i, k)
-			b = a.e.appendTokenText(b, other)
+			b = a.appendToken(b, other)
 			b = append(b, ':')
 			b = appendLogprob(b, lp)
 		}
 		b = append(b, '}')
 	}
 	return append(b, "]}"...)
+}
+
+// appendToken appends the text of an id as a JSON string, or "token_id:N".
+func (a *answer) appendToken(b []byte, id uint32) []byte {
+	if !a.tokensAsIDs {
+		return a.e.appendTokenText(b, id)
+	}
+	b = append(b, `"token_id:`...)
+	return append(strconv.AppendUint(b, uint64(id), 10), '"')
 }

@@ -3,7 +3,6 @@ package simserver
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -19,9 +18,15 @@ import (
 type meter struct {
 	mu sync.Mutex
 
-	firstToken, latency            histogram // from a request's arrival
-	queued, prefill, decode, whole histogram // its stages; whole is from its admission
+	ways                           [2]traffic // of requests whose answers come whole, and of streamed ones
+	queued, prefill, decode, whole histogram  // a request's stages; whole is from its admission
 	betweenTokens                  histogram
+
+	// Of requests that ended: tokens of their prompts, those of them that were computed,
+	// tokens generated, and how often they were sent back to the queue.
+	prompt, computed, generated, retractions histogram
+	perStep                                  histogram // tokens
+	maxTokens, choices                       histogram // that were asked for
 
 	byReason map[infer.Reason]uint64
 
@@ -34,24 +39,71 @@ type meter struct {
 	windowIDs   int
 }
 
-// histogram counts durations in buckets.
+// traffic is what is measured apart for requests that are streamed and for others.
+type traffic struct {
+	firstToken, latency histogram // from a request's arrival
+	perToken            histogram // from its first token to its last, by those after the first
+	requests            uint64    // that ended, as the next two
+	prompt, generated   uint64
+}
+
+// way gives the traffic that a request belongs to.
+func (m *meter) way(j *job) *traffic {
+	if j.atOnce {
+		return &m.ways[0]
+	}
+	return &m.ways[1]
+}
+
+// both gives a histogram of all requests, streamed or not.
+func (m *meter) both(of func(*traffic) *histogram) *histogram {
+	a, b := of(&m.ways[0]), of(&m.ways[1])
+	sum := &histogram{n: a.n + b.n, sum: a.sum + b.sum, counts: slices.Clone(a.counts)}
+	for i, n := range b.counts {
+		if sum.counts == nil {
+			sum.counts = make([]uint64, len(b.counts))
+		}
+		sum.counts[i] += n
+	}
+	return sum
+}
+
+// asked notes what a request asks for: so many choices of at most so many tokens; 0 is
+// no bound of its own.
+func (m *meter) asked(choices, maxTokens int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.choices.amount(choices)
+	if maxTokens > 0 {
+		m.maxTokens.amount(maxTokens)
+	}
+}
+
+// histogram counts durations in seconds, or amounts, in buckets.
 type histogram struct {
 	counts []uint64 // by bucket, the last one is beyond all bounds
 	n      uint64
-	sum    time.Duration
+	sum    float64
 }
 
-// bounds of the buckets, in seconds.
-var bounds = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .15, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 30, 60, 120}
+// The bounds of the buckets, of durations and of amounts.
+var (
+	seconds = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .15, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 30, 60, 120}
+	amounts = []float64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6}
+)
 
-func (h *histogram) add(ns int64, times int) {
+func (h *histogram) add(ns int64, times int) { h.observe(seconds, float64(ns)/1e9, times) }
+
+func (h *histogram) amount(n int) { h.observe(amounts, float64(n), 1) }
+
+func (h *histogram) observe(bounds []float64, v float64, times int) {
 	if h.counts == nil {
 		h.counts = make([]uint64, len(bounds)+1)
 	}
-	i, _ := slices.BinarySearch(bounds, float64(ns)/1e9)
+	i, _ := slices.BinarySearch(bounds, v)
 	h.counts[i] += uint64(times)
 	h.n += uint64(times)
-	h.sum += time.Duration(ns) * time.Duration(times)
+	h.sum += v * float64(times)
 }
 
 // rateWindow is how long the throughput is measured at a time.
@@ -84,11 +136,14 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 	if n := len(s.ID) - len(s.First); n > 0 {
 		m.betweenTokens.add(took, n)
 	}
+	if n := s.Batch.Prefill + len(s.ID); n > 0 {
+		m.perStep.amount(n)
+	}
 	for i := range s.First {
 		f := &s.First[i].Stamps
 		j := jobs[s.First[i].Ref]
 		j.stamps, j.rank = *f, s.First[i].DPRank
-		m.firstToken.add(f.FirstToken-f.ServerCreated, 1)
+		m.way(j).firstToken.add(f.FirstToken-f.ServerCreated, 1)
 		m.queued.add(f.QueueEnd-f.QueueStart, 1)
 		m.prefill.add(f.FirstToken-f.PrefillStart, 1)
 	}
@@ -98,16 +153,36 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 			m.byReason = map[infer.Reason]uint64{}
 		}
 		m.byReason[d.Reason]++
-		if f := &jobs[d.Ref].stamps; f.FirstToken > 0 && d.Reason != infer.ReasonAbort {
-			m.decode.add(s.End-f.FirstToken, 1)
-			m.whole.add(s.End-f.QueueEnd, 1)
-			m.latency.add(s.End-f.ServerCreated, 1)
+		if d.Reason != infer.ReasonAbort {
+			m.ended(d, jobs[d.Ref], s.End)
 		}
 	}
 	m.windowIDs += len(s.ID)
 	if since := s.End - m.windowStart; since >= int64(rateWindow) {
 		m.throughput = float64(m.windowIDs) / (float64(since) / 1e9)
 		m.windowStart, m.windowIDs = s.End, 0
+	}
+}
+
+// ended notes a request that came to its end at a time.
+func (m *meter) ended(d *sim.Done, j *job, at int64) {
+	m.prompt.amount(d.PromptTokens)
+	m.computed.amount(d.PromptTokens - d.Cached)
+	m.generated.amount(d.Completion)
+	m.retractions.amount(d.Retractions)
+	w := m.way(j)
+	w.requests++
+	w.prompt += uint64(d.PromptTokens)
+	w.generated += uint64(d.Completion)
+	f := &j.stamps
+	if f.FirstToken == 0 {
+		return
+	}
+	m.decode.add(at-f.FirstToken, 1)
+	m.whole.add(at-f.QueueEnd, 1)
+	w.latency.add(at-f.ServerCreated, 1)
+	if n := int64(d.Completion - 1); n > 0 {
+		w.perToken.add((at-f.FirstToken)/n, 1)
 	}
 }
 
@@ -144,8 +219,16 @@ func (g *gather) counter(name, help string, v uint64, labels ...string) {
 	g.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), values...)
 }
 
-func (g *gather) histogram(name, help string, h *histogram) {
-	d, values := g.desc(name, help, nil)
+func (g *gather) seconds(name, help string, h *histogram, labels ...string) {
+	g.histogram(name, help, seconds, h, labels)
+}
+
+func (g *gather) amounts(name, help string, h *histogram, labels ...string) {
+	g.histogram(name, help, amounts, h, labels)
+}
+
+func (g *gather) histogram(name, help string, bounds []float64, h *histogram, labels []string) {
+	d, values := g.desc(name, help, labels)
 	cumulative := map[float64]uint64{}
 	var sum uint64
 	for i, bound := range bounds {
@@ -154,7 +237,7 @@ func (g *gather) histogram(name, help string, h *histogram) {
 		}
 		cumulative[bound] = sum
 	}
-	g.out <- prometheus.MustNewConstHistogram(d, h.n, h.sum.Seconds(), cumulative, values...)
+	g.out <- prometheus.MustNewConstHistogram(d, h.n, h.sum, cumulative, values...)
 }
 
 // collector is a face's metrics, made anew at each scrape.
@@ -171,71 +254,4 @@ func (e *Engine) metricsHandler(c collector) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(c)
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
-}
-
-func (e *Engine) sglangMetrics(g *gather) {
-	g.labels = []string{"model_name", e.prepare.Model}
-	n := e.totals()
-	for _, l := range e.loadOfRanks() {
-		rank := []string{"dp_rank", strconv.Itoa(l.rank)}
-		if e.prepare.DPSize == 1 {
-			rank = nil
-		}
-		g.gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.running), rank...)
-		g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.queued), rank...)
-		if e.opts.Role != infer.RoleBoth {
-			for _, q := range e.legQueues(&l) {
-				g.gauge("sglang:num_"+q.name, q.help, float64(q.n), rank...)
-			}
-		}
-		g.gauge("sglang:num_used_tokens", "Tokens of the KV cache in use.", float64(l.used), rank...)
-		g.gauge("sglang:token_usage", "Share of the KV cache in use.", l.usage(), rank...)
-		g.gauge("sglang:gen_throughput", "Generated tokens per second.", l.throughput, rank...)
-		g.gauge("sglang:cache_hit_rate", "Share of prompt tokens found in the prefix cache.", l.hitRate, rank...)
-		g.gauge("sglang:max_total_num_tokens", "Size of the KV cache in tokens.", float64(e.prepare.KVTokens), rank...)
-		g.gauge("sglang:num_retracted_reqs", "Requests sent back to the queue and not running again.", float64(l.retracted), rank...)
-	}
-	m := &e.meter
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	g.counter("sglang:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+n.Cached)
-	g.counter("sglang:generation_tokens_total", "Generated tokens.", n.Generated)
-	g.counter("sglang:cached_tokens_total", "Prompt tokens found in the prefix cache.", n.Cached)
-	g.counter("sglang:num_requests_total", "Requests that ended.", n.Finished)
-	g.counter("sglang:num_aborted_requests_total", "Requests that were aborted.", n.Aborted)
-	g.counter("sglang:num_retracted_requests_total", "Times a request was sent back to the queue.", n.Retracted)
-	g.histogram("sglang:time_to_first_token_seconds", "From a request's arrival to its first token.", &m.firstToken)
-	g.histogram("sglang:e2e_request_latency_seconds", "From a request's arrival to its end.", &m.latency)
-	g.histogram("sglang:inter_token_latency_seconds", "From one token of a request to its next.", &m.betweenTokens)
-	g.histogram("sglang:queue_time_seconds", "In the waiting queue.", &m.queued)
-}
-
-func (e *Engine) vllmMetrics(g *gather) {
-	model := []string{"model_name", e.prepare.Model}
-	n := e.totals()
-	for _, l := range e.loadOfRanks() {
-		g.labels = append(model, "engine", strconv.Itoa(l.rank))
-		g.gauge("vllm:num_requests_running", "Requests in the running batch.", float64(l.running))
-		g.gauge("vllm:num_requests_waiting", "Requests in the waiting queue.", float64(l.waiting))
-		g.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.", l.usage())
-	}
-	m := &e.meter
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	g.labels = append(model, "engine", "0")
-	g.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", n.Prefilled+n.Cached)
-	g.counter("vllm:generation_tokens_total", "Generated tokens.", n.Generated)
-	g.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.", n.Prefilled+n.Cached)
-	g.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in it.", n.Cached)
-	g.counter("vllm:num_preemptions_total", "Times a request was sent back to the queue.", n.Retracted)
-	for _, reason := range []infer.Reason{infer.ReasonStop, infer.ReasonLength, infer.ReasonAbort} {
-		g.counter("vllm:request_success_total", "Requests that ended, by how.", m.byReason[reason], "finished_reason", string(reason))
-	}
-	g.histogram("vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", &m.firstToken)
-	g.histogram("vllm:inter_token_latency_seconds", "From one token of a request to its next.", &m.betweenTokens)
-	g.histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end.", &m.latency)
-	g.histogram("vllm:request_queue_time_seconds", "In the waiting queue.", &m.queued)
-	g.histogram("vllm:request_prefill_time_seconds", "From admission to the first token.", &m.prefill)
-	g.histogram("vllm:request_decode_time_seconds", "From the first token to the last.", &m.decode)
-	g.histogram("vllm:request_inference_time_seconds", "From admission to the last token.", &m.whole)
 }

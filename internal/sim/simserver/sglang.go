@@ -22,6 +22,9 @@ type SGLangOptions struct {
 	// Metrics serves /metrics, and adds each stage's time to the answers of
 	// /generate (--enable-metrics).
 	Metrics bool
+	// Patched adds the timeline's own stamps to the answers of /generate, as servers do
+	// that were patched for it (--patched-stamps): infer.StampNames, in seconds since 1970.
+	Patched bool
 	// Version is the release that the face is; default SGLangVersion. What a request
 	// comes to that needs what the server was started without depends on it.
 	Version string

@@ -102,6 +102,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 		}
 	}
 	g.items, g.batch, g.streams, g.promptIDs = items, batch, req.Stream, req.ReturnPromptTokenIDs
+	g.atOnce = !req.Stream
 	g.incremental = req.Stream && g.e.opts.SGLang.Incremental
 	if g.id == "" {
 		g.id = items[0].rid
@@ -417,13 +418,26 @@ func (g *generation) appendStages(b []byte, o *output) []byte {
 		b = append(b, `,"dp_rank":`...)
 		b = strconv.AppendInt(b, int64(o.rank), 10)
 	}
+	if g.e.opts.SGLang.Patched {
+		stamps := o.stamps
+		for i, at := range stamps.Named() {
+			if *at != 0 {
+				b = append(append(append(b, `,"`...), infer.StampNames[i]...), `":`...)
+				b = appendEpoch(b, *at)
+			}
+		}
+	}
 	if !g.e.opts.SGLang.Metrics {
 		return b
 	}
+	queued, entered := o.stamps.QueueStart, o.stamps.QueueEnd
+	if o.stamps.WaitingToRunning != 0 { // a decode leg is queued when its KV is there
+		queued, entered = o.stamps.TransferEnd, o.stamps.WaitingToRunning
+	}
 	b = append(b, `,"queue_time":`...)
-	b = appendSeconds(b, o.stamps.QueueEnd-o.stamps.QueueStart)
+	b = appendSeconds(b, entered-queued)
 	b = append(b, `,"forward_entry_time":`...)
-	b = appendEpoch(b, o.stamps.QueueEnd)
+	b = appendEpoch(b, entered)
 	if o.stamps.PrefillEnd == 0 {
 		return b // a decode leg computes no prompt
 	}

@@ -49,11 +49,12 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"disaggregation_mode":                      disaggregationMode(f.e.opts.Role),
 		"disaggregation_bootstrap_port":            cmp.Or(f.e.opts.Legs.BootstrapPort, defaultBootstrapPort),
 		"disaggregation_decode_enable_radix_cache": f.e.opts.Legs.RadixCache,
-		"status":          "ready",
-		"version":         opts.Version,
-		"startup_time":    float64(f.started.UnixNano()) / 1e9,
-		"kv_events":       f.kvEvents(),
-		"internal_states": f.internalStates(),
+		"disable_radix_cache":                      o.KVTokens == 0 || f.e.opts.Role == infer.RoleDecode && !f.e.opts.Legs.RadixCache,
+		"status":                                   "ready",
+		"version":                                  opts.Version,
+		"startup_time":                             float64(f.started.UnixNano()) / 1e9,
+		"kv_events":                                f.kvEvents(),
+		"internal_states":                          f.internalStates(),
 	}
 	for k, v := range opts.Args {
 		info[k] = v

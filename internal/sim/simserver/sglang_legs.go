@@ -30,6 +30,8 @@ type pairing struct {
 	room *int64
 	// prefillRank is disagg_prefill_dp_rank.
 	prefillRank *int
+	// shared says that the prompt has several outputs, which SGLang sends to one room.
+	shared bool
 }
 
 // fakeHost is the bootstrap host of a leg that has no partner: warm-ups and health
@@ -65,7 +67,7 @@ func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	}
 	all := make([]pairing, count)
 	for i := range all {
-		all[i].prefillRank = p.PrefillDPRank
+		all[i].prefillRank, all[i].shared = p.PrefillDPRank, n > 1
 	}
 	if err := spread("bootstrap_host", p.BootstrapHost, '"', func(i int, v jsontext.Value) error { return json.Unmarshal(v, &all[i].host) }); err != nil {
 		return nil, err
@@ -110,6 +112,13 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 		return nil
 	}
 	room, rid := *g.room, o.name
+	if g.shared { // the first has the room, and the others fail the request
+		what, prefix, why := "Prefill bootstrap failed", "req.", "Duplicate or cancelled bootstrap room"
+		if role == infer.RoleDecode {
+			what, prefix, why = "Decode handshake failed", "decode_req.req.", "Duplicate decode bootstrap room"
+		}
+		return transferError(what, prefix, rid, room, infer.Errorf(infer.CodeEngine, "%s", why))
+	}
 	p.Await = true
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache

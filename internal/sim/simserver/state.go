@@ -17,6 +17,13 @@ type State struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"` // prefill legs that have their ids, and whose KV is kept
+	// Owed are decode legs of vLLM's that were aborted before the KV came that was to be
+	// pushed into their pages, which are kept until then.
+	Owed int `json:"owed"`
+	// Tokens of the KV cache, in whole pages: those that requests hold, and those that are
+	// kept of legs that are owed their KV.
+	KVUsed int `json:"kv_used_tokens"`
+	KVOwed int `json:"kv_owed_tokens"`
 
 	Received uint64 `json:"received"`
 	Finished uint64 `json:"finished"`
@@ -45,7 +52,11 @@ type State struct {
 // State reads the engine's state.
 func (e *Engine) State() State {
 	e.stateMu.Lock()
-	n, late := e.counts, e.lateNow
+	n, late, used, owed := e.counts, e.lateNow, 0, 0
+	for i := range e.loads {
+		used += e.loads[i].KVUsed - e.loads[i].KVOwed
+		owed += e.loads[i].KVOwed
+	}
 	e.stateMu.Unlock()
 	refused := e.refused.Load()
 	e.faultsMu.Lock()
@@ -53,7 +64,7 @@ func (e *Engine) State() State {
 	e.faultsMu.Unlock()
 	return State{
 		Name: e.prepare.Name, Model: e.prepare.Model, Instance: *e.instance.Load(),
-		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept,
+		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept, Owed: n.Owed, KVUsed: used, KVOwed: owed,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
 		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
 		Sessions: e.sessions.len(),

@@ -26,6 +26,8 @@ type VLLMOptions struct {
 	// Fingerprint is system_fingerprint (--fingerprint-value); empty: there is none
 	// (--fingerprint-mode none).
 	Fingerprint string
+	// ScaleOut has /inference/v1/generate served (--enable-scale-out).
+	ScaleOut bool
 	// Transfer lets requests be legs of pairs (--kv-transfer-config); nil: none can.
 	Transfer *VLLMTransfer
 }
@@ -55,6 +57,13 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
 	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
+	mux.Handle("POST /v1/messages", f.tracked(f.served(acceptMessages, writeMessagesError)))
+	mux.HandleFunc("POST /v1/messages/count_tokens", f.countTokens)
+	mux.Handle("POST /v1/responses", f.tracked(f.served(acceptResponses, writeVLLMError)))
+	for _, kept := range []string{"GET /v1/responses/{id}", "POST /v1/responses/{id}/cancel"} {
+		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { writeVLLMError(w, noResponse(r.PathValue("id"))) })
+	}
+	mux.HandleFunc("POST /inference/v1/generate", f.generate)
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeVLLMError))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
@@ -182,6 +191,7 @@ type tokenizeRequest struct {
 	Prompt   *string        `json:"prompt"`
 	Messages jsontext.Value `json:"messages"`
 	Strs     bool           `json:"return_token_strs"`
+	modeFields
 }
 
 func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +207,7 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 			return nil, notSimulated("return_token_strs")
 		}
 		if req.Prompt == nil {
-			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages})
+			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, modeFields: req.modeFields})
 			if err != nil {
 				return nil, err
 			}

@@ -219,3 +219,37 @@ func TestVLLMPrefillLost(t *testing.T) {
 		})
 	}
 }
+
+// TestVLLMOwedKV hangs up on decode halves whose KV is to be pushed: their pages are kept
+// until the prefill half has written it, without a bound, and for ever where that one is
+// given up before.
+func TestVLLMOwedKV(t *testing.T) {
+	for _, given := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCouple(t)
+			p, d := c.start("p", transferring("p", true, 4096)), c.start("d", transferring("d", true, 4096))
+			params := `{"do_remote_prefill":true,"do_remote_decode":false,"remote_engine_id":"engine-p","remote_host":"p","remote_port":5600,"tp_size":1,"remote_request_id":"any","remote_block_ids":null}`
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			c.post(ctx, d.vllm+"/v1/completions", decodeBody(params, ""), "X-Request-Id", "same")
+			time.Sleep(time.Hour)
+			if s := d.e.State(); s.Owed != 1 || s.KVOwed < 40 || s.KVUsed != 0 || s.Running+s.Waiting+s.Kept != 0 || s.Aborted != 1 {
+				t.Errorf("it is given up, and nobody has written: %+v", s)
+			}
+			if given {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+				defer cancel()
+				c.post(ctx, p.vllm+"/v1/completions", `{"prompt":"`+prompt40+`","max_tokens":1,"kv_transfer_params":{"do_remote_decode":true}}`, "X-Request-Id", "same")
+			} else {
+				prefilled(t, p, "same")
+			}
+			time.Sleep(time.Hour)
+			if s := d.e.State(); (s.Owed == 1) != given || (s.KVOwed > 0) != given {
+				t.Errorf("the prefill half given up: %v: %+v", given, s)
+			}
+			if s := p.e.State(); s.Running+s.Waiting+s.Kept != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}

@@ -343,8 +343,8 @@ func TestEngineInfo(t *testing.T) {
 			b.vllm + "/load":                              {`{"server_load":0}`},
 			b.vllm + "/health":                            {``},
 			b.vllm + "/ping":                              {``},
-			b.sglang + "/metrics": {"sglang:generation_tokens_total{model_name=\"weir-sim\"} 20", "sglang:cached_tokens_total{model_name=\"weir-sim\"} 96", "sglang:num_requests_total{model_name=\"weir-sim\"} 2",
-				"sglang:time_to_first_token_seconds_count{model_name=\"weir-sim\"} 2", "sglang:inter_token_latency_seconds_count{model_name=\"weir-sim\"} 18", "sglang:num_running_reqs{dp_rank=\"1\",model_name=\"weir-sim\"} 0"},
+			b.sglang + "/metrics": {"sglang:generation_tokens_total{engine_type=\"unified\",is_streaming=\"false\",model_name=\"weir-sim\"} 20", "sglang:cached_tokens_total{cache_source=\"device\",engine_type=\"unified\",model_name=\"weir-sim\"} 96", "sglang:num_requests_total{engine_type=\"unified\",is_streaming=\"false\",model_name=\"weir-sim\"} 2",
+				"sglang:time_to_first_token_seconds_count{engine_type=\"unified\",is_streaming=\"false\",model_name=\"weir-sim\"} 2", "sglang:inter_token_latency_seconds_count{engine_type=\"unified\",model_name=\"weir-sim\"} 18", "sglang:num_running_reqs{dp_rank=\"1\",engine_type=\"unified\",model_name=\"weir-sim\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} 0"},
 			b.vllm + "/metrics": {"vllm:generation_tokens_total{engine=\"0\",model_name=\"weir-sim\"} 20", "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"weir-sim\"} 96",
 				"vllm:request_success_total{engine=\"0\",finished_reason=\"length\",model_name=\"weir-sim\"} 2", "vllm:e2e_request_latency_seconds_bucket", "vllm:kv_cache_usage_perc{engine=\"1\",model_name=\"weir-sim\"} 0"},
 		} {

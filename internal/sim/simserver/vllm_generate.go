@@ -1,0 +1,307 @@
+package simserver
+
+import (
+	"cmp"
+	"crypto/rand"
+	"net/http"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/trace"
+)
+
+// generateIDs is what is read of a request to /inference/v1/generate.
+type generateIDs struct {
+	RequestID      string         `json:"request_id"`
+	Model          string         `json:"model"`
+	TokenIDs       *[]uint32      `json:"token_ids"`
+	SamplingParams jsontext.Value `json:"sampling_params"`
+	ContentParts   []struct {
+		Type string `json:"type"`
+		URL  string `json:"url"`
+	} `json:"content_parts"`
+	Features         jsontext.Value `json:"features"`
+	OutputMode       *string        `json:"output_mode"`
+	ReturnTokenIDs   bool           `json:"return_token_ids"`
+	Stream           bool           `json:"stream"`
+	StreamOptions    jsontext.Value `json:"stream_options"`
+	Priority         int            `json:"priority"`
+	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
+}
+
+// idAnswer is the answer to a request to /inference/v1/generate: that to a completion, of
+// ids alone and in words of its own.
+type idAnswer struct {
+	answer
+	requestID string // as the server calls it
+	promptIDs bool
+}
+
+// generate serves /inference/v1/generate, to those that have it.
+func (f *vllmFace) generate(w http.ResponseWriter, r *http.Request) {
+	if !f.e.opts.VLLM.ScaleOut {
+		writeJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
+			"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",
+			"type":    "PermissionDeniedError", "param": nil, "code": http.StatusForbidden,
+		}})
+		return
+	}
+	created := trace.Now()
+	a := &idAnswer{answer: answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), created), d: textDialect, voice: vllm}}
+	requests, err := a.accept()
+	w.Header().Set("X-Request-Id", a.id)
+	a.serve(requests, err, a, func(err error) { writeVLLMError(w, err) })
+}
+
+// accept reads a request up to the point where the engine may be asked.
+func (a *idAnswer) accept() ([]sim.Request, error) {
+	if err := wantJSON(a.r); err != nil {
+		return nil, err
+	}
+	body, err := readBody(a.w, a.r)
+	if err != nil {
+		return nil, err
+	}
+	a.empty = string(body) == "{}"
+	var req generateIDs
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	a.id = cmp.Or(a.id, req.RequestID, rand.Text())
+	a.requestID, a.promptIDs = "generate-tokens-"+a.id, req.ReturnTokenIDs
+	as, err := a.asCompletion(&req)
+	if err != nil {
+		return nil, err
+	}
+	return a.prepare(as)
+}
+
+// asCompletion gives the completion that a request asks for. What sampling_params has besides
+// the fields of vLLM's own is passed over.
+func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
+	switch {
+	case req.TokenIDs == nil || len(*req.TokenIDs) == 0:
+		return nil, infer.Invalid("token_ids", "token_ids: List should have at least 1 item after validation")
+	case req.SamplingParams.Kind() != '{':
+		return nil, infer.Invalid("sampling_params", "sampling_params: Field required")
+	case req.OutputMode != nil && *req.OutputMode != "tokens":
+		return nil, notSimulated("output_mode")
+	case given(req.Features):
+		return nil, notSimulated("features")
+	}
+	var as completionRequest
+	if err := decode(req.SamplingParams, &as); err != nil {
+		return nil, err
+	}
+	var params struct {
+		Temperature *float64 `json:"temperature"`
+	}
+	if err := decode(req.SamplingParams, &params); err != nil {
+		return nil, err
+	}
+	if as.N != nil && *as.N > 1 && params.Temperature != nil && *params.Temperature == 0 {
+		return nil, infer.Invalid("", "n must be 1 when using greedy sampling, got %d.", *as.N)
+	}
+	prompt, err := a.prompt(req)
+	if err != nil {
+		return nil, err
+	}
+	if as.MaxTokens == nil {
+		room := max(a.e.prepare.ContextLength-len(prompt), 1)
+		as.MaxTokens = &room
+	}
+	b, err := json.Marshal(prompt)
+	if err != nil {
+		return nil, err
+	}
+	as.Prompt, as.Model, as.Priority, as.KVTransferParams, as.ReturnTokenIDs = b, req.Model, req.Priority, req.KVTransferParams, true
+	as.Stream, as.StreamOptions = req.Stream, nil
+	if req.Stream && given(req.StreamOptions) {
+		if err := decode(req.StreamOptions, &as.StreamOptions); err != nil {
+			return nil, err
+		}
+	}
+	return &as, nil
+}
+
+// prompt gives the ids of the prompt, with those of its media in their places.
+func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
+	if n := a.e.prepare.VocabSize; n > 0 {
+		for _, id := range *req.TokenIDs {
+			if int64(id) >= int64(n) {
+				return nil, infer.Invalid("", "Token id %d is out of vocabulary", id)
+			}
+		}
+	}
+	var shown []medium
+	for _, part := range req.ContentParts {
+		kind := infer.MediaImage
+		if part.Type == "audio_url" {
+			kind = infer.MediaAudio
+		}
+		m, err := mediaURL("content_parts", kind, jsontext.Value(quote(part.URL)))
+		if err != nil {
+			return nil, err
+		}
+		one, err := mediumOf(&m)
+		if err != nil {
+			return nil, infer.Invalid("content_parts", "content_parts: %v", err)
+		}
+		shown = append(shown, one)
+	}
+	full, err := a.e.expand(a.r.Context(), a.id, *req.TokenIDs, shown)
+	return full.ids, err
+}
+
+// open appends an event up to its choices. usage is -1 for none.
+func (a *idAnswer) open(b []byte, prompt, completion int) []byte {
+	b = append(b, `data: {"request_id":`...)
+	b = append(b, quote(a.requestID)...)
+	b = append(b, `,"usage":`...)
+	if completion < 0 {
+		b = append(b, "null"...)
+	} else {
+		b = appendIDUsage(b, prompt, completion)
+		b = append(b, `,"prompt_tokens_details":null,"completion_tokens_details":null}`...)
+	}
+	return b
+}
+
+func appendIDUsage(b []byte, prompt, completion int) []byte {
+	b = append(b, `{"prompt_tokens":`...)
+	b = strconv.AppendInt(b, int64(prompt), 10)
+	b = append(b, `,"total_tokens":`...)
+	b = strconv.AppendInt(b, int64(prompt+completion), 10)
+	b = append(b, `,"completion_tokens":`...)
+	return strconv.AppendInt(b, int64(completion), 10)
+}
+
+// event implements form.
+func (a *idAnswer) event(b []byte, o *output) []byte {
+	if o.failure != nil {
+		a.failed = true
+		b = append(b, "data: "...)
+		return append(appendStreamError(b, o.failure), "\n\n"...)
+	}
+	if len(o.ids) == 0 && o.reason == "" {
+		return b
+	}
+	completion := -1
+	if a.continuous {
+		completion = a.reported(o)
+	}
+	b = a.open(b, len(o.prompt), completion)
+	if a.promptIDs && !o.began {
+		b = append(b, `,"prompt_token_ids":[`...)
+		b = append(appendIDs(b, o.prompt), ']')
+	}
+	b = append(b, `,"output_mode":"tokens","choices":[`...)
+	b = a.choice(b, o)
+	o.clear()
+	return append(b, "]}\n\n"...)
+}
+
+// choice appends what a choice has pending.
+func (a *idAnswer) choice(b []byte, o *output) []byte {
+	b = append(b, `{"index":`...)
+	b = strconv.AppendUint(b, uint64(o.slot), 10)
+	b = append(b, `,"finish_reason":`...)
+	b = appendReason(b, o, o.reason != "")
+	b = append(b, `,"stop_reason":`...)
+	b = a.appendStopReason(b, o)
+	b = append(b, `,"token_ids":[`...)
+	b = appendIDs(b, o.ids)
+	b = append(b, `],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":`...)
+	return append(a.appendIDLogprobs(b, o), '}')
+}
+
+// appendIDLogprobs appends the log probabilities of what a choice has pending, or null. Of
+// the alternatives there are as many as were asked for, the id itself among them.
+func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
+	if a.logprobs < 0 {
+		return append(b, "null"...)
+	}
+	entry := func(b []byte, id uint32, lp float64, rank int) []byte {
+		b = append(b, `{"token_id":`...)
+		b = strconv.AppendUint(b, uint64(id), 10)
+		b = append(b, `,"logprob":`...)
+		b = appendLogprob(b, lp)
+		b = append(b, `,"rank":`...)
+		return strconv.AppendInt(b, int64(rank), 10)
+	}
+	b = append(b, `{"content":[`...)
+	for i, id := range o.ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = entry(b, id, logprob(id, o.sent+i), 1)
+		b = append(b, `,"top_logprobs":[`...)
+		for k := range max(a.logprobs, 1) {
+			if k > 0 {
+				b = append(b, ',')
+			}
+			other, lp := a.e.alternative(id, o.sent+i, k)
+			b = append(entry(b, other, lp, k+1), '}')
+		}
+		b = append(b, "]}"...)
+	}
+	return append(b, "]}"...)
+}
+
+// stray implements form.
+func (a *idAnswer) stray(b []byte) []byte {
+	b = a.open(b, 1, 0)
+	return append(b, `,"output_mode":"tokens","choices":[{"index":1048576,"finish_reason":null,"stop_reason":null,"token_ids":[0],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":null}]}`+"\n\n"...)
+}
+
+// end implements form.
+func (a *idAnswer) end(b []byte) []byte {
+	if a.usage && !a.failed {
+		b = append(b, `data: {"request_id":`...)
+		b = append(b, quote(a.requestID)...)
+		b = append(b, `,"usage":`...)
+		b = a.appendFinalUsage(b)
+		b = append(b, `,"output_mode":"tokens","choices":[]}`+"\n\n"...)
+	}
+	return append(b, "data: [DONE]\n\n"...)
+}
+
+func (a *idAnswer) appendFinalUsage(b []byte) []byte {
+	b = appendIDUsage(b, a.promptTokens, a.completion())
+	if cached := a.cached(); cached >= 0 {
+		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
+		b = append(strconv.AppendInt(b, int64(cached), 10), '}')
+	}
+	return append(b, '}')
+}
+
+// wholeBody gives a complete answer that is not streamed.
+func (a *idAnswer) wholeBody() []byte {
+	b := append([]byte(`{"request_id":`), quote(a.requestID)...)
+	b = append(b, `,"model":`...)
+	b = append(b, quote(a.e.prepare.Model)...)
+	b = append(b, `,"created":`...)
+	b = strconv.AppendInt(b, trace.Wall(a.created).Unix(), 10)
+	b = append(b, `,"usage":`...)
+	b = a.appendFinalUsage(b)
+	b = append(b, `,"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":`...)
+	if a.promptIDs {
+		b = append(append(appendIDs(append(b, '['), a.outputs[0].prompt), ']'), `,"mm_placeholders":null`...)
+	} else {
+		b = append(b, `null,"mm_placeholders":null`...)
+	}
+	b = append(b, `,"metrics":null,"kv_transfer_params":`...)
+	b = a.appendTransferParams(b, &a.outputs[0])
+	b = append(b, `,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
+	for i := range a.outputs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = a.choice(b, &a.outputs[i])
+	}
+	return append(b, "]}"...)
+}

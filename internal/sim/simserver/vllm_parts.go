@@ -1,0 +1,147 @@
+package simserver
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// vLLM serves OpenAI's Responses and Anthropic's Messages by making a chat of the request,
+// and the API's answer of what the chat's answer is taken apart into. So does this.
+
+// served serves an API whose requests are made into chats: accept reads a body and gives
+// the chat, and how its answer is written. What is wrong with the body itself vLLM says in
+// its own words whatever the API; the rest is said by refuse.
+func (f *vllmFace) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a := f.e.newAnswer(w, r, chatDialect, vllm)
+		var body []byte
+		err := wantJSON(r)
+		if err == nil {
+			body, err = readBody(w, r)
+		}
+		var req *completionRequest
+		var as api
+		if err == nil {
+			req, as, err = accept(a, body)
+		}
+		if err != nil {
+			a.serve(nil, err, nil, func(err error) { writeVLLMError(w, err) })
+			return
+		}
+		requests, err := a.prepare(req)
+		a.serve(requests, err, as, func(err error) { refuse(w, err) })
+	}
+}
+
+// chatMessage is a message of the chat that a request is made into.
+type chatMessage struct {
+	Role       string     `json:"role"`
+	Content    any        `json:"content,omitempty"` // a string, or parts
+	Reasoning  string     `json:"reasoning,omitempty"`
+	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type chatCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+func newChatCall(id, name, arguments string) chatCall {
+	c := chatCall{ID: id, Type: "function"}
+	c.Function.Name, c.Function.Arguments = name, arguments
+	return c
+}
+
+// chatPart is a part of a message's content.
+type chatPart struct {
+	Type  string `json:"type"`
+	Text  string `json:"text,omitempty"`
+	Image *struct {
+		URL string `json:"url"`
+	} `json:"image_url,omitempty"`
+}
+
+func imagePart(url string) chatPart {
+	p := chatPart{Type: "image_url"}
+	p.Image = &struct {
+		URL string `json:"url"`
+	}{url}
+	return p
+}
+
+// chatTool is a tool of the chat.
+type chatTool struct {
+	Type     string       `json:"type"`
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitempty"`
+	Parameters  jsontext.Value `json:"parameters,omitempty"`
+	Strict      *bool          `json:"strict,omitempty"`
+}
+
+// chatJSON is a part of a chat as JSON.
+func chatJSON(param string, v any) (jsontext.Value, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, infer.Invalid(param, "%s: %v", param, err)
+	}
+	return b, nil
+}
+
+// partsOf takes apart what an output has pending. Its end is told by the output's reason.
+func partsOf(o *output) (parts []part) {
+	ended := o.reason != ""
+	if o.speech == nil {
+		if len(o.text) > 0 {
+			parts = []part{{text: string(o.text)}}
+		}
+		return parts
+	}
+	parts = o.speech.push(string(o.text), ended)
+	if ended && o.reason == infer.ReasonStop && o.speech.calls > 0 && o.speech.state == afterCall {
+		o.called = true
+	}
+	return parts
+}
+
+// wholeOf takes a whole output apart.
+func wholeOf(o *output) spoken {
+	if o.speech == nil {
+		return spoken{text: string(o.text)}
+	}
+	said := o.speech.speak(string(o.text))
+	o.called = o.reason == infer.ReasonStop && len(said.calls) > 0
+	return said
+}
+
+// sendEvent appends an event with its name; write appends its JSON.
+func sendEvent(b []byte, name string, data any) []byte {
+	b = append(b, "event: "...)
+	b = append(b, name...)
+	b = append(b, "\ndata: "...)
+	b = append(b, marshal(data)...)
+	return append(b, "\n\n"...)
+}
+
+// marshal gives the JSON of a value of our own types, with names in the order of their
+// fields, or, of maps, sorted.
+func marshal(v any) []byte {
+	var buf bytes.Buffer
+	if err := json.MarshalWrite(&buf, v, json.Deterministic(true)); err != nil {
+		panic(err) // all bodies are our own types
+	}
+	return buf.Bytes()
+}
