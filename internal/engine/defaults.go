@@ -15,7 +15,13 @@ type Additions struct {
 	// EndIDs end an answer, the tokenizer's own first.
 	EndIDs   []uint32
 	Defaults Defaults
+	// Prompts gives the ids of chats; nil: the model has no chat template.
+	Prompts Prompts
 }
+
+// Prompts gives the ids of a chat, which is a JSON array of messages, with tools, which is
+// another one or empty.
+type Prompts func(messages, tools []byte) ([]uint32, error)
 
 // Defaults are sampling parameters in the words of a model's generation_config.json,
 // for requests that do not say: an engine's own front end adds them, and its core

@@ -22,15 +22,49 @@ type Sink interface {
 	Offer(d *infer.Delta)
 }
 
-// Batch is told when deltas of many streams come at once, so that whoever the
-// sinks wake can be woken once for all of them. An adapter calls Begin before it
-// offers the deltas of a frame that holds those of many streams, and End after
-// them, in pairs and from the goroutine that offers. Like Offer, neither blocks.
-// Deltas may be offered outside of a pair too.
-type Batch interface {
-	Begin()
-	End()
+// Read has the output of a generation read by read, which returns when it is over: by a goroutine
+// of its own, or by that of the sink's owner, who is then left with it (interface{ Read(func()) })
+// and calls it when Generate has returned.
+func Read(sink Sink, read func()) {
+	if owner, ok := sink.(interface{ Read(read func()) }); ok {
+		owner.Read(read)
+		return
+	}
+	go read()
 }
+
+// Batch is told when deltas of many streams come at once, so that whoever the
+// sinks wake can be woken once for all of them, and so that it is known how they come.
+type Batch interface {
+	// Reader gives what whoever takes in the output of an engine of this kind tells.
+	Reader(kind string) Reader
+}
+
+// Reader belongs to one reader of an adapter. It calls Begin before it offers the deltas
+// of a frame that holds those of many streams, with when the frame was read, and End after
+// them with how many streams had some, in pairs and from one goroutine at a time. Like
+// Offer, neither blocks. Deltas may be offered outside of a pair too.
+type Reader interface {
+	Begin(received int64)
+	End(streams int)
+}
+
+// NewReader gives a Reader of b, which may be nil.
+func NewReader(b Batch, kind string) Reader {
+	if b == nil {
+		return untold{}
+	}
+	return b.Reader(kind)
+}
+
+// untold is a Reader that tells nobody.
+type untold struct{}
+
+// Begin implements Reader.
+func (untold) Begin(int64) {}
+
+// End implements Reader.
+func (untold) End(int) {}
 
 // Tokens is an engine that takes and gives ids.
 //
@@ -74,6 +108,10 @@ type RelayRequest struct {
 	Path   string      // with the query, "/v1/chat/completions"
 	Header http.Header // end-to-end headers only
 	Body   []byte
+	// Waits holds back what is the abort of a relayed request, that its connection is closed:
+	// until the first byte of the answer's body has come, or as it says. Forward and Read return
+	// at once all the same when ctx ends. nil: nothing is held back.
+	Waits *Deferral
 }
 
 // RelayResponse is what the engine answered.
@@ -135,6 +173,9 @@ type Facts struct {
 	Role     infer.Role
 	RoleSaid bool
 	Meets    Meets
+	// Forgets says that it finds nothing of a prompt in its KV cache that others had before:
+	// it was started without a prefix cache.
+	Forgets bool
 	// Ranks are the data-parallel ranks in the order of their numbers. Empty: the wire
 	// names none, and the engine is one whole. What else is said here is of all of them
 	// together, but for StepTokens.
@@ -166,6 +207,15 @@ type Load struct {
 	// KVUsage is the share of its KV cache that is in use; negative when it does
 	// not say.
 	KVUsage float64
+	// Ranks are the same of each data-parallel rank, where the engine tells them apart.
+	Ranks []RankLoad
+}
+
+// RankLoad is the Load of one data-parallel rank.
+type RankLoad struct {
+	Rank             int
+	Running, Waiting int
+	KVUsage          float64
 }
 
 // Loaded is an Adapter whose wire tells the engine's load. ok is false while it

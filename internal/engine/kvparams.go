@@ -130,6 +130,18 @@ func CheckHanded(params []byte) error {
 	return nil
 }
 
+// HandedCached is how many tokens of its prompt a prefill engine says that it had, in the
+// kv_transfer_params that answer its half; -1: it does not say.
+func HandedCached(params []byte) int {
+	said := struct {
+		Cached *int `json:"remote_prefill_cached_tokens"`
+	}{}
+	if len(params) == 0 || json.Unmarshal(params, &said) != nil || said.Cached == nil || *said.Cached < 0 {
+		return -1
+	}
+	return *said.Cached
+}
+
 // ReadMeets reads from what a prefill half at an engine was answered how others meet its
 // halves. rank is the one that answered, -1 where the engine names none.
 func ReadMeets(params []byte, rank int) (Meets, error) {

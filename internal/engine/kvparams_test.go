@@ -83,3 +83,18 @@ func TestCheckHanded(t *testing.T) {
 		}
 	}
 }
+
+func TestHandedCached(t *testing.T) {
+	for params, want := range map[string]int{
+		`{"remote_block_ids":[[1]],"remote_prefill_cached_tokens":32}`: 32,
+		`{"remote_prefill_cached_tokens":0}`:                           0,
+		`{"remote_prefill_cached_tokens":null}`:                        -1,
+		`{"remote_prefill_cached_tokens":-5}`:                          -1,
+		`{"remote_prefill_cached_tokens":"9"}`:                         -1,
+		`{}`:                                                           -1, ``: -1, `[`: -1,
+	} {
+		if got := HandedCached([]byte(params)); got != want {
+			t.Errorf("%s: %d, want %d", params, got, want)
+		}
+	}
+}

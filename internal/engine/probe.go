@@ -61,10 +61,15 @@ var (
 	ErrNoProbe = errors.New("the engine cannot be probed")
 )
 
+// SampleTokens is how many tokens a Sample has an engine compute at most: its prompt's and its
+// output's.
+const SampleTokens = 2
+
 // Sample has a Tokens engine generate one token after one id, which every vocabulary has, and
 // waits for it. rank is one of Facts.Ranks, -1 where these name none. The request has an id
 // that says whose it is, and is aborted when ctx ends. Of an engine that serves halves it is
-// a half that has no other, which its adapter gives (Alone). Its errors are those of Prober.
+// a half that has no other, which its adapter gives (Alone). Its errors are those of Prober,
+// and context.DeadlineExceeded that nothing was heard of the engine until ctx's end.
 func Sample(ctx context.Context, t Tokens, model string, rank int) error {
 	end := make(sampled, 1)
 	req := &infer.Request{ID: fmt.Sprintf("weir-probe-%016x", rand.Uint64()), Model: model, Prompt: []uint32{0}, MaxTokens: 1, IgnoreEOS: true}
@@ -90,6 +95,9 @@ func Sample(ctx context.Context, t Tokens, model string, rank int) error {
 		return fmt.Errorf("sample: %w: %w", ErrBusy, err)
 	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext:
 		return fmt.Errorf("sample: %w: %w", ErrNoProbe, err)
+	case infer.CodeDeadline:
+		// An engine that knows the bound of the call may end it a moment before ctx does.
+		return fmt.Errorf("sample: %w: %w", context.DeadlineExceeded, err)
 	}
 	return fmt.Errorf("sample: %w", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -102,6 +103,20 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Errorf builds an Error; the message is for the caller.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Bound gives the flag of the bound that the message names as its reason, as --first-timeout;
+// empty where it names none.
+func (e *Error) Bound() string {
+	if e.Code == CodeInvalid { // whose messages may hold callers' words
+		return ""
+	}
+	_, rest, ok := strings.Cut(e.Message, "(--")
+	name, _, closed := strings.Cut(rest, ")")
+	if !ok || !closed || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-") != "" {
+		return ""
+	}
+	return "--" + name
 }
 
 // Invalid builds a CodeInvalid error about one field.

@@ -143,3 +143,22 @@ func TestErrorText(t *testing.T) {
 		t.Errorf("finish %q", got)
 	}
 }
+
+// The bound that has ended a request is told by its flag, and by nothing that a caller wrote.
+func TestBound(t *testing.T) {
+	for _, c := range []struct {
+		e    *Error
+		want string
+	}{
+		{Errorf(CodeDeadline, "the engine did not confirm the request within 10s (--submit-timeout)"), "--submit-timeout"},
+		{Errorf(CodeOverloaded, "9 requests wait, which is the limit (--max-queue); try again"), "--max-queue"},
+		{Errorf(CodeEngine, "it failed"), ""},
+		{Errorf(CodeEngine, "it failed (--so what)"), ""},
+		{Errorf(CodeEngine, "it failed (--"), ""},
+		{Invalid("stop", "stop is %q", "(--max-body)"), ""},
+	} {
+		if got := c.e.Bound(); got != c.want {
+			t.Errorf("%q: %q, want %q", c.e.Message, got, c.want)
+		}
+	}
+}

@@ -112,6 +112,39 @@ type Stamps struct {
 	BootstrapStart, BootstrapEnd int64 // the legs looked for each other, and met
 	TransferStart, TransferEnd   int64 // KV handed from prefill to decode
 	WaitingToRunning             int64 // admitted to the running batch of the decode engine
+
+	// Retracted is no time: how often the engine has sent it back to its queue.
+	Retracted int64
+}
+
+// NumStamps is how many of the stamps have a name of their own.
+const NumStamps = 12
+
+// StampNames are those names, which code, timeline and engines have in common.
+var StampNames = [NumStamps]string{
+	"server_created_time", "queue_time_start", "queue_time_end", "prefill_start_time", "prefill_end_time", "server_first_token_time", "first_output_time",
+	"bootstrap_time_start", "bootstrap_time_end", "transfer_time_start", "transfer_time_end", "waiting_to_running_time",
+}
+
+// Named gives the stamps in the order of StampNames.
+func (s *Stamps) Named() [NumStamps]*int64 {
+	return [NumStamps]*int64{
+		&s.ServerCreated, &s.QueueStart, &s.QueueEnd, &s.PrefillStart, &s.PrefillEnd, &s.FirstToken, &s.FirstOutput,
+		&s.BootstrapStart, &s.BootstrapEnd, &s.TransferStart, &s.TransferEnd, &s.WaitingToRunning,
+	}
+}
+
+// StampNamed is the place of a name among StampNames; ok is false where it is none.
+func StampNamed(name []byte) (i int, ok bool) {
+	for i, of := range StampNames {
+		if string(name) == of {
+			return i, true
+		}
+	}
+	if string(name) == "server_start_time" { // which is queue_time_end
+		return 2, true
+	}
+	return 0, false
 }
 
 // Reason says why a choice ended, in the word the OpenAI API uses.

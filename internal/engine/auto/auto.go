@@ -9,9 +9,11 @@
 //     template can ids be exchanged, and then their counts are checked, its stamps
 //     read, and tool calls parsed here. It is kind sglang too where it was started
 //     without a tokenizer, as nothing else can serve it then.
-//   - vLLM and every other HTTP server with a model list is relayed (openai). vLLM's
-//     engine cores dial in by themselves, at an address that must be chosen: that
-//     kind (vllm-core) cannot be found by looking.
+//   - vLLM is whoever says so in its model list. It becomes kind vllm where the folder of a
+//     model that it serves is known, its release takes all that is asked of it by ids, and
+//     it generates text; it is relayed otherwise. Its engine cores dial in by themselves, at
+//     an address that must be chosen: that kind (vllm-core) cannot be found by looking.
+//   - Every other HTTP server with a model list is relayed (openai).
 //   - Whoever does not speak HTTP/1.1 and answers a Describe is an engine on weir's
 //     plane.
 //
@@ -22,11 +24,13 @@
 package auto
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,12 +38,14 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
+	"weir/internal/engine/vllmserver"
 )
 
 // The kinds that are found.
 const (
 	OpenAI = "openai"
 	SGLang = "sglang"
+	VLLM   = "vllm"
 	Plane  = "weir"
 )
 
@@ -49,6 +55,8 @@ type Options struct {
 	URL    *url.URL // as of an HTTP engine
 	Model  string   // the name given by the operator
 	Access *access.Access
+	// Relayed says why a vLLM is relayed whatever is known of it; empty: nothing asks for it.
+	Relayed string
 	// Folder says whether a model's folder is known, under its name or an alias.
 	Folder func(model string) bool
 	// Describe asks an engine on the plane for its facts.
@@ -128,7 +136,7 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 			}
 		}()
 		adapter.Run(running, func(s engine.State) {
-			s.Via, s.Kind, s.Note = adapter, found.Kind, found.Note
+			s.Via, s.Kind, s.Note = adapter, found.Kind, cmp.Or(found.Note, s.Note)
 			if s.Ready && found.Kind == OpenAI && found.Software != "" {
 				s.Facts.Software = found.Software // with its version
 			}
@@ -213,8 +221,8 @@ func timedOut(err error) bool {
 func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Card) Finding {
 	owner := upstream.Owner(cards)
 	switch owner {
-	case "vllm":
-		return Finding{Kind: OpenAI, Software: software("vLLM", e.version(ctx))}
+	case vllmserver.Owner:
+		return e.judgeVLLM(ctx, models)
 	case "sglang", "":
 	default:
 		return Finding{Kind: OpenAI, Software: owner}
@@ -224,23 +232,50 @@ func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Ca
 		return Finding{Kind: OpenAI}
 	}
 	f := Finding{Kind: SGLang, Software: software("SGLang", about.Version)}
-	if e.opts.Model != "" {
-		models = []string{e.opts.Model}
-	}
-	for _, m := range models {
-		if e.opts.Folder(m) {
-			return f
-		}
-	}
-	if about.SkipTokenizer {
-		return f // the fleet says what is missing
-	}
-	name := "NAME"
-	if len(models) > 0 {
-		name = models[0]
+	name, known := e.folder(models)
+	if known || about.SkipTokenizer { // without either the fleet says what is missing
+		return f
 	}
 	f.Kind = OpenAI
 	f.Note = fmt.Sprintf("is SGLang and relayed, for want of its model's folder; with --model %s=DIR ids are exchanged with it (kind sglang)", name)
+	return f
+}
+
+// folder says whether the folder of a model that the engine serves is known, and the name
+// that it would be given for.
+func (e *Engine) folder(models []string) (name string, known bool) {
+	if e.opts.Model != "" {
+		models = []string{e.opts.Model}
+	}
+	if len(models) == 0 {
+		return "NAME", false
+	}
+	return models[0], slices.ContainsFunc(models, e.opts.Folder)
+}
+
+// judgeVLLM decides about a server of vLLM's.
+func (e *Engine) judgeVLLM(ctx context.Context, models []string) Finding {
+	version, err := vllmserver.Version(ctx, e.client)
+	f := Finding{Kind: OpenAI, Software: software("vLLM", version)}
+	name, known := e.folder(models)
+	switch {
+	case e.opts.Relayed != "":
+		if known {
+			f.Note = "is vLLM and relayed, as " + e.opts.Relayed
+		}
+		return f
+	case err != nil: // it is asked again
+		return f
+	case !known:
+		f.Note = fmt.Sprintf("is vLLM and relayed, for want of its model's folder; with --model %s=DIR ids are exchanged with it (kind vllm)", name)
+		return f
+	case vllmserver.ParseRelease(version).Before(vllmserver.WithIDs):
+		f.Note = fmt.Sprintf("is vLLM %s and relayed; from %v on ids are exchanged with it (kind vllm)", version, vllmserver.WithIDs)
+		return f
+	}
+	if serves, err := vllmserver.Serves(ctx, e.client, vllmserver.CompletionsPath); err == nil && serves {
+		f.Kind = VLLM
+	}
 	return f
 }
 
@@ -260,15 +295,6 @@ func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool) {
 		return a, true
 	}
 	return about{}, false
-}
-
-// version reads /version, which vLLM has.
-func (e *Engine) version(ctx context.Context) string {
-	var v struct {
-		Version string `json:"version"`
-	}
-	e.read(ctx, &v, "/version")
-	return v.Version
 }
 
 func (e *Engine) read(ctx context.Context, to any, paths ...string) bool {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is for hangs only.
 const patience = 30 * time.Second
 
-// server answers the paths it has.
+// server answers the paths it has, with a text or a status.
 type server struct {
 	mu    sync.Mutex
 	paths map[string]string
@@ -40,6 +41,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	if !ok {
 		http.NotFound(w, r)
+		return
+	}
+	if status, err := strconv.Atoi(body); err == nil {
+		w.WriteHeader(status)
 		return
 	}
 	_, _ = w.Write([]byte(body))
@@ -62,6 +67,14 @@ var (
 	vllmServer = map[string]string{
 		"/v1/models": `{"data":[{"id":"m","owned_by":"vllm"}]}`,
 		"/version":   `{"version":"0.32.0"}`,
+
+		"/v1/completions": "400", // of a request without a prompt
+	}
+	olderVLLM = map[string]string{
+		"/v1/models": vllmServer["/v1/models"], "/version": `{"version":"0.11.2"}`, "/v1/completions": "400",
+	}
+	embeddingVLLM = map[string]string{
+		"/v1/models": vllmServer["/v1/models"], "/version": vllmServer["/version"],
 	}
 	someServer = map[string]string{
 		"/v1/models":   `{"data":[{"id":"m","owned_by":"somebody"}]}`,
@@ -99,7 +112,11 @@ func TestJudge(t *testing.T) {
 		{"SGLang with neither tokenizer nor folder", silentSGLang, "", false, Finding{SGLang, "SGLang 0.5.16", ""}},
 		{"an older SGLang", olderSGLang, "", true, Finding{SGLang, "SGLang 0.4", ""}},
 		{"SGLang without a model list", map[string]string{"/server_info": sglangServer["/server_info"]}, "x", true, Finding{SGLang, "SGLang 0.5.16", ""}},
-		{"vLLM", vllmServer, "", true, Finding{OpenAI, "vLLM 0.32.0", ""}},
+		{"vLLM and a folder", vllmServer, "", true, Finding{VLLM, "vLLM 0.32.0", ""}},
+		{"vLLM without a folder", vllmServer, "", false, Finding{OpenAI, "vLLM 0.32.0", "--model m=DIR"}},
+		{"vLLM under another name", vllmServer, "x", false, Finding{OpenAI, "vLLM 0.32.0", "--model x=DIR"}},
+		{"an older vLLM", olderVLLM, "", true, Finding{OpenAI, "vLLM 0.11.2", "from 0.12 on"}},
+		{"vLLM that generates no text", embeddingVLLM, "", true, Finding{OpenAI, "vLLM 0.32.0", ""}},
 		{"anything else", someServer, "", true, Finding{OpenAI, "", ""}},
 		{"an empty model list, by name", map[string]string{"/v1/models": `{"data":[]}`}, "x", true, Finding{OpenAI, "", ""}},
 		{"without a model list, by name", map[string]string{}, "x", true, Finding{OpenAI, "", ""}},
@@ -116,6 +133,19 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%+v %q, %v; want %+v", got, note, err, test.want)
 			}
 		})
+	}
+}
+
+// What a relay alone has keeps a vLLM relayed, and says so where ids could be exchanged.
+func TestRelayedVLLM(t *testing.T) {
+	s, u := start(t)
+	s.is(vllmServer)
+	for _, folder := range []bool{true, false} {
+		e := New(Options{Name: "e", URL: u, Relayed: "role=prefill wants", Folder: func(string) bool { return folder }, Describe: noPlane})
+		if f, err := e.find(t.Context()); err != nil || f.Kind != OpenAI || (f.Note != "") != folder || folder && !strings.Contains(f.Note, "role=prefill") {
+			t.Errorf("%+v, %v", f, err)
+		}
+		e.client.CloseIdle()
 	}
 }
 
@@ -229,7 +259,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	s.is(vllmServer)
+	s.is(embeddingVLLM)
 	if f := next(t, "vLLM", found); f.Kind != OpenAI || f.Software != "vLLM 0.32.0" {
 		t.Errorf("%+v", f)
 	}

@@ -129,6 +129,9 @@ func NewRecorder(attempt uint32) *Recorder {
 	return &Recorder{attempt: attempt, top: -1}
 }
 
+// Scores says that the ids come with log probabilities, and so many alternatives each.
+func (r *Recorder) Scores(top int) { r.top = top }
+
 // Panic has the next n Offers panic, as a defect of whoever takes output in would.
 func (r *Recorder) Panic(n int32) { r.panics.Store(n) }
 
@@ -259,8 +262,10 @@ type Bench struct {
 	Rig  Rig
 	Ctx  context.Context // ends after Patience
 	Rank int             // that requests are for; -1, which it begins with: none is named
-	stop context.CancelFunc
-	done chan struct{}
+	// Caller is what the engine is told of the trace that requests are part of.
+	Caller *trace.Caller
+	stop   context.CancelFunc
+	done   chan struct{}
 
 	mu     Watched
 	states []engine.State
@@ -366,9 +371,9 @@ func (b *Bench) Go(ctx context.Context, maxTokens int) *Call {
 
 // GoWith is Go with a request of the test's own.
 func (b *Bench) GoWith(ctx context.Context, req *infer.Request) *Call {
-	c := &Call{Request: req, Sink: b.NewSink(1), Leg: trace.Leg{DPRank: b.Rank}, done: make(chan struct{})}
+	c := &Call{Request: req, Sink: b.NewSink(1), Leg: trace.Leg{DPRank: b.Rank, Caller: b.Caller}, done: make(chan struct{})}
 	if req.Logprobs != nil {
-		c.Sink.top = *req.Logprobs
+		c.Sink.Scores(*req.Logprobs)
 	}
 	go func() {
 		defer close(c.done)

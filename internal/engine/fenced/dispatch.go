@@ -18,6 +18,7 @@ type Dispatcher struct {
 
 	last   *Generation // of the output before
 	strays []string
+	offers int // of the message at hand
 }
 
 // Core implements Wire for what embeds a Dispatcher.
@@ -65,12 +66,19 @@ func (d *Dispatcher) EndMessage() {
 func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
 	x.Attempt, x.Total = g.Attempt, g.Total
+	d.offers++
 	if x.CachedKnown = g.Total == len(x.IDs) && g.Cached >= 0; x.CachedKnown {
 		x.CachedTokens = g.Cached
 	}
 	if !g.Generation.Offer(x) {
 		d.meters.Late.Add(1)
 	}
+}
+
+// offered gives how many streams the message had something for, which is over.
+func (d *Dispatcher) offered() (n int) {
+	n, d.offers = d.offers, 0
+	return n
 }
 
 // Release says that the engine is done with a generation, whatever is wrong with its

@@ -17,9 +17,9 @@ type Generation struct {
 	Prompt int // ids in it
 	// End and Stop are the ids that may end it, as far as the front end says them.
 	End, Stop []uint32
-	// Prefill says that it is a prefill half, of whose prompt the engine may leave the end
-	// to the decode engine.
-	Prefill bool
+	// Role is that of the half that it is; RoleBoth: it is whole. Of a prefill half's prompt
+	// the engine may leave the end to the decode engine.
+	Role infer.Role
 	// Guided says that the output follows a guide that no empty text does.
 	Guided bool
 
@@ -41,16 +41,10 @@ func NewGeneration(out *Outbox, req *infer.Request, attempt uint32, sink engine.
 }
 
 // Defer has its abort wait for Released. It is called before the hand-over.
-func (g *Generation) Defer() { g.waits = engine.NewDeferral(g.abort) }
+func (g *Generation) Defer() { g.waits = new(engine.Deferral) }
 
 // Abort implements engine.Generation.
-func (g *Generation) Abort() {
-	if g.waits != nil {
-		g.waits.Abort()
-		return
-	}
-	g.abort()
-}
+func (g *Generation) Abort() { g.waits.Abort(g.abort) }
 
 // abort tells the engine to stop.
 func (g *Generation) abort() {
@@ -60,11 +54,7 @@ func (g *Generation) abort() {
 }
 
 // Released lets an abort that waits go out (engine.Released).
-func (g *Generation) Released() {
-	if g.waits != nil {
-		g.waits.Released()
-	}
-}
+func (g *Generation) Released() { g.waits.Released() }
 
 // Await waits for the end of the hand-over and fills in leg's stamps. When ctx ends
 // before, nobody knows whether the engine has the request: then it is aborted, and

@@ -28,6 +28,7 @@ type Wire interface {
 // Config is what a Session is made of.
 type Config struct {
 	*Options
+	Kind   string // of the engine
 	Label  string // "engine 3: ", which begins what is noted of the session's end
 	Rank   int
 	Host   *Host
@@ -50,8 +51,9 @@ type Session struct {
 	heard  atomic.Uint64 // messages of the engine
 	use    atomic.Int32  // opening, serving or ended; never back
 
-	mu   sync.Mutex // of whoever dispatches
-	over bool
+	mu     sync.Mutex // of whoever dispatches
+	over   bool
+	reader engine.Reader
 }
 
 // The states of a session's use. Answers may still be read while it ends: they must
@@ -65,7 +67,7 @@ const (
 // NewSession makes a Session, which ends with ctx at the latest. The cause of its end
 // may be a *mux.End.
 func NewSession(ctx context.Context, c Config, w Wire) *Session {
-	s := &Session{Table: NewTable(), Out: NewOutbox(c.MaxQueued, c.Code, c.Ranks), config: c, wire: w}
+	s := &Session{Table: NewTable(), Out: NewOutbox(c.MaxQueued, c.Code, c.Ranks), config: c, wire: w, reader: engine.NewReader(c.Batch, c.Kind)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	d := w.Core()
 	d.Engine, d.Panicked, d.rank, d.table, d.out, d.meters = c.Name, c.Panicked, c.Rank, s.Table, s.Out, c.Meters
@@ -140,9 +142,10 @@ func (s *Session) Close(end *mux.End) (lost []string) {
 	defer s.mu.Unlock()
 	s.over = true
 	s.Out.Close()
-	s.begin()
-	defer s.finish()
-	return s.wire.Core().close(end.Terminal(s.config.Name), trace.Now())
+	now := trace.Now()
+	s.reader.Begin(now)
+	defer s.reader.End(0)
+	return s.wire.Core().close(end.Terminal(s.config.Name), now)
 }
 
 func (s *Session) tick(f func(now int64), now int64) {
@@ -151,8 +154,8 @@ func (s *Session) tick(f func(now int64), now int64) {
 	if s.over || f == nil {
 		return
 	}
-	s.begin()
-	defer s.finish()
+	s.reader.Begin(now)
+	defer s.reader.End(0)
 	f(now)
 }
 
@@ -181,8 +184,8 @@ func (s *Session) message(frames [][]byte, received int64) (err error) {
 			err = &mux.End{Why: mux.LossPanic, Cause: p}
 		}
 	}()
-	s.begin()
-	defer s.finish()
+	s.reader.Begin(received)
+	defer func() { s.reader.End(s.wire.Core().offered()) }()
 	err = s.wire.Message(frames, received)
 	s.config.Meters.Dispatch.Add(trace.Now() - received)
 	return err
@@ -235,18 +238,6 @@ func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (eng
 	}
 	s.config.Meters.Accepted.Add(1)
 	return g, nil
-}
-
-func (s *Session) begin() {
-	if s.config.Batch != nil {
-		s.config.Batch.Begin()
-	}
-}
-
-func (s *Session) finish() {
-	if s.config.Batch != nil {
-		s.config.Batch.End()
-	}
 }
 
 // Answered takes in the answer to a fence and gives what is behind it: the engine has

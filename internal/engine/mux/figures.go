@@ -20,8 +20,6 @@ type Figures struct {
 	Late      uint64            // outputs of requests that nobody waits for
 	Broken    uint64            // generations ended by an integrity error of their own
 	Live      int               // requests that have not ended
-	Running   int               // in the engine's batch, as it last said
-	Waiting   int               // in its queue
 }
 
 // Meters are what Figures are read from.
@@ -64,12 +62,4 @@ func (f *Figures) Metrics(prefix string, ends ...Loss) []engine.Metric {
 		list = append(list, engine.NewCounter(prefix+"sessions_lost_total", "Sessions that ended, by why.", float64(f.Lost[why])).With("why", why.String()))
 	}
 	return list
-}
-
-// LoadMetrics are the figures of the engine's own load.
-func (f *Figures) LoadMetrics(prefix string) []engine.Metric {
-	return []engine.Metric{
-		engine.NewGauge(prefix+"engine_running", "Requests in the engine's running batch, as it last said.", float64(f.Running)),
-		engine.NewGauge(prefix+"engine_waiting", "Requests in the engine's waiting queue, as it last said.", float64(f.Waiting)),
-	}
 }

@@ -77,7 +77,6 @@ func (e *Engine) Figures() Figures {
 		Pings:           m.pings.Load(),
 		PingLast:        time.Duration(m.pingLast.Load()),
 	}
-	f.Running, f.Waiting = int(m.running.Load()), int(m.waiting.Load())
 	if s := e.current.Load(); s != nil {
 		f.Live = s.table.live()
 		o := s.offset()

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
@@ -42,7 +43,7 @@ func (c scripted) Submit(_ context.Context, req *planepb.SubmitRequest, opts ...
 // offline gives an Engine with a session that has no connection.
 func offline() (*Engine, *core, *session) {
 	e, c := New(Options{Name: "e1"}), newCore()
-	s := &session{opts: &e.opts, meters: &e.meters, table: &c.t, out: c.out, oneClock: true}
+	s := &session{opts: &e.opts, meters: &e.meters, table: &c.t, out: c.out, reader: engine.NewReader(nil, ""), oneClock: true}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	e.current.Store(s)
 	return e, c, s

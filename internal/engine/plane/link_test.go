@@ -244,14 +244,17 @@ type pairs struct {
 	pairs  int
 }
 
-func (p *pairs) Begin() {
+// Reader implements engine.Batch.
+func (p *pairs) Reader(string) engine.Reader { return p }
+
+func (p *pairs) Begin(int64) {
 	if p.inside {
 		p.t.Error("two Begins")
 	}
 	p.inside = true
 }
 
-func (p *pairs) End() {
+func (p *pairs) End(int) {
 	if !p.inside {
 		p.t.Error("an End without Begin")
 	}

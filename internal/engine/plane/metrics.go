@@ -22,6 +22,5 @@ func (f *Figures) metrics() []engine.Metric {
 		engine.NewGauge(prefix+"ping_seconds", "Round trip of the latest ping.", f.PingLast.Seconds()),
 		engine.NewGauge(prefix+"slots", "Requests handed to the engine that have not ended.", float64(f.Live)),
 	}
-	list = append(list, f.Metrics(prefix, mux.LossClosed, mux.LossEngine, mux.LossConnection, mux.LossSilent, mux.LossIntegrity, mux.LossForgotten, mux.LossSlots, mux.LossPanic)...)
-	return append(list, f.LoadMetrics(prefix)...)
+	return append(list, f.Metrics(prefix, mux.LossClosed, mux.LossEngine, mux.LossConnection, mux.LossSilent, mux.LossIntegrity, mux.LossForgotten, mux.LossSlots, mux.LossPanic)...)
 }

@@ -12,7 +12,7 @@ import (
 // What dashboards read keeps its name and shows the figure that it is named after.
 func TestMetricNames(t *testing.T) {
 	f := Figures{
-		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 6, Live: 8, Running: 9, Waiting: 10, Late: 18,
+		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 6, Live: 8, Late: 18,
 			Lost: [mux.NumLosses]uint64{mux.LossClosed: 11, mux.LossEngine: 12, mux.LossConnection: 13, mux.LossSilent: 14,
 				mux.LossIntegrity: 15, mux.LossForgotten: 16, mux.LossSlots: 17, mux.LossPanic: 19, mux.LossDead: 88, mux.LossRestarted: 89},
 			Sessions: 90, Submitted: 93, Accepted: 94, Broken: 96},
@@ -40,8 +40,6 @@ weir_plane_sessions_lost_total why integrity true 15
 weir_plane_sessions_lost_total why forgotten true 16
 weir_plane_sessions_lost_total why slots true 17
 weir_plane_sessions_lost_total why panic true 19
-weir_plane_engine_running false 9
-weir_plane_engine_waiting false 10
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)

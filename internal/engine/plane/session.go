@@ -39,10 +39,11 @@ type session struct {
 	cancel context.CancelCauseFunc
 	tasks  sync.WaitGroup
 
-	table *table
-	out   *outbox
-	frame frame
-	disp  dispatcher
+	table  *table
+	out    *outbox
+	frame  frame
+	reader engine.Reader
+	disp   dispatcher
 
 	heard     pulses
 	oneClock  bool // the engine reads the clock that we read
@@ -61,7 +62,7 @@ type pulses struct {
 func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 	s = &session{
 		id: rand.Uint64(), opts: &e.opts, meters: &e.meters,
-		table: new(table), out: newOutbox(),
+		table: new(table), out: newOutbox(), reader: engine.NewReader(e.opts.Batch, "weir"),
 	}
 	conn, err := e.client(&s.heard.calls)
 	if err != nil {
@@ -169,22 +170,11 @@ func (s *session) guarded(part func()) {
 // close gives every generation its terminal delta and drops the connections,
 // by which the engine learns to abort them.
 func (s *session) close(end *mux.End) {
-	s.begin()
-	s.disp.close(end.Terminal(s.opts.Name), trace.Now())
-	s.finish()
+	now := trace.Now()
+	s.reader.Begin(now)
+	s.disp.close(end.Terminal(s.opts.Name), now)
+	s.reader.End(0)
 	s.disconnect()
-}
-
-func (s *session) begin() {
-	if s.opts.Batch != nil {
-		s.opts.Batch.Begin()
-	}
-}
-
-func (s *session) finish() {
-	if s.opts.Batch != nil {
-		s.opts.Batch.End()
-	}
 }
 
 // end ends the session; the first to say why is believed.
@@ -213,8 +203,8 @@ func (s *session) read() {
 
 // step dispatches the step at hand.
 func (s *session) step() *mux.Fault {
-	s.begin()
-	defer s.finish()
+	s.reader.Begin(s.frame.received)
+	defer func() { s.reader.End(len(s.frame.slot)) }()
 	return s.disp.step(&s.frame)
 }
 

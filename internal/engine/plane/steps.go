@@ -81,9 +81,9 @@ const (
 	defaultWindow = 1<<16 - 1
 )
 
-// openSteps makes the call on a new connection, in one write; the first recv
-// says what came of it. key is the authorization, or empty. The stream owns the connection from here on, also when
-// openSteps fails. heard counts what is read.
+// openSteps makes the call on a new connection, in one write; the first recv says what came of
+// it. key is the authorization, or empty. The stream owns the connection from here on, also
+// when openSteps fails. heard counts what is read.
 func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
 	s := &stepStream{conn: conn, closed: make(chan struct{}), messages: messages{limit: limit}}
 	context.AfterFunc(ctx, func() {

@@ -1,9 +1,11 @@
 package relay
 
 import (
-	"maps"
 	"net/http"
+	"slices"
 	"strings"
+
+	"weir/internal/http1"
 )
 
 // hopByHop headers belong to one connection and are not handed on (RFC 9110,
@@ -13,24 +15,27 @@ var hopByHop = []string{
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// EndToEnd copies the headers of a request that concern the two ends. Names with an
+// EndToEnd gives the headers of a request that concern the two ends, with the values that h
+// has, and room for one more. Names with an
 // underscore are left out: servers that hand them to programs as variables take
 // Content_Length for Content-Length.
 func EndToEnd(h http.Header) http.Header {
-	out := h.Clone()
-	stripHops(out)
-	maps.DeleteFunc(out, func(name string, _ []string) bool { return strings.Contains(name, "_") })
+	out := make(http.Header, len(h)+1)
+	for name, values := range h {
+		if !slices.Contains(hopByHop, name) && !strings.Contains(name, "_") {
+			out[name] = values
+		}
+	}
+	for _, field := range h["Connection"] {
+		delHops(out, field)
+	}
 	return out
 }
 
-func stripHops(h http.Header) {
-	for _, field := range h["Connection"] {
-		for name := range strings.SplitSeq(field, ",") {
-			h.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range hopByHop {
-		delete(h, name)
+// delHops removes what a Connection field names.
+func delHops(h http.Header, connection string) {
+	for name := range strings.SplitSeq(connection, ",") {
+		h.Del(strings.TrimSpace(name))
 	}
 }
 
@@ -38,19 +43,12 @@ func stripHops(h http.Header) {
 // not to the engines behind it.
 var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
 
-// fields gives those of a request that the engine gets.
-func (e *Engine) fields(h http.Header) http.Header {
-	h = maps.Clone(h)
-	if h == nil {
-		h = http.Header{}
-	}
-	h["Accept-Encoding"] = []string{"identity"} // the bytes must be such as can be looked into
-	if !e.opts.PassKey {
-		for _, name := range credentials {
-			delete(h, name)
-		}
-	}
-	return h
+// identity has the engine's bytes be such as can be looked into.
+const identity = "Accept-Encoding: identity\r\n"
+
+// omits says which fields of a request the engine does not get.
+func (e *Engine) omits(name string) bool {
+	return name == "Accept-Encoding" || !e.opts.PassKey && slices.Contains(credentials, name)
 }
 
 // answered are the fields of an engine's answer that are about the answer. No other field
@@ -73,17 +71,20 @@ var answered = map[string]struct{ once bool }{
 var answeredBegin = []string{"X-Ratelimit-", "Anthropic-Ratelimit-", "Openai-"}
 
 // answerFields gives those of an answer that the caller gets.
-func answerFields(h http.Header) http.Header {
-	stripHops(h)
-	for name, values := range h {
+func answerFields(said http1.Fields) http.Header {
+	h := make(http.Header)
+	for name, value := range said.All() {
 		rule, ok := answered[name]
 		for _, begin := range answeredBegin {
 			ok = ok || strings.HasPrefix(name, begin)
 		}
-		if !ok {
-			delete(h, name)
-		} else if rule.once {
-			h[name] = values[:1]
+		if ok && !(rule.once && h[name] != nil) {
+			h[name] = append(h[name], value)
+		}
+	}
+	for name, value := range said.All() {
+		if name == "Connection" {
+			delHops(h, value)
 		}
 	}
 	return h

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +21,10 @@ const meetsWithin = time.Minute
 func (e *Engine) vllmMeets(ctx context.Context, model string) (engine.Meets, error) {
 	if e.met.Way != engine.Nowhere {
 		return e.met, nil
+	}
+	// A decode engine with this connector does not survive the question.
+	if data, _, err := e.client.Get(ctx, "/metrics"); err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")) {
+		return engine.Meets{}, errors.New("it runs with MooncakeConnector; weir knows the halves of NixlConnector and NixlPushConnector: start it with one of these, or leave role= out")
 	}
 	ctx, cancel := context.WithTimeout(ctx, meetsWithin)
 	defer cancel()

@@ -62,3 +62,31 @@ func TestMeets(t *testing.T) {
 		t.Errorf("asked %s, and %d times more", got, len(bodies))
 	}
 }
+
+// A decode engine of vLLM's with MooncakeConnector ends when it is asked for a prefill half:
+// it shows its connector by its metrics, and is not asked.
+func TestMooncakeIsNotAsked(t *testing.T) {
+	asked := make(chan string, 16)
+	p := play(t, func(_ int, w *wire) {
+		for r, body := w.request(); r != nil; r, body = w.request() {
+			switch r.URL.Path {
+			case "/v1/models":
+				w.send(models(`{"data":[{"id":"m","owned_by":"vllm"}]}`))
+			case "/metrics":
+				w.send(models("# TYPE vllm:mooncake_bytes_transferred histogram\nvllm:mooncake_bytes_transferred_sum{engine=\"0\"} 0\n"))
+			case "/v1/completions":
+				asked <- string(body)
+				return
+			default:
+				w.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+			}
+		}
+	})
+	states := run(t, p.engine(Options{AskHalves: true, ProbeInterval: time.Millisecond}))
+	if s := next(t, states); s.Ready || s.Err == nil || !strings.Contains(s.Err.Error(), "MooncakeConnector") {
+		t.Errorf("%+v", s)
+	}
+	if len(asked) > 0 {
+		t.Errorf("asked %s", <-asked)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/sglangmode"
 	"weir/internal/engine/upstream"
+	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
 )
 
@@ -33,7 +34,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	}
 	e.said = e.software(ctx, owner)
 	facts.Lacks = e.said.lacks
-	facts.Role, facts.RoleSaid, facts.Meets = e.said.role, e.said.roleSaid, e.said.meets
+	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = e.said.role, e.said.roleSaid, e.said.meets, e.said.forgets
 	e.alone.Store(e.said.alone)
 	if owner == "vllm" && e.opts.AskHalves {
 		if facts.Meets, err = e.vllmMeets(ctx, facts.Models[0]); err != nil {
@@ -121,6 +122,7 @@ type software struct {
 	role     infer.Role
 	roleSaid bool
 	meets    engine.Meets
+	forgets  bool
 	alone    *infer.Half // what a probe is of; nil: it is whole
 	loads    string      // where an SGLang tells how busy it is
 }
@@ -154,33 +156,25 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 		return err
 	}
 	now.lacks, now.roleSaid, now.loads = mode.APILacks(), mode.Known(), mode.LoadsPath()
-	if now.role = mode.Role(); now.role != infer.RoleBoth {
-		now.meets, now.alone = mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
-	}
+	now.forgets = mode.Forgets()
+	now.role, now.meets, now.alone = mode.Role(), mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
 	return nil
 }
 
 // vllm reads a vLLM server's release. No mode of it loses anything without a word: its
 // front end refuses what its engine does not do.
 func (e *Engine) vllm(ctx context.Context) ([]infer.Lack, error) {
-	data, _, err := e.client.Get(ctx, "/version")
-	var said struct {
-		Version string `json:"version"`
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &said)
-	}
+	version, err := vllmserver.Version(ctx, e.client)
 	if err != nil {
 		return nil, err
 	}
-	return vllmLacks(said.Version), nil
+	return vllmLacks(version), nil
 }
 
 // vllmLacks gives what a release of vLLM passes over. Those before 0.12 had other
 // fields, and are not judged.
 func vllmLacks(version string) []infer.Lack {
-	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 || major == 0 && minor < 12 {
+	if r := vllmserver.ParseRelease(version); r == (vllmserver.Release{}) || r.Before(vllmserver.WithIDs) {
 		return nil
 	}
 	return []infer.Lack{

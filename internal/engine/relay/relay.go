@@ -81,7 +81,7 @@ func New(opts Options) *Engine {
 
 // Forward implements engine.Relay.
 func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: e.fields(req.Header), Body: req.Body, Leg: leg})
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: req.Header, Omit: e.omits, Fields: identity, Waits: req.Waits, Body: req.Body, Leg: leg})
 	if err != nil {
 		return nil, upstream.Fault(e.opts.Name, err)
 	}
@@ -96,9 +96,9 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 	}
 	var after time.Duration
 	if !e.opts.PassKey { // where callers have keys of their own, it is about theirs
-		after = upstream.RetryAfter(resp.Status, resp.Header)
+		after = upstream.RetryAfter(resp.Status, resp.Fields)
 	}
-	return &engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Header), Framed: resp.Framing != http1.UntilClose, Length: length,
+	return &engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Fields), Framed: resp.Framing != http1.UntilClose, Length: length,
 		RetryAfter: after, Body: &coded{resp.Body, e}}, nil
 }
 

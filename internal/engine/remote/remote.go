@@ -51,9 +51,15 @@ func (c *Clock) Add(sent, engine, received int64) bool {
 	if rtt < 0 {
 		return false
 	}
+	// What contradicts the estimate was stamped by a clock that was set since: then the
+	// samples before are of another one.
+	offset, half := engine-(sent+rtt/2), rtt/2+1
+	if was := c.Best(received); was.Known && max(offset-was.NS, was.NS-offset) > half+was.Uncertain {
+		c.n = 0
+	}
 	c.samples[c.n%clockSamples] = clockSample{
-		offset: engine - (sent + rtt/2),
-		half:   rtt/2 + 1,
+		offset: offset,
+		half:   half,
 		at:     sent, // the stamp may be that old already
 	}
 	c.n++

@@ -77,6 +77,30 @@ func TestClockBoundHolds(t *testing.T) {
 	}
 }
 
+// A clock that was set is believed from its first word on, whatever the round trips before
+// it were.
+func TestClockIsSet(t *testing.T) {
+	var c Clock
+	now, offset := int64(1e12), int64(5e9)
+	ask := func(rtt int64) {
+		c.Add(now, now+rtt/2+offset, now+rtt)
+		now += 1e9
+	}
+	for _, step := range []int64{3600e9, -7200e9, 20e6} {
+		for range 10 {
+			ask(1e5)
+		}
+		if o := c.Best(now); !o.Known || o.NS != offset {
+			t.Fatalf("%+v, want %d", o, offset)
+		}
+		offset += step
+		ask(5e6)
+		if o := c.Best(now); !o.Known || o.NS != offset {
+			t.Errorf("set by %d: %+v, want %d", step, o, offset)
+		}
+	}
+}
+
 func TestUnknownStampsStayEmpty(t *testing.T) {
 	if (Offset{Known: true, NS: 5}).ToGateway(0) != 0 || (Offset{NS: 5}).ToGateway(9) != 0 {
 		t.Error("a stamp was made up")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/idstream"
 	"weir/internal/engine/upstream"
 	"weir/internal/trace"
 )
@@ -80,11 +81,11 @@ func (a *aborts) close() {
 // news: its connection is broken then, and the generation ends by its own
 // timeout.
 func (e *Engine) postAbort(ctx context.Context, id string) {
-	resp, err := e.client.Do(ctx, &upstream.Request{Method: http.MethodPost, Path: "/abort_request", Header: requestHeader,
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: http.MethodPost, Path: "/abort_request", Fields: idstream.Fields,
 		Body: []byte(`{"rid":` + strconv.Quote(id) + `}`), Leg: &trace.Leg{}})
 	if err != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusal))
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, idstream.MaxRefusal))
 	resp.Body.Close()
 }

@@ -2,11 +2,10 @@ package sglang
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"weir/internal/engine/idstream"
+	"weir/internal/infer"
 )
 
 // event is one event of a /generate stream.
@@ -30,24 +29,15 @@ type event struct {
 
 	// Wall times in seconds, and a duration; 0 where the engine gives none.
 	queueTime, forwardEntry, prefillFinished, requestReceived, responseSent float64
+	// named are the timeline's own stamps, which servers give that were patched for them.
+	named     [infer.NumStamps]float64
+	retracted int // how often it went back to the queue
 }
 
-// scanner reads events. It keeps its memory from one to the next.
+// scanner reads events with what whoever has a turn has at hand.
 type scanner struct {
-	in  bytes.Reader
-	dec *jsontext.Decoder
-	ids []uint32
-
-	large  bool   // the event before was large
-	scored bool   // events have log probabilities
-	rest   []byte // meta_info without them
-}
-
-// keepEvent is the size in bytes of the events whose buffers a scanner keeps.
-const keepEvent = 256 << 10
-
-func newScanner() *scanner {
-	return &scanner{dec: jsontext.NewDecoder(bytes.NewReader(nil))}
+	*idstream.Scanner
+	scored bool // events have log probabilities
 }
 
 var (
@@ -61,12 +51,6 @@ var (
 // inside of the text. Everything else is decoded in full. Data must stay as it
 // is while the event is in use.
 func (s *scanner) scan(data []byte, e *event) error {
-	if s.large { // what it needed is not kept
-		scored := s.scored
-		*s = *newScanner()
-		s.scored = scored
-	}
-	s.large = len(data) > keepEvent
 	*e = event{completion: -1, prompt: -1, cached: -1}
 	if ok, err := s.usual(data, e); ok || err != nil {
 		return err
@@ -90,14 +74,14 @@ func (s *scanner) usual(data []byte, e *event) (ok bool, err error) {
 		e.take(array)
 		return true, nil
 	}
-	s.reset(meta)
-	if s.dec.PeekKind() != '{' {
+	s.Reset(meta)
+	if s.Dec.PeekKind() != '{' {
 		return false, nil
 	}
 	if err := s.meta(e); err != nil {
 		return true, err
 	}
-	if rest := meta[s.dec.InputOffset():]; len(rest) != 1 || rest[0] != '}' {
+	if rest := meta[s.Dec.InputOffset():]; len(rest) != 1 || rest[0] != '}' {
 		return false, nil // more members, which may be of interest
 	}
 	e.take(array)
@@ -144,7 +128,7 @@ var (
 	object   = []byte{'{'}
 	runKey   = []byte(`"finish_reason":null,`)
 	countKey = []byte(`"completion_tokens":`)
-	stampKey = []byte(`_time":`) // of those that a server with stamps sends in every chunk
+	stampKey = []byte(`_time`) // of those that a server with stamps sends in every chunk
 	sentKey  = []byte(`"response_sent_to_client_ts":`)
 )
 
@@ -173,130 +157,38 @@ func running(meta []byte, e *event) bool {
 	return true
 }
 
-func (s *scanner) reset(b []byte) {
-	s.in.Reset(b)
-	s.dec.Reset(&s.in)
-}
-
 // full decodes all members of an event.
 func (s *scanner) full(data []byte, e *event) error {
-	s.reset(data)
-	if s.dec.PeekKind() != '{' {
-		return errors.New("the event is no JSON object")
-	}
-	err := s.members(func(name []byte) error {
+	return s.Event(data, func(name []byte) (err error) {
 		switch string(name) {
 		case "output_ids":
-			if s.dec.PeekKind() != '[' {
-				return s.dec.SkipValue() // null while there is none
+			if s.Dec.PeekKind() != '[' {
+				return s.Dec.SkipValue() // null while there is none
 			}
-			return s.array(data, e)
+			e.array, e.n, err = s.Array(data)
+			return err
 		case "meta_info":
-			if s.dec.PeekKind() != '{' {
-				return s.dec.SkipValue()
-			}
 			return s.meta(e)
 		case "error":
 			e.failed = true
-			if s.dec.PeekKind() != '{' {
-				return s.dec.SkipValue()
-			}
-			return s.failure(e)
+			return s.Failure(&e.message, &e.status)
 		}
-		return s.dec.SkipValue()
+		return s.Dec.SkipValue()
 	})
-	if err != nil {
-		return err
-	}
-	if rest := bytes.TrimSpace(data[s.dec.InputOffset():]); len(rest) > 0 {
-		return errors.New("something follows the event's JSON object")
-	}
-	return nil
-}
-
-// members calls f for each member of the object that comes next, with its name;
-// f consumes the value.
-func (s *scanner) members(f func(name []byte) error) error {
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	for s.dec.PeekKind() != '}' {
-		name, err := s.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		// No name that is looked for needs an escape.
-		if err := f(name[1 : len(name)-1]); err != nil {
-			return err
-		}
-	}
-	_, err := s.dec.ReadToken()
-	return err
-}
-
-// array notes the bounds of output_ids and checks what is in it.
-func (s *scanner) array(data []byte, e *event) error {
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	from := s.dec.InputOffset()
-	e.n = 0
-	for s.dec.PeekKind() != ']' {
-		v, err := s.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		if _, err := parseID(v); err != nil {
-			return err
-		}
-		e.n++
-	}
-	to := s.dec.InputOffset()
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	e.array = data[from:to]
-	return nil
-}
-
-func parseID(b []byte) (uint32, error) {
-	id, err := strconv.ParseUint(string(b), 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("%.20q is no token id", b)
-	}
-	return uint32(id), nil
-}
-
-// tail gives the last n ids of the event, valid until the next call. n is at
-// most the event's.
-func (s *scanner) tail(e *event, n int) ([]uint32, error) {
-	if cap(s.ids) < n {
-		s.ids = make([]uint32, max(n, 2*cap(s.ids)))
-	}
-	s.ids = s.ids[:n]
-	rest := e.array
-	for i := n - 1; i >= 0; i-- {
-		at := bytes.LastIndexByte(rest, ',')
-		id, err := parseID(bytes.TrimSpace(rest[at+1:]))
-		if err != nil {
-			return nil, err
-		}
-		s.ids[i] = id
-		rest = rest[:max(at, 0)]
-	}
-	return s.ids, nil
 }
 
 // meta reads meta_info.
 func (s *scanner) meta(e *event) error {
-	return s.members(func(name []byte) error {
+	return s.Object(func(name []byte) error {
 		switch string(name) {
 		case "completion_tokens":
-			return s.count(&e.completion)
+			return s.Count(&e.completion)
 		case "prompt_tokens":
-			return s.count(&e.prompt)
+			return s.Count(&e.prompt)
 		case "cached_tokens":
-			return s.count(&e.cached)
+			return s.Count(&e.cached)
+		case "num_retractions":
+			return s.Count(&e.retracted)
 		case "queue_time":
 			return s.seconds(&e.queueTime)
 		case "forward_entry_time":
@@ -312,35 +204,21 @@ func (s *scanner) meta(e *event) error {
 		case "output_top_logprobs":
 			return s.list(&e.top)
 		case "finish_reason":
-			if s.dec.PeekKind() != '{' {
-				return s.dec.SkipValue()
+			if s.Dec.PeekKind() != '{' {
+				return s.Dec.SkipValue()
 			}
 			return s.reason(e)
 		}
-		return s.dec.SkipValue()
+		if i, ok := infer.StampNamed(name); ok {
+			return s.seconds(&e.named[i])
+		}
+		return s.Dec.SkipValue()
 	})
-}
-
-// count reads a count; null means that it is not known.
-func (s *scanner) count(n *int) error {
-	v, err := s.dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	if v.Kind() == 'n' {
-		return nil
-	}
-	c, err := strconv.ParseInt(string(v), 10, 32)
-	if err != nil || c < 0 {
-		return fmt.Errorf("%.20q is no count", v)
-	}
-	*n = int(c)
-	return nil
 }
 
 // seconds reads what is a number, and passes over anything else.
 func (s *scanner) seconds(f *float64) error {
-	v, err := s.dec.ReadValue()
+	v, err := s.Dec.ReadValue()
 	if err != nil || v.Kind() != '0' {
 		return err
 	}
@@ -351,73 +229,26 @@ func (s *scanner) seconds(f *float64) error {
 // reason reads a finish reason that is there.
 func (s *scanner) reason(e *event) error {
 	e.finish = "unknown"
-	return s.members(func(name []byte) error {
+	return s.Members(func(name []byte) error {
 		switch string(name) {
 		case "type":
-			return s.text(&e.finish)
+			return s.Text(&e.finish)
 		case "message":
-			return s.text(&e.message)
+			return s.Text(&e.message)
 		case "status_code":
-			return s.count(&e.status)
+			return s.Count(&e.status)
 		case "matched":
-			switch s.dec.PeekKind() {
+			switch s.Dec.PeekKind() {
 			case '0':
 				e.matched = 1
-				return s.stop(e)
+				return s.ID(&e.stopID)
 			case '[':
-				return s.matchedList(e)
+				return s.Elements(func() error {
+					e.matched++
+					return s.ID(&e.stopID)
+				})
 			}
 		}
-		return s.dec.SkipValue()
+		return s.Dec.SkipValue()
 	})
-}
-
-func (s *scanner) matchedList(e *event) error {
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	for s.dec.PeekKind() != ']' {
-		if err := s.stop(e); err != nil {
-			return err
-		}
-		e.matched++
-	}
-	_, err := s.dec.ReadToken()
-	return err
-}
-
-func (s *scanner) stop(e *event) error {
-	v, err := s.dec.ReadValue()
-	if err == nil {
-		e.stopID, err = parseID(v)
-	}
-	return err
-}
-
-// failure reads an error that comes in place of output.
-func (s *scanner) failure(e *event) error {
-	return s.members(func(name []byte) error {
-		switch string(name) {
-		case "message":
-			return s.text(&e.message)
-		case "code":
-			if s.dec.PeekKind() != '0' {
-				return s.dec.SkipValue()
-			}
-			return s.count(&e.status)
-		}
-		return s.dec.SkipValue()
-	})
-}
-
-func (s *scanner) text(to *string) error {
-	if s.dec.PeekKind() != '"' {
-		return s.dec.SkipValue()
-	}
-	t, err := s.dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	*to = t.String()
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/remote"
 	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 )
@@ -48,6 +49,53 @@ func TestAppendHalf(t *testing.T) {
 	media.ToContext = true
 	if most, least := Limits(media); most != 1 || least != 1 {
 		t.Errorf("a prefill half may have %d to %d ids", least, most)
+	}
+}
+
+// A half's times in the queue are those at which it met the other, or had its KV.
+func TestHalfStamps(t *testing.T) {
+	for role, want := range map[infer.Role]infer.Stamps{
+		infer.RoleBoth:    {QueueStart: 1500, QueueEnd: 2000, PrefillEnd: 3000},
+		infer.RolePrefill: {QueueStart: 1500, QueueEnd: 2000, PrefillEnd: 3000, BootstrapEnd: 1500},
+		infer.RoleDecode:  {QueueStart: 1500, QueueEnd: 2000, PrefillEnd: 3000, TransferEnd: 1500, WaitingToRunning: 2000},
+	} {
+		g := &generation{e: new(Engine), role: role}
+		g.e.server.Store(&server{clock: remote.Offset{Known: true}})
+		if got := g.stamp(&event{forwardEntry: 2e-6, queueTime: .5e-6, prefillFinished: 3e-6}); got == nil || *got != want {
+			t.Errorf("of %v: %+v, want %+v", role, got, want)
+		}
+	}
+}
+
+// A server that was patched for the timeline gives its stamps by their names there, as wall
+// time or, which this machine alone can read, as the monotonic clock's; they say more than
+// those that every server has.
+func TestPatchedStamps(t *testing.T) {
+	const wall = 1_800_000_000 // seconds
+	var e event
+	if err := newScanner().scan([]byte(`{"text":"","output_ids":[5],"meta_info":{"id":"r","finish_reason":null,"prompt_tokens":1,"num_retractions":2,"completion_tokens":1,"cached_tokens":0,`+
+		`"server_created_time":1800000000.5,"queue_time_start":1800000001.5,"queue_time_end":1800000002.5,"prefill_start_time":1800000003.5,"prefill_end_time":1800000004.5,`+
+		`"server_first_token_time":1800000005.5,"first_output_time":null,"queue_time":0.25,"forward_entry_time":1800000009.5}}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	half := func(s int64) int64 { return s*1e9 + 5e8 }
+	want := infer.Stamps{ServerCreated: half(0), QueueStart: half(1), QueueEnd: half(2), PrefillStart: half(3), PrefillEnd: half(4), FirstToken: half(5), Retracted: 2}
+	g := &generation{e: new(Engine)}
+	g.e.server.Store(&server{clock: remote.Offset{Known: true, NS: wall * 1e9}})
+	if got := g.stamp(&e); got == nil || *got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := g.stamp(&e); got != nil {
+		t.Errorf("told again: %+v", got)
+	}
+	for _, oneClock := range []bool{false, true} {
+		g := &generation{e: new(Engine)}
+		g.e.server.Store(&server{clock: remote.Offset{Known: true}, oneClock: oneClock})
+		var e event
+		e.named[0] = 12.5
+		if got := g.stamp(&e); oneClock != (got != nil && got.ServerCreated == 12.5e9) {
+			t.Errorf("one clock %v: %+v", oneClock, got)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"weir/internal/engine/idstream"
 	"weir/internal/infer"
 )
 
@@ -24,7 +25,7 @@ var (
 // cut takes the lists out of meta_info, which leaves them empty there. A list
 // in another form than the server writes stays, for meta to find.
 func (s *scanner) cut(meta []byte, e *event) []byte {
-	out := s.rest[:0]
+	out := s.Rest[:0]
 	for {
 		at, list := bytes.Index(meta, ownKey), &e.own
 		if top := bytes.Index(meta, topKey); top >= 0 && (at < 0 || top < at) {
@@ -42,8 +43,8 @@ func (s *scanner) cut(meta []byte, e *event) []byte {
 		*list = meta[at : at+size]
 		out, meta = append(out, meta[:at]...), meta[at+size:]
 	}
-	s.rest = append(out, meta...)
-	return s.rest
+	s.Rest = append(out, meta...)
+	return s.Rest
 }
 
 // listSize says how long the list is that stands at the beginning, without its
@@ -64,7 +65,7 @@ func listSize(b []byte) int {
 
 // list keeps the text of a list that cut did not find.
 func (s *scanner) list(to *[]byte) error {
-	v, err := s.dec.ReadValue()
+	v, err := s.Dec.ReadValue()
 	if err != nil || *to != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func lastEntry(list []byte) (value float32, id uint32, rest []byte, err error) {
 	if !ok || !ok2 {
 		return 0, 0, nil, errNoLogprob
 	}
-	if id, err = parseID(bytes.TrimSpace(word)); err != nil {
+	if id, err = idstream.ParseID(bytes.TrimSpace(word)); err != nil {
 		return 0, 0, nil, err
 	}
 	switch number = bytes.TrimSpace(number); string(number) {

@@ -19,10 +19,13 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/engine/enginetest"
+	"weir/internal/engine/idstream"
 	"weir/internal/infer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newScanner() *scanner { return &scanner{Scanner: idstream.NewScanner()} }
 
 // peer is an SGLang server as a test plays it.
 type peer struct {
@@ -287,7 +290,7 @@ func TestConformance(t *testing.T) {
 				enginetest.Run(t, func(t *testing.T) enginetest.Rig {
 					p := newPeer(t, f)
 					e := New(p.options())
-					e.polled = e.polled && polled
+					e.host.Polled = e.host.Polled && polled
 					return enginetest.Rig{Engine: e, Peer: p, Alone: true, Panics: &p.panics}
 				})
 			})

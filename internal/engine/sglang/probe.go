@@ -9,11 +9,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
-	"weir/internal/infer"
 )
 
 // Probe implements engine.Prober by a generation of one id, as SGLang's own health check
-// makes one; to an engine that serves halves, of a half that has no other. Where requests cannot name a rank the server chooses one.
+// makes one; to an engine that serves halves, of a half that has no other. Where requests
+// cannot name a rank the server chooses one.
 func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	srv, body := e.server.Load(), []byte(`{"input_ids":[0]`)
 	rank := p.Rank
@@ -23,8 +23,8 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	if rank >= 0 {
 		body = strconv.AppendInt(append(body, `,"routed_dp_rank":`...), int64(rank), 10)
 	}
-	if srv.mode.Role() != infer.RoleBoth {
-		body = appendHalf(body, srv.mode.Alone(rank))
+	if h := srv.mode.Alone(rank); h != nil {
+		body = appendHalf(body, h)
 	}
 	body = append(body, `,"sampling_params":{"max_new_tokens":1,"temperature":0}}`...)
 	answer, err := e.client.Generate(ctx, "/generate", body)

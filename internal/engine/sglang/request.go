@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"weir/internal/engine/idstream"
 	"weir/internal/infer"
 )
 
@@ -16,16 +15,14 @@ import (
 // model understands them.
 const Carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia)
 
-// allIDs is the engine's own bound of top_k, which stands for no bound.
-const allIDs = 1 << 30
-
 // MaxLogprobs bounds the alternatives of an id, of which the engine would sort as
 // many as it is asked for.
 const MaxLogprobs = 1000
 
-// appendRequest appends req as the body of a /generate of the server's, for one of its
-// ranks or, with -1, for any. Every field of req is in it; what the caller did not say is the model's default, where the
-// server's other API would take it from there, and else left to the server.
+// appendRequest appends req as the body of a /generate of the server's, for one of its ranks
+// or, with -1, for any. Every field of req is in it; what the caller did not say is the
+// model's default, where the server's other API would take it from there, and else left to the
+// server.
 func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte, *infer.Error) {
 	if req.MaxTokens < 1 || int64(req.MaxTokens) > math.MaxInt32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)
@@ -47,7 +44,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		return nil, bad
 	}
 	b = append(b, `{"rid":`...)
-	b = appendString(b, req.ID)
+	b = idstream.AppendString(b, req.ID)
 	if rank >= 0 {
 		b = append(b, `,"routed_dp_rank":`...)
 		b = strconv.AppendInt(b, int64(rank), 10)
@@ -57,7 +54,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	}
 	if srv.adapters[req.Model] {
 		b = append(b, `,"lora_path":`...)
-		b = appendString(b, req.Model)
+		b = idstream.AppendString(b, req.Model)
 	}
 	if req.Priority != nil {
 		b = append(b, `,"priority":`...)
@@ -74,7 +71,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		b = append(b, `,"require_reasoning":true`...)
 	}
 	b = append(b, `,"stream":true,"input_ids":`...)
-	b = appendIDs(b, req.Prompt)
+	b = idstream.AppendIDs(b, req.Prompt)
 	if len(req.Media) > 0 {
 		b = appendMedia(b, req.Media)
 	}
@@ -94,33 +91,10 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	}
 	if stops := srv.mode.StopIDs(req, srv.ends); len(stops) > 0 {
 		b = append(b, `,"stop_token_ids":`...)
-		b = appendIDs(b, stops)
+		b = idstream.AppendIDs(b, stops)
 	}
 	s := srv.defaults.Fill(req.Sampling)
-	b = appendFloat(b, `,"temperature":`, s.Temperature)
-	b = appendFloat(b, `,"top_p":`, s.TopP)
-	if s.TopK != nil {
-		k := int64(*s.TopK)
-		if k <= 0 || k > allIDs {
-			k = -1
-		}
-		b = append(b, `,"top_k":`...)
-		b = strconv.AppendInt(b, k, 10)
-	}
-	b = appendFloat(b, `,"min_p":`, s.MinP)
-	b = appendFloat(b, `,"presence_penalty":`, s.PresencePenalty)
-	b = appendFloat(b, `,"frequency_penalty":`, s.FrequencyPenalty)
-	b = appendFloat(b, `,"repetition_penalty":`, s.RepetitionPenalty)
-	if len(s.LogitBias) > 0 {
-		b = append(b, `,"logit_bias":`...)
-		for i, bias := range s.LogitBias {
-			b = append(b, "{,"[min(i, 1)], '"')
-			b = strconv.AppendUint(b, uint64(bias.ID), 10)
-			b = append(b, `":`...)
-			b = strconv.AppendFloat(b, bias.Value, 'g', -1, 64)
-		}
-		b = append(b, '}')
-	}
+	b = idstream.AppendSampling(b, &s)
 	if req.Guide != nil {
 		b = appendGuide(b, req.Guide)
 	}
@@ -148,7 +122,7 @@ func Limits(req *infer.Request) (most, least int) {
 // the prefill engine that is leave to serve it at another rank than the room's.
 func appendHalf(b []byte, h *infer.Half) []byte {
 	b = append(b, `,"bootstrap_host":`...)
-	b = appendString(b, h.Bootstrap.Host)
+	b = idstream.AppendString(b, h.Bootstrap.Host)
 	b = append(b, `,"bootstrap_port":`...)
 	b = strconv.AppendInt(b, int64(h.Bootstrap.Port), 10)
 	b = append(b, `,"bootstrap_room":`...)
@@ -173,12 +147,8 @@ func appendMedia(b []byte, all []infer.Media) []byte {
 				continue
 			}
 			b = append(b, sep...)
-			if sep = ","; m.Data == nil {
-				b = appendString(b, m.URL)
-				continue
-			}
-			b = append(append(append(b, `"data:`...), m.Type...), ";base64,"...)
-			b = append(append(b, m.Data...), '"')
+			sep = ","
+			b = idstream.AppendMediaURL(b, m)
 		}
 		if sep != field {
 			b = append(b, ']')
@@ -187,18 +157,11 @@ func appendMedia(b []byte, all []infer.Media) []byte {
 	return b
 }
 
-func appendFloat(b []byte, name string, v *float64) []byte {
-	if v == nil {
-		return b
-	}
-	return strconv.AppendFloat(append(b, name...), *v, 'g', -1, 64)
-}
-
 // appendGuide says what the output must match in the engine's words.
 func appendGuide(b []byte, g *infer.Guide) []byte {
 	name, text := GuideField(g)
 	b = append(append(append(b, `,"`...), name...), `":`...)
-	return appendString(b, text)
+	return idstream.AppendString(b, text)
 }
 
 // GuideField gives the sampling parameter that says what the output must match, and
@@ -219,20 +182,4 @@ func GuideField(g *infer.Guide) (name, text string) {
 		return "regex", "(" + strings.Join(quoted, "|") + ")"
 	}
 	return "json_schema", g.Text
-}
-
-func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // what is not UTF-8 becomes U+FFFD
-	return b
-}
-
-func appendIDs(b []byte, ids []uint32) []byte {
-	b = append(b, '[')
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(id), 10)
-	}
-	return append(b, ']')
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +30,7 @@ type server struct {
 	ends     []uint32         // that end an answer, by the model's folder
 	defaults engine.Defaults  // for requests that do not say
 	clock    remote.Offset    // of its wall clock to the timeline's
+	oneClock bool             // it is on this machine
 	load     engine.Load
 	loaded   bool // load was said
 	ranks    int  // of data parallelism that a request can be for; 0: it cannot say
@@ -48,6 +48,20 @@ func (srv *server) stamp(seconds float64) int64 {
 		return 0
 	}
 	return srv.clock.ToGateway(uint64(seconds * 1e9))
+}
+
+// patched converts one of the timeline's stamps as a patched server gives it: in seconds,
+// since 1970 or of the monotonic clock that Python's performance counter reads. The latter
+// means something on this machine alone.
+func (srv *server) patched(seconds float64) int64 {
+	const wall = 1e9 // no machine has been up for so long
+	switch {
+	case seconds >= wall:
+		return srv.stamp(seconds)
+	case seconds > 0 && srv.oneClock:
+		return int64(seconds * 1e9)
+	}
+	return 0
 }
 
 // info is what is read of /server_info.
@@ -95,7 +109,7 @@ const maxRanks = 1024
 // probe reads the engine's facts. A server without /server_info is one all the
 // same: the counts tell what its chunks hold.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
-	facts, adapters, err := e.models(ctx)
+	facts, adapters, err := e.client.ModelsAndLoRA(ctx, e.opts.Model)
 	if err != nil {
 		return engine.Facts{}, err
 	}
@@ -108,6 +122,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
 		facts.Role, facts.RoleSaid, facts.Meets = srv.mode.Role(), srv.mode.Known(), srv.mode.Meets(e.opts.URL.Hostname())
+		facts.Forgets = srv.mode.Forgets()
 		if facts.MaxRunning = max(about.MaxRunning, 0); !about.Attention && about.Ranks <= maxRanks {
 			facts.MaxRunning *= max(about.Ranks, 1)
 		}
@@ -187,26 +202,6 @@ func (e *Engine) learn(f form) {
 	}
 }
 
-// models reads the model list. A card with a parent is a LoRA adapter.
-func (e *Engine) models(ctx context.Context) (engine.Facts, map[string]bool, error) {
-	facts, cards, err := e.client.Models(ctx)
-	if e.opts.Model != "" && upstream.Nameless(err) {
-		return engine.Facts{Models: []string{e.opts.Model}}, nil, nil
-	}
-	if err != nil {
-		return engine.Facts{}, nil, err
-	}
-	adapters := map[string]bool{}
-	for _, c := range cards {
-		if c.Parent.Kind() == '"' && string(c.Parent) != `""` && !adapters[c.ID] {
-			adapters[c.ID] = true
-			facts.LoRA = append(facts.LoRA, engine.LoRA{Name: c.ID})
-		}
-	}
-	facts.Models = slices.DeleteFunc(facts.Models, func(name string) bool { return adapters[name] })
-	return facts, adapters, nil
-}
-
 // info reads /server_info, or its older name.
 func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
@@ -256,10 +251,10 @@ func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	}
 	srv.clock = e.clock.Best(received)
 	if e.local { // then it is this machine's wall clock
-		srv.clock = remote.Offset{NS: trace.Wall(0).UnixNano(), Known: true}
+		srv.clock, srv.oneClock = remote.Offset{NS: trace.Wall(0).UnixNano(), Known: true}, true
 	}
 	if err == nil {
-		srv.load.Running, srv.load.Waiting, srv.load.KVUsage, srv.loaded = said.Sum()
+		srv.load, srv.loaded = said.Load()
 	}
 }
 

@@ -2,7 +2,8 @@ package sglang
 
 import (
 	"bytes"
-	"fmt"
+
+	"weir/internal/engine/idstream"
 )
 
 // form says what the chunks of a server hold.
@@ -34,22 +35,6 @@ type tally struct {
 	last uint32 // of them, when there are any
 }
 
-// mismatch is an event whose ids and counts do not agree.
-type mismatch struct {
-	reason     string
-	Form       string `json:"form"`
-	Have       int    `json:"received"`
-	IDs        int    `json:"ids"`
-	Completion int    `json:"completion_tokens"`
-	Logprobs   int    `json:"logprobs,omitzero"`
-	Finish     string `json:"finish_reason,omitempty"`
-}
-
-// Error implements error.
-func (m *mismatch) Error() string {
-	return fmt.Sprintf("%s: %d ids in a chunk (%s) that counts %d after %d were received", m.reason, m.IDs, m.Form, m.Completion, m.Have)
-}
-
 // take says how many ids at the end of an event's array are new, and how many
 // the engine counts and does not send.
 func (t *tally) take(s *scanner, e *event) (fresh, unsent int, err error) {
@@ -67,7 +52,7 @@ func (t *tally) take(s *scanner, e *event) (fresh, unsent int, err error) {
 		return 0, 0, t.wrong("count_backwards", e)
 	}
 	if unsent = e.matched; unsent > 0 && e.n > 0 {
-		last, err := s.tail(e, 1)
+		last, err := s.Tail(e.array, 1)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -103,7 +88,7 @@ func (t *tally) fits(n, fresh int) bool {
 }
 
 func (t *tally) wrong(reason string, e *event) error {
-	return &mismatch{reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish,
+	return &idstream.Mismatch{Reason: reason, Form: t.form.String(), Have: t.have, IDs: e.n, Completion: e.completion, Finish: e.finish,
 		Logprobs: bytes.Count(e.own, openBracket)}
 }
 
@@ -115,7 +100,7 @@ func (t *tally) read(s *scanner, e *event, fresh int) ([]uint32, error) {
 	if overlaps {
 		n++
 	}
-	ids, err := s.tail(e, n)
+	ids, err := s.Tail(e.array, n)
 	if err != nil {
 		return nil, err
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"weir/internal/engine/idstream"
 	"weir/internal/infer"
 )
 
@@ -124,8 +124,8 @@ func TestTallyRefuses(t *testing.T) {
 		{"a changed form", unknownForm, [][]byte{said([]uint32{1}, 1, "null"), said([]uint32{1, 2}, 2, "null"), said([]uint32{3}, 3, "null")}, "total_mismatch"},
 	} {
 		_, _, _, err := follow(c.form, c.events...)
-		var m *mismatch
-		if !errors.As(err, &m) || m.reason != c.reason {
+		var m *idstream.Mismatch
+		if !errors.As(err, &m) || m.Reason != c.reason {
 			t.Errorf("%s: %v, want %s", c.name, err, c.reason)
 		}
 	}
@@ -185,8 +185,8 @@ func same(t *testing.T, data []byte, scored bool) {
 	if a.n != b.n || a.completion != b.completion || a.finish != b.finish || a.matched != b.matched || a.failed != b.failed || a.message != b.message {
 		t.Fatalf("%+v and %+v", a, b)
 	}
-	x, errA := short.tail(&a, a.n)
-	y, errB := full.tail(&b, b.n)
+	x, errA := short.Tail(a.array, a.n)
+	y, errB := full.Tail(b.array, b.n)
 	if errA != nil || errB != nil || !slices.Equal(x, y) {
 		t.Fatalf("%v %v and %v %v", x, errA, y, errB)
 	}
@@ -402,22 +402,4 @@ func FuzzScores(f *testing.F) {
 			}
 		}
 	})
-}
-
-// What a very large event needed is let go of with the next one.
-func TestLargeEventIsNotKept(t *testing.T) {
-	s := newScanner()
-	for _, n := range []int{500_000, 1} {
-		data := []byte(`{"text":"","output_ids":[` + strings.Repeat("7,", n-1) + `7],"meta_info":{"id":"r","completion_tokens":` + strconv.Itoa(n) + `,"finish_reason":null}}`)
-		var e event
-		if err := s.scan(data, &e); err != nil {
-			t.Fatal(err)
-		}
-		if ids, err := s.tail(&e, n); err != nil || len(ids) != n {
-			t.Fatalf("%d ids, %v", len(ids), err)
-		}
-	}
-	if cap(s.ids) > 1<<10 {
-		t.Errorf("room for %d ids is kept", cap(s.ids))
-	}
 }

@@ -50,13 +50,14 @@ type about struct {
 
 // output is what a step brought for one request.
 type output struct {
-	id       []byte
-	from, to int // of the batch's ids
-	end      finish
-	prompt   int
-	count    int // completion_tokens: all ids so far
-	cached   int
-	scores   [4][]byte // columns of log probabilities, as they were encoded; nil: none
+	id        []byte
+	from, to  int // of the batch's ids
+	end       finish
+	prompt    int
+	count     int // completion_tokens: all ids so far
+	cached    int
+	retracted int       // how often it went back to the queue so far
+	scores    [4][]byte // columns of log probabilities, as they were encoded; nil: none
 }
 
 // finish is how a request ended.
@@ -99,12 +100,13 @@ const (
 	columnOwnIDs // the ids,
 	columnTop    // and of alternatives
 	columnTopIDs
+	columnRetracted
 )
 
 var columnNames = [...]string{columnIDs: "rids", columnEnds: "finished_reasons", columnOutputIDs: "output_ids",
 	columnPrompt: "prompt_tokens", columnCount: "completion_tokens", columnCached: "cached_tokens",
 	columnOwn: "output_token_logprobs_val", columnOwnIDs: "output_token_logprobs_idx",
-	columnTop: "output_top_logprobs_val", columnTopIDs: "output_top_logprobs_idx"}
+	columnTop: "output_top_logprobs_val", columnTopIDs: "output_top_logprobs_idx", columnRetracted: "retraction_counts"}
 
 // setColumns finds the columns by name.
 func (c *codec) setColumns(fields []string) error {
@@ -116,7 +118,7 @@ func (c *codec) setColumns(fields []string) error {
 				c.columns[i], found = col, true
 			}
 		}
-		if !found {
+		if !found && col != columnRetracted { // which says nothing that is needed
 			return fmt.Errorf("%s has no field %s", tagOutputs, columnNames[col])
 		}
 	}
@@ -265,6 +267,8 @@ func (d *batch) column(col column, b []byte) ([]byte, error) {
 				o.count = v
 			case columnCached:
 				o.cached = v
+			case columnRetracted:
+				o.retracted = v
 			}
 		}
 	}

@@ -17,7 +17,8 @@ type dispatcher struct {
 
 	batch  batch
 	scores infer.Logprobs // of the output at hand
-	ending []ending       // aborts that the engine knows of, in their order
+	stamps infer.Stamps
+	ending []ending // aborts that the engine knows of, in their order
 }
 
 // ending is a generation whose abort the engine knows, and since when.
@@ -94,6 +95,11 @@ func (d *dispatcher) output(o *output) {
 	} else if len(ids) == 0 {
 		return
 	}
+	if n := int64(o.retracted); n > g.Stamps.Retracted {
+		g.Stamps.Retracted = n
+		d.stamps = g.Stamps
+		x.Stamps = &d.stamps
+	}
 	d.Offer(g)
 	if len(ids) > 0 && g.Total == len(ids) {
 		g.Released() // its KV is there
@@ -120,9 +126,9 @@ func wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, stri
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	case o.prompt != g.Prompt:
 		return fenced.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
-	case g.Prefill && total > 1:
+	case g.Role == infer.RolePrefill && total > 1:
 		return mux.FaultLimit, fmt.Sprintf("%d ids of a prefill half", total)
-	case o.end.how == full && o.end.length != total && !(g.Prefill && o.end.length == 0): // which says 0 and has drawn one
+	case o.end.how == full && o.end.length != total && !(g.Role == infer.RolePrefill && o.end.length == 0): // which says 0 and has drawn one
 		return fenced.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
 	case o.end.how == stopped && !o.end.isID:
 		// Also how an engine says that its numbers overflowed.

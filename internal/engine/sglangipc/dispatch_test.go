@@ -56,6 +56,26 @@ func (c *core) wire(b []byte) bool { return c.Receive([][]byte{b}, trace.Now()) 
 // says dispatches a step with the outputs given.
 func (c *core) says(outs ...schedtest.Output) bool { return c.wire(schedtest.AppendStep(nil, outs...)) }
 
+// How often a request went back to the queue is told as far as it is known, with the
+// output that follows.
+func TestRetracted(t *testing.T) {
+	c := newCore(t)
+	for i, n := range []int{0, 1, 1, 3} {
+		out := schedtest.Output{ID: requestID, IDs: []uint32{9}, Prompt: 5, Count: i + 1, Retracted: n}
+		if i == 2 {
+			out.IDs, out.Count = nil, 2 // a message without output
+		}
+		if i == 3 {
+			out.Count, out.Finish = 3, map[string]any{"type": "stop", "matched": int64(9)}
+		}
+		c.says(out)
+	}
+	c.finish()
+	if s := c.sink.Stamps(); s == nil || s.Retracted != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func (c *core) finish() *infer.Finish {
 	c.t.Helper()
 	f, err := c.sink.WaitFinish(done())

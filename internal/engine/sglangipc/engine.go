@@ -35,6 +35,7 @@ var (
 	_ engine.Tokens  = (*Engine)(nil)
 	_ engine.Adapter = (*Engine)(nil)
 	_ engine.Prober  = (*Engine)(nil)
+	_ engine.Loaded  = (*Engine)(nil)
 )
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
@@ -101,7 +102,7 @@ func (e *Engine) state() engine.State {
 			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: a.maxRunning * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
 			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk, KVEvents: events,
 			Role: s.word.Started.Role(), RoleSaid: s.word.Started.Known(), Meets: s.word.Started.Meets(s.word.BootstrapHost),
-			Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
+			Forgets: s.word.Started.Forgets(), Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
 		}}
 	}
 	err := e.host.Why()
@@ -129,7 +130,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	g := fenced.NewGeneration(s.Out, req, attempt, sink)
 	if req.Half != nil {
-		if g.Prefill = req.Half.Role == infer.RolePrefill; !g.Prefill {
+		if g.Role = req.Half.Role; g.Role == infer.RoleDecode {
 			g.Defer()
 		}
 	}

@@ -43,6 +43,9 @@ type handover struct {
 	// started, at the port that the arguments say.
 	BootstrapHost string `json:"bootstrap_host"`
 
+	// Loads is the file in which the schedulers say how busy they are; empty: there is none.
+	Loads string `json:"loads"`
+
 	// Events is where rank 0 publishes what its KV cache holds.
 	Events *struct {
 		Publisher string `json:"publisher"`

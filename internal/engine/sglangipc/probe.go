@@ -25,11 +25,10 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 // Alone is a half of the engine's role that has no other, at a rank; nil where it serves
 // whole requests (engine.Sample).
 func (e *Engine) Alone(rank int) *infer.Half {
-	s := e.up()
-	if s == nil || s.word.Started.Role() == infer.RoleBoth {
-		return nil
+	if s := e.up(); s != nil {
+		return s.word.Started.Alone(rank)
 	}
-	return s.word.Started.Alone(rank)
+	return nil
 }
 
 // Reach implements engine.Reachable by a fence, which any rank answers.

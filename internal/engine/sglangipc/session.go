@@ -29,13 +29,14 @@ type session struct {
 	adds  engine.Additions // to requests
 	extra string           // to its version
 
-	says atomic.Pointer[about] // a rank, the latest word of any
+	says atomic.Pointer[about]       // a rank, the latest word of any
+	load atomic.Pointer[engine.Load] // as it was read last
 }
 
 func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, word: h, codec: c, adds: h.additions(&e.opts), dispatcher: dispatcher{batch: batch{codec: c}}}
 	s.Session = fenced.NewSession(ctx, fenced.Config{
-		Options: &e.opts.Options, Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
+		Options: &e.opts.Options, Kind: "sglang-ipc", Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
 	}, s)
 	return s
 }

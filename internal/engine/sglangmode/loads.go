@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 )
 
@@ -19,6 +20,7 @@ func (m *Mode) LoadsPath() string {
 type Loads struct {
 	Timestamp jsontext.Value `json:"timestamp"`
 	Ranks     []struct {
+		Rank    int     `json:"dp_rank"`
 		Running int     `json:"num_running_reqs"`
 		Waiting int     `json:"num_waiting_reqs"`
 		Usage   float64 `json:"token_usage"`
@@ -36,14 +38,16 @@ func ParseLoads(data []byte) (l Loads, err error) {
 	return l, err
 }
 
-// Sum gives the requests of all ranks, those among the running ones whose KV is kept for a
-// decode engine, and the share of their caches that is in use. ok is false where there is
-// no rank.
-func (l *Loads) Sum() (running, waiting int, usage float64, ok bool) {
+// Load gives the requests of all ranks, those among the running ones whose KV is kept for a
+// decode engine, and the share of their caches that is in use; and the same of each. ok is
+// false where there is no rank.
+func (l *Loads) Load() (sum engine.Load, ok bool) {
 	for _, r := range l.Ranks {
-		running += r.Running + r.Pairs.Kept
-		waiting += r.Waiting
-		usage += r.Usage / float64(len(l.Ranks))
+		of := engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage}
+		sum.Running, sum.Waiting, sum.KVUsage = sum.Running+of.Running, sum.Waiting+of.Waiting, sum.KVUsage+of.KVUsage/float64(len(l.Ranks))
+		if len(l.Ranks) > 1 {
+			sum.Ranks = append(sum.Ranks, of)
+		}
 	}
-	return running, waiting, usage, len(l.Ranks) > 0
+	return sum, len(l.Ranks) > 0
 }

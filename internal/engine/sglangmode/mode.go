@@ -38,6 +38,8 @@ type Mode struct {
 	BootstrapPort      int    `json:"disaggregation_bootstrap_port"`
 	Ranks              int    `json:"dp_size"`
 	PageSize           int    `json:"page_size"`
+	NoRadix            bool   `json:"disable_radix_cache"`
+	DecodeRadix        bool   `json:"disaggregation_decode_enable_radix_cache"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`

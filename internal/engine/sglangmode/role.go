@@ -45,6 +45,13 @@ func (m *Mode) Meets(host string) engine.Meets {
 	return engine.Meets{}
 }
 
+// Forgets says that the server finds no prompt in its KV cache. One that serves decode halves
+// keeps none unless it was told to, and its arguments may not say so: from 0.5.19 on they are
+// what was given, and not what came of it.
+func (m *Mode) Forgets() bool {
+	return m.Known() && (m.NoRadix || m.Role() == infer.RoleDecode && !m.DecodeRadix)
+}
+
 // Takes refuses a request that is not of the server's role. A server serves halves, or
 // whole requests. Of one that does not say which, the caller knows.
 func (m *Mode) Takes(req *infer.Request) *infer.Error {
@@ -72,7 +79,10 @@ func (m *Mode) mode() string {
 }
 
 // Alone is a half for the server that has no other, at one of its ranks or, with -1, at
-// any.
+// any; nil where the server serves whole requests.
 func (m *Mode) Alone(rank int) *infer.Half {
+	if m.Role() == infer.RoleBoth {
+		return nil
+	}
 	return &infer.Half{Role: m.Role(), Bootstrap: infer.Bootstrap{Host: fakeHost, Port: m.BootstrapPort, Room: int64(max(rank, 0)), Rank: rank}}
 }

@@ -63,6 +63,9 @@ func TestAlone(t *testing.T) {
 			t.Errorf("%+v, want %+v", h, want)
 		}
 	}
+	if h := new(Mode).Alone(0); h != nil {
+		t.Errorf("of whole requests it is %+v", h)
+	}
 }
 
 // A mode that is not known is not guessed at.
@@ -79,5 +82,27 @@ func TestFault(t *testing.T) {
 		if fault := m.Fault(); (fault != nil) != want || want && !strings.Contains(fault.Error(), "--disaggregation-mode encode") {
 			t.Errorf("%s: %v", info, fault)
 		}
+	}
+}
+
+// A decode engine keeps no prompts unless it was told to, and others where they were not.
+func TestForgets(t *testing.T) {
+	for info, want := range map[string]bool{
+		`"disaggregation_mode":"null"`:                                                                              false,
+		`"disaggregation_mode":"prefill","disable_radix_cache":false`:                                               false,
+		`"disaggregation_mode":"prefill","disable_radix_cache":true`:                                                true,
+		`"disable_radix_cache":true`:                                                                                true,
+		`"disaggregation_mode":"decode"`:                                                                            true,
+		`"disaggregation_mode":"decode","disable_radix_cache":false`:                                                true, // from 0.5.19 on that is what was given
+		`"disaggregation_mode":"decode","disaggregation_decode_enable_radix_cache":true`:                            false,
+		`"disaggregation_mode":"decode","disaggregation_decode_enable_radix_cache":null,"disable_radix_cache":true`: true,
+	} {
+		m, err := Parse([]byte(`{"skip_tokenizer_init":false,` + info + `}`))
+		if err != nil || m.Forgets() != want {
+			t.Errorf("%s: %v, %v", info, m.Forgets(), err)
+		}
+	}
+	if m, _ := Parse([]byte(`{"disable_radix_cache":true}`)); m.Forgets() {
+		t.Error("another server is believed")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/engine"
 	"weir/internal/http1"
 )
 
@@ -28,7 +29,11 @@ type Body struct {
 	detached bool
 	err      error // what Read ends with
 	closed   bool
+	hungUp   bool
 	lent     *buffer // what Next gave
+	// Of one whose connection must not be closed before the first byte has come.
+	waits    *engine.Deferral // nil: it has come, or nothing was held back
+	headless bool             // its head has not come either
 }
 
 // Read implements io.Reader. Together with the last bytes it gives io.EOF,
@@ -48,6 +53,9 @@ func (b *Body) Read(p []byte) (int, error) {
 		} else {
 			n, err = b.read(p)
 		}
+		if b.waits != nil && (n > 0 || err != nil && !timedOut(err)) {
+			b.begins()
+		}
 		if err != nil && err != io.EOF {
 			err = ended(b.ctx, err)
 		}
@@ -56,6 +64,43 @@ func (b *Body) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// begins notes that the connection may be closed from now on: the answer has begun, or is over.
+func (b *Body) begins() {
+	b.in.conn.giveUpBy(closing)
+	b.waits.End()
+	b.waits = nil
+}
+
+// linger has an answer go on that nobody waits for any more, and whose connection may not be
+// closed yet: what comes is read as far as the first byte of the body, in a goroutine that ends
+// by then, or when the connection is closed. Its caller has nothing to do with it any more.
+func (b *Body) linger() {
+	cn := b.in.conn
+	b.stop()
+	cn.giveUpBy(nothing)
+	_ = cn.bound(time.Time{}) // fails only on a closed connection, as reads will
+	b.err = nil
+	waits := b.waits
+	waits.Abort(cn.abort)
+	go func() {
+		defer func() {
+			engine.Caught(recover(), b.client.panicked)
+			waits.End()
+			cn.abort()
+			b.up.wait()
+			b.in.release()
+		}()
+		if b.headless {
+			resp, err := b.in.head()
+			if err != nil {
+				return
+			}
+			b.framing, b.left = resp.Framing, resp.Length
+		}
+		_, _ = b.Read(make([]byte, 64)) // whatever it is
+	}()
 }
 
 // Next waits for the answer's next bytes and gives them decoded, in memory that
@@ -138,7 +183,7 @@ func (b *Body) arrived(p []byte, got int, err error) (int, error) {
 // Detach implements engine.Polled. It needs a plain socket, a request that was
 // handed over whole, and a caller that has not given up.
 func (b *Body) Detach() (fd int, ok bool) {
-	if b.err != nil || b.closed || b.in.conn.secure || !b.up.finished(0) || b.up.written.Load() == 0 {
+	if b.err != nil || b.closed || b.waits != nil || b.in.conn.secure || !b.up.finished(0) || b.up.written.Load() == 0 {
 		return -1, false
 	}
 	fd, err := b.in.conn.dup()
@@ -231,6 +276,9 @@ func (b *Body) end(behind []byte) error {
 // of the request before its connection is given up.
 const uploadGrace = 10 * time.Millisecond
 
+// Whole says that all of the answer was read.
+func (b *Body) Whole() bool { return b.ended }
+
 // Close gives the connection back when the answer was read to its end, and
 // closes it otherwise, which tells the engine that nobody listens.
 func (b *Body) Close() error {
@@ -238,6 +286,13 @@ func (b *Body) Close() error {
 		return nil
 	}
 	b.closed = true
+	if b.waits != nil && b.framing != http1.Empty {
+		b.linger()
+		return nil
+	}
+	if b.waits != nil {
+		b.begins()
+	}
 	// An answer without a body is complete as it stands.
 	whole := b.ended || b.framing == http1.Empty && len(b.in.rest) == 0
 	untouched := b.detached || b.stop()
@@ -247,7 +302,7 @@ func (b *Body) Close() error {
 		b.in.spare.give(b.lent)
 		b.lent = nil
 	}
-	if whole && b.reusable && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
+	if whole && b.reusable && !b.hungUp && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
 		if b.in.conn.attach() == nil {
 			b.in.conn.fresh = false
 			b.client.pool.give(b.in.conn)
@@ -257,4 +312,12 @@ func (b *Body) Close() error {
 	b.in.conn.abort()
 	b.up.wait()
 	return nil
+}
+
+// HangUp ends this side of the connection: the engine sees that nobody listens, and what
+// it has sent until then can still be read. Another goroutine than the reader's may call
+// it, but not while the body is detached or closed.
+func (b *Body) HangUp() {
+	b.hungUp = true
+	b.in.conn.hangUp()
 }

@@ -67,8 +67,11 @@ const idleTime = 4 * time.Second
 // keepAlive is how long an engine that says when it closes an idle connection
 // ("Keep-Alive: timeout=5", in seconds) is given another request on it; 0 when it does
 // not say.
-func keepAlive(h http.Header) time.Duration {
-	for _, field := range h["Keep-Alive"] {
+func keepAlive(said http1.Fields) time.Duration {
+	for name, field := range said.All() {
+		if name != "Keep-Alive" {
+			continue
+		}
 		for part := range strings.SplitSeq(field, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 			if seconds, err := strconv.ParseUint(value, 10, 16); err == nil && strings.EqualFold(name, "timeout") {
@@ -152,10 +155,14 @@ func (c *Client) URL(path string) string {
 type Request struct {
 	Method, Path string // the path with the query
 	Header       http.Header
+	Omit         func(name string) bool // which of Header's are not sent; nil: none
+	Fields       string                 // further ones, as lines
 	Body         []byte
 	Leg          *trace.Leg
 	// Alone gives it a connection of its own, which is not used again.
 	Alone bool
+	// Waits holds back that its connection is closed before its answer begins; nil: nothing does.
+	Waits *engine.Deferral
 }
 
 // Response is an answer whose head was read. Body must be closed.
@@ -211,7 +218,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 func (c *Client) render(req *Request) (*buffer, error) {
 	b := c.spare.take()
 	head := http1.Request{Method: req.Method, Target: c.prefix + req.Path, Host: c.host,
-		Header: req.Header, Authorization: c.access.Authorization(), Length: int64(len(req.Body))}
+		Header: req.Header, Omit: req.Omit, Fields: req.Fields, Authorization: c.access.Authorization(), Length: int64(len(req.Body))}
 	text, err := head.Append(b.data[:0])
 	if err != nil {
 		c.spare.give(b)
@@ -250,11 +257,16 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent.
 func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (_ *Response, failed error) {
-	stop := context.AfterFunc(ctx, cn.abort)
+	cn.giveUpBy(closing)
+	if req.Waits != nil {
+		cn.giveUpBy(leaving)
+	}
+	stop := context.AfterFunc(ctx, cn.givesUp)
 	defer func() {
 		if p := engine.Caught(recover(), c.panicked); p != nil {
 			stop()
 			cn.abort()
+			req.Waits.End()
 			failed = p.Failed("")
 		}
 	}()
@@ -276,6 +288,10 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		err = cn.bound(time.Time{})
 	}
 	req.Leg.Acked = in.first
+	if err != nil && req.Waits != nil && timedOut(err) {
+		(&Body{ctx: ctx, client: c, in: in, up: up, stop: stop, waits: req.Waits, headless: true}).linger()
+		return nil, ended(ctx, err)
+	}
 	if err != nil {
 		closed := !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err)
 		if closed {
@@ -291,16 +307,17 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		}
 		if again {
 			err = fmt.Errorf("%w: %w", errUnused, err)
+		} else {
+			req.Waits.End()
 		}
 		return nil, ended(ctx, err)
 	}
 	if req.Leg.ToServer == 0 && up.finished(time.Millisecond) {
 		req.Leg.ToServer = up.written.Load()
 	}
-	b := &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length,
-		reusable: !resp.Close && up.err == nil && !req.Alone}
-	cn.keep = keepAlive(resp.Header)
-	return &Response{resp, b}, nil
+	cn.keep = keepAlive(resp.Fields)
+	return &Response{resp, &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length, waits: req.Waits,
+		reusable: !resp.Close && up.err == nil && !req.Alone}}, nil
 }
 
 // ended gives the reason why a caller gave up, where that is what failed.

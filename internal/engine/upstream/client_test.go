@@ -26,6 +26,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
+	"weir/internal/http1"
 	"weir/internal/trace"
 )
 
@@ -352,7 +353,11 @@ func TestKeepAlive(t *testing.T) {
 		"timeout=5": 4 * time.Second, "max=100, Timeout=2": time.Second, "timeout=1": time.Second / 2,
 		"": 0, "max=5": 0, "timeout=x": 0, "timeout=-1": 0,
 	} {
-		if got := keepAlive(http.Header{"Keep-Alive": {field}}); got != want {
+		said, err := http1.ParseResponse([]byte("HTTP/1.1 200 OK\r\nServer: x\r\nkeep-alive: " + field + "\r\n\r\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := keepAlive(said.Fields); got != want {
 			t.Errorf("%q: %v, want %v", field, got, want)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // conn is one connection to the engine. It belongs to one exchange or to the
-// pool. Only abort may be called from elsewhere.
+// pool. Only abort and hangUp may be called from elsewhere.
 type conn struct {
 	net.Conn // what is read and written: sock itself, or TLS over it
 	sock     net.Conn
@@ -29,7 +29,20 @@ type conn struct {
 	idle     time.Time     // since when it is in the pool
 	keep     time.Duration // how long the engine keeps it; 0: it did not say
 	rested   time.Duration // for which it was idle when it was taken out of the pool
+	open     bool          // what usable has found
+	next     [1]byte       // what it has peeked at
 	acked    uint64        // bytes that the engine had when it was taken out of the pool; 0: unknown
+	up       upload        // the request on its way
+	in       arrival       // what is being read
+	out      departure     // what is being written
+	// Methods as the raw connection and contexts call them, made once: each exchange would
+	// make them anew.
+	givesUp              func()
+	reads, writes, peeks func(fd uintptr) bool
+
+	mu     sync.Mutex
+	giving givingUp
+	left   bool // giveUp has ended the wait
 	// bare is the socket once the connection is detached, when all above it is
 	// closed; otherwise -1.
 	bare int
@@ -37,6 +50,7 @@ type conn struct {
 
 func newConn(sock net.Conn) (*conn, error) {
 	c := &conn{bare: -1}
+	c.givesUp, c.reads, c.writes, c.peeks = c.giveUp, c.readInto, c.writeOut, c.peek
 	return c, c.over(sock)
 }
 
@@ -130,6 +144,46 @@ func (c *conn) abort() {
 	}
 }
 
+// What giveUp does, while the connection has an exchange.
+type givingUp uint8
+
+const (
+	closing givingUp = iota // it closes the connection
+	leaving                 // it only ends the wait for the engine
+	nothing
+)
+
+// giveUp is what the end of the caller's context does.
+func (c *conn) giveUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.giving {
+	case closing:
+		c.abort()
+	case leaving:
+		c.left = true
+		_ = c.sock.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection, as reads will
+	}
+}
+
+// giveUpBy says what giveUp does from now on. When it returns nothing else is under way.
+func (c *conn) giveUpBy(what givingUp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.giving, c.left = what, false
+}
+
+// hangUp ends the side that is written to. It does not wait for TLS to say goodbye.
+func (c *conn) hangUp() {
+	if c.bare >= 0 {
+		_ = unix.Shutdown(c.bare, unix.SHUT_WR) // its errors change nothing
+		return
+	}
+	if half, ok := c.sock.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}
+
 // close ends a connection that nothing is going on on.
 func (c *conn) close() { _ = c.Conn.Close() }
 
@@ -137,6 +191,11 @@ func (c *conn) close() { _ = c.Conn.Close() }
 // bound. TLS has to bound its writing too, the rest of a plain one is bounded
 // by the reading.
 func (c *conn) bound(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left {
+		return nil
+	}
 	if c.secure {
 		return c.SetDeadline(t)
 	}
@@ -147,16 +206,17 @@ func (c *conn) bound(t time.Time) error {
 // engine has neither closed it nor sent anything nobody asked for. It does not
 // wait.
 func (c *conn) usable() bool {
-	ok := false
-	err := c.raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if ok = err == unix.EAGAIN || err == unix.EINTR; ok {
-			c.acked, _ = sock.Acknowledged(int(fd))
-		}
-		return true
-	})
-	return err == nil && ok
+	c.open = false
+	return c.raw.Read(c.peeks) == nil && c.open
+}
+
+// peek looks at what usable asks. It never waits.
+func (c *conn) peek(fd uintptr) bool {
+	_, _, err := unix.Recvfrom(int(fd), c.next[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if c.open = err == unix.EAGAIN || err == unix.EINTR; c.open {
+		c.acked, _ = sock.Acknowledged(int(fd))
+	}
+	return true
 }
 
 // unread says of a connection from the pool whose engine has ended its side without
@@ -207,25 +267,10 @@ func (c *conn) await(spare *buffers) (*buffer, int, error) {
 	if c.secure {
 		return c.awaitSecure(spare)
 	}
-	var (
-		b   *buffer
-		n   int
-		got error
-	)
-	err := c.raw.Read(func(fd uintptr) bool {
-		b = spare.take()
-		for {
-			if n, got = syscall.Read(int(fd), b.data); got != syscall.EINTR {
-				break
-			}
-		}
-		if got != syscall.EAGAIN {
-			return true
-		}
-		spare.give(b)
-		b = nil
-		return false
-	})
+	c.in = arrival{spare: spare}
+	err := c.raw.Read(c.reads)
+	b, n, got := c.in.buf, c.in.n, c.in.err
+	c.in = arrival{}
 	switch {
 	case err != nil:
 	case got != nil:
@@ -239,6 +284,31 @@ func (c *conn) await(spare *buffers) (*buffer, int, error) {
 		spare.give(b)
 	}
 	return nil, 0, err
+}
+
+// arrival is what await reads.
+type arrival struct {
+	spare *buffers
+	buf   *buffer // nil: nothing is there
+	n     int
+	err   error
+}
+
+// readInto reads what is there, and says whether there was anything.
+func (c *conn) readInto(fd uintptr) bool {
+	in := &c.in
+	in.buf = in.spare.take()
+	for {
+		if in.n, in.err = syscall.Read(int(fd), in.buf.data); in.err != syscall.EINTR {
+			break
+		}
+	}
+	if in.err != syscall.EAGAIN {
+		return true
+	}
+	in.spare.give(in.buf)
+	in.buf = nil
+	return false
 }
 
 // awaitSecure waits with room for one byte; the rest of its record is then in
@@ -305,7 +375,8 @@ const inline = bufferSize
 // engine that refuses a body as too large does that. The goroutine ends when
 // all is written or the connection is aborted; wait waits for it.
 func (c *conn) send(head, body []byte) *upload {
-	u := &upload{}
+	u := &c.up
+	*u = upload{}
 	if c.secure {
 		if len(head)+len(body) > inline {
 			c.sendLater(u, append([]byte(nil), head...), body)
@@ -337,26 +408,42 @@ func (c *conn) writeNow(u *upload, b []byte) []byte {
 	if len(b) == 0 {
 		return nil
 	}
-	err := c.raw.Write(func(fd uintptr) bool {
-		for len(b) > 0 {
-			n, err := syscall.Write(int(fd), b)
-			switch {
-			case err == syscall.EINTR:
-				continue
-			case err == syscall.EAGAIN:
-				return true
-			case err != nil:
-				u.err = &net.OpError{Op: "write", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", err)}
-				return true
-			}
-			b = b[n:]
-		}
-		return true
-	})
-	if err != nil && u.err == nil {
+	c.out = departure{rest: b}
+	err := c.raw.Write(c.writes)
+	b, failed := c.out.rest, c.out.err
+	c.out = departure{}
+	switch {
+	case failed != nil:
+		u.err = &net.OpError{Op: "write", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", failed)}
+	case err != nil:
 		u.err = err
 	}
 	return b
+}
+
+// departure is what writeNow writes.
+type departure struct {
+	rest []byte
+	err  error
+}
+
+// writeOut writes what the socket takes. It never waits.
+func (c *conn) writeOut(fd uintptr) bool {
+	out := &c.out
+	for len(out.rest) > 0 {
+		n, err := syscall.Write(int(fd), out.rest)
+		switch err {
+		case nil:
+			out.rest = out.rest[n:]
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return true
+		default:
+			out.err = err
+			return true
+		}
+	}
+	return true
 }
 
 func (c *conn) sendLater(u *upload, head, body []byte) {

@@ -44,11 +44,11 @@ func Fault(engine string, err error) *infer.Error {
 
 // RetryAfter gives how long an engine that answers with a status asks not to be asked
 // again; 0 where it does not say.
-func RetryAfter(status int, h http.Header) time.Duration {
+func RetryAfter(status int, said http1.Fields) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0
 	}
-	value := strings.TrimSpace(h.Get("Retry-After"))
+	value := strings.TrimSpace(said.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
+	"weir/internal/http1"
 	"weir/internal/trace"
 )
 
@@ -53,21 +54,35 @@ func (c *Client) statusError(status int) error {
 }
 
 // Get reads a document, of at most 4 MiB and within 5 s.
-func (c *Client) Get(ctx context.Context, path string) (data []byte, header http.Header, err error) {
+func (c *Client) Get(ctx context.Context, path string) (data []byte, said http1.Fields, err error) {
+	return c.document(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader})
+}
+
+// Post reads a document that is made of a JSON body, as Get does.
+func (c *Client) Post(ctx context.Context, path string, body []byte) (data []byte, err error) {
+	header := probeHeader.Clone()
+	header.Set("Content-Type", "application/json")
+	data, _, err = c.document(ctx, &Request{Method: http.MethodPost, Path: path, Header: header, Body: body})
+	return data, err
+}
+
+func (c *Client) document(ctx context.Context, req *Request) (data []byte, said http1.Fields, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Leg: &trace.Leg{}})
+	path := req.Path
+	req.Leg = &trace.Leg{}
+	resp, err := c.Do(ctx, req)
 	if err != nil {
-		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	defer resp.Body.Close()
 	if data, err = io.ReadAll(io.LimitReader(resp.Body, maxProbeBody)); err != nil {
-		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
+		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	if resp.Status != http.StatusOK {
-		return nil, nil, fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
+		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
 	}
-	return data, resp.Header, nil
+	return data, resp.Fields, nil
 }
 
 // GetFirst reads the first document of several paths that the engine has, which are names
@@ -89,12 +104,15 @@ var (
 )
 
 // Generate probes an engine's core: it posts a request of one token, over a connection
-// of its own, and gives the answer once it is there. Its errors are those of
-// engine.Prober.
-func (c *Client) Generate(ctx context.Context, path string, body []byte) (answer []byte, err error) {
+// of its own, and gives the answer once it is there. fields are further header fields, each
+// a name and a value. Its errors are those of engine.Prober.
+func (c *Client) Generate(ctx context.Context, path string, body []byte, fields ...string) (answer []byte, err error) {
 	header := probeHeader.Clone()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Request-Id", fmt.Sprintf("weir-probe-%016x", rand.Uint64()))
+	for i := 0; i+1 < len(fields); i += 2 {
+		header.Set(fields[i], fields[i+1])
+	}
 	resp, err := c.Do(ctx, &Request{Method: http.MethodPost, Path: path, Header: header, Body: body, Leg: &trace.Leg{}, Alone: true})
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
@@ -160,7 +178,7 @@ func Owner(cards []Card) string {
 // Models reads an engine's model list, /v1/models, and what it says of the engine.
 func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, err error) {
 	const path = "/v1/models"
-	data, header, err := c.Get(ctx, path)
+	data, said, err := c.Get(ctx, path)
 	var refused *StatusError
 	if errors.As(err, &refused) && !Unauthorized(err) {
 		return engine.Facts{}, nil, fmt.Errorf("%w; if the engine has no model list, name its model with model=NAME", err)
@@ -171,11 +189,33 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, 
 	if facts, cards, err = parseModels(data); err != nil {
 		return engine.Facts{}, nil, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
-	facts.Software = header.Get("Server")
+	facts.Software = said.Get("Server")
 	if owner := Owner(cards); owner != "" {
 		facts.Software = owner
 	}
 	return facts, cards, nil
+}
+
+// ModelsAndLoRA reads an engine's model list as Models does, where a card with a parent is
+// a LoRA adapter. named is the name that the operator gave its model, which stands for a
+// list that it does not have.
+func (c *Client) ModelsAndLoRA(ctx context.Context, named string) (facts engine.Facts, adapters map[string]bool, err error) {
+	facts, cards, err := c.Models(ctx)
+	if named != "" && Nameless(err) {
+		return engine.Facts{Models: []string{named}}, nil, nil
+	}
+	if err != nil {
+		return engine.Facts{}, nil, err
+	}
+	adapters = map[string]bool{}
+	for _, c := range cards {
+		if c.Parent.Kind() == '"' && string(c.Parent) != `""` && !adapters[c.ID] {
+			adapters[c.ID] = true
+			facts.LoRA = append(facts.LoRA, engine.LoRA{Name: c.ID})
+		}
+	}
+	facts.Models = slices.DeleteFunc(facts.Models, func(name string) bool { return adapters[name] })
+	return facts, adapters, nil
 }
 
 func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {

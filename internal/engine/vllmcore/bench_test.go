@@ -78,7 +78,7 @@ func BenchmarkAdd(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = appendAdd(buf[:0], req, nil, &Options{EndIDs: []uint32{2, 3}}, 1)
+		buf = appendAdd(buf[:0], req, nil, nil, &Options{EndIDs: []uint32{2, 3}}, 1)
 	}
 	b.SetBytes(int64(len(buf)))
 }

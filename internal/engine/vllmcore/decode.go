@@ -52,6 +52,7 @@ type output struct {
 	stop                  stopReason
 
 	queued, scheduled int64 // engine's clock, ns; 0: not said
+	preempted         int   // times since the output before
 	// Of the first prefill; -1: not said.
 	promptTokens, cachedTokens int
 	// With finishError, of versions that say it.
@@ -261,6 +262,7 @@ func (s *stopReason) read(b []byte) (rest []byte, err error) {
 const (
 	eventQueued    = 1
 	eventScheduled = 2
+	eventPreempted = 3
 )
 
 // events notes when the request was queued and when it was first scheduled.
@@ -288,6 +290,8 @@ func (o *output) events(b []byte) ([]byte, error) {
 			o.queued = at
 		case kind == eventScheduled && o.scheduled == 0:
 			o.scheduled = at
+		case kind == eventPreempted:
+			o.preempted++
 		}
 	}
 	return b, err

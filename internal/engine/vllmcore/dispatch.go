@@ -106,7 +106,14 @@ func (d *dispatcher) learn(g *fenced.Generation, o *output, hasIDs bool) {
 		g.Cached = o.cachedTokens
 	}
 	first := hasIDs && g.Total == 0
-	if !d.oneClock || o.queued == 0 && o.scheduled == 0 && !first {
+	if g.Stamps.Retracted += int64(o.preempted); !d.oneClock {
+		if o.preempted > 0 {
+			d.stamps = g.Stamps
+			d.Delta.Stamps = &d.stamps
+		}
+		return
+	}
+	if o.queued == 0 && o.scheduled == 0 && o.preempted == 0 && !first {
 		return
 	}
 	if o.queued != 0 && g.Stamps.QueueStart == 0 {
@@ -115,6 +122,9 @@ func (d *dispatcher) learn(g *fenced.Generation, o *output, hasIDs bool) {
 	if o.scheduled != 0 && g.Stamps.QueueEnd == 0 {
 		// The step that it is first placed in is the one that prefills it.
 		g.Stamps.QueueEnd, g.Stamps.PrefillStart = o.scheduled, o.scheduled
+		if g.Role == infer.RoleDecode { // which waits for its KV until then
+			g.Stamps.WaitingToRunning = o.scheduled
+		}
 	}
 	if first {
 		g.Stamps.FirstToken, g.Stamps.FirstOutput = d.batch.timestamp, d.batch.timestamp
@@ -129,7 +139,7 @@ func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (mux.F
 	if total > g.Limit {
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	}
-	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt && !(g.Prefill && o.promptTokens < g.Prompt) {
+	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt && !(g.Role == infer.RolePrefill && o.promptTokens < g.Prompt) {
 		return fenced.FaultPrompt, fmt.Sprintf("the engine prefilled %d ids of a prompt of %d", o.promptTokens, g.Prompt)
 	}
 	switch o.finish {

@@ -66,6 +66,23 @@ func (c *core) finish() *infer.Finish {
 	return f
 }
 
+// How often an engine has sent a request back to its queue adds up, whatever else a message
+// says of it, and whether or not its clock is known.
+func TestPreempted(t *testing.T) {
+	for _, oneClock := range []bool{false, true} {
+		c := newCore(t)
+		c.oneClock = oneClock
+		c.says(coretest.Output{ID: "r", IDs: ids(1), Finish: -1})
+		c.says(coretest.Output{ID: "r", Preempted: 2, Finish: -1})
+		c.says(coretest.Output{ID: "r", IDs: ids(1), Finish: -1})
+		c.says(coretest.Output{ID: "r", IDs: []uint32{7}, Preempted: 1, Finish: finishStop, Stop: int64(7)})
+		c.finish()
+		if s := c.sink.Stamps(); s == nil || s.Retracted != 3 || (s.FirstToken != 0) != oneClock {
+			t.Errorf("one clock %v: %+v", oneClock, s)
+		}
+	}
+}
+
 func ids(n int) []uint32 { return slices.Repeat([]uint32{9}, n) }
 
 func TestFaults(t *testing.T) {

@@ -195,6 +195,33 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+// The trace that a request is part of is carried to releases in which its place is known,
+// where it is kept, and what the engine gives back of it is read past.
+func TestTraceHeaders(t *testing.T) {
+	kept := trace.JoinTrace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "a=b")
+	left := trace.JoinTrace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "")
+	for version, placed := range map[string]bool{"0.20.0": false, "0.24.0": true, "0.33.0": true, "0.34.0": false} {
+		for _, of := range []*trace.Context{nil, left, kept} {
+			p := newPeer(t, version)
+			b := startBench(t, p, nil)
+			b.Caller = of.Caller(0, true)
+			c := b.Accept(4)
+			p.mu.Lock()
+			got := p.adds[0]
+			p.mu.Unlock()
+			if placed && of == kept {
+				if got.Fields != 15 || got.Trace["traceparent"] != kept.Header(kept.Leg(0, 0)) || got.Trace["tracestate"] != "a=b" {
+					t.Errorf("%s: %d fields, trace %v", version, got.Fields, got.Trace)
+				}
+			} else if got.Fields != 9 || got.Trace != nil {
+				t.Errorf("%s: %d fields, trace %v", version, got.Fields, got.Trace)
+			}
+			p.Step(enginetest.Out{ID: c.Request.ID, IDs: []uint32{5}, Finish: infer.ReasonStop})
+			b.WantFinish(c, infer.ReasonStop)
+		}
+	}
+}
+
 // If all of an answer must match a guide, the engine is told that reasoning has ended,
 // whatever its parser of reasoning finds in the prompt. A release in which the place of
 // that is not known is given the guide alone, and is not given one behind reasoning.

@@ -237,13 +237,19 @@ func (r *ready) carries(priorities bool) infer.Carries {
 	c := carriesNumbers
 	v, ok := parseVersion(r.version)
 	numbered := ok && v != version{}
-	if priorities && numbered && !v.before(withPriority) && !newest.before(v) {
+	if priorities && r.placed() {
 		c |= infer.CarriesPriority
 	}
 	if r.version == "" || numbered && v.before(guidesFail) {
 		return c
 	}
 	return c | carriesGuides
+}
+
+// placed says that it is known where a request has its priority, and what follows that.
+func (r *ready) placed() bool {
+	v, ok := parseVersion(r.version)
+	return ok && v != version{} && !v.before(withPriority) && !newest.before(v)
 }
 
 // whole gives the request as the engine can be given it. The engine is told when all of

@@ -13,6 +13,6 @@ func TestFields(t *testing.T) {
 		if bad := check(req, o, carriesNumbers|carriesGuides|infer.CarriesPriority); bad != nil {
 			return nil, bad
 		}
-		return appendAdd(nil, req, nil, o, 1), nil
+		return appendAdd(nil, req, nil, nil, o, 1), nil
 	})
 }

@@ -14,8 +14,6 @@ func (e *Engine) Figures() fenced.Figures {
 		if s := r.current.Load(); s != nil && s.Up() {
 			f.Ready++
 			f.Live += s.Table.Live()
-			f.Running += int(s.load.running.Load())
-			f.Waiting += int(s.load.waiting.Load())
 		}
 	}
 	return f
@@ -25,18 +23,20 @@ func (e *Engine) Figures() fenced.Figures {
 // cache, the fullest. Their word rides on outputs, so that of a rank with nothing in
 // flight is void, and means idle.
 func (e *Engine) Load() (l engine.Load, ok bool) {
-	for _, r := range e.ranks {
+	for i, r := range e.ranks {
 		s := r.current.Load()
 		if s == nil || !s.Up() {
 			continue
 		}
 		ok = true
-		if s.Table.Live() == 0 {
-			continue
+		of := engine.RankLoad{Rank: i}
+		if s.Table.Live() > 0 {
+			of.Running, of.Waiting, of.KVUsage = int(s.load.running.Load()), int(s.load.waiting.Load()), math.Float64frombits(s.load.kvUsage.Load())
 		}
-		l.Running += int(s.load.running.Load())
-		l.Waiting += int(s.load.waiting.Load())
-		l.KVUsage = max(l.KVUsage, math.Float64frombits(s.load.kvUsage.Load()))
+		l.Running, l.Waiting, l.KVUsage = l.Running+of.Running, l.Waiting+of.Waiting, max(l.KVUsage, of.KVUsage)
+		if len(e.ranks) > 1 {
+			l.Ranks = append(l.Ranks, of)
+		}
 	}
 	return l, ok
 }

@@ -50,7 +50,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		with = &e.lora[adapter]
 	}
 	if failed := s.Hand(g, func(b []byte) []byte {
-		return appendAdd(b, req, with, s.opts, float64(time.Now().UnixMicro())/1e6)
+		return appendAdd(b, req, with, s.traced(leg.Caller), s.opts, float64(time.Now().UnixMicro())/1e6)
 	}, typeAdd); failed != nil {
 		return nil, failed
 	}
@@ -65,7 +65,7 @@ func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.S
 		g.End = s.opts.EndIDs
 	}
 	if h := req.Half; h != nil {
-		g.Prefill, g.Cached = h.Role == infer.RolePrefill, cachedByPrefill(h)
+		g.Role, g.Cached = h.Role, cachedByPrefill(h)
 	}
 	return g
 }

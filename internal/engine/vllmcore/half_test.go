@@ -84,6 +84,9 @@ func TestHalves(t *testing.T) {
 	if f, err = sink.WaitFinish(b.Ctx); err != nil || f.CachedTokens != 32 {
 		t.Errorf("cached tokens are not prefill's: %+v, %v", f, err)
 	}
+	if s := sink.Stamps(); s == nil || s.QueueEnd == 0 || s.WaitingToRunning != s.QueueEnd {
+		t.Errorf("it ran when %+v", s)
+	}
 }
 
 // Engines say how their halves meet by what they answer to one, before anybody can use them.

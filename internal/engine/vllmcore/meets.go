@@ -50,7 +50,7 @@ func (s *session) askHalves() {
 	ask := &engine.Meets{Way: engine.ByPull}
 	req := &infer.Request{ID: s.meeting.id, Prompt: []uint32{0}, MaxTokens: 1, IgnoreEOS: true,
 		Half: &infer.Half{Role: infer.RolePrefill, Params: ask.PrefillParams("")}}
-	s.Out.Post(typeAdd, appendAdd(nil, req, nil, s.opts, float64(time.Now().UnixMicro())/1e6))
+	s.Out.Post(typeAdd, appendAdd(nil, req, nil, nil, s.opts, float64(time.Now().UnixMicro())/1e6))
 	s.e.wake()
 }
 

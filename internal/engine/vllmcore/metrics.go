@@ -15,5 +15,5 @@ func (e *Engine) Metrics() []engine.Metric {
 
 func metrics(f *fenced.Figures) []engine.Metric {
 	const prefix = "weir_vllm_core_"
-	return append(f.Metrics(prefix), f.LoadMetrics(prefix)...)
+	return f.Metrics(prefix)
 }

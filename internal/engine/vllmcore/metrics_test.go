@@ -13,7 +13,7 @@ import (
 // What dashboards read keeps its name and shows the figure that it is named after.
 func TestMetricNames(t *testing.T) {
 	f := fenced.Figures{
-		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 4, Late: 5, Live: 8, Running: 9, Waiting: 10,
+		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 4, Late: 5, Live: 8,
 			Sessions: 90, Submitted: 91, Accepted: 92, Broken: 94},
 		FenceLast: 6 * time.Second, Ready: 7, Fences: 93,
 	}
@@ -30,9 +30,6 @@ weir_vllm_core_late_total true 5
 		f.Lost[why] = 100 + uint64(why)
 		want += fmt.Sprintf("weir_vllm_core_sessions_lost_total why %s true %d\n", why, f.Lost[why])
 	}
-	want += `weir_vllm_core_engine_running false 9
-weir_vllm_core_engine_waiting false 10
-`
 	var got strings.Builder
 	for _, m := range metrics(&f) {
 		fmt.Fprintln(&got, strings.TrimSpace(m.Name+" "+m.Label+" "+m.LabelValue), m.Counter, m.Value)

@@ -11,6 +11,7 @@ import (
 	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/infer"
+	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
 
@@ -45,7 +46,7 @@ func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Con
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
 	s.meeting.told = e.host.Signal
 	s.Session = fenced.NewSession(ctx, fenced.Config{
-		Options: &e.opts.Options, Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters,
+		Options: &e.opts.Options, Kind: "vllm-core", Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters,
 		In: in, Code: code{}, Ranks: 1,
 	}, s)
 	return s
@@ -71,6 +72,15 @@ func (s *session) lacks() []infer.Lack {
 // carries is what the engine takes beyond what every engine does.
 func (s *session) carries() infer.Carries {
 	return s.ready.carries(s.opts.Priorities).Without(s.lacks())
+}
+
+// traced gives what the engine is told of the trace that a request is part of: where the
+// trace is kept, because the engine gives it back with each output.
+func (s *session) traced(of *trace.Caller) *trace.Caller {
+	if of == nil || !of.Sampled() || !s.ready.placed() {
+		return nil
+	}
+	return of
 }
 
 // serve serves the session to its end and gives the requests that the engine may

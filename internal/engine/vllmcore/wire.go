@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/trace"
 	"weir/internal/zmtp"
 )
 
@@ -28,22 +29,26 @@ const coreDead = "ENGINE_CORE_DEAD"
 const addFields = 9
 
 // addPriority is the position of a request's priority, from withPriority to the newest
-// release known. addReasoningEnded is that of a word by which the engine holds the answer
+// release known, and addTraceHeaders that of the trace that it is part of. addReasoningEnded is that of a word by which the engine holds the answer
 // to a guide from its first id on, whatever its --reasoning-parser finds in the prompt, in
 // the releases that guides are carried to (0.29 to 0.33: read in their wheels).
 const (
 	addPriority       = 13
+	addTraceHeaders   = 14
 	addReasoningEnded = 17
 )
 
 // appendAdd appends the payload of an ADD: req as the positional array that the
 // engine decodes, with the end ids, which the engine itself does not know, and the
-// adapter, nil for none.
-func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival float64) []byte {
+// adapter and the trace that it is part of, nil for none.
+func appendAdd(b []byte, req *infer.Request, with *lora, of *trace.Caller, o *Options, arrival float64) []byte {
 	ended := req.Guide != nil && req.Guide.Whole
 	fields, priority := uint32(addFields), int64(0)
 	if req.Priority != nil {
 		fields, priority = addPriority+1, *req.Priority
+	}
+	if of != nil {
+		fields = addTraceHeaders + 1
 	}
 	if ended {
 		fields = addReasoningEnded + 1
@@ -69,13 +74,30 @@ func appendAdd(b []byte, req *infer.Request, with *lora, o *Options, arrival flo
 		b = msgp.AppendInt(b, 0) // current_wave
 		b = msgp.AppendInt64(b, priority)
 	}
+	if fields > addTraceHeaders {
+		b = appendTrace(b, of)
+	}
 	if ended {
-		b = msgp.AppendNil(b)         // trace_headers
 		b = msgp.AppendBool(b, false) // resumable
 		b = msgp.AppendNil(b)         // external_req_id
 		b = msgp.AppendBool(b, true)  // reasoning_ended
 	}
 	return b
+}
+
+// appendTrace appends trace_headers. The engine gives them back with each output, which is
+// read past.
+func appendTrace(b []byte, of *trace.Caller) []byte {
+	switch {
+	case of == nil:
+		return msgp.AppendNil(b)
+	case of.State == "":
+		b = msgp.AppendMapHeader(b, 1)
+	default:
+		b = msgp.AppendMapHeader(b, 2)
+		b = msgp.AppendString(msgp.AppendString(b, "tracestate"), of.State)
+	}
+	return msgp.AppendString(msgp.AppendString(b, "traceparent"), of.Parent)
 }
 
 // appendSampling appends the sampling parameters: a map in which what is left out

@@ -91,10 +91,12 @@ type Message struct {
 type Output struct {
 	ID     string
 	IDs    []uint32
-	Count  int            // completion_tokens
-	Prompt int            // prompt_tokens
-	Cached int            // cached_tokens
-	Finish map[string]any // nil while it runs
+	Count  int // completion_tokens
+	Prompt int // prompt_tokens
+	Cached int // cached_tokens
+	// Retracted is how often it went back to the queue so far.
+	Retracted int
+	Finish    map[string]any // nil while it runs
 	// Logprobs are those of the ids, of a request that asked for them.
 	Logprobs *infer.Logprobs
 }
@@ -350,9 +352,11 @@ func AppendStep(b []byte, outs ...Output) []byte {
 			column(func(o *Output) { b = msgp.AppendInt(b, o.Prompt) })
 		case "completion_tokens":
 			column(func(o *Output) { b = msgp.AppendInt(b, o.Count) })
+		case "retraction_counts":
+			column(func(o *Output) { b = msgp.AppendInt(b, o.Retracted) })
 		case "cached_tokens":
 			column(func(o *Output) { b = msgp.AppendInt(b, o.Cached) })
-		case "read_offsets", "reasoning_tokens", "retraction_counts", "image_tokens", "audio_tokens", "video_tokens":
+		case "read_offsets", "reasoning_tokens", "image_tokens", "audio_tokens", "video_tokens":
 			column(func(*Output) { b = msgp.AppendInt(b, 0) })
 		case "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim":
 			column(func(*Output) { b = msgp.AppendBool(b, true) })

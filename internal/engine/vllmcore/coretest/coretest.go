@@ -70,6 +70,8 @@ type Request struct {
 	Fields   int // of the array
 	Adapter  *Adapter
 	Priority int64
+	// Trace is trace_headers.
+	Trace map[string]any
 	// Ended is reasoning_ended, false where it is not given.
 	Ended bool
 }
@@ -82,6 +84,10 @@ type Output struct {
 	Logprobs *Logprobs
 	Finish   int // -1: none
 	Stop     any // nil, an int64 or a string
+	// Trace is trace_headers: the engine gives back what its request had.
+	Trace map[string]any
+	// Preempted is how often it was sent back to the queue.
+	Preempted int
 	// Queued and Scheduled are the events' times; 0: none.
 	Queued, Scheduled int64
 	// Prompt and Cached are the prefill's; none without Prompt.
@@ -403,6 +409,10 @@ func parseAdd(a []any, release string) (r Request, err error) {
 			if number(a[i]) != 0 {
 				return r, fmt.Errorf("field %d is %v", i, a[i])
 			}
+		case i == 14 && a[i] != nil:
+			if r.Trace, _ = a[i].(map[string]any); r.Trace == nil {
+				return r, fmt.Errorf("trace_headers are %v", a[i])
+			}
 		case i == 15: // resumable
 			if a[i] != false {
 				return r, fmt.Errorf("field %d is %v", i, a[i])
@@ -569,7 +579,11 @@ func appendOutput(b []byte, o *Output, old bool) []byte {
 	if !old {
 		b = msgp.AppendNil(b) // ec_transfer_params
 	}
-	b = msgp.AppendNil(b) // trace_headers
+	if o.Trace == nil {
+		b = msgp.AppendNil(b)
+	} else if b, err = msgp.AppendMapStrIntf(b, o.Trace); err != nil {
+		panic(err)
+	}
 	if o.Prompt == 0 {
 		b = msgp.AppendNil(b)
 	} else {
@@ -651,14 +665,25 @@ func (l *Logprobs) append(b []byte) []byte {
 }
 
 func appendEvents(b []byte, o *Output) []byte {
-	if o.Queued == 0 {
+	type event struct {
+		kind int
+		at   int64
+	}
+	var events []event
+	if o.Queued != 0 {
+		events = append(events, event{1, o.Queued}, event{2, o.Scheduled})
+	}
+	for range o.Preempted {
+		events = append(events, event{3, o.Scheduled})
+	}
+	if len(events) == 0 {
 		return msgp.AppendNil(b)
 	}
-	b = msgp.AppendArrayHeader(b, 2)
-	for i, at := range []int64{o.Queued, o.Scheduled} {
+	b = msgp.AppendArrayHeader(b, uint32(len(events)))
+	for _, e := range events {
 		b = msgp.AppendMapHeader(b, 2)
-		b = msgp.AppendInt(msgp.AppendString(b, "type"), i+1)
-		b = msgp.AppendFloat64(msgp.AppendString(b, "timestamp"), float64(at)/1e9)
+		b = msgp.AppendInt(msgp.AppendString(b, "type"), e.kind)
+		b = msgp.AppendFloat64(msgp.AppendString(b, "timestamp"), float64(e.at)/1e9)
 	}
 	return b
 }

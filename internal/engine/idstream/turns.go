@@ -1,4 +1,4 @@
-package sglang
+package idstream
 
 import (
 	"context"
@@ -35,19 +35,20 @@ const (
 // worker is what a goroutine that gives turns has at hand. It implements
 // epoll.Worker.
 type worker struct {
-	batch engine.Batch
-	begun bool // of the batch
-	given int  // turns since the batch began
-	read  []byte
-	scan  *scanner
+	reader engine.Reader
+	begun  bool // a batch has
+	had    int  // turns of it that had something
+	given  int  // turns since it began
+	read   []byte
+	scan   *Scanner
 }
 
 // workers are those of the goroutines that a generation's first turn is given
 // on, and its turn for other news than the socket's.
-var workers = sync.Pool{New: func() any { return newWorker(nil) }}
+var workers = sync.Pool{New: func() any { return newWorker(engine.NewReader(nil, "")) }}
 
-func newWorker(b engine.Batch) *worker {
-	return &worker{batch: b, read: make([]byte, 16<<10), scan: newScanner()}
+func newWorker(r engine.Reader) *worker {
+	return &worker{reader: r, read: make([]byte, 16<<10), scan: NewScanner()}
 }
 
 // maxGiven is how many turns make a batch, some 100 us of work.
@@ -64,23 +65,23 @@ func (w *worker) Turned() {
 // Idle implements epoll.Worker.
 func (w *worker) Idle() {
 	if w.given = 0; w.begun {
-		w.begun = false
-		w.batch.End()
+		w.reader.End(w.had)
+		w.begun, w.had = false, 0
 	}
 }
 
-// begin is called before a delta is offered.
-func (w *worker) begin() {
-	if w.batch != nil && !w.begun {
+// begin is called before what was received is offered.
+func (w *worker) begin(received int64) {
+	if !w.begun {
 		w.begun = true
-		w.batch.Begin()
+		w.reader.Begin(received)
 	}
 }
 
 // poll has the generation read where its socket is polled, beginning with what
 // is there. It is false when its answer cannot be polled.
-func (g *generation) poll() bool {
-	if !g.e.polled {
+func (g *Generation) poll() bool {
+	if !g.host.Polled {
 		return false
 	}
 	fd, ok := g.body.Detach()
@@ -88,7 +89,7 @@ func (g *generation) poll() bool {
 		return false
 	}
 	g.state.Store(turning)
-	socket, err := g.e.polls.Reads(fd, g.ready)
+	socket, err := g.host.polls.Reads(fd, g.ready)
 	if err != nil { // the answer cannot go back to being read as before
 		g.broken(err, trace.Now())
 		go g.close()
@@ -103,7 +104,7 @@ func (g *generation) poll() bool {
 
 // ready gives a turn because the engine has sent something, or has ended its
 // side.
-func (g *generation) ready(w *worker, hup bool) {
+func (g *Generation) ready(w *worker, hup bool) {
 	if hup {
 		g.hup.Store(true)
 	}
@@ -113,7 +114,7 @@ func (g *generation) ready(w *worker, hup bool) {
 }
 
 // wake gives a turn for other news.
-func (g *generation) wake() {
+func (g *Generation) wake() {
 	if g.claim() {
 		w := workers.Get().(*worker)
 		g.turn(w)
@@ -122,7 +123,7 @@ func (g *generation) wake() {
 }
 
 // claim takes a turn. Who has one already sees the news all the same.
-func (g *generation) claim() bool {
+func (g *Generation) claim() bool {
 	for {
 		switch {
 		case g.state.CompareAndSwap(parked, turning):
@@ -133,7 +134,7 @@ func (g *generation) claim() bool {
 	}
 }
 
-func (g *generation) turn(w *worker) {
+func (g *Generation) turn(w *worker) {
 	for {
 		if g.advance(w) {
 			g.socket.Stop()
@@ -156,7 +157,7 @@ const turnReads = 4
 
 // advance is a turn's work: it takes in what is there, and says whether nothing
 // more is to come.
-func (g *generation) advance(w *worker) (over bool) {
+func (g *Generation) advance(w *worker) (over bool) {
 	defer g.caught(&over)
 	for range turnReads {
 		if g.ctx.Err() != nil {
@@ -167,14 +168,17 @@ func (g *generation) advance(w *worker) (over bool) {
 		}
 		n, drained, err := g.body.TryRead(w.read)
 		if n > 0 && !g.whole {
-			w.begin()
-			g.whole = g.take(w.scan, w.read[:n], trace.Now())
+			now := trace.Now()
+			w.begin(now)
+			w.had++
+			g.whole = g.Feed(w.scan, w.read[:n], now)
 		}
 		switch {
 		case err != nil:
 			if !g.whole {
-				w.begin()
-				g.broken(err, trace.Now())
+				now := trace.Now()
+				w.begin(now)
+				g.broken(err, now)
 			}
 			return true
 		case drained && (n <= 0 || !g.hup.Load()):
@@ -191,7 +195,7 @@ func (g *generation) advance(w *worker) (over bool) {
 }
 
 // conclude ends a generation that had its last turn.
-func (g *generation) conclude() {
+func (g *Generation) conclude() {
 	if g.unhook != nil {
 		g.unhook()
 	}

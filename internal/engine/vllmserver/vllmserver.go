@@ -1,0 +1,267 @@
+// Package vllmserver reads what vLLM's own HTTP server (`vllm serve`) tells of itself: its
+// release, which endpoints it was started with, how busy it is, and where its ranks publish
+// what their KV caches hold.
+package vllmserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"weir/internal/engine"
+	"weir/internal/engine/upstream"
+	"weir/internal/trace"
+)
+
+// Owner is what the server's model list says under owned_by.
+const Owner = "vllm"
+
+// Release is the number of a release; zero where a build has none, or none is known.
+type Release struct{ Major, Minor int }
+
+// ParseRelease reads the first two numbers of "0.33.0" or "0.34.1rc1.dev7+g0123".
+func ParseRelease(s string) (r Release) {
+	if n, _ := fmt.Sscanf(s, "%d.%d", &r.Major, &r.Minor); n < 2 {
+		return Release{}
+	}
+	return r
+}
+
+// Before says that a release is older than another. One without a number is not.
+func (r Release) Before(o Release) bool {
+	return r != Release{} && (r.Major < o.Major || r.Major == o.Major && r.Minor < o.Minor)
+}
+
+// String gives the number.
+func (r Release) String() string { return fmt.Sprintf("%d.%d", r.Major, r.Minor) }
+
+// The releases whose definitions of the wire were compared (docs/engines.md).
+var (
+	// WithIDs is the first whose /v1/completions gives ids and takes every field that weir
+	// sends: what it does not know a release passes over without a word.
+	WithIDs = Release{0, 12}
+	// WithGenerate is the first whose /inference/v1/generate does.
+	WithGenerate = Release{0, 32}
+	// Newest is the last.
+	Newest = Release{0, 33}
+)
+
+// Version reads the version of a server; empty where it has none.
+func Version(ctx context.Context, c *upstream.Client) (string, error) {
+	data, _, err := c.Get(ctx, "/version")
+	var said struct {
+		Version string `json:"version"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &said)
+	}
+	return said.Version, err
+}
+
+// GeneratePath is the endpoint that takes ids and gives nothing but ids.
+const GeneratePath = "/inference/v1/generate"
+
+// ScaleOut is the flag that a server is started with to have GeneratePath.
+const ScaleOut = "--enable-scale-out"
+
+// CompletionsPath is the endpoint that takes ids, and gives them beside text.
+const CompletionsPath = "/v1/completions"
+
+// Serves says whether a server has one of the two endpoints. It is asked by a request
+// without a prompt, which one that has it refuses, and one without ScaleOut forbids.
+func Serves(ctx context.Context, c *upstream.Client, path string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	header := http.Header{"Content-Type": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {"weir"}}
+	resp, err := c.Do(ctx, &upstream.Request{Method: http.MethodPost, Path: path, Header: header, Body: []byte("{}"), Leg: &trace.Leg{}})
+	if err != nil {
+		return false, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)); err != nil {
+		return false, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	}
+	switch resp.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return true, nil
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return false, nil
+	}
+	return false, fmt.Errorf("probe %s: status %d", c.URL(path), resp.Status)
+}
+
+// maxRanks bounds the data-parallel ranks of a server that are believed.
+const maxRanks = 1024
+
+// KVEvents reads where each rank publishes what its KV cache holds, by its number. A
+// server that does not say publishes nothing.
+func KVEvents(ctx context.Context, c *upstream.Client, host string) map[int]engine.KVEvents {
+	data, _, err := c.Get(ctx, "/kv_event_sources")
+	if err != nil {
+		return nil
+	}
+	return parseKVEvents(data, host)
+}
+
+func parseKVEvents(data []byte, host string) map[int]engine.KVEvents {
+	var said map[string]*struct {
+		On        bool    `json:"enable_kv_cache_events"`
+		Publisher string  `json:"publisher"`
+		Endpoint  string  `json:"endpoint"`
+		Replay    *string `json:"replay_endpoint"`
+		Topic     string  `json:"topic"`
+	}
+	if json.Unmarshal(data, &said) != nil {
+		return nil
+	}
+	sources := map[int]engine.KVEvents{}
+	for name, s := range said {
+		rank, err := strconv.Atoi(name)
+		if err != nil || rank < 0 || rank >= maxRanks || s == nil || !s.On || s.Publisher != "zmq" || s.Endpoint == "" {
+			continue
+		}
+		e := engine.KVEvents{Endpoint: s.Endpoint, Topic: s.Topic, Host: host}
+		if s.Replay != nil {
+			e.Replay = *s.Replay
+		}
+		sources[rank] = e
+	}
+	return sources
+}
+
+// Figures are what a server's metrics say.
+type Figures struct {
+	Load  engine.Load // of all its engines
+	Ranks []RankFigures
+}
+
+// RankFigures are those of one engine, which is a data-parallel rank.
+type RankFigures struct {
+	Number   int
+	KVTokens int // that its KV cache holds, 0 when not said
+}
+
+// Metrics reads /metrics; nil: it says nothing of vLLM's.
+func Metrics(ctx context.Context, c *upstream.Client) *Figures {
+	data, _, err := c.Get(ctx, "/metrics")
+	if err != nil {
+		return nil
+	}
+	return parseMetrics(string(data))
+}
+
+// parseMetrics reads the figures among metrics in Prometheus' text format, which have a
+// line for each of the server's engines.
+func parseMetrics(text string) *Figures {
+	var running, waiting, usage float64
+	engines, usages := 0, 0
+	ranks, loads := map[int]*RankFigures{}, map[int]*engine.RankLoad{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, "{")
+		if !strings.HasPrefix(name, "vllm:") {
+			continue
+		}
+		labels, value, _ := cutLast(rest, '}')
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
+			continue
+		}
+		v, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil || !(v >= 0 && v < 1<<53) { // NaN too
+			continue
+		}
+		of := new(engine.RankLoad)
+		if n, ok := number(labels, "engine"); ok {
+			if loads[n] == nil {
+				loads[n] = &engine.RankLoad{Rank: n, KVUsage: -1}
+			}
+			of = loads[n]
+		}
+		switch name {
+		case "vllm:num_requests_running":
+			running += v
+			of.Running = int(v)
+			engines++
+			if n, ok := number(labels, "engine"); ok {
+				rankOf(ranks, n)
+			}
+		case "vllm:num_requests_waiting":
+			waiting += v
+			of.Waiting = int(v)
+		case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc": // the latter up to 0.10
+			usage += v
+			of.KVUsage = v
+			usages++
+		case "vllm:cache_config_info":
+			n, _ := number(labels, "engine")
+			blocks, _ := number(labels, "num_gpu_blocks")
+			size, _ := number(labels, "block_size")
+			if tokens := blocks * size; tokens <= math.MaxInt32 {
+				rankOf(ranks, n).KVTokens = tokens
+			}
+		}
+	}
+	if engines == 0 {
+		return nil
+	}
+	f := &Figures{Load: engine.Load{Running: int(running), Waiting: int(waiting), KVUsage: -1}}
+	if usages > 0 {
+		f.Load.KVUsage = usage / float64(usages)
+	}
+	for _, n := range slices.Sorted(maps.Keys(ranks)) {
+		f.Ranks = append(f.Ranks, *ranks[n])
+		if l := loads[n]; l != nil && len(ranks) > 1 {
+			f.Load.Ranks = append(f.Load.Ranks, *l)
+		}
+	}
+	return f
+}
+
+func rankOf(ranks map[int]*RankFigures, n int) *RankFigures {
+	if ranks[n] == nil {
+		ranks[n] = &RankFigures{Number: n}
+	}
+	return ranks[n]
+}
+
+// Apart says how many ranks a server has that a request can be for: as many as it has
+// engines, where these are numbered from 0; else 0. A server before which others stand, each
+// with a rank of its own, has one of another number.
+func (f *Figures) Apart() int {
+	if f == nil || len(f.Ranks) < 2 || f.Ranks[len(f.Ranks)-1].Number != len(f.Ranks)-1 {
+		return 0
+	}
+	return len(f.Ranks)
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// number reads a label that is a number.
+func number(labels, name string) (int, bool) {
+	for label := range strings.SplitSeq(labels, ",") {
+		key, value, _ := strings.Cut(label, "=")
+		if key != name {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
+		if err != nil || name == "engine" && n >= maxRanks {
+			return 0, false
+		}
+		return int(n), true
+	}
+	return 0, false
+}
