@@ -15,7 +15,8 @@ import (
 	"weir/internal/trace"
 )
 
-// What an engine's acknowledgement took is in the record, by whose part it was; the log tells of one that was late, and of which request's.
+// What an engine's acknowledgement took is in the record, by whose part it was; the log tells
+// of one that was late, and of which request's.
 func TestLateAcknowledgement(t *testing.T) {
 	var log bytes.Buffer
 	a := &tokenEngine{name: "a", accept: func(context.Context, *call) error {

@@ -25,11 +25,11 @@ type attempt struct {
 // legs begins the record's legs of an attempt. The last one serves the client.
 func legs(target, partner *route.Target) []trace.Leg {
 	if partner == nil {
-		return []trace.Leg{{Role: "full", Engine: target.Name, DPRank: target.Number}}
+		return []trace.Leg{{Role: "full", Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number}}
 	}
 	return []trace.Leg{
-		{Role: infer.RolePrefill.String(), Engine: partner.Name, DPRank: partner.Number},
-		{Role: infer.RoleDecode.String(), Engine: target.Name, DPRank: target.Number},
+		{Role: infer.RolePrefill.String(), Engine: partner.Name, Kind: partner.Engine.Kind, DPRank: partner.Number},
+		{Role: infer.RoleDecode.String(), Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number},
 	}
 }
 
@@ -52,12 +52,17 @@ func (a *attempt) own(e *infer.Error) *infer.Error {
 // settle closes an attempt: it is aborted unless it ended by itself, and its
 // outcome goes into its leg.
 func (x *exchange) settle(e *infer.Error) {
-	record, at := x.rec.Leg(), x.culprit(e)
-	x.unbook(e)
+	record, at, outlives := x.rec.Leg(), x.culprit(e), x.partner.outlives()
+	if !outlives {
+		x.unbook(e)
+	}
 	stream, _ := x.leg.(*relayLeg)
 	if l := x.leg; l != nil {
 		x.leg = nil
 		l.close()
+	}
+	if outlives { // when the decode engine has been told
+		x.unbook(e)
 	}
 	if e == nil {
 		record.Outcome = infer.Finished.String()
@@ -82,7 +87,7 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
 		Final: !e.Retryable, Seen: x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
 		Effects:  x.relayed && x.g.opts.Allow.Paths.Added(x.response.r.URL.Path),
-		Attempts: len(x.tried) + 1, Begun: x.begun,
+		Attempts: len(x.rec.Attempts), Begun: x.begun,
 	}
 	if !e.NotRun {
 		f.Begun++
@@ -98,10 +103,13 @@ func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 // again says whether the request goes to another engine, once that is its turn: only
 // after a failure that another engine may not share, and while the client has nothing.
 func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil || !x.elsewhere(*x.culprit(e)) {
+	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil {
 		return false
 	}
 	failed := *x.culprit(e)
+	if !x.elsewhere(failed) {
+		return false
+	}
 	f := x.failure(e)
 	wait, spent := x.booked.escape.granted()
 	if !spent {
@@ -112,9 +120,12 @@ func (x *exchange) again(e *infer.Error) bool {
 		}
 	}
 	x.tried, x.begun = append(x.tried, failed), f.Begun
+	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
+		x.tried = append(x.tried, *other)
+	}
 	x.err, x.ending = nil, false
 	x.g.opts.Metrics.Retry(failed.Name, !e.NotRun)
-	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error())
+	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
 	x.enter(trace.Queue)

@@ -327,6 +327,9 @@ func (b *bench) halt() {
 	if n := b.g.Live(); n != 0 {
 		b.t.Errorf("%d requests are live after their clients have gone", n)
 	}
+	if left := b.g.flights.list(); len(left) != 0 {
+		b.t.Errorf("%d requests are shown after their ends", len(left))
+	}
 	b.stop()
 	b.g.Close()
 	if err := b.timeline.Close(); err != nil {
@@ -353,7 +356,7 @@ func (b *bench) metric(name string) []sample {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			s := sample{labels: map[string]string{}, value: m.GetCounter().GetValue() + m.GetGauge().GetValue()}
+			s := sample{labels: map[string]string{}, value: m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()}
 			for _, l := range m.GetLabel() {
 				s.labels[l.GetName()] = l.GetValue()
 			}
@@ -398,6 +401,9 @@ type record struct {
 		} `json:"legs"`
 		Repeated   bool `json:"repeated"`
 		MayHaveRun bool `json:"may_have_run"`
+		Choice     struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"choice"`
 	} `json:"attempts"`
 }
 

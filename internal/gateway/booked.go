@@ -22,7 +22,8 @@ import (
 //
 // Outputs cost the output path one atomic addition that streams share: a token engine's
 // one for each wake-up of a worker, a relay's one for each event. A first token takes a
-// lock, and may have coefficients learned, so it is booked when it has been sent on. Fields that each delta looks at stand together, and it looks at nothing else: among
+// lock, and may have coefficients learned, so it is booked when it has been sent on.
+// Fields that each delta looks at stand together, and it looks at nothing else: among
 // thousands of streams every cache line is a miss.
 type booked struct {
 	books       *route.Books // nil: nothing is booked
@@ -282,9 +283,15 @@ func (x *exchange) unbook(e *infer.Error) {
 	if x.booked.books == nil {
 		return
 	}
-	x.guarded(func() { x.partner.close(e) })
 	own := x.own(e)
-	books := x.booked.close(trace.Now(), x.ended(own), own == nil)
+	how := x.ended(own)
+	x.guarded(func() {
+		if x.partner != nil && (how == health.Refused || how == health.Cut || how == health.Fault) {
+			x.partner.owes(trace.Now()) // a decode engine fails although its half owed nothing yet
+		}
+		x.partner.close(e)
+	})
+	books := x.booked.close(trace.Now(), how, own == nil)
 	x.guarded(func() {
 		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], own)
 	})
@@ -334,13 +341,13 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, record *
 	if !known {
 		u.CachedTokens = -1
 	}
-	if u.CachedTokens >= 0 {
-		record.Choice.Cached = int32(u.CachedTokens)
-	}
 	if a.partner == nil {
 		b.reported(books, record.Resident(), u)
 	} else {
-		a.partner.learn(u)
+		u.CachedTokens = a.partner.learn(u)
+	}
+	if u.CachedTokens >= 0 {
+		record.Choice.Cached = int32(u.CachedTokens)
 	}
 	if known && f.text > 0 {
 		m.Ratio.Add(f.text, u.PromptTokens)

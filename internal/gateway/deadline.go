@@ -46,7 +46,11 @@ func beginBy(h http.Header, arrival int64, now func() int64) (at int64, err erro
 		sooner(now() + bounded(time.Until(t).Seconds()))
 	}
 	for _, name := range sdkTimeouts {
-		if seconds, err := strconv.ParseFloat(h.Get(name), 64); err == nil && seconds > 0 {
+		v := h.Get(name)
+		if v == "" {
+			continue
+		}
+		if seconds, err := strconv.ParseFloat(v, 64); err == nil && seconds > 0 {
 			sooner(arrival + bounded(seconds))
 		}
 	}

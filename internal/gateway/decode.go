@@ -72,6 +72,7 @@ func (p *preparing) decode() error {
 		return err
 	}
 	p.head = head
+	head.Lax = p.g.opts.PassUnknown
 	p.named()
 	p.rec.Stream = head.Stream
 	p.rec.Decoded = trace.Now()
@@ -100,7 +101,7 @@ func contentType(h http.Header) error {
 		return infer.Errorf(infer.CodeMediaType, "Content-Encoding %s is not supported; send the body uncompressed", e)
 	}
 	given := h.Get("Content-Type")
-	if given == "" {
+	if given == "" || given == "application/json" { // as nearly all say it
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(given)

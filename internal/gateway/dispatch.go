@@ -28,7 +28,8 @@ func (x *exchange) dispatch() error {
 			now = x.enter(trace.Dispatch)
 		}
 	}
-	wait := engineWait{stages: &x.stages, g: x.g, target: x.target, booked: &x.booked, partner: x.partner}
+	m := x.g.opts.Metrics
+	wait := engineWait{stages: &x.stages, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.relayed {
 		wait.handOver(now, x.work, x.response.r.URL.Path)
 		return x.forward(wait)
@@ -118,8 +119,27 @@ func (x *exchange) forward(wait engineWait) error {
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
 	x.booked.escape.by(nil, l.abandon, nil)
 	x.leg = l
-	resp, err := x.target.Relay.Forward(l.ctx, relayed(x.response.r, id, l.ask(&x.request, x.response.r.URL.Path)), x.rec.Leg())
-	splitWait(&x.rec.Ledger, x.rec.Leg())
+	x.flight.tell(trace.Engine, trace.Now()) // nothing tells when all is sent
+	leg := x.rec.Leg()
+	body := l.ask(&x.request, x.response.r.URL.Path)
+	var req *engine.RelayRequest
+	if p := x.partner; p != nil {
+		req = p.wire.(*relayPrefill).other(body)
+	} else {
+		req = relayed(x.response.r, id, body)
+	}
+	req = tells(req, leg)
+	if x.partner.defers() {
+		l.waits = new(engine.Deferral)
+		req.Waits = l.waits
+		l.expect() // the wait for the head is to end by no bound of the adapter's, which hangs up
+		l.silence.begin(trace.Now())
+	}
+	resp, err := x.target.Relay.Forward(l.ctx, req, leg)
+	if l.silence != nil {
+		l.silence.pause()
+	}
+	splitWait(&x.rec.Ledger, leg, leg.Acked)
 	if err != nil {
 		if left := x.booked.escape.left(); left != nil {
 			return left
@@ -157,9 +177,8 @@ func (x *exchange) forward(wait engineWait) error {
 // nothing before it answers, and of an answer that is not streamed the head comes when
 // all is generated: from the request's last byte to the answer's first the time is the
 // engine's.
-func splitWait(ledger *trace.Ledger, leg *trace.Leg) {
+func splitWait(ledger *trace.Ledger, leg *trace.Leg, answered int64) {
 	now := trace.Now()
-	answered := leg.Acked
 	if answered == 0 {
 		answered = now // it failed
 	}

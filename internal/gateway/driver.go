@@ -26,6 +26,7 @@ const (
 // engine has sent, and sends what the answer makes of it. A panic in it ends this
 // stream and no other.
 func (x *exchange) step(w *worker) (v verdict) {
+	w.begin()
 	defer w.trim()
 	defer x.caught(&v)
 	v, err := x.advance(w)
@@ -56,13 +57,17 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		}
 		if len(part.Out) > 0 || part.Last {
 			if !x.response.begun {
-				if part.Failed != nil && x.couldRetry(x.target, x.failure(part.Failed)) {
-					return ended, part.Failed
+				if f := part.Failed; f != nil && x.couldRetry(x.target, x.failure(f)) {
+					f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
+					return ended, f
 				}
 				if err := x.booked.escape.answers(); err != nil {
 					return ended, err
 				}
 				x.open(part)
+			}
+			if x.timed && x.response.events {
+				part.Out = withTiming(&x.stages, part.Out, part.Last)
 			}
 			if v, err := x.send(w, part.Out, part.Last); v != waits {
 				return v, err
@@ -120,6 +125,7 @@ func (x *exchange) noteWrite(n int) {
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
+		x.g.opts.Watch.Delayed(x.rec.OutputDelay())
 	}
 }
 
@@ -215,6 +221,7 @@ func (x *exchange) depart(v verdict) {
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
 		}
+		x.flight.driven.Store(true)
 		x.park(v)
 	default:
 		go func() {
@@ -252,10 +259,15 @@ func (x *exchange) park(v verdict) {
 			x.queueTurn()
 		}
 	case blocked:
+		x.flight.tell(trace.Flush, trace.Now())
+		x.g.blocked.Add(1)
 		go func() {
-			if x.sendRest() == ended {
+			v := x.sendRest()
+			x.g.blocked.Add(-1)
+			if v == ended {
 				x.finish()
 			} else {
+				x.flight.tell(trace.Engine, trace.Now())
 				x.queueTurn()
 			}
 		}()

@@ -54,6 +54,19 @@ func (s services) endpointOf(path string) api.Endpoint {
 	return openai.Other
 }
 
+// dialectOf is the name of the API that an endpoint is of.
+func dialectOf(e api.Endpoint) string {
+	switch e.(type) {
+	case anthropic.Endpoint:
+		return "anthropic"
+	case responses.Endpoint:
+		return "responses"
+	case openai.Endpoint:
+		return "openai"
+	}
+	return "generate"
+}
+
 // method refuses a request by its path, and by its method, with those that the path
 // takes.
 func (s services) method(path, method string, relayed allow.Paths) (allowed string, err error) {

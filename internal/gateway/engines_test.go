@@ -28,6 +28,8 @@ type tokenEngine struct {
 	// role is its part in requests, and meets how its halves meet the others.
 	role  infer.Role
 	meets engine.Meets
+	// told, when set, is given the leg of each call.
+	told func(*trace.Leg)
 
 	mu    sync.Mutex
 	calls []*call
@@ -55,6 +57,9 @@ func (e *tokenEngine) Generate(ctx context.Context, req *infer.Request, attempt 
 	e.mu.Lock()
 	e.calls = append(e.calls, c)
 	e.mu.Unlock()
+	if e.told != nil {
+		e.told(leg)
+	}
 	leg.ToServer = trace.Now()
 	if e.accept != nil {
 		if err := e.accept(ctx, c); err != nil {
@@ -210,6 +215,111 @@ var (
 
 // Forward implements engine.Relay.
 func (e *relayEngine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
+	if req.Waits != nil {
+		return e.deferred(ctx, req, leg)
+	}
+	return e.answers(ctx, req, leg)
+}
+
+// deferred is Forward where hanging up is held back.
+func (e *relayEngine) deferred(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
+	own, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	d := &deferredBody{ctx: ctx, waits: req.Waits, hangUp: func() { abandon(context.Cause(ctx)) }, came: make(chan deferredRead)}
+	type head struct {
+		resp *engine.RelayResponse
+		err  error
+		leg  trace.Leg
+	}
+	came := make(chan head, 1)
+	go func() {
+		h := head{leg: *leg}
+		h.resp, h.err = e.answers(own, req, &h.leg)
+		came <- h
+	}()
+	select {
+	case h := <-came:
+		*leg = h.leg
+		if h.err != nil {
+			req.Waits.End()
+			return nil, h.err
+		}
+		d.forward, h.resp.Body = h.resp.Body.(*forward), d
+		return h.resp, nil
+	case <-ctx.Done():
+		req.Waits.Abort(d.hangUp)
+		go func() {
+			if h := <-came; h.err == nil {
+				d.forward = h.resp.Body.(*forward)
+				d.drain()
+			} else {
+				req.Waits.End()
+			}
+		}()
+		return nil, infer.AsError(context.Cause(ctx))
+	}
+}
+
+// deferredBody is the body of an answer that is not hung up on before its first byte.
+type deferredBody struct {
+	*forward
+	ctx    context.Context
+	waits  *engine.Deferral
+	hangUp func()
+	begun  bool
+	came   chan deferredRead
+	asked  bool // a read is under way
+}
+
+type deferredRead struct {
+	buf []byte
+	err error
+}
+
+func (d *deferredBody) read() {
+	buf := make([]byte, 1<<10)
+	n, err := d.forward.Read(buf)
+	d.waits.End()
+	d.came <- deferredRead{buf[:n], err}
+}
+
+func (d *deferredBody) Read(p []byte) (int, error) {
+	if d.begun {
+		return d.forward.Read(p)
+	}
+	if !d.asked {
+		d.asked = true
+		go d.read()
+	}
+	select {
+	case r := <-d.came:
+		d.begun = true
+		context.AfterFunc(d.ctx, d.hangUp)
+		return copy(p, r.buf), r.err
+	case <-d.ctx.Done():
+		return 0, infer.AsError(context.Cause(d.ctx))
+	}
+}
+
+// drain reads the first byte away, and hangs up.
+func (d *deferredBody) drain() {
+	if !d.asked {
+		go d.read()
+	}
+	<-d.came
+	d.forward.Close()
+	d.hangUp()
+}
+
+func (d *deferredBody) Close() error {
+	if d.begun {
+		return d.forward.Close()
+	}
+	d.waits.Abort(d.hangUp)
+	go d.drain()
+	return nil
+}
+
+func (e *relayEngine) answers(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
 	f := &forward{engine: e, req: req, ctx: ctx, chunks: make(chan []byte, 4096), fault: make(chan error, 1)}
 	e.mu.Lock()
 	e.forwards = append(e.forwards, f)

@@ -46,7 +46,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	c := connOf(r.Context())
 	x := &exchange{g: g, id: g.ids.request()}
 	x.endpoint = g.services.endpointOf(r.URL.Path)
-	x.stages = stages{delays: g.opts.StageDelay, rec: &trace.Record{
+	x.stages = stages{delays: g.opts.StageDelay, holds: g.opts.HoldCore, rec: &trace.Record{
 		RequestID:        requestID(r.Header.Get("X-Request-Id"), x.id),
 		Endpoint:         r.URL.Path,
 		Arrival:          arrival(w, c),
@@ -68,6 +68,10 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.cancel(expired(&g.opts)) })
 	}
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
+	begins(&x.stages)
+	x.timed, x.rec.Trace = asksTiming(r.Header), g.traceOf(r.Header)
+	x.flight.tell(trace.Read, x.rec.Arrival)
+	g.flights.enter(x)
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)

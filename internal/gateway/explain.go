@@ -44,6 +44,7 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 	s.rec.Ledger.Start(trace.Read, now)
 	q := &request{body: body, endpoint: g.services.endpointOf(path)}
 	p := &preparing{request: q, stages: s, g: g, ctx: ctx, path: path, header: header, named: func() {}, dry: true}
+	defer p.rests()
 	err := p.accept()
 	if q.reservation != nil {
 		defer q.reservation.Leave()

@@ -22,7 +22,7 @@ func (x *exchange) finish() {
 	if left {
 		defer x.g.streams.Done()
 	}
-	x.guarded(func() { x.enter(trace.Finish) })
+	x.guarded(func() { begins(&x.stages); x.enter(trace.Finish) })
 	x.release()
 	if left {
 		// When thousands hang up at once, the engine's requests end before the records
@@ -104,6 +104,7 @@ func (x *exchange) fail() (broken bool) {
 			if r.unread {
 				dropBody(r.rc)
 			}
+			putTiming(r.w.Header(), &x.stages)
 			if a := x.partner.said(x.err); a != nil {
 				x.rec.Status = a.status
 				x.rec.BytesOut += int64(a.write(r.w))
@@ -148,7 +149,7 @@ func (g *Gateway) failedAt(engine, id string, err *infer.Error) {
 	if !ok {
 		s, _ = g.failing.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
 	}
-	s.(*spell).trouble("requests fail at an engine", fmt.Errorf("%s: %w", id, err))
+	s.(*spell).tell(slog.LevelError, "requests fail at an engine", fmt.Errorf("%s: %w", id, err), "request_id", id, "code", err.Code.String(), "bound", err.Bound())
 }
 
 // lateAt logs a part of an acknowledgement that took long: of each engine one a minute,
@@ -162,13 +163,14 @@ func (g *Gateway) lateAt(engine, id, part string, took time.Duration) {
 	if part == "send" || part == "read" {
 		whose = "weir's own"
 	}
-	s.(*spell).tell(slog.LevelWarn, "an acknowledgement was late", fmt.Errorf("%s: %v of it were %s: %s", id, took.Round(time.Millisecond), whose, part))
+	s.(*spell).tell(slog.LevelWarn, "an acknowledgement was late", fmt.Errorf("%s: %v of it were %s: %s", id, took.Round(time.Millisecond), whose, part), "request_id", id)
 }
 
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
 	defer x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
 	defer x.response.conn.done()
+	defer x.g.flights.leave(x)
 	rec := x.rec
 	x.guarded(func() {
 		if x.answer == nil {
@@ -182,14 +184,20 @@ func (x *exchange) record() {
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
-			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "error", x.err.Error())
+			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "code", rec.Code, "bound", x.err.Bound(), "error", x.err.Error())
 		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline || x.err.Code == infer.CodeExpired || x.err.Code == infer.CodeUnavailable) {
 			x.g.failedAt(x.culprit(x.err).Name, rec.RequestID, x.err)
 		}
 	}
+	tellNoMore(rec)
 	rec.Finished = trace.Now()
 	rec.Ledger.Enter(trace.Finish, rec.Finished)
+	rec.Stalls = x.g.opts.Watch.Overlap(rec.Arrival, rec.Finished)
 	x.guarded(func() { x.g.opts.Metrics.Ended(rec) })
+	x.guarded(func() { x.g.opts.Access.logAccess(rec, x.err) })
+	if x.g.opts.Spans != nil && rec.Trace != nil {
+		x.guarded(func() { x.g.opts.Spans.Add(rec) })
+	}
 	if x.g.opts.Timeline != nil {
 		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
 	}

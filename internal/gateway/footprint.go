@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"weir/internal/busy"
 	"weir/internal/kvindex"
 	"weir/internal/openai"
 	"weir/internal/promptkey"
@@ -39,6 +40,7 @@ type extent struct {
 
 // footprintOfIDs is that of a request whose prompts have their ids.
 func (p *preparing) footprintOfIDs() {
+	defer p.does(p.does(busy.Hash))
 	f := &p.footprint
 	f.blockTokens, f.width, f.limit = route.BlockTokens, p.width(), p.longest()
 	f.prompts = f.only[:0]
@@ -90,6 +92,7 @@ type keyReader struct {
 // blocks are of text. Where the prompt is not known either, its length is taken for the
 // body's.
 func (p *preparing) footprintOfBody() {
+	defer p.does(p.does(busy.Hash))
 	f := &p.footprint
 	f.blockTokens, f.width, f.limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
 	f.computed = p.endpoint == openai.Other

@@ -18,6 +18,7 @@ func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
 	}
+	knows(p.rec, &p.flight)
 	p.folder, p.relayed = p.g.folder(p.model), p.g.relays(p.model, p.endpoint)
 	if err := p.g.checkPath(p.model, p.endpoint, p.path, p.relayed); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string, relayed
 		e.Param = "model"
 		return e
 	case t.TokensOnly && relayed:
-		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang for a server of SGLang's (--engine sglang=URL)",
+		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang or vllm for a server of theirs (--engine sglang=URL, --engine vllm=URL)",
 			path, m.Kind)
 	case t.RelaysOnly && !relayed:
 		if g.services.meant(path) != "" {

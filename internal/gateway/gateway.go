@@ -27,6 +27,7 @@ import (
 
 	"weir/internal/admit"
 	"weir/internal/allow"
+	"weir/internal/busy"
 	"weir/internal/generate"
 	"weir/internal/infer"
 	"weir/internal/integrity"
@@ -38,6 +39,7 @@ import (
 	"weir/internal/timeline"
 	"weir/internal/tokenizer"
 	"weir/internal/trace"
+	"weir/internal/watch"
 )
 
 // Options configure a Gateway. Snapshot is needed; everything else has a
@@ -49,6 +51,12 @@ type Options struct {
 	Models map[string]*model.Folder
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
+	// Spans takes the records of ended requests that are part of a trace. Nil takes none:
+	// then engines are told of callers' traces what the callers say.
+	Spans interface{ Add(*trace.Record) }
+	// SpanShare is how many of the requests have spans whose callers do not say that they
+	// want some, or none, as a share.
+	SpanShare float64
 	// Integrity keeps what engines sent that does not add up; nil keeps nothing.
 	Integrity *integrity.Log
 	Metrics   *metrics.Metrics
@@ -58,6 +66,8 @@ type Options struct {
 	Caps map[string]Cap
 	// Allow is what may pass to engines.
 	Allow allow.Rules
+	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
+	PassUnknown bool
 	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.
 	AllowAbort bool
 	// Generate are the settings of /generate.
@@ -76,6 +86,8 @@ type Options struct {
 
 	// Conns bound clients' connections.
 	Conns admit.ConnLimits
+	// CORS are the web pages that may call the API.
+	CORS Origins
 	// Proxies are those whose word on a client's address is taken.
 	Proxies admit.Proxies
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
@@ -116,6 +128,12 @@ type Options struct {
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
 	// that dashboards and alerts built on the stages point where they should.
 	StageDelay map[trace.Stage]time.Duration
+	// HoldCore has those delays hold a core, as work does that nothing interrupts.
+	HoldCore bool
+	// Access has a line of the log for each request, or for some.
+	Access AccessLog
+	// Watch watches the process; nil is fine.
+	Watch *watch.Watch
 }
 
 func (o *Options) defaults() {
@@ -183,7 +201,10 @@ type Gateway struct {
 	ids      *requestIDs
 	started  int64        // Unix seconds, the models' creation time
 	live     atomic.Int64 // requests between arrival and finish
+	flights  flights      // they themselves
 	waiting  atomic.Int64 // mailboxes with output pending
+	blocked  atomic.Int64 // streams whose clients do not read
+	meter    *busy.Meter  // nil: what is done is not measured
 	detached
 	handshaking handshakes
 	base        context.Context // of every request; Cut ends it
@@ -225,13 +246,14 @@ func New(opts Options) *Gateway {
 		ids:      newRequestIDs(),
 		held:     newHolding(&opts),
 		started:  time.Now().Unix(),
+		meter:    opts.Watch.Meter(),
 		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}
 	g.services = newServices(generate.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)
 	g.handshaking = newHandshakes(cores)
-	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics)
-	g.sockets = newSockets(cores, opts.Metrics)
+	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics, g.meter)
+	g.sockets = newSockets(cores, opts.Metrics, g.meter)
 	g.polls, g.hangups = g.sockets, g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	if opts.PrefixCache > 0 {
@@ -251,6 +273,18 @@ func (g *Gateway) Drain() { g.gate.Drain() }
 
 // Live tells how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }
+
+// Load is what the gateway has to do now.
+func (g *Gateway) Load() watch.Load {
+	l := watch.Load{Streams: g.live.Load(), Pending: g.waiting.Load(), Blocked: g.blocked.Load()}
+	for _, s := range g.held.stats() {
+		l.QueueWait = max(l.QueueWait, time.Duration(s.OldestSeconds*1e9))
+	}
+	return l
+}
+
+// Pending is how many streams have output that was not taken.
+func (g *Gateway) Pending() int64 { return g.waiting.Load() }
 
 // Cut ends every request in flight with an error that says so.
 func (g *Gateway) Cut() {
@@ -289,7 +323,14 @@ func (g *Gateway) Handler() http.Handler {
 	}
 	g.handleNative(mux)
 	mux.HandleFunc("/", g.view(g.notFound))
-	return mux
+	return g.crossOrigin(mux)
+}
+
+// known says that a request is to an engine, as nearly all are: then no mux has to go through
+// its patterns.
+func (g *Gateway) known(r *http.Request) bool {
+	_, known := g.services[r.URL.Path]
+	return known && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/")
 }
 
 // view serves what is no request to an engine: it has an id all the same, and

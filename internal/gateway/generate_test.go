@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"weir/internal/infer"
+	"weir/internal/trace"
 )
 
 // A streamed chat: the role first, each token as it comes, then the reason,
@@ -409,8 +410,9 @@ func TestBatch(t *testing.T) {
 		one.send(w[0])
 		two.send(w[0])
 		gathers := b.g.returned.serving.Load() // streams are driven
-		batch.Begin()
-		batch.Begin()
+		first, second := batch.Reader("weir"), batch.Reader("weir")
+		first.Begin(trace.Now())
+		second.Begin(trace.Now())
 		one.send(w[1])
 		one.send(w[2])
 		synctest.Wait()
@@ -418,8 +420,8 @@ func TestBatch(t *testing.T) {
 			t.Errorf("readers are at it, and the client has %q", got)
 		}
 		two.send(w[1])
-		batch.End()
-		batch.End()
+		second.End(1)
+		first.End(1)
 		synctest.Wait()
 		for _, c := range []*caller{c, d} {
 			if got := c.story().text; !strings.HasPrefix(got, text(w[0], w[1])) {

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/api"
 	"weir/internal/balance"
+	"weir/internal/busy"
 	"weir/internal/cost"
 	"weir/internal/infer"
 	"weir/internal/metrics"
@@ -233,6 +234,8 @@ func (h *holding) kick() {
 // pick chooses an engine with the books as they are now.
 func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok bool) {
 	x, c := t.x, &t.choice
+	mark := x.g.meter.Begin(busy.Pick, &x.rec.RequestID, now)
+	defer func() { x.g.meter.End(mark, x.g.meter.Now()) }()
 	q := &c.Request
 	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
 	if !t.pushed {
@@ -298,6 +301,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x.target, x.partner = target, nil
 	attempt := x.chosen(&t.choice)
 	attempt.Legs = legs(&target, partner)
+	x.g.callers(x.rec, attempt.Legs)
 	x.rec.Attempts = append(x.rec.Attempts, attempt)
 	if len(x.tried) == 0 {
 		x.model.Retries.Requested(now)
@@ -308,6 +312,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
 	}
 	t.given = true
+	knows(x.rec, &x.flight)
 	x.rec.Routed = trace.Now()
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weir/internal/gateway/answer"
+	"weir/internal/metrics"
 	"weir/internal/route"
 	"weir/internal/trace"
 )
@@ -41,8 +42,26 @@ type engineWait struct {
 	partner *partner // nil: the attempt is whole
 	g       *Gateway
 	target  route.Target
+	shown   shown
 	// stopWatching ends the watch of a context, whose end also ends the wait.
 	stopWatching func() bool
+}
+
+// shown is what metrics are told of a stream's output, as it is taken.
+type shown struct {
+	merged, gaps *metrics.Distribution // of the engine's kind, and of the model
+	last         int64                 // when output was taken last; 0: none was
+}
+
+// took notes that deltas with so many tokens were taken.
+func (s *shown) took(w *worker, now int64, deltas, tokens int) {
+	w.merged.Add(s.merged, int64(deltas), 1)
+	if tokens > 0 && s.last != 0 {
+		w.gaps.Add(s.gaps, (now-s.last)/int64(tokens), tokens)
+	}
+	if tokens > 0 {
+		s.last = now
+	}
 }
 
 // first notes the engine's first output.
@@ -50,6 +69,7 @@ func (w *engineWait) first(at int64) {
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
 		w.partner.begins(at)
+		flowing(w.stages, at)
 		w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 		w.rec.LiveAtFirstToken = int(w.g.live.Load())
 	}

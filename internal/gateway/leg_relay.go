@@ -27,9 +27,12 @@ type relayLeg struct {
 	abandon  context.CancelCauseFunc
 	response *engine.RelayResponse
 	verifier api.Verifier
-	why      string // its stream is not verified, in a word
-	events   bool   // the answer is a stream of events
-	ending   bool   // and has had its end marker
+	why      string           // its stream is not verified, in a word
+	waits    *engine.Deferral // holds the hang-up back; nil: nothing does
+	events   bool             // the answer is a stream of events
+	ending   bool             // and has had its end marker
+	taken    int64            // when it was read last
+	told     int              // of its events, those that shown was told of
 
 	// Of a leg whose reads wait.
 	buf    []byte
@@ -56,7 +59,10 @@ const (
 // open begins the answer by its head.
 func (l *relayLeg) open(q *request) *answer.Relayed {
 	resp := l.response
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	kind := resp.Header.Get("Content-Type")
+	if kind != "text/event-stream" && kind != "application/json" {
+		kind, _, _ = mime.ParseMediaType(kind)
+	}
 	o := answer.RelayedOptions{
 		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
 		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: resp.Length,
@@ -65,10 +71,18 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	if resp.Status < 400 && o.Events {
 		o.Inspector, o.Verifier = q.endpoint.NewInspector(q.head), l.verifier
 	}
-	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(e *infer.Error) { l.abandon(e) })
+	if l.silence == nil {
+		l.expect()
+	}
 	l.buf = make([]byte, relayBufferMin)
 	l.answer = answer.NewRelayed(o)
 	return l.answer
+}
+
+// expect bounds the wait for the engine's first output.
+func (l *relayLeg) expect() {
+	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(e *infer.Error) { l.abandon(e) })
+	l.flight.silence.Store(l.silence)
 }
 
 // ask gives the body that the engine is sent: the caller's, with the name that the engine
@@ -134,6 +148,10 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	in, s := &w.in, &w.scratch
 	in.N, in.Err = 0, nil
 	l.booked.tell(&w.tally)
+	if n := l.answer.Events(); n > l.told { // of what was taken last
+		l.shown.took(w, l.taken, n-l.told, n-l.told)
+		l.told = n
+	}
 	l.silence.pause()
 	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
@@ -154,6 +172,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	}
 	in.Now = l.enter(trace.Receive)
 	if in.N > 0 {
+		l.taken = in.Now
 		l.first(in.Now)
 		l.booked.read(in.Now, l.answer.Events())
 	}
@@ -206,6 +225,9 @@ func (l *relayLeg) more() bool { return l.filled }
 
 // wait implements leg: it reads.
 func (l *relayLeg) wait() {
+	if len(l.unread) > 0 || l.err != nil {
+		return // it came with the head
+	}
 	if l.filled && len(l.buf) < relayBufferMax {
 		l.buf = make([]byte, 2*len(l.buf))
 	}
@@ -255,4 +277,7 @@ func (l *relayLeg) close() {
 		l.response.Body.Close()
 	}
 	l.abandon(nil)
+	if l.waits != nil {
+		l.lingers()
+	}
 }

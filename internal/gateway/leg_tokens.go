@@ -85,21 +85,21 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) er
 		}
 	}
 	var err error
-	l.generations, err = handOverAll(ctx, len(requests), q.atOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (g engine.Generation, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				g, err = nil, l.g.panicError(l.rec.RequestID, p)
-			}
-		}()
+	l.generations, err = l.g.handOverAll(ctx, l.rec.RequestID, len(requests), q.atOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
 		return l.target.Tokens.Generate(ctx, requests[i], attempt, sinks[i], leg)
 	})
 	return err
 }
 
 // handOverAll hands n choices over by generate, so many of them at once, and waits until
-// the engine has confirmed all. With an error it gives those that the engine has, too. In
-// leg is when the first was sent, and the last confirmed.
-func handOverAll(ctx context.Context, n, atOnce int, leg *trace.Leg, generate func(ctx context.Context, choice int, leg *trace.Leg) (engine.Generation, error)) ([]engine.Generation, error) {
+// the engine has confirmed all. With an error, which a panic is too, it gives those that the
+// engine has as well. In leg is when the first was sent, and the last confirmed. id is the
+// request's, for logs.
+func (g *Gateway) handOverAll(ctx context.Context, id string, n, atOnce int, leg *trace.Leg, generate func(ctx context.Context, choice int, leg *trace.Leg) (engine.Generation, error)) ([]engine.Generation, error) {
+	if n == 1 { // there is no other to wait for
+		one, err := g.guarded(id, func() (engine.Generation, error) { return generate(ctx, 0, leg) })
+		return []engine.Generation{one}, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	generations, legs := make([]engine.Generation, n), make([]trace.Leg, n)
@@ -112,7 +112,7 @@ func handOverAll(ctx context.Context, n, atOnce int, leg *trace.Leg, generate fu
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()
-			generation, err := generate(ctx, i, &legs[i])
+			generation, err := g.guarded(id, func() (engine.Generation, error) { return generate(ctx, i, &legs[i]) })
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -132,6 +132,16 @@ func handOverAll(ctx context.Context, n, atOnce int, leg *trace.Leg, generate fu
 		}
 	}
 	return generations, failed
+}
+
+// guarded is a hand-over where nobody else makes a panic an error.
+func (g *Gateway) guarded(id string, handOver func() (engine.Generation, error)) (made engine.Generation, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			made, err = nil, g.panicError(id, p)
+		}
+	}()
+	return handOver()
 }
 
 // choiceSink says whose the deltas of a generation are. The delta is the
@@ -173,6 +183,7 @@ func (l *tokenLeg) watch(ctx context.Context) {
 	wake := l.mailbox.Wake
 	l.stopWatching = context.AfterFunc(ctx, wake)
 	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(*infer.Error) { wake() })
+	l.flight.silence.Store(l.silence)
 	l.silence.begin(trace.Now())
 }
 
@@ -226,6 +237,11 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		}
 	}
 	l.booked.took(cells, &w.tally)
+	deltas, ids := 0, 0
+	for i := range cells {
+		deltas, ids = deltas+cells[i].Deltas, ids+len(cells[i].IDs)
+	}
+	l.shown.took(w, now, deltas, ids)
 	w.in.Cells = cells
 	return true, nil
 }

@@ -153,12 +153,13 @@ type spell struct {
 
 func (s *spell) trouble(what string, err error) { s.tell(slog.LevelError, what, err) }
 
-func (s *spell) tell(level slog.Level, what string, err error) {
+// tell logs trouble with more words, which are the latest one's.
+func (s *spell) tell(level slog.Level, what string, err error, more ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
 	if now := time.Now(); now.Sub(s.logged) >= time.Minute {
-		s.log.Log(context.Background(), level, what, "error", err, "times", s.count)
+		s.log.Log(context.Background(), level, what, append([]any{"error", err, "times", s.count}, more...)...)
 		s.logged, s.count = now, 0
 	}
 }

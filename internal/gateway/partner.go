@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -21,11 +20,12 @@ import (
 // attempt owns it from its booking to settle. Neither the leg's driver nor the answer knows
 // of it.
 //
-// A goroutine of its own (run) hands the half over, waits for the prefill engine's answer,
-// and then for the first output of the decode half, which says that the KV was fetched. It
-// alone touches the half until it has ended, and settle waits for that. The attempt learns
-// of a failure as it does of an engine that goes down, by its escape: so a failure ends the
-// attempt wherever it waits, and changes nothing once the response has begun.
+// A goroutine of its own (run) hands the half over. All else is events, each in whatever
+// goroutine it happens and under the half's lock: that the half ends (ends), that the decode
+// half has its first output (begins), which says that the KV was fetched, and that either
+// takes too long (late). The attempt learns of a failure as it does of an engine that goes
+// down, by its escape: so a failure ends the attempt wherever it waits, and changes nothing
+// once the response has begun.
 //
 // While the prefill half is under way the decode half owes nothing: its engine's health is
 // told of it when the prefill engine has answered.
@@ -37,21 +37,23 @@ type partner struct {
 	resident int       // of the prompts, as was believed
 	id       string    // the request's, for logs
 	meetings []meeting // by choice
+	only     [1]meeting
 	fetched
 	leg  *trace.Leg
 	wire prefill // nil: it was not begun
-	over bool    // settled
 
-	ctx      context.Context
+	ctx      context.Context // of the hand-over
 	cancel   context.CancelCauseFunc
 	escape   *escape       // of the attempt
 	answered chan struct{} // closed when the half has ended, as prefillEnd says
-	prefillEnd
-	decoding
-	gone chan struct{} // closed when run has returned
+	gone     chan struct{} // closed when run has nothing to do with the attempt any more
 
-	mu  sync.Mutex
-	due func(now int64) // tells the decode engine's health; nil: nothing is to be told
+	mu    sync.Mutex
+	over  bool // settled
+	clock clock
+	prefillEnd
+	metAt int64           // when the decode half had its first output; 0: it has not
+	due   func(now int64) // tells the decode engine's health; nil: nothing is to be told
 }
 
 // fetched is the KV that the decode engine fetches.
@@ -60,10 +62,13 @@ type fetched struct {
 	lacks    int            // tokens of the prompts that it is of
 }
 
-// decoding is the first output of the decode half.
-type decoding struct {
-	met   chan struct{} // closed when it came; metAt stands from then on
-	metAt int64
+// clock is the one timer of a half. It bounds in turn the hand-over, the prefill engine's
+// answer, and what is waited for when that has come.
+type clock struct {
+	timer  *time.Timer
+	began  int64         // when the half was handed over
+	submit time.Duration // bounds the hand-over until it is confirmed; 0: nothing does
+	at     int64         // when it is due; 0: not any more
 }
 
 // prefillEnd is how a prefill half has ended.
@@ -85,9 +90,13 @@ func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *req
 
 // prefill is a prefill half on its wire. There are two kinds, as there are of legs.
 type prefill interface {
-	// serve hands the half over and returns once the engine has ended it, or ctx has. It
-	// leaves nothing under way.
-	serve(ctx context.Context, p *partner) error
+	// serve hands the half over, and has ends called when the engine has ended it, which may be
+	// later, by whoever notices. Its error is that end, too.
+	serve(ctx context.Context) error
+	// read takes in what the engine sends, where that is left to run's goroutine.
+	read()
+	// abort ends the engine's work on what has not ended.
+	abort()
 }
 
 // errParted ends a prefill half whose decode half has ended.
@@ -108,8 +117,8 @@ func (p *partner) first() bool { return p.target.Meets.Way == engine.ByPull }
 func (p *partner) begin(x *exchange) {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	p.leg, p.escape, p.id = &attempt.Legs[0], &x.booked.escape, x.rec.RequestID
-	p.ctx, p.cancel = context.WithCancelCause(x.ctx)
-	p.answered, p.met, p.gone = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.ctx, p.cancel = context.WithCancelCause(context.Background()) // it ends with the attempt, which may have to see it out
+	p.answered, p.gone = make(chan struct{}), make(chan struct{})
 	p.usage.CachedTokens = -1
 	probe := engine.Probe{Model: p.target.Model}
 	if x.relayed {
@@ -118,10 +127,15 @@ func (p *partner) begin(x *exchange) {
 		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
 	} else {
 		p.meet(x.count())
+		p.clock.submit = p.g.opts.SubmitTimeout
 		p.wire = newTokenPrefill(p, &x.request)
 	}
 	p.leg.Handed = trace.Now()
 	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.work, p.id, probe, p)
+	p.mu.Lock()
+	p.clock.began = p.leg.Handed
+	p.bound(p.leg.Handed)
+	p.mu.Unlock()
 	go p.run()
 }
 
@@ -145,55 +159,158 @@ func (p *partner) answer(ctx context.Context) error {
 	return p.escape.left()
 }
 
-// run serves the half to its end.
+// run hands the half over, and where the wire has nobody else for it takes in what comes of it.
 func (p *partner) run() {
-	defer close(p.gone)
-	err := p.serve()
-	p.at = trace.Now()
-	p.leg.Answered = p.at
-	p.answers(err)
-	p.err = err
-	close(p.answered)
-	if err == nil {
-		p.owes(p.at)
-		if err = p.handover(); err == nil { // nothing is kept any more
-			p.booked.close(trace.Now(), health.Done, true)
-		}
-	} else if err.Handover {
-		p.wait(lastWord) // the decode half may know better
+	if err := p.serve(); err != nil {
+		p.mu.Lock()
+		p.ends(err)
+		p.mu.Unlock()
 	}
-	if err != nil && p.ctx.Err() == nil {
-		p.escape.fail(err)
+	if p.ended() { // perhaps for other reasons than the engine's
+		p.wire.abort()
 	}
+	close(p.gone)
+	p.wire.read()
 }
 
-// serve is the half within its bound.
-func (p *partner) serve() (e *infer.Error) {
+// serve is the hand-over.
+func (p *partner) serve() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			e = p.g.panicError(p.id, v)
+			err = p.g.panicError(p.id, v)
 		}
 	}()
-	bound := p.g.opts.PrefillTimeout
-	ctx, cancel := context.WithTimeoutCause(p.ctx, bound, &infer.Error{Code: infer.CodeDeadline, Engine: p.target.Name, Retryable: true,
-		Message: "the prefill engine did not answer within " + bound.String() + " (--prefill-timeout)"})
-	defer cancel()
-	// A half that waits for its decode engine shows as little as one that hangs. Late in
-	// its time both are looked at.
-	both := time.AfterFunc(bound/2, func() { p.owes(trace.Now()) })
-	defer both.Stop()
-	err := p.wire.serve(ctx, p)
-	if err != nil && ctx.Err() != nil {
-		return infer.AsError(context.Cause(ctx)) // whatever the adapter makes of that
+	if err = p.wire.serve(p.ctx); err != nil && p.ctx.Err() != nil {
+		return context.Cause(p.ctx) // whatever the adapter makes of that
 	}
-	if e = infer.AsError(err); e != nil {
-		switch e.Code {
-		case infer.CodeDeadline, infer.CodeUnavailable, infer.CodeInternal: // it may be at it
+	return err
+}
+
+// ends takes how the half has ended: whole, or by what it has failed. Only the first call
+// counts. The lock is held.
+func (p *partner) ends(err error) {
+	if p.ended() {
+		return
+	}
+	p.err, p.at = infer.AsError(err), trace.Now()
+	if p.leg.Answered = p.at; p.err == nil && p.target.Meets.Way == engine.ByRoom {
+		p.leg.Fetched = p.at
+	}
+	if p.err != nil {
+		switch p.err.Code {
+		case infer.CodeDeadline, infer.CodeUnavailable, infer.CodeInternal, infer.CodeCancelled: // it may be at it
 		default:
 			p.quit = true
 		}
 	}
-	return e
+	p.answers(p.err)
+	close(p.answered)
+	switch {
+	case p.err == nil:
+		p.tell(p.at)
+		if p.metAt != 0 {
+			p.fetches()
+		} else if !p.unseen() {
+			p.within(p.at, p.g.opts.TransferTimeout)
+		} else {
+			p.rests()
+		}
+	case p.err.Handover:
+		p.within(p.at, lastWord) // the decode half may know better
+	default:
+		p.fails(p.err)
+	}
+}
+
+// fails ends the attempt. The lock is held.
+func (p *partner) fails(e *infer.Error) {
+	p.rests()
+	if !p.over {
+		p.escape.fail(e)
+	}
+}
+
+// unseen says that nothing shows when the KV was fetched: the decode half's answer comes whole,
+// or nothing was handed over.
+func (p *partner) unseen() bool {
+	return p.booked.of.whole || p.first() && p.meetings[0].params == nil
+}
+
+// fetches notes that the KV was fetched, and the prefill engine keeps nothing any more. The
+// lock is held.
+func (p *partner) fetches() {
+	p.rests()
+	if took := p.metAt - p.at; took >= 0 && !p.unseen() {
+		p.transfer.Add(p.lacks, float64(took)/1e6)
+	}
+	p.booked.close(trace.Now(), health.Done, true)
+}
+
+// within has late called in d, and rests not any more. The lock is held.
+func (p *partner) within(now int64, d time.Duration) {
+	if p.clock.at = now + int64(d); p.clock.timer == nil {
+		p.clock.timer = time.AfterFunc(d, p.late)
+	} else {
+		p.clock.timer.Reset(d)
+	}
+}
+
+func (p *partner) rests() {
+	p.clock.at = 0
+	p.clock.timer.Stop()
+}
+
+// bound has late called when the next of the half's own bounds is due: the hand-over's, half
+// of the answer's, or that. The lock is held.
+func (p *partner) bound(now int64) {
+	passed, next := time.Duration(now-p.clock.began), p.g.opts.PrefillTimeout
+	for _, d := range [...]time.Duration{p.g.opts.PrefillTimeout / 2, p.clock.submit} {
+		if d > passed {
+			next = min(next, d)
+		}
+	}
+	p.within(now, next-passed)
+}
+
+// late is called by the clock.
+func (p *partner) late() {
+	p.mu.Lock()
+	now := trace.Now()
+	if p.clock.at == 0 || now < p.clock.at { // it was set anew meanwhile
+		p.mu.Unlock()
+		return
+	}
+	bound, passed := p.g.opts.PrefillTimeout, time.Duration(now-p.clock.began)
+	switch {
+	case p.ended() && p.err != nil:
+		p.fails(p.err)
+	case p.ended():
+		p.fails(&infer.Error{Code: infer.CodeDeadline, Engine: p.escape.x.target.Name, Retryable: true, Handover: true,
+			Message: "the decode engine sent nothing within " + p.g.opts.TransferTimeout.String() + " after the prefill engine's answer (--transfer-timeout)"})
+	case passed >= bound:
+		p.giveUp("did not answer within " + bound.String() + " (--prefill-timeout)")
+	case p.clock.submit > 0 && passed >= p.clock.submit:
+		p.giveUp("did not confirm the request within " + p.clock.submit.String() + " (--submit-timeout)")
+	default:
+		if passed >= bound/2 {
+			// A half that waits for its decode engine shows as little as one that hangs. Late in
+			// its time both are looked at.
+			p.tell(now)
+		}
+		p.bound(now)
+	}
+	stop := p.ended() && p.err != nil
+	p.mu.Unlock()
+	if stop {
+		p.wire.abort()
+	}
+}
+
+// giveUp ends the half, whose engine did not do in time what it should. The lock is held.
+func (p *partner) giveUp(because string) {
+	e := &infer.Error{Code: infer.CodeDeadline, Engine: p.target.Name, Retryable: true, Message: "the prefill engine " + because}
+	p.ends(e)
+	p.cancel(e)
 }
 
 // answers tells the books and the engine's health how the half has ended. Of one that is
@@ -225,34 +342,13 @@ func (p *partner) outcome(e *infer.Error) health.End {
 	return judge.Of(e)
 }
 
-// handover waits until the decode half has had its first output.
-func (p *partner) handover() *infer.Error {
-	bound := p.g.opts.TransferTimeout
-	unseen := p.booked.of.whole || p.first() && p.meetings[0].params == nil // its answer comes whole, or nothing is handed over
-	if unseen {
-		bound = math.MaxInt64
-	}
-	t := time.NewTimer(bound)
+// lastWordOf waits until either channel is closed, for at most lastWord. A nil one never is.
+func lastWordOf(a, b <-chan struct{}) {
+	t := time.NewTimer(lastWord)
 	defer t.Stop()
 	select {
-	case <-p.met:
-		if took := p.metAt - p.at; took >= 0 && !unseen {
-			p.transfer.Add(p.lacks, float64(took)/1e6)
-		}
-	case <-p.ctx.Done():
-	case <-t.C:
-		return &infer.Error{Code: infer.CodeDeadline, Engine: p.escape.x.target.Name, Retryable: true, Handover: true,
-			Message: "the decode engine sent nothing within " + bound.String() + " after the prefill engine's answer (--transfer-timeout)"}
-	}
-	return nil
-}
-
-// wait waits for the end of the attempt, for at most d.
-func (p *partner) wait(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-p.ctx.Done():
+	case <-a:
+	case <-b:
 	case <-t.C:
 	}
 }
@@ -283,10 +379,14 @@ func (p *partner) owes(now int64) {
 
 // begins says that the decode half has had its first output.
 func (p *partner) begins(at int64) {
-	if p != nil {
-		p.owes(at)
-		p.metAt = at
-		close(p.met)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell(at)
+	if p.metAt = at; p.ended() && p.err == nil {
+		p.fetches()
 	}
 }
 
@@ -310,15 +410,8 @@ func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	if p == nil || p.wire == nil || e == nil || !e.Handover {
 		return e
 	}
-	t := time.NewTimer(lastWord)
-	defer t.Stop()
-	select {
-	case <-p.answered:
-		if p.err != nil && !p.err.Handover {
-			return p.err
-		}
-	case <-ctx.Done():
-	case <-t.C:
+	if lastWordOf(p.answered, ctx.Done()); p.ended() && p.err != nil && !p.err.Handover {
+		return p.err
 	}
 	return e
 }
@@ -335,37 +428,74 @@ func (p *partner) blames(e *infer.Error) bool {
 	return e.Engine == p.target.Name || p.ended() && p.err == e
 }
 
-// close ends the half, once, with an attempt that has ended by e.
+// owed says that the decode engine frees the pages of a half that was given up only when the
+// KV has been written into them. vLLM's does so by push, without a bound, and an aborted
+// prefill half writes none.
+func (p *partner) owed() bool { return p.target.Meets.Way == engine.ByPush }
+
+// outlives says that the half is served to its end although nobody waits for the decode half
+// any more.
+func (p *partner) outlives() bool {
+	if p == nil || p.wire == nil || p.over || !p.owed() || p.escape.x.ctx.Err() == nil {
+		return false
+	}
+	return p.metAt == 0 && !p.ended()
+}
+
+// besides gives the engine that the attempt may have failed at as well as at its culprit,
+// where the halves have failed between them by e; nil: there is none.
+func (p *partner) besides(e *infer.Error) *route.Target {
+	switch {
+	case p == nil || p.wire == nil || e == nil:
+	case p.blames(e):
+		// One that does not answer may wait for its decode engine.
+		if e.Handover || e.Code == infer.CodeDeadline {
+			return &p.escape.x.target
+		}
+	case e.Handover:
+		return &p.target
+	}
+	return nil
+}
+
+// close ends the half, once, with an attempt that has ended by e. One that outlives it has until
+// its own bound.
 func (p *partner) close(e *infer.Error) {
 	if p == nil || p.over {
 		return
 	}
-	p.over = true
+	outlives := p.outlives()
+	p.awaits(nil)
 	if p.wire == nil {
+		p.over = true
 		p.booked.close(trace.Now(), health.GaveUp, false)
 		return
 	}
-	if e == nil && !p.ended() { // what it has to say is on its way
-		p.lookOut()
+	switch {
+	case outlives:
+		_ = p.escape.answers() // whatever comes of it changes nothing
+		<-p.answered
+	case e == nil && !p.ended(): // what it has to say is on its way
+		lastWordOf(p.answered, p.escape.x.ctx.Done())
 	}
-	p.awaits(nil)
 	p.cancel(errParted)
 	<-p.gone
-	p.booked.close(trace.Now(), health.Done, true) // one that has failed has closed it
+	p.part()
+	p.wire.abort()
 	p.leg.Outcome = infer.Finished.String()
 	if p.err != nil {
 		p.leg.Outcome = p.err.Code.String()
 	}
 }
 
-// lookOut waits for the half's end, which must be near.
-func (p *partner) lookOut() {
-	t := time.NewTimer(lastWord)
-	defer t.Stop()
-	select {
-	case <-p.answered:
-	case <-t.C:
-	}
+// part ends what of the half has not ended.
+func (p *partner) part() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.ends(errParted)
+	p.rests()
+	p.booked.close(trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
 // handed takes what the prefill engine has answered for the decode half of a choice. Where
@@ -382,13 +512,18 @@ func (p *partner) handed(choice int, params []byte) {
 	p.g.failedAt(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
 }
 
-// learn learns from how much of the prompts the prefill engine had. Where its wire does not
-// say, what the decode engine tells is its word.
-func (p *partner) learn(decode infer.Usage) {
-	if p.err == nil && p.ended() && p.usage.CachedTokens >= 0 {
+// learn learns from how much of the prompts the prefill engine had, and gives it; -1: nobody
+// says. Where its wire does not, what the decode engine tells is its word, but by push: that
+// is of the decode engine's own cache.
+func (p *partner) learn(decode infer.Usage) (cached int) {
+	switch {
+	case p.err == nil && p.ended() && p.usage.CachedTokens >= 0:
 		decode = p.usage
+	case p.target.Meets.Way == engine.ByPush:
+		decode.CachedTokens = -1
 	}
 	p.booked.reported(p.target.Books, p.resident, decode)
+	return decode.CachedTokens
 }
 
 // meeting is what the two halves of a choice have in common.
@@ -400,7 +535,9 @@ type meeting struct {
 
 // meet makes the meetings of n choices.
 func (p *partner) meet(n int) {
-	p.meetings = make([]meeting, n)
+	if p.meetings = p.only[:]; n > 1 {
+		p.meetings = make([]meeting, n)
+	}
 	for i := range p.meetings {
 		p.meetings[i].id = p.g.ids.next()
 		if m := &p.target.Meets; m.Way == engine.ByRoom {

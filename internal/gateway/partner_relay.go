@@ -17,6 +17,7 @@ import (
 // relayPrefill is a prefill half at a relay engine. Its answer is read whole. The client
 // gets it where it is a refusal, and nothing of it otherwise.
 type relayPrefill struct {
+	p       *partner
 	request *engine.RelayRequest
 	refused *refusal
 }
@@ -34,7 +35,7 @@ const maxPrefillAnswer = 16 << 20
 func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
 	asked := q.head.Ask()
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
-	return &relayPrefill{request: relayed(r, p.meetings[0].id, asked.Splice(p.target.Model))}
+	return &relayPrefill{p: p, request: relayed(r, p.meetings[0].id, asked.Splice(p.target.Model))}
 }
 
 // relayed is a client's request as a relay engine gets it, with another id and body.
@@ -42,8 +43,16 @@ func relayed(r *http.Request, id string, body []byte) *engine.RelayRequest {
 	header := relay.EndToEnd(r.Header)
 	header.Del("Content-Length")
 	header.Del("Accept-Encoding")
+	header.Del(timingHeader)
 	header.Set("X-Request-Id", id)
 	return &engine.RelayRequest{Method: r.Method, Path: r.URL.RequestURI(), Header: header, Body: body}
+}
+
+// other is the decode half of it, which has all but the body in common with the prefill half.
+func (h *relayPrefill) other(body []byte) *engine.RelayRequest {
+	req := *h.request
+	req.Body = body
+	return &req
 }
 
 // relayID is weir's own name of an attempt at a relay engine: the attempt before may still
@@ -55,9 +64,10 @@ func relayID(id string, attempts int) string {
 	return id
 }
 
-// serve implements prefill.
-func (h *relayPrefill) serve(ctx context.Context, p *partner) error {
-	resp, err := p.target.Relay.Forward(ctx, h.request, p.leg)
+// serve implements prefill: the answer is read here.
+func (h *relayPrefill) serve(ctx context.Context) error {
+	p := h.p
+	resp, err := p.target.Relay.Forward(ctx, tells(h.request, p.leg), p.leg)
 	if err != nil {
 		return err
 	}
@@ -65,27 +75,49 @@ func (h *relayPrefill) serve(ctx context.Context, p *partner) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPrefillAnswer+1))
 	switch {
 	case err != nil:
-		return infer.AsError(err)
+		return err
 	case len(body) > maxPrefillAnswer:
 		return &infer.Error{Code: infer.CodeIntegrity, Engine: p.target.Name, Retryable: true, Message: fmt.Sprintf("the prefill engine answered more than %d bytes", maxPrefillAnswer)}
-	case resp.Status >= http.StatusBadRequest:
-		return h.refusal(p, resp, body)
 	}
+	usage, handed := p.usage, []byte(nil)
 	if end, _, ok := api.CheckJSON(body, 0); ok {
 		_ = api.Members(body[:end], func(name, value []byte) error {
-			if u, ok := api.ParseUsage(value); ok && string(name) == "usage" {
-				p.usage = u
+			if string(name) != "usage" {
+				return nil
+			}
+			if u, ok := api.ParseUsage(value); ok {
+				usage = u
 			}
 			return nil
 		})
 	}
-	p.handed(0, api.TransferParams(body))
+	if p.target.Meets.Way != engine.ByRoom {
+		if handed = api.TransferParams(body); usage.CachedTokens < 0 { // the usage has it with a flag only
+			usage.CachedTokens = engine.HandedCached(handed)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ended(): // it was given up
+	case resp.Status >= http.StatusBadRequest:
+		p.ends(h.refusal(resp, body))
+	default:
+		p.usage = usage
+		p.handed(0, handed)
+		p.ends(nil)
+	}
 	return nil
 }
 
+// read and abort implement prefill: all is read, and the end of the hand-over's context hangs up.
+func (h *relayPrefill) read()  {}
+func (h *relayPrefill) abort() {}
+
 // refusal gives what a prefill engine's status means. Of a failure nobody knows whose it is,
-// where the decode half was under way.
-func (h *relayPrefill) refusal(p *partner, resp *engine.RelayResponse, body []byte) *infer.Error {
+// where the decode half was under way. The partner's lock is held.
+func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.Error {
+	p := h.p
 	h.refused = &refusal{resp.Status, maps.Clone(resp.Header), body}
 	e := &infer.Error{Engine: p.target.Name, RetryAfter: resp.RetryAfter, Cause: fmt.Errorf("status %d", resp.Status)}
 	switch status := resp.Status; {
@@ -135,32 +167,47 @@ func (p *partner) ask(asked *api.Asked, role infer.Role, path string) {
 	}
 }
 
-// divides says whether a request may be served in two halves that meet in a way. One that
-// generates nothing has none. Over relays several answers would meet in one place, and only
-// SGLang's engines tell the prompts of a list apart; and the log probabilities of a prompt
-// are in the prefill engine's answer alone, which is nobody's.
-func (q *request) divides(way engine.Way, path string) bool {
+// indivisible says why a request cannot be served in two halves that meet in a way, and by
+// which of its fields; empty: it can. One that generates nothing has none. Over relays
+// several answers would meet in one place, and only SGLang's engines tell the prompts of a
+// list apart; and the log probabilities of a prompt are in the prefill engine's answer alone,
+// which is nobody's.
+func (q *request) indivisible(way engine.Way, path string) (field, why string) {
 	if !q.relayed {
-		return true
+		return "", ""
 	}
-	return !q.footprint.computed && q.footprint.answers() == 1 && (way == engine.ByRoom || !several(q.head)) && !scoresPrompt(q.head) && q.head.Ask().FirstID(path)
+	switch scores := scoresPrompt(q.head); {
+	case q.footprint.computed || !q.head.Ask().FirstID(path):
+		return "", "its path " + path + " is none that generates an answer"
+	case q.footprint.answers() != 1:
+		return "n", "it asks for several answers (n)"
+	case way != engine.ByRoom && several(q.head):
+		return "prompt", "it has several prompts"
+	case scores != "":
+		return scores, "it asks for log probabilities of the prompt (echo with logprobs, prompt_logprobs), which are the prefill engine's"
+	}
+	return "", ""
 }
 
-// scoresPrompt says that the answer has log probabilities of the prompt.
-func scoresPrompt(h *api.Head) bool {
+// scoresPrompt gives the field by which the answer has log probabilities of the prompt, if it
+// has.
+func scoresPrompt(h *api.Head) string {
 	echo, scored := false, false
 	for _, f := range h.Fields {
 		switch kind := api.KindOf(h.Body[f.Start:f.End]); {
 		case kind == 'n' || kind == 'f':
 		case f.Name == "prompt_logprobs":
-			return true
+			return f.Name
 		case f.Name == "echo":
 			echo = true
 		case f.Name == "logprobs":
 			scored = true
 		}
 	}
-	return echo && scored
+	if echo && scored {
+		return "echo"
+	}
+	return ""
 }
 
 // several says that a completion may have several prompts. A list of ids is one.

@@ -194,8 +194,12 @@ func TestRelayPairFails(t *testing.T) {
 					}
 					time.Sleep(time.Nanosecond)
 				}
+				ended := time.Now()
 				c.refusal(test.status)
 				wantLegs(t, b.record(c), test.legs...)
+				if p.meets.Way == engine.ByRoom && test.legs[0] == "p deadline" {
+					wantLingering(t, d, ended) // p may still be at it
+				}
 				for _, f := range slices.Concat(p.forwards, d.forwards) {
 					if f.ctx.Err() == nil && !f.abandoned() {
 						t.Errorf("engine %s works on", f.engine.name)
@@ -204,6 +208,38 @@ func TestRelayPairFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of an answer that is not streamed nobody sees the first output, so that the transfer has no
+// bound of its own: the whole answer has --first-timeout, from when the decode half is handed
+// over. It ends the pair as any bound does, and counts against the decode engine.
+func TestRelayPairNotStreamed(t *testing.T) {
+	opts := Options{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}
+	inRelayPairs(t, opts, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
+		d.reply = func(ctx context.Context, f *forward) (*engine.RelayResponse, error) {
+			select {
+			case <-time.After(2 * time.Minute): // as the adapter bounds it
+				return nil, &infer.Error{Code: infer.CodeDeadline, Engine: "d", Retryable: true, Message: "late"}
+			case <-ctx.Done():
+				return nil, infer.AsError(context.Cause(ctx))
+			}
+		}
+		c := b.post(chatPath, `{"model":"relayed","messages":[]}`)
+		began := time.Now()
+		prefill := p.forward(t, 1)
+		time.Sleep(10 * time.Second)
+		prefill.replies("200", prefillAnswer)
+		if p.meets.Way == engine.ByPull {
+			began = time.Now() // which hands it over only now
+		}
+		time.Sleep(time.Until(began) + 2*time.Minute - time.Nanosecond)
+		if a := c.answer(); a.status != 0 {
+			t.Fatalf("status %d before the time is out", a.status)
+		}
+		time.Sleep(time.Nanosecond)
+		wantParts(t, c.refusal(504).Message, "2m0s", "--first-timeout")
+		wantLegs(t, b.wantRecord(c, "failed", "deadline"), "p finished", "d deadline")
+	})
 }
 
 // A decode engine's 500 may be what it has seen of the prefill engine's failure, which is
@@ -239,19 +275,76 @@ func TestRelayDecodeFails(t *testing.T) {
 	}
 }
 
-// A client that hangs up, wherever its pair stands, frees both engines at once.
+// wantLingering checks that a decode half is not hung up on, and is half a minute
+// later.
+func wantLingering(t testing.TB, d *relayEngine, since time.Time) {
+	t.Helper()
+	f := d.forwards[len(d.forwards)-1]
+	time.Sleep(time.Until(since) + 30*time.Second - time.Nanosecond)
+	if synctest.Wait(); f.ctx.Err() != nil || f.abandoned() {
+		t.Error("the decode half was hung up on")
+	}
+	time.Sleep(time.Nanosecond)
+	synctest.Wait()
+}
+
+// SGLang's decode half is hung up on when the prefill engine writes no KV into its pages any
+// more: at its first output, its end, or the gateway's.
+func TestRelayHangUpWaits(t *testing.T) {
+	for name, free := range map[string]func(b *bench, f *forward){
+		"output":                   func(_ *bench, f *forward) { f.send(relayToken) },
+		"its end":                  func(_ *bench, f *forward) { f.end() },
+		"its failure":              func(_ *bench, f *forward) { f.fail(true) },
+		"the gateway is shut down": func(b *bench, _ *forward) { b.g.Cut() },
+		"the head, and then output": func(_ *bench, f *forward) {
+			f.chunks <- []byte("200 text/event-stream")
+			synctest.Wait()
+			f.send(relayToken)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d := relayCouple(engine.ByRoom)
+			if strings.HasPrefix(name, "the head") {
+				d.reply = held
+			}
+			inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, relayBody)
+				p.forward(t, 1)
+				f := d.forward(t, 1)
+				c.hangUp()
+				if n := b.g.Live(); n != 0 {
+					t.Errorf("%d live requests", n)
+				}
+				time.Sleep(5 * time.Second)
+				if synctest.Wait(); f.ctx.Err() != nil || f.abandoned() {
+					t.Fatal("it was hung up on at once")
+				}
+				began := time.Now()
+				free(b, f)
+				if synctest.Wait(); f.ctx.Err() == nil && !f.abandoned() || time.Since(began) != 0 {
+					t.Error("it goes on")
+				}
+			})
+		})
+	}
+}
+
+// A client that hangs up, wherever its pair stands, frees both engines at once, but for a
+// decode half that has pages which the prefill engine may write into, and for the prefill half
+// that meets the other by push before its KV was written (TestOwedKV).
 func TestRelayPairHangUp(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		play func(p, d *relayEngine)
+		name  string
+		play  func(p, d *relayEngine)
+		waits bool
 	}{
-		{"before the prefill engine's answer", func(p, d *relayEngine) {}},
-		{"in the prefill engine's answer", func(p, d *relayEngine) { p.forwards[0].chunks <- []byte("200 application/json") }},
-		{"before the decode engine's first output", func(p, d *relayEngine) { p.forwards[0].replies("200", prefillAnswer) }},
+		{"before the prefill engine's answer", func(p, d *relayEngine) {}, true},
+		{"in the prefill engine's answer", func(p, d *relayEngine) { p.forwards[0].chunks <- []byte("200 application/json") }, true},
+		{"before the decode engine's first output", func(p, d *relayEngine) { p.forwards[0].replies("200", prefillAnswer) }, false},
 		{"in the answer", func(p, d *relayEngine) {
 			p.forwards[0].replies("200", prefillAnswer)
 			d.forwards[0].send(relayToken)
-		}},
+		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inRelayPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
@@ -261,8 +354,21 @@ func TestRelayPairHangUp(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				c.hangUp()
-				if n := b.g.Live(); n != 0 || time.Since(began) != 0 {
-					t.Errorf("%d live requests after %v", n, time.Since(began))
+				if p.meets.Way == engine.ByPush && strings.Contains(test.name, "prefill engine's answer") {
+					if f := d.forwards[0]; f.ctx.Err() == nil && !f.abandoned() {
+						t.Error("the decode engine works on")
+					}
+					if f := p.forwards[0]; b.g.Live() != 1 || f.ctx.Err() != nil {
+						t.Errorf("%d live requests, %v", b.g.Live(), f.ctx.Err())
+					}
+					time.Sleep(time.Minute) // --prefill-timeout
+					synctest.Wait()
+				}
+				if n := b.g.Live(); n != 0 {
+					t.Errorf("%d live requests", n)
+				}
+				if test.waits && p.meets.Way == engine.ByRoom {
+					wantLingering(t, d, began)
 				}
 				for _, f := range slices.Concat(p.forwards, d.forwards) {
 					if f.ctx.Err() == nil && !f.abandoned() {
@@ -312,6 +418,43 @@ func TestRelayPairRetries(t *testing.T) {
 	}
 }
 
+// A decode half that begins with an error event has failed between the halves, for all that
+// is known: the retry goes to neither engine, although the prefill engine has not failed.
+func TestRelayPairErrorEvent(t *testing.T) {
+	p, d := relayCouple(engine.ByRoom)
+	p2, d2 := relayCouple(engine.ByRoom)
+	p2.name, d2.name = "p2", "d2"
+	inBubble(t, Options{}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
+		const n = 8
+		var callers []*caller
+		for range n {
+			callers = append(callers, b.post(chatPath, relayBody))
+		}
+		failing := len(p.forwards)
+		for _, prefill := range p.forwards {
+			for _, f := range slices.Concat(d.forwards, d2.forwards) {
+				if f.req.Header.Get("X-Request-Id") == prefill.req.Header.Get("X-Request-Id") {
+					f.send(`data: {"error":{"message":"KVTransferError","type":"x","param":null,"code":500}}` + "\n\n")
+				}
+			}
+		}
+		time.Sleep(time.Second + retry.AbortGrace)
+		synctest.Wait()
+		if len(p.forwards) != failing || len(p2.forwards) != n || failing == 0 {
+			t.Errorf("of %d requests %d were at the first prefill engine, and are then %d at it, and %d at the other", n, failing, len(p.forwards), len(p2.forwards))
+		}
+		for _, f := range slices.Concat(d.forwards, d2.forwards) {
+			if f.ctx.Err() == nil && !f.abandoned() {
+				f.send(relayToken + relayEnd)
+				f.end()
+			}
+		}
+		for _, c := range callers {
+			c.hangUp()
+		}
+	})
+}
+
 // What has no two halves goes whole to a decode engine that serves such requests, and is
 // refused where none does.
 func TestIndivisible(t *testing.T) {
@@ -319,14 +462,17 @@ func TestIndivisible(t *testing.T) {
 		way        engine.Way
 		path, body string
 		whole      bool
+		field, why string // of its refusal
 	}{
-		{engine.ByPull, chatPath, `{"model":"relayed","messages":[],"n":2}`, true},
-		{engine.ByPush, completionsPath, `{"model":"relayed","prompt":["a","b"]}`, true},
-		{engine.ByPull, "/v1/embeddings", `{"model":"relayed","input":"a"}`, true},
-		{engine.ByRoom, "/v1/embeddings", `{"model":"relayed","input":"a"}`, false},
-		{engine.ByRoom, chatPath, `{"model":"relayed","messages":[],"n":2}`, false},
-		{engine.ByRoom, completionsPath, `{"model":"relayed","prompt":"a","echo":true,"logprobs":0}`, false},
-		{engine.ByPull, completionsPath, `{"model":"relayed","prompt":"a","prompt_logprobs":1}`, true},
+		{engine.ByPull, chatPath, `{"model":"relayed","messages":[],"n":2}`, true, "", ""},
+		{engine.ByPush, completionsPath, `{"model":"relayed","prompt":["a","b"]}`, true, "", ""},
+		{engine.ByPush, completionsPath, `{"model":"relayed","prompt":["a","b"]}`, false, "prompt", "several prompts"},
+		{engine.ByPull, "/v1/embeddings", `{"model":"relayed","input":"a"}`, true, "", ""},
+		{engine.ByRoom, "/v1/embeddings", `{"model":"relayed","input":"a"}`, false, "", "/v1/embeddings is none that generates"},
+		{engine.ByRoom, chatPath, `{"model":"relayed","messages":[],"n":2}`, false, "n", "several answers (n)"},
+		{engine.ByRoom, completionsPath, `{"model":"relayed","prompt":"a","echo":true,"logprobs":0}`, false, "echo", "log probabilities of the prompt"},
+		{engine.ByRoom, completionsPath, `{"model":"relayed","prompt":"a","prompt_logprobs":1}`, false, "prompt_logprobs", "log probabilities of the prompt"},
+		{engine.ByPull, completionsPath, `{"model":"relayed","prompt":"a","prompt_logprobs":1}`, true, "", ""},
 	} {
 		t.Run(test.way.String()+" "+test.path, func(t *testing.T) {
 			p, d := relayCouple(test.way)
@@ -340,7 +486,10 @@ func TestIndivisible(t *testing.T) {
 				c := b.post(test.path, test.body)
 				p.forward(t, 0)
 				if !test.whole {
-					wantParts(t, c.refusal(400).Message, "two halves")
+					refusal := c.refusal(400)
+					if wantParts(t, refusal.Message, "two halves", test.why); (refusal.Param == nil) != (test.field == "") || refusal.Param != nil && *refusal.Param != test.field {
+						t.Errorf("it names %v, want %q", refusal.Param, test.field)
+					}
 					return
 				}
 				if got := string(d.forward(t, 1).req.Body); got != test.body {

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/retry"
+	"weir/internal/trace"
 )
 
 // Attempts in two halves: the prefill engine p computes a prompt, and the decode engine d
@@ -117,6 +120,43 @@ func TestPair(t *testing.T) {
 		}
 		if !parts["prefill"] || !parts["handover"] {
 			t.Errorf("parts %v", parts)
+		}
+	})
+}
+
+// The points that a pair passes are histograms, each where an engine or the gateway's own
+// clock tells it.
+func TestPairPoints(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		c := b.post(chatPath, askStream(``))
+		prefill := p.call(t, 1)
+		stamped := func(c *call, s infer.Stamps) {
+			c.sink.Offer(&infer.Delta{Attempt: c.attempt, Total: c.total, Received: trace.Now(), Stamps: &s})
+		}
+		began := trace.Now()
+		stamped(prefill, infer.Stamps{BootstrapEnd: began + 1e9, PrefillEnd: began + 3e9})
+		time.Sleep(4 * time.Second)
+		prefill.prefilled()
+		decode := d.call(t, 1)
+		stamped(decode, infer.Stamps{TransferEnd: began + 6e9, WaitingToRunning: began + 10e9})
+		time.Sleep(8 * time.Second)
+		decode.end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		b.wantRecord(c, "finished", "")
+		for name, want := range map[string]map[string]float64{
+			"weir_pair_point_seconds": {"met": 1, "prefilled": 3, "transferred": 6, "running": 10, "first_output": 12},
+			"weir_pair_stage_seconds": {"bootstrap": 1, "prefill": 2, "transfer": 3, "waiting_to_running": 4, "decode": 2},
+			"weir_pair_seconds":       {"prefill": 4, "handover": 8},
+		} {
+			got := map[string]float64{}
+			for _, m := range b.metric(name) {
+				for _, label := range m.labels {
+					got[label] = m.value
+				}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", name, got, want)
+			}
 		}
 	})
 }
@@ -348,7 +388,8 @@ func TestDecodeFails(t *testing.T) {
 	}
 }
 
-// A client that hangs up, wherever its pair stands, frees both engines at once.
+// A client that hangs up, wherever its pair stands, frees both engines at once, but for the
+// prefill half that meets the other by push before its KV was written (TestOwedKV).
 func TestPairHangUp(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -372,13 +413,21 @@ func TestPairHangUp(t *testing.T) {
 				c := b.post(chatPath, askStream(``))
 				synctest.Wait()
 				test.play(p, d)
-				began := time.Now()
+				owed := p.meets.Way == engine.ByPush && strings.HasPrefix(test.name, "before") && (len(p.calls) == 0 || p.calls[0].total == 0)
 				c.hangUp()
-				if n := b.g.Live(); n != 0 || time.Since(began) != 0 {
-					t.Errorf("%d live requests after %v", n, time.Since(began))
+				wantAborted(t, d.calls...)
+				if owed {
+					if b.g.Live() != 1 {
+						t.Errorf("%d live requests", b.g.Live())
+					}
+					time.Sleep(time.Minute) // --prefill-timeout
+					synctest.Wait()
 				}
-				for _, call := range slices.Concat(p.calls, d.calls) {
-					if call.total == 0 || call.engine == d {
+				if n := b.g.Live(); n != 0 {
+					t.Errorf("%d live requests", n)
+				}
+				for _, call := range p.calls {
+					if call.total == 0 {
 						wantAborted(t, call)
 					}
 				}
@@ -386,6 +435,28 @@ func TestPairHangUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// By push a decode engine keeps the pages of a half that was given up until the KV has been
+// written into them: the prefill half is served to its end, and the decode half is not.
+func TestOwedKV(t *testing.T) {
+	p, d := couple(engine.ByPush)
+	inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		synctest.Wait()
+		c.hangUp()
+		wantAborted(t, d.calls[0])
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if p.calls[0].aborted() {
+			t.Fatal("the prefill half is given up, and its KV never comes")
+		}
+		p.calls[0].prefilled()
+		if n := b.g.Live(); n != 0 || p.calls[0].aborted() {
+			t.Errorf("%d live requests, aborted %v", n, p.calls[0].aborted())
+		}
+		b.wantRecord(c, "cancelled", "cancelled")
+	})
 }
 
 // A pair that has failed is tried once more as another one, that meets elsewhere and under
@@ -438,6 +509,60 @@ func TestPairRetries(t *testing.T) {
 					})
 				})
 			}
+		})
+	}
+}
+
+// A decode engine that is not there is suspected, although its half owed nothing yet.
+func TestPairRefused(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		b.judged()
+		d.accept = func(context.Context, *call) error {
+			return &infer.Error{Code: infer.CodeUnavailable, Engine: d.name, Retryable: true, NotRun: true, Message: "scripted", Cause: syscall.ECONNREFUSED}
+		}
+		c := b.post(chatPath, askStream(``))
+		if first := p.call(t, 1); p.meets.Way == engine.ByPull {
+			first.prefilled()
+		}
+		c.refusal(503)
+		if v := b.snapshot.Load().Engines[1].Ranks[0].Health.View(); v.State == health.Up || v.Given != 1 {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// Where the halves of a pair have failed between them either engine may be why: neither is tried
+// again where others are, although these have more to do.
+func TestPairRetriesElsewhere(t *testing.T) {
+	for _, way := range tokenWays {
+		t.Run(way.String(), func(t *testing.T) {
+			p, d := couple(way)
+			p2, d2 := couple(way)
+			p2.name, d2.name = "p2", "d2"
+			inBubble(t, Options{TransferTimeout: time.Second}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
+				const n = 8
+				var callers []*caller
+				for range n {
+					callers = append(callers, b.post(chatPath, askStream(``)))
+				}
+				failing := p.count()
+				for i := range failing {
+					p.calls[i].prefilled()
+				}
+				time.Sleep(time.Second + retry.AbortGrace)
+				synctest.Wait()
+				if p.count() != failing || p2.count() != n || failing == 0 {
+					t.Errorf("of %d requests %d were at the first prefill engine, and are then %d at it, and %d at the other", n, failing, p.count(), p2.count())
+				}
+				for _, c := range callers {
+					c.hangUp()
+				}
+				if way == engine.ByPush { // whose prefill halves are served to their ends
+					for _, call := range slices.Clone(p2.calls) {
+						call.prefilled()
+					}
+				}
+			})
 		})
 	}
 }
@@ -526,5 +651,22 @@ func TestNothingHandedOver(t *testing.T) {
 		decode.end(infer.ReasonStop, words()[0])
 		c.wantWhole(text(words()[0]), "stop")
 		wantLegs(t, b.wantRecord(c, "finished", ""), "p finished", "d finished")
+	})
+}
+
+// How much of a prompt was cached is the prefill engine's word, also where the decode engine
+// has another one of its own cache.
+func TestPairCached(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		c := b.post(chatPath, askStream(``))
+		p.call(t, 1).prefilled() // which had 2
+		decode := d.call(t, 1)
+		f := ending(infer.ReasonStop)
+		f.CachedTokens = 1
+		decode.offer(words()[:1], f)
+		c.wantWhole(text(words()[0]), "stop")
+		if got := b.wantRecord(c, "finished", "").Attempts[0].Choice.Cached; got != 2 {
+			t.Errorf("%d cached tokens, want those of the prefill engine", got)
+		}
 	})
 }

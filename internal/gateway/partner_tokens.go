@@ -10,85 +10,170 @@ import (
 )
 
 // tokenPrefill is a prefill half at a token engine: for each choice a generation of its own,
-// of which the end alone is looked at.
+// of which the end alone is looked at, and when the engine did what. Its partner's lock
+// guards it.
 type tokenPrefill struct {
-	requests []*infer.Request // by choice
-	atOnce   int              // of them that are handed over at the same time
-	finished []infer.Finish   // by choice
-	ends     chan int         // the choices that have ended
+	p       *partner
+	atOnce  int // of the choices that are handed over at the same time
+	choices []prefillChoice
+	one     [1]prefillChoice // is choices, for most requests
+	handed  bool
+	left    int           // choices that have not ended
+	err     *infer.Error  // by which one has failed
+	stamps  *infer.Stamps // the engine's, of the first choice that has ended
+	rest    func()        // reads what comes after the hand-over
+}
+
+// prefillChoice is a choice of it. It takes what the engine sends.
+type prefillChoice struct {
+	h          *tokenPrefill
+	index      int
+	request    *infer.Request
+	generation engine.Generation // nil: it is not there yet, or has ended
+	stamps     infer.Stamps
+	ended      bool
 }
 
 func newTokenPrefill(p *partner, q *request) *tokenPrefill {
-	h := &tokenPrefill{atOnce: q.atOnce(), requests: make([]*infer.Request, q.count())}
-	for i := range h.requests {
-		h.requests[i] = p.submission(q, i, infer.RolePrefill, &p.target)
+	h := &tokenPrefill{p: p, atOnce: q.atOnce(), left: q.count()}
+	if h.choices = h.one[:]; h.left > 1 {
+		h.choices = make([]prefillChoice, h.left)
+	}
+	for i := range h.choices {
+		h.choices[i] = prefillChoice{h: h, index: i, request: p.submission(q, i, infer.RolePrefill, &p.target)}
 	}
 	return h
 }
 
 // serve implements prefill.
-func (h *tokenPrefill) serve(ctx context.Context, p *partner) error {
-	n := len(h.requests)
-	h.finished, h.ends = make([]infer.Finish, n), make(chan int, n)
-	bounded, cancel := context.WithTimeout(ctx, p.g.opts.SubmitTimeout)
-	defer cancel()
-	open, err := handOverAll(bounded, n, h.atOnce, p.leg, func(ctx context.Context, i int, leg *trace.Leg) (g engine.Generation, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				g, err = nil, p.g.panicError(p.id, v)
-			}
-		}()
-		return p.target.Tokens.Generate(ctx, h.requests[i], 1, &endSink{h: h, choice: i}, leg)
-	})
-	defer func() {
-		for _, g := range open {
-			if g != nil {
-				g.Abort()
-			}
-		}
-	}()
+func (h *tokenPrefill) serve(ctx context.Context) error {
+	p := h.p
+	err := h.handOver(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err != nil {
 		return inTime(err, "did not confirm the request", p.g.opts.SubmitTimeout, "--submit-timeout")
 	}
+	h.handed, p.clock.submit = true, 0
 	p.leg.Known = trace.Now()
-	for range n {
-		select {
-		case i := <-h.ends:
-			open[i] = nil
-			f := &h.finished[i]
-			switch f.Reason {
-			case infer.ReasonError:
-				return f.Err
-			case infer.ReasonAbort:
-				return &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Retryable: true, Message: "the prefill engine gave the request up"}
-			}
-			if f.CachedTokens >= 0 {
-				p.usage.CachedTokens = max(p.usage.CachedTokens, 0) + f.CachedTokens
-			}
-			p.usage.PromptTokens += max(f.PromptTokens, 0)
-			p.handed(i, f.Params)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	h.tells()
 	return nil
 }
 
-// endSink takes the end of a generation.
-type endSink struct {
-	h      *tokenPrefill
-	choice int
-	ended  bool
+// handOver returns once the engine has confirmed all choices.
+func (h *tokenPrefill) handOver(ctx context.Context) error {
+	p := h.p
+	if len(h.choices) == 1 {
+		c := &h.choices[0]
+		g, err := p.target.Tokens.Generate(ctx, c.request, 1, c, p.leg)
+		c.has(g)
+		return err
+	}
+	open, err := p.g.handOverAll(ctx, p.id, len(h.choices), h.atOnce, p.leg, func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
+		return p.target.Tokens.Generate(ctx, h.choices[i].request, 1, &h.choices[i], leg)
+	})
+	for i, g := range open {
+		h.choices[i].has(g)
+	}
+	return err
+}
+
+// has notes the generation of a choice, which may have ended.
+func (c *prefillChoice) has(g engine.Generation) {
+	c.h.p.mu.Lock()
+	defer c.h.p.mu.Unlock()
+	if !c.ended {
+		c.generation = g
+	}
+}
+
+// read implements prefill.
+func (h *tokenPrefill) read() {
+	if h.rest != nil {
+		h.rest()
+	}
+}
+
+// abort implements prefill.
+func (h *tokenPrefill) abort() {
+	var open []engine.Generation
+	h.p.mu.Lock()
+	for i := range h.choices {
+		if g := h.choices[i].generation; g != nil {
+			open = append(open, g)
+		}
+	}
+	h.p.mu.Unlock()
+	for _, g := range open {
+		g.Abort()
+	}
+}
+
+// tells tells how the half has ended, if it has. The lock is held.
+func (h *tokenPrefill) tells() {
+	if !h.handed || h.err == nil && h.left > 0 {
+		return
+	}
+	if h.stamps != nil {
+		h.p.leg.Stamps = *h.stamps
+	}
+	if h.err != nil {
+		h.p.ends(h.err)
+	} else {
+		h.p.ends(nil)
+	}
+}
+
+// Read is what engine.Read calls. Of several choices each has a goroutine.
+func (c *prefillChoice) Read(read func()) {
+	if len(c.h.choices) == 1 {
+		c.h.rest = read
+	} else {
+		go read()
+	}
 }
 
 // Offer implements engine.Sink.
-func (s *endSink) Offer(d *infer.Delta) {
-	if d.Finish == nil || s.ended {
+func (c *prefillChoice) Offer(d *infer.Delta) {
+	h := c.h
+	h.p.mu.Lock()
+	defer h.p.mu.Unlock()
+	if c.ended || h.p.ended() {
 		return
 	}
-	s.ended = true
-	f := *d.Finish
-	f.Params = bytes.Clone(f.Params)
-	s.h.finished[s.choice] = f
-	s.h.ends <- s.choice // which has room for all
+	if d.Stamps != nil {
+		c.stamps = *d.Stamps
+	}
+	if d.Finish == nil {
+		return
+	}
+	c.ended, c.generation = true, nil
+	if h.stamps == nil {
+		h.stamps = &c.stamps
+	}
+	c.end(d.Finish)
+	h.tells()
+}
+
+// end takes how the choice has ended. The lock is held.
+func (c *prefillChoice) end(f *infer.Finish) {
+	h, p := c.h, c.h.p
+	h.left--
+	switch f.Reason {
+	case infer.ReasonError:
+		if h.err == nil {
+			h.err = f.Err
+		}
+		return
+	case infer.ReasonAbort:
+		if h.err == nil {
+			h.err = &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Retryable: true, Message: "the prefill engine gave the request up"}
+		}
+		return
+	}
+	if f.CachedTokens >= 0 {
+		p.usage.CachedTokens = max(p.usage.CachedTokens, 0) + f.CachedTokens
+	}
+	p.usage.PromptTokens += max(f.PromptTokens, 0)
+	p.handed(c.index, bytes.Clone(f.Params))
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"weir/internal/api"
+	"weir/internal/busy"
 	"weir/internal/trace"
 )
 
@@ -23,6 +24,52 @@ type preparing struct {
 	text         []byte // the rendered prompt
 	tokenization tokenization
 	dry          bool // nothing comes of it
+	doing        busy.Mark
+	op           busy.Op // what it is of
+	begun        bool    // it is set
+}
+
+// operation gives a stage in which a request is prepared as the watch knows it.
+func operation(s trace.Stage) (op busy.Op, ok bool) {
+	switch s {
+	case trace.Decode, trace.Gate:
+		return busy.Decode, true
+	case trace.Render:
+		return busy.Template, true
+	case trace.Tokenize:
+		return busy.Tokenize, true
+	case trace.Detokenize, trace.Encode:
+		return busy.Encode, true
+	}
+	return 0, false
+}
+
+// enter moves the request to the next stage, and notes which operation that is.
+func (p *preparing) enter(s trace.Stage) (now int64) {
+	if op, ok := operation(s); ok {
+		p.does(op)
+	} else {
+		p.rests()
+	}
+	return p.stages.enter(s)
+}
+
+// does notes that an operation follows, and gives the one before.
+func (p *preparing) does(op busy.Op) (before busy.Op) {
+	if before = p.op; p.begun && op == before {
+		return before
+	}
+	p.rests()
+	p.begun, p.op, p.doing = true, op, p.g.meter.Begin(op, &p.rec.RequestID, p.g.meter.Now())
+	return before
+}
+
+// rests notes that none does, for the goroutine that began the one before.
+func (p *preparing) rests() {
+	if p.begun {
+		p.begun = false
+		p.g.meter.End(p.doing, p.g.meter.Now())
+	}
 }
 
 // prepare prepares the request. done says that the request is answered with that.
@@ -30,8 +77,12 @@ func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
 		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
 	}
+	defer p.rests()
 	err = p.accept()
 	x.routing = p.routing
+	if err == nil {
+		x.tellIgnored(p)
+	}
 	if err != nil || p.relayed {
 		return false, err
 	}
@@ -109,6 +160,7 @@ func (p *preparing) inPool(s trace.Stage, cost int, work func(yield func()) erro
 	p.enter(trace.PoolWait)
 	var failed error
 	_, err := p.g.pool.RunYielding(p.ctx, cost, func(yield func()) {
+		defer p.rests()
 		p.enter(s)
 		failed = work(yield)
 	})

@@ -29,6 +29,7 @@ type routing struct {
 // room; those that came before are given theirs first.
 func (x *exchange) queue() error {
 	if x.ticket == nil { // otherwise it waits already
+		begins(&x.stages) // of another attempt, too
 		now := x.enter(trace.Queue)
 		if x.rec.Queued = now; x.expiresAt == 0 {
 			x.expiresAt = x.g.held.expires(now, x.beginBy)
@@ -133,13 +134,18 @@ func (r *routing) noEngine(now int64) error {
 // undivided has a request that has no two halves given to engines that serve it whole, where
 // others do not, and refuses it where none does.
 func (r *routing) undivided(q *request, path string) error {
-	if r.model.Way == engine.Nowhere || q.divides(r.model.Way, path) {
+	if r.model.Way == engine.Nowhere {
+		return nil
+	}
+	field, why := q.indivisible(r.model.Way, path)
+	if why == "" {
 		return nil
 	}
 	if r.needs |= infer.Undivided; r.model.Whole {
 		return nil
 	}
-	return infer.Errorf(infer.CodeUnsupported, "the engines of model %q serve requests in two halves, and this one has none: it asks for several answers (n) or for several prompts, or for log probabilities of the prompt (echo with logprobs, prompt_logprobs), or its path %s is none that generates an answer", r.model.Name, path)
+	return &infer.Error{Code: infer.CodeUnsupported, Param: field,
+		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.model.Name, why)}
 }
 
 const (

@@ -63,13 +63,16 @@ func (x *exchange) newAnswer() *answer.Tokens {
 		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia,
 		Engine: x.target.Name, Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
 		CallID: func() string { return x.callID(x.g.ids) },
-		Encoder: func(promptTokens int) api.Encoder {
+		Encoder: func(t *answer.Tokens, promptTokens int) api.Encoder {
 			o := api.AnswerOptions{
 				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
 				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
 			}
 			if x.count() > 1 {
 				o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }
+			}
+			if x.req.CountAlong {
+				o.Generated = t.Generated
 			}
 			return x.req.Encoder(o)
 		},

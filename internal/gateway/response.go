@@ -306,6 +306,7 @@ func (x *exchange) open(first answer.Part) {
 	h := x.response.w.Header()
 	status, events := x.leg.head(h, first)
 	setRequestID(h, x.endpoint, x.rec.RequestID)
+	putTiming(h, &x.stages)
 	x.begin(status, events)
 }
 
@@ -377,15 +378,17 @@ func lost(ctx context.Context, err error, timeout time.Duration) error {
 func responseHead(h http.Header, status int, keepAlive bool) []byte {
 	h.Del("Content-Length")
 	h.Del("Connection")
-	var b bytes.Buffer
+	b := bytes.NewBuffer(make([]byte, 0, 512))
 	b.WriteString("HTTP/1.1 ")
-	b.WriteString(strconv.Itoa(status))
+	b.Write(strconv.AppendInt(b.AvailableBuffer(), int64(status), 10))
 	b.WriteByte(' ')
 	b.WriteString(http.StatusText(status))
 	b.WriteString("\r\n")
-	_ = h.Write(&b) // a buffer does not fail
+	_ = h.Write(b) // a buffer does not fail
 	if h.Get("Date") == "" {
-		b.WriteString("Date: " + time.Now().UTC().Format(http.TimeFormat) + "\r\n")
+		b.WriteString("Date: ")
+		b.Write(time.Now().UTC().AppendFormat(b.AvailableBuffer(), http.TimeFormat))
+		b.WriteString("\r\n")
 	}
 	if !keepAlive {
 		b.WriteString("Connection: close\r\n")

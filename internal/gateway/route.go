@@ -35,7 +35,9 @@ func (h *holding) route(t *ticket, target route.Target, partner *route.Target, o
 	}
 	h.take(t, target, partner, ok, now)
 	if t.Waits() {
-		t.x.rec.Ledger.Enter(trace.Queue, trace.Now())
+		now = trace.Now()
+		t.x.rec.Ledger.Enter(trace.Queue, now)
+		t.x.flight.tell(trace.Queue, now)
 	}
 	return t.given, t.err
 }

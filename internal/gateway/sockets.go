@@ -6,6 +6,7 @@ import (
 	"net"
 	"syscall"
 
+	"weir/internal/busy"
 	"weir/internal/epoll"
 	"weir/internal/metrics"
 )
@@ -14,8 +15,12 @@ import (
 // they send, clients' for their hang-ups.
 type sockets struct{ *epoll.Poller[*worker] }
 
-func newSockets(cores int, m *metrics.Metrics) sockets {
-	return sockets{epoll.New(cores, func() *worker { return &worker{metrics: m} })}
+// relayKind is the kind of all relayed engines.
+const relayKind = "openai"
+
+func newSockets(cores int, m *metrics.Metrics, meter *busy.Meter) sockets {
+	of := m.Receive(relayKind)
+	return sockets{epoll.New(cores, func() *worker { return &worker{metrics: m, meter: meter, reads: reads{of: of}} })}
 }
 
 // poll implements poller.

@@ -10,8 +10,13 @@ import (
 // is, and injects the delays configured for stages, each once.
 type stages struct {
 	rec     *trace.Record
+	tells   bool // a stage that begins is told of: the one thing that each token asks
+	flows   bool // the answer does
+	timed   bool // the caller wants to know where the time went, and was not told yet
+	holds   bool // the delays hold a core
 	delays  map[trace.Stage]time.Duration
 	delayed [trace.NumStages]bool
+	flight  flight
 }
 
 // Enter implements answer.Stages.
@@ -26,14 +31,40 @@ func (s *stages) enter(stage trace.Stage) (now int64) {
 
 func (s *stages) enterAt(stage trace.Stage, now int64) {
 	s.rec.Ledger.Enter(stage, now)
+	if s.tells {
+		tell(s, stage, now)
+	}
+}
+
+// tell tells others of a stage, until the answer flows, and injects its delay.
+func tell(s *stages, stage trace.Stage, now int64) {
+	if !s.flows {
+		s.flight.tell(stage, now)
+	}
 	if s.delays != nil {
 		s.delay(stage)
 	}
 }
 
+// begins says that stages are told from now on, and flowing that they are not, but where
+// delays are injected.
+func begins(s *stages) {
+	s.tells, s.flows = true, false
+	s.flight.silence.Store(nil)
+}
+
+func flowing(s *stages, now int64) {
+	s.tells, s.flows = s.delays != nil, true
+	s.flight.tell(trace.Engine, now)
+}
+
 // delay injects the delay of a stage.
 func (s *stages) delay(stage trace.Stage) {
 	if d := s.delays[stage]; s.due(stage) {
+		if s.holds {
+			hold(d)
+			return
+		}
 		time.Sleep(d)
 	}
 }

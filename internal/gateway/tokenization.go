@@ -158,6 +158,7 @@ func (x *exchange) writeWhole(out []byte) error {
 	h := x.response.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
+	putTiming(h, &x.stages)
 	x.begin(http.StatusOK, false)
 	const part = 1 << 20
 	for len(out) > 0 {

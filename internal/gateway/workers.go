@@ -7,10 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"weir/internal/busy"
 	"weir/internal/cost"
+	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
 	"weir/internal/metrics"
+	"weir/internal/trace"
 )
 
 // outputs drives the output path of streams that have left net/http.
@@ -27,15 +30,18 @@ import (
 // stack. Streams of relay engines have their turns where their sockets are polled
 // (sockets), and here only when something else ends their wait.
 type outputs struct {
-	shards []*shard
-	next   atomic.Uint32
-	ended  sync.WaitGroup
+	shards  []*shard
+	metrics *metrics.Metrics
+	meter   *busy.Meter
+	next    atomic.Uint32
+	ended   sync.WaitGroup
 }
 
 // shard is a worker and its queue, first come, first served.
 type shard struct {
 	batch   *Batch
 	metrics *metrics.Metrics
+	meter   *busy.Meter
 	wake    chan struct{} // capacity 1
 
 	mu     sync.Mutex
@@ -48,6 +54,10 @@ type shard struct {
 // the streams need not hold it.
 type worker struct {
 	metrics *metrics.Metrics
+	meter   *busy.Meter
+	mark    busy.Mark // of the turns since it last waited
+	encodes bool      // it is set
+	reads   reads     // where its turns are given because engines' sockets have something
 	in      answer.Input
 	scratch answer.Scratch
 	frame   []byte // the chunk being written
@@ -56,6 +66,38 @@ type worker struct {
 	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
 	tally         tally
+	merged, gaps  metrics.Tally
+}
+
+// reads are the turns of relayed engines' streams in one of their poller's goroutines.
+// Those between two waits are a batch.
+type reads struct {
+	of           *metrics.Receive // nil: the goroutine is none of the poller's
+	streams      int              // of the batch
+	began, ended int64            // when it began, and the one before ended; 0: none has
+}
+
+// begin is called before a turn.
+func (r *reads) begin() {
+	if r.of == nil {
+		return
+	}
+	if r.streams++; r.streams == 1 {
+		r.began = trace.Now()
+	}
+}
+
+// end is called before the goroutine waits.
+func (r *reads) end() {
+	if r.streams == 0 {
+		return
+	}
+	now, waited := trace.Now(), int64(-1)
+	if r.ended != 0 {
+		waited = r.began - r.ended
+	}
+	r.of.Batch(r.streams, waited, now-r.began)
+	r.streams, r.ended = 0, now
 }
 
 // tally is what has come of the requests on a token engine's rank, and was not told to its
@@ -105,6 +147,21 @@ func (w *worker) Idle() {
 		w.writes, w.bytes = 0, 0
 	}
 	w.tally.tell()
+	w.merged.Tell()
+	w.gaps.Tell()
+	w.reads.end()
+	if w.encodes {
+		w.encodes = false
+		w.meter.End(w.mark, w.meter.Now())
+	}
+}
+
+// begin is called before a turn.
+func (w *worker) begin() {
+	w.reads.begin()
+	if !w.encodes {
+		w.encodes, w.mark = true, w.meter.Begin(busy.Encode, nil, w.meter.Now())
+	}
 }
 
 // yieldTurns is how many turns a worker gives before it lets others have its
@@ -130,14 +187,38 @@ type Batch struct {
 	outputs atomic.Pointer[outputs]
 }
 
-// Begin implements engine.Batch.
-func (b *Batch) Begin() { b.readers.Add(1) }
+// Reader implements engine.Batch.
+func (b *Batch) Reader(kind string) engine.Reader { return &reader{batch: b, kind: kind} }
 
-// End implements engine.Batch. A stream queued by somebody else meanwhile is
+// reader is one of an engine's output. It implements engine.Reader.
+type reader struct {
+	batch *Batch
+	kind  string
+	of    *metrics.Receive // nil until it has seen the gateway's outputs
+	mark  busy.Mark
+
+	received, ended int64 // when the batch at hand was read, and the one before done; 0: there was none
+}
+
+// Begin implements engine.Reader.
+func (r *reader) Begin(received int64) {
+	r.batch.readers.Add(1)
+	r.received = received
+	if o := r.batch.outputs.Load(); o != nil {
+		r.mark = o.meter.Begin(busy.Dispatch, nil, o.meter.Now())
+	}
+}
+
+// End implements engine.Reader. A stream queued by somebody else meanwhile is
 // seen here, or sees that no reader is at it any more: both look under the lock.
-func (b *Batch) End() {
-	b.readers.Add(-1)
-	if o := b.outputs.Load(); o != nil {
+func (r *reader) End(streams int) {
+	r.batch.readers.Add(-1)
+	if o := r.batch.outputs.Load(); o != nil {
+		now := trace.Now()
+		o.meter.End(r.mark, now)
+		if streams > 0 {
+			r.count(o, streams, now)
+		}
 		for _, s := range o.shards {
 			s.mu.Lock()
 			due := s.due()
@@ -149,10 +230,23 @@ func (b *Batch) End() {
 	}
 }
 
-func newOutputs(workers int, b *Batch, m *metrics.Metrics) *outputs {
-	o := &outputs{}
+// count counts a batch. What came in one read was waited for once.
+func (r *reader) count(o *outputs, streams int, now int64) {
+	if r.of == nil {
+		r.of = o.metrics.Receive(r.kind)
+	}
+	began, waited := max(r.received, r.ended), int64(-1)
+	if r.ended != 0 {
+		waited = began - r.ended
+	}
+	r.of.Batch(streams, waited, now-began)
+	r.ended = now
+}
+
+func newOutputs(workers int, b *Batch, m *metrics.Metrics, meter *busy.Meter) *outputs {
+	o := &outputs{metrics: m, meter: meter}
 	for range workers {
-		s := &shard{batch: b, metrics: m, wake: make(chan struct{}, 1)}
+		s := &shard{batch: b, metrics: m, meter: meter, wake: make(chan struct{}, 1)}
 		o.shards = append(o.shards, s)
 		o.ended.Go(s.run)
 	}
@@ -203,7 +297,7 @@ func (s *shard) rouse() {
 
 func (s *shard) run() {
 	var batch []*exchange
-	w := worker{metrics: s.metrics}
+	w := worker{metrics: s.metrics, meter: s.meter}
 	for s.take(&batch) {
 		for i, x := range batch {
 			batch[i] = nil
@@ -239,7 +333,7 @@ func (g *Gateway) worker() *worker {
 	if w, _ := g.workers.Get().(*worker); w != nil {
 		return w
 	}
-	return &worker{metrics: g.opts.Metrics}
+	return &worker{metrics: g.opts.Metrics, meter: g.meter}
 }
 
 // panicError logs a panic, and gives what the client is told of it.

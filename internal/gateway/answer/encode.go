@@ -14,7 +14,7 @@ func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events 
 	if !ch.started {
 		ch.started = true
 		if t.enc == nil {
-			t.enc, t.o.Encoder = t.o.Encoder(t.counted), nil
+			t.enc, t.o.Encoder = t.o.Encoder(t, t.counted), nil
 		}
 		out = t.enc.AppendStart(out, int(ch.index))
 	}

@@ -32,8 +32,9 @@ type TokensOptions struct {
 	Keep   []uint32
 	// CallID makes the id of a tool call that the model has given none.
 	CallID func() string
-	// Encoder makes the encoder; promptTokens is api.AnswerOptions.PromptTokens.
-	Encoder func(promptTokens int) api.Encoder
+	// Encoder makes the encoder of an answer; promptTokens is
+	// api.AnswerOptions.PromptTokens.
+	Encoder func(t *Tokens, promptTokens int) api.Encoder
 }
 
 // Tokens is the answer of a token engine. Its ids pass three calls: detokenize,
@@ -150,6 +151,9 @@ func (t *Tokens) Abort() { t.aborted = true }
 
 // Ended says that a choice has ended.
 func (t *Tokens) Ended(choice int) bool { return t.choices[choice].ended }
+
+// Generated is how many ids a choice has so far.
+func (t *Tokens) Generated(choice int) int { return t.choices[choice].tokens }
 
 // AppendError implements Answer.
 func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {

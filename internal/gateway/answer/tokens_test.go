@@ -37,7 +37,7 @@ func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {
 	if o.CallID == nil {
 		o.CallID = func() string { return "call_1" }
 	}
-	o.Encoder = func(promptTokens int) api.Encoder {
+	o.Encoder = func(_ *Tokens, promptTokens int) api.Encoder {
 		return o.Request.Encoder(api.AnswerOptions{ID: "1", Created: 1, Model: "m", PromptIDs: make([]uint32, o.PromptTokens), PromptTokens: promptTokens, Vocabulary: o.Tokenizer})
 	}
 	return NewTokens(o)

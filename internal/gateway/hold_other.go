@@ -1,0 +1,11 @@
+//go:build !linux
+
+package gateway
+
+import "time"
+
+// hold computes for a time.
+func hold(d time.Duration) {
+	for began := time.Now(); time.Since(began) < d; {
+	}
+}

@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+
+	"weir/internal/infer"
+	"weir/models"
+)
+
+// What was left out of a request is named in the head of its answer, whole or streamed,
+// in every dialect, and counted; nothing is where nothing was.
+func TestIgnored(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		calls := 0
+		for _, test := range []struct {
+			path, body string
+			headers    []string
+			want       string
+			answered   bool // by weir itself
+		}{
+			{chatPath, askChat(``), nil, "", false},
+			{chatPath, askStream(``), nil, "", false},
+			{chatPath, askChat(`,"store":false,"user":null`), nil, "", false},
+			{chatPath, askChat(`,"store":true,"verbosity":"low"`), nil, "store, verbosity", false},
+			{chatPath, askStream(`,"prediction":{},"user":"u"`), nil, "prediction, user", false},
+			{messagesPath, askMessage(`,"stream":true,"metadata":{"user_id":"u"}`), []string{"Anthropic-Beta", "new-2099-01-01"}, "metadata, header anthropic-beta", false},
+			{messagesPath, askMessage(``), []string{"anthropic-version", "2023-06-01"}, "", false},
+			{"/v1/responses", `{"model":"` + models.SimName + `","input":"a","text":{"verbosity":"high"},"client_metadata":{"a":"b"}}`, nil, "text.verbosity, client_metadata", false},
+			{"/tokenize", `{"model":"` + models.SimName + `","prompt":"a","user":"u"}`, nil, "user", true},
+			{"/detokenize", `{"model":"` + models.SimName + `","tokens":[1],"user":"u"}`, nil, "user", true},
+			{"/generate", `{"model":"` + models.SimName + `","text":"a","no_logs":true}`, nil, "no_logs", false},
+		} {
+			c := b.post(test.path, test.body, test.headers...)
+			if !test.answered {
+				calls++
+				e.call(t, calls).end(infer.ReasonStop)
+			}
+			a := c.answer()
+			if got := strings.Join(a.header.Values("Weir-Ignored"), "|"); a.status != 200 || got != test.want {
+				t.Errorf("%s %s: status %d, ignored %q, want %q: %s", test.path, test.body, a.status, got, test.want, a.body)
+			}
+		}
+		a := b.post(chatPath, askChat(`,"stores":true`)).answer()
+		if a.status != 400 || a.header.Get("Weir-Ignored") != "" || !strings.Contains(string(a.body), "did you mean store?") {
+			t.Errorf("unknown: status %d, %v: %s", a.status, a.header, a.body)
+		}
+		if series, n := b.metric("weir_ignored_fields_total"), b.sum("weir_ignored_fields_total"); len(series) != 9 || n != 11 {
+			t.Errorf("%v of what was ignored, in all %v; want 9 series, 11", series, n)
+		}
+	})
+}
+
+// With PassUnknown fields that no table has are named, as far as a header may hold them.
+func TestPassUnknown(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{PassUnknown: true}, []any{e}, func(t *testing.T, b *bench) {
+		many := ""
+		for i := range 60 {
+			many += `,"` + strings.Repeat(string(rune('a'+i%26)), 40) + string(rune('0'+i/26)) + `":1`
+		}
+		for i, test := range []struct{ body, want string }{
+			{`,"stores":true,"a\r\nb, c":{}`, "stores, a??b??c"},
+			{`,"temperature":null,"é":1`, "?"},
+			{many, ""},
+		} {
+			c := b.post(chatPath, askChat(test.body))
+			e.call(t, i+1).end(infer.ReasonStop)
+			a := c.answer()
+			got := a.header.Get("Weir-Ignored")
+			if a.status != 200 || test.want != "" && got != test.want {
+				t.Errorf("%s: status %d, %q: %s", test.body, a.status, got, a.body)
+			}
+			if test.want == "" && (len(got) > 1024 || !strings.HasSuffix(got, " more") || strings.Count(got, ", ") < 20) {
+				t.Errorf("%d bytes: %s", len(got), got)
+			}
+		}
+		if all := b.metric("weir_ignored_fields_total"); len(all) != 1 || all[0].labels["field"] != "unknown" {
+			t.Errorf("%v of what was ignored, want one series of what is unknown", all)
+		}
+	})
+}

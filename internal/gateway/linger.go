@@ -1,0 +1,38 @@
+package gateway
+
+import "weir/internal/engine"
+
+// A decode half at an engine of SGLang's must not be aborted before its first output: the engine
+// gives the pages of an aborted request to others, while the prefill engine may still write
+// into them (sgl-project/sglang#35049). Over a relay hanging up is the abort. So it is held
+// back: the attempt may end, and the half goes on at the adapter as engine.Deferral says.
+
+// defers says that the decode half must not be hung up on before its first output.
+func (p *partner) defers() bool {
+	return p != nil && p.target.Meets.Way == engine.ByRoom
+}
+
+// writesNoMore says that the prefill engine has ended the half by itself: it failed, or has
+// handed all KV over, since it answers no sooner.
+func (p *partner) writesNoMore() bool { return p.ended() && (p.quit || p.err == nil) }
+
+// lingers sees to a decode half that goes on when the leg has been closed: it ends at the
+// gateway's cut at the latest.
+func (l *relayLeg) lingers() {
+	g, held := l.g, l.waits.Held()
+	switch {
+	case held == nil:
+	case g.base.Err() != nil || l.partner.writesNoMore():
+		l.waits.Released()
+	default:
+		g.streams.Add(1)
+		go func() {
+			defer g.streams.Done()
+			select {
+			case <-held:
+			case <-g.base.Done():
+				l.waits.Released()
+			}
+		}()
+	}
+}

@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"weir/internal/engine"
+	"weir/internal/engine/relay"
+	"weir/internal/engine/sglang"
+	"weir/internal/infer"
+	"weir/internal/metrics"
+	"weir/internal/model"
+	"weir/internal/route"
+	"weir/internal/timeline"
+	"weir/models"
+)
+
+// BenchmarkPair is what a request of four tokens costs that two engines serve, and one that
+// one engine does, over loopback: of a token engine (SGLang's /generate) and of a relay. The
+// engines and the client are of the same process; they allocate nothing, and their part of the
+// CPU is that of two system calls for each message.
+func BenchmarkPair(b *testing.B) {
+	for _, relayed := range []bool{false, true} {
+		for _, halves := range []bool{false, true} {
+			name := map[bool]string{false: "sglang", true: "relay"}[relayed] + "/" + map[bool]string{false: "one engine", true: "pair"}[halves]
+			b.Run(name, func(b *testing.B) { benchmarkPair(b, relayed, halves) })
+		}
+	}
+}
+
+// cannedEngine answers each POST on loopback with the same bytes, and nothing else.
+func cannedEngine(b *testing.B, answer string) *url.URL {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { l.Close() })
+	whole := []byte(answer)
+	missing := []byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf, n := make([]byte, 64<<10), 0
+				for {
+					k, err := c.Read(buf[n:])
+					if err != nil {
+						return
+					}
+					n += k
+					head := bytes.Index(buf[:n], []byte("\r\n\r\n"))
+					if head < 0 {
+						continue
+					}
+					length := 0
+					if _, rest, ok := bytes.Cut(buf[:head], []byte("\r\nContent-Length: ")); ok {
+						for _, d := range rest {
+							if d < '0' || d > '9' {
+								break
+							}
+							length = 10*length + int(d-'0')
+						}
+					}
+					if n < head+4+length {
+						continue
+					}
+					n = 0
+					say := whole
+					if bytes.HasPrefix(buf, []byte("GET ")) {
+						say = missing
+					}
+					if _, err := c.Write(say); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	u, err := url.Parse("http://" + l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return u
+}
+
+// cannedEvents are an answer as a stream.
+func cannedEvents(list ...string) string {
+	s := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, e := range append(list, "[DONE]") {
+		e = "data: " + e + "\n\n"
+		s += fmt.Sprintf("%x\r\n%s\r\n", len(e), e)
+	}
+	return s + "0\r\n\r\n"
+}
+
+// cannedAnswers are those of a prefill engine and of one that generates four tokens.
+func cannedAnswers(relayed bool) (prefill, decode string) {
+	if relayed {
+		body := func(end string) string {
+			return `{"id":"c","object":"text_completion","created":1,"model":"relayed","choices":[{"index":0,"text":" a","logprobs":null,"finish_reason":` + end + `}`
+		}
+		whole := body(`"length"`) + `],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`
+		prefill = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(whole), whole)
+		text := body("null") + "]}"
+		return prefill, cannedEvents(text, text, text, body(`"length"`)+"]}")
+	}
+	generated := func(n int) string {
+		var list []string
+		for i := range n {
+			end := "null"
+			if i == n-1 {
+				end = fmt.Sprintf(`{"type":"length","length":%d}`, n)
+			}
+			list = append(list, fmt.Sprintf(`{"text":"","output_ids":[%d],"meta_info":{"finish_reason":%s,"completion_tokens":%d,"cached_tokens":0}}`, 300+i, end, i+1))
+		}
+		return cannedEvents(list...)
+	}
+	return generated(1), generated(4)
+}
+
+func benchmarkPair(b *testing.B, relayed, halves bool) {
+	prefill, decode := cannedAnswers(relayed)
+	roles, answers := []infer.Role{infer.RoleBoth}, []string{decode}
+	if halves {
+		roles, answers = []infer.Role{infer.RolePrefill, infer.RoleDecode}, []string{prefill, decode}
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var engines []any
+	var adapters []engine.Adapter
+	for i, role := range roles {
+		meets := engine.Meets{}
+		if halves {
+			meets = engine.Meets{Way: engine.ByRoom, Host: "127.0.0.1", Port: 8998, Ranks: 1}
+		}
+		at, name, model := cannedEngine(b, answers[i]), role.String(), models.SimName
+		var adapter engine.Adapter
+		if relayed {
+			model = "relayed"
+			adapter = relay.New(relay.Options{Name: name, URL: at, Model: model})
+			engines = append(engines, &relayEngine{name: name, role: role, meets: meets})
+		} else {
+			adapter = sglang.New(sglang.Options{Name: name, URL: at, Model: model})
+			engines = append(engines, &tokenEngine{name: name, role: role, meets: meets})
+		}
+		ready := make(chan struct{})
+		once := sync.OnceFunc(func() { close(ready) })
+		running.Go(func() { adapter.Run(ctx, func(engine.State) { once() }) })
+		<-ready
+		adapters = append(adapters, adapter)
+	}
+	fleet := fleetOf(nil, engines...)
+	for i, e := range fleet.Engines { // the adapters are in place of scripted engines
+		if e.Tokens, e.Relay = nil, nil; relayed {
+			e.Relay = adapters[i].(engine.Relay)
+		} else {
+			e.Tokens = adapters[i].(engine.Tokens)
+		}
+	}
+	var snapshot atomic.Pointer[route.Snapshot]
+	snapshot.Store(fleet)
+	recorder, err := timeline.New(timeline.Options{File: filepath.Join(b.TempDir(), "timeline"), Keep: 16})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer recorder.Close()
+	g := New(Options{Snapshot: snapshot.Load, Models: map[string]*model.Folder{models.SimName: simModel()}, Metrics: metrics.New(), Timeline: recorder})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := g.Server()
+	for _, l := range []net.Listener{g.Listener(l), g.Returned()} {
+		go func() { _ = server.Serve(l) }() // ends by Close
+	}
+	defer g.Close()
+	defer server.Close()
+	name := models.SimName
+	if relayed {
+		name = "relayed"
+	}
+	body := fmt.Sprintf(`{"model":%q,"prompt":"Once upon a time there was","max_tokens":4,"stream":true}`, name)
+	ask := fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	buf := make([]byte, 64<<10)
+	request := func() {
+		if _, err := c.Write(ask); err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		for !bytes.HasSuffix(buf[:n], []byte("\r\n0\r\n\r\n")) {
+			k, err := c.Read(buf[n:])
+			if err != nil {
+				b.Fatal(err)
+			}
+			n += k
+		}
+		if !bytes.HasPrefix(buf[:n], []byte("HTTP/1.1 200 ")) || bytes.Contains(buf[:n], []byte(`"error"`)) {
+			b.Fatalf("%s", buf[:n])
+		}
+	}
+	for range 64 {
+		request()
+	}
+	before := used(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		request()
+	}
+	b.ReportMetric(float64(used(b)-before)/float64(b.N), "CPU-ns/op")
+}
+
+// used is the CPU time of the process.
+func used(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}

@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+
+	"weir/internal/engine"
+	"weir/internal/trace"
+)
+
+// traceOf is the trace that a request is part of: its caller's, or where weir has spans one
+// that begins here; else nil.
+func (g *Gateway) traceOf(h http.Header) *trace.Context {
+	if parents := h["Traceparent"]; len(parents) == 1 { // of several nobody knows which is meant
+		if c := trace.JoinTrace(parents[0], strings.Join(h["Tracestate"], ",")); c != nil {
+			return c
+		}
+	}
+	if g.opts.Spans == nil {
+		return nil
+	}
+	return trace.NewTrace(rand.Float64() < g.opts.SpanShare)
+}
+
+// callers says what the engines of an attempt's legs are told of the trace.
+func (g *Gateway) callers(rec *trace.Record, legs []trace.Leg) {
+	if rec.Trace == nil {
+		return
+	}
+	n := 0
+	for i := range rec.Attempts {
+		n += len(rec.Attempts[i].Legs)
+	}
+	for i := range legs {
+		legs[i].Caller = rec.Trace.Caller(n+i, g.opts.Spans != nil)
+	}
+}
+
+// tells has a relayed request tell its engine of weir's span; otherwise the caller's own
+// fields pass as they are.
+func tells(req *engine.RelayRequest, leg *trace.Leg) *engine.RelayRequest {
+	c := leg.Caller
+	if c == nil || !c.Own {
+		return req
+	}
+	own := *req
+	own.Header = maps.Clone(req.Header)
+	own.Header.Set("Traceparent", c.Parent)
+	if own.Header.Del("Tracestate"); c.State != "" {
+		own.Header.Set("Tracestate", c.State)
+	}
+	return &own
+}
+
+// tellNoMore lets go of what the engines were told.
+func tellNoMore(rec *trace.Record) {
+	for i := range rec.Attempts {
+		for k := range rec.Attempts[i].Legs {
+			rec.Attempts[i].Legs[k].Caller = nil
+		}
+	}
+}

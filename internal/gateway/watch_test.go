@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/busy"
+	"weir/internal/infer"
+	"weir/internal/trace"
+	"weir/internal/watch"
+)
+
+// What is done for a request is known by name while it is done, and counted when it is over:
+// a template that takes a second is seen to run for its request.
+func TestOperations(t *testing.T) {
+	a := &tokenEngine{name: "a"}
+	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
+	delay := map[trace.Stage]time.Duration{trace.Render: time.Second, trace.Tokenize: time.Second}
+	inBubble(t, Options{Watch: w, StageDelay: delay}, []any{a}, func(t *testing.T, b *bench) {
+		_, before := w.Meter().Totals()
+		c := b.post(chatPath, askStream(``))
+		for _, want := range []busy.Op{busy.Template, busy.Tokenize} {
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			running := w.Meter().Running()
+			if len(running) != 1 || running[0].Op != want || running[0].RequestID != c.id {
+				t.Errorf("%+v runs, want %v", running, want)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		a.call(t, 1).end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		b.record(c) // it has ended
+		spent, after := w.Meter().Totals()
+		for _, op := range []busy.Op{busy.Decode, busy.Template, busy.Tokenize, busy.Hash, busy.Pick, busy.Encode} {
+			if after[op] == before[op] {
+				t.Errorf("%v was not counted", op)
+			}
+		}
+		if running := w.Meter().Running(); len(running) != 0 || spent[busy.Template] < int64(time.Second) || spent[busy.Tokenize] < int64(time.Second) {
+			t.Errorf("%+v runs, spent %v", running, spent)
+		}
+	})
+}
+
+// A request's line says what became of it and which bound ended it, and holds nothing of
+// what was asked; of those that do well only a share has one.
+func TestAccessLog(t *testing.T) {
+	var out bytes.Buffer
+	a := &tokenEngine{name: "a"}
+	opts := Options{Access: AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}, IdleTimeout: time.Minute}
+	inOneWay(t, opts, []any{a}, func(t *testing.T, b *bench) {
+		out.Reset()
+		c := b.post(chatPath, askStream(``))
+		a.call(t, 1).end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		d := b.post(chatPath, askStream(``))
+		a.call(t, 2).send(words()[0])
+		time.Sleep(2 * time.Minute)
+		b.record(d)
+		type line struct {
+			Msg, Outcome, Engine, Code, Bound string
+			RequestID                         string  `json:"request_id"`
+			MS                                float64 `json:"ms"`
+		}
+		var lines []line
+		for text := range strings.Lines(out.String()) {
+			var l line
+			if err := json.Unmarshal([]byte(text), &l); err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, l)
+		}
+		if len(lines) != 2 || lines[0].Outcome != "finished" || lines[0].Engine != "a" || lines[0].Code+lines[0].Bound != "" ||
+			lines[1].Code != "deadline" || lines[1].Bound != "--idle-timeout" || lines[1].MS < 6e4 || lines[0].RequestID == lines[1].RequestID {
+			t.Errorf("%+v\n%s", lines, out.String())
+		}
+	})
+	out.Reset()
+	none := AccessLog{Log: opts.Access.Log}
+	for range 100 {
+		none.logAccess(&trace.Record{Outcome: infer.Finished}, nil)
+		none.logAccess(&trace.Record{Outcome: infer.Rejected}, infer.Errorf(infer.CodeOverloaded, "full"))
+	}
+	if out.Len() > 0 {
+		t.Errorf("of a share of 0: %s", out.String())
+	}
+	none.logAccess(&trace.Record{Outcome: infer.Failed}, infer.Errorf(infer.CodeEngine, "it failed"))
+	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "it failed") {
+		t.Errorf("of one that failed: %s", out.String())
+	}
+}
