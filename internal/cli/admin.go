@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,8 @@ import (
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/kvevents"
+	"weir/internal/metrics"
+	"weir/internal/page"
 	"weir/internal/route"
 	"weir/internal/timeline"
 	"weir/internal/trace"
@@ -41,7 +44,7 @@ func (p *process) adminServer(stopping context.Context) *http.Server {
 // adminHandler answers for it.
 func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, p.known(h)) }
+	handle := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, p.hosts.known(own(h))) }
 	// within answers in one go.
 	within := func(pattern string, h http.HandlerFunc) {
 		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -49,14 +52,25 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 			h(w, r)
 		})
 	}
+	for _, pattern := range page.Patterns {
+		within(pattern, page.Serve)
+	}
 	within("GET /metrics", p.metrics.Handler().ServeHTTP)
 	within("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	within("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
 	within("GET /engines", p.engines)
+	within("GET /live", p.live)
+	within("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.settings) })
 	handle("GET /timeline", p.follow)
 	within("GET /timeline/{id}", p.request)
+	within("GET /requests", p.requests)
+	within("GET /records", p.records)
+	within("GET /stages", p.stages)
 	within("GET /admin/integrity", p.integrityFailures)
 	within("POST /admin/why", p.why)
+	for pattern, h := range p.self.Handlers() {
+		within(pattern, h)
+	}
 	if !p.pprof {
 		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
@@ -64,8 +78,8 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 		return mux
 	}
 	for pattern, h := range map[string]http.HandlerFunc{
-		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
-		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": p.self.alone(pprof.Profile),
+		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": p.self.alone(pprof.Trace),
 	} {
 		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
 			seconds, _ := strconv.Atoi(r.FormValue("seconds")) // pprof itself refuses what is no number
@@ -83,10 +97,13 @@ func setDeadlines(w http.ResponseWriter, within time.Duration) {
 	_ = errors.Join(control.SetReadDeadline(at), control.SetWriteDeadline(at))
 }
 
+// names are those by which an admin listener is reached, beyond IP addresses and localhost.
+type names []string
+
 // known refuses requests to names that are not the listener's. A web page may have its
 // own name lead to an address of this machine, and its reader's browser would then let
 // it read the answers.
-func (p *process) known(h http.Handler) http.Handler {
+func (p names) known(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostOf(r.Host); !p.reachedBy(host) {
 			http.Error(w, fmt.Sprintf("the admin listener is not known by the name %q; if that is its name, start weir with --admin-host %s", host, host), http.StatusMisdirectedRequest)
@@ -94,6 +111,35 @@ func (p *process) known(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// own refuses what a browser sends for a page that is not this listener's: that page could
+// not read the answers, but would have weir make them, profiles of minutes among them. A
+// link that somebody follows to here is no such thing, but for those to profiles.
+func own(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if foreign(r) {
+			http.Error(w, "the admin listener answers no pages of other sites", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// foreign says whether another site's page is behind a request. Browsers say so of what
+// they send to this machine or over TLS; elsewhere they say at least whose page it is that
+// posts, or that wants to read the answer.
+func foreign(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		return err != nil || !strings.EqualFold(u.Host, r.Host)
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
+	}
+	follows := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return !follows || strings.HasPrefix(r.URL.Path, "/debug/")
 }
 
 // hostOf is a Host without its port.
@@ -106,12 +152,12 @@ func hostOf(host string) string {
 
 // reachedBy says whether the admin listener is reached by a host. A page cannot have
 // an IP address for its name. Only clients older than HTTP/1.1 name none.
-func (p *process) reachedBy(host string) bool {
+func (p names) reachedBy(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return true
 	}
 	same := func(name string) bool { return strings.EqualFold(name, host) }
-	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || slices.ContainsFunc(p.hosts, same)
+	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || slices.ContainsFunc(p, same)
 }
 
 // ready says whether requests should be sent here, and if not, why.
@@ -391,9 +437,21 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	writeView(w, views)
 }
 
+// live shows what has been counted so far; who asks again takes the differences.
+func (p *process) live(w http.ResponseWriter, _ *http.Request) {
+	now := time.Now()
+	writeView(w, struct {
+		Version string    `json:"version"`
+		Wall    time.Time `json:"wall_time"`
+		Uptime  float64   `json:"uptime_seconds"`
+		metrics.Live
+	}{p.settings.Version, now.UTC(), math.Round(1e3*now.Sub(p.started).Seconds()) / 1e3, p.metrics.Live()})
+}
+
 // writeView answers with a value as JSON.
 func writeView(w http.ResponseWriter, view any) {
-	body, err := json.Marshal(view, jsontext.Multiline(true))
+	// Names that clients and engines give may be anything.
+	body, err := json.Marshal(view, jsontext.Multiline(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -413,6 +471,10 @@ func (p *process) integrityFailures(w http.ResponseWriter, _ *http.Request) {
 
 // follow streams the records of requests as they end, until the caller leaves.
 func (p *process) follow(w http.ResponseWriter, r *http.Request) {
+	if p.timeline == nil {
+		noRecords(w)
+		return
+	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	to := &stream{w, http.NewResponseController(w)}
 	out := bufio.NewWriterSize(to, 64<<10)
@@ -474,6 +536,10 @@ func (p *process) why(w http.ResponseWriter, r *http.Request) {
 
 // request shows the record of a request that has ended, by its id.
 func (p *process) request(w http.ResponseWriter, r *http.Request) {
+	if p.timeline == nil {
+		noRecords(w)
+		return
+	}
 	record, ok := p.timeline.Find(r.PathValue("id"))
 	if !ok {
 		http.Error(w, "no request with that id has ended lately; --timeline FILE keeps them all", http.StatusNotFound)

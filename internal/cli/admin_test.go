@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +31,39 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 		}
 	})
 	return &process{metrics: metrics.New(), timeline: records, hosts: f.adminHosts(), pprof: f.PProf}
+}
+
+// What a browser sends for another site's page is refused, whatever it is; a link that is
+// followed to here is not, nor what no browser sends.
+func TestAdminRefusesOtherSites(t *testing.T) {
+	h := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001", PProf: true}}).adminHandler(t.Context())
+	for _, c := range []struct {
+		name, method, path string
+		header             http.Header
+		want               int
+	}{
+		{"curl", "GET", "/records", nil, 200},
+		{"the page itself", "GET", "/records", http.Header{"Sec-Fetch-Site": {"same-origin"}, "Sec-Fetch-Mode": {"cors"}}, 200},
+		{"the page itself, with its origin", "GET", "/records", http.Header{"Origin": {"http://127.0.0.1:8001"}, "Sec-Fetch-Site": {"same-origin"}}, 200},
+		{"an address that was typed", "GET", "/", http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}, 200},
+		{"a link", "GET", "/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}, 200},
+		{"a link to a profile", "GET", "/debug/pprof/cmdline", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}, 403},
+		{"a frame", "GET", "/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"iframe"}}, 403},
+		{"an image", "GET", "/debug/pprof/cmdline", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"image"}}, 403},
+		{"a script of the next port", "GET", "/records", http.Header{"Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"no-cors"}, "Sec-Fetch-Dest": {"script"}}, 403},
+		{"a fetch", "GET", "/records", http.Header{"Origin": {"http://evil.example"}, "Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}, 403},
+		{"a fetch from where browsers say less", "GET", "/records", http.Header{"Origin": {"http://127.0.0.1:9999"}}, 403},
+		{"a form", "POST", "/admin/why", http.Header{"Origin": {"null"}, "Content-Type": {"text/plain"}}, 403},
+		{"a form that is sent by navigating", "POST", "/admin/why", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}}, 403},
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		r.Host = "127.0.0.1:8001"
+		maps.Copy(r.Header, c.header)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("%s: %d, want %d: %.200s", c.name, w.Code, c.want, w.Body)
+		}
+	}
 }
 
 // The admin listener answers to IP addresses, to names of this machine, and to those

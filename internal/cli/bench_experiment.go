@@ -79,7 +79,7 @@ func checkCells(e *experiment.Experiment, cells []experiment.Cell) error {
 		if b.Requests == 0 && b.Duration == 0 && b.Workload == "" {
 			return fmt.Errorf("experiment %s: load: say how much to send: requests or duration", e.Path)
 		}
-		for n := 1; n <= e.Engines(c); n++ {
+		for n := 1; n <= e.Fleet(c).Engines(); n++ {
 			if _, err := parsed(append([]string{"engine"}, e.EngineArgs(c, n)...)); err != nil {
 				return fmt.Errorf("experiment %s: engine-%d: %w", e.Path, n, err)
 			}
@@ -136,7 +136,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 			if b.Workload != "" { // it says itself how long answers are
 				like.OutputTokens = warmTokens
 			}
-			err = f.warm(ctx, like, e.Engines(cell))
+			err = f.warm(ctx, like, e.Fleet(cell).Engines())
 		}
 		if err == nil && b.Workload != "" {
 			var trace openFiles
@@ -162,7 +162,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 func describeFleet(e *experiment.Experiment) string {
 	engines := "engines as the cell says"
 	if !slices.ContainsFunc(e.Factors, func(f experiment.Factor) bool { return f.Name == experiment.EnginesFactor }) {
-		engines = fmt.Sprintf("%d simulated engines", e.Engines(make(experiment.Cell, len(e.Factors))))
+		engines = e.Fleet(make(experiment.Cell, len(e.Factors))).String()
 	}
 	text := fmt.Sprintf("a fleet for each run: %s over %s behind a gateway", engines, e.Wire)
 	if e.Direct {

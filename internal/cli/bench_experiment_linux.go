@@ -12,6 +12,7 @@ import (
 	"weir/internal/bench"
 	"weir/internal/bench/proc"
 	"weir/internal/experiment"
+	"weir/internal/infer"
 	"weir/internal/load"
 )
 
@@ -53,11 +54,16 @@ func startFleet(ctx context.Context, e *experiment.Experiment, c experiment.Cell
 		}
 		return p, err
 	}
-	n := e.Engines(c)
+	fleet := e.Fleet(c)
+	n := fleet.Engines()
 	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error"}
 	for i := 1; i <= n; i++ {
 		name := fmt.Sprintf("engine-%d", i)
-		p, err := start(append([]string{"engine", "--wire=" + e.Wire + "=127.0.0.1:0", "--name=" + name}, e.EngineArgs(c, i)...)...)
+		args := []string{"engine", "--wire=" + e.Wire + "=127.0.0.1:0", "--name=" + name}
+		if fleet.Apart() {
+			args = append(args, "--role="+fleet.Role(i).String(), "--disaggregation-bootstrap-port=0", "--nixl-side-channel-port=0")
+		}
+		p, err := start(append(args, e.EngineArgs(c, i)...)...)
 		if err != nil {
 			return f, err
 		}
@@ -69,7 +75,11 @@ func startFleet(ctx context.Context, e *experiment.Experiment, c experiment.Cell
 			addr = addr[len("http://"):]
 		}
 		f.url = "http://" + addr
-		serve = append(serve, "--engine="+fmt.Sprintf(kinds[e.Wire], addr)+",name="+name)
+		engine := "--engine=" + fmt.Sprintf(kinds[e.Wire], addr) + ",name=" + name
+		if fleet.Role(i) != infer.RoleBoth && e.Wire == "vllm" { // SGLang's say it themselves
+			engine += ",role=" + fleet.Role(i).String()
+		}
+		serve = append(serve, engine)
 	}
 	if e.Direct {
 		return f, nil

@@ -58,6 +58,15 @@ func (m *servedModel) additions() (a engine.Additions, err error) {
 	if a.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
 		return a, fmt.Errorf("model %s: %w", m.Name, err)
 	}
+	if m.folder.Templates != nil {
+		a.Prompts = func(messages, tools []byte) ([]uint32, error) {
+			text, err := m.folder.Render(messages, tools, nil)
+			if err != nil {
+				return nil, err
+			}
+			return m.folder.Encode(text, false)
+		}
+	}
 	return a, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -55,13 +56,15 @@ type engineCommand struct {
 	offlineFlags
 	Listen      string   `default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that names none (${default})."`
 	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: sglang or vllm (the HTTP API of that engine), openai (the OpenAI API and nothing else), or weir (the batched plane). Repeatable, each with an address of its own."`
-	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the HTTP wires serve as well."`
+	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the HTTP wires serve as well, and of /metrics, /watch, /stalls and /profiles, which they do not."`
 	Model       string   `placeholder:"[NAME=]DIR" help:"Model folder whose vocabulary the engine speaks; the built-in one unless given."`
 	Name        string   `default:"sim" help:"The engine's name in its state."`
 	sglangFlags `group:"As SGLang's:"`
 	vllmFlags   `group:"As vLLM's:"`
 	roleFlags   `group:"Prefill and decode apart:"`
 	accessFlags `group:"Who may ask:"`
+	watchFlags  `group:"Watching itself:"`
+	logFlags    `group:"Watching itself:"`
 
 	KVEventsConfig string `name:"kv-events-config" placeholder:"JSON" help:"Publish what the KV cache holds, as vLLM and SGLang do and by their words (docs/kv-events.md)."`
 
@@ -72,6 +75,7 @@ type engineCommand struct {
 type sglangFlags struct {
 	IncrementalStreamingOutput bool   `help:"sglang: events of /generate hold what is new, not all so far."`
 	EnableMetrics              bool   `help:"sglang: serve /metrics, and add each stage's time to the answers of /generate."`
+	PatchedStamps              bool   `help:"sglang: add the timeline's own stamps to the answers of /generate, by their names there (server_created_time, queue_time_start, ...), as a server does that was patched for them."`
 	SkipTokenizerInit          bool   `help:"sglang: /generate takes and gives token ids only. What needs a tokenizer or a grammar is given up as SGLang does."`
 	GrammarBackend             string `default:"xgrammar" enum:"xgrammar,outlines,llguidance,none" placeholder:"NAME" help:"sglang: what holds outputs to schemas; none gives them up (${default})."`
 
@@ -88,6 +92,8 @@ type vllmFlags struct {
 	EnablePerRequestMetrics   bool `help:"vllm: answers have the object metrics."`
 	EnablePromptTokensDetails bool `help:"vllm: tell cached_tokens in the usage."`
 	EnableServerLoadTracking  bool `help:"vllm: make /load count."`
+
+	EnableScaleOut bool `help:"vllm: serve /inference/v1/generate, which takes and gives token ids only."`
 
 	FingerprintValue string `placeholder:"TEXT" help:"vllm: what answers say is their system_fingerprint; none unless given."`
 }
@@ -165,8 +171,14 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if run.publisher, err = c.publisher(&options); err != nil {
 		return err
 	}
-	e, err := run.begin(c, s, options, m)
-	if err != nil {
+	var e *simserver.Engine
+	log := c.logger(s.err)
+	run.log = log
+	if run.self, options.Admin, err = c.engineWatch(log, c.AdminListen, func() simserver.State { return e.State() }); err != nil {
+		return err
+	}
+	defer run.self.close()
+	if e, err = run.begin(c, s, options, m); err != nil {
 		run.close()
 		return err
 	}
@@ -199,12 +211,12 @@ func (c *engineCommand) serving() (o simserver.Options, err error) {
 	}
 	o.SGLang = simserver.SGLangOptions{
 		Version: c.SGLangVersion, Grammar: c.GrammarBackend, Deterministic: c.EnableDeterministicInference,
-		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, SkipTokenizer: c.SkipTokenizerInit,
+		Incremental: c.IncrementalStreamingOutput, Metrics: c.EnableMetrics, Patched: c.PatchedStamps, SkipTokenizer: c.SkipTokenizerInit,
 		CacheReport: c.EnableCacheReport, WeightVersion: c.WeightVersion,
 	}
 	o.VLLM = simserver.VLLMOptions{
 		PerRequestMetrics: c.EnablePerRequestMetrics, PromptTokensDetails: c.EnablePromptTokensDetails, LoadTracking: c.EnableServerLoadTracking,
-		Fingerprint: c.FingerprintValue,
+		ScaleOut: c.EnableScaleOut, Fingerprint: c.FingerprintValue,
 	}
 	if err := c.roleFlags.apply(&o, c.Wire); err != nil {
 		return o, err
@@ -369,6 +381,8 @@ var wires = []string{"sglang", "vllm", "openai", "weir"}
 type simProcess struct {
 	faces     []face
 	publisher *kvpub.Publisher // of KV events; nil: none
+	self      watcher          // its Watch is nil where another process's watches
+	log       *slog.Logger
 }
 
 // begin binds the listeners, makes the engine, and says where it is.
@@ -457,6 +471,13 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 	})
 	if p.publisher != nil {
 		tasks.Go(func() { p.publisher.Serve(ctx) })
+	}
+	if p.self.Watch != nil {
+		tasks.Go(func() {
+			if err := p.self.Run(ctx); ctx.Err() == nil {
+				canaryEnded(p.log, err)
+			}
+		})
 	}
 	for i, f := range p.faces {
 		serve := e.ServeOpenAI

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"weir/internal/admit"
@@ -16,8 +18,11 @@ import (
 	"weir/internal/balance"
 	"weir/internal/gateway"
 	"weir/internal/generate"
+	"weir/internal/logs"
+	"weir/internal/otlp"
 	"weir/internal/pool"
 	"weir/internal/retry"
+	"weir/internal/timeline"
 	"weir/internal/trace"
 )
 
@@ -32,28 +37,35 @@ type gatewayFlags struct {
 	tokenizeFlags `group:"Tokenizing:"`
 	answerFlags   `group:"Answers:"`
 	recordFlags   `group:"Records:"`
+	watchFlags    `group:"Watching itself:"`
+	loadFlags     `group:"Watching itself:"`
 	stopFlags     `group:"Stopping:"`
+
+	// settings are these flags and those of the command around them, as operators are shown them.
+	settings settings `kong:"-"`
 }
 
 // listenFlags are where clients and operators reach the gateway.
 type listenFlags struct {
 	Listen         string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
-	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of /metrics, /healthz, /readyz, /engines, /timeline/ID and /timeline (which follows the records), for operators only (${default}); off serves none of them."`
+	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page, and of /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of those that have ended), /timeline/ID, /timeline (which follows the records), /watch, /stalls and /profiles, for operators only (${default}); off serves none of them."`
 	AdminHost      []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
 	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
 	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
 	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
 	H2C            bool     `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
 	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of proxies whose word on a client's address is taken: X-Forwarded-For, or with --proxy-protocol that protocol."`
+	CORS           []string `name:"cors" sep:";" default:"off" placeholder:"ORIGIN,..." help:"Web pages whose scripts may call the API from a browser: off, none; origins such as https://chat.example,http://localhost:3000; any (${default}; docs/clients.md). Never the admin listener. Repeatable."`
 	ProxyProtocol  bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
 }
 
 // allowFlags are what of a request may pass to engines.
 type allowFlags struct {
-	AllowField []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
-	Media      []string `sep:";" default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
-	RelayPath  []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
-	AllowAbort bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
+	AllowField    []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
+	Media         []string `sep:";" default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
+	RelayPath     []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
+	UnknownFields string   `default:"refuse" enum:"refuse,warn" help:"What becomes of a field of a body that weir does not know: refuse answers 400 with the nearest name that it knows, warn leaves it out and names it in the header Weir-Ignored of the answer (${default}; docs/apis.md). A relay passes every field in any case."`
+	AllowAbort    bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
 }
 
 // limitFlags are how much there may be at once.
@@ -79,6 +91,8 @@ type routeFlags struct {
 
 	// policies are those of single models, which are no flags of their own.
 	policies map[string]string `kong:"-"`
+	// aliases are those of models that have no folder here.
+	aliases map[string][]string `kong:"-"`
 }
 
 // queueFlags are how requests wait for engines that are full.
@@ -120,12 +134,18 @@ type answerFlags struct {
 
 // recordFlags are what is written down of requests.
 type recordFlags struct {
-	Timeline        string                   `placeholder:"FILE" type:"path" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew."`
-	TimelineMaxSize int64                    `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
-	TimelineMaxAge  time.Duration            `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
-	TimelineKeep    int                      `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
-	LogLevel        slog.Level               `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	Timeline        string        `placeholder:"FILE" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew. With off no records are kept in memory either, and /records, /stages and /timeline have none (docs/timeline.md); a file of that name is ./off."`
+	TimelineSample  float64       `default:"1" placeholder:"SHARE" help:"Share of the requests of which there is a line, above 0 and up to 1 (${default}); those that failed have theirs whatever the share."`
+	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
+	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
+	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
+	OTLP            string        `name:"otlp" placeholder:"URL" help:"Send spans of requests to an OpenTelemetry collector over gRPC: http://HOST:4317, or https:// (docs/timeline.md). Callers' traces (traceparent) are joined."`
+	OTLPHeaders     string        `name:"otlp-headers" env:"WEIR_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,..." help:"Headers of each call to that collector, such as its key; percent-encode what is not plain. The environment or the file keeps them out of the list of processes."`
+	OTLPShare       float64       `name:"otlp-share" default:"1" placeholder:"SHARE" help:"Share of the requests with spans, of those whose callers do not say whether they want some, from 0 to 1 (${default})."`
+	logFlags
+	AccessLog       float64                  `default:"0" placeholder:"SHARE" help:"Log a line for this share of the requests as they end, and for all that fail: 1 is each, 0.01 one in a hundred, 0 none (${default}). A line has no prompt, answer or key."`
 	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
+	DebugHoldCore   bool                     `help:"Those delays compute and keep their core from all others, to prove that a stall is seen and named (docs/watching.md)."`
 }
 
 // stopFlags are what becomes of requests when the process is to end.
@@ -134,9 +154,23 @@ type stopFlags struct {
 	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
 }
 
+// logFlags are the form of the log.
+type logFlags struct {
+	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Lines of the log as text (key=value) or json (${default}). One that repeats is written 20 times a minute, and says how many were left out."`
+}
+
 // logger logs to w.
-func (f *recordFlags) logger(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.LogLevel}))
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	return logs.New(w, logs.Format(f.LogFormat), f.LogLevel)
+}
+
+// access is the log of requests, of which each line counts.
+func (f *recordFlags) access(w io.Writer) gateway.AccessLog {
+	if f.AccessLog == 0 {
+		return gateway.AccessLog{}
+	}
+	return gateway.AccessLog{Log: slog.New(logs.Plain(w, logs.Format(f.LogFormat), slog.LevelInfo)), Share: f.AccessLog}
 }
 
 // certificate gives what --tls-cert and --tls-key name, nil without them.
@@ -148,9 +182,11 @@ func (f *listenFlags) certificate(log *slog.Logger) (*gateway.Certificate, error
 }
 
 // adminHosts are the names by which the admin listener is reached.
-func (f *listenFlags) adminHosts() []string {
-	hosts := f.AdminHost
-	if name, _, err := net.SplitHostPort(f.AdminListen); err == nil && name != "" {
+func (f *listenFlags) adminHosts() names { return hostNames(f.AdminHost, f.AdminListen) }
+
+// hostNames adds that of an address to others.
+func hostNames(hosts []string, addr string) names {
+	if name, _, err := net.SplitHostPort(addr); err == nil && name != "" {
 		hosts = append(slices.Clip(hosts), name)
 	}
 	return hosts
@@ -169,7 +205,7 @@ func words(values []string) (all []string) {
 func (f *gatewayFlags) options() (o gateway.Options, err error) {
 	for _, set := range [...]func(*gateway.Options) error{
 		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set,
-		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.stopFlags.set,
+		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set,
 	} {
 		if err := set(&o); err != nil {
 			return gateway.Options{}, err
@@ -218,6 +254,9 @@ func (f *listenFlags) set(o *gateway.Options) (err error) {
 	if o.Proxies, err = admit.ParseProxies(f.TrustedProxies); err != nil {
 		return wrongf("--trusted-proxies: %w", err)
 	}
+	if o.CORS, err = gateway.ParseOrigins(words(f.CORS)); err != nil {
+		return wrongf("--cors: %w", err)
+	}
 	if f.ProxyProtocol && len(o.Proxies) == 0 {
 		return wrongf("--proxy-protocol says who a client is, which only a trusted proxy may: name them with --trusted-proxies CIDR,...")
 	}
@@ -234,7 +273,7 @@ func (f *allowFlags) set(o *gateway.Options) (err error) {
 	if o.Allow.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
 		return wrongf("--relay-path: %w", err)
 	}
-	o.AllowAbort = f.AllowAbort
+	o.AllowAbort, o.PassUnknown = f.AllowAbort, f.UnknownFields == "warn"
 	return nil
 }
 
@@ -335,15 +374,58 @@ func (f *answerFlags) set(o *gateway.Options) error {
 	return nil
 }
 
+// written says that records are written to a file.
+func (f *recordFlags) written() bool { return f.Timeline != "" && f.Timeline != "off" }
+
+// shelves are what stays in memory of each minute's records, some 10,000 in all.
+var shelves = timeline.Shelves{Slowest: 50, Failed: 128, Refused: 64, Sample: 300}
+
+// recorder opens the records; nil with --timeline off.
+func (f *recordFlags) recorder(log *slog.Logger) (*timeline.Recorder, error) {
+	if f.Timeline == "off" {
+		return nil, nil
+	}
+	file := f.Timeline
+	if file != "" {
+		file = kong.ExpandPath(file)
+	}
+	return timeline.New(timeline.Options{File: file, Share: f.TimelineSample, Log: log, Shelves: shelves,
+		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
+}
+
+// exporter makes what sends spans; nil without --otlp.
+func (f *recordFlags) exporter(log *slog.Logger) (*otlp.Exporter, error) {
+	if f.OTLP == "" {
+		return nil, nil
+	}
+	e, err := otlp.New(otlp.Options{URL: f.OTLP, Headers: f.OTLPHeaders, Version: version(), Log: log})
+	switch {
+	case errors.Is(err, otlp.ErrHeaders):
+		return nil, wrongf("--otlp-headers: %w", err)
+	case err != nil:
+		return nil, wrongf("--otlp %w", err)
+	}
+	return e, nil
+}
+
 func (f *recordFlags) set(o *gateway.Options) error {
 	switch {
 	case f.TimelineMaxSize < 0 || f.TimelineMaxAge < 0:
 		return wrongf("--timeline-max-size and --timeline-max-age must not be negative")
+	case f.AccessLog < 0 || f.AccessLog > 1 || math.IsNaN(f.AccessLog):
+		return wrongf("--access-log is the share of the requests that are logged, 0 to 1")
 	case f.TimelineKeep < 1:
 		return wrongf("--timeline-keep must be at least 1")
-	case f.Timeline == "" && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
+	case !(f.TimelineSample > 0 && f.TimelineSample <= 1):
+		return wrongf("--timeline-sample is a share: above 0, and 1 for all")
+	case !f.written() && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
 		return wrongf("--timeline-max-size and --timeline-max-age say when a file is put aside; add --timeline FILE")
+	case !(f.OTLPShare >= 0 && f.OTLPShare <= 1):
+		return wrongf("--otlp-share is a share: from 0 to 1")
+	case !f.written() && f.TimelineSample < 1:
+		return wrongf("--timeline-sample says of how many requests a file has a line; add --timeline FILE")
 	}
+	o.SpanShare = f.OTLPShare
 	for name, d := range f.DebugStageDelay {
 		stage, err := trace.ParseStage(name)
 		if err != nil {
@@ -357,7 +439,16 @@ func (f *recordFlags) set(o *gateway.Options) error {
 		}
 		o.StageDelay[stage] = d
 	}
+	if o.HoldCore = f.DebugHoldCore; o.HoldCore && len(o.StageDelay) == 0 {
+		return wrongf("--debug-hold-core says how --debug-stage-delay delays; add --debug-stage-delay STAGE=DURATION")
+	}
 	return nil
+}
+
+func (f *watchFlags) set(*gateway.Options) error { return f.check() }
+
+func (f *loadFlags) set(*gateway.Options) error {
+	return notNegative(amount{"--watch-streams", f.WatchStreams}, amount{"--watch-output-delay", int64(f.WatchOutputDelay)}, amount{"--watch-queue-wait", int64(f.WatchQueueWait)})
 }
 
 func (f *stopFlags) set(*gateway.Options) error {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"weir/internal/balance"
+	"weir/internal/engine"
+	"weir/internal/experiment"
 	"weir/internal/fleetsim"
 	"weir/internal/load"
 	"weir/internal/sim"
@@ -24,7 +26,7 @@ import (
 type fleetCommand struct {
 	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, - for standard input), or synthetic:SETTINGS."`
 
-	Engines     []int           `sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo the fewest that meet it are looked for)."`
+	Engines     []string        `sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo the fewest that meet it are looked for). 1+3 is a prefill engine and three decode engines, 1+2+1 has another one beside them that serves whole requests."`
 	SLO         string          `name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Objectives, as in ttft_p99=2s,tpot_p99=50ms,success=99%: say which policy meets them with how many engines."`
 	MostEngines int             `default:"64" placeholder:"N" help:"The most engines that --slo tries (${default})."`
 	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
@@ -44,6 +46,10 @@ type fleetCommand struct {
 	PageSize           int           `default:"16" placeholder:"N" help:"Tokens of a page of the KV cache, and of a block of the gateway's index (${default})."`
 	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in an engine's running batch (${default})."`
 	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
+	Handover           string        `default:"pull" enum:"pull,push,room" help:"How the halves of requests meet, where engines have roles: pull or push, as vLLM's, whose decode engines serve whole requests too, or room, as SGLang's (${default})."`
+	KVBytesPerToken    int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
+	KVBandwidth        float64       `name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Of the link that KV comes to a decode engine by (${default}, as of 200 Gb/s); 0 is no bound."`
+	KVLatency          time.Duration `name:"kv-latency" default:"0s" help:"Of each transfer of KV."`
 	ContextLength      int           `default:"131072" placeholder:"N" help:"Tokens of prompt and output together (${default})."`
 
 	Seed          uint64        `default:"1" placeholder:"N" help:"Of prompts, arrivals and lengths, and of ties (${default})."`
@@ -64,6 +70,7 @@ Examples:
   weir fleet trace.jsonl --utilisation 0.5,0.8,0.95 --policy all,reference --json runs.json
   weir fleet 'synthetic:rate=1.5,turns=uniform(1,8),think=5s,duration=1h,input=600,output=200,prefix=2000,groups=8'
   weir fleet 'synthetic:concurrency=64,turns=8,think=2s,duration=10m,input=300,output=200,prefix=2000,groups=8'
+  weir fleet trace.jsonl --engines 4,1+3,2+2 --speed 0.5,1,2 --policy cost,round-robin
   weir fleet trace.jsonl --slow 3=2 --event 10m,fail,1 --event 12m,join,1
 
 A synthetic workload's settings are those of weir engine --offline, and
@@ -135,14 +142,19 @@ func (c *fleetCommand) searches() bool { return c.SLO != "" && len(c.Engines) ==
 func (c *fleetCommand) compare(ctx context.Context, o fleetsim.Options, policies []string, study *fleetsim.Study) (err error) {
 	engines := c.Engines
 	if len(engines) == 0 {
-		engines = []int{defaultEngines}
+		engines = []string{defaultEngines}
 	}
 	var settings []string // all but the number of engines
 	bySetting := map[string][]*fleetsim.Cell{}
-	for _, n := range engines {
-		if o.Engines, err = c.engines(n); err != nil {
+	for _, text := range engines {
+		fleet, err := experiment.ParseFleet(text, maxFleet)
+		if err != nil {
+			return wrongf("--engines: %w", err)
+		}
+		if o.Engines, err = c.engines(fleet); err != nil {
 			return err
 		}
+		shape := fleetsim.Shape(o.Engines)
 		speeds, utilisations, err := c.speeds(ctx, o)
 		if err != nil {
 			return err
@@ -156,7 +168,7 @@ func (c *fleetCommand) compare(ctx context.Context, o fleetsim.Options, policies
 						return err
 					}
 					setting := fmt.Sprintf("speed %.3g", speed)
-					cell.Name = fmt.Sprintf("%s, speed %.3g", fleetsim.Count(n), speed)
+					cell.Name = fmt.Sprintf("%s, speed %.3g", shape, speed)
 					if utilisations != nil {
 						cell.Utilisation = utilisations[i]
 						setting = fmt.Sprintf("utilisation %.2g", utilisations[i])
@@ -180,6 +192,7 @@ func (c *fleetCommand) compare(ctx context.Context, o fleetsim.Options, policies
 		}
 		study.Answers = append(study.Answers, a)
 	}
+	study.Answers = append(study.Answers, fleetsim.Shapes(study.Cells)...)
 	return nil
 }
 
@@ -189,7 +202,7 @@ func (c *fleetCommand) size(ctx context.Context, s *streams, o fleetsim.Options,
 	if len(speeds) == 0 {
 		speeds = []float64{1}
 	}
-	fleets := fleetsim.Fleets{Least: 1, Most: c.MostEngines, Engines: func(n int) ([]fleetsim.Engine, error) { return c.engines(n) }}
+	fleets := fleetsim.Fleets{Least: 1, Most: c.MostEngines, Engines: func(n int) ([]fleetsim.Engine, error) { return c.engines(experiment.Fleet{Whole: n}) }}
 	for _, e := range o.Events {
 		fleets.Least = max(fleets.Least, e.Engine+1)
 	}
@@ -236,7 +249,10 @@ func (*fleetCommand) spread(gateways int, age time.Duration) string {
 }
 
 // defaultEngines is the number of engines where nothing says how many.
-const defaultEngines = 4
+const defaultEngines = "4"
+
+// maxFleet is the most engines that there may be.
+const maxFleet = 1000
 
 // options are those that all runs share.
 func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err error) {
@@ -248,7 +264,14 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 	o = fleetsim.Options{Stamps: c.Stamps, Seed: c.Seed, Engine: sim.Options{
 		Cost: model, KVTokens: c.MaxTotalTokens, PageSize: c.PageSize, MaxRunning: c.MaxRunningRequests,
 		ChunkedPrefill: c.ChunkedPrefillSize, ContextLength: c.ContextLength,
+		Transfer: sim.Transfer{BytesPerToken: c.KVBytesPerToken, Bandwidth: c.KVBandwidth, Latency: c.KVLatency},
 	}}
+	if o.Way, err = engine.ParseWay(c.Handover); err != nil {
+		return o, nil, wrongf("--handover: %w", err)
+	}
+	if o.Way == engine.ByRoom {
+		o.Engine.Retraction = sim.RetractRestore
+	}
 	for _, name := range c.Policy {
 		switch name {
 		case "all":
@@ -295,10 +318,13 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 			return o, nil, wrongf("--speed and --utilisation must be positive, and %v is not", x)
 		}
 	}
-	for _, n := range append(c.Engines, c.Gateways...) {
-		if n < 1 || n > 1000 {
-			return o, nil, wrongf("--engines and --gateways are from 1 to 1000, and %d is not", n)
+	for _, n := range c.Gateways {
+		if n < 1 || n > maxFleet {
+			return o, nil, wrongf("--gateways is from 1 to %d, and %d is not", maxFleet, n)
 		}
+	}
+	if c.KVBytesPerToken < 0 || !(c.KVBandwidth >= 0) || c.KVLatency < 0 {
+		return o, nil, wrongf("--kv-bytes-per-token, --kv-bandwidth and --kv-latency must not be negative")
 	}
 	return o, policies, nil
 }
@@ -316,9 +342,13 @@ func (c *fleetCommand) queued(policies []string) (all []string) {
 	return all
 }
 
-// engines are n, some of them slow.
-func (c *fleetCommand) engines(n int) ([]fleetsim.Engine, error) {
+// engines are those of a fleet, some of them slow.
+func (c *fleetCommand) engines(f experiment.Fleet) ([]fleetsim.Engine, error) {
+	n := f.Engines()
 	all := make([]fleetsim.Engine, n)
+	for i := range all {
+		all[i].Role = f.Role(i + 1)
+	}
 	for _, text := range c.Slow {
 		engine, by, _ := strings.Cut(text, "=")
 		i, err := strconv.Atoi(engine)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"weir/internal/config"
@@ -51,7 +52,7 @@ weir's own settings are environment variables there, such as WEIR_ADMIN_LISTEN a
 }
 
 // Run implements the command.
-func (c *frontendCommand) Run(s *streams) error {
+func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 	args, err := parseServeArgs(c.ArgsJSON)
 	if err != nil {
 		return err
@@ -59,6 +60,7 @@ func (c *frontendCommand) Run(s *streams) error {
 	if c.GRPCListenFD >= 0 {
 		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
 	}
+	c.settings = flagsOf(k)
 	opts, err := c.options()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -61,10 +62,13 @@ func parseModels(specs []string) ([]config.Model, error) {
 		if err != nil {
 			return nil, wrongf("--model: %w", err)
 		}
+		if info, err := os.Stat(m.Dir); m.Bare && (err != nil || !info.IsDir()) {
+			m.Dir = ""
+		}
 		type holder struct{ name, what string }
-		holders := []holder{{m.Name, m.Dir}}
+		holders := []holder{{m.Name, cmp.Or(m.Dir, "model "+m.Name)}}
 		for _, alias := range m.Aliases {
-			holders = append(holders, holder{alias, "an alias of " + m.Dir})
+			holders = append(holders, holder{alias, "an alias of " + holders[0].what})
 		}
 		for _, l := range m.LoRA {
 			holders = append(holders, holder{l.Name, "the LoRA adapter " + l.Path + " of " + m.Dir})
@@ -94,7 +98,10 @@ func loadModels(specs []config.Model) (loaded servedModels, err error) {
 		case m.Dir != "":
 			loaded[m.Name], err = loadModel(m)
 		case m.Name == models.SimName:
-			loaded[m.Name], err = builtInModel()
+			var built *servedModel
+			if built, err = builtInModel(); err == nil {
+				loaded[m.Name] = &servedModel{m, built.folder}
+			}
 		}
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -20,9 +21,12 @@ import (
 	"weir/internal/gateway"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
+	"weir/internal/otlp"
 	"weir/internal/timeline"
-	"weir/internal/watch"
 )
+
+// inFlightQuery says which requests under way are wanted.
+type inFlightQuery = gateway.InFlightQuery
 
 // notifyOfSignals sends some of the process's own signals to a channel.
 func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
@@ -102,14 +106,17 @@ type process struct {
 	log       *slog.Logger
 	gateway   *gateway.Gateway
 	fleet     *fleet.Fleet
-	timeline  *timeline.Recorder
+	timeline  *timeline.Recorder // nil: no records are kept
+	spans     *otlp.Exporter     // nil: there are none
 	metrics   *metrics.Metrics
 	integrity *integrity.Log
-	canary    *watch.Canary
+	self      watcher
 	listener  net.Listener // of the API
 	admin     net.Listener // nil: there is none
-	hosts     []string     // by which admin is reached, beyond IP addresses and localhost
+	hosts     names        // of admin
 	pprof     bool         // served by admin
+	settings  settings     // shown by admin
+	started   time.Time
 	drain     time.Duration
 	delay     time.Duration // before it
 	proxies   admit.Proxies // that begin each connection with the PROXY protocol
@@ -127,15 +134,26 @@ func (p *process) url(addr string) string {
 	return "http://" + addr
 }
 
-// announce prints where the gateway is reached; more is printed behind the address of
-// the admin listener.
+// announce prints where the gateway is reached, the page first; more is printed behind the
+// address of the admin listener.
 func (p *process) announce(more string) {
+	if p.admin != nil {
+		p.say("page      http://%s/ (in a browser: engines, requests, where the time goes)", here(p.admin.Addr().String()))
+	}
 	p.say("gateway   %s", p.url(p.listener.Addr().String()))
 	if p.admin == nil {
 		p.say("admin     off")
 		return
 	}
 	p.say("admin     http://%s%s", p.admin.Addr(), more)
+}
+
+// here is an address as this machine reaches it.
+func here(addr string) string {
+	if at, err := netip.ParseAddrPort(addr); err == nil && at.Addr().IsUnspecified() {
+		return fmt.Sprintf("127.0.0.1:%d", at.Port())
+	}
+	return addr
 }
 
 // server gives the API's server and how it serves the API's own listener.
@@ -178,8 +196,8 @@ func (p *process) serve(s *signals) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { p.fleet.Run(running) })
 	tasks.Go(func() {
-		if err := p.canary.Run(running); running.Err() == nil {
-			p.log.Warn("no canary: "+watch.Stall+" stays empty", "error", err)
+		if err := p.self.Run(running); running.Err() == nil {
+			canaryEnded(p.log, err)
 		}
 	})
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
@@ -214,7 +232,13 @@ func (p *process) serve(s *signals) error {
 	stopFleet()
 	tasks.Wait()
 	p.gateway.Close()
-	return errors.Join(err, p.timeline.Close())
+	return errors.Join(err, p.close())
+}
+
+// close ends what writes files.
+func (p *process) close() error {
+	p.self.close()
+	return errors.Join(closed(p.spans), p.timeline.Close())
 }
 
 // reloadOn reads again what can be read again, whenever it is asked to.

@@ -7,7 +7,7 @@ import (
 )
 
 type reportCommand struct {
-	Files []string `arg:"" placeholder:"FILE" type:"path" help:"One report of weir bench --json to print, or two to compare; with --merge, records."`
+	Files []string `arg:"" placeholder:"FILE" type:"path" help:"One report of weir bench --json to print, or two to compare; files of a gateway's timeline (weir serve --timeline), which are one; with --merge, records."`
 	Merge bool     `help:"Make one report of the records of all workers of a schedule (weir bench --worker K/N --record FILE)."`
 	JSON  string   `name:"json" env:"-" type:"path" placeholder:"FILE" help:"Write it as one JSON object too; - prints it in place of the text."`
 	HTML  string   `name:"html" env:"-" type:"path" placeholder:"FILE" help:"Write it as one page too, which opens anywhere."`
@@ -15,13 +15,14 @@ type reportCommand struct {
 
 // Help implements kong's extended help.
 func (reportCommand) Help() string {
-	return `Of two runs each figure is given with the 95 % interval of its difference, and called higher or lower only where that leaves out 0. Of two sweeps or experiments the cells are compared whose parameters are the same, and what only one of them has is named.
+	return `Of two runs each figure is given with the 95 % interval of its difference, and called higher or lower only where that leaves out 0. Of two sweeps or experiments the cells are compared whose parameters are the same, and what only one of them has is named. Of a gateway's timeline it says where the time of its requests went, as weir bench does of a load, how late output was written by how much was going on, which stamps contradict each other, and what has an engine give those that are missing (docs/timeline.md).
 
 Examples:
   weir bench http://127.0.0.1:8000 --rate 50 --requests 2000 --json before.json
   weir report before.json
   weir report before.json after.json
   weir report sweep-before.json sweep-after.json --html compared.html
+  weir report timeline.jsonl.1 timeline.jsonl --html where-the-time-went.html
   weir report --merge worker-1.rec worker-2.rec --json run.json`
 }
 
@@ -45,6 +46,23 @@ func (c *reportCommand) Run(s *streams) error {
 func (c *reportCommand) read() (form, error) {
 	if c.Merge {
 		return report.MergeRecords(c.Files)
+	}
+	timelines := 0
+	for _, name := range c.Files {
+		is, err := report.IsTimeline(name)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			timelines++
+		}
+	}
+	switch timelines {
+	case 0:
+	case len(c.Files):
+		return report.ReadTimeline(c.Files)
+	default:
+		return nil, wrongf("some files are a gateway's timeline and some are not: give one or the other")
 	}
 	if len(c.Files) > 2 {
 		return nil, wrongf("give one report to print or two to compare, not %d", len(c.Files))

@@ -8,10 +8,10 @@ import (
 type scenarioCommand struct {
 	Name     string        `arg:"" optional:"" help:"backlog, collapse, faults, loss, overload or starvation."`
 	Duration time.Duration `default:"1m" placeholder:"D" help:"About how long the run takes (${default}); faults takes as long as they do. A load that must be raised until the control fails makes it longer."`
-	Streams  int           `placeholder:"N" help:"Streams at once (4096; of starvation and collapse the large prompts at once, 920; of faults 200; of overload what the engines run at once, 64)."`
+	Streams  int           `placeholder:"N" help:"Streams at once (4096; of starvation and collapse the large prompts at once, 920; of faults 200, and 48 of its pairs; of overload what the engines run at once, 64)."`
 	JSON     string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
 	Fault    []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these."`
-	Kind     []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these kinds of engines."`
+	Kind     []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these kinds of engines, or of pairs of them."`
 	Load     []float64     `sep:"," placeholder:"X,..." help:"Of overload: multiples of what the engines can do (0.5,1,2,5,10)."`
 	Write    string        `type:"path" placeholder:"FILE" help:"Of faults: write the tables into a file of Markdown, in place of an earlier run's."`
 	Strict   bool          `help:"Exit with 1 when a figure was missed, too."`
@@ -29,7 +29,8 @@ func (scenarioCommand) Help() string {
   faults       one of three engines under 200 streams fails in each way (killed, answers
                500, hangs, is cut off), over each kind of wire, and then all live with what
                is no failure: nothing may be lost, repeated or fail that another engine
-               could serve, and nothing may be taken out that works (half an hour)
+               could serve, and nothing may be taken out that works; then the same of
+               prefill and decode engines, where nothing may be left in either (40 minutes)
   loss         batches land before their readers wake: a gateway that keeps the latest
                must lose tokens of streams that end as complete
   overload     up to ten times what two engines can do is asked of them, by callers who
@@ -46,6 +47,7 @@ Examples:
   weir scenario backlog
   weir scenario collapse
   weir scenario faults --kind plane,sglang --fault killed,stopped
+  weir scenario faults --kind sglang-pair,sglang-openai-pair,vllm-pull,vllm-push
   weir scenario faults --write docs/faults.md
   weir scenario loss --duration 30s
   weir scenario overload --strict --json overload.json

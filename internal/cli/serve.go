@@ -8,6 +8,9 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
 
 	"weir/internal/balance"
 	"weir/internal/config"
@@ -17,20 +20,22 @@ import (
 	"weir/internal/engine/plane"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
+	"weir/internal/engine/vllm"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/health"
 	"weir/internal/infer"
 	"weir/internal/integrity"
 	"weir/internal/metrics"
-	"weir/internal/timeline"
+	"weir/internal/otlp"
 	"weir/internal/watch"
+	"weir/models"
 )
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md); kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] says where an engine publishes what its KV cache holds, if it does not say so itself, and kv-events=off has that left alone (docs/kv-events.md). role=prefill or role=decode says that an engine serves halves of requests, where it does not say so itself (docs/disaggregation.md). Repeatable."`
-	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). policy=NAME is --policy of this model alone, and may be said of such a model too. Repeatable; weir-sim is built in."`
+	Engine []string `sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine: URL alone finds out what is there (auto); openai=URL (its bytes are relayed), sglang=URL (SGLang's own API), vllm=URL (vLLM's own server, by token ids), sglang-ipc=DIR (SGLang's schedulers, without its server), vllm-core=tcp://HOST:PORT[,dp=N] (where vLLM's engine cores dial in, without its API server) or weir=HOST:PORT (the batched plane). model=NAME and name=NAME name what it serves and the engine itself. Where weir connects: key-file=FILE holds the key that the engine asks for; ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME are for TLS (https://, weir=HOST:PORT,tls=true), pass-key=true hands on the callers' own keys; verify=ids has the streams of a relayed vLLM or SGLang verified by their token ids (docs/engines.md); kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] says where an engine publishes what its KV cache holds, if it does not say so itself, and kv-events=off has that left alone (docs/kv-events.md). role=prefill or role=decode says that an engine serves halves of requests, where it does not say so itself (docs/disaggregation.md). Repeatable."`
+	Model  []string `sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME]" help:"A Hugging Face model folder, needed for each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine. lora=NAME=PATH has vllm-core engines load an adapter and serves it as a model (docs/engines.md). It tells how the model calls tools and reasons; tool-parser=NAME and reasoning-parser=NAME after it say otherwise (docs/parsers.md). max-tokens=N and max-n=N bound what may be asked of it, also of a model that has no folder here: NAME,max-tokens=N (docs/apis.md). alias=NAME is a further name of the model, also of one that has no folder here: NAME,alias=OTHER. policy=NAME is --policy of this model alone, and may be said of such a model too. Repeatable; weir-sim is built in."`
 	Config string   `type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -47,11 +52,15 @@ func (serveCommand) Help() string {
   weir serve --engine vllm-core=tcp://127.0.0.1:5570 --model llama=/models/llama
   weir serve --engine http://a:8000 --engine http://b:8000 --policy round-robin
   weir serve --engine http://a:8000,role=prefill --engine http://b:8000,role=decode
+  weir serve --engine http://a:8000 --timeline timeline.jsonl --timeline-sample 0.01
+  weir serve --engine http://a:8000 --otlp http://127.0.0.1:4317
+  weir serve --engine http://a:8000 --log-format json --access-log 0.01
+  weir serve --engine http://a:8000 --stall-threshold 100ms --profiles-dir /var/lib/weir/profiles
   weir serve --config weir.yaml`
 }
 
 // Run implements the command.
-func (c *serveCommand) Run(s *streams) error {
+func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	if len(c.Engine) == 0 {
 		return wrongf("no engine was given; add --engine http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
 	}
@@ -66,6 +75,7 @@ func (c *serveCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	c.settings = flagsOf(k)
 	specs, err := parseModels(c.Model)
 	if err != nil {
 		return err
@@ -77,6 +87,7 @@ func (c *serveCommand) Run(s *streams) error {
 	if c.policies, err = policiesOf(specs); err != nil {
 		return err
 	}
+	c.aliases = aliasesOf(specs)
 	loaded, err := loadModels(specs)
 	if err != nil {
 		return err
@@ -121,17 +132,28 @@ func policiesOf(specs []config.Model) (map[string]string, error) {
 	return policies, nil
 }
 
+// aliasesOf gives the aliases of models that have no folder here, by name.
+func aliasesOf(specs []config.Model) map[string][]string {
+	aliases := map[string][]string{}
+	for _, m := range specs {
+		if m.Dir == "" && m.Name != models.SimName && len(m.Aliases) > 0 {
+			aliases[m.Name] = m.Aliases
+		}
+	}
+	return aliases
+}
+
 // newProcess assembles a gateway in front of engines.
 func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
 	return assemble(f, opts, func(o *gateway.Options) ([]fleet.Member, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
 }
 
-// assemble makes a gateway of its parts; opts are what the flags give. The listeners are bound last, so that an
-// address that answers belongs to a gateway that works; that of the API may have
-// been bound by somebody else.
+// assemble makes a gateway of its parts; opts are what the flags give. The listeners are bound
+// last, so that an address that answers belongs to a gateway that works; that of the API may
+// have been bound by somebody else.
 func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
-	opts.Log = f.logger(s.err)
+	opts.Log, opts.Access = f.logger(s.err), f.access(s.err)
 	certificate, err := f.certificate(opts.Log)
 	if err != nil {
 		return nil, err
@@ -151,24 +173,40 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	opts.Snapshot = fl.Snapshot
 	opts.Metrics.Fleet(fl.Snapshot)
 	opts.Metrics.Lateness(fl.Missed)
-	opts.Timeline, err = timeline.New(timeline.Options{File: f.Timeline, Log: opts.Log,
-		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
+	spans, err := f.exporter(opts.Log)
 	if err != nil {
 		return nil, err
 	}
-	opts.Metrics.Timeline(opts.Timeline)
-	p := &process{log: opts.Log, canary: watch.NewCanary(opts.Metrics.Registry(), fl.Late), metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, drain: f.DrainTimeout, delay: f.ShutdownDelay,
-		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf,
+	if spans != nil {
+		opts.Spans = spans
+		opts.Metrics.Spans(spans.Sent, spans.Dropped)
+	}
+	if opts.Timeline, err = f.recorder(opts.Log); err != nil {
+		return nil, errors.Join(err, closed(spans))
+	}
+	if opts.Timeline != nil {
+		opts.Metrics.Timeline(opts.Timeline)
+	}
+	var p *process
+	self, err := f.newWatcher(watch.Options{Registry: opts.Metrics.Registry(), Log: opts.Log, Stood: fl.Late, Limits: f.limits(f.WatchCPU),
+		Load:    func() watch.Load { return p.gateway.Load() },
+		Pending: func() int64 { return p.gateway.Pending() }})
+	if err != nil {
+		return nil, errors.Join(err, opts.Timeline.Close(), closed(spans))
+	}
+	opts.Watch = self.Watch
+	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, drain: f.DrainTimeout, delay: f.ShutdownDelay,
+		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, settings: f.settings, started: time.Now(),
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener = api; api == nil {
 		if p.listener, err = listen("--listen", f.Listen); err != nil {
-			return nil, errors.Join(err, p.timeline.Close())
+			return nil, errors.Join(err, p.close())
 		}
 	}
 	if f.AdminListen != "off" {
 		if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
 			p.listener.Close()
-			return nil, errors.Join(err, p.timeline.Close())
+			return nil, errors.Join(err, p.close())
 		}
 	}
 	if f.ProxyProtocol {
@@ -176,6 +214,14 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	}
 	p.gateway = gateway.New(opts)
 	return p, nil
+}
+
+// closed ends what sends spans, if anything does.
+func closed(spans *otlp.Exporter) error {
+	if spans == nil {
+		return nil
+	}
+	return spans.Close()
 }
 
 // newEngines makes an adapter for each engine. say is told what those are that have to
@@ -259,6 +305,8 @@ func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Panicked: panicked(e.Name, o)})
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
+	case "vllm":
+		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, e.Priority)
 	}
 	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 }
@@ -275,6 +323,7 @@ func panicked(name string, o *gateway.Options) func(*engine.Panic) {
 func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Access: a, Panicked: panicked(e.Name, o),
+		Relayed: onlyRelayed(&e),
 		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
 			return plane.Describe(ctx, addr, a)
 		},
@@ -297,6 +346,17 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 	})
 }
 
+// onlyRelayed says which option of an engine a relay alone has; empty: none is given.
+func onlyRelayed(e *config.Engine) string {
+	switch {
+	case e.PassKey:
+		return "pass-key=true wants"
+	case e.Halves.Role == "prefill" || e.Halves.Role == "decode":
+		return "role=" + e.Halves.Role + " wants"
+	}
+	return ""
+}
+
 // ofRank puts the rank that a line of the log is about behind the engine's name.
 func ofRank(words []any, rank int) []any {
 	if rank < 0 {
@@ -307,7 +367,7 @@ func ofRank(words []any, rank int) []any {
 
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: f.IndexMemory, NoGeneration: f.GenerationProbes == "off",
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: f.IndexMemory, NoGeneration: f.GenerationProbes == "off",
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)

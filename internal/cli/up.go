@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/url"
 	"sync"
+
+	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
 	"weir/internal/infer"
@@ -19,6 +22,8 @@ type upCommand struct {
 	gatewayFlags
 	Engines  int  `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
 	KVEvents bool `name:"kv-events" help:"Have the engines publish what their KV caches hold, on free ports (needs --max-total-tokens)."`
+
+	Alias []string `sep:";" placeholder:"NAME" help:"A further name by which clients may ask for the engines' model. Repeatable."`
 
 	Disaggregated bool `help:"Have prefill and decode apart: as many engines that compute prompts, and as many that generate, as SGLang's are (docs/disaggregation.md)."`
 	simFlags
@@ -35,7 +40,7 @@ func (upCommand) Help() string {
 
 // Run implements the command: the engines run in this process, but the gateway
 // reaches them over their real wire.
-func (c *upCommand) Run(s *streams) error {
+func (c *upCommand) Run(k *kong.Context, s *streams) error {
 	if c.Engines < 1 {
 		return wrongf("--engines must be at least 1")
 	}
@@ -46,6 +51,7 @@ func (c *upCommand) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	c.settings = flagsOf(k)
 	model, err := builtInModel()
 	if err != nil {
 		return err
@@ -78,12 +84,19 @@ func (c *upCommand) Run(s *streams) error {
 			}
 		})
 	}
-	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: model}, s)
+	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: c.named(model)}, s)
 	if err != nil {
 		return err
 	}
 	c.announce(p, sims)
 	return p.serve(signals)
+}
+
+// named gives the model with its further names.
+func (c *upCommand) named(m *servedModel) *servedModel {
+	as := m.Model
+	as.Aliases = words(c.Alias)
+	return &servedModel{as, m.folder}
 }
 
 // upEngine is one of the engines to start.
@@ -112,6 +125,7 @@ func (c *upCommand) parts() (all []upEngine) {
 const (
 	upKVBytes     = 128 << 10 // of a token, as of Llama 3.1 8B
 	upKVBandwidth = 25e9      // bytes in a second, as of 200 Gb/s
+	upKVTokens    = 512 << 10 // that it holds: without a bound it would find no prompt again
 )
 
 // start binds the listeners of an engine, and says how the gateway finds it. What it has bound
@@ -121,6 +135,7 @@ func (c *upCommand) start(each upEngine, o simserver.Options, m *servedModel) (p
 		o.Role = each.role
 		o.SGLang.Incremental, o.SGLang.Metrics = true, true
 		o.Sim.Transfer = sim.Transfer{BytesPerToken: upKVBytes, Bandwidth: upKVBandwidth}
+		o.Sim.KVTokens = cmp.Or(o.Sim.KVTokens, upKVTokens)
 	}
 	if each.role == infer.RoleDecode {
 		o.Sim.Retraction = sim.RetractRestore
@@ -167,7 +182,7 @@ func (c *upCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
 
 // announce prints what runs where, and how to try it.
 func (c *upCommand) announce(p *process, sims []simProcess) {
-	paths := "    /metrics /healthz /readyz /engines /timeline/ID /timeline (follows) /admin/integrity"
+	paths := "    /metrics /healthz /readyz /engines /requests /records /stages /timeline/ID /timeline (follows) /admin/integrity"
 	if p.pprof {
 		paths += " /debug/pprof/"
 	}

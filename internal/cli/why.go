@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/infer"
+	"weir/internal/trace"
 )
 
 type whyCommand struct {
@@ -46,6 +47,7 @@ type receipt struct {
 	Message  string `json:"error"`
 	TTFT     int64  `json:"ttft"`
 	Queue    *receiptQueue
+	Pair     map[string]int64 // where its time went, if two engines served it
 	Attempts []receiptAttempt
 }
 
@@ -235,6 +237,9 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 			took = ", and it took " + milliseconds(*c.Delivered)
 		}
 		say("output    predicted after %s%s", milliseconds(c.TTFT), took)
+		if parts := stages(r.Pair); parts != "" && i == len(r.Attempts)-1 {
+			say("pair      %s", parts)
+		}
 		if err == nil && c.Prefill != nil {
 			err = printOptions(w, c.Prefill.Engine, c.Prefill.Best)
 		}
@@ -243,6 +248,17 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		}
 	}
 	return err
+}
+
+// stages says how long the stages of a pair lasted, as far as anybody has told.
+func stages(pair map[string]int64) string {
+	var parts []string
+	for _, name := range append(trace.PairStages[:], "handover") {
+		if ns, ok := pair[name]; ok {
+			parts = append(parts, strings.ReplaceAll(name, "_", " ")+" "+milliseconds(ns))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // failed is how the attempt has ended at the engine that has failed it. Where one of two has,

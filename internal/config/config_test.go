@@ -184,7 +184,10 @@ func TestParseModel(t *testing.T) {
 		"/a/m,max-n=2":               {Name: "m", Dir: "/a/m", MaxN: 2},
 		"m,policy=random,max-n=2":    {Name: "m", Policy: "random", MaxN: 2},
 		"n=d,policy=session":         {Name: "n", Dir: "d", Policy: "session"},
-		"m,max-n=2,alias=p":          {Name: "m", Dir: "m", Aliases: []string{"p"}, MaxN: 2},
+		"m,max-n=2,alias=p":          {Name: "m", Dir: "m", Bare: true, Aliases: []string{"p"}, MaxN: 2},
+		"m,alias=p,lora=a=/l":        {Name: "m", Dir: "m", Aliases: []string{"p"}, LoRA: []LoRA{{"a", "/l"}}},
+		"a/m=,alias=p,alias=q":       {Name: "a/m", Aliases: []string{"p", "q"}},
+		"a/m,alias=p":                {Name: "m", Dir: "a/m", Aliases: []string{"p"}},
 		"n=d,tool-parser=hermes,alias=p,reasoning-parser=none": {Name: "n", Dir: "d", Aliases: []string{"p"}, ToolParser: "hermes", ReasoningParser: "none"},
 	} {
 		got, err := ParseModel(s)
@@ -192,7 +195,7 @@ func TestParseModel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a=", "m,max-n=0", "m,max-tokens=x", "n=,alias=p", "=,max-n=1", "..,max-n=1"} {
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a=", "m,max-n=0", "m,max-tokens=x", "n=,alias=", "n=,lora=a=/l", "=,alias=p", "=,max-n=1", "..,max-n=1"} {
 		if m, err := ParseModel(s); err == nil {
 			t.Errorf("%q: accepted as %+v", s, m)
 		}

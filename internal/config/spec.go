@@ -22,7 +22,7 @@ import (
 // without a kind it is auto.
 type Engine struct {
 	Kind  string
-	URL   *url.URL // of an auto, openai or sglang engine
+	URL   *url.URL // of an auto, openai, sglang or vllm engine
 	Addr  string   // host:port of a weir engine, or where vllm-core engines dial in
 	Dir   string   // of sglang-ipc: the folder of the sockets
 	Model string   // the name to serve it under; empty: its own names
@@ -30,7 +30,7 @@ type Engine struct {
 	// Of vllm-core: the data-parallel ranks, and whether they step together.
 	Ranks    int
 	Lockstep bool
-	// Priority says that they schedule by priority.
+	// Of vllm-core and vllm: they schedule by priority.
 	Priority bool
 	// Speculative says that they decode speculatively.
 	Speculative bool
@@ -57,7 +57,7 @@ type Engine struct {
 }
 
 // Kinds are the engine kinds that can be given.
-var kinds = []string{"auto", "openai", "sglang", "sglang-ipc", "vllm-core", "weir"}
+var kinds = []string{"auto", "openai", "sglang", "sglang-ipc", "vllm", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
 func ParseEngine(s string) (Engine, error) {
@@ -72,7 +72,7 @@ func ParseEngine(s string) (Engine, error) {
 	e := Engine{Kind: kind}
 	var err error
 	switch kind {
-	case "auto", "openai", "sglang":
+	case "auto", "openai", "sglang", "vllm":
 		err = e.parseURL(target)
 	case "weir":
 		e.Addr = target
@@ -119,7 +119,7 @@ func ParseEngine(s string) (Engine, error) {
 			if e.Lockstep, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: lockstep=%s: want true or false", s, value)
 			}
-		case key == "priority" && kind == "vllm-core":
+		case key == "priority" && (kind == "vllm-core" || kind == "vllm"):
 			if e.Priority, err = strconv.ParseBool(value); err != nil {
 				return Engine{}, fmt.Errorf("engine %q: priority=%s: want true or false", s, value)
 			}
@@ -164,6 +164,7 @@ var options = map[string][]string{
 	"openai":     append([]string{"pass-key", "verify"}, access...),
 	"sglang":     access,
 	"weir":       append([]string{"tls"}, access...),
+	"vllm":       append([]string{"priority"}, access...),
 	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
 	"sglang-ipc": {"untried"},
 }
@@ -318,11 +319,15 @@ func withoutCredentials(s string) string {
 
 // Model is one --model
 // [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N][,policy=NAME],
-// or NAME= with the last three alone, which has no Dir; a NAME without a slash needs no =.
+// or NAME= with alias and the last three alone, which has no Dir; a NAME without a slash
+// needs no =.
 type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
+	// Bare says that Dir is a name without a slash, and that nothing was said of the model
+	// that needs a folder: where there is no such folder the model has none here.
+	Bare bool
 	// LoRA are adapters that engines are told to load, in the order given.
 	LoRA []LoRA
 	// ToolParser and ReasoningParser name the syntaxes in which the model calls
@@ -347,15 +352,20 @@ func ParseModel(s string) (Model, error) {
 		trimmed := strings.TrimRight(dir, "/")
 		name = trimmed[strings.LastIndexByte(trimmed, '/')+1:]
 	}
-	if more && nameOnly(rest) && (named && dir == "" || !named && !strings.Contains(dir, "/")) {
-		dir = "" // the name of a model, whose engines have its folder
-	} else if dir == "" {
+	bare := false
+	switch only, aliased := nameOnly(rest); {
+	case more && only && named && dir == "": // the name of a model, whose engines have its folder
+	case more && only && !named && !strings.Contains(dir, "/"):
+		if bare = aliased; !bare {
+			dir = ""
+		}
+	case dir == "":
 		name = ""
 	}
 	if name == "" || name == "." || name == ".." {
 		return Model{}, fmt.Errorf("model %q: want NAME=DIR, where DIR is a model folder with a tokenizer.json", s)
 	}
-	m := Model{Name: name, Dir: dir}
+	m := Model{Name: name, Dir: dir, Bare: bare}
 	if !more {
 		return m, nil
 	}
@@ -395,14 +405,19 @@ func ParseModel(s string) (Model, error) {
 	return m, nil
 }
 
-// nameOnly says that options are such as need nothing of a model but its name.
-func nameOnly(options string) bool {
+// nameOnly says that options are such as need nothing of a model but its name, and whether
+// an alias is among them.
+func nameOnly(options string) (only, aliased bool) {
 	for option := range strings.SplitSeq(options, ",") {
-		if key, _, _ := strings.Cut(option, "="); key != "max-tokens" && key != "max-n" && key != "policy" {
-			return false
+		switch key, _, _ := strings.Cut(option, "="); key {
+		case "max-tokens", "max-n", "policy":
+		case "alias":
+			aliased = true
+		default:
+			return false, false
 		}
 	}
-	return true
+	return true, aliased
 }
 
 func badModelOption(s, option string) error {

@@ -148,7 +148,7 @@ fleet:
 		}
 	}
 	series, at := e.Series(c)
-	if e.Name != "try" || e.Repeats != 3 || e.Seed != 7 || e.Wire != "sglang" || e.Engines(c) != 2 || at != "4" || series != "engines=2 max-running-requests=8 flush-interval=5ms" {
+	if e.Name != "try" || e.Repeats != 3 || e.Seed != 7 || e.Wire != "sglang" || e.Fleet(c).Engines() != 2 || at != "4" || series != "engines=2 max-running-requests=8 flush-interval=5ms" {
 		t.Errorf("%+v %q %q", e, series, at)
 	}
 	search, err := read(t, "slo: ttft_p99=1s\ntolerance: 10%\ntrials: 9\nload: {rate: 2..32, requests: 5}")
@@ -185,6 +185,10 @@ func TestReadErrors(t *testing.T) {
 		"load: {rate: 1}\nfleet:\n  engins: 2":                        `line 3: unknown key "engins" (did you mean`,
 		"load: {rate: 1}\nfleet:\n  engines: 65":                      "not a number from 1 to 64",
 		"load: {rate: 1}\nfleet: {wire: grpc}":                        "the wires are",
+		"load: {rate: 1}\nfleet:\n  engines: 1+2+3+4":                 "not a number from 1 to 64, nor so many prefill and decode",
+		"load: {rate: 1}\nfleet:\n  engines: 0+4":                     "not a number",
+		"load: {rate: 1}\nfleet:\n  engines: 33+32":                   "not a number",
+		"load: {rate: 1}\nfleet:\n  engines: [2, 1+3]":                "halves of requests go over sglang and vllm",
 		"load: {rate: 1}\nfleet: {gateway: off}":                      "set engines to 1",
 		"load: {rate: 1}\nfleet: {engine-3: {cost: x}}":               "never so many engines",
 		"load: {rate: 1}\nfleet: {engine-1: 5}":                       "flags of one engine",
@@ -208,10 +212,28 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, c := range Grid(e.Factors) {
-			for n := 1; n <= e.Engines(c); n++ {
+			for n := 1; n <= e.Fleet(c).Engines(); n++ {
 				_ = e.EngineArgs(c, n)
 			}
 			_, _ = e.LoadArgs(c), e.GatewayArgs(c)
 		}
 	})
+}
+
+// TestFleet reads which engines there are, and which roles they have.
+func TestFleet(t *testing.T) {
+	for text, want := range map[string]Fleet{"4": {Whole: 4}, "1+3": {Prefill: 1, Decode: 3}, "1+2+1": {1, 2, 1}} {
+		f, err := ParseFleet(text, 4)
+		if err != nil || f != want || f.Engines() != 4 || f.Apart() != (want.Prefill > 0) {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+	var roles []string
+	f := Fleet{Prefill: 1, Decode: 2, Whole: 1}
+	for n := range f.Engines() {
+		roles = append(roles, f.Role(n+1).String())
+	}
+	if got := strings.Join(roles, " "); got != "prefill decode decode both" {
+		t.Error(got)
+	}
 }

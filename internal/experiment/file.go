@@ -195,8 +195,8 @@ func (e *Experiment) fleet(s *config.Section, known Known) error {
 		switch entry.Key {
 		case EnginesFactor:
 			for _, v := range entry.Values {
-				if n, err := strconv.Atoi(v); err != nil || n < 1 || n > maxEngines {
-					return fmt.Errorf("line %d: engines: %q is not a number from 1 to %d", entry.Line, v, maxEngines)
+				if _, err := ParseFleet(v, maxEngines); err != nil {
+					return fmt.Errorf("line %d: engines: %w", entry.Line, err)
 				}
 			}
 			if entry.Section != nil || len(entry.Values) == 0 {
@@ -235,8 +235,11 @@ func (e *Experiment) fleet(s *config.Section, known Known) error {
 			return fmt.Errorf("line %d: without a gateway there is one engine: set engines to 1", s.Line)
 		}
 	}
+	if i := slices.IndexFunc(e.engines, func(v string) bool { return fleetOf(v).Apart() }); i >= 0 && e.Wire != "sglang" && e.Wire != "vllm" {
+		return fmt.Errorf("line %d: engines: %s: halves of requests go over sglang and vllm: set wire to one of them, and not to %s", s.Line, e.engines[i], e.Wire)
+	}
 	for n := range e.each {
-		if !slices.ContainsFunc(e.engines, func(v string) bool { k, _ := strconv.Atoi(v); return k >= n }) {
+		if !slices.ContainsFunc(e.engines, func(v string) bool { return fleetOf(v).Engines() >= n }) {
 			return fmt.Errorf("line %d: engine-%d: there are never so many engines", s.Line, n)
 		}
 	}
@@ -341,17 +344,22 @@ func (e *Experiment) factors() {
 	add("load", e.load)
 }
 
-// Engines is the number of engines of a cell.
-func (e *Experiment) Engines(c Cell) int {
+// Fleet are the engines of a cell.
+func (e *Experiment) Fleet(c Cell) Fleet {
 	text := e.engines[0]
 	if v, ok := c.Value(e.Factors, EnginesFactor); ok {
 		text = v
 	}
-	n, err := strconv.Atoi(text)
+	return fleetOf(text)
+}
+
+// fleetOf reads a fleet that was checked.
+func fleetOf(text string) Fleet {
+	f, err := ParseFleet(text, maxEngines)
 	if err != nil {
 		panic("experiment: engines were checked: " + err.Error())
 	}
-	return n
+	return f
 }
 
 // LoadArgs gives the flags of weir bench in a cell.

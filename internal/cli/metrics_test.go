@@ -1,0 +1,369 @@
+package cli
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/internal/health"
+	"weir/internal/infer"
+	"weir/internal/judge"
+	"weir/internal/kvevents"
+	"weir/internal/metrics"
+	"weir/internal/queue"
+	"weir/internal/trace"
+	"weir/internal/watch"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md anew")
+
+// family is a metric as docs/metrics.md has it.
+type family struct {
+	name, help, kind string
+	labels           []string
+	wires            []string // that give it, by the names of the engines' kinds; none: weir itself
+	series           int      // of adapters' metrics, for each engine
+}
+
+// scope is what a metric is counted by: the engine, the rank, the model, or the process.
+func (f *family) scope() string {
+	for _, of := range []string{"rank", "engine", "model", "kind"} {
+		if slices.Contains(f.labels, of) && !(of == "kind" && f.name != "weir_build_info" && slices.Contains(f.labels, "engine")) {
+			return of
+		}
+	}
+	return "process"
+}
+
+// classic is how many series the histograms have in the text format: their buckets, the
+// sum and the count. An end-to-end test sees that these are all.
+var classic = func() map[string]int {
+	all := map[string]int{
+		"weir_io_stall_seconds":            34 + 3,
+		"weir_receive_batch_streams":       13 + 3,
+		"weir_receive_merged_deltas":       13 + 3,
+		"weir_receive_wait_seconds":        18 + 3,
+		"weir_receive_dispatch_seconds":    18 + 3,
+		"weir_inter_token_latency_seconds": 20 + 3,
+	}
+	for _, name := range []string{"stage", "residual", "ttft", "request", "acknowledgement", "output_path_delay", "pair", "pair_point", "pair_stage", "ttft_prediction_error", "regret"} {
+		all["weir_"+name+"_seconds"] = 22 + 3
+	}
+	return all
+}()
+
+// values is how many values a label has at most, of one engine, rank or model; a metric's
+// own are behind its name and a slash.
+var values = map[string]int{
+	"engine": 1, "rank": 1, "model": 1, "kind": 1,
+	"outcome": int(infer.NumOutcomes), "code": codes() + 1, "stage": int(trace.NumStages), "part": len(trace.AckParts), "state": int(health.NumStates), "cause": 1,
+	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds),
+	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
+	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "came": 2, "weir_cached_predictions_total/came": 3,
+	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "trigger": int(watch.NumTriggers), "operation": 7,
+}
+
+// How many values labels have that are words of the code; the end-to-end test sees that a
+// gateway has no more.
+const (
+	maxReasons   = 48 // docs/integrity.md lists them
+	maxEndpoints = 24
+	maxIgnored   = 64 // of all APIs, by their tables
+	maxHeldBy    = 10 // the operations, gc, unnamed work and nobody of ours
+)
+
+func codes() (n int) {
+	for infer.Code(n).String() != "unknown" {
+		n++
+	}
+	return n
+}
+
+// count is how many series the metric has at most, of one of what it is counted by.
+func (f *family) count(t *testing.T) int {
+	if f.series > 0 {
+		return f.series
+	}
+	n := 1
+	for _, label := range f.labels {
+		of, ok := values[f.name+"/"+label]
+		if !ok {
+			of, ok = values[label]
+		}
+		if !ok {
+			t.Errorf("%s: how many values has the label %s?", f.name, label)
+		}
+		n *= of
+	}
+	if f.kind == "histogram" {
+		n *= classic[f.name]
+	}
+	return n
+}
+
+// unit is what a metric's name says that it is in.
+func (f *family) unit() string {
+	name := strings.TrimSuffix(f.name, "_total")
+	for _, unit := range []string{"seconds", "bytes", "tokens", "blocks", "requests", "ratio", "streams", "deltas"} {
+		if strings.HasSuffix(name, "_"+unit) {
+			return unit
+		}
+	}
+	return ""
+}
+
+// gatewayOf is a gateway as a command line makes it, which serves nobody.
+func gatewayOf(t *testing.T, args ...string) *process {
+	t.Helper()
+	var all commands
+	parser, err := kong.New(&all, kong.Name("weir"), kong.Writers(io.Discard, io.Discard), kong.Vars{"version": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	c := &all.Serve
+	opts, err := c.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	engines, err := parseEngines(c.Engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{}, &streams{out: io.Discard, err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.listener.Close()
+		p.admin.Close()
+		p.gateway.Close()
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// families are the metrics of a gateway that has all that there can be.
+func families(t *testing.T) []*family {
+	t.Helper()
+	dir := t.TempDir()
+	specs := map[string]string{"weir": "weir=127.0.0.1:1", "sglang": "sglang=http://127.0.0.1:1", "vllm": "vllm=http://127.0.0.1:1", "openai": "openai=http://127.0.0.1:1",
+		"sglang-ipc": "sglang-ipc=" + filepath.Join(dir, "s") + ",model=m", "vllm-core": "vllm-core=tcp://127.0.0.1:1,model=m"}
+	args := []string{"--otlp", "http://127.0.0.1:1", "--profiles-dir", filepath.Join(dir, "p")}
+	for kind, spec := range specs {
+		args = append(args, "--engine", spec+",name="+kind)
+	}
+	p := gatewayOf(t, args...)
+	by := map[string]*family{}
+	registry := p.metrics.Registry().(*prometheus.Registry)
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		registry.Describe(descs)
+	}()
+	for d := range descs {
+		f := described(t, d)
+		if !strings.HasPrefix(f.name, "weir_") || by[f.name] != nil {
+			continue
+		}
+		switch {
+		case classic[f.name] > 0:
+			f.kind = "histogram"
+		case strings.HasSuffix(f.name, "_total"):
+			f.kind = "counter"
+		default:
+			f.kind = "gauge"
+		}
+		by[f.name] = f
+	}
+	for _, e := range p.fleet.Snapshot().Engines {
+		if e.Metrics == nil {
+			continue
+		}
+		for _, m := range e.Metrics() {
+			f := by[m.Name]
+			if f == nil {
+				f = &family{name: m.Name, help: m.Help, kind: "gauge", labels: []string{"engine"}, wires: []string{e.Kind}}
+				if m.Counter {
+					f.kind = "counter"
+				}
+				if m.Label != "" {
+					f.labels = append(f.labels, m.Label)
+				}
+				by[m.Name] = f
+			}
+			f.series++
+		}
+	}
+	return slices.SortedFunc(maps.Values(by), func(a, b *family) int { return cmp.Compare(a.name, b.name) })
+}
+
+// described reads a description as client_golang prints it, which is all that it tells.
+func described(t *testing.T, d *prometheus.Desc) *family {
+	t.Helper()
+	text := d.String()
+	quoted := func(key string) string {
+		at := strings.Index(text, key)
+		if at < 0 {
+			t.Fatalf("%s: no %s", text, key)
+		}
+		prefix, err := strconv.QuotedPrefix(text[at+len(key):])
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		value, err := strconv.Unquote(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = text[at+len(key)+len(prefix):]
+		return value
+	}
+	f := &family{name: quoted("fqName: "), help: quoted("help: ")}
+	_, labels, ok := strings.Cut(text, "variableLabels: {")
+	if !ok {
+		t.Fatalf("%s: no labels", text)
+	}
+	if labels, _, _ = strings.Cut(labels, "}"); labels != "" {
+		f.labels = strings.Split(labels, ",")
+	}
+	return f
+}
+
+// queries are examples of what to ask Prometheus, by the metric's name.
+var queries = map[string]string{
+	"weir_requests_total":                      `sum by (outcome, code) (rate(weir_requests_total[5m]))`,
+	"weir_requests_in_flight":                  `sum(weir_requests_in_flight)`,
+	"weir_ttft_seconds":                        `histogram_quantile(0.99, sum by (le, model) (rate(weir_ttft_seconds_bucket[5m])))`,
+	"weir_inter_token_latency_seconds":         `histogram_quantile(0.99, sum by (le, model) (rate(weir_inter_token_latency_seconds_bucket[5m])))`,
+	"weir_stage_seconds":                       `topk(3, sum by (stage) (rate(weir_stage_seconds_sum[5m])) / scalar(sum(rate(weir_requests_total[5m]))))`,
+	"weir_output_path_delay_seconds":           `histogram_quantile(0.99, sum by (le) (rate(weir_output_path_delay_seconds_bucket[5m])))`,
+	"weir_receive_batch_streams":               `sum by (kind) (rate(weir_receive_batch_streams_sum[5m])) / sum by (kind) (rate(weir_receive_batch_streams_count[5m]))`,
+	"weir_receive_wait_seconds":                `sum by (kind) (rate(weir_receive_dispatch_seconds_sum[5m])) / (sum by (kind) (rate(weir_receive_dispatch_seconds_sum[5m])) + sum by (kind) (rate(weir_receive_wait_seconds_sum[5m])))`,
+	"weir_receive_merged_deltas":               `sum by (kind) (rate(weir_receive_merged_deltas_sum[5m])) / sum by (kind) (rate(weir_receive_merged_deltas_count[5m]))`,
+	"weir_engine_ready":                        `weir_engine_ready == 0`,
+	"weir_engine_state":                        `weir_engine_state == 1`,
+	"weir_engine_requests_total":               `max(rate(weir_engine_requests_total[5m])) / avg(rate(weir_engine_requests_total[5m]))`,
+	"weir_engine_reported_cached_tokens_total": `sum by (engine) (rate(weir_engine_reported_cached_tokens_total[5m])) / sum by (engine) (rate(weir_engine_reporting_prompt_tokens_total[5m]))`,
+	"weir_affinity_taken_tokens_total":         `sum(rate(weir_affinity_taken_tokens_total[5m])) / sum(rate(weir_affinity_available_tokens_total[5m]))`,
+	"weir_queue_requests":                      `sum by (model) (weir_queue_requests)`,
+	"weir_integrity_failures_total":            `sum by (engine, reason) (increase(weir_integrity_failures_total[1h])) > 0`,
+	"weir_io_stall_seconds":                    `histogram_quantile(0.99, sum by (le) (rate(weir_io_stall_seconds_bucket[5m])))`,
+	"weir_busy_seconds_total":                  `sum by (operation) (rate(weir_busy_seconds_total[1m]))`,
+	"weir_prefix_reused_tokens_total":          `rate(weir_prefix_reused_tokens_total[5m]) / rate(weir_prefix_tokens_total[5m])`,
+}
+
+// document writes docs/metrics.md.
+func document(t *testing.T, all []*family) string {
+	var b strings.Builder
+	b.WriteString(`<!-- Generated by "make metrics-doc" from what a gateway registers; do not edit. -->
+
+# Metrics
+
+` + "`GET /metrics`" + ` of the admin listener, for Prometheus. [integrations/prometheus](../integrations/prometheus) has a configuration, alert rules and a dashboard for Grafana that asks for these metrics.
+
+Besides, there are Go's own (` + "`go_*`" + `) and the process's (` + "`process_*`" + `). Times are in seconds, and counts are since the process began.
+
+## Histograms
+
+Each histogram has classic buckets and is a native histogram too. A scraper that asks for the text format gets the classic buckets. One that asks for protobuf gets both. Prometheus does so where native histograms are on: from 3.8 by ` + "`scrape_native_histograms: true`" + ` in the scrape's configuration, before by ` + "`--enable-feature=native-histograms`" + `. It then keeps the native ones alone, unless ` + "`always_scrape_classic_histograms`" + ` (before Prometheus 3 ` + "`scrape_classic_histograms`" + `) says otherwise. Native buckets are never further apart than a tenth of a value; queries of them have no ` + "`_bucket`" + ` and no ` + "`le`" + `: ` + "`histogram_quantile(0.99, sum by (model) (rate(weir_ttft_seconds[5m])))`" + `.
+
+## How many series there are
+
+`)
+	perEngine, perScope := map[string]int{}, map[string]int{}
+	kinds := []string{"weir", "sglang", "sglang-ipc", "vllm", "vllm-core", "openai"}
+	for _, f := range all {
+		n := f.count(t)
+		perScope[f.scope()] += n
+		if f.scope() != "engine" {
+			continue
+		}
+		for _, kind := range kinds {
+			if f.wires == nil && relayed(f.name, kind) || slices.Contains(f.wires, kind) {
+				perEngine[kind] += n
+			}
+		}
+	}
+	b.WriteString("At most, in the text format. Labels have bounds: paths that weir does not know count as `other`, a model that nobody serves has no series, and")
+	fmt.Fprintf(&b, " of the models that engines say they serve the first %d have series of their own, the rest together `other`.\n\n", metrics.MaxModels)
+	b.WriteString("| of each | series |\n|---|---|\n")
+	for _, kind := range kinds {
+		fmt.Fprintf(&b, "| engine of kind `%s` | %d |\n", kind, perEngine[kind])
+	}
+	fmt.Fprintf(&b, "| data-parallel rank that an engine names | %d |\n| model | %d |\n| kind of engines | %d |\n| gateway | %d |\n", perScope["rank"], perScope["model"], perScope["kind"], perScope["process"])
+	b.WriteString("\n## All metrics\n\n\"Series\" is how many the metric has at most of one of what it is counted by.\n\n")
+	for _, section := range []struct{ scope, title string }{
+		{"process", "Of the gateway"}, {"model", "Of each model"}, {"engine", "Of each engine"}, {"rank", "Of each data-parallel rank that an engine names"}, {"kind", "Of each kind of engines"}} {
+		fmt.Fprintf(&b, "### %s\n\n| metric | type | unit | labels | series | meaning |\n|---|---|---|---|---|---|\n", section.title)
+		for _, f := range all {
+			if f.scope() != section.scope {
+				continue
+			}
+			labels := "–"
+			if len(f.labels) > 0 {
+				labels = "`" + strings.Join(f.labels, "`, `") + "`"
+			}
+			help := f.help
+			if f.wires != nil {
+				help += " Of engines of kind `" + strings.Join(f.wires, "`, `") + "`."
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d | %s |\n", f.name, f.kind, cmp.Or(f.unit(), "–"), labels, f.count(t), strings.ReplaceAll(help, "|", `\|`))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("## Questions to ask\n\n| metric | query |\n|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(queries)) {
+		fmt.Fprintf(&b, "| `%s` | `%s` |\n", name, queries[name])
+	}
+	return b.String()
+}
+
+// relayed says whether engines of a kind have a metric that no adapter gives.
+func relayed(name, kind string) bool {
+	switch name {
+	case "weir_relay_streams_total":
+		return kind == "openai"
+	case "weir_acknowledgement_seconds":
+		return kind != "openai"
+	case "weir_engine_running_requests", "weir_engine_waiting_requests", "weir_engine_kv_usage_ratio":
+		return kind != "sglang-ipc"
+	}
+	return true
+}
+
+// docs/metrics.md is what a gateway registers.
+func TestMetricsDocument(t *testing.T) {
+	all := families(t)
+	got := document(t, all)
+	for name := range queries {
+		if !slices.ContainsFunc(all, func(f *family) bool { return f.name == name }) {
+			t.Errorf("there is a query of %s, and no such metric", name)
+		}
+	}
+	const path = "../../docs/metrics.md"
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || got != string(want) {
+		t.Fatalf("docs/metrics.md is not what the code says (%v); run \"make metrics-doc\"", err)
+	}
+}

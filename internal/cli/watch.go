@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"weir/internal/metrics"
+	"weir/internal/sim/simserver"
+	"weir/internal/watch"
+)
+
+// watchFlags are how a process watches itself, the same in every command that serves.
+type watchFlags struct {
+	StallThreshold   time.Duration `default:"250ms" help:"Time for which nothing was read, whatever was ready, from which on that is a stall: a warning that says what held the core, an entry of /stalls, and a mark in the record of each request that lived through it (${default}); 0 looks for none."`
+	WatchCPU         float64       `name:"watch-cpu" default:"0.8" placeholder:"SHARE" help:"Look closer while the process takes this share of its cores for 5 s (${default}); 0 does not. Looking closer is a line of the log every 5 s, and with --profiles-dir a profile as it begins (docs/watching.md)."`
+	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Keep in this folder, whenever weir begins to look closer, what Go's flight recorder has of the seconds before, and a CPU profile of the 5 s after. /profiles lists them. Off unless given."`
+	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Times in an hour that profiles are kept (${default})."`
+	ProfilesKeep     int           `default:"20" placeholder:"N" help:"Files of profiles that are kept, the latest (${default})."`
+	ProfilesMaxBytes int64         `default:"268435456" placeholder:"BYTES" help:"What they may hold together (${default})."`
+}
+
+// loadFlags are when a gateway looks closer besides.
+type loadFlags struct {
+	WatchStreams     int64         `default:"800" placeholder:"N" help:"Look closer while so many streams live and for a second never fewer than one in 20 had output that was not taken (${default}); 0 does not."`
+	WatchOutputDelay time.Duration `default:"1s" help:"Look closer while the 99th percentile, over 10 s, of a first token's way from its engine to its client is above this (${default}); 0 does not."`
+	WatchQueueWait   time.Duration `default:"30s" help:"Look closer while a request has waited for an engine with room for longer than this (${default}); 0 does not."`
+}
+
+// check refuses what cannot be meant.
+func (f *watchFlags) check() error {
+	if err := notNegative(amount{"--stall-threshold", int64(f.StallThreshold)}); err != nil {
+		return err
+	}
+	if f.StallThreshold > 0 && f.StallThreshold < minStall {
+		return wrongf("--stall-threshold must be at least %v, or 0 to look for none: a gateway looks every 10 ms", minStall)
+	}
+	if math.IsNaN(f.WatchCPU) || f.WatchCPU < 0 || f.WatchCPU > 1 {
+		return wrongf("--watch-cpu must be 0 to 1")
+	}
+	if err := needPositive(amount{"--profiles-per-hour", int64(f.ProfilesPerHour)}); err != nil {
+		return err
+	}
+	if f.ProfilesKeep < 2 {
+		return wrongf("--profiles-keep must be at least 2: a trace and a CPU profile")
+	}
+	if f.ProfilesMaxBytes < watch.LeastMaxBytes {
+		return wrongf("--profiles-max-bytes must be at least %d", watch.LeastMaxBytes)
+	}
+	return nil
+}
+
+// minStall is the least of --stall-threshold.
+const minStall = 20 * time.Millisecond
+
+// limits are those of a gateway's triggers.
+func (f *loadFlags) limits(cpu float64) watch.Limits {
+	return watch.Limits{Streams: f.WatchStreams, OutputDelay: f.WatchOutputDelay, QueueWait: f.WatchQueueWait, CPU: cpu}
+}
+
+// watcher is a process's watch and what it keeps.
+type watcher struct {
+	*watch.Watch
+	profiles *watch.Profiles // nil: none are kept
+	turn     *watch.Turn     // of whoever takes a profile
+}
+
+// newWatcher makes one; o has what is of the process.
+func (f *watchFlags) newWatcher(o watch.Options) (w watcher, err error) {
+	w.turn = new(watch.Turn)
+	if f.ProfilesDir != "" {
+		w.profiles, err = watch.NewProfiles(watch.ProfileOptions{Dir: f.ProfilesDir, Keep: f.ProfilesKeep, MaxBytes: f.ProfilesMaxBytes, PerHour: f.ProfilesPerHour, Turn: w.turn, Log: o.Log})
+		if err != nil {
+			return w, fmt.Errorf("--profiles-dir %s: %w", f.ProfilesDir, err)
+		}
+	}
+	o.StallThreshold, o.Profiles = f.StallThreshold, w.profiles
+	w.Watch = watch.New(o)
+	return w, nil
+}
+
+// close lets go of what is kept; the watch has ended.
+func (w *watcher) close() {
+	if w.profiles != nil {
+		w.profiles.Close()
+	}
+}
+
+// alone has a profile taken only while weir itself takes none.
+func (w *watcher) alone(h http.HandlerFunc) http.HandlerFunc {
+	return func(to http.ResponseWriter, r *http.Request) {
+		holder, ok := w.turn.Take("/debug/pprof/")
+		if !ok {
+			to.Header().Set("Retry-After", "10")
+			http.Error(to, "a profile is being taken by "+holder+"; try again in some seconds", http.StatusServiceUnavailable)
+			return
+		}
+		defer w.turn.Give()
+		h(to, r)
+	}
+}
+
+// canaryEnded says that the watch is blind.
+func canaryEnded(log *slog.Logger, err error) {
+	log.Warn("no canary: "+watch.StallMetric+" stays empty, and no stall is seen", "error", err)
+}
+
+// engineWatch is the watch of a simulated engine, and what its admin's listener serves of it.
+func (f *watchFlags) engineWatch(log *slog.Logger, admin string, state func() simserver.State) (self watcher, h http.Handler, err error) {
+	if err := f.check(); err != nil {
+		return self, nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	self, err = f.newWatcher(watch.Options{Registry: registry, Log: log, Limits: watch.Limits{CPU: f.WatchCPU}, Load: func() watch.Load {
+		return watch.Load{Streams: int64(state().Running)}
+	}})
+	if err != nil {
+		return self, nil, err
+	}
+	mux := http.NewServeMux()
+	hosts := hostNames(nil, admin)
+	mux.Handle("GET /metrics", hosts.known(metrics.Serve(registry)))
+	for pattern, page := range self.Handlers() {
+		mux.Handle(pattern, hosts.known(page))
+	}
+	return self, mux, nil
+}

@@ -1,0 +1,53 @@
+// Stalls of weir itself and what held it, and the profiles that were kept.
+
+import type { Profiles, Stall, Stalls } from "../api.ts";
+import { el, put, requestLink, say, table, type Child } from "../dom.ts";
+import * as f from "../format.ts";
+import { poll } from "../poll.ts";
+import type { Context, View } from "../view.ts";
+
+const rest: [keyof Stall, string][] = [["cpu_ms", "CPU"], ["gc_pause_ms", "GC paused"], ["run_delay_ms", "waited for a core"], ["steal_ms", "stolen by the hypervisor"], ["throttled_ms", "throttled"]];
+
+function held(s: Stall): Child {
+  const operations = (s.operations ?? []).flatMap((o): Child[] => [el("li", {}, `${o.operation} ${f.ms(o.ms)}`,
+    ...(o.request_ids ?? []).slice(0, 5).flatMap((id): Child[] => [" ", requestLink(id)]))]);
+  const by = s.held_by || "nobody of ours";
+  const why = s.why?.startsWith(by) ? s.why.slice(by.length) : s.why ? ": " + s.why : "";
+  return el("div", {}, el("b", {}, by), why, operations.length > 0 && el("ul", {}, ...operations));
+}
+
+export function stalls(_: Context): View {
+  const status = el("p", { class: "note", role: "status" }, "Asking.");
+  const list = el("div");
+  const kept = el("div");
+  const asked = poll<Stalls>({
+    path: () => "stalls", every: 2000,
+    got: (s) => {
+      const all = s.stalls ?? [];
+      say(status, `${f.count(s.total)} ${s.total === 1 ? "stall" : "stalls"} of at least ${f.ms(s.threshold_ms)} since weir was started` + (all.length < s.total ? `; the latest ${f.count(all.length)} are shown.` : "."));
+      if (list.contains(document.activeElement)) return;
+      put(list, all.length === 0 ? el("p", {}, "None.") :
+        table("Stalls, the latest first", ["when", "for", "held by", "meanwhile", "streams", "pending"], all.map((x) => [
+          f.clock(new Date(x.start)), f.ms(x.ms), held(x), rest.filter(([k]) => typeof x[k] === "number" && (x[k] as number) > 0).map(([k, words]) => `${words} ${f.ms(x[k] as number)}`).join(", "), f.count(x.streams), f.count(x.pending),
+        ]), ["held by", "meanwhile"]));
+    },
+    failed: (e) => say(status, e.message),
+  });
+  const profiles = poll<Profiles>({
+    path: () => "profiles", every: 5000,
+    got: (p) => {
+      if (kept.contains(document.activeElement)) return;
+      const all = p.profiles ?? [];
+      put(kept, all.length === 0 ? el("p", {}, p.on ? "None was triggered yet." : "They are off.") :
+        table("Profiles", ["file", "kind", "why", "taken", "size"], all.map((x) => [el("a", { href: "profiles/" + encodeURIComponent(x.name), download: x.name }, x.name), x.kind, x.trigger, f.clock(new Date(x.time)), f.bytes(x.bytes)]), ["kind", "why"]));
+    },
+    failed: (e) => put(kept, el("p", { class: "note" }, e.message)),
+  });
+  return {
+    root: el("section", {}, el("p", { class: "note" }, "A stall is a time in which weir had work and nothing of it went on. What it did meanwhile says whose it was."), status, list, el("h2", {}, "Profiles that were kept"), kept),
+    stop: () => {
+      asked.stop();
+      profiles.stop();
+    },
+  };
+}
